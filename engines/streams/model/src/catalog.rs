@@ -1,0 +1,82 @@
+//! Tables and views as the user declared them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use serde::{Deserialize, Serialize};
+
+/// A column of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColumnDef {
+    /// The name as written; case matters.
+    pub name: String,
+    /// The type. `ROW<..>` is a struct.
+    pub data_type: DataType,
+    /// Whether NULL is allowed.
+    pub nullable: bool,
+    /// For `name AS expression`: the expression's text. Such a column is not read from the source.
+    pub computed: Option<String>,
+}
+
+/// `WATERMARK FOR column AS expression`: no row of the same source partition that comes later will have an event time
+/// below the expression's value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WatermarkDef {
+    /// The event-time column; may be a computed one.
+    pub column: String,
+    /// How far the watermark stays behind the largest event time seen, in microseconds.
+    pub delay: i64,
+}
+
+/// A table: the declaration of a source, a sink, or both.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableDef {
+    /// The name as written; case matters.
+    pub name: String,
+    /// All columns in order, computed ones included.
+    pub columns: Vec<ColumnDef>,
+    /// The watermark, where declared. Windows need one.
+    pub watermark: Option<WatermarkDef>,
+    /// The options of `WITH (..)`. `connector` is always there.
+    pub options: BTreeMap<String, String>,
+    /// The statement that made the table, for `SHOW CREATE TABLE`.
+    pub statement: String,
+}
+
+impl TableDef {
+    /// The connector's name.
+    pub fn connector(&self) -> &str {
+        self.options.get("connector").map_or("", String::as_str)
+    }
+
+    /// The columns that the connector reads or writes, in order.
+    pub fn physical_schema(&self) -> SchemaRef {
+        let fields = self.columns.iter().filter(|c| c.computed.is_none());
+        Arc::new(Schema::new(fields.map(ColumnDef::field).collect::<Vec<_>>()))
+    }
+
+    /// All columns as queries see them, in order.
+    pub fn schema(&self) -> SchemaRef {
+        Arc::new(Schema::new(self.columns.iter().map(ColumnDef::field).collect::<Vec<_>>()))
+    }
+}
+
+impl ColumnDef {
+    fn field(&self) -> Field {
+        Field::new(&self.name, self.data_type.clone(), self.nullable)
+    }
+}
+
+/// A view: a name for a query.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ViewDef {
+    /// The name as written; case matters.
+    pub name: String,
+    /// The names given to its columns, or none to keep the query's.
+    pub columns: Vec<String>,
+    /// The text of its query.
+    pub query: String,
+    /// The statement that made the view, for `SHOW CREATE VIEW`.
+    pub statement: String,
+}

@@ -1,0 +1,46 @@
+//! What one stage hands to the next: the payload of an invocation (Flock, C4 and C8).
+
+use arrow::array::RecordBatch;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Epoch, QueryId, StageId};
+use crate::state::Delta;
+use crate::time::EventTime;
+
+/// The set that a payload belongs to. A member collects `len` payloads with sequence numbers `0..len` for each key;
+/// then, and only then, the set is complete.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SetKey {
+    /// The query and its run.
+    pub query: QueryId,
+    /// The micro-batch.
+    pub epoch: Epoch,
+    /// The stage that sent it.
+    pub from: StageId,
+    /// Which part of the sender's output, by position: the same in every instance of the sending stage.
+    pub shuffle: u16,
+}
+
+/// One invocation's data. Cheap to clone: columns are shared.
+#[derive(Clone, Debug)]
+pub struct Payload {
+    /// The set it belongs to.
+    pub set: SetKey,
+    /// Which payload of the set, from 0 (SEQ_NUM).
+    pub sequence: u32,
+    /// How many payloads the set has (SEQ_LEN).
+    pub sequence_len: u32,
+    /// The sender's watermark after this epoch.
+    pub watermark: EventTime,
+    /// The data. An empty output is sent all the same, or the receiver would never complete.
+    pub body: Body,
+}
+
+/// The data of a payload.
+#[derive(Clone, Debug)]
+pub enum Body {
+    /// Rows.
+    Rows(Vec<RecordBatch>),
+    /// Changes of panes.
+    Delta(Delta),
+}

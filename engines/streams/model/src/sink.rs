@@ -1,0 +1,42 @@
+//! The seam through which rows go out.
+
+use arrow::array::RecordBatch;
+use serde::{Deserialize, Serialize};
+
+use crate::Result;
+use crate::ids::{Epoch, QueryId};
+
+/// What a sink promises about rows of an epoch that is committed again after a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Delivery {
+    /// The sink stores query and epoch in the same atomic unit as the rows.
+    ExactlyOnce,
+    /// Rows of the last epoch may appear again after a crash.
+    AtLeastOnce,
+}
+
+/// The judge of exactly once: an epoch counts when its sink has it.
+pub trait Sink: Send {
+    /// The last epoch of `query` that this sink holds, asked before a query starts or starts again.
+    ///
+    /// # Errors
+    /// The sink cannot be read.
+    fn last_committed(&mut self, query: &QueryId) -> Result<Option<Epoch>>;
+
+    /// Stores the rows of an epoch and the epoch itself. Epochs come in order; an epoch that is already there changes
+    /// nothing. Returns when the rows are as safe as [`Sink::delivery`] says.
+    ///
+    /// # Errors
+    /// The sink failed; nothing of the epoch counts.
+    fn commit(&mut self, query: &QueryId, epoch: Epoch, rows: &[RecordBatch]) -> Result<()>;
+
+    /// The query has ended and every epoch is committed: close files, flush.
+    ///
+    /// # Errors
+    /// The sink failed.
+    fn finish(&mut self) -> Result<()>;
+
+    /// What this sink promises.
+    fn delivery(&self) -> Delivery;
+}

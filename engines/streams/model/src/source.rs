@@ -1,0 +1,236 @@
+//! The seam through which rows come in.
+//!
+//! A [`Source`] is a table's connector. It is cut into partitions; each partition is read by one [`SourceReader`], in
+//! order. A reader that is opened again at an [`Offset`] returns exactly the rows that came after it the first time,
+//! unless the source says that it is not replayable.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef};
+use serde::{Deserialize, Serialize};
+
+use crate::Result;
+use crate::catalog::TableDef;
+use crate::time::EventTime;
+
+/// A column, or a field inside `ROW` columns: `["bid", "auction"]` is `bid.auction`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FieldPath(pub Vec<String>);
+
+/// A constant in a pushed-down comparison.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Literal {
+    /// Any integer type.
+    Integer(i64),
+    /// Any string type.
+    Text(String),
+    /// BOOLEAN.
+    Boolean(bool),
+}
+
+/// `path = value`, which the source promised (by [`Source::pushes_down`]) to apply exactly.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct EqualTo {
+    /// The column compared.
+    pub path: FieldPath,
+    /// What it must equal.
+    pub value: Literal,
+}
+
+/// What a query needs of a table. Serialisable: part of the stage graph.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScanSpec {
+    /// The table.
+    pub table: TableDef,
+    /// The columns and fields that the query reads; a path stands for everything below it. Others are left out.
+    pub columns: Vec<FieldPath>,
+    /// Conditions that the source applies.
+    pub equal_to: Vec<EqualTo>,
+}
+
+impl ScanSpec {
+    /// Everything of a table, unfiltered.
+    pub fn everything(table: TableDef) -> Self {
+        let columns = table.physical_schema().fields().iter().map(|f| FieldPath(vec![f.name().clone()])).collect();
+        Self { table, columns, equal_to: Vec::new() }
+    }
+
+    /// The schema of the batches that a reader of this scan returns: the table's physical schema without the columns
+    /// and fields that nobody asked for, order kept.
+    pub fn schema(&self) -> SchemaRef {
+        let wanted: Vec<&[String]> = self.columns.iter().map(|p| p.0.as_slice()).collect();
+        Arc::new(Schema::new(prune(self.table.physical_schema().fields(), &wanted)))
+    }
+}
+
+fn prune(fields: &Fields, wanted: &[&[String]]) -> Fields {
+    let keep = |field: &Arc<Field>| -> Option<Arc<Field>> {
+        let below: Vec<&[String]> =
+            wanted.iter().filter(|p| p.first() == Some(field.name())).map(|p| &p[1..]).collect();
+        match field.data_type() {
+            _ if below.is_empty() => None,
+            DataType::Struct(inner) if below.iter().all(|p| !p.is_empty()) => {
+                let inner = DataType::Struct(prune(inner, &below));
+                Some(Arc::new(field.as_ref().clone().with_data_type(inner)))
+            }
+            _ => Some(Arc::clone(field)),
+        }
+    };
+    fields.iter().filter_map(keep).collect()
+}
+
+/// A place in a source partition: everything before it has been read. Its text belongs to the connector.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Offset(pub String);
+
+/// A table's connector, reading side.
+pub trait Source: Debug + Send + Sync {
+    /// Whether the source ends by itself.
+    fn bounded(&self) -> bool;
+
+    /// Whether a reader opened at an earlier offset returns the same rows again.
+    fn replayable(&self) -> bool;
+
+    /// Into how many partitions the source is cut when `wanted` are asked for; at least 1.
+    fn partitions(&self, wanted: usize) -> usize;
+
+    /// Whether the source applies `path = value` exactly, so that the engine need not.
+    fn pushes_down(&self, condition: &EqualTo) -> bool;
+
+    /// Opens partition `partition` of `partitions`, at the start or after `from`.
+    ///
+    /// # Errors
+    /// The partition cannot be opened, or the offset is not one of this source.
+    fn open(
+        &self,
+        scan: &ScanSpec,
+        partition: usize,
+        partitions: usize,
+        from: Option<&Offset>,
+    ) -> Result<Box<dyn SourceReader>>;
+}
+
+/// What a read gave.
+#[derive(Debug)]
+pub enum Read {
+    /// Some rows.
+    Rows(SourceBatch),
+    /// Nothing now; more may come.
+    Pending,
+    /// Nothing more will ever come.
+    End,
+}
+
+/// Rows in the order of the partition.
+#[derive(Clone, Debug)]
+pub struct SourceBatch {
+    /// The rows, in the schema of [`ScanSpec::schema`].
+    pub rows: RecordBatch,
+    /// The largest event time among rows that the source left out (by a pushed-down condition) before the end of this
+    /// batch: they move the watermark all the same.
+    pub left_out_time: Option<EventTime>,
+    /// How many events this batch stands for, left-out ones included.
+    pub events: u64,
+}
+
+/// One partition being read. Sync: a reader lives on its own thread.
+pub trait SourceReader: Send {
+    /// The next rows, at most about `max_events` events, waiting at most about `wait` if there are none.
+    ///
+    /// # Errors
+    /// The source failed, or a row is malformed and the table says to fail on that.
+    fn read(&mut self, max_events: usize, wait: Duration) -> Result<Read>;
+
+    /// The place after the last row that `read` returned.
+    fn offset(&self) -> Offset;
+
+    /// Rows skipped so far because they were malformed (`'on-error' = 'skip'` or `'dead-letter:..'`).
+    fn skipped(&self) -> u64 {
+        0
+    }
+
+    /// CPU time that a generator spent on making rows so far, where it keeps count.
+    fn generator_cpu(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// Makes sources and sinks from table declarations, by the connector's name. Bound where the engine is put together.
+pub trait Connectors: Debug + Send + Sync {
+    /// The reading side of a table.
+    ///
+    /// # Errors
+    /// No such connector, it cannot be read, or an option is wrong.
+    fn source(&self, table: &TableDef) -> Result<Arc<dyn Source>>;
+
+    /// The writing side of a table.
+    ///
+    /// # Errors
+    /// No such connector, it cannot be written, or an option is wrong.
+    fn sink(&self, table: &TableDef, schema: SchemaRef) -> Result<Box<dyn crate::sink::Sink>>;
+
+    /// Checks a declaration when it is made: the connector exists, options are known and valid. A connector whose schema
+    /// is fixed or can be inferred may fill in the columns of a table that declared none.
+    ///
+    /// # Errors
+    /// What is wrong, by option or column name.
+    fn check(&self, table: &mut TableDef) -> Result<()>;
+
+    /// One line per connector, for `SHOW CONNECTORS`.
+    fn list(&self) -> Vec<ConnectorInfo>;
+}
+
+/// What `SHOW CONNECTORS` tells.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectorInfo {
+    /// The name for `'connector' = '..'`.
+    pub name: String,
+    /// Whether it can be read.
+    pub source: bool,
+    /// Whether it can be written.
+    pub sink: bool,
+    /// What a source promises: replayable or not.
+    pub replayable: bool,
+    /// What a sink promises.
+    pub delivery: Option<crate::sink::Delivery>,
+    /// The options in one line.
+    pub options: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::ColumnDef;
+
+    fn path(parts: &[&str]) -> FieldPath {
+        FieldPath(parts.iter().map(|p| (*p).to_owned()).collect())
+    }
+
+    #[test]
+    fn a_scan_keeps_only_the_fields_that_are_read() {
+        let inner = |names: &[&str]| {
+            DataType::Struct(names.iter().map(|n| Field::new(*n, DataType::Int64, true)).collect())
+        };
+        let column = |name: &str, data_type| ColumnDef { name: name.into(), data_type, nullable: true, computed: None };
+        let table = TableDef {
+            name: "t".into(),
+            columns: vec![
+                column("kind", DataType::Int32),
+                column("bid", inner(&["auction", "price", "extra"])),
+                column("person", inner(&["id"])),
+            ],
+            watermark: None,
+            options: [].into(),
+            statement: String::new(),
+        };
+        let mut scan = ScanSpec::everything(table);
+        scan.columns = vec![path(&["bid", "price"]), path(&["bid", "auction"])];
+        let expected = Schema::new(vec![Field::new("bid", inner(&["auction", "price"]), true)]);
+        assert_eq!(*scan.schema(), expected);
+    }
+}
