@@ -6,6 +6,12 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
+/// The Arrow type of `VARCHAR` and `STRING`, the same everywhere: sources make it, casts and literals yield it. Views,
+/// because sources can hand out slices of one buffer without copying, and short strings compare inline.
+pub const fn varchar() -> DataType {
+    DataType::Utf8View
+}
+
 /// A column of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColumnDef {
