@@ -1,0 +1,67 @@
+//! What a place to keep the log must do, one step at a time, for the core.
+
+use savanna_epoch::OwnerEpoch;
+
+use crate::{
+    batch::Batch,
+    core::{Action, Input, Limits},
+    error::JournalError,
+    record::Lsn,
+};
+
+/// A log that is open for appending. Any error is final: the core dies of it and calls nothing again.
+pub(crate) trait Backend: Send {
+    /// The epoch it was opened with.
+    fn epoch(&self) -> OwnerEpoch;
+
+    /// Bytes of the largest append group.
+    fn group_bytes(&self) -> usize;
+
+    /// Fails with [`JournalError::Fenced`] if a newer owner took over.
+    fn check_fence(&mut self) -> Result<(), JournalError>;
+
+    /// Writes a batch that follows `durable`; it need not be durable yet.
+    fn write(&mut self, batch: &Batch, durable: Lsn) -> Result<(), JournalError>;
+
+    /// Makes durable what was written.
+    fn flush(&mut self) -> Result<(), JournalError>;
+
+    /// Notes durably that records before `oldest` are not needed, and removes segments that hold only such.
+    fn truncate(&mut self, oldest: Lsn, durable: Lsn) -> Result<(), JournalError>;
+}
+
+/// An action that is not input or output; it is for whoever drives the core.
+#[derive(Debug)]
+pub(crate) enum Outcome<R> {
+    /// Feed this to the core.
+    Answer(Input<R>),
+    /// Not for the back end.
+    Other(Action<R>),
+}
+
+/// Does one action of the core.
+pub(crate) fn perform<R>(backend: &mut dyn Backend, action: Action<R>) -> Outcome<R> {
+    let result = match action {
+        Action::CheckFence => backend.check_fence().map(|()| Input::FenceClear),
+        Action::Write { batch, durable } => backend.write(&batch, durable).map(|()| Input::WriteDone(batch)),
+        Action::Flush => backend.flush().map(|()| Input::FlushDone),
+        Action::Truncate { oldest, durable } => backend.truncate(oldest, durable).map(|()| Input::TruncateDone),
+        other @ (Action::Release { .. } | Action::WakeAt(_) | Action::Stop(_)) => return Outcome::Other(other),
+    };
+    Outcome::Answer(match result {
+        Ok(input) => input,
+        Err(JournalError::Fenced { theirs, .. }) => Input::FenceSeen(theirs),
+        Err(error) => Input::Failed(error),
+    })
+}
+
+/// The core's limits for a back end.
+pub(crate) fn limits(backend: &dyn Backend, options: &crate::Options) -> Limits {
+    let group_bytes = backend.group_bytes();
+    Limits {
+        group_bytes,
+        batch_bytes: options.batch_bytes.min(group_bytes),
+        backlog_bytes: options.backlog_bytes,
+        linger: options.linger,
+    }
+}

@@ -1,0 +1,359 @@
+//! The journal's decisions: when to write, when to flush, when to ask for the fence, and who may be told what.
+//!
+//! A state machine without I/O, clock or randomness. The thread in [`journal`](crate::Journal) and the simulator in
+//! [`sim`](crate::sim) drive this same code. At most one batch is in flight:
+//!
+//! ```text
+//!          Append                FenceClear           WriteDone          FlushDone            FenceClear
+//!  Idle ───────────► Admitting ─────────────► Writing ──────────► Flushing ─────────► Confirming ───────► Idle
+//!   ▲     CheckFence              Write                  Flush               CheckFence       │  Release
+//!   └───────────────────────────────────────────────────────────────────────────────────────────┘
+//!  in every state:  Failed, FenceSeen ──► Dead:  Release(error) for all who wait, Stop; later appends are refused
+//! ```
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use savanna_epoch::OwnerEpoch;
+
+use crate::{
+    batch::Batch,
+    error::JournalError,
+    record::{Draft, Lsn},
+};
+
+/// What is too much.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Most bytes of one append group: what fits into a segment.
+    pub(crate) group_bytes: usize,
+    /// A batch is closed when the next group would take it beyond this.
+    pub(crate) batch_bytes: usize,
+    /// Most bytes that wait in memory.
+    pub(crate) backlog_bytes: usize,
+    /// How long a batch waits for company before it is written; zero for *not at all*.
+    pub(crate) linger: Duration,
+}
+
+/// What happened outside.
+#[derive(Debug)]
+pub(crate) enum Input<R> {
+    /// A reply wants to leave once `lsn` is durable.
+    Hold { lsn: Lsn, reply: R },
+    /// Records before this LSN are no longer needed.
+    Truncate(Lsn),
+    /// Flush what waits, then stop.
+    Close,
+    /// Time passed.
+    Tick,
+    /// The fence is still ours.
+    FenceClear,
+    /// The fence is somebody else's.
+    FenceSeen(OwnerEpoch),
+    /// The batch is written; its memory comes back.
+    WriteDone(Batch),
+    /// What was written is durable.
+    FlushDone,
+    /// Older segments are gone, or were none.
+    TruncateDone,
+    /// Something failed and must not be tried again.
+    Failed(JournalError),
+}
+
+/// What to do outside.
+#[derive(Debug)]
+pub(crate) enum Action<R> {
+    /// Answer with [`Input::FenceClear`] or [`Input::FenceSeen`].
+    CheckFence,
+    /// Answer with [`Input::WriteDone`].
+    Write { batch: Batch, durable: Lsn },
+    /// Answer with [`Input::FlushDone`].
+    Flush,
+    /// Answer with [`Input::TruncateDone`].
+    Truncate { oldest: Lsn, durable: Lsn },
+    /// Let these replies go.
+    Release {
+        replies: Vec<R>,
+        outcome: Result<(), JournalError>,
+    },
+    /// Send a [`Input::Tick`] at this time.
+    WakeAt(Duration),
+    /// There is nothing more to do, ever; with the reason if it is a failure.
+    Stop(Option<JournalError>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    /// Asking for the fence before the next batch is written.
+    Admitting,
+    Writing,
+    Flushing,
+    /// Asking for the fence before the flushed batch is told.
+    Confirming,
+    /// Asking for the fence before segments are removed.
+    Clearing,
+    Truncating,
+    Stopped,
+}
+
+/// The state machine. `R` is a reply that waits: a callback in the product, a number in the simulator.
+#[derive(Debug)]
+pub(crate) struct Core<R> {
+    epoch: OwnerEpoch,
+    limits: Limits,
+    phase: Phase,
+    /// Why nothing goes any more.
+    dead: Option<JournalError>,
+    closing: bool,
+    next: Lsn,
+    durable: Lsn,
+    /// The last LSN of the batch in flight.
+    in_flight: Option<Lsn>,
+    pending: VecDeque<Batch>,
+    pending_bytes: usize,
+    /// When the oldest pending group came.
+    pending_since: Duration,
+    truncate: Option<Lsn>,
+    held: BTreeMap<(Lsn, u64), R>,
+    held_so_far: u64,
+    spare: Option<Batch>,
+}
+
+impl<R> Core<R> {
+    /// A log whose records up to `durable` are durable.
+    pub(crate) fn new(epoch: OwnerEpoch, durable: Lsn, limits: Limits) -> Self {
+        Self {
+            epoch,
+            limits,
+            phase: Phase::Idle,
+            dead: None,
+            closing: false,
+            next: durable.next(),
+            durable,
+            in_flight: None,
+            pending: VecDeque::new(),
+            pending_bytes: 0,
+            pending_since: Duration::ZERO,
+            truncate: None,
+            held: BTreeMap::new(),
+            held_so_far: 0,
+            spare: None,
+        }
+    }
+
+    /// Everything up to here is durable and may be told.
+    pub(crate) fn durable(&self) -> Lsn {
+        self.durable
+    }
+
+    /// The last LSN given out.
+    pub(crate) fn appended(&self) -> Lsn {
+        self.next.previous()
+    }
+
+    /// Orders and buffers a group; all of it or, on an error, nothing.
+    pub(crate) fn append(
+        &mut self,
+        stream: u32,
+        group: &[Draft<'_>],
+        now: Duration,
+    ) -> Result<(Lsn, Vec<Action<R>>), JournalError> {
+        self.refuse_if_over()?;
+        if group.is_empty() {
+            return Ok((self.appended(), Vec::new()));
+        }
+        let bytes = Batch::bytes_of(group);
+        if bytes > self.limits.group_bytes {
+            return Err(JournalError::TooLarge {
+                bytes,
+                limit: self.limits.group_bytes,
+            });
+        }
+        // A group that fits into a segment is always taken when nothing else waits.
+        if self.pending_bytes > 0 && self.pending_bytes + bytes > self.limits.backlog_bytes {
+            return Err(JournalError::Backlog {
+                bytes: self.pending_bytes + bytes,
+                limit: self.limits.backlog_bytes,
+            });
+        }
+        let joins = self
+            .pending
+            .back()
+            .is_some_and(|batch| batch.bytes() + bytes <= self.limits.batch_bytes);
+        if !joins {
+            if self.pending.is_empty() {
+                self.pending_since = now;
+            }
+            let batch = match self.spare.take() {
+                Some(spare) => spare.restart_at(self.next),
+                None => Batch::starting_at(self.next),
+            };
+            self.pending.push_back(batch);
+        }
+        let batch = self.pending.back_mut().expect("a batch was there or was added");
+        batch.push(stream, group);
+        debug_assert!(batch.first() <= self.next);
+        self.next = Lsn(self.next.0 + group.len() as u64);
+        self.pending_bytes += bytes;
+        let mut actions = Vec::new();
+        self.advance(now, &mut actions);
+        Ok((self.appended(), actions))
+    }
+
+    /// Takes in what happened and says what to do.
+    pub(crate) fn step(&mut self, input: Input<R>, now: Duration) -> Vec<Action<R>> {
+        let mut actions = Vec::new();
+        match input {
+            Input::Hold { lsn, reply } => self.hold(lsn, reply, &mut actions),
+            Input::Failed(error) => self.die(error, &mut actions),
+            Input::FenceSeen(theirs) => self.die(
+                JournalError::Fenced {
+                    ours: self.epoch,
+                    theirs,
+                },
+                &mut actions,
+            ),
+            // After the end, results of what was still under way change nothing.
+            _ if self.phase == Phase::Stopped => {}
+            Input::Truncate(oldest) => {
+                self.truncate = self.truncate.max(Some(oldest));
+                self.advance(now, &mut actions);
+            }
+            Input::Close => {
+                self.closing = true;
+                self.advance(now, &mut actions);
+            }
+            Input::Tick => self.advance(now, &mut actions),
+            Input::FenceClear => self.fence_clear(now, &mut actions),
+            Input::WriteDone(batch) => {
+                assert_eq!(self.phase, Phase::Writing, "a write ends while writing");
+                self.spare = Some(batch);
+                self.phase = Phase::Flushing;
+                actions.push(Action::Flush);
+            }
+            Input::FlushDone => {
+                assert_eq!(self.phase, Phase::Flushing, "a flush ends while flushing");
+                self.phase = Phase::Confirming;
+                actions.push(Action::CheckFence);
+            }
+            Input::TruncateDone => {
+                assert_eq!(self.phase, Phase::Truncating, "a truncation ends while truncating");
+                self.phase = Phase::Idle;
+                self.advance(now, &mut actions);
+            }
+        }
+        actions
+    }
+
+    /// Whether appends and truncations are over, and why.
+    pub(crate) fn refuse_if_over(&self) -> Result<(), JournalError> {
+        match &self.dead {
+            Some(error) => Err(error.clone()),
+            None if self.closing => Err(JournalError::Closed),
+            None => Ok(()),
+        }
+    }
+
+    fn hold(&mut self, lsn: Lsn, reply: R, actions: &mut Vec<Action<R>>) {
+        let outcome = match &self.dead {
+            // A dead journal may be a fenced one: even what was durable long ago may be out of date by now.
+            Some(error) => Err(error.clone()),
+            None if lsn <= self.durable => Ok(()),
+            None if self.phase == Phase::Stopped => Err(JournalError::Closed),
+            None => {
+                self.held_so_far += 1;
+                self.held.insert((lsn, self.held_so_far), reply);
+                return;
+            }
+        };
+        actions.push(Action::Release {
+            replies: vec![reply],
+            outcome,
+        });
+    }
+
+    fn fence_clear(&mut self, now: Duration, actions: &mut Vec<Action<R>>) {
+        match self.phase {
+            Phase::Admitting => {
+                let batch = self.pending.pop_front().expect("the fence was asked for because a batch waits");
+                assert_eq!(batch.first(), self.durable.next(), "batches are written in order, one at a time");
+                self.pending_bytes -= batch.bytes();
+                self.pending_since = now;
+                self.in_flight = Some(batch.last());
+                self.phase = Phase::Writing;
+                actions.push(Action::Write {
+                    batch,
+                    durable: self.durable,
+                });
+            }
+            Phase::Confirming => {
+                self.durable = self.in_flight.take().expect("a batch was flushed");
+                let still_held = self.held.split_off(&(self.durable.next(), 0));
+                let released = std::mem::replace(&mut self.held, still_held);
+                if !released.is_empty() {
+                    actions.push(Action::Release {
+                        replies: released.into_values().collect(),
+                        outcome: Ok(()),
+                    });
+                }
+                self.phase = Phase::Idle;
+                self.advance(now, actions);
+            }
+            Phase::Clearing => {
+                let oldest = self.truncate.take().expect("the fence was asked for because of a truncation");
+                self.phase = Phase::Truncating;
+                actions.push(Action::Truncate {
+                    oldest,
+                    durable: self.durable,
+                });
+            }
+            other => unreachable!("the fence was not asked for while {other:?}"),
+        }
+    }
+
+    /// Begins the next piece of work, if nothing is under way and something waits.
+    fn advance(&mut self, now: Duration, actions: &mut Vec<Action<R>>) {
+        if self.phase != Phase::Idle {
+            return;
+        }
+        if self.truncate.is_some() {
+            self.phase = Phase::Clearing;
+            actions.push(Action::CheckFence);
+        } else if let Some(batch) = self.pending.front() {
+            let due = self.pending_since + self.limits.linger;
+            let full = self.pending.len() > 1 || batch.bytes() >= self.limits.batch_bytes;
+            if full || self.closing || now >= due {
+                self.phase = Phase::Admitting;
+                actions.push(Action::CheckFence);
+            } else {
+                actions.push(Action::WakeAt(due));
+            }
+        } else if self.closing {
+            self.phase = Phase::Stopped;
+            self.release_all(Err(JournalError::Closed), actions);
+            actions.push(Action::Stop(None));
+        }
+    }
+
+    fn die(&mut self, error: JournalError, actions: &mut Vec<Action<R>>) {
+        if self.phase == Phase::Stopped {
+            return;
+        }
+        self.phase = Phase::Stopped;
+        self.pending.clear();
+        self.pending_bytes = 0;
+        self.dead = Some(error.clone());
+        self.release_all(Err(error.clone()), actions);
+        actions.push(Action::Stop(Some(error)));
+    }
+
+    fn release_all(&mut self, outcome: Result<(), JournalError>, actions: &mut Vec<Action<R>>) {
+        let replies: Vec<R> = std::mem::take(&mut self.held).into_values().collect();
+        if !replies.is_empty() {
+            actions.push(Action::Release { replies, outcome });
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What can go wrong, in words that say what was expected, what came and what to do.
+
+use std::{error::Error, io, sync::Arc};
+
+use savanna_epoch::OwnerEpoch;
+
+use crate::record::Lsn;
+
+/// Why a journal could not be opened, or refused or lost an append.
+///
+/// The errors [`Fenced`](Self::Fenced), [`Io`](Self::Io), [`Store`](Self::Store) and [`Stopped`](Self::Stopped) are
+/// final once a journal is open: every held reply and every later append gets them, and the process should stop.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JournalError {
+    /// A newer owner has taken the log over.
+    #[error(
+        "the journal is fenced: expected to own it under epoch {ours}, but it was taken over under epoch {theirs}. \
+         Stop serving and exit; whatever had no reply yet is decided by the new owner's log"
+    )]
+    Fenced {
+        /// The epoch this journal was opened, or asked to be opened, with.
+        ours: OwnerEpoch,
+        /// The epoch that owns the log now. Equal to `ours` when the same epoch was opened a second time.
+        theirs: OwnerEpoch,
+    },
+
+    /// The epoch that nobody is ever granted.
+    #[error("a journal needs an owner epoch of 1 or more, got 0. Open it with the epoch of the ownership grant")]
+    NoEpoch,
+
+    /// A file operation failed. It is not repeated: after a failed fsync nobody knows what is on the disk.
+    #[error(
+        "could not {doing} {file}: {source}. Nothing that had no reply yet is known to be durable. \
+         Stop the process, check the disk (space, dmesg), then start again: the log is read back"
+    )]
+    Io {
+        /// What was being done, as a verb.
+        doing: &'static str,
+        /// The file or directory.
+        file: String,
+        /// The operating system's reason.
+        #[source]
+        source: Arc<io::Error>,
+    },
+
+    /// A request to the object store failed, after the store client's own retries.
+    #[error(
+        "could not {doing} {object}: {source}. Nothing that had no reply yet is known to be durable. \
+         Check that the object store is reachable and the credentials allow it, then start again: the log is read back"
+    )]
+    Store {
+        /// What was being done, as a verb.
+        doing: &'static str,
+        /// The object's path.
+        object: String,
+        /// The store's reason.
+        #[source]
+        source: Arc<object_store::Error>,
+    },
+
+    /// Bytes that were durable have changed or vanished.
+    #[error(
+        "{file} is damaged at byte {offset}: expected {expected}, found {found}. This was durable once, so it is not \
+         a torn tail and nothing was cut. Restore the file from a copy; to go on without it, move the whole journal away"
+    )]
+    Corrupt {
+        /// The damaged file or object.
+        file: String,
+        /// Where in it, in bytes from its start.
+        offset: u64,
+        /// What should have been there.
+        expected: String,
+        /// What was there.
+        found: String,
+    },
+
+    /// A whole file or object of the log is not there.
+    #[error(
+        "the log has a hole before {file}: expected a record with LSN {needed}, but the next one there is is {first}. \
+         A segment was removed or not copied; restore it beside this one"
+    )]
+    Missing {
+        /// The segment after the hole.
+        file: String,
+        /// The LSN that no segment holds.
+        needed: Lsn,
+        /// The first LSN after the hole.
+        first: Lsn,
+    },
+
+    /// The file is of another format version.
+    #[error(
+        "{file} has journal format version {found}, this program reads version {supported}. Open it with the release \
+         that wrote it, or a later one"
+    )]
+    Version {
+        /// The file or object.
+        file: String,
+        /// The version in its header.
+        found: u8,
+        /// The version of this program.
+        supported: u8,
+    },
+
+    /// An append group does not fit into a segment.
+    #[error(
+        "an append group of {bytes} bytes does not fit into a segment: at most {limit} bytes go into one group. \
+         Append less at once, or open the journal with larger segments"
+    )]
+    TooLarge {
+        /// The group's size, encoded.
+        bytes: usize,
+        /// The most that fits.
+        limit: usize,
+    },
+
+    /// More is waiting to be flushed than the journal may hold in memory.
+    #[error(
+        "{bytes} bytes are waiting to be flushed, at most {limit} may wait. Nothing was appended; wait for an earlier \
+         LSN to become durable and append again"
+    )]
+    Backlog {
+        /// What waits, with the refused group, encoded.
+        bytes: usize,
+        /// The most that may wait.
+        limit: usize,
+    },
+
+    /// A truncation would drop records that are not durable.
+    #[error("cannot truncate the journal before LSN {asked}: only LSNs up to {durable} are durable. Wait for it first")]
+    BeyondDurable {
+        /// The LSN asked for.
+        asked: Lsn,
+        /// The durable watermark.
+        durable: Lsn,
+    },
+
+    /// The journal was closed by its owner.
+    #[error("the journal is closed: expected an open one. Open it again, under a newer epoch")]
+    Closed,
+
+    /// The thread that writes the log ended unexpectedly.
+    #[error("the journal's writer stopped: {reason}. Nothing that had no reply yet is known to be durable. Restart the process")]
+    Stopped {
+        /// Why.
+        reason: String,
+    },
+
+    /// The function that the records were replayed into refused one.
+    #[error("could not replay the record with LSN {lsn}: {source}")]
+    Replay {
+        /// The refused record.
+        lsn: Lsn,
+        /// The replay function's reason.
+        #[source]
+        source: Arc<dyn Error + Send + Sync>,
+    },
+}
+
+impl JournalError {
+    /// An [`Io`](Self::Io) error from the operating system's.
+    pub(crate) fn io(doing: &'static str, file: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let file = file.into();
+        move |source| Self::Io {
+            doing,
+            file,
+            source: Arc::new(source),
+        }
+    }
+
+    /// A [`Store`](Self::Store) error from the object store's.
+    pub(crate) fn store(doing: &'static str, object: impl ToString) -> impl FnOnce(object_store::Error) -> Self {
+        let object = object.to_string();
+        move |source| Self::Store {
+            doing,
+            object,
+            source: Arc::new(source),
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! The journal: the core, a back end, and the thread between them.
+
+use std::{
+    collections::VecDeque,
+    error::Error,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use parking_lot::{Condvar, Mutex};
+use savanna_epoch::OwnerEpoch;
+use tokio::sync::oneshot;
+
+use crate::{
+    backend::{self, Backend, Outcome, perform},
+    core::{Action, Core, Input},
+    error::JournalError,
+    local::LocalBackend,
+    object::ObjectBackend,
+    options::{Filter, Options, Place},
+    record::{Draft, Lsn, Record},
+};
+
+type Reply = Box<dyn FnOnce(Result<(), JournalError>) + Send>;
+
+/// A write-ahead log that is open for appending by its one owner.
+///
+/// Dropping it flushes what was appended and waits for that; use [`close`](Self::close) to hear of an error.
+#[derive(Debug)]
+pub struct Journal {
+    shared: Arc<Shared>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+    stream: u32,
+    epoch: OwnerEpoch,
+}
+
+/// Counts since the journal was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Append groups that became durable.
+    pub groups: u64,
+    /// Flushes: fdatasync calls or objects written.
+    pub flushes: u64,
+    /// Bytes of records written.
+    pub bytes: u64,
+}
+
+impl Journal {
+    /// Takes the log over under `epoch`, hands every record of the log (in the order of their LSNs, of complete append
+    /// groups only) to `replay`, and is then ready to append.
+    ///
+    /// From the first moment on, an older owner acknowledges nothing more. An epoch that equals the newest one is
+    /// accepted and fences the earlier opening. The call blocks while it reads; inside of an asynchronous task, use
+    /// `spawn_blocking`. If state is also kept elsewhere and the log truncated, read that state *after* opening.
+    ///
+    /// # Errors
+    /// [`JournalError::Fenced`] if the log belongs to a newer epoch, [`JournalError::Corrupt`],
+    /// [`JournalError::Missing`] and [`JournalError::Version`] if it cannot be read back, [`JournalError::Io`] and
+    /// [`JournalError::Store`] if the place fails, [`JournalError::Replay`] with the error of `replay`.
+    pub fn open<E: Into<Box<dyn Error + Send + Sync>>>(
+        options: Options,
+        epoch: OwnerEpoch,
+        replay: &mut dyn FnMut(Record) -> Result<(), E>,
+    ) -> Result<Self, JournalError> {
+        let filter = options.filter.clone();
+        let mut deliver = |record| deliver(&filter, record, replay);
+        let (backend, last): (Box<dyn Backend>, Lsn) = match &options.place {
+            Place::Disk(disk) => {
+                let disk = Arc::clone(disk);
+                let (backend, last) = LocalBackend::open(disk, options.segment_bytes, epoch, &mut deliver)?;
+                (Box::new(backend), last)
+            }
+            Place::Store { store, prefix } => {
+                let (store, prefix) = (Arc::clone(store), prefix.clone());
+                let (backend, last) = ObjectBackend::open(store, prefix, options.segment_bytes, epoch, &mut deliver)?;
+                (Box::new(backend), last)
+            }
+        };
+        let limits = backend::limits(backend.as_ref(), &options);
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State {
+                core: Core::new(epoch, last, limits),
+                todo: VecDeque::new(),
+                wake_at: None,
+                over: None,
+            }),
+            work: Condvar::new(),
+            started: Instant::now(),
+            durable: AtomicU64::new(last.0),
+            groups: AtomicU64::new(0),
+            flushes: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        });
+        let writer = Writer {
+            shared: Arc::clone(&shared),
+            backend,
+        };
+        let thread = std::thread::Builder::new()
+            .name("journal".to_owned())
+            .spawn(move || writer.run())
+            .map_err(JournalError::io("start a thread for", "the journal"))?;
+        Ok(Self {
+            shared,
+            writer: Mutex::new(Some(thread)),
+            stream: options.stream,
+            epoch,
+        })
+    }
+
+    /// Orders and buffers a group of records of the journal's stream, which will be in the log all or not at all. Returns
+    /// the last record's LSN at once, before anything is written; an empty group returns the newest LSN.
+    ///
+    /// # Errors
+    /// [`JournalError::TooLarge`] and [`JournalError::Backlog`] refuse this group only. After any other error nothing
+    /// can be appended any more.
+    pub fn append(&self, group: &[Draft<'_>]) -> Result<Lsn, JournalError> {
+        self.append_to(self.stream, group)
+    }
+
+    /// As [`append`](Self::append), to another stream of the same log.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_to(&self, stream: u32, group: &[Draft<'_>]) -> Result<Lsn, JournalError> {
+        let now = self.shared.now();
+        let mut state = self.shared.state.lock();
+        let (lsn, actions) = state.core.append(stream, group, now)?;
+        self.shared.hand_over(&mut state, actions);
+        Ok(lsn)
+    }
+
+    /// The epoch it was opened with.
+    pub fn epoch(&self) -> OwnerEpoch {
+        self.epoch
+    }
+
+    /// Everything up to here is durable.
+    pub fn durable(&self) -> Lsn {
+        Lsn(self.shared.durable.load(Ordering::Acquire))
+    }
+
+    /// The LSN given out last; it need not be durable.
+    pub fn appended(&self) -> Lsn {
+        self.shared.state.lock().core.appended()
+    }
+
+    /// Waits until a record, and all before it, are durable.
+    ///
+    /// # Errors
+    /// The reason why it will not become durable under this owner.
+    pub async fn wait_durable(&self, lsn: Lsn) -> Result<(), JournalError> {
+        if lsn <= self.durable() {
+            return Ok(());
+        }
+        let (sender, receiver) = oneshot::channel();
+        self.gate().hold(lsn, move |outcome| {
+            // A waiter that was dropped does not want to know.
+            drop(sender.send(outcome));
+        });
+        receiver.await.unwrap_or_else(|_| {
+            Err(JournalError::Stopped {
+                reason: "it ended without an answer".to_owned(),
+            })
+        })
+    }
+
+    /// The gate that replies wait in.
+    pub fn gate(&self) -> ReplyGate {
+        ReplyGate {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+
+    /// Records before `lsn` are not needed any more: what they say is durable elsewhere. Returns at once; segments that
+    /// hold only such records are removed in the background. Records before `lsn` that share a segment with later ones
+    /// are still replayed.
+    ///
+    /// # Errors
+    /// [`JournalError::BeyondDurable`] if records would be dropped that are not durable; otherwise as
+    /// [`append`](Self::append).
+    pub fn truncate_before(&self, lsn: Lsn) -> Result<(), JournalError> {
+        let now = self.shared.now();
+        let mut state = self.shared.state.lock();
+        state.core.refuse_if_over()?;
+        let durable = state.core.durable();
+        if lsn > durable.next() {
+            return Err(JournalError::BeyondDurable { asked: lsn, durable });
+        }
+        let actions = state.core.step(Input::Truncate(lsn), now);
+        self.shared.hand_over(&mut state, actions);
+        Ok(())
+    }
+
+    /// Counts since the journal was opened.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            groups: self.shared.groups.load(Ordering::Relaxed),
+            flushes: self.shared.flushes.load(Ordering::Relaxed),
+            bytes: self.shared.bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Makes everything durable that was appended, lets its replies go and stops. Blocks until that is done. Closing
+    /// again changes nothing.
+    ///
+    /// # Errors
+    /// The reason why the journal ended earlier, if it did.
+    pub fn close(&self) -> Result<(), JournalError> {
+        let now = self.shared.now();
+        let mut state = self.shared.state.lock();
+        let actions = state.core.step(Input::Close, now);
+        self.shared.hand_over(&mut state, actions);
+        drop(state);
+        let writer = self.writer.lock().take();
+        // A reply that closes the journal runs on the writer's thread, which cannot wait for itself.
+        if let Some(writer) = writer.filter(|writer| writer.thread().id() != std::thread::current().id())
+            && writer.join().is_err()
+        {
+            return Err(JournalError::Stopped {
+                reason: "its thread panicked".to_owned(),
+            });
+        }
+        match &self.shared.state.lock().over {
+            Some(Some(error)) => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            tracing::debug!(%error, "a journal was dropped that had ended before");
+        }
+    }
+}
+
+/// Holds replies back until what they depend on is durable. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ReplyGate {
+    shared: Arc<Shared>,
+}
+
+impl ReplyGate {
+    /// Calls `reply` once `lsn` is durable: at once, on this thread, if it is; otherwise later on the journal's thread,
+    /// which writes nothing meanwhile, so a reply should be short and must not wait. If the journal fails first, the
+    /// reply gets the error and must tell its client nothing else; from then on that is so for every LSN.
+    pub fn hold(&self, lsn: Lsn, reply: impl FnOnce(Result<(), JournalError>) + Send + 'static) {
+        let reply: Reply = Box::new(reply);
+        let now = self.shared.now();
+        let actions = self.shared.state.lock().core.step(Input::Hold { lsn, reply }, now);
+        for action in actions {
+            match action {
+                Action::Release { replies, outcome } => release(replies, &outcome),
+                other => unreachable!("holding a reply only ever releases it, not {other:?}", other = kind(&other)),
+            }
+        }
+    }
+}
+
+/// What the owner's threads and the writer share.
+struct Shared {
+    state: Mutex<State>,
+    work: Condvar,
+    started: Instant,
+    durable: AtomicU64,
+    groups: AtomicU64,
+    flushes: AtomicU64,
+    bytes: AtomicU64,
+}
+
+struct State {
+    core: Core<Reply>,
+    /// What the writer has to do, in order.
+    todo: VecDeque<Action<Reply>>,
+    wake_at: Option<Duration>,
+    /// Set when the writer has stopped, with the reason if it is a failure.
+    over: Option<Option<JournalError>>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("durable", &self.durable).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn hand_over(&self, state: &mut State, actions: Vec<Action<Reply>>) {
+        if !actions.is_empty() {
+            state.todo.extend(actions);
+            self.work.notify_one();
+        }
+    }
+
+    /// Waits for the next action.
+    fn next_action(&self) -> Action<Reply> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(action) = state.todo.pop_front() {
+                return action;
+            }
+            match state.wake_at {
+                Some(at) if at <= self.now() => {
+                    state.wake_at = None;
+                    let actions = state.core.step(Input::Tick, self.now());
+                    state.todo.extend(actions);
+                }
+                Some(at) => {
+                    let patience = at.saturating_sub(self.now());
+                    self.work.wait_for(&mut state, patience);
+                }
+                None => self.work.wait(&mut state),
+            }
+        }
+    }
+
+    /// Feeds the core what happened.
+    fn answer(&self, input: Input<Reply>) {
+        let mut state = self.state.lock();
+        let actions = state.core.step(input, self.now());
+        self.durable.store(state.core.durable().0, Ordering::Release);
+        state.todo.extend(actions);
+    }
+}
+
+/// The thread that writes.
+struct Writer {
+    shared: Arc<Shared>,
+    backend: Box<dyn Backend>,
+}
+
+impl Writer {
+    fn run(self) {
+        let Self { shared, mut backend } = self;
+        let worked = catch_unwind(AssertUnwindSafe(|| Self::work(&shared, backend.as_mut())));
+        if worked.is_err() {
+            shared.answer(Input::Failed(JournalError::Stopped {
+                reason: "its thread panicked".to_owned(),
+            }));
+            while Self::one(&shared, backend.as_mut()) {}
+        }
+    }
+
+    fn work(shared: &Shared, backend: &mut dyn Backend) {
+        while Self::one(shared, backend) {}
+    }
+
+    /// Does one action; whether there will be more.
+    fn one(shared: &Shared, backend: &mut dyn Backend) -> bool {
+        match perform(backend, shared.next_action()) {
+            Outcome::Answer(input) => {
+                if let Input::WriteDone(batch) = &input {
+                    shared.groups.fetch_add(batch.groups(), Ordering::Relaxed);
+                    shared.bytes.fetch_add(batch.bytes() as u64, Ordering::Relaxed);
+                    shared.flushes.fetch_add(1, Ordering::Relaxed);
+                }
+                shared.answer(input);
+            }
+            Outcome::Other(Action::Release { replies, outcome }) => release(replies, &outcome),
+            Outcome::Other(Action::WakeAt(at)) => shared.state.lock().wake_at = Some(at),
+            Outcome::Other(Action::Stop(reason)) => {
+                if let Some(error) = &reason {
+                    tracing::error!(%error, "the journal ended; nothing more is appended or told");
+                }
+                shared.state.lock().over = Some(reason);
+                return false;
+            }
+            Outcome::Other(other) => unreachable!("the back end does not do {}", kind(&other)),
+        }
+        true
+    }
+}
+
+/// Lets replies go. One that panics harms no other.
+fn release(replies: Vec<Reply>, outcome: &Result<(), JournalError>) {
+    for reply in replies {
+        let outcome = outcome.clone();
+        if catch_unwind(AssertUnwindSafe(|| reply(outcome))).is_err() {
+            tracing::error!("a reply that waited for the journal panicked");
+        }
+    }
+}
+
+fn kind<R>(action: &Action<R>) -> &'static str {
+    match action {
+        Action::CheckFence => "CheckFence",
+        Action::Write { .. } => "Write",
+        Action::Flush => "Flush",
+        Action::Truncate { .. } => "Truncate",
+        Action::Release { .. } => "Release",
+        Action::WakeAt(_) => "WakeAt",
+        Action::Stop(_) => "Stop",
+    }
+}
+
+/// Hands a record to the owner's replay function, if it is wanted.
+pub(crate) fn deliver<E: Into<Box<dyn Error + Send + Sync>>>(
+    filter: &Filter,
+    record: Record,
+    replay: &mut dyn FnMut(Record) -> Result<(), E>,
+) -> Result<(), JournalError> {
+    if !filter.wants(&record) {
+        return Ok(());
+    }
+    let lsn = record.lsn;
+    replay(record).map_err(|error| JournalError::Replay {
+        lsn,
+        source: Arc::from(error.into()),
+    })
+}

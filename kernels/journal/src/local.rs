@@ -1,0 +1,330 @@
+//! The log in a directory of a local file system.
+//!
+//! # Why an old owner cannot acknowledge what the new one does not know
+//!
+//! Let A own the log and B open it under a newer term. B, in this order: (1) creates its fence file and syncs the
+//! directory; (2) removes older fences; (3) reads the segments and finds L, the last record that counts; (4) writes a
+//! segment whose header says *older terms count up to L*, syncs it, renames it into place and syncs the directory; (5)
+//! checks that its own fence still stands. A, for each batch: (a) checks that its fence file is there; (b) writes; (c)
+//! flushes; (d) checks its fence file again; (e) releases the replies.
+//!
+//! *What A releases, B has.* If (d) finds A's fence, then (2) has not happened, so (3) comes later, and it reads what A
+//! wrote at (b) and flushed at (c): the file system shows every process of the machine the same bytes. So the batch is
+//! at or below L.
+//!
+//! *What A writes too late does not count.* If B read before A's batch was whole, the batch is above L. Whatever
+//! A does afterwards (more of the batch, another segment: its names carry A's term, so that it can overwrite nothing of
+//! B's) has LSNs above L under an older term, which every later reader ignores because of (4). A's check (d) fails and
+//! nobody is told.
+//!
+//! *Between two owners that open at once* the higher term wins: each creates its fence, then looks for a higher one;
+//! the later of the two looks sees both fences. The loser has either refused to open, or finds its fence removed at (5)
+//! or at its first (a). Two openings under one epoch get different terms, because a fence file is created exclusively.
+//!
+//! *L is durable before anybody builds on it.* Records that A wrote but may never have flushed (or whose flush failed,
+//! after which cached pages may differ from the disk) are copied into B's first segment and synced with it; see
+//! [`Scan::unsure`].
+//!
+//! The check at (d) and the send at (e) are not one step: A may be suspended between them, and send a reply late. The
+//! reply is true (the write is in B's log) but a *read* that it answers may be out of date by then; that a node stops
+//! serving before its lease can be granted again is the lease's business. The directory must be on a file system of
+//! this machine; NFS and the like do not show every machine the same directory at the same time.
+
+mod disk;
+mod fence;
+mod recovery;
+
+use std::sync::Arc;
+
+use savanna_epoch::OwnerEpoch;
+
+pub use self::disk::{Disk, DiskFile, OsDisk};
+use self::fence::Fence;
+use crate::{
+    backend::Backend,
+    batch::Batch,
+    error::JournalError,
+    record::{self, Lsn, Record, RecordHeader},
+    segment::{Header, SEGMENT_HEADER, Scan, Term},
+};
+
+/// Segments are zeroed ahead of the records: flushing into blocks that are there already needs no change of the file's
+/// size or extents, which would cost a third of a flush. The pieces grow with the segment up to this size, so that a log
+/// of a few records is a small file.
+const ZERO_AHEAD_MAX: usize = 1 << 20;
+const ZERO_AHEAD_MIN: usize = 64 << 10;
+
+/// The end of the name of a file that is not complete yet.
+const UNFINISHED: &str = ".new";
+
+/// The segment that is appended to.
+#[derive(Debug)]
+struct Active {
+    file: Box<dyn DiskFile>,
+    name: String,
+    header: Header,
+    seal: record::Seal,
+    /// Where the next record goes.
+    end: usize,
+    /// Up to where blocks are allocated and zero.
+    zeroed: usize,
+}
+
+/// A segment that is only read.
+#[derive(Clone, Debug)]
+pub(super) struct Finished {
+    name: String,
+    /// No record after this counts in it.
+    last: Lsn,
+}
+
+/// The log in a directory, open for appending.
+#[derive(Debug)]
+pub(crate) struct LocalBackend {
+    disk: Arc<dyn Disk>,
+    fence: Fence,
+    segment_bytes: usize,
+    active: Active,
+    /// Older segments in the order of their terms.
+    finished: Vec<Finished>,
+    oldest: Lsn,
+    buffer: Vec<u8>,
+}
+
+impl LocalBackend {
+    /// Fences older owners, replays the log, and begins a segment of this owner. Returns the last LSN.
+    pub(crate) fn open(
+        disk: Arc<dyn Disk>,
+        segment_bytes: usize,
+        epoch: OwnerEpoch,
+        deliver: &mut dyn FnMut(Record) -> Result<(), JournalError>,
+    ) -> Result<(Self, Lsn), JournalError> {
+        let fence = Fence::raise(&disk, epoch)?;
+        let recovered = recovery::recover(disk.as_ref(), fence.term(), deliver)?;
+        let Scan { last, unsure } = recovered.tail;
+        let header = Header {
+            term: fence.term(),
+            sequence: 1,
+            first: unsure.first().map_or_else(|| last.next(), |record| record.lsn),
+            base: last,
+            oldest: recovered.oldest,
+            body: None,
+            opens_term: true,
+        };
+        let active = create_segment(disk.as_ref(), header, &unsure, segment_bytes)?;
+        let mut backend = Self {
+            disk,
+            fence,
+            segment_bytes,
+            active,
+            finished: recovered.finished,
+            oldest: recovered.oldest,
+            buffer: Vec::new(),
+        };
+        // Our own header has taken over what those said.
+        backend.remove(&recovered.needless);
+        backend.check_fence()?;
+        Ok((backend, last))
+    }
+
+    /// Ends the active segment at `durable` and begins the next.
+    fn roll(&mut self, durable: Lsn) -> Result<(), JournalError> {
+        let header = Header {
+            term: self.fence.term(),
+            sequence: self.active.header.sequence + 1,
+            first: durable.next(),
+            base: durable,
+            oldest: self.oldest,
+            body: None,
+            opens_term: false,
+        };
+        let next = create_segment(self.disk.as_ref(), header, &[], self.segment_bytes)?;
+        let ended = std::mem::replace(&mut self.active, next);
+        self.finished.push(Finished {
+            name: ended.name,
+            last: durable,
+        });
+        Ok(())
+    }
+
+    /// Removes segments that no reader needs.
+    fn remove(&self, segments: &[Finished]) {
+        for Finished { name, .. } in segments {
+            if let Err(error) = self.disk.remove(name) {
+                let file = self.disk.describe(name);
+                tracing::warn!(file, %error, "could not remove a segment that is not needed any more; it only takes space");
+            }
+        }
+    }
+
+    /// Zeroes the next piece of the segment if the records up to `end` go beyond what is zeroed.
+    fn zero_ahead(&mut self, end: usize) -> Result<(), JournalError> {
+        let active = &mut self.active;
+        if end <= active.zeroed {
+            return Ok(());
+        }
+        let until = zeroed_beyond(end, self.segment_bytes);
+        write_all(active.file.as_mut(), &vec![0; until - end], end)
+            .map_err(JournalError::io("zero", self.disk.describe(&active.name)))?;
+        active.zeroed = until;
+        Ok(())
+    }
+}
+
+impl Backend for LocalBackend {
+    fn epoch(&self) -> OwnerEpoch {
+        self.fence.term().epoch
+    }
+
+    fn group_bytes(&self) -> usize {
+        self.segment_bytes - SEGMENT_HEADER
+    }
+
+    fn check_fence(&mut self) -> Result<(), JournalError> {
+        self.fence.check(self.disk.as_ref())
+    }
+
+    fn write(&mut self, batch: &Batch, durable: Lsn) -> Result<(), JournalError> {
+        if self.active.end + batch.bytes() > self.segment_bytes {
+            self.roll(durable)?;
+        }
+        let end = self.active.end + batch.bytes();
+        self.zero_ahead(end)?;
+        let active = &mut self.active;
+        self.buffer.clear();
+        let epoch = active.header.term.epoch;
+        batch.encode(&mut self.buffer, active.seal, active.end as u64, epoch, durable);
+        write_all(active.file.as_mut(), &self.buffer, active.end)
+            .map_err(JournalError::io("write", self.disk.describe(&active.name)))?;
+        active.end = end;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), JournalError> {
+        self.active
+            .file
+            .sync()
+            .map_err(JournalError::io("fdatasync", self.disk.describe(&self.active.name)))
+    }
+
+    fn truncate(&mut self, oldest: Lsn, durable: Lsn) -> Result<(), JournalError> {
+        self.oldest = self.oldest.max(oldest);
+        let active_is_needless = durable < oldest && durable >= self.active.header.first;
+        if !active_is_needless && self.finished.iter().all(|segment| segment.last >= oldest) {
+            return Ok(());
+        }
+        // The promise is withdrawn durably before anything is removed, so that a missing segment is always an error.
+        self.roll(durable)?;
+        let (gone, kept): (Vec<_>, Vec<_>) = self.finished.drain(..).partition(|segment| segment.last < oldest);
+        self.finished = kept;
+        self.remove(&gone);
+        Ok(())
+    }
+}
+
+/// A new segment, durable under its name, that holds copies of `records` (the first of which is `header.first`).
+fn create_segment(
+    disk: &dyn Disk,
+    header: Header,
+    records: &[Record],
+    segment_bytes: usize,
+) -> Result<Active, JournalError> {
+    let name = segment_name(header.term, header.sequence);
+    let unfinished = format!("{name}{UNFINISHED}");
+    let (head, seal) = header.encode();
+    let mut bytes = head.to_vec();
+    for (at, record) in records.iter().enumerate() {
+        let copy = RecordHeader {
+            stream: record.stream,
+            epoch: record.epoch,
+            lsn: record.lsn,
+            shard: record.shard,
+            kind: record.kind,
+            // The copies become durable together, as one group.
+            last: at + 1 == records.len(),
+            durable: header.first.previous(),
+        };
+        let offset = bytes.len() as u64;
+        record::encode(&mut bytes, seal, offset, &copy, &record.payload);
+    }
+    let end = bytes.len();
+    let zeroed = zeroed_beyond(end, segment_bytes);
+    bytes.resize(zeroed, 0);
+    let mut file = disk
+        .create(&unfinished)
+        .map_err(JournalError::io("create", disk.describe(&unfinished)))?;
+    write_all(file.as_mut(), &bytes, 0).map_err(JournalError::io("write", disk.describe(&unfinished)))?;
+    file.sync()
+        .map_err(JournalError::io("fdatasync", disk.describe(&unfinished)))?;
+    disk.rename(&unfinished, &name)
+        .map_err(JournalError::io("rename", disk.describe(&unfinished)))?;
+    disk.sync_dir()
+        .map_err(JournalError::io("fsync the directory of", disk.describe(&name)))?;
+    Ok(Active {
+        file,
+        name,
+        header,
+        seal,
+        end,
+        zeroed,
+    })
+}
+
+/// Up to where a segment is zeroed when its records end at `end`.
+fn zeroed_beyond(end: usize, segment_bytes: usize) -> usize {
+    (end + end.clamp(ZERO_AHEAD_MIN, ZERO_AHEAD_MAX)).min(segment_bytes).max(end)
+}
+
+/// Writes all bytes, however few the disk takes at once.
+fn write_all(file: &mut dyn DiskFile, mut bytes: &[u8], mut offset: usize) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        match file.write_at(bytes, offset as u64) {
+            Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                bytes = &bytes[written..];
+                offset += written;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// The name of a term's segment; names sort like their terms and sequences.
+fn segment_name(term: Term, sequence: u64) -> String {
+    format!("segment-{:020}-{:010}-{sequence:010}", term.epoch.0, term.opening)
+}
+
+/// The term and sequence in a segment's name.
+fn parse_segment_name(name: &str) -> Option<(Term, u64)> {
+    let mut parts = name.strip_prefix("segment-")?.split('-');
+    let term = Term {
+        epoch: OwnerEpoch(parts.next()?.parse().ok()?),
+        opening: parts.next()?.parse().ok()?,
+    };
+    let sequence = parts.next()?.parse().ok()?;
+    parts.next().is_none().then_some((term, sequence))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_segments_are_read_back_and_sort_by_term() {
+        let old = Term {
+            epoch: OwnerEpoch(9),
+            opening: 2,
+        };
+        let new = Term {
+            epoch: OwnerEpoch(10),
+            opening: 1,
+        };
+        assert_eq!(parse_segment_name(&segment_name(old, 7)), Some((old, 7)));
+        assert!(segment_name(old, 7) < segment_name(new, 1));
+        for other in ["segment-1-2", "segment-1-2-3-4", "segment-a-1-1", "fence-1-1", "segment-1-2-3.new"] {
+            assert_eq!(parse_segment_name(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! The log in an object store: every batch is one object, and the objects are numbered without gaps.
+//!
+//! An object is written with *create only if it is not there*. That is the fence: a new owner writes an object without
+//! records under the next number, so that the old owner's next write meets it and fails. A batch is durable when its
+//! object is written, and no check before or after is needed. The object that began a term stays for ever (72 bytes):
+//! an old owner that wakes up after years still meets it.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, path::Path};
+use savanna_epoch::OwnerEpoch;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::{
+    backend::Backend,
+    batch::Batch,
+    error::JournalError,
+    record::{Lsn, Record},
+    segment::{self, Header, Reach, SEGMENT_HEADER, Term},
+};
+
+/// Objects read at once on opening.
+const READ_AHEAD: usize = 16;
+
+/// Times that other owners may come first while we open, before it is reported.
+const FENCE_ATTEMPTS: usize = 64;
+
+/// An object of the log.
+#[derive(Clone, Copy, Debug)]
+struct Stored {
+    number: u64,
+    last: Lsn,
+    opens_term: bool,
+}
+
+/// The log in an object store, open for appending.
+#[derive(Debug)]
+pub(crate) struct ObjectBackend {
+    bucket: Bucket,
+    term: Term,
+    next_number: u64,
+    segment_bytes: usize,
+    stored: Vec<Stored>,
+    oldest: Lsn,
+}
+
+impl ObjectBackend {
+    /// Fences older owners and replays the log. Returns the last LSN.
+    pub(crate) fn open(
+        store: Arc<dyn ObjectStore>,
+        prefix: Path,
+        segment_bytes: usize,
+        epoch: OwnerEpoch,
+        deliver: &mut dyn FnMut(Record) -> Result<(), JournalError>,
+    ) -> Result<(Self, Lsn), JournalError> {
+        if epoch == OwnerEpoch::NONE {
+            return Err(JournalError::NoEpoch);
+        }
+        let mut bucket = Bucket::new(store, prefix)?;
+        for _ in 0..FENCE_ATTEMPTS {
+            let numbers = bucket.list()?;
+            let newest = bucket.newest(numbers.last().copied())?;
+            let Some(term) = newest.term.succeed(epoch) else {
+                return Err(JournalError::Fenced {
+                    ours: epoch,
+                    theirs: newest.term.epoch,
+                });
+            };
+            let mut backend = Self {
+                bucket,
+                term,
+                next_number: newest.number + 1,
+                segment_bytes,
+                stored: Vec::new(),
+                oldest: newest.oldest,
+            };
+            let number = backend.next_number;
+            if backend.put(newest.last, None, true)?.is_none() {
+                // Had the owner gone on and truncated since we looked, ours would stand in a gap and fence nobody. The
+                // newest object is never removed, so that if ours is the newest now, the owner's next one meets it.
+                let mut numbers = backend.bucket.list()?;
+                if numbers.pop() == Some(number) {
+                    let last = backend.replay(&numbers, newest.last, deliver)?;
+                    return Ok((backend, last));
+                }
+                backend.bucket.remove(vec![number]);
+            }
+            // Somebody else wrote first; whoever it is decides what we have to come after.
+            bucket = backend.bucket;
+        }
+        Err(JournalError::Stopped {
+            reason: format!("{FENCE_ATTEMPTS} other owners wrote to the log while it was being opened"),
+        })
+    }
+
+    fn replay(
+        &mut self,
+        numbers: &[u64],
+        last: Lsn,
+        deliver: &mut dyn FnMut(Record) -> Result<(), JournalError>,
+    ) -> Result<Lsn, JournalError> {
+        let mut counted: Option<Lsn> = None;
+        for some in numbers.chunks(READ_AHEAD) {
+            for (number, bytes) in some.iter().zip(self.bucket.get_many(some)?) {
+                let path = self.bucket.describe(*number);
+                // Truncated by the owner before us; if it was needed, the next one shows a hole.
+                let Some(bytes) = bytes else { continue };
+                let (header, _) = Header::decode(&bytes, &path)?;
+                if header.sequence != *number {
+                    return Err(segment::misplaced(&path, &header));
+                }
+                let mut records = Vec::new();
+                let scan = segment::scan(&path, &bytes, Reach::Whole, &mut |record| {
+                    records.push(record);
+                    Ok(())
+                })?;
+                self.stored.insert(
+                    self.stored.len() - 1,
+                    Stored {
+                        number: *number,
+                        last: scan.last,
+                        opens_term: header.opens_term,
+                    },
+                );
+                if scan.last < self.oldest {
+                    continue;
+                }
+                let needed = counted.map_or(self.oldest, Lsn::next);
+                if header.first > needed {
+                    return Err(JournalError::Missing {
+                        file: path,
+                        needed,
+                        first: header.first,
+                    });
+                }
+                counted = Some(scan.last);
+                records.into_iter().try_for_each(&mut *deliver)?;
+            }
+        }
+        let needed = counted.map_or(self.oldest, Lsn::next);
+        if needed <= last {
+            return Err(JournalError::Missing {
+                file: self.bucket.describe(self.next_number - 1),
+                needed,
+                first: last.next(),
+            });
+        }
+        Ok(last)
+    }
+
+    /// Writes the next object. Returns the header of the one that is there already, if it is not ours.
+    fn put(&mut self, durable: Lsn, batch: Option<&Batch>, opens_term: bool) -> Result<Option<Header>, JournalError> {
+        let header = Header {
+            term: self.term,
+            sequence: self.next_number,
+            first: durable.next(),
+            base: durable,
+            oldest: self.oldest,
+            body: Some(batch.map_or(0, |batch| batch.bytes() as u64)),
+            opens_term,
+        };
+        let (head, seal) = header.encode();
+        let mut bytes = head.to_vec();
+        if let Some(batch) = batch {
+            batch.encode(&mut bytes, seal, SEGMENT_HEADER as u64, self.term.epoch, durable);
+        }
+        let bytes = Bytes::from(bytes);
+        if !self.bucket.create(self.next_number, bytes.clone())? {
+            let there = self.bucket.get(self.next_number)?;
+            // A request that was sent twice meets its own object.
+            if there != bytes {
+                let path = self.bucket.describe(self.next_number);
+                return Ok(Some(Header::decode(&there, &path)?.0));
+            }
+        }
+        self.stored.push(Stored {
+            number: self.next_number,
+            last: batch.map_or(durable, Batch::last),
+            opens_term,
+        });
+        self.next_number += 1;
+        Ok(None)
+    }
+
+    fn put_or_fenced(&mut self, durable: Lsn, batch: Option<&Batch>) -> Result<(), JournalError> {
+        match self.put(durable, batch, false)? {
+            None => Ok(()),
+            Some(other) => Err(JournalError::Fenced {
+                ours: self.term.epoch,
+                theirs: other.term.epoch,
+            }),
+        }
+    }
+}
+
+impl Backend for ObjectBackend {
+    fn epoch(&self) -> OwnerEpoch {
+        self.term.epoch
+    }
+
+    fn group_bytes(&self) -> usize {
+        self.segment_bytes - SEGMENT_HEADER
+    }
+
+    /// Nothing to ask: the write itself meets the fence.
+    fn check_fence(&mut self) -> Result<(), JournalError> {
+        Ok(())
+    }
+
+    fn write(&mut self, batch: &Batch, durable: Lsn) -> Result<(), JournalError> {
+        self.put_or_fenced(durable, Some(batch))
+    }
+
+    /// Nothing to do: an object that is written is durable.
+    fn flush(&mut self) -> Result<(), JournalError> {
+        Ok(())
+    }
+
+    fn truncate(&mut self, oldest: Lsn, durable: Lsn) -> Result<(), JournalError> {
+        self.oldest = self.oldest.max(oldest);
+        let needless = |stored: &Stored| stored.last < oldest && !stored.opens_term;
+        if !self.stored.iter().any(needless) {
+            return Ok(());
+        }
+        // The promise is withdrawn durably before anything is removed, so that a missing object is always an error.
+        self.put_or_fenced(durable, None)?;
+        let newest = self.next_number - 1;
+        let (gone, kept): (Vec<_>, Vec<_>) = self
+            .stored
+            .drain(..)
+            .partition(|stored| needless(stored) && stored.number != newest);
+        self.stored = kept;
+        self.bucket.remove(gone.iter().map(|stored| stored.number).collect());
+        Ok(())
+    }
+}
+
+/// What the newest object says.
+struct Newest {
+    number: u64,
+    term: Term,
+    last: Lsn,
+    oldest: Lsn,
+}
+
+/// The objects under a prefix, with calls that wait. The requests run on a thread of their own, so that a caller
+/// may itself be a task of some other runtime.
+#[derive(Debug)]
+struct Bucket {
+    store: Arc<dyn ObjectStore>,
+    prefix: Path,
+    runtime: Option<Runtime>,
+}
+
+impl Bucket {
+    fn new(store: Arc<dyn ObjectStore>, prefix: Path) -> Result<Self, JournalError> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("journal-store")
+            .enable_all()
+            .build()
+            .map_err(JournalError::io("start a thread for", prefix.as_ref()))?;
+        Ok(Self {
+            store,
+            prefix,
+            runtime: Some(runtime),
+        })
+    }
+
+    fn wait<T: Send + 'static>(&self, request: impl Future<Output = T> + Send + 'static) -> Result<T, JournalError> {
+        let runtime = self.runtime.as_ref().expect("the runtime is there until the bucket is dropped");
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        runtime.spawn(async move {
+            // Whoever waits is gone only if its thread is.
+            drop(sender.send(request.await));
+        });
+        receiver.recv().map_err(|_| JournalError::Stopped {
+            reason: "a request to the object store panicked".to_owned(),
+        })
+    }
+
+    fn path(&self, number: u64) -> Path {
+        self.prefix.clone().join(format!("{number:020}.segment"))
+    }
+
+    fn describe(&self, number: u64) -> String {
+        format!("{} in {}", self.path(number), self.store)
+    }
+
+    /// The numbers of all objects, ascending.
+    fn list(&self) -> Result<Vec<u64>, JournalError> {
+        let (store, prefix) = (Arc::clone(&self.store), self.prefix.clone());
+        let listed = self.wait(async move { store.list(Some(&prefix)).try_collect::<Vec<_>>().await })?;
+        let objects = listed.map_err(JournalError::store("list", &self.prefix))?;
+        let mut numbers: Vec<u64> = objects
+            .iter()
+            .filter_map(|object| object.location.filename()?.strip_suffix(".segment")?.parse().ok())
+            .collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    fn newest(&self, number: Option<u64>) -> Result<Newest, JournalError> {
+        let Some(number) = number else {
+            return Ok(Newest {
+                number: 0,
+                term: Term::default(),
+                last: Lsn::NONE,
+                oldest: Lsn(1),
+            });
+        };
+        let bytes = self.get(number)?;
+        let path = self.describe(number);
+        let (header, _) = Header::decode(&bytes, &path)?;
+        let scan = segment::scan(&path, &bytes, Reach::Whole, &mut |_| Ok(()))?;
+        Ok(Newest {
+            number,
+            term: header.term,
+            last: scan.last,
+            oldest: header.oldest,
+        })
+    }
+
+    fn get(&self, number: u64) -> Result<Bytes, JournalError> {
+        let (store, path) = (Arc::clone(&self.store), self.path(number));
+        let read = self.wait(async move { store.get(&path).await?.bytes().await })?;
+        read.map_err(JournalError::store("read", self.describe(number)))
+    }
+
+    /// The objects of these numbers; `None` for one that is not there.
+    fn get_many(&self, numbers: &[u64]) -> Result<Vec<Option<Bytes>>, JournalError> {
+        let paths: Vec<Path> = numbers.iter().map(|number| self.path(*number)).collect();
+        let store = Arc::clone(&self.store);
+        self.wait(async move {
+            let requests = paths.into_iter().map(|path| {
+                let store = Arc::clone(&store);
+                async move {
+                    let read = async { store.get(&path).await?.bytes().await };
+                    match read.await {
+                        Ok(bytes) => Ok(Some(bytes)),
+                        Err(StoreError::NotFound { .. }) => Ok(None),
+                        Err(error) => Err(JournalError::store("read", &path)(error)),
+                    }
+                }
+            });
+            stream::iter(requests).buffered(READ_AHEAD).try_collect().await
+        })?
+    }
+
+    /// Whether the object was created; `false` if there is one.
+    fn create(&self, number: u64, bytes: Bytes) -> Result<bool, JournalError> {
+        let (store, path) = (Arc::clone(&self.store), self.path(number));
+        let options = PutOptions::from(PutMode::Create);
+        let created = self.wait(async move { store.put_opts(&path, PutPayload::from(bytes), options).await })?;
+        match created {
+            Ok(_) => Ok(true),
+            Err(StoreError::AlreadyExists { .. }) => Ok(false),
+            Err(error) => Err(JournalError::store("create", self.describe(number))(error)),
+        }
+    }
+
+    /// Removes objects in the background.
+    fn remove(&self, numbers: Vec<u64>) {
+        let paths: Vec<_> = numbers.into_iter().map(|number| Ok(self.path(number))).collect();
+        let store = Arc::clone(&self.store);
+        let runtime = self.runtime.as_ref().expect("the runtime is there until the bucket is dropped");
+        runtime.spawn(async move {
+            let mut removed = store.delete_stream(stream::iter(paths).boxed());
+            while let Some(result) = removed.next().await {
+                if let Err(error) = result {
+                    tracing::warn!(%error, "could not remove an object that is no longer needed; it only takes space");
+                }
+            }
+        });
+    }
+}
+
+impl Drop for Bucket {
+    fn drop(&mut self) {
+        // Dropped like any other value, a runtime would refuse to stop inside of an asynchronous task.
+        if let Some(runtime) = self.runtime.take() {
+            std::thread::scope(|scope| {
+                scope.spawn(|| runtime.shutdown_timeout(Duration::from_secs(1)));
+            });
+        }
+    }
+}

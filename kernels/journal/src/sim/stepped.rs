@@ -1,0 +1,133 @@
+//! The journal without a thread.
+
+use std::{collections::VecDeque, error::Error, sync::Arc, time::Duration};
+
+use savanna_epoch::OwnerEpoch;
+
+use crate::{
+    backend::{self, Outcome, perform},
+    core::{Action, Core, Input},
+    error::JournalError,
+    journal::deliver,
+    local::LocalBackend,
+    options::{Options, Place},
+    record::{Draft, Lsn, Record},
+};
+
+/// What one step did.
+#[derive(Debug)]
+pub enum Step<R> {
+    /// Nothing is to be done.
+    Idle,
+    /// The journal did something on the disk.
+    Disk,
+    /// These replies leave now, with this outcome.
+    Released {
+        /// As they were given to [`SteppedJournal::hold`].
+        replies: Vec<R>,
+        /// What they say.
+        outcome: Result<(), JournalError>,
+    },
+    /// The journal waits for company for its batch until this time.
+    Wait(Duration),
+    /// The journal has ended, with the reason if it is a failure.
+    Stopped(Option<JournalError>),
+}
+
+/// The product's core and local back end, run one step at a time. Dropping it is a process that dies: nothing is
+/// flushed. `R` is what stands for a reply.
+#[derive(Debug)]
+pub struct SteppedJournal<R> {
+    core: Core<R>,
+    backend: LocalBackend,
+    todo: VecDeque<Action<R>>,
+    stream: u32,
+    now: Duration,
+}
+
+impl<R> SteppedJournal<R> {
+    /// As [`Journal::open`](crate::Journal::open).
+    ///
+    /// # Errors
+    /// As [`Journal::open`](crate::Journal::open).
+    ///
+    /// # Panics
+    /// If the options are of an object store.
+    pub fn open<E: Into<Box<dyn Error + Send + Sync>>>(
+        options: &Options,
+        epoch: OwnerEpoch,
+        replay: &mut dyn FnMut(Record) -> Result<(), E>,
+    ) -> Result<Self, JournalError> {
+        let Place::Disk(disk) = &options.place else {
+            panic!("expected options made with Options::disk or Options::dir; an object store needs the real journal");
+        };
+        let mut deliver = |record| deliver(&options.filter, record, replay);
+        let (backend, last) = LocalBackend::open(Arc::clone(disk), options.segment_bytes, epoch, &mut deliver)?;
+        let limits = backend::limits(&backend, options);
+        Ok(Self {
+            core: Core::new(epoch, last, limits),
+            backend,
+            todo: VecDeque::new(),
+            stream: options.stream,
+            now: Duration::ZERO,
+        })
+    }
+
+    /// As [`Journal::append`](crate::Journal::append).
+    ///
+    /// # Errors
+    /// As [`Journal::append`](crate::Journal::append).
+    pub fn append(&mut self, group: &[Draft<'_>]) -> Result<Lsn, JournalError> {
+        let (lsn, actions) = self.core.append(self.stream, group, self.now)?;
+        self.todo.extend(actions);
+        Ok(lsn)
+    }
+
+    /// As [`ReplyGate::hold`](crate::ReplyGate::hold); the reply comes out of [`step`](Self::step).
+    pub fn hold(&mut self, lsn: Lsn, reply: R) {
+        self.feed(Input::Hold { lsn, reply });
+    }
+
+    /// As [`Journal::truncate_before`](crate::Journal::truncate_before), without its check.
+    pub fn truncate_before(&mut self, lsn: Lsn) {
+        self.feed(Input::Truncate(lsn));
+    }
+
+    /// Begins to close; step until [`Step::Stopped`].
+    pub fn close(&mut self) {
+        self.feed(Input::Close);
+    }
+
+    /// Lets time pass.
+    pub fn advance(&mut self, by: Duration) {
+        self.now += by;
+        self.feed(Input::Tick);
+    }
+
+    /// Everything up to here is durable and may be told.
+    pub fn durable(&self) -> Lsn {
+        self.core.durable()
+    }
+
+    /// Does the next thing there is to do.
+    pub fn step(&mut self) -> Step<R> {
+        let Some(action) = self.todo.pop_front() else {
+            return Step::Idle;
+        };
+        match perform(&mut self.backend, action) {
+            Outcome::Answer(input) => {
+                self.feed(input);
+                Step::Disk
+            }
+            Outcome::Other(Action::Release { replies, outcome }) => Step::Released { replies, outcome },
+            Outcome::Other(Action::WakeAt(at)) => Step::Wait(at),
+            Outcome::Other(Action::Stop(reason)) => Step::Stopped(reason),
+            Outcome::Other(_) => unreachable!("the back end does every other action"),
+        }
+    }
+
+    fn feed(&mut self, input: Input<R>) {
+        let actions = self.core.step(input, self.now);
+        self.todo.extend(actions);
+    }
+}
