@@ -1,0 +1,541 @@
+//! The embedded coordinator's decisions, without journal, clock or tasks.
+//!
+//! [`CoordinatorCore::step`] decides a request and applies what follows from it; the driver journals the entries that it
+//! returns and lets the reply out when they, and all before them, are durable. [`CoordinatorCore::replay`] rebuilds the
+//! same state from the journal.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::time::Duration;
+
+use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
+use serde::{Deserialize, Serialize};
+
+use crate::coordinator::{ClaimOutcome, Grant, Snapshot};
+use crate::error::{CoordinatorError, FIRST_ID, NameOf, check_name, check_node, check_root, next_ids};
+use crate::event::{Change, Entry, Event, RootValue, TenureEnd};
+use crate::lease::LeaseClock;
+use crate::record::{
+    Incarnation, NodeRecord, NodeSpec, Revision, ShardRecord, Tenure, Transition, Versioned,
+};
+use crate::time::MonoTime;
+use crate::transition::check_transition;
+
+/// A request that may change something. (Reads are methods of the core.)
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// See [`Coordinator::register`](crate::coordinator::Coordinator::register).
+    Register(NodeSpec),
+    /// See [`Coordinator::claim`](crate::coordinator::Coordinator::claim).
+    Claim(NodeSpec),
+    /// See [`Coordinator::heartbeat`](crate::coordinator::Coordinator::heartbeat).
+    Heartbeat(Tenure),
+    /// See [`Coordinator::deregister`](crate::coordinator::Coordinator::deregister).
+    Deregister(Tenure),
+    /// See [`Coordinator::transition`](crate::coordinator::Coordinator::transition).
+    Transition(Transition),
+    /// See [`Coordinator::allocate`](crate::coordinator::Coordinator::allocate).
+    Allocate {
+        /// The sequence.
+        name: String,
+        /// How many ids.
+        count: u64,
+    },
+    /// See [`Coordinator::put_root`](crate::coordinator::Coordinator::put_root).
+    PutRoot {
+        /// The key.
+        key: String,
+        /// Its version.
+        expected: Revision,
+        /// The new value.
+        value: RootValue,
+    },
+    /// See [`Coordinator::delete_root`](crate::coordinator::Coordinator::delete_root).
+    DeleteRoot {
+        /// The key.
+        key: String,
+        /// Its version.
+        expected: Revision,
+    },
+    /// Nothing but the passing of time: ends leases that have run out.
+    Tick,
+}
+
+/// The answer to a request that was fulfilled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// To `Register`.
+    Granted(Grant),
+    /// To `Claim`.
+    Claim(ClaimOutcome),
+    /// To `Heartbeat`: the ttl.
+    Renewed(Duration),
+    /// To `Deregister` and `Tick`.
+    Done,
+    /// To `Transition`, `PutRoot`, `DeleteRoot`: the record's new version.
+    Changed(Revision),
+    /// To `Allocate`.
+    Ids(Range<u64>),
+}
+
+/// What a step decided. The entries are applied already, also when the reply is a refusal (leases may have run out).
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// For the requester, once everything up to and including `entries` is durable.
+    pub reply: Result<Reply, CoordinatorError>,
+    /// For the journal, in this order.
+    pub entries: Vec<Entry>,
+}
+
+/// How many changes are kept for watchers that are behind.
+pub const CHANGES_KEPT: usize = 16_384;
+
+/// All that has to survive, as one value: what a journal starts with after it was cut.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    revision: Revision,
+    nodes: BTreeMap<NodeId, NodeRecord>,
+    /// The newest epoch of every name ever granted.
+    node_epochs: BTreeMap<NodeId, OwnerEpoch>,
+    claims: BTreeMap<NodeId, Incarnation>,
+    shards: BTreeMap<ShardId, Versioned<ShardRecord>>,
+    /// The first id of each sequence that has not been handed out.
+    ids: BTreeMap<String, u64>,
+    roots: BTreeMap<String, Versioned<RootValue>>,
+}
+
+/// The coordinator as a state machine: requests and the time in, replies and journal entries out.
+#[derive(Clone, Debug)]
+pub struct CoordinatorCore {
+    ttl: Duration,
+    state: Image,
+    /// Volatile; see [`CoordinatorCore::restart_leases`].
+    leases: LeaseClock,
+    changes: VecDeque<Change>,
+    /// All changes after this revision are in `changes`.
+    changes_after: Revision,
+}
+
+impl CoordinatorCore {
+    /// A coordinator without history, that grants leases of `ttl`.
+    #[must_use]
+    pub fn new(ttl: Duration) -> Self {
+        Self::from_image(ttl, Image::default())
+    }
+
+    /// A coordinator that continues from an image.
+    #[must_use]
+    pub fn from_image(ttl: Duration, image: Image) -> Self {
+        Self {
+            ttl,
+            changes_after: image.revision,
+            state: image,
+            leases: LeaseClock::default(),
+            changes: VecDeque::new(),
+        }
+    }
+
+    /// All that has to survive.
+    #[must_use]
+    pub const fn image(&self) -> &Image {
+        &self.state
+    }
+
+    /// Applies an entry of the journal.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is not the one that follows.
+    pub fn replay(&mut self, entry: &Entry) -> Result<(), CoordinatorError> {
+        let expected = self.state.revision.next();
+        if entry.revision != expected {
+            return Err(CoordinatorError::Corrupt {
+                place: format!("journal entry {}", entry.revision),
+                reason: format!("expected revision {expected}"),
+            });
+        }
+        self.apply(entry);
+        Ok(())
+    }
+
+    /// Call once after the last `replay`. Renewals are not journaled, and a clock does not survive a restart: every
+    /// holder may have been renewed just before the restart, so each gets a whole lease from now.
+    pub fn restart_leases(&mut self, now: MonoTime) {
+        self.leases = LeaseClock::default();
+        for node in self.state.nodes.keys() {
+            self.leases.renew(node, self.ttl, now);
+        }
+    }
+
+    /// The revision of the last change.
+    #[must_use]
+    pub const fn revision(&self) -> Revision {
+        self.state.revision
+    }
+
+    /// When a `Tick` will have a lease to end.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<MonoTime> {
+        self.leases.next_expiry()
+    }
+
+    /// A shard's record.
+    #[must_use]
+    pub fn shard(&self, shard: &ShardId) -> Option<&Versioned<ShardRecord>> {
+        self.state.shards.get(shard)
+    }
+
+    /// A root's value.
+    #[must_use]
+    pub fn root(&self, key: &str) -> Option<&Versioned<RootValue>> {
+        self.state.roots.get(key)
+    }
+
+    /// The node that holds a name.
+    #[must_use]
+    pub fn node(&self, node: &NodeId) -> Option<&NodeRecord> {
+        self.state.nodes.get(node)
+    }
+
+    /// All records.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            revision: self.state.revision,
+            nodes: self.state.nodes.values().cloned().collect(),
+            shards: self.state.shards.iter().map(|(shard, record)| (shard.clone(), record.clone())).collect(),
+            roots: self.state.roots.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
+        }
+    }
+
+    /// The changes after `since` and up to `until`.
+    ///
+    /// # Errors
+    /// `Compacted` if some of them are no longer kept.
+    pub fn changes(&self, since: Revision, until: Revision) -> Result<Vec<Change>, CoordinatorError> {
+        if since < self.changes_after {
+            return Err(CoordinatorError::Compacted { since, oldest: self.changes_after });
+        }
+        let first = self.changes.partition_point(|change| change.revision <= since);
+        Ok(self.changes.iter().skip(first).take_while(|change| change.revision <= until).cloned().collect())
+    }
+
+    /// Decides a request that arrived at `now`, and applies what follows from it.
+    pub fn step(&mut self, request: &Request, now: MonoTime) -> Step {
+        let mut entries = Vec::new();
+        self.end_expired(now, &mut entries);
+        let reply = match request {
+            Request::Register(spec) => self.register(spec, now, &mut entries).map(Reply::Granted),
+            Request::Claim(spec) => self.claim(spec, now, &mut entries).map(Reply::Claim),
+            Request::Heartbeat(tenure) => self.heartbeat(tenure, now).map(Reply::Renewed),
+            Request::Deregister(tenure) => {
+                if self.lives(tenure) {
+                    let ended = Event::NodeEnded { tenure: tenure.clone(), reason: TenureEnd::Deregistered };
+                    self.record(ended, &mut entries);
+                }
+                Ok(Reply::Done)
+            }
+            Request::Transition(transition) => self.transition(transition, &mut entries).map(Reply::Changed),
+            Request::Allocate { name, count } => self.allocate(name, *count, &mut entries).map(Reply::Ids),
+            Request::PutRoot { key, expected, value } => {
+                self.put_root(key, *expected, value, &mut entries).map(Reply::Changed)
+            }
+            Request::DeleteRoot { key, expected } => {
+                self.delete_root(key, *expected, &mut entries).map(Reply::Changed)
+            }
+            Request::Tick => Ok(Reply::Done),
+        };
+        Step { reply, entries }
+    }
+
+    fn end_expired(&mut self, now: MonoTime, entries: &mut Vec<Entry>) {
+        let expired: Vec<Tenure> = self
+            .leases
+            .expired(now)
+            .filter_map(|node| self.state.nodes.get(node))
+            .map(|record| record.tenure.clone())
+            .collect();
+        for tenure in expired {
+            self.record(Event::NodeEnded { tenure, reason: TenureEnd::Expired }, entries);
+        }
+    }
+
+    fn register(
+        &mut self,
+        spec: &NodeSpec,
+        now: MonoTime,
+        entries: &mut Vec<Entry>,
+    ) -> Result<Grant, CoordinatorError> {
+        check_node(spec)?;
+        let claimant = self.state.claims.get(&spec.name).copied().filter(|by| *by != spec.incarnation);
+        match self.state.nodes.get(&spec.name) {
+            Some(held) if held.incarnation == spec.incarnation => {
+                let tenure = held.tenure.clone();
+                self.renew(tenure, now)
+            }
+            None if claimant.is_none() => Ok(self.grant(spec, now, entries)),
+            held => Err(CoordinatorError::Held {
+                node: spec.name.clone(),
+                tenure: held.map(|record| record.tenure.epoch),
+                remaining: self.leases.remaining(&spec.name, now),
+            }),
+        }
+    }
+
+    fn claim(
+        &mut self,
+        spec: &NodeSpec,
+        now: MonoTime,
+        entries: &mut Vec<Entry>,
+    ) -> Result<ClaimOutcome, CoordinatorError> {
+        check_node(spec)?;
+        let Some(held) = self.state.nodes.get(&spec.name) else {
+            return Ok(ClaimOutcome::Granted(self.grant(spec, now, entries)));
+        };
+        if held.incarnation == spec.incarnation {
+            let tenure = held.tenure.clone();
+            return self.renew(tenure, now).map(ClaimOutcome::Granted);
+        }
+        if self.state.claims.get(&spec.name) != Some(&spec.incarnation) {
+            let placed = Event::ClaimPlaced { node: spec.name.clone(), claimant: spec.incarnation };
+            self.record(placed, entries);
+        }
+        Ok(ClaimOutcome::Pending { retry_after: self.leases.remaining(&spec.name, now) })
+    }
+
+    fn grant(&mut self, spec: &NodeSpec, now: MonoTime, entries: &mut Vec<Entry>) -> Grant {
+        let epoch = self.state.node_epochs.get(&spec.name).copied().unwrap_or(OwnerEpoch::NONE).next();
+        let node = NodeRecord::granted(spec, epoch);
+        let tenure = node.tenure.clone();
+        self.record(Event::NodeGranted { node }, entries);
+        self.leases.renew(&spec.name, self.ttl, now);
+        Grant { tenure, ttl: self.ttl }
+    }
+
+    fn heartbeat(&mut self, tenure: &Tenure, now: MonoTime) -> Result<Duration, CoordinatorError> {
+        if !self.lives(tenure) {
+            return Err(CoordinatorError::TenureOver { tenure: tenure.clone() });
+        }
+        self.renew(tenure.clone(), now).map(|grant| grant.ttl)
+    }
+
+    /// Extends the lease of a tenure that lives, unless another process claimed its name.
+    fn renew(&mut self, tenure: Tenure, now: MonoTime) -> Result<Grant, CoordinatorError> {
+        if let Some(&by) = self.state.claims.get(&tenure.node) {
+            return Err(CoordinatorError::Claimed { tenure, by });
+        }
+        self.leases.renew(&tenure.node, self.ttl, now);
+        Ok(Grant { tenure, ttl: self.ttl })
+    }
+
+    fn transition(&mut self, change: &Transition, entries: &mut Vec<Entry>) -> Result<Revision, CoordinatorError> {
+        check_name(NameOf::Shard, &change.shard.0)?;
+        let old = self.state.shards.get(&change.shard);
+        expect_version(old.map(|record| record.version), change.expected, || change.shard.to_string())?;
+        check_transition(old.map(|record| &record.value), &change.record, change.by.as_ref(), |tenure| {
+            self.lives(tenure)
+        })
+        .map_err(|source| CoordinatorError::Transition { shard: change.shard.to_string(), source })?;
+        let changed = Event::ShardChanged { shard: change.shard.clone(), record: change.record.clone() };
+        Ok(self.record(changed, entries))
+    }
+
+    fn allocate(
+        &mut self,
+        name: &str,
+        count: u64,
+        entries: &mut Vec<Entry>,
+    ) -> Result<Range<u64>, CoordinatorError> {
+        let range = next_ids(name, self.state.ids.get(name).copied().unwrap_or(FIRST_ID), count)?;
+        self.record(Event::IdsAllocated { name: name.to_owned(), next: range.end }, entries);
+        Ok(range)
+    }
+
+    fn put_root(
+        &mut self,
+        key: &str,
+        expected: Revision,
+        value: &RootValue,
+        entries: &mut Vec<Entry>,
+    ) -> Result<Revision, CoordinatorError> {
+        check_root(key, &value.0)?;
+        expect_version(self.root(key).map(|root| root.version), expected, || key.to_owned())?;
+        Ok(self.record(Event::RootChanged { key: key.to_owned(), value: Some(value.clone()) }, entries))
+    }
+
+    fn delete_root(
+        &mut self,
+        key: &str,
+        expected: Revision,
+        entries: &mut Vec<Entry>,
+    ) -> Result<Revision, CoordinatorError> {
+        let current = self.root(key).map(|root| root.version);
+        if current.is_none() {
+            return Err(CoordinatorError::Conflict { record: key.to_owned(), expected, current: Revision::NONE });
+        }
+        expect_version(current, expected, || key.to_owned())?;
+        Ok(self.record(Event::RootChanged { key: key.to_owned(), value: None }, entries))
+    }
+
+    fn lives(&self, tenure: &Tenure) -> bool {
+        self.state.nodes.get(&tenure.node).is_some_and(|record| record.tenure == *tenure)
+    }
+
+    fn record(&mut self, event: Event, entries: &mut Vec<Entry>) -> Revision {
+        let entry = Entry { revision: self.state.revision.next(), event };
+        self.apply(&entry);
+        let revision = entry.revision;
+        entries.push(entry);
+        revision
+    }
+
+    fn apply(&mut self, entry: &Entry) {
+        let version = entry.revision;
+        self.state.revision = version;
+        match entry.event.clone() {
+            Event::NodeGranted { node } => {
+                let name = node.tenure.node.clone();
+                self.state.claims.remove(&name);
+                self.state.node_epochs.insert(name.clone(), node.tenure.epoch);
+                self.state.nodes.insert(name, node);
+            }
+            Event::NodeEnded { tenure, .. } => {
+                self.state.nodes.remove(&tenure.node);
+                self.leases.end(&tenure.node);
+            }
+            Event::ClaimPlaced { node, claimant } => {
+                self.state.claims.insert(node, claimant);
+            }
+            Event::ShardChanged { shard, record } => {
+                self.state.shards.insert(shard, Versioned { version, value: record });
+            }
+            Event::IdsAllocated { name, next } => {
+                self.state.ids.insert(name, next);
+            }
+            Event::RootChanged { key, value: Some(value) } => {
+                self.state.roots.insert(key, Versioned { version, value });
+            }
+            Event::RootChanged { key, value: None } => {
+                self.state.roots.remove(&key);
+            }
+        }
+        if let Some(change) = entry.change() {
+            self.changes.push_back(change);
+            if self.changes.len() > CHANGES_KEPT
+                && let Some(dropped) = self.changes.pop_front()
+            {
+                self.changes_after = dropped.revision;
+            }
+        }
+    }
+}
+
+fn expect_version(
+    current: Option<Revision>,
+    expected: Revision,
+    record: impl FnOnce() -> String,
+) -> Result<(), CoordinatorError> {
+    let current = current.unwrap_or(Revision::NONE);
+    if current == expected {
+        Ok(())
+    } else {
+        Err(CoordinatorError::Conflict { record: record(), expected, current })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(3);
+    const SECOND: u64 = 1_000_000_000;
+
+    fn spec(name: &str, incarnation: u64) -> NodeSpec {
+        NodeSpec {
+            name: NodeId::new(name),
+            incarnation: Incarnation(incarnation),
+            address: String::new(),
+            labels: BTreeMap::new(),
+        }
+    }
+
+    fn granted(step: Step) -> Tenure {
+        match step.reply {
+            Ok(Reply::Granted(grant) | Reply::Claim(ClaimOutcome::Granted(grant))) => grant.tenure,
+            other => panic!("expected a grant, came {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_claimed_holder_is_not_renewed_and_the_claimant_follows_under_the_next_epoch() {
+        let mut core = CoordinatorCore::new(TTL);
+        let first = granted(core.step(&Request::Register(spec("dev", 1)), MonoTime(0)));
+        let pending = core.step(&Request::Claim(spec("dev", 2)), MonoTime(SECOND));
+        assert_eq!(pending.reply, Ok(Reply::Claim(ClaimOutcome::Pending { retry_after: Duration::from_secs(2) })));
+        let refused = core.step(&Request::Heartbeat(first.clone()), MonoTime(SECOND));
+        assert_eq!(
+            refused.reply,
+            Err(CoordinatorError::Claimed { tenure: first.clone(), by: Incarnation(2) })
+        );
+        // The restarted holder cannot slip in between the end of the lease and the claimant.
+        let slip = core.step(&Request::Register(spec("dev", 3)), MonoTime(3 * SECOND));
+        assert!(matches!(slip.reply, Err(CoordinatorError::Held { tenure: None, .. })));
+        let second = granted(core.step(&Request::Claim(spec("dev", 2)), MonoTime(3 * SECOND)));
+        assert_eq!(second.epoch, first.epoch.next());
+        let over = core.step(&Request::Heartbeat(first.clone()), MonoTime(3 * SECOND));
+        assert_eq!(over.reply, Err(CoordinatorError::TenureOver { tenure: first }));
+    }
+
+    #[test]
+    fn after_a_restart_every_lease_lasts_a_whole_ttl_again() {
+        let mut core = CoordinatorCore::new(TTL);
+        let step = core.step(&Request::Register(spec("n1", 1)), MonoTime(50 * SECOND));
+        let mut restarted = CoordinatorCore::new(TTL);
+        for entry in &step.entries {
+            restarted.replay(entry).unwrap();
+        }
+        restarted.restart_leases(MonoTime(SECOND));
+        assert!(restarted.step(&Request::Tick, MonoTime(4 * SECOND - 1)).entries.is_empty());
+        assert_eq!(restarted.step(&Request::Tick, MonoTime(4 * SECOND)).entries.len(), 1);
+    }
+
+    #[test]
+    fn an_entry_out_of_order_is_refused() {
+        let mut core = CoordinatorCore::new(TTL);
+        let allocated = Event::IdsAllocated { name: "x".to_owned(), next: 2 };
+        let entry = Entry { revision: Revision(2), event: allocated };
+        let message = core.replay(&entry).unwrap_err().to_string();
+        assert!(message.contains("journal entry 2") && message.contains("expected revision 1"), "{message}");
+    }
+
+    #[test]
+    fn a_watcher_that_is_too_far_behind_is_told_so() {
+        let mut core = CoordinatorCore::new(TTL);
+        for number in 0..=CHANGES_KEPT {
+            let put = Request::PutRoot {
+                key: format!("k{number}"),
+                expected: Revision::NONE,
+                value: RootValue(Vec::new()),
+            };
+            core.step(&put, MonoTime(0)).reply.unwrap();
+        }
+        let until = core.revision();
+        assert_eq!(
+            core.changes(Revision(0), until),
+            Err(CoordinatorError::Compacted { since: Revision(0), oldest: Revision(1) })
+        );
+        assert_eq!(core.changes(Revision(1), until).unwrap().len(), CHANGES_KEPT);
+        assert_eq!(core.changes(Revision(1), Revision(3)).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn an_image_is_as_good_as_the_entries_before_it() {
+        let mut core = CoordinatorCore::new(TTL);
+        core.step(&Request::Register(spec("n1", 1)), MonoTime(0));
+        core.step(&Request::Allocate { name: "x".to_owned(), count: 10 }, MonoTime(0));
+        let json = serde_json::to_string(core.image()).unwrap();
+        let mut restored = CoordinatorCore::from_image(TTL, serde_json::from_str(&json).unwrap());
+        assert_eq!(restored.snapshot(), core.snapshot());
+        let ids = restored.step(&Request::Allocate { name: "x".to_owned(), count: 1 }, MonoTime(0));
+        assert_eq!(ids.reply, Ok(Reply::Ids(11..12)));
+    }
+}

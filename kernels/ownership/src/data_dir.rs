@@ -1,0 +1,252 @@
+//! The lease of a data directory: one process at a time, on one machine, without a coordinator.
+//!
+//! ```text
+//! DIR/lease        who holds the directory, under which epoch, and who claims it; replaced whole (write, sync, rename)
+//!   line 1         {"format":1,"epoch":7,"holder":{"incarnation":..,"pid":4711},"claim":null}
+//!   line 2         CRC-32C of line 1 as 8 hexadecimal digits
+//! DIR/lease.lock   held (flock) while the file is read and replaced; never by a holder that renews
+//! ```
+//!
+//! A holder renews by *reading* the file: as long as nobody claims the directory, its lease lasts a ttl from before it
+//! read. A claimant writes its claim durably and waits a whole ttl from after that; by then, whatever the holder read,
+//! its lease is over by a margin, be it running, paused or dead. No clock is compared with another, and nothing is
+//! written while nobody claims. A holder that leaves in order says so in the file, and the next one need not wait.
+
+mod file;
+mod holder;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use savanna_epoch::OwnerEpoch;
+use serde::{Deserialize, Serialize};
+
+use crate::lease::HolderInput;
+use crate::record::Incarnation;
+use crate::time::MonoTime;
+
+pub use holder::{DataDirLease, DataDirOptions, Waiting};
+
+/// A process that holds or claims a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its life.
+    pub incarnation: Incarnation,
+    /// Its number at the operating system, for messages only.
+    pub pid: u32,
+}
+
+/// What the lease file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseFile {
+    /// Of the present holder, or of the last one.
+    pub epoch: OwnerEpoch,
+    /// None once it has released the directory.
+    pub holder: Option<Process>,
+    /// Who waits for the holder's lease to run out.
+    pub claim: Option<Process>,
+}
+
+/// Why a data directory could not be had or kept.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    /// The file system failed.
+    #[error("data directory {path}: {doing} failed: {source}; check that the directory exists, is writable and has space")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The operation.
+        doing: &'static str,
+        /// What came.
+        source: std::io::Error,
+    },
+    /// The lease file is damaged.
+    #[error("{path}: expected a lease of format 1 with its checksum, came {came}; stop every process on this directory, then delete the file")]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What it holds.
+        came: String,
+    },
+    /// A later claimant was faster.
+    #[error("expected to take over the data directory, but process {by} claimed it later; stop one of the two")]
+    Superseded {
+        /// Its process number.
+        by: u32,
+    },
+    /// Another process keeps the lock file.
+    #[error("{path}: expected the lock to be free within {waited:?}, but a process that starts or stops on this directory keeps it (is it paused?); resume or stop that process")]
+    LockBusy {
+        /// The lock file.
+        path: PathBuf,
+        /// How long this process tried.
+        waited: Duration,
+    },
+    /// The margin leaves no time to serve.
+    #[error(transparent)]
+    Terms(#[from] crate::lease::LeaseTermsError),
+}
+
+/// What a candidate does next, while it holds the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CandidateAction {
+    /// Write this file durably; the directory is then held under its epoch.
+    Take(LeaseFile),
+    /// Write this file durably, then say so by [`Candidate::claimed`].
+    Claim(LeaseFile),
+    /// Look again after this time.
+    Wait(Duration),
+    /// Another process has claimed the directory since.
+    GiveUp {
+        /// The later claimant.
+        by: Process,
+    },
+}
+
+/// A process that wants a directory, as a state machine: what it read and the time in, what to do out.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    me: Process,
+    ttl: Duration,
+    /// The newest epoch known from elsewhere (the journal).
+    epoch_floor: OwnerEpoch,
+    /// The epoch of the holder whose lease must run out, and since when no renewal of it counts.
+    claim: Option<(OwnerEpoch, MonoTime)>,
+}
+
+impl Candidate {
+    /// A candidate; its epoch will be above `epoch_floor` and above that of every holder before.
+    #[must_use]
+    pub const fn new(me: Process, ttl: Duration, epoch_floor: OwnerEpoch) -> Self {
+        Self { me, ttl, epoch_floor, claim: None }
+    }
+
+    /// Decides what to do about the file as it is (nothing if it does not exist).
+    #[must_use]
+    pub fn step(&self, file: Option<&LeaseFile>, now: MonoTime) -> CandidateAction {
+        let Some(file) = file else { return self.take(OwnerEpoch::NONE) };
+        if file.holder.is_none() {
+            return self.take(file.epoch);
+        }
+        match (self.claim, file.claim) {
+            (Some((epoch, since)), Some(claim)) if claim == self.me && epoch == file.epoch => {
+                let waited = now.since(since);
+                if waited >= self.ttl {
+                    self.take(file.epoch)
+                } else {
+                    CandidateAction::Wait(self.ttl - waited)
+                }
+            }
+            (Some((epoch, _)), Some(by)) if epoch == file.epoch => CandidateAction::GiveUp { by },
+            // Somebody else took the directory in between: it is the one to give way now.
+            _ => CandidateAction::Claim(LeaseFile { claim: Some(self.me), ..*file }),
+        }
+    }
+
+    /// The claim against the holder of `epoch` is durable; `now` was read after that.
+    pub const fn claimed(&mut self, epoch: OwnerEpoch, now: MonoTime) {
+        self.claim = Some((epoch, now));
+    }
+
+    fn take(&self, last: OwnerEpoch) -> CandidateAction {
+        CandidateAction::Take(LeaseFile {
+            epoch: last.max(self.epoch_floor).next(),
+            holder: Some(self.me),
+            claim: None,
+        })
+    }
+}
+
+/// What a holder learns from the file, as the answer to a renewal.
+#[must_use]
+pub fn renewal(file: Option<&LeaseFile>, me: Process, epoch: OwnerEpoch, renewed: HolderInput) -> HolderInput {
+    match file {
+        Some(file) if file.epoch == epoch && file.holder == Some(me) => {
+            if file.claim.is_none() {
+                renewed
+            } else {
+                HolderInput::Claimed
+            }
+        }
+        _ => HolderInput::Ended,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::RenewalId;
+
+    const TTL: Duration = Duration::from_nanos(300);
+
+    fn process(number: u32) -> Process {
+        Process { incarnation: Incarnation(u64::from(number)), pid: number }
+    }
+
+    fn candidate(number: u32) -> Candidate {
+        Candidate::new(process(number), TTL, OwnerEpoch::NONE)
+    }
+
+    fn held(epoch: u64, holder: u32, claim: Option<u32>) -> LeaseFile {
+        LeaseFile { epoch: OwnerEpoch(epoch), holder: Some(process(holder)), claim: claim.map(process) }
+    }
+
+    #[test]
+    fn a_new_or_released_directory_is_taken_at_once() {
+        assert_eq!(candidate(1).step(None, MonoTime(0)), CandidateAction::Take(held(1, 1, None)));
+        let released = LeaseFile { holder: None, ..held(4, 9, None) };
+        assert_eq!(candidate(1).step(Some(&released), MonoTime(0)), CandidateAction::Take(held(5, 1, None)));
+    }
+
+    #[test]
+    fn the_epoch_is_above_what_the_journal_has_seen() {
+        let candidate = Candidate::new(process(1), TTL, OwnerEpoch(7));
+        assert_eq!(candidate.step(None, MonoTime(0)), CandidateAction::Take(held(8, 1, None)));
+    }
+
+    #[test]
+    fn a_held_directory_is_claimed_and_taken_a_whole_ttl_after_the_claim() {
+        let mut second = candidate(2);
+        let claim = held(1, 1, Some(2));
+        assert_eq!(second.step(Some(&held(1, 1, None)), MonoTime(10)), CandidateAction::Claim(claim));
+        second.claimed(OwnerEpoch(1), MonoTime(50));
+        let wait = CandidateAction::Wait(Duration::from_nanos(1));
+        assert_eq!(second.step(Some(&claim), MonoTime(349)), wait);
+        assert_eq!(second.step(Some(&claim), MonoTime(350)), CandidateAction::Take(held(2, 2, None)));
+    }
+
+    #[test]
+    fn the_later_of_two_claimants_wins() {
+        let mut second = candidate(2);
+        second.claimed(OwnerEpoch(1), MonoTime(0));
+        let claimed_by_third = held(1, 1, Some(3));
+        assert_eq!(
+            second.step(Some(&claimed_by_third), MonoTime(900)),
+            CandidateAction::GiveUp { by: process(3) }
+        );
+    }
+
+    #[test]
+    fn a_claim_left_by_a_dead_claimant_shortens_nothing() {
+        let left = held(1, 1, Some(9));
+        assert_eq!(candidate(2).step(Some(&left), MonoTime(0)), CandidateAction::Claim(held(1, 1, Some(2))));
+    }
+
+    #[test]
+    fn a_claimant_that_slept_while_another_took_the_directory_claims_anew() {
+        let mut second = candidate(2);
+        second.claimed(OwnerEpoch(1), MonoTime(0));
+        let taken = held(2, 3, None);
+        assert_eq!(second.step(Some(&taken), MonoTime(900)), CandidateAction::Claim(held(2, 3, Some(2))));
+    }
+
+    #[test]
+    fn a_holder_is_renewed_until_it_is_claimed_and_has_lost_when_the_epoch_moved() {
+        let renewed = HolderInput::Renewed(RenewalId(0));
+        let ask = |file: Option<LeaseFile>| renewal(file.as_ref(), process(1), OwnerEpoch(1), renewed);
+        assert_eq!(ask(Some(held(1, 1, None))), renewed);
+        assert_eq!(ask(Some(held(1, 1, Some(2)))), HolderInput::Claimed);
+        assert_eq!(ask(Some(held(2, 2, None))), HolderInput::Ended);
+        assert_eq!(ask(None), HolderInput::Ended);
+    }
+}

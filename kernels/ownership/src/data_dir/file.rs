@@ -1,0 +1,185 @@
+//! Reading and replacing the lease file.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::{DataDirError, LeaseFile};
+
+const FORMAT: u32 = 1;
+
+/// A lease file is about 150 bytes; what is longer is none.
+const MAX_BYTES: u64 = 4096;
+
+/// How often a busy lock is tried.
+const LOCK_RETRY: Duration = Duration::from_millis(5);
+
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    format: u32,
+    #[serde(flatten)]
+    lease: LeaseFile,
+}
+
+/// The two files of a directory's lease.
+#[derive(Clone, Debug)]
+pub(super) struct LeasePath {
+    directory: PathBuf,
+    lease: PathBuf,
+    lock: PathBuf,
+}
+
+/// The lock on a lease file, until it is dropped.
+pub(super) struct Locked<'p> {
+    path: &'p LeasePath,
+    /// Closing it releases the lock.
+    _lock: File,
+}
+
+impl LeasePath {
+    pub(super) fn new(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            lease: directory.join("lease"),
+            lock: directory.join("lease.lock"),
+        }
+    }
+
+    /// Reads the file; nothing if it does not exist. Needs no lock: the file is only ever replaced whole.
+    pub(super) fn read(&self) -> Result<Option<LeaseFile>, DataDirError> {
+        let bytes = match fs::metadata(&self.lease).map(|metadata| metadata.len()) {
+            Ok(length) if length > MAX_BYTES => return Err(self.corrupt(format!("{length} bytes"))),
+            Ok(_) => fs::read(&self.lease).map_err(|source| io_error(&self.lease, "reading", source))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(io_error(&self.lease, "reading", source)),
+        };
+        decode(&bytes).map(Some).map_err(|came| self.corrupt(came))
+    }
+
+    /// Locks the file against other processes that start or stop, trying for at most `patience`.
+    pub(super) fn lock(&self, patience: Duration) -> Result<Locked<'_>, DataDirError> {
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&self.lock)
+            .map_err(|source| io_error(&self.lock, "opening", source))?;
+        let started = Instant::now();
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Locked { path: self, _lock: file }),
+                Err(TryLockError::WouldBlock) if started.elapsed() < patience => std::thread::sleep(LOCK_RETRY),
+                Err(TryLockError::WouldBlock) => {
+                    return Err(DataDirError::LockBusy { path: self.lock.clone(), waited: patience });
+                }
+                Err(TryLockError::Error(source)) => return Err(io_error(&self.lock, "locking", source)),
+            }
+        }
+    }
+
+    fn corrupt(&self, came: String) -> DataDirError {
+        DataDirError::Corrupt { path: self.lease.clone(), came }
+    }
+}
+
+impl Locked<'_> {
+    pub(super) fn read(&self) -> Result<Option<LeaseFile>, DataDirError> {
+        self.path.read()
+    }
+
+    /// Replaces the file durably.
+    pub(super) fn write(&self, lease: &LeaseFile) -> Result<(), DataDirError> {
+        let new = self.path.directory.join("lease.new");
+        let at = |doing| move |source| io_error(&self.path.lease, doing, source);
+        let mut file = File::create(&new).map_err(at("creating"))?;
+        file.write_all(&encode(lease)).map_err(at("writing"))?;
+        file.sync_all().map_err(at("syncing"))?;
+        fs::rename(&new, &self.path.lease).map_err(at("replacing"))?;
+        File::open(&self.path.directory).and_then(|directory| directory.sync_all()).map_err(at("syncing its directory"))
+    }
+}
+
+fn io_error(path: &Path, doing: &'static str, source: io::Error) -> DataDirError {
+    DataDirError::Io { path: path.to_owned(), doing, source }
+}
+
+fn encode(lease: &LeaseFile) -> Vec<u8> {
+    let mut bytes = serde_json::to_vec(&Stored { format: FORMAT, lease: *lease })
+        .expect("a lease has string keys and no failing parts");
+    let checksum = crc32c::crc32c(&bytes);
+    bytes.extend_from_slice(format!("\n{checksum:08x}\n").as_bytes());
+    bytes
+}
+
+fn decode(bytes: &[u8]) -> Result<LeaseFile, String> {
+    let text = str::from_utf8(bytes).map_err(|error| error.to_string())?;
+    let mut lines = text.lines();
+    let (Some(json), Some(checksum), None) = (lines.next(), lines.next(), lines.next()) else {
+        return Err(format!("{} lines", text.lines().count()));
+    };
+    let expected = format!("{:08x}", crc32c::crc32c(json.as_bytes()));
+    if checksum != expected {
+        return Err(format!("checksum {checksum:?} where the content has {expected}"));
+    }
+    let stored: Stored = serde_json::from_str(json).map_err(|error| error.to_string())?;
+    if stored.format == FORMAT { Ok(stored.lease) } else { Err(format!("format {}", stored.format)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use savanna_epoch::OwnerEpoch;
+
+    use super::*;
+    use crate::data_dir::Process;
+    use crate::record::Incarnation;
+
+    /// What version 0.1 writes.
+    const FIXTURE: &str = include_str!("../../fixtures/lease-0.1");
+
+    fn lease() -> LeaseFile {
+        let process = |number: u32| Process { incarnation: Incarnation(u64::from(number) << 40), pid: number };
+        LeaseFile { epoch: OwnerEpoch(7), holder: Some(process(4711)), claim: Some(process(4712)) }
+    }
+
+    #[test]
+    fn a_lease_is_written_as_version_0_1_wrote_it_and_read_back() {
+        assert_eq!(String::from_utf8(encode(&lease())).unwrap(), FIXTURE);
+        assert_eq!(decode(FIXTURE.as_bytes()), Ok(lease()));
+    }
+
+    #[test]
+    fn every_cut_and_every_flipped_bit_is_noticed() {
+        let bytes = encode(&lease());
+        for cut in 0..bytes.len() - 1 {
+            assert!(decode(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode(&damaged) != Ok(lease()) || bit / 8 == bytes.len() - 1, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_file_is_refused_with_its_name_and_what_to_do() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = LeasePath::new(directory.path());
+        assert_eq!(path.read().unwrap(), None);
+        path.lock(Duration::ZERO).unwrap().write(&lease()).unwrap();
+        assert_eq!(path.read().unwrap(), Some(lease()));
+        fs::write(&path.lease, "{}\n00000000\n").unwrap();
+        let message = path.read().unwrap_err().to_string();
+        assert!(message.contains("lease") && message.contains("checksum") && message.contains("stop every process"));
+    }
+
+    #[test]
+    fn a_lock_that_is_kept_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = LeasePath::new(directory.path());
+        let _held = path.lock(Duration::ZERO).unwrap();
+        assert!(matches!(path.lock(Duration::ZERO), Err(DataDirError::LockBusy { .. })));
+    }
+}

@@ -1,0 +1,97 @@
+//! Following changes in etcd.
+
+use std::collections::VecDeque;
+
+use etcd_client::{Event, EventType, WatchOptions, WatchResponse, WatchStream};
+use futures::StreamExt as _;
+use savanna_epoch::{NodeId, ShardId};
+
+use super::EtcdCoordinator;
+use super::codec::{Area, Keys, StoredNode, decode, unavailable, version_of};
+use crate::coordinator::ChangeStream;
+use crate::error::CoordinatorError;
+use crate::event::{Change, Changed, RootValue};
+use crate::record::Revision;
+
+struct Watcher {
+    stream: WatchStream,
+    keys: Keys,
+    seen: Revision,
+    pending: VecDeque<Result<Change, CoordinatorError>>,
+    ended: bool,
+}
+
+impl EtcdCoordinator {
+    pub(super) async fn watch_changes(&self, since: Revision) -> Result<ChangeStream, CoordinatorError> {
+        let options = WatchOptions::new().with_prefix().with_start_revision(since.next().0.cast_signed());
+        let mut stream =
+            self.client.watch_client().watch(self.keys.prefix(), Some(options)).await.map_err(unavailable)?;
+        // The first response says whether the watch stands; it may be refused in the one after.
+        let first = stream.message().await.map_err(unavailable)?;
+        let mut watcher =
+            Watcher { stream, keys: self.keys.clone(), seen: since, pending: VecDeque::new(), ended: false };
+        if let Some(first) = first {
+            watcher.take(&first);
+        }
+        Ok(futures::stream::unfold(watcher, Watcher::next).boxed())
+    }
+}
+
+impl Watcher {
+    async fn next(mut self) -> Option<(Result<Change, CoordinatorError>, Self)> {
+        loop {
+            if let Some(change) = self.pending.pop_front() {
+                return Some((change, self));
+            }
+            if self.ended {
+                return None;
+            }
+            match self.stream.message().await {
+                Ok(Some(response)) => self.take(&response),
+                Ok(None) => self.end(CoordinatorError::Unavailable { reason: "etcd ended the watch".to_owned() }),
+                Err(error) => self.end(unavailable(error)),
+            }
+        }
+    }
+
+    fn end(&mut self, error: CoordinatorError) {
+        self.pending.push_back(Err(error));
+        self.ended = true;
+    }
+
+    fn take(&mut self, response: &WatchResponse) {
+        if response.canceled() {
+            let oldest = response.compact_revision().cast_unsigned();
+            return self.end(if oldest > 0 {
+                CoordinatorError::Compacted { since: self.seen, oldest: Revision(oldest) }
+            } else {
+                CoordinatorError::Unavailable { reason: format!("etcd ended the watch: {}", response.cancel_reason()) }
+            });
+        }
+        for event in response.events() {
+            match self.change_of(event) {
+                Ok(Some(change)) => {
+                    self.seen = change.revision;
+                    self.pending.push_back(Ok(change));
+                }
+                Ok(None) => {}
+                Err(error) => return self.end(error),
+            }
+        }
+    }
+
+    fn change_of(&self, event: &Event) -> Result<Option<Change>, CoordinatorError> {
+        let Some(kv) = event.kv() else { return Ok(None) };
+        let Some((area, name)) = self.keys.parse(kv)? else { return Ok(None) };
+        let what = match (area, event.event_type()) {
+            (Area::Nodes, EventType::Put) => Changed::NodeUp(decode::<StoredNode>(kv)?.record),
+            (Area::Nodes, EventType::Delete) => Changed::NodeDown(NodeId(name)),
+            (Area::Shards, EventType::Put) => Changed::Shard(ShardId(name), decode(kv)?),
+            (Area::Roots, EventType::Put) => Changed::Root(name, RootValue(kv.value().to_vec())),
+            (Area::Roots, EventType::Delete) => Changed::RootDeleted(name),
+            // Shards are retired, not deleted; the other areas are nobody else's business.
+            (Area::Shards, EventType::Delete) | (Area::Epochs | Area::Claims | Area::Ids, _) => return Ok(None),
+        };
+        Ok(Some(Change { revision: version_of(kv), what }))
+    }
+}

@@ -1,0 +1,198 @@
+//! The coordinator's journaled facts, and the part of them that watchers see.
+//!
+//! A journal payload is one [`Entry`] as JSON: `{"revision":7,"event":"ids_allocated","name":"tenants","next":101}`. The
+//! text form costs little, as entries are rare, and later versions can add fields.
+
+use savanna_epoch::{NodeId, ShardId};
+use serde::{Deserialize, Serialize};
+
+use crate::record::{Incarnation, NodeRecord, Revision, ShardRecord, Tenure};
+
+/// Something that happened, at its place in history.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// One more than the entry before.
+    pub revision: Revision,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// Why a tenure ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TenureEnd {
+    /// The lease ran out.
+    Expired,
+    /// The node gave it up.
+    Deregistered,
+}
+
+/// A fact that the core's state is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// A node got its name.
+    NodeGranted {
+        /// Under which tenure, and what it said of itself.
+        node: NodeRecord,
+    },
+    /// A node lost its name.
+    NodeEnded {
+        /// The tenure that is over.
+        tenure: Tenure,
+        /// Why.
+        reason: TenureEnd,
+    },
+    /// A process claimed a name that another holds; the latest claim counts.
+    ClaimPlaced {
+        /// The name.
+        node: NodeId,
+        /// Who wants it.
+        claimant: Incarnation,
+    },
+    /// A shard has a new record.
+    ShardChanged {
+        /// The shard.
+        shard: ShardId,
+        /// Its record.
+        record: ShardRecord,
+    },
+    /// Ids were handed out.
+    IdsAllocated {
+        /// The sequence.
+        name: String,
+        /// The first id that has not been handed out.
+        next: u64,
+    },
+    /// A root was written, or deleted.
+    RootChanged {
+        /// Its key.
+        key: String,
+        /// Its value; none if it was deleted.
+        value: Option<RootValue>,
+    },
+}
+
+/// The bytes of a root, opaque to the coordinator. In JSON: base64.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct RootValue(pub Vec<u8>);
+
+impl From<RootValue> for String {
+    fn from(value: RootValue) -> Self {
+        use base64::Engine as _;
+        base64::engine::general_purpose::STANDARD.encode(value.0)
+    }
+}
+
+impl TryFrom<String> for RootValue {
+    type Error = base64::DecodeError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        use base64::Engine as _;
+        base64::engine::general_purpose::STANDARD.decode(text).map(Self)
+    }
+}
+
+/// A change that caches follow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// When it happened; ascending in a watch.
+    pub revision: Revision,
+    /// What changed.
+    pub what: Changed,
+}
+
+/// What changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Changed {
+    /// A node got its name.
+    NodeUp(NodeRecord),
+    /// A name is held by nobody any more.
+    NodeDown(NodeId),
+    /// A shard has a new record.
+    Shard(ShardId, ShardRecord),
+    /// A root was written.
+    Root(String, RootValue),
+    /// A root was deleted.
+    RootDeleted(String),
+}
+
+impl Entry {
+    /// What watchers see of this entry, if anything: claims and id ranges are nobody else's business.
+    #[must_use]
+    pub fn change(&self) -> Option<Change> {
+        let what = match &self.event {
+            Event::NodeGranted { node } => Changed::NodeUp(node.clone()),
+            Event::NodeEnded { tenure, .. } => Changed::NodeDown(tenure.node.clone()),
+            Event::ShardChanged { shard, record } => Changed::Shard(shard.clone(), record.clone()),
+            Event::RootChanged { key, value: Some(value) } => Changed::Root(key.clone(), value.clone()),
+            Event::RootChanged { key, value: None } => Changed::RootDeleted(key.clone()),
+            Event::ClaimPlaced { .. } | Event::IdsAllocated { .. } => return None,
+        };
+        Some(Change { revision: self.revision, what })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use savanna_epoch::OwnerEpoch;
+
+    use super::*;
+    use crate::record::{Exclusive, Ownership, ReplicationVector, RingVersion, TierReplicas};
+
+    /// What version 0.1 writes. A later version must read these lines; add new ones, never change one.
+    const FIXTURE: &str = include_str!("../fixtures/journal-0.1.jsonl");
+
+    fn entries() -> Vec<Entry> {
+        let tenure = |node: &str, epoch| Tenure { node: NodeId::new(node), epoch: OwnerEpoch(epoch) };
+        let shard = |ownership| Event::ShardChanged {
+            shard: ShardId::new("tenants/acme"),
+            record: ShardRecord { epoch: OwnerEpoch(2), ownership },
+        };
+        let (from, to) = (tenure("n1", 3), tenure("n2", 1));
+        let events = vec![
+            Event::NodeGranted {
+                node: NodeRecord {
+                    tenure: from.clone(),
+                    incarnation: Incarnation(u64::MAX),
+                    address: "10.0.0.1:7400".to_owned(),
+                    labels: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),
+                },
+            },
+            Event::NodeEnded { tenure: from.clone(), reason: TenureEnd::Expired },
+            Event::NodeEnded { tenure: from.clone(), reason: TenureEnd::Deregistered },
+            Event::ClaimPlaced { node: NodeId::new("n1"), claimant: Incarnation(7) },
+            shard(Ownership::Exclusive(Exclusive::Serving { owner: from.clone() })),
+            shard(Ownership::Exclusive(Exclusive::Moving { from: from.clone(), to: to.clone() })),
+            shard(Ownership::Exclusive(Exclusive::Dual { from, to })),
+            shard(Ownership::Replicated {
+                ring_version: RingVersion(9),
+                vector: ReplicationVector(vec![TierReplicas { nodes: 1, threads: 1 }]),
+            }),
+            shard(Ownership::Retired),
+            Event::IdsAllocated { name: "tenants".to_owned(), next: 101 },
+            Event::RootChanged { key: "catalog".to_owned(), value: Some(RootValue(vec![0, 255, 10])) },
+            Event::RootChanged { key: "catalog".to_owned(), value: None },
+        ];
+        (1..).zip(events).map(|(revision, event)| Entry { revision: Revision(revision), event }).collect()
+    }
+
+    #[test]
+    fn entries_are_written_as_version_0_1_wrote_them_and_read_back() {
+        let written: Vec<String> = entries().iter().map(|entry| serde_json::to_string(entry).unwrap()).collect();
+        assert_eq!(written, FIXTURE.lines().collect::<Vec<_>>(), "written:\n{}", written.join("\n"));
+        let read: Vec<Entry> = FIXTURE.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(read, entries());
+    }
+
+    #[test]
+    fn watchers_do_not_see_claims_and_id_ranges() {
+        let hidden = entries().iter().filter(|entry| entry.change().is_none()).count();
+        assert_eq!(hidden, 2);
+    }
+}

@@ -1,0 +1,72 @@
+//! The one question before anything is told to anybody: may this process serve at this instant?
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::lease::{HolderAction, LeaseHolder, Loss};
+use crate::time::{Clock, MonoTime};
+
+/// A cheap, shared view of a lease. It compares the clock with the end of what was granted, so that it turns false by
+/// itself, also in a process that was paused and has not noticed anything yet.
+///
+/// Ask *after* the reply is composed and right before it leaves. What lies between the question and the wire (a pause
+/// there) is covered by the clock margin and, for writes, by the owner's epoch.
+#[derive(Clone)]
+pub struct LeaseGuard {
+    clock: Arc<dyn Clock>,
+    serve_until: Arc<AtomicU64>,
+}
+
+impl LeaseGuard {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, serve_until: Arc::new(AtomicU64::new(0)) }
+    }
+
+    /// Whether the lease covers this instant.
+    #[must_use]
+    pub fn serving(&self) -> bool {
+        // Acquire pairs with the Release of `publish`: who sees a grant sees what was set up for it.
+        self.clock.now() < MonoTime(self.serve_until.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn publish(&self, holder: &LeaseHolder) {
+        self.serve_until.store(holder.serve_until().0, Ordering::Release);
+    }
+
+    pub(crate) fn revoke(&self) {
+        self.serve_until.store(0, Ordering::Release);
+    }
+}
+
+impl fmt::Debug for LeaseGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaseGuard").field("serving", &self.serving()).finish()
+    }
+}
+
+/// How it stands with a lease, for those who react to it. (To decide whether to serve, ask the [`LeaseGuard`].)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseStatus {
+    /// Renewed in time.
+    Serving,
+    /// No renewal in time; it may come yet.
+    Suspended,
+    /// Claimed by another; finish what can be finished before the lease runs out.
+    Draining,
+    /// Over, for good.
+    Lost(Loss),
+}
+
+impl LeaseStatus {
+    /// The status that an action of the holder leads to, if it changes it.
+    pub(crate) const fn after(action: HolderAction) -> Option<Self> {
+        match action {
+            HolderAction::Renew(_) => None,
+            HolderAction::Suspend => Some(Self::Suspended),
+            HolderAction::Resume => Some(Self::Serving),
+            HolderAction::Drain { .. } => Some(Self::Draining),
+            HolderAction::Stop(loss) => Some(Self::Lost(loss)),
+        }
+    }
+}
