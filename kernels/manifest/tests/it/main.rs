@@ -1,0 +1,1 @@
+//! The tests of the manifest against its stores.
