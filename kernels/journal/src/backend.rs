@@ -1,7 +1,5 @@
 //! What a place to keep the log must do, one step at a time, for the core.
 
-use savanna_epoch::OwnerEpoch;
-
 use crate::{
     batch::Batch,
     core::{Action, Input, Limits},
@@ -11,9 +9,6 @@ use crate::{
 
 /// A log that is open for appending. Any error is final: the core dies of it and calls nothing again.
 pub(crate) trait Backend: Send {
-    /// The epoch it was opened with.
-    fn epoch(&self) -> OwnerEpoch;
-
     /// Bytes of the largest append group.
     fn group_bytes(&self) -> usize;
 

@@ -111,7 +111,8 @@ impl LocalBackend {
             body: None,
             opens_term: true,
         };
-        let active = create_segment(disk.as_ref(), header, &unsure, segment_bytes)?;
+        let active = create_segment(disk.as_ref(), header, &unsure, segment_bytes)
+            .map_err(|error| fence.explain(disk.as_ref(), error))?;
         let mut backend = Self {
             disk,
             fence,
@@ -138,7 +139,8 @@ impl LocalBackend {
             body: None,
             opens_term: false,
         };
-        let next = create_segment(self.disk.as_ref(), header, &[], self.segment_bytes)?;
+        let next = create_segment(self.disk.as_ref(), header, &[], self.segment_bytes)
+            .map_err(|error| self.fence.explain(self.disk.as_ref(), error))?;
         let ended = std::mem::replace(&mut self.active, next);
         self.finished.push(Finished {
             name: ended.name,
@@ -172,10 +174,6 @@ impl LocalBackend {
 }
 
 impl Backend for LocalBackend {
-    fn epoch(&self) -> OwnerEpoch {
-        self.fence.term().epoch
-    }
-
     fn group_bytes(&self) -> usize {
         self.segment_bytes - SEGMENT_HEADER
     }

@@ -196,10 +196,6 @@ impl ObjectBackend {
 }
 
 impl Backend for ObjectBackend {
-    fn epoch(&self) -> OwnerEpoch {
-        self.term.epoch
-    }
-
     fn group_bytes(&self) -> usize {
         self.segment_bytes - SEGMENT_HEADER
     }

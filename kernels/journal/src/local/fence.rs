@@ -90,6 +90,14 @@ impl Fence {
             theirs: newest(disk)?.epoch,
         })
     }
+
+    /// The reason behind an error: a newer owner removes unfinished segments of older ones.
+    pub(super) fn explain(&self, disk: &dyn Disk, error: JournalError) -> JournalError {
+        match self.check(disk) {
+            Err(fenced @ JournalError::Fenced { .. }) => fenced,
+            _ => error,
+        }
+    }
 }
 
 fn list(disk: &dyn Disk) -> Result<Vec<String>, JournalError> {

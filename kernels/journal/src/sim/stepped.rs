@@ -109,6 +109,11 @@ impl<R> SteppedJournal<R> {
         self.core.durable()
     }
 
+    /// The LSN given out last.
+    pub fn appended(&self) -> Lsn {
+        self.core.appended()
+    }
+
     /// Does the next thing there is to do.
     pub fn step(&mut self) -> Step<R> {
         let Some(action) = self.todo.pop_front() else {

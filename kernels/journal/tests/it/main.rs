@@ -1,0 +1,10 @@
+//! What the journal promises, on the simulated disk, on a real directory and in an object store.
+
+mod crash;
+mod damage;
+mod faults;
+mod fencing;
+mod history;
+mod interposed;
+mod log;
+mod store;

@@ -1,0 +1,414 @@
+//! The object store as the back end, with requests that fail, get lost or are sent twice.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    ops::Range,
+    sync::{Arc, Mutex, mpsc},
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream::BoxStream};
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, memory::InMemory, path::Path,
+};
+use savanna_epoch::OwnerEpoch;
+use savanna_journal::{Journal, JournalError, Lsn, Options};
+
+use crate::history::{History, append, drafts, open, wait};
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// It is refused.
+    Refused,
+    /// It is done, but the answer is an error.
+    AnswerLost,
+    /// It is done, and then sent again.
+    SentTwice,
+}
+
+type Hook = Box<dyn FnOnce() + Send>;
+
+/// A store in memory whose requests can be made to fail.
+#[derive(Default)]
+struct Flaky {
+    inner: InMemory,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    requests: u64,
+    faults: BTreeMap<u64, Fault>,
+    before_next_put: Option<Hook>,
+}
+
+impl Flaky {
+    fn new() -> Arc<Self> {
+        Arc::new(Self::default())
+    }
+
+    fn fail(&self, nth: u64, fault: Fault) {
+        let mut state = self.state.lock().expect("not poisoned");
+        let at = state.requests + nth;
+        state.faults.insert(at, fault);
+    }
+
+    fn requests(&self) -> u64 {
+        self.state.lock().expect("not poisoned").requests
+    }
+
+    fn begin(&self) -> Option<Fault> {
+        let mut state = self.state.lock().expect("not poisoned");
+        state.requests += 1;
+        let request = state.requests;
+        state.faults.remove(&request)
+    }
+
+    fn before_next_put(&self, hook: impl FnOnce() + Send + 'static) {
+        self.state.lock().expect("not poisoned").before_next_put = Some(Box::new(hook));
+    }
+
+    /// The paths of all objects.
+    fn objects(&self) -> Vec<Path> {
+        let listed = futures::executor::block_on(self.inner.list(None).try_collect::<Vec<_>>()).expect("listed");
+        let mut paths: Vec<Path> = listed.into_iter().map(|object| object.location).collect();
+        paths.sort();
+        paths
+    }
+
+    fn read(&self, path: &Path) -> Bytes {
+        futures::executor::block_on(async { self.inner.get(path).await.expect("there").bytes().await }).expect("read")
+    }
+
+    fn write(&self, path: &Path, bytes: Vec<u8>) {
+        futures::executor::block_on(self.inner.put(path, bytes.into())).expect("written");
+    }
+
+    fn copy(&self) -> Arc<Self> {
+        let copy = Self::new();
+        for path in self.objects() {
+            copy.write(&path, self.read(&path).to_vec());
+        }
+        copy
+    }
+}
+
+fn refused() -> Error {
+    Error::Generic {
+        store: "Flaky",
+        source: "simulated failure".into(),
+    }
+}
+
+impl fmt::Debug for Flaky {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Flaky")
+    }
+}
+
+impl fmt::Display for Flaky {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a flaky store")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Flaky {
+    async fn put_opts(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        let hook = self.state.lock().expect("not poisoned").before_next_put.take();
+        if let Some(hook) = hook {
+            hook();
+        }
+        let fault = self.begin();
+        if fault == Some(Fault::Refused) {
+            return Err(refused());
+        }
+        let done = self.inner.put_opts(path, payload.clone(), options.clone()).await?;
+        match fault {
+            Some(Fault::SentTwice) => self.inner.put_opts(path, payload, options).await,
+            Some(_) => Err(refused()),
+            None => Ok(done),
+        }
+    }
+
+    async fn put_multipart_opts(&self, path: &Path, options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        self.inner.put_multipart_opts(path, options).await
+    }
+
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        match self.begin() {
+            Some(_) => Err(refused()),
+            None => self.inner.get_opts(path, options).await,
+        }
+    }
+
+    async fn get_ranges(&self, path: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        self.inner.get_ranges(path, ranges).await
+    }
+
+    fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        self.inner.delete_stream(paths)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        match self.begin() {
+            Some(_) => futures::stream::iter([Err(refused())]).boxed(),
+            None => self.inner.list(prefix),
+        }
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+}
+
+fn at(store: &Arc<Flaky>) -> Options {
+    let store: Arc<dyn ObjectStore> = Arc::clone(store) as Arc<dyn ObjectStore>;
+    Options::store(store, "tenants/a").linger(std::time::Duration::ZERO)
+}
+
+fn append_durably(journal: &Journal, history: &mut History, records: usize) -> std::result::Result<Lsn, JournalError> {
+    let (group, payloads) = history.next_group(records, 100);
+    let lsn = journal.append(&drafts(&payloads))?;
+    wait(journal, lsn)?;
+    history.tell(group, lsn);
+    Ok(lsn)
+}
+
+#[test]
+fn what_was_appended_is_replayed() {
+    let store = Flaky::new();
+    let mut history = History::default();
+    for epoch in 1..6 {
+        let (journal, records) = open(at(&store), epoch).expect("opened");
+        history.check(&records, Lsn(1)).expect("the log");
+        for records in 1..8 {
+            append_durably(&journal, &mut history, records).expect("durable");
+        }
+        journal.close().expect("closed");
+    }
+    assert_eq!(history.told(), 35);
+    let (journal, records) = open(at(&store), 6).expect("opened");
+    history.check(&records, Lsn(1)).expect("the log");
+    assert_eq!(journal.appended(), Lsn(5 * 28));
+}
+
+#[tokio::test]
+async fn it_opens_and_closes_inside_of_a_task() {
+    let store = Flaky::new();
+    let (journal, _) = open(at(&store), 1).expect("opened");
+    let lsn = append(&journal, b"x").expect("accepted");
+    journal.wait_durable(lsn).await.expect("durable");
+    drop(journal);
+    assert_eq!(open(at(&store), 2).expect("opened").1.len(), 1);
+}
+
+#[test]
+fn appends_wait_for_company_and_become_one_object() {
+    let store = Flaky::new();
+    let (journal, _) = open(at(&store).linger(std::time::Duration::from_secs(3600)), 1).expect("opened");
+    for _ in 0..100 {
+        append(&journal, b"x").expect("accepted");
+    }
+    journal.close().expect("closed");
+    assert_eq!(journal.stats().flushes, 1);
+    assert_eq!(store.objects().len(), 2, "the one that began the term, and the batch");
+}
+
+#[test]
+fn of_two_writers_the_older_is_fenced() {
+    let store = Flaky::new();
+    let (older, _) = open(at(&store), 1).expect("opened");
+    wait(&older, append(&older, b"told").expect("accepted")).expect("durable");
+    let (newer, records) = open(at(&store), 2).expect("taken over");
+    assert_eq!(records.len(), 1);
+    let late = append(&older, b"late").expect("buffered");
+    let (told, heard) = mpsc::channel();
+    older.gate().hold(late, move |outcome| told.send(outcome).expect("heard"));
+    let error = heard.recv().expect("answered").expect_err("fenced");
+    assert!(matches!(error, JournalError::Fenced { ours: OwnerEpoch(1), theirs: OwnerEpoch(2) }), "{error}");
+    wait(&newer, append(&newer, b"newer").expect("accepted")).expect("durable");
+    assert!(matches!(open(at(&store), 1), Err(JournalError::Fenced { .. })));
+    let (_, records) = open(at(&store), 2).expect("a second opening under one epoch");
+    assert_eq!(records.len(), 2);
+    let error = wait(&newer, append(&newer, b"late").expect("buffered")).expect_err("fenced");
+    assert!(matches!(error, JournalError::Fenced { ours: OwnerEpoch(2), theirs: OwnerEpoch(2) }), "{error}");
+}
+
+#[test]
+fn an_owner_that_wakes_up_after_truncations_is_still_fenced() {
+    let store = Flaky::new();
+    let mut history = History::default();
+    let (older, _) = open(at(&store), 1).expect("opened");
+    append_durably(&older, &mut history, 3).expect("durable");
+    for epoch in 2..4 {
+        let (newer, _) = open(at(&store), epoch).expect("taken over");
+        for _ in 0..10 {
+            append_durably(&newer, &mut history, 1).expect("durable");
+        }
+        newer.truncate_before(newer.durable().next()).expect("accepted");
+        newer.close().expect("closed");
+    }
+    assert!(store.objects().len() <= 6, "{:?}", store.objects());
+    let error = wait(&older, append(&older, b"late").expect("buffered")).expect_err("fenced");
+    assert!(matches!(error, JournalError::Fenced { theirs: OwnerEpoch(2), .. }), "{error}");
+    let (journal, records) = open(at(&store), 4).expect("opened");
+    assert!(records.is_empty(), "all was truncated");
+    assert_eq!(append(&journal, b"x").expect("accepted"), Lsn(24));
+}
+
+#[test]
+fn an_opening_that_the_owner_overtakes_and_truncates_under_still_fences_it() {
+    let store = Flaky::new();
+    let history = Arc::new(Mutex::new(History::default()));
+    let (owner, _) = open(at(&store), 1).expect("opened");
+    let owner = Arc::new(owner);
+    append_durably(&owner, &mut history.lock().expect("not poisoned"), 1).expect("durable");
+    {
+        // The next opening has listed the log and is about to put its fence.
+        let (owner, history, objects) = (Arc::clone(&owner), Arc::clone(&history), Arc::clone(&store));
+        store.before_next_put(move || {
+            for _ in 0..10 {
+                append_durably(&owner, &mut history.lock().expect("not poisoned"), 1).expect("durable");
+            }
+            owner.truncate_before(Lsn(9)).expect("accepted");
+            append_durably(&owner, &mut history.lock().expect("not poisoned"), 1).expect("durable");
+            while objects.objects().len() > 6 {
+                std::thread::yield_now();
+            }
+        });
+    }
+    let (newer, records) = open(at(&store), 2).expect("taken over");
+    let mut history = history.lock().expect("not poisoned");
+    history.check(&records, Lsn(9)).expect("the log");
+    let error = wait(&owner, append(&owner, b"late").expect("buffered")).expect_err("fenced");
+    assert!(matches!(error, JournalError::Fenced { .. }), "{error}");
+    append_durably(&newer, &mut history, 2).expect("durable");
+    drop(newer);
+    let (_, records) = open(at(&store), 3).expect("opened");
+    history.check(&records, Lsn(9)).expect("the log");
+}
+
+/// Opens, appends, truncates, opens again; what was told, and how far it was truncated.
+fn script(store: &Arc<Flaky>) -> (History, Lsn) {
+    let mut history = History::default();
+    let mut truncated = Lsn(1);
+    for epoch in 1..=3 {
+        let Ok((journal, records)) = open(at(store), epoch) else { continue };
+        history.check(&records, truncated).expect("the log");
+        for records in [1, 3, 2] {
+            // A journal that ended refuses the rest.
+            drop(append_durably(&journal, &mut history, records));
+        }
+        let half = Lsn(journal.durable().0 / 2 + 1);
+        if epoch == 2 && journal.truncate_before(half).is_ok() {
+            truncated = half;
+        }
+        drop(journal);
+    }
+    (history, truncated)
+}
+
+#[test]
+fn whichever_request_fails_what_was_told_is_there() {
+    let undisturbed = Flaky::new();
+    let (history, _) = script(&undisturbed);
+    assert_eq!(history.told(), 9);
+    for fault in [Fault::Refused, Fault::AnswerLost, Fault::SentTwice] {
+        for nth in 1..=undisturbed.requests() {
+            let store = Flaky::new();
+            store.fail(nth, fault);
+            let (mut history, truncated) = script(&store);
+            let context = format!("request {nth}, {fault:?}");
+            let (journal, records) = open(at(&store), 4).unwrap_or_else(|error| panic!("{context}: {error}"));
+            history.check(&records, truncated).unwrap_or_else(|error| panic!("{context}: {error}"));
+            append_durably(&journal, &mut history, 2).unwrap_or_else(|error| panic!("{context}: {error}"));
+            drop(journal);
+            let (_, records) = open(at(&store), 5).expect("opened");
+            history.check(&records, truncated).unwrap_or_else(|error| panic!("{context}: {error}"));
+        }
+    }
+}
+
+#[test]
+fn a_request_that_was_sent_twice_meets_its_own_object() {
+    let store = Flaky::new();
+    store.fail(2, Fault::SentTwice);
+    let (journal, _) = open(at(&store), 1).expect("the fence was sent twice");
+    store.fail(1, Fault::SentTwice);
+    wait(&journal, append(&journal, b"x").expect("accepted")).expect("the batch was sent twice");
+}
+
+#[test]
+fn a_failed_request_is_final() {
+    let store = Flaky::new();
+    let (journal, _) = open(at(&store), 1).expect("opened");
+    store.fail(1, Fault::AnswerLost);
+    let error = wait(&journal, append(&journal, b"x").expect("buffered")).expect_err("unknown");
+    assert_eq!(
+        error.to_string(),
+        "could not create tenants/a/00000000000000000002.segment in a flaky store: Generic Flaky error: simulated \
+         failure. Nothing that had no reply yet is known to be durable. Check that the object store is reachable and \
+         the credentials allow it, then start again: the log is read back"
+    );
+    let requests = store.requests();
+    append(&journal, b"y").expect_err("refused");
+    journal.close().expect_err("it ended before");
+    assert_eq!(store.requests(), requests);
+}
+
+#[test]
+fn a_flipped_bit_in_any_object_is_an_error() {
+    let store = Flaky::new();
+    let mut history = History::default();
+    let (journal, _) = open(at(&store), 1).expect("opened");
+    for records in 1..3 {
+        append_durably(&journal, &mut history, records).expect("durable");
+    }
+    drop(journal);
+    for path in store.objects() {
+        let good = store.read(&path);
+        for offset in (0..good.len()).step_by(3) {
+            let copy = store.copy();
+            let mut bad = good.to_vec();
+            bad[offset] ^= 1 << (offset % 8);
+            copy.write(&path, bad);
+            let error = open(at(&copy), 2).map(|_| ()).expect_err("damaged");
+            assert!(
+                matches!(&error, JournalError::Corrupt { file, .. } | JournalError::Version { file, .. }
+                    if file.starts_with(path.as_ref())),
+                "{path} byte {offset}: {error}"
+            );
+        }
+        let copy = store.copy();
+        copy.write(&path, good[..good.len() - 8].to_vec());
+        assert!(matches!(open(at(&copy), 2), Err(JournalError::Corrupt { .. })), "{path} cut");
+    }
+}
+
+#[test]
+fn a_missing_object_is_an_error() {
+    let store = Flaky::new();
+    let mut history = History::default();
+    let (journal, _) = open(at(&store), 1).expect("opened");
+    for records in 1..5 {
+        append_durably(&journal, &mut history, records).expect("durable");
+    }
+    drop(journal);
+    let objects = store.objects();
+    assert_eq!(objects.len(), 5);
+    for gone in &objects[1..4] {
+        let copy = store.copy();
+        futures::executor::block_on(copy.inner.delete(gone)).expect("deleted");
+        let error = open(at(&copy), 2).map(|_| ()).expect_err("a hole");
+        assert!(matches!(error, JournalError::Missing { .. }), "{gone}: {error}");
+    }
+}
