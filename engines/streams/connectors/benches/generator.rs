@@ -1,0 +1,3 @@
+//! How fast the nexmark source makes events.
+
+fn main() {}

@@ -1,0 +1,20 @@
+//! Where rows come from and where they go.
+//!
+//! ```text
+//!   connector   reads  writes
+//!   nexmark       x             generated events of an auction site
+//!   file          x      x      CSV, NDJSON and Parquet files, whole or as they grow
+//!   stdin         x             CSV and NDJSON lines
+//!   print                x      lines on standard output
+//!   blackhole            x      nothing: rows are counted
+//! ```
+//!
+//! Each has a folder with its options, its reader and its sink; what they share is [`options`] and the three formats.
+//! [`BuiltinConnectors`] finds them by name.
+
+mod connector;
+mod nexmark;
+pub mod options;
+mod types;
+
+pub use nexmark::{generate_events, nexmark_table};
