@@ -17,7 +17,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use savanna_manifest::{
     CommitId, Manifest, ManifestError, Options, OwnerEpoch, Pin, Reader, Retention, RetryPolicy, Snapshot, UnixMillis, Version, WriterId,
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::layer::{EpochBlind, Hidden, Layer, ListBlind, delete_from, list_from, store_of};
 
@@ -230,11 +230,19 @@ async fn own(world: World) {
 }
 
 async fn serve(world: &World, manifest: &Manifest, skew_ms: u64) {
+    // Now and then the whole owner stands still, as a suspended machine does.
+    let stalled_until = Mutex::new(Instant::now());
+    let wait = async |limit_ms| {
+        world.dice.pause(limit_ms).await;
+        let until = *stalled_until.lock();
+        sleep_until(until).await;
+    };
     let work = async {
         while world.running() {
-            // A long pause: garbage collection of the language, a suspended machine, a lost network.
-            let pause_ms = if world.dice.one_in(12) { 4000 } else { 60 };
-            world.dice.pause(pause_ms).await;
+            if world.dice.one_in(12) {
+                *stalled_until.lock() = Instant::now() + Duration::from_millis(world.dice.below(5000));
+            }
+            wait(60).await;
             match work_once(world, manifest, skew_ms).await {
                 Ok(committed) => {
                     world.count("committed");
@@ -249,7 +257,7 @@ async fn serve(world: &World, manifest: &Manifest, skew_ms: u64) {
     };
     let collect = async {
         while world.running() {
-            world.dice.pause(400).await;
+            wait(400).await;
             match manifest.collect_garbage(world.now(skew_ms)).await {
                 Ok(_) => world.count("collected"),
                 Err(ManifestError::Fenced { .. }) => return,
@@ -352,7 +360,8 @@ fn check_history(world: &World) {
     let mut next = created.iter().max_by_key(|snapshot| snapshot.version);
     while let Some(snapshot) = next {
         history.insert(snapshot.version, snapshot.commit);
-        next = snapshot.parent.and_then(|parent| by_commit.get(&parent).copied());
+        let parent = snapshot.parent.and_then(|parent| by_commit.get(&parent).copied());
+        next = parent.filter(|parent| parent.version < snapshot.version);
     }
     for commit in winners.values() {
         if history.get(&commit.version) != Some(&commit.commit) {
