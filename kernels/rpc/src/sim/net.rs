@@ -355,6 +355,12 @@ impl<N: SimNode> SimNet<N> {
         self.blocked.insert((from.clone(), to.clone()));
     }
 
+    /// Ends what [`SimNet::partition`] or [`SimNet::block`] began between two nodes.
+    pub fn reconnect(&mut self, a: &NodeId, b: &NodeId) {
+        self.trace.note(self.clock.now, format_args!("{a} and {b} reach each other again"));
+        self.blocked.retain(|(from, to)| !((from == a && to == b) || (from == b && to == a)));
+    }
+
     /// Ends every partition.
     pub fn heal(&mut self) {
         self.trace

@@ -1,0 +1,35 @@
+//! Seeded simulation of the decision cores that the product runs.
+//!
+//! One thread holds a small cluster: a coordinator, owners of shards, clients. What decides is the product's own code:
+//!
+//! | actor | cores of the product | simulated around them |
+//! |---|---|---|
+//! | coordinator | `savanna_ownership::core::CoordinatorCore`, the journal's core and local back end | disk, network, clock |
+//! | owner | `LeaseHolder`, the journal's core, its reply gate and fence, recovery | disk, network, clock |
+//! | client | `savanna_rpc::RouterCore` | network, clock |
+//! | all | `savanna_rpc::SessionCore` | lossy packets in the place of TCP |
+//!
+//! The registers that clients write and read ([`protocol`]) stand for an engine; they are the simulation's own.
+//!
+//! A [`Scenario`] says in data which faults happen when; the seed draws victims, instants and message fates. [`checker`]
+//! judges the history. One seed and one commit give one run: [`Report::trace_hash`] repeats.
+//!
+//! ```text
+//! cargo run -p savanna-sim -- --scenario pause_past_the_lease --seed 17
+//! cargo run -p savanna-sim -- --seeds 2000            # all scenarios
+//! SAVANNA_SIM_SEEDS=2000 cargo test -p savanna-sim    # the same, as a test
+//! ```
+
+mod actor;
+pub mod checker;
+mod fence_blind;
+mod history;
+pub mod protocol;
+mod scenario;
+mod world;
+
+pub use self::{
+    history::{Event, History, OpId, OpKind, Outcome, Told, What},
+    scenario::{Fault, Happening, SCENARIOS, Scenario, Variant, scenario},
+    world::{Report, run, sweep},
+};

@@ -1,0 +1,130 @@
+//! Every scenario over many seeds, the broken variants that the checkers must find, and reproducibility.
+//!
+//! `SAVANNA_SIM_SEEDS` sets the seeds per scenario (100 if not set).
+
+use savanna_sim::{Variant, checker::Guarantee, run, scenario, sweep};
+
+fn seeds() -> u64 {
+    std::env::var("SAVANNA_SIM_SEEDS")
+        .ok()
+        .and_then(|seeds| seeds.parse().ok())
+        .unwrap_or(100)
+}
+
+fn holds(name: &str) {
+    let scenario = scenario(name).expect("the scenario exists");
+    let (failed, _) = sweep(scenario, 0, seeds(), Variant::SOUND);
+    if let Some(first) = failed.first() {
+        let report = run(scenario, first.seed, Variant::SOUND, 300);
+        panic!(
+            "{} of {} seeds failed; the first is {}:\n{report}",
+            failed.len(),
+            seeds(),
+            first.seed
+        );
+    }
+}
+
+macro_rules! scenarios {
+    ($($name:ident),* $(,)?) => {
+        $(#[test] fn $name() { holds(stringify!($name)); })*
+
+        #[test]
+        fn every_scenario_is_tested() {
+            let tested = [$(stringify!($name)),*];
+            for scenario in savanna_sim::SCENARIOS {
+                assert!(tested.contains(&scenario.name), "{} is not", scenario.name);
+            }
+        }
+    };
+}
+
+scenarios!(
+    quiet,
+    kill_owner,
+    pause_past_the_lease,
+    pause_within_the_lease,
+    coordinator_cut,
+    coordinator_crash,
+    lossy_network,
+    clock_skew,
+    disk_full,
+    moves,
+    everything,
+);
+
+/// The guarantees that a broken variant violates within the first hundred seeds of a scenario.
+fn violated(name: &str, variant: Variant) -> Vec<Guarantee> {
+    let scenario = scenario(name).expect("the scenario exists");
+    let (failed, _) = sweep(scenario, 0, 100, variant);
+    let mut guarantees: Vec<_> = failed
+        .iter()
+        .flat_map(|report| &report.violations)
+        .map(|violation| violation.guarantee)
+        .collect();
+    guarantees.sort_unstable();
+    guarantees.dedup();
+    guarantees
+}
+
+#[test]
+fn without_the_gate_told_values_are_lost() {
+    let found = violated(
+        "kill_owner",
+        Variant {
+            no_gate: true,
+            ..Variant::SOUND
+        },
+    );
+    assert!(
+        found.contains(&Guarantee::Durable) && found.contains(&Guarantee::Linearizable),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn without_a_margin_skewed_clocks_let_a_former_owner_answer() {
+    let found = violated(
+        "clock_skew",
+        Variant {
+            no_margin: true,
+            ..Variant::SOUND
+        },
+    );
+    assert!(found.contains(&Guarantee::Linearizable), "{found:?}");
+}
+
+#[test]
+fn without_margin_and_fence_two_owners_acknowledge() {
+    let found = violated(
+        "clock_skew",
+        Variant {
+            no_margin: true,
+            fence_ignored: true,
+            ..Variant::SOUND
+        },
+    );
+    assert!(
+        found.contains(&Guarantee::OneOwner) && found.contains(&Guarantee::Durable),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn one_seed_is_one_run() {
+    for name in ["everything", "kill_owner", "moves"] {
+        let scenario = scenario(name).expect("the scenario exists");
+        let first = run(scenario, 17, Variant::SOUND, 0);
+        let again = run(scenario, 17, Variant::SOUND, 50);
+        assert_eq!(
+            (first.trace_hash, first.events),
+            (again.trace_hash, again.events),
+            "{name}"
+        );
+        assert_ne!(
+            first.trace_hash,
+            run(scenario, 18, Variant::SOUND, 0).trace_hash,
+            "{name}"
+        );
+    }
+}
