@@ -1,0 +1,53 @@
+# Savanna: every common task is one word. `make help` lists them.
+#
+# SAVANNA_NO_INSTALL=1  installs nothing; says what is missing instead
+# CRATE=streams         restricts `make test` to the crates whose name contains the word
+# SEEDS=1000            seeds per scenario in `make soak`
+
+SHELL := /bin/bash
+CARGO ?= cargo
+PROFILE_DIR := $(or $(CARGO_TARGET_DIR),target)
+PYTHON := .venv/bin/python
+SEEDS ?= 2000
+
+.DEFAULT_GOAL := help
+
+.PHONY: help run test suites soak fmt lint bench package build-deps test-deps clean-data
+
+help: ## list the tasks
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build-deps: ## install what the build needs (compiler tools from Debian)
+	@tools/install build
+
+test-deps: ## install what the tests need (etcd, psql, DuckDB, an S3 server)
+	@tools/install build test
+
+run: build-deps ## build and watch a streaming query over an auction print its windows
+	@echo "building savanna (the first time takes some minutes) ..." >&2
+	@$(CARGO) build --locked -p savanna
+	@$(PROFILE_DIR)/debug/savanna nexmark demo --seconds 10
+
+test: test-deps ## units, laws, simulation at 100 seeds, one smoke per face with a real client
+	@tools/test $(CRATE)
+
+suites: test-deps ## conformance, differential, drivers, chaos; writes tests/RESULTS.md
+	@tools/suites
+
+soak: build-deps ## thousands of seeds and crash storms
+	@SAVANNA_SIM_SEEDS=$(SEEDS) PROPTEST_CASES=20000 $(CARGO) test --locked --release -p savanna-sim -p savanna-journal -p savanna-ownership -p savanna-manifest -p savanna-rpc
+
+fmt: ## format the code
+	@$(CARGO) fmt --all
+
+lint: build-deps ## formatting, clippy without warnings, licences and advisories
+	@$(CARGO) fmt --all --check
+	@$(CARGO) clippy --locked --workspace --all-targets --all-features -- -D warnings
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --offline check licenses bans sources; \
+	  else echo "cargo-deny is not installed: cargo install --locked cargo-deny" >&2; fi
+
+bench: test-deps ## run the benchmarks of bench/ (see bench/METHOD.md)
+	@tools/bench
+
+package: build-deps ## a tarball with the binary in dist/
+	@tools/package

@@ -1,0 +1,164 @@
+//! The tables and views of the engine.
+
+use std::collections::BTreeMap;
+
+use parking_lot::RwLock;
+use savanna_streams_model::catalog::{TableDef, ViewDef};
+use savanna_streams_model::{Result, StreamError};
+use savanna_streams_sql::Catalog;
+
+/// A table or a view; they share one space of names.
+#[derive(Clone, Debug)]
+pub(crate) enum Relation {
+    Table(TableDef),
+    View(ViewDef),
+}
+
+impl Relation {
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Table(_) => "table",
+            Self::View(_) => "view",
+        }
+    }
+
+    pub(crate) fn statement(&self) -> &str {
+        match self {
+            Self::Table(table) => &table.statement,
+            Self::View(view) => &view.statement,
+        }
+    }
+}
+
+/// What exists, by name. Names are case-sensitive.
+#[derive(Debug, Default)]
+pub(crate) struct StreamCatalog {
+    relations: RwLock<BTreeMap<String, Relation>>,
+}
+
+/// What to do if a name is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IfExists {
+    Fail,
+    Keep,
+    Replace,
+}
+
+impl StreamCatalog {
+    /// Adds a relation. Returns whether it was added.
+    pub(crate) fn create(&self, name: &str, relation: Relation, if_exists: IfExists) -> Result<bool> {
+        let mut relations = self.relations.write();
+        match (relations.get(name), if_exists) {
+            (Some(_), IfExists::Keep) => return Ok(false),
+            (Some(old), IfExists::Fail) => {
+                return Err(StreamError::Exists { kind: old.kind().into(), name: name.into() });
+            }
+            (Some(old), IfExists::Replace) if old.kind() != relation.kind() => {
+                return Err(StreamError::Exists { kind: old.kind().into(), name: name.into() });
+            }
+            _ => {}
+        }
+        relations.insert(name.to_owned(), relation);
+        Ok(true)
+    }
+
+    /// Removes a relation of the given kind. Returns whether there was one.
+    pub(crate) fn drop(&self, kind: &str, name: &str, if_exists: bool) -> Result<bool> {
+        let mut relations = self.relations.write();
+        match relations.get(name) {
+            Some(relation) if relation.kind() == kind => {
+                relations.remove(name);
+                Ok(true)
+            }
+            Some(relation) => Err(StreamError::invalid(format!(
+                "{name} is a {}, not a {kind}; write DROP {} {name}",
+                relation.kind(),
+                relation.kind().to_uppercase()
+            ))),
+            None if if_exists => Ok(false),
+            None => Err(self.unknown(kind, name)),
+        }
+    }
+
+    /// A relation by name.
+    pub(crate) fn find(&self, kind: &str, name: &str) -> Result<Relation> {
+        self.relations
+            .read()
+            .get(name)
+            .filter(|relation| relation.kind() == kind)
+            .cloned()
+            .ok_or_else(|| self.unknown(kind, name))
+    }
+
+    /// All relations in order of their names.
+    pub(crate) fn all(&self) -> Vec<(String, Relation)> {
+        self.relations.read().iter().map(|(name, relation)| (name.clone(), relation.clone())).collect()
+    }
+
+    fn unknown(&self, kind: &str, name: &str) -> StreamError {
+        let names: Vec<String> =
+            self.all().into_iter().filter(|(_, r)| r.kind() == kind).map(|(name, _)| name).collect();
+        let hint = if names.is_empty() {
+            format!("there is no {kind} yet; CREATE {} makes one", kind.to_uppercase())
+        } else {
+            format!("there are: {}", names.join(", "))
+        };
+        StreamError::Unknown { kind: kind.into(), name: name.into(), position: None, hint }
+    }
+}
+
+impl Catalog for StreamCatalog {
+    fn table(&self, name: &str) -> Option<TableDef> {
+        match self.relations.read().get(name) {
+            Some(Relation::Table(table)) => Some(table.clone()),
+            _ => None,
+        }
+    }
+
+    fn view(&self, name: &str) -> Option<ViewDef> {
+        match self.relations.read().get(name) {
+            Some(Relation::View(view)) => Some(view.clone()),
+            _ => None,
+        }
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.relations.read().keys().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(query: &str) -> Relation {
+        Relation::View(ViewDef {
+            name: "v".into(),
+            columns: Vec::new(),
+            query: query.into(),
+            statement: format!("CREATE VIEW v AS {query}"),
+        })
+    }
+
+    #[test]
+    fn a_name_is_taken_until_it_is_dropped() {
+        let catalog = StreamCatalog::default();
+        assert!(catalog.create("v", view("SELECT 1"), IfExists::Fail).unwrap());
+        let error = catalog.create("v", view("SELECT 2"), IfExists::Fail).unwrap_err();
+        assert_eq!(error.to_string(), "view v exists already; drop it first or choose another name");
+        assert!(!catalog.create("v", view("SELECT 2"), IfExists::Keep).unwrap());
+        assert!(catalog.create("v", view("SELECT 3"), IfExists::Replace).unwrap());
+        assert_eq!(catalog.view("v").unwrap().query, "SELECT 3");
+        assert!(catalog.drop("view", "v", false).unwrap());
+        assert!(catalog.drop("view", "v", false).is_err());
+        assert!(!catalog.drop("view", "v", true).unwrap());
+    }
+
+    #[test]
+    fn dropping_a_view_as_a_table_says_what_it_is() {
+        let catalog = StreamCatalog::default();
+        catalog.create("v", view("SELECT 1"), IfExists::Fail).unwrap();
+        let error = catalog.drop("table", "v", true).unwrap_err();
+        assert_eq!(error.to_string(), "v is a view, not a table; write DROP VIEW v");
+    }
+}

@@ -1,0 +1,331 @@
+//! The engine: one request in, one reply out.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use savanna_streams_connectors::BuiltinConnectors;
+use savanna_streams_model::catalog::TableDef;
+use savanna_streams_model::handle::{
+    CursorId, HandleError, QueryStatus, Rows, SessionId, StreamHandle, StreamReply, StreamRequest,
+};
+use savanna_streams_model::ids::QueryId;
+use savanna_streams_model::sink::Sink;
+use savanna_streams_model::source::Connectors;
+use savanna_streams_model::{Result, StreamError};
+use savanna_streams_runtime::{Query as RunningQuery, RuntimeOptions};
+use savanna_streams_sql::{ObjectKind, Planner, Query, Show, Statement};
+
+use crate::catalog::{IfExists, Relation, StreamCatalog};
+use crate::cursor::{self, Cursor};
+use crate::queries::Queries;
+use crate::session::Sessions;
+use crate::{settings, show};
+
+/// The most rows that one fetch returns, whatever was asked for.
+const MAX_ROWS_PER_FETCH: usize = 65_536;
+
+/// The longest that one fetch waits, whatever was asked for.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+
+/// How an engine runs queries and what it bounds.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// How queries run.
+    pub runtime: RuntimeOptions,
+    /// Where tables live.
+    pub connectors: Arc<dyn Connectors>,
+    /// Most sessions open at once.
+    pub max_sessions: usize,
+    /// Most results open in one session.
+    pub max_cursors: usize,
+    /// Most queries that run at once.
+    pub max_queries: usize,
+    /// How many ended queries `SHOW QUERIES` remembers.
+    pub ended_queries: usize,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            runtime: RuntimeOptions::default(),
+            connectors: Arc::new(BuiltinConnectors::default()),
+            max_sessions: 1_000,
+            max_cursors: 64,
+            max_queries: 256,
+            ended_queries: 100,
+        }
+    }
+}
+
+/// The streams engine of one node.
+pub struct StreamEngine {
+    options: EngineOptions,
+    catalog: Arc<StreamCatalog>,
+    planner: Planner,
+    sessions: Sessions,
+    queries: Queries,
+}
+
+impl fmt::Debug for StreamEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamEngine").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl StreamEngine {
+    /// An engine with an empty catalog.
+    pub fn new(options: EngineOptions) -> Arc<Self> {
+        let catalog = Arc::new(StreamCatalog::default());
+        let planner = Planner::new(Arc::clone(&catalog) as _, Arc::clone(&options.connectors));
+        let sessions = Sessions::new(options.max_sessions, options.max_cursors);
+        let queries = Queries::new(options.max_queries, options.ended_queries);
+        Arc::new(Self { options, catalog, planner, sessions, queries })
+    }
+
+    /// All queries, newest first.
+    pub fn queries(&self) -> Vec<QueryStatus> {
+        self.queries.list()
+    }
+
+    /// Closes every session, cancels every query and waits until their threads have ended.
+    pub async fn shutdown(self: &Arc<Self>) {
+        let engine = Arc::clone(self);
+        let stopped = tokio::task::spawn_blocking(move || {
+            engine.sessions.close_all();
+            engine.queries.stop_all();
+        });
+        if let Err(error) = stopped.await {
+            tracing::error!(%error, "stopping the queries failed");
+        }
+    }
+
+    fn describe(&self, sql: &str) -> Result<Option<SchemaRef>> {
+        Ok(match savanna_streams_sql::parse(sql)? {
+            Statement::Query(query) => Some(self.planner.output_schema(&query)?),
+            Statement::Explain { .. } => Some(show::lines("plan", "")?.schema),
+            Statement::Show(what) => Some(self.show(&what, None)?.schema),
+            Statement::Describe { name } => Some(self.describe_relation(&name)?.schema),
+            _ => None,
+        })
+    }
+
+    fn execute(&self, session: SessionId, sql: &str) -> Result<StreamReply> {
+        self.sessions.user(session)?;
+        match savanna_streams_sql::parse(sql)? {
+            Statement::CreateTable { mut table, if_not_exists, .. } => {
+                self.options.connectors.check(&mut table)?;
+                let if_exists = if if_not_exists { IfExists::Keep } else { IfExists::Fail };
+                let name = table.name.clone();
+                self.catalog.create(&name, Relation::Table(table), if_exists)?;
+                Ok(done("CREATE TABLE"))
+            }
+            Statement::CreateView { view, or_replace, if_not_exists, .. } => {
+                self.planner.check_view(&view)?;
+                let if_exists = match (or_replace, if_not_exists) {
+                    (true, _) => IfExists::Replace,
+                    (false, true) => IfExists::Keep,
+                    (false, false) => IfExists::Fail,
+                };
+                let name = view.name.clone();
+                self.catalog.create(&name, Relation::View(view), if_exists)?;
+                Ok(done("CREATE VIEW"))
+            }
+            Statement::Drop { kind, name, if_exists } => {
+                let (kind, tag) = match kind {
+                    ObjectKind::Table => ("table", "DROP TABLE"),
+                    ObjectKind::View => ("view", "DROP VIEW"),
+                };
+                self.catalog.drop(kind, &name, if_exists)?;
+                Ok(done(tag))
+            }
+            Statement::Insert { table, columns, query } => self.insert(session, sql, &table, &columns, &query),
+            Statement::Query(query) => self.select(session, sql, &query),
+            Statement::Explain { inner } => {
+                let text = self.explain(&inner)?;
+                self.answer(session, show::lines("plan", &text)?)
+            }
+            Statement::Show(what) => {
+                let rows = self.show(&what, Some(session))?;
+                self.answer(session, rows)
+            }
+            Statement::Describe { name } => {
+                let rows = self.describe_relation(&name)?;
+                self.answer(session, rows)
+            }
+            Statement::Set { name, value } => {
+                settings::check(&name, &value)?;
+                self.sessions.set(session, &name, &value)?;
+                Ok(done("SET"))
+            }
+            Statement::Reset { name } => {
+                self.sessions.reset(session, name.as_deref())?;
+                Ok(done("RESET"))
+            }
+            Statement::StopQuery { id } => {
+                self.queries.cancel(&self.queries.parse_id(&id)?)?;
+                Ok(done("STOP QUERY"))
+            }
+            Statement::Begin => Ok(done("BEGIN")),
+            Statement::Commit => Ok(done("COMMIT")),
+            Statement::Rollback => Ok(done("ROLLBACK")),
+        }
+    }
+
+    fn insert(
+        &self,
+        session: SessionId,
+        sql: &str, table: &str, columns: &[String], query: &Query) -> Result<StreamReply> {
+        let Relation::Table(table) = self.catalog.find("table", table)? else {
+            return Err(StreamError::invalid(format!("{table} is a view; INSERT INTO takes a table")));
+        };
+        let graph = self.planner.plan_insert(query, &table, columns)?;
+        let sink = self.options.connectors.sink(&table, Arc::new(graph.output.clone()))?;
+        let (id, _) = self.start(session, sql, graph, sink)?;
+        Ok(StreamReply::Started { query: id })
+    }
+
+    fn select(&self, session: SessionId, sql: &str, query: &Query) -> Result<StreamReply> {
+        let graph = self.planner.plan(query, None)?;
+        let schema = Arc::new(graph.output.clone());
+        let (sink, rows) = cursor::channel();
+        let (id, query) = self.start(session, sql, graph, Box::new(sink))?;
+        let cursor = self.sessions.add_cursor(session, Cursor::of_query(Arc::clone(&schema), rows, query))?;
+        Ok(StreamReply::Rows { schema, cursor, query: Some(id) })
+    }
+
+    fn start(
+        &self,
+        session: SessionId,
+        sql: &str,
+        graph: savanna_streams_model::graph::StageGraph,
+        sink: Box<dyn Sink>,
+    ) -> Result<(QueryId, Arc<RunningQuery>)> {
+        let id = self.queries.next_id(graph.code())?;
+        let connectors = Arc::clone(&self.options.connectors);
+        let functions = savanna_streams_sql::functions();
+        let options = settings::apply(&self.options.runtime, &self.sessions.settings(session)?);
+        let query = RunningQuery::start(id.clone(), graph, functions, connectors, sink, options)?;
+        self.queries.add(&id, sql.to_owned(), Arc::clone(&query));
+        Ok((id, query))
+    }
+
+    fn explain(&self, statement: &Statement) -> Result<String> {
+        let graph = match statement {
+            Statement::Query(query) => self.planner.plan(query, None)?,
+            Statement::Insert { table, columns, query } => {
+                let table = self.table(table)?;
+                self.planner.plan_insert(query, &table, columns)?
+            }
+            _ => return Err(StreamError::invalid("EXPLAIN takes a SELECT or an INSERT INTO")),
+        };
+        Ok(savanna_streams_sql::explain(&graph, &savanna_streams_sql::functions()))
+    }
+
+    fn table(&self, name: &str) -> Result<TableDef> {
+        match self.catalog.find("table", name)? {
+            Relation::Table(table) => Ok(table),
+            Relation::View(_) => Err(StreamError::invalid(format!("{name} is a view; a table is needed here"))),
+        }
+    }
+
+    fn describe_relation(&self, name: &str) -> Result<Rows> {
+        if let Ok(Relation::View(view)) = self.catalog.find("view", name) {
+            return show::describe_columns(&*self.planner.view_schema(&view)?);
+        }
+        show::describe_table(&self.table(name)?)
+    }
+
+    fn show(&self, what: &Show, session: Option<SessionId>) -> Result<Rows> {
+        match what {
+            Show::Tables => show::relations(&self.catalog.all(), "table"),
+            Show::Views => show::relations(&self.catalog.all(), "view"),
+            Show::Queries => show::queries(&self.queries.list()),
+            Show::Connectors => show::connectors(&self.options.connectors.list()),
+            Show::Functions => {
+                let names = savanna_streams_sql::function_names();
+                show::table(&["function"], &names.into_iter().map(|name| vec![name]).collect::<Vec<_>>())
+            }
+            Show::CreateTable(name) => show::lines("statement", self.catalog.find("table", name)?.statement()),
+            Show::CreateView(name) => show::lines("statement", self.catalog.find("view", name)?.statement()),
+            Show::All => show::table(&["name", "setting", "meaning"], &self.settings(session)?),
+            Show::Setting(name) => {
+                let all = self.settings(session)?;
+                let value = all.into_iter().find(|row| row[0] == *name).map(|row| row[1].clone());
+                show::table(&[name], &[vec![value.unwrap_or_default()]])
+            }
+        }
+    }
+
+    fn settings(&self, session: Option<SessionId>) -> Result<Vec<Vec<String>>> {
+        let of_session = session.map_or_else(|| Ok(BTreeMap::new()), |id| self.sessions.settings(id))?;
+        Ok(settings::list(&self.options.runtime, &of_session))
+    }
+
+    fn answer(&self, session: SessionId, rows: Rows) -> Result<StreamReply> {
+        let schema = Arc::clone(&rows.schema);
+        let cursor = self.sessions.add_cursor(session, Cursor::of_rows(rows))?;
+        Ok(StreamReply::Rows { schema, cursor, query: None })
+    }
+
+    async fn fetch(&self, session: SessionId, cursor: CursorId, max_rows: usize, wait: Duration) -> Result<StreamReply> {
+        let shared = self.sessions.cursor(session, cursor)?;
+        let fetched = shared.lock().await.fetch(max_rows.min(MAX_ROWS_PER_FETCH), wait.min(MAX_WAIT)).await;
+        if !matches!(fetched, Ok((_, false))) {
+            self.sessions.remove_cursor(session, cursor);
+        }
+        let (rows, end) = fetched?;
+        Ok(StreamReply::Fetched { rows, end })
+    }
+}
+
+fn done(tag: &str) -> StreamReply {
+    StreamReply::Done { tag: tag.to_owned() }
+}
+
+/// Runs what may block (planning, opening files, starting threads) off the caller's executor.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(StreamError::Internal(format!("a statement stopped half-way: {error}"))),
+    }
+}
+
+#[async_trait]
+impl StreamHandle for Arc<StreamEngine> {
+    async fn call(&self, request: StreamRequest) -> Result<StreamReply, HandleError> {
+        let engine = Arc::clone(self);
+        Ok(match request {
+            StreamRequest::OpenSession { user } => StreamReply::Session { session: engine.sessions.open(user)? },
+            StreamRequest::CloseSession { session } => {
+                engine.sessions.close(session);
+                done("CLOSE SESSION")
+            }
+            StreamRequest::Split { sql } => {
+                let statements = savanna_streams_sql::split(&sql)?.into_iter().map(|fragment| fragment.text).collect();
+                StreamReply::Statements { statements }
+            }
+            StreamRequest::Describe { sql, .. } => {
+                StreamReply::Described { schema: blocking(move || engine.describe(&sql)).await? }
+            }
+            StreamRequest::Execute { session, sql } => blocking(move || engine.execute(session, &sql)).await?,
+            StreamRequest::Fetch { session, cursor, max_rows, wait_ms } => {
+                engine.fetch(session, cursor, max_rows, Duration::from_millis(wait_ms)).await?
+            }
+            StreamRequest::CloseCursor { session, cursor } => {
+                if let Some(cursor) = engine.sessions.remove_cursor(session, cursor) {
+                    cursor.lock().await.close();
+                }
+                done("CLOSE CURSOR")
+            }
+            StreamRequest::CancelQuery { query } => {
+                engine.queries.cancel(&query)?;
+                done("STOP QUERY")
+            }
+            StreamRequest::ListQueries => StreamReply::Queries { queries: engine.queries.list() },
+        })
+    }
+}

@@ -1,0 +1,102 @@
+//! The queries of the engine: those that run, and the last of those that have ended.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use savanna_streams_model::handle::{QueryState, QueryStatus};
+use savanna_streams_model::ids::QueryId;
+use savanna_streams_model::{Result, StreamError};
+use savanna_streams_runtime::Query;
+
+/// A query with the statement that started it.
+struct Entry {
+    statement: String,
+    query: Arc<Query>,
+}
+
+/// All queries, by the order in which they started.
+pub(crate) struct Queries {
+    max_running: usize,
+    keep_ended: usize,
+    next_job: AtomicU64,
+    entries: Mutex<BTreeMap<u64, Entry>>,
+}
+
+impl Queries {
+    pub(crate) fn new(max_running: usize, keep_ended: usize) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| d.as_millis() as u64);
+        Self { max_running, keep_ended, next_job: AtomicU64::new(now), entries: Mutex::default() }
+    }
+
+    /// A name for a query that is about to start, unless too many run already.
+    pub(crate) fn next_id(&self, code: String) -> Result<QueryId> {
+        let running = self.entries.lock().values().filter(|e| is_running(&e.query)).count();
+        if running >= self.max_running {
+            return Err(StreamError::Limit {
+                message: format!(
+                    "{running} queries run, which is the limit; stop one or raise streams.max_queries"
+                ),
+            });
+        }
+        Ok(QueryId { code, job: self.next_job.fetch_add(1, Ordering::Relaxed) })
+    }
+
+    pub(crate) fn add(&self, id: &QueryId, statement: String, query: Arc<Query>) {
+        let mut entries = self.entries.lock();
+        entries.insert(id.job, Entry { statement, query });
+        let ended: Vec<u64> = entries.iter().filter(|(_, e)| !is_running(&e.query)).map(|(job, _)| *job).collect();
+        for job in ended.iter().take(ended.len().saturating_sub(self.keep_ended)) {
+            entries.remove(job);
+        }
+    }
+
+    pub(crate) fn cancel(&self, id: &QueryId) -> Result<()> {
+        self.find(id)?.cancel();
+        Ok(())
+    }
+
+    /// Finds a query by the text that `SHOW QUERIES` prints for it, or by its job number alone.
+    pub(crate) fn parse_id(&self, text: &str) -> Result<QueryId> {
+        self.list().into_iter().map(|status| status.query).find(|id| id.to_string() == text || id.job.to_string() == text)
+            .ok_or_else(|| unknown(text))
+    }
+
+    fn find(&self, id: &QueryId) -> Result<Arc<Query>> {
+        self.entries.lock().get(&id.job).map(|e| Arc::clone(&e.query)).ok_or_else(|| unknown(&id.to_string()))
+    }
+
+    /// All queries, newest first.
+    pub(crate) fn list(&self) -> Vec<QueryStatus> {
+        let status = |entry: &Entry| QueryStatus { statement: entry.statement.clone(), ..entry.query.status() };
+        self.entries.lock().values().rev().map(status).collect()
+    }
+
+    /// Cancels every query and waits until their threads have ended.
+    pub(crate) fn stop_all(&self) {
+        let queries: Vec<Arc<Query>> = self.entries.lock().values().map(|e| Arc::clone(&e.query)).collect();
+        for query in &queries {
+            query.cancel();
+        }
+        for query in &queries {
+            if let Err(error) = query.wait() {
+                tracing::debug!(%error, "a query ended while the engine stopped");
+            }
+        }
+    }
+}
+
+fn is_running(query: &Query) -> bool {
+    query.status().state == QueryState::Running
+}
+
+fn unknown(id: &str) -> StreamError {
+    StreamError::Unknown {
+        kind: "query".into(),
+        name: id.into(),
+        position: None,
+        hint: "SHOW QUERIES lists those that exist".into(),
+    }
+}

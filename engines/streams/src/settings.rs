@@ -1,0 +1,149 @@
+//! Settings of a session: `SET 'parallelism' = '4'`. None of them changes results.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use savanna_streams_model::{Result, StreamError};
+use savanna_streams_runtime::RuntimeOptions;
+
+/// A setting: its name, what it means, and how a value changes the options of a query.
+struct Setting {
+    name: &'static str,
+    meaning: &'static str,
+    show: fn(&RuntimeOptions) -> String,
+    apply: fn(&mut RuntimeOptions, &str) -> Option<()>,
+}
+
+/// The settings that change how queries run.
+const SETTINGS: [Setting; 4] = [
+    Setting {
+        name: "parallelism",
+        meaning: "partitions asked of each source, 1 to 1024",
+        show: |options| options.source_partitions.to_string(),
+        apply: |options, value| {
+            options.source_partitions = value.parse().ok().filter(|n| (1..=1024).contains(n))?;
+            Some(())
+        },
+    },
+    Setting {
+        name: "group-size",
+        meaning: "members of the function group of each stage fed by key group, 1 to 1024",
+        show: |options| options.members.to_string(),
+        apply: |options, value| {
+            options.members = value.parse().ok().filter(|n| (1..=1024).contains(n))?;
+            Some(())
+        },
+    },
+    Setting {
+        name: "epoch-target",
+        meaning: "how long rows are gathered before an epoch is cut, such as 200ms",
+        show: |options| format!("{}ms", options.epoch.target.as_millis()),
+        apply: |options, value| {
+            let ms = value.strip_suffix("ms")?.trim().parse().ok().filter(|ms| (1..=60_000).contains(ms))?;
+            options.epoch.target = Duration::from_millis(ms);
+            Some(())
+        },
+    },
+    Setting {
+        name: "epoch-events",
+        meaning: "cut epochs by this many events per partition instead of by time; 0 for by time",
+        show: |options| options.epoch.fixed_events.unwrap_or(0).to_string(),
+        apply: |options, value| {
+            let events: u64 = value.parse().ok()?;
+            options.epoch.fixed_events = (events > 0).then_some(events);
+            Some(())
+        },
+    },
+];
+
+/// Names that PostgreSQL clients set on every connection. They are kept and shown, and change nothing here.
+const CLIENT_SETTINGS: [&str; 12] = [
+    "application_name",
+    "client_encoding",
+    "client_min_messages",
+    "DateStyle",
+    "datestyle",
+    "extra_float_digits",
+    "IntervalStyle",
+    "search_path",
+    "standard_conforming_strings",
+    "statement_timeout",
+    "TimeZone",
+    "timezone",
+];
+
+/// Checks a value before it is kept.
+///
+/// # Errors
+/// No such setting, or the value is not one of it.
+pub(crate) fn check(name: &str, value: &str) -> Result<()> {
+    if CLIENT_SETTINGS.contains(&name) {
+        return Ok(());
+    }
+    let Some(setting) = SETTINGS.iter().find(|s| s.name == name) else {
+        let names: Vec<&str> = SETTINGS.iter().map(|s| s.name).collect();
+        return Err(StreamError::Unknown {
+            kind: "setting".into(),
+            name: name.into(),
+            position: None,
+            hint: format!("there are: {}", names.join(", ")),
+        });
+    };
+    (setting.apply)(&mut RuntimeOptions::default(), value).ok_or_else(|| {
+        StreamError::invalid(format!("setting {name} takes {}, but '{value}' came", setting.meaning))
+    })
+}
+
+/// The options of a query started in a session with these settings.
+pub(crate) fn apply(defaults: &RuntimeOptions, settings: &BTreeMap<String, String>) -> RuntimeOptions {
+    let mut options = defaults.clone();
+    for setting in &SETTINGS {
+        if let Some(value) = settings.get(setting.name) {
+            let checked = (setting.apply)(&mut options, value);
+            debug_assert!(checked.is_some(), "{} was checked when it was set", setting.name);
+        }
+    }
+    options
+}
+
+/// All settings in force, with their meaning.
+pub(crate) fn list(defaults: &RuntimeOptions, settings: &BTreeMap<String, String>) -> Vec<Vec<String>> {
+    let options = apply(defaults, settings);
+    let own = SETTINGS.iter().map(|s| vec![s.name.to_owned(), (s.show)(&options), s.meaning.to_owned()]);
+    let clients = settings
+        .iter()
+        .filter(|(name, _)| CLIENT_SETTINGS.contains(&name.as_str()))
+        .map(|(name, value)| vec![name.clone(), value.clone(), "set by the client; changes nothing".to_owned()]);
+    own.chain(clients).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_value_says_what_the_setting_takes() {
+        let error = check("parallelism", "zero").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "setting parallelism takes partitions asked of each source, 1 to 1024, but 'zero' came"
+        );
+        assert!(check("parallelism", "2").is_ok());
+    }
+
+    #[test]
+    fn an_unknown_setting_names_those_that_exist() {
+        let error = check("paralellism", "2").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "setting paralellism does not exist; there are: parallelism, group-size, epoch-target, epoch-events"
+        );
+    }
+
+    #[test]
+    fn settings_change_the_options_of_the_next_query() {
+        let settings = BTreeMap::from([("group-size".to_owned(), "3".to_owned())]);
+        assert_eq!(apply(&RuntimeOptions::default(), &settings).members, 3);
+        assert_eq!(list(&RuntimeOptions::default(), &settings)[1][1], "3");
+    }
+}

@@ -1,0 +1,76 @@
+//! The PostgreSQL protocol: `psql` and every driver can talk to the streams engine.
+//!
+//! ```text
+//!   socket -- pgwire crate (messages) -- Connection (this crate) -- StreamRequest --> engine
+//! ```
+//!
+//! One [`connection`] per socket keeps the engine's session id, the open portals and what a cancel request needs; all
+//! else is in the engine. Rows of a stream are sent as they come: each fetch from the engine is one write to the socket.
+//!
+//! What differs from PostgreSQL: transactions are accepted and change nothing; parameters (`$1`) are refused; the only
+//! database is `savanna_streams`; a message may be as long as the protocol library allows.
+
+mod cancel;
+mod connection;
+mod error;
+mod extended;
+mod rows;
+mod simple;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pgwire::tokio::process_socket;
+use savanna_streams_model::handle::SharedStreamHandle;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::cancel::Cancellations;
+use crate::connection::{Connection, Handlers};
+
+/// The database that streams are in.
+pub const DATABASE: &str = "savanna_streams";
+
+/// How many clients may be connected at once; more wait to be accepted.
+pub const MAX_CONNECTIONS: usize = 512;
+
+/// How long to wait after a failed accept (out of file descriptors, mostly) before the next.
+const PAUSE_AFTER_FAILED_ACCEPT: Duration = Duration::from_millis(100);
+
+/// Serves clients until `shutdown` resolves; then drops every connection, which cancels their queries.
+pub async fn serve(listener: TcpListener, handle: SharedStreamHandle, shutdown: impl Future<Output = ()>) {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let cancellations = Arc::new(Cancellations::default());
+    let mut clients = JoinSet::new();
+    tokio::pin!(shutdown);
+    loop {
+        let accepted = async {
+            let place = Arc::clone(&places).acquire_owned().await;
+            (listener.accept().await, place)
+        };
+        let (accepted, place) = tokio::select! {
+            accepted = accepted => accepted,
+            Some(_) = clients.join_next() => continue,
+            () = &mut shutdown => return,
+        };
+        let socket = match accepted {
+            Ok((socket, _)) => socket,
+            Err(error) => {
+                tracing::warn!(%error, "a PostgreSQL client could not be accepted");
+                tokio::time::sleep(PAUSE_AFTER_FAILED_ACCEPT).await;
+                continue;
+            }
+        };
+        let connection = Connection::new(Arc::clone(&handle), Arc::clone(&cancellations));
+        clients.spawn(async move {
+            let _place = place;
+            let handlers = Handlers(Arc::clone(&connection));
+            if let Err(error) = process_socket(socket, None, handlers).await {
+                tracing::debug!(%error, "a PostgreSQL client went away");
+            }
+            connection.close().await;
+        });
+    }
+}

@@ -1,0 +1,103 @@
+//! Rows on their way from a cursor to the socket.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_pg::datatypes::arrow_schema_to_pg_fields;
+use arrow_pg::encode_recordbatch;
+use arrow_schema::Schema;
+use futures::{Sink, SinkExt};
+use pgwire::api::portal::Format;
+use pgwire::api::results::FieldInfo;
+use pgwire::error::{PgWireError, PgWireResult};
+use pgwire::messages::PgWireBackendMessage;
+use pgwire::messages::startup::ParameterStatus;
+use savanna_streams_model::handle::{CursorId, StreamReply, StreamRequest};
+
+use crate::connection::{Connection, unexpected};
+use crate::error;
+
+/// Rows per fetch: enough to make one large write, few enough to stay responsive.
+const ROWS_PER_FETCH: usize = 1_024;
+
+/// How long one fetch waits for rows.
+const WAIT: Duration = Duration::from_millis(500);
+
+/// After so many fetches without a row, something is written to the socket, so that a client that is gone is noticed.
+const QUIET_FETCHES: u32 = 20;
+
+/// What a pump of rows came to.
+pub(crate) struct Pumped {
+    /// Rows sent.
+    pub(crate) rows: usize,
+    /// Whether the result has ended.
+    pub(crate) end: bool,
+}
+
+/// The columns of a result as PostgreSQL types, in the formats that the client asked for.
+pub(crate) fn fields(schema: &Schema, format: &Format) -> PgWireResult<Arc<Vec<FieldInfo>>> {
+    if let Format::Individual(codes) = format
+        && codes.len() != schema.fields().len()
+    {
+        return Err(error::error(
+            "08P01",
+            format!("the bind message has {} result formats, but the result has {} columns", codes.len(), schema.fields().len()),
+        ));
+    }
+    Ok(Arc::new(arrow_schema_to_pg_fields(schema, format, None)?))
+}
+
+/// Sends rows of a cursor as they come: to its end, or at most `max_rows` (0 for all).
+pub(crate) async fn pump<C>(
+    connection: &Connection,
+    client: &mut C,
+    cursor: CursorId,
+    fields: &Arc<Vec<FieldInfo>>,
+    max_rows: usize,
+) -> PgWireResult<Pumped>
+where
+    C: Sink<PgWireBackendMessage> + Unpin + Send,
+    C::Error: Debug,
+    PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+{
+    let session = connection.session()?;
+    let mut cancelled = connection.cancelled();
+    let mut sent = 0;
+    let mut quiet = 0;
+    loop {
+        let room = if max_rows == 0 { ROWS_PER_FETCH } else { ROWS_PER_FETCH.min(max_rows - sent) };
+        let request =
+            StreamRequest::Fetch { session, cursor, max_rows: room, wait_ms: WAIT.as_millis() as u64 };
+        let reply = tokio::select! {
+            biased;
+            _ = cancelled.changed() => {
+                connection.close_cursor(cursor).await;
+                return Err(PgWireError::QueryCanceled);
+            }
+            reply = connection.call(request) => reply,
+        };
+        let (rows, end) = match reply {
+            Ok(StreamReply::Fetched { rows, end }) => (rows, end),
+            Ok(other) => return Err(unexpected("Fetch", &other)),
+            Err(failure) => return Err(error::from_engine(&failure, "", 0)),
+        };
+        for batch in rows.batches {
+            sent += batch.num_rows();
+            for row in encode_recordbatch(Arc::clone(fields), batch) {
+                client.feed(PgWireBackendMessage::DataRow(row?)).await?;
+            }
+            quiet = 0;
+        }
+        if end || (max_rows > 0 && sent >= max_rows) {
+            return Ok(Pumped { rows: sent, end });
+        }
+        quiet += 1;
+        if quiet == QUIET_FETCHES {
+            let still_here = ParameterStatus::new("is_superuser".to_owned(), "on".to_owned());
+            client.feed(PgWireBackendMessage::ParameterStatus(still_here)).await?;
+            quiet = 0;
+        }
+        client.flush().await?;
+    }
+}

@@ -1,0 +1,56 @@
+"""Runs the same question over the same rows in Savanna (as a stream) and in DuckDB (in batch)."""
+
+import os
+import pathlib
+import subprocess
+
+import duckdb
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+SAVANNA = pathlib.Path(os.environ.get("SAVANNA_BINARY", TARGET / "debug" / "savanna"))
+
+
+def savanna(*arguments, stdin=None):
+    """Runs the binary; fails with its whole output when it fails."""
+    done = subprocess.run(
+        [SAVANNA, *map(str, arguments)], input=stdin, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, f"savanna {' '.join(map(str, arguments))}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    return done
+
+
+@pytest.fixture
+def stream(tmp_path):
+    """Runs a script of statements and returns its summary output."""
+
+    def run(script):
+        path = tmp_path / "script.sql"
+        path.write_text(script)
+        return savanna("sql", "-f", path, "--output", "json")
+
+    return run
+
+
+@pytest.fixture
+def duck():
+    with duckdb.connect() as connection:
+        yield connection
+
+
+def assert_same_rows(duck, got, expected, context):
+    """Both are relations or queries in DuckDB; equal as multisets, floating point to 12 digits."""
+    columns = [name for name, *_ in duck.sql(f"DESCRIBE {expected}").fetchall()]
+    types = {name: kind for name, kind, *_ in duck.sql(f"DESCRIBE {expected}").fetchall()}
+
+    def normal(source):
+        exprs = ", ".join(
+            f'round("{c}"::DOUBLE, 6) AS "{c}"' if types[c] in ("DOUBLE", "FLOAT") else f'"{c}"::{types[c]} AS "{c}"'
+            for c in columns
+        )
+        return f"SELECT {exprs} FROM ({source})"
+
+    missing = duck.sql(f"{normal(expected)} EXCEPT ALL {normal(got)} ORDER BY ALL LIMIT 10").fetchall()
+    extra = duck.sql(f"{normal(got)} EXCEPT ALL {normal(expected)} ORDER BY ALL LIMIT 10").fetchall()
+    assert not missing and not extra, f"{context}\nmissing: {missing}\nextra: {extra}"

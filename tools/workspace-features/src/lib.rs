@@ -1,0 +1,1 @@
+//! Holds no code: its manifest is the point.
