@@ -46,7 +46,10 @@ impl Batch {
 
     /// Bytes that a group takes when written.
     pub(crate) fn bytes_of(group: &[Draft<'_>]) -> usize {
-        group.iter().map(|draft| record::encoded_len(draft.payload.len())).sum()
+        group
+            .iter()
+            .map(|draft| record::encoded_len(draft.payload.len()))
+            .sum()
     }
 
     /// Adds a group, which must not be empty.
@@ -85,7 +88,14 @@ impl Batch {
     }
 
     /// Writes the records to `out` as they will stand at `offset` of the segment with `seal`.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>, seal: Seal, offset: u64, epoch: OwnerEpoch, durable: Lsn) {
+    pub(crate) fn encode(
+        &self,
+        out: &mut Vec<u8>,
+        seal: Seal,
+        offset: u64,
+        epoch: OwnerEpoch,
+        durable: Lsn,
+    ) {
         let start = out.len();
         out.reserve(self.bytes);
         let mut payload = &self.payload[..];

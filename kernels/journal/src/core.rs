@@ -193,7 +193,10 @@ impl<R> Core<R> {
             };
             self.pending.push_back(batch);
         }
-        let batch = self.pending.back_mut().expect("a batch was there or was added");
+        let batch = self
+            .pending
+            .back_mut()
+            .expect("a batch was there or was added");
         batch.push(stream, group);
         debug_assert!(batch.first() <= self.next);
         self.next = Lsn(self.next.0 + group.len() as u64);
@@ -240,7 +243,11 @@ impl<R> Core<R> {
                 actions.push(Action::CheckFence);
             }
             Input::TruncateDone => {
-                assert_eq!(self.phase, Phase::Truncating, "a truncation ends while truncating");
+                assert_eq!(
+                    self.phase,
+                    Phase::Truncating,
+                    "a truncation ends while truncating"
+                );
                 self.phase = Phase::Idle;
                 self.advance(now, &mut actions);
             }
@@ -278,8 +285,15 @@ impl<R> Core<R> {
     fn fence_clear(&mut self, now: Duration, actions: &mut Vec<Action<R>>) {
         match self.phase {
             Phase::Admitting => {
-                let batch = self.pending.pop_front().expect("the fence was asked for because a batch waits");
-                assert_eq!(batch.first(), self.durable.next(), "batches are written in order, one at a time");
+                let batch = self
+                    .pending
+                    .pop_front()
+                    .expect("the fence was asked for because a batch waits");
+                assert_eq!(
+                    batch.first(),
+                    self.durable.next(),
+                    "batches are written in order, one at a time"
+                );
                 self.pending_bytes -= batch.bytes();
                 self.pending_since = now;
                 self.in_flight = Some(batch.last());
@@ -303,7 +317,10 @@ impl<R> Core<R> {
                 self.advance(now, actions);
             }
             Phase::Clearing => {
-                let oldest = self.truncate.take().expect("the fence was asked for because of a truncation");
+                let oldest = self
+                    .truncate
+                    .take()
+                    .expect("the fence was asked for because of a truncation");
                 self.phase = Phase::Truncating;
                 actions.push(Action::Truncate {
                     oldest,
@@ -355,5 +372,216 @@ impl<R> Core<R> {
         if !replies.is_empty() {
             actions.push(Action::Release { replies, outcome });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        group_bytes: 1000,
+        batch_bytes: 500,
+        backlog_bytes: 2000,
+        linger: Duration::ZERO,
+    };
+    const START: Duration = Duration::ZERO;
+
+    fn core(limits: Limits) -> Core<u32> {
+        Core::new(OwnerEpoch(5), Lsn(10), limits)
+    }
+
+    fn append(core: &mut Core<u32>, size: usize, now: Duration) -> Vec<Action<u32>> {
+        let payload = vec![0; size];
+        let draft = Draft {
+            shard: 0,
+            kind: 0,
+            payload: &payload,
+        };
+        core.append(0, &[draft], now).expect("accepted").1
+    }
+
+    /// The only action's debug name.
+    fn only(actions: Vec<Action<u32>>) -> Action<u32> {
+        let [action] = <[_; 1]>::try_from(actions).expect("one action");
+        action
+    }
+
+    /// Goes on until the batch is flushed, and returns what is to be done when the fence is clear then.
+    fn flush(core: &mut Core<u32>) -> Vec<Action<u32>> {
+        let Action::Write { batch, .. } = only(core.step(Input::FenceClear, START)) else {
+            panic!("a write follows the fence check");
+        };
+        assert!(matches!(
+            only(core.step(Input::WriteDone(batch), START)),
+            Action::Flush
+        ));
+        assert!(matches!(
+            only(core.step(Input::FlushDone, START)),
+            Action::CheckFence
+        ));
+        core.step(Input::FenceClear, START)
+    }
+
+    #[test]
+    fn a_reply_is_released_after_the_second_fence_check_and_not_before() {
+        let mut core = core(LIMITS);
+        assert!(matches!(
+            only(append(&mut core, 10, START)),
+            Action::CheckFence
+        ));
+        assert!(
+            core.step(
+                Input::Hold {
+                    lsn: Lsn(11),
+                    reply: 1
+                },
+                START
+            )
+            .is_empty()
+        );
+        assert!(
+            core.step(
+                Input::Hold {
+                    lsn: Lsn(12),
+                    reply: 2
+                },
+                START
+            )
+            .is_empty()
+        );
+        let Action::Release { replies, outcome } = only(flush(&mut core)) else {
+            panic!("a release");
+        };
+        assert_eq!(replies, [1], "the other depends on what is not there yet");
+        assert!(outcome.is_ok());
+        assert_eq!(core.durable(), Lsn(11));
+    }
+
+    #[test]
+    fn a_fence_seen_after_the_flush_tells_everybody_and_stops() {
+        let mut core = core(LIMITS);
+        append(&mut core, 10, START);
+        core.step(
+            Input::Hold {
+                lsn: Lsn(11),
+                reply: 1,
+            },
+            START,
+        );
+        let Action::Write { batch, .. } = only(core.step(Input::FenceClear, START)) else {
+            panic!("a write");
+        };
+        core.step(Input::WriteDone(batch), START);
+        core.step(Input::FlushDone, START);
+        let actions = core.step(Input::FenceSeen(OwnerEpoch(6)), START);
+        let [
+            Action::Release {
+                replies,
+                outcome: Err(_),
+            },
+            Action::Stop(Some(_)),
+        ] = &actions[..]
+        else {
+            panic!("{actions:?}");
+        };
+        assert_eq!(replies, &[1]);
+        assert_eq!(core.durable(), Lsn(10), "flushed, but not ours to tell");
+        assert!(core.append(0, &[], START).is_err());
+        assert!(
+            core.step(Input::FenceClear, START).is_empty(),
+            "nothing is taken up again"
+        );
+        assert!(matches!(
+            only(core.step(
+                Input::Hold {
+                    lsn: Lsn(1),
+                    reply: 2
+                },
+                START
+            )),
+            Action::Release {
+                outcome: Err(_),
+                ..
+            }
+        ));
+    }
+
+    #[test]
+    fn appends_during_a_flush_become_the_next_batch() {
+        let mut core = core(LIMITS);
+        append(&mut core, 10, START);
+        let Action::Write { batch, .. } = only(core.step(Input::FenceClear, START)) else {
+            panic!("a write");
+        };
+        for _ in 0..3 {
+            assert!(append(&mut core, 10, START).is_empty());
+        }
+        core.step(Input::WriteDone(batch), START);
+        core.step(Input::FlushDone, START);
+        assert!(matches!(
+            only(core.step(Input::FenceClear, START)),
+            Action::CheckFence
+        ));
+        let Action::Write { batch, durable } = only(core.step(Input::FenceClear, START)) else {
+            panic!("a write");
+        };
+        assert_eq!(
+            (batch.first(), batch.last(), batch.groups(), durable),
+            (Lsn(12), Lsn(14), 3, Lsn(11))
+        );
+    }
+
+    #[test]
+    fn a_batch_waits_for_company_until_it_is_full_or_due() {
+        let linger = Duration::from_millis(20);
+        let limits = Limits { linger, ..LIMITS };
+        let mut due = core(limits);
+        assert!(matches!(only(append(&mut due, 10, START)), Action::WakeAt(at) if at == linger));
+        assert!(matches!(
+            only(due.step(Input::Tick, linger)),
+            Action::CheckFence
+        ));
+        let mut full = core(limits);
+        append(&mut full, 400, START);
+        assert!(matches!(
+            only(append(&mut full, 400, START)),
+            Action::CheckFence
+        ));
+        let mut closing = core(limits);
+        append(&mut closing, 10, START);
+        assert!(matches!(
+            only(closing.step(Input::Close, START)),
+            Action::CheckFence
+        ));
+        assert!(matches!(flush(&mut closing)[..], [Action::Stop(None)]));
+    }
+
+    #[test]
+    fn a_truncation_asks_for_the_fence_first() {
+        let mut core = core(LIMITS);
+        assert!(matches!(
+            only(core.step(Input::Truncate(Lsn(9)), START)),
+            Action::CheckFence
+        ));
+        let action = only(core.step(Input::FenceClear, START));
+        assert!(
+            matches!(
+                action,
+                Action::Truncate {
+                    oldest: Lsn(9),
+                    durable: Lsn(10)
+                }
+            ),
+            "{action:?}"
+        );
+        assert!(
+            append(&mut core, 10, START).is_empty(),
+            "one thing at a time"
+        );
+        assert!(matches!(
+            only(core.step(Input::TruncateDone, START)),
+            Action::CheckFence
+        ));
     }
 }

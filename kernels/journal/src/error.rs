@@ -26,7 +26,9 @@ pub enum JournalError {
     },
 
     /// The epoch that nobody is ever granted.
-    #[error("a journal needs an owner epoch of 1 or more, got 0. Open it with the epoch of the ownership grant")]
+    #[error(
+        "a journal needs an owner epoch of 1 or more, got 0. Open it with the epoch of the ownership grant"
+    )]
     NoEpoch,
 
     /// A file operation failed. It is not repeated: after a failed fsync nobody knows what is on the disk.
@@ -128,7 +130,9 @@ pub enum JournalError {
     },
 
     /// A truncation would drop records that are not durable.
-    #[error("cannot truncate the journal before LSN {asked}: only LSNs up to {durable} are durable. Wait for it first")]
+    #[error(
+        "cannot truncate the journal before LSN {asked}: only LSNs up to {durable} are durable. Wait for it first"
+    )]
     BeyondDurable {
         /// The LSN asked for.
         asked: Lsn,
@@ -141,7 +145,9 @@ pub enum JournalError {
     Closed,
 
     /// The thread that writes the log ended unexpectedly.
-    #[error("the journal's writer stopped: {reason}. Nothing that had no reply yet is known to be durable. Restart the process")]
+    #[error(
+        "the journal's writer stopped: {reason}. Nothing that had no reply yet is known to be durable. Restart the process"
+    )]
     Stopped {
         /// Why.
         reason: String,
@@ -160,7 +166,10 @@ pub enum JournalError {
 
 impl JournalError {
     /// An [`Io`](Self::Io) error from the operating system's.
-    pub(crate) fn io(doing: &'static str, file: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn io(
+        doing: &'static str,
+        file: impl Into<String>,
+    ) -> impl FnOnce(io::Error) -> Self {
         let file = file.into();
         move |source| Self::Io {
             doing,
@@ -170,7 +179,10 @@ impl JournalError {
     }
 
     /// A [`Store`](Self::Store) error from the object store's.
-    pub(crate) fn store(doing: &'static str, object: impl ToString) -> impl FnOnce(object_store::Error) -> Self {
+    pub(crate) fn store(
+        doing: &'static str,
+        object: impl ToString,
+    ) -> impl FnOnce(object_store::Error) -> Self {
         let object = object.to_string();
         move |source| Self::Store {
             doing,

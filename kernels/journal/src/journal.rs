@@ -72,12 +72,14 @@ impl Journal {
         let (backend, last): (Box<dyn Backend>, Lsn) = match &options.place {
             Place::Disk(disk) => {
                 let disk = Arc::clone(disk);
-                let (backend, last) = LocalBackend::open(disk, options.segment_bytes, epoch, &mut deliver)?;
+                let (backend, last) =
+                    LocalBackend::open(disk, options.segment_bytes, epoch, &mut deliver)?;
                 (Box::new(backend), last)
             }
             Place::Store { store, prefix } => {
                 let (store, prefix) = (Arc::clone(store), prefix.clone());
-                let (backend, last) = ObjectBackend::open(store, prefix, options.segment_bytes, epoch, &mut deliver)?;
+                let (backend, last) =
+                    ObjectBackend::open(store, prefix, options.segment_bytes, epoch, &mut deliver)?;
                 (Box::new(backend), last)
             }
         };
@@ -189,7 +191,10 @@ impl Journal {
         state.core.refuse_if_over()?;
         let durable = state.core.durable();
         if lsn > durable.next() {
-            return Err(JournalError::BeyondDurable { asked: lsn, durable });
+            return Err(JournalError::BeyondDurable {
+                asked: lsn,
+                durable,
+            });
         }
         let actions = state.core.step(Input::Truncate(lsn), now);
         self.shared.hand_over(&mut state, actions);
@@ -218,7 +223,8 @@ impl Journal {
         drop(state);
         let writer = self.writer.lock().take();
         // A reply that closes the journal runs on the writer's thread, which cannot wait for itself.
-        if let Some(writer) = writer.filter(|writer| writer.thread().id() != std::thread::current().id())
+        if let Some(writer) =
+            writer.filter(|writer| writer.thread().id() != std::thread::current().id())
             && writer.join().is_err()
         {
             return Err(JournalError::Stopped {
@@ -253,11 +259,19 @@ impl ReplyGate {
     pub fn hold(&self, lsn: Lsn, reply: impl FnOnce(Result<(), JournalError>) + Send + 'static) {
         let reply: Reply = Box::new(reply);
         let now = self.shared.now();
-        let actions = self.shared.state.lock().core.step(Input::Hold { lsn, reply }, now);
+        let actions = self
+            .shared
+            .state
+            .lock()
+            .core
+            .step(Input::Hold { lsn, reply }, now);
         for action in actions {
             match action {
                 Action::Release { replies, outcome } => release(replies, &outcome),
-                other => unreachable!("holding a reply only ever releases it, not {other:?}", other = kind(&other)),
+                other => unreachable!(
+                    "holding a reply only ever releases it, not {other:?}",
+                    other = kind(&other)
+                ),
             }
         }
     }
@@ -285,7 +299,9 @@ struct State {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("durable", &self.durable).finish_non_exhaustive()
+        f.debug_struct("Shared")
+            .field("durable", &self.durable)
+            .finish_non_exhaustive()
     }
 }
 
@@ -327,7 +343,8 @@ impl Shared {
     fn answer(&self, input: Input<Reply>) {
         let mut state = self.state.lock();
         let actions = state.core.step(input, self.now());
-        self.durable.store(state.core.durable().0, Ordering::Release);
+        self.durable
+            .store(state.core.durable().0, Ordering::Release);
         state.todo.extend(actions);
     }
 }
@@ -340,7 +357,10 @@ struct Writer {
 
 impl Writer {
     fn run(self) {
-        let Self { shared, mut backend } = self;
+        let Self {
+            shared,
+            mut backend,
+        } = self;
         let worked = catch_unwind(AssertUnwindSafe(|| Self::work(&shared, backend.as_mut())));
         if worked.is_err() {
             shared.answer(Input::Failed(JournalError::Stopped {
@@ -360,7 +380,9 @@ impl Writer {
             Outcome::Answer(input) => {
                 if let Input::WriteDone(batch) = &input {
                     shared.groups.fetch_add(batch.groups(), Ordering::Relaxed);
-                    shared.bytes.fetch_add(batch.bytes() as u64, Ordering::Relaxed);
+                    shared
+                        .bytes
+                        .fetch_add(batch.bytes() as u64, Ordering::Relaxed);
                     shared.flushes.fetch_add(1, Ordering::Relaxed);
                 }
                 shared.answer(input);

@@ -105,7 +105,9 @@ impl LocalBackend {
         let header = Header {
             term: fence.term(),
             sequence: 1,
-            first: unsure.first().map_or_else(|| last.next(), |record| record.lsn),
+            first: unsure
+                .first()
+                .map_or_else(|| last.next(), |record| record.lsn),
             base: last,
             oldest: recovered.oldest,
             body: None,
@@ -191,7 +193,13 @@ impl Backend for LocalBackend {
         let active = &mut self.active;
         self.buffer.clear();
         let epoch = active.header.term.epoch;
-        batch.encode(&mut self.buffer, active.seal, active.end as u64, epoch, durable);
+        batch.encode(
+            &mut self.buffer,
+            active.seal,
+            active.end as u64,
+            epoch,
+            durable,
+        );
         write_all(active.file.as_mut(), &self.buffer, active.end)
             .map_err(JournalError::io("write", self.disk.describe(&active.name)))?;
         active.end = end;
@@ -199,10 +207,10 @@ impl Backend for LocalBackend {
     }
 
     fn flush(&mut self) -> Result<(), JournalError> {
-        self.active
-            .file
-            .sync()
-            .map_err(JournalError::io("fdatasync", self.disk.describe(&self.active.name)))
+        self.active.file.sync().map_err(JournalError::io(
+            "fdatasync",
+            self.disk.describe(&self.active.name),
+        ))
     }
 
     fn truncate(&mut self, oldest: Lsn, durable: Lsn) -> Result<(), JournalError> {
@@ -213,7 +221,10 @@ impl Backend for LocalBackend {
         }
         // The promise is withdrawn durably before anything is removed, so that a missing segment is always an error.
         self.roll(durable)?;
-        let (gone, kept): (Vec<_>, Vec<_>) = self.finished.drain(..).partition(|segment| segment.last < oldest);
+        let (gone, kept): (Vec<_>, Vec<_>) = self
+            .finished
+            .drain(..)
+            .partition(|segment| segment.last < oldest);
         self.finished = kept;
         self.remove(&gone);
         Ok(())
@@ -251,13 +262,16 @@ fn create_segment(
     let mut file = disk
         .create(&unfinished)
         .map_err(JournalError::io("create", disk.describe(&unfinished)))?;
-    write_all(file.as_mut(), &bytes, 0).map_err(JournalError::io("write", disk.describe(&unfinished)))?;
+    write_all(file.as_mut(), &bytes, 0)
+        .map_err(JournalError::io("write", disk.describe(&unfinished)))?;
     file.sync()
         .map_err(JournalError::io("fdatasync", disk.describe(&unfinished)))?;
     disk.rename(&unfinished, &name)
         .map_err(JournalError::io("rename", disk.describe(&unfinished)))?;
-    disk.sync_dir()
-        .map_err(JournalError::io("fsync the directory of", disk.describe(&name)))?;
+    disk.sync_dir().map_err(JournalError::io(
+        "fsync the directory of",
+        disk.describe(&name),
+    ))?;
     Ok(Active {
         file,
         name,
@@ -270,7 +284,9 @@ fn create_segment(
 
 /// Up to where a segment is zeroed when its records end at `end`.
 fn zeroed_beyond(end: usize, segment_bytes: usize) -> usize {
-    (end + end.clamp(ZERO_AHEAD_MIN, ZERO_AHEAD_MAX)).min(segment_bytes).max(end)
+    (end + end.clamp(ZERO_AHEAD_MIN, ZERO_AHEAD_MAX))
+        .min(segment_bytes)
+        .max(end)
 }
 
 /// Writes all bytes, however few the disk takes at once.
@@ -291,7 +307,10 @@ fn write_all(file: &mut dyn DiskFile, mut bytes: &[u8], mut offset: usize) -> st
 
 /// The name of a term's segment; names sort like their terms and sequences.
 fn segment_name(term: Term, sequence: u64) -> String {
-    format!("segment-{:020}-{:010}-{sequence:010}", term.epoch.0, term.opening)
+    format!(
+        "segment-{:020}-{:010}-{sequence:010}",
+        term.epoch.0, term.opening
+    )
 }
 
 /// The term and sequence in a segment's name.
@@ -321,7 +340,13 @@ mod tests {
         };
         assert_eq!(parse_segment_name(&segment_name(old, 7)), Some((old, 7)));
         assert!(segment_name(old, 7) < segment_name(new, 1));
-        for other in ["segment-1-2", "segment-1-2-3-4", "segment-a-1-1", "fence-1-1", "segment-1-2-3.new"] {
+        for other in [
+            "segment-1-2",
+            "segment-1-2-3-4",
+            "segment-a-1-1",
+            "fence-1-1",
+            "segment-1-2-3.new",
+        ] {
             assert_eq!(parse_segment_name(other), None, "{other}");
         }
     }

@@ -9,7 +9,9 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
-use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, path::Path};
+use object_store::{
+    Error as StoreError, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, path::Path,
+};
 use savanna_epoch::OwnerEpoch;
 use tokio::runtime::{Builder, Runtime};
 
@@ -91,7 +93,9 @@ impl ObjectBackend {
             bucket = backend.bucket;
         }
         Err(JournalError::Stopped {
-            reason: format!("{FENCE_ATTEMPTS} other owners wrote to the log while it was being opened"),
+            reason: format!(
+                "{FENCE_ATTEMPTS} other owners wrote to the log while it was being opened"
+            ),
         })
     }
 
@@ -151,7 +155,12 @@ impl ObjectBackend {
     }
 
     /// Writes the next object. Returns the header of the one that is there already, if it is not ours.
-    fn put(&mut self, durable: Lsn, batch: Option<&Batch>, opens_term: bool) -> Result<Option<Header>, JournalError> {
+    fn put(
+        &mut self,
+        durable: Lsn,
+        batch: Option<&Batch>,
+        opens_term: bool,
+    ) -> Result<Option<Header>, JournalError> {
         let header = Header {
             term: self.term,
             sequence: self.next_number,
@@ -164,7 +173,13 @@ impl ObjectBackend {
         let (head, seal) = header.encode();
         let mut bytes = head.to_vec();
         if let Some(batch) = batch {
-            batch.encode(&mut bytes, seal, SEGMENT_HEADER as u64, self.term.epoch, durable);
+            batch.encode(
+                &mut bytes,
+                seal,
+                SEGMENT_HEADER as u64,
+                self.term.epoch,
+                durable,
+            );
         }
         let bytes = Bytes::from(bytes);
         if !self.bucket.create(self.next_number, bytes.clone())? {
@@ -228,7 +243,8 @@ impl Backend for ObjectBackend {
             .drain(..)
             .partition(|stored| needless(stored) && stored.number != newest);
         self.stored = kept;
-        self.bucket.remove(gone.iter().map(|stored| stored.number).collect());
+        self.bucket
+            .remove(gone.iter().map(|stored| stored.number).collect());
         Ok(())
     }
 }
@@ -265,8 +281,14 @@ impl Bucket {
         })
     }
 
-    fn wait<T: Send + 'static>(&self, request: impl Future<Output = T> + Send + 'static) -> Result<T, JournalError> {
-        let runtime = self.runtime.as_ref().expect("the runtime is there until the bucket is dropped");
+    fn wait<T: Send + 'static>(
+        &self,
+        request: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, JournalError> {
+        let runtime = self
+            .runtime
+            .as_ref()
+            .expect("the runtime is there until the bucket is dropped");
         let (sender, receiver) = std::sync::mpsc::sync_channel(1);
         runtime.spawn(async move {
             // Whoever waits is gone only if its thread is.
@@ -288,11 +310,19 @@ impl Bucket {
     /// The numbers of all objects, ascending.
     fn list(&self) -> Result<Vec<u64>, JournalError> {
         let (store, prefix) = (Arc::clone(&self.store), self.prefix.clone());
-        let listed = self.wait(async move { store.list(Some(&prefix)).try_collect::<Vec<_>>().await })?;
+        let listed =
+            self.wait(async move { store.list(Some(&prefix)).try_collect::<Vec<_>>().await })?;
         let objects = listed.map_err(JournalError::store("list", &self.prefix))?;
         let mut numbers: Vec<u64> = objects
             .iter()
-            .filter_map(|object| object.location.filename()?.strip_suffix(".segment")?.parse().ok())
+            .filter_map(|object| {
+                object
+                    .location
+                    .filename()?
+                    .strip_suffix(".segment")?
+                    .parse()
+                    .ok()
+            })
             .collect();
         numbers.sort_unstable();
         Ok(numbers)
@@ -341,7 +371,10 @@ impl Bucket {
                     }
                 }
             });
-            stream::iter(requests).buffered(READ_AHEAD).try_collect().await
+            stream::iter(requests)
+                .buffered(READ_AHEAD)
+                .try_collect()
+                .await
         })?
     }
 
@@ -349,7 +382,11 @@ impl Bucket {
     fn create(&self, number: u64, bytes: Bytes) -> Result<bool, JournalError> {
         let (store, path) = (Arc::clone(&self.store), self.path(number));
         let options = PutOptions::from(PutMode::Create);
-        let created = self.wait(async move { store.put_opts(&path, PutPayload::from(bytes), options).await })?;
+        let created = self.wait(async move {
+            store
+                .put_opts(&path, PutPayload::from(bytes), options)
+                .await
+        })?;
         match created {
             Ok(_) => Ok(true),
             Err(StoreError::AlreadyExists { .. }) => Ok(false),
@@ -359,9 +396,15 @@ impl Bucket {
 
     /// Removes objects in the background.
     fn remove(&self, numbers: Vec<u64>) {
-        let paths: Vec<_> = numbers.into_iter().map(|number| Ok(self.path(number))).collect();
+        let paths: Vec<_> = numbers
+            .into_iter()
+            .map(|number| Ok(self.path(number)))
+            .collect();
         let store = Arc::clone(&self.store);
-        let runtime = self.runtime.as_ref().expect("the runtime is there until the bucket is dropped");
+        let runtime = self
+            .runtime
+            .as_ref()
+            .expect("the runtime is there until the bucket is dropped");
         runtime.spawn(async move {
             let mut removed = store.delete_stream(stream::iter(paths).boxed());
             while let Some(result) = removed.next().await {

@@ -65,7 +65,8 @@ const WHOLE: u32 = 2;
 impl Header {
     /// The header's bytes and the seal of the records below it.
     pub(crate) fn encode(&self) -> ([u8; SEGMENT_HEADER], Seal) {
-        let flags = if self.opens_term { OPENS_TERM } else { 0 } | if self.body.is_some() { WHOLE } else { 0 };
+        let flags = if self.opens_term { OPENS_TERM } else { 0 }
+            | if self.body.is_some() { WHOLE } else { 0 };
         let mut out = [0; SEGMENT_HEADER];
         out[..7].copy_from_slice(MAGIC);
         out[7] = FORMAT_VERSION;
@@ -98,7 +99,11 @@ impl Header {
             ));
         };
         if head[..7] != MAGIC[..] {
-            return Err(corrupt(0, "the letters SAVJRNL", format!("{}", head[..7].escape_ascii())));
+            return Err(corrupt(
+                0,
+                "the letters SAVJRNL",
+                format!("{}", head[..7].escape_ascii()),
+            ));
         }
         if head[7] != FORMAT_VERSION {
             return Err(JournalError::Version {
@@ -199,8 +204,13 @@ pub(crate) fn scan(
         }
         let overrun = matches!(reach, Reach::Until(until) if expected >= until);
         let found = match record::decode(segment, offset, seal) {
-            Ok((found, payload, end)) if !overrun && belongs(&found, expected, &header) => Ok((found, payload, end)),
-            Ok((found, ..)) => Err(format!("a record with LSN {} of epoch {}", found.lsn, found.epoch)),
+            Ok((found, payload, end)) if !overrun && belongs(&found, expected, &header) => {
+                Ok((found, payload, end))
+            }
+            Ok((found, ..)) => Err(format!(
+                "a record with LSN {} of epoch {}",
+                found.lsn, found.epoch
+            )),
             Err(flaw) => Err(flaw.to_string()),
         };
         let (found, payload, end) = match found {
@@ -208,7 +218,10 @@ pub(crate) fn scan(
             Err(found) => {
                 let proof = match reach {
                     Reach::Until(_) | Reach::Whole => true,
-                    Reach::Open => expected <= header.base || was_durable(segment, offset, seal, counted.next()),
+                    Reach::Open => {
+                        expected <= header.base
+                            || was_durable(segment, offset, seal, counted.next())
+                    }
                 };
                 if proof {
                     return Err(JournalError::Corrupt {
@@ -249,13 +262,17 @@ pub(crate) fn scan(
             }
         }
     }
-    Ok(Scan { last: counted, unsure })
+    Ok(Scan {
+        last: counted,
+        unsure,
+    })
 }
 
 /// Whether an intact record is the one that should be here, by the rules the writer keeps.
 fn belongs(found: &record::RecordHeader, expected: Lsn, header: &Header) -> bool {
     let epoch = header.term.epoch;
-    found.lsn == expected && (found.epoch == epoch || (found.lsn <= header.base && found.epoch < epoch))
+    found.lsn == expected
+        && (found.epoch == epoch || (found.lsn <= header.base && found.epoch < epoch))
 }
 
 /// Whether some intact record after `offset` proves that `lsn`, which is not intact, was once durable. A batch is
@@ -265,7 +282,10 @@ fn was_durable(segment: &[u8], offset: usize, seal: Seal, lsn: Lsn) -> bool {
     let from = offset.next_multiple_of(ALIGNMENT);
     (from..segment.len().saturating_sub(RECORD_HEADER - 1))
         .step_by(ALIGNMENT)
-        .filter(|at| record::claims(segment, *at).is_some_and(|(claimed, durable)| claimed > lsn && durable >= lsn))
+        .filter(|at| {
+            record::claims(segment, *at)
+                .is_some_and(|(claimed, durable)| claimed > lsn && durable >= lsn)
+        })
         .any(|at| record::decode(segment, at, seal).is_ok())
 }
 
@@ -275,7 +295,13 @@ fn log_cut(file: &str, segment: &[u8], offset: usize, counted: Lsn) {
         .rposition(|byte| *byte != 0)
         .map_or(0, |last| last + 1);
     if cut > 0 {
-        tracing::info!(file, offset, bytes = cut, last_lsn = counted.0, "cut a torn tail that nobody was told about");
+        tracing::info!(
+            file,
+            offset,
+            bytes = cut,
+            last_lsn = counted.0,
+            "cut a torn tail that nobody was told about"
+        );
     }
 }
 
@@ -291,4 +317,3 @@ pub(crate) fn misplaced(file: &str, header: &Header) -> JournalError {
         ),
     }
 }
-

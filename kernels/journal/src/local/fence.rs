@@ -35,8 +35,10 @@ impl Fence {
             let name = fence_name(term);
             match disk.create(&name) {
                 Ok(_) => {
-                    disk.sync_dir()
-                        .map_err(JournalError::io("fsync the directory of", disk.describe(&name)))?;
+                    disk.sync_dir().map_err(JournalError::io(
+                        "fsync the directory of",
+                        disk.describe(&name),
+                    ))?;
                     return Self { term, name }.replace_older(disk.as_ref());
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -66,7 +68,10 @@ impl Fence {
             if parse_fence_name(name).is_some_and(|term| term < self.term) {
                 match disk.remove(name) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        return Err(JournalError::io("remove the older fence", disk.describe(name))(error));
+                        return Err(JournalError::io(
+                            "remove the older fence",
+                            disk.describe(name),
+                        )(error));
                     }
                     _ => {}
                 }
@@ -82,7 +87,10 @@ impl Fence {
     /// Fails if a newer owner has removed this fence.
     pub(super) fn check(&self, disk: &dyn Disk) -> Result<(), JournalError> {
         let path = || disk.describe(&self.name);
-        if disk.exists(&self.name).map_err(JournalError::io("look for the fence", path()))? {
+        if disk
+            .exists(&self.name)
+            .map_err(JournalError::io("look for the fence", path()))?
+        {
             return Ok(());
         }
         Err(JournalError::Fenced {
@@ -101,7 +109,8 @@ impl Fence {
 }
 
 fn list(disk: &dyn Disk) -> Result<Vec<String>, JournalError> {
-    disk.list().map_err(JournalError::io("list", disk.describe("")))
+    disk.list()
+        .map_err(JournalError::io("list", disk.describe("")))
 }
 
 /// The newest term that left a trace.
@@ -110,9 +119,9 @@ fn newest(disk: &dyn Disk) -> Result<Term, JournalError> {
 }
 
 fn newest_of(names: &[String]) -> Term {
-    let terms = names
-        .iter()
-        .filter_map(|name| parse_fence_name(name).or_else(|| parse_segment_name(name).map(|(term, _)| term)));
+    let terms = names.iter().filter_map(|name| {
+        parse_fence_name(name).or_else(|| parse_segment_name(name).map(|(term, _)| term))
+    });
     terms.max().unwrap_or_default()
 }
 

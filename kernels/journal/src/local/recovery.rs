@@ -71,7 +71,12 @@ pub(super) fn recover(
         let bytes = disk
             .read(name, u64::MAX)
             .map_err(JournalError::io("read", path.as_str()))?;
-        tail = segment::scan(&path, &bytes, until.map_or(Reach::Open, Reach::Until), deliver)?;
+        tail = segment::scan(
+            &path,
+            &bytes,
+            until.map_or(Reach::Open, Reach::Until),
+            deliver,
+        )?;
         if until.is_none() {
             finished.push(Finished {
                 name: name.clone(),
@@ -96,7 +101,9 @@ fn find(disk: &dyn Disk, term: Term) -> Result<Vec<Found>, JournalError> {
     let mut attempt = 1;
     loop {
         match find_once(disk, term) {
-            Err(JournalError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound && attempt < FIND_ATTEMPTS => {
+            Err(JournalError::Io { source, .. })
+                if source.kind() == io::ErrorKind::NotFound && attempt < FIND_ATTEMPTS =>
+            {
                 attempt += 1;
             }
             result => return result,
@@ -105,7 +112,9 @@ fn find(disk: &dyn Disk, term: Term) -> Result<Vec<Found>, JournalError> {
 }
 
 fn find_once(disk: &dyn Disk, term: Term) -> Result<Vec<Found>, JournalError> {
-    let mut names = disk.list().map_err(JournalError::io("list", disk.describe("")))?;
+    let mut names = disk
+        .list()
+        .map_err(JournalError::io("list", disk.describe("")))?;
     names.sort_unstable();
     let mut found = Vec::new();
     for name in names {
@@ -118,7 +127,8 @@ fn find_once(disk: &dyn Disk, term: Term) -> Result<Vec<Found>, JournalError> {
             }
             continue;
         }
-        let Some((older, sequence)) = parse_segment_name(&name).filter(|(older, _)| *older < term) else {
+        let Some((older, sequence)) = parse_segment_name(&name).filter(|(older, _)| *older < term)
+        else {
             continue;
         };
         let path = disk.describe(&name);

@@ -35,7 +35,10 @@ pub(crate) struct Interposed {
 }
 
 impl Interposed {
-    pub(crate) fn new(disk: Arc<dyn Disk>, hook: impl Fn(Operation) -> Then + Send + Sync + 'static) -> Arc<Self> {
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        hook: impl Fn(Operation) -> Then + Send + Sync + 'static,
+    ) -> Arc<Self> {
         Arc::new(Self {
             disk,
             hook: Arc::new(hook),

@@ -17,7 +17,10 @@ fn what_was_appended_is_replayed_with_all_that_was_said_of_it() {
     let options = || Options::dir(dir.path().join("a/b")).stream(5);
     let (journal, records) = open(options(), 3).expect("opened");
     assert!(records.is_empty());
-    assert_eq!((journal.durable(), journal.appended(), journal.epoch()), (Lsn(0), Lsn(0), OwnerEpoch(3)));
+    assert_eq!(
+        (journal.durable(), journal.appended(), journal.epoch()),
+        (Lsn(0), Lsn(0), OwnerEpoch(3))
+    );
     let group = [
         Draft {
             shard: 8,
@@ -69,7 +72,9 @@ fn a_log_is_replayed_by_stream_and_shard() {
             kind: 0,
             payload: &at.to_le_bytes(),
         };
-        journal.append_to((at % 2) as u32, &[draft]).expect("accepted");
+        journal
+            .append_to((at % 2) as u32, &[draft])
+            .expect("accepted");
     }
     journal.close().expect("closed");
     let filter = Filter {
@@ -77,8 +82,17 @@ fn a_log_is_replayed_by_stream_and_shard() {
         shards: Some(vec![0, 2]),
     };
     let (_, records) = open(on(&disk).filter(filter), 2).expect("opened");
-    let wanted: Vec<u64> = (0..30).filter(|at| at % 2 == 1 && at % 3 != 1).map(|at| at + 1).collect();
-    assert_eq!(records.iter().map(|record| record.lsn.0).collect::<Vec<_>>(), wanted);
+    let wanted: Vec<u64> = (0..30)
+        .filter(|at| at % 2 == 1 && at % 3 != 1)
+        .map(|at| at + 1)
+        .collect();
+    assert_eq!(
+        records
+            .iter()
+            .map(|record| record.lsn.0)
+            .collect::<Vec<_>>(),
+        wanted
+    );
 }
 
 #[test]
@@ -88,19 +102,24 @@ fn appends_while_a_flush_is_under_way_share_the_next() {
     let (inside, entered) = mpsc::channel();
     let (go_on, may_go_on) = mpsc::channel::<()>();
     // The journal's thread stands still while it tells this reply.
-    journal.gate().hold(append(&journal, b"first").expect("accepted"), move |_| {
-        inside.send(()).expect("heard");
-        may_go_on.recv().expect("told to go on");
-    });
+    journal
+        .gate()
+        .hold(append(&journal, b"first").expect("accepted"), move |_| {
+            inside.send(()).expect("heard");
+            may_go_on.recv().expect("told to go on");
+        });
     entered.recv().expect("the first append is durable");
     let flushes = journal.stats().flushes;
     let told = Arc::new(AtomicUsize::new(0));
     for _ in 0..64 {
         let told = Arc::clone(&told);
-        journal.gate().hold(append(&journal, b"more").expect("accepted"), move |outcome| {
-            outcome.expect("durable");
-            told.fetch_add(1, Ordering::Relaxed);
-        });
+        journal.gate().hold(
+            append(&journal, b"more").expect("accepted"),
+            move |outcome| {
+                outcome.expect("durable");
+                told.fetch_add(1, Ordering::Relaxed);
+            },
+        );
     }
     assert_eq!(told.load(Ordering::Relaxed), 0);
     go_on.send(()).expect("heard");
@@ -120,15 +139,26 @@ fn a_reply_that_depends_on_what_is_durable_leaves_at_once() {
     let here = std::thread::current().id();
     let (told, heard) = mpsc::channel();
     let gate = journal.gate();
-    gate.hold(lsn, move |outcome| told.send((outcome.is_ok(), std::thread::current().id())).expect("heard"));
+    gate.hold(lsn, move |outcome| {
+        told.send((outcome.is_ok(), std::thread::current().id()))
+            .expect("heard")
+    });
     assert_eq!(heard.try_recv(), Ok((true, here)));
     journal.close().expect("closed");
     let (told, heard) = mpsc::channel();
     let again = told.clone();
-    gate.hold(lsn, move |outcome| told.send(outcome.is_ok()).expect("heard"));
+    gate.hold(lsn, move |outcome| {
+        told.send(outcome.is_ok()).expect("heard")
+    });
     assert_eq!(heard.try_recv(), Ok(true), "it stays true after closing");
-    gate.hold(lsn.next(), move |outcome| again.send(outcome.is_ok()).expect("heard"));
-    assert_eq!(heard.try_recv(), Ok(false), "and nothing more becomes durable");
+    gate.hold(lsn.next(), move |outcome| {
+        again.send(outcome.is_ok()).expect("heard")
+    });
+    assert_eq!(
+        heard.try_recv(),
+        Ok(false),
+        "and nothing more becomes durable"
+    );
 }
 
 #[test]
@@ -140,7 +170,9 @@ fn a_reply_that_panics_harms_no_other_and_one_may_close_the_journal() {
     journal.gate().hold(lsn.next(), |_| panic!("on purpose"));
     let (told, heard) = mpsc::channel();
     let itself = Arc::clone(&journal);
-    journal.gate().hold(lsn.next(), move |_| told.send(itself.close()).expect("heard"));
+    journal.gate().hold(lsn.next(), move |_| {
+        told.send(itself.close()).expect("heard")
+    });
     append(&journal, b"y").expect("accepted");
     heard.recv().expect("told").expect("closed");
     assert!(matches!(append(&journal, b"z"), Err(JournalError::Closed)));
@@ -149,13 +181,34 @@ fn a_reply_that_panics_harms_no_other_and_one_may_close_the_journal() {
 #[test]
 fn a_group_is_refused_whole_when_it_is_too_large_or_too_much_waits() {
     let disk = SimDisk::new(0);
-    let (journal, _) = open(on(&disk).backlog_bytes(2000).linger(std::time::Duration::from_secs(3600)), 1).expect("opened");
+    let (journal, _) = open(
+        on(&disk)
+            .backlog_bytes(2000)
+            .linger(std::time::Duration::from_secs(3600)),
+        1,
+    )
+    .expect("opened");
     let error = append(&journal, &[0; 5000]).expect_err("larger than a segment");
-    assert!(matches!(error, JournalError::TooLarge { bytes: 5048, limit: 4024 }), "{error}");
+    assert!(
+        matches!(
+            error,
+            JournalError::TooLarge {
+                bytes: 5048,
+                limit: 4024
+            }
+        ),
+        "{error}"
+    );
     let largest = 4024 - 48;
-    assert_eq!(append(&journal, &vec![1; largest]).expect("just fits"), Lsn(1));
+    assert_eq!(
+        append(&journal, &vec![1; largest]).expect("just fits"),
+        Lsn(1)
+    );
     let error = append(&journal, &[0; 10]).expect_err("too much waits");
-    assert!(matches!(error, JournalError::Backlog { limit: 2000, .. }), "{error}");
+    assert!(
+        matches!(error, JournalError::Backlog { limit: 2000, .. }),
+        "{error}"
+    );
     assert_eq!(journal.appended(), Lsn(1));
     journal.close().expect("closing does not linger");
     let (_, records) = open(on(&disk), 2).expect("opened");
@@ -174,26 +227,44 @@ fn segments_roll_and_old_ones_go_when_they_are_truncated() {
         wait(&journal, lsn).expect("durable");
         history.tell(group, lsn);
     }
-    let segments = |disk: &SimDisk| disk.files().iter().filter(|(name, _)| name.starts_with("segment-")).count();
+    let segments = |disk: &SimDisk| {
+        disk.files()
+            .iter()
+            .filter(|(name, _)| name.starts_with("segment-"))
+            .count()
+    };
     let before = segments(&disk);
     assert!(before >= 7, "{before} segments");
     assert!(matches!(
         journal.truncate_before(Lsn(82)),
-        Err(JournalError::BeyondDurable { asked: Lsn(82), durable: Lsn(80) })
+        Err(JournalError::BeyondDurable {
+            asked: Lsn(82),
+            durable: Lsn(80)
+        })
     ));
     journal.truncate_before(Lsn(50)).expect("accepted");
     journal.close().expect("closed");
-    assert!(segments(&disk) < before - 2, "{} of {before} segments", segments(&disk));
+    assert!(
+        segments(&disk) < before - 2,
+        "{} of {before} segments",
+        segments(&disk)
+    );
     disk.crash();
     let (journal, records) = open(on(&disk), 2).expect("opened");
     assert!(records[0].lsn > Lsn(1), "older records are gone");
-    history.check(&records, Lsn(50)).expect("newer ones are there");
+    history
+        .check(&records, Lsn(50))
+        .expect("newer ones are there");
 
     journal.truncate_before(Lsn(81)).expect("accepted");
     journal.close().expect("closed");
     let (journal, records) = open(on(&disk), 3).expect("opened");
     assert!(records.is_empty());
-    assert_eq!(append(&journal, b"x").expect("accepted"), Lsn(81), "positions go on");
+    assert_eq!(
+        append(&journal, b"x").expect("accepted"),
+        Lsn(81),
+        "positions go on"
+    );
     drop(journal);
     assert!(segments(&disk) <= 2, "{:?}", disk.files());
 }
@@ -236,7 +307,9 @@ async fn many_tasks_append_and_wait() {
             }
         })
     });
-    futures::future::try_join_all(tasks).await.expect("no task panicked");
+    futures::future::try_join_all(tasks)
+        .await
+        .expect("no task panicked");
     let stats = journal.stats();
     assert_eq!(stats.groups, 1280);
     assert!(stats.flushes < 1280, "{stats:?}");
