@@ -56,7 +56,7 @@ pub type ChangeStream = BoxStream<'static, Result<Change, CoordinatorError>>;
 ///
 /// After [`CoordinatorError::Unavailable`] it is not known whether a request was carried out, and a request that was
 /// delayed may still be. A server that proposed to lose a shard must therefore not serve it again until it has seen the
-/// record at another version than the one it expected.
+/// record at a later version than the one it expected; any other change of it brings that about.
 #[async_trait]
 pub trait Coordinator: Send + Sync {
     /// Asks for a name. Asked again by the same incarnation, it returns the same grant and renews it. Read the clock

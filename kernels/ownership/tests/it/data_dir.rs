@@ -1,0 +1,184 @@
+//! Real processes on one data directory: this test binary starts itself as the processes that want it.
+//!
+//! Each takes the lease, opens a journal under its epoch, and tells its epoch on standard output again and again, each
+//! time after it appended a record, waited until it was durable, and asked the guard.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use savanna_epoch::OwnerEpoch;
+use savanna_journal::{Draft, Journal, Options};
+use savanna_ownership::data_dir::{DataDirLease, DataDirOptions};
+use savanna_ownership::guard::LeaseStatus;
+use savanna_ownership::{BootClock, Incarnation, LeaseTerms};
+
+const DIRECTORY: &str = "SAVANNA_TEST_DATA_DIR";
+
+fn options() -> DataDirOptions {
+    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    DataDirOptions {
+        terms: LeaseTerms::new(Duration::from_millis(900), Duration::from_millis(200)).unwrap(),
+        incarnation: Incarnation(u64::from(std::process::id()) << 32 | u64::from(clock.subsec_nanos())),
+        epoch_floor: OwnerEpoch::NONE,
+        clock: Arc::new(BootClock),
+    }
+}
+
+/// Not a test of its own: what the processes run.
+#[test]
+#[ignore = "run by the tests of this file as a process of its own"]
+fn process_on_a_data_directory() {
+    let Ok(directory) = std::env::var(DIRECTORY) else { return };
+    let say = |line: String| {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "SAY {line}").and_then(|()| out.flush()).unwrap();
+    };
+    let directory = Path::new(&directory);
+    let lease = DataDirLease::acquire(directory, &options(), |waiting| say(format!("waiting {}", waiting.holder)));
+    let lease = lease.unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let journal = Journal::open::<std::io::Error>(Options::dir(directory.join("journal")), lease.epoch(), &mut |_| Ok(()));
+    let journal = match journal {
+        Ok(journal) => journal,
+        Err(error) => return say(format!("refused {error}")),
+    };
+    let (guard, status) = (lease.guard(), lease.status());
+    loop {
+        let appended = journal.append(&[Draft { shard: 0, kind: 1, payload: b"x" }]);
+        let durable = appended.and_then(|lsn| runtime.block_on(journal.wait_durable(lsn)));
+        if let Err(error) = durable {
+            return say(format!("refused {error}"));
+        }
+        if guard.serving() {
+            say(format!("serving {}", lease.epoch()));
+        } else if matches!(*status.borrow(), LeaseStatus::Lost(_)) {
+            return say("lost".to_owned());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A process that wants the directory.
+struct Contender {
+    process: Child,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+}
+
+impl Contender {
+    fn start(directory: &Path) -> Self {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "data_dir::process_on_a_data_directory", "--ignored", "--nocapture"])
+            .env(DIRECTORY, directory)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        Self { process, lines }
+    }
+
+    /// The next thing it says; none when it has ended.
+    fn hear(&mut self) -> Option<String> {
+        self.lines.by_ref().map_while(Result::ok).find_map(|line| line.split_once("SAY ").map(|said| said.1.to_owned()))
+    }
+
+    /// Everything until it says something that begins so; panics if it ends before.
+    fn wait_for(&mut self, beginning: &str) -> String {
+        loop {
+            let said = self.hear().unwrap_or_else(|| panic!("it ended without saying {beginning:?}"));
+            if said.starts_with(beginning) {
+                return said;
+            }
+        }
+    }
+
+    /// The rest of what it says, until it ends.
+    fn rest(&mut self) -> Vec<String> {
+        std::iter::from_fn(|| self.hear()).collect()
+    }
+
+    fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([signal, &self.process.id().to_string()]).status().unwrap();
+        assert!(status.success());
+    }
+}
+
+impl Drop for Contender {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn the_second_process_takes_over_and_the_first_leaves() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut first = Contender::start(directory.path());
+    assert_eq!(first.wait_for("serving"), "serving 1");
+    let mut second = Contender::start(directory.path());
+    assert_eq!(second.wait_for("waiting"), format!("waiting {}", first.process.id()));
+    assert_eq!(second.wait_for("serving"), "serving 2");
+    // The first has fallen silent by itself, before the second spoke; it then ends, by its lease or by the journal.
+    let rest = first.rest();
+    let (last, serving) = rest.split_last().unwrap();
+    assert!(last == "lost" || last.contains("the journal is fenced"), "{last}");
+    assert!(serving.iter().all(|said| said == "serving 1"), "{serving:?}");
+}
+
+#[test]
+fn a_killed_holder_is_followed_after_its_lease() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut first = Contender::start(directory.path());
+    first.wait_for("serving");
+    first.signal("-KILL");
+    let mut second = Contender::start(directory.path());
+    assert_eq!(second.wait_for("serving"), "serving 2");
+}
+
+#[test]
+fn a_paused_holder_that_resumes_tells_nobody_anything_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut first = Contender::start(directory.path());
+    first.wait_for("serving");
+    first.signal("-STOP");
+    let mut second = Contender::start(directory.path());
+    assert_eq!(second.wait_for("serving"), "serving 2");
+    // What it said before the pause is in the pipe; a mark in between tells it from what it says after.
+    let paused_at = first.process.id();
+    first.signal("-CONT");
+    let rest = first.rest();
+    let last = rest.last().unwrap();
+    assert!(last == "lost" || last.contains("the journal is fenced"), "process {paused_at}: {rest:?}");
+    assert_eq!(second.wait_for("serving"), "serving 2");
+}
+
+#[test]
+fn an_orderly_release_spares_the_next_process_the_wait() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut epochs = Vec::new();
+    for _ in 0..3 {
+        let lease = DataDirLease::acquire(directory.path(), &options(), |waiting| panic!("{waiting:?}")).unwrap();
+        assert!(lease.guard().serving());
+        epochs.push(lease.epoch().0);
+        let guard = lease.guard();
+        lease.release().unwrap();
+        assert!(!guard.serving());
+    }
+    assert_eq!(epochs, [1, 2, 3]);
+}
+
+#[test]
+fn the_holder_outlives_many_leases_while_nobody_claims() {
+    let directory = tempfile::tempdir().unwrap();
+    let terms = LeaseTerms::new(Duration::from_millis(400), Duration::from_millis(100)).unwrap();
+    let lease = DataDirLease::acquire(directory.path(), &DataDirOptions { terms, ..options() }, |_| {}).unwrap();
+    let mut status = lease.status();
+    std::thread::sleep(3 * terms.ttl());
+    // It may have been late on a busy machine, but it has not lost the directory.
+    assert!(!matches!(*status.borrow_and_update(), LeaseStatus::Lost(_) | LeaseStatus::Draining));
+    assert_eq!(lease.epoch(), OwnerEpoch(1));
+}

@@ -1,0 +1,148 @@
+//! The etcd coordinator, each case on an etcd of its own. Skipped, with a note, where there is no `etcd` to run
+//! (`SAVANNA_ETCD` names another binary).
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use savanna_ownership::etcd::{EtcdCoordinator, EtcdOptions};
+use savanna_ownership::{Coordinator, CoordinatorError, Revision, RootValue};
+use tempfile::TempDir;
+
+use crate::suite::{spec, suite, with_patience};
+
+/// An etcd that ends with the test.
+struct Etcd {
+    process: Child,
+    endpoint: String,
+    _directory: TempDir,
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn launch() -> Option<Etcd> {
+    let binary = std::env::var("SAVANNA_ETCD").unwrap_or_else(|_| "etcd".to_owned());
+    let directory = tempfile::tempdir().unwrap();
+    let (client, peer) = (free_port(), free_port());
+    let (endpoint, peers) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
+    let process = Command::new(&binary)
+        .arg("--data-dir")
+        .arg(directory.path())
+        .args(["--name", "it", "--initial-cluster", &format!("it={peers}")])
+        .args(["--listen-client-urls", &endpoint, "--advertise-client-urls", &endpoint])
+        .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
+        // Quick elections, and with them leases of one second.
+        .args(["--heartbeat-interval", "10", "--election-timeout", "100", "--log-level", "error"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    match process {
+        Ok(process) => Some(Etcd { process, endpoint, _directory: directory }),
+        Err(error) => {
+            println!("skipped: {binary} does not start here: {error}");
+            None
+        }
+    }
+}
+
+fn options(etcd: &Etcd, prefix: &str) -> EtcdOptions {
+    EtcdOptions {
+        prefix: prefix.to_owned(),
+        ttl: Duration::from_secs(1),
+        ..EtcdOptions::new(vec![etcd.endpoint.clone()])
+    }
+}
+
+/// Connects as soon as etcd has started and elected itself.
+async fn connect(etcd: &mut Etcd, prefix: &str) -> EtcdCoordinator {
+    loop {
+        if let Ok(coordinator) = EtcdCoordinator::connect(options(etcd, prefix)).await
+            && coordinator.snapshot().await.is_ok()
+        {
+            return coordinator;
+        }
+        if let Some(status) = etcd.process.try_wait().unwrap() {
+            // Another process was faster to take the port.
+            println!("etcd ended ({status}), trying other ports");
+            *etcd = launch().expect("etcd has started before");
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn start() -> Option<(Arc<dyn Coordinator>, Etcd)> {
+    let mut etcd = launch()?;
+    let coordinator = connect(&mut etcd, "/savanna/").await;
+    Some((Arc::new(coordinator), etcd))
+}
+
+suite!(start);
+
+#[tokio::test]
+async fn two_coordinators_on_one_etcd_see_each_other_and_prefixes_are_apart() {
+    let Some(mut etcd) = launch() else { return };
+    with_patience(async {
+        let first = connect(&mut etcd, "/one/").await;
+        let second = connect(&mut etcd, "/one/").await;
+        let other = connect(&mut etcd, "/two/").await;
+        let mut changes = second.watch(first.snapshot().await.unwrap().revision).await.unwrap();
+        other.put_root("r", Revision::NONE, RootValue(b"two".to_vec())).await.unwrap();
+        first.put_root("r", Revision::NONE, RootValue(b"one".to_vec())).await.unwrap();
+        let seen = changes.next().await.unwrap().unwrap();
+        assert_eq!(second.root("r").await.unwrap().unwrap().value.0, b"one");
+        assert_eq!(second.root("r").await.unwrap().unwrap().version, seen.revision);
+        assert_eq!(other.root("r").await.unwrap().unwrap().value.0, b"two");
+        assert_eq!(first.allocate("x", 5).await.unwrap(), 1..6);
+        assert_eq!(second.allocate("x", 5).await.unwrap(), 6..11);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_watch_from_before_a_compaction_says_so() {
+    let Some(mut etcd) = launch() else { return };
+    with_patience(async {
+        let coordinator = connect(&mut etcd, "/savanna/").await;
+        let since = coordinator.snapshot().await.unwrap().revision;
+        let mut version = Revision::NONE;
+        for _ in 0..5 {
+            version = coordinator.put_root("r", version, RootValue(Vec::new())).await.unwrap();
+        }
+        let mut client = etcd_client::Client::connect([&etcd.endpoint], None).await.unwrap();
+        client.compact(version.0.cast_signed(), None).await.unwrap();
+        let refused = match coordinator.watch(since).await {
+            Ok(mut changes) => changes.next().await.unwrap().unwrap_err(),
+            Err(error) => error,
+        };
+        assert!(matches!(refused, CoordinatorError::Compacted { .. }), "{refused:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_etcd_requests_end_as_unavailable() {
+    let Some(mut etcd) = launch() else { return };
+    with_patience(async {
+        let coordinator = connect(&mut etcd, "/savanna/").await;
+        let tenure = coordinator.register(&spec("n1", 1)).await.unwrap().tenure;
+        etcd.process.kill().unwrap();
+        etcd.process.wait().unwrap();
+        let lost = coordinator.heartbeat(&tenure).await.unwrap_err();
+        assert!(matches!(lost, CoordinatorError::Unavailable { .. }), "{lost:?}");
+        let refused = EtcdCoordinator::connect(options(&etcd, "/savanna/")).await.unwrap_err();
+        assert!(matches!(refused, CoordinatorError::Unavailable { .. }), "{refused:?}");
+    })
+    .await;
+}

@@ -1,0 +1,90 @@
+//! The invariants.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
+use savanna_ownership::event::{Entry, Event};
+use savanna_ownership::{Incarnation, Ownership, ShardRecord, Tenure};
+
+use super::process::Process;
+
+/// A broken promise, and the true time (ns) at which it was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Violation {
+    TwoServers { at: u64, shard: ShardId, granule: u8, first: (Tenure, OwnerEpoch), second: (Tenure, OwnerEpoch) },
+    TwoHolders { at: u64, name: NodeId, first: Incarnation, second: Incarnation },
+    EpochReused { at: u64, shard: ShardId, epoch: OwnerEpoch, first: Tenure, second: Tenure },
+    HistoryEpoch { at: u64, shard: ShardId, before: Box<ShardRecord>, after: Box<ShardRecord> },
+    IdsTwice { at: u64, first: Range<u64>, second: Range<u64> },
+}
+
+#[derive(Default)]
+pub(super) struct Checker {
+    /// Who served a shard under which epoch, ever.
+    served: BTreeMap<(ShardId, OwnerEpoch), Tenure>,
+    /// Id ranges that were told to a process, by start.
+    ids: BTreeMap<u64, u64>,
+    /// Shards by the durable history.
+    durable: BTreeMap<ShardId, ShardRecord>,
+}
+
+impl Checker {
+    /// Checks everything that holds at one instant.
+    pub(super) fn instant(&mut self, at: u64, processes: &[Process]) -> Result<(), Violation> {
+        let mut servers: BTreeMap<(&ShardId, u8), (&Tenure, OwnerEpoch)> = BTreeMap::new();
+        let mut holders: BTreeMap<&NodeId, Incarnation> = BTreeMap::new();
+        for process in processes.iter().filter(|process| process.serving(at)) {
+            let Some(tenure) = process.tenure() else { continue };
+            if let Some(first) = holders.insert(&tenure.node, process.incarnation) {
+                let name = tenure.node.clone();
+                return Err(Violation::TwoHolders { at, name, first, second: process.incarnation });
+            }
+            for (shard, granule, epoch) in process.served_granules() {
+                if let Some((first, first_epoch)) = servers.insert((shard, granule), (tenure, epoch)) {
+                    return Err(Violation::TwoServers {
+                        at,
+                        shard: shard.clone(),
+                        granule,
+                        first: (first.clone(), first_epoch),
+                        second: (tenure.clone(), epoch),
+                    });
+                }
+                let earlier = self.served.entry((shard.clone(), epoch)).or_insert_with(|| tenure.clone());
+                if earlier != tenure {
+                    let (first, second) = (earlier.clone(), tenure.clone());
+                    return Err(Violation::EpochReused { at, shard: shard.clone(), epoch, first, second });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A process was told that these ids are its own.
+    pub(super) fn ids_told(&mut self, at: u64, ids: &Range<u64>) -> Result<(), Violation> {
+        let before = self.ids.range(..ids.end).next_back();
+        if let Some((&start, &end)) = before
+            && end > ids.start
+        {
+            return Err(Violation::IdsTwice { at, first: start..end, second: ids.clone() });
+        }
+        self.ids.insert(ids.start, ids.end);
+        Ok(())
+    }
+
+    /// An entry became durable; they come in order.
+    pub(super) fn durable(&mut self, at: u64, entry: &Entry) -> Result<(), Violation> {
+        let Event::ShardChanged { shard, record } = &entry.event else { return Ok(()) };
+        if let Some(before) = self.durable.insert(shard.clone(), record.clone()) {
+            let granted = match &record.ownership {
+                Ownership::Exclusive(state) => before.owner() != Some(state.owner()),
+                Ownership::Replicated { .. } | Ownership::Retired => false,
+            };
+            if record.epoch < before.epoch || (granted && record.epoch == before.epoch) {
+                let (before, after) = (Box::new(before), Box::new(record.clone()));
+                return Err(Violation::HistoryEpoch { at, shard: shard.clone(), before, after });
+            }
+        }
+        Ok(())
+    }
+}
