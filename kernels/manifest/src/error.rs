@@ -23,7 +23,9 @@ pub enum ManifestError {
         theirs: OwnerEpoch,
     },
     /// The version that the change was made for is not the current one.
-    #[error("expected the manifest at version {expected}, but it is at {current}: read the current snapshot and decide again")]
+    #[error(
+        "expected the manifest at version {expected}, but it is at {current}: read the current snapshot and decide again"
+    )]
     Conflict {
         /// What the caller expected.
         expected: Version,
@@ -32,7 +34,9 @@ pub enum ManifestError {
     },
     /// Whether the commit took effect is unknown: storage did not answer within the retries. The next commit of the
     /// handle finds out; nothing that depends on the outcome may be told to anybody before.
-    #[error("storage did not say whether version {version} of the manifest was written ({reason}): commit again, the handle then finds out which happened")]
+    #[error(
+        "storage did not say whether version {version} of the manifest was written ({reason}): commit again, the handle then finds out which happened"
+    )]
     InDoubt {
         /// The version whose fate is open.
         version: Version,
@@ -40,7 +44,9 @@ pub enum ManifestError {
         reason: String,
     },
     /// Others kept changing the manifest; nothing was done.
-    #[error("gave up {operation} after {attempts} attempts, because others changed the manifest each time: try again later")]
+    #[error(
+        "gave up {operation} after {attempts} attempts, because others changed the manifest each time: try again later"
+    )]
     Contended {
         /// What was attempted.
         operation: &'static str,
@@ -48,7 +54,9 @@ pub enum ManifestError {
         attempts: u32,
     },
     /// No owner ever opened a manifest here.
-    #[error("expected a manifest under `{prefix}`, found none: let an owner open it first, or check bucket and prefix")]
+    #[error(
+        "expected a manifest under `{prefix}`, found none: let an owner open it first, or check bucket and prefix"
+    )]
     NoManifest {
         /// The prefix that was looked at.
         prefix: String,
@@ -73,7 +81,9 @@ pub enum ManifestError {
         max: usize,
     },
     /// The manifest would outgrow its limit.
-    #[error("a manifest of {bytes} bytes is larger than the {max} bytes allowed: put long lists into an object and refer to it")]
+    #[error(
+        "a manifest of {bytes} bytes is larger than the {max} bytes allowed: put long lists into an object and refer to it"
+    )]
     TooLarge {
         /// Encoded size in bytes.
         bytes: usize,
@@ -93,7 +103,9 @@ pub enum ManifestError {
         advice: &'static str,
     },
     /// Written by a newer program.
-    #[error("`{path}` has manifest format {found}, and this program reads format {supported}: run the version that wrote it, or a newer one")]
+    #[error(
+        "`{path}` has manifest format {found}, and this program reads format {supported}: run the version that wrote it, or a newer one"
+    )]
     UnsupportedFormat {
         /// The path in the store.
         path: String,
@@ -112,7 +124,9 @@ pub enum ManifestError {
         path: String,
     },
     /// A pin was used after its time.
-    #[error("the pin on version {version} expired at {expired}, and it is {now}: pin the current version again, and renew pins earlier")]
+    #[error(
+        "the pin on version {version} expired at {expired}, and it is {now}: pin the current version again, and renew pins earlier"
+    )]
     PinExpired {
         /// The version that was pinned.
         version: Version,

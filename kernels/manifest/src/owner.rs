@@ -23,20 +23,12 @@ const TAKEOVERS_MAX: u32 = 32;
 const REBASES_MAX: u32 = 4;
 
 /// How a handle behaves.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Requests to storage.
     pub retry: RetryPolicy,
     /// What the collector keeps.
     pub retention: Retention,
-    /// The id of the handle. Never use one twice, except to repeat a simulation.
-    pub writer: WriterId,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { retry: RetryPolicy::default(), retention: Retention::default(), writer: WriterId::random() }
-    }
 }
 
 /// What a collection deleted.
@@ -68,18 +60,52 @@ impl Manifest {
     /// # Errors
     /// `Fenced` if an owner with a higher epoch opened it, `Contended`, `Corrupt`, `UnsupportedFormat`, `Storage`, and
     /// `StoreIgnoresCreate` if the store cannot create only if absent.
-    pub async fn open(store: Arc<dyn ObjectStore>, prefix: &Path, epoch: OwnerEpoch, options: Options, now: UnixMillis) -> Result<Self> {
+    pub async fn open(
+        store: Arc<dyn ObjectStore>,
+        prefix: &Path,
+        epoch: OwnerEpoch,
+        options: Options,
+        now: UnixMillis,
+    ) -> Result<Self> {
+        Self::open_as(WriterId::random(), store, prefix, epoch, options, now).await
+    }
+
+    /// As [`Manifest::open`] with a given id for the handle, so that a simulation can be repeated. No two handles may
+    /// ever have the same.
+    ///
+    /// # Errors
+    /// As [`Manifest::open`].
+    pub async fn open_as(
+        writer: WriterId,
+        store: Arc<dyn ObjectStore>,
+        prefix: &Path,
+        epoch: OwnerEpoch,
+        options: Options,
+        now: UnixMillis,
+    ) -> Result<Self> {
         let access = Access::new(store, prefix, options.retry);
         for attempt in 1..=TAKEOVERS_MAX {
             let base = match judge_takeover(access.newest().await?, epoch) {
                 Takeover::Begin => None,
                 Takeover::Continue(newest) => Some(newest),
-                Takeover::Refused { theirs } => return Err(ManifestError::Fenced { prefix: prefix.to_string(), ours: epoch, theirs }),
+                Takeover::Refused { theirs } => {
+                    return Err(ManifestError::Fenced {
+                        prefix: prefix.to_string(),
+                        ours: epoch,
+                        theirs,
+                    });
+                }
             };
-            let commit = CommitId { writer: options.writer, attempt: u64::from(attempt) };
+            let commit = CommitId {
+                writer,
+                attempt: u64::from(attempt),
+            };
             let proposal = takeover(base.as_deref(), epoch, commit, now);
             let file = proposal.encode()?;
-            let outcome = access.run(Switch::propose(&proposal), proposal.version, &file).await.map_err(|undecided| undecided.error)?;
+            let outcome = access
+                .run(Switch::propose(&proposal), proposal.version, &file)
+                .await
+                .map_err(|undecided| undecided.error)?;
             if matches!(outcome, Outcome::Committed) {
                 refuse_careless_store(&access, &proposal, &file).await?;
                 tracing::info!(%prefix, %epoch, version = %proposal.version, "opened the manifest");
@@ -92,7 +118,10 @@ impl Manifest {
                 });
             }
         }
-        Err(ManifestError::Contended { operation: "opening the manifest", attempts: TAKEOVERS_MAX })
+        Err(ManifestError::Contended {
+            operation: "opening the manifest",
+            attempts: TAKEOVERS_MAX,
+        })
     }
 
     /// The version that this handle committed last. While the snapshot is held and this handle is the owner, nothing
@@ -118,8 +147,16 @@ impl Manifest {
             state.check_ownership()?;
             state.name_object()
         };
-        let object = ObjectRef { bytes: content.len() as u64, crc32c: crc32c::crc32c(&content), path };
-        match self.access.create_unique(&self.access.layout().resolve(&object.path), &content).await {
+        let object = ObjectRef {
+            bytes: content.len() as u64,
+            crc32c: crc32c::crc32c(&content),
+            path,
+        };
+        match self
+            .access
+            .create_unique(&self.access.layout().resolve(&object.path), &content)
+            .await
+        {
             Ok(()) => Ok(object),
             Err(error) => {
                 self.state.lock().abandon(&object.path);
@@ -146,7 +183,11 @@ impl Manifest {
     ///
     /// # Errors
     /// `Fenced`, `InDoubt`, `ForeignObject`, `InvalidName`, `TooLarge`, `Contended`, `Storage`, `Corrupt`.
-    pub async fn commit(&self, now: UnixMillis, mut change: impl FnMut(&mut Draft)) -> Result<Arc<Snapshot>> {
+    pub async fn commit(
+        &self,
+        now: UnixMillis,
+        mut change: impl FnMut(&mut Draft),
+    ) -> Result<Arc<Snapshot>> {
         let _turn = self.committing.lock().await;
         for _ in 0..REBASES_MAX {
             let mut draft = self.state.lock().draft();
@@ -156,14 +197,22 @@ impl Manifest {
                 published => return published,
             }
         }
-        Err(ManifestError::Contended { operation: "committing", attempts: REBASES_MAX })
+        Err(ManifestError::Contended {
+            operation: "committing",
+            attempts: REBASES_MAX,
+        })
     }
 
     /// As [`Manifest::commit`], but only if the current version is the expected one.
     ///
     /// # Errors
     /// Also `Conflict`.
-    pub async fn switch(&self, expected: Version, now: UnixMillis, change: impl FnOnce(&mut Draft)) -> Result<Arc<Snapshot>> {
+    pub async fn switch(
+        &self,
+        expected: Version,
+        now: UnixMillis,
+        change: impl FnOnce(&mut Draft),
+    ) -> Result<Arc<Snapshot>> {
         let _turn = self.committing.lock().await;
         let mut draft = self.state.lock().draft();
         let current = draft.base().version;
@@ -178,7 +227,11 @@ impl Manifest {
         let expected = draft.base().version;
         let proposal = self.state.lock().propose(draft, now)?;
         let file = proposal.encode()?;
-        match self.access.run(Switch::propose(&proposal), proposal.version, &file).await {
+        match self
+            .access
+            .run(Switch::propose(&proposal), proposal.version, &file)
+            .await
+        {
             Ok(Outcome::Committed) => Ok(self.adopt(Arc::new(proposal))),
             Ok(Outcome::Superseded(child)) => {
                 let committed = self.adopt(Arc::new(proposal));
@@ -191,9 +244,18 @@ impl Manifest {
             }
             Ok(Outcome::Lost(occupant)) => Err(self.state.lock().fence(occupant.epoch)),
             Ok(Outcome::Overtaken) => Err(self.fence_by_newest(proposal.version).await),
-            Ok(Outcome::Unsettled) => Err(in_doubt(proposal.version, "the version exists and cannot be read")),
-            Err(Undecided { possibly_written: true, error }) => Err(in_doubt(proposal.version, &error)),
-            Err(Undecided { possibly_written: false, error }) => Err(error),
+            Ok(Outcome::Unsettled) => Err(in_doubt(
+                proposal.version,
+                "the version exists and cannot be read",
+            )),
+            Err(Undecided {
+                possibly_written: true,
+                error,
+            }) => Err(in_doubt(proposal.version, &error)),
+            Err(Undecided {
+                possibly_written: false,
+                error,
+            }) => Err(error),
         }
     }
 
@@ -205,7 +267,11 @@ impl Manifest {
     /// An earlier proposal of this handle occupies the place of the next version: its put took effect after all.
     async fn adopt_late_success(&self, occupant: Arc<Snapshot>) -> Result<Version> {
         let version = occupant.version;
-        match self.access.run(Switch::verify(&occupant), version, &Bytes::new()).await {
+        match self
+            .access
+            .run(Switch::verify(&occupant), version, &Bytes::new())
+            .await
+        {
             Ok(Outcome::Committed) => Ok(self.adopt(occupant).version),
             Ok(Outcome::Superseded(child)) => {
                 self.adopt(occupant);
@@ -242,30 +308,70 @@ impl Manifest {
         let objects = self.list_objects().await?;
         *known = self.access.read_versions(&known).await?;
         let pins = self.list_pins().await?;
-        let observed = Observed { objects, versions: known.clone(), pins };
+        let observed = Observed {
+            objects,
+            versions: known.clone(),
+            pins,
+        };
         let held = self.state.lock().held_versions();
-        let plan = plan(&observed, &holds, &held, &self.retention, now).map_err(|not_owner| self.state.lock().fence(not_owner.theirs))?;
+        let plan = plan(&observed, &holds, &held, &self.retention, now)
+            .map_err(|not_owner| self.state.lock().fence(not_owner.theirs))?;
 
         let layout = self.access.layout();
-        self.access.delete(plan.versions.iter().map(|version| layout.version(*version)).collect()).await?;
-        self.access.delete(plan.objects.iter().map(|path| layout.resolve(path)).collect()).await?;
-        self.access.delete(plan.pins.iter().map(|pin| layout.pin(pin)).collect()).await?;
-        Ok(Collected { versions: plan.versions.len(), objects: plan.objects.len(), pins: plan.pins.len() })
+        self.access
+            .delete(
+                plan.versions
+                    .iter()
+                    .map(|version| layout.version(*version))
+                    .collect(),
+            )
+            .await?;
+        self.access
+            .delete(
+                plan.objects
+                    .iter()
+                    .map(|path| layout.resolve(path))
+                    .collect(),
+            )
+            .await?;
+        self.access
+            .delete(plan.pins.iter().map(|pin| layout.pin(pin)).collect())
+            .await?;
+        Ok(Collected {
+            versions: plan.versions.len(),
+            objects: plan.objects.len(),
+            pins: plan.pins.len(),
+        })
     }
 
     async fn list_objects(&self) -> Result<BTreeMap<String, ObjectName>> {
-        let names = self.access.list(&self.access.layout().objects(), None).await?;
-        Ok(names.iter().filter_map(|name| ObjectName::parse(name)).map(|name| (name.relative(), name)).collect())
+        let names = self
+            .access
+            .list(&self.access.layout().objects(), None)
+            .await?;
+        Ok(names
+            .iter()
+            .filter_map(|name| ObjectName::parse(name))
+            .map(|name| (name.relative(), name))
+            .collect())
     }
 
     async fn list_pins(&self) -> Result<Vec<PinName>> {
         let names = self.access.list(&self.access.layout().pins(), None).await?;
-        Ok(names.iter().filter_map(|name| PinName::parse(name)).collect())
+        Ok(names
+            .iter()
+            .filter_map(|name| PinName::parse(name))
+            .collect())
     }
 }
 
 /// The version by which a new owner fences the older ones: the same entries under the new epoch.
-fn takeover(base: Option<&Snapshot>, epoch: OwnerEpoch, commit: CommitId, now: UnixMillis) -> Snapshot {
+fn takeover(
+    base: Option<&Snapshot>,
+    epoch: OwnerEpoch,
+    commit: CommitId,
+    now: UnixMillis,
+) -> Snapshot {
     Snapshot {
         version: base.map_or(Version(1), |base| base.version.next()),
         epoch,
@@ -284,13 +390,18 @@ async fn refuse_careless_store(access: &Access, opened: &Snapshot, file: &Bytes)
     }
     // The version may be gone for a good reason: a newer owner took over and collected it.
     match access.newest().await? {
-        Some(newest) if newest.version > opened.version => {
-            Err(ManifestError::Fenced { prefix: access.layout().prefix().to_string(), ours: opened.epoch, theirs: newest.epoch })
-        }
+        Some(newest) if newest.version > opened.version => Err(ManifestError::Fenced {
+            prefix: access.layout().prefix().to_string(),
+            ours: opened.epoch,
+            theirs: newest.epoch,
+        }),
         _ => Err(ManifestError::StoreIgnoresCreate { path }),
     }
 }
 
-fn in_doubt(version: Version, reason: impl ToString) -> ManifestError {
-    ManifestError::InDoubt { version, reason: reason.to_string() }
+fn in_doubt(version: Version, reason: &(impl ToString + ?Sized)) -> ManifestError {
+    ManifestError::InDoubt {
+        version,
+        reason: reason.to_string(),
+    }
 }

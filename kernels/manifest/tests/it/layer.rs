@@ -9,8 +9,9 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+    Result,
 };
 use savanna_manifest::{OwnerEpoch, Snapshot, WriterId};
 
@@ -38,12 +39,24 @@ pub(crate) trait Layer: fmt::Debug + Send + Sync + 'static {
 
 pub(crate) async fn delete_from(store: &Arc<dyn ObjectStore>, path: Path) -> Result<()> {
     let paths = futures::stream::once(async { Ok(path) }).boxed();
-    store.delete_stream(paths).try_for_each(|_| async { Ok(()) }).await
+    store
+        .delete_stream(paths)
+        .try_for_each(|_| async { Ok(()) })
+        .await
 }
 
-pub(crate) async fn list_from(store: &Arc<dyn ObjectStore>, folder: Option<Path>, offset: Option<Path>) -> Result<Vec<ObjectMeta>> {
+pub(crate) async fn list_from(
+    store: &Arc<dyn ObjectStore>,
+    folder: Option<Path>,
+    offset: Option<Path>,
+) -> Result<Vec<ObjectMeta>> {
     match offset {
-        Some(offset) => store.list_with_offset(folder.as_ref(), &offset).try_collect().await,
+        Some(offset) => {
+            store
+                .list_with_offset(folder.as_ref(), &offset)
+                .try_collect()
+                .await
+        }
         None => store.list(folder.as_ref()).try_collect().await,
     }
 }
@@ -63,21 +76,39 @@ impl<L: fmt::Debug> fmt::Display for Layered<L> {
 }
 
 impl<L: Layer> Layered<L> {
-    fn listed(&self, folder: Option<&Path>, offset: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+    fn listed(
+        &self,
+        folder: Option<&Path>,
+        offset: Option<&Path>,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
         let (layer, folder, offset) = (Arc::clone(&self.0), folder.cloned(), offset.cloned());
-        futures::stream::once(async move { layer.list(folder, offset).await.map(|found| futures::stream::iter(found.into_iter().map(Ok))) })
-            .try_flatten()
-            .boxed()
+        futures::stream::once(async move {
+            layer
+                .list(folder, offset)
+                .await
+                .map(|found| futures::stream::iter(found.into_iter().map(Ok)))
+        })
+        .try_flatten()
+        .boxed()
     }
 }
 
 #[async_trait]
 impl<L: Layer> ObjectStore for Layered<L> {
-    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
         self.0.put(location.clone(), payload, options).await
     }
 
-    async fn put_multipart_opts(&self, _: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+    async fn put_multipart_opts(
+        &self,
+        _: &Path,
+        _: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
         Err(unused("put_multipart_opts"))
     }
 
@@ -85,7 +116,10 @@ impl<L: Layer> ObjectStore for Layered<L> {
         self.0.get(location.clone(), options).await
     }
 
-    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
         let layer = Arc::clone(&self.0);
         locations
             .then(move |path| {
@@ -102,7 +136,11 @@ impl<L: Layer> ObjectStore for Layered<L> {
         self.listed(folder, None)
     }
 
-    fn list_with_offset(&self, folder: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
+    fn list_with_offset(
+        &self,
+        folder: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
         self.listed(folder, Some(offset))
     }
 
@@ -116,7 +154,10 @@ impl<L: Layer> ObjectStore for Layered<L> {
 }
 
 fn unused(operation: &str) -> Error {
-    Error::NotImplemented { operation: operation.to_owned(), implementer: "Layered".to_owned() }
+    Error::NotImplemented {
+        operation: operation.to_owned(),
+        implementer: "Layered".to_owned(),
+    }
 }
 
 /// A store that overwrites where it is asked to create.
@@ -130,7 +171,9 @@ impl Layer for Overwriting {
     }
 
     async fn put(&self, path: Path, payload: PutPayload, _: PutOptions) -> Result<PutResult> {
-        self.0.put_opts(&path, payload, PutMode::Overwrite.into()).await
+        self.0
+            .put_opts(&path, payload, PutMode::Overwrite.into())
+            .await
     }
 }
 
@@ -153,10 +196,16 @@ impl Layer for EpochBlind {
             return Ok(got);
         }
         let meta = got.meta.clone();
-        let mut snapshot = Snapshot::decode(path.as_ref(), &got.bytes().await?).expect("only sound versions are stored here");
+        let mut snapshot = Snapshot::decode(path.as_ref(), &got.bytes().await?)
+            .expect("only sound versions are stored here");
         snapshot.epoch = OwnerEpoch::NONE;
         snapshot.commit.writer = self.writer;
-        Ok(result_of(meta, snapshot.encode().expect("it was stored, so it is small enough")))
+        Ok(result_of(
+            meta,
+            snapshot
+                .encode()
+                .expect("it was stored, so it is small enough"),
+        ))
     }
 }
 
@@ -196,6 +245,10 @@ impl Layer for ListBlind {
             Hidden::Pins => folder.as_ref().and_then(Path::filename) == Some("pins"),
             Hidden::VersionsAbove => offset.is_some(),
         };
-        if hidden { Ok(Vec::new()) } else { list_from(&self.inner, folder, offset).await }
+        if hidden {
+            Ok(Vec::new())
+        } else {
+            list_from(&self.inner, folder, offset).await
+        }
     }
 }
