@@ -1,3 +1,1 @@
-//! How fast the nexmark source makes events.
-
 fn main() {}

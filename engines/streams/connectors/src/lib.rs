@@ -12,9 +12,16 @@
 //! Each has a folder with its options, its reader and its sink; what they share is [`options`] and the three formats.
 //! [`BuiltinConnectors`] finds them by name.
 
+mod blackhole;
 mod connector;
+mod file;
+mod format;
 mod nexmark;
 pub mod options;
+mod print;
+mod registry;
+mod stdin;
 mod types;
 
 pub use nexmark::{generate_events, nexmark_table};
+pub use registry::BuiltinConnectors;

@@ -1,0 +1,45 @@
+//! Which files a path means.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use savanna_streams_model::{Result, StreamError};
+
+/// The files that `path` means, in the order in which they are read: itself, the files of a directory by name, or what a
+/// glob matches. Names that begin with `.` or `_` are left out: they are being written, or are no data.
+pub(crate) fn files(path: &str) -> Result<Vec<PathBuf>> {
+    let failed = |e: &dyn std::fmt::Display| StreamError::io(format!("list the files of {path}"), e);
+    let mut found = Vec::new();
+    if Path::new(path).is_dir() {
+        for entry in fs::read_dir(path).map_err(|e| failed(&e))? {
+            found.push(entry.map_err(|e| failed(&e))?.path());
+        }
+    } else if Path::new(path).exists() {
+        return Ok(vec![path.into()]);
+    } else if is_glob(path) {
+        let matches = glob::glob(path).map_err(|e| {
+            StreamError::invalid(format!("'path' = '{path}': expected a file, directory or pattern, got: {e}"))
+        })?;
+        for entry in matches {
+            found.push(entry.map_err(|e| failed(&e))?);
+        }
+    }
+    found.retain(|file| is_data(file) && file.is_file());
+    found.sort();
+    Ok(found)
+}
+
+/// Whether a path is a pattern.
+pub(crate) fn is_glob(path: &str) -> bool {
+    path.contains(['*', '?', '['])
+}
+
+fn is_data(file: &Path) -> bool {
+    file.file_name().is_some_and(|name| !name.as_encoded_bytes().starts_with(b".") && !name.as_encoded_bytes().starts_with(b"_"))
+}
+
+/// That nothing is there to read.
+pub(crate) fn nothing_there(path: &str) -> StreamError {
+    let cause = if is_glob(path) { "no file matches the pattern" } else { "there is no such file, or no file in it" };
+    StreamError::io(format!("read {path}"), &cause)
+}

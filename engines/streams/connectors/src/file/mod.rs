@@ -1,0 +1,218 @@
+//! The `file` source and sink: CSV, NDJSON and Parquet.
+
+mod bytes;
+mod listing;
+mod reader;
+mod sink;
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use savanna_streams_model::catalog::TableDef;
+use savanna_streams_model::sink::{Delivery, Sink};
+use savanna_streams_model::source::{EqualTo, Offset, ScanSpec, Source, SourceReader};
+use savanna_streams_model::{Result, StreamError};
+
+use crate::connector::{Connector, Promise};
+use crate::format::csv::CsvSettings;
+use crate::format::malformed::OnError;
+use crate::format::{
+    CSV_DELIMITER, CSV_HEADER, CSV_QUOTE, Format, ON_ERROR, TextFormat, csv, declares_none, infer, ndjson, parquet,
+};
+use crate::options::{Kind, OptionSpec, Options, Presence};
+use reader::{FileReader, Reading, Unit};
+use sink::FileSink;
+
+const NAME: &str = "file";
+
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "path",
+        kind: Kind::Text,
+        presence: Presence::Required,
+        help: "The file, directory or glob pattern to read; the directory to write into.",
+    },
+    OptionSpec {
+        name: "format",
+        kind: Kind::Choice(&["csv", "ndjson", "json", "parquet"]),
+        presence: Presence::Required,
+        help: "The format; 'json' is 'ndjson'.",
+    },
+    OptionSpec {
+        name: "follow",
+        kind: Kind::Boolean,
+        presence: Presence::Default("false"),
+        help: "Whether to wait for rows that are appended, and for new files, in the order of their names.",
+    },
+    CSV_HEADER,
+    CSV_DELIMITER,
+    CSV_QUOTE,
+    ON_ERROR,
+];
+
+/// How much of a file is looked at to find its columns.
+const SAMPLE_BYTES: u64 = 1 << 20;
+
+/// The connector.
+#[derive(Debug)]
+pub(crate) struct FileConnector;
+
+/// What the options say.
+#[derive(Clone, Debug)]
+struct Settings {
+    path: String,
+    format: Format,
+    follow: bool,
+    csv: CsvSettings,
+    on_error: OnError,
+}
+
+impl Settings {
+    fn new(table: &TableDef) -> Result<Self> {
+        let options = Options::check(NAME, OPTIONS, &table.options)?;
+        let settings = Self {
+            path: options.get("path", |path| Some(path.to_owned()))?,
+            format: Format::of(&options)?,
+            follow: options.boolean("follow")?,
+            csv: CsvSettings::of(&options)?,
+            on_error: options.get("on-error", OnError::parse)?,
+        };
+        let grows = settings.follow && settings.format == Format::Parquet;
+        if grows && Path::new(&settings.path).is_file() {
+            return Err(options.error("follow", "'false' for one Parquet file, which cannot grow, or a directory of them"));
+        }
+        Ok(settings)
+    }
+
+    /// The columns of the first file.
+    fn infer(&self) -> Result<Vec<savanna_streams_model::catalog::ColumnDef>> {
+        let files = listing::files(&self.path)?;
+        let Some(file) = files.first() else {
+            let hint = StreamError::io(
+                format!("find the columns of {}", self.path),
+                &"there is no file to look at; declare the table's columns",
+            );
+            return Err(hint);
+        };
+        if self.format == Format::Parquet {
+            return parquet::columns(file);
+        }
+        let failed = |e: std::io::Error| StreamError::io(format!("read {}", file.display()), &e);
+        let mut sample = Vec::new();
+        let open = File::open(file).map_err(failed)?;
+        let length = open.metadata().map_err(failed)?.len();
+        open.take(SAMPLE_BYTES).read_to_end(&mut sample).map_err(failed)?;
+        let sample = sample.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&sample);
+        let complete = length <= SAMPLE_BYTES;
+        let columns = infer::columns(match self.format {
+            Format::Ndjson => ndjson::infer(sample, complete),
+            Format::Csv | Format::Parquet => csv::infer(sample, complete, self.csv),
+        });
+        if columns.is_empty() {
+            return Err(StreamError::Data {
+                place: file.display().to_string(),
+                message: "expected rows to find the columns by, got none; declare the table's columns".into(),
+            });
+        }
+        Ok(columns)
+    }
+}
+
+impl Connector for FileConnector {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        OPTIONS
+    }
+
+    fn promise(&self) -> Promise {
+        Promise { replayable: Some(true), delivery: Some(Delivery::ExactlyOnce) }
+    }
+
+    fn check(&self, table: &mut TableDef) -> Result<()> {
+        let settings = Settings::new(table)?;
+        if declares_none(table) {
+            table.columns.splice(0..0, settings.infer()?);
+        }
+        settings.format.check(&table.columns)
+    }
+
+    fn source(&self, table: &TableDef) -> Result<Arc<dyn Source>> {
+        let settings = Settings::new(table)?;
+        settings.format.check(&table.columns)?;
+        let files = listing::files(&settings.path)?;
+        if files.is_empty() && !settings.follow {
+            return Err(listing::nothing_there(&settings.path));
+        }
+        let units = files.into_iter().map(|file| units_of(&settings, file)).collect::<Result<Vec<_>>>()?;
+        Ok(Arc::new(FileSource { settings, units: units.into_iter().flatten().collect() }))
+    }
+
+    fn sink(&self, table: &TableDef, schema: SchemaRef) -> Result<Box<dyn Sink>> {
+        let settings = Settings::new(table)?;
+        settings.format.check(&table.columns)?;
+        Ok(Box::new(FileSink::open(&settings.path, settings.format, settings.csv, schema)?))
+    }
+}
+
+/// A text file is read as a whole; a Parquet file by row groups.
+fn units_of(settings: &Settings, path: PathBuf) -> Result<Vec<Unit>> {
+    if settings.format != Format::Parquet {
+        return Ok(vec![Unit { path, group: 0 }]);
+    }
+    let groups = parquet::row_groups(&path)?.len();
+    Ok((0..groups).map(|group| Unit { path: path.clone(), group }).collect())
+}
+
+#[derive(Debug)]
+struct FileSource {
+    settings: Settings,
+    units: Vec<Unit>,
+}
+
+impl Source for FileSource {
+    fn bounded(&self) -> bool {
+        !self.settings.follow
+    }
+
+    fn replayable(&self) -> bool {
+        true
+    }
+
+    fn partitions(&self, wanted: usize) -> usize {
+        // New files are read in one order, so there is one reader for them.
+        if self.settings.follow { 1 } else { wanted.min(self.units.len()).max(1) }
+    }
+
+    fn pushes_down(&self, _: &EqualTo) -> bool {
+        false
+    }
+
+    fn open(
+        &self,
+        scan: &ScanSpec,
+        partition: usize,
+        partitions: usize,
+        from: Option<&Offset>,
+    ) -> Result<Box<dyn SourceReader>> {
+        let text = TextFormat {
+            format: self.settings.format,
+            csv: self.settings.csv,
+            physical: scan.table.physical_schema(),
+            wanted: scan.schema(),
+        };
+        let reading = Reading {
+            text,
+            path: self.settings.path.clone(),
+            follow: self.settings.follow,
+            on_error: self.settings.on_error.clone(),
+        };
+        let dealt = self.units.iter().skip(partition).step_by(partitions.max(1)).cloned().collect();
+        Ok(Box::new(FileReader::open(reading, dealt, from)?))
+    }
+}

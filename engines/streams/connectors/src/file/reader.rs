@@ -1,0 +1,218 @@
+//! One partition of files, read one after the other.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use savanna_streams_model::source::{Offset, Read, SourceBatch, SourceReader};
+use savanna_streams_model::{Result, StreamError};
+use serde::{Deserialize, Serialize};
+
+use super::bytes::FileBytes;
+use super::listing;
+use crate::format::malformed::{Malformed, OnError};
+use crate::format::parquet::{ParquetRows, row_groups};
+use crate::format::records::{ByteSource, Next, Records};
+use crate::format::{Format, Input, TextFormat};
+
+/// What is read as a whole by one partition: a text file, or a row group of a Parquet file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unit {
+    pub(crate) path: PathBuf,
+    pub(crate) group: usize,
+}
+
+/// How files are read.
+#[derive(Clone, Debug)]
+pub(crate) struct Reading {
+    pub(crate) text: TextFormat,
+    pub(crate) path: String,
+    pub(crate) follow: bool,
+    pub(crate) on_error: OnError,
+}
+
+/// A place in a partition, as JSON. Everything before it has been read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Place {
+    /// How many units were read to their end.
+    units: usize,
+    /// The file of the unit that is being read; none at the start and the end.
+    file: Option<PathBuf>,
+    /// Bytes of a text file, or rows of a row group, that were read.
+    at: u64,
+    /// The line of a text file that comes next, from 1.
+    line: u64,
+}
+
+impl Place {
+    const START: Self = Self { units: 0, file: None, at: 0, line: 1 };
+}
+
+/// Reads one partition.
+pub(crate) struct FileReader {
+    reading: Reading,
+    units: Vec<Unit>,
+    place: Place,
+    current: Option<Current>,
+    malformed: Malformed,
+}
+
+/// The unit that is being read.
+enum Current {
+    Text(Records<FileBytes>),
+    Parquet {
+        rows: ParquetRows,
+        /// What is left of a batch that was larger than asked for.
+        left: Option<RecordBatch>,
+    },
+}
+
+/// How many rows of a Parquet file are decoded at a time.
+const PARQUET_ROWS: usize = 8_192;
+
+impl FileReader {
+    /// Opens the partition of these units at the start, or at an offset.
+    pub(crate) fn open(reading: Reading, units: Vec<Unit>, from: Option<&Offset>) -> Result<Self> {
+        let place = match from {
+            None => Place::START,
+            Some(offset) => serde_json::from_str(&offset.0).map_err(|e| wrong_offset(&reading.path, offset, &e))?,
+        };
+        let malformed = Malformed::new(reading.on_error.clone(), "")?;
+        let mut reader = Self { reading, units, place, current: None, malformed };
+        if let (Some(file), Some(offset)) = (reader.place.file.clone(), from) {
+            let same = reader.units.get(reader.place.units).is_some_and(|unit| unit.path == file);
+            if !same {
+                let cause = format!("file {} is not where it was in the list of files", file.display());
+                return Err(wrong_offset(&reader.reading.path, offset, &cause));
+            }
+            reader.open_unit()?;
+        }
+        Ok(reader)
+    }
+
+    /// Opens the unit at the present place.
+    fn open_unit(&mut self) -> Result<()> {
+        let unit = &self.units[self.place.units];
+        self.malformed.place = unit.path.display().to_string();
+        let text = &self.reading.text;
+        self.current = Some(if text.format == Format::Parquet {
+            let rows = ParquetRows::open(&unit.path, unit.group, self.place.at, &text.wanted, PARQUET_ROWS)?;
+            Current::Parquet { rows, left: None }
+        } else {
+            let mut decoder = text.decoder();
+            if self.place.at > 0 {
+                // The header at the start of the file says where the columns are.
+                let mut head = Vec::new();
+                FileBytes::open(&unit.path, 0, false)?.fill(&mut head, 1 << 20, Duration::ZERO)?;
+                let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&head);
+                let whole = head.len() < 1 << 20;
+                decoder.decode(Input { bytes: head, line: 1, last: whole }, 0, &mut self.malformed)?;
+            }
+            let bytes = FileBytes::open(&unit.path, self.place.at, self.reading.follow)?;
+            Current::Text(Records::new(bytes, decoder, self.place.at, self.place.line))
+        });
+        self.place.file = Some(self.units[self.place.units].path.clone());
+        Ok(())
+    }
+
+    /// In follow mode: adds files that have appeared. Returns whether there is one after the one being read.
+    fn find_new_files(&mut self) -> Result<bool> {
+        let last_path = self.units.last().map(|unit| unit.path.clone());
+        for path in listing::files(&self.reading.path)? {
+            match &last_path {
+                Some(last) if path <= *last => {
+                    if !self.units.iter().any(|unit| unit.path == path) {
+                        return Err(StreamError::Data {
+                            place: path.display().to_string(),
+                            message: format!(
+                                "expected new files to come after {} in the order of names, got one before it; name \
+                                 files in ascending order, or start the query anew",
+                                last.display()
+                            ),
+                        });
+                    }
+                }
+                _ if self.reading.text.format == Format::Parquet => {
+                    let groups = row_groups(&path)?.len();
+                    self.units.extend((0..groups).map(|group| Unit { path: path.clone(), group }));
+                }
+                _ => self.units.push(Unit { path, group: 0 }),
+            }
+        }
+        Ok(self.units.len() > self.place.units + usize::from(self.current.is_some()))
+    }
+
+    /// Rows of the unit that is open.
+    fn read_unit(&mut self, max_rows: usize, wait: Duration) -> Result<Next> {
+        match &mut self.current {
+            None => Ok(Next::End),
+            Some(Current::Text(records)) => {
+                let next = records.next(max_rows, wait, &mut self.malformed)?;
+                (self.place.at, self.place.line) = records.position();
+                Ok(next)
+            }
+            Some(Current::Parquet { rows, left }) => {
+                let Some(batch) = left.take().map_or_else(|| rows.next(), |batch| Ok(Some(batch)))? else {
+                    return Ok(Next::End);
+                };
+                let now = batch.num_rows().min(max_rows.max(1));
+                *left = (now < batch.num_rows()).then(|| batch.slice(now, batch.num_rows() - now));
+                self.place.at += now as u64;
+                Ok(Next::Rows(batch.slice(0, now), now as u64))
+            }
+        }
+    }
+}
+
+impl SourceReader for FileReader {
+    fn read(&mut self, max_events: usize, wait: Duration) -> Result<Read> {
+        loop {
+            if self.current.is_none() {
+                if self.place.units == self.units.len() {
+                    if !self.reading.follow {
+                        return Ok(Read::End);
+                    }
+                    if !self.find_new_files()? {
+                        std::thread::sleep(wait.min(Duration::from_millis(50)));
+                        return Ok(Read::Pending);
+                    }
+                }
+                self.open_unit()?;
+            }
+            match self.read_unit(max_events, wait)? {
+                Next::Rows(rows, events) => {
+                    return Ok(Read::Rows(SourceBatch { rows, left_out_time: None, events }));
+                }
+                Next::Nothing => {
+                    // A file is complete as soon as there is a later one.
+                    if !self.find_new_files()? {
+                        return Ok(Read::Pending);
+                    }
+                    if let Some(Current::Text(records)) = &mut self.current {
+                        records.source.follow = false;
+                    }
+                }
+                Next::End => {
+                    self.current = None;
+                    self.place = Place { units: self.place.units + 1, ..Place::START };
+                }
+            }
+        }
+    }
+
+    fn offset(&self) -> Offset {
+        Offset(serde_json::to_string(&self.place).unwrap_or_default())
+    }
+
+    fn skipped(&self) -> u64 {
+        self.malformed.skipped
+    }
+}
+
+fn wrong_offset(path: &str, offset: &Offset, cause: &dyn std::fmt::Display) -> StreamError {
+    StreamError::invalid(format!(
+        "offset {} is no place in {path} ({cause}); a query goes on only over the same files, in as many partitions as \
+         before: put them back, or start it anew",
+        offset.0
+    ))
+}
