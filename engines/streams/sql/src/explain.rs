@@ -1,0 +1,259 @@
+//! A stage graph as text: one block per stage, one line per operator.
+
+use std::fmt::Write;
+use std::sync::{Arc, LazyLock};
+
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::{ExecutionPlan, displayable};
+use regex::Regex;
+use savanna_streams_model::graph::{
+    Aggregate, Exchange, Operator, PaneAggregate, Scan, SinkSpec, Stage, StageGraph, WindowPlan,
+};
+use savanna_streams_model::plan::PlanBytes;
+use savanna_streams_model::source::Literal;
+use savanna_streams_model::state::StateKind;
+use savanna_streams_model::time::WindowSpec;
+
+/// Tells what the stages of a graph do: what the source applies and reads, filters, projections, windows, aggregates, the
+/// kind of state, and how rows reach the next stage. `functions` is [`functions`](crate::functions()).
+pub fn explain(graph: &StageGraph, functions: &TaskContext) -> String {
+    let mut text = String::new();
+    for stage in &graph.stages {
+        let mut block = Block { text: &mut text, functions };
+        block.stage(stage);
+    }
+    let columns: Vec<String> = graph
+        .output
+        .fields()
+        .iter()
+        .map(|f| format!("{} {}", f.name(), crate::types::type_name(f.data_type())))
+        .collect();
+    line(&mut text, &format!("output: {}", columns.join(", ")));
+    text
+}
+
+fn line(text: &mut String, content: &str) {
+    writeln!(text, "{content}").expect("a string takes any text");
+}
+
+struct Block<'a> {
+    text: &'a mut String,
+    functions: &'a TaskContext,
+}
+
+impl Block<'_> {
+    fn stage(&mut self, stage: &Stage) {
+        let title = match &stage.operator {
+            Operator::Scan(scan) => {
+                format!("scan {} ('{}'), one instance per partition", scan.source.table.name, scan.source.table.connector())
+            }
+            Operator::Aggregate(_) => "merge panes, close windows".to_owned(),
+            Operator::Window(_) => "plan over each closed window".to_owned(),
+            Operator::Sink(SinkSpec { table: Some(table), .. }) => format!("sink {} ('{}')", table.name, table.connector()),
+            Operator::Sink(_) => "rows to the client".to_owned(),
+        };
+        let state = match stage.operator.state() {
+            StateKind::Stateless => "no state",
+            StateKind::Merge => "merge state",
+            StateKind::Weighted => "weighted state",
+            StateKind::Sequence => "sequence state",
+        };
+        line(self.text, &format!("stage {}: {title}; {state}", stage.id));
+        match &stage.operator {
+            Operator::Scan(scan) => self.scan(scan),
+            Operator::Aggregate(aggregate) => self.aggregate(aggregate),
+            Operator::Window(plan) => self.window_plan(plan),
+            Operator::Sink(sink) => {
+                let inputs: Vec<String> = sink.inputs.iter().map(ToString::to_string).collect();
+                self.item("from", &format!("stage {}", inputs.join(", ")));
+            }
+        }
+        if let Some(next) = stage.next {
+            let exchange = match stage.exchange {
+                Exchange::Single => "to its only member",
+                Exchange::KeyGroup => "by key group",
+            };
+            self.item("exchange", &format!("stage {next}, {exchange}"));
+        }
+    }
+
+    fn item(&mut self, name: &str, content: &str) {
+        line(self.text, &format!("  {name}: {content}"));
+    }
+
+    fn scan(&mut self, scan: &Scan) {
+        let columns: Vec<String> = scan.source.columns.iter().map(|p| p.0.join(".")).collect();
+        self.item("columns", &columns.join(", "));
+        if !scan.source.equal_to.is_empty() {
+            let conditions: Vec<String> = scan
+                .source
+                .equal_to
+                .iter()
+                .map(|c| {
+                    let value = match &c.value {
+                        Literal::Integer(number) => number.to_string(),
+                        Literal::Text(text) => format!("'{text}'"),
+                        Literal::Boolean(truth) => truth.to_string(),
+                    };
+                    format!("{} = {value}", c.path.0.join("."))
+                })
+                .collect();
+            self.item("pushed down", &conditions.join(" AND "));
+        }
+        if let Some(watermark) = &scan.watermark {
+            let time = self.projected(&watermark.time);
+            self.item("watermark", &format!("{time} - {}", length(watermark.delay)));
+            if let Some(late) = &watermark.late_rows {
+                self.item("late rows", &format!("to table {}", late.table.name));
+            } else if scan.aggregate.is_some() || scan.expand.is_some() {
+                self.item("late rows", "dropped and counted");
+            }
+        }
+        self.chain(&scan.chain);
+        if let Some(expand) = &scan.expand {
+            self.item("windows as columns", &window(&expand.window));
+            self.chain(&expand.after);
+        }
+        if let Some(panes) = &scan.aggregate {
+            self.panes("partial aggregate", panes);
+        }
+    }
+
+    fn aggregate(&mut self, aggregate: &Aggregate) {
+        self.panes("aggregate", &aggregate.aggregate);
+        self.chain(&aggregate.chain);
+    }
+
+    fn panes(&mut self, name: &str, panes: &PaneAggregate) {
+        self.item("window", &format!("{}, panes of {}", window(&panes.window), length(panes.window.pane())));
+        let Some(plan) = self.decode(&panes.aggregate) else { return };
+        let Some(exec) = plan.downcast_ref::<AggregateExec>() else { return };
+        let keys: Vec<String> = exec.group_expr().expr().iter().map(|(e, _)| readable(&e.to_string())).collect();
+        let functions: Vec<String> = exec
+            .aggr_expr()
+            .iter()
+            .zip(exec.filter_expr())
+            .map(|(function, filter)| {
+                let args: Vec<String> = function.expressions().iter().map(|e| readable(&e.to_string())).collect();
+                let distinct = if function.is_distinct() { "DISTINCT " } else { "" };
+                let filter = filter.as_ref().map_or_else(String::new, |f| format!(" FILTER (WHERE {})", readable(&f.to_string())));
+                format!("{}({distinct}{}){filter}", function.fun().name(), args.join(", "))
+            })
+            .collect();
+        let keys = if keys.is_empty() { "window alone".to_owned() } else { keys.join(", ") };
+        let functions = if functions.is_empty() { "distinct keys".to_owned() } else { functions.join(", ") };
+        self.item(name, &format!("{functions} by {keys}"));
+    }
+
+    /// The steps of a chain, in the order of the data.
+    fn chain(&mut self, chain: &PlanBytes) {
+        let Some(plan) = self.decode(chain) else { return };
+        let mut steps = Vec::new();
+        let mut at = Some(&plan);
+        while let Some(plan) = at {
+            if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+                steps.push(("filter", readable(&filter.predicate().to_string())));
+            } else if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+                steps.push(("project", columns(projection)));
+            }
+            at = plan.children().first().copied();
+        }
+        for (name, content) in steps.into_iter().rev() {
+            self.item(name, &content);
+        }
+    }
+
+    fn window_plan(&mut self, plan: &WindowPlan) {
+        for (i, input) in plan.inputs.iter().enumerate() {
+            let names: Vec<&str> = input.schema.fields().iter().map(|f| f.name().as_str()).collect();
+            self.item(&format!("input {i}"), &format!("stage {} ({})", input.stage, names.join(", ")));
+        }
+        let Some(decoded) = self.decode(&plan.plan) else { return };
+        let text = displayable(decoded.as_ref()).indent(false).to_string();
+        text.lines().for_each(|l| line(self.text, &format!("    {}", readable(l))));
+    }
+
+    fn projected(&self, plan: &PlanBytes) -> String {
+        let Some(plan) = self.decode(plan) else { return String::new() };
+        match plan.downcast_ref::<ProjectionExec>() {
+            Some(projection) => {
+                projection.expr().iter().map(|c| readable(&c.expr.to_string())).collect::<Vec<_>>().join(", ")
+            }
+            None => plan.schema().fields().iter().map(|f| f.name().clone()).collect::<Vec<_>>().join(", "),
+        }
+    }
+
+    fn decode(&self, plan: &PlanBytes) -> Option<Arc<dyn ExecutionPlan>> {
+        plan.decode(self.functions).ok()
+    }
+}
+
+fn columns(projection: &ProjectionExec) -> String {
+    let columns: Vec<String> = projection
+        .expr()
+        .iter()
+        .map(|column| {
+            let text = readable(&column.expr.to_string());
+            if text == column.alias { text } else { format!("{text} AS {}", column.alias) }
+        })
+        .collect();
+    columns.join(", ")
+}
+
+fn window(spec: &WindowSpec) -> String {
+    let mut text = if spec.size == spec.slide {
+        format!("TUMBLE {}", length(spec.size))
+    } else {
+        format!("HOP {} every {}", length(spec.size), length(spec.slide))
+    };
+    if spec.offset != 0 {
+        write!(text, ", offset {}", length(spec.offset)).expect("a string takes any text");
+    }
+    text
+}
+
+/// A length of time in the largest unit that leaves no rest.
+fn length(micros: i64) -> String {
+    for (unit, name) in [(86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"), (1_000, "ms")] {
+        if micros != 0 && micros % unit == 0 {
+            return format!("{} {name}", micros / unit);
+        }
+    }
+    if micros == 0 { "0 s".into() } else { format!("{micros} us") }
+}
+
+static COLUMN_NUMBER: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"@\d+").expect("a constant pattern"));
+static FIELD: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"get_field\(([\w.]+), ([\w]+(?:, [\w]+)*)\)").expect("a constant pattern"));
+
+/// DataFusion's text of an expression in the user's terms: no column numbers, fields with a dot.
+fn readable(text: &str) -> String {
+    let mut text = COLUMN_NUMBER.replace_all(text, "").into_owned();
+    while let Some(found) = FIELD.captures(&text) {
+        let path = format!("{}.{}", &found[1], found[2].replace(", ", "."));
+        let at = found.get(0).map_or(0..0, |m| m.range());
+        text.replace_range(at, &path);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_read_like_sql() {
+        assert_eq!(readable("get_field(bid@3, auction) > a@0"), "bid.auction > a");
+        assert_eq!(readable("get_field(get_field(a@0, b), c, d)"), "a.b.c.d");
+    }
+
+    #[test]
+    fn lengths_are_in_the_largest_whole_unit() {
+        assert_eq!(length(90_000_000), "90 s");
+        assert_eq!(length(3_600_000_000), "1 h");
+        assert_eq!(length(1), "1 us");
+    }
+}

@@ -1,0 +1,24 @@
+//! Streaming SQL: from text to a [`StageGraph`](savanna_streams_model::graph::StageGraph).
+//!
+//! ```text
+//!   text --parse--> Statement --plan--> logical plan --cut at every exchange--> StageGraph
+//!                                        (DataFusion)   plans over leaves, encoded
+//! ```
+//!
+//! [`split`] cuts a text into statements, [`parse`] reads one, [`Planner`] checks a query against the catalog and cuts
+//! it in stages, [`explain`] tells what the stages do. What Savanna does not do is refused here, by name and place.
+
+mod explain;
+mod functions;
+mod names;
+mod parse;
+mod plan;
+mod statement;
+mod types;
+
+pub use explain::explain;
+pub use functions::{function_names, functions};
+pub use parse::{check_watermark, parse, split};
+pub use plan::{Catalog, Planner};
+pub use statement::{Fragment, ObjectKind, Query, Show, Statement};
+pub use types::type_name;

@@ -1,0 +1,74 @@
+//! Cutting a text into statements.
+
+use datafusion::sql::sqlparser::tokenizer::Token;
+use savanna_streams_model::{Position, Result};
+
+use super::tokens::{byte_offset, tokenize};
+use crate::statement::Fragment;
+
+/// Splits a text at every `;` that is not inside a string, a quoted name or a comment. Empty statements are left out.
+///
+/// # Errors
+/// A string, quoted name or comment is not closed; the place is where it starts.
+pub fn split(sql: &str) -> Result<Vec<Fragment>> {
+    let mut fragments = Vec::new();
+    let mut open: Option<(usize, Position)> = None;
+    let mut end = 0;
+    for token in tokenize(sql)? {
+        match token.token {
+            Token::Whitespace(_) | Token::EOF => {}
+            Token::SemiColon => {
+                if let Some((offset, position)) = open.take() {
+                    fragments.push(Fragment { text: sql[offset..end].to_owned(), offset, position });
+                }
+            }
+            _ => {
+                let start = token.span.start;
+                open.get_or_insert_with(|| {
+                    (byte_offset(sql, start), Position { line: start.line, column: start.column })
+                });
+                end = byte_offset(sql, token.span.end);
+            }
+        }
+    }
+    if let Some((offset, position)) = open {
+        fragments.push(Fragment { text: sql[offset..end].to_owned(), offset, position });
+    }
+    Ok(fragments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(sql: &str) -> Vec<String> {
+        split(sql).unwrap().into_iter().map(|f| f.text).collect()
+    }
+
+    #[test]
+    fn semicolons_in_strings_names_and_comments_do_not_split() {
+        assert_eq!(texts("SELECT ';' ; SELECT `a;b`, \"c;d\" -- ; \n FROM t /* ; */;"), [
+            "SELECT ';'",
+            "SELECT `a;b`, \"c;d\" -- ; \n FROM t"
+        ]);
+    }
+
+    #[test]
+    fn empty_statements_vanish() {
+        assert!(texts(" ; ;-- nothing\n;").is_empty());
+    }
+
+    #[test]
+    fn a_fragment_knows_where_it_came_from() {
+        let fragments = split("SELECT 1;\n  SELECT 2\nFROM t").unwrap();
+        let second = &fragments[1];
+        assert_eq!(second.position, Position { line: 2, column: 3 });
+        assert_eq!(second.locate(Position { line: 1, column: 8 }), Position { line: 2, column: 10 });
+        assert_eq!(second.locate(Position { line: 2, column: 6 }), Position { line: 3, column: 6 });
+    }
+
+    #[test]
+    fn an_open_string_is_an_error_with_its_place() {
+        assert!(split("SELECT 1; SELECT 'abc").unwrap_err().position().is_some());
+    }
+}

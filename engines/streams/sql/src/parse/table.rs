@@ -1,0 +1,272 @@
+//! `CREATE TABLE`: columns, computed columns, the watermark, options.
+
+use std::collections::BTreeMap;
+
+use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use savanna_streams_model::catalog::{ColumnDef, TableDef, WatermarkDef};
+use savanna_streams_model::{Result, StreamError};
+
+use super::StatementParser;
+use super::tokens::is_word;
+use crate::plan::expression;
+use crate::statement::Statement;
+use crate::types::data_type;
+
+/// A column whose type may still have to be derived.
+struct Column {
+    def: ColumnDef,
+    place: TokenWithSpan,
+    expression: Option<Expr>,
+}
+
+struct WatermarkClause {
+    column: String,
+    place: TokenWithSpan,
+    expression: Expr,
+}
+
+#[derive(Default)]
+struct Elements {
+    columns: Vec<Column>,
+    watermark: Option<WatermarkClause>,
+}
+
+impl StatementParser<'_> {
+    /// After `CREATE [TEMPORARY] TABLE`.
+    pub(super) fn create_table(&mut self, temporary: bool) -> Result<Statement> {
+        let if_not_exists = self.words(&["IF", "NOT", "EXISTS"]);
+        let name = self.object_name()?;
+        let mut elements = Elements::default();
+        if self.parser.consume_token(&Token::LParen) {
+            loop {
+                self.table_element(&mut elements)?;
+                if !self.parser.consume_token(&Token::Comma) {
+                    break;
+                }
+            }
+            self.expect(&Token::RParen, ", or )")?;
+        }
+        if self.word("COMMENT") {
+            self.string("the comment")?;
+        }
+        let next = self.parser.peek_token();
+        for (word, what, instead) in [
+            ("PARTITIONED", "PARTITIONED BY", "sinks do not cut their output by column yet"),
+            ("DISTRIBUTED", "DISTRIBUTED BY", "leave it out"),
+            ("LIKE", "CREATE TABLE .. LIKE", "repeat the columns"),
+            ("AS", "CREATE TABLE .. AS SELECT", "CREATE the table first, then INSERT INTO it"),
+        ] {
+            if is_word(&next.token, word) {
+                return Err(self.unsupported(what, &next, instead));
+            }
+        }
+        let options = self.table_options()?;
+        let columns = self.typed_columns(elements.columns)?;
+        let watermark = elements.watermark.map(|w| self.watermark(&w)).transpose()?;
+        let table = TableDef { name, columns, watermark, options, statement: self.whole_text() };
+        check_watermark(&table)?;
+        Ok(Statement::CreateTable { table, if_not_exists, temporary })
+    }
+
+    fn table_element(&mut self, elements: &mut Elements) -> Result<()> {
+        let first = self.parser.peek_token();
+        let second = self.parser.peek_nth_token(1);
+        if is_word(&first.token, "WATERMARK") && is_word(&second.token, "FOR") {
+            let clause = self.watermark_clause()?;
+            if elements.watermark.replace(clause).is_some() {
+                return Err(self.invalid("a table has one WATERMARK, but this is the second", &first));
+            }
+            return Ok(());
+        }
+        if is_word(&first.token, "PRIMARY") && is_word(&second.token, "KEY") {
+            self.words(&["PRIMARY", "KEY"]);
+            self.names()?;
+            return self.not_enforced(&first);
+        }
+        for (word, after) in [("CONSTRAINT", ""), ("UNIQUE", "("), ("CHECK", "("), ("FOREIGN", "KEY"), ("PERIOD", "FOR")] {
+            if is_word(&first.token, word) && (after.is_empty() || second.token.to_string().eq_ignore_ascii_case(after)) {
+                return Err(self.unsupported(word, &first, "only PRIMARY KEY (..) NOT ENFORCED may be declared"));
+            }
+        }
+        let column = self.column()?;
+        if elements.columns.iter().any(|c| c.def.name == column.def.name) {
+            return Err(self.invalid(&format!("column {} is declared twice; choose another name", column.def.name), &first));
+        }
+        elements.columns.push(column);
+        Ok(())
+    }
+
+    fn column(&mut self) -> Result<Column> {
+        let place = self.parser.peek_token();
+        let name = self.identifier("a column name")?.value;
+        if self.word("AS") {
+            let start = self.parser.peek_token().span.start;
+            let expression = self.parser.parse_expr().map_err(|e| self.syntax(e))?;
+            let computed = Some(self.text_since(start).to_owned());
+            self.column_comment()?;
+            let def = ColumnDef { name, data_type: arrow::datatypes::DataType::Null, nullable: true, computed };
+            return Ok(Column { def, place, expression: Some(expression) });
+        }
+        if matches!(self.parser.peek_token_ref().token, Token::Comma | Token::RParen) {
+            return Err(self.expected(&format!("the type of column {name}, or AS and an expression")));
+        }
+        let type_token = self.parser.peek_token();
+        let sql_type = self.parser.parse_data_type().map_err(|e| self.syntax(e))?;
+        let data_type = data_type(&sql_type).map_err(|e| self.locate(e, &type_token))?;
+        let mut nullable = true;
+        loop {
+            let option = self.parser.peek_token();
+            if self.words(&["NOT", "NULL"]) {
+                nullable = false;
+            } else if self.word("NULL") {
+                nullable = true;
+            } else if self.words(&["PRIMARY", "KEY"]) {
+                self.not_enforced(&option)?;
+            } else if is_word(&option.token, "METADATA") {
+                return Err(self.unsupported("METADATA", &option, "declare the fields of the row itself"));
+            } else if is_word(&option.token, "DEFAULT") || is_word(&option.token, "GENERATED") {
+                return Err(self.unsupported(&option.token.to_string(), &option, "write `name AS expression` for a computed column"));
+            } else {
+                break;
+            }
+        }
+        self.column_comment()?;
+        let next = self.parser.peek_token();
+        if !matches!(next.token, Token::Comma | Token::RParen) {
+            return Err(self.expected_at("NOT NULL, COMMENT, , or )", &next));
+        }
+        Ok(Column { def: ColumnDef { name, data_type, nullable, computed: None }, place, expression: None })
+    }
+
+    fn column_comment(&mut self) -> Result<()> {
+        if self.word("COMMENT") {
+            self.string("the comment")?;
+        }
+        Ok(())
+    }
+
+    /// A primary key is accepted as a promise of the user and not used; one that should be enforced is refused.
+    fn not_enforced(&mut self, key: &TokenWithSpan) -> Result<()> {
+        if self.words(&["NOT", "ENFORCED"]) {
+            return Ok(());
+        }
+        Err(self.unsupported("PRIMARY KEY that is enforced", key, "write PRIMARY KEY (..) NOT ENFORCED"))
+    }
+
+    fn watermark_clause(&mut self) -> Result<WatermarkClause> {
+        self.words(&["WATERMARK", "FOR"]);
+        let place = self.parser.peek_token();
+        let column = self.identifier("the event-time column")?.value;
+        self.expect_word("AS")?;
+        let expression = self.parser.parse_expr().map_err(|e| self.syntax(e))?;
+        Ok(WatermarkClause { column, place, expression })
+    }
+
+    fn watermark(&self, clause: &WatermarkClause) -> Result<WatermarkDef> {
+        let column = &clause.column;
+        let is_column = |e: &Expr| matches!(e, Expr::Identifier(ident) if ident.value == *column);
+        let delay = match &clause.expression {
+            e if is_column(e) => Some(0),
+            Expr::BinaryOp { left, op: BinaryOperator::Minus, right } if is_column(left) => {
+                Some(expression::interval_micros(right, "the delay of a watermark").map_err(|e| self.locate(e, &clause.place))?)
+            }
+            _ => None,
+        };
+        match delay {
+            Some(delay) if delay >= 0 => Ok(WatermarkDef { column: column.clone(), delay }),
+            Some(_) => Err(self.invalid("the delay of a watermark must not be negative", &clause.place)),
+            None => Err(self.invalid(
+                &format!("a watermark is the event-time column, or that minus an interval: WATERMARK FOR {column} AS {column} - INTERVAL '4' SECOND"),
+                &clause.place,
+            )),
+        }
+    }
+
+    fn table_options(&mut self) -> Result<BTreeMap<String, String>> {
+        self.expect_word("WITH")?;
+        self.expect(&Token::LParen, "(")?;
+        let mut options = BTreeMap::new();
+        loop {
+            let place = self.parser.peek_token();
+            let key = self.string("the name of an option")?;
+            self.expect(&Token::Eq, "=")?;
+            let value = self.string("the value of the option")?;
+            if options.insert(key.clone(), value).is_some() {
+                return Err(self.invalid(&format!("option '{key}' is given twice; keep one"), &place));
+            }
+            if !self.parser.consume_token(&Token::Comma) {
+                break;
+            }
+        }
+        self.expect(&Token::RParen, ", or )")?;
+        if !options.contains_key("connector") {
+            return Err(StreamError::invalid(
+                "a table needs the option 'connector', which says where its rows come from or go to; SHOW CONNECTORS lists them",
+            ));
+        }
+        Ok(options)
+    }
+
+    /// Derives the types of computed columns from the others.
+    fn typed_columns(&self, columns: Vec<Column>) -> Result<Vec<ColumnDef>> {
+        let physical: Vec<ColumnDef> =
+            columns.iter().filter(|c| c.expression.is_none()).map(|c| c.def.clone()).collect();
+        columns
+            .into_iter()
+            .map(|column| {
+                let Column { mut def, place, expression } = column;
+                if let Some(expression) = expression {
+                    let field = expression::typed(&expression, &physical)
+                        .map_err(|e| if e.position().is_some() { e } else { self.locate(e, &place) })?;
+                    (def.data_type, def.nullable) = field;
+                }
+                Ok(def)
+            })
+            .collect()
+    }
+
+    fn invalid(&self, message: &str, token: &TokenWithSpan) -> StreamError {
+        StreamError::Invalid { message: message.to_owned(), position: Some(self.place(token)) }
+    }
+
+    /// Gives an error the place of a token.
+    fn locate(&self, mut error: StreamError, token: &TokenWithSpan) -> StreamError {
+        if let StreamError::Invalid { position, .. }
+        | StreamError::Unsupported { position, .. }
+        | StreamError::Unknown { position, .. } = &mut error
+        {
+            *position = Some(self.place(token));
+        }
+        error
+    }
+}
+
+/// Checks that the watermark's column exists and is a point in time. A table whose columns the connector fills in is
+/// checked again once they are there.
+///
+/// # Errors
+/// The column does not exist or has another type.
+pub fn check_watermark(table: &TableDef) -> Result<()> {
+    let Some(watermark) = &table.watermark else { return Ok(()) };
+    if table.columns.is_empty() {
+        return Ok(());
+    }
+    let Some(column) = table.columns.iter().find(|c| c.name == watermark.column) else {
+        return Err(StreamError::Unknown {
+            kind: "column".into(),
+            name: watermark.column.clone(),
+            position: None,
+            hint: crate::names::hint(&watermark.column, table.columns.iter().map(|c| c.name.as_str()), "columns of the table"),
+        });
+    };
+    if !matches!(column.data_type, arrow::datatypes::DataType::Timestamp(..)) {
+        return Err(StreamError::invalid(format!(
+            "the event-time column {} must be of type TIMESTAMP(3), but is {}; add a computed column, such as ts AS CAST({} AS TIMESTAMP(3))",
+            column.name,
+            crate::types::type_name(&column.data_type),
+            column.name
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,260 @@
+//! What DataFusion's planner asks for: tables, views, functions, and our hooks into it.
+
+use std::borrow::Cow;
+use std::sync::{Arc, LazyLock};
+
+use arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::{Column, DFSchema, DataFusionError, Result, TableReference};
+use datafusion::execution::session_state::SessionState;
+use datafusion::execution::TaskContext;
+use datafusion::logical_expr::planner::{ContextProvider, ExprPlanner, RelationPlanner, TypePlanner};
+use datafusion::logical_expr::{
+    AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, LogicalPlanBuilder, ScalarUDF, TableSource, WindowUDF,
+};
+use datafusion::sql::planner::{ParserOptions, PlannerContext, SqlToRel};
+use datafusion::sql::sqlparser::ast;
+use savanna_streams_model::StreamError;
+use savanna_streams_model::catalog::{TableDef, ViewDef};
+
+use super::fields::RowFields;
+use super::window::WindowFunctions;
+use super::{Catalog, refuse};
+use crate::functions::{functions, session};
+use crate::statement::Query;
+
+/// Views may use views, up to this depth.
+const VIEW_DEPTH_MAX: usize = 32;
+
+static EXPR_PLANNERS: LazyLock<Vec<Arc<dyn ExprPlanner>>> = LazyLock::new(|| {
+    let mut planners: Vec<Arc<dyn ExprPlanner>> = vec![Arc::new(RowFields)];
+    planners.extend(SessionState::expr_planners(session()).iter().map(Arc::clone));
+    planners
+});
+static RELATION_PLANNERS: LazyLock<[Arc<dyn RelationPlanner>; 1]> = LazyLock::new(|| [Arc::new(WindowFunctions)]);
+
+/// The names that a query may use.
+pub(super) struct Names<'a> {
+    catalog: &'a dyn Catalog,
+    functions: Arc<TaskContext>,
+    /// The views being expanded, outermost first.
+    views: Vec<String>,
+}
+
+impl<'a> Names<'a> {
+    pub(super) fn new(catalog: &'a dyn Catalog) -> Self {
+        Self { catalog, functions: functions(), views: Vec::new() }
+    }
+
+    /// The logical plan of a query, as written.
+    pub(super) fn plan(&self, query: &Query) -> Result<LogicalPlan> {
+        refuse::check(query, self.catalog)?;
+        let statement = ast::Statement::Query(query.ast.clone());
+        SqlToRel::new_with_options(self, options(self.views.is_empty())).sql_statement_to_plan(statement)
+    }
+
+    /// An expression over some columns.
+    pub(super) fn expression(&self, sql: ast::Expr, schema: &DFSchema) -> Result<Expr> {
+        SqlToRel::new_with_options(self, options(false)).sql_to_expr(sql, schema, &mut PlannerContext::new())
+    }
+
+    /// The rows of a table, computed columns included.
+    pub(super) fn table(&self, table: &TableDef) -> Result<LogicalPlan> {
+        let source = Arc::new(StreamTable { table: table.clone(), schema: table.physical_schema() });
+        let scan = LogicalPlanBuilder::scan(TableReference::bare(table.name.as_str()), source, None)?;
+        if table.columns.iter().all(|c| c.computed.is_none()) {
+            return scan.build();
+        }
+        let columns: Vec<Expr> = table
+            .columns
+            .iter()
+            .map(|column| match &column.computed {
+                None => Ok(Expr::Column(Column::new(Some(table.name.as_str()), &column.name))),
+                Some(text) => {
+                    let sql = crate::parse::parse_expression(text).map_err(external)?;
+                    Ok(self.expression(sql, scan.schema())?.alias(&column.name))
+                }
+            })
+            .collect::<Result<_>>()?;
+        scan.project(columns)?.build()
+    }
+
+    fn view(&self, view: &ViewDef) -> Result<LogicalPlan> {
+        if self.views.contains(&view.name) || self.views.len() >= VIEW_DEPTH_MAX {
+            return Err(external(StreamError::invalid(format!(
+                "view {} uses itself, by way of {}; drop one of them",
+                view.name,
+                self.views.join(", ")
+            ))));
+        }
+        let mut views = self.views.clone();
+        views.push(view.name.clone());
+        let inner = Names { catalog: self.catalog, functions: Arc::clone(&self.functions), views };
+        let plan = crate::parse::parse_query(&view.query)
+            .map_err(external)
+            .and_then(|query| inner.plan(&query).map_err(|e| external(super::errors::map(&e, Some(&query), self.catalog))))
+            .map_err(|e| external(super::errors::in_view(super::errors::map(&e, None, self.catalog), &view.name)))?;
+        if view.columns.is_empty() {
+            return Ok(plan);
+        }
+        if view.columns.len() != plan.schema().fields().len() {
+            return Err(external(StreamError::invalid(format!(
+                "view {} names {} columns, but its query has {}",
+                view.name,
+                view.columns.len(),
+                plan.schema().fields().len()
+            ))));
+        }
+        let columns: Vec<Expr> = plan
+            .schema()
+            .columns()
+            .into_iter()
+            .zip(&view.columns)
+            .map(|(column, name)| Expr::Column(column).alias(name))
+            .collect();
+        LogicalPlanBuilder::from(plan).project(columns)?.build()
+    }
+}
+
+fn options(spans: bool) -> ParserOptions {
+    ParserOptions::new()
+        .with_parse_float_as_decimal(true)
+        .with_enable_ident_normalization(false)
+        .with_collect_spans(spans)
+}
+
+/// Carries an error of ours through DataFusion.
+pub(super) fn external(error: StreamError) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+/// A table that is read from its connector.
+#[derive(Debug)]
+pub(super) struct StreamTable {
+    pub(super) table: TableDef,
+    schema: SchemaRef,
+}
+
+impl TableSource for StreamTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}
+
+/// A view, or a table with computed columns: a plan by name.
+struct Inlined {
+    plan: LogicalPlan,
+    schema: SchemaRef,
+}
+
+impl TableSource for Inlined {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn get_logical_plan(&self) -> Option<Cow<'_, LogicalPlan>> {
+        Some(Cow::Borrowed(&self.plan))
+    }
+}
+
+impl ContextProvider for Names<'_> {
+    fn get_table_source(&self, name: TableReference) -> Result<Arc<dyn TableSource>> {
+        let plan = match &name {
+            TableReference::Bare { table } => match (self.catalog.view(table), self.catalog.table(table)) {
+                (Some(view), _) => self.view(&view)?,
+                (None, Some(table)) => self.table(&table)?,
+                (None, None) => return Err(external(super::errors::unknown_table(table, None, self.catalog))),
+            },
+            qualified => return Err(external(super::errors::unknown_table(&qualified.to_string(), None, self.catalog))),
+        };
+        if let LogicalPlan::TableScan(scan) = &plan {
+            return Ok(Arc::clone(&scan.source));
+        }
+        let schema = Arc::new(plan.schema().as_arrow().clone());
+        Ok(Arc::new(Inlined { plan, schema }))
+    }
+
+    fn get_expr_planners(&self) -> &[Arc<dyn ExprPlanner>] {
+        &EXPR_PLANNERS
+    }
+
+    fn get_relation_planners(&self) -> &[Arc<dyn RelationPlanner>] {
+        RELATION_PLANNERS.as_slice()
+    }
+
+    fn get_type_planner(&self) -> Option<Arc<dyn TypePlanner>> {
+        Some(Arc::new(SqlTypes))
+    }
+
+    fn get_function_meta(&self, name: &str) -> Option<Arc<ScalarUDF>> {
+        self.functions.scalar_functions().get(name).map(Arc::clone)
+    }
+
+    fn get_higher_order_meta(&self, name: &str) -> Option<Arc<HigherOrderUDF>> {
+        self.functions.higher_order_functions().get(name).map(Arc::clone)
+    }
+
+    fn get_aggregate_meta(&self, name: &str) -> Option<Arc<AggregateUDF>> {
+        self.functions.aggregate_functions().get(name).map(Arc::clone)
+    }
+
+    fn get_window_meta(&self, _: &str) -> Option<Arc<WindowUDF>> {
+        None
+    }
+
+    fn get_variable_type(&self, _: &[String]) -> Option<DataType> {
+        None
+    }
+
+    fn options(&self) -> &ConfigOptions {
+        session().config_options()
+    }
+
+    fn udf_names(&self) -> Vec<String> {
+        self.functions.scalar_functions().keys().cloned().collect()
+    }
+
+    fn higher_order_function_names(&self) -> Vec<String> {
+        self.functions.higher_order_functions().keys().cloned().collect()
+    }
+
+    fn udaf_names(&self) -> Vec<String> {
+        self.functions.aggregate_functions().keys().cloned().collect()
+    }
+
+    fn udwf_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// Casts use the same types as declarations.
+#[derive(Debug)]
+struct SqlTypes;
+
+impl TypePlanner for SqlTypes {
+    fn plan_type_field(&self, sql_type: &ast::DataType) -> Result<Option<arrow::datatypes::FieldRef>> {
+        match crate::types::data_type(sql_type) {
+            Ok(data_type) => Ok(Some(Arc::new(arrow::datatypes::Field::new("", data_type, true)))),
+            // An interval or time is no column type, but fine inside an expression.
+            Err(_) if matches!(sql_type, ast::DataType::Interval { .. } | ast::DataType::Time(..)) => Ok(None),
+            Err(error) => Err(external(error)),
+        }
+    }
+}
+
+/// A catalog with nothing in it.
+pub(super) struct NoTables;
+
+impl Catalog for NoTables {
+    fn table(&self, _: &str) -> Option<TableDef> {
+        None
+    }
+
+    fn view(&self, _: &str) -> Option<ViewDef> {
+        None
+    }
+
+    fn names(&self) -> Vec<String> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,158 @@
+//! DataFusion's errors in the words of the user's query.
+
+use std::error::Error;
+use std::ops::ControlFlow;
+
+use datafusion::common::{Column, DataFusionError, SchemaError};
+use datafusion::sql::sqlparser::ast::{self, Spanned, Visit, Visitor};
+use savanna_streams_model::{Position, StreamError};
+
+use super::Catalog;
+use crate::names::hint;
+use crate::parse::position;
+use crate::statement::Query;
+
+/// Maps an error. `query` helps to find the place of a name that comes without one.
+pub(super) fn map(error: &DataFusionError, query: Option<&Query>, catalog: &dyn Catalog) -> StreamError {
+    match error {
+        DataFusionError::External(inner) => match inner.downcast_ref::<StreamError>() {
+            Some(ours) => ours.clone(),
+            None => wrapped(inner.source()).unwrap_or_else(|| plain(&inner.to_string())),
+        },
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => map(inner, query, catalog),
+        DataFusionError::Shared(inner) => map(inner, query, catalog),
+        DataFusionError::Collection(all) if !all.is_empty() => map(&all[0], query, catalog),
+        DataFusionError::SchemaError(schema, _) => schema_error(schema, query),
+        DataFusionError::ArrowError(arrow, _) => plain(&arrow.to_string()),
+        DataFusionError::Plan(text)
+        | DataFusionError::NotImplemented(text)
+        | DataFusionError::Execution(text)
+        | DataFusionError::Configuration(text)
+        | DataFusionError::Internal(text) => plain(text),
+        other => plain(&other.strip_backtrace()),
+    }
+}
+
+fn wrapped(source: Option<&(dyn Error + 'static)>) -> Option<StreamError> {
+    source?.downcast_ref::<StreamError>().cloned()
+}
+
+/// A text of DataFusion's, without its decoration. Texts about its own insides are bugs of ours.
+fn plain(text: &str) -> StreamError {
+    const INSIDES: [&str; 8] =
+        ["LogicalPlan", "likely caused by a bug", "DataFusion", "Physical", "physical", "DFSchema", "optimizer", "ast node"];
+    let text = text.lines().next().unwrap_or_default();
+    if INSIDES.iter().any(|word| text.contains(word)) {
+        return StreamError::Internal(format!("the query could not be planned ({})", text.trim_end_matches('.')));
+    }
+    let text = text.trim_start_matches("Error during planning: ").trim();
+    let text = text.split(" No function matches").next().unwrap_or(text);
+    let text = text.trim_end_matches('.');
+    let mut chars = text.chars();
+    let text = match chars.next() {
+        Some(first) if chars.clone().next().is_some_and(char::is_lowercase) => {
+            first.to_lowercase().chain(chars).collect()
+        }
+        _ => text.to_owned(),
+    };
+    StreamError::Invalid { message: text, position: None }
+}
+
+fn schema_error(error: &SchemaError, query: Option<&Query>) -> StreamError {
+    match error {
+        SchemaError::FieldNotFound { field, valid_fields } => {
+            let name = display(field);
+            let known: Vec<&str> =
+                valid_fields.iter().map(|c| c.name.as_str()).filter(|n| !n.starts_with("__")).collect();
+            StreamError::Unknown {
+                position: column_position(field).or_else(|| query.and_then(|q| find(q, &name))),
+                hint: hint(&field.name, known, "columns here"),
+                kind: "column".into(),
+                name,
+            }
+        }
+        SchemaError::AmbiguousReference { field } => {
+            let name = display(field);
+            StreamError::Invalid {
+                message: format!("column {name} is ambiguous; write the table's name before it: t.{}", field.name),
+                position: column_position(field).or_else(|| query.and_then(|q| find(q, &name))),
+            }
+        }
+        SchemaError::DuplicateQualifiedField { name, .. } | SchemaError::DuplicateUnqualifiedField { name } => {
+            StreamError::Invalid {
+                message: format!("column {name} appears twice; give one of them another name with AS"),
+                position: query.and_then(|q| find(q, name)),
+            }
+        }
+    }
+}
+
+fn display(column: &Column) -> String {
+    match &column.relation {
+        Some(relation) => format!("{relation}.{}", column.name),
+        None => column.name.clone(),
+    }
+}
+
+/// Where a column was written.
+pub(super) fn column_position(column: &Column) -> Option<Position> {
+    let start = column.spans.first()?.start;
+    (start.line > 0).then_some(Position { line: start.line, column: start.column })
+}
+
+/// The first place of an identifier or dotted path in a query.
+fn find(query: &Query, name: &str) -> Option<Position> {
+    struct Finder<'a>(&'a str);
+    impl Visitor for Finder<'_> {
+        type Break = Position;
+
+        fn pre_visit_expr(&mut self, expr: &ast::Expr) -> ControlFlow<Position> {
+            let found = match expr {
+                ast::Expr::Identifier(ident) => ident.value == self.0,
+                ast::Expr::CompoundIdentifier(parts) => {
+                    let path = parts.iter().map(|p| p.value.as_str()).collect::<Vec<_>>().join(".");
+                    path == self.0 || path.ends_with(&format!(".{}", self.0)) || path.starts_with(&format!("{}.", self.0))
+                }
+                _ => false,
+            };
+            match position(expr.span().start) {
+                Some(place) if found => ControlFlow::Break(place),
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    match query.ast.visit(&mut Finder(name)) {
+        ControlFlow::Break(place) => Some(place),
+        ControlFlow::Continue(()) => None,
+    }
+}
+
+/// A table or view that does not exist.
+pub(super) fn unknown_table(name: &str, position: Option<Position>, catalog: &dyn Catalog) -> StreamError {
+    let names = catalog.names();
+    StreamError::Unknown {
+        kind: "table".into(),
+        name: name.into(),
+        position,
+        hint: hint(name, names.iter().map(String::as_str), "tables and views"),
+    }
+}
+
+/// An error inside a view: places in the view's text mean nothing in the query's.
+pub(super) fn in_view(error: StreamError, view: &str) -> StreamError {
+    match error {
+        StreamError::Invalid { message, .. } => {
+            StreamError::Invalid { message: format!("in view {view}: {message}"), position: None }
+        }
+        StreamError::Syntax { message, .. } => {
+            StreamError::Syntax { message: format!("in view {view}: {message}"), position: None }
+        }
+        StreamError::Unsupported { what, instead, .. } => {
+            StreamError::Unsupported { what: format!("{what} (in view {view})"), position: None, instead }
+        }
+        StreamError::Unknown { kind, name, hint, .. } => {
+            StreamError::Unknown { kind, name: format!("{name} (in view {view})"), position: None, hint }
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,86 @@
+//! `INSERT INTO`: the query's columns as the table's.
+
+use std::sync::Arc;
+
+use datafusion::common::Column;
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Projection, lit};
+use datafusion::scalar::ScalarValue;
+use savanna_streams_model::catalog::{ColumnDef, TableDef};
+use savanna_streams_model::{Result, StreamError};
+
+use super::chain::broken;
+use crate::names::hint;
+use crate::types::{assignable, type_name};
+
+/// Puts a projection on a query that gives a table's columns in order, cast where that loses nothing silently.
+pub(super) fn coerce(plan: LogicalPlan, table: &TableDef, columns: &[String]) -> Result<LogicalPlan> {
+    let targets: Vec<&ColumnDef> = table.columns.iter().filter(|c| c.computed.is_none()).collect();
+    let given = given(table, &targets, columns)?;
+    let have = plan.schema().fields().len();
+    if have != given.len() {
+        let names: Vec<&str> = given.iter().map(|c| c.name.as_str()).collect();
+        return Err(StreamError::invalid(format!(
+            "INSERT INTO {} needs {} columns ({}), but the query has {have}",
+            table.name,
+            given.len(),
+            names.join(", ")
+        )));
+    }
+    let mut exprs = Vec::with_capacity(targets.len());
+    for target in &targets {
+        let Some(at) = given.iter().position(|g| g.name == target.name) else {
+            if !target.nullable {
+                return Err(StreamError::invalid(format!(
+                    "column {} of {} is NOT NULL, but the INSERT gives it no value",
+                    target.name, table.name
+                )));
+            }
+            let null = ScalarValue::try_from(&target.data_type).map_err(broken)?;
+            exprs.push(lit(null).alias(&target.name));
+            continue;
+        };
+        let (qualifier, field) = plan.schema().qualified_field(at);
+        if !assignable(field.data_type(), &target.data_type) {
+            return Err(StreamError::invalid(format!(
+                "column {} of {} is {}, but column {} of the query ({}) is {}; CAST it",
+                target.name,
+                table.name,
+                type_name(&target.data_type),
+                at + 1,
+                field.name(),
+                type_name(field.data_type())
+            )));
+        }
+        let column = Expr::Column(Column::new(qualifier.cloned(), field.name()));
+        let cast = column.cast_to(&target.data_type, plan.schema().as_ref()).map_err(broken)?;
+        exprs.push(cast.alias(&target.name));
+    }
+    Projection::try_new(exprs, Arc::new(plan)).map(LogicalPlan::Projection).map_err(broken)
+}
+
+fn given<'t>(table: &TableDef, targets: &[&'t ColumnDef], columns: &[String]) -> Result<Vec<&'t ColumnDef>> {
+    if columns.is_empty() {
+        return Ok(targets.to_vec());
+    }
+    let mut given: Vec<&ColumnDef> = Vec::new();
+    for name in columns {
+        if given.iter().any(|g| g.name == *name) {
+            return Err(StreamError::invalid(format!("column {name} is given twice in INSERT INTO {}", table.name)));
+        }
+        match targets.iter().find(|t| t.name == *name) {
+            Some(target) => given.push(target),
+            None if table.columns.iter().any(|c| c.name == *name) => {
+                return Err(StreamError::invalid(format!("column {name} of {} is computed; leave it out", table.name)));
+            }
+            None => {
+                return Err(StreamError::Unknown {
+                    kind: "column".into(),
+                    name: name.clone(),
+                    position: None,
+                    hint: hint(name, targets.iter().map(|t| t.name.as_str()), "columns of the table"),
+                });
+            }
+        }
+    }
+    Ok(given)
+}

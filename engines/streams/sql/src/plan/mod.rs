@@ -1,0 +1,164 @@
+//! From a query to its stages.
+//!
+//! ```text
+//!   syntax tree --refuse--> names and types (DataFusion) --> one plan
+//!      plan --chain--> branches over tables --scan--> what the connector does, what the stage does
+//!           \--window_plan--> what runs over each closed window
+//! ```
+
+mod chain;
+mod context;
+mod errors;
+pub(crate) mod expression;
+mod fields;
+mod graph;
+mod insert;
+mod physical;
+mod refuse;
+mod scan;
+mod window;
+mod window_plan;
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::datatypes::SchemaRef;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::DataFusionError;
+use datafusion::logical_expr::{Aggregate, Distinct, Expr, LogicalPlan};
+use datafusion::optimizer::decorrelate_predicate_subquery::DecorrelatePredicateSubquery;
+use datafusion::optimizer::{Analyzer, Optimizer, OptimizerContext};
+use savanna_streams_model::catalog::{TableDef, ViewDef};
+use savanna_streams_model::graph::StageGraph;
+use savanna_streams_model::source::Connectors;
+use savanna_streams_model::{Result, StreamError};
+
+use self::context::Names;
+use self::graph::GraphBuilder;
+use self::physical::Steps;
+use self::scan::Scans;
+use crate::functions::session;
+use crate::statement::Query;
+
+pub(crate) use refuse::refused_function;
+
+/// The tables and views that a query may name. Names are case-sensitive.
+pub trait Catalog: Send + Sync {
+    /// A table.
+    fn table(&self, name: &str) -> Option<TableDef>;
+    /// A view.
+    fn view(&self, name: &str) -> Option<ViewDef>;
+    /// All names, for hints in errors.
+    fn names(&self) -> Vec<String>;
+}
+
+/// Checks queries against a catalog and cuts them in stages.
+#[derive(Clone)]
+pub struct Planner {
+    catalog: Arc<dyn Catalog>,
+    connectors: Arc<dyn Connectors>,
+}
+
+impl fmt::Debug for Planner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Planner").field("names", &self.catalog.names()).finish_non_exhaustive()
+    }
+}
+
+impl Planner {
+    /// A planner over a catalog. Connectors are asked what they push down.
+    pub fn new(catalog: Arc<dyn Catalog>, connectors: Arc<dyn Connectors>) -> Self {
+        Self { catalog, connectors }
+    }
+
+    /// The stages of a query. Rows go to `sink` (column by column, cast where nothing is lost silently), or without one to
+    /// whoever asked.
+    ///
+    /// # Errors
+    /// The query names what does not exist, does what streams do not do, or does not fit the sink.
+    pub fn plan(&self, query: &Query, sink: Option<&TableDef>) -> Result<StageGraph> {
+        self.plan_columns(query, sink, &[])
+    }
+
+    /// The stages of `INSERT INTO sink (columns) query`. No columns mean all.
+    ///
+    /// # Errors
+    /// As [`Planner::plan`].
+    pub fn plan_insert(&self, query: &Query, sink: &TableDef, columns: &[String]) -> Result<StageGraph> {
+        self.plan_columns(query, Some(sink), columns)
+    }
+
+    /// The columns of a query's result.
+    ///
+    /// # Errors
+    /// The query names what does not exist or does what streams do not do.
+    pub fn output_schema(&self, query: &Query) -> Result<SchemaRef> {
+        Ok(Arc::new(self.analyzed(query)?.schema().as_arrow().clone()))
+    }
+
+    /// The result of a query that reads no table, such as the `SELECT 1` with which clients look whether somebody is
+    /// there; none if it reads one.
+    ///
+    /// # Errors
+    /// As [`Planner::plan`].
+    pub fn constant(&self, query: &Query) -> Result<Option<RecordBatch>> {
+        let plan = self.analyzed(query)?;
+        let LogicalPlan::Projection(projection) = &plan else { return Ok(None) };
+        if !matches!(projection.input.as_ref(), LogicalPlan::EmptyRelation(_)) {
+            return Ok(None);
+        }
+        let empty = Arc::new(arrow::datatypes::Schema::empty());
+        let options = RecordBatchOptions::new().with_row_count(Some(1));
+        let one_row = RecordBatch::try_new_with_options(Arc::clone(&empty), vec![], &options)
+            .map_err(|e| StreamError::Internal(e.to_string()))?;
+        let names: Vec<String> = plan.schema().fields().iter().map(|f| f.name().clone()).collect();
+        let steps = Steps::over(empty).project(projection.expr.iter().zip(names.iter().map(String::as_str)))?;
+        steps.run(one_row).map(Some)
+    }
+
+    fn plan_columns(&self, query: &Query, sink: Option<&TableDef>, columns: &[String]) -> Result<StageGraph> {
+        let mut plan = self.analyzed(query)?;
+        if let Some(sink) = sink {
+            plan = insert::coerce(plan, sink, columns)?;
+        }
+        let scans = Scans { catalog: self.catalog.as_ref(), connectors: self.connectors.as_ref() };
+        GraphBuilder::new(scans, query).build(&plan, sink)
+    }
+
+    /// The typed plan of a query.
+    fn analyzed(&self, query: &Query) -> Result<LogicalPlan> {
+        let catalog = self.catalog.as_ref();
+        let plan = Names::new(catalog).plan(query).and_then(analyze);
+        let plan = plan.map_err(|e| errors::map(&e, Some(query), catalog))?;
+        let plan = without_subqueries(plan).map_err(|e| errors::map(&e, Some(query), catalog))?;
+        distinct_as_aggregate(plan).map_err(|e| errors::map(&e, Some(query), catalog))
+    }
+}
+
+/// Gives every expression its types.
+fn analyze(plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
+    Analyzer::new().execute_and_check(plan, session().config_options(), |_, _| {})
+}
+
+/// `IN (SELECT ..)` and `EXISTS` as semi and anti joins.
+fn without_subqueries(plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
+    if !graph::has_subquery(&plan).map_err(context::external)? {
+        return Ok(plan);
+    }
+    let rules = Optimizer::with_rules(vec![Arc::new(DecorrelatePredicateSubquery::new())]);
+    let config = OptimizerContext::new_with_config_options(Arc::clone(session().config_options()));
+    rules.optimize(plan, &config, |_, _| {})
+}
+
+/// `DISTINCT` is an aggregate by all columns.
+fn distinct_as_aggregate(plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
+    let plan = plan.transform_up(|node| match node {
+        LogicalPlan::Distinct(Distinct::All(input)) => {
+            let columns: Vec<Expr> = input.schema().columns().into_iter().map(Expr::Column).collect();
+            Ok(Transformed::yes(LogicalPlan::Aggregate(Aggregate::try_new(input, columns, Vec::new())?)))
+        }
+        other => Ok(Transformed::no(other)),
+    })?;
+    Ok(plan.data)
+}

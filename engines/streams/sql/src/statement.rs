@@ -1,0 +1,151 @@
+//! Statements as they come out of the parser: checked for form, not yet against the catalog.
+
+use savanna_streams_model::Position;
+use savanna_streams_model::catalog::{TableDef, ViewDef};
+
+use datafusion::sql::sqlparser::ast;
+
+/// One statement of a text that holds several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fragment {
+    /// The statement without the `;` and without blanks and comments around it.
+    pub text: String,
+    /// Where it starts in the whole text, in bytes.
+    pub offset: usize,
+    /// Where it starts in the whole text, as line and column. Errors of [`parse`](crate::parse) count from here.
+    pub position: Position,
+}
+
+impl Fragment {
+    /// A place within this fragment as a place in the whole text.
+    pub fn locate(&self, inner: Position) -> Position {
+        let column = if inner.line == 1 { self.position.column + inner.column - 1 } else { inner.column };
+        Position { line: self.position.line + inner.line - 1, column }
+    }
+}
+
+/// A statement.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Statement {
+    /// `CREATE TABLE`.
+    CreateTable {
+        /// The declaration.
+        table: TableDef,
+        /// Whether an existing table of the name is fine.
+        if_not_exists: bool,
+        /// Whether the table belongs to the session alone.
+        temporary: bool,
+    },
+    /// `CREATE VIEW`.
+    CreateView {
+        /// The declaration.
+        view: ViewDef,
+        /// Whether it takes the place of an existing view.
+        or_replace: bool,
+        /// Whether an existing view of the name is fine.
+        if_not_exists: bool,
+        /// Whether the view belongs to the session alone.
+        temporary: bool,
+    },
+    /// `DROP TABLE` or `DROP VIEW`.
+    Drop {
+        /// What is dropped.
+        kind: ObjectKind,
+        /// Its name.
+        name: String,
+        /// Whether it need not exist.
+        if_exists: bool,
+    },
+    /// `INSERT INTO table SELECT ..`: a query that runs on its own.
+    Insert {
+        /// The sink.
+        table: String,
+        /// The columns given, or none for all in order.
+        columns: Vec<String>,
+        /// What is written.
+        query: Query,
+    },
+    /// `SELECT ..`.
+    Query(Query),
+    /// `EXPLAIN` of a query or an `INSERT`.
+    Explain {
+        /// The statement explained.
+        inner: Box<Statement>,
+    },
+    /// `SHOW ..`.
+    Show(Show),
+    /// `DESCRIBE name`.
+    Describe {
+        /// A table or view.
+        name: String,
+    },
+    /// `SET name = value`.
+    Set {
+        /// The setting.
+        name: String,
+        /// Its value as text.
+        value: String,
+    },
+    /// `RESET name`, or `RESET ALL` with no name.
+    Reset {
+        /// The setting.
+        name: Option<String>,
+    },
+    /// `STOP QUERY id` or `CANCEL QUERY id`.
+    StopQuery {
+        /// The query.
+        id: String,
+    },
+    /// `BEGIN` or `START TRANSACTION`; changes nothing, clients send it.
+    Begin,
+    /// `COMMIT` or `END`; changes nothing.
+    Commit,
+    /// `ROLLBACK` or `ABORT`; changes nothing.
+    Rollback,
+}
+
+/// What `DROP` drops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectKind {
+    /// A table.
+    Table,
+    /// A view.
+    View,
+}
+
+/// What `SHOW` shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Show {
+    /// All tables.
+    Tables,
+    /// All views.
+    Views,
+    /// Running and lately ended queries.
+    Queries,
+    /// Connectors and what they promise.
+    Connectors,
+    /// Functions.
+    Functions,
+    /// The statement that made a table.
+    CreateTable(String),
+    /// The statement that made a view.
+    CreateView(String),
+    /// All settings of the session.
+    All,
+    /// One setting.
+    Setting(String),
+}
+
+/// A query: its syntax tree and its text, whose lines and columns error positions count.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Query {
+    pub(crate) ast: Box<ast::Query>,
+    pub(crate) text: String,
+}
+
+impl Query {
+    /// The text of the query alone.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}

@@ -1,0 +1,193 @@
+//! SQL types and their Arrow types, one table for declarations and casts.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Fields, TimeUnit};
+use datafusion::sql::sqlparser::ast::{
+    ArrayElemTypeDef, DataType as SqlType, ExactNumberInfo, StructField, TimezoneInfo,
+};
+use savanna_streams_model::{Result, StreamError};
+
+const UTC: &str = "UTC";
+
+/// The Arrow type of an SQL type, or an error that lists the types there are.
+pub(crate) fn data_type(sql: &SqlType) -> Result<DataType> {
+    Ok(match sql {
+        SqlType::Boolean | SqlType::Bool => DataType::Boolean,
+        SqlType::TinyInt(_) => DataType::Int8,
+        SqlType::SmallInt(_) | SqlType::Int2(_) => DataType::Int16,
+        SqlType::Int(_) | SqlType::Integer(_) | SqlType::Int4(_) => DataType::Int32,
+        SqlType::BigInt(_) | SqlType::Int8(_) => DataType::Int64,
+        SqlType::Float(_) | SqlType::Real | SqlType::Float4 => DataType::Float32,
+        SqlType::Double(_) | SqlType::DoublePrecision | SqlType::Float8 => DataType::Float64,
+        SqlType::Decimal(size) | SqlType::Numeric(size) | SqlType::Dec(size) => decimal(*size)?,
+        SqlType::Varchar(_)
+        | SqlType::Char(_)
+        | SqlType::CharVarying(_)
+        | SqlType::Character(_)
+        | SqlType::CharacterVarying(_)
+        | SqlType::Text
+        | SqlType::String(_) => DataType::Utf8View,
+        SqlType::Bytes(_) | SqlType::Bytea | SqlType::Binary(_) | SqlType::Varbinary(_) => DataType::BinaryView,
+        SqlType::Date => DataType::Date32,
+        SqlType::Timestamp(precision, zone) => timestamp(*precision, *zone)?,
+        SqlType::Array(
+            ArrayElemTypeDef::AngleBracket(of)
+            | ArrayElemTypeDef::SquareBracket(of, _)
+            | ArrayElemTypeDef::Parenthesis(of),
+        ) => DataType::List(Arc::new(Field::new_list_field(data_type(of)?, true))),
+        SqlType::Map(key, value) => map(data_type(key)?, data_type(value)?),
+        SqlType::Struct(fields, _) => DataType::Struct(fields.iter().map(row_field).collect::<Result<Fields>>()?),
+        SqlType::Custom(name, arguments) if name.to_string().eq_ignore_ascii_case("TIMESTAMP_LTZ") => {
+            let precision = match arguments.as_slice() {
+                [] => None,
+                [digits] => Some(digits.parse().map_err(|_| unknown(sql))?),
+                _ => return Err(unknown(sql)),
+            };
+            timestamp(precision, TimezoneInfo::WithTimeZone)?
+        }
+        _ => return Err(unknown(sql)),
+    })
+}
+
+fn unknown(sql: &SqlType) -> StreamError {
+    StreamError::Unsupported {
+        what: format!("the type {sql}"),
+        position: None,
+        instead: "the types are BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p, s), VARCHAR, BYTES, DATE, \
+                  TIMESTAMP(p), TIMESTAMP_LTZ(p), ROW<..>, ARRAY<..> and MAP<..>"
+            .into(),
+    }
+}
+
+fn decimal(size: ExactNumberInfo) -> Result<DataType> {
+    let (precision, scale) = match size {
+        ExactNumberInfo::None => (10, 0),
+        ExactNumberInfo::Precision(precision) => (precision, 0),
+        ExactNumberInfo::PrecisionAndScale(precision, scale) => (precision, scale),
+    };
+    let fits = |p: u64, s: i64| (1..=38).contains(&p) && (0..=p as i64).contains(&s);
+    if !fits(precision, scale) {
+        return Err(StreamError::invalid(format!(
+            "DECIMAL({precision}, {scale}) is out of range; the precision is 1 to 38 and the scale 0 to the precision"
+        )));
+    }
+    Ok(DataType::Decimal128(precision as u8, scale as i8))
+}
+
+fn timestamp(precision: Option<u64>, zone: TimezoneInfo) -> Result<DataType> {
+    let unit = match precision.unwrap_or(6) {
+        0 => TimeUnit::Second,
+        1..=3 => TimeUnit::Millisecond,
+        4..=6 => TimeUnit::Microsecond,
+        7..=9 => TimeUnit::Nanosecond,
+        more => {
+            return Err(StreamError::invalid(format!(
+                "TIMESTAMP({more}) is out of range; the precision is 0 to 9 digits of a second"
+            )));
+        }
+    };
+    let zone = match zone {
+        TimezoneInfo::None | TimezoneInfo::WithoutTimeZone => None,
+        TimezoneInfo::WithTimeZone | TimezoneInfo::Tz => Some(UTC.into()),
+    };
+    Ok(DataType::Timestamp(unit, zone))
+}
+
+fn map(key: DataType, value: DataType) -> DataType {
+    let entry = Fields::from(vec![Field::new("key", key, false), Field::new("value", value, true)]);
+    DataType::Map(Arc::new(Field::new("entries", DataType::Struct(entry), false)), false)
+}
+
+fn row_field(field: &StructField) -> Result<Field> {
+    let Some(name) = &field.field_name else {
+        return Err(StreamError::invalid("every field of a ROW needs a name: ROW<name TYPE, ..>"));
+    };
+    Ok(Field::new(&name.value, data_type(&field.field_type)?, true))
+}
+
+/// The name of a type as a user would write it.
+pub fn type_name(data_type: &DataType) -> String {
+    match data_type {
+        DataType::Null => "NULL".into(),
+        DataType::Boolean => "BOOLEAN".into(),
+        DataType::Int8 => "TINYINT".into(),
+        DataType::Int16 | DataType::UInt8 => "SMALLINT".into(),
+        DataType::Int32 | DataType::UInt16 => "INT".into(),
+        DataType::Int64 | DataType::UInt32 => "BIGINT".into(),
+        DataType::UInt64 => "BIGINT UNSIGNED".into(),
+        DataType::Float16 | DataType::Float32 => "FLOAT".into(),
+        DataType::Float64 => "DOUBLE".into(),
+        DataType::Decimal128(p, s) | DataType::Decimal256(p, s) => format!("DECIMAL({p}, {s})"),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "VARCHAR".into(),
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => "BYTES".into(),
+        DataType::Date32 | DataType::Date64 => "DATE".into(),
+        DataType::Timestamp(unit, zone) => {
+            let name = if zone.is_some() { "TIMESTAMP_LTZ" } else { "TIMESTAMP" };
+            let digits = match unit {
+                TimeUnit::Second => 0,
+                TimeUnit::Millisecond => 3,
+                TimeUnit::Microsecond => 6,
+                TimeUnit::Nanosecond => 9,
+            };
+            format!("{name}({digits})")
+        }
+        DataType::Interval(_) | DataType::Duration(_) => "INTERVAL".into(),
+        DataType::List(of) | DataType::LargeList(of) => format!("ARRAY<{}>", type_name(of.data_type())),
+        DataType::Struct(fields) => {
+            let fields: Vec<String> =
+                fields.iter().map(|f| format!("{} {}", f.name(), type_name(f.data_type()))).collect();
+            format!("ROW<{}>", fields.join(", "))
+        }
+        DataType::Map(entries, _) => match entries.data_type() {
+            DataType::Struct(kv) if kv.len() == 2 => {
+                format!("MAP<{}, {}>", type_name(kv[0].data_type()), type_name(kv[1].data_type()))
+            }
+            _ => "MAP".into(),
+        },
+        other => other.to_string(),
+    }
+}
+
+/// Whether a value of one type may be written to a column of another without an explicit CAST: numbers among each other
+/// unless a fraction would be lost, anything into VARCHAR, and points in time among each other.
+pub(crate) fn assignable(from: &DataType, to: &DataType) -> bool {
+    use DataType::{Date32, Null, Struct, Timestamp};
+    if from == to || *from == Null || (is_text(from) && is_text(to)) || (is_binary(from) && is_binary(to)) {
+        return true;
+    }
+    match (from, to) {
+        _ if from.is_integer() && to.is_numeric() => true,
+        _ if from.is_numeric() && to.is_numeric() => !to.is_integer(),
+        (Timestamp(..) | Date32, Timestamp(..)) => true,
+        (Struct(a), Struct(b)) => {
+            a.len() == b.len()
+                && a.iter().zip(b).all(|(a, b)| a.name() == b.name() && assignable(a.data_type(), b.data_type()))
+        }
+        _ => is_text(to) && !from.is_nested() && !is_binary(from),
+    }
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+fn is_binary(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Binary | DataType::LargeBinary | DataType::BinaryView)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_may_be_widened_and_narrowed_but_lose_no_fraction_silently() {
+        use DataType::{Boolean, Decimal128, Float64, Int32, Int64, Utf8View};
+        assert!(assignable(&Int64, &Int32));
+        assert!(assignable(&Decimal128(24, 3), &Decimal128(23, 3)));
+        assert!(!assignable(&Float64, &Int64));
+        assert!(!assignable(&Decimal128(10, 2), &Int64));
+        assert!(assignable(&Boolean, &Utf8View));
+        assert!(!assignable(&Utf8View, &Int64));
+    }
+}

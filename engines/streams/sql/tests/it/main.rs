@@ -1,0 +1,9 @@
+//! Streaming SQL from text to stages.
+
+mod errors;
+mod functions;
+mod nexmark;
+mod plans;
+mod soup;
+mod statements;
+mod support;

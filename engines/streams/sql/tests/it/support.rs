@@ -1,0 +1,225 @@
+//! A catalog in memory, connectors that only push down, and short ways to plan.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use arrow::datatypes::SchemaRef;
+use savanna_streams_model::catalog::{TableDef, ViewDef};
+use savanna_streams_model::graph::{Operator, StageGraph};
+use savanna_streams_model::plan::PlanBytes;
+use savanna_streams_model::sink::Sink;
+use savanna_streams_model::source::{ConnectorInfo, Connectors, EqualTo, Offset, ScanSpec, Source, SourceReader};
+use savanna_streams_model::{Result, StreamError};
+use savanna_streams_sql::{Catalog, Planner, Statement, explain, functions, parse, split};
+
+#[derive(Default)]
+pub(crate) struct Names {
+    tables: Mutex<BTreeMap<String, TableDef>>,
+    views: Mutex<BTreeMap<String, ViewDef>>,
+}
+
+impl Catalog for Names {
+    fn table(&self, name: &str) -> Option<TableDef> {
+        self.tables.lock().unwrap().get(name).cloned()
+    }
+
+    fn view(&self, name: &str) -> Option<ViewDef> {
+        self.views.lock().unwrap().get(name).cloned()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let tables = self.tables.lock().unwrap();
+        tables.keys().chain(self.views.lock().unwrap().keys()).cloned().collect()
+    }
+}
+
+/// Pushes down `event_type = ..`, reads nothing.
+#[derive(Debug)]
+struct Stub;
+
+impl Source for Stub {
+    fn bounded(&self) -> bool {
+        true
+    }
+
+    fn replayable(&self) -> bool {
+        true
+    }
+
+    fn partitions(&self, wanted: usize) -> usize {
+        wanted
+    }
+
+    fn pushes_down(&self, condition: &EqualTo) -> bool {
+        condition.path.0 == ["event_type"]
+    }
+
+    fn open(&self, _: &ScanSpec, _: usize, _: usize, _: Option<&Offset>) -> Result<Box<dyn SourceReader>> {
+        Err(StreamError::invalid("a stub reads nothing"))
+    }
+}
+
+impl Connectors for Stub {
+    fn source(&self, _: &TableDef) -> Result<Arc<dyn Source>> {
+        Ok(Arc::new(Stub))
+    }
+
+    fn sink(&self, _: &TableDef, _: SchemaRef) -> Result<Box<dyn Sink>> {
+        Err(StreamError::invalid("a stub writes nothing"))
+    }
+
+    fn check(&self, _: &mut TableDef) -> Result<()> {
+        Ok(())
+    }
+
+    fn list(&self) -> Vec<ConnectorInfo> {
+        Vec::new()
+    }
+}
+
+/// The auction as the public benchmark declares it, in our words.
+pub(crate) const AUCTION: &str = "
+CREATE TABLE datagen (
+    event_type int,
+    person ROW<
+        id BIGINT, name VARCHAR, emailAddress VARCHAR, creditCard VARCHAR, city VARCHAR, state VARCHAR,
+        dateTime TIMESTAMP(3), extra VARCHAR>,
+    auction ROW<
+        id BIGINT, itemName VARCHAR, description VARCHAR, initialBid BIGINT, reserve BIGINT,
+        dateTime TIMESTAMP(3), expires TIMESTAMP(3), seller BIGINT, category BIGINT, extra VARCHAR>,
+    bid ROW<
+        auction BIGINT, bidder BIGINT, price BIGINT, channel VARCHAR, url VARCHAR,
+        dateTime TIMESTAMP(3), extra VARCHAR>,
+    dateTime AS
+        CASE
+            WHEN event_type = 0 THEN person.dateTime
+            WHEN event_type = 1 THEN auction.dateTime
+            ELSE bid.dateTime
+        END,
+    WATERMARK FOR dateTime AS dateTime - INTERVAL '4' SECOND
+) WITH ('connector' = 'nexmark');
+CREATE VIEW person AS
+SELECT person.id, person.name, person.emailAddress, person.creditCard, person.city, person.state, dateTime, person.extra
+FROM datagen WHERE event_type = 0;
+CREATE VIEW auction AS
+SELECT auction.id, auction.itemName, auction.description, auction.initialBid, auction.reserve, dateTime,
+       auction.expires, auction.seller, auction.category, auction.extra
+FROM datagen WHERE event_type = 1;
+CREATE VIEW bid AS
+SELECT bid.auction, bid.bidder, bid.price, bid.channel, bid.url, dateTime, bid.extra
+FROM datagen WHERE event_type = 2;
+CREATE TABLE plain (id BIGINT, name VARCHAR, price DECIMAL(10, 2), ok BOOLEAN, at TIMESTAMP(3)) WITH ('connector' = 'file');
+CREATE TABLE events (
+    k BIGINT NOT NULL, s VARCHAR, v DOUBLE, ts TIMESTAMP(3), WATERMARK FOR ts AS ts
+) WITH ('connector' = 'file');
+";
+
+pub(crate) struct World {
+    names: Arc<Names>,
+    planner: Planner,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let names = Arc::new(Names::default());
+        let planner = Planner::new(Arc::clone(&names) as Arc<dyn Catalog>, Arc::new(Stub));
+        let world = Self { names, planner };
+        world.run(AUCTION);
+        world
+    }
+
+    /// Declares all tables and views of a text.
+    pub(crate) fn run(&self, sql: &str) {
+        for fragment in split(sql).unwrap() {
+            match parse(&fragment.text).unwrap_or_else(|e| panic!("{e}\n{}", fragment.text)) {
+                Statement::CreateTable { table, .. } => {
+                    self.names.tables.lock().unwrap().insert(table.name.clone(), table);
+                }
+                Statement::CreateView { view, .. } => {
+                    self.names.views.lock().unwrap().insert(view.name.clone(), view);
+                }
+                other => panic!("a declaration was expected, not {other:?}"),
+            }
+        }
+    }
+
+    pub(crate) fn try_plan(&self, sql: &str) -> Result<StageGraph> {
+        match parse(sql)? {
+            Statement::Query(query) => self.planner.plan(&query, None),
+            Statement::Insert { table, columns, query } => {
+                let sink = self.names.table(&table).expect("the sink is declared");
+                self.planner.plan_insert(&query, &sink, &columns)
+            }
+            other => panic!("a query was expected, not {other:?}"),
+        }
+    }
+
+    /// A query's stages, each of which was decoded again.
+    pub(crate) fn plan(&self, sql: &str) -> StageGraph {
+        let graph = self.try_plan(sql).unwrap_or_else(|e| panic!("{e}\n{sql}"));
+        check_graph(&graph);
+        graph
+    }
+
+    pub(crate) fn explain(&self, sql: &str) -> String {
+        explain(&self.plan(sql), &functions())
+    }
+
+    pub(crate) fn error(&self, sql: &str) -> StreamError {
+        match self.try_plan(sql) {
+            Ok(graph) => panic!("an error was expected, but it planned:\n{}", explain(&graph, &functions())),
+            Err(error) => error,
+        }
+    }
+
+    pub(crate) fn planner(&self) -> &Planner {
+        &self.planner
+    }
+}
+
+/// What the runtime relies on in any graph.
+fn check_graph(graph: &StageGraph) {
+    let functions = functions();
+    let decode = |plan: &PlanBytes| plan.decode(&functions).expect("a planned stage can be decoded");
+    let (sink, others) = graph.stages.split_last().expect("a graph has a sink");
+    assert!(matches!(sink.operator, Operator::Sink(_)) && sink.next.is_none());
+    for (i, stage) in graph.stages.iter().enumerate() {
+        assert_eq!(usize::from(stage.id.0), i);
+    }
+    for stage in others {
+        let next = stage.next.expect("every stage but the sink has a receiver");
+        assert!(next > stage.id, "inputs come before the stages that read them");
+        match &stage.operator {
+            Operator::Scan(scan) => {
+                let chain = decode(&scan.chain);
+                if let Some(watermark) = &scan.watermark {
+                    assert_eq!(decode(&watermark.time).schema().fields().len(), 1);
+                    if let Some(late) = &watermark.late_rows {
+                        assert_eq!(decode(&late.projection).schema().fields().len(), late.table.physical_schema().fields().len());
+                    }
+                }
+                if let Some(panes) = &scan.aggregate {
+                    assert!(panes.time_column < chain.schema().fields().len());
+                    decode(&panes.aggregate);
+                }
+                if let Some(expand) = &scan.expand {
+                    decode(&expand.after);
+                }
+            }
+            Operator::Aggregate(aggregate) => {
+                decode(&aggregate.chain);
+                decode(&aggregate.aggregate.aggregate);
+            }
+            Operator::Window(plan) => {
+                decode(&plan.plan);
+                for input in &plan.inputs {
+                    assert_eq!(input.schema.field(input.window_end).name(), "window_end");
+                }
+            }
+            Operator::Sink(_) => panic!("one sink, at the end"),
+        }
+    }
+    let text = serde_json::to_string(graph).expect("a graph is plain data");
+    let back: StageGraph = serde_json::from_str(&text).expect("and comes back");
+    assert_eq!(back, *graph);
+}
