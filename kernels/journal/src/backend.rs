@@ -2,16 +2,13 @@
 
 use crate::{
     batch::Batch,
-    core::{Action, Input, Limits},
+    core::{Action, Input},
     error::JournalError,
     record::Lsn,
 };
 
 /// A log that is open for appending. Any error is final: the core dies of it and calls nothing again.
 pub(crate) trait Backend: Send {
-    /// Bytes of the largest append group.
-    fn group_bytes(&self) -> usize;
-
     /// Fails with [`JournalError::Fenced`] if a newer owner took over.
     fn check_fence(&mut self) -> Result<(), JournalError>;
 
@@ -54,15 +51,4 @@ pub(crate) fn perform<R>(backend: &mut dyn Backend, action: Action<R>) -> Outcom
         Err(JournalError::Fenced { theirs, .. }) => Input::FenceSeen(theirs),
         Err(error) => Input::Failed(error),
     })
-}
-
-/// The core's limits for a back end.
-pub(crate) fn limits(backend: &dyn Backend, options: &crate::Options) -> Limits {
-    let group_bytes = backend.group_bytes();
-    Limits {
-        group_bytes,
-        batch_bytes: options.batch_bytes.min(group_bytes),
-        backlog_bytes: options.backlog_bytes,
-        linger: options.linger,
-    }
 }

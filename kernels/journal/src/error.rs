@@ -181,7 +181,7 @@ impl JournalError {
     /// A [`Store`](Self::Store) error from the object store's.
     pub(crate) fn store(
         doing: &'static str,
-        object: impl ToString,
+        object: &(impl ToString + ?Sized),
     ) -> impl FnOnce(object_store::Error) -> Self {
         let object = object.to_string();
         move |source| Self::Store {

@@ -17,7 +17,7 @@ use savanna_epoch::OwnerEpoch;
 use tokio::sync::oneshot;
 
 use crate::{
-    backend::{self, Backend, Outcome, perform},
+    backend::{Backend, Outcome, perform},
     core::{Action, Core, Input},
     error::JournalError,
     local::LocalBackend,
@@ -67,23 +67,25 @@ impl Journal {
         epoch: OwnerEpoch,
         replay: &mut dyn FnMut(Record) -> Result<(), E>,
     ) -> Result<Self, JournalError> {
-        let filter = options.filter.clone();
+        let limits = options.limits();
+        let Options {
+            place,
+            stream,
+            segment_bytes,
+            filter,
+            ..
+        } = options;
         let mut deliver = |record| deliver(&filter, record, replay);
-        let (backend, last): (Box<dyn Backend>, Lsn) = match &options.place {
+        let (backend, last): (Box<dyn Backend>, Lsn) = match place {
             Place::Disk(disk) => {
-                let disk = Arc::clone(disk);
-                let (backend, last) =
-                    LocalBackend::open(disk, options.segment_bytes, epoch, &mut deliver)?;
+                let (backend, last) = LocalBackend::open(disk, segment_bytes, epoch, &mut deliver)?;
                 (Box::new(backend), last)
             }
             Place::Store { store, prefix } => {
-                let (store, prefix) = (Arc::clone(store), prefix.clone());
-                let (backend, last) =
-                    ObjectBackend::open(store, prefix, options.segment_bytes, epoch, &mut deliver)?;
+                let (backend, last) = ObjectBackend::open(store, prefix, epoch, &mut deliver)?;
                 (Box::new(backend), last)
             }
         };
-        let limits = backend::limits(backend.as_ref(), &options);
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 core: Core::new(epoch, last, limits),
@@ -109,7 +111,7 @@ impl Journal {
         Ok(Self {
             shared,
             writer: Mutex::new(Some(thread)),
-            stream: options.stream,
+            stream,
             epoch,
         })
     }

@@ -45,7 +45,7 @@ use crate::{
     batch::Batch,
     error::JournalError,
     record::{self, Lsn, Record, RecordHeader},
-    segment::{Header, SEGMENT_HEADER, Scan, Term},
+    segment::{Header, Scan, Term},
 };
 
 /// Segments are zeroed ahead of the records: flushing into blocks that are there already needs no change of the file's
@@ -176,10 +176,6 @@ impl LocalBackend {
 }
 
 impl Backend for LocalBackend {
-    fn group_bytes(&self) -> usize {
-        self.segment_bytes - SEGMENT_HEADER
-    }
-
     fn check_fence(&mut self) -> Result<(), JournalError> {
         self.fence.check(self.disk.as_ref())
     }

@@ -8,12 +8,17 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, TryStreamExt, future::join_all, stream};
 use object_store::{
     Error as StoreError, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, path::Path,
 };
+use parking_lot::Mutex;
 use savanna_epoch::OwnerEpoch;
-use tokio::runtime::{Builder, Runtime};
+use tokio::{
+    runtime::{Builder, Runtime},
+    task::JoinHandle,
+    time::timeout,
+};
 
 use crate::{
     backend::Backend,
@@ -29,6 +34,9 @@ const READ_AHEAD: usize = 16;
 /// Times that other owners may come first while we open, before it is reported.
 const FENCE_ATTEMPTS: usize = 64;
 
+/// How long closing waits for objects to be removed.
+const REMOVAL_PATIENCE: Duration = Duration::from_secs(5);
+
 /// An object of the log.
 #[derive(Clone, Copy, Debug)]
 struct Stored {
@@ -37,13 +45,19 @@ struct Stored {
     opens_term: bool,
 }
 
+impl Stored {
+    /// Whether it holds only records before `oldest` and fences nobody.
+    fn is_before(&self, oldest: Lsn) -> bool {
+        self.last < oldest && !self.opens_term
+    }
+}
+
 /// The log in an object store, open for appending.
 #[derive(Debug)]
 pub(crate) struct ObjectBackend {
     bucket: Bucket,
     term: Term,
     next_number: u64,
-    segment_bytes: usize,
     stored: Vec<Stored>,
     oldest: Lsn,
 }
@@ -53,7 +67,6 @@ impl ObjectBackend {
     pub(crate) fn open(
         store: Arc<dyn ObjectStore>,
         prefix: Path,
-        segment_bytes: usize,
         epoch: OwnerEpoch,
         deliver: &mut dyn FnMut(Record) -> Result<(), JournalError>,
     ) -> Result<(Self, Lsn), JournalError> {
@@ -74,7 +87,6 @@ impl ObjectBackend {
                 bucket,
                 term,
                 next_number: newest.number + 1,
-                segment_bytes,
                 stored: Vec::new(),
                 oldest: newest.oldest,
             };
@@ -85,6 +97,7 @@ impl ObjectBackend {
                 let mut numbers = backend.bucket.list()?;
                 if numbers.pop() == Some(number) {
                     let last = backend.replay(&numbers, newest.last, deliver)?;
+                    backend.remove_needless();
                     return Ok((backend, last));
                 }
                 backend.bucket.remove(vec![number]);
@@ -199,6 +212,20 @@ impl ObjectBackend {
         Ok(None)
     }
 
+    /// Removes objects of which the log promises nothing any more.
+    fn remove_needless(&mut self) {
+        let (newest, oldest) = (self.next_number - 1, self.oldest);
+        let (gone, kept): (Vec<_>, Vec<_>) = self
+            .stored
+            .drain(..)
+            .partition(|stored| stored.is_before(oldest) && stored.number != newest);
+        self.stored = kept;
+        if !gone.is_empty() {
+            self.bucket
+                .remove(gone.iter().map(|stored| stored.number).collect());
+        }
+    }
+
     fn put_or_fenced(&mut self, durable: Lsn, batch: Option<&Batch>) -> Result<(), JournalError> {
         match self.put(durable, batch, false)? {
             None => Ok(()),
@@ -211,10 +238,6 @@ impl ObjectBackend {
 }
 
 impl Backend for ObjectBackend {
-    fn group_bytes(&self) -> usize {
-        self.segment_bytes - SEGMENT_HEADER
-    }
-
     /// Nothing to ask: the write itself meets the fence.
     fn check_fence(&mut self) -> Result<(), JournalError> {
         Ok(())
@@ -231,20 +254,12 @@ impl Backend for ObjectBackend {
 
     fn truncate(&mut self, oldest: Lsn, durable: Lsn) -> Result<(), JournalError> {
         self.oldest = self.oldest.max(oldest);
-        let needless = |stored: &Stored| stored.last < oldest && !stored.opens_term;
-        if !self.stored.iter().any(needless) {
+        if !self.stored.iter().any(|stored| stored.is_before(oldest)) {
             return Ok(());
         }
         // The promise is withdrawn durably before anything is removed, so that a missing object is always an error.
         self.put_or_fenced(durable, None)?;
-        let newest = self.next_number - 1;
-        let (gone, kept): (Vec<_>, Vec<_>) = self
-            .stored
-            .drain(..)
-            .partition(|stored| needless(stored) && stored.number != newest);
-        self.stored = kept;
-        self.bucket
-            .remove(gone.iter().map(|stored| stored.number).collect());
+        self.remove_needless();
         Ok(())
     }
 }
@@ -264,6 +279,7 @@ struct Bucket {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
     runtime: Option<Runtime>,
+    removals: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Bucket {
@@ -278,6 +294,7 @@ impl Bucket {
             store,
             prefix,
             runtime: Some(runtime),
+            removals: Mutex::new(Vec::new()),
         })
     }
 
@@ -352,7 +369,7 @@ impl Bucket {
     fn get(&self, number: u64) -> Result<Bytes, JournalError> {
         let (store, path) = (Arc::clone(&self.store), self.path(number));
         let read = self.wait(async move { store.get(&path).await?.bytes().await })?;
-        read.map_err(JournalError::store("read", self.describe(number)))
+        read.map_err(JournalError::store("read", &self.describe(number)))
     }
 
     /// The objects of these numbers; `None` for one that is not there.
@@ -390,7 +407,7 @@ impl Bucket {
         match created {
             Ok(_) => Ok(true),
             Err(StoreError::AlreadyExists { .. }) => Ok(false),
-            Err(error) => Err(JournalError::store("create", self.describe(number))(error)),
+            Err(error) => Err(JournalError::store("create", &self.describe(number))(error)),
         }
     }
 
@@ -405,7 +422,7 @@ impl Bucket {
             .runtime
             .as_ref()
             .expect("the runtime is there until the bucket is dropped");
-        runtime.spawn(async move {
+        let removal = runtime.spawn(async move {
             let mut removed = store.delete_stream(stream::iter(paths).boxed());
             while let Some(result) = removed.next().await {
                 if let Err(error) = result {
@@ -413,16 +430,26 @@ impl Bucket {
                 }
             }
         });
+        let mut removals = self.removals.lock();
+        removals.retain(|removal| !removal.is_finished());
+        removals.push(removal);
     }
 }
 
 impl Drop for Bucket {
     fn drop(&mut self) {
         // Dropped like any other value, a runtime would refuse to stop inside of an asynchronous task.
-        if let Some(runtime) = self.runtime.take() {
-            std::thread::scope(|scope| {
-                scope.spawn(|| runtime.shutdown_timeout(Duration::from_secs(1)));
+        let Some(runtime) = self.runtime.take() else {
+            return;
+        };
+        let removals = std::mem::take(&mut *self.removals.lock());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // What is not removed by then is removed by the next owner.
+                let patience = async { timeout(REMOVAL_PATIENCE, join_all(removals)).await };
+                drop(runtime.block_on(patience));
+                runtime.shutdown_background();
             });
-        }
+        });
     }
 }

@@ -5,8 +5,10 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use object_store::{ObjectStore, path::Path};
 
 use crate::{
+    core::Limits,
     local::{Disk, OsDisk},
     record::Record,
+    segment::SEGMENT_HEADER,
 };
 
 /// Where the log is.
@@ -92,6 +94,17 @@ impl Options {
             backlog_bytes: 64 << 20,
             linger,
             filter: Filter::default(),
+        }
+    }
+
+    /// What the core keeps to.
+    pub(crate) fn limits(&self) -> Limits {
+        let group_bytes = self.segment_bytes - SEGMENT_HEADER;
+        Limits {
+            group_bytes,
+            batch_bytes: self.batch_bytes.min(group_bytes),
+            backlog_bytes: self.backlog_bytes,
+            linger: self.linger,
         }
     }
 

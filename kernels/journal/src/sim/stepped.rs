@@ -5,7 +5,7 @@ use std::{collections::VecDeque, error::Error, sync::Arc, time::Duration};
 use savanna_epoch::OwnerEpoch;
 
 use crate::{
-    backend::{self, Outcome, perform},
+    backend::{Outcome, perform},
     core::{Action, Core, Input},
     error::JournalError,
     journal::deliver,
@@ -66,9 +66,8 @@ impl<R> SteppedJournal<R> {
         let mut deliver = |record| deliver(&options.filter, record, replay);
         let (backend, last) =
             LocalBackend::open(Arc::clone(disk), options.segment_bytes, epoch, &mut deliver)?;
-        let limits = backend::limits(&backend, options);
         Ok(Self {
-            core: Core::new(epoch, last, limits),
+            core: Core::new(epoch, last, options.limits()),
             backend,
             todo: VecDeque::new(),
             stream: options.stream,

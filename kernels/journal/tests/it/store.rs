@@ -58,6 +58,10 @@ impl Flaky {
         state.faults.insert(at, fault);
     }
 
+    fn forget_faults(&self) {
+        self.state.lock().expect("not poisoned").faults.clear();
+    }
+
     fn requests(&self) -> u64 {
         self.state.lock().expect("not poisoned").requests
     }
@@ -399,6 +403,7 @@ fn whichever_request_fails_what_was_told_is_there() {
             let store = Flaky::new();
             store.fail(nth, fault);
             let (mut history, truncated) = script(&store);
+            store.forget_faults();
             let context = format!("request {nth}, {fault:?}");
             let (journal, records) =
                 open(at(&store), 4).unwrap_or_else(|error| panic!("{context}: {error}"));
