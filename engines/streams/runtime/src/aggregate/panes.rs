@@ -1,0 +1,333 @@
+//! The state of a windowed aggregate, by panes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use savanna_ownership::KeyGroupSet;
+use savanna_streams_model::Result;
+use savanna_streams_model::ids::Epoch;
+use savanna_streams_model::state::{Delta, DeltaId, KeyedState, PaneDelta};
+use savanna_streams_model::time::{EventTime, WindowSpec};
+
+use super::spec::{AggregateSpec, Constants, Evaluated};
+use super::split::{PaneRows, by_pane};
+use super::table::PaneTable;
+use crate::error::broken;
+use crate::key_cut::KeyCut;
+
+/// Merge state of a windowed aggregate.
+///
+/// ```text
+///   update -> fresh tables (changes since the last freeze) --freeze--> Delta
+///   merge, install -> panes                                 --scan---> windows, from panes and fresh tables
+/// ```
+///
+/// A scan stage updates and freezes; an aggregate stage merges and scans.
+pub struct PaneState {
+    spec: Arc<AggregateSpec>,
+    fresh: BTreeMap<PaneKey, PaneTable>,
+    panes: BTreeMap<PaneKey, Pane>,
+    /// Ends of windows that have rows and are not closed.
+    open_windows: BTreeSet<i64>,
+    closed_upto: i64,
+    merged: Ledger,
+    key_cut: KeyCut,
+    without_time: u64,
+    constants: Constants,
+    ids: Vec<usize>,
+}
+
+/// A pane, and the end of the first window that its rows count for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct PaneKey {
+    pane: i64,
+    first_window_end: i64,
+}
+
+/// The merged rows of a pane. Windows that overlap read a pane several times, and a table can be read only once: it is
+/// frozen when the first of them closes.
+#[derive(Default)]
+struct Pane {
+    frozen: Vec<RecordBatch>,
+    live: Option<PaneTable>,
+}
+
+/// A window that is complete.
+#[derive(Clone, Debug)]
+pub struct ClosedWindow {
+    /// Its start in microseconds.
+    pub start: i64,
+    /// Its end in microseconds.
+    pub end: i64,
+    /// Key columns, then results.
+    pub columns: Vec<ArrayRef>,
+    /// How many groups.
+    pub rows: usize,
+}
+
+/// Which deltas have been merged.
+#[derive(Debug, Default)]
+struct Ledger {
+    /// All deltas of these epochs.
+    through: Epoch,
+    beyond: BTreeSet<DeltaId>,
+}
+
+impl Ledger {
+    fn enter(&mut self, id: DeltaId) -> bool {
+        id.epoch > self.through && self.beyond.insert(id)
+    }
+
+    fn complete(&mut self, epoch: Epoch) {
+        self.through = self.through.max(epoch);
+        self.beyond.retain(|id| id.epoch > epoch);
+    }
+}
+
+impl PaneState {
+    /// Empty state.
+    ///
+    /// # Errors
+    /// The keys cannot be hashed.
+    pub fn new(spec: Arc<AggregateSpec>) -> Result<Self> {
+        let key_cut = KeyCut::new(spec.key_types())?;
+        Ok(Self {
+            spec,
+            fresh: BTreeMap::new(),
+            panes: BTreeMap::new(),
+            open_windows: BTreeSet::new(),
+            closed_upto: i64::MIN,
+            merged: Ledger::default(),
+            key_cut,
+            without_time: 0,
+            constants: Constants::default(),
+            ids: Vec::new(),
+        })
+    }
+
+    /// Takes rows in that count only for windows that end at `first_window_end` or later.
+    ///
+    /// # Errors
+    /// As [`KeyedState::update`].
+    pub fn update_from(&mut self, rows: &RecordBatch, first_window_end: i64) -> Result<()> {
+        self.update_rows(rows, Some(first_window_end))
+    }
+
+    /// Rows that were left out so far because they had no event time.
+    pub fn without_time(&self) -> u64 {
+        self.without_time
+    }
+
+    /// Every delta of these epochs has been merged: their ids need not be remembered one by one.
+    pub fn complete(&mut self, epoch: Epoch) {
+        self.merged.complete(epoch);
+    }
+
+    fn update_rows(&mut self, rows: &RecordBatch, first_window_end: Option<i64>) -> Result<()> {
+        let split = by_pane(&self.spec.window, rows.column(self.spec.time_column))?;
+        self.without_time += split.without_time as u64;
+        if split.parts.is_empty() {
+            return Ok(());
+        }
+        let spec = Arc::clone(&self.spec);
+        let evaluated = spec.evaluate(rows, &mut self.constants)?;
+        for part in split.parts {
+            match part {
+                PaneRows::All(pane) => self.update_pane(pane, first_window_end, &evaluated)?,
+                PaneRows::Run { pane, start, rows } => {
+                    self.update_pane(pane, first_window_end, &evaluated.slice(start, rows))?;
+                }
+                PaneRows::Scattered { pane, positions } => {
+                    self.update_pane(pane, first_window_end, &evaluated.take(&positions)?)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn update_pane(&mut self, pane: i64, first_window_end: Option<i64>, rows: &Evaluated) -> Result<()> {
+        let window = self.spec.window;
+        if window.windows_of(EventTime(pane)).next().is_none() {
+            // Between two windows with a gap.
+            return Ok(());
+        }
+        let first_window_end = first_window_end.unwrap_or(pane + window.pane()).max(pane + window.pane());
+        let key = PaneKey { pane, first_window_end };
+        if !self.fresh.contains_key(&key) {
+            self.fresh.insert(key, PaneTable::new(&self.spec)?);
+        }
+        let table = self.fresh.get_mut(&key).ok_or_else(|| broken("a pane that was just made is gone"))?;
+        table.update(rows, &mut self.ids)
+    }
+
+    fn drain_fresh(&mut self) -> Result<Delta> {
+        let mut panes = Vec::with_capacity(self.fresh.len());
+        for (PaneKey { pane, first_window_end }, table) in std::mem::take(&mut self.fresh) {
+            panes.push(PaneDelta { pane, first_window_end, rows: table.into_state(&self.spec)? });
+        }
+        Ok(Delta { panes })
+    }
+
+    fn absorb(&mut self, delta: &Delta) -> Result<()> {
+        for part in &delta.panes {
+            let key = PaneKey { pane: part.pane, first_window_end: part.first_window_end };
+            if !self.open_windows_of(key) {
+                continue;
+            }
+            let pane = self.panes.entry(key).or_default();
+            let table = match &mut pane.live {
+                Some(table) => table,
+                live => live.insert(PaneTable::new(&self.spec)?),
+            };
+            table.merge(&self.spec, &part.rows, &mut self.ids)?;
+        }
+        Ok(())
+    }
+
+    /// Notes the windows that a pane's rows count for; false if all of them are closed.
+    fn open_windows_of(&mut self, key: PaneKey) -> bool {
+        if self.panes.contains_key(&key) {
+            return true;
+        }
+        let (size, closed) = (self.spec.window.size, self.closed_upto);
+        let ends = self.spec.window.windows_of(EventTime(key.pane)).map(|start| start + size);
+        let mut any = false;
+        for end in ends.filter(|end| *end >= key.first_window_end && *end > closed) {
+            any = true;
+            self.open_windows.insert(end);
+        }
+        any
+    }
+
+    fn close(&mut self, end: i64) -> Result<Option<ClosedWindow>> {
+        let window = self.spec.window;
+        let start = end - window.size;
+        let range = PaneKey { pane: start, first_window_end: i64::MIN }..PaneKey { pane: end, first_window_end: i64::MIN };
+        let keys: Vec<PaneKey> =
+            self.panes.range(range).map(|(key, _)| *key).filter(|key| key.first_window_end <= end).collect();
+        let table = match keys.as_slice() {
+            [only] if last_end(&window, only.pane) <= end => self.take_table(*only)?,
+            _ => self.merged_table(&keys)?,
+        };
+        while let Some(first) = self.panes.first_entry()
+            && last_end(&window, first.key().pane) <= end
+        {
+            first.remove();
+        }
+        let rows = table.len();
+        if rows == 0 {
+            return Ok(None);
+        }
+        Ok(Some(ClosedWindow { start, end, columns: table.into_results()?, rows }))
+    }
+
+    /// The table of a pane that no other window will read.
+    fn take_table(&mut self, key: PaneKey) -> Result<PaneTable> {
+        let pane = self.panes.remove(&key).unwrap_or_default();
+        let mut table = match pane.live {
+            Some(table) => table,
+            None => PaneTable::new(&self.spec)?,
+        };
+        for rows in &pane.frozen {
+            table.merge(&self.spec, rows, &mut self.ids)?;
+        }
+        Ok(table)
+    }
+
+    fn merged_table(&mut self, keys: &[PaneKey]) -> Result<PaneTable> {
+        let mut table = PaneTable::new(&self.spec)?;
+        for key in keys {
+            let Some(pane) = self.panes.get_mut(key) else { continue };
+            pane.freeze(&self.spec)?;
+            for rows in &pane.frozen {
+                table.merge(&self.spec, rows, &mut self.ids)?;
+            }
+        }
+        Ok(table)
+    }
+}
+
+impl Pane {
+    fn freeze(&mut self, spec: &AggregateSpec) -> Result<()> {
+        if let Some(table) = self.live.take() {
+            self.frozen.push(table.into_state(spec)?);
+        }
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        let frozen: usize = self.frozen.iter().map(RecordBatch::get_array_memory_size).sum();
+        frozen + self.live.as_ref().map_or(0, PaneTable::bytes)
+    }
+}
+
+/// The end of the last window that holds a pane.
+fn last_end(window: &WindowSpec, pane: i64) -> i64 {
+    window.last_window_start(EventTime(pane)) + window.size
+}
+
+impl KeyedState<RecordBatch, ClosedWindow, KeyGroupSet> for PaneState {
+    fn update(&mut self, rows: &RecordBatch) -> Result<()> {
+        self.update_rows(rows, None)
+    }
+
+    /// Windows that end at `upto` or before, in the order of their ends.
+    fn scan(&mut self, upto: i64) -> Result<Vec<ClosedWindow>> {
+        let fresh = self.drain_fresh()?;
+        self.absorb(&fresh)?;
+        let mut closed = Vec::new();
+        while let Some(end) = self.open_windows.first().copied().filter(|end| *end <= upto) {
+            self.open_windows.pop_first();
+            closed.extend(self.close(end)?);
+        }
+        self.closed_upto = self.closed_upto.max(upto);
+        Ok(closed)
+    }
+
+    fn freeze(&mut self, _: Epoch) -> Result<Delta> {
+        self.drain_fresh()
+    }
+
+    fn merge(&mut self, delta: &Delta, id: DeltaId) -> Result<bool> {
+        let new = self.merged.enter(id);
+        if new {
+            self.absorb(delta)?;
+        }
+        Ok(new)
+    }
+
+    fn extract(&mut self, groups: &KeyGroupSet) -> Result<Delta> {
+        let fresh = self.drain_fresh()?;
+        self.absorb(&fresh)?;
+        let mut extracted = Delta::default();
+        let keys: Vec<PaneKey> = self.panes.keys().copied().collect();
+        for key in keys {
+            let rows = self.merged_table(&[key])?.into_state(&self.spec)?;
+            let (taken, kept) = self.key_cut.split(&rows, self.spec.key_columns(), groups)?;
+            if let Some(rows) = taken {
+                extracted.panes.push(PaneDelta { pane: key.pane, first_window_end: key.first_window_end, rows });
+            }
+            match kept {
+                Some(rows) => {
+                    self.panes.insert(key, Pane { frozen: vec![rows], live: None });
+                }
+                None => {
+                    self.panes.remove(&key);
+                }
+            }
+        }
+        Ok(extracted)
+    }
+
+    /// State of windows that are closed here already is ignored: scan up to the sender's watermark first, so that windows
+    /// which the sender has closed are not closed again.
+    fn install(&mut self, state: &Delta) -> Result<()> {
+        self.absorb(state)
+    }
+
+    fn bytes(&self) -> usize {
+        let fresh: usize = self.fresh.values().map(PaneTable::bytes).sum();
+        fresh + self.panes.values().map(Pane::bytes).sum::<usize>()
+    }
+}

@@ -1,0 +1,355 @@
+//! The epoch driver: cuts and admits epochs, replays those that get lost, ends the query.
+//!
+//! ```text
+//!            Open e                Cut e               Sealed by all         Committed e
+//!   (room) ---------> filling e ---------> sealing e ----------------> in flight e -----------> done
+//!                      |  first data starts the clock      ^                |  replay_timeout
+//!                      |  no data: stays open, for ever    +---- Replay e --+
+//! ```
+//!
+//! A pure state machine: the time comes in with each input as the time since the query began. At most `max_in_flight`
+//! epochs are open or uncommitted, so sources wait for the sink.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use savanna_streams_model::StreamError;
+use savanna_streams_model::ids::Epoch;
+use savanna_streams_model::source::Offset;
+use savanna_streams_model::time::EventTime;
+use serde::{Deserialize, Serialize};
+
+use crate::options::EpochPolicy;
+
+/// A small epoch waits for more events at most so many times the target.
+const PATIENCE: u32 = 4;
+
+/// Everything that a replay of an epoch needs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EpochRecord {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// The instant that functions of processing time see, in microseconds since 1970.
+    pub processing_time: i64,
+    /// One mark per source partition of the query, in the order of the scans.
+    pub sources: Vec<SourceMark>,
+}
+
+/// Where a source partition stood at the end of an epoch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceMark {
+    /// Everything before has been read.
+    pub offset: Offset,
+    /// Its watermark; [`EventTime::MAX`] once it has ended.
+    pub watermark: EventTime,
+    /// Events of this epoch.
+    pub events: u64,
+    /// It gave nothing in this epoch.
+    pub idle: bool,
+    /// It will never give anything again.
+    pub ended: bool,
+}
+
+/// What the driver is told.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// The query begins.
+    Start,
+    /// A partition has the first rows of the open epoch, or (again, with `enough`) its share of the least events.
+    Data {
+        /// The partition.
+        source: usize,
+        /// The epoch.
+        epoch: Epoch,
+        /// Whether it has its share of [`EpochPolicy::min_events`].
+        enough: bool,
+    },
+    /// A partition has its share of the most events an epoch may have, and waits.
+    Full {
+        /// The partition.
+        source: usize,
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// A partition has met its end.
+    Ended {
+        /// The partition.
+        source: usize,
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// A partition has closed its part of an epoch that was cut; its payloads follow.
+    Sealed {
+        /// The partition.
+        source: usize,
+        /// The epoch.
+        epoch: Epoch,
+        /// Where it stands.
+        mark: SourceMark,
+    },
+    /// The sink has an epoch.
+    Committed {
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// The user wants no more.
+    Cancel,
+    /// Something failed.
+    Failed(StreamError),
+    /// Nothing but the time.
+    Tick,
+}
+
+/// What the driver wants done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Sources may read rows into this epoch.
+    Open(Epoch),
+    /// Sources close this epoch, seal it and send it.
+    Cut(Epoch),
+    /// All partitions have sealed this epoch.
+    Record(EpochRecord),
+    /// Sources send the payloads of this epoch again.
+    Replay(Epoch),
+    /// The query is over; nothing follows.
+    Stop(Outcome),
+}
+
+/// How a query ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Every row of its bounded sources is committed.
+    Finished,
+    /// It was cancelled.
+    Cancelled,
+    /// It failed.
+    Failed(StreamError),
+}
+
+/// The bounds that a driver obeys.
+#[derive(Clone, Copy, Debug)]
+pub struct DriverOptions {
+    /// When to cut.
+    pub policy: EpochPolicy,
+    /// Epochs that may be open or uncommitted.
+    pub max_in_flight: u64,
+    /// How long an epoch that is complete may stay uncommitted.
+    pub replay_timeout: Duration,
+    /// How often.
+    pub replay_limit: u32,
+    /// The wall clock when the query began, in microseconds since 1970.
+    pub started_at: i64,
+}
+
+/// The state machine.
+#[derive(Debug)]
+pub struct Driver {
+    options: DriverOptions,
+    ended: Vec<bool>,
+    committed: Epoch,
+    last_cut: Epoch,
+    open: Option<Open>,
+    in_flight: BTreeMap<Epoch, InFlight>,
+    /// When the oldest epoch in flight became the oldest, was sealed, or was replayed, whichever came last.
+    oldest_since: Duration,
+    replays: u32,
+    stopped: bool,
+}
+
+#[derive(Debug)]
+struct Open {
+    epoch: Epoch,
+    first_news: Option<Duration>,
+    enough: bool,
+    full: Vec<bool>,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    cut_at: Duration,
+    marks: Vec<Option<SourceMark>>,
+    sealed: bool,
+}
+
+impl Driver {
+    /// A driver of a query with so many source partitions.
+    pub fn new(sources: usize, options: DriverOptions) -> Self {
+        Self {
+            options,
+            ended: vec![false; sources],
+            committed: Epoch::ZERO,
+            last_cut: Epoch::ZERO,
+            open: None,
+            in_flight: BTreeMap::new(),
+            oldest_since: Duration::ZERO,
+            replays: 0,
+            stopped: false,
+        }
+    }
+
+    /// The last committed epoch.
+    pub fn committed(&self) -> Epoch {
+        self.committed
+    }
+
+    /// When the driver next wants a [`Input::Tick`], if nothing else comes.
+    pub fn deadline(&self) -> Option<Duration> {
+        let cut = self.open.as_ref().and_then(|open| self.cut_due(open));
+        let replay = self.oldest_sealed().map(|_| self.oldest_since + self.replay_after());
+        [cut, replay].into_iter().flatten().min()
+    }
+
+    /// One step.
+    pub fn step(&mut self, input: Input, now: Duration) -> Vec<Action> {
+        let mut actions = Vec::new();
+        if self.stopped {
+            return actions;
+        }
+        match input {
+            Input::Start | Input::Tick => {}
+            Input::Data { epoch, enough, .. } => self.news(epoch, now, |open| open.enough |= enough),
+            Input::Full { source, epoch } => self.news(epoch, now, |open| open.full[source] = true),
+            Input::Ended { source, epoch } => {
+                self.ended[source] = true;
+                self.news(epoch, now, |_| ());
+            }
+            Input::Sealed { source, epoch, mark } => self.seal(source, epoch, mark, now, &mut actions),
+            Input::Committed { epoch } => self.commit(epoch, now),
+            Input::Cancel => return self.stop(Outcome::Cancelled),
+            Input::Failed(error) => return self.stop(Outcome::Failed(error)),
+        }
+        self.cut(now, &mut actions);
+        self.admit(&mut actions);
+        if let Err(error) = self.replay(now, &mut actions) {
+            actions.extend(self.stop(Outcome::Failed(error)));
+        } else if self.open.is_none() && self.in_flight.is_empty() && self.all_ended() {
+            actions.extend(self.stop(Outcome::Finished));
+        }
+        actions
+    }
+
+    fn stop(&mut self, outcome: Outcome) -> Vec<Action> {
+        self.stopped = true;
+        vec![Action::Stop(outcome)]
+    }
+
+    fn all_ended(&self) -> bool {
+        self.ended.iter().all(|ended| *ended)
+    }
+
+    fn news(&mut self, epoch: Epoch, now: Duration, change: impl FnOnce(&mut Open)) {
+        // What arrives after the cut belongs to a part that is being sealed anyway.
+        if let Some(open) = self.open.as_mut().filter(|open| open.epoch == epoch) {
+            open.first_news.get_or_insert(now);
+            change(open);
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.last_cut.0 - self.committed.0 < self.options.max_in_flight
+    }
+
+    /// Whether cutting the open epoch leaves room to open the next one.
+    fn has_room_behind(&self) -> bool {
+        self.last_cut.0 + 1 - self.committed.0 < self.options.max_in_flight
+    }
+
+    /// When the open epoch is to be cut for its age; none if it has nothing, or must grow while later stages are behind.
+    fn cut_due(&self, open: &Open) -> Option<Duration> {
+        if self.options.policy.fixed_events.is_some() || !self.has_room_behind() && !self.in_flight.is_empty() {
+            return None;
+        }
+        let target = self.options.policy.target;
+        open.first_news.map(|first| first + if open.enough { target } else { target * PATIENCE })
+    }
+
+    fn cut(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        let Some(open) = self.open.as_ref().filter(|open| open.first_news.is_some()) else { return };
+        let stalled = |(full, ended): (&bool, &bool)| *full || *ended;
+        let all_stalled = open.full.iter().zip(&self.ended).all(stalled);
+        let some_full = self.options.policy.fixed_events.is_none() && open.full.contains(&true);
+        let due = self.cut_due(open).is_some_and(|due| due <= now);
+        if !(all_stalled || some_full || due) {
+            return;
+        }
+        let epoch = open.epoch;
+        self.open = None;
+        self.last_cut = epoch;
+        if self.in_flight.is_empty() {
+            self.oldest_since = now;
+            self.replays = 0;
+        }
+        let marks = vec![None; self.ended.len()];
+        self.in_flight.insert(epoch, InFlight { cut_at: now, marks, sealed: false });
+        actions.push(Action::Cut(epoch));
+    }
+
+    fn admit(&mut self, actions: &mut Vec<Action>) {
+        if self.all_ended() {
+            // The last end was told for an epoch that was cut meanwhile; its payloads carry the final watermark, so the
+            // empty epoch behind it is not needed.
+            self.open.take_if(|open| open.first_news.is_none());
+        } else if self.open.is_none() && self.has_room() {
+            let epoch = self.last_cut.next();
+            self.open = Some(Open { epoch, first_news: None, enough: false, full: vec![false; self.ended.len()] });
+            actions.push(Action::Open(epoch));
+        }
+    }
+
+    fn seal(&mut self, source: usize, epoch: Epoch, mark: SourceMark, now: Duration, actions: &mut Vec<Action>) {
+        let Some(in_flight) = self.in_flight.get_mut(&epoch) else { return };
+        in_flight.marks[source] = Some(mark);
+        if in_flight.sealed || in_flight.marks.iter().any(Option::is_none) {
+            return;
+        }
+        in_flight.sealed = true;
+        let sources: Vec<SourceMark> = in_flight.marks.iter().flatten().cloned().collect();
+        let cut_at = i64::try_from(in_flight.cut_at.as_micros()).unwrap_or(i64::MAX);
+        let processing_time = self.options.started_at.saturating_add(cut_at);
+        if self.in_flight.first_key_value().is_some_and(|(oldest, _)| *oldest == epoch) {
+            self.oldest_since = now;
+        }
+        actions.push(Action::Record(EpochRecord { epoch, processing_time, sources }));
+    }
+
+    fn commit(&mut self, epoch: Epoch, now: Duration) {
+        if epoch > self.committed {
+            self.committed = epoch;
+            self.in_flight.retain(|e, _| *e > epoch);
+            self.oldest_since = now;
+            self.replays = 0;
+        }
+    }
+
+    fn oldest_sealed(&self) -> Option<Epoch> {
+        self.in_flight.first_key_value().filter(|(_, in_flight)| in_flight.sealed).map(|(epoch, _)| *epoch)
+    }
+
+    fn replay_after(&self) -> Duration {
+        self.options.replay_timeout.saturating_mul(1 + self.replays)
+    }
+
+    /// Replays every sealed epoch in flight once the oldest is overdue: what was lost with it was likely lost behind it.
+    fn replay(&mut self, now: Duration, actions: &mut Vec<Action>) -> Result<(), StreamError> {
+        let Some(oldest) = self.oldest_sealed() else { return Ok(()) };
+        if now < self.oldest_since + self.replay_after() {
+            return Ok(());
+        }
+        if self.replays >= self.options.replay_limit {
+            return Err(StreamError::Limit {
+                message: format!(
+                    "epoch {oldest} was not committed after {} replays; look at the functions' errors, or raise the \
+                     replay time-out ({:?})",
+                    self.replays, self.options.replay_timeout
+                ),
+            });
+        }
+        self.replays += 1;
+        self.oldest_since = now;
+        actions.extend(self.in_flight.iter().filter(|(_, f)| f.sealed).map(|(epoch, _)| Action::Replay(*epoch)));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,46 @@
+//! Runs a stage graph: from sources to a sink, in epochs.
+//!
+//! ```text
+//!            admits and cuts epochs, replays, ends                 +----------+
+//!   +----------------------------------------------------------->  |  driver  |
+//!   |                                                              +----------+
+//!   |   one thread per source partition                                 ^ committed
+//!   v                                                                   |
+//!  scan --payloads--> members of a function group --payloads--> sink member
+//!  lateness, chain,   arena: sets, in epoch order               side tables, then the sink
+//!  partial panes      merge panes, close windows, plans
+//! ```
+//!
+//! The protocol is two pure state machines: [`driver`] (epochs) and [`member`] with its [`arena`] (payload sets). Everything
+//! else either computes rows ([`Query`]'s scans and operators) or moves payloads ([`invoker`]).
+//!
+//! # What holds, whatever the scheduling
+//! - A payload set is applied when all of its sequence numbers are there, each once; epochs are applied in order.
+//! - Whether a row is late depends on its own source partition alone. So results do not depend on how epochs are cut, how
+//!   many members a group has, or on delays, repeats and losses between stages.
+//! - An epoch counts when the sink has it. Side tables of late rows are committed just before the sink: after a crash
+//!   between the two, a side table may hold an epoch that the sink does not, never the other way round.
+
+mod aggregate;
+pub mod arena;
+mod chain;
+mod cpu;
+pub mod driver;
+mod error;
+mod expand;
+pub mod invoker;
+mod key_cut;
+mod lateness;
+pub mod member;
+mod merge_stage;
+mod options;
+mod plan_run;
+mod query;
+mod scan;
+mod sink_stage;
+mod topology;
+mod window_stage;
+
+pub use aggregate::{AggregateSpec, ClosedWindow, PaneState};
+pub use options::{EpochPolicy, InvokerChoice, RuntimeOptions};
+pub use query::Query;

@@ -1,0 +1,147 @@
+//! A member of a function group: collects payload sets, applies epochs in order, keeps what it sent until it counts.
+//!
+//! Pure: what comes out depends on what went in and on nothing else. The operator inside only computes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use savanna_streams_model::Result;
+use savanna_streams_model::ids::{Epoch, MemberId};
+use savanna_streams_model::payload::Payload;
+
+use crate::arena::{Arena, CollectedInput, InputKey, Inserted};
+
+/// A payload and who gets it.
+#[derive(Clone, Debug)]
+pub struct Outgoing {
+    /// The receiver.
+    pub to: MemberId,
+    /// What it gets.
+    pub payload: Payload,
+}
+
+/// What a member computes with a complete epoch.
+pub trait StageOperator: Send {
+    /// Computes an epoch and cuts its output into payloads, empty ones included. Epochs come in order, each once.
+    ///
+    /// # Errors
+    /// A value cannot be computed, or the outside world failed: the query ends.
+    fn apply(&mut self, epoch: Epoch, inputs: Vec<CollectedInput>) -> Result<Vec<Outgoing>>;
+
+    /// Memory of its state, in bytes.
+    fn bytes(&self) -> usize;
+
+    /// The query is over: every epoch that will ever be applied has been.
+    ///
+    /// # Errors
+    /// The outside world failed.
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What an invocation came to (Flock, C2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It completed an epoch, which was computed.
+    Ready,
+    /// The set is not complete, or an earlier epoch is missing.
+    NotReady,
+    /// It was known already.
+    Processed,
+}
+
+/// The two rules that exactly once rests on. Tests break them to show that the checks notice.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberRules {
+    /// A payload whose bit is set is ignored.
+    pub ignore_duplicates: bool,
+    /// Epoch e is applied after e - 1.
+    pub in_order: bool,
+}
+
+impl Default for MemberRules {
+    fn default() -> Self {
+        Self { ignore_duplicates: true, in_order: true }
+    }
+}
+
+/// One member.
+pub struct Member {
+    arena: Arena,
+    applied: Epoch,
+    /// What was sent for epochs that are not known to be committed, to be sent again if an input comes again.
+    retained: BTreeMap<Epoch, Vec<Outgoing>>,
+    operator: Box<dyn StageOperator>,
+    rules: MemberRules,
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Member").field("applied", &self.applied).field("arena", &self.arena).finish_non_exhaustive()
+    }
+}
+
+impl Member {
+    /// A fresh member.
+    pub fn new(inputs: Vec<InputKey>, operator: Box<dyn StageOperator>, rules: MemberRules) -> Self {
+        let arena = if rules.ignore_duplicates { Arena::new(inputs) } else { Arena::counting(inputs) };
+        Self { arena, applied: Epoch::ZERO, retained: BTreeMap::new(), operator, rules }
+    }
+
+    /// The last epoch that was computed.
+    pub fn applied(&self) -> Epoch {
+        self.applied
+    }
+
+    /// Memory of its state, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.operator.bytes()
+    }
+
+    /// One invocation. `committed` is the newest epoch known to be in the sink; payloads to send are added to `send`.
+    ///
+    /// # Errors
+    /// The payload is not for this member, or the operator failed.
+    pub fn receive(&mut self, payload: Payload, committed: Epoch, send: &mut Vec<Outgoing>) -> Result<Outcome> {
+        self.retained.retain(|epoch, _| *epoch > committed);
+        let epoch = payload.set.epoch;
+        if epoch <= self.applied && self.rules.in_order {
+            // The sender did not see this epoch committed: what this member sent for it may be lost as well.
+            send.extend(self.retained.get(&epoch).into_iter().flatten().cloned());
+            return Ok(Outcome::Processed);
+        }
+        if epoch <= committed {
+            return Ok(Outcome::Processed);
+        }
+        if self.arena.insert(payload)? == Inserted::Duplicate {
+            return Ok(Outcome::Processed);
+        }
+        let mut outcome = Outcome::NotReady;
+        while let Some(next) = self.next_epoch() {
+            let Some(inputs) = self.arena.take(next) else { break };
+            let outputs = self.operator.apply(next, inputs)?;
+            self.applied = self.applied.max(next);
+            send.extend(outputs.iter().cloned());
+            self.retained.insert(next, outputs);
+            outcome = Outcome::Ready;
+        }
+        Ok(outcome)
+    }
+
+    /// Ends the operator.
+    ///
+    /// # Errors
+    /// The outside world failed.
+    pub fn finish(&mut self) -> Result<()> {
+        self.operator.finish()
+    }
+
+    fn next_epoch(&self) -> Option<Epoch> {
+        if self.rules.in_order { Some(self.applied.next()) } else { self.arena.complete() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! Function groups in this process: members with an inbox each.
+//!
+//! Each member runs one invocation at a time. Whoever brings a payload to an idle member runs it, and then everything that
+//! others put into its inbox meanwhile; whoever finds it busy leaves the payload there and goes on. So nobody waits, and
+//! no member needs a thread.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use savanna_streams_model::Result;
+use savanna_streams_model::ids::MemberId;
+use savanna_streams_model::payload::Payload;
+
+use crate::cpu::thread_cpu;
+use crate::error::broken;
+use crate::invoker::{Backoff, Functions, InvokeError, Invoker};
+use crate::member::{Member, Outcome, Outgoing};
+use crate::query::Progress;
+
+/// All members of a query's stages.
+pub(crate) struct FunctionGroups {
+    /// By stage, then member.
+    slots: Vec<Vec<Slot>>,
+    invoker: Arc<dyn Invoker>,
+    progress: Arc<Progress>,
+    max_backoff: Duration,
+    sleep: fn(Duration),
+    stopped: AtomicBool,
+}
+
+struct Slot {
+    inbox: Mutex<Inbox>,
+    /// Locked by the thread that runs the member, and nobody else until the query is over.
+    member: Mutex<Member>,
+    state_bytes: AtomicU64,
+}
+
+#[derive(Default)]
+struct Inbox {
+    payloads: VecDeque<Payload>,
+    running: bool,
+}
+
+impl fmt::Debug for FunctionGroups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FunctionGroups").field("stages", &self.slots.len()).finish_non_exhaustive()
+    }
+}
+
+impl FunctionGroups {
+    pub(crate) fn new(
+        members: Vec<Vec<Member>>,
+        invoker: Arc<dyn Invoker>,
+        progress: Arc<Progress>,
+        max_backoff: Duration,
+        sleep: fn(Duration),
+    ) -> Self {
+        let slot = |member| Slot {
+            inbox: Mutex::new(Inbox::default()),
+            member: Mutex::new(member),
+            state_bytes: AtomicU64::new(0),
+        };
+        let slots = members.into_iter().map(|stage| stage.into_iter().map(slot).collect()).collect();
+        Self { slots, invoker, progress, max_backoff, sleep, stopped: AtomicBool::new(false) }
+    }
+
+    /// Invokes each receiver, trying again while the platform is busy.
+    pub(crate) fn send(&self, outgoing: Vec<Outgoing>) -> Result<()> {
+        for Outgoing { to, payload } in outgoing {
+            let mut backoff: Option<Backoff> = None;
+            loop {
+                match self.invoker.invoke(self, &to, payload.clone()) {
+                    Ok(()) => break,
+                    Err(InvokeError::Failed(error)) => return Err(error),
+                    Err(InvokeError::Busy(_)) if self.stopped.load(Ordering::Relaxed) => return Ok(()),
+                    Err(InvokeError::Busy(_)) => {
+                        // Seeded by the sender, so that senders do not try again in step.
+                        let seed = u64::from(payload.sequence) << 32 | payload.set.epoch.0;
+                        let backoff = backoff.get_or_insert_with(|| Backoff::new(self.max_backoff, seed));
+                        (self.sleep)(backoff.next_wait());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Senders give up waiting for a busy platform.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends all operators. No thread runs any more.
+    pub(crate) fn finish(&self) -> Result<()> {
+        self.slots.iter().flatten().try_for_each(|slot| slot.member.lock().finish())
+    }
+
+    pub(crate) fn state_bytes(&self) -> u64 {
+        self.slots.iter().flatten().map(|slot| slot.state_bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    fn execute(&self, slot: &Slot, payload: Payload) -> Result<Vec<Outgoing>> {
+        let before = thread_cpu();
+        let mut send = Vec::new();
+        let mut member = slot.member.lock();
+        let outcome = member.receive(payload, self.progress.committed_epoch(), &mut send)?;
+        if outcome == Outcome::Ready {
+            slot.state_bytes.store(member.bytes() as u64, Ordering::Relaxed);
+        }
+        drop(member);
+        self.progress.invoked(thread_cpu().saturating_sub(before));
+        Ok(send)
+    }
+}
+
+impl Functions for FunctionGroups {
+    fn run(&self, to: &MemberId, payload: Payload) -> Result<()> {
+        let slot = self
+            .slots
+            .get(usize::from(to.stage.0))
+            .and_then(|stage| stage.get(usize::from(to.member)))
+            .ok_or_else(|| broken(format!("there is no function {to}")))?;
+        {
+            let mut inbox = slot.inbox.lock();
+            inbox.payloads.push_back(payload);
+            if std::mem::replace(&mut inbox.running, true) {
+                return Ok(());
+            }
+        }
+        // An error or panic below leaves the member marked as running: nobody runs it again, and the query fails.
+        loop {
+            let payload = {
+                let mut inbox = slot.inbox.lock();
+                let Some(payload) = inbox.payloads.pop_front() else {
+                    inbox.running = false;
+                    return Ok(());
+                };
+                payload
+            };
+            let send = self.execute(slot, payload)?;
+            self.send(send)?;
+        }
+    }
+}

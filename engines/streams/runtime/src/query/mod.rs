@@ -1,0 +1,366 @@
+//! A running query: its threads, from start to end.
+
+mod control;
+mod groups;
+mod progress;
+mod scan_thread;
+mod supervisor;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use datafusion::execution::TaskContext;
+use parking_lot::{Condvar, Mutex};
+use savanna_streams_model::catalog::TableDef;
+use savanna_streams_model::graph::{Operator, Scan, Stage, StageGraph};
+use savanna_streams_model::handle::{QueryState, QueryStatus};
+use savanna_streams_model::ids::{QueryId, StageId};
+use savanna_streams_model::sink::Sink;
+use savanna_streams_model::source::{Connectors, SourceReader};
+use savanna_streams_model::{Result, StreamError};
+
+use self::control::Control;
+use self::groups::FunctionGroups;
+pub(crate) use self::progress::Progress;
+use self::scan_thread::{ScanLimits, ScanThread};
+use self::supervisor::Supervisor;
+use crate::chain::Chain;
+use crate::driver::{EpochRecord, Input, Outcome};
+use crate::error::broken;
+use crate::member::{Member, StageOperator};
+use crate::merge_stage::MergeOperator;
+use crate::options::RuntimeOptions;
+use crate::scan::ScanOperator;
+use crate::sink_stage::{SideTable, SinkOperator};
+use crate::topology::{Topology, keeps_late_rows};
+use crate::window_stage::WindowOperator;
+
+/// A running query. Dropping it cancels the query and waits for its threads.
+pub struct Query {
+    shared: Arc<Shared>,
+    driver: Mutex<Sender<Input>>,
+    supervisor: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the query's threads and its users share.
+pub(crate) struct Shared {
+    id: QueryId,
+    started: Instant,
+    progress: Arc<Progress>,
+    groups: Arc<FunctionGroups>,
+    record: Mutex<Option<EpochRecord>>,
+    end: Mutex<Option<End>>,
+    ended: Condvar,
+}
+
+#[derive(Clone)]
+struct End {
+    outcome: Outcome,
+    after: Duration,
+}
+
+impl fmt::Debug for Query {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Query").field("id", &self.shared.id).finish_non_exhaustive()
+    }
+}
+
+/// A source partition that is about to be read.
+struct Partition<'g> {
+    stage: &'g Stage,
+    scan: &'g Scan,
+    /// Its number within its scan.
+    number: u32,
+    reader: Box<dyn SourceReader>,
+}
+
+impl Query {
+    /// Starts a query on threads of its own: one per source partition and one for the driver.
+    ///
+    /// `functions` knows every function that the graph's plans name. `sink` gets the result; side tables of late rows are
+    /// opened through `connectors`, as the sources are.
+    ///
+    /// # Errors
+    /// A source or sink cannot be opened, the graph cannot be decoded, or the sink knows this query already.
+    pub fn start(
+        id: QueryId,
+        graph: StageGraph,
+        functions: Arc<TaskContext>,
+        connectors: Arc<dyn Connectors>,
+        sink: Box<dyn Sink>,
+        options: RuntimeOptions,
+    ) -> Result<Arc<Self>> {
+        Starting { id, graph, functions, connectors, options }.start(sink)
+    }
+
+    /// Where the query stands. The statement is empty: whoever started the query knows it.
+    pub fn status(&self) -> QueryStatus {
+        self.shared.status()
+    }
+
+    /// The last epoch that was sealed.
+    pub fn last_record(&self) -> Option<EpochRecord> {
+        self.shared.record.lock().clone()
+    }
+
+    /// Asks the query to stop. Epochs that are committed stay; open windows are not fired. Does not wait.
+    pub fn cancel(&self) {
+        // An error means that the query is over.
+        let _ = self.driver.lock().send(Input::Cancel);
+    }
+
+    /// Waits for the end of the query and of its threads.
+    ///
+    /// # Errors
+    /// The error that the query failed with.
+    pub fn wait(&self) -> Result<QueryStatus> {
+        let mut end = self.shared.end.lock();
+        while end.is_none() {
+            self.shared.ended.wait(&mut end);
+        }
+        drop(end);
+        self.join();
+        self.result()
+    }
+
+    /// Waits at most so long; none if the query still runs then.
+    ///
+    /// # Errors
+    /// The error that the query failed with.
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<Option<QueryStatus>> {
+        let deadline = Instant::now() + timeout;
+        let mut end = self.shared.end.lock();
+        while end.is_none() {
+            if self.shared.ended.wait_until(&mut end, deadline).timed_out() && end.is_none() {
+                return Ok(None);
+            }
+        }
+        drop(end);
+        self.join();
+        self.result().map(Some)
+    }
+
+    fn result(&self) -> Result<QueryStatus> {
+        let status = self.status();
+        status.error.clone().map_or(Ok(status), Err)
+    }
+
+    fn join(&self) {
+        if let Some(supervisor) = self.supervisor.lock().take() {
+            // It catches panics and publishes them as the query's error.
+            let _ = supervisor.join();
+        }
+    }
+}
+
+impl Drop for Query {
+    fn drop(&mut self) {
+        self.cancel();
+        self.join();
+    }
+}
+
+impl Shared {
+    fn status(&self) -> QueryStatus {
+        let end = self.end.lock().clone();
+        let (state, error) = match end.as_ref().map(|end| &end.outcome) {
+            None => (QueryState::Running, None),
+            Some(Outcome::Finished) => (QueryState::Finished, None),
+            Some(Outcome::Cancelled) => (QueryState::Cancelled, None),
+            Some(Outcome::Failed(error)) => (QueryState::Failed, Some(error.clone())),
+        };
+        let seconds = end.map_or_else(|| self.started.elapsed(), |end| end.after).as_secs_f64();
+        let mut status = QueryStatus {
+            query: self.id.clone(),
+            state,
+            statement: String::new(),
+            error,
+            events: 0,
+            result_rows: 0,
+            late_rows: 0,
+            skipped_rows: 0,
+            epoch: 0,
+            watermark: None,
+            windows: 0,
+            state_bytes: self.groups.state_bytes(),
+            seconds,
+            cpu_seconds: 0.0,
+            generator_cpu_seconds: 0.0,
+            invocations: 0,
+            billed_ms: 0,
+            more: BTreeMap::new(),
+        };
+        self.progress.fill(&mut status);
+        status
+    }
+
+    fn publish_end(&self, outcome: Outcome) {
+        *self.end.lock() = Some(End { outcome, after: self.started.elapsed() });
+        self.ended.notify_all();
+    }
+}
+
+/// A query that is being put together.
+struct Starting {
+    id: QueryId,
+    graph: StageGraph,
+    functions: Arc<TaskContext>,
+    connectors: Arc<dyn Connectors>,
+    options: RuntimeOptions,
+}
+
+impl Starting {
+    fn start(self, sink: Box<dyn Sink>) -> Result<Arc<Query>> {
+        let partitions = self.open_sources()?;
+        let per_stage: Vec<usize> = (self.graph.stages.iter())
+            .map(|stage| partitions.iter().filter(|partition| partition.stage.id == stage.id).count())
+            .collect();
+        let topology = Topology::new(&self.id, &self.graph, &per_stage, self.options.members)?;
+        let progress = Arc::new(Progress::new(partitions.len()));
+        let (driver, inputs) = channel();
+        let members = self.members(&topology, &progress, &driver, sink)?;
+        let groups = Arc::new(FunctionGroups::new(
+            members,
+            self.options.invoker.build(),
+            Arc::clone(&progress),
+            self.options.max_backoff,
+            self.options.backoff_sleep,
+        ));
+        let limits = self.limits(partitions.len());
+        let mut scans = Vec::with_capacity(partitions.len());
+        for (source, partition) in partitions.into_iter().enumerate() {
+            let outlet = topology
+                .outlet(partition.stage.id, partition.number)
+                .ok_or_else(|| broken("a scan that sends to nobody"))?;
+            let late_outlet = topology.late_outlet(partition.stage.id, partition.number);
+            let operator =
+                ScanOperator::decode(partition.scan, &self.functions, self.options.batch_rows, outlet, late_outlet)?;
+            scans.push(ScanThread {
+                source,
+                reader: partition.reader,
+                operator,
+                control: Arc::new(Control::default()),
+                groups: Arc::clone(&groups),
+                driver: driver.clone(),
+                progress: Arc::clone(&progress),
+                limits,
+            });
+        }
+        let shared = Arc::new(Shared {
+            id: self.id.clone(),
+            started: Instant::now(),
+            progress,
+            groups,
+            record: Mutex::new(None),
+            end: Mutex::new(None),
+            ended: Condvar::new(),
+        });
+        let supervisor = Supervisor::new(Arc::clone(&shared), inputs, driver.clone(), scans, &self.options);
+        let supervisor = thread::Builder::new()
+            .name(format!("{}-driver", self.id))
+            .spawn(move || supervisor.run())
+            .map_err(|e| StreamError::io("starting a thread for the query", &e))?;
+        Ok(Arc::new(Query { shared, driver: Mutex::new(driver), supervisor: Mutex::new(Some(supervisor)) }))
+    }
+
+    fn open_sources(&self) -> Result<Vec<Partition<'_>>> {
+        let mut partitions = Vec::new();
+        for stage in &self.graph.stages {
+            let Operator::Scan(scan) = &stage.operator else { continue };
+            let source = self.connectors.source(&scan.source.table)?;
+            let count = source.partitions(self.options.source_partitions.max(1)).max(1);
+            for number in 0..count {
+                let reader = source.open(&scan.source, number, count, None)?;
+                partitions.push(Partition { stage, scan, number: number as u32, reader });
+            }
+        }
+        Ok(partitions)
+    }
+
+    /// A partition's share of an epoch.
+    fn limits(&self, partitions: usize) -> ScanLimits {
+        let epoch = &self.options.epoch;
+        let share = |events: u64| events.div_ceil(partitions.max(1) as u64).max(1);
+        let max_events = epoch.fixed_events.map_or_else(|| share(epoch.max_events), |fixed| fixed.max(1));
+        ScanLimits { batch_rows: self.options.batch_rows.max(1), min_events: share(epoch.min_events), max_events }
+    }
+
+    fn members(
+        &self,
+        topology: &Topology,
+        progress: &Arc<Progress>,
+        driver: &Sender<Input>,
+        sink: Box<dyn Sink>,
+    ) -> Result<Vec<Vec<Member>>> {
+        let mut sink = Some(sink);
+        let mut stages = Vec::with_capacity(self.graph.stages.len());
+        for stage in &self.graph.stages {
+            let mut members = BTreeMap::new();
+            for shuffle in 0..topology.members(stage.id) {
+                let operator: Box<dyn StageOperator> = match &stage.operator {
+                    Operator::Scan(_) => return Err(broken("a scan is no member of a group")),
+                    Operator::Sink(_) => Box::new(self.sink_operator(sink.take(), progress, driver)?),
+                    operator => self.operator(operator, topology, stage.id, shuffle, progress)?,
+                };
+                let member = Member::new(topology.inputs(stage.id, shuffle), operator, self.options.rules);
+                members.insert(topology.member(stage.id, shuffle).member, member);
+            }
+            stages.push(members.into_values().collect());
+        }
+        Ok(stages)
+    }
+
+    fn operator(
+        &self,
+        operator: &Operator,
+        topology: &Topology,
+        stage: StageId,
+        shuffle: u16,
+        progress: &Arc<Progress>,
+    ) -> Result<Box<dyn StageOperator>> {
+        // A member that collected part s sends sequence s (Flock, C8).
+        let outlet = topology.outlet(stage, u32::from(shuffle)).ok_or_else(|| broken("a stage that sends to nobody"))?;
+        let progress = Arc::clone(progress);
+        Ok(match operator {
+            Operator::Aggregate(aggregate) => Box::new(MergeOperator::decode(aggregate, &self.functions, outlet, progress)?),
+            Operator::Window(window) => Box::new(WindowOperator::decode(window, &self.functions, outlet, progress)?),
+            Operator::Scan(_) | Operator::Sink(_) => return Err(broken("a scan or sink in the middle of a graph")),
+        })
+    }
+
+    fn sink_operator(
+        &self,
+        sink: Option<Box<dyn Sink>>,
+        progress: &Arc<Progress>,
+        driver: &Sender<Input>,
+    ) -> Result<SinkOperator> {
+        let sink = sink.ok_or_else(|| broken("a stage graph with two sinks"))?;
+        let mut operator = SinkOperator {
+            query: self.id.clone(),
+            sink,
+            side_tables: self.side_tables()?,
+            progress: Arc::clone(progress),
+            driver: driver.clone(),
+        };
+        operator.check_fresh()?;
+        Ok(operator)
+    }
+
+    /// One sink per table for late rows, however many scans write to it.
+    fn side_tables(&self) -> Result<Vec<SideTable>> {
+        let mut tables: BTreeMap<&str, (&TableDef, Arc<arrow::datatypes::Schema>, Vec<StageId>)> = BTreeMap::new();
+        for stage in self.graph.stages.iter().filter(|stage| keeps_late_rows(&stage.operator)) {
+            let Operator::Scan(Scan { watermark: Some(watermark), .. }) = &stage.operator else { continue };
+            let Some(late) = &watermark.late_rows else { continue };
+            let schema = Arc::clone(Chain::decode(&late.projection, &self.functions)?.output());
+            let entry = tables.entry(&late.table.name).or_insert_with(|| (&late.table, schema, Vec::new()));
+            entry.2.push(stage.id);
+        }
+        let open = |(table, schema, scans)| Ok(SideTable { scans, sink: self.connectors.sink(table, schema)? });
+        tables.into_values().map(open).collect()
+    }
+}

@@ -1,0 +1,188 @@
+//! The thread of one source partition: reads, computes, seals epochs, sends.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use savanna_streams_model::Result;
+use savanna_streams_model::ids::Epoch;
+use savanna_streams_model::source::{Read, SourceBatch, SourceReader};
+
+use super::control::{Control, Order};
+use super::groups::FunctionGroups;
+use super::progress::{Progress, ScanProgress};
+use crate::cpu::thread_cpu;
+use crate::driver::{Input, SourceMark};
+use crate::member::Outgoing;
+use crate::scan::ScanOperator;
+
+/// How long a read may wait: the delay of a cut or a cancellation when the source has nothing.
+const READ_WAIT: Duration = Duration::from_millis(20);
+
+/// Everything the thread works with.
+pub(crate) struct ScanThread {
+    /// Its number among all partitions of all scans.
+    pub(crate) source: usize,
+    pub(crate) reader: Box<dyn SourceReader>,
+    pub(crate) operator: ScanOperator,
+    pub(crate) control: Arc<Control>,
+    pub(crate) groups: Arc<FunctionGroups>,
+    pub(crate) driver: Sender<Input>,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) limits: ScanLimits,
+}
+
+/// Bounds of one partition's part of an epoch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScanLimits {
+    pub(crate) batch_rows: usize,
+    pub(crate) min_events: u64,
+    pub(crate) max_events: u64,
+}
+
+/// A running thread's own state.
+struct Filling {
+    thread: ScanThread,
+    epoch: Epoch,
+    events: u64,
+    told_data: bool,
+    told_enough: bool,
+    ended: bool,
+    /// Payloads of epochs that are not known to be committed.
+    retained: BTreeMap<Epoch, Vec<Outgoing>>,
+    /// CPU time at the beginning of the epoch: the thread's, the generator's, and what members used on this thread.
+    cpu_before: Duration,
+}
+
+impl ScanThread {
+    /// Runs until the driver stops it.
+    ///
+    /// # Errors
+    /// The source, a value, or a member that ran on this thread failed.
+    pub(crate) fn run(self) -> Result<()> {
+        let mut filling = Filling {
+            thread: self,
+            epoch: Epoch::ZERO.next(),
+            events: 0,
+            told_data: false,
+            told_enough: false,
+            ended: false,
+            retained: BTreeMap::new(),
+            cpu_before: Duration::ZERO,
+        };
+        let result = filling.run();
+        filling.publish();
+        result
+    }
+}
+
+impl Filling {
+    fn run(&mut self) -> Result<()> {
+        loop {
+            let may_read = !self.ended && self.events < self.thread.limits.max_events;
+            match self.thread.control.next(self.epoch, may_read) {
+                Order::Read => self.read()?,
+                Order::Cut => self.seal()?,
+                Order::Replay(epochs) => self.replay(&epochs)?,
+                Order::Stop => return Ok(()),
+            }
+        }
+    }
+
+    fn read(&mut self) -> Result<()> {
+        let left = self.thread.limits.max_events - self.events;
+        let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(self.thread.limits.batch_rows);
+        match self.thread.reader.read(wanted, READ_WAIT)? {
+            Read::Rows(batch) => self.absorb(batch)?,
+            Read::Pending => {}
+            Read::End => {
+                self.ended = true;
+                self.thread.operator.end();
+                self.tell(Input::Ended { source: self.thread.source, epoch: self.epoch });
+            }
+        }
+        self.publish();
+        Ok(())
+    }
+
+    fn absorb(&mut self, batch: SourceBatch) -> Result<()> {
+        if batch.events == 0 && batch.rows.num_rows() == 0 {
+            return Ok(());
+        }
+        let events = batch.events;
+        self.thread.operator.absorb(batch)?;
+        self.events += events;
+        self.counters().events.fetch_add(events, Ordering::Relaxed);
+        let (source, epoch) = (self.thread.source, self.epoch);
+        let enough = self.events >= self.thread.limits.min_events;
+        if !self.told_data || enough && !self.told_enough {
+            (self.told_data, self.told_enough) = (true, enough);
+            self.tell(Input::Data { source, epoch, enough });
+        }
+        if self.events >= self.thread.limits.max_events {
+            self.tell(Input::Full { source, epoch });
+        }
+        Ok(())
+    }
+
+    fn seal(&mut self) -> Result<()> {
+        let committed = self.thread.progress.committed_epoch();
+        self.retained.retain(|epoch, _| *epoch > committed);
+        let outgoing = self.thread.operator.seal(self.epoch)?;
+        let cpu = self.function_cpu();
+        self.thread.progress.invoked(cpu.saturating_sub(self.cpu_before));
+        self.publish();
+        let mark = SourceMark {
+            offset: self.thread.reader.offset(),
+            watermark: self.thread.operator.watermark(),
+            events: self.events,
+            idle: self.events == 0,
+            ended: self.ended,
+        };
+        // Before the payloads, so that the driver hears of the mark before it hears of the commit.
+        self.tell(Input::Sealed { source: self.thread.source, epoch: self.epoch, mark });
+        self.retained.insert(self.epoch, outgoing.clone());
+        self.epoch = self.epoch.next();
+        (self.events, self.told_data, self.told_enough) = (0, false, false);
+        self.thread.groups.send(outgoing)?;
+        self.cpu_before = self.function_cpu();
+        self.publish();
+        Ok(())
+    }
+
+    fn replay(&mut self, epochs: &[Epoch]) -> Result<()> {
+        for epoch in epochs {
+            if let Some(outgoing) = self.retained.get(epoch) {
+                self.thread.progress.replayed();
+                self.thread.groups.send(outgoing.clone())?;
+            }
+        }
+        self.publish();
+        Ok(())
+    }
+
+    /// CPU time of this thread without the generator: a function platform bills the function, not the outside world.
+    fn function_cpu(&self) -> Duration {
+        thread_cpu().saturating_sub(self.thread.reader.generator_cpu())
+    }
+
+    fn publish(&self) {
+        let counters = self.counters();
+        counters.late_rows.store(self.thread.operator.late_rows(), Ordering::Relaxed);
+        counters.skipped_rows.store(self.thread.reader.skipped(), Ordering::Relaxed);
+        counters.set_watermark(self.thread.operator.running_watermark(), self.ended);
+        counters.generator_cpu.set(self.thread.reader.generator_cpu());
+        counters.cpu.set(thread_cpu());
+    }
+
+    fn counters(&self) -> &ScanProgress {
+        &self.thread.progress.scans[self.thread.source]
+    }
+
+    fn tell(&self, input: Input) {
+        // The driver is gone only when the query is over.
+        let _ = self.thread.driver.send(input);
+    }
+}

@@ -1,0 +1,133 @@
+//! The driver's thread: feeds the state machine, does what it says, ends the query.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use savanna_streams_model::StreamError;
+
+use super::Shared;
+use super::control::Control;
+use super::scan_thread::ScanThread;
+use crate::cpu::thread_cpu;
+use crate::driver::{Action, Driver, DriverOptions, Input, Outcome};
+use crate::options::RuntimeOptions;
+
+/// How long the driver sleeps at most; only its CPU gauge waits for it.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// The thread's belongings.
+pub(crate) struct Supervisor {
+    shared: Arc<Shared>,
+    inputs: Receiver<Input>,
+    /// For the scan threads' ends.
+    failures: Sender<Input>,
+    scans: Vec<ScanThread>,
+    driver: Driver,
+}
+
+impl Supervisor {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        inputs: Receiver<Input>,
+        failures: Sender<Input>,
+        scans: Vec<ScanThread>,
+        options: &RuntimeOptions,
+    ) -> Self {
+        let started_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
+        let options = DriverOptions {
+            policy: options.epoch,
+            max_in_flight: options.max_epochs_in_flight.max(1) as u64,
+            replay_timeout: options.replay_timeout,
+            replay_limit: options.replay_limit,
+            started_at: i64::try_from(started_at).unwrap_or(i64::MAX),
+        };
+        let driver = Driver::new(scans.len(), options);
+        Self { shared, inputs, failures, scans, driver }
+    }
+
+    /// Runs the query to its end.
+    pub(crate) fn run(mut self) {
+        let controls: Vec<Arc<Control>> = self.scans.iter().map(|scan| Arc::clone(&scan.control)).collect();
+        let scans = std::mem::take(&mut self.scans);
+        let mut threads = Vec::with_capacity(scans.len());
+        let drive = catch_unwind(AssertUnwindSafe(|| {
+            for scan in scans {
+                match self.spawn(scan) {
+                    Ok(thread) => threads.push(thread),
+                    Err(error) => return Outcome::Failed(error),
+                }
+            }
+            self.drive(&controls)
+        }));
+        let outcome = drive.unwrap_or_else(|panic| Outcome::Failed(panicked("the driver", panic.as_ref())));
+        self.shared.groups.stop();
+        for control in &controls {
+            control.stop();
+        }
+        for thread in threads {
+            // A panic inside was caught and told.
+            let _ = thread.join();
+        }
+        let finish = match &outcome {
+            Outcome::Failed(_) => Ok(()),
+            Outcome::Finished | Outcome::Cancelled => catch_unwind(AssertUnwindSafe(|| self.shared.groups.finish()))
+                .unwrap_or_else(|panic| Err(panicked("the sink", panic.as_ref()))),
+        };
+        self.shared.progress.driver_cpu.set(thread_cpu());
+        let outcome = finish.err().map_or(outcome, Outcome::Failed);
+        tracing::debug!(query = %self.shared.id, ?outcome, "the query is over");
+        self.shared.publish_end(outcome);
+    }
+
+    fn spawn(&self, scan: ScanThread) -> Result<JoinHandle<()>, StreamError> {
+        let failures = self.failures.clone();
+        let name = format!("{}-scan-{}", self.shared.id, scan.source);
+        thread::Builder::new()
+            .name(name)
+            .spawn(move || {
+                let result = catch_unwind(AssertUnwindSafe(|| scan.run()))
+                    .unwrap_or_else(|panic| Err(panicked("a thread of the query", panic.as_ref())));
+                if let Err(error) = result {
+                    // The driver is gone only when the query is over.
+                    let _ = failures.send(Input::Failed(error));
+                }
+            })
+            .map_err(|e| StreamError::io("starting a thread for a source partition", &e))
+    }
+
+    fn drive(&mut self, controls: &[Arc<Control>]) -> Outcome {
+        let mut input = Input::Start;
+        loop {
+            for action in self.driver.step(input, self.shared.started.elapsed()) {
+                match action {
+                    Action::Open(epoch) => controls.iter().for_each(|control| control.open(epoch)),
+                    Action::Cut(epoch) => controls.iter().for_each(|control| control.cut(epoch)),
+                    Action::Replay(epoch) => {
+                        tracing::warn!(query = %self.shared.id, %epoch, "an epoch is overdue and sent again");
+                        controls.iter().for_each(|control| control.replay(epoch));
+                    }
+                    Action::Record(record) => *self.shared.record.lock() = Some(record),
+                    Action::Stop(outcome) => return outcome,
+                }
+            }
+            self.shared.progress.driver_cpu.set(thread_cpu());
+            let deadline = self.driver.deadline();
+            let wait = deadline.map_or(IDLE, |deadline| deadline.saturating_sub(self.shared.started.elapsed()));
+            input = match self.inputs.recv_timeout(wait.min(IDLE)) {
+                Ok(input) => input,
+                Err(RecvTimeoutError::Timeout) => Input::Tick,
+                // This thread holds a sender itself.
+                Err(RecvTimeoutError::Disconnected) => return Outcome::Cancelled,
+            };
+        }
+    }
+}
+
+fn panicked(who: &str, panic: &(dyn Any + Send)) -> StreamError {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    StreamError::Internal(format!("{who} panicked: {}", text.unwrap_or("no message")))
+}

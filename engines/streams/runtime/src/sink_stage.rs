@@ -1,0 +1,96 @@
+//! The sink stage: commits epochs, in order, side tables first.
+//!
+//! A side table of late rows is a sink of its own. A crash between the two commits of an epoch leaves the side table one
+//! epoch ahead; when that epoch is run again, a side table that stores epochs ignores it, another holds its late rows twice.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use arrow::array::RecordBatch;
+use savanna_streams_model::ids::{Epoch, QueryId, StageId};
+use savanna_streams_model::payload::Body;
+use savanna_streams_model::sink::Sink;
+use savanna_streams_model::{Result, StreamError};
+
+use crate::arena::CollectedInput;
+use crate::driver::Input;
+use crate::error::broken;
+use crate::member::{Outgoing, StageOperator};
+use crate::query::Progress;
+use crate::topology::LATE_SHUFFLE;
+
+/// The operator of the stage's member.
+pub(crate) struct SinkOperator {
+    pub(crate) query: QueryId,
+    pub(crate) sink: Box<dyn Sink>,
+    pub(crate) side_tables: Vec<SideTable>,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) driver: Sender<Input>,
+}
+
+/// A table for late rows.
+pub(crate) struct SideTable {
+    /// The scans whose late rows it gets.
+    pub(crate) scans: Vec<StageId>,
+    pub(crate) sink: Box<dyn Sink>,
+}
+
+impl SinkOperator {
+    /// Asks all sinks whether they know this query already.
+    pub(crate) fn check_fresh(&mut self) -> Result<()> {
+        let sinks = self.side_tables.iter_mut().map(|side| &mut side.sink).chain([&mut self.sink]);
+        for sink in sinks {
+            if let Some(epoch) = sink.last_committed(&self.query)?.filter(|epoch| *epoch > Epoch::ZERO) {
+                return Err(StreamError::invalid(format!(
+                    "the sink holds epoch {epoch} of query {} already; start the statement as a new query",
+                    self.query
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn rows_of(input: CollectedInput) -> Result<Vec<RecordBatch>> {
+    let mut rows = Vec::new();
+    for (_, body) in input.bodies {
+        match body {
+            Body::Rows(batches) => rows.extend(batches),
+            Body::Delta(_) => return Err(broken(format!("stage {} sent partial aggregates to the sink", input.key.from))),
+        }
+    }
+    Ok(rows)
+}
+
+impl StageOperator for SinkOperator {
+    fn apply(&mut self, epoch: Epoch, inputs: Vec<CollectedInput>) -> Result<Vec<Outgoing>> {
+        let mut rows = Vec::new();
+        let mut late: BTreeMap<StageId, Vec<RecordBatch>> = BTreeMap::new();
+        for input in inputs {
+            let key = input.key;
+            let batches = rows_of(input)?;
+            if key.shuffle == LATE_SHUFFLE { late.entry(key.from).or_default().extend(batches) } else { rows.extend(batches) }
+        }
+        for side in &mut self.side_tables {
+            let late: Vec<RecordBatch> = side.scans.iter().filter_map(|scan| late.remove(scan)).flatten().collect();
+            side.sink.commit(&self.query, epoch, &late)?;
+        }
+        self.sink.commit(&self.query, epoch, &rows)?;
+        self.progress.committed(epoch, rows.iter().map(RecordBatch::num_rows).sum());
+        // The driver is gone only when the query is over.
+        let _ = self.driver.send(Input::Committed { epoch });
+        Ok(Vec::new())
+    }
+
+    fn bytes(&self) -> usize {
+        0
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        for side in &mut self.side_tables {
+            side.sink.finish()?;
+        }
+        self.sink.finish()
+    }
+}

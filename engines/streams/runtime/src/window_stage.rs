@@ -1,0 +1,115 @@
+//! The window stage: a plan over the rows of each closed window.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
+use arrow::compute::take_record_batch;
+use datafusion::execution::TaskContext;
+use savanna_streams_model::Result;
+use savanna_streams_model::graph::WindowPlan;
+use savanna_streams_model::ids::{Epoch, StageId};
+use savanna_streams_model::payload::Body;
+use savanna_streams_model::time::{EventTime, timestamp_values, to_event_time};
+
+use crate::arena::CollectedInput;
+use crate::error::{broken, computing};
+use crate::member::{Outgoing, StageOperator};
+use crate::plan_run::PlanRun;
+use crate::query::Progress;
+use crate::topology::Outlet;
+
+/// The operator of the stage's member.
+pub(crate) struct WindowOperator {
+    inputs: Vec<Input>,
+    /// Rows of open windows by end (microseconds); per input.
+    open: BTreeMap<i64, Vec<Vec<RecordBatch>>>,
+    plan: PlanRun,
+    outlet: Outlet,
+    progress: Arc<Progress>,
+}
+
+struct Input {
+    stage: StageId,
+    window_end: usize,
+}
+
+impl WindowOperator {
+    pub(crate) fn decode(
+        stage: &WindowPlan,
+        functions: &Arc<TaskContext>,
+        outlet: Outlet,
+        progress: Arc<Progress>,
+    ) -> Result<Self> {
+        let inputs = stage.inputs.iter().map(|input| Input { stage: input.stage, window_end: input.window_end }).collect();
+        let plan = PlanRun::new(stage.plan.decode(functions)?, Arc::clone(functions))?;
+        Ok(Self { inputs, open: BTreeMap::new(), plan, outlet, progress })
+    }
+
+    fn gather(&mut self, from: StageId, rows: &RecordBatch) -> Result<()> {
+        for index in 0..self.inputs.len() {
+            let Input { stage, window_end } = &self.inputs[index];
+            if *stage != from {
+                continue;
+            }
+            for (end, rows) in by_window_end(rows, *window_end)? {
+                let window = self.open.entry(end).or_insert_with(|| vec![Vec::new(); self.inputs.len()]);
+                window[index].push(rows);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The rows of each window; usually a batch holds rows of one, and nothing is copied.
+fn by_window_end(rows: &RecordBatch, column: usize) -> Result<Vec<(i64, RecordBatch)>> {
+    let ends: &ArrayRef = rows.column(column);
+    let (values, unit) = timestamp_values(ends)?;
+    if ends.null_count() > 0 {
+        return Err(broken("a row without window_end came to a window stage"));
+    }
+    let Some(first) = values.first() else { return Ok(Vec::new()) };
+    if values.iter().all(|value| value == first) {
+        return Ok(vec![(to_event_time(*first, unit).0, rows.clone())]);
+    }
+    let mut positions: BTreeMap<i64, Vec<u32>> = BTreeMap::new();
+    for (row, value) in (0_u32..).zip(values) {
+        positions.entry(*value).or_default().push(row);
+    }
+    let take = |(end, positions): (i64, Vec<u32>)| {
+        let rows = take_record_batch(rows, &UInt32Array::from(positions)).map_err(|e| computing("gathering windows", &e))?;
+        Ok((to_event_time(end, unit).0, rows))
+    };
+    positions.into_iter().map(take).collect()
+}
+
+impl StageOperator for WindowOperator {
+    fn apply(&mut self, epoch: Epoch, inputs: Vec<CollectedInput>) -> Result<Vec<Outgoing>> {
+        let mut watermark = EventTime::MAX;
+        for input in inputs {
+            watermark = watermark.min(input.watermark);
+            for (_, body) in input.bodies {
+                let Body::Rows(batches) = body else {
+                    return Err(broken(format!("stage {} sent partial aggregates to a window stage", input.key.from)));
+                };
+                for rows in &batches {
+                    self.gather(input.key.from, rows)?;
+                }
+            }
+        }
+        let mut rows = Vec::new();
+        while let Some(window) = self.open.first_entry()
+            && *window.key() <= watermark.0
+        {
+            self.progress.windows_closed(epoch, std::iter::once(*window.key()));
+            let gathered = window.remove();
+            // Several leaves may read one input.
+            rows.extend(self.plan.run(|leaf| gathered.get(leaf).cloned().unwrap_or_default())?);
+        }
+        Ok(self.outlet.send(epoch, watermark, vec![Body::Rows(rows)]))
+    }
+
+    fn bytes(&self) -> usize {
+        self.open.values().flatten().flatten().map(RecordBatch::get_array_memory_size).sum()
+    }
+}

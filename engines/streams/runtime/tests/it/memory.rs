@@ -1,0 +1,193 @@
+//! Sources and sinks in memory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::{Array, AsArray, Int64Array, RecordBatch, TimestampMillisecondArray};
+use arrow::datatypes::{Int64Type, Schema, SchemaRef, TimestampMillisecondType};
+use parking_lot::Mutex;
+use savanna_streams_model::catalog::TableDef;
+use savanna_streams_model::ids::{Epoch, QueryId};
+use savanna_streams_model::sink::{Delivery, Sink};
+use savanna_streams_model::source::{
+    ConnectorInfo, Connectors, EqualTo, Offset, Read, ScanSpec, Source, SourceBatch, SourceReader,
+};
+use savanna_streams_model::{Result, StreamError};
+
+use crate::graphs::input_schema;
+
+/// A row: event time in milliseconds, key, value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Row {
+    pub(crate) time: Option<i64>,
+    pub(crate) key: Option<i64>,
+    pub(crate) value: i64,
+}
+
+/// What a partition does once its rows are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Then {
+    #[default]
+    End,
+    Wait,
+    Fail,
+    Panic,
+}
+
+/// Tables by name, and where side tables' rows go.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    pub(crate) tables: BTreeMap<String, Table>,
+    pub(crate) side: Collected,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Table {
+    pub(crate) partitions: Arc<Vec<Vec<Row>>>,
+    pub(crate) then: Then,
+}
+
+/// What a sink was given: epochs with their rows.
+pub(crate) type Collected = Arc<Mutex<Vec<(Epoch, Vec<RecordBatch>)>>>;
+
+impl Memory {
+    pub(crate) fn with(name: &str, partitions: Vec<Vec<Row>>) -> Self {
+        Self::default().and(name, partitions)
+    }
+
+    pub(crate) fn and(mut self, name: &str, partitions: Vec<Vec<Row>>) -> Self {
+        self.tables.insert(name.into(), Table { partitions: Arc::new(partitions), then: Then::End });
+        self
+    }
+
+    pub(crate) fn then(mut self, then: Then) -> Self {
+        self.tables.values_mut().for_each(|table| table.then = then);
+        self
+    }
+}
+
+impl Connectors for Memory {
+    fn source(&self, table: &TableDef) -> Result<Arc<dyn Source>> {
+        Ok(Arc::new(self.tables[&table.name].clone()))
+    }
+
+    fn sink(&self, _: &TableDef, _: SchemaRef) -> Result<Box<dyn Sink>> {
+        Ok(Box::new(MemorySink { rows: Arc::clone(&self.side), ..MemorySink::default() }))
+    }
+
+    fn check(&self, _: &mut TableDef) -> Result<()> {
+        Ok(())
+    }
+
+    fn list(&self) -> Vec<ConnectorInfo> {
+        Vec::new()
+    }
+}
+
+impl Source for Table {
+    fn bounded(&self) -> bool {
+        self.then == Then::End
+    }
+
+    fn replayable(&self) -> bool {
+        true
+    }
+
+    fn partitions(&self, _: usize) -> usize {
+        self.partitions.len()
+    }
+
+    fn pushes_down(&self, _: &EqualTo) -> bool {
+        false
+    }
+
+    fn open(&self, _: &ScanSpec, partition: usize, _: usize, _: Option<&Offset>) -> Result<Box<dyn SourceReader>> {
+        Ok(Box::new(Reader { table: self.clone(), partition, next: 0 }))
+    }
+}
+
+struct Reader {
+    table: Table,
+    partition: usize,
+    next: usize,
+}
+
+impl SourceReader for Reader {
+    fn read(&mut self, max_events: usize, wait: Duration) -> Result<Read> {
+        let left = &self.table.partitions[self.partition][self.next..];
+        if left.is_empty() {
+            return match self.table.then {
+                Then::End => Ok(Read::End),
+                Then::Wait => {
+                    std::thread::sleep(wait);
+                    Ok(Read::Pending)
+                }
+                Then::Fail => Err(StreamError::io("reading the test's source", &"injected")),
+                Then::Panic => panic!("injected"),
+            };
+        }
+        let rows = &left[..left.len().min(max_events)];
+        self.next += rows.len();
+        Ok(Read::Rows(SourceBatch { rows: batch(rows), left_out_time: None, events: rows.len() as u64 }))
+    }
+
+    fn offset(&self) -> Offset {
+        Offset(self.next.to_string())
+    }
+}
+
+pub(crate) fn batch(rows: &[Row]) -> RecordBatch {
+    let times: TimestampMillisecondArray = rows.iter().map(|row| row.time).collect();
+    let keys: Int64Array = rows.iter().map(|row| row.key).collect();
+    let values: Int64Array = rows.iter().map(|row| Some(row.value)).collect();
+    let schema: Arc<Schema> = input_schema();
+    RecordBatch::try_new(schema, vec![Arc::new(times), Arc::new(keys), Arc::new(values)]).unwrap()
+}
+
+/// The rows of batches in the input's schema.
+pub(crate) fn rows_of(batches: &[RecordBatch]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for batch in batches {
+        let times = batch.column(0).as_primitive::<TimestampMillisecondType>();
+        let (keys, values) = (batch.column(1).as_primitive::<Int64Type>(), batch.column(2).as_primitive::<Int64Type>());
+        rows.extend((0..batch.num_rows()).map(|row| Row {
+            time: times.is_valid(row).then(|| times.value(row)),
+            key: keys.is_valid(row).then(|| keys.value(row)),
+            value: values.value(row),
+        }));
+    }
+    rows
+}
+
+/// Collects rows; checks that epochs come in order; fails where told.
+#[derive(Default)]
+pub(crate) struct MemorySink {
+    pub(crate) rows: Collected,
+    pub(crate) fail_at: Option<Epoch>,
+    pub(crate) held: Option<Epoch>,
+    pub(crate) finished: Arc<Mutex<bool>>,
+}
+
+impl Sink for MemorySink {
+    fn last_committed(&mut self, _: &QueryId) -> Result<Option<Epoch>> {
+        Ok(self.held)
+    }
+
+    fn commit(&mut self, _: &QueryId, epoch: Epoch, rows: &[RecordBatch]) -> Result<()> {
+        if self.fail_at == Some(epoch) {
+            return Err(StreamError::io("writing the test's sink", &"injected"));
+        }
+        self.rows.lock().push((epoch, rows.to_vec()));
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        *self.finished.lock() = true;
+        Ok(())
+    }
+
+    fn delivery(&self) -> Delivery {
+        Delivery::AtLeastOnce
+    }
+}

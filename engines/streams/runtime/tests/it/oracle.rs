@@ -1,0 +1,85 @@
+//! What windows hold, computed row by row from the definition, without panes, epochs or merging.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::{Int64Type, TimestampMillisecondType};
+use savanna_streams_model::time::{EventTime, WindowSpec};
+
+use crate::graphs::MILLI;
+use crate::memory::Row;
+
+/// What is right for some partitions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Truth {
+    pub(crate) windows: BTreeMap<(i64, Option<i64>), Group>,
+    pub(crate) late: Vec<Row>,
+    /// Start of a window and the row, once per window.
+    pub(crate) members: Vec<(i64, Row)>,
+}
+
+/// Count, sum, least, largest, distinct values, count of values from 10.
+pub(crate) type Group = (i64, i64, i64, i64, i64, i64);
+
+/// Rows with a negative value move the watermark but are filtered out, if told so.
+pub(crate) fn truth(partitions: &[Vec<Row>], window: &WindowSpec, delay_ms: i64, filtered: bool, keyed: bool) -> Truth {
+    let mut groups: BTreeMap<(i64, Option<i64>), Vec<i64>> = BTreeMap::new();
+    let mut truth = Truth::default();
+    for partition in partitions {
+        let mut newest = i64::MIN;
+        for row in partition {
+            newest = newest.max(row.time.unwrap_or(i64::MIN));
+            if filtered && row.value < 0 {
+                continue;
+            }
+            let Some(time) = row.time else {
+                truth.late.push(*row);
+                continue;
+            };
+            let watermark = (newest - delay_ms) * MILLI;
+            let starts: Vec<i64> = window.windows_of(EventTime(time * MILLI)).collect();
+            let open: Vec<i64> = starts.iter().copied().filter(|start| start + window.size > watermark).collect();
+            if open.is_empty() && !starts.is_empty() {
+                truth.late.push(*row);
+            }
+            for start in open {
+                truth.members.push((start / MILLI, *row));
+                groups.entry((start / MILLI, row.key.filter(|_| keyed))).or_default().push(row.value);
+            }
+        }
+    }
+    let group = |values: Vec<i64>| {
+        let distinct: BTreeSet<i64> = values.iter().copied().collect();
+        let large = values.iter().filter(|value| **value >= 10).count() as i64;
+        let (low, high) = (*distinct.first().unwrap(), *distinct.last().unwrap());
+        (values.len() as i64, values.iter().sum(), low, high, distinct.len() as i64, large)
+    };
+    truth.windows = groups.into_iter().map(|(key, values)| (key, group(values))).collect();
+    truth.late.sort_unstable();
+    truth.members.sort_unstable();
+    truth
+}
+
+/// The groups in the sink's rows.
+///
+/// # Panics
+/// A group came twice, or a window's columns do not fit together.
+pub(crate) fn groups(batches: &[RecordBatch], window: &WindowSpec, keyed: bool) -> BTreeMap<(i64, Option<i64>), Group> {
+    let mut groups = BTreeMap::new();
+    for batch in batches {
+        let first = usize::from(keyed);
+        let number = |column: usize, row: usize| batch.column(first + column).as_primitive::<Int64Type>().value(row);
+        let time = |column: usize, row: usize| batch.column(first + column).as_primitive::<TimestampMillisecondType>().value(row);
+        for row in 0..batch.num_rows() {
+            let key = keyed.then(|| batch.column(0).as_primitive::<Int64Type>()).filter(|keys| keys.is_valid(row));
+            let values =
+                (number(0, row), number(1, row), number(2, row), number(3, row), number(4, row), number(5, row));
+            let (start, end) = (time(6, row), time(7, row));
+            assert_eq!((end - start) * MILLI, window.size);
+            assert_eq!(time(8, row), end - 1);
+            let before = groups.insert((start, key.map(|keys| keys.value(row))), values);
+            assert_eq!(before, None, "window {start}, key {key:?} came twice");
+        }
+    }
+    groups
+}

@@ -1,0 +1,138 @@
+//! Other shapes of graphs: plain rows, windows as columns, plans over windows of two inputs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::{Int64Type, Schema, TimestampMillisecondType};
+use datafusion::common::{JoinType, NullEquality};
+use datafusion::physical_expr::expressions::col;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
+use proptest::prelude::*;
+use savanna_streams_model::graph::{Exchange, Expand, Operator, StageGraph, WindowInput, WindowPlan};
+use savanna_streams_model::ids::StageId;
+use savanna_streams_model::plan::PlanBytes;
+
+use crate::graphs::{
+    filter_chain, identity, input_schema, leaf, merge, pane_aggregate, projection, scan, sink, stage, window,
+    windowed_schema,
+};
+use crate::memory::{Memory, Row, rows_of};
+use crate::oracle::truth;
+use crate::windows::{Run, any_run, any_window, partitions, run};
+
+fn expanded_schema() -> Arc<Schema> {
+    let mut fields = input_schema().fields().to_vec();
+    fields.extend(windowed_schema(false).fields().iter().rev().take(3).rev().cloned());
+    Arc::new(Schema::new(fields))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn a_filter_passes_exactly_its_rows_in_order(partitions in partitions(), how in any_run()) {
+        let expected: Vec<Row> = partitions[0].iter().copied().filter(|row| row.value >= 0).collect();
+        let memory = Arc::new(Memory::with("t", vec![partitions[0].clone()]));
+        let mut scan = scan("t", 0);
+        scan.chain = filter_chain();
+        let stages = vec![stage(0, Operator::Scan(scan), Exchange::Single, Some(1)), sink(1, &[0])];
+        let graph = StageGraph { stages, output: input_schema().as_ref().clone() };
+        let (status, rows) = run(graph, &memory, how);
+        prop_assert_eq!(rows_of(&rows), expected);
+        prop_assert_eq!(status.late_rows, 0);
+    }
+
+    #[test]
+    fn windows_as_columns_hold_each_row_once_per_window(
+        partitions in partitions(), window in any_window(), delay in 0_i64..30, filtered: bool, how in any_run(),
+    ) {
+        let truth = truth(&partitions, &window, delay, filtered, true);
+        let memory = Arc::new(Memory::with("t", partitions));
+        let mut scan = scan("t", delay);
+        if filtered {
+            scan.chain = filter_chain();
+        }
+        scan.expand = Some(Expand { time_column: 0, window, after: identity(&expanded_schema()) });
+        let stages = vec![stage(0, Operator::Scan(scan), Exchange::Single, Some(1)), sink(1, &[0])];
+        let graph = StageGraph { stages, output: expanded_schema().as_ref().clone() };
+        let (status, rows) = run(graph, &memory, how);
+        let starts = rows.iter().flat_map(|b| b.column(3).as_primitive::<TimestampMillisecondType>().values().to_vec());
+        let mut members: Vec<(i64, Row)> = starts.zip(rows_of(&rows)).collect();
+        members.sort_unstable();
+        prop_assert_eq!(members, truth.members);
+        prop_assert_eq!(status.late_rows, truth.late.len() as u64);
+    }
+
+    #[test]
+    fn a_join_of_two_windowed_aggregates_pairs_groups_of_one_window(
+        left in partitions(), right in partitions(), window in any_window(), delay in 0_i64..30, how in any_run(),
+    ) {
+        let (left_truth, right_truth) = (truth(&left, &window, delay, false, true), truth(&right, &window, delay, false, true));
+        let expected: BTreeMap<(i64, i64), (i64, i64)> = left_truth.windows.iter()
+            .filter_map(|((start, key), group)| {
+                let other = right_truth.windows.get(&(*start, *key))?;
+                Some(((*start, (*key)?), (group.0, other.0)))
+            })
+            .collect();
+        let memory = Arc::new(Memory::with("l", left).and("r", right));
+        let (_, rows) = run(join_graph(delay, window), &memory, how);
+        let mut found = BTreeMap::new();
+        for batch in &rows {
+            let number = |column: usize, row: usize| batch.column(column).as_primitive::<Int64Type>().value(row);
+            let start = batch.column(2).as_primitive::<TimestampMillisecondType>();
+            for row in 0..batch.num_rows() {
+                let before = found.insert((start.value(row), number(0, row)), (number(1, row), number(3, row)));
+                prop_assert_eq!(before, None);
+            }
+        }
+        prop_assert_eq!(found, expected);
+    }
+}
+
+/// `l JOIN r USING (k)` over counts of the same window: key, left count, window start, right count.
+fn join_graph(delay: i64, window: savanna_streams_model::time::WindowSpec) -> StageGraph {
+    let schema = windowed_schema(true);
+    let left = projection(leaf(0, &schema), &["k", "n", "window_start"]);
+    let right = projection(leaf(1, &schema), &["k", "n"]);
+    let on = vec![(col("k", &left.schema()).unwrap(), col("k", &right.schema()).unwrap())];
+    let join = HashJoinExec::try_new(
+        left,
+        right,
+        on,
+        None,
+        &JoinType::Inner,
+        Some(vec![0, 1, 2, 4]),
+        PartitionMode::CollectLeft,
+        NullEquality::NullEqualsNothing,
+        false,
+    );
+    let join: Arc<dyn ExecutionPlan> = Arc::new(join.unwrap());
+    let output = join.schema().as_ref().clone();
+    let input = |from: u16| WindowInput { stage: StageId(from), schema: windowed_schema(true), window_end: 8 };
+    let scan_of = |name: &str| {
+        let mut scan = scan(name, delay);
+        scan.aggregate = Some(pane_aggregate(window, true));
+        Operator::Scan(scan)
+    };
+    let plan = WindowPlan { inputs: vec![input(2), input(3)], plan: PlanBytes::encode(&join).unwrap() };
+    let stages = vec![
+        stage(0, scan_of("l"), Exchange::KeyGroup, Some(2)),
+        stage(1, scan_of("r"), Exchange::KeyGroup, Some(3)),
+        stage(2, merge(0, window, true), Exchange::Single, Some(4)),
+        stage(3, merge(1, window, true), Exchange::Single, Some(4)),
+        stage(4, Operator::Window(plan), Exchange::Single, Some(5)),
+        sink(5, &[4]),
+    ];
+    StageGraph { stages, output }
+}
+
+#[test]
+fn rows_of_a_hundred_windows_pass_one_plan() {
+    let rows: Vec<Row> = (0..1000).map(|i| Row { time: Some(i), key: Some(i % 3), value: 0 }).collect();
+    let memory = Arc::new(Memory::with("l", vec![rows.clone()]).and("r", vec![rows]));
+    let (status, rows) = run(join_graph(0, window(10, 10, 0)), &memory, Run { epoch_events: 7, ..Run::PLAIN });
+    assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>(), 300);
+    assert_eq!(status.windows, 100, "a window that several stages close counts once");
+}

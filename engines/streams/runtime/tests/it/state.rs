@@ -1,0 +1,110 @@
+//! The laws of keyed state.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use proptest::prelude::*;
+use savanna_ownership::KeyGroupSet;
+use savanna_streams_model::ids::Epoch;
+use savanna_streams_model::state::{DeltaId, KeyedState};
+use savanna_streams_model::time::WindowSpec;
+use savanna_streams_runtime::{AggregateSpec, ClosedWindow, PaneState};
+
+use crate::graphs::{MILLI, functions, pane_aggregate, windowed_schema};
+use crate::memory::{Row, batch};
+use crate::oracle::{Group, groups};
+use crate::windows::any_window;
+
+fn state(window: WindowSpec, keyed: bool) -> PaneState {
+    let spec = AggregateSpec::decode(&pane_aggregate(window, keyed), &functions()).unwrap();
+    PaneState::new(Arc::new(spec)).unwrap()
+}
+
+fn rows() -> impl Strategy<Value = Vec<Row>> {
+    let row = (-40_i64..160, prop::option::weighted(0.9, 0_i64..40), 0_i64..20)
+        .prop_map(|(time, key, value)| Row { time: Some(time), key, value });
+    prop::collection::vec(row, 1..60)
+}
+
+fn key_groups() -> impl Strategy<Value = KeyGroupSet> {
+    (2_usize..6, 0_usize..6).prop_map(|(parts, part)| KeyGroupSet::full().split(parts)[part % parts].clone())
+}
+
+fn close(state: &mut PaneState, window: &WindowSpec, upto: i64, keyed: bool) -> BTreeMap<(i64, Option<i64>), Group> {
+    groups_of(state.scan(upto).unwrap(), window, keyed)
+}
+
+fn groups_of(closed: Vec<ClosedWindow>, window: &WindowSpec, keyed: bool) -> BTreeMap<(i64, Option<i64>), Group> {
+    let schema = windowed_schema(keyed);
+    let to_batch = |closed: ClosedWindow| {
+        let mut columns = closed.columns;
+        for time in [closed.start, closed.end, closed.end - MILLI] {
+            let values = arrow::array::TimestampMillisecondArray::from(vec![time / MILLI; closed.rows]);
+            columns.push(Arc::new(values) as arrow::array::ArrayRef);
+        }
+        RecordBatch::try_new(Arc::clone(&schema), columns).unwrap()
+    };
+    groups(&closed.into_iter().map(to_batch).collect::<Vec<_>>(), window, keyed)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn updating_elsewhere_and_merging_is_updating(
+        first in rows(), second in rows(), window in any_window(), keyed: bool, between in -40_i64..160,
+    ) {
+        let mut whole = state(window, keyed);
+        whole.update(&batch(&first)).unwrap();
+        whole.update(&batch(&second)).unwrap();
+        let (mut a, mut b) = (state(window, keyed), state(window, keyed));
+        a.update(&batch(&first)).unwrap();
+        b.update(&batch(&second)).unwrap();
+        let (a, b) = (a.freeze(Epoch(1)).unwrap(), b.freeze(Epoch(1)).unwrap());
+        let mut merged = state(window, keyed);
+        let id = |sender| DeltaId { epoch: Epoch(1), sender };
+        prop_assert!(merged.merge(&b, id(1)).unwrap());
+        prop_assert!(merged.merge(&a, id(0)).unwrap());
+        prop_assert!(!merged.merge(&b, id(1)).unwrap(), "once per id");
+        merged.complete(Epoch(1));
+        prop_assert!(!merged.merge(&a, id(0)).unwrap(), "once per id, also when the epoch is complete");
+        for upto in [between * MILLI, i64::MAX] {
+            prop_assert_eq!(close(&mut merged, &window, upto, keyed), close(&mut whole, &window, upto, keyed));
+        }
+        prop_assert_eq!(merged.bytes(), 0, "closed windows leave nothing behind");
+    }
+
+    #[test]
+    fn a_freeze_takes_everything_since_the_last(rows in rows(), window in any_window()) {
+        let mut state = state(window, true);
+        state.update(&batch(&rows)).unwrap();
+        state.freeze(Epoch(1)).unwrap();
+        prop_assert!(state.freeze(Epoch(2)).unwrap().is_empty());
+        prop_assert!(state.scan(i64::MAX).unwrap().is_empty());
+    }
+
+    #[test]
+    fn state_moves_by_key_group_and_comes_back(
+        before in rows(), after in rows(), window in any_window(), moved in key_groups(), upto in -40_i64..160,
+    ) {
+        let mut whole = state(window, true);
+        let mut here = state(window, true);
+        for state in [&mut whole, &mut here] {
+            state.update(&batch(&before)).unwrap();
+            state.update_from(&batch(&after), upto * MILLI).unwrap();
+        }
+        prop_assert_eq!(close(&mut here, &window, upto * MILLI, true), close(&mut whole, &window, upto * MILLI, true));
+        let taken = here.extract(&moved).unwrap();
+        prop_assert!(here.extract(&moved).unwrap().is_empty(), "what is taken is gone");
+        let mut there = state(window, true);
+        prop_assert!(there.scan(upto * MILLI).unwrap().is_empty());
+        there.install(&taken).unwrap();
+        prop_assert!(there.extract(&moved.complement()).unwrap().is_empty(), "nothing else is taken");
+        let mut apart = close(&mut there, &window, i64::MAX, true);
+        let here = close(&mut here, &window, i64::MAX, true);
+        prop_assert!(here.keys().all(|group| !apart.contains_key(group)));
+        apart.extend(here);
+        prop_assert_eq!(apart, close(&mut whole, &window, i64::MAX, true));
+    }
+}
