@@ -12,7 +12,7 @@ use crate::transition::TransitionError;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CoordinatorError {
     /// Another process holds the name.
-    #[error("expected the node name `{node}` to be free, but another process holds it (lease {tenure:?}) for {remaining:?} more; stop that process, choose another name, or claim this one")]
+    #[error("expected the node name `{node}` to be free, but {}; stop the other process, choose another name, or claim this one", held_by(*.tenure, *.remaining))]
     Held {
         /// The name.
         node: NodeId,
@@ -22,7 +22,9 @@ pub enum CoordinatorError {
         remaining: Duration,
     },
     /// The lease is not renewed because another process claimed the name.
-    #[error("expected to renew the lease of {tenure}, but process {by} claimed the name; stop serving when the lease runs out")]
+    #[error(
+        "expected to renew the lease of {tenure}, but process {by} claimed the name; stop serving when the lease runs out"
+    )]
     Claimed {
         /// The grant that is not renewed.
         tenure: Tenure,
@@ -36,7 +38,9 @@ pub enum CoordinatorError {
         tenure: Tenure,
     },
     /// The record has changed since it was read.
-    #[error("expected `{record}` at version {expected}, came version {current}; read it again and decide anew")]
+    #[error(
+        "expected `{record}` at version {expected}, came version {current}; read it again and decide anew"
+    )]
     Conflict {
         /// Which record.
         record: String,
@@ -64,7 +68,9 @@ pub enum CoordinatorError {
         advice: String,
     },
     /// The ids of a sequence are used up.
-    #[error("expected {wanted} more ids of `{name}`, but only {left} are left of 2^63; use another sequence")]
+    #[error(
+        "expected {wanted} more ids of `{name}`, but only {left} are left of 2^63; use another sequence"
+    )]
     IdsExhausted {
         /// The sequence.
         name: String,
@@ -74,7 +80,9 @@ pub enum CoordinatorError {
         left: u64,
     },
     /// The changes after a revision are no longer kept.
-    #[error("expected changes since revision {since}, but only those after {oldest} are kept; take a snapshot and watch from its revision")]
+    #[error(
+        "expected changes since revision {since}, but only those after {oldest} are kept; take a snapshot and watch from its revision"
+    )]
     Compacted {
         /// From where changes were asked for.
         since: Revision,
@@ -82,7 +90,9 @@ pub enum CoordinatorError {
         oldest: Revision,
     },
     /// The coordinator did not answer; the request may or may not have been carried out.
-    #[error("expected an answer of the coordinator, came: {reason}; whether the request was carried out is not known, read before trying again")]
+    #[error(
+        "expected an answer of the coordinator, came: {reason}; whether the request was carried out is not known, read before trying again"
+    )]
     Unavailable {
         /// What happened.
         reason: String,
@@ -94,13 +104,24 @@ pub enum CoordinatorError {
         reason: String,
     },
     /// A stored record does not make sense.
-    #[error("expected a record of the coordinator at `{place}`, came: {reason}; it was written by a newer version or is damaged, restore it from a backup")]
+    #[error(
+        "expected a record of the coordinator at `{place}`, came: {reason}; it was written by a newer version or is damaged, restore it from a backup"
+    )]
     Corrupt {
         /// Where it is stored.
         place: String,
         /// What is wrong with it.
         reason: String,
     },
+}
+
+fn held_by(tenure: Option<OwnerEpoch>, remaining: Duration) -> String {
+    match tenure {
+        Some(epoch) => format!(
+            "another process holds it under epoch {epoch} for {remaining:?} unless it renews"
+        ),
+        None => "another process claimed it".to_owned(),
+    }
 }
 
 /// The longest name or key, in bytes.
@@ -137,9 +158,16 @@ impl NameOf {
 
 pub(crate) fn check_name(kind: NameOf, name: &str) -> Result<(), CoordinatorError> {
     if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
-        let shown: String = name.chars().take(40).flat_map(char::escape_default).collect();
+        let shown: String = name
+            .chars()
+            .take(40)
+            .flat_map(char::escape_default)
+            .collect();
         return Err(CoordinatorError::Invalid {
-            expected: format!("a {} of 1 to {MAX_NAME_BYTES} bytes without control characters", kind.text()),
+            expected: format!(
+                "a {} of 1 to {MAX_NAME_BYTES} bytes without control characters",
+                kind.text()
+            ),
             came: format!("{} bytes, `{shown}`", name.len()),
             advice: "choose another name".to_owned(),
         });
@@ -149,11 +177,18 @@ pub(crate) fn check_name(kind: NameOf, name: &str) -> Result<(), CoordinatorErro
 
 pub(crate) fn check_node(spec: &crate::record::NodeSpec) -> Result<(), CoordinatorError> {
     check_name(NameOf::Node, &spec.name.0)?;
-    let labels: usize = spec.labels.iter().map(|(key, value)| key.len() + value.len()).sum();
+    let labels: usize = spec
+        .labels
+        .iter()
+        .map(|(key, value)| key.len() + value.len())
+        .sum();
     let came = spec.address.len() + labels;
     if came > MAX_NODE_BYTES {
         return Err(CoordinatorError::Invalid {
-            expected: format!("at most {MAX_NODE_BYTES} bytes of address and labels for node `{}`", spec.name),
+            expected: format!(
+                "at most {MAX_NODE_BYTES} bytes of address and labels for node `{}`",
+                spec.name
+            ),
             came: format!("{came} bytes"),
             advice: "shorten the labels".to_owned(),
         });
@@ -174,7 +209,11 @@ pub(crate) fn check_root(key: &str, value: &[u8]) -> Result<(), CoordinatorError
 }
 
 /// The range of ids that follows `next`, and what follows the range.
-pub(crate) fn next_ids(name: &str, next: u64, count: u64) -> Result<std::ops::Range<u64>, CoordinatorError> {
+pub(crate) fn next_ids(
+    name: &str,
+    next: u64,
+    count: u64,
+) -> Result<std::ops::Range<u64>, CoordinatorError> {
     check_name(NameOf::Ids, name)?;
     if count == 0 || count > MAX_IDS_PER_REQUEST {
         return Err(CoordinatorError::Invalid {
@@ -185,7 +224,11 @@ pub(crate) fn next_ids(name: &str, next: u64, count: u64) -> Result<std::ops::Ra
     }
     let left = (1_u64 << 63).saturating_sub(next);
     if count > left {
-        return Err(CoordinatorError::IdsExhausted { name: name.to_owned(), wanted: count, left });
+        return Err(CoordinatorError::IdsExhausted {
+            name: name.to_owned(),
+            wanted: count,
+            left,
+        });
     }
     Ok(next..next + count)
 }

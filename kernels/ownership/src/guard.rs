@@ -20,7 +20,10 @@ pub struct LeaseGuard {
 
 impl LeaseGuard {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, serve_until: Arc::new(AtomicU64::new(0)) }
+        Self {
+            clock,
+            serve_until: Arc::new(AtomicU64::new(0)),
+        }
     }
 
     /// Whether the lease covers this instant.
@@ -31,7 +34,8 @@ impl LeaseGuard {
     }
 
     pub(crate) fn publish(&self, holder: &LeaseHolder) {
-        self.serve_until.store(holder.serve_until().0, Ordering::Release);
+        self.serve_until
+            .store(holder.serve_until().0, Ordering::Release);
     }
 
     pub(crate) fn revoke(&self) {
@@ -41,7 +45,9 @@ impl LeaseGuard {
 
 impl fmt::Debug for LeaseGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LeaseGuard").field("serving", &self.serving()).finish()
+        f.debug_struct("LeaseGuard")
+            .field("serving", &self.serving())
+            .finish()
     }
 }
 

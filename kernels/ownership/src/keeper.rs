@@ -9,7 +9,9 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::coordinator::{ClaimOutcome, Coordinator, Grant};
 use crate::error::CoordinatorError;
 use crate::guard::{LeaseGuard, LeaseStatus};
-use crate::lease::{HolderAction, HolderInput, LeaseHolder, LeaseTerms, LeaseTermsError, RenewalId};
+use crate::lease::{
+    HolderAction, HolderInput, LeaseHolder, LeaseTerms, LeaseTermsError, RenewalId,
+};
 use crate::record::{NodeSpec, Tenure};
 use crate::time::{Clock, MonoTime};
 
@@ -74,7 +76,9 @@ impl LeaseKeeper {
         loop {
             let asked_at = clock.now();
             match coordinator.claim(spec).await? {
-                ClaimOutcome::Granted(grant) => return Ok(Self::keep(coordinator, grant, asked_at, terms, clock)?),
+                ClaimOutcome::Granted(grant) => {
+                    return Ok(Self::keep(coordinator, grant, asked_at, terms, clock)?);
+                }
                 ClaimOutcome::Pending { retry_after } => {
                     tokio::time::sleep(retry_after.clamp(SHORTEST_WAIT, terms.ttl())).await;
                 }
@@ -182,7 +186,8 @@ impl Driver {
             };
             for action in self.holder.step(input, self.clock.now()) {
                 if let HolderAction::Renew(id) = action {
-                    let (coordinator, tenure) = (Arc::clone(&self.coordinator), self.tenure.clone());
+                    let (coordinator, tenure) =
+                        (Arc::clone(&self.coordinator), self.tenure.clone());
                     renewals.spawn(async move { (id, coordinator.heartbeat(&tenure).await) });
                 }
                 if let Some(status) = LeaseStatus::after(action) {

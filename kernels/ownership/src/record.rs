@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 
 /// A point in the coordinator's history; each change has a later one. As the version of a record: the revision at which
 /// it last changed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Revision(pub u64);
 
@@ -97,7 +99,10 @@ impl NodeRecord {
     #[must_use]
     pub fn granted(spec: &NodeSpec, epoch: OwnerEpoch) -> Self {
         Self {
-            tenure: Tenure { node: spec.name.clone(), epoch },
+            tenure: Tenure {
+                node: spec.name.clone(),
+                epoch,
+            },
             incarnation: spec.incarnation,
             address: spec.address.clone(),
             labels: spec.labels.clone(),
@@ -106,9 +111,17 @@ impl NodeRecord {
 }
 
 /// The version of a hash ring's members and weights.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct RingVersion(pub u64);
+
+impl fmt::Display for RingVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
 
 /// How often one storage tier holds a key (Anna's `R_i` and `T_i`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -202,7 +215,10 @@ impl ShardRecord {
     /// A record of a shard with one owner.
     #[must_use]
     pub const fn exclusive(epoch: OwnerEpoch, state: Exclusive) -> Self {
-        Self { epoch, ownership: Ownership::Exclusive(state) }
+        Self {
+            epoch,
+            ownership: Ownership::Exclusive(state),
+        }
     }
 
     /// The record in which `owner` serves the shard alone.

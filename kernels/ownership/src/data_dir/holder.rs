@@ -66,7 +66,10 @@ impl DataDirLease {
         mut waiting: impl FnMut(Waiting),
     ) -> Result<Self, DataDirError> {
         let path = LeasePath::new(directory);
-        let me = Process { incarnation: options.incarnation, pid: std::process::id() };
+        let me = Process {
+            incarnation: options.incarnation,
+            pid: std::process::id(),
+        };
         let ttl = options.terms.ttl();
         let mut candidate = Candidate::new(me, ttl, options.epoch_floor);
         loop {
@@ -83,7 +86,10 @@ impl DataDirLease {
                     locked.write(&claim)?;
                     candidate.claimed(claim.epoch, options.clock.now());
                     if let Some(holder) = claim.holder {
-                        waiting(Waiting { holder: holder.pid, at_most: ttl });
+                        waiting(Waiting {
+                            holder: holder.pid,
+                            at_most: ttl,
+                        });
                     }
                 }
                 CandidateAction::Wait(time) => {
@@ -91,12 +97,20 @@ impl DataDirLease {
                     // In small steps: the holder may release the directory earlier.
                     thread::sleep(time.min(ttl / 20));
                 }
-                CandidateAction::GiveUp { by } => return Err(DataDirError::Superseded { by: by.pid }),
+                CandidateAction::GiveUp { by } => {
+                    return Err(DataDirError::Superseded { by: by.pid });
+                }
             }
         }
     }
 
-    fn keep(path: LeasePath, options: &DataDirOptions, me: Process, taken: &LeaseFile, taken_at: MonoTime) -> Self {
+    fn keep(
+        path: LeasePath,
+        options: &DataDirOptions,
+        me: Process,
+        taken: &LeaseFile,
+        taken_at: MonoTime,
+    ) -> Self {
         let holder = LeaseHolder::new(options.terms, taken_at);
         let guard = LeaseGuard::new(Arc::clone(&options.clock));
         guard.publish(&holder);
@@ -151,7 +165,11 @@ impl DataDirLease {
         let locked = self.path.lock(self.terms.ttl())?;
         match locked.read()? {
             Some(file) if file.epoch == self.epoch && file.holder == Some(self.me) => {
-                locked.write(&LeaseFile { holder: None, claim: None, ..file })
+                locked.write(&LeaseFile {
+                    holder: None,
+                    claim: None,
+                    ..file
+                })
             }
             _ => Ok(()),
         }
@@ -190,7 +208,9 @@ impl Renewer {
         while let Some(wake_at) = self.holder.wake_at() {
             match stopped.recv_timeout(wake_at.since(self.clock.now())) {
                 Err(RecvTimeoutError::Timeout) => self.step(HolderInput::Tick),
-                Ok(()) | Err(RecvTimeoutError::Disconnected) => return self.step(HolderInput::Release),
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => {
+                    return self.step(HolderInput::Release);
+                }
             }
         }
     }
@@ -202,10 +222,17 @@ impl Renewer {
                 if let HolderAction::Renew(id) = action {
                     match self.path.read() {
                         Ok(file) => {
-                            inputs.push(renewal(file.as_ref(), self.me, self.epoch, HolderInput::Renewed(id)));
+                            inputs.push(renewal(
+                                file.as_ref(),
+                                self.me,
+                                self.epoch,
+                                HolderInput::Renewed(id),
+                            ));
                         }
                         // Not renewed this time; the next try is due before the lease runs out.
-                        Err(error) => tracing::warn!(%error, "lease of the data directory not renewed"),
+                        Err(error) => {
+                            tracing::warn!(%error, "lease of the data directory not renewed")
+                        }
                     }
                 }
                 if let Some(status) = LeaseStatus::after(action) {

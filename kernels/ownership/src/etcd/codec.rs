@@ -66,10 +66,18 @@ impl Keys {
     /// The area and the name of a key; none for areas that this version does not know.
     pub(super) fn parse(&self, kv: &KeyValue) -> Result<Option<(Area, String)>, CoordinatorError> {
         let key = key_of(kv)?;
-        let areas = [Area::Nodes, Area::Epochs, Area::Claims, Area::Shards, Area::Ids, Area::Roots];
-        Ok(areas
-            .into_iter()
-            .find_map(|area| key.strip_prefix(&self.area(area)).map(|name| (area, name.to_owned()))))
+        let areas = [
+            Area::Nodes,
+            Area::Epochs,
+            Area::Claims,
+            Area::Shards,
+            Area::Ids,
+            Area::Roots,
+        ];
+        Ok(areas.into_iter().find_map(|area| {
+            key.strip_prefix(&self.area(area))
+                .map(|name| (area, name.to_owned()))
+        }))
     }
 }
 
@@ -93,8 +101,12 @@ pub(super) fn decode<T: DeserializeOwned>(kv: &KeyValue) -> Result<T, Coordinato
     serde_json::from_slice(kv.value()).map_err(|error| corrupt(kv, error.to_string()))
 }
 
-pub(super) fn unavailable(error: etcd_client::Error) -> CoordinatorError {
-    CoordinatorError::Unavailable { reason: error.to_string() }
+impl From<etcd_client::Error> for CoordinatorError {
+    fn from(error: etcd_client::Error) -> Self {
+        Self::Unavailable {
+            reason: error.to_string(),
+        }
+    }
 }
 
 fn key_of(kv: &KeyValue) -> Result<&str, CoordinatorError> {
@@ -102,5 +114,8 @@ fn key_of(kv: &KeyValue) -> Result<&str, CoordinatorError> {
 }
 
 fn corrupt(kv: &KeyValue, reason: String) -> CoordinatorError {
-    CoordinatorError::Corrupt { place: format!("etcd key {}", String::from_utf8_lossy(kv.key())), reason }
+    CoordinatorError::Corrupt {
+        place: format!("etcd key {}", String::from_utf8_lossy(kv.key())),
+        reason,
+    }
 }

@@ -6,8 +6,8 @@ use etcd_client::{Event, EventType, WatchOptions, WatchResponse, WatchStream};
 use futures::StreamExt as _;
 use savanna_epoch::{NodeId, ShardId};
 
-use super::EtcdCoordinator;
-use super::codec::{Area, Keys, StoredNode, decode, unavailable, version_of};
+use super::codec::{Area, Keys, StoredNode, decode, version_of};
+use super::{EtcdCoordinator, MAX_MESSAGE_BYTES};
 use crate::coordinator::ChangeStream;
 use crate::error::CoordinatorError;
 use crate::event::{Change, Changed, RootValue};
@@ -22,14 +22,30 @@ struct Watcher {
 }
 
 impl EtcdCoordinator {
-    pub(super) async fn watch_changes(&self, since: Revision) -> Result<ChangeStream, CoordinatorError> {
-        let options = WatchOptions::new().with_prefix().with_start_revision(since.next().0.cast_signed());
-        let mut stream =
-            self.client.watch_client().watch(self.keys.prefix(), Some(options)).await.map_err(unavailable)?;
+    pub(super) async fn watch_changes(
+        &self,
+        since: Revision,
+    ) -> Result<ChangeStream, CoordinatorError> {
+        let options = WatchOptions::new()
+            .with_prefix()
+            .with_start_revision(since.next().0.cast_signed());
+        let mut client = self
+            .client
+            .watch_client()
+            .max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let mut stream = client
+            .watch(self.keys.prefix(), Some(options))
+            .await
+            .map_err(CoordinatorError::from)?;
         // The first response says whether the watch stands; it may be refused in the one after.
-        let first = stream.message().await.map_err(unavailable)?;
-        let mut watcher =
-            Watcher { stream, keys: self.keys.clone(), seen: since, pending: VecDeque::new(), ended: false };
+        let first = stream.message().await.map_err(CoordinatorError::from)?;
+        let mut watcher = Watcher {
+            stream,
+            keys: self.keys.clone(),
+            seen: since,
+            pending: VecDeque::new(),
+            ended: false,
+        };
         if let Some(first) = first {
             watcher.take(&first);
         }
@@ -48,8 +64,10 @@ impl Watcher {
             }
             match self.stream.message().await {
                 Ok(Some(response)) => self.take(&response),
-                Ok(None) => self.end(CoordinatorError::Unavailable { reason: "etcd ended the watch".to_owned() }),
-                Err(error) => self.end(unavailable(error)),
+                Ok(None) => self.end(CoordinatorError::Unavailable {
+                    reason: "etcd ended the watch".to_owned(),
+                }),
+                Err(error) => self.end(error.into()),
             }
         }
     }
@@ -63,9 +81,14 @@ impl Watcher {
         if response.canceled() {
             let oldest = response.compact_revision().cast_unsigned();
             return self.end(if oldest > 0 {
-                CoordinatorError::Compacted { since: self.seen, oldest: Revision(oldest) }
+                CoordinatorError::Compacted {
+                    since: self.seen,
+                    oldest: Revision(oldest),
+                }
             } else {
-                CoordinatorError::Unavailable { reason: format!("etcd ended the watch: {}", response.cancel_reason()) }
+                CoordinatorError::Unavailable {
+                    reason: format!("etcd ended the watch: {}", response.cancel_reason()),
+                }
             });
         }
         for event in response.events() {
@@ -81,8 +104,12 @@ impl Watcher {
     }
 
     fn change_of(&self, event: &Event) -> Result<Option<Change>, CoordinatorError> {
-        let Some(kv) = event.kv() else { return Ok(None) };
-        let Some((area, name)) = self.keys.parse(kv)? else { return Ok(None) };
+        let Some(kv) = event.kv() else {
+            return Ok(None);
+        };
+        let Some((area, name)) = self.keys.parse(kv)? else {
+            return Ok(None);
+        };
         let what = match (area, event.event_type()) {
             (Area::Nodes, EventType::Put) => Changed::NodeUp(decode::<StoredNode>(kv)?.record),
             (Area::Nodes, EventType::Delete) => Changed::NodeDown(NodeId(name)),
@@ -90,8 +117,13 @@ impl Watcher {
             (Area::Roots, EventType::Put) => Changed::Root(name, RootValue(kv.value().to_vec())),
             (Area::Roots, EventType::Delete) => Changed::RootDeleted(name),
             // Shards are retired, not deleted; the other areas are nobody else's business.
-            (Area::Shards, EventType::Delete) | (Area::Epochs | Area::Claims | Area::Ids, _) => return Ok(None),
+            (Area::Shards, EventType::Delete) | (Area::Epochs | Area::Claims | Area::Ids, _) => {
+                return Ok(None);
+            }
         };
-        Ok(Some(Change { revision: version_of(kv), what }))
+        Ok(Some(Change {
+            revision: version_of(kv),
+            what,
+        }))
     }
 }

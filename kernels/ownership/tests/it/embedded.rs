@@ -13,12 +13,18 @@ use tempfile::TempDir;
 use crate::suite::suite;
 
 fn options() -> EmbeddedOptions {
-    EmbeddedOptions { ttl: Duration::from_millis(600), clock: Arc::new(BootClock), guard: None }
+    EmbeddedOptions {
+        ttl: Duration::from_millis(600),
+        clock: Arc::new(BootClock),
+        guard: None,
+    }
 }
 
 async fn open(directory: &TempDir, epoch: u64) -> EmbeddedCoordinator {
     let journal = Options::dir(directory.path().join("coordinator"));
-    EmbeddedCoordinator::open(journal, OwnerEpoch(epoch), options()).await.unwrap()
+    EmbeddedCoordinator::open(journal, OwnerEpoch(epoch), options())
+        .await
+        .unwrap()
 }
 
 async fn start() -> Option<(Arc<dyn Coordinator>, TempDir)> {
@@ -38,10 +44,19 @@ async fn a_newer_epoch_on_the_same_journal_stops_the_older_coordinator() {
     assert_eq!(new.allocate("x", 1).await.unwrap(), 11..12);
     let mut changes = old.watch(Revision::NONE).await.unwrap();
     let message = old.allocate("x", 1).await.unwrap_err().to_string();
-    assert!(message.contains("fenced") && message.contains("restart the process"), "{message}");
+    assert!(
+        message.contains("fenced") && message.contains("restart the process"),
+        "{message}"
+    );
     // Stopped for good, for reads and watchers too.
-    assert!(matches!(old.snapshot().await, Err(CoordinatorError::Stopped { .. })));
-    assert!(matches!(changes.next().await, Some(Err(CoordinatorError::Stopped { .. }))));
+    assert!(matches!(
+        old.snapshot().await,
+        Err(CoordinatorError::Stopped { .. })
+    ));
+    assert!(matches!(
+        changes.next().await,
+        Some(Err(CoordinatorError::Stopped { .. }))
+    ));
     assert!(changes.next().await.is_none());
     assert_eq!(new.allocate("x", 1).await.unwrap(), 12..13);
 }
@@ -54,12 +69,21 @@ async fn a_long_history_is_replaced_by_an_image_and_reopens() {
     for number in 0..300_u32 {
         let writes = (0..16).map(|_| coordinator.allocate("x", 1));
         futures::future::join_all(writes).await;
-        version = coordinator.put_root("r", version, RootValue(number.to_le_bytes().to_vec())).await.unwrap();
+        version = coordinator
+            .put_root("r", version, RootValue(number.to_le_bytes().to_vec()))
+            .await
+            .unwrap();
     }
     drop(coordinator);
     for epoch in 2..5 {
         let coordinator = open(&directory, epoch).await;
-        assert_eq!(coordinator.root("r").await.unwrap().unwrap().value.0, 299_u32.to_le_bytes());
-        assert_eq!(coordinator.allocate("x", 1).await.unwrap().start, 4801 + epoch - 2);
+        assert_eq!(
+            coordinator.root("r").await.unwrap().unwrap().value.0,
+            299_u32.to_le_bytes()
+        );
+        assert_eq!(
+            coordinator.allocate("x", 1).await.unwrap().start,
+            4801 + epoch - 2
+        );
     }
 }

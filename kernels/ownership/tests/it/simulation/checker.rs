@@ -12,11 +12,37 @@ use super::process::Process;
 /// A broken promise, and the true time (ns) at which it was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Violation {
-    TwoServers { at: u64, shard: ShardId, granule: u8, first: (Tenure, OwnerEpoch), second: (Tenure, OwnerEpoch) },
-    TwoHolders { at: u64, name: NodeId, first: Incarnation, second: Incarnation },
-    EpochReused { at: u64, shard: ShardId, epoch: OwnerEpoch, first: Tenure, second: Tenure },
-    HistoryEpoch { at: u64, shard: ShardId, before: Box<ShardRecord>, after: Box<ShardRecord> },
-    IdsTwice { at: u64, first: Range<u64>, second: Range<u64> },
+    TwoServers {
+        at: u64,
+        shard: ShardId,
+        granule: u8,
+        first: (Tenure, OwnerEpoch),
+        second: (Tenure, OwnerEpoch),
+    },
+    TwoHolders {
+        at: u64,
+        name: NodeId,
+        first: Incarnation,
+        second: Incarnation,
+    },
+    EpochReused {
+        at: u64,
+        shard: ShardId,
+        epoch: OwnerEpoch,
+        first: Tenure,
+        second: Tenure,
+    },
+    HistoryEpoch {
+        at: u64,
+        shard: ShardId,
+        before: Box<ShardRecord>,
+        after: Box<ShardRecord>,
+    },
+    IdsTwice {
+        at: u64,
+        first: Range<u64>,
+        second: Range<u64>,
+    },
 }
 
 #[derive(Default)]
@@ -35,13 +61,22 @@ impl Checker {
         let mut servers: BTreeMap<(&ShardId, u8), (&Tenure, OwnerEpoch)> = BTreeMap::new();
         let mut holders: BTreeMap<&NodeId, Incarnation> = BTreeMap::new();
         for process in processes.iter().filter(|process| process.serving(at)) {
-            let Some(tenure) = process.tenure() else { continue };
+            let Some(tenure) = process.tenure() else {
+                continue;
+            };
             if let Some(first) = holders.insert(&tenure.node, process.incarnation) {
                 let name = tenure.node.clone();
-                return Err(Violation::TwoHolders { at, name, first, second: process.incarnation });
+                return Err(Violation::TwoHolders {
+                    at,
+                    name,
+                    first,
+                    second: process.incarnation,
+                });
             }
             for (shard, granule, epoch) in process.served_granules() {
-                if let Some((first, first_epoch)) = servers.insert((shard, granule), (tenure, epoch)) {
+                if let Some((first, first_epoch)) =
+                    servers.insert((shard, granule), (tenure, epoch))
+                {
                     return Err(Violation::TwoServers {
                         at,
                         shard: shard.clone(),
@@ -50,10 +85,19 @@ impl Checker {
                         second: (tenure.clone(), epoch),
                     });
                 }
-                let earlier = self.served.entry((shard.clone(), epoch)).or_insert_with(|| tenure.clone());
+                let earlier = self
+                    .served
+                    .entry((shard.clone(), epoch))
+                    .or_insert_with(|| tenure.clone());
                 if earlier != tenure {
                     let (first, second) = (earlier.clone(), tenure.clone());
-                    return Err(Violation::EpochReused { at, shard: shard.clone(), epoch, first, second });
+                    return Err(Violation::EpochReused {
+                        at,
+                        shard: shard.clone(),
+                        epoch,
+                        first,
+                        second,
+                    });
                 }
             }
         }
@@ -66,7 +110,11 @@ impl Checker {
         if let Some((&start, &end)) = before
             && end > ids.start
         {
-            return Err(Violation::IdsTwice { at, first: start..end, second: ids.clone() });
+            return Err(Violation::IdsTwice {
+                at,
+                first: start..end,
+                second: ids.clone(),
+            });
         }
         self.ids.insert(ids.start, ids.end);
         Ok(())
@@ -74,7 +122,9 @@ impl Checker {
 
     /// An entry became durable; they come in order.
     pub(super) fn durable(&mut self, at: u64, entry: &Entry) -> Result<(), Violation> {
-        let Event::ShardChanged { shard, record } = &entry.event else { return Ok(()) };
+        let Event::ShardChanged { shard, record } = &entry.event else {
+            return Ok(());
+        };
         if let Some(before) = self.durable.insert(shard.clone(), record.clone()) {
             let granted = match &record.ownership {
                 Ownership::Exclusive(state) => before.owner() != Some(state.owner()),
@@ -82,7 +132,12 @@ impl Checker {
             };
             if record.epoch < before.epoch || (granted && record.epoch == before.epoch) {
                 let (before, after) = (Box::new(before), Box::new(record.clone()));
-                return Err(Violation::HistoryEpoch { at, shard: shard.clone(), before, after });
+                return Err(Violation::HistoryEpoch {
+                    at,
+                    shard: shard.clone(),
+                    before,
+                    after,
+                });
             }
         }
         Ok(())
