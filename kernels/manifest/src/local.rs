@@ -11,6 +11,7 @@
 //! on a name that a crash could take back. It survives crashes of the process and of the operating system, not the
 //! loss of the disk.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -30,6 +31,7 @@ use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
     ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
+use parking_lot::Mutex;
 
 /// Staged files older than this belong to a process that died while writing.
 const STAGED_AGE_MAX: Duration = Duration::from_secs(3600);
@@ -44,6 +46,8 @@ pub struct LocalStore {
     staged: Arc<AtomicU64>,
     /// Set by the first failed flush: what the disk holds is unknown from then on, and flushing again would not tell.
     failed: Arc<AtomicBool>,
+    /// Directories whose names are known to be on disk.
+    durable: Arc<Mutex<HashSet<PathBuf>>>,
 }
 
 impl LocalStore {
@@ -62,6 +66,7 @@ impl LocalStore {
             root: root.into(),
             staged: Arc::new(AtomicU64::new(0)),
             failed: Arc::new(AtomicBool::new(false)),
+            durable: Arc::default(),
         })
     }
 
@@ -94,8 +99,7 @@ impl LocalStore {
         let directory = target
             .parent()
             .ok_or_else(|| unsupported(format!("`{}` has no directory", target.display())))?;
-        create_directories(directory)
-            .map_err(|error| failure("create the directory of", target, &error))?;
+        self.ensure_directory(directory)?;
         let stage = self.stage_path(target);
         let placed = self.write_stage(&stage, payload).and_then(|()| match mode {
             PutMode::Create => place_if_absent(&stage, target),
@@ -107,6 +111,24 @@ impl LocalStore {
         // Also when the name was taken: whoever is told that it exists may rely on it.
         self.flush_directory(directory)?;
         placed
+    }
+
+    /// Creates a directory and makes it durable, once per store: another process may have created it and not flushed
+    /// it yet.
+    fn ensure_directory(&self, directory: &FilePath) -> Result<()> {
+        if self.durable.lock().contains(directory) {
+            return Ok(());
+        }
+        fs::create_dir_all(directory)
+            .map_err(|error| failure("create the directory", directory, &error))?;
+        for above in directory.ancestors().skip(1) {
+            self.flush_directory(above)?;
+            if *above == *self.root {
+                break;
+            }
+        }
+        self.durable.lock().insert(directory.to_owned());
+        Ok(())
     }
 
     fn write_stage(&self, stage: &FilePath, payload: &PutPayload) -> Result<()> {

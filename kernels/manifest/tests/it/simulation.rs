@@ -74,6 +74,8 @@ impl Dice {
 struct Unreliable {
     memory: Arc<dyn ObjectStore>,
     dice: Dice,
+    /// How many requests there are to each kind of fault, on average.
+    requests_per_fault: u64,
     healthy: AtomicU64,
     created: Mutex<Vec<Snapshot>>,
 }
@@ -94,7 +96,7 @@ impl Unreliable {
             })
         };
         self.dice.pause(20).await;
-        match self.dice.below(40) {
+        match self.dice.below(self.requests_per_fault) {
             0 => failure(),
             1 => {
                 let dice = self.dice.clone();
@@ -183,6 +185,7 @@ impl World {
         let unreliable = Arc::new(Unreliable {
             memory: Arc::new(InMemory::new()),
             dice: dice.clone(),
+            requests_per_fault: [12, 40, 200][(seed % 3) as usize],
             healthy: AtomicU64::new(0),
             created: Mutex::default(),
         });
