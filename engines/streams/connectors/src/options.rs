@@ -98,10 +98,9 @@ impl<'a> Options<'a> {
         }
         let missing = specs.iter().find(|s| s.presence == Presence::Required && !given.contains_key(s.name));
         match missing {
-            Some(spec) => Err(StreamError::invalid(format!(
-                "connector {connector} needs option '{}': {}",
-                spec.name, spec.help
-            ))),
+            Some(spec) => {
+                Err(StreamError::invalid(format!("connector {connector} needs option '{}': {}", spec.name, spec.help)))
+            }
             None => Ok(Self { connector, specs, given }),
         }
     }
@@ -274,10 +273,7 @@ mod tests {
     fn a_wrong_value_is_answered_with_what_was_expected() {
         let options = given(&[("path", "x"), ("rows", "0")]);
         let error = Options::check("demo", SPECS, &options).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "option 'rows' of connector demo: expected a whole number from 1, got '0'"
-        );
+        assert_eq!(error.to_string(), "option 'rows' of connector demo: expected a whole number from 1, got '0'");
     }
 
     #[test]

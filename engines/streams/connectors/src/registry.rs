@@ -136,7 +136,7 @@ impl Connectors for BuiltinConnectors {
     }
 
     fn list(&self) -> Vec<ConnectorInfo> {
-        let info = |connector: &Box<dyn Connector>| {
+        let info = |connector: &dyn Connector| {
             let promise = connector.promise();
             let options = connector.options().iter().map(|option| match option.presence {
                 Presence::Required => format!("{} (required)", option.name),
@@ -152,6 +152,6 @@ impl Connectors for BuiltinConnectors {
                 options: options.collect::<Vec<_>>().join(", "),
             }
         };
-        self.connectors.iter().map(info).collect()
+        self.connectors.iter().map(AsRef::as_ref).map(info).collect()
     }
 }

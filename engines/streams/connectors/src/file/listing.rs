@@ -35,7 +35,8 @@ pub(crate) fn is_glob(path: &str) -> bool {
 }
 
 fn is_data(file: &Path) -> bool {
-    file.file_name().is_some_and(|name| !name.as_encoded_bytes().starts_with(b".") && !name.as_encoded_bytes().starts_with(b"_"))
+    file.file_name()
+        .is_some_and(|name| !name.as_encoded_bytes().starts_with(b".") && !name.as_encoded_bytes().starts_with(b"_"))
 }
 
 /// That nothing is there to read.

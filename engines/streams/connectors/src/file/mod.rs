@@ -82,7 +82,9 @@ impl Settings {
         };
         let grows = settings.follow && settings.format == Format::Parquet;
         if grows && Path::new(&settings.path).is_file() {
-            return Err(options.error("follow", "'false' for one Parquet file, which cannot grow, or a directory of them"));
+            return Err(
+                options.error("follow", "'false' for one Parquet file, which cannot grow, or a directory of them")
+            );
         }
         Ok(settings)
     }

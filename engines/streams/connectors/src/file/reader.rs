@@ -36,6 +36,8 @@ pub(crate) struct Reading {
 struct Place {
     /// How many units were read to their end.
     units: usize,
+    /// Of how many; none if more may come.
+    of: Option<usize>,
     /// The file of the unit that is being read; none at the start and the end.
     file: Option<PathBuf>,
     /// Bytes of a text file, or rows of a row group, that were read.
@@ -45,7 +47,7 @@ struct Place {
 }
 
 impl Place {
-    const START: Self = Self { units: 0, file: None, at: 0, line: 1 };
+    const START: Self = Self { units: 0, of: None, file: None, at: 0, line: 1 };
 }
 
 /// Reads one partition.
@@ -74,11 +76,17 @@ impl FileReader {
     /// Opens the partition of these units at the start, or at an offset.
     pub(crate) fn open(reading: Reading, units: Vec<Unit>, from: Option<&Offset>) -> Result<Self> {
         let place = match from {
-            None => Place::START,
+            None => Place { of: (!reading.follow).then_some(units.len()), ..Place::START },
             Some(offset) => serde_json::from_str(&offset.0).map_err(|e| wrong_offset(&reading.path, offset, &e))?,
         };
         let malformed = Malformed::new(reading.on_error.clone(), "")?;
         let mut reader = Self { reading, units, place, current: None, malformed };
+        if let (Some(offset), Some(of)) = (from, reader.place.of)
+            && of != reader.units.len()
+        {
+            let cause = format!("there were {of} files or row groups to read, now there are {}", reader.units.len());
+            return Err(wrong_offset(&reader.reading.path, offset, &cause));
+        }
         if let (Some(file), Some(offset)) = (reader.place.file.clone(), from) {
             let same = reader.units.get(reader.place.units).is_some_and(|unit| unit.path == file);
             if !same {
@@ -194,7 +202,7 @@ impl SourceReader for FileReader {
                 }
                 Next::End => {
                     self.current = None;
-                    self.place = Place { units: self.place.units + 1, ..Place::START };
+                    self.place = Place { units: self.place.units + 1, of: self.place.of, ..Place::START };
                 }
             }
         }

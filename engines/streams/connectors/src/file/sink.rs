@@ -38,7 +38,9 @@ impl FileSink {
     /// Opens the directory; makes it if it is not there.
     pub(crate) fn open(path: &str, format: Format, csv: CsvSettings, schema: SchemaRef) -> Result<Self> {
         if super::listing::is_glob(path) && !Path::new(path).exists() {
-            return Err(StreamError::invalid(format!("'path' = '{path}': expected a directory to write into, got a pattern")));
+            return Err(StreamError::invalid(format!(
+                "'path' = '{path}': expected a directory to write into, got a pattern"
+            )));
         }
         let directory = PathBuf::from(path);
         if directory.is_file() {
@@ -56,7 +58,11 @@ impl FileSink {
     }
 
     /// Writes a file under a hidden name and makes it durable. It is not visible yet.
-    fn write(&self, name: &str, content: impl FnOnce(BufWriter<File>) -> Result<BufWriter<File>, String>) -> Result<PathBuf> {
+    fn write(
+        &self,
+        name: &str,
+        content: impl FnOnce(BufWriter<File>) -> Result<BufWriter<File>, String>,
+    ) -> Result<PathBuf> {
         let hidden = self.directory.join(format!(".{name}.tmp"));
         let failed = |e: &dyn std::fmt::Display| StreamError::io(format!("write {}", hidden.display()), e);
         let file = File::create(&hidden).map_err(|e| failed(&e))?;
@@ -97,7 +103,10 @@ impl FileSink {
                 Ok(epoch) => Ok(last.max(Epoch(epoch))),
                 Err(_) => Err(StreamError::Data {
                     place: mark.display().to_string(),
-                    message: format!("expected the number of an epoch, got '{}'; restore or remove the file", text.trim()),
+                    message: format!(
+                        "expected the number of an epoch, got '{}'; restore or remove the file",
+                        text.trim()
+                    ),
                 }),
             },
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(last),
@@ -134,9 +143,8 @@ impl Sink for FileSink {
         }
         let (name, hidden) = if rows.iter().all(|batch| batch.num_rows() == 0) {
             let name = mark_name(query);
-            let hidden = self.write(&name, |mut out| {
-                writeln!(out, "{epoch}").map(|()| out).map_err(|e| e.to_string())
-            })?;
+            let hidden =
+                self.write(&name, |mut out| writeln!(out, "{epoch}").map(|()| out).map_err(|e| e.to_string()))?;
             (name, hidden)
         } else {
             let name = self.part_name(query, epoch);

@@ -86,12 +86,7 @@ impl Tokens {
                 return at;
             }
             let Some((next, text, ends)) = self.read_record(input, at, text_len, ends_len) else { return at };
-            self.records.push(Record {
-                input: (at, next),
-                line,
-                text: text_len,
-                ends: (ends_len, ends - ends_len),
-            });
+            self.records.push(Record { input: (at, next), line, text: text_len, ends: (ends_len, ends - ends_len) });
             line += newlines(&input.bytes[at..next]);
             (at, text_len, ends_len) = (next, text, ends);
         }
@@ -210,7 +205,11 @@ impl Decode for CsvDecoder {
                 Some(consumed) => header = consumed,
                 None => {
                     let consumed = if input.last { input.bytes.len() } else { 0 };
-                    return Ok(Decoded { rows: RecordBatch::new_empty(Arc::clone(&self.wanted)), consumed, records: 0 });
+                    return Ok(Decoded {
+                        rows: RecordBatch::new_empty(Arc::clone(&self.wanted)),
+                        consumed,
+                        records: 0,
+                    });
                 }
             }
         }
@@ -282,7 +281,8 @@ impl CsvDecoder {
                 }
             };
             if text.is_none() && !field.is_nullable() {
-                *fault = Some((Some(column), format!("expected {} NOT NULL, got nothing", sql_type(field.data_type()))));
+                *fault =
+                    Some((Some(column), format!("expected {} NOT NULL, got nothing", sql_type(field.data_type()))));
             }
             text
         });

@@ -89,8 +89,7 @@ impl Malformed {
         let Some(letters) = &mut self.letters else { return Ok(()) };
         let row = String::from_utf8_lossy(bad.raw);
         let row = row.trim_end_matches(['\r', '\n']);
-        let letter =
-            DeadLetter { file: &self.place, line: bad.line, column: bad.column, message: &bad.message, row };
+        let letter = DeadLetter { file: &self.place, line: bad.line, column: bad.column, message: &bad.message, row };
         let line = serde_json::to_string(&letter).map_err(|e| StreamError::Internal(e.to_string()))? + "\n";
         letters
             .write_all(line.as_bytes())

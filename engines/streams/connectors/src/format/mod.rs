@@ -160,11 +160,7 @@ pub(crate) trait Decode: Send {
 }
 
 /// A batch of these columns that has rows even if it has no columns.
-fn batch(
-    schema: &SchemaRef,
-    columns: Vec<arrow::array::ArrayRef>,
-    rows: usize,
-) -> Result<RecordBatch> {
+fn batch(schema: &SchemaRef, columns: Vec<arrow::array::ArrayRef>, rows: usize) -> Result<RecordBatch> {
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     RecordBatch::try_new_with_options(std::sync::Arc::clone(schema), columns, &options)
         .map_err(|e| StreamError::Internal(format!("a decoder made a wrong batch: {e}")))
@@ -174,4 +170,3 @@ fn batch(
 pub(crate) fn declares_none(table: &TableDef) -> bool {
     table.columns.iter().all(|c| c.computed.is_some())
 }
-

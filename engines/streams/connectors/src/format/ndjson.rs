@@ -40,7 +40,11 @@ struct Fault {
 impl NdjsonDecoder {
     pub(crate) fn new(wanted: &SchemaRef, physical: &SchemaRef) -> Self {
         // Rows have to be counted even if no column is wanted; then any column does.
-        let read = if wanted.fields().is_empty() { &physical.fields()[..physical.fields().len().min(1)] } else { wanted.fields() };
+        let read = if wanted.fields().is_empty() {
+            &physical.fields()[..physical.fields().len().min(1)]
+        } else {
+            wanted.fields()
+        };
         let loose = Schema::new(read.iter().map(|field| loosen(field)).collect::<Fields>());
         Self { wanted: Arc::clone(wanted), loose: Arc::new(loose) }
     }
@@ -92,7 +96,10 @@ impl NdjsonDecoder {
             Err(error) => {
                 // serde_json counts lines within the text it was given, which is one line.
                 let what = error.to_string().replace("at line 1 column", "at character");
-                return Ok(Fault { column: None, message: format!("expected one JSON object, got {} ({what})", excerpt(line)) });
+                return Ok(Fault {
+                    column: None,
+                    message: format!("expected one JSON object, got {} ({what})", excerpt(line)),
+                });
             }
         };
         for (loose, field) in self.loose.fields().iter().zip(self.read_fields()) {
@@ -110,7 +117,10 @@ impl NdjsonDecoder {
 
     fn explain_field(&self, path: &str, loose: &Field, field: &Field, value: Option<&Value>) -> Result<Option<Fault>> {
         let value = value.unwrap_or(&Value::Null);
-        let fault = |got: &str| Fault { column: Some(path.to_owned()), message: format!("expected {}, got {got}", sql_type(field.data_type())) };
+        let fault = |got: &str| Fault {
+            column: Some(path.to_owned()),
+            message: format!("expected {}, got {got}", sql_type(field.data_type())),
+        };
         if value.is_null() {
             return Ok((!field.is_nullable()).then(|| fault("NULL")));
         }
@@ -232,9 +242,11 @@ fn tighten(array: &ArrayRef, field: &Field, path: &str, faults: &mut [Option<Fau
         }
         DataType::Struct(fields) => {
             let row = array.as_struct();
-            let columns = row.columns().iter().zip(fields).map(|(column, field)| {
-                tighten(column, field, &format!("{path}.{}", field.name()), faults)
-            });
+            let columns = row
+                .columns()
+                .iter()
+                .zip(fields)
+                .map(|(column, field)| tighten(column, field, &format!("{path}.{}", field.name()), faults));
             let columns = columns.collect::<Result<Vec<_>>>()?;
             // A fault leaves NULL behind where the field may forbid it, so such rows are allowed until they are left out.
             let row = StructArray::try_new(fields.clone(), columns, row.nulls().cloned());

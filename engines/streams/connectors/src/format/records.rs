@@ -164,12 +164,7 @@ mod tests {
     fn read(format: Format, bytes: &[u8], piece: usize, max_rows: usize) -> (Vec<String>, u64) {
         let field = |name: &str, data_type| Field::new(name, data_type, true);
         let schema = Arc::new(Schema::new(vec![field("a", DataType::Int64), field("b", DataType::Utf8View)]));
-        let text = TextFormat {
-            format,
-            csv: CsvSettings::default(),
-            physical: Arc::clone(&schema),
-            wanted: schema,
-        };
+        let text = TextFormat { format, csv: CsvSettings::default(), physical: Arc::clone(&schema), wanted: schema };
         let mut records = Records::new(Pieces(bytes, piece), text.decoder(), 0, 1);
         let mut malformed = Malformed::new(OnError::Skip, "test").unwrap();
         let mut lines = Vec::new();

@@ -113,8 +113,8 @@ impl Config {
     /// Reads the options of a table.
     pub(crate) fn new(given: &BTreeMap<String, String>) -> Result<Self> {
         let options = Options::check(NAME, OPTIONS, given)?;
-        let [person, auction, bid] = ["person.proportion", "auction.proportion", "bid.proportion"]
-            .map(|name| options.integer::<u32>(name));
+        let [person, auction, bid] =
+            ["person.proportion", "auction.proportion", "bid.proportion"].map(|name| options.integer::<u32>(name));
         let (person, auction, bid) = (person?, auction?, bid?);
         if person + auction + bid == 0 {
             return Err(options.error("bid.proportion", "at least one proportion above 0"));
@@ -137,7 +137,7 @@ impl Config {
             seed: options.integer("seed")?,
             events,
             keep_alive: options.boolean("keep-alive")?,
-            paced: paced(&options)?.unwrap_or(events.is_none()),
+            paced: paced(&options)?.unwrap_or_else(|| events.is_none()),
             timeline: timeline(&options, first_rate)?,
             // A tenth of a second, so that partitions progress evenly in event time, but not too small to be fast.
             block: u64::from(first_rate / 10).clamp(64, 8_192).next_multiple_of(disorder),
@@ -210,8 +210,16 @@ fn timeline(options: &Options<'_>, first: u32) -> Result<Timeline> {
 fn sine(first: u32, next: u32) -> Vec<u32> {
     // cos(2 pi i / 10) for i = 0..10, written out so that it is the same on every machine.
     const COSINE: [f64; 10] = [
-        1.0, 0.809_016_994_374_947_5, 0.309_016_994_374_947_45, -0.309_016_994_374_947_45, -0.809_016_994_374_947_5,
-        -1.0, -0.809_016_994_374_947_5, -0.309_016_994_374_947_45, 0.309_016_994_374_947_45, 0.809_016_994_374_947_5,
+        1.0,
+        0.809_016_994_374_947_5,
+        0.309_016_994_374_947_45,
+        -0.309_016_994_374_947_45,
+        -0.809_016_994_374_947_5,
+        -1.0,
+        -0.809_016_994_374_947_5,
+        -0.309_016_994_374_947_45,
+        0.309_016_994_374_947_45,
+        0.809_016_994_374_947_5,
     ];
     let (first, next) = (f64::from(first), f64::from(next));
     let (middle, swing) = (f64::midpoint(first, next), (first - next) / 2.0);

@@ -134,9 +134,7 @@ impl Generator {
             Values::Time(values) => {
                 Arc::new(TimestampMillisecondArray::new(selection.scatter(kind, values).into(), nulls))
             }
-            Values::Shared(views) => {
-                text_array(selection.scatter(kind, views), self.texts.buffer().clone(), nulls)
-            }
+            Values::Shared(views) => text_array(selection.scatter(kind, views), self.texts.buffer().clone(), nulls),
             Values::Own(views, bytes) => text_array(selection.scatter(kind, views), Buffer::from_vec(bytes), nulls),
         }
     }
@@ -231,8 +229,7 @@ impl Generator {
                 numbers.longs(|n| FIRST_CATEGORY_ID + i64::from(below(draws.pair(n).0, CATEGORIES)))
             }
             _ => {
-                let (names, descriptions) =
-                    (self.draws(Leaf::AuctionItemName), self.draws(Leaf::AuctionDescription));
+                let (names, descriptions) = (self.draws(Leaf::AuctionItemName), self.draws(Leaf::AuctionDescription));
                 numbers.shared(|n| {
                     let name = self.texts.word_bytes(20, names.pair(n)).len();
                     let description = self.texts.word_bytes(100, descriptions.pair(n)).len();

@@ -177,9 +177,8 @@ mod tests {
     fn every_place_belongs_to_one_partition() {
         for partitions in 1..5 {
             for position in 0..100 {
-                let owners = (0..partitions).filter(|&partition| {
-                    Deal { block: 7, partition, partitions }.next(position) == position
-                });
+                let owners = (0..partitions)
+                    .filter(|&partition| Deal { block: 7, partition, partitions }.next(position) == position);
                 assert_eq!(owners.count(), 1);
             }
         }

@@ -202,8 +202,12 @@ mod tests {
 
     #[test]
     fn a_table_without_columns_gets_all_before_its_computed_ones() {
-        let computed =
-            ColumnDef { name: "dateTime".into(), data_type: DataType::Null, nullable: true, computed: Some("x".into()) };
+        let computed = ColumnDef {
+            name: "dateTime".into(),
+            data_type: DataType::Null,
+            nullable: true,
+            computed: Some("x".into()),
+        };
         let mut table = table(vec![computed]);
         check(&mut table).unwrap();
         let names: Vec<&str> = table.columns.iter().map(|c| c.name.as_str()).collect();

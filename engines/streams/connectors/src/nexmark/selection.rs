@@ -124,7 +124,7 @@ fn push_kind(numbers: &mut Vec<u64>, range: &Range<u64>, offsets: &Range<u64>, t
 /// The last number within `ranges` that lies outside `offsets` of its group.
 fn last_outside(ranges: &[Range<u64>], offsets: &Range<u64>, total: u64) -> Option<u64> {
     ranges.iter().rev().find_map(|range| {
-        let last = range.end.checked_sub(1)?;
+        let last = range.end.checked_sub(1).filter(|last| range.contains(last))?;
         if !offsets.contains(&(last % total)) {
             return Some(last);
         }
@@ -142,8 +142,7 @@ mod tests {
     use super::*;
 
     fn config(pairs: &[(&str, &str)]) -> Config {
-        let options: BTreeMap<String, String> =
-            pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let options: BTreeMap<String, String> = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         Config::new(&options).unwrap()
     }
 
@@ -156,7 +155,8 @@ mod tests {
             vec![("out-of-order.group-size", "100")],
         ] {
             let config = config(&pairs);
-            for ranges in [vec![0..1], vec![3..160], vec![49..51, 100..300, 1_000..1_004]] {
+            for ends in [[0, 1, 1, 1], [3, 160, 160, 160], [49, 51, 100, 300]] {
+                let ranges = [ends[0]..ends[1], ends[2]..ends[3]];
                 let all = Selection::new(&config, &ranges, Wanted::All);
                 assert_eq!(all.rows as u64, ranges.iter().map(|r| r.end - r.start).sum::<u64>());
                 for kind in EventKind::ALL {
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn values_are_put_at_the_rows_of_their_kind() {
         let config = config(&[]);
-        let ranges = [(48..54)];
+        let ranges = [48..50, 50..54];
         let all = Selection::new(&config, &ranges, Wanted::All);
         assert_eq!(all.kinds, [2, 2, 0, 1, 1, 1]);
         assert_eq!(all.scatter(EventKind::Auction, vec![7, 8, 9]), [0, 0, 0, 7, 8, 9]);

@@ -1,0 +1,37 @@
+use savanna_streams_connectors::BuiltinConnectors;
+use savanna_streams_model::source::Connectors;
+
+use crate::{checked, source, table};
+
+#[test]
+fn an_unknown_connector_is_answered_with_the_known_ones() {
+    let error = checked(table(&[], &[("connector", "kafka")])).unwrap_err();
+    assert_eq!(error.to_string(), "connector 'kafka' does not exist; there are nexmark, file, stdin, print, blackhole");
+    let error = checked(table(&[], &[])).unwrap_err();
+    assert!(error.to_string().starts_with("table t needs option 'connector': one of nexmark, file"), "{error}");
+}
+
+#[test]
+fn a_sink_is_no_source_and_a_source_no_sink() {
+    let print = table(&[], &[("connector", "print")]);
+    let error = source(&print).unwrap_err().to_string();
+    assert_eq!(error, "table t cannot be read: connector print only takes rows; sources are nexmark, file, stdin");
+    let nexmark = checked(table(&[], &[("connector", "nexmark")])).unwrap();
+    let Err(error) = BuiltinConnectors::new().sink(&nexmark, nexmark.schema()) else { panic!("a sink was made") };
+    assert!(error.to_string().ends_with("sinks are file, print, blackhole"), "{error}");
+}
+
+#[test]
+fn every_option_is_listed_and_documented() {
+    let connectors = BuiltinConnectors::new();
+    let reference = connectors.reference();
+    for connector in connectors.list() {
+        assert!(reference.contains(&format!("## {}\n", connector.name)));
+        for option in connector.options.split(", ").filter(|o| !o.is_empty()) {
+            let name = option.split(' ').next().unwrap();
+            if !name.is_empty() {
+                assert!(reference.contains(&format!("| `{name}` |")), "{name} of {}", connector.name);
+            }
+        }
+    }
+}
