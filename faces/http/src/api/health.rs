@@ -1,0 +1,53 @@
+//! Health, readiness and metrics.
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use savanna_streams_model::handle::{StreamReply, StreamRequest};
+
+use crate::Problem;
+use crate::metrics::OPENMETRICS;
+use crate::server::Face;
+
+/// Whether the process answers.
+#[utoipa::path(get, path = "/healthz", tag = "health", responses((status = 200, description = "It does", body = String)))]
+pub(crate) async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// Whether the node may be given work: every service runs and the lease holds.
+#[utoipa::path(
+    get,
+    path = "/readyz",
+    tag = "health",
+    responses(
+        (status = 200, description = "It may", body = String),
+        (status = 503, description = "It may not; the detail says why", body = Problem),
+    )
+)]
+pub(crate) async fn readyz(State(face): State<Face>) -> Result<&'static str, Problem> {
+    match face.view.status().not_ready() {
+        None => Ok("ready\n"),
+        Some(why) => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not-ready", "The node is not ready", why)),
+    }
+}
+
+/// Metrics as Prometheus reads them.
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    tag = "health",
+    responses((status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text"))
+)]
+pub(crate) async fn metrics(State(face): State<Face>) -> Result<Response, Problem> {
+    // A node whose engine does not answer still tells the rest; its `service_up` says which service is missing.
+    let queries = match face.handle.call(StreamRequest::ListQueries).await {
+        Ok(StreamReply::Queries { queries }) => Some(queries),
+        Ok(_) | Err(_) => None,
+    };
+    let text = face.metrics.encode(&face.view.status(), queries.as_deref()).map_err(|error| {
+        let detail = format!("the metrics could not be written: {error}; please report it");
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "A defect of Savanna", detail)
+    })?;
+    Ok(([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response())
+}

@@ -1,0 +1,171 @@
+//! What `/metrics` tells: requests of this face, services of the node, and each query's counters.
+
+use std::fmt;
+use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::time::Duration;
+
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use savanna_streams_model::handle::{QueryState, QueryStatus};
+
+use crate::types::{NodeStatus, ServiceState};
+
+/// The media type of OpenMetrics text, which Prometheus asks for.
+pub(crate) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct RequestLabels {
+    method: String,
+    route: String,
+    status: u16,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct RouteLabels {
+    route: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct QueryLabels {
+    query: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ServiceLabels {
+    service: String,
+}
+
+/// Counters of the face itself, kept between scrapes.
+pub(crate) struct Metrics {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    durations: Family<RouteLabels, Histogram>,
+    refused: Counter,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+fn latency_buckets() -> Histogram {
+    Histogram::new([0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0])
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let mut registry = Registry::with_prefix("savanna_http");
+        let requests = Family::default();
+        registry.register("requests", "Requests answered, by route and status", Family::clone(&requests));
+        let durations = Family::new_with_constructor(latency_buckets as fn() -> Histogram);
+        registry.register(
+            "request_duration_seconds",
+            "Time from a request to the head of its answer",
+            Family::clone(&durations),
+        );
+        let refused = Counter::default();
+        registry.register("refused", "Requests refused because too many were under way", Counter::clone(&refused));
+        Self { registry, requests, durations, refused }
+    }
+
+    /// Counts a request. `route` is the pattern, not the path, so that there are few of them.
+    pub(crate) fn answered(&self, method: &str, route: &str, status: u16, took: Duration) {
+        let labels = RequestLabels { method: method.to_owned(), route: route.to_owned(), status };
+        self.requests.get_or_create(&labels).inc();
+        self.durations.get_or_create(&RouteLabels { route: route.to_owned() }).observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn refused(&self) {
+        self.refused.inc();
+    }
+
+    /// Everything as OpenMetrics text.
+    pub(crate) fn encode(&self, node: &NodeStatus, queries: Option<&[QueryStatus]>) -> Result<String, fmt::Error> {
+        let mut out = String::new();
+        text::encode_registry(&mut out, &self.registry)?;
+        text::encode_registry(&mut out, &node_registry(node))?;
+        if let Some(queries) = queries {
+            text::encode_registry(&mut out, &query_registry(queries))?;
+        }
+        text::encode_eof(&mut out)?;
+        Ok(out)
+    }
+}
+
+fn node_registry(node: &NodeStatus) -> Registry {
+    let mut registry = Registry::with_prefix("savanna_node");
+    let up = Family::<ServiceLabels, Gauge>::default();
+    registry.register("service_up", "1 for a service that runs, 0 for one that does not", Family::clone(&up));
+    for service in &node.services {
+        let labels = ServiceLabels { service: service.service.clone() };
+        up.get_or_create(&labels).set(i64::from(service.state == ServiceState::Running));
+    }
+    let uptime: Gauge<f64, AtomicU64> = Gauge::default();
+    uptime.set(node.uptime_seconds);
+    registry.register("uptime_seconds", "Time since the start", uptime);
+    if let Some(lease) = &node.lease {
+        let serving: Gauge<i64, AtomicI64> = Gauge::default();
+        serving.set(i64::from(lease.serving));
+        registry.register("lease_serving", "1 while the node may serve under its lease", serving);
+    }
+    registry
+}
+
+/// A metric's name, its help, and its value for a query.
+type QueryMetric<N> = (&'static str, &'static str, fn(&QueryStatus) -> N);
+
+fn query_registry(queries: &[QueryStatus]) -> Registry {
+    let mut registry = Registry::with_prefix("savanna_streams");
+    let running = Gauge::<i64>::default();
+    let count = queries.iter().filter(|q| q.state == QueryState::Running).count();
+    running.set(i64::try_from(count).unwrap_or(i64::MAX));
+    registry.register("queries_running", "Queries that run", running);
+
+    let counters: [QueryMetric<u64>; 7] = [
+        ("query_events", "Events read, left-out ones included", |q| q.events),
+        ("query_result_rows", "Rows given to the sink", |q| q.result_rows),
+        ("query_late_rows", "Rows dropped because they were too late", |q| q.late_rows),
+        ("query_skipped_rows", "Rows skipped because they were malformed", |q| q.skipped_rows),
+        ("query_windows", "Windows closed", |q| q.windows),
+        ("query_invocations", "Function invocations", |q| q.invocations),
+        ("query_billed_milliseconds", "Time that functions would have billed", |q| q.billed_ms),
+    ];
+    for (name, help, value) in counters {
+        let family = Family::<QueryLabels, Counter>::default();
+        for query in queries {
+            family.get_or_create(&labels_of(query)).inc_by(value(query));
+        }
+        registry.register(name, help, family);
+    }
+
+    let gauges: [QueryMetric<Option<f64>>; 4] = [
+        ("query_state_bytes", "State held", |q| Some(q.state_bytes as f64)),
+        ("query_epoch", "The last committed epoch", |q| Some(q.epoch as f64)),
+        ("query_cpu_seconds", "CPU time, generators included", |q| Some(q.cpu_seconds)),
+        ("query_watermark_seconds", "The lowest watermark since 1970", watermark_seconds),
+    ];
+    for (name, help, value) in gauges {
+        let family = Family::<QueryLabels, Gauge<f64, AtomicU64>>::default();
+        for query in queries {
+            if let Some(value) = value(query) {
+                family.get_or_create(&labels_of(query)).set(value);
+            }
+        }
+        registry.register(name, help, family);
+    }
+    registry
+}
+
+fn labels_of(query: &QueryStatus) -> QueryLabels {
+    QueryLabels { query: query.query.to_string() }
+}
+
+/// None before the first watermark, and after the last, which is the end of time.
+fn watermark_seconds(query: &QueryStatus) -> Option<f64> {
+    query.watermark.filter(|w| *w != i64::MAX && *w != i64::MIN).map(|microseconds| microseconds as f64 / 1e6)
+}

@@ -1,0 +1,49 @@
+//! The OpenAPI document of the control API.
+
+use utoipa::OpenApi;
+use utoipa::openapi::OpenApi as Document;
+
+use crate::api::{health, node, queries, sql, tables};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Savanna control API",
+        description = "Status, configuration, queries, SQL and tables of one node. Errors are RFC 9457 problems.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0")
+    ),
+    tags(
+        (name = "node", description = "The node: who it is, what it runs, how it is configured"),
+        (name = "queries", description = "Continuous queries"),
+        (name = "sql", description = "Sessions, statements and their rows"),
+        (name = "tables", description = "Tables and views"),
+        (name = "health", description = "For load balancers and Prometheus")
+    ),
+    paths(
+        node::status,
+        node::config,
+        node::openapi,
+        queries::list,
+        queries::get,
+        queries::cancel,
+        sql::split,
+        sql::open,
+        sql::close,
+        sql::describe,
+        sql::execute,
+        sql::rows,
+        sql::stream,
+        sql::close_cursor,
+        tables::list,
+        tables::get,
+        health::healthz,
+        health::readyz,
+        health::metrics,
+    )
+)]
+struct ControlApi;
+
+/// The document, OpenAPI 3.1.
+pub fn document() -> Document {
+    ControlApi::openapi()
+}

@@ -1,0 +1,360 @@
+//! The values of the control API, version 1. Fields are only ever added.
+
+use std::collections::BTreeMap;
+
+use savanna_streams_model::handle::{QueryState, QueryStatus};
+use savanna_streams_model::ids::QueryId;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::Problem;
+
+/// A node: who it is, what it runs, and whether it may.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct NodeStatus {
+    /// The node's name, unique in its cluster.
+    pub node: String,
+    /// The version of Savanna that it runs.
+    pub version: String,
+    /// The process.
+    pub pid: u32,
+    /// Seconds since it started.
+    pub uptime_seconds: f64,
+    /// Where its data is; none for a node that keeps nothing.
+    pub data_dir: Option<String>,
+    /// Its services, in the order of their start.
+    pub services: Vec<ServiceStatus>,
+    /// The lease under which it serves; none for a node that keeps nothing.
+    pub lease: Option<LeaseStatus>,
+}
+
+impl NodeStatus {
+    /// Why the node should not be given work now, or nothing.
+    pub fn not_ready(&self) -> Option<String> {
+        let lease = self.lease.iter().filter(|lease| !lease.serving).map(|_| "its lease has run out".to_owned());
+        let services = self.services.iter().filter(|s| s.state != ServiceState::Running);
+        let reasons: Vec<_> = lease.chain(services.map(|s| format!("{} is {}", s.service, s.state))).collect();
+        (!reasons.is_empty()).then(|| reasons.join(", "))
+    }
+}
+
+/// A service of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ServiceStatus {
+    /// Its name.
+    pub service: String,
+    /// Where it stands.
+    pub state: ServiceState,
+    /// Where it listens, as `host:port`, if it does.
+    pub address: Option<String>,
+    /// Why it failed and what to do.
+    pub reason: Option<String>,
+}
+
+/// Where a service stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ServiceState {
+    /// It is being put together.
+    Starting,
+    /// It serves.
+    Running,
+    /// It could not start, or has ended by itself; the others go on.
+    Failed,
+    /// It was stopped.
+    Stopped,
+}
+
+impl std::fmt::Display for ServiceState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Failed => "failed",
+            Self::Stopped => "stopped",
+        })
+    }
+}
+
+/// A node's lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LeaseStatus {
+    /// The name that is leased.
+    pub name: String,
+    /// The fencing number of this grant; the next holder has a higher one.
+    pub epoch: u64,
+    /// Whether the node may serve now.
+    pub serving: bool,
+    /// Milliseconds that a grant lasts when it is not renewed.
+    pub ttl_ms: u64,
+}
+
+/// A setting in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Setting {
+    /// Its key, such as `http.port`.
+    pub key: String,
+    /// Its value, with the unit.
+    pub value: String,
+    /// Where the value came from: `default`, a file and line, a variable, or a flag.
+    pub source: String,
+}
+
+/// All settings in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Settings {
+    /// By key.
+    pub settings: Vec<Setting>,
+}
+
+/// All queries, newest first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Queries {
+    /// Running and lately ended.
+    pub queries: Vec<Query>,
+}
+
+/// A query and its counters since its start.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Query {
+    /// Its id, `<code>-<job>`.
+    pub query: String,
+    /// `running`, `finished`, `cancelled` or `failed`.
+    #[schema(value_type = String, example = "running")]
+    pub state: QueryState,
+    /// Its statement.
+    pub statement: String,
+    /// Why it failed.
+    pub error: Option<Problem>,
+    /// Events read, left-out ones included.
+    pub events: u64,
+    /// Rows given to the sink.
+    pub result_rows: u64,
+    /// Rows dropped because they were too late.
+    pub late_rows: u64,
+    /// Rows skipped because they were malformed.
+    pub skipped_rows: u64,
+    /// The last committed epoch.
+    pub epoch: u64,
+    /// The lowest watermark, in microseconds since 1970.
+    pub watermark: Option<i64>,
+    /// Windows closed.
+    pub windows: u64,
+    /// Bytes of state held.
+    pub state_bytes: u64,
+    /// Seconds since the start, or that it took.
+    pub seconds: f64,
+    /// CPU seconds, generators included.
+    pub cpu_seconds: f64,
+    /// CPU seconds of generators alone.
+    pub generator_cpu_seconds: f64,
+    /// Function invocations.
+    pub invocations: u64,
+    /// Milliseconds that a function platform would have billed.
+    pub billed_ms: u64,
+    /// Further counters by name.
+    pub more: BTreeMap<String, f64>,
+}
+
+impl From<QueryStatus> for Query {
+    fn from(status: QueryStatus) -> Self {
+        Self {
+            query: status.query.to_string(),
+            state: status.state,
+            statement: status.statement,
+            error: status.error.map(Problem::from),
+            events: status.events,
+            result_rows: status.result_rows,
+            late_rows: status.late_rows,
+            skipped_rows: status.skipped_rows,
+            epoch: status.epoch,
+            watermark: status.watermark,
+            windows: status.windows,
+            state_bytes: status.state_bytes,
+            seconds: status.seconds,
+            cpu_seconds: status.cpu_seconds,
+            generator_cpu_seconds: status.generator_cpu_seconds,
+            invocations: status.invocations,
+            billed_ms: status.billed_ms,
+            more: status.more,
+        }
+    }
+}
+
+impl Query {
+    /// The same as the engine's own value, or nothing if the id is not one.
+    pub fn into_status(self) -> Option<QueryStatus> {
+        Some(QueryStatus {
+            query: parse_query_id(&self.query)?,
+            state: self.state,
+            statement: self.statement,
+            error: self.error.and_then(Problem::into_stream_error),
+            events: self.events,
+            result_rows: self.result_rows,
+            late_rows: self.late_rows,
+            skipped_rows: self.skipped_rows,
+            epoch: self.epoch,
+            watermark: self.watermark,
+            windows: self.windows,
+            state_bytes: self.state_bytes,
+            seconds: self.seconds,
+            cpu_seconds: self.cpu_seconds,
+            generator_cpu_seconds: self.generator_cpu_seconds,
+            invocations: self.invocations,
+            billed_ms: self.billed_ms,
+            more: self.more,
+        })
+    }
+}
+
+/// A query's id from its text `<code>-<job>`.
+pub fn parse_query_id(text: &str) -> Option<QueryId> {
+    let (code, job) = text.rsplit_once('-')?;
+    if code.is_empty() {
+        return None;
+    }
+    Some(QueryId { code: code.to_owned(), job: job.parse().ok()? })
+}
+
+/// Asks for a session.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OpenSession {
+    /// Who asks, for `SHOW QUERIES` and logs.
+    #[serde(default)]
+    pub user: Option<String>,
+}
+
+/// A session. It ends when it is deleted, or after some time without requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Session {
+    /// Its id.
+    pub session: u64,
+    /// Milliseconds without requests after which it ends.
+    pub idle_timeout_ms: u64,
+}
+
+/// SQL text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Sql {
+    /// The text.
+    #[schema(example = "SELECT auction, price FROM bid WHERE price > 1000")]
+    pub sql: String,
+}
+
+/// The statements of a text, without the `;`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Statements {
+    /// In order.
+    pub statements: Vec<String>,
+}
+
+/// A column of a result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// Its Arrow type, for people.
+    #[serde(rename = "type")]
+    pub data_type: String,
+    /// Whether it may be NULL.
+    pub nullable: bool,
+    /// Its Arrow type, for programs.
+    pub arrow_type: serde_json::Value,
+}
+
+/// What a statement would return.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Description {
+    /// The columns, or none if the statement returns no rows.
+    pub columns: Option<Vec<Column>>,
+}
+
+/// What became of a statement.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Outcome {
+    /// It is done and has no rows.
+    Done {
+        /// The command tag, such as `CREATE TABLE`.
+        tag: String,
+    },
+    /// It has rows, to be fetched from the cursor.
+    Rows {
+        /// The columns.
+        columns: Vec<Column>,
+        /// The cursor, within the session.
+        cursor: u64,
+        /// The query that feeds it, if it is a stream.
+        query: Option<String>,
+    },
+    /// It was `INSERT INTO`: the query runs until it ends or is cancelled, whatever becomes of the session.
+    Started {
+        /// The query.
+        query: String,
+    },
+}
+
+/// How much to fetch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct FetchLimits {
+    /// At most this many rows, 1 to 100000 (default 1000).
+    pub max_rows: Option<usize>,
+    /// How long to wait for the first of them, in milliseconds, at most 10000 (default 1000).
+    pub wait_ms: Option<u64>,
+}
+
+/// All tables and views.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Tables {
+    /// One object per table, as `SHOW TABLES` tells it.
+    #[schema(value_type = Vec<Object>)]
+    pub tables: Vec<serde_json::Map<String, serde_json::Value>>,
+}
+
+/// One table or view.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Table {
+    /// Its name.
+    pub table: String,
+    /// One object per column, as `DESCRIBE` tells it.
+    #[schema(value_type = Vec<Object>)]
+    pub columns: Vec<serde_json::Map<String, serde_json::Value>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_id_is_read_back_from_its_text() {
+        let id = QueryId { code: "0123456789ab".into(), job: 7 };
+        assert_eq!(parse_query_id(&id.to_string()), Some(id));
+        for bad in ["", "-", "x", "-7", "abc-", "abc-x"] {
+            assert_eq!(parse_query_id(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_node_is_ready_when_every_service_runs_under_a_valid_lease() {
+        let service = |state| ServiceStatus { service: "pgwire".into(), state, address: None, reason: None };
+        let lease = |serving| Some(LeaseStatus { name: "dev".into(), epoch: 1, serving, ttl_ms: 3000 });
+        let mut status = NodeStatus {
+            node: "dev".into(),
+            version: "0".into(),
+            pid: 1,
+            uptime_seconds: 0.0,
+            data_dir: None,
+            services: vec![service(ServiceState::Running)],
+            lease: lease(true),
+        };
+        assert_eq!(status.not_ready(), None);
+        status.services = vec![service(ServiceState::Failed)];
+        assert_eq!(status.not_ready().as_deref(), Some("pgwire is failed"));
+        status.lease = lease(false);
+        assert_eq!(status.not_ready().as_deref(), Some("its lease has run out, pgwire is failed"));
+    }
+}

@@ -1,0 +1,103 @@
+//! Status, configuration, queries, tables, metrics, health.
+
+use std::sync::atomic::Ordering;
+
+use savanna_http::types::{NodeStatus, Queries, Settings};
+use savanna_http::{HttpLimits, Problem};
+use serde_json::Value;
+
+use crate::stub::{query_id, serve};
+
+#[tokio::test]
+async fn status_and_configuration_are_the_nodes() {
+    let face = serve(HttpLimits::default()).await;
+    let status: NodeStatus = face.get("/api/v1/status").await.json().await.unwrap();
+    assert_eq!((status.node.as_str(), status.lease.unwrap().epoch), ("stub", 7));
+    let settings: Settings = face.get("/api/v1/config").await.json().await.unwrap();
+    assert_eq!(settings.settings[0].source, "flag --http-port");
+}
+
+#[tokio::test]
+async fn a_node_without_its_lease_is_alive_but_not_ready() {
+    let face = serve(HttpLimits::default()).await;
+    assert_eq!(face.get("/readyz").await.status(), 200);
+    face.node.serving.store(false, Ordering::Relaxed);
+    assert_eq!(face.get("/healthz").await.status(), 200);
+    let answer = face.get("/readyz").await;
+    assert_eq!(answer.status(), 503);
+    assert_eq!(answer.headers()["content-type"], "application/problem+json");
+    let problem: Problem = answer.json().await.unwrap();
+    assert_eq!(problem.detail, "its lease has run out");
+}
+
+#[tokio::test]
+async fn queries_are_listed_shown_and_stopped() {
+    let face = serve(HttpLimits::default()).await;
+    let listed: Queries = face.get("/api/v1/queries").await.json().await.unwrap();
+    assert_eq!(listed.queries[0].late_rows, 3);
+    let one: Value = face.get("/api/v1/queries/0123456789ab-1").await.json().await.unwrap();
+    assert_eq!((&one["state"], &one["state_bytes"]), (&Value::from("running"), &Value::from(4096)));
+    assert_eq!(face.get("/api/v1/queries/0123456789ab-2").await.status(), 404);
+    assert_eq!(face.delete("/api/v1/queries/nonsense").await.status(), 404);
+    assert_eq!(face.delete("/api/v1/queries/0123456789ab-1").await.status(), 204);
+    assert_eq!(*face.engine.cancelled.lock(), [query_id()]);
+}
+
+#[tokio::test]
+async fn tables_are_what_sql_shows_and_leave_no_session_behind() {
+    let face = serve(HttpLimits::default()).await;
+    let tables: Value = face.get("/api/v1/tables").await.json().await.unwrap();
+    assert_eq!(tables["tables"][0]["name"], "a");
+    assert_eq!(tables["tables"][1]["name"], Value::Null);
+    let table: Value = face.get("/api/v1/tables/t").await.json().await.unwrap();
+    assert_eq!(table["table"], "t");
+    assert_eq!(face.engine.closed_sessions.lock().len(), 2);
+}
+
+#[tokio::test]
+async fn metrics_tell_requests_services_and_each_query() {
+    let face = serve(HttpLimits::default()).await;
+    face.get("/api/v1/status").await;
+    face.get("/api/v1/queries/0123456789ab-9").await;
+    let answer = face.get("/metrics").await;
+    let media = answer.headers()["content-type"].to_str().unwrap().to_owned();
+    assert!(media.starts_with("application/openmetrics-text"), "{media}");
+    let text = answer.text().await.unwrap();
+    for line in [
+        "savanna_http_requests_total{method=\"GET\",route=\"/api/v1/status\",status=\"200\"} 1",
+        "savanna_http_requests_total{method=\"GET\",route=\"/api/v1/queries/{query}\",status=\"404\"} 1",
+        "savanna_node_service_up{service=\"streams\"} 1",
+        "savanna_node_lease_serving 1",
+        "savanna_streams_queries_running 1",
+        "savanna_streams_query_events_total{query=\"0123456789ab-1\"} 100",
+        "savanna_streams_query_result_rows_total{query=\"0123456789ab-1\"} 7",
+        "savanna_streams_query_late_rows_total{query=\"0123456789ab-1\"} 3",
+        "savanna_streams_query_skipped_rows_total{query=\"0123456789ab-1\"} 2",
+        "savanna_streams_query_state_bytes{query=\"0123456789ab-1\"} 4096.0",
+        "savanna_streams_query_watermark_seconds{query=\"0123456789ab-1\"} 1.5",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+    }
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    assert_eq!(text.matches("# EOF").count(), 1);
+}
+
+#[tokio::test]
+async fn the_openapi_document_is_served() {
+    let face = serve(HttpLimits::default()).await;
+    let document: Value = face.get("/api/v1/openapi.json").await.json().await.unwrap();
+    assert!(document["openapi"].as_str().unwrap().starts_with("3."));
+    assert!(document["components"]["schemas"]["Problem"].is_object());
+}
+
+#[tokio::test]
+async fn what_does_not_exist_is_a_problem_and_says_where_to_look() {
+    let face = serve(HttpLimits::default()).await;
+    let problem: Problem = face.get("/api/v2/status").await.json().await.unwrap();
+    assert_eq!(problem.status, 404);
+    assert_eq!(problem.detail, "nothing is at /api/v2/status; GET /api/v1/openapi.json lists what there is");
+    let answer = face.delete("/api/v1/status").await;
+    assert_eq!(answer.status(), 405);
+    let problem: Problem = answer.json().await.unwrap();
+    assert_eq!(problem.detail, "/api/v1/status takes GET, but DELETE came");
+}

@@ -1,0 +1,6 @@
+//! The face before a stub of an engine, asked by a real HTTP client.
+
+mod control;
+mod limits;
+mod sql;
+mod stub;

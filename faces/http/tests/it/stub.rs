@@ -1,0 +1,229 @@
+//! A stub of an engine and a node, and a face before them on a port of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use arrow::array::{Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use savanna_http::types::{LeaseStatus, NodeStatus, ServiceState, ServiceStatus, Setting};
+use savanna_http::{HttpFace, HttpLimits, NodeView};
+use savanna_streams_model::handle::{
+    CursorId, HandleError, QueryState, QueryStatus, Rows, SessionId, StreamHandle, StreamReply, StreamRequest,
+};
+use savanna_streams_model::ids::QueryId;
+use savanna_streams_model::{Position, StreamError};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+/// Answers a few statements, and remembers what it was told to stop.
+#[derive(Debug, Default)]
+pub(crate) struct StubEngine {
+    next: AtomicU64,
+    /// How many pages are left of each cursor; `u64::MAX` for one without end.
+    cursors: Mutex<BTreeMap<u64, u64>>,
+    pub(crate) cancelled: Mutex<Vec<QueryId>>,
+    pub(crate) closed_cursors: Mutex<Vec<u64>>,
+    pub(crate) closed_sessions: Mutex<Vec<u64>>,
+}
+
+pub(crate) fn query_id() -> QueryId {
+    QueryId { code: "0123456789ab".into(), job: 1 }
+}
+
+fn schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![
+        Field::new("name", DataType::Utf8, true),
+        Field::new("number", DataType::Int64, false),
+    ]))
+}
+
+fn page(number: i64) -> Rows {
+    let columns = vec![
+        Arc::new(StringArray::from(vec![Some("a"), None])) as _,
+        Arc::new(Int64Array::from(vec![number, number + 1])) as _,
+    ];
+    let batch = RecordBatch::try_new(schema(), columns).unwrap();
+    Rows { schema: schema(), batches: vec![batch] }
+}
+
+fn status() -> QueryStatus {
+    QueryStatus {
+        query: query_id(),
+        state: QueryState::Running,
+        statement: "INSERT INTO t SELECT 1".into(),
+        error: None,
+        events: 100,
+        result_rows: 7,
+        late_rows: 3,
+        skipped_rows: 2,
+        epoch: 5,
+        watermark: Some(1_500_000),
+        windows: 4,
+        state_bytes: 4096,
+        seconds: 1.5,
+        cpu_seconds: 0.5,
+        generator_cpu_seconds: 0.25,
+        invocations: 9,
+        billed_ms: 90,
+        more: [].into(),
+    }
+}
+
+impl StubEngine {
+    fn rows(&self, pages: u64) -> StreamReply {
+        let cursor = self.next.fetch_add(1, Ordering::Relaxed);
+        self.cursors.lock().insert(cursor, pages);
+        StreamReply::Rows { schema: schema(), cursor: CursorId(cursor), query: Some(query_id()) }
+    }
+
+    fn execute(&self, sql: &str) -> Result<StreamReply, HandleError> {
+        Ok(match sql {
+            "CREATE" => StreamReply::Done { tag: "CREATE TABLE".into() },
+            "INSERT" => StreamReply::Started { query: query_id() },
+            "SHOW TABLES" | "DESCRIBE `t`" => self.rows(1),
+            "THREE PAGES" => self.rows(3),
+            "ENDLESS" => self.rows(u64::MAX),
+            _ => {
+                let position = Some(Position { line: 2, column: 5 });
+                return Err(StreamError::Syntax { message: "expected FROM".into(), position }.into());
+            }
+        })
+    }
+
+    fn fetch(&self, cursor: u64) -> Result<StreamReply, HandleError> {
+        let mut cursors = self.cursors.lock();
+        let left = cursors.get_mut(&cursor).ok_or_else(|| StreamError::Unknown {
+            kind: "cursor".into(),
+            name: cursor.to_string(),
+            position: None,
+            hint: "it was closed".into(),
+        })?;
+        *left = left.saturating_sub(u64::from(*left != u64::MAX));
+        Ok(StreamReply::Fetched { rows: page(i64::try_from(cursor).unwrap()), end: *left == 0 })
+    }
+}
+
+#[async_trait]
+impl StreamHandle for StubEngine {
+    async fn call(&self, request: StreamRequest) -> Result<StreamReply, HandleError> {
+        match request {
+            StreamRequest::OpenSession { .. } => {
+                let session = SessionId(self.next.fetch_add(1, Ordering::Relaxed));
+                Ok(StreamReply::Session { session })
+            }
+            StreamRequest::CloseSession { session } => {
+                self.closed_sessions.lock().push(session.0);
+                Ok(StreamReply::Done { tag: "CLOSE".into() })
+            }
+            StreamRequest::Split { sql } => {
+                Ok(StreamReply::Statements { statements: sql.split(';').map(|s| s.trim().to_owned()).collect() })
+            }
+            StreamRequest::Describe { .. } => Ok(StreamReply::Described { schema: Some(schema()) }),
+            StreamRequest::Execute { sql, .. } if sql == "SLEEP" => std::future::pending().await,
+            StreamRequest::Execute { sql, .. } => self.execute(&sql),
+            StreamRequest::Fetch { cursor, .. } => self.fetch(cursor.0),
+            StreamRequest::CloseCursor { cursor, .. } => {
+                self.closed_cursors.lock().push(cursor.0);
+                self.cursors.lock().remove(&cursor.0);
+                Ok(StreamReply::Done { tag: "CLOSE".into() })
+            }
+            StreamRequest::CancelQuery { query } => {
+                self.cancelled.lock().push(query);
+                Ok(StreamReply::Done { tag: "CANCEL".into() })
+            }
+            StreamRequest::ListQueries => Ok(StreamReply::Queries { queries: vec![status()] }),
+        }
+    }
+}
+
+/// A node whose lease can be taken away.
+#[derive(Debug)]
+pub(crate) struct StubNode {
+    pub(crate) serving: AtomicBool,
+}
+
+impl NodeView for StubNode {
+    fn status(&self) -> NodeStatus {
+        NodeStatus {
+            node: "stub".into(),
+            version: "1.2.3".into(),
+            pid: 42,
+            uptime_seconds: 3.0,
+            data_dir: Some("/data".into()),
+            services: vec![ServiceStatus {
+                service: "streams".into(),
+                state: ServiceState::Running,
+                address: None,
+                reason: None,
+            }],
+            lease: Some(LeaseStatus {
+                name: "stub".into(),
+                epoch: 7,
+                serving: self.serving.load(Ordering::Relaxed),
+                ttl_ms: 3000,
+            }),
+        }
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        vec![Setting { key: "http.port".into(), value: "0".into(), source: "flag --http-port".into() }]
+    }
+}
+
+/// A face that serves until it is dropped.
+pub(crate) struct Served {
+    pub(crate) engine: Arc<StubEngine>,
+    pub(crate) node: Arc<StubNode>,
+    pub(crate) url: String,
+    pub(crate) http: reqwest::Client,
+    stop: Option<oneshot::Sender<()>>,
+    task: tokio::task::JoinHandle<std::io::Result<()>>,
+}
+
+pub(crate) async fn serve(limits: HttpLimits) -> Served {
+    let engine = Arc::new(StubEngine { next: AtomicU64::new(1), ..StubEngine::default() });
+    let node = Arc::new(StubNode { serving: AtomicBool::new(true) });
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let face = HttpFace::new(Arc::clone(&engine) as _, Arc::clone(&node) as _, limits);
+    let (stop, stopped) = oneshot::channel();
+    let task = tokio::spawn(face.serve(listener, async {
+        let _ = stopped.await;
+    }));
+    let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().unwrap();
+    Served { engine, node, url, http, stop: Some(stop), task }
+}
+
+impl Served {
+    pub(crate) async fn get(&self, path: &str) -> reqwest::Response {
+        self.http.get(format!("{}{path}", self.url)).send().await.unwrap()
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: serde_json::Value) -> reqwest::Response {
+        self.http.post(format!("{}{path}", self.url)).json(&body).send().await.unwrap()
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> reqwest::Response {
+        self.http.delete(format!("{}{path}", self.url)).send().await.unwrap()
+    }
+
+    /// Opens a session and runs a statement; the path of its cursor.
+    pub(crate) async fn cursor(&self, sql: &str) -> (u64, String) {
+        let session: serde_json::Value = self.post("/api/v1/sql/sessions", serde_json::json!({})).await.json().await.unwrap();
+        let session = session["session"].as_u64().unwrap();
+        let path = format!("/api/v1/sql/sessions/{session}");
+        let body = serde_json::json!({ "sql": sql });
+        let outcome: serde_json::Value = self.post(&format!("{path}/execute"), body).await.json().await.unwrap();
+        (session, format!("{path}/cursors/{}", outcome["cursor"].as_u64().unwrap()))
+    }
+
+    /// Stops the face and waits until it has stopped.
+    pub(crate) async fn stop(&mut self) {
+        self.stop.take().unwrap().send(()).unwrap();
+        (&mut self.task).await.unwrap().unwrap();
+    }
+}
