@@ -17,7 +17,10 @@ static STATE: LazyLock<SessionState> = LazyLock::new(|| {
     options.optimizer.enable_round_robin_repartition = false;
     options.optimizer.enable_dynamic_filter_pushdown = false;
     options.sql_parser.enable_ident_normalization = false;
-    let mut state = SessionStateBuilder::new().with_config(config).with_default_features().build();
+    let mut state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_default_features()
+        .build();
     for function in own() {
         datafusion::execution::registry::FunctionRegistry::register_udf(&mut state, function)
             .expect("a session takes any scalar function");
@@ -30,7 +33,13 @@ static TASK: LazyLock<Arc<TaskContext>> = LazyLock::new(|| STATE.task_ctx());
 /// The functions that shadow or complete DataFusion's.
 fn own() -> Vec<Arc<ScalarUDF>> {
     let mut own = calendar::functions();
-    own.extend([date_format::function(), numbers::modulo(), text::split_index(), text::regexp_extract(), text::count_char()]);
+    own.extend([
+        date_format::function(),
+        numbers::modulo(),
+        text::split_index(),
+        text::regexp_extract(),
+        text::count_char(),
+    ]);
     own
 }
 

@@ -5,16 +5,22 @@ use std::sync::Arc;
 use arrow::compute::kernels::numeric::rem;
 use arrow::datatypes::DataType;
 use datafusion::common::{Result, plan_err};
-use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
+use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Expr, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
 };
 use datafusion::physical_expr_common::datum::apply;
 
 /// `MOD(a, b)`: the remainder of `a / b`, with the sign of `a`.
 pub(super) fn modulo() -> Arc<ScalarUDF> {
-    Arc::new(Modulo { signature: Signature::user_defined(Volatility::Immutable) }.into())
+    Arc::new(
+        Modulo {
+            signature: Signature::user_defined(Volatility::Immutable),
+        }
+        .into(),
+    )
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -32,23 +38,32 @@ impl ScalarUDFImpl for Modulo {
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
-        let [left, right] = types else { return plan_err!("MOD takes two numbers, but got {} arguments", types.len()) };
-        let (left, right) = BinaryTypeCoercer::new(left, &Operator::Modulo, right).get_input_types()?;
+        let [left, right] = types else {
+            return plan_err!("MOD takes two numbers, but got {} arguments", types.len());
+        };
+        let (left, right) =
+            BinaryTypeCoercer::new(left, &Operator::Modulo, right).get_input_types()?;
         Ok(vec![left, right])
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        let [left, right] = types else { return plan_err!("MOD takes two numbers, but got {} arguments", types.len()) };
+        let [left, right] = types else {
+            return plan_err!("MOD takes two numbers, but got {} arguments", types.len());
+        };
         BinaryTypeCoercer::new(left, &Operator::Modulo, right).get_result_type()
     }
 
     fn simplify(&self, mut args: Vec<Expr>, _: &SimplifyContext) -> Result<ExprSimplifyResult> {
-        let (Some(right), Some(left)) = (args.pop(), args.pop()) else { return plan_err!("MOD takes two numbers") };
+        let (Some(right), Some(left)) = (args.pop(), args.pop()) else {
+            return plan_err!("MOD takes two numbers");
+        };
         Ok(ExprSimplifyResult::Simplified(left % right))
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let [left, right] = args.args.as_slice() else { return plan_err!("MOD takes two numbers") };
+        let [left, right] = args.args.as_slice() else {
+            return plan_err!("MOD takes two numbers");
+        };
         apply(left, right, rem)
     }
 }

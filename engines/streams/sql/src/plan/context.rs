@@ -6,14 +6,17 @@ use std::sync::{Arc, LazyLock};
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::{Column, DFSchema, DataFusionError, Result, TableReference};
-use datafusion::execution::session_state::SessionState;
 use datafusion::execution::TaskContext;
-use datafusion::logical_expr::planner::{ContextProvider, ExprPlanner, RelationPlanner, TypePlanner};
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::planner::{
+    ContextProvider, ExprPlanner, RelationPlanner, TypePlanner,
+};
 use datafusion::logical_expr::{
-    AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, LogicalPlanBuilder, ScalarUDF, TableSource, WindowUDF,
+    AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, LogicalPlanBuilder, ScalarUDF, TableSource,
+    WindowUDF,
 };
 use datafusion::sql::planner::{ParserOptions, PlannerContext, SqlToRel};
-use datafusion::sql::sqlparser::ast;
+use datafusion::sql::sqlparser::ast::{self, Ident, SelectItem, SetExpr};
 use savanna_streams_model::StreamError;
 use savanna_streams_model::catalog::{TableDef, ViewDef};
 
@@ -28,10 +31,15 @@ const VIEW_DEPTH_MAX: usize = 32;
 
 static EXPR_PLANNERS: LazyLock<Vec<Arc<dyn ExprPlanner>>> = LazyLock::new(|| {
     let mut planners: Vec<Arc<dyn ExprPlanner>> = vec![Arc::new(RowFields)];
-    planners.extend(SessionState::expr_planners(session()).iter().map(Arc::clone));
+    planners.extend(
+        SessionState::expr_planners(session())
+            .iter()
+            .map(Arc::clone),
+    );
     planners
 });
-static RELATION_PLANNERS: LazyLock<[Arc<dyn RelationPlanner>; 1]> = LazyLock::new(|| [Arc::new(WindowFunctions)]);
+static RELATION_PLANNERS: LazyLock<[Arc<dyn RelationPlanner>; 1]> =
+    LazyLock::new(|| [Arc::new(WindowFunctions)]);
 
 /// The names that a query may use.
 pub(super) struct Names<'a> {
@@ -43,25 +51,42 @@ pub(super) struct Names<'a> {
 
 impl<'a> Names<'a> {
     pub(super) fn new(catalog: &'a dyn Catalog) -> Self {
-        Self { catalog, functions: functions(), views: Vec::new() }
+        Self {
+            catalog,
+            functions: functions(),
+            views: Vec::new(),
+        }
     }
 
     /// The logical plan of a query, as written.
     pub(super) fn plan(&self, query: &Query) -> Result<LogicalPlan> {
-        refuse::check(query, self.catalog)?;
-        let statement = ast::Statement::Query(query.ast.clone());
-        SqlToRel::new_with_options(self, options(self.views.is_empty())).sql_statement_to_plan(statement)
+        refuse::check(query)?;
+        let mut sql = query.ast.clone();
+        if self.views.is_empty() {
+            name_repeated_columns(&mut sql.body);
+        }
+        let statement = ast::Statement::Query(sql);
+        SqlToRel::new_with_options(self, options(self.views.is_empty()))
+            .sql_statement_to_plan(statement)
     }
 
     /// An expression over some columns.
     pub(super) fn expression(&self, sql: ast::Expr, schema: &DFSchema) -> Result<Expr> {
-        SqlToRel::new_with_options(self, options(false)).sql_to_expr(sql, schema, &mut PlannerContext::new())
+        SqlToRel::new_with_options(self, options(false)).sql_to_expr(
+            sql,
+            schema,
+            &mut PlannerContext::new(),
+        )
     }
 
     /// The rows of a table, computed columns included.
     pub(super) fn table(&self, table: &TableDef) -> Result<LogicalPlan> {
-        let source = Arc::new(StreamTable { table: table.clone(), schema: table.physical_schema() });
-        let scan = LogicalPlanBuilder::scan(TableReference::bare(table.name.as_str()), source, None)?;
+        let source = Arc::new(StreamTable {
+            table: table.clone(),
+            schema: table.physical_schema(),
+        });
+        let scan =
+            LogicalPlanBuilder::scan(TableReference::bare(table.name.as_str()), source, None)?;
         if table.columns.iter().all(|c| c.computed.is_none()) {
             return scan.build();
         }
@@ -69,7 +94,10 @@ impl<'a> Names<'a> {
             .columns
             .iter()
             .map(|column| match &column.computed {
-                None => Ok(Expr::Column(Column::new(Some(table.name.as_str()), &column.name))),
+                None => Ok(Expr::Column(Column::new(
+                    Some(table.name.as_str()),
+                    &column.name,
+                ))),
                 Some(text) => {
                     let sql = crate::parse::parse_expression(text).map_err(external)?;
                     Ok(self.expression(sql, scan.schema())?.alias(&column.name))
@@ -89,11 +117,24 @@ impl<'a> Names<'a> {
         }
         let mut views = self.views.clone();
         views.push(view.name.clone());
-        let inner = Names { catalog: self.catalog, functions: Arc::clone(&self.functions), views };
+        let inner = Names {
+            catalog: self.catalog,
+            functions: Arc::clone(&self.functions),
+            views,
+        };
         let plan = crate::parse::parse_query(&view.query)
             .map_err(external)
-            .and_then(|query| inner.plan(&query).map_err(|e| external(super::errors::map(&e, Some(&query), self.catalog))))
-            .map_err(|e| external(super::errors::in_view(super::errors::map(&e, None, self.catalog), &view.name)))?;
+            .and_then(|query| {
+                inner
+                    .plan(&query)
+                    .map_err(|e| external(super::errors::map(&e, Some(&query), self.catalog)))
+            })
+            .map_err(|e| {
+                external(super::errors::in_view(
+                    super::errors::map(&e, None, self.catalog),
+                    &view.name,
+                ))
+            })?;
         if view.columns.is_empty() {
             return Ok(plan);
         }
@@ -113,6 +154,51 @@ impl<'a> Names<'a> {
             .map(|(column, name)| Expr::Column(column).alias(name))
             .collect();
         LogicalPlanBuilder::from(plan).project(columns)?.build()
+    }
+}
+
+/// `SELECT a, a` as the result of a query gives the second column a name of its own, without which DataFusion refuses it.
+/// (In a subquery a name that stands for two columns is the user's mistake.)
+fn name_repeated_columns(body: &mut SetExpr) {
+    let select = match body {
+        SetExpr::Select(select) => select,
+        SetExpr::Query(query) => return name_repeated_columns(&mut query.body),
+        SetExpr::SetOperation { left, right, .. } => {
+            name_repeated_columns(left);
+            return name_repeated_columns(right);
+        }
+        _ => return,
+    };
+    let aliases = select.projection.iter().filter_map(|item| match item {
+        SelectItem::ExprWithAlias { alias, .. } => Some(alias.value.clone()),
+        _ => None,
+    });
+    let mut taken: Vec<String> = aliases.collect();
+    for item in &mut select.projection {
+        let SelectItem::UnnamedExpr(expr) = item else {
+            continue;
+        };
+        let name = match &*expr {
+            ast::Expr::Identifier(ident) => ident.value.clone(),
+            ast::Expr::CompoundIdentifier(parts) => parts
+                .last()
+                .map(|last| last.value.clone())
+                .unwrap_or_default(),
+            other => other.to_string(),
+        };
+        if !taken.contains(&name) {
+            taken.push(name);
+            continue;
+        }
+        let alias = (2..)
+            .map(|n| format!("{name}_{n}"))
+            .find(|a| !taken.contains(a))
+            .unwrap_or_default();
+        taken.push(alias.clone());
+        *item = SelectItem::ExprWithAlias {
+            expr: expr.clone(),
+            alias: Ident::with_quote('"', alias),
+        };
     }
 }
 
@@ -160,12 +246,26 @@ impl TableSource for Inlined {
 impl ContextProvider for Names<'_> {
     fn get_table_source(&self, name: TableReference) -> Result<Arc<dyn TableSource>> {
         let plan = match &name {
-            TableReference::Bare { table } => match (self.catalog.view(table), self.catalog.table(table)) {
-                (Some(view), _) => self.view(&view)?,
-                (None, Some(table)) => self.table(&table)?,
-                (None, None) => return Err(external(super::errors::unknown_table(table, None, self.catalog))),
-            },
-            qualified => return Err(external(super::errors::unknown_table(&qualified.to_string(), None, self.catalog))),
+            TableReference::Bare { table } => {
+                match (self.catalog.view(table), self.catalog.table(table)) {
+                    (Some(view), _) => self.view(&view)?,
+                    (None, Some(table)) => self.table(&table)?,
+                    (None, None) => {
+                        return Err(external(super::errors::unknown_table(
+                            table,
+                            None,
+                            self.catalog,
+                        )));
+                    }
+                }
+            }
+            qualified => {
+                return Err(external(super::errors::unknown_table(
+                    &qualified.to_string(),
+                    None,
+                    self.catalog,
+                )));
+            }
         };
         if let LogicalPlan::TableScan(scan) = &plan {
             return Ok(Arc::clone(&scan.source));
@@ -191,11 +291,17 @@ impl ContextProvider for Names<'_> {
     }
 
     fn get_higher_order_meta(&self, name: &str) -> Option<Arc<HigherOrderUDF>> {
-        self.functions.higher_order_functions().get(name).map(Arc::clone)
+        self.functions
+            .higher_order_functions()
+            .get(name)
+            .map(Arc::clone)
     }
 
     fn get_aggregate_meta(&self, name: &str) -> Option<Arc<AggregateUDF>> {
-        self.functions.aggregate_functions().get(name).map(Arc::clone)
+        self.functions
+            .aggregate_functions()
+            .get(name)
+            .map(Arc::clone)
     }
 
     fn get_window_meta(&self, _: &str) -> Option<Arc<WindowUDF>> {
@@ -215,11 +321,19 @@ impl ContextProvider for Names<'_> {
     }
 
     fn higher_order_function_names(&self) -> Vec<String> {
-        self.functions.higher_order_functions().keys().cloned().collect()
+        self.functions
+            .higher_order_functions()
+            .keys()
+            .cloned()
+            .collect()
     }
 
     fn udaf_names(&self) -> Vec<String> {
-        self.functions.aggregate_functions().keys().cloned().collect()
+        self.functions
+            .aggregate_functions()
+            .keys()
+            .cloned()
+            .collect()
     }
 
     fn udwf_names(&self) -> Vec<String> {
@@ -232,11 +346,23 @@ impl ContextProvider for Names<'_> {
 struct SqlTypes;
 
 impl TypePlanner for SqlTypes {
-    fn plan_type_field(&self, sql_type: &ast::DataType) -> Result<Option<arrow::datatypes::FieldRef>> {
+    fn plan_type_field(
+        &self,
+        sql_type: &ast::DataType,
+    ) -> Result<Option<arrow::datatypes::FieldRef>> {
         match crate::types::data_type(sql_type) {
-            Ok(data_type) => Ok(Some(Arc::new(arrow::datatypes::Field::new("", data_type, true)))),
+            Ok(data_type) => Ok(Some(Arc::new(arrow::datatypes::Field::new(
+                "", data_type, true,
+            )))),
             // An interval or time is no column type, but fine inside an expression.
-            Err(_) if matches!(sql_type, ast::DataType::Interval { .. } | ast::DataType::Time(..)) => Ok(None),
+            Err(_)
+                if matches!(
+                    sql_type,
+                    ast::DataType::Interval { .. } | ast::DataType::Time(..)
+                ) =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(external(error)),
         }
     }

@@ -13,23 +13,45 @@ use crate::parse::position;
 use crate::statement::Query;
 
 /// Maps an error. `query` helps to find the place of a name that comes without one.
-pub(super) fn map(error: &DataFusionError, query: Option<&Query>, catalog: &dyn Catalog) -> StreamError {
+pub(super) fn map(
+    error: &DataFusionError,
+    query: Option<&Query>,
+    catalog: &dyn Catalog,
+) -> StreamError {
+    let mut mapped = unplaced(error, query, catalog);
+    if let StreamError::Unknown {
+        kind,
+        name,
+        position,
+        ..
+    } = &mut mapped
+        && kind == "table"
+        && position.is_none()
+    {
+        *position = query.and_then(|q| find_table(q, name));
+    }
+    mapped
+}
+
+fn unplaced(error: &DataFusionError, query: Option<&Query>, catalog: &dyn Catalog) -> StreamError {
     match error {
         DataFusionError::External(inner) => match inner.downcast_ref::<StreamError>() {
             Some(ours) => ours.clone(),
-            None => wrapped(inner.source()).unwrap_or_else(|| plain(&inner.to_string())),
+            None => wrapped(inner.source()).unwrap_or_else(|| plain(&inner.to_string(), query)),
         },
-        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => map(inner, query, catalog),
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => {
+            map(inner, query, catalog)
+        }
         DataFusionError::Shared(inner) => map(inner, query, catalog),
         DataFusionError::Collection(all) if !all.is_empty() => map(&all[0], query, catalog),
         DataFusionError::SchemaError(schema, _) => schema_error(schema, query),
-        DataFusionError::ArrowError(arrow, _) => plain(&arrow.to_string()),
+        DataFusionError::ArrowError(arrow, _) => plain(&arrow.to_string(), query),
         DataFusionError::Plan(text)
         | DataFusionError::NotImplemented(text)
         | DataFusionError::Execution(text)
         | DataFusionError::Configuration(text)
-        | DataFusionError::Internal(text) => plain(text),
-        other => plain(&other.strip_backtrace()),
+        | DataFusionError::Internal(text) => plain(text, query),
+        other => plain(&other.strip_backtrace(), query),
     }
 }
 
@@ -37,16 +59,60 @@ fn wrapped(source: Option<&(dyn Error + 'static)>) -> Option<StreamError> {
     source?.downcast_ref::<StreamError>().cloned()
 }
 
-/// A text of DataFusion's, without its decoration. Texts about its own insides are bugs of ours.
-fn plain(text: &str) -> StreamError {
-    const INSIDES: [&str; 8] =
-        ["LogicalPlan", "likely caused by a bug", "DataFusion", "Physical", "physical", "DFSchema", "optimizer", "ast node"];
-    let text = text.lines().next().unwrap_or_default();
-    if INSIDES.iter().any(|word| text.contains(word)) {
-        return StreamError::Internal(format!("the query could not be planned ({})", text.trim_end_matches('.')));
+/// A text of DataFusion's in our words. Texts about its own insides are bugs of ours.
+fn plain(text: &str, query: Option<&Query>) -> StreamError {
+    const INSIDES: [&str; 8] = [
+        "LogicalPlan",
+        "likely caused by a bug",
+        "DataFusion",
+        "Physical",
+        "physical",
+        "DFSchema",
+        "optimizer",
+        "ast node",
+    ];
+    const PREFIXES: [&str; 4] = [
+        "Error during planning: ",
+        "Internal error: ",
+        "Execution error: ",
+        "This feature is not implemented: ",
+    ];
+    let mut text = text.lines().next().unwrap_or_default().trim();
+    while let Some(rest) = PREFIXES.iter().find_map(|p| text.strip_prefix(p)) {
+        text = rest;
     }
-    let text = text.trim_start_matches("Error during planning: ").trim();
-    let text = text.split(" No function matches").next().unwrap_or(text);
+    let signature = [
+        "failed to match any signature",
+        "Failed to coerce arguments",
+        "coercion from",
+        "No function matches",
+    ];
+    if let Some(function) = signature
+        .iter()
+        .any(|s| text.contains(s))
+        .then(|| text.split('\'').nth(1))
+        .flatten()
+    {
+        return StreamError::Invalid {
+            message: format!(
+                "function {function} does not take arguments of these types; CAST them, or look for another with SHOW FUNCTIONS"
+            ),
+            position: query.and_then(|q| find_function(q, function)),
+        };
+    }
+    if text.contains("require unique expression names") {
+        let name = text.split('"').nth(1).unwrap_or("one");
+        return StreamError::Invalid {
+            message: format!("column {name} appears twice; give one of them another name with AS"),
+            position: None,
+        };
+    }
+    if INSIDES.iter().any(|word| text.contains(word)) {
+        return StreamError::Internal(format!(
+            "the query could not be planned ({})",
+            text.trim_end_matches('.')
+        ));
+    }
     let text = text.trim_end_matches('.');
     let mut chars = text.chars();
     let text = match chars.next() {
@@ -55,15 +121,24 @@ fn plain(text: &str) -> StreamError {
         }
         _ => text.to_owned(),
     };
-    StreamError::Invalid { message: text, position: None }
+    StreamError::Invalid {
+        message: text,
+        position: None,
+    }
 }
 
 fn schema_error(error: &SchemaError, query: Option<&Query>) -> StreamError {
     match error {
-        SchemaError::FieldNotFound { field, valid_fields } => {
+        SchemaError::FieldNotFound {
+            field,
+            valid_fields,
+        } => {
             let name = display(field);
-            let known: Vec<&str> =
-                valid_fields.iter().map(|c| c.name.as_str()).filter(|n| !n.starts_with("__")).collect();
+            let known: Vec<&str> = valid_fields
+                .iter()
+                .map(|c| c.name.as_str())
+                .filter(|n| !n.starts_with("__"))
+                .collect();
             StreamError::Unknown {
                 position: column_position(field).or_else(|| query.and_then(|q| find(q, &name))),
                 hint: hint(&field.name, known, "columns here"),
@@ -74,16 +149,18 @@ fn schema_error(error: &SchemaError, query: Option<&Query>) -> StreamError {
         SchemaError::AmbiguousReference { field } => {
             let name = display(field);
             StreamError::Invalid {
-                message: format!("column {name} is ambiguous; write the table's name before it: t.{}", field.name),
+                message: format!(
+                    "column {name} is ambiguous; write the table's name before it: t.{}",
+                    field.name
+                ),
                 position: column_position(field).or_else(|| query.and_then(|q| find(q, &name))),
             }
         }
-        SchemaError::DuplicateQualifiedField { name, .. } | SchemaError::DuplicateUnqualifiedField { name } => {
-            StreamError::Invalid {
-                message: format!("column {name} appears twice; give one of them another name with AS"),
-                position: query.and_then(|q| find(q, name)),
-            }
-        }
+        SchemaError::DuplicateQualifiedField { name, .. }
+        | SchemaError::DuplicateUnqualifiedField { name } => StreamError::Invalid {
+            message: format!("column {name} appears twice; give one of them another name with AS"),
+            position: query.and_then(|q| find(q, name)),
+        },
     }
 }
 
@@ -97,38 +174,83 @@ fn display(column: &Column) -> String {
 /// Where a column was written.
 pub(super) fn column_position(column: &Column) -> Option<Position> {
     let start = column.spans.first()?.start;
-    (start.line > 0).then_some(Position { line: start.line, column: start.column })
+    (start.line > 0).then_some(Position {
+        line: start.line,
+        column: start.column,
+    })
+}
+
+/// The first expression of a query that a test finds.
+struct FirstExpr<F>(F);
+
+impl<F: Fn(&ast::Expr) -> bool> Visitor for FirstExpr<F> {
+    type Break = Position;
+
+    fn pre_visit_expr(&mut self, expr: &ast::Expr) -> ControlFlow<Position> {
+        match position(expr.span().start) {
+            Some(place) if (self.0)(expr) => ControlFlow::Break(place),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+fn first_expr(query: &Query, test: impl Fn(&ast::Expr) -> bool) -> Option<Position> {
+    query.ast.visit(&mut FirstExpr(test)).break_value()
 }
 
 /// The first place of an identifier or dotted path in a query.
 fn find(query: &Query, name: &str) -> Option<Position> {
-    struct Finder<'a>(&'a str);
-    impl Visitor for Finder<'_> {
+    first_expr(query, |expr| match expr {
+        ast::Expr::Identifier(ident) => ident.value == name,
+        ast::Expr::CompoundIdentifier(parts) => {
+            let path = parts
+                .iter()
+                .map(|p| p.value.as_str())
+                .collect::<Vec<_>>()
+                .join(".");
+            path == name
+                || path.ends_with(&format!(".{name}"))
+                || path.starts_with(&format!("{name}."))
+        }
+        _ => false,
+    })
+}
+
+fn find_function(query: &Query, name: &str) -> Option<Position> {
+    first_expr(
+        query,
+        |e| matches!(e, ast::Expr::Function(f) if f.name.to_string().eq_ignore_ascii_case(name)),
+    )
+}
+
+/// The first place of a table in a query; window functions take theirs as an expression.
+fn find_table(query: &Query, name: &str) -> Option<Position> {
+    struct Tables<'a>(&'a str);
+    impl Visitor for Tables<'_> {
         type Break = Position;
 
-        fn pre_visit_expr(&mut self, expr: &ast::Expr) -> ControlFlow<Position> {
-            let found = match expr {
-                ast::Expr::Identifier(ident) => ident.value == self.0,
-                ast::Expr::CompoundIdentifier(parts) => {
-                    let path = parts.iter().map(|p| p.value.as_str()).collect::<Vec<_>>().join(".");
-                    path == self.0 || path.ends_with(&format!(".{}", self.0)) || path.starts_with(&format!("{}.", self.0))
-                }
-                _ => false,
-            };
-            match position(expr.span().start) {
-                Some(place) if found => ControlFlow::Break(place),
+        fn pre_visit_relation(&mut self, relation: &ast::ObjectName) -> ControlFlow<Position> {
+            let same = crate::parse::single_name(relation).is_some_and(|n| n == self.0)
+                || relation.to_string() == self.0;
+            match position(relation.span().start) {
+                Some(place) if same => ControlFlow::Break(place),
                 _ => ControlFlow::Continue(()),
             }
         }
     }
-    match query.ast.visit(&mut Finder(name)) {
-        ControlFlow::Break(place) => Some(place),
-        ControlFlow::Continue(()) => None,
-    }
+    query
+        .ast
+        .visit(&mut Tables(name))
+        .break_value()
+        .or_else(|| find(query, name))
 }
 
 /// A table or view that does not exist.
-pub(super) fn unknown_table(name: &str, position: Option<Position>, catalog: &dyn Catalog) -> StreamError {
+pub(super) fn unknown_table(
+    name: &str,
+    position: Option<Position>,
+    catalog: &dyn Catalog,
+) -> StreamError {
     let names = catalog.names();
     StreamError::Unknown {
         kind: "table".into(),
@@ -141,18 +263,27 @@ pub(super) fn unknown_table(name: &str, position: Option<Position>, catalog: &dy
 /// An error inside a view: places in the view's text mean nothing in the query's.
 pub(super) fn in_view(error: StreamError, view: &str) -> StreamError {
     match error {
-        StreamError::Invalid { message, .. } => {
-            StreamError::Invalid { message: format!("in view {view}: {message}"), position: None }
-        }
-        StreamError::Syntax { message, .. } => {
-            StreamError::Syntax { message: format!("in view {view}: {message}"), position: None }
-        }
-        StreamError::Unsupported { what, instead, .. } => {
-            StreamError::Unsupported { what: format!("{what} (in view {view})"), position: None, instead }
-        }
-        StreamError::Unknown { kind, name, hint, .. } => {
-            StreamError::Unknown { kind, name: format!("{name} (in view {view})"), position: None, hint }
-        }
+        StreamError::Invalid { message, .. } => StreamError::Invalid {
+            message: format!("in view {view}: {message}"),
+            position: None,
+        },
+        StreamError::Syntax { message, .. } => StreamError::Syntax {
+            message: format!("in view {view}: {message}"),
+            position: None,
+        },
+        StreamError::Unsupported { what, instead, .. } => StreamError::Unsupported {
+            what: format!("{what} (in view {view})"),
+            position: None,
+            instead,
+        },
+        StreamError::Unknown {
+            kind, name, hint, ..
+        } => StreamError::Unknown {
+            kind,
+            name: format!("{name} (in view {view})"),
+            position: None,
+            hint,
+        },
         other => other,
     }
 }

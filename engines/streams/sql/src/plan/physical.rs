@@ -11,10 +11,10 @@ use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::physical_expr::aggregate::{AggregateFunctionExpr, LoweredAggregateBuilder};
 use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
-use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, PhysicalGroupBy};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::{ExecutionPlan, collect};
 use savanna_streams_model::plan::{Leaf, PlanBytes, leaves};
 use savanna_streams_model::{Result, StreamError};
 
@@ -22,7 +22,9 @@ use super::chain::{BASE, broken};
 
 /// A schema whose columns are the base's.
 pub(super) fn base_schema(schema: &Schema) -> Result<DFSchemaRef> {
-    DFSchema::try_from_qualified_schema(BASE, schema).map(Arc::new).map_err(broken)
+    DFSchema::try_from_qualified_schema(BASE, schema)
+        .map(Arc::new)
+        .map_err(broken)
 }
 
 /// Filters and a projection over leaf 0.
@@ -33,19 +35,28 @@ pub(super) struct Steps {
 impl Steps {
     /// Starts with rows of a schema.
     pub(super) fn over(schema: SchemaRef) -> Self {
-        Self { plan: Arc::new(Leaf::new(0, schema)) }
+        Self {
+            plan: Arc::new(Leaf::new(0, schema)),
+        }
     }
 
     /// Keeps the rows for which all conditions hold.
     pub(super) fn filter(self, conditions: &[Expr]) -> Result<Self> {
-        let Some(condition) = conjunction(conditions.iter().cloned()) else { return Ok(self) };
+        let Some(condition) = conjunction(conditions.iter().cloned()) else {
+            return Ok(self);
+        };
         let condition = physical(&condition, &self.plan.schema())?;
         let filter = FilterExec::try_new(condition, self.plan).map_err(broken)?;
-        Ok(Self { plan: Arc::new(filter) })
+        Ok(Self {
+            plan: Arc::new(filter),
+        })
     }
 
     /// Computes columns. A projection that changes nothing is left out.
-    pub(super) fn project<'e>(self, columns: impl IntoIterator<Item = (&'e Expr, &'e str)>) -> Result<Self> {
+    pub(super) fn project<'e>(
+        self,
+        columns: impl IntoIterator<Item = (&'e Expr, &'e str)>,
+    ) -> Result<Self> {
         let schema = self.plan.schema();
         let columns: Vec<(Arc<dyn PhysicalExpr>, String)> = columns
             .into_iter()
@@ -62,20 +73,27 @@ impl Steps {
             return Ok(self);
         }
         let projection = ProjectionExec::try_new(columns, self.plan).map_err(broken)?;
-        Ok(Self { plan: Arc::new(projection) })
+        Ok(Self {
+            plan: Arc::new(projection),
+        })
     }
 
     /// Runs the steps over one batch.
-    pub(super) fn run(self, rows: RecordBatch) -> Result<RecordBatch> {
+    pub(super) fn run(self, rows: &RecordBatch) -> Result<RecordBatch> {
         for leaf in leaves(&self.plan) {
             if let Some(leaf) = leaf.downcast_ref::<Leaf>() {
                 leaf.fill(vec![rows.clone()]);
             }
         }
         let schema = self.schema();
-        let collected = futures::executor::block_on(collect(self.plan, crate::functions::functions()));
-        let batches = collected.map_err(|e| StreamError::Data { place: "SELECT".into(), message: e.strip_backtrace() })?;
-        arrow::compute::concat_batches(&schema, &batches).map_err(|e| StreamError::Internal(e.to_string()))
+        let collected =
+            futures::executor::block_on(collect(self.plan, crate::functions::functions()));
+        let batches = collected.map_err(|e| StreamError::Data {
+            place: "SELECT".into(),
+            message: e.strip_backtrace(),
+        })?;
+        arrow::compute::concat_batches(&schema, &batches)
+            .map_err(|e| StreamError::Internal(e.to_string()))
     }
 
     pub(super) fn schema(&self) -> SchemaRef {
@@ -90,7 +108,13 @@ impl Steps {
 /// An expression over a schema of base columns.
 fn physical(expr: &Expr, schema: &SchemaRef) -> Result<Arc<dyn PhysicalExpr>> {
     let schema = base_schema(schema)?;
-    create_physical_expr(expr, &schema, &ExecutionProps::new(), &PhysicalPlanningContext::default()).map_err(broken)
+    create_physical_expr(
+        expr,
+        &schema,
+        &ExecutionProps::new(),
+        &PhysicalPlanningContext::default(),
+    )
+    .map_err(broken)
 }
 
 /// A single-mode aggregate over leaf 0: keys and aggregates by name. Returns it with its output schema.

@@ -1,7 +1,14 @@
 //! Every construct that streams have, as text of its plan.
 
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, TimestampMillisecondArray};
+use arrow::datatypes::Int64Type;
+use datafusion::physical_plan::collect;
+use datafusion::physical_plan::execution_plan::reset_plan_states;
 use savanna_streams_model::graph::Operator;
-use savanna_streams_sql::{Statement, parse};
+use savanna_streams_model::plan::{Leaf, leaves};
+use savanna_streams_sql::{Statement, functions, parse};
 
 use crate::support::World;
 
@@ -18,7 +25,10 @@ fn filters_and_projections_pile_up_into_one_chain() {
         "WITH cheap AS (SELECT id, price * 2 AS double FROM plain WHERE price < 10)
          SELECT d + 1 AS e FROM (SELECT double AS d FROM cheap WHERE id > 5) AS x WHERE d <> 3",
     );
-    has(&text, &["columns: id, price", "filter: ", "project: price * 2"]);
+    has(
+        &text,
+        &["columns: id, price", "filter: ", "project: price * 2"],
+    );
     assert_eq!(text.matches("  project:").count(), 1, "{text}");
     assert_eq!(text.matches("  filter:").count(), 1, "{text}");
     assert!(!text.contains("watermark"), "{text}");
@@ -26,20 +36,36 @@ fn filters_and_projections_pile_up_into_one_chain() {
 
 #[test]
 fn a_condition_that_is_not_pushed_down_stays() {
-    let text = World::new().explain("SELECT event_type FROM datagen WHERE event_type = 1 AND bid.price = 7");
-    has(&text, &["pushed down: event_type = 1", "filter: bid.price = 7", "project: 1 AS event_type", "columns: auction.dateTime, bid.price"]);
+    let text = World::new()
+        .explain("SELECT event_type FROM datagen WHERE event_type = 1 AND bid.price = 7");
+    has(
+        &text,
+        &[
+            "pushed down: event_type = 1",
+            "filter: bid.price = 7",
+            "project: 1 AS event_type",
+            "columns: auction.dateTime, bid.price",
+        ],
+    );
 }
 
 #[test]
 fn contradicting_conditions_keep_one_of_them() {
-    let text = World::new().explain("SELECT bid.price FROM datagen WHERE event_type = 1 AND event_type = 2");
+    let text = World::new()
+        .explain("SELECT bid.price FROM datagen WHERE event_type = 1 AND event_type = 2");
     has(&text, &["pushed down: event_type = ", "filter: false"]);
 }
 
 #[test]
 fn without_a_condition_the_watermark_reads_all_three_times() {
     let text = World::new().explain("SELECT event_type FROM datagen");
-    has(&text, &["columns: event_type, person.dateTime, auction.dateTime, bid.dateTime", "watermark: CASE WHEN"]);
+    has(
+        &text,
+        &[
+            "columns: event_type, person.dateTime, auction.dateTime, bid.dateTime",
+            "watermark: CASE WHEN",
+        ],
+    );
 }
 
 #[test]
@@ -69,9 +95,18 @@ fn a_window_alone_may_be_the_group() {
     let graph = World::new().plan(
         "SELECT window_end, count(*) AS n FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '1' SECOND)) GROUP BY window_end",
     );
-    let Operator::Scan(scan) = &graph.stages[0].operator else { panic!("a scan comes first") };
+    let Operator::Scan(scan) = &graph.stages[0].operator else {
+        panic!("a scan comes first")
+    };
     let schema = scan.source.schema();
-    assert_eq!(schema.fields().iter().map(|f| f.name().as_str()).collect::<Vec<_>>(), ["ts"]);
+    assert_eq!(
+        schema
+            .fields()
+            .iter()
+            .map(|f| f.name().as_str())
+            .collect::<Vec<_>>(),
+        ["ts"]
+    );
     assert_eq!(graph.stages.len(), 3);
 }
 
@@ -81,7 +116,15 @@ fn windows_without_aggregate_become_columns() {
         "SELECT k, v * 2 AS w, window_start FROM TABLE(HOP(TABLE events, DESCRIPTOR(ts), INTERVAL '1' SECOND, INTERVAL '3' SECOND))
          WHERE k > 3 AND window_end < TIMESTAMP '2030-01-01 00:00:00'",
     );
-    has(&text, &["windows as columns: HOP 3 s every 1 s", "filter: k > 3", "filter: window_end < ", "project: k, value2 AS w, window_start"]);
+    has(
+        &text,
+        &[
+            "windows as columns: HOP 3 s every 1 s",
+            "filter: k > 3",
+            "filter: window_end < ",
+            "project: k, value2 AS w, window_start",
+        ],
+    );
 }
 
 #[test]
@@ -94,7 +137,8 @@ fn select_distinct_over_a_window_is_an_aggregate() {
 
 #[test]
 fn union_all_of_streams_goes_to_one_sink() {
-    let text = World::new().explain("SELECT id AS x FROM plain UNION ALL SELECT k FROM events WHERE k > 1");
+    let text = World::new()
+        .explain("SELECT id AS x FROM plain UNION ALL SELECT k FROM events WHERE k > 1");
     has(&text, &["from: stage 0, 1", "output: x BIGINT"]);
 }
 
@@ -106,22 +150,111 @@ fn an_aggregate_of_windows_runs_per_window() {
             FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '1' SECOND)) GROUP BY k, window_start, window_end)
          GROUP BY window_start, window_end",
     );
-    has(&text, &["plan over each closed window", "AggregateExec", "max("]);
+    has(
+        &text,
+        &["plan over each closed window", "AggregateExec", "max("],
+    );
 }
 
 #[test]
 fn all_joins_of_windows_work() {
     let world = World::new();
     let side = "(SELECT k, window_start, window_end, count(*) AS n FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '1' SECOND)) GROUP BY k, window_start, window_end)";
-    for kind in ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN"] {
+    for kind in [
+        "JOIN",
+        "LEFT JOIN",
+        "RIGHT JOIN",
+        "FULL JOIN",
+        "LEFT SEMI JOIN",
+        "LEFT ANTI JOIN",
+    ] {
         let text = world.explain(&format!("SELECT a.k, a.n FROM {side} a {kind} {side} b ON a.window_end = b.window_end AND a.n < b.n"));
         has(&text, &["input 0: stage 1", "Join"]);
-        assert!(!text.contains("input 1"), "equal inputs are one stage: {text}");
+        assert!(
+            !text.contains("input 1"),
+            "equal inputs are one stage: {text}"
+        );
     }
-    world.plan(&format!("SELECT a.k FROM {side} a, {side} b WHERE a.window_start = b.window_start AND a.k = b.n"));
+    world.plan(&format!(
+        "SELECT a.k FROM {side} a, {side} b WHERE a.window_start = b.window_start AND a.k = b.n"
+    ));
     world.plan(&format!("SELECT a.k FROM {side} a WHERE a.window_end IN (SELECT window_end FROM {side} b WHERE b.n > 5)"));
-    world.plan(&format!("SELECT * FROM {side} a JOIN {side} b USING (window_start, window_end)"));
-    world.plan(&format!("SELECT DISTINCT window_end, n FROM (SELECT * FROM {side} UNION ALL SELECT * FROM {side}) u"));
+    world.plan(&format!(
+        "SELECT * FROM {side} a JOIN {side} b USING (window_start, window_end)"
+    ));
+    world.plan(&format!(
+        "SELECT DISTINCT window_end, n FROM (SELECT * FROM {side} UNION ALL SELECT * FROM {side}) u"
+    ));
+}
+
+#[test]
+fn windows_take_views_ctes_and_queries() {
+    let world = World::new();
+    let count = "SELECT window_end, count(*) AS n FROM";
+    world.run("CREATE VIEW some AS SELECT k, ts AS at FROM events WHERE k > 1");
+    let view = world.plan(&format!(
+        "{count} TUMBLE(some, at, INTERVAL '1' SECOND) AS w GROUP BY w.window_end"
+    ));
+    let cte = world.plan(&format!("WITH c AS (SELECT * FROM some) {count} TABLE(TUMBLE(TABLE c, DESCRIPTOR(at), INTERVAL '1' SECOND)) GROUP BY window_end"));
+    let query = world.plan(&format!("{count} TUMBLE((SELECT ts FROM events WHERE k > 1), ts, INTERVAL '1' SECOND) GROUP BY window_end"));
+    assert_eq!(view, cte);
+    assert_eq!(view, query);
+}
+
+#[test]
+fn branches_of_a_union_do_not_share_their_stages() {
+    let world = World::new();
+    let most = "SELECT window_end AS e, max(n) AS m FROM
+         (SELECT k, window_end, count(*) AS n FROM TUMBLE(events, ts, INTERVAL '1' SECOND) GROUP BY k, window_end) GROUP BY window_end";
+    let text = world.explain(&format!("{most} UNION ALL {most} UNION ALL SELECT window_end, count(*) FROM TUMBLE(events, ts, INTERVAL '1' SECOND) GROUP BY window_end"));
+    has(&text, &["from: stage 2, 5, 7"]);
+}
+
+#[test]
+fn a_column_twice_gets_two_names() {
+    let text = World::new().explain("SELECT id, id, price + 1, price + 1 FROM plain");
+    has(&text, &["output: id BIGINT, id_2 BIGINT"]);
+}
+
+#[test]
+fn the_plan_over_a_window_joins_its_rows() {
+    let graph = World::new().plan(
+        "SELECT a.k, a.n FROM
+           (SELECT k, window_end AS e, count(*) AS n FROM TUMBLE(events, ts, INTERVAL '1' SECOND) GROUP BY k, window_end) a
+         JOIN
+           (SELECT max(n) AS m, e FROM
+              (SELECT k, window_end AS e, count(*) AS n FROM TUMBLE(events, ts, INTERVAL '1' SECOND) GROUP BY k, window_end) GROUP BY e) b
+         ON a.e = b.e AND a.n >= b.m",
+    );
+    let Operator::Window(window) = &graph.stages[2].operator else {
+        panic!("a plan over windows")
+    };
+    assert_eq!(window.inputs.len(), 1);
+    let plan = window.plan.decode(&functions()).unwrap();
+    for (counts, expected) in [(vec![3, 7, 7], vec![11, 12]), (vec![9, 1, 1], vec![10])] {
+        let end = || Arc::new(TimestampMillisecondArray::from(vec![1_000; 3])) as ArrayRef;
+        let columns = vec![
+            Arc::new(Int64Array::from(vec![10, 11, 12])) as ArrayRef,
+            Arc::new(Int64Array::from(counts)),
+            end(),
+            end(),
+            end(),
+        ];
+        let rows = RecordBatch::try_new(Arc::clone(&window.inputs[0].schema), columns).unwrap();
+        let plan = reset_plan_states(Arc::clone(&plan)).unwrap();
+        for leaf in leaves(&plan) {
+            leaf.downcast_ref::<Leaf>()
+                .unwrap()
+                .fill(vec![rows.clone()]);
+        }
+        let result = futures::executor::block_on(collect(plan, functions())).unwrap();
+        let mut keys: Vec<i64> = result
+            .iter()
+            .flat_map(|b| b.column(0).as_primitive::<Int64Type>().values().to_vec())
+            .collect();
+        keys.sort_unstable();
+        assert_eq!(keys, expected);
+    }
 }
 
 #[test]
@@ -141,7 +274,13 @@ fn insert_casts_and_fills_by_name() {
     let world = World::new();
     world.run("CREATE TABLE out (a INT, b DOUBLE, c VARCHAR, d TIMESTAMP(6)) WITH ('connector' = 'blackhole')");
     let text = world.explain("INSERT INTO out (c, a) SELECT id, id FROM plain");
-    has(&text, &["output: a INT, b DOUBLE, c VARCHAR, d TIMESTAMP(6)", "NULL AS b"]);
+    has(
+        &text,
+        &[
+            "output: a INT, b DOUBLE, c VARCHAR, d TIMESTAMP(6)",
+            "NULL AS b",
+        ],
+    );
     world.plan("INSERT INTO out SELECT id, price, ok, at FROM plain");
 }
 
@@ -150,7 +289,13 @@ fn fields_of_rows_work_in_conditions_and_through_views() {
     let world = World::new();
     world.run("CREATE VIEW rich (id, worth) AS SELECT auction.id, auction.reserve FROM datagen WHERE event_type = 1 AND auction.reserve > 100");
     let text = world.explain("SELECT worth FROM rich WHERE id < 10");
-    has(&text, &["columns: auction.dateTime, auction.id, auction.reserve", "pushed down: event_type = 1"]);
+    has(
+        &text,
+        &[
+            "columns: auction.dateTime, auction.id, auction.reserve",
+            "pushed down: event_type = 1",
+        ],
+    );
 }
 
 #[test]

@@ -8,7 +8,9 @@ use savanna_streams_model::catalog::{TableDef, ViewDef};
 use savanna_streams_model::graph::{Operator, StageGraph};
 use savanna_streams_model::plan::PlanBytes;
 use savanna_streams_model::sink::Sink;
-use savanna_streams_model::source::{ConnectorInfo, Connectors, EqualTo, Offset, ScanSpec, Source, SourceReader};
+use savanna_streams_model::source::{
+    ConnectorInfo, Connectors, EqualTo, Offset, ScanSpec, Source, SourceReader,
+};
 use savanna_streams_model::{Result, StreamError};
 use savanna_streams_sql::{Catalog, Planner, Statement, explain, functions, parse, split};
 
@@ -29,7 +31,11 @@ impl Catalog for Names {
 
     fn names(&self) -> Vec<String> {
         let tables = self.tables.lock().unwrap();
-        tables.keys().chain(self.views.lock().unwrap().keys()).cloned().collect()
+        tables
+            .keys()
+            .chain(self.views.lock().unwrap().keys())
+            .cloned()
+            .collect()
     }
 }
 
@@ -54,7 +60,13 @@ impl Source for Stub {
         condition.path.0 == ["event_type"]
     }
 
-    fn open(&self, _: &ScanSpec, _: usize, _: usize, _: Option<&Offset>) -> Result<Box<dyn SourceReader>> {
+    fn open(
+        &self,
+        _: &ScanSpec,
+        _: usize,
+        _: usize,
+        _: Option<&Offset>,
+    ) -> Result<Box<dyn SourceReader>> {
         Err(StreamError::invalid("a stub reads nothing"))
     }
 }
@@ -133,10 +145,18 @@ impl World {
         for fragment in split(sql).unwrap() {
             match parse(&fragment.text).unwrap_or_else(|e| panic!("{e}\n{}", fragment.text)) {
                 Statement::CreateTable { table, .. } => {
-                    self.names.tables.lock().unwrap().insert(table.name.clone(), table);
+                    self.names
+                        .tables
+                        .lock()
+                        .unwrap()
+                        .insert(table.name.clone(), table);
                 }
                 Statement::CreateView { view, .. } => {
-                    self.names.views.lock().unwrap().insert(view.name.clone(), view);
+                    self.names
+                        .views
+                        .lock()
+                        .unwrap()
+                        .insert(view.name.clone(), view);
                 }
                 other => panic!("a declaration was expected, not {other:?}"),
             }
@@ -146,7 +166,11 @@ impl World {
     pub(crate) fn try_plan(&self, sql: &str) -> Result<StageGraph> {
         match parse(sql)? {
             Statement::Query(query) => self.planner.plan(&query, None),
-            Statement::Insert { table, columns, query } => {
+            Statement::Insert {
+                table,
+                columns,
+                query,
+            } => {
                 let sink = self.names.table(&table).expect("the sink is declared");
                 self.planner.plan_insert(&query, &sink, &columns)
             }
@@ -167,7 +191,10 @@ impl World {
 
     pub(crate) fn error(&self, sql: &str) -> StreamError {
         match self.try_plan(sql) {
-            Ok(graph) => panic!("an error was expected, but it planned:\n{}", explain(&graph, &functions())),
+            Ok(graph) => panic!(
+                "an error was expected, but it planned:\n{}",
+                explain(&graph, &functions())
+            ),
             Err(error) => error,
         }
     }
@@ -180,7 +207,10 @@ impl World {
 /// What the runtime relies on in any graph.
 fn check_graph(graph: &StageGraph) {
     let functions = functions();
-    let decode = |plan: &PlanBytes| plan.decode(&functions).expect("a planned stage can be decoded");
+    let decode = |plan: &PlanBytes| {
+        plan.decode(&functions)
+            .expect("a planned stage can be decoded")
+    };
     let (sink, others) = graph.stages.split_last().expect("a graph has a sink");
     assert!(matches!(sink.operator, Operator::Sink(_)) && sink.next.is_none());
     for (i, stage) in graph.stages.iter().enumerate() {
@@ -188,14 +218,20 @@ fn check_graph(graph: &StageGraph) {
     }
     for stage in others {
         let next = stage.next.expect("every stage but the sink has a receiver");
-        assert!(next > stage.id, "inputs come before the stages that read them");
+        assert!(
+            next > stage.id,
+            "inputs come before the stages that read them"
+        );
         match &stage.operator {
             Operator::Scan(scan) => {
                 let chain = decode(&scan.chain);
                 if let Some(watermark) = &scan.watermark {
                     assert_eq!(decode(&watermark.time).schema().fields().len(), 1);
                     if let Some(late) = &watermark.late_rows {
-                        assert_eq!(decode(&late.projection).schema().fields().len(), late.table.physical_schema().fields().len());
+                        assert_eq!(
+                            decode(&late.projection).schema().fields().len(),
+                            late.table.physical_schema().fields().len()
+                        );
                     }
                 }
                 if let Some(panes) = &scan.aggregate {
