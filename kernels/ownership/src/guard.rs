@@ -19,7 +19,9 @@ pub struct LeaseGuard {
 }
 
 impl LeaseGuard {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+    /// A guard that refuses until a lease is published.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,
             serve_until: Arc::new(AtomicU64::new(0)),
@@ -33,12 +35,14 @@ impl LeaseGuard {
         self.clock.now() < MonoTime(self.serve_until.load(Ordering::Acquire))
     }
 
-    pub(crate) fn publish(&self, holder: &LeaseHolder) {
+    /// Shows the lease as its holder knows it; for the driver of that holder.
+    pub fn publish(&self, holder: &LeaseHolder) {
         self.serve_until
             .store(holder.serve_until().0, Ordering::Release);
     }
 
-    pub(crate) fn revoke(&self) {
+    /// Refuses from now on, until a lease is published.
+    pub fn revoke(&self) {
         self.serve_until.store(0, Ordering::Release);
     }
 }
@@ -66,7 +70,8 @@ pub enum LeaseStatus {
 
 impl LeaseStatus {
     /// The status that an action of the holder leads to, if it changes it.
-    pub(crate) const fn after(action: HolderAction) -> Option<Self> {
+    #[must_use]
+    pub const fn after(action: HolderAction) -> Option<Self> {
         match action {
             HolderAction::Renew(_) => None,
             HolderAction::Suspend => Some(Self::Suspended),
@@ -74,5 +79,36 @@ impl LeaseStatus {
             HolderAction::Drain { .. } => Some(Self::Draining),
             HolderAction::Stop(loss) => Some(Self::Lost(loss)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::LeaseTerms;
+
+    struct SetClock(AtomicU64);
+
+    impl Clock for SetClock {
+        fn now(&self) -> MonoTime {
+            MonoTime(self.0.load(Ordering::Relaxed))
+        }
+    }
+
+    #[test]
+    fn a_guard_turns_false_by_itself_when_the_lease_runs_out() {
+        let clock = Arc::new(SetClock(AtomicU64::new(0)));
+        let guard = LeaseGuard::new(Arc::<SetClock>::clone(&clock));
+        assert!(!guard.serving());
+        let terms = LeaseTerms::default();
+        guard.publish(&LeaseHolder::new(terms, MonoTime(0)));
+        let end = MonoTime(0).after(terms.ttl() - terms.margin());
+        clock.0.store(end.0 - 1, Ordering::Relaxed);
+        assert!(guard.serving());
+        clock.0.store(end.0, Ordering::Relaxed);
+        assert!(!guard.serving());
+        clock.0.store(0, Ordering::Relaxed);
+        guard.revoke();
+        assert!(!guard.serving());
     }
 }

@@ -7,7 +7,10 @@ use futures::StreamExt as _;
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::Options;
 use savanna_ownership::embedded::{EmbeddedCoordinator, EmbeddedOptions};
-use savanna_ownership::{BootClock, Coordinator, CoordinatorError, Revision, RootValue};
+use savanna_ownership::{
+    BootClock, Clock, Coordinator, CoordinatorError, LeaseGuard, LeaseHolder, LeaseTerms, Revision,
+    RootValue,
+};
 use tempfile::TempDir;
 
 use crate::suite::suite;
@@ -86,4 +89,37 @@ async fn a_long_history_is_replaced_by_an_image_and_reopens() {
             4801 + epoch - 2
         );
     }
+}
+
+#[tokio::test]
+async fn nothing_is_answered_while_the_lease_of_the_data_directory_does_not_cover_the_instant() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Arc::new(BootClock);
+    let guard = LeaseGuard::new(Arc::<BootClock>::clone(&clock));
+    let terms = LeaseTerms::new(Duration::from_secs(3600), Duration::from_secs(1)).unwrap();
+    let holder = LeaseHolder::new(terms, clock.now());
+    guard.publish(&holder);
+    let options = EmbeddedOptions {
+        guard: Some(guard.clone()),
+        ..options()
+    };
+    let journal = Options::dir(directory.path().join("coordinator"));
+    let coordinator = EmbeddedCoordinator::open(journal, OwnerEpoch(1), options)
+        .await
+        .unwrap();
+    assert_eq!(coordinator.allocate("x", 1).await.unwrap(), 1..2);
+    guard.revoke();
+    let reads_and_writes = [
+        coordinator.allocate("x", 1).await.map(drop),
+        coordinator.snapshot().await.map(drop),
+    ];
+    for refused in reads_and_writes {
+        assert!(
+            matches!(refused, Err(CoordinatorError::Unavailable { .. })),
+            "{refused:?}"
+        );
+    }
+    // A late renewal brings it back.
+    guard.publish(&holder);
+    assert_eq!(coordinator.allocate("x", 1).await.unwrap(), 2..3);
 }
