@@ -101,13 +101,12 @@ fn appends_while_a_flush_is_under_way_share_the_next() {
     let (journal, _) = open(on(&disk), 1).expect("opened");
     let (inside, entered) = mpsc::channel();
     let (go_on, may_go_on) = mpsc::channel::<()>();
-    // The journal's thread stands still while it tells this reply.
-    journal
-        .gate()
-        .hold(append(&journal, b"first").expect("accepted"), move |_| {
-            inside.send(()).expect("heard");
-            may_go_on.recv().expect("told to go on");
-        });
+    // The journal's thread stands still while it tells this reply; held before the append, it cannot run on this one.
+    journal.gate().hold(Lsn(1), move |_| {
+        inside.send(()).expect("heard");
+        may_go_on.recv().expect("told to go on");
+    });
+    append(&journal, b"first").expect("accepted");
     entered.recv().expect("the first append is durable");
     let flushes = journal.stats().flushes;
     let told = Arc::new(AtomicUsize::new(0));
