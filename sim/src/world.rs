@@ -32,8 +32,6 @@ use crate::{
     scenario::{Fault, Happening, Scenario, Variant},
 };
 
-/// Registers per shard.
-const KEYS: u32 = 3;
 /// A process that ended itself is started again after this.
 const RESTART_AFTER: Duration = Duration::from_millis(150);
 /// Time for operations under way at the end.
@@ -52,6 +50,8 @@ pub struct Report {
     pub events: u64,
     /// Operations that were answered, certainly not done, and of unknown fate.
     pub operations: (u64, u64, u64),
+    /// How often a shard's log was taken over and read back, and how often a process ended itself.
+    pub recoveries_and_exits: (u64, u64),
     /// Guarantees that did not hold; empty if all is well.
     pub violations: Vec<Violation>,
     /// The last events in words, if asked for.
@@ -61,12 +61,13 @@ pub struct Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (answered, not_done, unknown) = self.operations;
+        let (recoveries, exits) = self.recoveries_and_exits;
         for line in &self.trace {
             writeln!(f, "{line}")?;
         }
         write!(
             f,
-            "scenario {} seed {}: {} events, trace {:016x}, operations: {answered} answered, {not_done} not done, {unknown} unknown",
+            "scenario {} seed {}: {} events, trace {:016x}, operations: {answered} answered, {not_done} not done, {unknown} unknown, {recoveries} recoveries, {exits} exits",
             self.scenario, self.seed, self.events, self.trace_hash
         )?;
         for violation in &self.violations {
@@ -177,14 +178,15 @@ impl World {
     ) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut net = SimNet::new(rng.random(), scenario.network, trace_lines_max);
-        let drift = i32::try_from(scenario.drift_ppm_max).unwrap_or(i32::MAX);
+        let drift = i32::try_from(scenario.drift_ppm).unwrap_or(i32::MAX);
         for node in (0..scenario.owners).map(owner).chain([coordinator()]) {
             let ahead = Duration::from_millis(rng.random_range(0..10_000));
             net.set_skew(
                 node,
                 ClockSkew {
                     ahead,
-                    drift_ppm: rng.random_range(-drift..=drift),
+                    // The extremes: what lies between them is easier.
+                    drift_ppm: if rng.random() { drift } else { -drift },
                 },
             );
         }
@@ -207,7 +209,7 @@ impl World {
             world.start_owner(place);
         }
         for number in 0..scenario.clients {
-            let actor = Client::new(number, scenario.shards, KEYS, seed);
+            let actor = Client::new(number, scenario, seed);
             world
                 .net
                 .start(client(number), Actor::Client(Box::new(actor)));
@@ -491,13 +493,15 @@ impl World {
 
     fn report(self) -> Report {
         let mut operations = (0, 0, 0);
+        let mut recoveries_and_exits = (0, 0);
         for event in &self.history {
-            if let Told::Returned { outcome, .. } = &event.what {
-                match outcome {
-                    Outcome::Ok(_) => operations.0 += 1,
-                    Outcome::NotDone(_) => operations.1 += 1,
-                    Outcome::Unknown(_) => operations.2 += 1,
-                }
+            match &event.what {
+                Told::Returned { outcome: Outcome::Ok(_), .. } => operations.0 += 1,
+                Told::Returned { outcome: Outcome::NotDone(_), .. } => operations.1 += 1,
+                Told::Returned { outcome: Outcome::Unknown(_), .. } => operations.2 += 1,
+                Told::Recovered { .. } => recoveries_and_exits.0 += 1,
+                Told::Exits(_) => recoveries_and_exits.1 += 1,
+                _ => {}
             }
         }
         let trace = self.net.trace();
@@ -507,6 +511,7 @@ impl World {
             trace_hash: trace.hash(),
             events: trace.events(),
             operations,
+            recoveries_and_exits,
             violations: checker::check(&self.history, self.scenario.shards),
             trace: trace.lines().map(str::to_owned).collect(),
         }

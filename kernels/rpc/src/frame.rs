@@ -28,7 +28,7 @@
 //! | 5, 6 | ping, pong | 0              | empty          | empty          |
 //! | 7    | hello   | 0                 | [`Hello`]      | empty          |
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
@@ -89,8 +89,8 @@ pub struct Frame {
     pub message: Message,
 }
 
-/// The kinds of message.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The kinds of message. Printed, a long body is its length and check sum.
+#[derive(Clone, PartialEq, Eq)]
 pub enum Message {
     /// Please do this.
     Request {
@@ -113,6 +113,35 @@ pub enum Message {
     Pong,
     /// Who speaks to whom.
     Hello(Hello),
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request { head, time_left, body } => {
+                let shard = head.shard.as_ref().map(|at| (&at.shard.0, at.epoch.0));
+                write!(f, "Request({}, {shard:?}, {time_left:?}, {})", head.method, Brief(body))
+            }
+            Self::Reply(body) => write!(f, "Reply({})", Brief(body)),
+            Self::Error(error) => write!(f, "Error({error:?})"),
+            Self::Cancel => f.write_str("Cancel"),
+            Self::Ping => f.write_str("Ping"),
+            Self::Pong => f.write_str("Pong"),
+            Self::Hello(hello) => write!(f, "{hello:?}"),
+        }
+    }
+}
+
+struct Brief<'a>(&'a Bytes);
+
+impl fmt::Display for Brief<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.len() <= 24 {
+            write!(f, "{:02x?}", &self.0[..])
+        } else {
+            write!(f, "{} bytes, crc32c {:08x}", self.0.len(), crc32c::crc32c(self.0))
+        }
+    }
 }
 
 impl Frame {

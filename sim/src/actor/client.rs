@@ -15,6 +15,7 @@ use super::{OWN_TIMERS, Out, OwnInput, Rpc};
 use crate::{
     history::{OpId, OpKind, Outcome, Told},
     protocol::{self, LOCATE, READ, RegisterRequest, WRITE, coordinator, decode, encode},
+    scenario::Scenario,
 };
 
 const THINK: u64 = OWN_TIMERS;
@@ -40,8 +41,7 @@ struct Operation {
 /// A client's process; it never fails.
 pub(crate) struct Client {
     number: usize,
-    shards: usize,
-    keys: u32,
+    scenario: &'static Scenario,
     rpc: Rpc,
     router: RouterCore,
     rng: ChaCha8Rng,
@@ -52,11 +52,10 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(number: usize, shards: usize, keys: u32, seed: u64) -> Self {
+    pub(crate) fn new(number: usize, scenario: &'static Scenario, seed: u64) -> Self {
         Self {
             number,
-            shards,
-            keys,
+            scenario,
             rpc: Rpc::new(1),
             router: RouterCore::new(Self::limits()),
             rng: ChaCha8Rng::seed_from_u64(
@@ -104,7 +103,7 @@ impl Client {
     }
 
     fn think(&mut self, now: Duration, out: &mut Out) {
-        let pause = Duration::from_micros(self.rng.random_range(1_000..40_000));
+        let pause = self.scenario.think_max.mul_f64(self.rng.random_range(0.02..1.0));
         out.push(NodeAction::Timer {
             id: TimerId(THINK),
             at: now + pause,
@@ -124,8 +123,8 @@ impl Client {
             client: self.number,
             number,
         };
-        let shard_number = self.rng.random_range(0..self.shards);
-        let key = self.rng.random_range(0..self.keys);
+        let shard_number = self.rng.random_range(0..self.scenario.shards);
+        let key = self.rng.random_range(0..self.scenario.keys);
         let kind = if self.rng.random_bool(0.5) {
             OpKind::Write(((self.number as u64 + 1) << 32) | number)
         } else {

@@ -36,7 +36,7 @@ const REGISTER: u64 = OWN_TIMERS + 2;
 /// One timer per shard from here on.
 const DISKS: u64 = OWN_TIMERS + 100;
 
-const POLL_EVERY: Duration = Duration::from_millis(60);
+const POLL_EVERY: Duration = Duration::from_millis(25);
 const CALL_TIMEOUT: Duration = Duration::from_millis(150);
 /// A log written in full, so that segments roll.
 const SEGMENT_BYTES: usize = 8 << 10;
@@ -242,7 +242,7 @@ impl Owner {
     // --- the coordinator -------------------------------------------------------------------------------------------
 
     fn poll(&mut self, now: Duration, out: &mut Out) {
-        let jitter = Duration::from_micros(self.rng.random_range(0..10_000));
+        let jitter = Duration::from_micros(self.rng.random_range(0..5_000));
         out.push(NodeAction::Timer {
             id: TimerId(POLL),
             at: now + POLL_EVERY + jitter,
@@ -409,8 +409,8 @@ impl Owner {
         now: Duration,
         out: &mut Out,
     ) {
-        // Not all at once: two thirds of the chances are left to the others.
-        if epoch > OwnerEpoch::NONE && self.rng.random_bool(0.66) {
+        // Not all at once: half of the chances are left to the others.
+        if epoch > OwnerEpoch::NONE && self.rng.random_bool(0.5) {
             return;
         }
         let record = ShardRecord::serving(tenure.clone(), epoch.next());

@@ -111,6 +111,33 @@ fn without_margin_and_fence_two_owners_acknowledge() {
 }
 
 #[test]
+fn the_fence_alone_keeps_what_was_written() {
+    let found = violated("clock_skew", Variant { no_margin: true, ..Variant::SOUND });
+    assert!(!found.contains(&Guarantee::Durable), "{found:?}");
+}
+
+#[test]
+fn the_faults_of_each_scenario_bite() {
+    let took_over = |name: &str| {
+        let scenario = scenario(name).expect("the scenario exists");
+        let reports = (0..5).map(|seed| run(scenario, seed, Variant::SOUND, 0));
+        reports.fold((0, 0, 0), |sum, report| {
+            let (recoveries, exits) = report.recoveries_and_exits;
+            // Each shard is recovered at the start and after the end of a run.
+            (sum.0 + recoveries - 2 * scenario.shards as u64, sum.1 + exits, sum.2 + report.operations.2)
+        })
+    };
+    assert_eq!(took_over("quiet"), (0, 0, 0), "nothing fails, nothing moves, every operation is answered");
+    for name in ["kill_owner", "pause_past_the_lease", "coordinator_cut", "clock_skew", "moves", "everything"] {
+        assert!(took_over(name).0 >= 5, "{name}: shards change hands");
+    }
+    for name in ["pause_past_the_lease", "coordinator_cut", "disk_full"] {
+        assert!(took_over(name).1 >= 2, "{name}: processes end themselves");
+    }
+    assert!(took_over("lossy_network").2 >= 5, "replies get lost");
+}
+
+#[test]
 fn one_seed_is_one_run() {
     for name in ["everything", "kill_owner", "moves"] {
         let scenario = scenario(name).expect("the scenario exists");
