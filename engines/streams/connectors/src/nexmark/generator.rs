@@ -17,7 +17,7 @@ use super::config::Config;
 use super::random::{Divisor, Draws, below};
 use super::schema::{EventKind, Leaf};
 use super::selection::Selection;
-use super::text::{List, Texts, view_len};
+use super::text::{List, Pool, Texts, view_len};
 
 const FIRST_AUCTION_ID: i64 = 1_000;
 const FIRST_PERSON_ID: i64 = 1_000;
@@ -82,8 +82,8 @@ struct Numbers<'a> {
 enum Values {
     Long(Vec<i64>),
     Time(Vec<i64>),
-    /// Views into the generator's texts.
-    Shared(Vec<u128>),
+    /// Views into one of the generator's buffers.
+    Shared(Vec<u128>, Pool),
     /// Views into texts made for these events.
     Own(Vec<u128>, Vec<u8>),
 }
@@ -134,7 +134,9 @@ impl Generator {
             Values::Time(values) => {
                 Arc::new(TimestampMillisecondArray::new(selection.scatter(kind, values).into(), nulls))
             }
-            Values::Shared(views) => text_array(selection.scatter(kind, views), self.texts.buffer().clone(), nulls),
+            Values::Shared(views, pool) => {
+                text_array(selection.scatter(kind, views), self.texts.buffer(pool).clone(), nulls)
+            }
             Values::Own(views, bytes) => text_array(selection.scatter(kind, views), Buffer::from_vec(bytes), nulls),
         }
     }
@@ -163,7 +165,7 @@ impl Generator {
 
     fn person(&self, leaf: Leaf, numbers: Numbers<'_>) -> Values {
         let draws = self.draws(leaf);
-        let pick = |list| numbers.shared(|n| self.texts.pick(list, draws.pair(n).0));
+        let pick = |list| numbers.shared(Pool::Listed, |n| self.texts.pick(list, draws.pair(n).0));
         match leaf {
             Leaf::PersonId => self.longs(numbers, |_, place| self.last_person(place) + FIRST_PERSON_ID),
             Leaf::PersonName => pick(List::Names),
@@ -176,7 +178,7 @@ impl Generator {
                 }
             }),
             Leaf::PersonCreditCard => numbers.own(|n, bytes| credit_card(draws.at(n), bytes)),
-            _ => numbers.shared(|n| {
+            _ => numbers.shared(Pool::Padding, |n| {
                 let listed: u32 = [(Leaf::PersonName, List::Names), (Leaf::PersonCity, List::Cities)]
                     .map(|(leaf, list)| view_len(self.texts.pick(list, self.draws(leaf).pair(n).0)))
                     .iter()
@@ -199,8 +201,8 @@ impl Generator {
         let config = &self.config;
         match leaf {
             Leaf::AuctionId => self.longs(numbers, |_, place| self.last_auction(place) + FIRST_AUCTION_ID),
-            Leaf::AuctionItemName => numbers.shared(|n| self.texts.words(20, draws.pair(n))),
-            Leaf::AuctionDescription => numbers.shared(|n| self.texts.words(100, draws.pair(n))),
+            Leaf::AuctionItemName => numbers.shared(Pool::Words, |n| self.texts.words(20, draws.pair(n))),
+            Leaf::AuctionDescription => numbers.shared(Pool::Words, |n| self.texts.words(100, draws.pair(n))),
             Leaf::AuctionInitialBid => numbers.longs(|n| self.price(draws.at(n))),
             Leaf::AuctionReserve => {
                 let initial = self.draws(Leaf::AuctionInitialBid);
@@ -230,7 +232,7 @@ impl Generator {
             }
             _ => {
                 let (names, descriptions) = (self.draws(Leaf::AuctionItemName), self.draws(Leaf::AuctionDescription));
-                numbers.shared(|n| {
+                numbers.shared(Pool::Padding, |n| {
                     let name = self.texts.word_bytes(20, names.pair(n)).len();
                     let description = self.texts.word_bytes(100, descriptions.pair(n)).len();
                     let bytes = 6 * 8 + (name + description) as u32;
@@ -259,12 +261,12 @@ impl Generator {
                 FIRST_PERSON_ID + if below(hot, config.hot_bidders) > 0 { hot_one } else { any }
             }),
             Leaf::BidPrice => numbers.longs(|n| self.price(draws.at(n))),
-            Leaf::BidChannel => numbers.shared(|n| self.texts.channel(draws.pair(n))),
+            Leaf::BidChannel => numbers.shared(Pool::Listed, |n| self.texts.channel(draws.pair(n))),
             Leaf::BidUrl => {
                 let draws = self.draws(Leaf::BidChannel);
-                numbers.shared(|n| self.texts.url(draws.pair(n)))
+                numbers.shared(Pool::Urls, |n| self.texts.url(draws.pair(n)))
             }
-            _ => numbers.shared(|n| self.texts.padding(4 * 8, config.bid_bytes, draws.pair(n))),
+            _ => numbers.shared(Pool::Padding, |n| self.texts.padding(4 * 8, config.bid_bytes, draws.pair(n))),
         }
     }
 
@@ -320,8 +322,8 @@ impl Numbers<'_> {
     }
 
     #[inline]
-    fn shared(self, view: impl Fn(u64) -> u128) -> Values {
-        Values::Shared(self.map(view))
+    fn shared(self, pool: Pool, view: impl Fn(u64) -> u128) -> Values {
+        Values::Shared(self.map(view), pool)
     }
 
     fn own(self, write: impl Fn(u64, &mut Vec<u8>)) -> Values {

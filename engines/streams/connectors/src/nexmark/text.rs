@@ -1,10 +1,15 @@
-//! The texts of events. Nearly all of them are slices of one buffer that is filled once: a column of text is then a
-//! column of 16-byte views, and no byte of it is copied.
+//! The texts of events. Nearly all of them are slices of buffers that are filled once: a column of text is then a column
+//! of 16-byte views, and no byte of it is copied.
 //!
 //! ```text
-//!   buffer   | letters (128 KiB) | words (32 KiB) | names | cities | states | channels | urls |
-//!                   ^ padding        ^ item names, descriptions, parts of e-mail addresses
+//!   padding   128 KiB of letters                    extra
+//!   words     32 KiB of letters and spaces          item names, descriptions, parts of e-mail addresses
+//!   listed    names, cities, states, channels, each behind the other
+//!   urls      one for each channel, 600 KiB
 //! ```
+//!
+//! A batch that leaves the process should be compacted first (`StringViewArray::gc`): what encodes a column of views
+//! sends the whole buffer along.
 
 use arrow::array::builder::make_view;
 use arrow::buffer::Buffer;
@@ -22,7 +27,7 @@ const HOT_CHANNELS: [&str; 4] = ["Google", "Facebook", "Baidu", "Apple"];
 /// How many channels there are beside the hot ones.
 const CHANNELS: u32 = 10_000;
 /// Random letters for padding. Twice the longest padding at least.
-const LETTERS: usize = 128 << 10;
+const PADDING: usize = 128 << 10;
 /// Random letters and, one in thirteen, spaces.
 const WORDS: usize = 32 << 10;
 /// The shortest word.
@@ -31,8 +36,10 @@ const WORD_MIN: u32 = 3;
 /// All texts that do not have to be put together per event.
 #[derive(Debug)]
 pub(crate) struct Texts {
-    buffer: Buffer,
-    words: usize,
+    padding: Buffer,
+    words: Buffer,
+    listed: Buffer,
+    urls_buffer: Buffer,
     names: Vec<u128>,
     cities: Vec<u128>,
     states: Vec<u128>,
@@ -48,6 +55,15 @@ pub(crate) const fn view_len(view: u128) -> u32 {
     view as u32
 }
 
+/// The buffers that views point into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pool {
+    Padding,
+    Words,
+    Listed,
+    Urls,
+}
+
 /// Which list of texts an event picks from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum List {
@@ -59,40 +75,42 @@ pub(crate) enum List {
 impl Texts {
     /// The texts under a seed.
     pub(crate) fn new(seed: u64) -> Self {
-        let mut bytes = Vec::with_capacity(1 << 20);
         let letters = Draws::new(seed, 1_001);
-        bytes.extend((0..LETTERS as u64).map(|n| letter(letters.pair(n).0)));
-        let words = bytes.len();
+        let padding: Vec<u8> = (0..PADDING as u64).map(|n| letter(letters.pair(n).0)).collect();
         let (spaces, letters) = (Draws::new(seed, 1_002), Draws::new(seed, 1_003));
-        bytes.extend((0..WORDS as u64).map(|n| word_letter(spaces, letters, n, b' ')));
+        let words: Vec<u8> = (0..WORDS as u64).map(|n| word_letter(spaces, letters, n, b' ')).collect();
 
-        let mut all = Appender { bytes, spans: Vec::new() };
-        let names = all.list(FIRST_NAMES.iter().flat_map(|first| LAST_NAMES.map(|last| format!("{first} {last}"))));
-        let cities = all.list(CITIES.iter().map(ToString::to_string));
-        let states = all.list(STATES.iter().map(ToString::to_string));
-        let hot_channels = all.list(HOT_CHANNELS.iter().map(ToString::to_string));
-        let hot_urls = all.list((0..HOT_CHANNELS.len() as u64).map(|i| base_url(seed, i)));
-        let channels = all.list((0..CHANNELS).map(|i| format!("channel-{i}")));
+        let mut listed = Vec::new();
+        let names = FIRST_NAMES.iter().flat_map(|first| LAST_NAMES.map(|last| format!("{first} {last}")));
+        let names = append(&mut listed, names);
+        let cities = append(&mut listed, CITIES.iter().map(ToString::to_string));
+        let states = append(&mut listed, STATES.iter().map(ToString::to_string));
+        let hot_channels = append(&mut listed, HOT_CHANNELS.iter().map(ToString::to_string));
+        let channels = append(&mut listed, (0..CHANNELS).map(|i| format!("channel-{i}")));
+
+        let mut urls_buffer = Vec::new();
+        let hot_urls = append(&mut urls_buffer, (0..HOT_CHANNELS.len() as u64).map(|i| base_url(seed, i)));
         let with_id = Draws::new(seed, 1_004);
-        let urls = all.list((0..CHANNELS).map(|i| {
+        let url = |i: u32| {
             let url = base_url(seed, 4 + u64::from(i));
             match below(with_id.pair(u64::from(i)).0, 10) {
                 0 => url,
                 _ => format!("{url}&channel_id={}", (i.reverse_bits() as i32).unsigned_abs()),
             }
-        }));
-        let views = |range: std::ops::Range<usize>| -> Vec<u128> {
-            all.spans[range].iter().map(|&(at, len)| make_view(&all.bytes[at..at + len], 0, at as u32)).collect()
         };
-        let [names, cities, states, hot_channels, hot_urls, channels, urls] =
-            [names, cities, states, hot_channels, hot_urls, channels, urls].map(views);
-        let buffer = Buffer::from_vec(all.bytes);
-        Self { buffer, words, names, cities, states, hot_channels, hot_urls, channels, urls }
+        let urls = append(&mut urls_buffer, (0..CHANNELS).map(url));
+        let [padding, words, listed, urls_buffer] = [padding, words, listed, urls_buffer].map(Buffer::from_vec);
+        Self { padding, words, listed, urls_buffer, names, cities, states, hot_channels, hot_urls, channels, urls }
     }
 
-    /// The buffer that all views point into.
-    pub(crate) fn buffer(&self) -> &Buffer {
-        &self.buffer
+    /// The buffer that views of this kind point into.
+    pub(crate) fn buffer(&self, pool: Pool) -> &Buffer {
+        match pool {
+            Pool::Padding => &self.padding,
+            Pool::Words => &self.words,
+            Pool::Listed => &self.listed,
+            Pool::Urls => &self.urls_buffer,
+        }
     }
 
     /// One text of a list.
@@ -132,8 +150,8 @@ impl Texts {
         let Some(missing) = average.checked_sub(bytes) else { return 0 };
         let spread = (missing + 2) / 5;
         let length = missing - spread + below(length, 2 * spread);
-        let at = below(place, LETTERS as u32 - length) as usize;
-        make_view(&self.buffer.as_slice()[at..at + length as usize], 0, at as u32)
+        let at = below(place, PADDING as u32 - length) as usize;
+        make_view(&self.padding.as_slice()[at..at + length as usize], 0, at as u32)
     }
 
     /// Words of at least three and less than `length_max` letters, less when there are spaces at the ends.
@@ -152,28 +170,21 @@ impl Texts {
     #[inline]
     fn words_at(&self, length_max: u32, (length, place): (u32, u32)) -> (usize, &[u8]) {
         let length = (WORD_MIN + below(length, length_max - WORD_MIN)) as usize;
-        let at = self.words + below(place, (WORDS - length) as u32) as usize;
-        let text = &self.buffer.as_slice()[at..at + length];
+        let at = below(place, (WORDS - length) as u32) as usize;
+        let text = &self.words.as_slice()[at..at + length];
         let trimmed = text.trim_ascii_start();
         (at + length - trimmed.len(), trimmed.trim_ascii_end())
     }
 }
 
-/// Texts behind each other.
-struct Appender {
-    bytes: Vec<u8>,
-    spans: Vec<(usize, usize)>,
-}
-
-impl Appender {
-    fn list(&mut self, texts: impl Iterator<Item = String>) -> std::ops::Range<usize> {
-        let first = self.spans.len();
-        for text in texts {
-            self.spans.push((self.bytes.len(), text.len()));
-            self.bytes.extend_from_slice(text.as_bytes());
-        }
-        first..self.spans.len()
-    }
+/// Puts texts behind each other; returns their views.
+fn append(bytes: &mut Vec<u8>, texts: impl Iterator<Item = String>) -> Vec<u128> {
+    let view = |text: String| {
+        let at = bytes.len();
+        bytes.extend_from_slice(text.as_bytes());
+        make_view(text.as_bytes(), 0, at as u32)
+    };
+    texts.map(view).collect()
 }
 
 fn letter(bits: u32) -> u8 {
@@ -201,14 +212,14 @@ fn base_url(seed: u64, number: u64) -> String {
 mod tests {
     use super::*;
 
-    fn text(texts: &Texts, view: u128) -> String {
+    fn text(texts: &Texts, pool: Pool, view: u128) -> String {
         let bytes = view.to_le_bytes();
         let length = view_len(view) as usize;
         let slice = if length <= 12 {
             bytes[4..4 + length].to_vec()
         } else {
             let at = u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]) as usize;
-            texts.buffer().as_slice()[at..at + length].to_vec()
+            texts.buffer(pool).as_slice()[at..at + length].to_vec()
         };
         String::from_utf8(slice).unwrap()
     }
@@ -219,8 +230,8 @@ mod tests {
         let draws = Draws::new(3, 5);
         let (mut hot, mut with_id) = (0, 0);
         for n in 0..1_000 {
-            let channel = text(&texts, texts.channel(draws.pair(n)));
-            let url = text(&texts, texts.url(draws.pair(n)));
+            let channel = text(&texts, Pool::Listed, texts.channel(draws.pair(n)));
+            let url = text(&texts, Pool::Urls, texts.url(draws.pair(n)));
             assert!(url.starts_with("https://www.nexmark.com/") && url.split('/').count() == 7, "{url}");
             match channel.strip_prefix("channel-") {
                 Some(number) => {
@@ -256,7 +267,7 @@ mod tests {
         let texts = Texts::new(3);
         let draws = Draws::new(3, 7);
         for n in 0..2_000 {
-            let words = text(&texts, texts.words(20, draws.pair(n)));
+            let words = text(&texts, Pool::Words, texts.words(20, draws.pair(n)));
             assert_eq!(words, words.trim());
             assert!(words.len() < 20);
         }
