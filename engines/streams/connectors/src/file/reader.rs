@@ -1,5 +1,6 @@
 //! One partition of files, read one after the other.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -34,12 +35,13 @@ pub(crate) struct Reading {
 /// A place in a partition, as JSON. Everything before it has been read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Place {
-    /// How many units were read to their end.
-    units: usize,
-    /// Of how many; none if more may come.
+    /// How many units the partition has; none if more may come.
     of: Option<usize>,
-    /// The file of the unit that is being read; none at the start and the end.
+    /// The unit that was read last; none at the start.
     file: Option<PathBuf>,
+    group: usize,
+    /// Whether it was read to its end.
+    done: bool,
     /// Bytes of a text file, or rows of a row group, that were read.
     at: u64,
     /// The line of a text file that comes next, from 1.
@@ -47,13 +49,26 @@ struct Place {
 }
 
 impl Place {
-    const START: Self = Self { units: 0, of: None, file: None, at: 0, line: 1 };
+    /// Which of the units comes next, if the place is one of them. A unit that was read to its end may be gone.
+    fn next_unit(&self, units: &[Unit]) -> Option<usize> {
+        let Some(file) = &self.file else { return Some(0) };
+        let index = units.partition_point(|unit| (&unit.path, unit.group) < (file, self.group));
+        let is_there = units.get(index).is_some_and(|unit| unit.path == *file && unit.group == self.group);
+        match (is_there, self.done) {
+            (true, true) => Some(index + 1),
+            (true, false) | (false, true) => Some(index),
+            (false, false) => None,
+        }
+    }
 }
 
 /// Reads one partition.
 pub(crate) struct FileReader {
     reading: Reading,
+    /// In the order of their names.
     units: Vec<Unit>,
+    /// The unit that is being read, or comes next.
+    index: usize,
     place: Place,
     current: Option<Current>,
     malformed: Malformed,
@@ -75,32 +90,34 @@ const PARQUET_ROWS: usize = 8_192;
 impl FileReader {
     /// Opens the partition of these units at the start, or at an offset.
     pub(crate) fn open(reading: Reading, units: Vec<Unit>, from: Option<&Offset>) -> Result<Self> {
-        let place = match from {
-            None => Place { of: (!reading.follow).then_some(units.len()), ..Place::START },
-            Some(offset) => serde_json::from_str(&offset.0).map_err(|e| wrong_offset(&reading.path, offset, &e))?,
+        let of = (!reading.follow).then_some(units.len());
+        let start = Place { of, file: None, group: 0, done: true, at: 0, line: 1 };
+        let (place, index) = match from {
+            None => (start, 0),
+            Some(offset) => {
+                let wrong = |cause: &dyn Display| wrong_offset(&reading.path, offset, cause);
+                let place: Place = serde_json::from_str(&offset.0).map_err(|e| wrong(&e))?;
+                if place.of != of {
+                    return Err(wrong(&"there are more or fewer files or row groups than before"));
+                }
+                let index = place.next_unit(&units).ok_or_else(|| wrong(&"the file is not there"))?;
+                (place, index)
+            }
         };
         let malformed = Malformed::new(reading.on_error.clone(), "")?;
-        let mut reader = Self { reading, units, place, current: None, malformed };
-        if let (Some(offset), Some(of)) = (from, reader.place.of)
-            && of != reader.units.len()
-        {
-            let cause = format!("there were {of} files or row groups to read, now there are {}", reader.units.len());
-            return Err(wrong_offset(&reader.reading.path, offset, &cause));
-        }
-        if let (Some(file), Some(offset)) = (reader.place.file.clone(), from) {
-            let same = reader.units.get(reader.place.units).is_some_and(|unit| unit.path == file);
-            if !same {
-                let cause = format!("file {} is not where it was in the list of files", file.display());
-                return Err(wrong_offset(&reader.reading.path, offset, &cause));
-            }
+        let mut reader = Self { reading, units, index, place, current: None, malformed };
+        if !reader.place.done {
             reader.open_unit()?;
         }
         Ok(reader)
     }
 
-    /// Opens the unit at the present place.
+    /// Opens the next unit, at the present place in it.
     fn open_unit(&mut self) -> Result<()> {
-        let unit = &self.units[self.place.units];
+        let unit = &self.units[self.index];
+        if self.place.done {
+            (self.place.at, self.place.line) = (0, 1);
+        }
         self.malformed.place = unit.path.display().to_string();
         let text = &self.reading.text;
         self.current = Some(if text.format == Format::Parquet {
@@ -119,13 +136,15 @@ impl FileReader {
             let bytes = FileBytes::open(&unit.path, self.place.at, self.reading.follow)?;
             Current::Text(Records::new(bytes, decoder, self.place.at, self.place.line))
         });
-        self.place.file = Some(self.units[self.place.units].path.clone());
+        self.place.file = Some(unit.path.clone());
+        self.place.group = unit.group;
+        self.place.done = false;
         Ok(())
     }
 
     /// In follow mode: adds files that have appeared. Returns whether there is one after the one being read.
     fn find_new_files(&mut self) -> Result<bool> {
-        let last_path = self.units.last().map(|unit| unit.path.clone());
+        let last_path = self.units.last().map(|unit| &unit.path).max(self.place.file.as_ref()).cloned();
         for path in listing::files(&self.reading.path)? {
             match &last_path {
                 Some(last) if path <= *last => {
@@ -147,7 +166,7 @@ impl FileReader {
                 _ => self.units.push(Unit { path, group: 0 }),
             }
         }
-        Ok(self.units.len() > self.place.units + usize::from(self.current.is_some()))
+        Ok(self.units.len() > self.index + usize::from(self.current.is_some()))
     }
 
     /// Rows of the unit that is open.
@@ -176,7 +195,7 @@ impl SourceReader for FileReader {
     fn read(&mut self, max_events: usize, wait: Duration) -> Result<Read> {
         loop {
             if self.current.is_none() {
-                if self.place.units == self.units.len() {
+                if self.index == self.units.len() {
                     if !self.reading.follow {
                         return Ok(Read::End);
                     }
@@ -202,7 +221,8 @@ impl SourceReader for FileReader {
                 }
                 Next::End => {
                     self.current = None;
-                    self.place = Place { units: self.place.units + 1, of: self.place.of, ..Place::START };
+                    self.index += 1;
+                    self.place.done = true;
                 }
             }
         }
@@ -217,7 +237,7 @@ impl SourceReader for FileReader {
     }
 }
 
-fn wrong_offset(path: &str, offset: &Offset, cause: &dyn std::fmt::Display) -> StreamError {
+fn wrong_offset(path: &str, offset: &Offset, cause: &dyn Display) -> StreamError {
     StreamError::invalid(format!(
         "offset {} is no place in {path} ({cause}); a query goes on only over the same files, in as many partitions as \
          before: put them back, or start it anew",

@@ -83,10 +83,10 @@ impl Reader {
                 })?
             }
         };
-        let pace = generator
-            .config
-            .paced
-            .then(|| Pace { started: Instant::now(), started_at_ms: generator.config.timeline.time_ms(next) });
+        // All partitions start their clocks at the same event, the first of this round of blocks.
+        let round = next - next % (deal.block * deal.partitions);
+        let started_at_ms = generator.config.timeline.time_ms(round);
+        let pace = generator.config.paced.then(|| Pace { started: Instant::now(), started_at_ms });
         Ok(Self { generator, projection, wanted, deal, next, pace, cpu: Duration::ZERO })
     }
 

@@ -340,6 +340,23 @@ fn new_files_of_a_directory_are_read_in_the_order_of_their_names() {
 }
 
 #[test]
+fn files_that_were_read_may_be_removed_from_a_followed_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name);
+    let table = bids(directory.path().to_str().unwrap(), "ndjson", &[("follow", "true")]);
+    append(&file("1"), "{\"auction\":1}\n");
+    append(&file("2"), "{\"auction\":2}\n");
+    let mut reader = open(&table, None).unwrap();
+    assert_eq!(read_now(reader.as_mut()).len(), 2);
+    fs::remove_file(file("1")).unwrap();
+    append(&file("2"), "{\"auction\":3}\n");
+    append(&file("3"), "{\"auction\":4}\n");
+    let expected = [r#"{"auction":3}"#, r#"{"auction":4}"#];
+    assert_eq!(read_now(open(&table, Some(&reader.offset())).unwrap().as_mut()), expected);
+    assert_eq!(read_now(reader.as_mut()), expected);
+}
+
+#[test]
 fn a_truncated_or_replaced_file_ends_following_with_an_error() {
     let (directory, path) = with_file("a.json", "{\"auction\":1}\n");
     let table = bids(&path, "ndjson", &[("follow", "true")]);
