@@ -22,25 +22,39 @@ pub(crate) struct PlanRun {
 
 impl PlanRun {
     pub(crate) fn new(plan: Arc<dyn ExecutionPlan>, functions: Arc<TaskContext>) -> Result<Self> {
-        let runtime =
-            Builder::new_current_thread().build().map_err(|e| broken(format!("no runtime for a plan's streams: {e}")))?;
-        Ok(Self { plan, functions, runtime })
+        let runtime = Builder::new_current_thread()
+            .build()
+            .map_err(|e| broken(format!("no runtime for a plan's streams: {e}")))?;
+        Ok(Self {
+            plan,
+            functions,
+            runtime,
+        })
     }
 
     /// Runs the plan; leaf number `i` reads `input(i)`.
-    pub(crate) fn run(&mut self, mut input: impl FnMut(usize) -> Vec<RecordBatch>) -> Result<Vec<RecordBatch>> {
+    pub(crate) fn run(
+        &mut self,
+        mut input: impl FnMut(usize) -> Vec<RecordBatch>,
+    ) -> Result<Vec<RecordBatch>> {
         // Without the reset, metrics pile up with every run and some operators refuse a second one.
-        let plan = reset_plan_states(Arc::clone(&self.plan)).map_err(|e| broken(format!("a plan cannot be reset: {e}")))?;
+        let plan = reset_plan_states(Arc::clone(&self.plan))
+            .map_err(|e| broken(format!("a plan cannot be reset: {e}")))?;
         self.plan = Arc::clone(&plan);
         let leaves = leaves(&plan);
         for leaf in leaves.iter().filter_map(|leaf| leaf.downcast_ref::<Leaf>()) {
             leaf.fill(input(leaf.index()));
         }
-        let rows = self.runtime.block_on(collect(plan, Arc::clone(&self.functions)));
+        let rows = self
+            .runtime
+            .block_on(collect(plan, Arc::clone(&self.functions)));
         for leaf in leaves.iter().filter_map(|leaf| leaf.downcast_ref::<Leaf>()) {
             leaf.fill(Vec::new());
         }
         let rows = rows.map_err(|e| computing("a plan over a window", &e))?;
-        Ok(rows.into_iter().filter(|batch| batch.num_rows() > 0).collect())
+        Ok(rows
+            .into_iter()
+            .filter(|batch| batch.num_rows() > 0)
+            .collect())
     }
 }

@@ -39,9 +39,16 @@ pub(crate) struct SideTable {
 impl SinkOperator {
     /// Asks all sinks whether they know this query already.
     pub(crate) fn check_fresh(&mut self) -> Result<()> {
-        let sinks = self.side_tables.iter_mut().map(|side| &mut side.sink).chain([&mut self.sink]);
+        let sinks = self
+            .side_tables
+            .iter_mut()
+            .map(|side| &mut side.sink)
+            .chain([&mut self.sink]);
         for sink in sinks {
-            if let Some(epoch) = sink.last_committed(&self.query)?.filter(|epoch| *epoch > Epoch::ZERO) {
+            if let Some(epoch) = sink
+                .last_committed(&self.query)?
+                .filter(|epoch| *epoch > Epoch::ZERO)
+            {
                 return Err(StreamError::invalid(format!(
                     "the sink holds epoch {epoch} of query {} already; start the statement as a new query",
                     self.query
@@ -57,7 +64,12 @@ fn rows_of(input: CollectedInput) -> Result<Vec<RecordBatch>> {
     for (_, body) in input.bodies {
         match body {
             Body::Rows(batches) => rows.extend(batches),
-            Body::Delta(_) => return Err(broken(format!("stage {} sent partial aggregates to the sink", input.key.from))),
+            Body::Delta(_) => {
+                return Err(broken(format!(
+                    "stage {} sent partial aggregates to the sink",
+                    input.key.from
+                )));
+            }
         }
     }
     Ok(rows)
@@ -70,14 +82,24 @@ impl StageOperator for SinkOperator {
         for input in inputs {
             let key = input.key;
             let batches = rows_of(input)?;
-            if key.shuffle == LATE_SHUFFLE { late.entry(key.from).or_default().extend(batches) } else { rows.extend(batches) }
+            if key.shuffle == LATE_SHUFFLE {
+                late.entry(key.from).or_default().extend(batches)
+            } else {
+                rows.extend(batches)
+            }
         }
         for side in &mut self.side_tables {
-            let late: Vec<RecordBatch> = side.scans.iter().filter_map(|scan| late.remove(scan)).flatten().collect();
+            let late: Vec<RecordBatch> = side
+                .scans
+                .iter()
+                .filter_map(|scan| late.remove(scan))
+                .flatten()
+                .collect();
             side.sink.commit(&self.query, epoch, &late)?;
         }
         self.sink.commit(&self.query, epoch, &rows)?;
-        self.progress.committed(epoch, rows.iter().map(RecordBatch::num_rows).sum());
+        self.progress
+            .committed(epoch, rows.iter().map(RecordBatch::num_rows).sum());
         // The driver is gone only when the query is over.
         let _ = self.driver.send(Input::Committed { epoch });
         Ok(Vec::new())

@@ -6,12 +6,12 @@ use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::ColumnarValue;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::logical_expr::GroupsAccumulator;
 use datafusion::physical_expr::GroupsAccumulatorAdapter;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, aggregate_expressions};
@@ -65,7 +65,10 @@ impl AggregateSpec {
     pub fn decode(aggregate: &PaneAggregate, functions: &TaskContext) -> Result<Self> {
         let plan = aggregate.aggregate.decode(functions)?;
         let Some(exec) = plan.downcast_ref::<AggregateExec>() else {
-            return Err(broken(format!("a windowed aggregate must be an AggregateExec, but it is a {}", plan.name())));
+            return Err(broken(format!(
+                "a windowed aggregate must be an AggregateExec, but it is a {}",
+                plan.name()
+            )));
         };
         if exec.group_expr().has_grouping_set() {
             return Err(StreamError::Unsupported {
@@ -74,15 +77,34 @@ impl AggregateSpec {
                 instead: "write one query per set".into(),
             });
         }
-        let keys: Vec<_> = exec.group_expr().expr().iter().map(|(key, _)| Arc::clone(key)).collect();
+        let keys: Vec<_> = exec
+            .group_expr()
+            .expr()
+            .iter()
+            .map(|(key, _)| Arc::clone(key))
+            .collect();
         let key_fields = exec.schema().fields()[..keys.len()].to_vec();
         let arguments = aggregate_expressions(exec.aggr_expr(), &AggregateMode::Single, keys.len())
             .map_err(|e| broken(format!("an aggregate's arguments: {e}")))?;
-        let mut delta_fields: Vec<Field> = key_fields.iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
+        let mut delta_fields: Vec<Field> = key_fields
+            .iter()
+            .map(|field| field.as_ref().clone().with_nullable(true))
+            .collect();
         let mut decoded = Vec::with_capacity(arguments.len());
-        for ((expression, arguments), filter) in exec.aggr_expr().iter().zip(arguments).zip(exec.filter_expr()) {
-            let state = expression.state_fields().map_err(|e| broken(format!("state of {}: {e}", expression.name())))?;
-            delta_fields.extend(state.iter().map(|field| field.as_ref().clone().with_nullable(true)));
+        for ((expression, arguments), filter) in exec
+            .aggr_expr()
+            .iter()
+            .zip(arguments)
+            .zip(exec.filter_expr())
+        {
+            let state = expression
+                .state_fields()
+                .map_err(|e| broken(format!("state of {}: {e}", expression.name())))?;
+            delta_fields.extend(
+                state
+                    .iter()
+                    .map(|field| field.as_ref().clone().with_nullable(true)),
+            );
             decoded.push(Function {
                 expression: Arc::clone(expression),
                 arguments,
@@ -107,7 +129,10 @@ impl AggregateSpec {
 
     /// The key columns' types.
     pub(crate) fn key_types(&self) -> impl Iterator<Item = &DataType> {
-        self.key_schema.fields().iter().map(|field| field.data_type())
+        self.key_schema
+            .fields()
+            .iter()
+            .map(|field| field.data_type())
     }
 
     pub(super) fn delta_schema(&self) -> &SchemaRef {
@@ -134,19 +159,45 @@ impl AggregateSpec {
     }
 
     pub(super) fn new_accumulators(&self) -> Result<Vec<Box<dyn GroupsAccumulator>>> {
-        self.functions.iter().map(Function::new_accumulator).collect()
+        self.functions
+            .iter()
+            .map(Function::new_accumulator)
+            .collect()
     }
 
-    pub(super) fn evaluate(&self, rows: &RecordBatch, constants: &mut Constants) -> Result<Evaluated> {
-        let keys = self.keys.iter().map(|key| evaluate(key, rows)).collect::<Result<_>>()?;
+    pub(super) fn evaluate(
+        &self,
+        rows: &RecordBatch,
+        constants: &mut Constants,
+    ) -> Result<Evaluated> {
+        let keys = self
+            .keys
+            .iter()
+            .map(|key| evaluate(key, rows))
+            .collect::<Result<_>>()?;
         let mut arguments = Vec::with_capacity(self.functions.len());
         let mut filters = Vec::with_capacity(self.functions.len());
         for (index, function) in self.functions.iter().enumerate() {
             let values = function.arguments.iter().enumerate();
-            arguments.push(values.map(|(i, argument)| constants.evaluate((index, i), argument, rows)).collect::<Result<_>>()?);
-            filters.push(function.filter.as_ref().map(|filter| evaluate_condition(filter, rows)).transpose()?);
+            arguments.push(
+                values
+                    .map(|(i, argument)| constants.evaluate((index, i), argument, rows))
+                    .collect::<Result<_>>()?,
+            );
+            filters.push(
+                function
+                    .filter
+                    .as_ref()
+                    .map(|filter| evaluate_condition(filter, rows))
+                    .transpose()?,
+            );
         }
-        Ok(Evaluated { keys, arguments, filters, rows: rows.num_rows() })
+        Ok(Evaluated {
+            keys,
+            arguments,
+            filters,
+            rows: rows.num_rows(),
+        })
     }
 }
 
@@ -159,17 +210,27 @@ impl Function {
                 .map_err(|e| computing(self.expression.name(), &e));
         }
         let expression = Arc::clone(&self.expression);
-        Ok(Box::new(GroupsAccumulatorAdapter::new(move || expression.create_accumulator())))
+        Ok(Box::new(GroupsAccumulatorAdapter::new(move || {
+            expression.create_accumulator()
+        })))
     }
 }
 
 impl Constants {
-    fn evaluate(&mut self, place: (usize, usize), argument: &Arc<dyn PhysicalExpr>, rows: &RecordBatch) -> Result<ArrayRef> {
+    fn evaluate(
+        &mut self,
+        place: (usize, usize),
+        argument: &Arc<dyn PhysicalExpr>,
+        rows: &RecordBatch,
+    ) -> Result<ArrayRef> {
         if !argument.is::<Literal>() {
             return evaluate(argument, rows);
         }
         let wanted = rows.num_rows();
-        let known = self.0.iter().position(|(function, index, _)| (*function, *index) == place);
+        let known = self
+            .0
+            .iter()
+            .position(|(function, index, _)| (*function, *index) == place);
         let position = match known {
             Some(position) if self.0[position].2.len() >= wanted => position,
             known => {
@@ -199,8 +260,16 @@ impl Evaluated {
         let cut = |array: &ArrayRef| array.slice(start, rows);
         Self {
             keys: self.keys.iter().map(cut).collect(),
-            arguments: self.arguments.iter().map(|arrays| arrays.iter().map(cut).collect()).collect(),
-            filters: self.filters.iter().map(|filter| filter.as_ref().map(|filter| filter.slice(start, rows))).collect(),
+            arguments: self
+                .arguments
+                .iter()
+                .map(|arrays| arrays.iter().map(cut).collect())
+                .collect(),
+            filters: self
+                .filters
+                .iter()
+                .map(|filter| filter.as_ref().map(|filter| filter.slice(start, rows)))
+                .collect(),
             rows,
         }
     }
@@ -208,15 +277,25 @@ impl Evaluated {
     /// Some rows, copied.
     pub(super) fn take(&self, positions: &arrow::array::UInt32Array) -> Result<Self> {
         let take = |array: &dyn arrow::array::Array| {
-            arrow::compute::take(array, positions, None).map_err(|e| computing("splitting rows by pane", &e))
+            arrow::compute::take(array, positions, None)
+                .map_err(|e| computing("splitting rows by pane", &e))
         };
-        let arguments = self.arguments.iter().map(|arrays| arrays.iter().map(|array| take(array)).collect());
+        let arguments = self
+            .arguments
+            .iter()
+            .map(|arrays| arrays.iter().map(|array| take(array)).collect());
         let filter = |filter: &Option<BooleanArray>| -> Result<Option<BooleanArray>> {
-            let Some(filter) = filter else { return Ok(None) };
+            let Some(filter) = filter else {
+                return Ok(None);
+            };
             Ok(arrow::array::AsArray::as_boolean_opt(&take(filter)?).cloned())
         };
         Ok(Self {
-            keys: self.keys.iter().map(|array| take(array)).collect::<Result<_>>()?,
+            keys: self
+                .keys
+                .iter()
+                .map(|array| take(array))
+                .collect::<Result<_>>()?,
             arguments: arguments.collect::<Result<_>>()?,
             filters: self.filters.iter().map(filter).collect::<Result<_>>()?,
             rows: positions.len(),

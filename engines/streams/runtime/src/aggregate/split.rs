@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use arrow::array::{Array, ArrayRef, UInt32Array};
 use arrow::datatypes::TimeUnit;
-use savanna_streams_model::time::{EventTime, WindowSpec, micros_per_unit, timestamp_values, to_event_time};
+use savanna_streams_model::time::{
+    EventTime, WindowSpec, micros_per_unit, timestamp_values, to_event_time,
+};
 use savanna_streams_model::{Result, StreamError};
 
 use crate::lateness::TIME_LIMIT;
@@ -16,7 +18,11 @@ pub(super) enum PaneRows {
     /// All rows of the batch.
     All(i64),
     /// Neighbouring rows.
-    Run { pane: i64, start: usize, rows: usize },
+    Run {
+        pane: i64,
+        start: usize,
+        rows: usize,
+    },
     /// Rows here and there.
     Scattered { pane: i64, positions: UInt32Array },
 }
@@ -43,15 +49,30 @@ pub(super) fn by_pane(window: &WindowSpec, times: &ArrayRef) -> Result<Split> {
     if let Some(nulls) = nulls {
         let mut scattered: BTreeMap<i64, Vec<u32>> = BTreeMap::new();
         for row in nulls.valid_indices() {
-            scattered.entry(Pane::of(window, values[row], unit)?.start_us).or_default().push(row as u32);
+            scattered
+                .entry(Pane::of(window, values[row], unit)?.start_us)
+                .or_default()
+                .push(row as u32);
         }
-        return Ok(Split { parts: gathered(scattered), without_time: nulls.null_count() });
+        return Ok(Split {
+            parts: gathered(scattered),
+            without_time: nulls.null_count(),
+        });
     }
     let first = Pane::of(window, values[0], unit)?;
-    if !values.iter().fold(false, |outside, value| outside | !first.holds(*value)) {
-        return Ok(Split { parts: vec![PaneRows::All(first.start_us)], without_time: 0 });
+    if !values
+        .iter()
+        .fold(false, |outside, value| outside | !first.holds(*value))
+    {
+        return Ok(Split {
+            parts: vec![PaneRows::All(first.start_us)],
+            without_time: 0,
+        });
     }
-    Ok(Split { parts: runs(window, &values, unit)?, without_time: 0 })
+    Ok(Split {
+        parts: runs(window, &values, unit)?,
+        without_time: 0,
+    })
 }
 
 fn runs(window: &WindowSpec, values: &[i64], unit: TimeUnit) -> Result<Vec<PaneRows>> {
@@ -59,16 +80,25 @@ fn runs(window: &WindowSpec, values: &[i64], unit: TimeUnit) -> Result<Vec<PaneR
     let mut rest = 0;
     while rest < values.len() {
         let pane = Pane::of(window, values[rest], unit)?;
-        let rows = values[rest..].iter().position(|value| !pane.holds(*value)).unwrap_or(values.len() - rest);
+        let rows = values[rest..]
+            .iter()
+            .position(|value| !pane.holds(*value))
+            .unwrap_or(values.len() - rest);
         runs.push((pane.start_us, rest, rows));
         rest += rows;
     }
     if runs.len() * SHORT_RUN <= values.len().max(4 * SHORT_RUN) {
-        return Ok(runs.into_iter().map(|(pane, start, rows)| PaneRows::Run { pane, start, rows }).collect());
+        return Ok(runs
+            .into_iter()
+            .map(|(pane, start, rows)| PaneRows::Run { pane, start, rows })
+            .collect());
     }
     let mut scattered: BTreeMap<i64, Vec<u32>> = BTreeMap::new();
     for (pane, start, rows) in runs {
-        scattered.entry(pane).or_default().extend(start as u32..(start + rows) as u32);
+        scattered
+            .entry(pane)
+            .or_default()
+            .extend(start as u32..(start + rows) as u32);
     }
     Ok(gathered(scattered))
 }
@@ -76,17 +106,27 @@ fn runs(window: &WindowSpec, values: &[i64], unit: TimeUnit) -> Result<Vec<PaneR
 fn gathered(scattered: BTreeMap<i64, Vec<u32>>) -> Vec<PaneRows> {
     scattered
         .into_iter()
-        .map(|(pane, positions)| PaneRows::Scattered { pane, positions: positions.into() })
+        .map(|(pane, positions)| PaneRows::Scattered {
+            pane,
+            positions: positions.into(),
+        })
         .collect()
 }
 
 /// The values in a unit in which pane borders are whole numbers: as they are, or in microseconds.
-fn in_pane_unit<'a>(window: &WindowSpec, values: &'a [i64], unit: TimeUnit) -> (Cow<'a, [i64]>, TimeUnit) {
+fn in_pane_unit<'a>(
+    window: &WindowSpec,
+    values: &'a [i64],
+    unit: TimeUnit,
+) -> (Cow<'a, [i64]>, TimeUnit) {
     let (numerator, _) = micros_per_unit(unit);
     if window.pane() % numerator == 0 && window.offset % numerator == 0 {
         return (Cow::Borrowed(values), unit);
     }
-    let micros = values.iter().map(|value| to_event_time(*value, unit).0).collect();
+    let micros = values
+        .iter()
+        .map(|value| to_event_time(*value, unit).0)
+        .collect();
     (Cow::Owned(micros), TimeUnit::Microsecond)
 }
 
@@ -112,7 +152,11 @@ impl Pane {
         let (numerator, denominator) = micros_per_unit(unit);
         let start_us = window.pane_start(EventTime(time.0));
         let length = (window.pane() / numerator).saturating_mul(denominator);
-        Ok(Self { start_us, start: start_us.saturating_mul(denominator) / numerator, length: length as u64 })
+        Ok(Self {
+            start_us,
+            start: start_us.saturating_mul(denominator) / numerator,
+            length: length as u64,
+        })
     }
 
     fn holds(&self, value: i64) -> bool {
@@ -136,9 +180,14 @@ mod tests {
         for part in &split.parts {
             match part {
                 PaneRows::All(pane) => panes.fill(Some(*pane)),
-                PaneRows::Run { pane, start, rows } => panes[*start..start + rows].fill(Some(*pane)),
+                PaneRows::Run { pane, start, rows } => {
+                    panes[*start..start + rows].fill(Some(*pane))
+                }
                 PaneRows::Scattered { pane, positions } => {
-                    positions.values().iter().for_each(|row| panes[*row as usize] = Some(*pane));
+                    positions
+                        .values()
+                        .iter()
+                        .for_each(|row| panes[*row as usize] = Some(*pane));
                 }
             }
         }
@@ -148,7 +197,12 @@ mod tests {
     #[test]
     fn times_beyond_any_calendar_are_refused() {
         let times: ArrayRef = Arc::new(TimestampMillisecondArray::from(vec![i64::MAX]));
-        assert!(by_pane(&WindowSpec::tumble(1000), &times).unwrap_err().to_string().contains("within"));
+        assert!(
+            by_pane(&WindowSpec::tumble(1000), &times)
+                .unwrap_err()
+                .to_string()
+                .contains("within")
+        );
     }
 
     proptest! {

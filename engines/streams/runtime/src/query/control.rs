@@ -48,10 +48,6 @@ impl Control {
         self.change(|orders| orders.stop = true);
     }
 
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.orders.lock().stop
-    }
-
     fn change(&self, change: impl FnOnce(&mut Orders)) {
         change(&mut self.orders.lock());
         self.changed.notify_all();

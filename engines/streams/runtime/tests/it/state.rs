@@ -22,30 +22,53 @@ fn state(window: WindowSpec, keyed: bool) -> PaneState {
 }
 
 fn rows() -> impl Strategy<Value = Vec<Row>> {
-    let row = (-40_i64..160, prop::option::weighted(0.9, 0_i64..40), 0_i64..20)
-        .prop_map(|(time, key, value)| Row { time: Some(time), key, value });
+    let row = (
+        -40_i64..160,
+        prop::option::weighted(0.9, 0_i64..40),
+        0_i64..20,
+    )
+        .prop_map(|(time, key, value)| Row {
+            time: Some(time),
+            key,
+            value,
+        });
     prop::collection::vec(row, 1..60)
 }
 
 fn key_groups() -> impl Strategy<Value = KeyGroupSet> {
-    (2_usize..6, 0_usize..6).prop_map(|(parts, part)| KeyGroupSet::full().split(parts)[part % parts].clone())
+    (2_usize..6, 0_usize..6)
+        .prop_map(|(parts, part)| KeyGroupSet::full().split(parts)[part % parts].clone())
 }
 
-fn close(state: &mut PaneState, window: &WindowSpec, upto: i64, keyed: bool) -> BTreeMap<(i64, Option<i64>), Group> {
+fn close(
+    state: &mut PaneState,
+    window: &WindowSpec,
+    upto: i64,
+    keyed: bool,
+) -> BTreeMap<(i64, Option<i64>), Group> {
     groups_of(state.scan(upto).unwrap(), window, keyed)
 }
 
-fn groups_of(closed: Vec<ClosedWindow>, window: &WindowSpec, keyed: bool) -> BTreeMap<(i64, Option<i64>), Group> {
+fn groups_of(
+    closed: Vec<ClosedWindow>,
+    window: &WindowSpec,
+    keyed: bool,
+) -> BTreeMap<(i64, Option<i64>), Group> {
     let schema = windowed_schema(keyed);
     let to_batch = |closed: ClosedWindow| {
         let mut columns = closed.columns;
         for time in [closed.start, closed.end, closed.end - MILLI] {
-            let values = arrow::array::TimestampMillisecondArray::from(vec![time / MILLI; closed.rows]);
+            let values =
+                arrow::array::TimestampMillisecondArray::from(vec![time / MILLI; closed.rows]);
             columns.push(Arc::new(values) as arrow::array::ArrayRef);
         }
         RecordBatch::try_new(Arc::clone(&schema), columns).unwrap()
     };
-    groups(&closed.into_iter().map(to_batch).collect::<Vec<_>>(), window, keyed)
+    groups(
+        &closed.into_iter().map(to_batch).collect::<Vec<_>>(),
+        window,
+        keyed,
+    )
 }
 
 proptest! {
