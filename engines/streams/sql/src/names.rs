@@ -11,6 +11,9 @@ pub(crate) fn hint<'a>(name: &str, known: impl IntoIterator<Item = &'a str>, wha
         .filter(|(d, k)| *d <= (name.chars().count().min(k.chars().count()) / 3).clamp(1, 3))
         .collect();
     near.sort_unstable();
+    if near.first().is_some_and(|(d, _)| *d == 0) {
+        near.retain(|(d, _)| *d == 0);
+    }
     let names = |list: Vec<&str>| list.join(", ");
     if !near.is_empty() {
         format!(

@@ -261,7 +261,7 @@ impl Chain {
                     base: true,
                     window: false,
                 } => {
-                    let name = names.take(&original.schema_name().to_string());
+                    let name = names.take(&step_name(original));
                     columns.push(base_column(&name));
                     keys.push((name, expr));
                 }
@@ -287,7 +287,7 @@ impl Chain {
                     "window columns are the same in all rows of a window; use them beside the aggregate",
                 ));
             }
-            let name = names.take(&original.schema_name().to_string());
+            let name = names.take(&step_name(original));
             columns.push(base_column(&name));
             aggregates.push((name, expr));
         }
@@ -400,6 +400,31 @@ pub(super) fn broken(error: DataFusionError) -> StreamError {
     }
 }
 
+/// A short name for a key or aggregate between two stages.
+fn step_name(expr: &Expr) -> String {
+    match expr {
+        Expr::Column(column) => column.name.clone(),
+        Expr::Alias(alias) => step_name(&alias.expr),
+        Expr::AggregateFunction(call) => {
+            let args: Vec<String> = call.params.args.iter().map(step_name).collect();
+            let distinct = if call.params.distinct {
+                "distinct "
+            } else {
+                ""
+            };
+            let args = if args.is_empty() || args == ["constant"] {
+                "*".to_owned()
+            } else {
+                args.join(", ")
+            };
+            format!("{}({distinct}{args})", call.func.name())
+        }
+        Expr::Cast(cast) => step_name(&cast.expr),
+        Expr::Literal(..) => "constant".into(),
+        _ => "expression".into(),
+    }
+}
+
 /// Hands out names once.
 #[derive(Default)]
 pub(super) struct UniqueNames(std::collections::HashSet<String>);
@@ -407,17 +432,11 @@ pub(super) struct UniqueNames(std::collections::HashSet<String>);
 impl UniqueNames {
     /// The name itself, or with a number behind it.
     pub(super) fn take(&mut self, wanted: &str) -> String {
-        let wanted = &wanted.replace("count(Int64(1))", "count(*)");
-        let bare = wanted
-            .rsplit('.')
-            .next()
-            .filter(|n| !n.is_empty() && !wanted.contains('('))
-            .unwrap_or(wanted);
-        let mut name = bare.to_owned();
+        let mut name = wanted.to_owned();
         let mut number = 1;
         while !self.0.insert(name.clone()) {
             number += 1;
-            name = format!("{bare}_{number}");
+            name = format!("{wanted}_{number}");
         }
         name
     }

@@ -16,13 +16,13 @@ use datafusion::logical_expr::{
     WindowUDF,
 };
 use datafusion::sql::planner::{ParserOptions, PlannerContext, SqlToRel};
-use datafusion::sql::sqlparser::ast::{self, Ident, SelectItem, SetExpr};
+use datafusion::sql::sqlparser::ast;
 use savanna_streams_model::StreamError;
 use savanna_streams_model::catalog::{TableDef, ViewDef};
 
 use super::fields::RowFields;
 use super::window::WindowFunctions;
-use super::{Catalog, refuse};
+use super::{Catalog, names, refuse};
 use crate::functions::{functions, session};
 use crate::statement::Query;
 
@@ -62,9 +62,7 @@ impl<'a> Names<'a> {
     pub(super) fn plan(&self, query: &Query) -> Result<LogicalPlan> {
         refuse::check(query)?;
         let mut sql = query.ast.clone();
-        if self.views.is_empty() {
-            name_repeated_columns(&mut sql.body);
-        }
+        names::give(&mut sql, self.views.is_empty());
         let statement = ast::Statement::Query(sql);
         SqlToRel::new_with_options(self, options(self.views.is_empty()))
             .sql_statement_to_plan(statement)
@@ -154,51 +152,6 @@ impl<'a> Names<'a> {
             .map(|(column, name)| Expr::Column(column).alias(name))
             .collect();
         LogicalPlanBuilder::from(plan).project(columns)?.build()
-    }
-}
-
-/// `SELECT a, a` as the result of a query gives the second column a name of its own, without which DataFusion refuses it.
-/// (In a subquery a name that stands for two columns is the user's mistake.)
-fn name_repeated_columns(body: &mut SetExpr) {
-    let select = match body {
-        SetExpr::Select(select) => select,
-        SetExpr::Query(query) => return name_repeated_columns(&mut query.body),
-        SetExpr::SetOperation { left, right, .. } => {
-            name_repeated_columns(left);
-            return name_repeated_columns(right);
-        }
-        _ => return,
-    };
-    let aliases = select.projection.iter().filter_map(|item| match item {
-        SelectItem::ExprWithAlias { alias, .. } => Some(alias.value.clone()),
-        _ => None,
-    });
-    let mut taken: Vec<String> = aliases.collect();
-    for item in &mut select.projection {
-        let SelectItem::UnnamedExpr(expr) = item else {
-            continue;
-        };
-        let name = match &*expr {
-            ast::Expr::Identifier(ident) => ident.value.clone(),
-            ast::Expr::CompoundIdentifier(parts) => parts
-                .last()
-                .map(|last| last.value.clone())
-                .unwrap_or_default(),
-            other => other.to_string(),
-        };
-        if !taken.contains(&name) {
-            taken.push(name);
-            continue;
-        }
-        let alias = (2..)
-            .map(|n| format!("{name}_{n}"))
-            .find(|a| !taken.contains(a))
-            .unwrap_or_default();
-        taken.push(alias.clone());
-        *item = SelectItem::ExprWithAlias {
-            expr: expr.clone(),
-            alias: Ident::with_quote('"', alias),
-        };
     }
 }
 

@@ -71,11 +71,12 @@ fn plain(text: &str, query: Option<&Query>) -> StreamError {
         "optimizer",
         "ast node",
     ];
-    const PREFIXES: [&str; 4] = [
+    const PREFIXES: [&str; 5] = [
         "Error during planning: ",
         "Internal error: ",
         "Execution error: ",
         "This feature is not implemented: ",
+        "Parser error: ",
     ];
     let mut text = text.lines().next().unwrap_or_default().trim();
     while let Some(rest) = PREFIXES.iter().find_map(|p| text.strip_prefix(p)) {
@@ -107,24 +108,50 @@ fn plain(text: &str, query: Option<&Query>) -> StreamError {
             position: None,
         };
     }
+    if text.contains("must appear in the GROUP BY clause") {
+        let name = text.split('"').nth(1).unwrap_or("one");
+        let bare = name.rsplit('.').next().unwrap_or(name);
+        return StreamError::Invalid {
+            message: format!("column {name} must be in GROUP BY or inside an aggregate"),
+            position: query.and_then(|q| find(q, name).or_else(|| find(q, bare))),
+        };
+    }
     if INSIDES.iter().any(|word| text.contains(word)) {
         return StreamError::Internal(format!(
             "the query could not be planned ({})",
             text.trim_end_matches('.')
         ));
     }
-    let text = text.trim_end_matches('.');
+    let text = sql_types(text.trim_end_matches('.'));
     let mut chars = text.chars();
     let text = match chars.next() {
         Some(first) if chars.clone().next().is_some_and(char::is_lowercase) => {
             first.to_lowercase().chain(chars).collect()
         }
-        _ => text.to_owned(),
+        _ => text,
     };
     StreamError::Invalid {
         message: text,
         position: None,
     }
+}
+
+/// Arrow's names of types as those of SQL.
+fn sql_types(text: &str) -> String {
+    const NAMES: [(&str, &str); 9] = [
+        ("Utf8View", "VARCHAR"),
+        ("LargeUtf8", "VARCHAR"),
+        ("Utf8", "VARCHAR"),
+        ("Int64", "BIGINT"),
+        ("Int32", "INT"),
+        ("Float64", "DOUBLE"),
+        ("Float32", "FLOAT"),
+        ("Boolean", "BOOLEAN"),
+        ("Date32", "DATE"),
+    ];
+    NAMES.iter().fold(text.to_owned(), |text, (arrow, sql)| {
+        text.replace(arrow, sql)
+    })
 }
 
 fn schema_error(error: &SchemaError, query: Option<&Query>) -> StreamError {

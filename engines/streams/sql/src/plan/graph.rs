@@ -193,8 +193,8 @@ impl<'a> GraphBuilder<'a> {
                 for side in &union.inputs {
                     self.refuse_stream(
                         side,
-                        "UNION of a stream and windows below another step",
-                        "put UNION ALL at the top of the query",
+                        "a UNION of streams that is not the last step",
+                        "write UNION ALL at the top of the query (UNION alone removes duplicates, which is a step)",
                     )?;
                 }
             }
@@ -222,8 +222,15 @@ impl<'a> GraphBuilder<'a> {
                 base: Base::Table(_),
                 ..
             }) => {
-                let place = super::refuse::first_join(self.query)
-                    .or_else(|| super::refuse::first_subquery(self.query));
+                let joined = super::refuse::first_join(self.query);
+                let what = if joined.is_none() && what.starts_with("JOIN") {
+                    "IN or EXISTS over a stream"
+                } else {
+                    what
+                };
+                let place = joined
+                    .or_else(|| super::refuse::first_subquery(self.query))
+                    .or_else(|| super::refuse::first_select(self.query));
                 Err(unsupported(what, place, instead))
             }
             _ => Ok(()),

@@ -8,11 +8,13 @@
 
 mod chain;
 mod context;
+mod decimals;
 mod errors;
 pub(crate) mod expression;
 mod fields;
 mod graph;
 mod insert;
+mod names;
 mod physical;
 mod refuse;
 mod scan;
@@ -164,6 +166,7 @@ impl Planner {
 
 /// Gives every expression its types.
 fn analyze(plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
+    let plan = decimals::beside_doubles(plan)?;
     Analyzer::new().execute_and_check(plan, session().config_options(), |_, _| {})
 }
 

@@ -80,7 +80,7 @@ fn what_streams_do_not_do_is_refused_by_name_and_place() {
     );
     refuses(
         "SELECT k FROM events WHERE k IN (SELECT id FROM plain)",
-        "JOIN of a stream",
+        "IN or EXISTS over a stream",
         "1:28",
     );
     refuses("SELECT PROCTIME() FROM events", "PROCTIME", "1:8");
@@ -172,6 +172,17 @@ fn unknown_names_come_with_near_ones() {
         "{error}"
     );
     assert_eq!(error.sqlstate(), "42703");
+}
+
+#[test]
+fn columns_outside_the_group_are_named() {
+    let error = World::new().error(
+        "SELECT v, count(*) FROM TUMBLE(events, ts, INTERVAL '1' SECOND) GROUP BY k, window_end",
+    );
+    assert_eq!(
+        error.to_string(),
+        "column events.v must be in GROUP BY or inside an aggregate (line 1, column 8)"
+    );
 }
 
 #[test]

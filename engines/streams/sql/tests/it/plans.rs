@@ -211,6 +211,25 @@ fn branches_of_a_union_do_not_share_their_stages() {
 }
 
 #[test]
+fn decimal_literals_beside_doubles_are_doubles() {
+    let text = World::new().explain(
+        "SELECT v * 0.5 AS half, k * 0.5 AS exact FROM events
+         WHERE v > 0.25 AND v + -1.5 BETWEEN 0.5 AND 1.5 AND v IN (2.5, 3.5)",
+    );
+    has(&text, &["output: half DOUBLE, exact DECIMAL("]);
+    assert!(!text.contains("CAST(v"), "{text}");
+}
+
+#[test]
+fn columns_without_a_name_are_called_by_their_text() {
+    let text = World::new().explain("SELECT k + 1, upper(s), CAST(k AS VARCHAR), k FROM events");
+    has(
+        &text,
+        &["output: k + 1 BIGINT, upper(s) VARCHAR, CAST(k AS VARCHAR) VARCHAR, k BIGINT"],
+    );
+}
+
+#[test]
 fn a_column_twice_gets_two_names() {
     let text = World::new().explain("SELECT id, id, price + 1, price + 1 FROM plain");
     has(&text, &["output: id BIGINT, id_2 BIGINT"]);

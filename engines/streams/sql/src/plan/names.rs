@@ -1,0 +1,82 @@
+//! Names of result columns: what the user wrote, and no name twice.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    Expr, Ident, Query, Select, SelectItem, SetExpr, VisitMut, VisitorMut,
+};
+
+/// Gives columns without a name of their own their text as name (DataFusion's would be `count(Int64(1))`). In the result
+/// of a whole query, a repeated name gets a number: `SELECT a, a` has the columns `a` and `a_2`. (In a subquery a name that
+/// stands for two columns is the user's mistake.)
+pub(super) fn give(query: &mut Query, whole: bool) {
+    let _ = query.visit(&mut TextAsName);
+    if whole {
+        number_repeated(&mut query.body);
+    }
+}
+
+struct TextAsName;
+
+impl VisitorMut for TextAsName {
+    type Break = ();
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        for item in &mut select.projection {
+            let SelectItem::UnnamedExpr(expr) = item else {
+                continue;
+            };
+            if !matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_)) {
+                let alias = Ident::with_quote('"', expr.to_string());
+                *item = SelectItem::ExprWithAlias {
+                    expr: expr.clone(),
+                    alias,
+                };
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn number_repeated(body: &mut SetExpr) {
+    let select = match body {
+        SetExpr::Select(select) => select,
+        SetExpr::Query(query) => return number_repeated(&mut query.body),
+        SetExpr::SetOperation { left, right, .. } => {
+            number_repeated(left);
+            return number_repeated(right);
+        }
+        _ => return,
+    };
+    let mut taken: Vec<String> = Vec::new();
+    for item in &mut select.projection {
+        let (expr, name) = match item {
+            SelectItem::ExprWithAlias { expr, alias } => (expr, alias.value.clone()),
+            SelectItem::UnnamedExpr(
+                expr @ Expr::Identifier(_) | expr @ Expr::CompoundIdentifier(_),
+            ) => {
+                let name = match &*expr {
+                    Expr::Identifier(ident) => Some(ident),
+                    Expr::CompoundIdentifier(parts) => parts.last(),
+                    _ => None,
+                };
+                let name = name.map(|ident| ident.value.clone()).unwrap_or_default();
+                (expr, name)
+            }
+            _ => continue,
+        };
+        if !taken.contains(&name) {
+            taken.push(name);
+            continue;
+        }
+        let alias = (2..)
+            .map(|n| format!("{name}_{n}"))
+            .find(|a| !taken.contains(a))
+            .unwrap_or_default();
+        taken.push(alias.clone());
+        *item = SelectItem::ExprWithAlias {
+            expr: expr.clone(),
+            alias: Ident::with_quote('"', alias),
+        };
+    }
+}
