@@ -122,7 +122,8 @@ impl WindowSpec {
     pub fn windows_of(&self, time: EventTime) -> impl DoubleEndedIterator<Item = i64> + use<> {
         let last = self.last_window_start(time);
         let spec = *self;
-        let count = (time.0 - last < spec.size).then(|| (spec.size - 1 - (time.0 - last)) / spec.slide + 1).unwrap_or(0);
+        let since = time.0 - last;
+        let count = if since < spec.size { (spec.size - 1 - since) / spec.slide + 1 } else { 0 };
         (0..count).rev().map(move |k| last - k * spec.slide)
     }
 }
