@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use datafusion::physical_plan::ExecutionPlan;
 use savanna_streams_model::catalog::{TableDef, ViewDef};
-use savanna_streams_model::graph::{Operator, StageGraph};
-use savanna_streams_model::plan::PlanBytes;
+use savanna_streams_model::graph::{Operator, StageGraph, WINDOW_COLUMNS};
+use savanna_streams_model::plan::{Leaf, PlanBytes, leaves};
 use savanna_streams_model::sink::Sink;
 use savanna_streams_model::source::{
     ConnectorInfo, Connectors, EqualTo, Offset, ScanSpec, Source, SourceReader,
@@ -204,58 +205,120 @@ impl World {
     }
 }
 
-/// What the runtime relies on in any graph.
+/// What the runtime relies on in any graph: every piece can be decoded and reads exactly what the piece before it gives.
 fn check_graph(graph: &StageGraph) {
     let functions = functions();
     let decode = |plan: &PlanBytes| {
         plan.decode(&functions)
             .expect("a planned stage can be decoded")
     };
+    let reads = |plan: &Arc<dyn ExecutionPlan>| leaves(plan)[0].schema();
     let (sink, others) = graph.stages.split_last().expect("a graph has a sink");
-    assert!(matches!(sink.operator, Operator::Sink(_)) && sink.next.is_none());
-    for (i, stage) in graph.stages.iter().enumerate() {
+    let Operator::Sink(sink_spec) = &sink.operator else {
+        panic!("a graph ends in its sink")
+    };
+    assert!(sink.next.is_none());
+    let mut outputs: Vec<SchemaRef> = Vec::new();
+    for (i, stage) in others.iter().enumerate() {
         assert_eq!(usize::from(stage.id.0), i);
-    }
-    for stage in others {
         let next = stage.next.expect("every stage but the sink has a receiver");
         assert!(
             next > stage.id,
             "inputs come before the stages that read them"
         );
-        match &stage.operator {
+        let output = match &stage.operator {
             Operator::Scan(scan) => {
                 let chain = decode(&scan.chain);
+                assert_eq!(reads(&chain), scan.source.schema());
                 if let Some(watermark) = &scan.watermark {
-                    assert_eq!(decode(&watermark.time).schema().fields().len(), 1);
+                    let time = decode(&watermark.time);
+                    assert_eq!(reads(&time), scan.source.schema());
+                    assert_eq!(time.schema().fields().len(), 1);
                     if let Some(late) = &watermark.late_rows {
-                        assert_eq!(
-                            decode(&late.projection).schema().fields().len(),
-                            late.table.physical_schema().fields().len()
-                        );
+                        let projection = decode(&late.projection);
+                        assert_eq!(reads(&projection), scan.source.schema());
+                        assert_same_types(&projection.schema(), &late.table.physical_schema());
                     }
                 }
-                if let Some(panes) = &scan.aggregate {
-                    assert!(panes.time_column < chain.schema().fields().len());
-                    decode(&panes.aggregate);
-                }
-                if let Some(expand) = &scan.expand {
-                    decode(&expand.after);
+                let rows = chain.schema();
+                match (&scan.expand, &scan.aggregate) {
+                    (None, None) => rows,
+                    (Some(expand), None) => {
+                        let after = decode(&expand.after);
+                        assert_eq!(
+                            *reads(&after),
+                            with_window(&rows, &rows, expand.time_column)
+                        );
+                        after.schema()
+                    }
+                    (None, Some(panes)) => {
+                        let aggregate = decode(&panes.aggregate);
+                        assert_eq!(reads(&aggregate), rows);
+                        Arc::new(with_window(&aggregate.schema(), &rows, panes.time_column))
+                    }
+                    (Some(_), Some(_)) => panic!("a scan expands windows or aggregates them"),
                 }
             }
             Operator::Aggregate(aggregate) => {
-                decode(&aggregate.chain);
-                decode(&aggregate.aggregate.aggregate);
+                let Operator::Scan(scan) = &graph.stages[usize::from(aggregate.input.0)].operator
+                else {
+                    panic!("an aggregate reads a scan")
+                };
+                assert_eq!(scan.aggregate.as_ref(), Some(&aggregate.aggregate));
+                let chain = decode(&aggregate.chain);
+                assert_eq!(reads(&chain), outputs[usize::from(aggregate.input.0)]);
+                chain.schema()
             }
-            Operator::Window(plan) => {
-                decode(&plan.plan);
-                for input in &plan.inputs {
-                    assert_eq!(input.schema.field(input.window_end).name(), "window_end");
+            Operator::Window(window) => {
+                let plan = decode(&window.plan);
+                for leaf in leaves(&plan) {
+                    let index = leaf.downcast_ref::<Leaf>().expect("a leaf").index();
+                    assert_eq!(leaf.schema(), window.inputs[index].schema);
                 }
+                for input in &window.inputs {
+                    assert_eq!(input.schema, outputs[usize::from(input.stage.0)]);
+                    assert_eq!(input.schema.field(input.window_end).name(), "window_end");
+                    assert_eq!(
+                        graph.stages[usize::from(input.stage.0)].next,
+                        Some(stage.id)
+                    );
+                }
+                plan.schema()
             }
             Operator::Sink(_) => panic!("one sink, at the end"),
-        }
+        };
+        outputs.push(output);
+    }
+    for input in &sink_spec.inputs {
+        assert_eq!(others[usize::from(input.0)].next, Some(sink.id));
+        assert_same_types(&outputs[usize::from(input.0)], &graph.output);
     }
     let text = serde_json::to_string(graph).expect("a graph is plain data");
     let back: StageGraph = serde_json::from_str(&text).expect("and comes back");
     assert_eq!(back, *graph);
+}
+
+fn with_window(schema: &Schema, rows: &Schema, time_column: usize) -> Schema {
+    let time = rows.field(time_column).data_type();
+    let window = WINDOW_COLUMNS.map(|name| Arc::new(Field::new(name, time.clone(), false)));
+    Schema::new(
+        schema
+            .fields()
+            .iter()
+            .cloned()
+            .chain(window)
+            .collect::<Vec<_>>(),
+    )
+}
+
+/// Names and types; a column may be less often NULL than is declared.
+#[track_caller]
+fn assert_same_types(have: &Schema, declared: &Schema) {
+    let columns = |s: &Schema| {
+        s.fields()
+            .iter()
+            .map(|f| (f.name().clone(), f.data_type().clone()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(columns(have), columns(declared));
 }
