@@ -139,7 +139,7 @@ impl PaneState {
                     self.update_pane(pane, first_window_end, &evaluated.slice(start, rows))?;
                 }
                 PaneRows::Scattered { pane, positions } => {
-                    self.update_pane(pane, first_window_end, &evaluated.take(&positions)?)?;
+                    self.update_pane(pane, first_window_end, &evaluated.take(&spec, &positions)?)?;
                 }
             }
         }

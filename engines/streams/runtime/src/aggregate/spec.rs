@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::ColumnarValue;
@@ -274,28 +274,35 @@ impl Evaluated {
         }
     }
 
-    /// Some rows, copied.
-    pub(super) fn take(&self, positions: &arrow::array::UInt32Array) -> Result<Self> {
-        let take = |array: &dyn arrow::array::Array| {
+    /// Some rows, copied; constants are not.
+    pub(super) fn take(&self, spec: &AggregateSpec, positions: &UInt32Array) -> Result<Self> {
+        let take = |array: &ArrayRef| {
             arrow::compute::take(array, positions, None)
                 .map_err(|e| computing("splitting rows by pane", &e))
         };
-        let arguments = self
-            .arguments
-            .iter()
-            .map(|arrays| arrays.iter().map(|array| take(array)).collect());
+        let arguments_of =
+            |(arrays, function): (&Vec<ArrayRef>, &Function)| -> Result<Vec<ArrayRef>> {
+                let arguments = arrays.iter().zip(&function.arguments);
+                let taken = arguments.map(|(array, argument)| {
+                    if argument.is::<Literal>() {
+                        Ok(array.slice(0, positions.len()))
+                    } else {
+                        take(array)
+                    }
+                });
+                taken.collect()
+            };
         let filter = |filter: &Option<BooleanArray>| -> Result<Option<BooleanArray>> {
             let Some(filter) = filter else {
                 return Ok(None);
             };
-            Ok(arrow::array::AsArray::as_boolean_opt(&take(filter)?).cloned())
+            let kept = arrow::compute::take(filter, positions, None)
+                .map_err(|e| computing("splitting rows by pane", &e))?;
+            Ok(Some(kept.as_boolean().clone()))
         };
+        let arguments = self.arguments.iter().zip(&spec.functions).map(arguments_of);
         Ok(Self {
-            keys: self
-                .keys
-                .iter()
-                .map(|array| take(array))
-                .collect::<Result<_>>()?,
+            keys: self.keys.iter().map(take).collect::<Result<_>>()?,
             arguments: arguments.collect::<Result<_>>()?,
             filters: self.filters.iter().map(filter).collect::<Result<_>>()?,
             rows: positions.len(),

@@ -70,47 +70,65 @@ pub(super) fn by_pane(window: &WindowSpec, times: &ArrayRef) -> Result<Split> {
         });
     }
     Ok(Split {
-        parts: runs(window, &values, unit)?,
+        parts: several(window, &values, unit)?,
         without_time: 0,
     })
 }
 
-fn runs(window: &WindowSpec, values: &[i64], unit: TimeUnit) -> Result<Vec<PaneRows>> {
-    let mut runs: Vec<(i64, usize, usize)> = Vec::new();
+/// Slices where rows of a pane mostly stand together, positions where panes alternate.
+fn several(window: &WindowSpec, values: &[i64], unit: TimeUnit) -> Result<Vec<PaneRows>> {
+    let runs_max = (values.len() / SHORT_RUN).max(4);
+    let mut runs = Vec::new();
     let mut rest = 0;
     while rest < values.len() {
+        if runs.len() == runs_max {
+            return scattered(window, values, unit);
+        }
         let pane = Pane::of(window, values[rest], unit)?;
-        let rows = values[rest..]
-            .iter()
-            .position(|value| !pane.holds(*value))
-            .unwrap_or(values.len() - rest);
-        runs.push((pane.start_us, rest, rows));
+        let same = values[rest..].iter().position(|value| !pane.holds(*value));
+        let rows = same.unwrap_or(values.len() - rest);
+        runs.push(PaneRows::Run {
+            pane: pane.start_us,
+            start: rest,
+            rows,
+        });
         rest += rows;
     }
-    if runs.len() * SHORT_RUN <= values.len().max(4 * SHORT_RUN) {
-        return Ok(runs
-            .into_iter()
-            .map(|(pane, start, rows)| PaneRows::Run { pane, start, rows })
-            .collect());
-    }
-    let mut scattered: BTreeMap<i64, Vec<u32>> = BTreeMap::new();
-    for (pane, start, rows) in runs {
-        scattered
-            .entry(pane)
-            .or_default()
-            .extend(start as u32..(start + rows) as u32);
-    }
-    Ok(gathered(scattered))
+    Ok(runs)
 }
 
-fn gathered(scattered: BTreeMap<i64, Vec<u32>>) -> Vec<PaneRows> {
-    scattered
-        .into_iter()
-        .map(|(pane, positions)| PaneRows::Scattered {
-            pane,
-            positions: positions.into(),
-        })
-        .collect()
+fn scattered(window: &WindowSpec, values: &[i64], unit: TimeUnit) -> Result<Vec<PaneRows>> {
+    // Few panes are open at a time, so looking through those met so far is cheaper than computing each row's pane.
+    let mut panes: Vec<(Pane, Vec<u32>)> = Vec::new();
+    let mut current = 0;
+    for (row, value) in (0_u32..).zip(values) {
+        if !panes
+            .get(current)
+            .is_some_and(|(pane, _)| pane.holds(*value))
+        {
+            current = match panes.iter().position(|(pane, _)| pane.holds(*value)) {
+                Some(known) => known,
+                None => {
+                    panes.push((Pane::of(window, *value, unit)?, Vec::new()));
+                    panes.len() - 1
+                }
+            };
+        }
+        panes[current].1.push(row);
+    }
+    Ok(gathered(
+        panes
+            .into_iter()
+            .map(|(pane, positions)| (pane.start_us, positions)),
+    ))
+}
+
+fn gathered(panes: impl IntoIterator<Item = (i64, Vec<u32>)>) -> Vec<PaneRows> {
+    let part = |(pane, positions): (i64, Vec<u32>)| PaneRows::Scattered {
+        pane,
+        positions: positions.into(),
+    };
+    panes.into_iter().map(part).collect()
 }
 
 /// The values in a unit in which pane borders are whole numbers: as they are, or in microseconds.
