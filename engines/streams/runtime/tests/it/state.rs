@@ -3,15 +3,24 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::{DataType, Int64Type};
+use datafusion::functions_aggregate::count::count_udaf;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::aggregate::AggregateExprBuilder;
+use datafusion::physical_expr::expressions::{CastExpr, col, lit};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, PhysicalGroupBy};
 use proptest::prelude::*;
 use savanna_ownership::KeyGroupSet;
+use savanna_streams_model::graph::PaneAggregate;
 use savanna_streams_model::ids::Epoch;
+use savanna_streams_model::plan::PlanBytes;
 use savanna_streams_model::state::{DeltaId, KeyedState};
 use savanna_streams_model::time::WindowSpec;
 use savanna_streams_runtime::{AggregateSpec, ClosedWindow, PaneState};
 
-use crate::graphs::{MILLI, functions, pane_aggregate, windowed_schema};
+use crate::graphs::{MILLI, functions, input_schema, leaf, pane_aggregate, windowed_schema};
 use crate::memory::{Row, batch};
 use crate::oracle::{Group, groups};
 use crate::windows::any_window;
@@ -130,4 +139,81 @@ proptest! {
         apart.extend(here);
         prop_assert_eq!(apart, close(&mut whole, &window, i64::MAX, true));
     }
+}
+
+/// `SELECT k, CAST(v AS VARCHAR), COUNT(*) .. GROUP BY k, CAST(v AS VARCHAR)`
+fn two_keys(window: WindowSpec) -> PaneState {
+    let schema = input_schema();
+    let text = CastExpr::new(col("v", &schema).unwrap(), DataType::Utf8View, None);
+    let keys = vec![
+        (col("k", &schema).unwrap(), "k".to_owned()),
+        (Arc::new(text) as Arc<dyn PhysicalExpr>, "text".to_owned()),
+    ];
+    let count = AggregateExprBuilder::new(count_udaf(), vec![lit(1_i64)]);
+    let count = count
+        .schema(Arc::clone(&schema))
+        .alias("n")
+        .build()
+        .unwrap();
+    let exec = AggregateExec::try_new(
+        AggregateMode::Single,
+        PhysicalGroupBy::new_single(keys),
+        vec![Arc::new(count)],
+        vec![None],
+        leaf(0, &schema),
+        Arc::clone(&schema),
+    );
+    let exec: Arc<dyn ExecutionPlan> = Arc::new(exec.unwrap());
+    let aggregate = PaneAggregate {
+        time_column: 0,
+        window,
+        aggregate: PlanBytes::encode(&exec).unwrap(),
+    };
+    PaneState::new(Arc::new(
+        AggregateSpec::decode(&aggregate, &functions()).unwrap(),
+    ))
+    .unwrap()
+}
+
+#[test]
+fn keys_of_several_columns_survive_many_epochs() {
+    let window = WindowSpec {
+        size: 40 * MILLI,
+        slide: 20 * MILLI,
+        offset: 0,
+    };
+    let (mut sender, mut receiver) = (two_keys(window), two_keys(window));
+    let mut counted = 0;
+    for epoch in 1..=50_i64 {
+        let rows: Vec<Row> = (0..200_i64)
+            .map(|i| Row {
+                time: Some(epoch * 10 + i % 10),
+                key: Some(i % 7),
+                value: (i + epoch) % 13,
+            })
+            .collect();
+        sender.update(&batch(&rows)).unwrap();
+        let epoch = Epoch(epoch as u64);
+        let delta = sender.freeze(epoch).unwrap();
+        receiver
+            .merge(&delta, DeltaId { epoch, sender: 0 })
+            .unwrap();
+        receiver.complete(epoch);
+        for closed in receiver.scan(epoch.0 as i64 * 10 * MILLI).unwrap() {
+            counted += sum(&closed);
+        }
+    }
+    counted += receiver
+        .scan(i64::MAX)
+        .unwrap()
+        .iter()
+        .map(sum)
+        .sum::<i64>();
+    assert_eq!(counted, 50 * 200 * 2, "each row counts in two windows");
+}
+
+fn sum(closed: &ClosedWindow) -> i64 {
+    let counts = closed.columns[2].as_primitive::<Int64Type>();
+    assert_eq!(counts.len(), closed.rows);
+    counts.values().iter().sum()
 }
