@@ -43,7 +43,7 @@ pub(crate) struct ScanOperator {
 enum End {
     Rows(Vec<RecordBatch>),
     Windows {
-        expand: ExpandRows,
+        expand: Box<ExpandRows>,
         small: SmallBatches,
         rows: Vec<RecordBatch>,
     },
@@ -80,7 +80,7 @@ impl ScanOperator {
                 }
             }
             (None, Some(expand)) => {
-                let expand = ExpandRows::decode(expand, functions)?;
+                let expand = Box::new(ExpandRows::decode(expand, functions)?);
                 let small = SmallBatches::new(expand.output(), batch_rows);
                 End::Windows {
                     expand,

@@ -157,9 +157,8 @@ impl PaneState {
             // Between two windows with a gap.
             return Ok(());
         }
-        let first_window_end = first_window_end
-            .unwrap_or(pane + window.pane())
-            .max(pane + window.pane());
+        let pane_end = pane + window.pane();
+        let first_window_end = first_window_end.unwrap_or(pane_end).max(pane_end);
         let key = PaneKey {
             pane,
             first_window_end,

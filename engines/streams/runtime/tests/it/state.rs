@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::functions_aggregate::count::count_udaf;
 use datafusion::physical_expr::PhysicalExpr;
