@@ -192,8 +192,10 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "disk_full",
+        clients: 6,
+        think_max: Duration::from_millis(20),
         about: "a log cannot grow: its owner stops, nothing told is lost, and serving resumes when there is room",
-        happenings: &[over_time(Fault::DiskFull { for_ms: 600 }, 3)],
+        happenings: &[over_time(Fault::DiskFull { for_ms: 1_200 }, 6)],
         ..QUIET
     },
     Scenario {

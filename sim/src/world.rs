@@ -252,7 +252,7 @@ impl World {
                 (Some(deed), event) if event.is_none_or(|event| deed <= event) => {
                     self.net.advance_to(deed);
                     if let Some((_, deed)) = self.agenda.pop_first() {
-                        self.perform(deed);
+                        self.perform(&deed);
                     }
                 }
                 (_, Some(event)) if event <= end => {
@@ -289,15 +289,15 @@ impl World {
         });
     }
 
-    fn perform(&mut self, deed: Deed) {
+    fn perform(&mut self, deed: &Deed) {
         match deed {
-            Deed::Begin(fault) => self.begin(fault),
-            Deed::StartOwner(place) => self.start_owner(place),
-            Deed::Resume(place) => self.net.resume(&owner(place)),
-            Deed::Reconnect(place) => self.net.reconnect(&owner(place), &coordinator()),
+            Deed::Begin(fault) => self.begin(*fault),
+            Deed::StartOwner(place) => self.start_owner(*place),
+            Deed::Resume(place) => self.net.resume(&owner(*place)),
+            Deed::Reconnect(place) => self.net.reconnect(&owner(*place), &coordinator()),
             Deed::StartCoordinator => self.start_coordinator(),
             Deed::CalmNetwork => self.net.set_faults(self.scenario.network),
-            Deed::RoomOnDisk(shard) => self.disks[shard].set_capacity(u64::MAX),
+            Deed::RoomOnDisk(shard) => self.disks[*shard].set_capacity(u64::MAX),
             Deed::HealAll => self.heal_all(),
             Deed::StopClients => {
                 for number in 0..self.scenario.clients {
@@ -349,7 +349,7 @@ impl World {
                     .iter()
                     .map(|(_, bytes)| bytes)
                     .sum();
-                let left = self.rng.random_range(0..2_000);
+                let left = self.rng.random_range(0..500);
                 self.disks[shard].set_capacity(used as u64 + left);
                 self.after_ms(for_ms, Deed::RoomOnDisk(shard));
             }
@@ -496,9 +496,18 @@ impl World {
         let mut recoveries_and_exits = (0, 0);
         for event in &self.history {
             match &event.what {
-                Told::Returned { outcome: Outcome::Ok(_), .. } => operations.0 += 1,
-                Told::Returned { outcome: Outcome::NotDone(_), .. } => operations.1 += 1,
-                Told::Returned { outcome: Outcome::Unknown(_), .. } => operations.2 += 1,
+                Told::Returned {
+                    outcome: Outcome::Ok(_),
+                    ..
+                } => operations.0 += 1,
+                Told::Returned {
+                    outcome: Outcome::NotDone(_),
+                    ..
+                } => operations.1 += 1,
+                Told::Returned {
+                    outcome: Outcome::Unknown(_),
+                    ..
+                } => operations.2 += 1,
                 Told::Recovered { .. } => recoveries_and_exits.0 += 1,
                 Told::Exits(_) => recoveries_and_exits.1 += 1,
                 _ => {}

@@ -103,7 +103,10 @@ impl Client {
     }
 
     fn think(&mut self, now: Duration, out: &mut Out) {
-        let pause = self.scenario.think_max.mul_f64(self.rng.random_range(0.02..1.0));
+        let pause = self
+            .scenario
+            .think_max
+            .mul_f64(self.rng.random_range(0.02..1.0));
         out.push(NodeAction::Timer {
             id: TimerId(THINK),
             at: now + pause,

@@ -38,8 +38,8 @@ const DISKS: u64 = OWN_TIMERS + 100;
 
 const POLL_EVERY: Duration = Duration::from_millis(25);
 const CALL_TIMEOUT: Duration = Duration::from_millis(150);
-/// A log written in full, so that segments roll.
-const SEGMENT_BYTES: usize = 8 << 10;
+/// Small, so that segments roll, which is when a full disk shows: a segment has its space from the beginning.
+const SEGMENT_BYTES: usize = 4 << 10;
 
 /// What an owner is given.
 #[derive(Clone)]
@@ -358,10 +358,10 @@ impl Owner {
                 Some((_, version, record)) if record.owner() == Some(&tenure) => {
                     if self.shards.contains_key(&number) {
                         self.propose_hand_over(number, version, &tenure, now, out);
-                    } else if !self
+                    } else if self
                         .moved
                         .get(&number)
-                        .is_some_and(|(_, epoch)| *epoch > record.epoch)
+                        .is_none_or(|(_, epoch)| *epoch <= record.epoch)
                     {
                         self.open(number, record.epoch, now, out);
                     }

@@ -82,24 +82,53 @@ mod tests {
     use crate::history::Event;
 
     fn history(told: Vec<Told>) -> History {
-        let event = |what| Event { at: Duration::ZERO, node: NodeId::new("a"), incarnation: 1, what };
+        let event = |what| Event {
+            at: Duration::ZERO,
+            node: NodeId::new("a"),
+            incarnation: 1,
+            what,
+        };
         told.into_iter().map(event).collect()
     }
 
     fn recovered(values: Vec<u64>) -> Told {
-        Told::Recovered { shard: 0, epoch: OwnerEpoch(2), values }
+        Told::Recovered {
+            shard: 0,
+            epoch: OwnerEpoch(2),
+            values,
+        }
     }
 
     #[test]
     fn a_value_that_was_told_and_is_not_in_the_log_is_found() {
         let epoch = OwnerEpoch(1);
-        let acknowledged = Told::Acknowledged { shard: 0, epoch, value: 7 };
-        let answered = Told::Answered { shard: 0, epoch, value: 8 };
-        let never_written = Told::Answered { shard: 0, epoch, value: 0 };
+        let acknowledged = Told::Acknowledged {
+            shard: 0,
+            epoch,
+            value: 7,
+        };
+        let answered = Told::Answered {
+            shard: 0,
+            epoch,
+            value: 8,
+        };
+        let never_written = Told::Answered {
+            shard: 0,
+            epoch,
+            value: 0,
+        };
         let told = vec![acknowledged, answered, never_written];
-        assert_eq!(check(&history([told.clone(), vec![recovered(vec![7, 8, 9])]].concat())), []);
+        assert_eq!(
+            check(&history(
+                [told.clone(), vec![recovered(vec![7, 8, 9])]].concat()
+            )),
+            []
+        );
         for log in [vec![7], vec![8]] {
-            assert_eq!(check(&history([told.clone(), vec![recovered(log)]].concat())).len(), 1);
+            assert_eq!(
+                check(&history([told.clone(), vec![recovered(log)]].concat())).len(),
+                1
+            );
         }
     }
 }

@@ -50,16 +50,32 @@ mod tests {
 
     #[test]
     fn a_shard_that_is_only_read_again_or_refuses_is_found() {
-        let event = |what| Event { at: Scenario::SERVING_AGAIN, node: NodeId::new("a"), incarnation: 1, what };
+        let event = |what| Event {
+            at: Scenario::SERVING_AGAIN,
+            node: NodeId::new("a"),
+            incarnation: 1,
+            what,
+        };
         let operation = |number, kind, outcome| {
             let op = OpId { client: 0, number };
-            [event(Told::Invoked { op, shard: 0, key: 0, kind }), event(Told::Returned { op, outcome })]
+            [
+                event(Told::Invoked {
+                    op,
+                    shard: 0,
+                    key: 0,
+                    kind,
+                }),
+                event(Told::Returned { op, outcome }),
+            ]
         };
         let read = operation(1, OpKind::Read, Outcome::Ok(0));
         let refused = operation(2, OpKind::Write(5), Outcome::NotDone("no".to_owned()));
         let written = operation(3, OpKind::Write(6), Outcome::Ok(6));
         let history = |operations: &[[Event; 2]]| operations.concat();
-        assert_eq!(check(&history(&[read.clone(), refused.clone()]), 1).len(), 1);
+        assert_eq!(
+            check(&history(&[read.clone(), refused.clone()]), 1).len(),
+            1
+        );
         assert_eq!(check(&history(&[read, refused, written]), 1), []);
     }
 }
