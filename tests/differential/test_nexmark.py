@@ -48,12 +48,13 @@ def test_the_stream_answers_as_the_batch_does(query, epoch_events, parallelism, 
     out = tmp_path / "out"
     ddl = (ROOT / "cli/nexmark/ddl.sql").read_text()
     text = (ROOT / f"cli/nexmark/{query}.sql").read_text()
-    select = text[text.upper().index("SELECT"):]
+    select = text[text.index("SELECT"):]
+    options = f"'events.num' = '{EVENTS}', 'seed' = '{SEED}'"
     stream(f"""
         SET 'parallelism' = '{parallelism}';
         SET 'group-size' = '{parallelism}';
         SET 'epoch-events' = '{epoch_events}';
-        {ddl.replace('${EVENTS}', str(EVENTS)).replace('${SEED}', str(SEED))}
+        {ddl.replace('${OPTIONS}', options).replace('${DELAY}', '4')}
         CREATE TABLE result ({COLUMNS[query]}) WITH ('connector' = 'file', 'path' = '{out}', 'format' = 'parquet');
         INSERT INTO result {select}
     """)

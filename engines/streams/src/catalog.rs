@@ -63,7 +63,7 @@ impl StreamCatalog {
     }
 
     /// Removes a relation of the given kind. Returns whether there was one.
-    pub(crate) fn drop(&self, kind: &str, name: &str, if_exists: bool) -> Result<bool> {
+    pub(crate) fn remove(&self, kind: &str, name: &str, if_exists: bool) -> Result<bool> {
         let mut relations = self.relations.write();
         match relations.get(name) {
             Some(relation) if relation.kind() == kind => {
@@ -149,16 +149,16 @@ mod tests {
         assert!(!catalog.create("v", view("SELECT 2"), IfExists::Keep).unwrap());
         assert!(catalog.create("v", view("SELECT 3"), IfExists::Replace).unwrap());
         assert_eq!(catalog.view("v").unwrap().query, "SELECT 3");
-        assert!(catalog.drop("view", "v", false).unwrap());
-        assert!(catalog.drop("view", "v", false).is_err());
-        assert!(!catalog.drop("view", "v", true).unwrap());
+        assert!(catalog.remove("view", "v", false).unwrap());
+        assert!(catalog.remove("view", "v", false).is_err());
+        assert!(!catalog.remove("view", "v", true).unwrap());
     }
 
     #[test]
     fn dropping_a_view_as_a_table_says_what_it_is() {
         let catalog = StreamCatalog::default();
         catalog.create("v", view("SELECT 1"), IfExists::Fail).unwrap();
-        let error = catalog.drop("table", "v", true).unwrap_err();
+        let error = catalog.remove("table", "v", true).unwrap_err();
         assert_eq!(error.to_string(), "v is a view, not a table; write DROP VIEW v");
     }
 }

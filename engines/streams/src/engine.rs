@@ -5,10 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 use async_trait::async_trait;
 use savanna_streams_connectors::BuiltinConnectors;
-use savanna_streams_model::catalog::TableDef;
+use savanna_streams_model::catalog::{TableDef, ViewDef};
 use savanna_streams_model::handle::{
     CursorId, HandleError, QueryStatus, Rows, SessionId, StreamHandle, StreamReply, StreamRequest,
 };
@@ -63,6 +63,11 @@ impl Default for EngineOptions {
 
 /// The streams engine of one node.
 pub struct StreamEngine {
+    inner: Arc<Inner>,
+}
+
+/// What requests work on; shared with the threads that do what may block.
+struct Inner {
     options: EngineOptions,
     catalog: Arc<StreamCatalog>,
     planner: Planner,
@@ -72,7 +77,7 @@ pub struct StreamEngine {
 
 impl fmt::Debug for StreamEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StreamEngine").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("StreamEngine").field("options", &self.inner.options).finish_non_exhaustive()
     }
 }
 
@@ -83,17 +88,18 @@ impl StreamEngine {
         let planner = Planner::new(Arc::clone(&catalog) as _, Arc::clone(&options.connectors));
         let sessions = Sessions::new(options.max_sessions, options.max_cursors);
         let queries = Queries::new(options.max_queries, options.ended_queries);
-        Arc::new(Self { options, catalog, planner, sessions, queries })
+        let inner = Inner { options, catalog, planner, sessions, queries };
+        Arc::new(Self { inner: Arc::new(inner) })
     }
 
     /// All queries, newest first.
     pub fn queries(&self) -> Vec<QueryStatus> {
-        self.queries.list()
+        self.inner.queries.list()
     }
 
     /// Closes every session, cancels every query and waits until their threads have ended.
-    pub async fn shutdown(self: &Arc<Self>) {
-        let engine = Arc::clone(self);
+    pub async fn shutdown(&self) {
+        let engine = Arc::clone(&self.inner);
         let stopped = tokio::task::spawn_blocking(move || {
             engine.sessions.close_all();
             engine.queries.stop_all();
@@ -102,7 +108,9 @@ impl StreamEngine {
             tracing::error!(%error, "stopping the queries failed");
         }
     }
+}
 
+impl Inner {
     fn describe(&self, sql: &str) -> Result<Option<SchemaRef>> {
         Ok(match savanna_streams_sql::parse(sql)? {
             Statement::Query(query) => Some(self.planner.output_schema(&query)?),
@@ -118,13 +126,14 @@ impl StreamEngine {
         match savanna_streams_sql::parse(sql)? {
             Statement::CreateTable { mut table, if_not_exists, .. } => {
                 self.options.connectors.check(&mut table)?;
+                savanna_streams_sql::check_watermark(&table)?;
                 let if_exists = if if_not_exists { IfExists::Keep } else { IfExists::Fail };
                 let name = table.name.clone();
                 self.catalog.create(&name, Relation::Table(table), if_exists)?;
                 Ok(done("CREATE TABLE"))
             }
             Statement::CreateView { view, or_replace, if_not_exists, .. } => {
-                self.planner.check_view(&view)?;
+                self.view_schema(&view)?;
                 let if_exists = match (or_replace, if_not_exists) {
                     (true, _) => IfExists::Replace,
                     (false, true) => IfExists::Keep,
@@ -139,7 +148,7 @@ impl StreamEngine {
                     ObjectKind::Table => ("table", "DROP TABLE"),
                     ObjectKind::View => ("view", "DROP VIEW"),
                 };
-                self.catalog.drop(kind, &name, if_exists)?;
+                self.catalog.remove(kind, &name, if_exists)?;
                 Ok(done(tag))
             }
             Statement::Insert { table, columns, query } => self.insert(session, sql, &table, &columns, &query),
@@ -189,6 +198,9 @@ impl StreamEngine {
     }
 
     fn select(&self, session: SessionId, sql: &str, query: &Query) -> Result<StreamReply> {
+        if let Some(batch) = self.planner.constant(query)? {
+            return self.answer(session, Rows { schema: batch.schema(), batches: vec![batch] });
+        }
         let graph = self.planner.plan(query, None)?;
         let schema = Arc::new(graph.output.clone());
         let (sink, rows) = cursor::channel();
@@ -234,9 +246,31 @@ impl StreamEngine {
 
     fn describe_relation(&self, name: &str) -> Result<Rows> {
         if let Ok(Relation::View(view)) = self.catalog.find("view", name) {
-            return show::describe_columns(&*self.planner.view_schema(&view)?);
+            return show::describe_columns(&self.view_schema(&view)?);
         }
         show::describe_table(&self.table(name)?)
+    }
+
+    /// The columns of a view, under its own names for them.
+    fn view_schema(&self, view: &ViewDef) -> Result<Schema> {
+        let Statement::Query(query) = savanna_streams_sql::parse(&view.query)? else {
+            return Err(StreamError::Internal(format!("view {} is no query", view.name)));
+        };
+        let schema = self.planner.output_schema(&query)?;
+        let columns = schema.fields();
+        if view.columns.is_empty() {
+            return Ok(schema.as_ref().clone());
+        }
+        if view.columns.len() != columns.len() {
+            return Err(StreamError::invalid(format!(
+                "view {} names {} columns, but its query has {}; name all or none",
+                view.name,
+                view.columns.len(),
+                columns.len()
+            )));
+        }
+        let renamed = columns.iter().zip(&view.columns).map(|(f, name)| f.as_ref().clone().with_name(name));
+        Ok(Schema::new(renamed.collect::<Vec<_>>()))
     }
 
     fn show(&self, what: &Show, session: Option<SessionId>) -> Result<Rows> {
@@ -295,9 +329,9 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
 }
 
 #[async_trait]
-impl StreamHandle for Arc<StreamEngine> {
+impl StreamHandle for StreamEngine {
     async fn call(&self, request: StreamRequest) -> Result<StreamReply, HandleError> {
-        let engine = Arc::clone(self);
+        let engine = Arc::clone(&self.inner);
         Ok(match request {
             StreamRequest::OpenSession { user } => StreamReply::Session { session: engine.sessions.open(user)? },
             StreamRequest::CloseSession { session } => {

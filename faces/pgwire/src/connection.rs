@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use crate::DATABASE;
 use crate::cancel::{Cancellations, Canceller};
 use crate::error;
+use crate::extended::Extended;
 
 /// One client.
 pub(crate) struct Connection {
@@ -136,7 +137,7 @@ impl PgWireServerHandlers for Handlers {
     }
 
     fn extended_query_handler(&self) -> Arc<impl ExtendedQueryHandler> {
-        Arc::clone(&self.0)
+        Arc::new(Extended(Arc::clone(&self.0)))
     }
 
     fn startup_handler(&self) -> Arc<impl StartupHandler> {

@@ -77,13 +77,16 @@ impl QueryParser for Parser {
     }
 }
 
+/// The extended protocol of a connection.
+pub(crate) struct Extended(pub(crate) Arc<Connection>);
+
 #[async_trait]
-impl ExtendedQueryHandler for Arc<Connection> {
+impl ExtendedQueryHandler for Extended {
     type Statement = Prepared;
     type QueryParser = Parser;
 
     fn query_parser(&self) -> Arc<Parser> {
-        Arc::new(Parser(Arc::clone(self)))
+        Arc::new(Parser(Arc::clone(&self.0)))
     }
 
     async fn on_bind<C>(&self, client: &mut C, message: Bind) -> PgWireResult<()>
@@ -95,7 +98,7 @@ impl ExtendedQueryHandler for Arc<Connection> {
     {
         let portal_name = message.portal_name.as_deref().unwrap_or(DEFAULT_NAME);
         let statement_name = message.statement_name.as_deref().unwrap_or(DEFAULT_NAME);
-        self.close_portal(portal_name).await;
+        self.0.close_portal(portal_name).await;
         if !message.parameters.is_empty() {
             let came = message.parameters.len();
             return Err(error::error("08P01", format!("the statement takes no parameters, but {came} came")));
@@ -126,14 +129,14 @@ impl ExtendedQueryHandler for Arc<Connection> {
         let portal = match client.portal_store().get_portal(name) {
             Some(Entry::Value(portal)) => portal,
             Some(Entry::Empty) => {
-                client.feed(PgWireBackendMessage::EmptyQueryResponse(EmptyQueryResponse)).await?;
+                client.feed(PgWireBackendMessage::EmptyQueryResponse(EmptyQueryResponse::new())).await?;
                 return Ok(());
             }
             None => return Err(PgWireError::PortalNotFound(name.to_owned())),
         };
         client.set_state(PgWireConnectionState::QueryInProgress);
         let max_rows = usize::try_from(message.max_rows).unwrap_or(0);
-        self.execute(client, name, &portal, max_rows).await?;
+        self.0.execute(client, name, &portal, max_rows).await?;
         client.set_state(PgWireConnectionState::ReadyForQuery);
         Ok(())
     }
@@ -147,7 +150,7 @@ impl ExtendedQueryHandler for Arc<Connection> {
     {
         let status = client.transaction_status();
         if status == TransactionStatus::Idle {
-            self.close_portals().await;
+            self.0.close_portals().await;
             client.portal_store().rm_portal(DEFAULT_NAME);
         }
         client.send(PgWireBackendMessage::ReadyForQuery(ReadyForQuery::new(status))).await?;
@@ -165,12 +168,12 @@ impl ExtendedQueryHandler for Arc<Connection> {
         match message.target_type {
             TARGET_TYPE_BYTE_STATEMENT => client.portal_store().rm_statement(name),
             TARGET_TYPE_BYTE_PORTAL => {
-                self.close_portal(name).await;
+                self.0.close_portal(name).await;
                 client.portal_store().rm_portal(name);
             }
             other => return Err(PgWireError::InvalidTargetType(other)),
         }
-        client.feed(PgWireBackendMessage::CloseComplete(CloseComplete)).await?;
+        client.feed(PgWireBackendMessage::CloseComplete(CloseComplete::new())).await?;
         Ok(())
     }
 
@@ -235,7 +238,7 @@ impl Connection {
             self.close_portal(name).await;
             send_execution_response(client, Tag::new("SELECT").with_rows(pumped.rows)).await
         } else {
-            client.feed(PgWireBackendMessage::PortalSuspended(PortalSuspended)).await?;
+            client.feed(PgWireBackendMessage::PortalSuspended(PortalSuspended::new())).await?;
             Ok(())
         }
     }

@@ -40,7 +40,7 @@ impl SimpleQueryHandler for Connection {
             Err(failure) => return Err(error::from_engine(&failure, &text, 0)),
         };
         if statements.is_empty() {
-            client.feed(PgWireBackendMessage::EmptyQueryResponse(EmptyQueryResponse)).await?;
+            client.feed(PgWireBackendMessage::EmptyQueryResponse(EmptyQueryResponse::new())).await?;
         }
         let mut searched = 0;
         for statement in statements {
