@@ -55,8 +55,12 @@ async fn bounded(face: &Face, request: Request, next: Next) -> Response {
 
 /// A page of a foreign site that a browser on this machine was made to resolve to the loopback sends its own name.
 fn names_loopback(headers: &HeaderMap) -> bool {
-    let Some(host) = headers.get(header::HOST) else { return true };
-    let Ok(host) = host.to_str() else { return false };
+    let Some(host) = headers.get(header::HOST) else {
+        return true;
+    };
+    let Ok(host) = host.to_str() else {
+        return false;
+    };
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
         _ => host,

@@ -136,7 +136,9 @@ fn classify(error: &HandleError) -> (StatusCode, &'static str, &'static str) {
         HandleError::Moved { .. } => {
             return (StatusCode::MISDIRECTED_REQUEST, "moved", "Another node serves this");
         }
-        HandleError::Frozen { .. } => return (StatusCode::SERVICE_UNAVAILABLE, "frozen", "It is being moved"),
+        HandleError::Frozen { .. } => {
+            return (StatusCode::SERVICE_UNAVAILABLE, "frozen", "It is being moved");
+        }
         HandleError::Unavailable(_) => {
             return (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "The streams service does not answer");
         }

@@ -72,12 +72,8 @@ mod tests {
     fn each_row_is_one_line_with_its_operation_first() {
         let mut out = Vec::new();
         write_ndjson(&batch(), &mut out).unwrap();
-        let expected = concat!(
-            r#"{"op":"+I","id":1,"name":"a\n\"b\""}"#,
-            "\n",
-            r#"{"op":"+I","id":null,"name":null}"#,
-            "\n",
-        );
+        let expected =
+            concat!(r#"{"op":"+I","id":1,"name":"a\n\"b\""}"#, "\n", r#"{"op":"+I","id":null,"name":null}"#, "\n",);
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 

@@ -12,11 +12,11 @@ use futures::stream;
 use savanna_streams_model::StreamError;
 use savanna_streams_model::handle::{CursorId, HandleError, Rows, SessionId, StreamReply, StreamRequest};
 
+use crate::Problem;
 use crate::extract::{Json, Path, Query};
 use crate::rows::{ARROW_STREAM, NDJSON, write_ndjson};
 use crate::server::Face;
 use crate::types::{Column, Description, FetchLimits, OpenSession, Outcome, Session, Sql, Statements};
-use crate::Problem;
 
 /// Says of a page of rows whether it is the last: `true` or `false`.
 pub(crate) const RESULT_END: HeaderName = HeaderName::from_static("savanna-result-end");
@@ -277,7 +277,9 @@ impl Drop for Flow {
         if self.ended {
             return;
         }
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
         let (face, session, cursor) = (self.face.clone(), self.session, self.cursor);
         runtime.spawn(async move {
             if let Err(error) = face.handle.call(StreamRequest::CloseCursor { session, cursor }).await {

@@ -47,7 +47,9 @@ type Object = serde_json::Map<String, serde_json::Value>;
 /// Runs a statement in a session of its own and returns its rows.
 async fn ask(handle: &SharedStreamHandle, sql: String) -> Result<Vec<Object>, Problem> {
     let opened = handle.call(StreamRequest::OpenSession { user: "control".to_owned() }).await?;
-    let StreamReply::Session { session } = opened else { return Err(Problem::unexpected_reply("OpenSession")) };
+    let StreamReply::Session { session } = opened else {
+        return Err(Problem::unexpected_reply("OpenSession"));
+    };
     let asked = async {
         let executed = handle.call(StreamRequest::Execute { session, sql }).await?;
         let StreamReply::Rows { schema, cursor, .. } = executed else {
@@ -71,5 +73,6 @@ async fn ask(handle: &SharedStreamHandle, sql: String) -> Result<Vec<Object>, Pr
     if let Err(error) = closed {
         tracing::debug!(%error, "a session of the control API could not be closed");
     }
-    rows::to_objects(&asked?).map_err(|error| Problem::from(savanna_streams_model::StreamError::Internal(error.to_string())))
+    rows::to_objects(&asked?)
+        .map_err(|error| Problem::from(savanna_streams_model::StreamError::Internal(error.to_string())))
 }

@@ -27,7 +27,10 @@ async fn a_body_that_is_not_what_the_route_takes_is_refused_with_a_reason() {
     assert_eq!(text.status(), 415);
     assert_eq!(text.headers()["content-type"], "application/problem+json");
     let wrong_id = face.delete("/api/v1/sql/sessions/x").await;
-    assert_eq!((wrong_id.status().as_u16(), &wrong_id.headers()["content-type"] == "application/problem+json"), (400, true));
+    assert_eq!(
+        (wrong_id.status().as_u16(), &wrong_id.headers()["content-type"] == "application/problem+json"),
+        (400, true)
+    );
 }
 
 #[tokio::test]
@@ -67,7 +70,8 @@ async fn a_request_beyond_the_limit_is_told_to_come_again() {
 
 #[tokio::test]
 async fn too_many_sessions_are_refused_and_idle_ones_closed() {
-    let limits = HttpLimits { max_sessions: 1, session_idle_timeout: Duration::from_millis(40), ..HttpLimits::default() };
+    let limits =
+        HttpLimits { max_sessions: 1, session_idle_timeout: Duration::from_millis(40), ..HttpLimits::default() };
     let face = serve(limits).await;
     let open = || face.post("/api/v1/sql/sessions", json!({}));
     assert_eq!(open().await.status(), 201);

@@ -35,10 +35,7 @@ pub(crate) fn query_id() -> QueryId {
 }
 
 fn schema() -> SchemaRef {
-    Arc::new(Schema::new(vec![
-        Field::new("name", DataType::Utf8, true),
-        Field::new("number", DataType::Int64, false),
-    ]))
+    Arc::new(Schema::new(vec![Field::new("name", DataType::Utf8, true), Field::new("number", DataType::Int64, false)]))
 }
 
 fn page(number: i64) -> Rows {
@@ -213,7 +210,8 @@ impl Served {
 
     /// Opens a session and runs a statement; the path of its cursor.
     pub(crate) async fn cursor(&self, sql: &str) -> (u64, String) {
-        let session: serde_json::Value = self.post("/api/v1/sql/sessions", serde_json::json!({})).await.json().await.unwrap();
+        let session: serde_json::Value =
+            self.post("/api/v1/sql/sessions", serde_json::json!({})).await.json().await.unwrap();
         let session = session["session"].as_u64().unwrap();
         let path = format!("/api/v1/sql/sessions/{session}");
         let body = serde_json::json!({ "sql": sql });

@@ -1,0 +1,2 @@
+INSERT INTO events
+SELECT event_type, person, auction, bid FROM datagen;

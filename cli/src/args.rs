@@ -1,0 +1,266 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
+
+/// An elastic cloud data platform in one binary.
+#[derive(Debug, Parser)]
+#[command(
+    name = "savanna",
+    version,
+    arg_required_else_help = true,
+    after_help = "Example:\n  savanna sql -c \"SHOW CONNECTORS\"\n\n\
+        Exit codes:\n  \
+        0    done\n  \
+        1    a statement or query failed\n  \
+        2    the command line or the configuration is wrong\n  \
+        3    a node does not answer, could not start, or lost its data directory\n  \
+        130  ended by Ctrl-C"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) shared: Shared,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command takes.
+#[derive(Clone, Debug, Arguments)]
+pub(crate) struct Shared {
+    /// How results are written: a table for people, JSON for programs (one object per row and line)
+    #[arg(long, value_enum, default_value = "table", global = true)]
+    pub(crate) output: Format,
+    /// The configuration file; without it SAVANNA_CONFIG, then ./savanna.toml
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) config: Option<PathBuf>,
+    /// Sets a setting, such as --set http.max_body=4MiB; see `savanna config show`
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value, global = true)]
+    pub(crate) settings: Vec<(String, String)>,
+    /// What is logged to stderr: error, warn, info, debug, or directives
+    #[arg(long, value_name = "FILTER", global = true)]
+    pub(crate) log: Option<String>,
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
+    let (key, value) = pair.ok_or_else(|| format!("expected KEY=VALUE, came {text:?}"))?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// How results are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Runs a node on this machine, everything embedded, until Ctrl-C
+    #[command(after_help = "Example:\n  savanna dev --data-dir /tmp/savanna --http-port 0\n\n\
+        A second `savanna dev` on the same directory takes over within one lease; the first exits with code 3.")]
+    Dev(Dev),
+    /// Shows a running node: services, ports, version, lease
+    #[command(after_help = "Example:\n  savanna status --url http://127.0.0.1:8080 --output json")]
+    Status(Remote),
+    /// Shows the configuration
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Runs SQL, in this process or on a running node; without -c and -f interactively
+    #[command(after_help = "Examples:\n  \
+        savanna sql -c \"CREATE TABLE t (id BIGINT) WITH ('connector' = 'stdin', 'format' = 'csv'); SELECT * FROM t\" < ids.csv\n  \
+        savanna sql -f job.sql --output json > rows.ndjson 2> log\n\n\
+        With --output json each row is one object on stdout, {\"op\":\"+I\", ..}, and the last line of stderr is a summary\n\
+        object. Queries of INSERT INTO run beside the statements that follow; in this process the command waits for them\n\
+        at its end, on a running node they live on. Ctrl-C cancels what runs, prints the summary and exits with code 130;\n\
+        at the prompt it cancels the statement and the prompt comes back.")]
+    Sql(Sql),
+    /// Measures, shows or writes the events of the Nexmark benchmark
+    #[command(subcommand)]
+    Nexmark(NexmarkCommand),
+    /// Lists and stops the queries of a running node
+    #[command(subcommand)]
+    Queries(QueriesCommand),
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct Dev {
+    /// Where data is kept [default: savanna-data]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<String>,
+    /// What to run, with commas between: streams (all its faces), pgwire, http [default: streams]
+    #[arg(long, value_name = "SERVICE,..")]
+    pub(crate) only: Option<String>,
+    /// The IP address to listen on [default: 127.0.0.1]
+    #[arg(long, value_name = "IP")]
+    pub(crate) address: Option<String>,
+    /// Port of the PostgreSQL protocol, 0 for any [default: 5433]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) pgwire_port: Option<String>,
+    /// Port of control API, metrics and health, 0 for any [default: 8080]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) http_port: Option<String>,
+}
+
+/// Which node to ask.
+#[derive(Clone, Debug, Arguments)]
+pub(crate) struct Remote {
+    /// The control API of the node [default: http://127.0.0.1:8080, as configured by address and http.port]
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Prints each setting in force and where it came from
+    #[command(after_help = "Example:\n  SAVANNA_HTTP_PORT=0 savanna config show --output json")]
+    Show,
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct Sql {
+    /// Runs this text; may be given several times
+    #[arg(short, long, value_name = "SQL", conflicts_with = "file")]
+    pub(crate) command: Vec<String>,
+    /// Runs this file; - is stdin
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Runs it on the node with this control API instead of in this process
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum NexmarkCommand {
+    /// Runs a query over generated events at full speed, in this process, and tells what it took
+    #[command(
+        after_help = "Example:\n  savanna nexmark run --query q5 --events 10000000 --parallelism 2 --output json"
+    )]
+    Run(NexmarkRun),
+    /// Writes exactly the events that `nexmark run` sees with the same --events and --seed
+    #[command(
+        after_help = "Example:\n  savanna nexmark generate --events 100000 --seed 1 --format parquet --out /tmp/nexmark"
+    )]
+    Generate(NexmarkGenerate),
+    /// Prints the hottest auctions of each second as its window closes, over a paced stream
+    #[command(after_help = "Example:\n  savanna nexmark demo --seconds 10")]
+    Demo(NexmarkDemo),
+}
+
+#[derive(Clone, Debug, Arguments)]
+pub(crate) struct NexmarkRun {
+    /// The query
+    #[arg(long, value_enum)]
+    pub(crate) query: NexmarkQuery,
+    /// How many events
+    #[arg(long, default_value = "1000000", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) events: u64,
+    /// Another seed gives other events
+    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
+    pub(crate) seed: u64,
+    /// Partitions of the source [default: as configured]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) parallelism: Option<u16>,
+    /// Members of the function group of each keyed stage [default: as configured]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) group_size: Option<u16>,
+}
+
+/// The queries that are there, by the benchmark's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NexmarkQuery {
+    /// Pass through.
+    Q0,
+    /// Currency conversion.
+    Q1,
+    /// Selection.
+    Q2,
+    /// Hot items.
+    Q5,
+}
+
+#[derive(Clone, Debug, Arguments)]
+pub(crate) struct NexmarkGenerate {
+    /// How many events
+    #[arg(long, default_value = "1000000", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) events: u64,
+    /// Another seed gives other events
+    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
+    pub(crate) seed: u64,
+    /// How they are written
+    #[arg(long, value_enum, default_value = "parquet")]
+    pub(crate) format: EventFormat,
+    /// The directory that gets them
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+}
+
+/// How events are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EventFormat {
+    /// Parquet.
+    Parquet,
+    /// One JSON object per line.
+    Ndjson,
+}
+
+#[derive(Clone, Debug, Arguments)]
+pub(crate) struct NexmarkDemo {
+    /// How long
+    #[arg(long, default_value = "10", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) seconds: u64,
+    /// Events per second
+    #[arg(long, default_value = "50000", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) rate: u64,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum QueriesCommand {
+    /// Lists running queries and those that have lately ended
+    #[command(after_help = "Example:\n  savanna queries list --output json")]
+    List(Remote),
+    /// Shows one query with all its counters
+    #[command(after_help = "Example:\n  savanna queries show 0123456789ab-1")]
+    Show(OneQuery),
+    /// Stops a query; its open windows are not fired
+    #[command(after_help = "Example:\n  savanna queries stop 0123456789ab-1")]
+    Stop(OneQuery),
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct OneQuery {
+    /// The query's id, as `queries list` shows it
+    #[arg(value_name = "QUERY")]
+    pub(crate) query: String,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example() {
+        fn check(command: &clap::Command, path: &str) {
+            if command.get_subcommands().next().is_none() {
+                let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+                assert!(help.contains("Example") && help.contains("savanna "), "{path} has no example");
+            }
+            for inner in command.get_subcommands() {
+                check(inner, &format!("{path} {}", inner.get_name()));
+            }
+        }
+        check(&Args::command(), "savanna");
+    }
+}

@@ -1,0 +1,64 @@
+//! The commands, one module each.
+
+mod config;
+mod dev;
+mod nexmark;
+mod queries;
+mod sql;
+mod status;
+
+use savanna_node::config::Sources;
+use savanna_node::{Config, telemetry};
+
+use crate::args::{Args, Command, ConfigCommand, Dev, NexmarkCommand, Shared};
+use crate::error::{CliError, Exit};
+
+/// Runs the command.
+pub(crate) async fn run(args: Args) -> Result<Exit, CliError> {
+    let config = configuration(&args)?;
+    let format = args.shared.output;
+    start_logs(&args, &config)?;
+    match args.command {
+        Command::Dev(_) => dev::run(config, format).await,
+        Command::Status(remote) => status::run(&config, format, &remote).await,
+        Command::Config(ConfigCommand::Show) => config::show(&config, format),
+        Command::Sql(sql) => sql::run(&config, format, sql).await,
+        Command::Nexmark(NexmarkCommand::Run(run)) => nexmark::run(&config, format, &run).await,
+        Command::Nexmark(NexmarkCommand::Generate(generate)) => nexmark::generate(&config, format, &generate).await,
+        Command::Nexmark(NexmarkCommand::Demo(demo)) => nexmark::demo(&config, format, &demo).await,
+        Command::Queries(command) => queries::run(&config, format, &command).await,
+    }
+}
+
+/// The configuration: file, environment, `--set`, and the command's own flags last.
+fn configuration(args: &Args) -> Result<Config, CliError> {
+    let Shared { config, settings, log, .. } = &args.shared;
+    let mut sources = Sources::process(config.clone());
+    for (key, value) in settings {
+        sources = sources.flag(key, value, "--set");
+    }
+    let mut own = vec![("log", log, "--log")];
+    if let Command::Dev(Dev { data_dir, only, address, pgwire_port, http_port }) = &args.command {
+        own.extend([
+            ("data_dir", data_dir, "--data-dir"),
+            ("services", only, "--only"),
+            ("address", address, "--address"),
+            ("pgwire.port", pgwire_port, "--pgwire-port"),
+            ("http.port", http_port, "--http-port"),
+        ]);
+    }
+    for (key, value, flag) in own {
+        if let Some(value) = value {
+            sources = sources.flag(key, value, flag);
+        }
+    }
+    Ok(Config::load(&sources)?)
+}
+
+/// A node logs what it does; other commands only what is wrong, unless somebody asked for more.
+fn start_logs(args: &Args, config: &Config) -> Result<(), CliError> {
+    let asked = config.get("log").is_some_and(|log| log.source != savanna_node::config::Source::Default);
+    let quiet = !asked && !matches!(args.command, Command::Dev(_));
+    let filter = if quiet { "warn" } else { &config.node().log };
+    telemetry::start(filter).map_err(|error| CliError::Usage(format!("log: {error}")))
+}

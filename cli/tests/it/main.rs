@@ -1,0 +1,7 @@
+//! The `savanna` command as a process.
+
+mod dev;
+mod nexmark;
+mod process;
+mod snapshots;
+mod sql;

@@ -1,0 +1,88 @@
+//! What is known of the node at this moment, for the control API.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use savanna_http::NodeView;
+use savanna_http::types::{LeaseStatus, NodeStatus, ServiceState, ServiceStatus, Setting};
+use savanna_ownership::guard::LeaseGuard;
+
+use crate::config::Config;
+
+/// The lease as it is shown.
+#[derive(Debug)]
+pub(crate) struct ShownLease {
+    pub(crate) name: String,
+    pub(crate) epoch: u64,
+    pub(crate) guard: LeaseGuard,
+}
+
+/// The node's state as others see it. Services write, faces read.
+#[derive(Debug)]
+pub(crate) struct Board {
+    config: Config,
+    started: Instant,
+    lease: ShownLease,
+    services: Mutex<Vec<ServiceStatus>>,
+}
+
+impl Board {
+    pub(crate) fn new(config: Config, lease: ShownLease) -> Self {
+        Self { config, started: Instant::now(), lease, services: Mutex::default() }
+    }
+
+    pub(crate) const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub(crate) fn starting(&self, service: &str) {
+        self.set(service, ServiceState::Starting, None, None);
+    }
+
+    pub(crate) fn running(&self, service: &str, address: Option<SocketAddr>) {
+        self.set(service, ServiceState::Running, address.map(|a| a.to_string()), None);
+    }
+
+    pub(crate) fn failed(&self, service: &str, reason: &str) {
+        tracing::error!(service, reason, "the service does not run; the others go on");
+        self.set(service, ServiceState::Failed, None, Some(reason.to_owned()));
+    }
+
+    pub(crate) fn stopped(&self, service: &str) {
+        self.set(service, ServiceState::Stopped, None, None);
+    }
+
+    fn set(&self, service: &str, state: ServiceState, address: Option<String>, reason: Option<String>) {
+        let status = ServiceStatus { service: service.to_owned(), state, address, reason };
+        let mut services = self.services.lock();
+        match services.iter_mut().find(|s| s.service == service) {
+            Some(known) => *known = status,
+            None => services.push(status),
+        }
+    }
+}
+
+impl NodeView for Board {
+    fn status(&self) -> NodeStatus {
+        let node = self.config.node();
+        NodeStatus {
+            node: node.name.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_seconds: self.started.elapsed().as_secs_f64(),
+            data_dir: Some(node.data_dir.display().to_string()),
+            services: self.services.lock().clone(),
+            lease: Some(LeaseStatus {
+                name: self.lease.name.clone(),
+                epoch: self.lease.epoch,
+                serving: self.lease.guard.serving(),
+                ttl_ms: u64::try_from(node.lease.ttl().as_millis()).unwrap_or(u64::MAX),
+            }),
+        }
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        self.config.settings()
+    }
+}

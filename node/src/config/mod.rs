@@ -1,0 +1,325 @@
+//! Configuration: `savanna.toml` < `SAVANNA_*` < flags.
+//!
+//! A setting has a key (`http.port`), which in the file is a table and a name (`[http] port = 8080`), and in the
+//! environment `SAVANNA_HTTP_PORT`. Units are in the value: `64MiB`, `250ms`. A name that is no setting is an error, with
+//! the names that are near; so a typing mistake is found when it is made.
+
+mod sources;
+mod table;
+mod units;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use savanna_http::types::Setting;
+use savanna_ownership::LeaseTerms;
+
+pub use sources::Sources;
+pub use table::{SETTINGS, SettingSpec};
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Nobody set it.
+    Default,
+    /// A line of a file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+    },
+    /// A variable of the environment.
+    Environment(String),
+    /// A flag of the command.
+    Flag(String),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Environment(name) => write!(f, "environment {name}"),
+            Self::Flag(name) => write!(f, "flag {name}"),
+        }
+    }
+}
+
+/// What is wrong with the configuration.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{path}: the configuration cannot be read: {reason}; check the path, or leave --config out")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's reason.
+        reason: String,
+    },
+    /// The file is not TOML.
+    #[error("{path}:{line}: this is not TOML: {reason}")]
+    Toml {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The parser's reason.
+        reason: String,
+    },
+    /// No such setting.
+    #[error("{place}: there is no setting {key}; {hint}")]
+    Unknown {
+        /// Where it was set.
+        place: Source,
+        /// The key as written.
+        key: String,
+        /// The names that are near.
+        hint: String,
+    },
+    /// A value that the setting does not take.
+    #[error("{place}: {key} takes {expected}, but `{value}` came")]
+    Value {
+        /// Where it was set.
+        place: Source,
+        /// The setting.
+        key: &'static str,
+        /// What it takes.
+        expected: String,
+        /// What came.
+        value: String,
+    },
+}
+
+/// A value and where it came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sourced {
+    /// As it was written.
+    pub value: String,
+    /// Where.
+    pub source: Source,
+}
+
+/// All settings, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    values: BTreeMap<&'static str, Sourced>,
+    node: NodeConfig,
+}
+
+/// The settings as the node uses them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeConfig {
+    /// The node's name.
+    pub name: String,
+    /// Where its data is.
+    pub data_dir: PathBuf,
+    /// The services that it runs.
+    pub services: Vec<String>,
+    /// The address on which every face listens.
+    pub address: IpAddr,
+    /// The port of the PostgreSQL face, 0 for any.
+    pub pgwire_port: u16,
+    /// The port of the HTTP face, 0 for any.
+    pub http_port: u16,
+    /// The largest body of an HTTP request, in bytes.
+    pub http_max_body: usize,
+    /// How long an HTTP request may take until the head of its answer.
+    pub http_request_timeout: Duration,
+    /// How many HTTP requests may be under way.
+    pub http_max_requests: usize,
+    /// How long an HTTP session may be idle.
+    pub http_session_idle: Duration,
+    /// The lease of the data directory and of the node.
+    pub lease: LeaseTerms,
+    /// How long a shutdown may take.
+    pub shutdown_timeout: Duration,
+    /// The filter of logs.
+    pub log: String,
+    /// Partitions asked of each source; none for as many as the engine chooses.
+    pub streams_parallelism: Option<usize>,
+    /// Members of each function group; none for as many as the engine chooses.
+    pub streams_group_size: Option<u16>,
+}
+
+impl Config {
+    /// The settings as the node uses them.
+    pub const fn node(&self) -> &NodeConfig {
+        &self.node
+    }
+
+    /// A setting's value as text, and where it came from.
+    pub fn get(&self, key: &str) -> Option<&Sourced> {
+        self.values.get(key)
+    }
+
+    /// All of them in the order of their table, for `config show`.
+    pub fn settings(&self) -> Vec<Setting> {
+        let shown = |spec: &SettingSpec| {
+            let sourced = self.values.get(spec.key)?;
+            let (key, value) = (spec.key.to_owned(), sourced.value.clone());
+            Some(Setting { key, value, source: sourced.source.to_string() })
+        };
+        SETTINGS.iter().filter_map(shown).collect()
+    }
+
+    /// Puts the sources over one another and checks every value.
+    ///
+    /// # Errors
+    /// A file that cannot be read, an unknown name, or a wrong value; with the place.
+    pub fn load(sources: &Sources) -> Result<Self, ConfigError> {
+        let default =
+            |spec: &SettingSpec| (spec.key, Sourced { value: spec.default.to_owned(), source: Source::Default });
+        let mut values: BTreeMap<&'static str, Sourced> = SETTINGS.iter().map(default).collect();
+        for (key, sourced) in sources.read()? {
+            let spec = SETTINGS.iter().find(|spec| spec.key == key);
+            let spec = spec.ok_or_else(|| unknown(key, &sourced.source))?;
+            values.insert(spec.key, sourced);
+        }
+        let node = NodeConfig::of(&values)?;
+        Ok(Self { values, node })
+    }
+}
+
+/// The error for a name that is no setting.
+fn unknown(key: String, place: &Source) -> ConfigError {
+    let names = SETTINGS.iter().map(|spec| spec.key);
+    let near = nearest(&key, names);
+    let hint = match near.as_slice() {
+        [] => "`savanna config show` lists all".to_owned(),
+        near => format!("did you mean {}? `savanna config show` lists all", near.join(" or ")),
+    };
+    ConfigError::Unknown { place: place.clone(), key, hint }
+}
+
+/// The names that somebody may have meant, best first, at most two.
+pub(crate) fn nearest<'a>(given: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let given = given.to_lowercase();
+    let mut near: Vec<(f64, &str)> =
+        names.map(|name| (strsim::jaro_winkler(&given, name), name)).filter(|(score, _)| *score > 0.84).collect();
+    near.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
+    near.into_iter().take(2).map(|(_, name)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(file: &str, env: &[(&str, &str)], flags: &[(&str, &str, &str)]) -> Result<Config, ConfigError> {
+        let pairs = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let mut sources = Sources::none().text("savanna.toml", file).environment(env.iter().map(pairs));
+        for (key, value, flag) in flags {
+            sources = sources.flag(key, value, flag);
+        }
+        Config::load(&sources)
+    }
+
+    fn source(config: &Config, key: &str) -> String {
+        config.get(key).unwrap().source.to_string()
+    }
+
+    #[test]
+    fn a_flag_beats_the_environment_beats_the_file_beats_the_default() {
+        let file = "[http]\nport = 1\n[pgwire]\nport = 2\n[node]\nname = \"file\"\n";
+        let env = [("SAVANNA_HTTP_PORT", "3"), ("SAVANNA_PGWIRE_PORT", "4"), ("HOME", "/x")];
+        let config = load(file, &env, &[("http.port", "5", "--http-port")]).unwrap();
+        assert_eq!((config.node().http_port, config.node().pgwire_port), (5, 4));
+        assert_eq!(config.node().name, "file");
+        assert_eq!(source(&config, "http.port"), "flag --http-port");
+        assert_eq!(source(&config, "pgwire.port"), "environment SAVANNA_PGWIRE_PORT");
+        assert_eq!(source(&config, "node.name"), "savanna.toml:6");
+        assert_eq!(source(&config, "log"), "default");
+    }
+
+    #[test]
+    fn values_carry_their_units() {
+        let file = "[http]\nmax_body = \"64MiB\"\nrequest_timeout = '250ms'\n[lease]\nttl = \"2s\"\n";
+        let config = load(file, &[], &[]).unwrap();
+        assert_eq!(config.node().http_max_body, 64 << 20);
+        assert_eq!(config.node().http_request_timeout, Duration::from_millis(250));
+        assert_eq!(config.node().lease.ttl(), Duration::from_secs(2));
+    }
+
+    #[test]
+    fn an_unknown_setting_is_refused_with_its_place_and_near_names() {
+        let error = load("\n[http]\nprot = 1\n", &[], &[]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "savanna.toml:3: there is no setting http.prot; did you mean http.port? `savanna config show` lists all"
+        );
+        let error = load("", &[("SAVANNA_HTPP_PORT", "1")], &[]).unwrap_err();
+        let text = error.to_string();
+        assert!(text.starts_with("environment SAVANNA_HTPP_PORT: there is no setting"), "{text}");
+        assert!(text.contains("SAVANNA_HTTP_PORT"), "{text}");
+        let error = load("zzz = 1", &[], &[]).unwrap_err();
+        assert_eq!(error.to_string(), "savanna.toml:1: there is no setting zzz; `savanna config show` lists all");
+    }
+
+    #[test]
+    fn a_wrong_value_says_what_the_setting_takes_and_where_it_came_from() {
+        let cases = [
+            ("http.port", "80x80", "a port, 0 to 65535 (0 for any)"),
+            ("http.max_body", "64", "a size above 0 with its unit, such as 64MiB"),
+            ("shutdown.timeout", "10", "a time above 0 with its unit, such as 250ms"),
+            ("address", "localhost", "an IP address, such as 127.0.0.1"),
+            ("streams.parallelism", "0", "a whole number, 1 to 1024, or auto"),
+        ];
+        for (key, value, expected) in cases {
+            let error = load("", &[], &[(key, value, "--set")]).unwrap_err();
+            assert_eq!(error.to_string(), format!("flag --set: {key} takes {expected}, but `{value}` came"));
+        }
+    }
+
+    #[test]
+    fn an_unknown_service_names_those_that_exist() {
+        let error = load("", &[], &[("services", "streams,kyes", "--only")]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "flag --only: services takes names of services (streams, pgwire, http), with commas between them, but `streams,kyes` came"
+        );
+    }
+
+    #[test]
+    fn single_faces_can_be_chosen() {
+        let runs = |services: &str| {
+            let config = load("", &[], &[("services", services, "--only")]).unwrap();
+            (config.node().runs("pgwire"), config.node().runs("http"))
+        };
+        assert_eq!(runs("streams"), (true, true));
+        assert_eq!(runs("http"), (false, true));
+        assert_eq!(runs("pgwire, http,http"), (true, true));
+    }
+
+    #[test]
+    fn a_margin_as_long_as_the_lease_is_refused() {
+        let error = load("", &[], &[("lease.margin", "3s", "--set")]).unwrap_err();
+        assert_eq!(error.to_string(), "flag --set: lease.margin takes a time below lease.ttl (3s), but `3s` came");
+    }
+
+    #[test]
+    fn what_is_not_toml_is_refused_with_its_line() {
+        let error = load("[http]\nport = = 1\n", &[], &[]).unwrap_err();
+        assert!(error.to_string().starts_with("savanna.toml:2: this is not TOML: "), "{error}");
+    }
+
+    #[test]
+    fn variables_that_others_set_are_left_alone() {
+        let env = [
+            ("SAVANNA_NO_INSTALL", "1"),
+            ("SAVANNA_SERVICE_HOST", "10.0.0.1"),
+            ("SAVANNA_PORT", "tcp://10.0.0.1:8080"),
+            ("SAVANNA_PORT_8080_TCP_ADDR", "10.0.0.1"),
+        ];
+        load("", &env, &[]).unwrap();
+    }
+
+    #[test]
+    fn every_setting_is_shown_with_its_value_and_source() {
+        let config = load("", &[], &[]).unwrap();
+        assert_eq!(config.settings().len(), SETTINGS.len());
+        assert!(config.settings().iter().all(|s| s.source == "default" && !s.key.is_empty()));
+    }
+}

@@ -1,0 +1,172 @@
+//! The table of settings, and how their texts become values.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use savanna_ownership::LeaseTerms;
+
+use super::{ConfigError, NodeConfig, Sourced, units};
+use crate::telemetry;
+
+/// One setting.
+#[derive(Clone, Copy, Debug)]
+pub struct SettingSpec {
+    /// Its key.
+    pub key: &'static str,
+    /// Its value where nobody sets it.
+    pub default: &'static str,
+    /// What it is, in one line.
+    pub help: &'static str,
+}
+
+/// What a node can be told to run: an engine with all its faces, or single faces (with the engine behind them).
+pub(crate) const SERVICES: [&str; 3] = ["streams", "pgwire", "http"];
+
+const fn setting(key: &'static str, default: &'static str, help: &'static str) -> SettingSpec {
+    SettingSpec { key, default, help }
+}
+
+/// All settings, in the order in which they are shown.
+pub const SETTINGS: &[SettingSpec] = &[
+    setting("node.name", "dev", "the node's name, unique in its cluster"),
+    setting("data_dir", "savanna-data", "where data is kept; one process at a time serves it"),
+    setting(
+        "services",
+        "streams",
+        "what to run: streams (the engine with all its faces), or single faces of pgwire, http",
+    ),
+    setting("address", "127.0.0.1", "the IP address on which every face listens"),
+    setting("pgwire.port", "5433", "port of the PostgreSQL protocol, 0 for any"),
+    setting("http.port", "8080", "port of control API, metrics and health, 0 for any"),
+    setting("http.max_body", "1MiB", "the largest body of a request"),
+    setting("http.request_timeout", "30s", "how long a request may take until the head of its answer"),
+    setting("http.max_requests", "256", "how many requests may be under way"),
+    setting("http.session_idle", "10min", "how long a SQL session over HTTP may be idle"),
+    setting(
+        "lease.ttl",
+        "3s",
+        "how long a lease lasts that is not renewed; the same for all processes on one directory",
+    ),
+    setting("lease.margin", "500ms", "how much earlier than its lease ends a process stops serving"),
+    setting("shutdown.timeout", "10s", "how long a shutdown may take before what is left is cut off"),
+    setting("log", "info", "what is logged: a level, or directives such as info,savanna_streams=debug"),
+    setting("streams.parallelism", "auto", "partitions asked of each source"),
+    setting("streams.group_size", "auto", "members of each function group"),
+];
+
+/// Takes the values out and remembers where they came from, for messages.
+struct Reader<'a>(&'a BTreeMap<&'static str, Sourced>);
+
+impl Reader<'_> {
+    fn get<T>(
+        &self,
+        key: &'static str,
+        expected: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<T, ConfigError> {
+        let sourced = &self.0[key];
+        parse(sourced.value.trim()).ok_or_else(|| ConfigError::Value {
+            place: sourced.source.clone(),
+            key,
+            expected: expected.to_owned(),
+            value: sourced.value.clone(),
+        })
+    }
+
+    fn port(&self, key: &'static str) -> Result<u16, ConfigError> {
+        self.get(key, "a port, 0 to 65535 (0 for any)", |text| text.parse().ok())
+    }
+
+    fn time(&self, key: &'static str) -> Result<Duration, ConfigError> {
+        self.get(key, "a time above 0 with its unit, such as 250ms", units::time)
+    }
+
+    fn size(&self, key: &'static str) -> Result<usize, ConfigError> {
+        self.get(key, "a size above 0 with its unit, such as 64MiB", units::size)
+    }
+
+    fn text(&self, key: &'static str) -> Result<String, ConfigError> {
+        let named = |text: &str| !text.is_empty() && !text.chars().any(char::is_control);
+        self.get(key, "a text that is not empty", |text| named(text).then(|| text.to_owned()))
+    }
+
+    fn automatic(&self, key: &'static str) -> Result<Option<u16>, ConfigError> {
+        self.get(key, "a whole number, 1 to 1024, or auto", |text| match text {
+            "auto" => Some(None),
+            number => number.parse().ok().filter(|n| (1..=1024).contains(n)).map(Some),
+        })
+    }
+}
+
+impl NodeConfig {
+    /// Whether a face is to be opened.
+    pub fn runs(&self, face: &str) -> bool {
+        self.services.iter().any(|service| service == "streams" || service == face)
+    }
+
+    pub(super) fn of(values: &BTreeMap<&'static str, Sourced>) -> Result<Self, ConfigError> {
+        let read = Reader(values);
+        let ttl = read.time("lease.ttl")?;
+        read.time("lease.margin")?;
+        let below = format!("a time below lease.ttl ({})", values["lease.ttl"].value);
+        let lease = read.get("lease.margin", &below, |text| LeaseTerms::new(ttl, units::time(text)?).ok())?;
+        let services = format!("names of services ({}), with commas between them", SERVICES.join(", "));
+        Ok(Self {
+            name: read.text("node.name")?,
+            data_dir: PathBuf::from(read.text("data_dir")?),
+            services: read.get("services", &services, service_names)?,
+            address: read.get("address", "an IP address, such as 127.0.0.1", |text| text.parse::<IpAddr>().ok())?,
+            pgwire_port: read.port("pgwire.port")?,
+            http_port: read.port("http.port")?,
+            http_max_body: read.size("http.max_body")?,
+            http_request_timeout: read.time("http.request_timeout")?,
+            http_max_requests: read.get("http.max_requests", "a whole number, 1 to 65535", |text| {
+                text.parse::<u16>().ok().filter(|n| *n > 0).map(usize::from)
+            })?,
+            http_session_idle: read.time("http.session_idle")?,
+            lease,
+            shutdown_timeout: read.time("shutdown.timeout")?,
+            log: read.get("log", "a level (error, warn, info, debug, trace, off) or directives", |text| {
+                telemetry::is_filter(text).then(|| text.to_owned())
+            })?,
+            streams_parallelism: read.automatic("streams.parallelism")?.map(usize::from),
+            streams_group_size: read.automatic("streams.group_size")?,
+        })
+    }
+}
+
+fn service_names(text: &str) -> Option<Vec<String>> {
+    let mut names: Vec<String> = Vec::new();
+    for name in text.split(',').map(str::trim) {
+        if !SERVICES.contains(&name) {
+            return None;
+        }
+        if !names.iter().any(|n| n == name) {
+            names.push(name.to_owned());
+        }
+    }
+    Some(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_is_a_value_of_its_setting() {
+        let values = SETTINGS.iter().map(|spec| {
+            let value = spec.default.to_owned();
+            (spec.key, Sourced { value, source: super::super::Source::Default })
+        });
+        NodeConfig::of(&values.collect()).unwrap();
+    }
+
+    #[test]
+    fn every_setting_says_what_it_is() {
+        for spec in SETTINGS {
+            assert!(!spec.help.is_empty(), "{}", spec.key);
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Why a node could not start or stop in order.
+
+use std::path::PathBuf;
+
+use savanna_ownership::data_dir::DataDirError;
+use savanna_ownership::embedded::OpenError;
+use savanna_ownership::keeper::JoinError;
+
+use crate::config::ConfigError;
+
+/// What stops a whole node. What stops one service is in its status instead.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// A setting is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The data directory could not be made.
+    #[error(
+        "the data directory {path} could not be created: {source}; check the path and its permissions, or choose another with --data-dir"
+    )]
+    CreateDataDir {
+        /// The directory.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: std::io::Error,
+    },
+    /// The data directory could not be had.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// The coordinator in the data directory did not open.
+    #[error(transparent)]
+    Coordinator(#[from] OpenError),
+    /// The node got no lease from its coordinator.
+    #[error("the node could not register: {0}")]
+    Register(#[from] JoinError),
+    /// The lease was lost before the node had started.
+    #[error("{0}")]
+    Lost(crate::Lost),
+    /// A task of the node panicked.
+    #[error("a task of the node ended unexpectedly: {0}; please report it with the log")]
+    Task(#[from] tokio::task::JoinError),
+}

@@ -1,0 +1,165 @@
+//! The services of a node: each starts, fails and stops alone.
+
+use std::convert::Infallible;
+use std::fmt::{self, Display};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use savanna_http::{HttpFace, HttpLimits, NodeView};
+use savanna_streams_model::handle::SharedStreamHandle;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::board::Board;
+use crate::config::NodeConfig;
+
+/// The streams engine as a node runs it.
+pub struct StreamsService {
+    /// How faces reach it.
+    pub handle: SharedStreamHandle,
+    /// Cancels its queries and waits for them.
+    pub stop: Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>,
+}
+
+impl fmt::Debug for StreamsService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamsService").field("handle", &self.handle).finish_non_exhaustive()
+    }
+}
+
+/// The services that run.
+#[derive(Debug)]
+pub(crate) struct Services {
+    board: Arc<Board>,
+    stopping: watch::Sender<bool>,
+    faces: Vec<(&'static str, JoinHandle<()>)>,
+    streams: Option<StreamsService>,
+}
+
+impl Services {
+    /// Starts what the configuration names. What does not start is on the board.
+    pub(crate) async fn start(config: &NodeConfig, board: Arc<Board>, streams: StreamsService) -> Self {
+        let (stopping, _) = watch::channel(false);
+        let mut services = Self { board, stopping, faces: Vec::new(), streams: None };
+        services.board.running("streams", None);
+        let handle = Arc::clone(&streams.handle);
+        services.streams = Some(streams);
+        if config.runs("pgwire") {
+            services.start_pgwire(config, Arc::clone(&handle)).await;
+        }
+        if config.runs("http") {
+            services.start_http(config, handle).await;
+        }
+        services
+    }
+
+    /// The PostgreSQL protocol.
+    async fn start_pgwire(&mut self, config: &NodeConfig, handle: SharedStreamHandle) {
+        self.start_face("pgwire", config, config.pgwire_port, "pgwire.port", |listener, shutdown| async {
+            savanna_pgwire::serve(listener, handle, shutdown).await;
+            Ok::<(), Infallible>(())
+        })
+        .await;
+    }
+
+    /// Control API, metrics and health.
+    async fn start_http(&mut self, config: &NodeConfig, handle: SharedStreamHandle) {
+        let limits = HttpLimits {
+            max_body_bytes: config.http_max_body,
+            request_timeout: config.http_request_timeout,
+            max_requests: config.http_max_requests,
+            session_idle_timeout: config.http_session_idle,
+            loopback_only: config.address.is_loopback(),
+            ..HttpLimits::default()
+        };
+        let view: Arc<dyn NodeView> = Arc::clone(&self.board) as _;
+        let face = HttpFace::new(handle, view, limits);
+        self.start_face("http", config, config.http_port, "http.port", |listener, shutdown| {
+            face.serve(listener, shutdown)
+        })
+        .await;
+    }
+
+    /// Listens and serves in a task of its own.
+    async fn start_face<F, E>(
+        &mut self,
+        name: &'static str,
+        config: &NodeConfig,
+        port: u16,
+        setting: &str,
+        serve: impl FnOnce(TcpListener, BoxFuture<'static, ()>) -> F,
+    ) where
+        F: Future<Output = Result<(), E>> + Send + 'static,
+        E: Display + Send + 'static,
+    {
+        self.board.starting(name);
+        let address = SocketAddr::new(config.address, port);
+        let listening = async {
+            let listener = TcpListener::bind(address).await?;
+            let bound = listener.local_addr()?;
+            Ok::<_, std::io::Error>((listener, bound))
+        };
+        let (listener, bound) = match listening.await {
+            Ok(listening) => listening,
+            Err(error) => {
+                return self.board.failed(name, &cannot_listen(address, &error, setting));
+            }
+        };
+        let mut stopping = self.stopping.subscribe();
+        let shutdown = Box::pin(async move {
+            // A closed channel means that the node is gone.
+            let _ = stopping.wait_for(|stop| *stop).await;
+        });
+        let serving = serve(listener, shutdown);
+        self.board.running(name, Some(bound));
+        let (board, stopping) = (Arc::clone(&self.board), self.stopping.subscribe());
+        let task = tokio::spawn(async move {
+            match serving.await {
+                Err(error) => board.failed(name, &format!("it ended: {error}; restart the node")),
+                Ok(()) if *stopping.borrow() => board.stopped(name),
+                Ok(()) => board.failed(name, "it ended by itself; restart the node and report it with the log"),
+            }
+        });
+        self.faces.push((name, task));
+    }
+
+    /// Stops all: no new connections, queries cancelled, connections answered; what is left after `timeout` is cut off.
+    pub(crate) async fn stop(mut self, timeout: Duration) {
+        self.stopping.send_replace(true);
+        let faces = std::mem::take(&mut self.faces);
+        let streams = self.streams.take();
+        let aborts: Vec<_> = faces.iter().map(|(name, task)| (*name, task.abort_handle())).collect();
+        let stop = async {
+            // Faces wait for results that end only when their queries do.
+            if let Some(streams) = streams {
+                (streams.stop)().await;
+                self.board.stopped("streams");
+            }
+            for (name, task) in faces {
+                if let Err(error) = task.await {
+                    tracing::error!(service = name, %error, "the service ended unexpectedly");
+                }
+            }
+        };
+        if tokio::time::timeout(timeout, stop).await.is_err() {
+            tracing::warn!(?timeout, "not everything had stopped in time; the rest is cut off");
+            for (_, abort) in aborts {
+                abort.abort();
+            }
+        }
+    }
+}
+
+fn cannot_listen(address: SocketAddr, error: &std::io::Error, setting: &str) -> String {
+    let flag = format!("--{}", setting.replace('.', "-"));
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            format!("{address} is taken by another process; stop that process, or choose another port with {flag}")
+        }
+        _ => format!("cannot listen on {address}: {error}; choose another address or port with {flag}"),
+    }
+}
