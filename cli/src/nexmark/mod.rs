@@ -57,7 +57,7 @@ fn source_with(options: &str, delay_seconds: u32) -> String {
 
 /// A table that writes events into a directory.
 pub(crate) fn file_table(directory: &str, format: &str) -> String {
-    let columns = DDL.split_once('(').and_then(|(_, rest)| rest.split_once("    dateTime AS"));
+    let columns = DDL.split_once("CREATE TABLE datagen (").and_then(|(_, rest)| rest.split_once("    dateTime AS"));
     let columns = columns.map_or("", |(columns, _)| columns.trim().trim_end_matches(','));
     let directory = directory.replace('\'', "''");
     format!(

@@ -131,8 +131,13 @@ impl Engine {
         if let Err(error) = closed {
             tracing::debug!(%error, "the session was not closed");
         }
-        if let Some(service) = self.embedded {
-            (service.stop)().await;
+        let Some(service) = self.embedded else { return };
+        (service.stop)().await;
+        // The engine's threads are joined where they may be waited for.
+        let (engine, handle) = (service.handle, self.handle);
+        let dropped = tokio::task::spawn_blocking(move || drop((engine, handle))).await;
+        if let Err(error) = dropped {
+            tracing::warn!(%error, "the engine did not stop in order");
         }
     }
 }

@@ -26,7 +26,9 @@ async fn engine_process() {
     let directory = tempfile::tempdir().unwrap();
     let engine = streams::open(config(directory.path(), &[]).node());
     let server =
-        TcpServer::bind("127.0.0.1:0", NodeId::new("engine"), serve_streams(engine.handle), TcpConfig::default()).await.unwrap();
+        TcpServer::bind("127.0.0.1:0", NodeId::new("engine"), serve_streams(engine.handle), TcpConfig::default())
+            .await
+            .unwrap();
     println!("\n{ANNOUNCES}{}", server.local_address());
     std::future::pending().await
 }
