@@ -1,7 +1,7 @@
 //! The HTTP face in one process, the streams engine in another, the rpc kernel between them.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader, Lines};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
 use savanna_epoch::NodeId;
@@ -35,6 +35,8 @@ async fn engine_process() {
 
 struct EngineProcess {
     child: Child,
+    /// Kept open: the test harness in that process writes to it now and then.
+    _stdout: Lines<BufReader<ChildStdout>>,
     address: String,
 }
 
@@ -49,7 +51,7 @@ impl EngineProcess {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let address = lines.find_map(|line| Some(line.unwrap().strip_prefix(ANNOUNCES)?.to_owned()));
         let address = address.expect("the engine's process says where it is");
-        Self { child, address }
+        Self { child, _stdout: lines, address }
     }
 }
 
