@@ -7,7 +7,7 @@ FROM (
 JOIN (
     SELECT MAX(each_count.bids) AS most, each_count.window_start, each_count.window_end
     FROM (
-        SELECT COUNT(*) AS bids, window_start, window_end
+        SELECT COUNT(*) AS bids, MAX(price) AS highest_price, window_start, window_end
         FROM TABLE(TUMBLE(TABLE bid, DESCRIPTOR(dateTime), INTERVAL '1' SECOND))
         GROUP BY auction, window_start, window_end
     ) AS each_count

@@ -62,19 +62,12 @@ fn simulate(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
             )
         })?],
     };
-    let variant = Variant {
-        no_gate: arguments.no_gate,
-        no_margin: arguments.no_margin,
-        fence_ignored: arguments.fence_ignored,
-    };
+    let variant =
+        Variant { no_gate: arguments.no_gate, no_margin: arguments.no_margin, fence_ignored: arguments.fence_ignored };
     let mut all_well = true;
     for scenario in scenarios {
         if arguments.trace {
-            writeln!(
-                out,
-                "{}",
-                run(scenario, arguments.seed, variant, arguments.trace_lines)
-            )?;
+            writeln!(out, "{}", run(scenario, arguments.seed, variant, arguments.trace_lines))?;
         }
         let started = Instant::now();
         let (failed, events) = sweep(scenario, arguments.seed, arguments.seeds, variant);
@@ -89,11 +82,7 @@ fn simulate(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
         )?;
         if let Some(first) = failed.first() {
             all_well = false;
-            writeln!(
-                out,
-                "{}",
-                run(scenario, first.seed, variant, arguments.trace_lines)
-            )?;
+            writeln!(out, "{}", run(scenario, first.seed, variant, arguments.trace_lines))?;
         }
     }
     Ok(all_well)

@@ -95,21 +95,11 @@ pub fn encode<T: Serialize>(value: &T) -> Bytes {
 /// # Errors
 /// [`RpcError::Malformed`] with the reason.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RpcError> {
-    serde_json::from_slice(bytes).map_err(|error| RpcError::Malformed {
-        reason: error.to_string(),
-    })
+    serde_json::from_slice(bytes).map_err(|error| RpcError::Malformed { reason: error.to_string() })
 }
 
 /// A request not bound to a shard.
 #[must_use]
 pub fn request(method: &str, idempotent: bool, body: Bytes, timeout: Duration) -> Request {
-    Request {
-        head: RequestHead {
-            method: method.to_owned(),
-            shard: None,
-            idempotent,
-        },
-        body,
-        timeout,
-    }
+    Request { head: RequestHead { method: method.to_owned(), shard: None, idempotent }, body, timeout }
 }

@@ -66,11 +66,7 @@ pub struct Variant {
 
 impl Variant {
     /// The product as it is.
-    pub const SOUND: Self = Self {
-        no_gate: false,
-        no_margin: false,
-        fence_ignored: false,
-    };
+    pub const SOUND: Self = Self { no_gate: false, no_margin: false, fence_ignored: false };
 }
 
 /// A cluster, its load and its faults.
@@ -120,11 +116,7 @@ const LOSSY: NetFaults = NetFaults {
 };
 
 const fn over_time(fault: Fault, times: u32) -> Happening {
-    Happening {
-        fault,
-        times,
-        window_ms: (800, 4_300),
-    }
+    Happening { fault, times, window_ms: (800, 4_300) }
 }
 
 const QUIET: Scenario = Scenario {

@@ -86,12 +86,7 @@ impl fmt::Display for Report {
 
 /// Runs a scenario with a seed. `trace_lines_max` events are kept in words.
 #[must_use]
-pub fn run(
-    scenario: &'static Scenario,
-    seed: u64,
-    variant: Variant,
-    trace_lines_max: usize,
-) -> Report {
+pub fn run(scenario: &'static Scenario, seed: u64, variant: Variant, trace_lines_max: usize) -> Report {
     let mut world = World::new(scenario, seed, variant, trace_lines_max);
     world.run_to_the_end();
     world.report()
@@ -100,12 +95,7 @@ pub fn run(
 /// Runs a scenario with `seeds` seeds from `first` on, on all processors; the failed runs come back in the order of
 /// their seeds, with the events of all runs together.
 #[must_use]
-pub fn sweep(
-    scenario: &'static Scenario,
-    first: u64,
-    seeds: u64,
-    variant: Variant,
-) -> (Vec<Report>, u64) {
+pub fn sweep(scenario: &'static Scenario, first: u64, seeds: u64, variant: Variant) -> (Vec<Report>, u64) {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let (next, events) = (AtomicU64::new(first), AtomicU64::new(0));
     let mut failed: Vec<Report> = std::thread::scope(|scope| {
@@ -124,11 +114,8 @@ pub fn sweep(
             }
         };
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let joined = workers.into_iter().map(|worker| {
-            worker
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        });
+        let joined =
+            workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         joined.flatten().collect()
     });
     failed.sort_by_key(|report| report.seed);
@@ -170,12 +157,7 @@ fn client(number: usize) -> NodeId {
 }
 
 impl World {
-    fn new(
-        scenario: &'static Scenario,
-        seed: u64,
-        variant: Variant,
-        trace_lines_max: usize,
-    ) -> Self {
+    fn new(scenario: &'static Scenario, seed: u64, variant: Variant, trace_lines_max: usize) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut net = SimNet::new(rng.random(), scenario.network, trace_lines_max);
         let drift = i32::try_from(scenario.drift_ppm).unwrap_or(i32::MAX);
@@ -196,9 +178,7 @@ impl World {
             variant,
             net,
             coordinator_disk: SimDisk::new(rng.random()),
-            disks: (0..scenario.shards)
-                .map(|_| SimDisk::new(rng.random()))
-                .collect(),
+            disks: (0..scenario.shards).map(|_| SimDisk::new(rng.random())).collect(),
             rng,
             agenda: BTreeMap::new(),
             deeds: 0,
@@ -210,21 +190,14 @@ impl World {
         }
         for number in 0..scenario.clients {
             let actor = Client::new(number, scenario, seed);
-            world
-                .net
-                .start(client(number), Actor::Client(Box::new(actor)));
+            world.net.start(client(number), Actor::Client(Box::new(actor)));
         }
         world.plan();
         world
     }
 
     fn plan(&mut self) {
-        for Happening {
-            fault,
-            times,
-            window_ms: (from, until),
-        } in self.scenario.happenings
-        {
+        for Happening { fault, times, window_ms: (from, until) } in self.scenario.happenings {
             for _ in 0..*times {
                 let at = Duration::from_micros(self.rng.random_range(from * 1000..until * 1000));
                 self.at(at, Deed::Begin(*fault));
@@ -281,12 +254,7 @@ impl World {
 
     fn record(&mut self, node: NodeId, what: Told) {
         let incarnation = self.net.incarnation(&node);
-        self.history.push(Event {
-            at: self.net.now(),
-            node,
-            incarnation,
-            what,
-        });
+        self.history.push(Event { at: self.net.now(), node, incarnation, what });
     }
 
     fn perform(&mut self, deed: &Deed) {
@@ -315,9 +283,7 @@ impl World {
     fn begin(&mut self, fault: Fault) {
         let place = self.rng.random_range(0..self.scenario.owners);
         let shard = self.rng.random_range(0..self.scenario.shards);
-        self.net.note(format_args!(
-            "fault: {fault:?}, owner {place}, shard {shard}"
-        ));
+        self.net.note(format_args!("fault: {fault:?}, owner {place}, shard {shard}"));
         match fault {
             Fault::KillOwner { down_ms } => {
                 if self.net.is_up(&owner(place)) {
@@ -344,11 +310,7 @@ impl World {
                 self.after_ms(for_ms, Deed::CalmNetwork);
             }
             Fault::DiskFull { for_ms } => {
-                let used: usize = self.disks[shard]
-                    .files()
-                    .iter()
-                    .map(|(_, bytes)| bytes)
-                    .sum();
+                let used: usize = self.disks[shard].files().iter().map(|(_, bytes)| bytes).sum();
                 let left = self.rng.random_range(0..500);
                 self.disks[shard].set_capacity(used as u64 + left);
                 self.after_ms(for_ms, Deed::RoomOnDisk(shard));
@@ -373,21 +335,11 @@ impl World {
             return;
         }
         let incarnation = self.net.incarnation(&coordinator()) + 1;
-        match Coordinator::recover(
-            Arc::clone(&self.coordinator_disk),
-            Scenario::TTL,
-            incarnation,
-            self.seed,
-        ) {
-            Ok(actor) => self
-                .net
-                .start(coordinator(), Actor::Coordinator(Box::new(actor))),
+        match Coordinator::recover(Arc::clone(&self.coordinator_disk), Scenario::TTL, incarnation, self.seed) {
+            Ok(actor) => self.net.start(coordinator(), Actor::Coordinator(Box::new(actor))),
             // The coordinator's log is numbered after those of the shards.
             Err(error) => {
-                let told = Told::Unreadable {
-                    shard: self.scenario.shards,
-                    reason: error.to_string(),
-                };
+                let told = Told::Unreadable { shard: self.scenario.shards, reason: error.to_string() };
                 self.record(coordinator(), told);
             }
         }
@@ -398,11 +350,7 @@ impl World {
         if self.net.is_up(&node) {
             return;
         }
-        let margin = if self.variant.no_margin {
-            Duration::ZERO
-        } else {
-            Scenario::MARGIN
-        };
+        let margin = if self.variant.no_margin { Duration::ZERO } else { Scenario::MARGIN };
         let disks = self.disks.iter().map(|disk| -> Arc<dyn Disk> {
             if self.variant.fence_ignored {
                 Arc::new(FenceBlindDisk::new(Arc::clone(disk)))
@@ -420,10 +368,7 @@ impl World {
             seed: self.seed,
         };
         let incarnation = self.net.incarnation(&node) + 1;
-        self.net.start(
-            node,
-            Actor::Owner(Box::new(Owner::new(config, incarnation))),
-        );
+        self.net.start(node, Actor::Owner(Box::new(Owner::new(config, incarnation))));
     }
 
     /// The machine goes down: disks that only it uses lose what was not synced.
@@ -433,7 +378,9 @@ impl World {
         };
         for shard in killed.open_shards() {
             let others = (0..self.scenario.owners).filter_map(|other| self.net.node(&owner(other)));
-            let shared = others.into_iter().any(|actor| matches!(actor, Actor::Owner(other) if other.open_shards().any(|open| open == shard)));
+            let shared = others
+                .into_iter()
+                .any(|actor| matches!(actor, Actor::Owner(other) if other.open_shards().any(|open| open == shard)));
             if !shared {
                 self.disks[shard].crash();
             }
@@ -443,11 +390,7 @@ impl World {
     fn move_shard(&mut self, shard: usize) {
         let owners: Vec<usize> = (0..self.scenario.owners).collect();
         for from in 0..self.scenario.owners {
-            let others: Vec<usize> = owners
-                .iter()
-                .copied()
-                .filter(|place| *place != from)
-                .collect();
+            let others: Vec<usize> = owners.iter().copied().filter(|place| *place != from).collect();
             let Some(to) = others.choose(&mut self.rng).map(|place| owner(*place)) else {
                 return;
             };
@@ -477,15 +420,8 @@ impl World {
                 Ok::<(), RpcError>(())
             });
             let told = match opened {
-                Ok(_) => Told::Recovered {
-                    shard,
-                    epoch,
-                    values,
-                },
-                Err(error) => Told::Unreadable {
-                    shard,
-                    reason: error.to_string(),
-                },
+                Ok(_) => Told::Recovered { shard, epoch, values },
+                Err(error) => Told::Unreadable { shard, reason: error.to_string() },
             };
             self.record(NodeId::new("world"), told);
         }
@@ -496,18 +432,9 @@ impl World {
         let mut recoveries_and_exits = (0, 0);
         for event in &self.history {
             match &event.what {
-                Told::Returned {
-                    outcome: Outcome::Ok(_),
-                    ..
-                } => operations.0 += 1,
-                Told::Returned {
-                    outcome: Outcome::NotDone(_),
-                    ..
-                } => operations.1 += 1,
-                Told::Returned {
-                    outcome: Outcome::Unknown(_),
-                    ..
-                } => operations.2 += 1,
+                Told::Returned { outcome: Outcome::Ok(_), .. } => operations.0 += 1,
+                Told::Returned { outcome: Outcome::NotDone(_), .. } => operations.1 += 1,
+                Told::Returned { outcome: Outcome::Unknown(_), .. } => operations.2 += 1,
                 Told::Recovered { .. } => recoveries_and_exits.0 += 1,
                 Told::Exits(_) => recoveries_and_exits.1 += 1,
                 _ => {}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use savanna_streams_model::handle::Rows;
+use savanna_streams_model::handle::{QueryState, Rows};
 use savanna_streams_model::ids::{Epoch, QueryId};
 use savanna_streams_model::sink::{Delivery, Sink};
 use savanna_streams_model::{Result, StreamError};
@@ -18,7 +18,8 @@ const BATCHES_AHEAD: usize = 16;
 
 /// The writing end of a cursor: the sink of a `SELECT`. Waits while the reader is behind, which holds the query back.
 pub(crate) struct CursorSink {
-    rows: mpsc::Sender<RecordBatch>,
+    /// There until the last row is committed; the reader sees its end.
+    rows: Option<mpsc::Sender<RecordBatch>>,
 }
 
 impl Sink for CursorSink {
@@ -27,13 +28,15 @@ impl Sink for CursorSink {
     }
 
     fn commit(&mut self, _: &QueryId, _: Epoch, rows: &[RecordBatch]) -> Result<()> {
+        let Some(reader) = &self.rows else { return Err(StreamError::Cancelled) };
         for batch in rows.iter().filter(|batch| batch.num_rows() > 0) {
-            self.rows.blocking_send(batch.clone()).map_err(|_| StreamError::Cancelled)?;
+            reader.blocking_send(batch.clone()).map_err(|_| StreamError::Cancelled)?;
         }
         Ok(())
     }
 
     fn finish(&mut self) -> Result<()> {
+        self.rows = None;
         Ok(())
     }
 
@@ -58,7 +61,7 @@ struct Feed {
 /// A channel for the rows of a query that is about to start.
 pub(crate) fn channel() -> (CursorSink, mpsc::Receiver<RecordBatch>) {
     let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
-    (CursorSink { rows: sender }, receiver)
+    (CursorSink { rows: Some(sender) }, receiver)
 }
 
 impl Cursor {
@@ -104,7 +107,8 @@ impl Cursor {
                 Ok(false)
             }
             Ok(None) => ended(feed),
-            Err(_) => Ok(false),
+            // A query that failed never finishes its sink.
+            Err(_) => Ok(feed.query.status().state != QueryState::Running && ended(feed)?),
         }
     }
 

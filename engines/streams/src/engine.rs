@@ -187,7 +187,11 @@ impl Inner {
     fn insert(
         &self,
         session: SessionId,
-        sql: &str, table: &str, columns: &[String], query: &Query) -> Result<StreamReply> {
+        sql: &str,
+        table: &str,
+        columns: &[String],
+        query: &Query,
+    ) -> Result<StreamReply> {
         let Relation::Table(table) = self.catalog.find("table", table)? else {
             return Err(StreamError::invalid(format!("{table} is a view; INSERT INTO takes a table")));
         };
@@ -305,7 +309,13 @@ impl Inner {
         Ok(StreamReply::Rows { schema, cursor, query: None })
     }
 
-    async fn fetch(&self, session: SessionId, cursor: CursorId, max_rows: usize, wait: Duration) -> Result<StreamReply> {
+    async fn fetch(
+        &self,
+        session: SessionId,
+        cursor: CursorId,
+        max_rows: usize,
+        wait: Duration,
+    ) -> Result<StreamReply> {
         let shared = self.sessions.cursor(session, cursor)?;
         let fetched = shared.lock().await.fetch(max_rows.min(MAX_ROWS_PER_FETCH), wait.min(MAX_WAIT)).await;
         if !matches!(fetched, Ok((_, false))) {

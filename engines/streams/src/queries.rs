@@ -36,9 +36,7 @@ impl Queries {
         let running = self.entries.lock().values().filter(|e| is_running(&e.query)).count();
         if running >= self.max_running {
             return Err(StreamError::Limit {
-                message: format!(
-                    "{running} queries run, which is the limit; stop one or raise streams.max_queries"
-                ),
+                message: format!("{running} queries run, which is the limit; stop one or raise streams.max_queries"),
             });
         }
         Ok(QueryId { code, job: self.next_job.fetch_add(1, Ordering::Relaxed) })
@@ -60,7 +58,10 @@ impl Queries {
 
     /// Finds a query by the text that `SHOW QUERIES` prints for it, or by its job number alone.
     pub(crate) fn parse_id(&self, text: &str) -> Result<QueryId> {
-        self.list().into_iter().map(|status| status.query).find(|id| id.to_string() == text || id.job.to_string() == text)
+        self.list()
+            .into_iter()
+            .map(|status| status.query)
+            .find(|id| id.to_string() == text || id.job.to_string() == text)
             .ok_or_else(|| unknown(text))
     }
 

@@ -89,9 +89,8 @@ pub(crate) fn check(name: &str, value: &str) -> Result<()> {
             hint: format!("there are: {}", names.join(", ")),
         });
     };
-    (setting.apply)(&mut RuntimeOptions::default(), value).ok_or_else(|| {
-        StreamError::invalid(format!("setting {name} takes {}, but '{value}' came", setting.meaning))
-    })
+    (setting.apply)(&mut RuntimeOptions::default(), value)
+        .ok_or_else(|| StreamError::invalid(format!("setting {name} takes {}, but '{value}' came", setting.meaning)))
 }
 
 /// The options of a query started in a session with these settings.

@@ -45,7 +45,10 @@ impl QueryParser for Parser {
         C: ClientInfo + Unpin + Send + Sync,
     {
         if !types.is_empty() {
-            return Err(error::error("0A000", "parameters ($1, ..) are not supported; write the values in the statement"));
+            return Err(error::error(
+                "0A000",
+                "parameters ($1, ..) are not supported; write the values in the statement",
+            ));
         }
         let statements = match self.0.call(StreamRequest::Split { sql: sql.to_owned() }).await {
             Ok(StreamReply::Statements { statements }) => statements,

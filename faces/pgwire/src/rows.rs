@@ -42,7 +42,11 @@ pub(crate) fn fields(schema: &Schema, format: &Format) -> PgWireResult<Arc<Vec<F
     {
         return Err(error::error(
             "08P01",
-            format!("the bind message has {} result formats, but the result has {} columns", codes.len(), schema.fields().len()),
+            format!(
+                "the bind message has {} result formats, but the result has {} columns",
+                codes.len(),
+                schema.fields().len()
+            ),
         ));
     }
     Ok(Arc::new(arrow_schema_to_pg_fields(schema, format, None)?))
@@ -67,8 +71,7 @@ where
     let mut quiet = 0;
     loop {
         let room = if max_rows == 0 { ROWS_PER_FETCH } else { ROWS_PER_FETCH.min(max_rows - sent) };
-        let request =
-            StreamRequest::Fetch { session, cursor, max_rows: room, wait_ms: WAIT.as_millis() as u64 };
+        let request = StreamRequest::Fetch { session, cursor, max_rows: room, wait_ms: WAIT.as_millis() as u64 };
         let reply = tokio::select! {
             biased;
             _ = cancelled.changed() => {

@@ -23,25 +23,20 @@ fn main() {
         "waiters", "commits/s", "syncs/s", "commits/flush", "p50 us", "p99 us", "CPU us/commit"
     );
     for waiters in [1, 8, 64] {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .expect("a runtime");
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
         let root = env::var_os("JOURNAL_BENCH_DIR").map_or_else(env::temp_dir, Into::into);
         let dir = tempfile::tempdir_in(root).expect("a directory");
         let mut ignore = |_: Record| Ok::<(), Infallible>(());
-        let journal =
-            Journal::open(Options::dir(dir.path()), OwnerEpoch(1), &mut ignore).expect("opened");
+        let journal = Journal::open(Options::dir(dir.path()), OwnerEpoch(1), &mut ignore).expect("opened");
         println!("{}", runtime.block_on(measure(Arc::new(journal), waiters)));
     }
 }
 
 async fn measure(journal: Arc<Journal>, waiters: u64) -> String {
     let end = Instant::now() + WARM_UP + MEASURED;
-    let tasks: Vec<_> = (0..waiters)
-        .map(|shard| tokio::spawn(wait_in_turn(Arc::clone(&journal), shard, end)))
-        .collect();
+    let tasks: Vec<_> =
+        (0..waiters).map(|shard| tokio::spawn(wait_in_turn(Arc::clone(&journal), shard, end))).collect();
     tokio::time::sleep(WARM_UP).await;
     let (before, cpu_before, started) = (journal.stats(), cpu(), Instant::now());
     tokio::time::sleep(MEASURED).await;
@@ -67,11 +62,7 @@ async fn measure(journal: Arc<Journal>, waiters: u64) -> String {
 
 /// Appends one record after the other, each when the one before is durable.
 async fn wait_in_turn(journal: Arc<Journal>, shard: u64, end: Instant) -> Vec<Duration> {
-    let draft = Draft {
-        shard,
-        kind: 1,
-        payload: &PAYLOAD,
-    };
+    let draft = Draft { shard, kind: 1, payload: &PAYLOAD };
     let mut latencies = Vec::new();
     loop {
         let started = Instant::now();
@@ -88,11 +79,7 @@ async fn wait_in_turn(journal: Arc<Journal>, shard: u64, end: Instant) -> Vec<Du
 fn cpu() -> Duration {
     let stat = fs::read_to_string("/proc/self/stat").expect("Linux");
     let after_name = stat.rsplit(')').next().expect("the name is in parentheses");
-    let ticks: u32 = after_name
-        .split_whitespace()
-        .skip(11)
-        .take(2)
-        .map(|ticks| ticks.parse::<u32>().expect("a number"))
-        .sum();
+    let ticks: u32 =
+        after_name.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u32>().expect("a number")).sum();
     TICK * ticks
 }

@@ -35,13 +35,9 @@ pub(crate) enum Outcome<R> {
 pub(crate) fn perform<R>(backend: &mut dyn Backend, action: Action<R>) -> Outcome<R> {
     let result = match action {
         Action::CheckFence => backend.check_fence().map(|()| Input::FenceClear),
-        Action::Write { batch, durable } => backend
-            .write(&batch, durable)
-            .map(|()| Input::WriteDone(batch)),
+        Action::Write { batch, durable } => backend.write(&batch, durable).map(|()| Input::WriteDone(batch)),
         Action::Flush => backend.flush().map(|()| Input::FlushDone),
-        Action::Truncate { oldest, durable } => backend
-            .truncate(oldest, durable)
-            .map(|()| Input::TruncateDone),
+        Action::Truncate { oldest, durable } => backend.truncate(oldest, durable).map(|()| Input::TruncateDone),
         other @ (Action::Release { .. } | Action::WakeAt(_) | Action::Stop(_)) => {
             return Outcome::Other(other);
         }

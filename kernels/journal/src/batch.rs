@@ -27,12 +27,7 @@ pub(crate) struct Batch {
 impl Batch {
     /// An empty batch whose first record will be `first`.
     pub(crate) fn starting_at(first: Lsn) -> Self {
-        Self {
-            first,
-            entries: Vec::new(),
-            payload: Vec::new(),
-            bytes: 0,
-        }
+        Self { first, entries: Vec::new(), payload: Vec::new(), bytes: 0 }
     }
 
     /// Empties the batch and keeps its memory.
@@ -46,10 +41,7 @@ impl Batch {
 
     /// Bytes that a group takes when written.
     pub(crate) fn bytes_of(group: &[Draft<'_>]) -> usize {
-        group
-            .iter()
-            .map(|draft| record::encoded_len(draft.payload.len()))
-            .sum()
+        group.iter().map(|draft| record::encoded_len(draft.payload.len())).sum()
     }
 
     /// Adds a group, which must not be empty.
@@ -88,14 +80,7 @@ impl Batch {
     }
 
     /// Writes the records to `out` as they will stand at `offset` of the segment with `seal`.
-    pub(crate) fn encode(
-        &self,
-        out: &mut Vec<u8>,
-        seal: Seal,
-        offset: u64,
-        epoch: OwnerEpoch,
-        durable: Lsn,
-    ) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>, seal: Seal, offset: u64, epoch: OwnerEpoch, durable: Lsn) {
         let start = out.len();
         out.reserve(self.bytes);
         let mut payload = &self.payload[..];

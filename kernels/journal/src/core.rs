@@ -74,10 +74,7 @@ pub(crate) enum Action<R> {
     /// Answer with [`Input::TruncateDone`].
     Truncate { oldest: Lsn, durable: Lsn },
     /// Let these replies go.
-    Release {
-        replies: Vec<R>,
-        outcome: Result<(), JournalError>,
-    },
+    Release { replies: Vec<R>, outcome: Result<(), JournalError> },
     /// Send a [`Input::Tick`] at this time.
     WakeAt(Duration),
     /// There is nothing more to do, ever; with the reason if it is a failure.
@@ -167,22 +164,13 @@ impl<R> Core<R> {
         }
         let bytes = Batch::bytes_of(group);
         if bytes > self.limits.group_bytes {
-            return Err(JournalError::TooLarge {
-                bytes,
-                limit: self.limits.group_bytes,
-            });
+            return Err(JournalError::TooLarge { bytes, limit: self.limits.group_bytes });
         }
         // A group that fits into a segment is always taken when nothing else waits.
         if self.pending_bytes > 0 && self.pending_bytes + bytes > self.limits.backlog_bytes {
-            return Err(JournalError::Backlog {
-                bytes: self.pending_bytes + bytes,
-                limit: self.limits.backlog_bytes,
-            });
+            return Err(JournalError::Backlog { bytes: self.pending_bytes + bytes, limit: self.limits.backlog_bytes });
         }
-        let joins = self
-            .pending
-            .back()
-            .is_some_and(|batch| batch.bytes() + bytes <= self.limits.batch_bytes);
+        let joins = self.pending.back().is_some_and(|batch| batch.bytes() + bytes <= self.limits.batch_bytes);
         if !joins {
             if self.pending.is_empty() {
                 self.pending_since = now;
@@ -193,10 +181,7 @@ impl<R> Core<R> {
             };
             self.pending.push_back(batch);
         }
-        let batch = self
-            .pending
-            .back_mut()
-            .expect("a batch was there or was added");
+        let batch = self.pending.back_mut().expect("a batch was there or was added");
         batch.push(stream, group);
         debug_assert!(batch.first() <= self.next);
         self.next = Lsn(self.next.0 + group.len() as u64);
@@ -212,13 +197,7 @@ impl<R> Core<R> {
         match input {
             Input::Hold { lsn, reply } => self.hold(lsn, reply, &mut actions),
             Input::Failed(error) => self.die(error, &mut actions),
-            Input::FenceSeen(theirs) => self.die(
-                JournalError::Fenced {
-                    ours: self.epoch,
-                    theirs,
-                },
-                &mut actions,
-            ),
+            Input::FenceSeen(theirs) => self.die(JournalError::Fenced { ours: self.epoch, theirs }, &mut actions),
             // After the end, results of what was still under way change nothing.
             _ if self.phase == Phase::Stopped => {}
             Input::Truncate(oldest) => {
@@ -243,11 +222,7 @@ impl<R> Core<R> {
                 actions.push(Action::CheckFence);
             }
             Input::TruncateDone => {
-                assert_eq!(
-                    self.phase,
-                    Phase::Truncating,
-                    "a truncation ends while truncating"
-                );
+                assert_eq!(self.phase, Phase::Truncating, "a truncation ends while truncating");
                 self.phase = Phase::Idle;
                 self.advance(now, &mut actions);
             }
@@ -276,56 +251,34 @@ impl<R> Core<R> {
                 return;
             }
         };
-        actions.push(Action::Release {
-            replies: vec![reply],
-            outcome,
-        });
+        actions.push(Action::Release { replies: vec![reply], outcome });
     }
 
     fn fence_clear(&mut self, now: Duration, actions: &mut Vec<Action<R>>) {
         match self.phase {
             Phase::Admitting => {
-                let batch = self
-                    .pending
-                    .pop_front()
-                    .expect("the fence was asked for because a batch waits");
-                assert_eq!(
-                    batch.first(),
-                    self.durable.next(),
-                    "batches are written in order, one at a time"
-                );
+                let batch = self.pending.pop_front().expect("the fence was asked for because a batch waits");
+                assert_eq!(batch.first(), self.durable.next(), "batches are written in order, one at a time");
                 self.pending_bytes -= batch.bytes();
                 self.pending_since = now;
                 self.in_flight = Some(batch.last());
                 self.phase = Phase::Writing;
-                actions.push(Action::Write {
-                    batch,
-                    durable: self.durable,
-                });
+                actions.push(Action::Write { batch, durable: self.durable });
             }
             Phase::Confirming => {
                 self.durable = self.in_flight.take().expect("a batch was flushed");
                 let still_held = self.held.split_off(&(self.durable.next(), 0));
                 let released = std::mem::replace(&mut self.held, still_held);
                 if !released.is_empty() {
-                    actions.push(Action::Release {
-                        replies: released.into_values().collect(),
-                        outcome: Ok(()),
-                    });
+                    actions.push(Action::Release { replies: released.into_values().collect(), outcome: Ok(()) });
                 }
                 self.phase = Phase::Idle;
                 self.advance(now, actions);
             }
             Phase::Clearing => {
-                let oldest = self
-                    .truncate
-                    .take()
-                    .expect("the fence was asked for because of a truncation");
+                let oldest = self.truncate.take().expect("the fence was asked for because of a truncation");
                 self.phase = Phase::Truncating;
-                actions.push(Action::Truncate {
-                    oldest,
-                    durable: self.durable,
-                });
+                actions.push(Action::Truncate { oldest, durable: self.durable });
             }
             other => unreachable!("the fence was not asked for while {other:?}"),
         }
@@ -379,12 +332,7 @@ impl<R> Core<R> {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits {
-        group_bytes: 1000,
-        batch_bytes: 500,
-        backlog_bytes: 2000,
-        linger: Duration::ZERO,
-    };
+    const LIMITS: Limits = Limits { group_bytes: 1000, batch_bytes: 500, backlog_bytes: 2000, linger: Duration::ZERO };
     const START: Duration = Duration::ZERO;
 
     fn core(limits: Limits) -> Core<u32> {
@@ -393,11 +341,7 @@ mod tests {
 
     fn append(core: &mut Core<u32>, size: usize, now: Duration) -> Vec<Action<u32>> {
         let payload = vec![0; size];
-        let draft = Draft {
-            shard: 0,
-            kind: 0,
-            payload: &payload,
-        };
+        let draft = Draft { shard: 0, kind: 0, payload: &payload };
         core.append(0, &[draft], now).expect("accepted").1
     }
 
@@ -412,44 +356,17 @@ mod tests {
         let Action::Write { batch, .. } = only(core.step(Input::FenceClear, START)) else {
             panic!("a write follows the fence check");
         };
-        assert!(matches!(
-            only(core.step(Input::WriteDone(batch), START)),
-            Action::Flush
-        ));
-        assert!(matches!(
-            only(core.step(Input::FlushDone, START)),
-            Action::CheckFence
-        ));
+        assert!(matches!(only(core.step(Input::WriteDone(batch), START)), Action::Flush));
+        assert!(matches!(only(core.step(Input::FlushDone, START)), Action::CheckFence));
         core.step(Input::FenceClear, START)
     }
 
     #[test]
     fn a_reply_is_released_after_the_second_fence_check_and_not_before() {
         let mut core = core(LIMITS);
-        assert!(matches!(
-            only(append(&mut core, 10, START)),
-            Action::CheckFence
-        ));
-        assert!(
-            core.step(
-                Input::Hold {
-                    lsn: Lsn(11),
-                    reply: 1
-                },
-                START
-            )
-            .is_empty()
-        );
-        assert!(
-            core.step(
-                Input::Hold {
-                    lsn: Lsn(12),
-                    reply: 2
-                },
-                START
-            )
-            .is_empty()
-        );
+        assert!(matches!(only(append(&mut core, 10, START)), Action::CheckFence));
+        assert!(core.step(Input::Hold { lsn: Lsn(11), reply: 1 }, START).is_empty());
+        assert!(core.step(Input::Hold { lsn: Lsn(12), reply: 2 }, START).is_empty());
         let Action::Release { replies, outcome } = only(flush(&mut core)) else {
             panic!("a release");
         };
@@ -462,48 +379,23 @@ mod tests {
     fn a_fence_seen_after_the_flush_tells_everybody_and_stops() {
         let mut core = core(LIMITS);
         append(&mut core, 10, START);
-        core.step(
-            Input::Hold {
-                lsn: Lsn(11),
-                reply: 1,
-            },
-            START,
-        );
+        core.step(Input::Hold { lsn: Lsn(11), reply: 1 }, START);
         let Action::Write { batch, .. } = only(core.step(Input::FenceClear, START)) else {
             panic!("a write");
         };
         core.step(Input::WriteDone(batch), START);
         core.step(Input::FlushDone, START);
         let actions = core.step(Input::FenceSeen(OwnerEpoch(6)), START);
-        let [
-            Action::Release {
-                replies,
-                outcome: Err(_),
-            },
-            Action::Stop(Some(_)),
-        ] = &actions[..]
-        else {
+        let [Action::Release { replies, outcome: Err(_) }, Action::Stop(Some(_))] = &actions[..] else {
             panic!("{actions:?}");
         };
         assert_eq!(replies, &[1]);
         assert_eq!(core.durable(), Lsn(10), "flushed, but not ours to tell");
         assert!(core.append(0, &[], START).is_err());
-        assert!(
-            core.step(Input::FenceClear, START).is_empty(),
-            "nothing is taken up again"
-        );
+        assert!(core.step(Input::FenceClear, START).is_empty(), "nothing is taken up again");
         assert!(matches!(
-            only(core.step(
-                Input::Hold {
-                    lsn: Lsn(1),
-                    reply: 2
-                },
-                START
-            )),
-            Action::Release {
-                outcome: Err(_),
-                ..
-            }
+            only(core.step(Input::Hold { lsn: Lsn(1), reply: 2 }, START)),
+            Action::Release { outcome: Err(_), .. }
         ));
     }
 
@@ -519,17 +411,11 @@ mod tests {
         }
         core.step(Input::WriteDone(batch), START);
         core.step(Input::FlushDone, START);
-        assert!(matches!(
-            only(core.step(Input::FenceClear, START)),
-            Action::CheckFence
-        ));
+        assert!(matches!(only(core.step(Input::FenceClear, START)), Action::CheckFence));
         let Action::Write { batch, durable } = only(core.step(Input::FenceClear, START)) else {
             panic!("a write");
         };
-        assert_eq!(
-            (batch.first(), batch.last(), batch.groups(), durable),
-            (Lsn(12), Lsn(14), 3, Lsn(11))
-        );
+        assert_eq!((batch.first(), batch.last(), batch.groups(), durable), (Lsn(12), Lsn(14), 3, Lsn(11)));
     }
 
     #[test]
@@ -538,50 +424,23 @@ mod tests {
         let limits = Limits { linger, ..LIMITS };
         let mut due = core(limits);
         assert!(matches!(only(append(&mut due, 10, START)), Action::WakeAt(at) if at == linger));
-        assert!(matches!(
-            only(due.step(Input::Tick, linger)),
-            Action::CheckFence
-        ));
+        assert!(matches!(only(due.step(Input::Tick, linger)), Action::CheckFence));
         let mut full = core(limits);
         append(&mut full, 400, START);
-        assert!(matches!(
-            only(append(&mut full, 400, START)),
-            Action::CheckFence
-        ));
+        assert!(matches!(only(append(&mut full, 400, START)), Action::CheckFence));
         let mut closing = core(limits);
         append(&mut closing, 10, START);
-        assert!(matches!(
-            only(closing.step(Input::Close, START)),
-            Action::CheckFence
-        ));
+        assert!(matches!(only(closing.step(Input::Close, START)), Action::CheckFence));
         assert!(matches!(flush(&mut closing)[..], [Action::Stop(None)]));
     }
 
     #[test]
     fn a_truncation_asks_for_the_fence_first() {
         let mut core = core(LIMITS);
-        assert!(matches!(
-            only(core.step(Input::Truncate(Lsn(9)), START)),
-            Action::CheckFence
-        ));
+        assert!(matches!(only(core.step(Input::Truncate(Lsn(9)), START)), Action::CheckFence));
         let action = only(core.step(Input::FenceClear, START));
-        assert!(
-            matches!(
-                action,
-                Action::Truncate {
-                    oldest: Lsn(9),
-                    durable: Lsn(10)
-                }
-            ),
-            "{action:?}"
-        );
-        assert!(
-            append(&mut core, 10, START).is_empty(),
-            "one thing at a time"
-        );
-        assert!(matches!(
-            only(core.step(Input::TruncateDone, START)),
-            Action::CheckFence
-        ));
+        assert!(matches!(action, Action::Truncate { oldest: Lsn(9), durable: Lsn(10) }), "{action:?}");
+        assert!(append(&mut core, 10, START).is_empty(), "one thing at a time");
+        assert!(matches!(only(core.step(Input::TruncateDone, START)), Action::CheckFence));
     }
 }

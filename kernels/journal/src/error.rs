@@ -26,9 +26,7 @@ pub enum JournalError {
     },
 
     /// The epoch that nobody is ever granted.
-    #[error(
-        "a journal needs an owner epoch of 1 or more, got 0. Open it with the epoch of the ownership grant"
-    )]
+    #[error("a journal needs an owner epoch of 1 or more, got 0. Open it with the epoch of the ownership grant")]
     NoEpoch,
 
     /// A file operation failed. It is not repeated: after a failed fsync nobody knows what is on the disk.
@@ -130,9 +128,7 @@ pub enum JournalError {
     },
 
     /// A truncation would drop records that are not durable.
-    #[error(
-        "cannot truncate the journal before LSN {asked}: only LSNs up to {durable} are durable. Wait for it first"
-    )]
+    #[error("cannot truncate the journal before LSN {asked}: only LSNs up to {durable} are durable. Wait for it first")]
     BeyondDurable {
         /// The LSN asked for.
         asked: Lsn,
@@ -166,16 +162,9 @@ pub enum JournalError {
 
 impl JournalError {
     /// An [`Io`](Self::Io) error from the operating system's.
-    pub(crate) fn io(
-        doing: &'static str,
-        file: impl Into<String>,
-    ) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn io(doing: &'static str, file: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let file = file.into();
-        move |source| Self::Io {
-            doing,
-            file,
-            source: Arc::new(source),
-        }
+        move |source| Self::Io { doing, file, source: Arc::new(source) }
     }
 
     /// A [`Store`](Self::Store) error from the object store's.
@@ -184,10 +173,6 @@ impl JournalError {
         object: &(impl ToString + ?Sized),
     ) -> impl FnOnce(object_store::Error) -> Self {
         let object = object.to_string();
-        move |source| Self::Store {
-            doing,
-            object,
-            source: Arc::new(source),
-        }
+        move |source| Self::Store { doing, object, source: Arc::new(source) }
     }
 }

@@ -68,13 +68,7 @@ impl Journal {
         replay: &mut dyn FnMut(Record) -> Result<(), E>,
     ) -> Result<Self, JournalError> {
         let limits = options.limits();
-        let Options {
-            place,
-            stream,
-            segment_bytes,
-            filter,
-            ..
-        } = options;
+        let Options { place, stream, segment_bytes, filter, .. } = options;
         let mut deliver = |record| deliver(&filter, record, replay);
         let (backend, last): (Box<dyn Backend>, Lsn) = match place {
             Place::Disk(disk) => {
@@ -100,20 +94,12 @@ impl Journal {
             flushes: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         });
-        let writer = Writer {
-            shared: Arc::clone(&shared),
-            backend,
-        };
+        let writer = Writer { shared: Arc::clone(&shared), backend };
         let thread = std::thread::Builder::new()
             .name("journal".to_owned())
             .spawn(move || writer.run())
             .map_err(JournalError::io("start a thread for", "the journal"))?;
-        Ok(Self {
-            shared,
-            writer: Mutex::new(Some(thread)),
-            stream,
-            epoch,
-        })
+        Ok(Self { shared, writer: Mutex::new(Some(thread)), stream, epoch })
     }
 
     /// Orders and buffers a group of records of the journal's stream, which will be in the log all or not at all. Returns
@@ -166,18 +152,14 @@ impl Journal {
             // A waiter that was dropped does not want to know.
             drop(sender.send(outcome));
         });
-        receiver.await.unwrap_or_else(|_| {
-            Err(JournalError::Stopped {
-                reason: "it ended without an answer".to_owned(),
-            })
-        })
+        receiver
+            .await
+            .unwrap_or_else(|_| Err(JournalError::Stopped { reason: "it ended without an answer".to_owned() }))
     }
 
     /// The gate that replies wait in.
     pub fn gate(&self) -> ReplyGate {
-        ReplyGate {
-            shared: Arc::clone(&self.shared),
-        }
+        ReplyGate { shared: Arc::clone(&self.shared) }
     }
 
     /// Records before `lsn` are not needed any more: what they say is durable elsewhere. Returns at once; segments that
@@ -193,10 +175,7 @@ impl Journal {
         state.core.refuse_if_over()?;
         let durable = state.core.durable();
         if lsn > durable.next() {
-            return Err(JournalError::BeyondDurable {
-                asked: lsn,
-                durable,
-            });
+            return Err(JournalError::BeyondDurable { asked: lsn, durable });
         }
         let actions = state.core.step(Input::Truncate(lsn), now);
         self.shared.hand_over(&mut state, actions);
@@ -225,13 +204,10 @@ impl Journal {
         drop(state);
         let writer = self.writer.lock().take();
         // A reply that closes the journal runs on the writer's thread, which cannot wait for itself.
-        if let Some(writer) =
-            writer.filter(|writer| writer.thread().id() != std::thread::current().id())
+        if let Some(writer) = writer.filter(|writer| writer.thread().id() != std::thread::current().id())
             && writer.join().is_err()
         {
-            return Err(JournalError::Stopped {
-                reason: "its thread panicked".to_owned(),
-            });
+            return Err(JournalError::Stopped { reason: "its thread panicked".to_owned() });
         }
         match &self.shared.state.lock().over {
             Some(Some(error)) => Err(error.clone()),
@@ -261,19 +237,11 @@ impl ReplyGate {
     pub fn hold(&self, lsn: Lsn, reply: impl FnOnce(Result<(), JournalError>) + Send + 'static) {
         let reply: Reply = Box::new(reply);
         let now = self.shared.now();
-        let actions = self
-            .shared
-            .state
-            .lock()
-            .core
-            .step(Input::Hold { lsn, reply }, now);
+        let actions = self.shared.state.lock().core.step(Input::Hold { lsn, reply }, now);
         for action in actions {
             match action {
                 Action::Release { replies, outcome } => release(replies, &outcome),
-                other => unreachable!(
-                    "holding a reply only ever releases it, not {other:?}",
-                    other = kind(&other)
-                ),
+                other => unreachable!("holding a reply only ever releases it, not {other:?}", other = kind(&other)),
             }
         }
     }
@@ -301,9 +269,7 @@ struct State {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared")
-            .field("durable", &self.durable)
-            .finish_non_exhaustive()
+        f.debug_struct("Shared").field("durable", &self.durable).finish_non_exhaustive()
     }
 }
 
@@ -345,8 +311,7 @@ impl Shared {
     fn answer(&self, input: Input<Reply>) {
         let mut state = self.state.lock();
         let actions = state.core.step(input, self.now());
-        self.durable
-            .store(state.core.durable().0, Ordering::Release);
+        self.durable.store(state.core.durable().0, Ordering::Release);
         state.todo.extend(actions);
     }
 }
@@ -359,15 +324,10 @@ struct Writer {
 
 impl Writer {
     fn run(self) {
-        let Self {
-            shared,
-            mut backend,
-        } = self;
+        let Self { shared, mut backend } = self;
         let worked = catch_unwind(AssertUnwindSafe(|| Self::work(&shared, backend.as_mut())));
         if worked.is_err() {
-            shared.answer(Input::Failed(JournalError::Stopped {
-                reason: "its thread panicked".to_owned(),
-            }));
+            shared.answer(Input::Failed(JournalError::Stopped { reason: "its thread panicked".to_owned() }));
             while Self::one(&shared, backend.as_mut()) {}
         }
     }
@@ -382,9 +342,7 @@ impl Writer {
             Outcome::Answer(input) => {
                 if let Input::WriteDone(batch) = &input {
                     shared.groups.fetch_add(batch.groups(), Ordering::Relaxed);
-                    shared
-                        .bytes
-                        .fetch_add(batch.bytes() as u64, Ordering::Relaxed);
+                    shared.bytes.fetch_add(batch.bytes() as u64, Ordering::Relaxed);
                     shared.flushes.fetch_add(1, Ordering::Relaxed);
                 }
                 shared.answer(input);
@@ -436,8 +394,5 @@ pub(crate) fn deliver<E: Into<Box<dyn Error + Send + Sync>>>(
         return Ok(());
     }
     let lsn = record.lsn;
-    replay(record).map_err(|error| JournalError::Replay {
-        lsn,
-        source: Arc::from(error.into()),
-    })
+    replay(record).map_err(|error| JournalError::Replay { lsn, source: Arc::from(error.into()) })
 }

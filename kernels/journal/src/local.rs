@@ -105,9 +105,7 @@ impl LocalBackend {
         let header = Header {
             term: fence.term(),
             sequence: 1,
-            first: unsure
-                .first()
-                .map_or_else(|| last.next(), |record| record.lsn),
+            first: unsure.first().map_or_else(|| last.next(), |record| record.lsn),
             base: last,
             oldest: recovered.oldest,
             body: None,
@@ -144,10 +142,7 @@ impl LocalBackend {
         let next = create_segment(self.disk.as_ref(), header, &[], self.segment_bytes)
             .map_err(|error| self.fence.explain(self.disk.as_ref(), error))?;
         let ended = std::mem::replace(&mut self.active, next);
-        self.finished.push(Finished {
-            name: ended.name,
-            last: durable,
-        });
+        self.finished.push(Finished { name: ended.name, last: durable });
         Ok(())
     }
 
@@ -189,13 +184,7 @@ impl Backend for LocalBackend {
         let active = &mut self.active;
         self.buffer.clear();
         let epoch = active.header.term.epoch;
-        batch.encode(
-            &mut self.buffer,
-            active.seal,
-            active.end as u64,
-            epoch,
-            durable,
-        );
+        batch.encode(&mut self.buffer, active.seal, active.end as u64, epoch, durable);
         write_all(active.file.as_mut(), &self.buffer, active.end)
             .map_err(JournalError::io("write", self.disk.describe(&active.name)))?;
         active.end = end;
@@ -203,10 +192,7 @@ impl Backend for LocalBackend {
     }
 
     fn flush(&mut self) -> Result<(), JournalError> {
-        self.active.file.sync().map_err(JournalError::io(
-            "fdatasync",
-            self.disk.describe(&self.active.name),
-        ))
+        self.active.file.sync().map_err(JournalError::io("fdatasync", self.disk.describe(&self.active.name)))
     }
 
     fn truncate(&mut self, oldest: Lsn, durable: Lsn) -> Result<(), JournalError> {
@@ -217,10 +203,7 @@ impl Backend for LocalBackend {
         }
         // The promise is withdrawn durably before anything is removed, so that a missing segment is always an error.
         self.roll(durable)?;
-        let (gone, kept): (Vec<_>, Vec<_>) = self
-            .finished
-            .drain(..)
-            .partition(|segment| segment.last < oldest);
+        let (gone, kept): (Vec<_>, Vec<_>) = self.finished.drain(..).partition(|segment| segment.last < oldest);
         self.finished = kept;
         self.remove(&gone);
         Ok(())
@@ -255,34 +238,17 @@ fn create_segment(
     let end = bytes.len();
     let zeroed = zeroed_beyond(end, segment_bytes);
     bytes.resize(zeroed, 0);
-    let mut file = disk
-        .create(&unfinished)
-        .map_err(JournalError::io("create", disk.describe(&unfinished)))?;
-    write_all(file.as_mut(), &bytes, 0)
-        .map_err(JournalError::io("write", disk.describe(&unfinished)))?;
-    file.sync()
-        .map_err(JournalError::io("fdatasync", disk.describe(&unfinished)))?;
-    disk.rename(&unfinished, &name)
-        .map_err(JournalError::io("rename", disk.describe(&unfinished)))?;
-    disk.sync_dir().map_err(JournalError::io(
-        "fsync the directory of",
-        disk.describe(&name),
-    ))?;
-    Ok(Active {
-        file,
-        name,
-        header,
-        seal,
-        end,
-        zeroed,
-    })
+    let mut file = disk.create(&unfinished).map_err(JournalError::io("create", disk.describe(&unfinished)))?;
+    write_all(file.as_mut(), &bytes, 0).map_err(JournalError::io("write", disk.describe(&unfinished)))?;
+    file.sync().map_err(JournalError::io("fdatasync", disk.describe(&unfinished)))?;
+    disk.rename(&unfinished, &name).map_err(JournalError::io("rename", disk.describe(&unfinished)))?;
+    disk.sync_dir().map_err(JournalError::io("fsync the directory of", disk.describe(&name)))?;
+    Ok(Active { file, name, header, seal, end, zeroed })
 }
 
 /// Up to where a segment is zeroed when its records end at `end`.
 fn zeroed_beyond(end: usize, segment_bytes: usize) -> usize {
-    (end + end.clamp(ZERO_AHEAD_MIN, ZERO_AHEAD_MAX))
-        .min(segment_bytes)
-        .max(end)
+    (end + end.clamp(ZERO_AHEAD_MIN, ZERO_AHEAD_MAX)).min(segment_bytes).max(end)
 }
 
 /// Writes all bytes, however few the disk takes at once.
@@ -303,19 +269,13 @@ fn write_all(file: &mut dyn DiskFile, mut bytes: &[u8], mut offset: usize) -> st
 
 /// The name of a term's segment; names sort like their terms and sequences.
 fn segment_name(term: Term, sequence: u64) -> String {
-    format!(
-        "segment-{:020}-{:010}-{sequence:010}",
-        term.epoch.0, term.opening
-    )
+    format!("segment-{:020}-{:010}-{sequence:010}", term.epoch.0, term.opening)
 }
 
 /// The term and sequence in a segment's name.
 fn parse_segment_name(name: &str) -> Option<(Term, u64)> {
     let mut parts = name.strip_prefix("segment-")?.split('-');
-    let term = Term {
-        epoch: OwnerEpoch(parts.next()?.parse().ok()?),
-        opening: parts.next()?.parse().ok()?,
-    };
+    let term = Term { epoch: OwnerEpoch(parts.next()?.parse().ok()?), opening: parts.next()?.parse().ok()? };
     let sequence = parts.next()?.parse().ok()?;
     parts.next().is_none().then_some((term, sequence))
 }
@@ -326,23 +286,11 @@ mod tests {
 
     #[test]
     fn names_of_segments_are_read_back_and_sort_by_term() {
-        let old = Term {
-            epoch: OwnerEpoch(9),
-            opening: 2,
-        };
-        let new = Term {
-            epoch: OwnerEpoch(10),
-            opening: 1,
-        };
+        let old = Term { epoch: OwnerEpoch(9), opening: 2 };
+        let new = Term { epoch: OwnerEpoch(10), opening: 1 };
         assert_eq!(parse_segment_name(&segment_name(old, 7)), Some((old, 7)));
         assert!(segment_name(old, 7) < segment_name(new, 1));
-        for other in [
-            "segment-1-2",
-            "segment-1-2-3-4",
-            "segment-a-1-1",
-            "fence-1-1",
-            "segment-1-2-3.new",
-        ] {
+        for other in ["segment-1-2", "segment-1-2-3-4", "segment-a-1-1", "fence-1-1", "segment-1-2-3.new"] {
             assert_eq!(parse_segment_name(other), None, "{other}");
         }
     }

@@ -9,9 +9,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, future::join_all, stream};
-use object_store::{
-    Error as StoreError, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, path::Path,
-};
+use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, path::Path};
 use parking_lot::Mutex;
 use savanna_epoch::OwnerEpoch;
 use tokio::{
@@ -78,18 +76,10 @@ impl ObjectBackend {
             let numbers = bucket.list()?;
             let newest = bucket.newest(numbers.last().copied())?;
             let Some(term) = newest.term.succeed(epoch) else {
-                return Err(JournalError::Fenced {
-                    ours: epoch,
-                    theirs: newest.term.epoch,
-                });
+                return Err(JournalError::Fenced { ours: epoch, theirs: newest.term.epoch });
             };
-            let mut backend = Self {
-                bucket,
-                term,
-                next_number: newest.number + 1,
-                stored: Vec::new(),
-                oldest: newest.oldest,
-            };
+            let mut backend =
+                Self { bucket, term, next_number: newest.number + 1, stored: Vec::new(), oldest: newest.oldest };
             let number = backend.next_number;
             if backend.put(newest.last, None, true)?.is_none() {
                 // Had the owner gone on and truncated since we looked, ours would stand in a gap and fence nobody. The
@@ -106,9 +96,7 @@ impl ObjectBackend {
             bucket = backend.bucket;
         }
         Err(JournalError::Stopped {
-            reason: format!(
-                "{FENCE_ATTEMPTS} other owners wrote to the log while it was being opened"
-            ),
+            reason: format!("{FENCE_ATTEMPTS} other owners wrote to the log while it was being opened"),
         })
     }
 
@@ -135,22 +123,14 @@ impl ObjectBackend {
                 })?;
                 self.stored.insert(
                     self.stored.len() - 1,
-                    Stored {
-                        number: *number,
-                        last: scan.last,
-                        opens_term: header.opens_term,
-                    },
+                    Stored { number: *number, last: scan.last, opens_term: header.opens_term },
                 );
                 if scan.last < self.oldest {
                     continue;
                 }
                 let needed = counted.map_or(self.oldest, Lsn::next);
                 if header.first > needed {
-                    return Err(JournalError::Missing {
-                        file: path,
-                        needed,
-                        first: header.first,
-                    });
+                    return Err(JournalError::Missing { file: path, needed, first: header.first });
                 }
                 counted = Some(scan.last);
                 records.into_iter().try_for_each(&mut *deliver)?;
@@ -168,12 +148,7 @@ impl ObjectBackend {
     }
 
     /// Writes the next object. Returns the header of the one that is there already, if it is not ours.
-    fn put(
-        &mut self,
-        durable: Lsn,
-        batch: Option<&Batch>,
-        opens_term: bool,
-    ) -> Result<Option<Header>, JournalError> {
+    fn put(&mut self, durable: Lsn, batch: Option<&Batch>, opens_term: bool) -> Result<Option<Header>, JournalError> {
         let header = Header {
             term: self.term,
             sequence: self.next_number,
@@ -186,13 +161,7 @@ impl ObjectBackend {
         let (head, seal) = header.encode();
         let mut bytes = head.to_vec();
         if let Some(batch) = batch {
-            batch.encode(
-                &mut bytes,
-                seal,
-                SEGMENT_HEADER as u64,
-                self.term.epoch,
-                durable,
-            );
+            batch.encode(&mut bytes, seal, SEGMENT_HEADER as u64, self.term.epoch, durable);
         }
         let bytes = Bytes::from(bytes);
         if !self.bucket.create(self.next_number, bytes.clone())? {
@@ -203,11 +172,7 @@ impl ObjectBackend {
                 return Ok(Some(Header::decode(&there, &path)?.0));
             }
         }
-        self.stored.push(Stored {
-            number: self.next_number,
-            last: batch.map_or(durable, Batch::last),
-            opens_term,
-        });
+        self.stored.push(Stored { number: self.next_number, last: batch.map_or(durable, Batch::last), opens_term });
         self.next_number += 1;
         Ok(None)
     }
@@ -215,24 +180,18 @@ impl ObjectBackend {
     /// Removes objects of which the log promises nothing any more.
     fn remove_needless(&mut self) {
         let (newest, oldest) = (self.next_number - 1, self.oldest);
-        let (gone, kept): (Vec<_>, Vec<_>) = self
-            .stored
-            .drain(..)
-            .partition(|stored| stored.is_before(oldest) && stored.number != newest);
+        let (gone, kept): (Vec<_>, Vec<_>) =
+            self.stored.drain(..).partition(|stored| stored.is_before(oldest) && stored.number != newest);
         self.stored = kept;
         if !gone.is_empty() {
-            self.bucket
-                .remove(gone.iter().map(|stored| stored.number).collect());
+            self.bucket.remove(gone.iter().map(|stored| stored.number).collect());
         }
     }
 
     fn put_or_fenced(&mut self, durable: Lsn, batch: Option<&Batch>) -> Result<(), JournalError> {
         match self.put(durable, batch, false)? {
             None => Ok(()),
-            Some(other) => Err(JournalError::Fenced {
-                ours: self.term.epoch,
-                theirs: other.term.epoch,
-            }),
+            Some(other) => Err(JournalError::Fenced { ours: self.term.epoch, theirs: other.term.epoch }),
         }
     }
 }
@@ -290,30 +249,19 @@ impl Bucket {
             .enable_all()
             .build()
             .map_err(JournalError::io("start a thread for", prefix.as_ref()))?;
-        Ok(Self {
-            store,
-            prefix,
-            runtime: Some(runtime),
-            removals: Mutex::new(Vec::new()),
-        })
+        Ok(Self { store, prefix, runtime: Some(runtime), removals: Mutex::new(Vec::new()) })
     }
 
-    fn wait<T: Send + 'static>(
-        &self,
-        request: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, JournalError> {
-        let runtime = self
-            .runtime
-            .as_ref()
-            .expect("the runtime is there until the bucket is dropped");
+    fn wait<T: Send + 'static>(&self, request: impl Future<Output = T> + Send + 'static) -> Result<T, JournalError> {
+        let runtime = self.runtime.as_ref().expect("the runtime is there until the bucket is dropped");
         let (sender, receiver) = std::sync::mpsc::sync_channel(1);
         runtime.spawn(async move {
             // Whoever waits is gone only if its thread is.
             drop(sender.send(request.await));
         });
-        receiver.recv().map_err(|_| JournalError::Stopped {
-            reason: "a request to the object store panicked".to_owned(),
-        })
+        receiver
+            .recv()
+            .map_err(|_| JournalError::Stopped { reason: "a request to the object store panicked".to_owned() })
     }
 
     fn path(&self, number: u64) -> Path {
@@ -327,19 +275,11 @@ impl Bucket {
     /// The numbers of all objects, ascending.
     fn list(&self) -> Result<Vec<u64>, JournalError> {
         let (store, prefix) = (Arc::clone(&self.store), self.prefix.clone());
-        let listed =
-            self.wait(async move { store.list(Some(&prefix)).try_collect::<Vec<_>>().await })?;
+        let listed = self.wait(async move { store.list(Some(&prefix)).try_collect::<Vec<_>>().await })?;
         let objects = listed.map_err(JournalError::store("list", &self.prefix))?;
         let mut numbers: Vec<u64> = objects
             .iter()
-            .filter_map(|object| {
-                object
-                    .location
-                    .filename()?
-                    .strip_suffix(".segment")?
-                    .parse()
-                    .ok()
-            })
+            .filter_map(|object| object.location.filename()?.strip_suffix(".segment")?.parse().ok())
             .collect();
         numbers.sort_unstable();
         Ok(numbers)
@@ -347,23 +287,13 @@ impl Bucket {
 
     fn newest(&self, number: Option<u64>) -> Result<Newest, JournalError> {
         let Some(number) = number else {
-            return Ok(Newest {
-                number: 0,
-                term: Term::default(),
-                last: Lsn::NONE,
-                oldest: Lsn(1),
-            });
+            return Ok(Newest { number: 0, term: Term::default(), last: Lsn::NONE, oldest: Lsn(1) });
         };
         let bytes = self.get(number)?;
         let path = self.describe(number);
         let (header, _) = Header::decode(&bytes, &path)?;
         let scan = segment::scan(&path, &bytes, Reach::Whole, &mut |_| Ok(()))?;
-        Ok(Newest {
-            number,
-            term: header.term,
-            last: scan.last,
-            oldest: header.oldest,
-        })
+        Ok(Newest { number, term: header.term, last: scan.last, oldest: header.oldest })
     }
 
     fn get(&self, number: u64) -> Result<Bytes, JournalError> {
@@ -388,10 +318,7 @@ impl Bucket {
                     }
                 }
             });
-            stream::iter(requests)
-                .buffered(READ_AHEAD)
-                .try_collect()
-                .await
+            stream::iter(requests).buffered(READ_AHEAD).try_collect().await
         })?
     }
 
@@ -399,11 +326,7 @@ impl Bucket {
     fn create(&self, number: u64, bytes: Bytes) -> Result<bool, JournalError> {
         let (store, path) = (Arc::clone(&self.store), self.path(number));
         let options = PutOptions::from(PutMode::Create);
-        let created = self.wait(async move {
-            store
-                .put_opts(&path, PutPayload::from(bytes), options)
-                .await
-        })?;
+        let created = self.wait(async move { store.put_opts(&path, PutPayload::from(bytes), options).await })?;
         match created {
             Ok(_) => Ok(true),
             Err(StoreError::AlreadyExists { .. }) => Ok(false),
@@ -413,15 +336,9 @@ impl Bucket {
 
     /// Removes objects in the background.
     fn remove(&self, numbers: Vec<u64>) {
-        let paths: Vec<_> = numbers
-            .into_iter()
-            .map(|number| Ok(self.path(number)))
-            .collect();
+        let paths: Vec<_> = numbers.into_iter().map(|number| Ok(self.path(number))).collect();
         let store = Arc::clone(&self.store);
-        let runtime = self
-            .runtime
-            .as_ref()
-            .expect("the runtime is there until the bucket is dropped");
+        let runtime = self.runtime.as_ref().expect("the runtime is there until the bucket is dropped");
         let removal = runtime.spawn(async move {
             let mut removed = store.delete_stream(stream::iter(paths).boxed());
             while let Some(result) = removed.next().await {

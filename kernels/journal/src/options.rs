@@ -15,10 +15,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
     Disk(Arc<dyn Disk>),
-    Store {
-        store: Arc<dyn ObjectStore>,
-        prefix: Path,
-    },
+    Store { store: Arc<dyn ObjectStore>, prefix: Path },
 }
 
 /// Which records of a log to replay. Without a condition all of them.
@@ -35,10 +32,7 @@ impl Filter {
     #[must_use]
     pub fn wants(&self, record: &Record) -> bool {
         self.stream.is_none_or(|stream| stream == record.stream)
-            && self
-                .shards
-                .as_ref()
-                .is_none_or(|shards| shards.contains(&record.shard))
+            && self.shards.as_ref().is_none_or(|shards| shards.contains(&record.shard))
     }
 }
 
@@ -78,11 +72,7 @@ impl Options {
     /// A journal of objects under `prefix`. Batches wait up to 20 ms for company, since every one is a paid request.
     pub fn store(store: Arc<dyn ObjectStore>, prefix: impl Into<Path>) -> Self {
         let prefix = prefix.into();
-        Self::at(
-            Place::Store { store, prefix },
-            16 << 20,
-            Duration::from_millis(20),
-        )
+        Self::at(Place::Store { store, prefix }, 16 << 20, Duration::from_millis(20))
     }
 
     fn at(place: Place, batch_bytes: usize, linger: Duration) -> Self {

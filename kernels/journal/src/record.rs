@@ -122,16 +122,9 @@ pub(crate) const fn encoded_len(payload: usize) -> usize {
 }
 
 /// Appends a record to `out`, where it will be at `offset` of its segment.
-pub(crate) fn encode(
-    out: &mut Vec<u8>,
-    seal: Seal,
-    offset: u64,
-    header: &RecordHeader,
-    payload: &[u8],
-) {
+pub(crate) fn encode(out: &mut Vec<u8>, seal: Seal, offset: u64, header: &RecordHeader, payload: &[u8]) {
     let start = out.len();
-    let len =
-        u32::try_from(payload.len()).expect("a group fits into a segment, which is below 4 GiB");
+    let len = u32::try_from(payload.len()).expect("a group fits into a segment, which is below 4 GiB");
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&len.to_le_bytes());
     out.extend_from_slice(&header.lsn.0.to_le_bytes());
@@ -149,11 +142,7 @@ pub(crate) fn encode(
 }
 
 /// The record at `offset` of a segment's bytes, its payload, and the offset after it.
-pub(crate) fn decode(
-    segment: &[u8],
-    offset: usize,
-    seal: Seal,
-) -> Result<(RecordHeader, &[u8], usize), Flaw> {
+pub(crate) fn decode(segment: &[u8], offset: usize, seal: Seal) -> Result<(RecordHeader, &[u8], usize), Flaw> {
     let rest = segment.get(offset..).ok_or(Flaw::Short)?;
     let head = rest.get(..RECORD_HEADER).ok_or(Flaw::Short)?;
     if head.iter().all(|byte| *byte == 0) {
@@ -165,10 +154,7 @@ pub(crate) fn decode(
     let flags = u16_at(head, 46);
     let lsn = Lsn(u64_at(head, 8));
     let durable = Lsn(u64_at(head, 32));
-    if flags > LAST_OF_GROUP
-        || durable >= lsn
-        || u32_at(head, 0) != seal.checksum(offset as u64, body)
-    {
+    if flags > LAST_OF_GROUP || durable >= lsn || u32_at(head, 0) != seal.checksum(offset as u64, body) {
         return Err(Flaw::Checksum);
     }
     let header = RecordHeader {
@@ -180,11 +166,7 @@ pub(crate) fn decode(
         last: flags == LAST_OF_GROUP,
         durable,
     };
-    Ok((
-        header,
-        &rest[RECORD_HEADER..RECORD_HEADER + len],
-        offset + total,
-    ))
+    Ok((header, &rest[RECORD_HEADER..RECORD_HEADER + len], offset + total))
 }
 
 /// The LSN and the durable mark that the bytes at `offset` claim, unchecked; for a quick look before the checksum.
@@ -212,26 +194,17 @@ mod tests {
     use super::*;
 
     fn any_header() -> impl Strategy<Value = RecordHeader> {
-        (
-            any::<u32>(),
-            any::<u64>(),
-            1..=u64::MAX,
-            any::<u64>(),
-            any::<u16>(),
-            any::<bool>(),
-            any::<u64>(),
+        (any::<u32>(), any::<u64>(), 1..=u64::MAX, any::<u64>(), any::<u16>(), any::<bool>(), any::<u64>()).prop_map(
+            |(stream, epoch, lsn, shard, kind, last, durable)| RecordHeader {
+                stream,
+                epoch: OwnerEpoch(epoch),
+                lsn: Lsn(lsn),
+                shard,
+                kind,
+                last,
+                durable: Lsn(durable % lsn),
+            },
         )
-            .prop_map(
-                |(stream, epoch, lsn, shard, kind, last, durable)| RecordHeader {
-                    stream,
-                    epoch: OwnerEpoch(epoch),
-                    lsn: Lsn(lsn),
-                    shard,
-                    kind,
-                    last,
-                    durable: Lsn(durable % lsn),
-                },
-            )
     }
 
     proptest! {

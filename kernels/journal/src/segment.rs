@@ -30,10 +30,7 @@ impl Term {
     pub(crate) fn succeed(self, epoch: OwnerEpoch) -> Option<Self> {
         match self.epoch.cmp(&epoch) {
             std::cmp::Ordering::Less => Some(Self { epoch, opening: 1 }),
-            std::cmp::Ordering::Equal => Some(Self {
-                epoch,
-                opening: self.opening + 1,
-            }),
+            std::cmp::Ordering::Equal => Some(Self { epoch, opening: self.opening + 1 }),
             std::cmp::Ordering::Greater => None,
         }
     }
@@ -65,8 +62,7 @@ const WHOLE: u32 = 2;
 impl Header {
     /// The header's bytes and the seal of the records below it.
     pub(crate) fn encode(&self) -> ([u8; SEGMENT_HEADER], Seal) {
-        let flags = if self.opens_term { OPENS_TERM } else { 0 }
-            | if self.body.is_some() { WHOLE } else { 0 };
+        let flags = if self.opens_term { OPENS_TERM } else { 0 } | if self.body.is_some() { WHOLE } else { 0 };
         let mut out = [0; SEGMENT_HEADER];
         out[..7].copy_from_slice(MAGIC);
         out[7] = FORMAT_VERSION;
@@ -92,25 +88,13 @@ impl Header {
             found,
         };
         let Some(head) = bytes.get(..SEGMENT_HEADER) else {
-            return Err(corrupt(
-                bytes.len() as u64,
-                "a segment header of 72 bytes",
-                "the end of the file".to_owned(),
-            ));
+            return Err(corrupt(bytes.len() as u64, "a segment header of 72 bytes", "the end of the file".to_owned()));
         };
         if head[..7] != MAGIC[..] {
-            return Err(corrupt(
-                0,
-                "the letters SAVJRNL",
-                format!("{}", head[..7].escape_ascii()),
-            ));
+            return Err(corrupt(0, "the letters SAVJRNL", format!("{}", head[..7].escape_ascii())));
         }
         if head[7] != FORMAT_VERSION {
-            return Err(JournalError::Version {
-                file: file.to_owned(),
-                found: head[7],
-                supported: FORMAT_VERSION,
-            });
+            return Err(JournalError::Version { file: file.to_owned(), found: head[7], supported: FORMAT_VERSION });
         }
         let (written, computed) = (u32_at(head, 68), crc32c::crc32c(&head[..68]));
         if written != computed {
@@ -122,10 +106,7 @@ impl Header {
         }
         let flags = u32_at(head, 20);
         let header = Self {
-            term: Term {
-                epoch: OwnerEpoch(u64_at(head, 8)),
-                opening: u32_at(head, 16),
-            },
+            term: Term { epoch: OwnerEpoch(u64_at(head, 8)), opening: u32_at(head, 16) },
             sequence: u64_at(head, 24),
             first: Lsn(u64_at(head, 32)),
             base: Lsn(u64_at(head, 40)),
@@ -204,13 +185,8 @@ pub(crate) fn scan(
         }
         let overrun = matches!(reach, Reach::Until(until) if expected >= until);
         let found = match record::decode(segment, offset, seal) {
-            Ok((found, payload, end)) if !overrun && belongs(&found, expected, &header) => {
-                Ok((found, payload, end))
-            }
-            Ok((found, ..)) => Err(format!(
-                "a record with LSN {} of epoch {}",
-                found.lsn, found.epoch
-            )),
+            Ok((found, payload, end)) if !overrun && belongs(&found, expected, &header) => Ok((found, payload, end)),
+            Ok((found, ..)) => Err(format!("a record with LSN {} of epoch {}", found.lsn, found.epoch)),
             Err(flaw) => Err(flaw.to_string()),
         };
         let (found, payload, end) = match found {
@@ -218,10 +194,7 @@ pub(crate) fn scan(
             Err(found) => {
                 let proof = match reach {
                     Reach::Until(_) | Reach::Whole => true,
-                    Reach::Open => {
-                        expected <= header.base
-                            || was_durable(segment, offset, seal, counted.next())
-                    }
+                    Reach::Open => expected <= header.base || was_durable(segment, offset, seal, counted.next()),
                 };
                 if proof {
                     return Err(JournalError::Corrupt {
@@ -262,17 +235,13 @@ pub(crate) fn scan(
             }
         }
     }
-    Ok(Scan {
-        last: counted,
-        unsure,
-    })
+    Ok(Scan { last: counted, unsure })
 }
 
 /// Whether an intact record is the one that should be here, by the rules the writer keeps.
 fn belongs(found: &record::RecordHeader, expected: Lsn, header: &Header) -> bool {
     let epoch = header.term.epoch;
-    found.lsn == expected
-        && (found.epoch == epoch || (found.lsn <= header.base && found.epoch < epoch))
+    found.lsn == expected && (found.epoch == epoch || (found.lsn <= header.base && found.epoch < epoch))
 }
 
 /// Whether some intact record after `offset` proves that `lsn`, which is not intact, was once durable. A batch is
@@ -282,26 +251,14 @@ fn was_durable(segment: &[u8], offset: usize, seal: Seal, lsn: Lsn) -> bool {
     let from = offset.next_multiple_of(ALIGNMENT);
     (from..segment.len().saturating_sub(RECORD_HEADER - 1))
         .step_by(ALIGNMENT)
-        .filter(|at| {
-            record::claims(segment, *at)
-                .is_some_and(|(claimed, durable)| claimed > lsn && durable >= lsn)
-        })
+        .filter(|at| record::claims(segment, *at).is_some_and(|(claimed, durable)| claimed > lsn && durable >= lsn))
         .any(|at| record::decode(segment, at, seal).is_ok())
 }
 
 fn log_cut(file: &str, segment: &[u8], offset: usize, counted: Lsn) {
-    let cut = segment[offset.min(segment.len())..]
-        .iter()
-        .rposition(|byte| *byte != 0)
-        .map_or(0, |last| last + 1);
+    let cut = segment[offset.min(segment.len())..].iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     if cut > 0 {
-        tracing::info!(
-            file,
-            offset,
-            bytes = cut,
-            last_lsn = counted.0,
-            "cut a torn tail that nobody was told about"
-        );
+        tracing::info!(file, offset, bytes = cut, last_lsn = counted.0, "cut a torn tail that nobody was told about");
     }
 }
 
@@ -311,9 +268,6 @@ pub(crate) fn misplaced(file: &str, header: &Header) -> JournalError {
         file: file.to_owned(),
         offset: 8,
         expected: "the epoch, opening and sequence that the file's name says".to_owned(),
-        found: format!(
-            "epoch {}, opening {}, sequence {}",
-            header.term.epoch, header.term.opening, header.sequence
-        ),
+        found: format!("epoch {}, opening {}, sequence {}", header.term.epoch, header.term.opening, header.sequence),
     }
 }

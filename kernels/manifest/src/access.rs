@@ -46,7 +46,8 @@ const NEWEST_ATTEMPTS_MAX: u32 = 8;
 const CREATES_MAX: u32 = 4;
 /// Requests of one operation that are under way at a time.
 const PARALLEL_READS: usize = 16;
-const OBJECT_ADVICE: &str = "Restore the object from a backup of the bucket or directory, or drop the entry that refers to it.";
+const OBJECT_ADVICE: &str =
+    "Restore the object from a backup of the bucket or directory, or drop the entry that refers to it.";
 
 /// A switch that ended without an outcome.
 #[derive(Debug)]
@@ -71,11 +72,7 @@ pub(crate) struct Access {
 
 impl Access {
     pub(crate) fn new(store: Arc<dyn ObjectStore>, prefix: &Path, retry: RetryPolicy) -> Self {
-        Self {
-            store,
-            layout: Layout::new(prefix),
-            retry,
-        }
+        Self { store, layout: Layout::new(prefix), retry }
     }
 
     pub(crate) fn layout(&self) -> &Layout {
@@ -92,10 +89,7 @@ impl Access {
                 return Ok(Some(snapshot));
             }
         }
-        Err(ManifestError::Contended {
-            operation: "reading the newest version",
-            attempts: NEWEST_ATTEMPTS_MAX,
-        })
+        Err(ManifestError::Contended { operation: "reading the newest version", attempts: NEWEST_ATTEMPTS_MAX })
     }
 
     /// The version of this number; `None` if it is not there.
@@ -128,36 +122,22 @@ impl Access {
                 None => self.read_version(version).await,
             }
         });
-        let read: Vec<_> = futures::stream::iter(reads)
-            .buffered(PARALLEL_READS)
-            .try_collect()
-            .await?;
-        Ok(read
-            .into_iter()
-            .flatten()
-            .map(|snapshot| (snapshot.version, snapshot))
-            .collect())
+        let read: Vec<_> = futures::stream::iter(reads).buffered(PARALLEL_READS).try_collect().await?;
+        Ok(read.into_iter().flatten().map(|snapshot| (snapshot.version, snapshot)).collect())
     }
 
     /// The numbers of the versions, those above `above` if given.
     pub(crate) async fn list_versions(&self, above: Option<Version>) -> Result<Vec<Version>> {
         let offset = above.map(|version| self.layout.version(version));
         let names = self.list(&self.layout.versions(), offset.as_ref()).await?;
-        Ok(names
-            .iter()
-            .filter_map(|name| parse_version(name))
-            .collect())
+        Ok(names.iter().filter_map(|name| parse_version(name)).collect())
     }
 
     /// The file names in a folder.
     pub(crate) async fn list(&self, folder: &Path, offset: Option<&Path>) -> Result<Vec<String>> {
         let listed: Vec<_> = self
             .retrying(|| match offset {
-                Some(offset) => self
-                    .store
-                    .list_with_offset(Some(folder), offset)
-                    .try_collect()
-                    .boxed(),
+                Some(offset) => self.store.list_with_offset(Some(folder), offset).try_collect().boxed(),
                 None => self.store.list(Some(folder)).try_collect().boxed(),
             })
             .await
@@ -167,38 +147,20 @@ impl Access {
     }
 
     /// Runs a switch to its outcome. `file` is the encoded proposal.
-    pub(crate) async fn run(
-        &self,
-        mut switch: Switch,
-        version: Version,
-        file: &Bytes,
-    ) -> Result<Outcome, Undecided> {
+    pub(crate) async fn run(&self, mut switch: Switch, version: Version, file: &Bytes) -> Result<Outcome, Undecided> {
         let mut possibly_written = false;
         let mut request = switch.first();
         loop {
             let answer = match request {
-                Request::Create => self
-                    .create(&self.layout.version(version), file)
-                    .await
-                    .map_err(|failure| Undecided {
+                Request::Create => {
+                    self.create(&self.layout.version(version), file).await.map_err(|failure| Undecided {
                         possibly_written: possibly_written || failure.possibly_written,
                         error: storage("create", &self.layout.version(version), failure.error),
-                    }),
-                Request::ReadOccupant => self
-                    .read_version(version)
-                    .await
-                    .map(Answer::Read)
-                    .map_err(undecided),
-                Request::ListAbove => self
-                    .list_versions(Some(version))
-                    .await
-                    .map(Answer::Above)
-                    .map_err(undecided),
-                Request::ReadChild => self
-                    .read_version(version.next())
-                    .await
-                    .map(Answer::Read)
-                    .map_err(undecided),
+                    })
+                }
+                Request::ReadOccupant => self.read_version(version).await.map(Answer::Read).map_err(undecided),
+                Request::ListAbove => self.list_versions(Some(version)).await.map(Answer::Above).map_err(undecided),
+                Request::ReadChild => self.read_version(version.next()).await.map(Answer::Read).map_err(undecided),
             }?;
             possibly_written = true;
             match switch.step(answer) {
@@ -210,11 +172,7 @@ impl Access {
 
     /// Whether the store refuses to create a version again that is there. Writes the same bytes, so nothing is harmed
     /// if it does not.
-    pub(crate) async fn refuses_to_create_again(
-        &self,
-        version: Version,
-        file: &Bytes,
-    ) -> Result<bool> {
+    pub(crate) async fn refuses_to_create_again(&self, version: Version, file: &Bytes) -> Result<bool> {
         let path = self.layout.version(version);
         match self.create(&path, file).await {
             Ok(answer) => Ok(matches!(answer, Answer::Exists)),
@@ -226,10 +184,7 @@ impl Access {
     /// answer was lost.
     pub(crate) async fn create_unique(&self, path: &Path, content: &Bytes) -> Result<()> {
         for _ in 0..CREATES_MAX {
-            let answer = self
-                .create(path, content)
-                .await
-                .map_err(|failure| storage("create", path, failure.error))?;
+            let answer = self.create(path, content).await.map_err(|failure| storage("create", path, failure.error))?;
             if matches!(answer, Answer::Created) {
                 return Ok(());
             }
@@ -247,19 +202,14 @@ impl Access {
                 Err(error) => return Err(storage("look at", path, error)),
             }
         }
-        Err(ManifestError::Contended {
-            operation: "writing an object",
-            attempts: CREATES_MAX,
-        })
+        Err(ManifestError::Contended { operation: "writing an object", attempts: CREATES_MAX })
     }
 
     /// The content of an object, checked against its reference.
     pub(crate) async fn read_object(&self, object: &ObjectRef) -> Result<Bytes> {
         let path = self.layout.resolve(&object.path);
         let Some(content) = self.get(&path).await? else {
-            return Err(ManifestError::ObjectMissing {
-                path: path.to_string(),
-            });
+            return Err(ManifestError::ObjectMissing { path: path.to_string() });
         };
         let found = (content.len() as u64, crc32c::crc32c(&content));
         if found != (object.bytes, object.crc32c) {
@@ -309,22 +259,13 @@ impl Access {
         let attempts = AtomicU32::new(0);
         let request = || {
             attempts.fetch_add(1, Ordering::Relaxed);
-            self.store.put_opts(
-                path,
-                PutPayload::from(content.clone()),
-                PutMode::Create.into(),
-            )
+            self.store.put_opts(path, PutPayload::from(content.clone()), PutMode::Create.into())
         };
         match self.retrying(request).await {
             Ok(_) => Ok(Answer::Created),
-            Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => {
-                Ok(Answer::Exists)
-            }
+            Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => Ok(Answer::Exists),
             // A request is repeated only after one whose effect is unknown.
-            Err(error) => Err(CreateFailure {
-                possibly_written: attempts.into_inner() > 1 || may_pass(&error),
-                error,
-            }),
+            Err(error) => Err(CreateFailure { possibly_written: attempts.into_inner() > 1 || may_pass(&error), error }),
         }
     }
 
@@ -353,31 +294,18 @@ impl Access {
 }
 
 fn undecided(error: ManifestError) -> Undecided {
-    Undecided {
-        possibly_written: true,
-        error,
-    }
+    Undecided { possibly_written: true, error }
 }
 
 pub(crate) fn storage(operation: &'static str, path: &Path, error: StoreError) -> ManifestError {
-    ManifestError::Storage {
-        operation,
-        path: path.to_string(),
-        source: Box::new(error),
-    }
+    ManifestError::Storage { operation, path: path.to_string(), source: Box::new(error) }
 }
 
 fn timed_out(limit: Duration) -> StoreError {
-    StoreError::Generic {
-        store: "savanna-manifest",
-        source: format!("no answer within {limit:?}").into(),
-    }
+    StoreError::Generic { store: "savanna-manifest", source: format!("no answer within {limit:?}").into() }
 }
 
 /// Whether asking again may help.
 fn may_pass(error: &StoreError) -> bool {
-    matches!(
-        error,
-        StoreError::Generic { .. } | StoreError::JoinError { .. }
-    )
+    matches!(error, StoreError::Generic { .. } | StoreError::JoinError { .. })
 }

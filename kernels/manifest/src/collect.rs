@@ -30,10 +30,7 @@ pub struct Retention {
 
 impl Default for Retention {
     fn default() -> Self {
-        Self {
-            grace: Duration::from_secs(60),
-            clock_margin: Duration::from_secs(5),
-        }
+        Self { grace: Duration::from_secs(60), clock_margin: Duration::from_secs(5) }
     }
 }
 
@@ -90,39 +87,23 @@ pub fn plan(
     now: UnixMillis,
 ) -> Result<Plan, NotOwner> {
     let Some((_, newest)) = observed.versions.last_key_value() else {
-        return Err(NotOwner {
-            theirs: OwnerEpoch::NONE,
-        });
+        return Err(NotOwner { theirs: OwnerEpoch::NONE });
     };
     if newest.commit.writer != holds.writer {
-        return Err(NotOwner {
-            theirs: newest.epoch,
-        });
+        return Err(NotOwner { theirs: newest.epoch });
     }
-    let (live, expired): (Vec<PinName>, Vec<PinName>) = observed
-        .pins
-        .iter()
-        .partition(|pin| pin.expires.after(retention.clock_margin) >= now);
+    let (live, expired): (Vec<PinName>, Vec<PinName>) =
+        observed.pins.iter().partition(|pin| pin.expires.after(retention.clock_margin) >= now);
     let pinned: BTreeSet<Version> = live.iter().map(|pin| pin.version).collect();
 
     let superseded_at = |version: Version| {
-        let later = (
-            std::ops::Bound::Excluded(version),
-            std::ops::Bound::Unbounded,
-        );
-        observed
-            .versions
-            .range(later)
-            .next()
-            .map(|(_, successor)| successor.created)
+        let later = (std::ops::Bound::Excluded(version), std::ops::Bound::Unbounded);
+        observed.versions.range(later).next().map(|(_, successor)| successor.created)
     };
     let in_grace = |version: Version| {
-        superseded_at(version)
-            .is_none_or(|at| at.after(retention.grace).after(retention.clock_margin) >= now)
+        superseded_at(version).is_none_or(|at| at.after(retention.grace).after(retention.clock_margin) >= now)
     };
-    let retained = |version: &Version| {
-        pinned.contains(version) || held.contains(version) || in_grace(*version)
-    };
+    let retained = |version: &Version| pinned.contains(version) || held.contains(version) || in_grace(*version);
 
     let referenced: BTreeSet<&str> = observed
         .versions
@@ -142,17 +123,8 @@ pub fn plan(
         .filter(|(path, name)| !referenced.contains(path.as_str()) && !in_flight(path, name))
         .map(|(path, _)| path.clone())
         .collect();
-    let versions = observed
-        .versions
-        .keys()
-        .filter(|version| !retained(version))
-        .copied()
-        .collect();
-    Ok(Plan {
-        versions,
-        objects,
-        pins: expired,
-    })
+    let versions = observed.versions.keys().filter(|version| !retained(version)).copied().collect();
+    Ok(Plan { versions, objects, pins: expired })
 }
 
 #[cfg(test)]
@@ -161,73 +133,40 @@ mod tests {
     use crate::format::{CommitId, ObjectRef};
 
     const OURS: WriterId = WriterId(9);
-    const RETENTION: Retention = Retention {
-        grace: Duration::from_millis(100),
-        clock_margin: Duration::from_millis(10),
-    };
+    const RETENTION: Retention =
+        Retention { grace: Duration::from_millis(100), clock_margin: Duration::from_millis(10) };
 
     fn name(writer: u128, sequence: u64) -> ObjectName {
-        ObjectName {
-            epoch: OwnerEpoch(1),
-            writer: WriterId(writer),
-            sequence,
-        }
+        ObjectName { epoch: OwnerEpoch(1), writer: WriterId(writer), sequence }
     }
 
     /// Versions 1.. created at 0, 1000, 2000, .. ms, each with the objects given.
     fn observed(versions: &[&[ObjectName]], unreferenced: &[ObjectName]) -> Observed {
         let mut observed = Observed::default();
         for (index, objects) in versions.iter().enumerate() {
-            let entry = |object: &ObjectName| {
-                (
-                    object.relative(),
-                    ObjectRef {
-                        path: object.relative(),
-                        bytes: 0,
-                        crc32c: 0,
-                    },
-                )
-            };
+            let entry =
+                |object: &ObjectName| (object.relative(), ObjectRef { path: object.relative(), bytes: 0, crc32c: 0 });
             let snapshot = Snapshot {
                 version: Version(index as u64 + 1),
                 epoch: OwnerEpoch(1),
-                commit: CommitId {
-                    writer: OURS,
-                    attempt: index as u64,
-                },
+                commit: CommitId { writer: OURS, attempt: index as u64 },
                 parent: None,
                 created: UnixMillis(index as u64 * 1000),
                 entries: objects.iter().map(entry).collect(),
             };
-            observed
-                .versions
-                .insert(snapshot.version, Arc::new(snapshot));
+            observed.versions.insert(snapshot.version, Arc::new(snapshot));
         }
-        let all = versions
-            .iter()
-            .flat_map(|objects| objects.iter())
-            .chain(unreferenced);
+        let all = versions.iter().flat_map(|objects| objects.iter()).chain(unreferenced);
         observed.objects = all.map(|object| (object.relative(), *object)).collect();
         observed
     }
 
     fn holds() -> Holds {
-        Holds {
-            writer: OURS,
-            next_sequence: 100,
-            objects: BTreeSet::new(),
-        }
+        Holds { writer: OURS, next_sequence: 100, objects: BTreeSet::new() }
     }
 
     fn planned(observed: &Observed, now: u64) -> Plan {
-        plan(
-            observed,
-            &holds(),
-            &BTreeSet::new(),
-            &RETENTION,
-            UnixMillis(now),
-        )
-        .unwrap()
+        plan(observed, &holds(), &BTreeSet::new(), &RETENTION, UnixMillis(now)).unwrap()
     }
 
     #[test]
@@ -236,31 +175,19 @@ mod tests {
         let observed = observed(&[&[old], &[new]], &[]);
         assert_eq!(planned(&observed, 1110), Plan::default());
         let plan = planned(&observed, 1111);
-        assert_eq!(
-            (plan.versions, plan.objects),
-            (vec![Version(1)], vec![old.relative()])
-        );
+        assert_eq!((plan.versions, plan.objects), (vec![Version(1)], vec![old.relative()]));
     }
 
     #[test]
     fn a_pinned_version_stays_until_the_pin_and_the_margin_are_over() {
         let (old, new) = (name(9, 1), name(9, 2));
         let mut observed = observed(&[&[old], &[new]], &[]);
-        let pin = PinName {
-            version: Version(1),
-            expires: UnixMillis(5000),
-            reader: WriterId(7),
-            sequence: 1,
-        };
+        let pin = PinName { version: Version(1), expires: UnixMillis(5000), reader: WriterId(7), sequence: 1 };
         observed.pins = vec![pin];
         assert_eq!(planned(&observed, 5010), Plan::default());
         assert_eq!(
             planned(&observed, 5011),
-            Plan {
-                versions: vec![Version(1)],
-                objects: vec![old.relative()],
-                pins: vec![pin]
-            }
+            Plan { versions: vec![Version(1)], objects: vec![old.relative()], pins: vec![pin] }
         );
     }
 
@@ -268,50 +195,25 @@ mod tests {
     fn a_version_held_in_this_process_stays() {
         let observed = observed(&[&[name(9, 1)], &[]], &[]);
         let held = BTreeSet::from([Version(1)]);
-        assert_eq!(
-            plan(&observed, &holds(), &held, &RETENTION, UnixMillis(9999)),
-            Ok(Plan::default())
-        );
+        assert_eq!(plan(&observed, &holds(), &held, &RETENTION, UnixMillis(9999)), Ok(Plan::default()));
     }
 
     #[test]
     fn objects_in_flight_stay_and_leftovers_of_dead_owners_go() {
-        let (dead, abandoned, uncommitted, newer) =
-            (name(3, 1), name(9, 1), name(9, 2), name(9, 100));
+        let (dead, abandoned, uncommitted, newer) = (name(3, 1), name(9, 1), name(9, 2), name(9, 100));
         let observed = observed(&[&[]], &[dead, abandoned, uncommitted, newer]);
-        let holds = Holds {
-            objects: BTreeSet::from([uncommitted.relative()]),
-            ..holds()
-        };
-        let plan = plan(
-            &observed,
-            &holds,
-            &BTreeSet::new(),
-            &RETENTION,
-            UnixMillis(0),
-        )
-        .unwrap();
+        let holds = Holds { objects: BTreeSet::from([uncommitted.relative()]), ..holds() };
+        let plan = plan(&observed, &holds, &BTreeSet::new(), &RETENTION, UnixMillis(0)).unwrap();
         assert_eq!(plan.objects, vec![dead.relative(), abandoned.relative()]);
     }
 
     #[test]
     fn only_the_owner_collects() {
-        let holds = Holds {
-            writer: WriterId(8),
-            ..holds()
-        };
+        let holds = Holds { writer: WriterId(8), ..holds() };
         let observed = observed(&[&[]], &[]);
         assert_eq!(
-            plan(
-                &observed,
-                &holds,
-                &BTreeSet::new(),
-                &RETENTION,
-                UnixMillis(0)
-            ),
-            Err(NotOwner {
-                theirs: OwnerEpoch(1)
-            })
+            plan(&observed, &holds, &BTreeSet::new(), &RETENTION, UnixMillis(0)),
+            Err(NotOwner { theirs: OwnerEpoch(1) })
         );
     }
 }

@@ -54,9 +54,7 @@ pub enum ManifestError {
         attempts: u32,
     },
     /// No owner ever opened a manifest here.
-    #[error(
-        "expected a manifest under `{prefix}`, found none: let an owner open it first, or check bucket and prefix"
-    )]
+    #[error("expected a manifest under `{prefix}`, found none: let an owner open it first, or check bucket and prefix")]
     NoManifest {
         /// The prefix that was looked at.
         prefix: String,

@@ -20,12 +20,11 @@ pub const MANIFEST_BYTES_MAX: usize = 16 << 20;
 pub const ENTRY_NAME_BYTES_MAX: usize = 1024;
 
 const MAGIC: &str = "savanna-manifest";
-const CORRUPT_ADVICE: &str = "Restore the file from a backup of the bucket or directory; do not delete it, it decides who owns the data.";
+const CORRUPT_ADVICE: &str =
+    "Restore the file from a backup of the bucket or directory; do not delete it, it decides who owns the data.";
 
 /// The number of a manifest version. The first is 1; each switch adds 1.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Version(pub u64);
 
@@ -44,9 +43,7 @@ impl fmt::Display for Version {
 }
 
 /// A point in time: milliseconds since 1970-01-01T00:00:00Z.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct UnixMillis(pub u64);
 
@@ -54,10 +51,7 @@ impl UnixMillis {
     /// This instant plus a duration; stays at the end of time instead of overflowing.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
-        Self(
-            self.0
-                .saturating_add(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)),
-        )
+        Self(self.0.saturating_add(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
     }
 }
 
@@ -104,9 +98,7 @@ impl TryFrom<String> for WriterId {
     fn try_from(text: String) -> Result<Self, String> {
         match (text.len(), u128::from_str_radix(&text, 16)) {
             (32, Ok(id)) => Ok(Self(id)),
-            _ => Err(format!(
-                "expected a writer id of 32 hexadecimal digits, got `{text}`"
-            )),
+            _ => Err(format!("expected a writer id of 32 hexadecimal digits, got `{text}`")),
         }
     }
 }
@@ -157,20 +149,12 @@ impl Snapshot {
     /// # Errors
     /// [`ManifestError::TooLarge`] beyond [`MANIFEST_BYTES_MAX`].
     pub fn encode(&self) -> Result<Bytes> {
-        let body = serde_json::to_vec(self)
-            .expect("a snapshot has string keys and no floats, so it always serialises");
-        let mut file = format!(
-            "{MAGIC} {FORMAT_VERSION} crc32c={:08x} bytes={}\n",
-            crc32c::crc32c(&body),
-            body.len()
-        )
-        .into_bytes();
+        let body = serde_json::to_vec(self).expect("a snapshot has string keys and no floats, so it always serialises");
+        let mut file = format!("{MAGIC} {FORMAT_VERSION} crc32c={:08x} bytes={}\n", crc32c::crc32c(&body), body.len())
+            .into_bytes();
         file.extend_from_slice(&body);
         if file.len() > MANIFEST_BYTES_MAX {
-            return Err(ManifestError::TooLarge {
-                bytes: file.len(),
-                max: MANIFEST_BYTES_MAX,
-            });
+            return Err(ManifestError::TooLarge { bytes: file.len(), max: MANIFEST_BYTES_MAX });
         }
         Ok(file.into())
     }
@@ -186,12 +170,8 @@ impl Snapshot {
             found,
             advice: CORRUPT_ADVICE,
         };
-        let (header, body) = split_header(file).ok_or_else(|| {
-            corrupt(
-                format!("a first line `{MAGIC} FORMAT crc32c=HEX bytes=LENGTH`"),
-                preview(file),
-            )
-        })?;
+        let (header, body) = split_header(file)
+            .ok_or_else(|| corrupt(format!("a first line `{MAGIC} FORMAT crc32c=HEX bytes=LENGTH`"), preview(file)))?;
         if header.format != FORMAT_VERSION {
             return Err(ManifestError::UnsupportedFormat {
                 path: path.to_owned(),
@@ -207,17 +187,10 @@ impl Snapshot {
         }
         let crc32c = crc32c::crc32c(body);
         if crc32c != header.crc32c {
-            return Err(corrupt(
-                format!("crc32c {:08x}", header.crc32c),
-                format!("crc32c {crc32c:08x}"),
-            ));
+            return Err(corrupt(format!("crc32c {:08x}", header.crc32c), format!("crc32c {crc32c:08x}")));
         }
-        serde_json::from_slice(body).map_err(|error| {
-            corrupt(
-                "the JSON of a manifest version".to_owned(),
-                error.to_string(),
-            )
-        })
+        serde_json::from_slice(body)
+            .map_err(|error| corrupt("the JSON of a manifest version".to_owned(), error.to_string()))
     }
 }
 
@@ -243,11 +216,7 @@ fn split_header(file: &[u8]) -> Option<(Header, &[u8])> {
 }
 
 fn preview(file: &[u8]) -> String {
-    format!(
-        "{} bytes beginning with `{}`",
-        file.len(),
-        file[..file.len().min(24)].escape_ascii()
-    )
+    format!("{} bytes beginning with `{}`", file.len(), file[..file.len().min(24)].escape_ascii())
 }
 
 #[cfg(test)]
@@ -255,22 +224,12 @@ mod tests {
     use super::*;
 
     fn snapshot() -> Snapshot {
-        let object = ObjectRef {
-            path: "objects/a".to_owned(),
-            bytes: 3,
-            crc32c: 7,
-        };
+        let object = ObjectRef { path: "objects/a".to_owned(), bytes: 3, crc32c: 7 };
         Snapshot {
             version: Version(42),
             epoch: OwnerEpoch(3),
-            commit: CommitId {
-                writer: WriterId(0xfeed),
-                attempt: 9,
-            },
-            parent: Some(CommitId {
-                writer: WriterId(1),
-                attempt: 1,
-            }),
+            commit: CommitId { writer: WriterId(0xfeed), attempt: 9 },
+            parent: Some(CommitId { writer: WriterId(1), attempt: 1 }),
             created: UnixMillis(1_700_000_000_000),
             entries: BTreeMap::from([("state/0".to_owned(), object)]),
         }
@@ -285,10 +244,7 @@ mod tests {
     #[test]
     fn the_stored_form_of_format_1_stays_readable() {
         let stored = include_bytes!("../tests/fixtures/format-1.manifest");
-        assert_eq!(
-            Snapshot::decode("format-1.manifest", stored).unwrap(),
-            snapshot()
-        );
+        assert_eq!(Snapshot::decode("format-1.manifest", stored).unwrap(), snapshot());
         assert_eq!(snapshot().encode().unwrap(), stored.as_slice());
     }
 
@@ -299,38 +255,20 @@ mod tests {
             let mut broken = bytes.to_vec();
             broken[bit / 8] ^= 1 << (bit % 8);
             match Snapshot::decode("manifest/42", &broken) {
-                Err(error) => assert!(
-                    error.to_string().contains("manifest/42"),
-                    "bit {bit}: {error}"
-                ),
+                Err(error) => assert!(error.to_string().contains("manifest/42"), "bit {bit}: {error}"),
                 // The digits of the checksum may change case and still mean the same.
                 Ok(read) => assert_eq!(read, snapshot(), "bit {bit}"),
             }
         }
         for length in 0..bytes.len() {
-            assert!(
-                Snapshot::decode("manifest/42", &bytes[..length]).is_err(),
-                "cut to {length}"
-            );
+            assert!(Snapshot::decode("manifest/42", &bytes[..length]).is_err(), "cut to {length}");
         }
     }
 
     #[test]
     fn a_newer_format_is_refused_by_number() {
-        let text = String::from_utf8(snapshot().encode().unwrap().to_vec())
-            .unwrap()
-            .replacen(" 1 ", " 2 ", 1);
+        let text = String::from_utf8(snapshot().encode().unwrap().to_vec()).unwrap().replacen(" 1 ", " 2 ", 1);
         let error = Snapshot::decode("manifest/42", text.as_bytes()).unwrap_err();
-        assert!(
-            matches!(
-                error,
-                ManifestError::UnsupportedFormat {
-                    found: 2,
-                    supported: 1,
-                    ..
-                }
-            ),
-            "{error}"
-        );
+        assert!(matches!(error, ManifestError::UnsupportedFormat { found: 2, supported: 1, .. }), "{error}");
     }
 }

@@ -41,9 +41,7 @@ impl Layout {
     /// The layout below a prefix.
     #[must_use]
     pub fn new(prefix: &Path) -> Self {
-        Self {
-            prefix: prefix.clone(),
-        }
+        Self { prefix: prefix.clone() }
     }
 
     /// The prefix itself.
@@ -93,30 +91,20 @@ impl ObjectName {
     /// The path below the prefix, as a reference stores it.
     #[must_use]
     pub fn relative(&self) -> String {
-        format!(
-            "objects/{:020}-{}-{:020}",
-            self.epoch.0, self.writer, self.sequence
-        )
+        format!("objects/{:020}-{}-{:020}", self.epoch.0, self.writer, self.sequence)
     }
 
     /// Reads a file name; `None` for a file that is not ours.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let [epoch, writer, sequence] = fields(name)?;
-        Some(Self {
-            epoch: OwnerEpoch(number(epoch)?),
-            writer: writer_id(writer)?,
-            sequence: number(sequence)?,
-        })
+        Some(Self { epoch: OwnerEpoch(number(epoch)?), writer: writer_id(writer)?, sequence: number(sequence)? })
     }
 }
 
 impl PinName {
     fn encode(&self) -> String {
-        format!(
-            "{:020}-{:020}-{}-{:020}",
-            self.version.0, self.expires.0, self.reader, self.sequence
-        )
+        format!("{:020}-{:020}-{}-{:020}", self.version.0, self.expires.0, self.reader, self.sequence)
     }
 
     /// Reads a file name; `None` for a file that is not ours.
@@ -143,8 +131,7 @@ fn fields<const N: usize>(name: &str) -> Option<[&str; N]> {
 }
 
 fn number(text: &str) -> Option<u64> {
-    (text.len() == 20 && text.bytes().all(|byte| byte.is_ascii_digit()))
-        .then(|| text.parse().ok())?
+    (text.len() == 20 && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())?
 }
 
 fn writer_id(text: &str) -> Option<WriterId> {
@@ -158,45 +145,18 @@ mod tests {
     #[test]
     fn names_read_back_and_sort_as_their_numbers() {
         let layout = Layout::new(&Path::from("shards/a"));
-        let object = ObjectName {
-            epoch: OwnerEpoch(7),
-            writer: WriterId(5),
-            sequence: 11,
-        };
-        assert_eq!(
-            ObjectName::parse(layout.resolve(&object.relative()).filename().unwrap()),
-            Some(object)
-        );
-        let pin = PinName {
-            version: Version(3),
-            expires: UnixMillis(99),
-            reader: WriterId(5),
-            sequence: 1,
-        };
-        assert_eq!(
-            PinName::parse(layout.pin(&pin).filename().unwrap()),
-            Some(pin)
-        );
-        assert_eq!(
-            parse_version(layout.version(Version(10)).filename().unwrap()),
-            Some(Version(10))
-        );
+        let object = ObjectName { epoch: OwnerEpoch(7), writer: WriterId(5), sequence: 11 };
+        assert_eq!(ObjectName::parse(layout.resolve(&object.relative()).filename().unwrap()), Some(object));
+        let pin = PinName { version: Version(3), expires: UnixMillis(99), reader: WriterId(5), sequence: 1 };
+        assert_eq!(PinName::parse(layout.pin(&pin).filename().unwrap()), Some(pin));
+        assert_eq!(parse_version(layout.version(Version(10)).filename().unwrap()), Some(Version(10)));
         assert!(layout.version(Version(9)) < layout.version(Version(10)));
-        assert_eq!(
-            layout.version(Version(1)).to_string(),
-            "shards/a/manifest/00000000000000000001"
-        );
+        assert_eq!(layout.version(Version(1)).to_string(), "shards/a/manifest/00000000000000000001");
     }
 
     #[test]
     fn foreign_names_are_not_ours() {
-        for name in [
-            "",
-            "7",
-            "+0000000000000000007",
-            "readme.txt",
-            "99999999999999999999",
-        ] {
+        for name in ["", "7", "+0000000000000000007", "readme.txt", "99999999999999999999"] {
             assert_eq!(parse_version(name), None, "{name}");
             assert_eq!(ObjectName::parse(name), None, "{name}");
             assert_eq!(PinName::parse(name), None, "{name}");

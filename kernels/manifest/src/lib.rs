@@ -93,8 +93,8 @@ pub use access::RetryPolicy;
 pub use collect::Retention;
 pub use error::{ManifestError, Result};
 pub use format::{
-    CommitId, ENTRY_NAME_BYTES_MAX, FORMAT_VERSION, MANIFEST_BYTES_MAX, ObjectRef, Snapshot,
-    UnixMillis, Version, WriterId,
+    CommitId, ENTRY_NAME_BYTES_MAX, FORMAT_VERSION, MANIFEST_BYTES_MAX, ObjectRef, Snapshot, UnixMillis, Version,
+    WriterId,
 };
 pub use local::LocalStore;
 pub use owner::{Collected, Manifest, Options};

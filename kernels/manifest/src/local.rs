@@ -28,8 +28,8 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 use parking_lot::Mutex;
 
@@ -57,10 +57,8 @@ impl LocalStore {
     /// If the directory cannot be created, flushed or read.
     pub fn open(root: &FilePath) -> Result<Self> {
         create_directories(root).map_err(|error| failure("create the directory", root, &error))?;
-        let root =
-            fs::canonicalize(root).map_err(|error| failure("open the directory", root, &error))?;
-        remove_stale_stages(&root)
-            .map_err(|error| failure("clean up the directory", &root, &error))?;
+        let root = fs::canonicalize(root).map_err(|error| failure("open the directory", root, &error))?;
+        remove_stale_stages(&root).map_err(|error| failure("clean up the directory", &root, &error))?;
         Ok(Self {
             files: Arc::new(LocalFileSystem::new_with_prefix(&root)?),
             root: root.into(),
@@ -96,15 +94,13 @@ impl LocalStore {
     }
 
     fn put_blocking(&self, target: &FilePath, payload: &PutPayload, mode: &PutMode) -> Result<()> {
-        let directory = target
-            .parent()
-            .ok_or_else(|| unsupported(format!("`{}` has no directory", target.display())))?;
+        let directory =
+            target.parent().ok_or_else(|| unsupported(format!("`{}` has no directory", target.display())))?;
         self.ensure_directory(directory)?;
         let stage = self.stage_path(target);
         let placed = self.write_stage(&stage, payload).and_then(|()| match mode {
             PutMode::Create => place_if_absent(&stage, target),
-            _ => fs::rename(&stage, target)
-                .map_err(|error| failure("rename into place", target, &error)),
+            _ => fs::rename(&stage, target).map_err(|error| failure("rename into place", target, &error)),
         });
         // Gone already after a rename. What cannot be removed now is removed by a later `open`.
         let _ = fs::remove_file(&stage);
@@ -119,8 +115,7 @@ impl LocalStore {
         if self.durable.lock().contains(directory) {
             return Ok(());
         }
-        fs::create_dir_all(directory)
-            .map_err(|error| failure("create the directory", directory, &error))?;
+        fs::create_dir_all(directory).map_err(|error| failure("create the directory", directory, &error))?;
         for above in directory.ancestors().skip(1) {
             self.flush_directory(above)?;
             if *above == *self.root {
@@ -133,14 +128,8 @@ impl LocalStore {
 
     fn write_stage(&self, stage: &FilePath, payload: &PutPayload) -> Result<()> {
         let write = || {
-            let mut file = OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .open(stage)?;
-            payload
-                .iter()
-                .try_for_each(|chunk| file.write_all(chunk))
-                .map(|()| file)
+            let mut file = OpenOptions::new().write(true).create_new(true).open(stage)?;
+            payload.iter().try_for_each(|chunk| file.write_all(chunk)).map(|()| file)
         };
         let file = write().map_err(|error| failure("write", stage, &error))?;
         self.flush(stage, || file.sync_all())
@@ -150,12 +139,7 @@ impl LocalStore {
     fn stage_path(&self, target: &FilePath) -> PathBuf {
         let count = self.staged.fetch_add(1, Ordering::Relaxed);
         let mut stage = target.as_os_str().to_owned();
-        stage.push(format!(
-            "#{:010}{:010}{:06}",
-            std::process::id(),
-            count,
-            rand::random_range(0..1_000_000)
-        ));
+        stage.push(format!("#{:010}{:010}{:06}", std::process::id(), count, rand::random_range(0..1_000_000)));
         stage.into()
     }
 
@@ -165,10 +149,8 @@ impl LocalStore {
         listed: BoxStream<'static, Result<ObjectMeta>>,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
         let store = self.clone();
-        let directory = prefix.map_or_else(
-            || Ok(self.root.to_path_buf()),
-            |prefix| self.files.path_to_filesystem(prefix),
-        );
+        let directory =
+            prefix.map_or_else(|| Ok(self.root.to_path_buf()), |prefix| self.files.path_to_filesystem(prefix));
         futures::stream::once(async move {
             store.check()?;
             let found: Vec<_> = listed.try_collect().await?;
@@ -189,26 +171,17 @@ impl fmt::Display for LocalStore {
 
 #[async_trait]
 impl ObjectStore for LocalStore {
-    async fn put_opts(
-        &self,
-        location: &Path,
-        payload: PutPayload,
-        options: PutOptions,
-    ) -> Result<PutResult> {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         self.check()?;
         if matches!(options.mode, PutMode::Update(_)) || !options.attributes.is_empty() {
             return Err(unsupported(
-                "conditional updates and attributes are not supported: create a new object instead"
-                    .to_owned(),
+                "conditional updates and attributes are not supported: create a new object instead".to_owned(),
             ));
         }
         let target = self.files.path_to_filesystem(location)?;
         let store = self.clone();
         blocking(move || store.put_blocking(&target, &payload, &options.mode)).await?;
-        Ok(PutResult {
-            e_tag: None,
-            version: None,
-        })
+        Ok(PutResult { e_tag: None, version: None })
     }
 
     async fn put_multipart_opts(
@@ -216,9 +189,7 @@ impl ObjectStore for LocalStore {
         _location: &Path,
         _options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        Err(unsupported(
-            "multi-part uploads are not supported: write the object with one put".to_owned(),
-        ))
+        Err(unsupported("multi-part uploads are not supported: write the object with one put".to_owned()))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
@@ -231,10 +202,7 @@ impl ObjectStore for LocalStore {
         self.files.get_ranges(location, ranges).await
     }
 
-    fn delete_stream(
-        &self,
-        locations: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
         self.files.delete_stream(locations)
     }
 
@@ -242,11 +210,7 @@ impl ObjectStore for LocalStore {
         self.list_durably(prefix, self.files.list(prefix))
     }
 
-    fn list_with_offset(
-        &self,
-        prefix: Option<&Path>,
-        offset: &Path,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
+    fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
         self.list_durably(prefix, self.files.list_with_offset(prefix, offset))
     }
 
@@ -256,19 +220,16 @@ impl ObjectStore for LocalStore {
     }
 
     async fn copy_opts(&self, _from: &Path, _to: &Path, _options: CopyOptions) -> Result<()> {
-        Err(unsupported(
-            "copies are not supported: read the object and put it under the new name".to_owned(),
-        ))
+        Err(unsupported("copies are not supported: read the object and put it under the new name".to_owned()))
     }
 }
 
 /// Links the staged file to its name, unless the name is taken.
 fn place_if_absent(stage: &FilePath, target: &FilePath) -> Result<()> {
     fs::hard_link(stage, target).map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => Error::AlreadyExists {
-            path: target.display().to_string(),
-            source: error.into(),
-        },
+        io::ErrorKind::AlreadyExists => {
+            Error::AlreadyExists { path: target.display().to_string(), source: error.into() }
+        }
         _ => failure("link into place", target, &error),
     })
 }
@@ -284,11 +245,7 @@ fn create_directories(directory: &FilePath) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    let parent = if parent.as_os_str().is_empty() {
-        FilePath::new(".")
-    } else {
-        parent
-    };
+    let parent = if parent.as_os_str().is_empty() { FilePath::new(".") } else { parent };
     File::open(parent)?.sync_all()
 }
 
@@ -297,9 +254,7 @@ fn remove_stale_stages(directory: &FilePath) -> io::Result<()> {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
             remove_stale_stages(&entry.path())?;
-        } else if is_stage(&entry.file_name().to_string_lossy())
-            && is_older_than(&entry, STAGED_AGE_MAX)
-        {
+        } else if is_stage(&entry.file_name().to_string_lossy()) && is_older_than(&entry, STAGED_AGE_MAX) {
             match fs::remove_file(entry.path()) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -310,9 +265,7 @@ fn remove_stale_stages(directory: &FilePath) -> io::Result<()> {
 }
 
 fn is_stage(name: &str) -> bool {
-    name.rsplit_once('#').is_some_and(|(_, count)| {
-        count.len() == 26 && count.bytes().all(|byte| byte.is_ascii_digit())
-    })
+    name.rsplit_once('#').is_some_and(|(_, count)| count.len() == 26 && count.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn is_older_than(entry: &fs::DirEntry, age: Duration) -> bool {
@@ -320,30 +273,22 @@ fn is_older_than(entry: &fs::DirEntry, age: Duration) -> bool {
     modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|elapsed| elapsed > age))
 }
 
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     tokio::task::spawn_blocking(work).await?
 }
 
 fn failure(operation: &str, path: &FilePath, error: &io::Error) -> Error {
     let text = format!("could not {operation} `{}`: {error}", path.display());
     match error.kind() {
-        io::ErrorKind::PermissionDenied => Error::PermissionDenied {
-            path: path.display().to_string(),
-            source: text.into(),
-        },
-        _ => Error::Generic {
-            store: STORE,
-            source: text.into(),
-        },
+        io::ErrorKind::PermissionDenied => {
+            Error::PermissionDenied { path: path.display().to_string(), source: text.into() }
+        }
+        _ => Error::Generic { store: STORE, source: text.into() },
     }
 }
 
 fn unsupported(text: String) -> Error {
-    Error::NotSupported {
-        source: text.into(),
-    }
+    Error::NotSupported { source: text.into() }
 }
 
 #[cfg(test)]
@@ -357,25 +302,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let store = LocalStore::open(directory.path()).unwrap();
         let path = Path::from("a/b");
-        store
-            .put_opts(&path, "one".into(), PutMode::Create.into())
-            .await
-            .unwrap();
-        let again = store
-            .put_opts(&path, "two".into(), PutMode::Create.into())
-            .await;
-        assert!(
-            matches!(again, Err(Error::AlreadyExists { .. })),
-            "{again:?}"
-        );
-        assert_eq!(
-            store.get(&path).await.unwrap().bytes().await.unwrap(),
-            "one"
-        );
-        let names: Vec<_> = fs::read_dir(directory.path().join("a"))
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name())
-            .collect();
+        store.put_opts(&path, "one".into(), PutMode::Create.into()).await.unwrap();
+        let again = store.put_opts(&path, "two".into(), PutMode::Create.into()).await;
+        assert!(matches!(again, Err(Error::AlreadyExists { .. })), "{again:?}");
+        assert_eq!(store.get(&path).await.unwrap().bytes().await.unwrap(), "one");
+        let names: Vec<_> =
+            fs::read_dir(directory.path().join("a")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["b"], "no staged file is left");
     }
 
@@ -383,14 +315,9 @@ mod tests {
     async fn after_a_failed_flush_nothing_is_answered_any_more() {
         let directory = tempfile::tempdir().unwrap();
         let store = LocalStore::open(directory.path()).unwrap();
-        store
-            .flush(directory.path(), || Err(io::Error::other("disk on fire")))
-            .unwrap_err();
+        store.flush(directory.path(), || Err(io::Error::other("disk on fire"))).unwrap_err();
         let refused = store.put(&Path::from("a"), "one".into()).await.unwrap_err();
-        assert!(
-            refused.to_string().contains("stop the process"),
-            "{refused}"
-        );
+        assert!(refused.to_string().contains("stop the process"), "{refused}");
         assert!(store.get(&Path::from("a")).await.is_err());
         assert!(store.list(None).try_collect::<Vec<_>>().await.is_err());
     }
@@ -399,28 +326,14 @@ mod tests {
     async fn staged_files_are_hidden_and_the_stale_are_removed_on_open() {
         let directory = tempfile::tempdir().unwrap();
         let store = LocalStore::open(directory.path()).unwrap();
-        let (fresh, stale) = (
-            store.stage_path(&directory.path().join("x")),
-            store.stage_path(&directory.path().join("y")),
-        );
+        let (fresh, stale) =
+            (store.stage_path(&directory.path().join("x")), store.stage_path(&directory.path().join("y")));
         fs::write(&fresh, "half").unwrap();
         fs::write(&stale, "half").unwrap();
         let long_ago = std::time::SystemTime::now() - 2 * STAGED_AGE_MAX;
-        File::options()
-            .write(true)
-            .open(&stale)
-            .unwrap()
-            .set_modified(long_ago)
-            .unwrap();
+        File::options().write(true).open(&stale).unwrap().set_modified(long_ago).unwrap();
         let store = LocalStore::open(directory.path()).unwrap();
         assert!(fresh.exists() && !stale.exists());
-        assert!(
-            store
-                .list(None)
-                .try_collect::<Vec<_>>()
-                .await
-                .unwrap()
-                .is_empty()
-        );
+        assert!(store.list(None).try_collect::<Vec<_>>().await.unwrap().is_empty());
     }
 }

@@ -89,17 +89,10 @@ impl Manifest {
                 Takeover::Begin => None,
                 Takeover::Continue(newest) => Some(newest),
                 Takeover::Refused { theirs } => {
-                    return Err(ManifestError::Fenced {
-                        prefix: prefix.to_string(),
-                        ours: epoch,
-                        theirs,
-                    });
+                    return Err(ManifestError::Fenced { prefix: prefix.to_string(), ours: epoch, theirs });
                 }
             };
-            let commit = CommitId {
-                writer,
-                attempt: u64::from(attempt),
-            };
+            let commit = CommitId { writer, attempt: u64::from(attempt) };
             let proposal = takeover(base.as_deref(), epoch, commit, now);
             let file = proposal.encode()?;
             let outcome = access
@@ -118,10 +111,7 @@ impl Manifest {
                 });
             }
         }
-        Err(ManifestError::Contended {
-            operation: "opening the manifest",
-            attempts: TAKEOVERS_MAX,
-        })
+        Err(ManifestError::Contended { operation: "opening the manifest", attempts: TAKEOVERS_MAX })
     }
 
     /// The version that this handle committed last. While the snapshot is held and this handle is the owner, nothing
@@ -147,16 +137,8 @@ impl Manifest {
             state.check_ownership()?;
             state.name_object()
         };
-        let object = ObjectRef {
-            bytes: content.len() as u64,
-            crc32c: crc32c::crc32c(&content),
-            path,
-        };
-        match self
-            .access
-            .create_unique(&self.access.layout().resolve(&object.path), &content)
-            .await
-        {
+        let object = ObjectRef { bytes: content.len() as u64, crc32c: crc32c::crc32c(&content), path };
+        match self.access.create_unique(&self.access.layout().resolve(&object.path), &content).await {
             Ok(()) => Ok(object),
             Err(error) => {
                 self.state.lock().abandon(&object.path);
@@ -183,11 +165,7 @@ impl Manifest {
     ///
     /// # Errors
     /// `Fenced`, `InDoubt`, `ForeignObject`, `InvalidName`, `TooLarge`, `Contended`, `Storage`, `Corrupt`.
-    pub async fn commit(
-        &self,
-        now: UnixMillis,
-        mut change: impl FnMut(&mut Draft),
-    ) -> Result<Arc<Snapshot>> {
+    pub async fn commit(&self, now: UnixMillis, mut change: impl FnMut(&mut Draft)) -> Result<Arc<Snapshot>> {
         let _turn = self.committing.lock().await;
         for _ in 0..REBASES_MAX {
             let mut draft = self.state.lock().draft();
@@ -197,10 +175,7 @@ impl Manifest {
                 published => return published,
             }
         }
-        Err(ManifestError::Contended {
-            operation: "committing",
-            attempts: REBASES_MAX,
-        })
+        Err(ManifestError::Contended { operation: "committing", attempts: REBASES_MAX })
     }
 
     /// As [`Manifest::commit`], but only if the current version is the expected one.
@@ -227,11 +202,7 @@ impl Manifest {
         let expected = draft.base().version;
         let proposal = self.state.lock().propose(draft, now)?;
         let file = proposal.encode()?;
-        match self
-            .access
-            .run(Switch::propose(&proposal), proposal.version, &file)
-            .await
-        {
+        match self.access.run(Switch::propose(&proposal), proposal.version, &file).await {
             Ok(Outcome::Committed) => Ok(self.adopt(Arc::new(proposal))),
             Ok(Outcome::Superseded(child)) => {
                 let committed = self.adopt(Arc::new(proposal));
@@ -244,18 +215,9 @@ impl Manifest {
             }
             Ok(Outcome::Lost(occupant)) => Err(self.state.lock().fence(occupant.epoch)),
             Ok(Outcome::Overtaken) => Err(self.fence_by_newest(proposal.version).await),
-            Ok(Outcome::Unsettled) => Err(in_doubt(
-                proposal.version,
-                "the version exists and cannot be read",
-            )),
-            Err(Undecided {
-                possibly_written: true,
-                error,
-            }) => Err(in_doubt(proposal.version, &error)),
-            Err(Undecided {
-                possibly_written: false,
-                error,
-            }) => Err(error),
+            Ok(Outcome::Unsettled) => Err(in_doubt(proposal.version, "the version exists and cannot be read")),
+            Err(Undecided { possibly_written: true, error }) => Err(in_doubt(proposal.version, &error)),
+            Err(Undecided { possibly_written: false, error }) => Err(error),
         }
     }
 
@@ -267,11 +229,7 @@ impl Manifest {
     /// An earlier proposal of this handle occupies the place of the next version: its put took effect after all.
     async fn adopt_late_success(&self, occupant: Arc<Snapshot>) -> Result<Version> {
         let version = occupant.version;
-        match self
-            .access
-            .run(Switch::verify(&occupant), version, &Bytes::new())
-            .await
-        {
+        match self.access.run(Switch::verify(&occupant), version, &Bytes::new()).await {
             Ok(Outcome::Committed) => Ok(self.adopt(occupant).version),
             Ok(Outcome::Superseded(child)) => {
                 self.adopt(occupant);
@@ -308,70 +266,31 @@ impl Manifest {
         let objects = self.list_objects().await?;
         *known = self.access.read_versions(&known).await?;
         let pins = self.list_pins().await?;
-        let observed = Observed {
-            objects,
-            versions: known.clone(),
-            pins,
-        };
+        let observed = Observed { objects, versions: known.clone(), pins };
         let held = self.state.lock().held_versions();
         let plan = plan(&observed, &holds, &held, &self.retention, now)
             .map_err(|not_owner| self.state.lock().fence(not_owner.theirs))?;
 
         let layout = self.access.layout();
-        self.access
-            .delete(
-                plan.versions
-                    .iter()
-                    .map(|version| layout.version(*version))
-                    .collect(),
-            )
-            .await?;
-        self.access
-            .delete(
-                plan.objects
-                    .iter()
-                    .map(|path| layout.resolve(path))
-                    .collect(),
-            )
-            .await?;
-        self.access
-            .delete(plan.pins.iter().map(|pin| layout.pin(pin)).collect())
-            .await?;
-        Ok(Collected {
-            versions: plan.versions.len(),
-            objects: plan.objects.len(),
-            pins: plan.pins.len(),
-        })
+        self.access.delete(plan.versions.iter().map(|version| layout.version(*version)).collect()).await?;
+        self.access.delete(plan.objects.iter().map(|path| layout.resolve(path)).collect()).await?;
+        self.access.delete(plan.pins.iter().map(|pin| layout.pin(pin)).collect()).await?;
+        Ok(Collected { versions: plan.versions.len(), objects: plan.objects.len(), pins: plan.pins.len() })
     }
 
     async fn list_objects(&self) -> Result<BTreeMap<String, ObjectName>> {
-        let names = self
-            .access
-            .list(&self.access.layout().objects(), None)
-            .await?;
-        Ok(names
-            .iter()
-            .filter_map(|name| ObjectName::parse(name))
-            .map(|name| (name.relative(), name))
-            .collect())
+        let names = self.access.list(&self.access.layout().objects(), None).await?;
+        Ok(names.iter().filter_map(|name| ObjectName::parse(name)).map(|name| (name.relative(), name)).collect())
     }
 
     async fn list_pins(&self) -> Result<Vec<PinName>> {
         let names = self.access.list(&self.access.layout().pins(), None).await?;
-        Ok(names
-            .iter()
-            .filter_map(|name| PinName::parse(name))
-            .collect())
+        Ok(names.iter().filter_map(|name| PinName::parse(name)).collect())
     }
 }
 
 /// The version by which a new owner fences the older ones: the same entries under the new epoch.
-fn takeover(
-    base: Option<&Snapshot>,
-    epoch: OwnerEpoch,
-    commit: CommitId,
-    now: UnixMillis,
-) -> Snapshot {
+fn takeover(base: Option<&Snapshot>, epoch: OwnerEpoch, commit: CommitId, now: UnixMillis) -> Snapshot {
     Snapshot {
         version: base.map_or(Version(1), |base| base.version.next()),
         epoch,
@@ -400,8 +319,5 @@ async fn refuse_careless_store(access: &Access, opened: &Snapshot, file: &Bytes)
 }
 
 fn in_doubt(version: Version, reason: &(impl ToString + ?Sized)) -> ManifestError {
-    ManifestError::InDoubt {
-        version,
-        reason: reason.to_string(),
-    }
+    ManifestError::InDoubt { version, reason: reason.to_string() }
 }

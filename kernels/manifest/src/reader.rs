@@ -34,19 +34,8 @@ struct Shared {
 impl Reader {
     /// A reader of the manifest under `prefix`. `id` is unique, see [`WriterId::random`]. Asks storage nothing yet.
     #[must_use]
-    pub fn new(
-        store: Arc<dyn ObjectStore>,
-        prefix: &Path,
-        retry: RetryPolicy,
-        id: WriterId,
-    ) -> Self {
-        Self {
-            shared: Arc::new(Shared {
-                access: Access::new(store, prefix, retry),
-                id,
-                pins: AtomicU64::new(0),
-            }),
-        }
+    pub fn new(store: Arc<dyn ObjectStore>, prefix: &Path, retry: RetryPolicy, id: WriterId) -> Self {
+        Self { shared: Arc::new(Shared { access: Access::new(store, prefix, retry), id, pins: AtomicU64::new(0) }) }
     }
 
     /// The newest version. What it refers to stays for the owner's grace period after it is superseded; pin it to keep
@@ -56,12 +45,7 @@ impl Reader {
     /// `NoManifest`, `Contended`, `Corrupt`, `UnsupportedFormat`, `Storage`.
     pub async fn current(&self) -> Result<Arc<Snapshot>> {
         let access = &self.shared.access;
-        access
-            .newest()
-            .await?
-            .ok_or_else(|| ManifestError::NoManifest {
-                prefix: access.layout().prefix().to_string(),
-            })
+        access.newest().await?.ok_or_else(|| ManifestError::NoManifest { prefix: access.layout().prefix().to_string() })
     }
 
     /// The content of an object, checked.
@@ -86,18 +70,11 @@ impl Reader {
             let snapshot = self.current().await?;
             let name = self.shared.write_pin(&snapshot, now.after(ttl)).await?;
             let access = &self.shared.access;
-            if access
-                .list_versions(Some(snapshot.version))
-                .await?
-                .is_empty()
-            {
+            if access.list_versions(Some(snapshot.version)).await?.is_empty() {
                 let pin = Pin {
                     shared: Arc::clone(&self.shared),
                     snapshot,
-                    state: Mutex::new(PinState {
-                        expires: name.expires,
-                        written: vec![name],
-                    }),
+                    state: Mutex::new(PinState { expires: name.expires, written: vec![name] }),
                 };
                 pin.check(now.after(started.elapsed()))?;
                 return Ok(pin);
@@ -106,25 +83,15 @@ impl Reader {
                 tracing::debug!(%error, "a pin that was not needed stays until it expires");
             }
         }
-        Err(ManifestError::Contended {
-            operation: "pinning the newest version",
-            attempts: PINS_MAX,
-        })
+        Err(ManifestError::Contended { operation: "pinning the newest version", attempts: PINS_MAX })
     }
 }
 
 impl Shared {
     async fn write_pin(&self, snapshot: &Snapshot, expires: UnixMillis) -> Result<PinName> {
         let sequence = self.pins.fetch_add(1, Ordering::Relaxed) + 1;
-        let name = PinName {
-            version: snapshot.version,
-            expires,
-            reader: self.id,
-            sequence,
-        };
-        self.access
-            .create_unique(&self.access.layout().pin(&name), &Bytes::new())
-            .await?;
+        let name = PinName { version: snapshot.version, expires, reader: self.id, sequence };
+        self.access.create_unique(&self.access.layout().pin(&name), &Bytes::new()).await?;
         Ok(name)
     }
 }
@@ -183,10 +150,7 @@ impl Pin {
     pub async fn renew(&self, now: UnixMillis, ttl: Duration) -> Result<()> {
         self.check(now)?;
         let started = Instant::now();
-        let name = self
-            .shared
-            .write_pin(&self.snapshot, now.after(ttl))
-            .await?;
+        let name = self.shared.write_pin(&self.snapshot, now.after(ttl)).await?;
         self.check(now.after(started.elapsed()))?;
         let mut state = self.state.lock();
         state.expires = state.expires.max(name.expires);
@@ -202,10 +166,7 @@ impl Pin {
     pub async fn release(self) -> Result<()> {
         let written = std::mem::take(&mut self.state.lock().written);
         let layout = self.shared.access.layout();
-        self.shared
-            .access
-            .delete(written.iter().map(|name| layout.pin(name)).collect())
-            .await
+        self.shared.access.delete(written.iter().map(|name| layout.pin(name)).collect()).await
     }
 
     fn check(&self, now: UnixMillis) -> Result<()> {
@@ -213,11 +174,7 @@ impl Pin {
         if now < expired {
             Ok(())
         } else {
-            Err(ManifestError::PinExpired {
-                version: self.snapshot.version,
-                expired,
-                now,
-            })
+            Err(ManifestError::PinExpired { version: self.snapshot.version, expired, now })
         }
     }
 }

@@ -27,16 +27,13 @@ impl Bucket {
     /// The client's configuration, for settings beyond those of [`Bucket`].
     #[must_use]
     pub fn builder(&self) -> AmazonS3Builder {
-        let mut builder = AmazonS3Builder::from_env()
-            .with_bucket_name(&self.name)
-            .with_conditional_put(S3ConditionalPut::ETagMatch);
+        let mut builder =
+            AmazonS3Builder::from_env().with_bucket_name(&self.name).with_conditional_put(S3ConditionalPut::ETagMatch);
         if let Some(region) = &self.region {
             builder = builder.with_region(region);
         }
         if let Some(endpoint) = &self.endpoint {
-            builder = builder
-                .with_endpoint(endpoint)
-                .with_allow_http(endpoint.starts_with("http://"));
+            builder = builder.with_endpoint(endpoint).with_allow_http(endpoint.starts_with("http://"));
         }
         builder
     }

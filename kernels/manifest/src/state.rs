@@ -8,9 +8,7 @@ use savanna_epoch::OwnerEpoch;
 
 use crate::collect::Holds;
 use crate::error::{ManifestError, Result};
-use crate::format::{
-    CommitId, ENTRY_NAME_BYTES_MAX, ObjectRef, Snapshot, UnixMillis, Version, WriterId,
-};
+use crate::format::{CommitId, ENTRY_NAME_BYTES_MAX, ObjectRef, Snapshot, UnixMillis, Version, WriterId};
 use crate::layout::ObjectName;
 
 /// A change to the entries, made by the closure of a commit.
@@ -108,8 +106,7 @@ impl OwnerState {
     /// # Errors
     /// [`ManifestError::Fenced`].
     pub fn check_ownership(&self) -> Result<()> {
-        self.fenced_by
-            .map_or(Ok(()), |theirs| Err(self.fenced_error(theirs)))
+        self.fenced_by.map_or(Ok(()), |theirs| Err(self.fenced_error(theirs)))
     }
 
     /// Notes that another handle took over, and the error that says so.
@@ -120,22 +117,13 @@ impl OwnerState {
     }
 
     fn fenced_error(&self, theirs: OwnerEpoch) -> ManifestError {
-        ManifestError::Fenced {
-            prefix: self.prefix.clone(),
-            ours: self.ours,
-            theirs,
-        }
+        ManifestError::Fenced { prefix: self.prefix.clone(), ours: self.ours, theirs }
     }
 
     /// The name for a new object, which is protected from collection until it is committed or abandoned.
     pub fn name_object(&mut self) -> String {
         self.sequence += 1;
-        let path = ObjectName {
-            epoch: self.ours,
-            writer: self.writer,
-            sequence: self.sequence,
-        }
-        .relative();
+        let path = ObjectName { epoch: self.ours, writer: self.writer, sequence: self.sequence }.relative();
         self.uncommitted.insert(path.clone());
         path
     }
@@ -159,22 +147,15 @@ impl OwnerState {
     pub fn propose(&mut self, draft: Draft, now: UnixMillis) -> Result<Snapshot> {
         self.check_ownership()?;
         if draft.base.version != self.current.version {
-            return Err(ManifestError::Conflict {
-                expected: draft.base.version,
-                current: self.current.version,
-            });
+            return Err(ManifestError::Conflict { expected: draft.base.version, current: self.current.version });
         }
         self.check_entries(&draft.entries)?;
         self.attempts += 1;
-        self.in_doubt
-            .extend(draft.entries.values().map(|object| object.path.clone()));
+        self.in_doubt.extend(draft.entries.values().map(|object| object.path.clone()));
         Ok(Snapshot {
             version: self.current.version.next(),
             epoch: self.ours,
-            commit: CommitId {
-                writer: self.writer,
-                attempt: self.attempts,
-            },
+            commit: CommitId { writer: self.writer, attempt: self.attempts },
             parent: Some(self.current.commit),
             created: now.max(self.current.created),
             entries: draft.entries,
@@ -185,16 +166,10 @@ impl OwnerState {
         let inherited: BTreeSet<&ObjectRef> = self.current.entries.values().collect();
         for (name, object) in entries {
             if name.is_empty() || name.len() > ENTRY_NAME_BYTES_MAX {
-                return Err(ManifestError::InvalidName {
-                    bytes: name.len(),
-                    max: ENTRY_NAME_BYTES_MAX,
-                });
+                return Err(ManifestError::InvalidName { bytes: name.len(), max: ENTRY_NAME_BYTES_MAX });
             }
             if !inherited.contains(object) && !self.uncommitted.contains(&object.path) {
-                return Err(ManifestError::ForeignObject {
-                    name: name.clone(),
-                    path: object.path.clone(),
-                });
+                return Err(ManifestError::ForeignObject { name: name.clone(), path: object.path.clone() });
             }
         }
         Ok(())
@@ -202,10 +177,7 @@ impl OwnerState {
 
     /// Makes a version that is known to be stored the current one. No proposal is in doubt any more: their place is taken.
     pub fn adopt(&mut self, committed: Arc<Snapshot>) {
-        debug_assert!(
-            committed.version > self.current.version,
-            "versions only grow"
-        );
+        debug_assert!(committed.version > self.current.version, "versions only grow");
         for object in committed.entries.values() {
             self.uncommitted.remove(&object.path);
         }
@@ -228,11 +200,7 @@ impl OwnerState {
     /// The superseded versions that somebody in this process still holds.
     #[must_use]
     pub fn held_versions(&self) -> BTreeSet<Version> {
-        self.handed_out
-            .iter()
-            .filter_map(Weak::upgrade)
-            .map(|snapshot| snapshot.version)
-            .collect()
+        self.handed_out.iter().filter_map(Weak::upgrade).map(|snapshot| snapshot.version).collect()
     }
 }
 
@@ -244,10 +212,7 @@ mod tests {
         let first = Snapshot {
             version: Version(1),
             epoch: OwnerEpoch(1),
-            commit: CommitId {
-                writer: WriterId(1),
-                attempt: 1,
-            },
+            commit: CommitId { writer: WriterId(1), attempt: 1 },
             parent: None,
             created: UnixMillis(100),
             entries: BTreeMap::new(),
@@ -256,11 +221,7 @@ mod tests {
     }
 
     fn object(path: String) -> ObjectRef {
-        ObjectRef {
-            path,
-            bytes: 1,
-            crc32c: 0,
-        }
+        ObjectRef { path, bytes: 1, crc32c: 0 }
     }
 
     #[test]
@@ -268,10 +229,7 @@ mod tests {
         let mut state = opened();
         let mut draft = state.draft();
         draft.insert("a", object("objects/elsewhere".to_owned()));
-        assert!(matches!(
-            state.propose(draft, UnixMillis(0)),
-            Err(ManifestError::ForeignObject { .. })
-        ));
+        assert!(matches!(state.propose(draft, UnixMillis(0)), Err(ManifestError::ForeignObject { .. })));
     }
 
     #[test]
@@ -281,10 +239,7 @@ mod tests {
         state.abandon(&path);
         let mut draft = state.draft();
         draft.insert("a", object(path));
-        assert!(matches!(
-            state.propose(draft, UnixMillis(0)),
-            Err(ManifestError::ForeignObject { .. })
-        ));
+        assert!(matches!(state.propose(draft, UnixMillis(0)), Err(ManifestError::ForeignObject { .. })));
     }
 
     #[test]
@@ -295,10 +250,7 @@ mod tests {
         state.adopt(Arc::new(proposal));
         assert!(matches!(
             state.propose(late, UnixMillis(0)),
-            Err(ManifestError::Conflict {
-                expected: Version(1),
-                current: Version(2)
-            })
+            Err(ManifestError::Conflict { expected: Version(1), current: Version(2) })
         ));
     }
 
@@ -319,23 +271,14 @@ mod tests {
     #[test]
     fn time_in_the_manifest_never_runs_backwards() {
         let mut state = opened();
-        assert_eq!(
-            state.propose(state.draft(), UnixMillis(5)).unwrap().created,
-            UnixMillis(100)
-        );
+        assert_eq!(state.propose(state.draft(), UnixMillis(5)).unwrap().created, UnixMillis(100));
     }
 
     #[test]
     fn a_fenced_handle_proposes_nothing() {
         let mut state = opened();
         let draft = state.draft();
-        assert!(matches!(
-            state.fence(OwnerEpoch(2)),
-            ManifestError::Fenced { .. }
-        ));
-        assert!(matches!(
-            state.propose(draft, UnixMillis(0)),
-            Err(ManifestError::Fenced { .. })
-        ));
+        assert!(matches!(state.fence(OwnerEpoch(2)), ManifestError::Fenced { .. }));
+        assert!(matches!(state.propose(draft, UnixMillis(0)), Err(ManifestError::Fenced { .. })));
     }
 }

@@ -89,23 +89,13 @@ impl Switch {
     /// An attempt to create a version.
     #[must_use]
     pub fn propose(proposal: &Snapshot) -> Self {
-        Self {
-            version: proposal.version,
-            commit: proposal.commit,
-            asked: Request::Create,
-            creates: 1,
-        }
+        Self { version: proposal.version, commit: proposal.commit, asked: Request::Create, creates: 1 }
     }
 
     /// The second half alone: whether a version that was found is the newest.
     #[must_use]
     pub fn verify(found: &Snapshot) -> Self {
-        Self {
-            version: found.version,
-            commit: found.commit,
-            asked: Request::ListAbove,
-            creates: 0,
-        }
+        Self { version: found.version, commit: found.commit, asked: Request::ListAbove, creates: 0 }
     }
 
     /// The request to begin with.
@@ -119,24 +109,17 @@ impl Switch {
         match (self.asked, answer) {
             (Request::Create, Answer::Created) => self.ask(Request::ListAbove),
             (Request::Create, Answer::Exists) => self.ask(Request::ReadOccupant),
-            (Request::ReadOccupant, Answer::Read(Some(occupant)))
-                if occupant.commit == self.commit =>
-            {
+            (Request::ReadOccupant, Answer::Read(Some(occupant))) if occupant.commit == self.commit => {
                 self.ask(Request::ListAbove)
             }
-            (Request::ReadOccupant, Answer::Read(Some(occupant))) => {
-                Step::Done(Outcome::Lost(occupant))
-            }
+            (Request::ReadOccupant, Answer::Read(Some(occupant))) => Step::Done(Outcome::Lost(occupant)),
             (Request::ReadOccupant, Answer::Read(None)) if self.creates < CREATES_MAX => {
                 self.creates += 1;
                 self.ask(Request::Create)
             }
             (Request::ReadOccupant, Answer::Read(None)) => Step::Done(Outcome::Unsettled),
             (Request::ListAbove, Answer::Above(above)) => {
-                let above: Vec<_> = above
-                    .into_iter()
-                    .filter(|version| *version > self.version)
-                    .collect();
+                let above: Vec<_> = above.into_iter().filter(|version| *version > self.version).collect();
                 match above.contains(&self.version.next()) {
                     _ if above.is_empty() => Step::Done(Outcome::Committed),
                     true => self.ask(Request::ReadChild),
@@ -144,9 +127,7 @@ impl Switch {
                 }
             }
             (Request::ReadChild, Answer::Read(child)) => match child {
-                Some(child) if child.parent == Some(self.commit) => {
-                    Step::Done(Outcome::Superseded(child))
-                }
+                Some(child) if child.parent == Some(self.commit) => Step::Done(Outcome::Superseded(child)),
                 _ => Step::Done(Outcome::Overtaken),
             },
             (asked, _) => Step::Ask(asked),
@@ -179,9 +160,7 @@ pub enum Takeover {
 pub fn judge_takeover(newest: Option<Arc<Snapshot>>, ours: OwnerEpoch) -> Takeover {
     match newest {
         None => Takeover::Begin,
-        Some(newest) if newest.epoch > ours => Takeover::Refused {
-            theirs: newest.epoch,
-        },
+        Some(newest) if newest.epoch > ours => Takeover::Refused { theirs: newest.epoch },
         Some(newest) => Takeover::Continue(newest),
     }
 }
@@ -197,10 +176,7 @@ mod tests {
         Snapshot {
             version: Version(version),
             epoch: OwnerEpoch(2),
-            commit: CommitId {
-                writer: WriterId(writer),
-                attempt: version,
-            },
+            commit: CommitId { writer: WriterId(writer), attempt: version },
             parent,
             created: UnixMillis(0),
             entries: BTreeMap::new(),
@@ -219,85 +195,45 @@ mod tests {
 
     #[test]
     fn a_created_version_with_nothing_above_is_committed() {
-        assert!(matches!(
-            run(
-                &snapshot(5, 1, None),
-                [Answer::Created, Answer::Above(vec![])]
-            ),
-            Outcome::Committed
-        ));
+        assert!(matches!(run(&snapshot(5, 1, None), [Answer::Created, Answer::Above(vec![])]), Outcome::Committed));
     }
 
     #[test]
     fn a_put_whose_answer_was_lost_is_recognised_as_ours() {
         let ours = snapshot(5, 1, None);
-        let answers = [
-            Answer::Exists,
-            Answer::Read(Some(Arc::new(ours.clone()))),
-            Answer::Above(vec![]),
-        ];
+        let answers = [Answer::Exists, Answer::Read(Some(Arc::new(ours.clone()))), Answer::Above(vec![])];
         assert!(matches!(run(&ours, answers), Outcome::Committed));
     }
 
     #[test]
     fn a_place_taken_by_another_is_lost() {
         let theirs = Arc::new(snapshot(5, 2, None));
-        assert!(matches!(
-            run(
-                &snapshot(5, 1, None),
-                [Answer::Exists, Answer::Read(Some(theirs))]
-            ),
-            Outcome::Lost(_)
-        ));
+        assert!(matches!(run(&snapshot(5, 1, None), [Answer::Exists, Answer::Read(Some(theirs))]), Outcome::Lost(_)));
     }
 
     #[test]
     fn a_version_created_in_the_place_of_a_collected_one_is_not_a_commit() {
         assert!(matches!(
-            run(
-                &snapshot(5, 1, None),
-                [Answer::Created, Answer::Above(vec![Version(20)])]
-            ),
+            run(&snapshot(5, 1, None), [Answer::Created, Answer::Above(vec![Version(20)])]),
             Outcome::Overtaken
         ));
-        let stranger = Arc::new(snapshot(
-            6,
-            2,
-            Some(CommitId {
-                writer: WriterId(2),
-                attempt: 5,
-            }),
-        ));
-        let answers = [
-            Answer::Created,
-            Answer::Above(vec![Version(6)]),
-            Answer::Read(Some(stranger)),
-        ];
-        assert!(matches!(
-            run(&snapshot(5, 1, None), answers),
-            Outcome::Overtaken
-        ));
+        let stranger = Arc::new(snapshot(6, 2, Some(CommitId { writer: WriterId(2), attempt: 5 })));
+        let answers = [Answer::Created, Answer::Above(vec![Version(6)]), Answer::Read(Some(stranger))];
+        assert!(matches!(run(&snapshot(5, 1, None), answers), Outcome::Overtaken));
     }
 
     #[test]
     fn a_version_that_the_next_owner_continues_is_committed() {
         let ours = snapshot(5, 1, None);
         let child = Arc::new(snapshot(6, 2, Some(ours.commit)));
-        let answers = [
-            Answer::Created,
-            Answer::Above(vec![Version(6)]),
-            Answer::Read(Some(child)),
-        ];
+        let answers = [Answer::Created, Answer::Above(vec![Version(6)]), Answer::Read(Some(child))];
         assert!(matches!(run(&ours, answers), Outcome::Superseded(_)));
     }
 
     #[test]
     fn a_version_that_exists_and_is_never_found_ends_unsettled() {
         let answers = std::iter::repeat_n([Answer::Exists, Answer::Read(None)], 4).flatten();
-        assert!(matches!(
-            run(&snapshot(5, 1, None), answers),
-            Outcome::Unsettled
-        ));
+        assert!(matches!(run(&snapshot(5, 1, None), answers), Outcome::Unsettled));
     }
 
     #[test]
@@ -305,18 +241,10 @@ mod tests {
         let newest = Arc::new(snapshot(5, 1, None));
         assert_eq!(
             judge_takeover(Some(Arc::clone(&newest)), OwnerEpoch(1)),
-            Takeover::Refused {
-                theirs: OwnerEpoch(2)
-            }
+            Takeover::Refused { theirs: OwnerEpoch(2) }
         );
-        assert_eq!(
-            judge_takeover(Some(Arc::clone(&newest)), OwnerEpoch(2)),
-            Takeover::Continue(Arc::clone(&newest))
-        );
-        assert_eq!(
-            judge_takeover(Some(Arc::clone(&newest)), OwnerEpoch(3)),
-            Takeover::Continue(newest)
-        );
+        assert_eq!(judge_takeover(Some(Arc::clone(&newest)), OwnerEpoch(2)), Takeover::Continue(Arc::clone(&newest)));
+        assert_eq!(judge_takeover(Some(Arc::clone(&newest)), OwnerEpoch(3)), Takeover::Continue(newest));
         assert_eq!(judge_takeover(None, OwnerEpoch(1)), Takeover::Begin);
     }
 }

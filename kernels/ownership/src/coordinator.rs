@@ -95,10 +95,7 @@ pub trait Coordinator: Send + Sync {
     ///
     /// # Errors
     /// `Corrupt`.
-    async fn shard(
-        &self,
-        shard: &ShardId,
-    ) -> Result<Option<Versioned<ShardRecord>>, CoordinatorError>;
+    async fn shard(&self, shard: &ShardId) -> Result<Option<Versioned<ShardRecord>>, CoordinatorError>;
 
     /// Changes a shard's record, if it is at the expected version and the change is allowed
     /// ([`check_transition`](crate::transition::check_transition)). Returns its new version.
@@ -123,22 +120,13 @@ pub trait Coordinator: Send + Sync {
     ///
     /// # Errors
     /// `Conflict`, `Invalid`.
-    async fn put_root(
-        &self,
-        key: &str,
-        expected: Revision,
-        value: RootValue,
-    ) -> Result<Revision, CoordinatorError>;
+    async fn put_root(&self, key: &str, expected: Revision, value: RootValue) -> Result<Revision, CoordinatorError>;
 
     /// Deletes a root that is at version `expected`.
     ///
     /// # Errors
     /// `Conflict`; a root that does not exist is at [`Revision::NONE`] and conflicts too.
-    async fn delete_root(
-        &self,
-        key: &str,
-        expected: Revision,
-    ) -> Result<Revision, CoordinatorError>;
+    async fn delete_root(&self, key: &str, expected: Revision) -> Result<Revision, CoordinatorError>;
 
     /// The changes after revision `since`, as they become durable. Ends with an error when it cannot be continued.
     ///

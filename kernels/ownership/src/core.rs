@@ -14,14 +14,10 @@ use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
 use serde::{Deserialize, Serialize};
 
 use crate::coordinator::{ClaimOutcome, Grant, Snapshot};
-use crate::error::{
-    CoordinatorError, FIRST_ID, NameOf, check_name, check_node, check_root, next_ids,
-};
+use crate::error::{CoordinatorError, FIRST_ID, NameOf, check_name, check_node, check_root, next_ids};
 use crate::event::{Change, Entry, Event, RootValue, TenureEnd};
 use crate::lease::LeaseClock;
-use crate::record::{
-    Incarnation, NodeRecord, NodeSpec, Revision, ShardRecord, Tenure, Transition, Versioned,
-};
+use crate::record::{Incarnation, NodeRecord, NodeSpec, Revision, ShardRecord, Tenure, Transition, Versioned};
 use crate::time::MonoTime;
 use crate::transition::check_transition;
 
@@ -142,18 +138,8 @@ impl CoordinatorCore {
         Snapshot {
             revision: self.state.revision,
             nodes: self.state.nodes.values().cloned().collect(),
-            shards: self
-                .state
-                .shards
-                .iter()
-                .map(|(shard, record)| (shard.clone(), record.clone()))
-                .collect(),
-            roots: self
-                .state
-                .roots
-                .iter()
-                .map(|(key, value)| (key.clone(), value.clone()))
-                .collect(),
+            shards: self.state.shards.iter().map(|(shard, record)| (shard.clone(), record.clone())).collect(),
+            roots: self.state.roots.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
         }
     }
 
@@ -161,27 +147,12 @@ impl CoordinatorCore {
     ///
     /// # Errors
     /// `Compacted` if some of them are no longer kept.
-    pub fn changes(
-        &self,
-        since: Revision,
-        until: Revision,
-    ) -> Result<Vec<Change>, CoordinatorError> {
+    pub fn changes(&self, since: Revision, until: Revision) -> Result<Vec<Change>, CoordinatorError> {
         if since < self.changes_after {
-            return Err(CoordinatorError::Compacted {
-                since,
-                oldest: self.changes_after,
-            });
+            return Err(CoordinatorError::Compacted { since, oldest: self.changes_after });
         }
-        let first = self
-            .changes
-            .partition_point(|change| change.revision <= since);
-        Ok(self
-            .changes
-            .iter()
-            .skip(first)
-            .take_while(|change| change.revision <= until)
-            .cloned()
-            .collect())
+        let first = self.changes.partition_point(|change| change.revision <= since);
+        Ok(self.changes.iter().skip(first).take_while(|change| change.revision <= until).cloned().collect())
     }
 
     /// Decides a request that arrived at `now`, and applies what follows from it.
@@ -194,30 +165,17 @@ impl CoordinatorCore {
             Request::Heartbeat(tenure) => self.heartbeat(tenure, now).map(Reply::Renewed),
             Request::Deregister(tenure) => {
                 if self.lives(tenure) {
-                    let ended = Event::NodeEnded {
-                        tenure: tenure.clone(),
-                        reason: TenureEnd::Deregistered,
-                    };
+                    let ended = Event::NodeEnded { tenure: tenure.clone(), reason: TenureEnd::Deregistered };
                     self.record(ended, &mut entries);
                 }
                 Ok(Reply::Done)
             }
-            Request::Transition(transition) => self
-                .transition(transition, &mut entries)
-                .map(Reply::Changed),
-            Request::Allocate { name, count } => {
-                self.allocate(name, *count, &mut entries).map(Reply::Ids)
+            Request::Transition(transition) => self.transition(transition, &mut entries).map(Reply::Changed),
+            Request::Allocate { name, count } => self.allocate(name, *count, &mut entries).map(Reply::Ids),
+            Request::PutRoot { key, expected, value } => {
+                self.put_root(key, *expected, value, &mut entries).map(Reply::Changed)
             }
-            Request::PutRoot {
-                key,
-                expected,
-                value,
-            } => self
-                .put_root(key, *expected, value, &mut entries)
-                .map(Reply::Changed),
-            Request::DeleteRoot { key, expected } => self
-                .delete_root(key, *expected, &mut entries)
-                .map(Reply::Changed),
+            Request::DeleteRoot { key, expected } => self.delete_root(key, *expected, &mut entries).map(Reply::Changed),
             Request::Tick => Ok(Reply::Done),
         };
         Step { reply, entries }
@@ -231,13 +189,7 @@ impl CoordinatorCore {
             .map(|record| record.tenure.clone())
             .collect();
         for tenure in expired {
-            self.record(
-                Event::NodeEnded {
-                    tenure,
-                    reason: TenureEnd::Expired,
-                },
-                entries,
-            );
+            self.record(Event::NodeEnded { tenure, reason: TenureEnd::Expired }, entries);
         }
     }
 
@@ -248,12 +200,7 @@ impl CoordinatorCore {
         entries: &mut Vec<Entry>,
     ) -> Result<Grant, CoordinatorError> {
         check_node(spec)?;
-        let claimant = self
-            .state
-            .claims
-            .get(&spec.name)
-            .copied()
-            .filter(|by| *by != spec.incarnation);
+        let claimant = self.state.claims.get(&spec.name).copied().filter(|by| *by != spec.incarnation);
         match self.state.nodes.get(&spec.name) {
             Some(held) if held.incarnation == spec.incarnation => {
                 let tenure = held.tenure.clone();
@@ -283,40 +230,24 @@ impl CoordinatorCore {
             return self.renew(tenure, now).map(ClaimOutcome::Granted);
         }
         if self.state.claims.get(&spec.name) != Some(&spec.incarnation) {
-            let placed = Event::ClaimPlaced {
-                node: spec.name.clone(),
-                claimant: spec.incarnation,
-            };
+            let placed = Event::ClaimPlaced { node: spec.name.clone(), claimant: spec.incarnation };
             self.record(placed, entries);
         }
-        Ok(ClaimOutcome::Pending {
-            retry_after: self.leases.remaining(&spec.name, now),
-        })
+        Ok(ClaimOutcome::Pending { retry_after: self.leases.remaining(&spec.name, now) })
     }
 
     fn grant(&mut self, spec: &NodeSpec, now: MonoTime, entries: &mut Vec<Entry>) -> Grant {
-        let epoch = self
-            .state
-            .node_epochs
-            .get(&spec.name)
-            .copied()
-            .unwrap_or(OwnerEpoch::NONE)
-            .next();
+        let epoch = self.state.node_epochs.get(&spec.name).copied().unwrap_or(OwnerEpoch::NONE).next();
         let node = NodeRecord::granted(spec, epoch);
         let tenure = node.tenure.clone();
         self.record(Event::NodeGranted { node }, entries);
         self.leases.renew(&spec.name, self.ttl, now);
-        Grant {
-            tenure,
-            ttl: self.ttl,
-        }
+        Grant { tenure, ttl: self.ttl }
     }
 
     fn heartbeat(&mut self, tenure: &Tenure, now: MonoTime) -> Result<Duration, CoordinatorError> {
         if !self.lives(tenure) {
-            return Err(CoordinatorError::TenureOver {
-                tenure: tenure.clone(),
-            });
+            return Err(CoordinatorError::TenureOver { tenure: tenure.clone() });
         }
         self.renew(tenure.clone(), now).map(|grant| grant.ttl)
     }
@@ -327,57 +258,24 @@ impl CoordinatorCore {
             return Err(CoordinatorError::Claimed { tenure, by });
         }
         self.leases.renew(&tenure.node, self.ttl, now);
-        Ok(Grant {
-            tenure,
-            ttl: self.ttl,
-        })
+        Ok(Grant { tenure, ttl: self.ttl })
     }
 
-    fn transition(
-        &mut self,
-        change: &Transition,
-        entries: &mut Vec<Entry>,
-    ) -> Result<Revision, CoordinatorError> {
+    fn transition(&mut self, change: &Transition, entries: &mut Vec<Entry>) -> Result<Revision, CoordinatorError> {
         check_name(NameOf::Shard, &change.shard.0)?;
         let old = self.state.shards.get(&change.shard);
-        expect_version(old.map(|record| record.version), change.expected, || {
-            change.shard.to_string()
-        })?;
-        check_transition(
-            old.map(|record| &record.value),
-            &change.record,
-            change.by.as_ref(),
-            |tenure| self.lives(tenure),
-        )
-        .map_err(|source| CoordinatorError::Transition {
-            shard: change.shard.to_string(),
-            source,
-        })?;
-        let changed = Event::ShardChanged {
-            shard: change.shard.clone(),
-            record: change.record.clone(),
-        };
+        expect_version(old.map(|record| record.version), change.expected, || change.shard.to_string())?;
+        check_transition(old.map(|record| &record.value), &change.record, change.by.as_ref(), |tenure| {
+            self.lives(tenure)
+        })
+        .map_err(|source| CoordinatorError::Transition { shard: change.shard.to_string(), source })?;
+        let changed = Event::ShardChanged { shard: change.shard.clone(), record: change.record.clone() };
         Ok(self.record(changed, entries))
     }
 
-    fn allocate(
-        &mut self,
-        name: &str,
-        count: u64,
-        entries: &mut Vec<Entry>,
-    ) -> Result<Range<u64>, CoordinatorError> {
-        let range = next_ids(
-            name,
-            self.state.ids.get(name).copied().unwrap_or(FIRST_ID),
-            count,
-        )?;
-        self.record(
-            Event::IdsAllocated {
-                name: name.to_owned(),
-                next: range.end,
-            },
-            entries,
-        );
+    fn allocate(&mut self, name: &str, count: u64, entries: &mut Vec<Entry>) -> Result<Range<u64>, CoordinatorError> {
+        let range = next_ids(name, self.state.ids.get(name).copied().unwrap_or(FIRST_ID), count)?;
+        self.record(Event::IdsAllocated { name: name.to_owned(), next: range.end }, entries);
         Ok(range)
     }
 
@@ -389,16 +287,8 @@ impl CoordinatorCore {
         entries: &mut Vec<Entry>,
     ) -> Result<Revision, CoordinatorError> {
         check_root(key, &value.0)?;
-        expect_version(self.root(key).map(|root| root.version), expected, || {
-            key.to_owned()
-        })?;
-        Ok(self.record(
-            Event::RootChanged {
-                key: key.to_owned(),
-                value: Some(value.clone()),
-            },
-            entries,
-        ))
+        expect_version(self.root(key).map(|root| root.version), expected, || key.to_owned())?;
+        Ok(self.record(Event::RootChanged { key: key.to_owned(), value: Some(value.clone()) }, entries))
     }
 
     fn delete_root(
@@ -409,34 +299,18 @@ impl CoordinatorCore {
     ) -> Result<Revision, CoordinatorError> {
         let current = self.root(key).map(|root| root.version);
         if current.is_none() {
-            return Err(CoordinatorError::Conflict {
-                record: key.to_owned(),
-                expected,
-                current: Revision::NONE,
-            });
+            return Err(CoordinatorError::Conflict { record: key.to_owned(), expected, current: Revision::NONE });
         }
         expect_version(current, expected, || key.to_owned())?;
-        Ok(self.record(
-            Event::RootChanged {
-                key: key.to_owned(),
-                value: None,
-            },
-            entries,
-        ))
+        Ok(self.record(Event::RootChanged { key: key.to_owned(), value: None }, entries))
     }
 
     fn lives(&self, tenure: &Tenure) -> bool {
-        self.state
-            .nodes
-            .get(&tenure.node)
-            .is_some_and(|record| record.tenure == *tenure)
+        self.state.nodes.get(&tenure.node).is_some_and(|record| record.tenure == *tenure)
     }
 
     fn record(&mut self, event: Event, entries: &mut Vec<Entry>) -> Revision {
-        let entry = Entry {
-            revision: self.state.revision.next(),
-            event,
-        };
+        let entry = Entry { revision: self.state.revision.next(), event };
         self.apply(&entry);
         let revision = entry.revision;
         entries.push(entry);
@@ -450,9 +324,7 @@ impl CoordinatorCore {
             Event::NodeGranted { node } => {
                 let name = node.tenure.node.clone();
                 self.state.claims.remove(&name);
-                self.state
-                    .node_epochs
-                    .insert(name.clone(), node.tenure.epoch);
+                self.state.node_epochs.insert(name.clone(), node.tenure.epoch);
                 self.state.nodes.insert(name, node);
             }
             Event::NodeEnded { tenure, .. } => {
@@ -463,21 +335,12 @@ impl CoordinatorCore {
                 self.state.claims.insert(node, claimant);
             }
             Event::ShardChanged { shard, record } => {
-                self.state.shards.insert(
-                    shard,
-                    Versioned {
-                        version,
-                        value: record,
-                    },
-                );
+                self.state.shards.insert(shard, Versioned { version, value: record });
             }
             Event::IdsAllocated { name, next } => {
                 self.state.ids.insert(name, next);
             }
-            Event::RootChanged {
-                key,
-                value: Some(value),
-            } => {
+            Event::RootChanged { key, value: Some(value) } => {
                 self.state.roots.insert(key, Versioned { version, value });
             }
             Event::RootChanged { key, value: None } => {
@@ -501,15 +364,7 @@ fn expect_version(
     record: impl FnOnce() -> String,
 ) -> Result<(), CoordinatorError> {
     let current = current.unwrap_or(Revision::NONE);
-    if current == expected {
-        Ok(())
-    } else {
-        Err(CoordinatorError::Conflict {
-            record: record(),
-            expected,
-            current,
-        })
-    }
+    if current == expected { Ok(()) } else { Err(CoordinatorError::Conflict { record: record(), expected, current }) }
 }
 
 #[cfg(test)]
@@ -540,33 +395,16 @@ mod tests {
         let mut core = CoordinatorCore::new(TTL);
         let first = granted(core.step(&Request::Register(spec("dev", 1)), MonoTime(0)));
         let pending = core.step(&Request::Claim(spec("dev", 2)), MonoTime(SECOND));
-        assert_eq!(
-            pending.reply,
-            Ok(Reply::Claim(ClaimOutcome::Pending {
-                retry_after: Duration::from_secs(2)
-            }))
-        );
+        assert_eq!(pending.reply, Ok(Reply::Claim(ClaimOutcome::Pending { retry_after: Duration::from_secs(2) })));
         let refused = core.step(&Request::Heartbeat(first.clone()), MonoTime(SECOND));
-        assert_eq!(
-            refused.reply,
-            Err(CoordinatorError::Claimed {
-                tenure: first.clone(),
-                by: Incarnation(2)
-            })
-        );
+        assert_eq!(refused.reply, Err(CoordinatorError::Claimed { tenure: first.clone(), by: Incarnation(2) }));
         // The restarted holder cannot slip in between the end of the lease and the claimant.
         let slip = core.step(&Request::Register(spec("dev", 3)), MonoTime(3 * SECOND));
-        assert!(matches!(
-            slip.reply,
-            Err(CoordinatorError::Held { tenure: None, .. })
-        ));
+        assert!(matches!(slip.reply, Err(CoordinatorError::Held { tenure: None, .. })));
         let second = granted(core.step(&Request::Claim(spec("dev", 2)), MonoTime(3 * SECOND)));
         assert_eq!(second.epoch, first.epoch.next());
         let over = core.step(&Request::Heartbeat(first.clone()), MonoTime(3 * SECOND));
-        assert_eq!(
-            over.reply,
-            Err(CoordinatorError::TenureOver { tenure: first })
-        );
+        assert_eq!(over.reply, Err(CoordinatorError::TenureOver { tenure: first }));
     }
 
     #[test]
@@ -578,62 +416,33 @@ mod tests {
             restarted.replay(entry).unwrap();
         }
         restarted.restart_leases(MonoTime(SECOND));
-        assert!(
-            restarted
-                .step(&Request::Tick, MonoTime(4 * SECOND - 1))
-                .entries
-                .is_empty()
-        );
-        assert_eq!(
-            restarted
-                .step(&Request::Tick, MonoTime(4 * SECOND))
-                .entries
-                .len(),
-            1
-        );
+        assert!(restarted.step(&Request::Tick, MonoTime(4 * SECOND - 1)).entries.is_empty());
+        assert_eq!(restarted.step(&Request::Tick, MonoTime(4 * SECOND)).entries.len(), 1);
     }
 
     #[test]
     fn an_entry_out_of_order_is_refused() {
         let mut core = CoordinatorCore::new(TTL);
-        let allocated = Event::IdsAllocated {
-            name: "x".to_owned(),
-            next: 2,
-        };
-        let entry = Entry {
-            revision: Revision(2),
-            event: allocated,
-        };
+        let allocated = Event::IdsAllocated { name: "x".to_owned(), next: 2 };
+        let entry = Entry { revision: Revision(2), event: allocated };
         let message = core.replay(&entry).unwrap_err().to_string();
-        assert!(
-            message.contains("journal entry 2") && message.contains("expected revision 1"),
-            "{message}"
-        );
+        assert!(message.contains("journal entry 2") && message.contains("expected revision 1"), "{message}");
     }
 
     #[test]
     fn a_watcher_that_is_too_far_behind_is_told_so() {
         let mut core = CoordinatorCore::new(TTL);
         for number in 0..=CHANGES_KEPT {
-            let put = Request::PutRoot {
-                key: format!("k{number}"),
-                expected: Revision::NONE,
-                value: RootValue(Vec::new()),
-            };
+            let put =
+                Request::PutRoot { key: format!("k{number}"), expected: Revision::NONE, value: RootValue(Vec::new()) };
             core.step(&put, MonoTime(0)).reply.unwrap();
         }
         let until = core.revision();
         assert_eq!(
             core.changes(Revision(0), until),
-            Err(CoordinatorError::Compacted {
-                since: Revision(0),
-                oldest: Revision(1)
-            })
+            Err(CoordinatorError::Compacted { since: Revision(0), oldest: Revision(1) })
         );
-        assert_eq!(
-            core.changes(Revision(1), until).unwrap().len(),
-            CHANGES_KEPT
-        );
+        assert_eq!(core.changes(Revision(1), until).unwrap().len(), CHANGES_KEPT);
         assert_eq!(core.changes(Revision(1), Revision(3)).unwrap().len(), 2);
     }
 
@@ -641,23 +450,11 @@ mod tests {
     fn an_image_is_as_good_as_the_entries_before_it() {
         let mut core = CoordinatorCore::new(TTL);
         core.step(&Request::Register(spec("n1", 1)), MonoTime(0));
-        core.step(
-            &Request::Allocate {
-                name: "x".to_owned(),
-                count: 10,
-            },
-            MonoTime(0),
-        );
+        core.step(&Request::Allocate { name: "x".to_owned(), count: 10 }, MonoTime(0));
         let json = serde_json::to_string(core.image()).unwrap();
         let mut restored = CoordinatorCore::from_image(TTL, serde_json::from_str(&json).unwrap());
         assert_eq!(restored.snapshot(), core.snapshot());
-        let ids = restored.step(
-            &Request::Allocate {
-                name: "x".to_owned(),
-                count: 1,
-            },
-            MonoTime(0),
-        );
+        let ids = restored.step(&Request::Allocate { name: "x".to_owned(), count: 1 }, MonoTime(0));
         assert_eq!(ids.reply, Ok(Reply::Ids(11..12)));
     }
 }

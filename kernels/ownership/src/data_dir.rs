@@ -73,9 +73,7 @@ pub enum DataDirError {
         came: String,
     },
     /// A later claimant was faster.
-    #[error(
-        "expected to take over the data directory, but process {by} claimed it later; stop one of the two"
-    )]
+    #[error("expected to take over the data directory, but process {by} claimed it later; stop one of the two")]
     Superseded {
         /// Its process number.
         by: u32,
@@ -126,12 +124,7 @@ impl Candidate {
     /// A candidate; its epoch will be above `epoch_floor` and above that of every holder before.
     #[must_use]
     pub const fn new(me: Process, ttl: Duration, epoch_floor: OwnerEpoch) -> Self {
-        Self {
-            me,
-            ttl,
-            epoch_floor,
-            claim: None,
-        }
+        Self { me, ttl, epoch_floor, claim: None }
     }
 
     /// Decides what to do about the file as it is (nothing if it does not exist).
@@ -146,18 +139,11 @@ impl Candidate {
         match (self.claim, file.claim) {
             (Some((epoch, since)), Some(claim)) if claim == self.me && epoch == file.epoch => {
                 let waited = now.since(since);
-                if waited >= self.ttl {
-                    self.take(file.epoch)
-                } else {
-                    CandidateAction::Wait(self.ttl - waited)
-                }
+                if waited >= self.ttl { self.take(file.epoch) } else { CandidateAction::Wait(self.ttl - waited) }
             }
             (Some((epoch, _)), Some(by)) if epoch == file.epoch => CandidateAction::GiveUp { by },
             // Somebody else took the directory in between: it is the one to give way now.
-            _ => CandidateAction::Claim(LeaseFile {
-                claim: Some(self.me),
-                ..*file
-            }),
+            _ => CandidateAction::Claim(LeaseFile { claim: Some(self.me), ..*file }),
         }
     }
 
@@ -177,12 +163,7 @@ impl Candidate {
 
 /// What a holder learns from the file, as the answer to a renewal.
 #[must_use]
-pub fn renewal(
-    file: Option<&LeaseFile>,
-    me: Process,
-    epoch: OwnerEpoch,
-    renewed: HolderInput,
-) -> HolderInput {
+pub fn renewal(file: Option<&LeaseFile>, me: Process, epoch: OwnerEpoch, renewed: HolderInput) -> HolderInput {
     match file {
         Some(file) if file.epoch == epoch && file.holder == Some(me) => {
             if file.claim.is_none() {
@@ -203,10 +184,7 @@ mod tests {
     const TTL: Duration = Duration::from_nanos(300);
 
     fn process(number: u32) -> Process {
-        Process {
-            incarnation: Incarnation(u64::from(number)),
-            pid: number,
-        }
+        Process { incarnation: Incarnation(u64::from(number)), pid: number }
     }
 
     fn candidate(number: u32) -> Candidate {
@@ -214,53 +192,31 @@ mod tests {
     }
 
     fn held(epoch: u64, holder: u32, claim: Option<u32>) -> LeaseFile {
-        LeaseFile {
-            epoch: OwnerEpoch(epoch),
-            holder: Some(process(holder)),
-            claim: claim.map(process),
-        }
+        LeaseFile { epoch: OwnerEpoch(epoch), holder: Some(process(holder)), claim: claim.map(process) }
     }
 
     #[test]
     fn a_new_or_released_directory_is_taken_at_once() {
-        assert_eq!(
-            candidate(1).step(None, MonoTime(0)),
-            CandidateAction::Take(held(1, 1, None))
-        );
-        let released = LeaseFile {
-            holder: None,
-            ..held(4, 9, None)
-        };
-        assert_eq!(
-            candidate(1).step(Some(&released), MonoTime(0)),
-            CandidateAction::Take(held(5, 1, None))
-        );
+        assert_eq!(candidate(1).step(None, MonoTime(0)), CandidateAction::Take(held(1, 1, None)));
+        let released = LeaseFile { holder: None, ..held(4, 9, None) };
+        assert_eq!(candidate(1).step(Some(&released), MonoTime(0)), CandidateAction::Take(held(5, 1, None)));
     }
 
     #[test]
     fn the_epoch_is_above_what_the_journal_has_seen() {
         let candidate = Candidate::new(process(1), TTL, OwnerEpoch(7));
-        assert_eq!(
-            candidate.step(None, MonoTime(0)),
-            CandidateAction::Take(held(8, 1, None))
-        );
+        assert_eq!(candidate.step(None, MonoTime(0)), CandidateAction::Take(held(8, 1, None)));
     }
 
     #[test]
     fn a_held_directory_is_claimed_and_taken_a_whole_ttl_after_the_claim() {
         let mut second = candidate(2);
         let claim = held(1, 1, Some(2));
-        assert_eq!(
-            second.step(Some(&held(1, 1, None)), MonoTime(10)),
-            CandidateAction::Claim(claim)
-        );
+        assert_eq!(second.step(Some(&held(1, 1, None)), MonoTime(10)), CandidateAction::Claim(claim));
         second.claimed(OwnerEpoch(1), MonoTime(50));
         let wait = CandidateAction::Wait(Duration::from_nanos(1));
         assert_eq!(second.step(Some(&claim), MonoTime(349)), wait);
-        assert_eq!(
-            second.step(Some(&claim), MonoTime(350)),
-            CandidateAction::Take(held(2, 2, None))
-        );
+        assert_eq!(second.step(Some(&claim), MonoTime(350)), CandidateAction::Take(held(2, 2, None)));
     }
 
     #[test]
@@ -268,19 +224,13 @@ mod tests {
         let mut second = candidate(2);
         second.claimed(OwnerEpoch(1), MonoTime(0));
         let claimed_by_third = held(1, 1, Some(3));
-        assert_eq!(
-            second.step(Some(&claimed_by_third), MonoTime(900)),
-            CandidateAction::GiveUp { by: process(3) }
-        );
+        assert_eq!(second.step(Some(&claimed_by_third), MonoTime(900)), CandidateAction::GiveUp { by: process(3) });
     }
 
     #[test]
     fn a_claim_left_by_a_dead_claimant_shortens_nothing() {
         let left = held(1, 1, Some(9));
-        assert_eq!(
-            candidate(2).step(Some(&left), MonoTime(0)),
-            CandidateAction::Claim(held(1, 1, Some(2)))
-        );
+        assert_eq!(candidate(2).step(Some(&left), MonoTime(0)), CandidateAction::Claim(held(1, 1, Some(2))));
     }
 
     #[test]
@@ -288,17 +238,13 @@ mod tests {
         let mut second = candidate(2);
         second.claimed(OwnerEpoch(1), MonoTime(0));
         let taken = held(2, 3, None);
-        assert_eq!(
-            second.step(Some(&taken), MonoTime(900)),
-            CandidateAction::Claim(held(2, 3, Some(2)))
-        );
+        assert_eq!(second.step(Some(&taken), MonoTime(900)), CandidateAction::Claim(held(2, 3, Some(2))));
     }
 
     #[test]
     fn a_holder_is_renewed_until_it_is_claimed_and_has_lost_when_the_epoch_moved() {
         let renewed = HolderInput::Renewed(RenewalId(0));
-        let ask =
-            |file: Option<LeaseFile>| renewal(file.as_ref(), process(1), OwnerEpoch(1), renewed);
+        let ask = |file: Option<LeaseFile>| renewal(file.as_ref(), process(1), OwnerEpoch(1), renewed);
         assert_eq!(ask(Some(held(1, 1, None))), renewed);
         assert_eq!(ask(Some(held(1, 1, Some(2)))), HolderInput::Claimed);
         assert_eq!(ask(Some(held(2, 2, None))), HolderInput::Ended);

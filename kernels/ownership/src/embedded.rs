@@ -89,9 +89,7 @@ struct Progress {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared")
-            .field("progress", &*self.progress.borrow())
-            .finish_non_exhaustive()
+        f.debug_struct("Shared").field("progress", &*self.progress.borrow()).finish_non_exhaustive()
     }
 }
 
@@ -105,21 +103,9 @@ impl EmbeddedCoordinator {
         guard: Option<LeaseGuard>,
     ) -> Self {
         core.restart_leases(clock.now());
-        let (progress, _) = watch::channel(Progress {
-            durable: core.revision(),
-            stopped: None,
-        });
-        let inner = Mutex::new(Inner {
-            core,
-            appended: None,
-        });
-        let shared = Arc::new(Shared {
-            inner,
-            log,
-            clock,
-            guard,
-            progress,
-        });
+        let (progress, _) = watch::channel(Progress { durable: core.revision(), stopped: None });
+        let inner = Mutex::new(Inner { core, appended: None });
+        let shared = Arc::new(Shared { inner, log, clock, guard, progress });
         let expiry = tokio::spawn(end_expired_leases(Arc::clone(&shared)));
         Self { shared, expiry }
     }
@@ -161,16 +147,9 @@ impl Shared {
                 let payloads: Vec<Vec<u8>> = step
                     .entries
                     .iter()
-                    .map(|entry| {
-                        serde_json::to_vec(entry)
-                            .expect("entries have string keys and no failing parts")
-                    })
+                    .map(|entry| serde_json::to_vec(entry).expect("entries have string keys and no failing parts"))
                     .collect();
-                inner.appended = Some(
-                    self.log
-                        .append(&payloads)
-                        .map_err(|error| self.stop(error))?,
-                );
+                inner.appended = Some(self.log.append(&payloads).map_err(|error| self.stop(error))?);
             }
             (step.reply, inner.core.revision(), inner.appended)
         };
@@ -178,10 +157,7 @@ impl Shared {
         reply
     }
 
-    async fn read<T>(
-        &self,
-        read: impl FnOnce(&CoordinatorCore) -> T,
-    ) -> Result<T, CoordinatorError> {
+    async fn read<T>(&self, read: impl FnOnce(&CoordinatorCore) -> T) -> Result<T, CoordinatorError> {
         let (value, revision, position) = {
             let inner = self.inner.lock();
             self.running()?;
@@ -191,18 +167,11 @@ impl Shared {
         Ok(value)
     }
 
-    async fn wait_durable(
-        &self,
-        revision: Revision,
-        position: Option<LogPosition>,
-    ) -> Result<(), CoordinatorError> {
+    async fn wait_durable(&self, revision: Revision, position: Option<LogPosition>) -> Result<(), CoordinatorError> {
         if let Some(position) = position
             && self.progress.borrow().durable < revision
         {
-            self.log
-                .wait_durable(position)
-                .await
-                .map_err(|error| self.stop(error))?;
+            self.log.wait_durable(position).await.map_err(|error| self.stop(error))?;
             self.progress.send_if_modified(|progress| {
                 let advanced = revision > progress.durable;
                 progress.durable = progress.durable.max(revision);
@@ -227,20 +196,13 @@ impl Shared {
     /// Stops the coordinator for good, with the first error that did it.
     fn stop(&self, error: LogError) -> CoordinatorError {
         let mut first = error;
-        self.progress.send_modify(|progress| {
-            first = progress
-                .stopped
-                .get_or_insert_with(|| first.clone())
-                .clone()
-        });
+        self.progress.send_modify(|progress| first = progress.stopped.get_or_insert_with(|| first.clone()).clone());
         stopped(&first)
     }
 }
 
 fn stopped(error: &LogError) -> CoordinatorError {
-    CoordinatorError::Stopped {
-        reason: error.0.clone(),
-    }
+    CoordinatorError::Stopped { reason: error.0.clone() }
 }
 
 /// The core answers each request with its own kind of reply.
@@ -266,18 +228,12 @@ impl Coordinator for EmbeddedCoordinator {
     }
 
     async fn heartbeat(&self, tenure: &Tenure) -> Result<Duration, CoordinatorError> {
-        let reply = self
-            .shared
-            .submit(&Request::Heartbeat(tenure.clone()))
-            .await?;
+        let reply = self.shared.submit(&Request::Heartbeat(tenure.clone())).await?;
         expect_reply!(reply, Reply::Renewed(ttl) => ttl)
     }
 
     async fn deregister(&self, tenure: &Tenure) -> Result<(), CoordinatorError> {
-        let reply = self
-            .shared
-            .submit(&Request::Deregister(tenure.clone()))
-            .await?;
+        let reply = self.shared.submit(&Request::Deregister(tenure.clone())).await?;
         expect_reply!(reply, Reply::Done => ())
     }
 
@@ -285,29 +241,17 @@ impl Coordinator for EmbeddedCoordinator {
         self.shared.read(CoordinatorCore::snapshot).await
     }
 
-    async fn shard(
-        &self,
-        shard: &ShardId,
-    ) -> Result<Option<Versioned<ShardRecord>>, CoordinatorError> {
+    async fn shard(&self, shard: &ShardId) -> Result<Option<Versioned<ShardRecord>>, CoordinatorError> {
         self.shared.read(|core| core.shard(shard).cloned()).await
     }
 
     async fn transition(&self, transition: &Transition) -> Result<Revision, CoordinatorError> {
-        let reply = self
-            .shared
-            .submit(&Request::Transition(transition.clone()))
-            .await?;
+        let reply = self.shared.submit(&Request::Transition(transition.clone())).await?;
         expect_reply!(reply, Reply::Changed(version) => version)
     }
 
     async fn allocate(&self, name: &str, count: u64) -> Result<Range<u64>, CoordinatorError> {
-        let reply = self
-            .shared
-            .submit(&Request::Allocate {
-                name: name.to_owned(),
-                count,
-            })
-            .await?;
+        let reply = self.shared.submit(&Request::Allocate { name: name.to_owned(), count }).await?;
         expect_reply!(reply, Reply::Ids(ids) => ids)
     }
 
@@ -315,35 +259,13 @@ impl Coordinator for EmbeddedCoordinator {
         self.shared.read(|core| core.root(key).cloned()).await
     }
 
-    async fn put_root(
-        &self,
-        key: &str,
-        expected: Revision,
-        value: RootValue,
-    ) -> Result<Revision, CoordinatorError> {
-        let reply = self
-            .shared
-            .submit(&Request::PutRoot {
-                key: key.to_owned(),
-                expected,
-                value,
-            })
-            .await?;
+    async fn put_root(&self, key: &str, expected: Revision, value: RootValue) -> Result<Revision, CoordinatorError> {
+        let reply = self.shared.submit(&Request::PutRoot { key: key.to_owned(), expected, value }).await?;
         expect_reply!(reply, Reply::Changed(version) => version)
     }
 
-    async fn delete_root(
-        &self,
-        key: &str,
-        expected: Revision,
-    ) -> Result<Revision, CoordinatorError> {
-        let reply = self
-            .shared
-            .submit(&Request::DeleteRoot {
-                key: key.to_owned(),
-                expected,
-            })
-            .await?;
+    async fn delete_root(&self, key: &str, expected: Revision) -> Result<Revision, CoordinatorError> {
+        let reply = self.shared.submit(&Request::DeleteRoot { key: key.to_owned(), expected }).await?;
         expect_reply!(reply, Reply::Changed(version) => version)
     }
 
@@ -356,9 +278,7 @@ impl Coordinator for EmbeddedCoordinator {
             ended: false,
         };
         // Refuse at once what the stream would refuse at its first step.
-        self.shared
-            .read(|core| core.changes(since, since))
-            .await??;
+        self.shared.read(|core| core.changes(since, since)).await??;
         Ok(futures::stream::unfold(watcher, Watcher::next).boxed())
     }
 }
@@ -381,35 +301,20 @@ impl Watcher {
             if let Some(change) = self.pending.pop_front() {
                 return Some((Ok(change), self));
             }
-            let Progress {
-                durable,
-                stopped: failure,
-            } = self.progress.borrow_and_update().clone();
+            let Progress { durable, stopped: failure } = self.progress.borrow_and_update().clone();
             if durable > self.seen {
                 let changes = self.shared.inner.lock().core.changes(self.seen, durable);
                 match changes {
                     Ok(changes) => self.pending = changes.into(),
                     Err(error) => {
-                        return Some((
-                            Err(error),
-                            Self {
-                                ended: true,
-                                ..self
-                            },
-                        ));
+                        return Some((Err(error), Self { ended: true, ..self }));
                     }
                 }
                 self.seen = durable;
                 continue;
             }
             if let Some(error) = failure {
-                return Some((
-                    Err(stopped(&error)),
-                    Self {
-                        ended: true,
-                        ..self
-                    },
-                ));
+                return Some((Err(stopped(&error)), Self { ended: true, ..self }));
             }
             if self.progress.changed().await.is_err() {
                 return None;

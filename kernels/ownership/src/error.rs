@@ -38,9 +38,7 @@ pub enum CoordinatorError {
         tenure: Tenure,
     },
     /// The record has changed since it was read.
-    #[error(
-        "expected `{record}` at version {expected}, came version {current}; read it again and decide anew"
-    )]
+    #[error("expected `{record}` at version {expected}, came version {current}; read it again and decide anew")]
     Conflict {
         /// Which record.
         record: String,
@@ -68,9 +66,7 @@ pub enum CoordinatorError {
         advice: String,
     },
     /// The ids of a sequence are used up.
-    #[error(
-        "expected {wanted} more ids of `{name}`, but only {left} are left of 2^63; use another sequence"
-    )]
+    #[error("expected {wanted} more ids of `{name}`, but only {left} are left of 2^63; use another sequence")]
     IdsExhausted {
         /// The sequence.
         name: String,
@@ -117,9 +113,7 @@ pub enum CoordinatorError {
 
 fn held_by(tenure: Option<OwnerEpoch>, remaining: Duration) -> String {
     match tenure {
-        Some(epoch) => format!(
-            "another process holds it under epoch {epoch} for {remaining:?} unless it renews"
-        ),
+        Some(epoch) => format!("another process holds it under epoch {epoch} for {remaining:?} unless it renews"),
         None => "another process claimed it".to_owned(),
     }
 }
@@ -158,16 +152,9 @@ impl NameOf {
 
 pub(crate) fn check_name(kind: NameOf, name: &str) -> Result<(), CoordinatorError> {
     if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
-        let shown: String = name
-            .chars()
-            .take(40)
-            .flat_map(char::escape_default)
-            .collect();
+        let shown: String = name.chars().take(40).flat_map(char::escape_default).collect();
         return Err(CoordinatorError::Invalid {
-            expected: format!(
-                "a {} of 1 to {MAX_NAME_BYTES} bytes without control characters",
-                kind.text()
-            ),
+            expected: format!("a {} of 1 to {MAX_NAME_BYTES} bytes without control characters", kind.text()),
             came: format!("{} bytes, `{shown}`", name.len()),
             advice: "choose another name".to_owned(),
         });
@@ -177,18 +164,11 @@ pub(crate) fn check_name(kind: NameOf, name: &str) -> Result<(), CoordinatorErro
 
 pub(crate) fn check_node(spec: &crate::record::NodeSpec) -> Result<(), CoordinatorError> {
     check_name(NameOf::Node, &spec.name.0)?;
-    let labels: usize = spec
-        .labels
-        .iter()
-        .map(|(key, value)| key.len() + value.len())
-        .sum();
+    let labels: usize = spec.labels.iter().map(|(key, value)| key.len() + value.len()).sum();
     let came = spec.address.len() + labels;
     if came > MAX_NODE_BYTES {
         return Err(CoordinatorError::Invalid {
-            expected: format!(
-                "at most {MAX_NODE_BYTES} bytes of address and labels for node `{}`",
-                spec.name
-            ),
+            expected: format!("at most {MAX_NODE_BYTES} bytes of address and labels for node `{}`", spec.name),
             came: format!("{came} bytes"),
             advice: "shorten the labels".to_owned(),
         });
@@ -209,11 +189,7 @@ pub(crate) fn check_root(key: &str, value: &[u8]) -> Result<(), CoordinatorError
 }
 
 /// The range of ids that follows `next`, and what follows the range.
-pub(crate) fn next_ids(
-    name: &str,
-    next: u64,
-    count: u64,
-) -> Result<std::ops::Range<u64>, CoordinatorError> {
+pub(crate) fn next_ids(name: &str, next: u64, count: u64) -> Result<std::ops::Range<u64>, CoordinatorError> {
     check_name(NameOf::Ids, name)?;
     if count == 0 || count > MAX_IDS_PER_REQUEST {
         return Err(CoordinatorError::Invalid {
@@ -224,11 +200,7 @@ pub(crate) fn next_ids(
     }
     let left = (1_u64 << 63).saturating_sub(next);
     if count > left {
-        return Err(CoordinatorError::IdsExhausted {
-            name: name.to_owned(),
-            wanted: count,
-            left,
-        });
+        return Err(CoordinatorError::IdsExhausted { name: name.to_owned(), wanted: count, left });
     }
     Ok(next..next + count)
 }

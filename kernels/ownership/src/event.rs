@@ -91,9 +91,7 @@ impl TryFrom<String> for RootValue {
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
         use base64::Engine as _;
-        base64::engine::general_purpose::STANDARD
-            .decode(text)
-            .map(Self)
+        base64::engine::general_purpose::STANDARD.decode(text).map(Self)
     }
 }
 
@@ -130,17 +128,11 @@ impl Entry {
             Event::NodeGranted { node } => Changed::NodeUp(node.clone()),
             Event::NodeEnded { tenure, .. } => Changed::NodeDown(tenure.node.clone()),
             Event::ShardChanged { shard, record } => Changed::Shard(shard.clone(), record.clone()),
-            Event::RootChanged {
-                key,
-                value: Some(value),
-            } => Changed::Root(key.clone(), value.clone()),
+            Event::RootChanged { key, value: Some(value) } => Changed::Root(key.clone(), value.clone()),
             Event::RootChanged { key, value: None } => Changed::RootDeleted(key.clone()),
             Event::ClaimPlaced { .. } | Event::IdsAllocated { .. } => return None,
         };
-        Some(Change {
-            revision: self.revision,
-            what,
-        })
+        Some(Change { revision: self.revision, what })
     }
 }
 
@@ -157,16 +149,10 @@ mod tests {
     const FIXTURE: &str = include_str!("../fixtures/journal-0.1.jsonl");
 
     fn entries() -> Vec<Entry> {
-        let tenure = |node: &str, epoch| Tenure {
-            node: NodeId::new(node),
-            epoch: OwnerEpoch(epoch),
-        };
+        let tenure = |node: &str, epoch| Tenure { node: NodeId::new(node), epoch: OwnerEpoch(epoch) };
         let shard = |ownership| Event::ShardChanged {
             shard: ShardId::new("tenants/acme"),
-            record: ShardRecord {
-                epoch: OwnerEpoch(2),
-                ownership,
-            },
+            record: ShardRecord { epoch: OwnerEpoch(2), ownership },
         };
         let (from, to) = (tenure("n1", 3), tenure("n2", 1));
         let events = vec![
@@ -178,81 +164,35 @@ mod tests {
                     labels: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),
                 },
             },
-            Event::NodeEnded {
-                tenure: from.clone(),
-                reason: TenureEnd::Expired,
-            },
-            Event::NodeEnded {
-                tenure: from.clone(),
-                reason: TenureEnd::Deregistered,
-            },
-            Event::ClaimPlaced {
-                node: NodeId::new("n1"),
-                claimant: Incarnation(7),
-            },
-            shard(Ownership::Exclusive(Exclusive::Serving {
-                owner: from.clone(),
-            })),
-            shard(Ownership::Exclusive(Exclusive::Moving {
-                from: from.clone(),
-                to: to.clone(),
-            })),
+            Event::NodeEnded { tenure: from.clone(), reason: TenureEnd::Expired },
+            Event::NodeEnded { tenure: from.clone(), reason: TenureEnd::Deregistered },
+            Event::ClaimPlaced { node: NodeId::new("n1"), claimant: Incarnation(7) },
+            shard(Ownership::Exclusive(Exclusive::Serving { owner: from.clone() })),
+            shard(Ownership::Exclusive(Exclusive::Moving { from: from.clone(), to: to.clone() })),
             shard(Ownership::Exclusive(Exclusive::Dual { from, to })),
             shard(Ownership::Replicated {
                 ring_version: RingVersion(9),
-                vector: ReplicationVector(vec![TierReplicas {
-                    nodes: 1,
-                    threads: 1,
-                }]),
+                vector: ReplicationVector(vec![TierReplicas { nodes: 1, threads: 1 }]),
             }),
             shard(Ownership::Retired),
-            Event::IdsAllocated {
-                name: "tenants".to_owned(),
-                next: 101,
-            },
-            Event::RootChanged {
-                key: "catalog".to_owned(),
-                value: Some(RootValue(vec![0, 255, 10])),
-            },
-            Event::RootChanged {
-                key: "catalog".to_owned(),
-                value: None,
-            },
+            Event::IdsAllocated { name: "tenants".to_owned(), next: 101 },
+            Event::RootChanged { key: "catalog".to_owned(), value: Some(RootValue(vec![0, 255, 10])) },
+            Event::RootChanged { key: "catalog".to_owned(), value: None },
         ];
-        (1..)
-            .zip(events)
-            .map(|(revision, event)| Entry {
-                revision: Revision(revision),
-                event,
-            })
-            .collect()
+        (1..).zip(events).map(|(revision, event)| Entry { revision: Revision(revision), event }).collect()
     }
 
     #[test]
     fn entries_are_written_as_version_0_1_wrote_them_and_read_back() {
-        let written: Vec<String> = entries()
-            .iter()
-            .map(|entry| serde_json::to_string(entry).unwrap())
-            .collect();
-        assert_eq!(
-            written,
-            FIXTURE.lines().collect::<Vec<_>>(),
-            "written:\n{}",
-            written.join("\n")
-        );
-        let read: Vec<Entry> = FIXTURE
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
+        let written: Vec<String> = entries().iter().map(|entry| serde_json::to_string(entry).unwrap()).collect();
+        assert_eq!(written, FIXTURE.lines().collect::<Vec<_>>(), "written:\n{}", written.join("\n"));
+        let read: Vec<Entry> = FIXTURE.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(read, entries());
     }
 
     #[test]
     fn watchers_do_not_see_claims_and_id_ranges() {
-        let hidden = entries()
-            .iter()
-            .filter(|entry| entry.change().is_none())
-            .count();
+        let hidden = entries().iter().filter(|entry| entry.change().is_none()).count();
         assert_eq!(hidden, 2);
     }
 }

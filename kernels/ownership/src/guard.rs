@@ -22,10 +22,7 @@ impl LeaseGuard {
     /// A guard that refuses until a lease is published.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self {
-            clock,
-            serve_until: Arc::new(AtomicU64::new(0)),
-        }
+        Self { clock, serve_until: Arc::new(AtomicU64::new(0)) }
     }
 
     /// Whether the lease covers this instant.
@@ -37,8 +34,7 @@ impl LeaseGuard {
 
     /// Shows the lease as its holder knows it; for the driver of that holder.
     pub fn publish(&self, holder: &LeaseHolder) {
-        self.serve_until
-            .store(holder.serve_until().0, Ordering::Release);
+        self.serve_until.store(holder.serve_until().0, Ordering::Release);
     }
 
     /// Refuses from now on, until a lease is published.
@@ -49,9 +45,7 @@ impl LeaseGuard {
 
 impl fmt::Debug for LeaseGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LeaseGuard")
-            .field("serving", &self.serving())
-            .finish()
+        f.debug_struct("LeaseGuard").field("serving", &self.serving()).finish()
     }
 }
 

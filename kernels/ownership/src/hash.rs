@@ -32,12 +32,7 @@ mod tests {
             (&counting, 0xe5d7_8baf_a45b_2aa5),
         ];
         for (bytes, expected) in vectors {
-            assert_eq!(
-                stable_hash(bytes),
-                expected,
-                "hash of {} bytes",
-                bytes.len()
-            );
+            assert_eq!(stable_hash(bytes), expected, "hash of {} bytes", bytes.len());
         }
     }
 }

@@ -9,9 +9,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::coordinator::{ClaimOutcome, Coordinator, Grant};
 use crate::error::CoordinatorError;
 use crate::guard::{LeaseGuard, LeaseStatus};
-use crate::lease::{
-    HolderAction, HolderInput, LeaseHolder, LeaseTerms, LeaseTermsError, RenewalId,
-};
+use crate::lease::{HolderAction, HolderInput, LeaseHolder, LeaseTerms, LeaseTermsError, RenewalId};
 use crate::record::{NodeSpec, Tenure};
 use crate::time::{Clock, MonoTime};
 
@@ -107,14 +105,7 @@ impl LeaseKeeper {
             clock,
         };
         let task = tokio::spawn(driver.run(released));
-        Ok(Self {
-            tenure: grant.tenure,
-            guard,
-            status,
-            release: Some(release),
-            task,
-            coordinator: KeptBy(coordinator),
-        })
+        Ok(Self { tenure: grant.tenure, guard, status, release: Some(release), task, coordinator: KeptBy(coordinator) })
     }
 
     /// The name and the epoch under which it was granted.
@@ -186,8 +177,7 @@ impl Driver {
             };
             for action in self.holder.step(input, self.clock.now()) {
                 if let HolderAction::Renew(id) = action {
-                    let (coordinator, tenure) =
-                        (Arc::clone(&self.coordinator), self.tenure.clone());
+                    let (coordinator, tenure) = (Arc::clone(&self.coordinator), self.tenure.clone());
                     renewals.spawn(async move { (id, coordinator.heartbeat(&tenure).await) });
                 }
                 if let Some(status) = LeaseStatus::after(action) {

@@ -25,9 +25,7 @@ pub struct KeyGroup(u16);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyGroupError {
     /// A number past the last key group.
-    #[error(
-        "expected a key group below {KEY_GROUPS}, came {0}; key groups are the top 15 bits of the key's hash"
-    )]
+    #[error("expected a key group below {KEY_GROUPS}, came {0}; key groups are the top 15 bits of the key's hash")]
     OutOfRange(u16),
     /// A range that is empty, reversed, too long, or that overlaps or touches the one before it.
     #[error(
@@ -50,11 +48,7 @@ impl KeyGroup {
     /// # Errors
     /// [`KeyGroupError::OutOfRange`] at [`KEY_GROUPS`] and above.
     pub const fn new(number: u16) -> Result<Self, KeyGroupError> {
-        if number < KEY_GROUPS {
-            Ok(Self(number))
-        } else {
-            Err(KeyGroupError::OutOfRange(number))
-        }
+        if number < KEY_GROUPS { Ok(Self(number)) } else { Err(KeyGroupError::OutOfRange(number)) }
     }
 
     /// The key group of a key whose [`stable_hash`] is already known: its top 15 bits.
@@ -116,9 +110,7 @@ impl KeyGroupSet {
     /// All [`KEY_GROUPS`].
     #[must_use]
     pub fn full() -> Self {
-        Self {
-            ranges: std::iter::once(0..KEY_GROUPS).collect(),
-        }
+        Self { ranges: std::iter::once(0..KEY_GROUPS).collect() }
     }
 
     /// The key groups of one range; an empty range gives the empty set.
@@ -127,19 +119,9 @@ impl KeyGroupSet {
     /// [`KeyGroupError::BadRange`] if the range is reversed or ends past [`KEY_GROUPS`].
     pub fn from_range(range: Range<u16>) -> Result<Self, KeyGroupError> {
         if range.start > range.end || range.end > KEY_GROUPS {
-            return Err(KeyGroupError::BadRange {
-                start: range.start,
-                end: range.end,
-                previous_end: 0,
-            });
+            return Err(KeyGroupError::BadRange { start: range.start, end: range.end, previous_end: 0 });
         }
-        Ok(if range.is_empty() {
-            Self::empty()
-        } else {
-            Self {
-                ranges: std::iter::once(range).collect(),
-            }
-        })
+        Ok(if range.is_empty() { Self::empty() } else { Self { ranges: std::iter::once(range).collect() } })
     }
 
     /// How many key groups are in the set.
@@ -163,9 +145,7 @@ impl KeyGroupSet {
 
     /// The key groups, ascending.
     pub fn iter(&self) -> impl Iterator<Item = KeyGroup> + '_ {
-        self.ranges
-            .iter()
-            .flat_map(|range| range.clone().map(KeyGroup))
+        self.ranges.iter().flat_map(|range| range.clone().map(KeyGroup))
     }
 
     /// The ranges that make up the set, ascending and not touching.
@@ -192,10 +172,7 @@ impl KeyGroupSet {
     /// Key groups that are in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
-        let (mut left, mut right) = (
-            self.ranges.iter().peekable(),
-            other.ranges.iter().peekable(),
-        );
+        let (mut left, mut right) = (self.ranges.iter().peekable(), other.ranges.iter().peekable());
         let mut ranges = Vec::new();
         while let (Some(a), Some(b)) = (left.peek(), right.peek()) {
             let both = a.start.max(b.start)..a.end.min(b.end);
@@ -221,29 +198,15 @@ impl KeyGroupSet {
     #[must_use]
     pub fn complement(&self) -> Self {
         let starts = std::iter::once(0).chain(self.ranges.iter().map(|range| range.end));
-        let ends = self
-            .ranges
-            .iter()
-            .map(|range| range.start)
-            .chain(std::iter::once(KEY_GROUPS));
-        Self {
-            ranges: starts
-                .zip(ends)
-                .map(|(start, end)| start..end)
-                .filter(|gap| !gap.is_empty())
-                .collect(),
-        }
+        let ends = self.ranges.iter().map(|range| range.start).chain(std::iter::once(KEY_GROUPS));
+        Self { ranges: starts.zip(ends).map(|(start, end)| start..end).filter(|gap| !gap.is_empty()).collect() }
     }
 
     /// Splits the set, in ascending order, into `parts` sets whose sizes differ by at most one (the larger ones first).
     /// With more parts than key groups, the last parts are empty. No parts give no sets.
     #[must_use]
     pub fn split(&self, parts: usize) -> Vec<Self> {
-        let Some((share, larger)) = self
-            .len()
-            .checked_div(parts)
-            .zip(self.len().checked_rem(parts))
-        else {
+        let Some((share, larger)) = self.len().checked_div(parts).zip(self.len().checked_rem(parts)) else {
             return Vec::new();
         };
         let mut pending = self.ranges.iter().cloned();
@@ -260,11 +223,7 @@ impl KeyGroupSet {
                     let cut = range.start + taken as u16;
                     ranges.push(range.start..cut);
                     wanted -= taken;
-                    current = if cut < range.end {
-                        Some(cut..range.end)
-                    } else {
-                        pending.next()
-                    };
+                    current = if cut < range.end { Some(cut..range.end) } else { pending.next() };
                 }
                 Self { ranges }
             })
@@ -294,30 +253,18 @@ impl TryFrom<Vec<(u16, u16)>> for KeyGroupSet {
     fn try_from(pairs: Vec<(u16, u16)>) -> Result<Self, KeyGroupError> {
         let mut previous_end = None;
         for &(start, end) in &pairs {
-            if start >= end
-                || end > KEY_GROUPS
-                || previous_end.is_some_and(|previous| start <= previous)
-            {
-                return Err(KeyGroupError::BadRange {
-                    start,
-                    end,
-                    previous_end: previous_end.unwrap_or(0),
-                });
+            if start >= end || end > KEY_GROUPS || previous_end.is_some_and(|previous| start <= previous) {
+                return Err(KeyGroupError::BadRange { start, end, previous_end: previous_end.unwrap_or(0) });
             }
             previous_end = Some(end);
         }
-        Ok(Self {
-            ranges: pairs.into_iter().map(|(start, end)| start..end).collect(),
-        })
+        Ok(Self { ranges: pairs.into_iter().map(|(start, end)| start..end).collect() })
     }
 }
 
 impl From<KeyGroupSet> for Vec<(u16, u16)> {
     fn from(set: KeyGroupSet) -> Self {
-        set.ranges
-            .into_iter()
-            .map(|range| (range.start, range.end))
-            .collect()
+        set.ranges.into_iter().map(|range| (range.start, range.end)).collect()
     }
 }
 
@@ -334,18 +281,12 @@ mod tests {
         assert_eq!(KeyGroup::from_hash(u64::MAX).get(), KEY_GROUPS - 1);
         assert_eq!(KeyGroup::from_hash(1 << 49).get(), 1);
         assert_eq!(KeyGroup::from_hash((1 << 49) - 1).get(), 0);
-        assert_eq!(
-            key_group_of(b"auction").get(),
-            (stable_hash(b"auction") >> 49) as u16
-        );
+        assert_eq!(key_group_of(b"auction").get(), (stable_hash(b"auction") >> 49) as u16);
     }
 
     #[test]
     fn a_number_past_the_last_key_group_is_refused() {
-        assert_eq!(
-            KeyGroup::new(KEY_GROUPS),
-            Err(KeyGroupError::OutOfRange(KEY_GROUPS))
-        );
+        assert_eq!(KeyGroup::new(KEY_GROUPS), Err(KeyGroupError::OutOfRange(KEY_GROUPS)));
         assert!(serde_json::from_str::<KeyGroup>("32768").is_err());
         assert!(serde_json::from_str::<KeyGroupSet>("[[0,32769]]").is_err());
         assert!(serde_json::from_str::<KeyGroupSet>("[[5,9],[9,10]]").is_err());
@@ -359,9 +300,7 @@ mod tests {
             assert_eq!(sets.len(), parts);
             let sizes: Vec<usize> = sets.iter().map(KeyGroupSet::len).collect();
             assert!(sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= 1);
-            let joined = sets
-                .iter()
-                .fold(KeyGroupSet::empty(), |all, set| all.union(set));
+            let joined = sets.iter().fold(KeyGroupSet::empty(), |all, set| all.union(set));
             assert_eq!(joined, KeyGroupSet::full());
             assert_eq!(sizes.iter().sum::<usize>(), usize::from(KEY_GROUPS));
         }

@@ -41,10 +41,7 @@ pub struct LeaseTermsError {
 impl Default for LeaseTerms {
     /// 3 s with a margin of 500 ms.
     fn default() -> Self {
-        Self {
-            ttl: Duration::from_secs(3),
-            margin: Duration::from_millis(500),
-        }
+        Self { ttl: Duration::from_secs(3), margin: Duration::from_millis(500) }
     }
 }
 
@@ -54,11 +51,7 @@ impl LeaseTerms {
     /// # Errors
     /// [`LeaseTermsError`] unless the margin is below the ttl.
     pub fn new(ttl: Duration, margin: Duration) -> Result<Self, LeaseTermsError> {
-        if margin < ttl {
-            Ok(Self { ttl, margin })
-        } else {
-            Err(LeaseTermsError { ttl, margin })
-        }
+        if margin < ttl { Ok(Self { ttl, margin }) } else { Err(LeaseTermsError { ttl, margin }) }
     }
 
     /// How long the grantor keeps a lease after it received a renewal.
@@ -116,17 +109,12 @@ impl LeaseClock {
     /// How long a lease lasts yet; zero if it has run out or is not known.
     #[must_use]
     pub fn remaining(&self, node: &NodeId, now: MonoTime) -> Duration {
-        self.expiry
-            .get(node)
-            .map_or(Duration::ZERO, |expiry| expiry.since(now))
+        self.expiry.get(node).map_or(Duration::ZERO, |expiry| expiry.since(now))
     }
 
     /// The holders whose lease has run out; it may be granted again.
     pub fn expired(&self, now: MonoTime) -> impl Iterator<Item = &NodeId> {
-        self.expiry
-            .iter()
-            .filter(move |&(_, expiry)| *expiry <= now)
-            .map(|(node, _)| node)
+        self.expiry.iter().filter(move |&(_, expiry)| *expiry <= now).map(|(node, _)| node)
     }
 
     /// When the next lease runs out.
@@ -257,9 +245,7 @@ impl LeaseHolder {
             HolderInput::Claimed => {
                 if self.standing != Standing::Draining {
                     self.standing = Standing::Draining;
-                    actions.push(HolderAction::Drain {
-                        until: self.serve_until,
-                    });
+                    actions.push(HolderAction::Drain { until: self.serve_until });
                 }
             }
             HolderInput::Ended => self.lose(Loss::Ended, &mut actions),
@@ -274,9 +260,7 @@ impl LeaseHolder {
         if let Some(sent_at) = self.sent.remove(&id)
             && self.standing != Standing::Draining
         {
-            self.serve_until = self
-                .serve_until
-                .max(sent_at.after(self.terms.ttl - self.terms.margin));
+            self.serve_until = self.serve_until.max(sent_at.after(self.terms.ttl - self.terms.margin));
         }
     }
 
@@ -300,11 +284,8 @@ impl LeaseHolder {
             Standing::Draining if lapsed => self.lose(Loss::Claimed, actions),
             _ => {}
         }
-        if matches!(self.standing, Standing::Serving | Standing::Suspended)
-            && now >= self.next_renewal
-        {
-            self.sent
-                .retain(|_, sent_at| sent_at.after(self.terms.ttl) > now);
+        if matches!(self.standing, Standing::Serving | Standing::Suspended) && now >= self.next_renewal {
+            self.sent.retain(|_, sent_at| sent_at.after(self.terms.ttl) > now);
             let id = self.next_id;
             self.next_id = RenewalId(id.0 + 1);
             self.sent.insert(id, now);
@@ -326,10 +307,7 @@ mod tests {
 
     /// ttl 3 s, margin 0.6 s: serve 2.4 s, renew every 0.8 s.
     fn holder() -> LeaseHolder {
-        LeaseHolder::new(
-            LeaseTerms::new(Duration::from_secs(3), Duration::from_millis(600)).unwrap(),
-            at(10.0),
-        )
+        LeaseHolder::new(LeaseTerms::new(Duration::from_secs(3), Duration::from_millis(600)).unwrap(), at(10.0))
     }
 
     #[test]
@@ -342,14 +320,8 @@ mod tests {
     #[test]
     fn a_renewal_counts_from_its_own_sending_however_late_the_answer_is() {
         let mut holder = holder();
-        assert_eq!(
-            holder.step(HolderInput::Tick, at(10.8)),
-            [HolderAction::Renew(RenewalId(0))]
-        );
-        assert_eq!(
-            holder.step(HolderInput::Tick, at(11.6)),
-            [HolderAction::Renew(RenewalId(1))]
-        );
+        assert_eq!(holder.step(HolderInput::Tick, at(10.8)), [HolderAction::Renew(RenewalId(0))]);
+        assert_eq!(holder.step(HolderInput::Tick, at(11.6)), [HolderAction::Renew(RenewalId(1))]);
         holder.step(HolderInput::Renewed(RenewalId(0)), at(12.0));
         assert_eq!(holder.serve_until(), at(13.2));
         // The same answer again, and one that nobody asked for, change nothing.
@@ -366,14 +338,8 @@ mod tests {
             holder.step(HolderInput::Tick, at(60.0)),
             [HolderAction::Suspend, HolderAction::Renew(RenewalId(0))]
         );
-        assert_eq!(
-            holder.step(HolderInput::Ended, at(60.1)),
-            [HolderAction::Stop(Loss::Ended)]
-        );
-        assert_eq!(
-            holder.step(HolderInput::Renewed(RenewalId(0)), at(60.2)),
-            []
-        );
+        assert_eq!(holder.step(HolderInput::Ended, at(60.1)), [HolderAction::Stop(Loss::Ended)]);
+        assert_eq!(holder.step(HolderInput::Renewed(RenewalId(0)), at(60.2)), []);
         assert!(!holder.serving(at(60.2)));
         assert_eq!(holder.wake_at(), None);
     }
@@ -382,14 +348,8 @@ mod tests {
     fn a_late_renewal_resumes_serving_as_the_grantor_still_keeps_the_lease() {
         let mut holder = holder();
         holder.step(HolderInput::Tick, at(12.0));
-        assert_eq!(
-            holder.step(HolderInput::Tick, at(12.5)),
-            [HolderAction::Suspend]
-        );
-        assert_eq!(
-            holder.step(HolderInput::Renewed(RenewalId(0)), at(12.6)),
-            [HolderAction::Resume]
-        );
+        assert_eq!(holder.step(HolderInput::Tick, at(12.5)), [HolderAction::Suspend]);
+        assert_eq!(holder.step(HolderInput::Renewed(RenewalId(0)), at(12.6)), [HolderAction::Resume]);
         assert!(holder.serving(at(12.6)));
     }
 
@@ -397,17 +357,11 @@ mod tests {
     fn a_claim_ends_renewals_and_serving_ends_with_what_was_granted() {
         let mut holder = holder();
         holder.step(HolderInput::Tick, at(10.8));
-        assert_eq!(
-            holder.step(HolderInput::Claimed, at(11.0)),
-            [HolderAction::Drain { until: at(12.4) }]
-        );
+        assert_eq!(holder.step(HolderInput::Claimed, at(11.0)), [HolderAction::Drain { until: at(12.4) }]);
         holder.step(HolderInput::Renewed(RenewalId(0)), at(11.1));
         assert_eq!(holder.serve_until(), at(12.4));
         assert_eq!(holder.step(HolderInput::Tick, at(11.7)), []);
-        assert_eq!(
-            holder.step(HolderInput::Tick, at(12.4)),
-            [HolderAction::Stop(Loss::Claimed)]
-        );
+        assert_eq!(holder.step(HolderInput::Tick, at(12.4)), [HolderAction::Stop(Loss::Claimed)]);
     }
 
     #[test]
@@ -425,12 +379,6 @@ mod tests {
     #[test]
     fn a_margin_of_a_whole_ttl_is_refused() {
         let second = Duration::from_secs(1);
-        assert_eq!(
-            LeaseTerms::new(second, second),
-            Err(LeaseTermsError {
-                ttl: second,
-                margin: second
-            })
-        );
+        assert_eq!(LeaseTerms::new(second, second), Err(LeaseTermsError { ttl: second, margin: second }));
     }
 }

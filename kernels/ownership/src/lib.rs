@@ -46,8 +46,8 @@ pub use hash::stable_hash;
 pub use key_group::{KEY_GROUPS, KeyGroup, KeyGroupError, KeyGroupSet, key_group_of};
 pub use lease::{LeaseHolder, LeaseTerms};
 pub use record::{
-    Exclusive, Incarnation, NodeRecord, NodeSpec, Ownership, ReplicationVector, Revision,
-    RingVersion, ShardRecord, Tenure, TierReplicas, Transition, Versioned,
+    Exclusive, Incarnation, NodeRecord, NodeSpec, Ownership, ReplicationVector, Revision, RingVersion, ShardRecord,
+    Tenure, TierReplicas, Transition, Versioned,
 };
 pub use ring::{Direction, HashRing, RingMember, Walk};
 pub use time::{BootClock, Clock, MonoTime};

@@ -8,9 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// A point in the coordinator's history; each change has a later one. As the version of a record: the revision at which
 /// it last changed.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Revision(pub u64);
 
@@ -99,10 +97,7 @@ impl NodeRecord {
     #[must_use]
     pub fn granted(spec: &NodeSpec, epoch: OwnerEpoch) -> Self {
         Self {
-            tenure: Tenure {
-                node: spec.name.clone(),
-                epoch,
-            },
+            tenure: Tenure { node: spec.name.clone(), epoch },
             incarnation: spec.incarnation,
             address: spec.address.clone(),
             labels: spec.labels.clone(),
@@ -111,9 +106,7 @@ impl NodeRecord {
 }
 
 /// The version of a hash ring's members and weights.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RingVersion(pub u64);
 
@@ -215,10 +208,7 @@ impl ShardRecord {
     /// A record of a shard with one owner.
     #[must_use]
     pub const fn exclusive(epoch: OwnerEpoch, state: Exclusive) -> Self {
-        Self {
-            epoch,
-            ownership: Ownership::Exclusive(state),
-        }
+        Self { epoch, ownership: Ownership::Exclusive(state) }
     }
 
     /// The record in which `owner` serves the shard alone.

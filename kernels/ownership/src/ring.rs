@@ -80,11 +80,7 @@ pub struct HashRing<M> {
 
 impl<M: RingMember> Default for HashRing<M> {
     fn default() -> Self {
-        Self {
-            weights: BTreeMap::new(),
-            members: Vec::new(),
-            points: Vec::new(),
-        }
+        Self { weights: BTreeMap::new(), members: Vec::new(), points: Vec::new() }
     }
 }
 
@@ -97,10 +93,7 @@ impl<M: RingMember> HashRing<M> {
 
     /// A ring of members of weight 1.
     pub fn of(members: impl IntoIterator<Item = M>) -> Self {
-        let mut ring = Self {
-            weights: members.into_iter().map(|member| (member, 1)).collect(),
-            ..Self::default()
-        };
+        let mut ring = Self { weights: members.into_iter().map(|member| (member, 1)).collect(), ..Self::default() };
         ring.lay_out();
         ring
     }
@@ -111,10 +104,7 @@ impl<M: RingMember> HashRing<M> {
     /// [`WeightError`] for a weight of 0 or above [`MAX_WEIGHT`]; the ring is unchanged.
     pub fn set(&mut self, member: M, weight: u32) -> Result<Option<u32>, WeightError> {
         if weight == 0 || weight > MAX_WEIGHT {
-            return Err(WeightError {
-                member: member.ring_name().to_owned(),
-                came: weight,
-            });
+            return Err(WeightError { member: member.ring_name().to_owned(), came: weight });
         }
         let had = self.weights.insert(member, weight);
         self.lay_out();
@@ -149,9 +139,7 @@ impl<M: RingMember> HashRing<M> {
     /// The owner of a position; `None` on an empty ring.
     #[must_use]
     pub fn owner_at(&self, position: u64) -> Option<&M> {
-        self.points
-            .get(self.point_at(position))
-            .map(|&(_, member)| &self.members[member as usize])
+        self.points.get(self.point_at(position)).map(|&(_, member)| &self.members[member as usize])
     }
 
     /// Each member once, beginning with the owner of `position`, in the order in which the walk first meets them.
@@ -238,9 +226,7 @@ mod tests {
     const KEYS: u64 = 4_000;
 
     fn owners(ring: &HashRing<String>) -> Vec<String> {
-        (0..KEYS)
-            .map(|key| ring.owner_of(&key.to_le_bytes()).unwrap().clone())
-            .collect()
+        (0..KEYS).map(|key| ring.owner_of(&key.to_le_bytes()).unwrap().clone()).collect()
     }
 
     fn named(count: usize) -> Vec<String> {
@@ -254,10 +240,7 @@ mod tests {
             .iter()
             .map(|key| *ring.owner_of(key.as_bytes()).unwrap())
             .collect();
-        assert_eq!(
-            owners,
-            ["node-2", "node-2", "node-2", "node-3", "node-2", "node-1"]
-        );
+        assert_eq!(owners, ["node-2", "node-2", "node-2", "node-3", "node-2", "node-1"]);
     }
 
     #[test]
@@ -271,12 +254,7 @@ mod tests {
     fn a_weight_of_zero_or_too_much_is_refused() {
         let mut ring = HashRing::of(["a"]);
         assert!(ring.set("b", 0).is_err());
-        assert!(
-            ring.set("b", MAX_WEIGHT + 1)
-                .unwrap_err()
-                .to_string()
-                .contains("between 1 and 256, came 257 for `b`")
-        );
+        assert!(ring.set("b", MAX_WEIGHT + 1).unwrap_err().to_string().contains("between 1 and 256, came 257 for `b`"));
         assert_eq!(ring, HashRing::of(["a"]));
     }
 
@@ -302,24 +280,15 @@ mod tests {
     fn shares_follow_the_weights() {
         let mut ring = HashRing::of(named(4));
         ring.set("heavy".to_owned(), 4).unwrap();
-        let counts =
-            owners(&ring)
-                .into_iter()
-                .fold(BTreeMap::<String, u64>::new(), |mut counts, owner| {
-                    *counts.entry(owner).or_default() += 1;
-                    counts
-                });
+        let counts = owners(&ring).into_iter().fold(BTreeMap::<String, u64>::new(), |mut counts, owner| {
+            *counts.entry(owner).or_default() += 1;
+            counts
+        });
         // Weight 4 of 8 in all: half of the keys.
         let heavy = counts["heavy"];
-        assert!(
-            (KEYS * 42 / 100..KEYS * 58 / 100).contains(&heavy),
-            "heavy owns {heavy} of {KEYS}"
-        );
+        assert!((KEYS * 42 / 100..KEYS * 58 / 100).contains(&heavy), "heavy owns {heavy} of {KEYS}");
         for (member, &count) in counts.iter().filter(|(member, _)| *member != "heavy") {
-            assert!(
-                (KEYS * 8 / 100..KEYS * 18 / 100).contains(&count),
-                "{member} owns {count} of {KEYS}"
-            );
+            assert!((KEYS * 8 / 100..KEYS * 18 / 100).contains(&count), "{member} owns {count} of {KEYS}");
         }
     }
 

@@ -11,10 +11,7 @@ impl MonoTime {
     /// The reading `duration` later; the end of time if that does not fit.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
-        Self(
-            self.0
-                .saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)),
-        )
+        Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
 
     /// How long from `earlier` to this reading; zero if `earlier` is not earlier.
@@ -45,11 +42,7 @@ impl Clock for BootClock {
         // The kernel never hands out a negative time since boot.
         let seconds = u64::try_from(reading.tv_sec).unwrap_or(0);
         let nanoseconds = u64::try_from(reading.tv_nsec).unwrap_or(0);
-        MonoTime(
-            seconds
-                .saturating_mul(1_000_000_000)
-                .saturating_add(nanoseconds),
-        )
+        MonoTime(seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds))
     }
 }
 

@@ -55,9 +55,7 @@ pub enum TransitionError {
         server: Tenure,
     },
     /// The shard would be granted to nobody alive.
-    #[error(
-        "expected a node with a lease, came {tenure}, whose tenure is over; choose a node that lives"
-    )]
+    #[error("expected a node with a lease, came {tenure}, whose tenure is over; choose a node that lives")]
     NotLiving {
         /// To whom it would be granted, or who proposes.
         tenure: Tenure,
@@ -86,18 +84,11 @@ pub fn check_transition(
     if let Some(proposer) = by
         && !lives(proposer)
     {
-        return Err(TransitionError::NotLiving {
-            tenure: proposer.clone(),
-        });
+        return Err(TransitionError::NotLiving { tenure: proposer.clone() });
     }
     let epoch = old.map_or(OwnerEpoch::NONE, |record| record.epoch);
     let ownership = old.map_or(&Ownership::Retired, |record| &record.ownership);
-    let arrow = Arrow {
-        from: old.map_or("nothing", state_name),
-        to: state_name(new),
-        by,
-        lives: &lives,
-    };
+    let arrow = Arrow { from: old.map_or("nothing", state_name), to: state_name(new), by, lives: &lives };
 
     match (ownership, &new.ownership) {
         (Ownership::Exclusive(state), Ownership::Exclusive(Exclusive::Serving { owner })) => {
@@ -106,18 +97,10 @@ pub fn check_transition(
             }
             let granted = state.owner() != owner;
             arrow.epoch(if granted { epoch.next() } else { epoch }, new.epoch)?;
-            arrow.yield_all(
-                state
-                    .servers()
-                    .into_iter()
-                    .filter(|server| *server != owner),
-            )?;
+            arrow.yield_all(state.servers().into_iter().filter(|server| *server != owner))?;
             if granted { arrow.living(owner) } else { Ok(()) }
         }
-        (
-            Ownership::Exclusive(Exclusive::Serving { owner }),
-            Ownership::Exclusive(Exclusive::Moving { from, to }),
-        ) => {
+        (Ownership::Exclusive(Exclusive::Serving { owner }), Ownership::Exclusive(Exclusive::Moving { from, to })) => {
             if owner != from || from == to {
                 return arrow.not_allowed();
             }
@@ -126,19 +109,14 @@ pub fn check_transition(
         }
         (
             Ownership::Exclusive(Exclusive::Moving { from, to }),
-            Ownership::Exclusive(Exclusive::Dual {
-                from: new_from,
-                to: new_to,
-            }),
+            Ownership::Exclusive(Exclusive::Dual { from: new_from, to: new_to }),
         ) => {
             if (from, to) != (new_from, new_to) {
                 return arrow.not_allowed();
             }
             arrow.epoch(epoch.next(), new.epoch)?;
             if by != Some(from) {
-                return Err(TransitionError::StillServing {
-                    server: from.clone(),
-                });
+                return Err(TransitionError::StillServing { server: from.clone() });
             }
             arrow.living(to)
         }
@@ -152,18 +130,11 @@ pub fn check_transition(
             arrow.living(owner)
         }
         (_, Ownership::Exclusive(_)) => arrow.not_allowed(),
-        (
-            Ownership::Replicated {
-                ring_version: current,
-                ..
-            },
-            Ownership::Replicated {
-                ring_version: came, ..
-            },
-        ) if came < current => Err(TransitionError::OldRing {
-            current: *current,
-            came: *came,
-        }),
+        (Ownership::Replicated { ring_version: current, .. }, Ownership::Replicated { ring_version: came, .. })
+            if came < current =>
+        {
+            Err(TransitionError::OldRing { current: *current, came: *came })
+        }
         (_, Ownership::Replicated { .. } | Ownership::Retired) => arrow.epoch(epoch, new.epoch),
     }
 }
@@ -197,45 +168,26 @@ struct Arrow<'a> {
 
 impl Arrow<'_> {
     fn not_allowed(&self) -> Result<(), TransitionError> {
-        Err(TransitionError::NotAllowed {
-            from: self.from,
-            to: self.to,
-        })
+        Err(TransitionError::NotAllowed { from: self.from, to: self.to })
     }
 
     fn epoch(&self, expected: OwnerEpoch, came: OwnerEpoch) -> Result<(), TransitionError> {
         if expected == came {
             Ok(())
         } else {
-            Err(TransitionError::WrongEpoch {
-                from: self.from,
-                to: self.to,
-                expected,
-                came,
-            })
+            Err(TransitionError::WrongEpoch { from: self.from, to: self.to, expected, came })
         }
     }
 
-    fn yield_all<'t>(
-        &self,
-        mut servers: impl Iterator<Item = &'t Tenure>,
-    ) -> Result<(), TransitionError> {
+    fn yield_all<'t>(&self, mut servers: impl Iterator<Item = &'t Tenure>) -> Result<(), TransitionError> {
         match servers.find(|server| self.by != Some(server) && (self.lives)(server)) {
-            Some(server) => Err(TransitionError::StillServing {
-                server: server.clone(),
-            }),
+            Some(server) => Err(TransitionError::StillServing { server: server.clone() }),
             None => Ok(()),
         }
     }
 
     fn living(&self, tenure: &Tenure) -> Result<(), TransitionError> {
-        if (self.lives)(tenure) {
-            Ok(())
-        } else {
-            Err(TransitionError::NotLiving {
-                tenure: tenure.clone(),
-            })
-        }
+        if (self.lives)(tenure) { Ok(()) } else { Err(TransitionError::NotLiving { tenure: tenure.clone() }) }
     }
 }
 
@@ -257,10 +209,7 @@ mod tests {
     use crate::record::ReplicationVector;
 
     fn tenure(name: &str) -> Tenure {
-        Tenure {
-            node: NodeId::new(name),
-            epoch: OwnerEpoch(1),
-        }
+        Tenure { node: NodeId::new(name), epoch: OwnerEpoch(1) }
     }
 
     fn serving(owner: &str, epoch: u64) -> ShardRecord {
@@ -268,41 +217,21 @@ mod tests {
     }
 
     fn moving(epoch: u64) -> ShardRecord {
-        ShardRecord::exclusive(
-            OwnerEpoch(epoch),
-            Exclusive::Moving {
-                from: tenure("a"),
-                to: tenure("b"),
-            },
-        )
+        ShardRecord::exclusive(OwnerEpoch(epoch), Exclusive::Moving { from: tenure("a"), to: tenure("b") })
     }
 
     fn dual(epoch: u64) -> ShardRecord {
-        ShardRecord::exclusive(
-            OwnerEpoch(epoch),
-            Exclusive::Dual {
-                from: tenure("a"),
-                to: tenure("b"),
-            },
-        )
+        ShardRecord::exclusive(OwnerEpoch(epoch), Exclusive::Dual { from: tenure("a"), to: tenure("b") })
     }
 
     fn replicated(epoch: u64, ring: u64) -> ShardRecord {
-        let ownership = Ownership::Replicated {
-            ring_version: RingVersion(ring),
-            vector: ReplicationVector(Vec::new()),
-        };
-        ShardRecord {
-            epoch: OwnerEpoch(epoch),
-            ownership,
-        }
+        let ownership =
+            Ownership::Replicated { ring_version: RingVersion(ring), vector: ReplicationVector(Vec::new()) };
+        ShardRecord { epoch: OwnerEpoch(epoch), ownership }
     }
 
     fn retired(epoch: u64) -> ShardRecord {
-        ShardRecord {
-            epoch: OwnerEpoch(epoch),
-            ownership: Ownership::Retired,
-        }
+        ShardRecord { epoch: OwnerEpoch(epoch), ownership: Ownership::Retired }
     }
 
     /// Checks a move with the named tenures dead and everybody else alive.
@@ -312,18 +241,11 @@ mod tests {
         by: Option<&str>,
         dead: &[&str],
     ) -> Result<(), TransitionError> {
-        check_transition(old, new, by.map(tenure).as_ref(), |asked| {
-            !dead.contains(&asked.node.0.as_str())
-        })
+        check_transition(old, new, by.map(tenure).as_ref(), |asked| !dead.contains(&asked.node.0.as_str()))
     }
 
     /// The old record, the new one, who proposes it, and whose tenures are over.
-    type Move = (
-        Option<ShardRecord>,
-        ShardRecord,
-        Option<&'static str>,
-        &'static [&'static str],
-    );
+    type Move = (Option<ShardRecord>, ShardRecord, Option<&'static str>, &'static [&'static str]);
 
     #[test]
     fn allowed_moves() {
@@ -345,44 +267,20 @@ mod tests {
             (Some(replicated(3, 7)), replicated(3, 8), None, &[]),
         ];
         for (old, new, by, dead) in moves {
-            assert_eq!(
-                check(old.as_ref(), &new, by, dead),
-                Ok(()),
-                "{old:?} -> {new:?} by {by:?}, dead {dead:?}"
-            );
+            assert_eq!(check(old.as_ref(), &new, by, dead), Ok(()), "{old:?} -> {new:?} by {by:?}, dead {dead:?}");
         }
     }
 
     #[test]
     fn a_server_that_lives_and_did_not_ask_keeps_its_shard() {
-        let refused = Err(TransitionError::StillServing {
-            server: tenure("a"),
-        });
-        assert_eq!(
-            check(Some(&serving("a", 1)), &serving("b", 2), Some("b"), &[]),
-            refused
-        );
-        assert_eq!(
-            check(Some(&moving(1)), &serving("b", 2), Some("b"), &[]),
-            refused
-        );
+        let refused = Err(TransitionError::StillServing { server: tenure("a") });
+        assert_eq!(check(Some(&serving("a", 1)), &serving("b", 2), Some("b"), &[]), refused);
+        assert_eq!(check(Some(&moving(1)), &serving("b", 2), Some("b"), &[]), refused);
         assert_eq!(check(Some(&moving(1)), &dual(2), Some("b"), &[]), refused);
-        assert_eq!(
-            check(Some(&dual(2)), &serving("b", 2), Some("b"), &[]),
-            refused
-        );
-        assert_eq!(
-            check(Some(&dual(2)), &serving("c", 3), None, &["b"]),
-            refused
-        );
-        assert_eq!(
-            check(Some(&serving("a", 1)), &retired(1), None, &[]),
-            refused
-        );
-        assert_eq!(
-            check(Some(&serving("a", 1)), &replicated(1, 1), None, &[]),
-            refused
-        );
+        assert_eq!(check(Some(&dual(2)), &serving("b", 2), Some("b"), &[]), refused);
+        assert_eq!(check(Some(&dual(2)), &serving("c", 3), None, &["b"]), refused);
+        assert_eq!(check(Some(&serving("a", 1)), &retired(1), None, &[]), refused);
+        assert_eq!(check(Some(&serving("a", 1)), &replicated(1, 1), None, &[]), refused);
     }
 
     #[test]
@@ -392,57 +290,21 @@ mod tests {
             other => panic!("expected a wrong epoch, came {other:?}"),
         };
         assert_eq!(came(check(None, &serving("a", 0), None, &[])), 1);
-        assert_eq!(
-            came(check(
-                Some(&serving("a", 1)),
-                &serving("b", 1),
-                Some("a"),
-                &[]
-            )),
-            2
-        );
-        assert_eq!(
-            came(check(
-                Some(&serving("a", 1)),
-                &serving("b", 3),
-                Some("a"),
-                &[]
-            )),
-            2
-        );
-        assert_eq!(
-            came(check(Some(&serving("a", 5)), &moving(6), None, &[])),
-            5
-        );
+        assert_eq!(came(check(Some(&serving("a", 1)), &serving("b", 1), Some("a"), &[])), 2);
+        assert_eq!(came(check(Some(&serving("a", 1)), &serving("b", 3), Some("a"), &[])), 2);
+        assert_eq!(came(check(Some(&serving("a", 5)), &moving(6), None, &[])), 5);
         assert_eq!(came(check(Some(&moving(5)), &dual(5), Some("a"), &[])), 6);
-        assert_eq!(
-            came(check(Some(&dual(5)), &serving("b", 6), Some("a"), &[])),
-            5
-        );
-        assert_eq!(
-            came(check(Some(&serving("a", 5)), &retired(0), Some("a"), &[])),
-            5
-        );
-        assert_eq!(
-            came(check(Some(&retired(5)), &replicated(0, 1), None, &[])),
-            5
-        );
+        assert_eq!(came(check(Some(&dual(5)), &serving("b", 6), Some("a"), &[])), 5);
+        assert_eq!(came(check(Some(&serving("a", 5)), &retired(0), Some("a"), &[])), 5);
+        assert_eq!(came(check(Some(&retired(5)), &replicated(0, 1), None, &[])), 5);
     }
 
     #[test]
     fn nothing_is_granted_to_or_by_a_tenure_that_is_over() {
-        let refused = Err(TransitionError::NotLiving {
-            tenure: tenure("b"),
-        });
+        let refused = Err(TransitionError::NotLiving { tenure: tenure("b") });
         assert_eq!(check(None, &serving("b", 1), None, &["b"]), refused);
-        assert_eq!(
-            check(Some(&serving("a", 1)), &serving("b", 2), Some("a"), &["b"]),
-            refused
-        );
-        assert_eq!(
-            check(Some(&moving(1)), &dual(2), Some("a"), &["b"]),
-            refused
-        );
+        assert_eq!(check(Some(&serving("a", 1)), &serving("b", 2), Some("a"), &["b"]), refused);
+        assert_eq!(check(Some(&moving(1)), &dual(2), Some("a"), &["b"]), refused);
         assert_eq!(check(None, &serving("a", 1), Some("b"), &["b"]), refused);
     }
 
@@ -459,10 +321,7 @@ mod tests {
             (Some(replicated(1, 1)), dual(2), None),
         ] {
             assert!(
-                matches!(
-                    check(old.as_ref(), &new, by, &[]),
-                    Err(TransitionError::NotAllowed { .. })
-                ),
+                matches!(check(old.as_ref(), &new, by, &[]), Err(TransitionError::NotAllowed { .. })),
                 "{old:?} -> {new:?}"
             );
         }

@@ -19,14 +19,10 @@ pub struct VirtualNode(pub u16);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VirtualNodeError {
     /// No virtual node, or more than there are key groups.
-    #[error(
-        "expected between 1 and {KEY_GROUPS} virtual nodes, came {0}; choose a few times the largest parallelism"
-    )]
+    #[error("expected between 1 and {KEY_GROUPS} virtual nodes, came {0}; choose a few times the largest parallelism")]
     BadCount(u16),
     /// A table that does not name one member for each virtual node.
-    #[error(
-        "expected a member for each of {expected} virtual nodes, came {came}; name every one of them once"
-    )]
+    #[error("expected a member for each of {expected} virtual nodes, came {came}; name every one of them once")]
     WrongLength {
         /// Virtual nodes there are.
         expected: u16,
@@ -34,9 +30,7 @@ pub enum VirtualNodeError {
         came: usize,
     },
     /// Nobody to place virtual nodes on.
-    #[error(
-        "expected at least one member to place virtual nodes on, came none; add a member first"
-    )]
+    #[error("expected at least one member to place virtual nodes on, came none; add a member first")]
     NoMembers,
 }
 
@@ -53,11 +47,7 @@ impl VirtualNodes {
     /// # Errors
     /// [`VirtualNodeError::BadCount`] for 0 and above [`KEY_GROUPS`].
     pub const fn new(count: u16) -> Result<Self, VirtualNodeError> {
-        if count == 0 || count > KEY_GROUPS {
-            Err(VirtualNodeError::BadCount(count))
-        } else {
-            Ok(Self { count })
-        }
+        if count == 0 || count > KEY_GROUPS { Err(VirtualNodeError::BadCount(count)) } else { Ok(Self { count }) }
     }
 
     /// How many there are.
@@ -79,12 +69,9 @@ impl VirtualNodes {
         if node.0 >= self.count {
             return KeyGroupSet::empty();
         }
-        let first = |number: u16| {
-            (u32::from(number) * u32::from(KEY_GROUPS)).div_ceil(u32::from(self.count)) as u16
-        };
+        let first = |number: u16| (u32::from(number) * u32::from(KEY_GROUPS)).div_ceil(u32::from(self.count)) as u16;
         let range = first(node.0)..first(node.0 + 1);
-        KeyGroupSet::from_range(range)
-            .expect("the ranges of virtual nodes cut 0..KEY_GROUPS in ascending order")
+        KeyGroupSet::from_range(range).expect("the ranges of virtual nodes cut 0..KEY_GROUPS in ascending order")
     }
 
     /// All virtual nodes, ascending.
@@ -122,10 +109,7 @@ impl<M: Clone + Ord> Placement<M> {
     /// [`VirtualNodeError::WrongLength`] if the numbers differ.
     pub fn new(nodes: VirtualNodes, members: Vec<M>) -> Result<Self, VirtualNodeError> {
         if members.len() != usize::from(nodes.count) {
-            return Err(VirtualNodeError::WrongLength {
-                expected: nodes.count,
-                came: members.len(),
-            });
+            return Err(VirtualNodeError::WrongLength { expected: nodes.count, came: members.len() });
         }
         Ok(Self { nodes, members })
     }
@@ -139,9 +123,7 @@ impl<M: Clone + Ord> Placement<M> {
             return Err(VirtualNodeError::NoMembers);
         }
         let count = usize::from(nodes.count);
-        let members = (0..count)
-            .map(|node| members[node * members.len() / count].clone())
-            .collect();
+        let members = (0..count).map(|node| members[node * members.len() / count].clone()).collect();
         Ok(Self { nodes, members })
     }
 
@@ -153,14 +135,8 @@ impl<M: Clone + Ord> Placement<M> {
     where
         M: RingMember,
     {
-        let members: Option<Vec<M>> = nodes
-            .iter()
-            .map(|node| ring.owner_of(&node.0.to_le_bytes()).cloned())
-            .collect();
-        Ok(Self {
-            nodes,
-            members: members.ok_or(VirtualNodeError::NoMembers)?,
-        })
+        let members: Option<Vec<M>> = nodes.iter().map(|node| ring.owner_of(&node.0.to_le_bytes()).cloned()).collect();
+        Ok(Self { nodes, members: members.ok_or(VirtualNodeError::NoMembers)? })
     }
 
     /// The cut into virtual nodes.
@@ -177,9 +153,7 @@ impl<M: Clone + Ord> Placement<M> {
 
     /// Gives a virtual node to another member and returns the one that held it; `None` past the last virtual node.
     pub fn assign(&mut self, node: VirtualNode, member: M) -> Option<M> {
-        self.members
-            .get_mut(usize::from(node.0))
-            .map(|held| std::mem::replace(held, member))
+        self.members.get_mut(usize::from(node.0)).map(|held| std::mem::replace(held, member))
     }
 
     /// The key groups that each member holds.
@@ -187,13 +161,9 @@ impl<M: Clone + Ord> Placement<M> {
     pub fn shares(&self) -> BTreeMap<&M, KeyGroupSet> {
         let mut held: BTreeMap<&M, Vec<KeyGroup>> = BTreeMap::new();
         for (node, member) in self.nodes.iter().zip(&self.members) {
-            held.entry(member)
-                .or_default()
-                .extend(self.nodes.key_groups(node).iter());
+            held.entry(member).or_default().extend(self.nodes.key_groups(node).iter());
         }
-        held.into_iter()
-            .map(|(member, groups)| (member, groups.into_iter().collect()))
-            .collect()
+        held.into_iter().map(|(member, groups)| (member, groups.into_iter().collect())).collect()
     }
 }
 
@@ -222,12 +192,7 @@ mod tests {
     fn contiguous_shares_are_even_and_one_assignment_moves_one_virtual_node() {
         let nodes = VirtualNodes::new(64).unwrap();
         let mut placement = Placement::contiguous(nodes, &["a", "b", "c", "d"]).unwrap();
-        assert!(
-            placement
-                .shares()
-                .values()
-                .all(|share| share.len() == 8192 && share.ranges().len() == 1)
-        );
+        assert!(placement.shares().values().all(|share| share.len() == 8192 && share.ranges().len() == 1));
         assert_eq!(placement.assign(VirtualNode(0), "d"), Some("a"));
         assert_eq!(placement.member_of(KeyGroup::new(0).unwrap()), &"d");
         assert_eq!(placement.shares()[&"a"].len(), 8192 - 512);
@@ -237,17 +202,8 @@ mod tests {
     #[test]
     fn a_placement_needs_members_and_one_for_each_virtual_node() {
         let nodes = VirtualNodes::new(4).unwrap();
-        assert_eq!(
-            Placement::<&str>::contiguous(nodes, &[]),
-            Err(VirtualNodeError::NoMembers)
-        );
-        assert_eq!(
-            Placement::new(nodes, vec!["a"]),
-            Err(VirtualNodeError::WrongLength {
-                expected: 4,
-                came: 1
-            })
-        );
+        assert_eq!(Placement::<&str>::contiguous(nodes, &[]), Err(VirtualNodeError::NoMembers));
+        assert_eq!(Placement::new(nodes, vec!["a"]), Err(VirtualNodeError::WrongLength { expected: 4, came: 1 }));
         assert_eq!(VirtualNodes::new(0), Err(VirtualNodeError::BadCount(0)));
     }
 }

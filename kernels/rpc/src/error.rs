@@ -119,18 +119,12 @@ mod tests {
 
     #[test]
     fn only_an_idempotent_method_is_repeated_when_it_may_have_run() {
-        let unknown = RpcError::TimedOut {
-            limit: Duration::from_secs(1),
-        };
+        let unknown = RpcError::TimedOut { limit: Duration::from_secs(1) };
         assert!(unknown.may_repeat(true));
         assert!(!unknown.may_repeat(false));
-        let not_started = RpcError::Frozen {
-            retry_after: Duration::from_millis(5),
-        };
+        let not_started = RpcError::Frozen { retry_after: Duration::from_millis(5) };
         assert!(not_started.may_repeat(false));
-        let final_word = RpcError::Refused {
-            reason: "no such shard".into(),
-        };
+        let final_word = RpcError::Refused { reason: "no such shard".into() };
         assert!(!final_word.may_repeat(true));
     }
 }

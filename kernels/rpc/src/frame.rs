@@ -148,19 +148,13 @@ impl Frame {
     /// A ping.
     #[must_use]
     pub fn ping() -> Self {
-        Self {
-            request: RequestId(0),
-            message: Message::Ping,
-        }
+        Self { request: RequestId(0), message: Message::Ping }
     }
 
     /// A hello.
     #[must_use]
     pub fn hello(from: NodeId, to: NodeId) -> Self {
-        Self {
-            request: RequestId(0),
-            message: Message::Hello(Hello { from, to }),
-        }
+        Self { request: RequestId(0), message: Message::Hello(Hello { from, to }) }
     }
 
     /// An answer to `request`.
@@ -235,16 +229,9 @@ pub enum FrameError {
 /// [`FrameError::TooLarge`] if the frame exceeds `frame_bytes_max`; `out` is then unchanged.
 pub fn encode(frame: &Frame, frame_bytes_max: usize, out: &mut BytesMut) -> Result<(), FrameError> {
     let (kind, deadline_ms, head, body) = match &frame.message {
-        Message::Request {
-            head,
-            time_left,
-            body,
-        } => (
-            1,
-            u32::try_from(time_left.as_millis()).unwrap_or(u32::MAX),
-            encode_head("request", head)?,
-            body.clone(),
-        ),
+        Message::Request { head, time_left, body } => {
+            (1, u32::try_from(time_left.as_millis()).unwrap_or(u32::MAX), encode_head("request", head)?, body.clone())
+        }
         Message::Reply(body) => (2, 0, Vec::new(), body.clone()),
         Message::Error(error) => (3, 0, encode_head("error", error)?, Bytes::new()),
         Message::Cancel => (4, 0, Vec::new(), Bytes::new()),
@@ -253,15 +240,9 @@ pub fn encode(frame: &Frame, frame_bytes_max: usize, out: &mut BytesMut) -> Resu
         Message::Hello(hello) => (7, 0, encode_head("hello", hello)?, Bytes::new()),
     };
     check_size("head", head.len(), HEAD_BYTES_MAX)?;
-    check_size(
-        "frame",
-        HEADER_BYTES + head.len() + body.len(),
-        frame_bytes_max,
-    )?;
-    let head_len =
-        u32::try_from(head.len()).map_err(|_| too_large("head", head.len(), HEAD_BYTES_MAX))?;
-    let body_len =
-        u32::try_from(body.len()).map_err(|_| too_large("frame", body.len(), frame_bytes_max))?;
+    check_size("frame", HEADER_BYTES + head.len() + body.len(), frame_bytes_max)?;
+    let head_len = u32::try_from(head.len()).map_err(|_| too_large("head", head.len(), HEAD_BYTES_MAX))?;
+    let body_len = u32::try_from(body.len()).map_err(|_| too_large("frame", body.len(), frame_bytes_max))?;
     let payload_crc = crc32c::crc32c_append(crc32c::crc32c(&head), &body);
 
     let start = out.len();
@@ -287,9 +268,7 @@ pub fn encode(frame: &Frame, frame_bytes_max: usize, out: &mut BytesMut) -> Resu
 /// Any [`FrameError`]; `input` is then not to be used further.
 pub fn decode(input: &mut BytesMut, frame_bytes_max: usize) -> Result<Option<Frame>, FrameError> {
     if input.len() >= 2 && input[..2] != MAGIC {
-        return Err(FrameError::Magic {
-            found: [input[0], input[1]],
-        });
+        return Err(FrameError::Magic { found: [input[0], input[1]] });
     }
     if input.len() < HEADER_BYTES {
         return Ok(None);
@@ -307,15 +286,9 @@ pub fn decode(input: &mut BytesMut, frame_bytes_max: usize) -> Result<Option<Fra
     if version != FRAME_VERSION {
         return Err(FrameError::Version { found: version });
     }
-    check_sum(
-        "header",
-        header_crc,
-        crc32c::crc32c(&input[..HEADER_CRC_AT]),
-    )?;
+    check_sum("header", header_crc, crc32c::crc32c(&input[..HEADER_CRC_AT]))?;
     check_size("head", head_len, HEAD_BYTES_MAX)?;
-    let frame_len = HEADER_BYTES
-        .saturating_add(head_len)
-        .saturating_add(body_len);
+    let frame_len = HEADER_BYTES.saturating_add(head_len).saturating_add(body_len);
     check_size("frame", frame_len, frame_bytes_max)?;
     if input.len() < frame_len {
         input.reserve(frame_len - input.len());
@@ -343,52 +316,27 @@ pub fn decode(input: &mut BytesMut, frame_bytes_max: usize) -> Result<Option<Fra
 }
 
 fn encode_head<T: Serialize>(kind: &'static str, head: &T) -> Result<Vec<u8>, FrameError> {
-    postcard::to_stdvec(head).map_err(|error| FrameError::Head {
-        kind,
-        reason: error.to_string(),
-    })
+    postcard::to_stdvec(head).map_err(|error| FrameError::Head { kind, reason: error.to_string() })
 }
 
 fn decode_head<T: DeserializeOwned>(kind: &'static str, bytes: &[u8]) -> Result<T, FrameError> {
     match postcard::take_from_bytes(bytes) {
         Ok((head, [])) => Ok(head),
-        Ok((_, rest)) => Err(FrameError::Head {
-            kind,
-            reason: format!("{} bytes are left over", rest.len()),
-        }),
-        Err(error) => Err(FrameError::Head {
-            kind,
-            reason: error.to_string(),
-        }),
+        Ok((_, rest)) => Err(FrameError::Head { kind, reason: format!("{} bytes are left over", rest.len()) }),
+        Err(error) => Err(FrameError::Head { kind, reason: error.to_string() }),
     }
 }
 
 fn check_sum(part: &'static str, found: u32, computed: u32) -> Result<(), FrameError> {
-    if found == computed {
-        Ok(())
-    } else {
-        Err(FrameError::CheckSum {
-            part,
-            found,
-            computed,
-        })
-    }
+    if found == computed { Ok(()) } else { Err(FrameError::CheckSum { part, found, computed }) }
 }
 
 fn check_size(part: &'static str, bytes: usize, limit: usize) -> Result<(), FrameError> {
-    if bytes <= limit {
-        Ok(())
-    } else {
-        Err(too_large(part, bytes, limit))
-    }
+    if bytes <= limit { Ok(()) } else { Err(too_large(part, bytes, limit)) }
 }
 
 fn too_large(part: &'static str, bytes: usize, limit: usize) -> FrameError {
-    FrameError::TooLarge {
-        part,
-        bytes: bytes as u64,
-        limit: limit as u64,
-    }
+    FrameError::TooLarge { part, bytes: bytes as u64, limit: limit as u64 }
 }
 
 #[cfg(test)]
@@ -408,42 +356,25 @@ mod tests {
     fn any_frame() -> impl Strategy<Value = Frame> {
         let body = proptest::collection::vec(any::<u8>(), 0..300).prop_map(Bytes::from);
         let shard = proptest::option::of(("[a-z/]{1,20}", any::<u64>())).prop_map(|shard| {
-            shard.map(|(name, epoch)| ShardAt {
-                shard: ShardId::new(name),
-                epoch: OwnerEpoch(epoch),
-            })
+            shard.map(|(name, epoch)| ShardAt { shard: ShardId::new(name), epoch: OwnerEpoch(epoch) })
         });
         let message = prop_oneof![
-            (
-                "[a-z/]{0,20}",
-                shard,
-                any::<bool>(),
-                any::<u32>(),
-                body.clone()
-            )
-                .prop_map(|(method, shard, idempotent, ms, body)| Message::Request {
-                    head: RequestHead {
-                        method,
-                        shard,
-                        idempotent
-                    },
+            ("[a-z/]{0,20}", shard, any::<bool>(), any::<u32>(), body.clone()).prop_map(
+                |(method, shard, idempotent, ms, body)| Message::Request {
+                    head: RequestHead { method, shard, idempotent },
                     time_left: Duration::from_millis(u64::from(ms)),
                     body
-                }),
+                }
+            ),
             body.prop_map(Message::Reply),
             (".{0,40}").prop_map(|reason| Message::Error(RpcError::Refused { reason })),
             Just(Message::Cancel),
             Just(Message::Ping),
             Just(Message::Pong),
-            ("[a-z]{1,9}", "[a-z]{1,9}").prop_map(|(from, to)| Message::Hello(Hello {
-                from: NodeId::new(from),
-                to: NodeId::new(to)
-            })),
+            ("[a-z]{1,9}", "[a-z]{1,9}")
+                .prop_map(|(from, to)| Message::Hello(Hello { from: NodeId::new(from), to: NodeId::new(to) })),
         ];
-        (any::<u64>(), message).prop_map(|(id, message)| Frame {
-            request: RequestId(id),
-            message,
-        })
+        (any::<u64>(), message).prop_map(|(id, message)| Frame { request: RequestId(id), message })
     }
 
     proptest! {
@@ -508,21 +439,12 @@ mod tests {
     fn an_oversize_length_is_refused_from_the_header_alone() {
         let body = Bytes::from(vec![0; LIMIT + 1]);
         let mut out = BytesMut::new();
-        let frame = Frame {
-            request: RequestId(1),
-            message: Message::Reply(body),
-        };
-        assert!(matches!(
-            encode(&frame, LIMIT, &mut out),
-            Err(FrameError::TooLarge { .. })
-        ));
+        let frame = Frame { request: RequestId(1), message: Message::Reply(body) };
+        assert!(matches!(encode(&frame, LIMIT, &mut out), Err(FrameError::TooLarge { .. })));
         assert!(out.is_empty(), "nothing half written");
         encode(&frame, LIMIT * 2, &mut out).expect("fits the doubled limit");
         out.truncate(HEADER_BYTES);
-        assert!(matches!(
-            decode(&mut out, LIMIT),
-            Err(FrameError::TooLarge { part: "frame", .. })
-        ));
+        assert!(matches!(decode(&mut out, LIMIT), Err(FrameError::TooLarge { part: "frame", .. })));
     }
 
     #[test]
@@ -531,9 +453,6 @@ mod tests {
         assert_eq!(&bytes[..4], b"SR\x01\x05");
         assert_eq!(bytes.len(), HEADER_BYTES);
         assert_eq!(&bytes[4..HEADER_CRC_AT], &[0; 24]);
-        assert_eq!(
-            bytes[HEADER_CRC_AT..],
-            crc32c::crc32c(&bytes[..HEADER_CRC_AT]).to_le_bytes()
-        );
+        assert_eq!(bytes[HEADER_CRC_AT..], crc32c::crc32c(&bytes[..HEADER_CRC_AT]).to_le_bytes());
     }
 }

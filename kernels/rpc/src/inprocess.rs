@@ -26,10 +26,7 @@ pub struct InProcessLimits {
 
 impl Default for InProcessLimits {
     fn default() -> Self {
-        Self {
-            handlers_max: 1024,
-            body_bytes_max: crate::tcp::FRAME_BYTES_MAX_DEFAULT,
-        }
+        Self { handlers_max: 1024, body_bytes_max: crate::tcp::FRAME_BYTES_MAX_DEFAULT }
     }
 }
 
@@ -56,12 +53,7 @@ impl InProcessNet {
     /// A process without nodes.
     #[must_use]
     pub fn new(limits: InProcessLimits) -> Self {
-        Self {
-            inner: Arc::new(Inner {
-                limits,
-                nodes: RwLock::default(),
-            }),
-        }
+        Self { inner: Arc::new(Inner { limits, nodes: RwLock::default() }) }
     }
 
     /// Lets `node` answer with `service` until the guard is dropped. A node that was there before is replaced.
@@ -69,27 +61,15 @@ impl InProcessNet {
     pub fn serve(&self, node: NodeId, service: Arc<dyn Service>) -> Served {
         let room = Arc::new(Semaphore::new(self.inner.limits.handlers_max));
         let (stop, stopped) = watch::channel(());
-        let endpoint = Endpoint {
-            service,
-            room: Arc::clone(&room),
-            stopped,
-        };
+        let endpoint = Endpoint { service, room: Arc::clone(&room), stopped };
         self.inner.nodes.write().insert(node.clone(), endpoint);
-        Served {
-            net: Arc::downgrade(&self.inner),
-            node,
-            room,
-            _stop: stop,
-        }
+        Served { net: Arc::downgrade(&self.inner), node, room, _stop: stop }
     }
 
     /// How `from` reaches the others.
     #[must_use]
     pub fn transport(&self, from: NodeId) -> InProcessTransport {
-        InProcessTransport {
-            net: self.clone(),
-            from,
-        }
+        InProcessTransport { net: self.clone(), from }
     }
 }
 
@@ -105,10 +85,7 @@ impl Drop for Served {
     fn drop(&mut self) {
         if let Some(net) = self.net.upgrade() {
             let mut nodes = net.nodes.write();
-            if nodes
-                .get(&self.node)
-                .is_some_and(|endpoint| Arc::ptr_eq(&endpoint.room, &self.room))
-            {
+            if nodes.get(&self.node).is_some_and(|endpoint| Arc::ptr_eq(&endpoint.room, &self.room)) {
                 nodes.remove(&self.node);
             }
         }
@@ -129,9 +106,7 @@ impl InProcessTransport {
         }
         let bytes = body.len();
         Err(RpcError::Malformed {
-            reason: format!(
-                "a {what} of {bytes} bytes exceeds the limit of {limit} bytes: send less at once"
-            ),
+            reason: format!("a {what} of {bytes} bytes exceeds the limit of {limit} bytes: send less at once"),
         })
     }
 }
@@ -140,33 +115,19 @@ impl InProcessTransport {
 impl Transport for InProcessTransport {
     async fn call(&self, to: &NodeId, request: Request) -> Result<Bytes, RpcError> {
         self.check_size("request", &request.body)?;
-        let mut endpoint = self
-            .net
-            .inner
-            .nodes
-            .read()
-            .get(to)
-            .cloned()
-            .ok_or_else(|| RpcError::Unreachable {
-                node: to.clone(),
-                reason: "no such node runs in this process".to_owned(),
-                delivery: Delivery::NotStarted,
-            })?;
-        let _room = Arc::clone(&endpoint.room)
-            .try_acquire_owned()
-            .map_err(|_| RpcError::Overloaded {
-                what: format!("the set of handlers running at node {to}"),
-                limit: self.net.inner.limits.handlers_max as u64,
-            })?;
+        let mut endpoint = self.net.inner.nodes.read().get(to).cloned().ok_or_else(|| RpcError::Unreachable {
+            node: to.clone(),
+            reason: "no such node runs in this process".to_owned(),
+            delivery: Delivery::NotStarted,
+        })?;
+        let _room = Arc::clone(&endpoint.room).try_acquire_owned().map_err(|_| RpcError::Overloaded {
+            what: format!("the set of handlers running at node {to}"),
+            limit: self.net.inner.limits.handlers_max as u64,
+        })?;
         let limit = request.timeout;
         let method = request.head.method.clone();
-        let context = RequestContext {
-            from: self.from.clone(),
-            head: request.head,
-            time_left: limit,
-        };
-        let handled = std::panic::AssertUnwindSafe(endpoint.service.handle(context, request.body))
-            .catch_unwind();
+        let context = RequestContext { from: self.from.clone(), head: request.head, time_left: limit };
+        let handled = std::panic::AssertUnwindSafe(endpoint.service.handle(context, request.body)).catch_unwind();
         let in_time = tokio::time::timeout(limit, handled);
         let handled = tokio::select! {
             handled = in_time => handled,

@@ -29,8 +29,7 @@ pub use frame::{Frame, FrameError, Hello, Message, RequestHead, RequestId, Shard
 pub use inprocess::{InProcessLimits, InProcessNet, InProcessTransport, Served};
 pub use router::{Directory, Route, Router, RouterAction, RouterCore, RouterInput, RouterLimits};
 pub use service::{
-    Method, MethodTable, Request, RequestContext, Service, ServiceTable, Transport, call,
-    decode_value, encode_value,
+    Method, MethodTable, Request, RequestContext, Service, ServiceTable, Transport, call, decode_value, encode_value,
 };
 pub use session::{CallId, SessionAction, SessionCore, SessionInput, SessionLimits};
 pub use tcp::{Addresses, TcpConfig, TcpServer, TcpTransport};

@@ -49,16 +49,8 @@ impl Request {
     /// # Errors
     /// [`RpcError::Malformed`] if the value cannot be encoded.
     pub fn of<M: Method>(request: &M::Request, timeout: Duration) -> Result<Self, RpcError> {
-        let head = RequestHead {
-            method: M::NAME.to_owned(),
-            shard: None,
-            idempotent: M::IDEMPOTENT,
-        };
-        Ok(Self {
-            head,
-            body: encode_value(M::NAME, request)?,
-            timeout,
-        })
+        let head = RequestHead { method: M::NAME.to_owned(), shard: None, idempotent: M::IDEMPOTENT };
+        Ok(Self { head, body: encode_value(M::NAME, request)?, timeout })
     }
 
     /// The same request, sent to a shard's owner.
@@ -108,9 +100,7 @@ pub async fn call<M: Method>(
     request: &M::Request,
     timeout: Duration,
 ) -> Result<M::Reply, RpcError> {
-    let reply = transport
-        .call(to, Request::of::<M>(request, timeout)?)
-        .await?;
+    let reply = transport.call(to, Request::of::<M>(request, timeout)?).await?;
     decode_value(M::NAME, &reply)
 }
 
@@ -121,9 +111,7 @@ pub async fn call<M: Method>(
 pub fn encode_value<T: Serialize>(method: &str, value: &T) -> Result<Bytes, RpcError> {
     postcard::to_stdvec(value)
         .map(Bytes::from)
-        .map_err(|error| RpcError::Malformed {
-            reason: format!("a value of {method} cannot be encoded: {error}"),
-        })
+        .map_err(|error| RpcError::Malformed { reason: format!("a value of {method} cannot be encoded: {error}") })
 }
 
 /// Decodes a method's value; bytes left over are an error.
@@ -137,16 +125,14 @@ pub fn decode_value<T: DeserializeOwned>(method: &str, bytes: &[u8]) -> Result<T
             "expected one value of {method}, got {} bytes more: do both nodes run the same release?",
             rest.len()
         ),
-        Err(error) => format!(
-            "{} bytes are no value of {method}: {error}: do both nodes run the same release?",
-            bytes.len()
-        ),
+        Err(error) => {
+            format!("{} bytes are no value of {method}: {error}: do both nodes run the same release?", bytes.len())
+        }
     };
     Err(RpcError::Malformed { reason })
 }
 
-type Handler =
-    Box<dyn Fn(RequestContext, Bytes) -> BoxFuture<'static, Result<Bytes, RpcError>> + Send + Sync>;
+type Handler = Box<dyn Fn(RequestContext, Bytes) -> BoxFuture<'static, Result<Bytes, RpcError>> + Send + Sync>;
 
 /// A [`Service`] put together from typed methods.
 #[derive(Default)]

@@ -160,10 +160,7 @@ impl SessionCore {
         };
         let call = self.deadlines.first().map(|(deadline, _)| *deadline);
         let handler = self.handlers.values().min().copied();
-        [call, handler]
-            .into_iter()
-            .flatten()
-            .fold(silence, Duration::min)
+        [call, handler].into_iter().flatten().fold(silence, Duration::min)
     }
 
     /// Takes one input.
@@ -181,24 +178,12 @@ impl SessionCore {
             SessionInput::Tick => self.tick(now, &mut actions),
             SessionInput::Lost(reason) => self.lost(&reason, &mut actions),
         }
-        debug_assert!(
-            self.sent.len() <= self.limits.in_flight_max
-                && self.queued.len() <= self.limits.queued_max
-        );
-        debug_assert!(
-            self.sent.len() == self.sent_as.len()
-                && self.handlers.len() <= self.limits.handlers_max
-        );
+        debug_assert!(self.sent.len() <= self.limits.in_flight_max && self.queued.len() <= self.limits.queued_max);
+        debug_assert!(self.sent.len() == self.sent_as.len() && self.handlers.len() <= self.limits.handlers_max);
         actions
     }
 
-    fn call(
-        &mut self,
-        call: CallId,
-        request: Request,
-        now: Duration,
-        actions: &mut Vec<SessionAction>,
-    ) {
+    fn call(&mut self, call: CallId, request: Request, now: Duration, actions: &mut Vec<SessionAction>) {
         let deadline = now.saturating_add(request.timeout);
         if self.sent.len() < self.limits.in_flight_max {
             self.deadlines.insert((deadline, call));
@@ -225,24 +210,11 @@ impl SessionCore {
     ) {
         let id = RequestId(self.next_request);
         self.next_request += 1;
-        self.sent.insert(
-            id,
-            Waiting {
-                call,
-                limit: request.timeout,
-                deadline,
-            },
-        );
+        self.sent.insert(id, Waiting { call, limit: request.timeout, deadline });
         self.sent_as.insert(call, id);
-        let message = Message::Request {
-            head: request.head,
-            time_left: deadline.saturating_sub(now),
-            body: request.body,
-        };
-        actions.push(SessionAction::Send(Frame {
-            request: id,
-            message,
-        }));
+        let message =
+            Message::Request { head: request.head, time_left: deadline.saturating_sub(now), body: request.body };
+        actions.push(SessionAction::Send(Frame { request: id, message }));
     }
 
     /// Sends what the window has room for.
@@ -257,15 +229,9 @@ impl SessionCore {
 
     fn cancel(&mut self, call: CallId, now: Duration, actions: &mut Vec<SessionAction>) {
         if let Some(id) = self.sent_as.remove(&call) {
-            let waiting = self
-                .sent
-                .remove(&id)
-                .expect("both maps hold the same calls");
+            let waiting = self.sent.remove(&id).expect("both maps hold the same calls");
             self.deadlines.remove(&(waiting.deadline, call));
-            actions.push(SessionAction::Send(Frame {
-                request: id,
-                message: Message::Cancel,
-            }));
+            actions.push(SessionAction::Send(Frame { request: id, message: Message::Cancel }));
             self.pump(now, actions);
         } else if let Some(at) = self.queued.iter().position(|(queued, ..)| *queued == call)
             && let Some((_, _, deadline)) = self.queued.remove(at)
@@ -279,11 +245,7 @@ impl SessionCore {
         self.pinged_at = None;
         let id = frame.request;
         match frame.message {
-            Message::Request {
-                head,
-                time_left,
-                body,
-            } => self.requested(id, head, time_left, body, now, actions),
+            Message::Request { head, time_left, body } => self.requested(id, head, time_left, body, now, actions),
             Message::Reply(body) => self.answered(id, Ok(body), now, actions),
             Message::Error(error) => self.answered(id, Err(error), now, actions),
             Message::Cancel => {
@@ -294,10 +256,7 @@ impl SessionCore {
                 }
             }
             Message::Ping => {
-                actions.push(SessionAction::Send(Frame {
-                    request: RequestId(0),
-                    message: Message::Pong,
-                }));
+                actions.push(SessionAction::Send(Frame { request: RequestId(0), message: Message::Pong }));
             }
             Message::Pong => {}
             Message::Hello(hello) => actions.push(SessionAction::Close(format!(
@@ -328,11 +287,7 @@ impl SessionCore {
             return;
         }
         self.handlers.insert(id, now.saturating_add(time_left));
-        let context = RequestContext {
-            from: self.peer.clone(),
-            head,
-            time_left,
-        };
+        let context = RequestContext { from: self.peer.clone(), head, time_left };
         actions.push(SessionAction::Start(id, context, body));
     }
 
@@ -358,34 +313,18 @@ impl SessionCore {
         {
             self.deadlines.pop_first();
             let limit = if let Some(id) = self.sent_as.remove(&call) {
-                let waiting = self
-                    .sent
-                    .remove(&id)
-                    .expect("both maps hold the same calls");
-                actions.push(SessionAction::Send(Frame {
-                    request: id,
-                    message: Message::Cancel,
-                }));
+                let waiting = self.sent.remove(&id).expect("both maps hold the same calls");
+                actions.push(SessionAction::Send(Frame { request: id, message: Message::Cancel }));
                 waiting.limit
             } else {
                 let at = self.queued.iter().position(|(queued, ..)| *queued == call);
                 let queued = at.and_then(|at| self.queued.remove(at));
-                queued
-                    .expect("a call with a deadline is sent or queued")
-                    .1
-                    .timeout
+                queued.expect("a call with a deadline is sent or queued").1.timeout
             };
-            actions.push(SessionAction::Complete(
-                call,
-                Err(RpcError::TimedOut { limit }),
-            ));
+            actions.push(SessionAction::Complete(call, Err(RpcError::TimedOut { limit })));
         }
-        let late: Vec<RequestId> = self
-            .handlers
-            .iter()
-            .filter(|(_, deadline)| **deadline <= now)
-            .map(|(id, _)| *id)
-            .collect();
+        let late: Vec<RequestId> =
+            self.handlers.iter().filter(|(_, deadline)| **deadline <= now).map(|(id, _)| *id).collect();
         for id in late {
             // The caller's own clock ends the call; nobody waits for an answer.
             self.handlers.remove(&id);
@@ -405,30 +344,17 @@ impl SessionCore {
     }
 
     fn lost(&mut self, reason: &str, actions: &mut Vec<SessionAction>) {
-        let unreachable = |delivery| RpcError::Unreachable {
-            node: self.peer.clone(),
-            reason: reason.to_owned(),
-            delivery,
-        };
+        let unreachable =
+            |delivery| RpcError::Unreachable { node: self.peer.clone(), reason: reason.to_owned(), delivery };
         for waiting in std::mem::take(&mut self.sent).into_values() {
-            actions.push(SessionAction::Complete(
-                waiting.call,
-                Err(unreachable(Delivery::Unknown)),
-            ));
+            actions.push(SessionAction::Complete(waiting.call, Err(unreachable(Delivery::Unknown))));
         }
         for (call, ..) in std::mem::take(&mut self.queued) {
-            actions.push(SessionAction::Complete(
-                call,
-                Err(unreachable(Delivery::NotStarted)),
-            ));
+            actions.push(SessionAction::Complete(call, Err(unreachable(Delivery::NotStarted))));
         }
         self.sent_as.clear();
         self.deadlines.clear();
-        actions.extend(
-            std::mem::take(&mut self.handlers)
-                .into_keys()
-                .map(SessionAction::Abort),
-        );
+        actions.extend(std::mem::take(&mut self.handlers).into_keys().map(SessionAction::Abort));
     }
 }
 
@@ -443,11 +369,7 @@ struct SeenRequests {
 
 impl SeenRequests {
     fn new(capacity: usize) -> Self {
-        Self {
-            below: 1,
-            above: BTreeSet::new(),
-            capacity: capacity.max(1),
-        }
+        Self { below: 1, above: BTreeSet::new(), capacity: capacity.max(1) }
     }
 
     /// Whether the id is new.
@@ -475,16 +397,8 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     fn request(timeout_ms: u32) -> Request {
-        let head = RequestHead {
-            method: "t/m".into(),
-            shard: None,
-            idempotent: false,
-        };
-        Request {
-            head,
-            body: Bytes::from_static(b"x"),
-            timeout: MS * timeout_ms,
-        }
+        let head = RequestHead { method: "t/m".into(), shard: None, idempotent: false };
+        Request { head, body: Bytes::from_static(b"x"), timeout: MS * timeout_ms }
     }
 
     fn session(limits: SessionLimits) -> SessionCore {
@@ -492,15 +406,8 @@ mod tests {
     }
 
     fn incoming(id: u64, time_left: Duration) -> SessionInput {
-        let message = Message::Request {
-            head: request(1).head,
-            time_left,
-            body: Bytes::new(),
-        };
-        SessionInput::Received(Frame {
-            request: RequestId(id),
-            message,
-        })
+        let message = Message::Request { head: request(1).head, time_left, body: Bytes::new() };
+        SessionInput::Received(Frame { request: RequestId(id), message })
     }
 
     fn reply(id: u64) -> SessionInput {
@@ -509,35 +416,13 @@ mod tests {
 
     #[test]
     fn the_window_and_the_queue_are_bounded_and_an_answer_makes_room() {
-        let mut core = session(SessionLimits {
-            in_flight_max: 1,
-            queued_max: 1,
-            ..SessionLimits::default()
-        });
-        assert!(matches!(
-            core.step(SessionInput::Call(CallId(1), request(50)), MS)[..],
-            [SessionAction::Send(_)]
-        ));
-        assert!(
-            core.step(SessionInput::Call(CallId(2), request(50)), MS)
-                .is_empty()
-        );
+        let mut core = session(SessionLimits { in_flight_max: 1, queued_max: 1, ..SessionLimits::default() });
+        assert!(matches!(core.step(SessionInput::Call(CallId(1), request(50)), MS)[..], [SessionAction::Send(_)]));
+        assert!(core.step(SessionInput::Call(CallId(2), request(50)), MS).is_empty());
         let third = core.step(SessionInput::Call(CallId(3), request(50)), MS);
-        assert!(matches!(
-            third[..],
-            [SessionAction::Complete(
-                CallId(3),
-                Err(RpcError::Overloaded { .. })
-            )]
-        ));
+        assert!(matches!(third[..], [SessionAction::Complete(CallId(3), Err(RpcError::Overloaded { .. }))]));
         let answered = core.step(reply(1), MS * 2);
-        assert!(matches!(
-            answered[..],
-            [
-                SessionAction::Complete(CallId(1), Ok(_)),
-                SessionAction::Send(_)
-            ]
-        ));
+        assert!(matches!(answered[..], [SessionAction::Complete(CallId(1), Ok(_)), SessionAction::Send(_)]));
     }
 
     #[test]
@@ -545,63 +430,32 @@ mod tests {
         let mut core = session(SessionLimits::default());
         assert_eq!(core.step(incoming(1, MS), MS).len(), 1);
         assert!(core.step(incoming(1, MS), MS).is_empty());
-        let cancel = Frame {
-            request: RequestId(2),
-            message: Message::Cancel,
-        };
+        let cancel = Frame { request: RequestId(2), message: Message::Cancel };
         assert!(core.step(SessionInput::Received(cancel), MS).is_empty());
-        assert!(
-            core.step(incoming(2, MS), MS).is_empty(),
-            "the cancel overtook it"
-        );
+        assert!(core.step(incoming(2, MS), MS).is_empty(), "the cancel overtook it");
         assert_eq!(core.step(incoming(3, MS), MS).len(), 1);
     }
 
     #[test]
     fn ids_below_the_memory_count_as_seen() {
         let mut seen = SeenRequests::new(2);
-        assert!(
-            [10, 12, 14]
-                .into_iter()
-                .all(|id| seen.insert(RequestId(id)))
-        );
-        assert!(
-            !seen.insert(RequestId(9)) && !seen.insert(RequestId(10)) && seen.insert(RequestId(11))
-        );
+        assert!([10, 12, 14].into_iter().all(|id| seen.insert(RequestId(id))));
+        assert!(!seen.insert(RequestId(9)) && !seen.insert(RequestId(10)) && seen.insert(RequestId(11)));
     }
 
     #[test]
     fn a_call_ends_at_its_deadline_and_the_other_side_is_told() {
-        let mut core = session(SessionLimits {
-            in_flight_max: 1,
-            ..SessionLimits::default()
-        });
+        let mut core = session(SessionLimits { in_flight_max: 1, ..SessionLimits::default() });
         core.step(SessionInput::Call(CallId(1), request(10)), Duration::ZERO);
         core.step(SessionInput::Call(CallId(2), request(10)), Duration::ZERO);
         assert_eq!(core.next_wake(), MS * 10);
         let actions = core.step(SessionInput::Tick, MS * 10);
-        let completed = actions
-            .iter()
-            .filter(|a| {
-                matches!(
-                    a,
-                    SessionAction::Complete(_, Err(RpcError::TimedOut { .. }))
-                )
-            })
-            .count();
-        let cancels = actions
-            .iter()
-            .filter(|a| matches!(a, SessionAction::Send(f) if f.message == Message::Cancel))
-            .count();
-        assert_eq!(
-            (completed, cancels),
-            (2, 1),
-            "the queued one was never sent: {actions:?}"
-        );
-        assert!(
-            core.step(reply(1), MS * 11).is_empty(),
-            "a late answer finds nobody"
-        );
+        let completed =
+            actions.iter().filter(|a| matches!(a, SessionAction::Complete(_, Err(RpcError::TimedOut { .. })))).count();
+        let cancels =
+            actions.iter().filter(|a| matches!(a, SessionAction::Send(f) if f.message == Message::Cancel)).count();
+        assert_eq!((completed, cancels), (2, 1), "the queued one was never sent: {actions:?}");
+        assert!(core.step(reply(1), MS * 11).is_empty(), "a late answer finds nobody");
         assert!(core.is_idle());
     }
 
@@ -609,17 +463,8 @@ mod tests {
     fn a_handler_past_the_callers_deadline_is_dropped() {
         let mut core = session(SessionLimits::default());
         core.step(incoming(1, MS * 5), Duration::ZERO);
-        assert_eq!(
-            core.step(SessionInput::Tick, MS * 5),
-            [SessionAction::Abort(RequestId(1))]
-        );
-        assert!(
-            core.step(
-                SessionInput::Handled(RequestId(1), Ok(Bytes::new())),
-                MS * 6
-            )
-            .is_empty()
-        );
+        assert_eq!(core.step(SessionInput::Tick, MS * 5), [SessionAction::Abort(RequestId(1))]);
+        assert!(core.step(SessionInput::Handled(RequestId(1), Ok(Bytes::new())), MS * 6).is_empty());
     }
 
     #[test]
@@ -627,23 +472,14 @@ mod tests {
         let limits = SessionLimits::default();
         let mut core = session(limits);
         assert_eq!(core.next_wake(), limits.ping_after);
-        assert_eq!(
-            core.step(SessionInput::Tick, limits.ping_after),
-            [SessionAction::Send(Frame::ping())]
-        );
+        assert_eq!(core.step(SessionInput::Tick, limits.ping_after), [SessionAction::Send(Frame::ping())]);
         assert_eq!(core.next_wake(), limits.dead_after);
-        assert!(matches!(
-            core.step(SessionInput::Tick, limits.dead_after)[..],
-            [SessionAction::Close(_)]
-        ));
+        assert!(matches!(core.step(SessionInput::Tick, limits.dead_after)[..], [SessionAction::Close(_)]));
     }
 
     #[test]
     fn a_lost_connection_tells_what_may_have_run_from_what_did_not() {
-        let mut core = session(SessionLimits {
-            in_flight_max: 1,
-            ..SessionLimits::default()
-        });
+        let mut core = session(SessionLimits { in_flight_max: 1, ..SessionLimits::default() });
         core.step(SessionInput::Call(CallId(1), request(10)), Duration::ZERO);
         core.step(SessionInput::Call(CallId(2), request(10)), Duration::ZERO);
         core.step(incoming(1, MS), Duration::ZERO);

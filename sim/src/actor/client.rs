@@ -6,8 +6,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
 use savanna_rpc::{
-    CallId, Delivery, RequestHead, Route, RouterAction, RouterCore, RouterInput, RouterLimits,
-    RpcError, ShardAt, decode_value, encode_value,
+    CallId, Delivery, RequestHead, Route, RouterAction, RouterCore, RouterInput, RouterLimits, RpcError, ShardAt,
+    decode_value, encode_value,
     sim::{EndpointAction, EndpointInput, NodeAction, NodeInput, Packet, TimerId},
 };
 
@@ -58,9 +58,7 @@ impl Client {
             scenario,
             rpc: Rpc::new(1),
             router: RouterCore::new(Self::limits()),
-            rng: ChaCha8Rng::seed_from_u64(
-                seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
-            ),
+            rng: ChaCha8Rng::seed_from_u64(seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
             next_op: 1,
             operation: None,
             purposes: BTreeMap::new(),
@@ -93,24 +91,15 @@ impl Client {
             Err(OwnInput::Timer(_)) => self.route(RouterInput::Tick, now, &mut out),
         }
         if let Some(at) = self.router.next_wake() {
-            out.push(NodeAction::Timer {
-                id: TimerId(ROUTE),
-                at: at.max(now),
-            });
+            out.push(NodeAction::Timer { id: TimerId(ROUTE), at: at.max(now) });
         }
         self.rpc.arm(&mut out);
         out
     }
 
     fn think(&mut self, now: Duration, out: &mut Out) {
-        let pause = self
-            .scenario
-            .think_max
-            .mul_f64(self.rng.random_range(0.02..1.0));
-        out.push(NodeAction::Timer {
-            id: TimerId(THINK),
-            at: now + pause,
-        });
+        let pause = self.scenario.think_max.mul_f64(self.rng.random_range(0.02..1.0));
+        out.push(NodeAction::Timer { id: TimerId(THINK), at: now + pause });
     }
 
     fn begin(&mut self, now: Duration, out: &mut Out) {
@@ -122,10 +111,7 @@ impl Client {
         if number.is_multiple_of(OPS_PER_ROUTER) {
             self.router = RouterCore::new(Self::limits());
         }
-        let op = OpId {
-            client: self.number,
-            number,
-        };
+        let op = OpId { client: self.number, number };
         let shard_number = self.rng.random_range(0..self.scenario.shards);
         let key = self.rng.random_range(0..self.scenario.keys);
         let kind = if self.rng.random_bool(0.5) {
@@ -133,32 +119,13 @@ impl Client {
         } else {
             OpKind::Read
         };
-        let value = if let OpKind::Write(value) = kind {
-            value
-        } else {
-            0
-        };
+        let value = if let OpKind::Write(value) = kind { value } else { 0 };
         let shard = protocol::shard(shard_number);
         let request = RegisterRequest { key, value };
-        out.push(NodeAction::Effect(Told::Invoked {
-            op,
-            shard: shard_number,
-            key,
-            kind,
-        }));
-        self.operation = Some(Operation {
-            op,
-            kind,
-            request,
-            shard: shard.clone(),
-            reply: None,
-        });
-        let input = RouterInput::Call {
-            id: CallId(number),
-            shard,
-            idempotent: kind == OpKind::Read,
-            timeout: OP_TIMEOUT,
-        };
+        out.push(NodeAction::Effect(Told::Invoked { op, shard: shard_number, key, kind }));
+        self.operation = Some(Operation { op, kind, request, shard: shard.clone(), reply: None });
+        let input =
+            RouterInput::Call { id: CallId(number), shard, idempotent: kind == OpKind::Read, timeout: OP_TIMEOUT };
         self.route(input, now, out);
     }
 
@@ -166,53 +133,25 @@ impl Client {
         for action in self.router.step(input, now) {
             match action {
                 RouterAction::Resolve(shard) => {
-                    let request =
-                        protocol::request(LOCATE, true, encode(&shard), Duration::from_millis(150));
+                    let request = protocol::request(LOCATE, true, encode(&shard), Duration::from_millis(150));
                     self.call(Purpose::Resolve(shard), coordinator(), request, now, out);
                 }
-                RouterAction::Send {
-                    id,
-                    attempt,
-                    route,
-                    time_left,
-                } => {
+                RouterAction::Send { id, attempt, route, time_left } => {
                     let Some(operation) = &self.operation else {
                         continue;
                     };
-                    let method = if operation.kind == OpKind::Read {
-                        READ
-                    } else {
-                        WRITE
-                    };
-                    let shard = ShardAt {
-                        shard: operation.shard.clone(),
-                        epoch: route.epoch,
-                    };
+                    let method = if operation.kind == OpKind::Read { READ } else { WRITE };
+                    let shard = ShardAt { shard: operation.shard.clone(), epoch: route.epoch };
                     let head = RequestHead {
                         method: method.to_owned(),
                         shard: Some(shard),
                         idempotent: operation.kind == OpKind::Read,
                     };
-                    let body = encode_value(method, &operation.request)
-                        .expect("two integers can be encoded");
+                    let body = encode_value(method, &operation.request).expect("two integers can be encoded");
                     // An attempt gets a part of the time, so that a lost packet leaves some for another one.
-                    let timeout = if head.idempotent {
-                        time_left.min(OP_TIMEOUT / 3)
-                    } else {
-                        time_left
-                    };
-                    let request = savanna_rpc::Request {
-                        head,
-                        body,
-                        timeout,
-                    };
-                    self.call(
-                        Purpose::Attempt { id, attempt },
-                        route.node,
-                        request,
-                        now,
-                        out,
-                    );
+                    let timeout = if head.idempotent { time_left.min(OP_TIMEOUT / 3) } else { time_left };
+                    let request = savanna_rpc::Request { head, body, timeout };
+                    self.call(Purpose::Attempt { id, attempt }, route.node, request, now, out);
                 }
                 RouterAction::Abandon(id) => {
                     let attempts: Vec<CallId> = self
@@ -232,14 +171,7 @@ impl Client {
         }
     }
 
-    fn call(
-        &mut self,
-        purpose: Purpose,
-        to: NodeId,
-        request: savanna_rpc::Request,
-        now: Duration,
-        out: &mut Out,
-    ) {
+    fn call(&mut self, purpose: Purpose, to: NodeId, request: savanna_rpc::Request, now: Duration, out: &mut Out) {
         let call = self.rpc.new_call();
         self.purposes.insert(call, purpose);
         let actions = self.rpc.call(call, to, request, now, out);
@@ -254,31 +186,16 @@ impl Client {
             match self.purposes.remove(&call) {
                 Some(Purpose::Resolve(shard)) => {
                     let route = result.and_then(|body| decode::<Route>(&body));
-                    debug_assert!(
-                        route
-                            .as_ref()
-                            .is_ok_and(|route| route.epoch > OwnerEpoch::NONE)
-                            || route.is_err()
-                    );
+                    debug_assert!(route.as_ref().is_ok_and(|route| route.epoch > OwnerEpoch::NONE) || route.is_err());
                     self.route(RouterInput::Resolved(shard, route), now, out);
                 }
                 Some(Purpose::Attempt { id, attempt }) => {
-                    let result = result
-                        .and_then(|body| decode_value::<u64>(READ, &body))
-                        .map(|value| {
-                            if let Some(operation) = &mut self.operation {
-                                operation.reply = Some(value);
-                            }
-                        });
-                    self.route(
-                        RouterInput::Ended {
-                            id,
-                            attempt,
-                            result,
-                        },
-                        now,
-                        out,
-                    );
+                    let result = result.and_then(|body| decode_value::<u64>(READ, &body)).map(|value| {
+                        if let Some(operation) = &mut self.operation {
+                            operation.reply = Some(value);
+                        }
+                    });
+                    self.route(RouterInput::Ended { id, attempt, result }, now, out);
                 }
                 None => {}
             }
@@ -290,20 +207,11 @@ impl Client {
             return;
         };
         let outcome = match result {
-            Ok(()) => Outcome::Ok(
-                operation
-                    .reply
-                    .expect("a call that ended well has its reply"),
-            ),
-            Err(error) if error.delivery() == Delivery::NotStarted => {
-                Outcome::NotDone(error.to_string())
-            }
+            Ok(()) => Outcome::Ok(operation.reply.expect("a call that ended well has its reply")),
+            Err(error) if error.delivery() == Delivery::NotStarted => Outcome::NotDone(error.to_string()),
             Err(error) => Outcome::Unknown(error.to_string()),
         };
-        out.push(NodeAction::Effect(Told::Returned {
-            op: operation.op,
-            outcome,
-        }));
+        out.push(NodeAction::Effect(Told::Returned { op: operation.op, outcome }));
         self.think(now, out);
     }
 }

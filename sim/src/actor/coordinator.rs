@@ -53,16 +53,12 @@ impl Coordinator {
     ) -> Result<Self, JournalError> {
         let mut core = CoordinatorCore::new(ttl);
         let mut last = Lsn::NONE;
-        let journal = SteppedJournal::open(
-            &Options::disk(disk),
-            OwnerEpoch(incarnation),
-            &mut |record| {
-                let entry: Entry = serde_json::from_slice(&record.payload)?;
-                last = record.lsn;
-                core.replay(&entry)?;
-                Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
-            },
-        )?;
+        let journal = SteppedJournal::open(&Options::disk(disk), OwnerEpoch(incarnation), &mut |record| {
+            let entry: Entry = serde_json::from_slice(&record.payload)?;
+            last = record.lsn;
+            core.replay(&entry)?;
+            Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+        })?;
         Ok(Self {
             rpc: Rpc::new(incarnation),
             core,
@@ -88,10 +84,7 @@ impl Coordinator {
         }
         if let Some(at) = self.core.wake_at() {
             let at = Duration::from_nanos(at.0);
-            out.push(NodeAction::Timer {
-                id: TimerId(LEASES),
-                at: at.max(now + Duration::from_micros(1)),
-            });
+            out.push(NodeAction::Timer { id: TimerId(LEASES), at: at.max(now + Duration::from_micros(1)) });
         }
         self.arm_disk(now, &mut out);
         self.rpc.arm(&mut out);
@@ -126,9 +119,7 @@ impl Coordinator {
             }
             VIEW => Ok(encode(&self.view())),
             LOCATE => self.locate(&decode(body)?).map(|route| encode(&route)),
-            other => Err(RpcError::Refused {
-                reason: format!("no method {other}"),
-            }),
+            other => Err(RpcError::Refused { reason: format!("no method {other}") }),
         }
     }
 
@@ -136,30 +127,15 @@ impl Coordinator {
         let snapshot = self.core.snapshot();
         View {
             nodes: snapshot.nodes.into_iter().map(|node| node.tenure).collect(),
-            shards: snapshot
-                .shards
-                .into_iter()
-                .map(|(id, record)| (id, record.version, record.value))
-                .collect(),
+            shards: snapshot.shards.into_iter().map(|(id, record)| (id, record.version, record.value)).collect(),
         }
     }
 
     fn locate(&self, shard: &ShardId) -> Result<Route, RpcError> {
-        let owned = self
-            .core
-            .shard(shard)
-            .and_then(|record| Some((record.value.owner()?, record.value.epoch)));
+        let owned = self.core.shard(shard).and_then(|record| Some((record.value.owner()?, record.value.epoch)));
         match owned {
-            Some((owner, epoch))
-                if self
-                    .core
-                    .node(&owner.node)
-                    .is_some_and(|node| node.tenure == *owner) =>
-            {
-                Ok(Route {
-                    node: owner.node.clone(),
-                    epoch,
-                })
+            Some((owner, epoch)) if self.core.node(&owner.node).is_some_and(|node| node.tenure == *owner) => {
+                Ok(Route { node: owner.node.clone(), epoch })
             }
             _ => Err(RpcError::Unreachable {
                 node: NodeId::new("owner"),
@@ -172,11 +148,7 @@ impl Coordinator {
     fn journal_entries(&mut self, entries: &[Entry], out: &mut Out) {
         for entry in entries {
             let payload = encode(entry);
-            match self.journal.append(&[Draft {
-                shard: 0,
-                kind: 1,
-                payload: &payload,
-            }]) {
+            match self.journal.append(&[Draft { shard: 0, kind: 1, payload: &payload }]) {
                 Ok(lsn) => self.last = lsn,
                 Err(error) => out.push(NodeAction::Effect(Told::Exits(error.to_string()))),
             }
@@ -189,15 +161,8 @@ impl Coordinator {
         self.disk_armed = false;
         match self.journal.step() {
             Step::Idle => self.disk_busy = false,
-            Step::Released {
-                replies,
-                outcome: Ok(()),
-            } => answers.extend(replies),
-            Step::Released {
-                outcome: Err(_), ..
-            }
-            | Step::Disk
-            | Step::Wait(_) => {}
+            Step::Released { replies, outcome: Ok(()) } => answers.extend(replies),
+            Step::Released { outcome: Err(_), .. } | Step::Disk | Step::Wait(_) => {}
             Step::Stopped(reason) => {
                 let reason = reason.map_or_else(|| "closed".to_owned(), |error| error.to_string());
                 out.push(NodeAction::Effect(Told::Exits(reason)));
@@ -212,10 +177,7 @@ impl Coordinator {
     fn arm_disk(&mut self, now: Duration, out: &mut Out) {
         if self.disk_busy && !self.disk_armed {
             self.disk_armed = true;
-            out.push(NodeAction::Timer {
-                id: TimerId(DISK),
-                at: now + self.latency(),
-            });
+            out.push(NodeAction::Timer { id: TimerId(DISK), at: now + self.latency() });
         }
     }
 

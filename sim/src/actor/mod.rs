@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use savanna_ownership::MonoTime;
 use savanna_rpc::sim::{
-    Endpoint, EndpointAction, EndpointInput, EndpointLimits, NodeAction, NodeInput, Packet,
-    SimNode, TimerId,
+    Endpoint, EndpointAction, EndpointInput, EndpointLimits, NodeAction, NodeInput, Packet, SimNode, TimerId,
 };
 use savanna_rpc::{CallId, Request, SessionLimits};
 
@@ -61,16 +60,9 @@ impl Rpc {
             dead_after: Duration::from_millis(1_000),
             ..SessionLimits::default()
         };
-        let limits = EndpointLimits {
-            session,
-            open_timeout: Duration::from_millis(300),
-            open_retry: Duration::from_millis(40),
-        };
-        Self {
-            endpoint: Endpoint::new(incarnation, limits),
-            next_call: 1,
-            armed: None,
-        }
+        let limits =
+            EndpointLimits { session, open_timeout: Duration::from_millis(300), open_retry: Duration::from_millis(40) };
+        Self { endpoint: Endpoint::new(incarnation, limits), next_call: 1, armed: None }
     }
 
     /// Gives an input to the endpoint; what is left for the actor comes back.
@@ -122,10 +114,7 @@ impl Rpc {
         if wake != self.armed
             && let Some(at) = wake
         {
-            out.push(NodeAction::Timer {
-                id: ENDPOINT_TIMER,
-                at,
-            });
+            out.push(NodeAction::Timer { id: ENDPOINT_TIMER, at });
         }
         self.armed = wake;
     }

@@ -25,8 +25,8 @@ use super::{OWN_TIMERS, Out, OwnInput, Rpc, mono, reading};
 use crate::{
     history::Told,
     protocol::{
-        self, CHANGE, ChangeReply, READ, Refusal, RegisterRequest, VIEW, View, WRITE, coordinator,
-        decode, encode, shard_number,
+        self, CHANGE, ChangeReply, READ, Refusal, RegisterRequest, VIEW, View, WRITE, coordinator, decode, encode,
+        shard_number,
     },
 };
 
@@ -58,17 +58,11 @@ pub(crate) struct OwnerConfig {
 
 /// Why an rpc call was made.
 enum Purpose {
-    Register {
-        sent_at: Duration,
-    },
+    Register { sent_at: Duration },
     Renew(RenewalId),
     View,
     Take,
-    HandOver {
-        shard: usize,
-        to: NodeId,
-        epoch: OwnerEpoch,
-    },
+    HandOver { shard: usize, to: NodeId, epoch: OwnerEpoch },
 }
 
 /// A reply that waits in the gate.
@@ -142,17 +136,11 @@ impl Owner {
     pub(crate) fn hand_over(&mut self, shard: usize, to: &NodeId, now: Duration) -> (bool, Out) {
         let mut out = Out::new();
         let serving = self.serving(now);
-        let Some(held) = self
-            .shards
-            .get_mut(&shard)
-            .filter(|held| serving && matches!(held.phase, Phase::Serving))
+        let Some(held) = self.shards.get_mut(&shard).filter(|held| serving && matches!(held.phase, Phase::Serving))
         else {
             return (false, out);
         };
-        held.phase = Phase::Leaving {
-            to: to.clone(),
-            closed: false,
-        };
+        held.phase = Phase::Leaving { to: to.clone(), closed: false };
         held.journal.close();
         held.disk_busy = true;
         self.arm_disks(now, &mut out);
@@ -175,16 +163,12 @@ impl Owner {
             Err(OwnInput::Timer(POLL)) => self.poll(now, &mut out),
             Err(OwnInput::Timer(REGISTER)) => self.register(now, &mut out),
             Err(OwnInput::Timer(number)) => {
-                let shard =
-                    usize::try_from(number - DISKS).expect("timers of shards begin at DISKS");
+                let shard = usize::try_from(number - DISKS).expect("timers of shards begin at DISKS");
                 self.disk_step(shard, now, &mut out);
             }
         }
         if let Some(at) = self.holder.as_ref().and_then(LeaseHolder::wake_at) {
-            out.push(NodeAction::Timer {
-                id: TimerId(LEASE),
-                at: reading(at).max(now + Duration::from_micros(1)),
-            });
+            out.push(NodeAction::Timer { id: TimerId(LEASE), at: reading(at).max(now + Duration::from_micros(1)) });
         }
         self.arm_disks(now, &mut out);
         self.rpc.arm(&mut out);
@@ -193,9 +177,7 @@ impl Owner {
 
     /// The one question before anything is told to anybody.
     fn serving(&self, now: Duration) -> bool {
-        self.holder
-            .as_ref()
-            .is_some_and(|holder| holder.serving(mono(now)))
+        self.holder.as_ref().is_some_and(|holder| holder.serving(mono(now)))
     }
 
     // --- the lease -------------------------------------------------------------------------------------------------
@@ -210,12 +192,7 @@ impl Owner {
             address: format!("{}:7400", self.config.node),
             labels: BTreeMap::new(),
         };
-        self.change(
-            Purpose::Register { sent_at: now },
-            &Change::Register(spec),
-            now,
-            out,
-        );
+        self.change(Purpose::Register { sent_at: now }, &Change::Register(spec), now, out);
     }
 
     fn lease(&mut self, input: HolderInput, now: Duration, out: &mut Out) {
@@ -230,9 +207,7 @@ impl Owner {
                     }
                 }
                 HolderAction::Stop(loss) => {
-                    out.push(NodeAction::Effect(Told::Exits(format!(
-                        "the lease is lost: {loss:?}"
-                    ))));
+                    out.push(NodeAction::Effect(Told::Exits(format!("the lease is lost: {loss:?}"))));
                 }
                 HolderAction::Suspend | HolderAction::Resume | HolderAction::Drain { .. } => {}
             }
@@ -243,10 +218,7 @@ impl Owner {
 
     fn poll(&mut self, now: Duration, out: &mut Out) {
         let jitter = Duration::from_micros(self.rng.random_range(0..5_000));
-        out.push(NodeAction::Timer {
-            id: TimerId(POLL),
-            at: now + POLL_EVERY + jitter,
-        });
+        out.push(NodeAction::Timer { id: TimerId(POLL), at: now + POLL_EVERY + jitter });
         let request = protocol::request(VIEW, true, Bytes::new(), CALL_TIMEOUT);
         self.call(Purpose::View, request, now, out);
     }
@@ -256,13 +228,7 @@ impl Owner {
         self.call(purpose, request, now, out);
     }
 
-    fn call(
-        &mut self,
-        purpose: Purpose,
-        request: savanna_rpc::Request,
-        now: Duration,
-        out: &mut Out,
-    ) {
+    fn call(&mut self, purpose: Purpose, request: savanna_rpc::Request, now: Duration, out: &mut Out) {
         let id = self.rpc.new_call();
         self.purposes.insert(id, purpose);
         let actions = self.rpc.call(id, coordinator(), request, now, out);
@@ -272,9 +238,7 @@ impl Owner {
     fn endpoint(&mut self, actions: Vec<EndpointAction>, now: Duration, out: &mut Out) {
         for action in actions {
             match action {
-                EndpointAction::Start(key, context, body) => {
-                    self.request(key, &context, &body, now, out)
-                }
+                EndpointAction::Start(key, context, body) => self.request(key, &context, &body, now, out),
                 EndpointAction::Complete(id, result) => {
                     if let Some(purpose) = self.purposes.remove(&id) {
                         self.answered(purpose, result, now, out);
@@ -286,15 +250,8 @@ impl Owner {
         }
     }
 
-    fn answered(
-        &mut self,
-        purpose: Purpose,
-        result: Result<Bytes, RpcError>,
-        now: Duration,
-        out: &mut Out,
-    ) {
-        let reply =
-            |result: Result<Bytes, RpcError>| result.and_then(|body| decode::<ChangeReply>(&body));
+    fn answered(&mut self, purpose: Purpose, result: Result<Bytes, RpcError>, now: Duration, out: &mut Out) {
+        let reply = |result: Result<Bytes, RpcError>| result.and_then(|body| decode::<ChangeReply>(&body));
         match purpose {
             Purpose::View => {
                 if let Ok(view) = result.and_then(|body| decode::<View>(&body)) {
@@ -309,17 +266,10 @@ impl Owner {
                     self.lease(HolderInput::Tick, now, out);
                 }
                 Ok(Err(Refusal::Held { remaining })) => {
-                    let pause =
-                        remaining.clamp(Duration::from_millis(10), Duration::from_millis(200));
-                    out.push(NodeAction::Timer {
-                        id: TimerId(REGISTER),
-                        at: now + pause,
-                    });
+                    let pause = remaining.clamp(Duration::from_millis(10), Duration::from_millis(200));
+                    out.push(NodeAction::Timer { id: TimerId(REGISTER), at: now + pause });
                 }
-                _ => out.push(NodeAction::Timer {
-                    id: TimerId(REGISTER),
-                    at: now + Duration::from_millis(40),
-                }),
+                _ => out.push(NodeAction::Timer { id: TimerId(REGISTER), at: now + Duration::from_millis(40) }),
             },
             Purpose::Renew(id) => match reply(result) {
                 Ok(Ok(Reply::Renewed(_))) => self.lease(HolderInput::Renewed(id), now, out),
@@ -348,35 +298,21 @@ impl Owner {
         }
         for number in 0..self.config.disks.len() {
             let id = protocol::shard(number);
-            let found = self
-                .view
-                .shards
-                .iter()
-                .find(|(shard, ..)| *shard == id)
-                .cloned();
+            let found = self.view.shards.iter().find(|(shard, ..)| *shard == id).cloned();
             match found {
                 Some((_, version, record)) if record.owner() == Some(&tenure) => {
                     if self.shards.contains_key(&number) {
                         self.propose_hand_over(number, version, &tenure, now, out);
-                    } else if self
-                        .moved
-                        .get(&number)
-                        .is_none_or(|(_, epoch)| *epoch <= record.epoch)
-                    {
+                    } else if self.moved.get(&number).is_none_or(|(_, epoch)| *epoch <= record.epoch) {
                         self.open(number, record.epoch, now, out);
                     }
                 }
                 Some((_, version, record)) => {
-                    if self
-                        .shards
-                        .get(&number)
-                        .is_some_and(|held| held.epoch < record.epoch)
-                    {
+                    if self.shards.get(&number).is_some_and(|held| held.epoch < record.epoch) {
                         self.shards.remove(&number);
                     }
                     if let Some(owner) = record.owner() {
-                        self.moved
-                            .insert(number, (owner.node.clone(), record.epoch));
+                        self.moved.insert(number, (owner.node.clone(), record.epoch));
                         if !self.view.nodes.contains(owner) {
                             self.take(id, version, record.epoch, &tenure, now, out);
                         }
@@ -386,14 +322,7 @@ impl Owner {
                     // At first everybody takes its part; what is left after a while is anybody's.
                     let mine = number % self.config.owners == self.config.place;
                     if mine || now.saturating_sub(self.started_at) > Duration::from_millis(400) {
-                        self.take(
-                            id,
-                            savanna_ownership::Revision::NONE,
-                            OwnerEpoch::NONE,
-                            &tenure,
-                            now,
-                            out,
-                        );
+                        self.take(id, savanna_ownership::Revision::NONE, OwnerEpoch::NONE, &tenure, now, out);
                     }
                 }
             }
@@ -414,17 +343,7 @@ impl Owner {
             return;
         }
         let record = ShardRecord::serving(tenure.clone(), epoch.next());
-        self.change(
-            Purpose::Take,
-            &Change::Transition(Transition {
-                shard,
-                expected,
-                record,
-                by: None,
-            }),
-            now,
-            out,
-        );
+        self.change(Purpose::Take, &Change::Transition(Transition { shard, expected, record, by: None }), now, out);
     }
 
     fn propose_hand_over(
@@ -435,40 +354,18 @@ impl Owner {
         now: Duration,
         out: &mut Out,
     ) {
-        let Some(Shard {
-            epoch,
-            phase: Phase::Leaving { to, closed: true },
-            ..
-        }) = self.shards.get(&number)
-        else {
+        let Some(Shard { epoch, phase: Phase::Leaving { to, closed: true }, .. }) = self.shards.get(&number) else {
             return;
         };
         // A closed log is never opened again under its epoch: if the destination is gone, any other will do.
-        let living = self
-            .view
-            .nodes
-            .iter()
-            .filter(|node| node.node != tenure.node);
-        let Some(to) = living
-            .clone()
-            .find(|node| node.node == *to)
-            .or_else(|| living.clone().next())
-        else {
+        let living = self.view.nodes.iter().filter(|node| node.node != tenure.node);
+        let Some(to) = living.clone().find(|node| node.node == *to).or_else(|| living.clone().next()) else {
             return;
         };
         let epoch = epoch.next();
-        let purpose = Purpose::HandOver {
-            shard: number,
-            to: to.node.clone(),
-            epoch,
-        };
+        let purpose = Purpose::HandOver { shard: number, to: to.node.clone(), epoch };
         let record = ShardRecord::serving(to.clone(), epoch);
-        let transition = Transition {
-            shard: protocol::shard(number),
-            expected,
-            record,
-            by: Some(tenure.clone()),
-        };
+        let transition = Transition { shard: protocol::shard(number), expected, record, by: Some(tenure.clone()) };
         self.change(purpose, &Change::Transition(transition), now, out);
     }
 
@@ -477,8 +374,7 @@ impl Owner {
     fn open(&mut self, number: usize, epoch: OwnerEpoch, now: Duration, out: &mut Out) {
         let mut registers = BTreeMap::new();
         let mut values = Vec::new();
-        let options =
-            Options::disk(Arc::clone(&self.config.disks[number])).segment_bytes(SEGMENT_BYTES);
+        let options = Options::disk(Arc::clone(&self.config.disks[number])).segment_bytes(SEGMENT_BYTES);
         let opened = SteppedJournal::open(&options, epoch, &mut |record| {
             let RegisterRequest { key, value } = decode_value(WRITE, &record.payload)?;
             registers.insert(key, (value, record.lsn));
@@ -487,31 +383,16 @@ impl Owner {
         });
         match opened {
             Ok(journal) => {
-                out.push(NodeAction::Effect(Told::Recovered {
-                    shard: number,
-                    epoch,
-                    values,
-                }));
+                out.push(NodeAction::Effect(Told::Recovered { shard: number, epoch, values }));
                 self.moved.remove(&number);
-                let shard = Shard {
-                    epoch,
-                    journal,
-                    registers,
-                    phase: Phase::Serving,
-                    disk_busy: false,
-                    disk_armed: false,
-                };
+                let shard =
+                    Shard { epoch, journal, registers, phase: Phase::Serving, disk_busy: false, disk_armed: false };
                 self.shards.insert(number, shard);
             }
             Err(
-                error @ (JournalError::Corrupt { .. }
-                | JournalError::Missing { .. }
-                | JournalError::Replay { .. }),
+                error @ (JournalError::Corrupt { .. } | JournalError::Missing { .. } | JournalError::Replay { .. }),
             ) => {
-                out.push(NodeAction::Effect(Told::Unreadable {
-                    shard: number,
-                    reason: error.to_string(),
-                }));
+                out.push(NodeAction::Effect(Told::Unreadable { shard: number, reason: error.to_string() }));
             }
             // This epoch may have raised its fence and cannot be opened a second time: only a new tenure helps.
             Err(error) => out.push(NodeAction::Effect(Told::Exits(error.to_string()))),
@@ -519,14 +400,7 @@ impl Owner {
         self.arm_disks(now, out);
     }
 
-    fn request(
-        &mut self,
-        key: HandlerKey,
-        context: &RequestContext,
-        body: &[u8],
-        now: Duration,
-        out: &mut Out,
-    ) {
+    fn request(&mut self, key: HandlerKey, context: &RequestContext, body: &[u8], now: Duration, out: &mut Out) {
         if let Err(error) = self.accept(&key, context, body, now, out) {
             self.reply(key, Err(error), now, out);
         }
@@ -543,71 +417,35 @@ impl Owner {
     ) -> Result<(), RpcError> {
         let write = context.head.method == WRITE;
         let request: RegisterRequest = decode_value(if write { WRITE } else { READ }, body)?;
-        let number = context
-            .head
-            .shard
-            .as_ref()
-            .and_then(|at| shard_number(&at.shard));
-        let number = number.ok_or_else(|| RpcError::Malformed {
-            reason: "expected a shard in the request".to_owned(),
-        })?;
+        let number = context.head.shard.as_ref().and_then(|at| shard_number(&at.shard));
+        let number =
+            number.ok_or_else(|| RpcError::Malformed { reason: "expected a shard in the request".to_owned() })?;
         if !self.serving(now) {
             return Err(self.not_serving("its lease has run out"));
         }
         let Some(shard) = self.shards.get_mut(&number) else {
             return Err(match self.moved.get(&number) {
-                Some((to, epoch)) if *to != self.config.node => RpcError::Moved {
-                    to: to.clone(),
-                    epoch: *epoch,
-                },
+                Some((to, epoch)) if *to != self.config.node => RpcError::Moved { to: to.clone(), epoch: *epoch },
                 _ => self.not_serving("it does not have the shard"),
             });
         };
         if matches!(shard.phase, Phase::Leaving { .. }) {
-            return Err(RpcError::Frozen {
-                retry_after: Duration::from_millis(15),
-            });
+            return Err(RpcError::Frozen { retry_after: Duration::from_millis(15) });
         }
         let (lsn, told, value) = if write {
             let lsn = shard
                 .journal
-                .append(&[Draft {
-                    shard: number as u64,
-                    kind: 1,
-                    payload: body,
-                }])
-                .map_err(|error| RpcError::Refused {
-                    reason: error.to_string(),
-                })?;
+                .append(&[Draft { shard: number as u64, kind: 1, payload: body }])
+                .map_err(|error| RpcError::Refused { reason: error.to_string() })?;
             shard.registers.insert(request.key, (request.value, lsn));
-            let told = Told::Acknowledged {
-                shard: number,
-                epoch: shard.epoch,
-                value: request.value,
-            };
+            let told = Told::Acknowledged { shard: number, epoch: shard.epoch, value: request.value };
             (lsn, told, request.value)
         } else {
-            let (value, lsn) = shard
-                .registers
-                .get(&request.key)
-                .copied()
-                .unwrap_or((0, Lsn::NONE));
-            (
-                lsn,
-                Told::Answered {
-                    shard: number,
-                    epoch: shard.epoch,
-                    value,
-                },
-                value,
-            )
+            let (value, lsn) = shard.registers.get(&request.key).copied().unwrap_or((0, Lsn::NONE));
+            (lsn, Told::Answered { shard: number, epoch: shard.epoch, value }, value)
         };
         shard.disk_busy = true;
-        let held = Held {
-            key: key.clone(),
-            told,
-            value,
-        };
+        let held = Held { key: key.clone(), told, value };
         if self.config.gate {
             shard.journal.hold(lsn, held);
         } else {
@@ -632,13 +470,7 @@ impl Owner {
         self.reply(key, body, now, out);
     }
 
-    fn reply(
-        &mut self,
-        key: HandlerKey,
-        result: Result<Bytes, RpcError>,
-        now: Duration,
-        out: &mut Out,
-    ) {
+    fn reply(&mut self, key: HandlerKey, result: Result<Bytes, RpcError>, now: Duration, out: &mut Out) {
         // A reply has no further effect at the side that answers.
         let _none = self.rpc.feed(EndpointInput::Handled(key, result), now, out);
     }
@@ -658,19 +490,8 @@ impl Owner {
                         self.tell(held, now, out);
                     } else {
                         // The write is in the log or will be, or not: this owner may not say.
-                        let method = if matches!(held.told, Told::Answered { .. }) {
-                            READ
-                        } else {
-                            WRITE
-                        };
-                        self.reply(
-                            held.key,
-                            Err(RpcError::Failed {
-                                method: method.to_owned(),
-                            }),
-                            now,
-                            out,
-                        );
+                        let method = if matches!(held.told, Told::Answered { .. }) { READ } else { WRITE };
+                        self.reply(held.key, Err(RpcError::Failed { method: method.to_owned() }), now, out);
                     }
                 }
             }
@@ -684,9 +505,7 @@ impl Owner {
                 self.shards.remove(&number);
             }
             // A failed disk operation is never repeated; the process stops.
-            Step::Stopped(Some(error)) => {
-                out.push(NodeAction::Effect(Told::Exits(error.to_string())))
-            }
+            Step::Stopped(Some(error)) => out.push(NodeAction::Effect(Told::Exits(error.to_string()))),
         }
     }
 
@@ -695,10 +514,7 @@ impl Owner {
             if shard.disk_busy && !shard.disk_armed {
                 shard.disk_armed = true;
                 let latency = Duration::from_micros(self.rng.random_range(50..800));
-                out.push(NodeAction::Timer {
-                    id: TimerId(DISKS + *number as u64),
-                    at: now + latency,
-                });
+                out.push(NodeAction::Timer { id: TimerId(DISKS + *number as u64), at: now + latency });
             }
         }
     }

@@ -16,8 +16,7 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
             continue;
         };
         if let Some((seen, node, incarnation, at)) = newest.get(&shard)
-            && (epoch < *seen
-                || (epoch == *seen && (&event.node, event.incarnation) != (node, *incarnation)))
+            && (epoch < *seen || (epoch == *seen && (&event.node, event.incarnation) != (node, *incarnation)))
         {
             violations.push(Violation {
                 guarantee: Guarantee::OneOwner,
@@ -28,10 +27,7 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
             });
             continue;
         }
-        newest.insert(
-            shard,
-            (epoch, event.node.clone(), event.incarnation, event.at),
-        );
+        newest.insert(shard, (epoch, event.node.clone(), event.incarnation, event.at));
     }
     violations
 }
@@ -42,26 +38,13 @@ mod tests {
     use crate::history::Event;
 
     fn acknowledged(ms: u64, node: &str, epoch: u64) -> Event {
-        let what = Told::Acknowledged {
-            shard: 0,
-            epoch: OwnerEpoch(epoch),
-            value: ms,
-        };
-        Event {
-            at: Duration::from_millis(ms),
-            node: NodeId::new(node),
-            incarnation: 1,
-            what,
-        }
+        let what = Told::Acknowledged { shard: 0, epoch: OwnerEpoch(epoch), value: ms };
+        Event { at: Duration::from_millis(ms), node: NodeId::new(node), incarnation: 1, what }
     }
 
     #[test]
     fn an_older_epoch_or_a_second_process_of_one_epoch_is_found() {
-        let good = vec![
-            acknowledged(1, "a", 1),
-            acknowledged(2, "a", 1),
-            acknowledged(3, "b", 2),
-        ];
+        let good = vec![acknowledged(1, "a", 1), acknowledged(2, "a", 1), acknowledged(3, "b", 2)];
         assert_eq!(check(&good), []);
         let overlapping = vec![acknowledged(1, "b", 2), acknowledged(2, "a", 1)];
         assert_eq!(check(&overlapping).len(), 1);

@@ -70,18 +70,14 @@ pub fn linearizable(operations: &[Operation]) -> Result<(), String> {
         } else {
             cluster.reads += 1;
         }
-        cluster.first_return = cluster
-            .first_return
-            .min(operation.returned.unwrap_or(NEVER));
+        cluster.first_return = cluster.first_return.min(operation.returned.unwrap_or(NEVER));
         cluster.last_call = cluster.last_call.max(operation.called);
     }
     let mut forward = Vec::new();
     let mut backward = Vec::new();
     for (value, cluster) in &clusters {
         let Some(write_called) = cluster.write_called else {
-            return Err(format!(
-                "a read returned {value:#x}, which nobody wrote, or whose write was refused"
-            ));
+            return Err(format!("a read returned {value:#x}, which nobody wrote, or whose write was refused"));
         };
         if cluster.first_return < write_called {
             return Err(format!(
@@ -130,12 +126,7 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
     let mut registers: BTreeMap<(usize, u32), Vec<Operation>> = BTreeMap::new();
     for event in history {
         match &event.what {
-            Told::Invoked {
-                op,
-                shard,
-                key,
-                kind,
-            } => {
+            Told::Invoked { op, shard, key, kind } => {
                 under_way.insert(*op, ((*shard, *key), *kind, event.at));
             }
             Told::Returned { op, outcome } => {
@@ -148,24 +139,14 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
                     (OpKind::Read, Outcome::Ok(value)) => (*value, false, Some(event.at)),
                     (OpKind::Read, _) | (_, Outcome::NotDone(_)) => continue,
                 };
-                registers.entry(register).or_default().push(Operation {
-                    called,
-                    returned,
-                    value,
-                    write,
-                });
+                registers.entry(register).or_default().push(Operation { called, returned, value, write });
             }
             _ => {}
         }
     }
     for (register, kind, called) in under_way.into_values() {
         if let OpKind::Write(value) = kind {
-            registers.entry(register).or_default().push(Operation {
-                called,
-                returned: None,
-                value,
-                write: true,
-            });
+            registers.entry(register).or_default().push(Operation { called, returned: None, value, write: true });
         }
     }
     registers
@@ -186,40 +167,21 @@ mod tests {
 
     fn write(called: u64, returned: impl Into<Option<u64>>, value: u64) -> Operation {
         let returned = returned.into().map(Duration::from_millis);
-        Operation {
-            called: Duration::from_millis(called),
-            returned,
-            value,
-            write: true,
-        }
+        Operation { called: Duration::from_millis(called), returned, value, write: true }
     }
 
     fn read(called: u64, returned: u64, value: u64) -> Operation {
         let returned = Some(Duration::from_millis(returned));
-        Operation {
-            called: Duration::from_millis(called),
-            returned,
-            value,
-            write: false,
-        }
+        Operation { called: Duration::from_millis(called), returned, value, write: false }
     }
 
     #[test]
     fn overlapping_operations_may_take_effect_in_either_order() {
         for value in [0, 1] {
-            assert_eq!(
-                linearizable(&[write(10, 30, 1), read(15, 20, value)]),
-                Ok(())
-            );
+            assert_eq!(linearizable(&[write(10, 30, 1), read(15, 20, value)]), Ok(()));
         }
-        assert_eq!(
-            linearizable(&[write(10, 30, 1), write(12, 32, 2), read(40, 41, 1)]),
-            Ok(())
-        );
-        assert_eq!(
-            linearizable(&[write(10, None, 1), read(40, 41, 0), read(50, 51, 1)]),
-            Ok(())
-        );
+        assert_eq!(linearizable(&[write(10, 30, 1), write(12, 32, 2), read(40, 41, 1)]), Ok(()));
+        assert_eq!(linearizable(&[write(10, None, 1), read(40, 41, 0), read(50, 51, 1)]), Ok(()));
     }
 
     #[test]
@@ -227,15 +189,7 @@ mod tests {
         // Stale: the write had returned.
         assert!(linearizable(&[write(10, 20, 1), read(30, 31, 0)]).is_err());
         // Back and forth between two values.
-        assert!(
-            linearizable(&[
-                write(10, 20, 1),
-                write(30, 40, 2),
-                read(50, 51, 2),
-                read(60, 61, 1)
-            ])
-            .is_err()
-        );
+        assert!(linearizable(&[write(10, 20, 1), write(30, 40, 2), read(50, 51, 2), read(60, 61, 1)]).is_err());
         // A value seen once is gone later without another write.
         assert!(linearizable(&[write(10, None, 1), read(20, 21, 1), read(30, 31, 0)]).is_err());
         assert!(linearizable(&[read(10, 11, 7)]).is_err());
@@ -251,23 +205,9 @@ mod tests {
         left.iter().all(|operation| operation.returned.is_none())
             || (0..left.len()).any(|at| {
                 let operation = &left[at];
-                let allowed =
-                    operation.called <= first_end && (operation.write || operation.value == now);
-                let rest: Vec<_> = left
-                    .iter()
-                    .enumerate()
-                    .filter(|(i, _)| *i != at)
-                    .map(|(_, o)| o.clone())
-                    .collect();
-                allowed
-                    && by_definition(
-                        &rest,
-                        if operation.write {
-                            operation.value
-                        } else {
-                            now
-                        },
-                    )
+                let allowed = operation.called <= first_end && (operation.write || operation.value == now);
+                let rest: Vec<_> = left.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, o)| o.clone()).collect();
+                allowed && by_definition(&rest, if operation.write { operation.value } else { now })
             })
     }
 
@@ -289,27 +229,16 @@ mod tests {
             let mut operations = Vec::new();
             for value in 1..=writes {
                 let (called, returned) = draw(&mut rng);
-                operations.push(write(
-                    called,
-                    rng.random_bool(0.8).then_some(returned),
-                    value,
-                ));
+                operations.push(write(called, rng.random_bool(0.8).then_some(returned), value));
             }
             for _ in 0..rng.random_range(1..4) {
                 let (called, returned) = draw(&mut rng);
                 operations.push(read(called, returned, rng.random_range(0..=writes)));
             }
             let expected = by_definition(&operations, 0);
-            assert_eq!(
-                linearizable(&operations).is_ok(),
-                expected,
-                "seed {seed}: {operations:#?}"
-            );
+            assert_eq!(linearizable(&operations).is_ok(), expected, "seed {seed}: {operations:#?}");
             if expected { good += 1 } else { bad += 1 }
         }
-        assert!(
-            good > 1000 && bad > 1000,
-            "{good} good and {bad} bad histories"
-        );
+        assert!(good > 1000 && bad > 1000, "{good} good and {bad} bad histories");
     }
 }

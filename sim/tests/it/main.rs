@@ -5,10 +5,7 @@
 use savanna_sim::{Variant, checker::Guarantee, run, scenario, sweep};
 
 fn seeds() -> u64 {
-    std::env::var("SAVANNA_SIM_SEEDS")
-        .ok()
-        .and_then(|seeds| seeds.parse().ok())
-        .unwrap_or(100)
+    std::env::var("SAVANNA_SIM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(100)
 }
 
 fn holds(name: &str) {
@@ -16,12 +13,7 @@ fn holds(name: &str) {
     let (failed, _) = sweep(scenario, 0, seeds(), Variant::SOUND);
     if let Some(first) = failed.first() {
         let report = run(scenario, first.seed, Variant::SOUND, 300);
-        panic!(
-            "{} of {} seeds failed; the first is {}:\n{report}",
-            failed.len(),
-            seeds(),
-            first.seed
-        );
+        panic!("{} of {} seeds failed; the first is {}:\n{report}", failed.len(), seeds(), first.seed);
     }
 }
 
@@ -57,11 +49,8 @@ scenarios!(
 fn violated(name: &str, variant: Variant) -> Vec<Guarantee> {
     let scenario = scenario(name).expect("the scenario exists");
     let (failed, _) = sweep(scenario, 0, 40, variant);
-    let mut guarantees: Vec<_> = failed
-        .iter()
-        .flat_map(|report| &report.violations)
-        .map(|violation| violation.guarantee)
-        .collect();
+    let mut guarantees: Vec<_> =
+        failed.iter().flat_map(|report| &report.violations).map(|violation| violation.guarantee).collect();
     guarantees.sort_unstable();
     guarantees.dedup();
     guarantees
@@ -69,48 +58,20 @@ fn violated(name: &str, variant: Variant) -> Vec<Guarantee> {
 
 #[test]
 fn without_the_gate_told_values_are_lost() {
-    let found = violated(
-        "kill_owner",
-        Variant {
-            no_gate: true,
-            ..Variant::SOUND
-        },
-    );
-    assert!(
-        found.contains(&Guarantee::Durable) && found.contains(&Guarantee::Linearizable),
-        "{found:?}"
-    );
+    let found = violated("kill_owner", Variant { no_gate: true, ..Variant::SOUND });
+    assert!(found.contains(&Guarantee::Durable) && found.contains(&Guarantee::Linearizable), "{found:?}");
 }
 
 #[test]
 fn without_a_margin_skewed_clocks_let_a_former_owner_answer_but_the_fence_keeps_what_was_written() {
-    let found = violated(
-        "clock_skew",
-        Variant {
-            no_margin: true,
-            ..Variant::SOUND
-        },
-    );
-    assert!(
-        found.contains(&Guarantee::Linearizable) && !found.contains(&Guarantee::Durable),
-        "{found:?}"
-    );
+    let found = violated("clock_skew", Variant { no_margin: true, ..Variant::SOUND });
+    assert!(found.contains(&Guarantee::Linearizable) && !found.contains(&Guarantee::Durable), "{found:?}");
 }
 
 #[test]
 fn without_margin_and_fence_two_owners_acknowledge() {
-    let found = violated(
-        "clock_skew",
-        Variant {
-            no_margin: true,
-            fence_ignored: true,
-            ..Variant::SOUND
-        },
-    );
-    assert!(
-        found.contains(&Guarantee::OneOwner) && found.contains(&Guarantee::Durable),
-        "{found:?}"
-    );
+    let found = violated("clock_skew", Variant { no_margin: true, fence_ignored: true, ..Variant::SOUND });
+    assert!(found.contains(&Guarantee::OneOwner) && found.contains(&Guarantee::Durable), "{found:?}");
 }
 
 #[test]
@@ -121,26 +82,11 @@ fn the_faults_of_each_scenario_bite() {
         reports.fold((0, 0, 0), |sum, report| {
             let (recoveries, exits) = report.recoveries_and_exits;
             // Each shard is recovered at the start and after the end of a run.
-            (
-                sum.0 + recoveries - 2 * scenario.shards as u64,
-                sum.1 + exits,
-                sum.2 + report.operations.2,
-            )
+            (sum.0 + recoveries - 2 * scenario.shards as u64, sum.1 + exits, sum.2 + report.operations.2)
         })
     };
-    assert_eq!(
-        took_over("quiet"),
-        (0, 0, 0),
-        "nothing fails, nothing moves, every operation is answered"
-    );
-    for name in [
-        "kill_owner",
-        "pause_past_the_lease",
-        "coordinator_cut",
-        "clock_skew",
-        "moves",
-        "everything",
-    ] {
+    assert_eq!(took_over("quiet"), (0, 0, 0), "nothing fails, nothing moves, every operation is answered");
+    for name in ["kill_owner", "pause_past_the_lease", "coordinator_cut", "clock_skew", "moves", "everything"] {
         assert!(took_over(name).0 >= 5, "{name}: shards change hands");
     }
     for name in ["pause_past_the_lease", "coordinator_cut", "disk_full"] {
@@ -155,15 +101,7 @@ fn one_seed_is_one_run() {
         let scenario = scenario(name).expect("the scenario exists");
         let first = run(scenario, 17, Variant::SOUND, 0);
         let again = run(scenario, 17, Variant::SOUND, 50);
-        assert_eq!(
-            (first.trace_hash, first.events),
-            (again.trace_hash, again.events),
-            "{name}"
-        );
-        assert_ne!(
-            first.trace_hash,
-            run(scenario, 18, Variant::SOUND, 0).trace_hash,
-            "{name}"
-        );
+        assert_eq!((first.trace_hash, first.events), (again.trace_hash, again.events), "{name}");
+        assert_ne!(first.trace_hash, run(scenario, 18, Variant::SOUND, 0).trace_hash, "{name}");
     }
 }

@@ -160,10 +160,7 @@ mod tests {
             position: Some(Position { line: 2, column: 7 }),
             instead: "use a windowed aggregate".into(),
         };
-        assert_eq!(
-            error.to_string(),
-            "MATCH_RECOGNIZE is not supported (line 2, column 7); use a windowed aggregate"
-        );
+        assert_eq!(error.to_string(), "MATCH_RECOGNIZE is not supported (line 2, column 7); use a windowed aggregate");
         assert_eq!(error.sqlstate(), "0A000");
     }
 }

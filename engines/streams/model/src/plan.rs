@@ -196,8 +196,8 @@ impl PhysicalExtensionCodec for LeafCodec {
 #[cfg(test)]
 mod tests {
     use arrow_schema::{DataType, Field};
-    use datafusion::physical_expr::expressions::{BinaryExpr, col, lit};
     use datafusion::logical_expr::Operator;
+    use datafusion::physical_expr::expressions::{BinaryExpr, col, lit};
     use datafusion::physical_plan::filter::FilterExec;
     use datafusion::prelude::SessionContext;
 

@@ -213,9 +213,8 @@ mod tests {
 
     #[test]
     fn a_scan_keeps_only_the_fields_that_are_read() {
-        let inner = |names: &[&str]| {
-            DataType::Struct(names.iter().map(|n| Field::new(*n, DataType::Int64, true)).collect())
-        };
+        let inner =
+            |names: &[&str]| DataType::Struct(names.iter().map(|n| Field::new(*n, DataType::Int64, true)).collect());
         let column = |name: &str, data_type| ColumnDef { name: name.into(), data_type, nullable: true, computed: None };
         let table = TableDef {
             name: "t".into(),

@@ -45,26 +45,15 @@ const SECOND: i64 = 1_000_000;
 const REPEATS: usize = 3;
 
 fn main() {
-    let mut numbers = std::env::args()
-        .skip(1)
-        .filter_map(|argument| argument.parse::<usize>().ok());
+    let mut numbers = std::env::args().skip(1).filter_map(|argument| argument.parse::<usize>().ok());
     let events = numbers.next().unwrap_or(10_000_000);
     let batch_rows = numbers.next().unwrap_or(8192);
-    println!(
-        "{events} events in batches of {batch_rows}; million events per CPU-second, best of {REPEATS}"
-    );
+    println!("{events} events in batches of {batch_rows}; million events per CPU-second, best of {REPEATS}");
     for disorder_ms in [0, 2_000] {
         let source = Arc::new(Batches::generate(events, batch_rows, disorder_ms));
         for (windows, window) in [
             ("tumble 10 s", WindowSpec::tumble(10 * SECOND)),
-            (
-                "hop 2 s / 10 s",
-                WindowSpec {
-                    size: 10 * SECOND,
-                    slide: 2 * SECOND,
-                    offset: 0,
-                },
-            ),
+            ("hop 2 s / 10 s", WindowSpec { size: 10 * SECOND, slide: 2 * SECOND, offset: 0 }),
         ] {
             for (aggregates, all) in [("count", false), ("count, sum, min, max, avg", true)] {
                 for (partitions, members) in [(1, 1), (2, 4)] {
@@ -82,14 +71,7 @@ fn main() {
 }
 
 /// Million events per CPU-second of one run.
-fn speed(
-    source: &Arc<Batches>,
-    window: WindowSpec,
-    all: bool,
-    delay_ms: i64,
-    partitions: usize,
-    members: u16,
-) -> f64 {
+fn speed(source: &Arc<Batches>, window: WindowSpec, all: bool, delay_ms: i64, partitions: usize, members: u16) -> f64 {
     let graph = graph(window, all, delay_ms * 1000);
     let functions = SessionContext::new().task_ctx();
     let options = RuntimeOptions {
@@ -98,21 +80,11 @@ fn speed(
         batch_rows: source.batch_rows,
         ..RuntimeOptions::default()
     };
-    let id = QueryId {
-        code: graph.code(),
-        job: 1,
-    };
+    let id = QueryId { code: graph.code(), job: 1 };
     let connectors: Arc<dyn Connectors> = Arc::new(Bench(Arc::clone(source)));
-    let status = Query::start(
-        id,
-        graph,
-        functions,
-        connectors,
-        Box::new(Blackhole),
-        options,
-    )
-    .and_then(|query| query.wait())
-    .expect("the benchmark's query runs");
+    let status = Query::start(id, graph, functions, connectors, Box::new(Blackhole), options)
+        .and_then(|query| query.wait())
+        .expect("the benchmark's query runs");
     assert_eq!(status.late_rows, 0);
     status.events as f64 / status.cpu_seconds / 1e6
 }
@@ -120,115 +92,57 @@ fn speed(
 fn schema() -> SchemaRef {
     let number = |name: &str| Field::new(name, DataType::Int64, false);
     let time = Field::new("t", DataType::Timestamp(TimeUnit::Millisecond, None), false);
-    Arc::new(Schema::new(vec![
-        time,
-        number("k"),
-        number("a"),
-        number("b"),
-    ]))
+    Arc::new(Schema::new(vec![time, number("k"), number("a"), number("b")]))
 }
 
 fn graph(window: WindowSpec, all: bool, delay: i64) -> StageGraph {
-    let leaf = |schema: &SchemaRef| -> Arc<dyn ExecutionPlan> {
-        Arc::new(Leaf::new(0, Arc::clone(schema)))
-    };
-    let encode = |plan: &Arc<dyn ExecutionPlan>| {
-        PlanBytes::encode(plan).expect("the benchmark's plans can be encoded")
-    };
+    let leaf = |schema: &SchemaRef| -> Arc<dyn ExecutionPlan> { Arc::new(Leaf::new(0, Arc::clone(schema))) };
+    let encode = |plan: &Arc<dyn ExecutionPlan>| PlanBytes::encode(plan).expect("the benchmark's plans can be encoded");
     let schema = schema();
     let a = || col("a", &schema).expect("column a");
     let float: Arc<dyn PhysicalExpr> = Arc::new(CastExpr::new(a(), DataType::Float64, None));
-    let mut functions: Vec<(Arc<AggregateUDF>, Arc<dyn PhysicalExpr>)> =
-        vec![(count_udaf(), lit(1_i64))];
+    let mut functions: Vec<(Arc<AggregateUDF>, Arc<dyn PhysicalExpr>)> = vec![(count_udaf(), lit(1_i64))];
     if all {
-        functions.extend([
-            (sum_udaf(), a()),
-            (min_udaf(), a()),
-            (max_udaf(), a()),
-            (avg_udaf(), float),
-        ]);
+        functions.extend([(sum_udaf(), a()), (min_udaf(), a()), (max_udaf(), a()), (avg_udaf(), float)]);
     }
     let functions = functions.into_iter().map(|(function, argument)| {
         let builder = AggregateExprBuilder::new(Arc::clone(&function), vec![argument]);
-        Arc::new(
-            builder
-                .schema(Arc::clone(&schema))
-                .alias(function.name())
-                .build()
-                .expect("an aggregate"),
-        )
+        Arc::new(builder.schema(Arc::clone(&schema)).alias(function.name()).build().expect("an aggregate"))
     });
     let functions: Vec<_> = functions.collect();
     let filters = vec![None; functions.len()];
-    let keys =
-        PhysicalGroupBy::new_single(vec![(col("k", &schema).expect("column k"), "k".into())]);
-    let exec = AggregateExec::try_new(
-        AggregateMode::Single,
-        keys,
-        functions,
-        filters,
-        leaf(&schema),
-        Arc::clone(&schema),
-    );
+    let keys = PhysicalGroupBy::new_single(vec![(col("k", &schema).expect("column k"), "k".into())]);
+    let exec =
+        AggregateExec::try_new(AggregateMode::Single, keys, functions, filters, leaf(&schema), Arc::clone(&schema));
     let exec: Arc<dyn ExecutionPlan> = Arc::new(exec.expect("an aggregate"));
-    let aggregate = PaneAggregate {
-        time_column: 0,
-        window,
-        aggregate: encode(&exec),
-    };
-    let mut fields: Vec<Field> = exec
-        .schema()
-        .fields()
-        .iter()
-        .map(|field| field.as_ref().clone())
-        .collect();
+    let aggregate = PaneAggregate { time_column: 0, window, aggregate: encode(&exec) };
+    let mut fields: Vec<Field> = exec.schema().fields().iter().map(|field| field.as_ref().clone()).collect();
     let time = DataType::Timestamp(TimeUnit::Millisecond, None);
-    fields.extend(
-        ["window_start", "window_end", "window_time"]
-            .map(|name| Field::new(name, time.clone(), false)),
-    );
+    fields.extend(["window_start", "window_end", "window_time"].map(|name| Field::new(name, time.clone(), false)));
     let output = Arc::new(Schema::new(fields));
-    let t = ProjectionExpr {
-        expr: col("t", &schema).expect("column t"),
-        alias: "t".into(),
-    };
-    let t: Arc<dyn ExecutionPlan> =
-        Arc::new(ProjectionExec::try_new(vec![t], leaf(&schema)).expect("a projection"));
+    let t = ProjectionExpr { expr: col("t", &schema).expect("column t"), alias: "t".into() };
+    let t: Arc<dyn ExecutionPlan> = Arc::new(ProjectionExec::try_new(vec![t], leaf(&schema)).expect("a projection"));
     let scan = Scan {
         source: ScanSpec::everything(table(&schema)),
-        watermark: Some(Watermark {
-            time: encode(&t),
-            delay,
-            late_rows: None,
-        }),
+        watermark: Some(Watermark { time: encode(&t), delay, late_rows: None }),
         chain: encode(&leaf(&schema)),
         expand: None,
         aggregate: Some(aggregate.clone()),
     };
-    let merge = Aggregate {
-        input: StageId(0),
-        aggregate,
-        chain: encode(&leaf(&output)),
-    };
+    let merge = Aggregate { input: StageId(0), aggregate, chain: encode(&leaf(&output)) };
     let stage = |id: u16, operator, exchange, next: Option<u16>| Stage {
         id: StageId(id),
         operator,
         exchange,
         next: next.map(StageId),
     };
-    let sink = SinkSpec {
-        inputs: vec![StageId(1)],
-        table: None,
-    };
+    let sink = SinkSpec { inputs: vec![StageId(1)], table: None };
     let stages = vec![
         stage(0, Operator::Scan(scan), Exchange::KeyGroup, Some(1)),
         stage(1, Operator::Aggregate(merge), Exchange::Single, Some(2)),
         stage(2, Operator::Sink(sink), Exchange::Single, None),
     ];
-    StageGraph {
-        stages,
-        output: output.as_ref().clone(),
-    }
+    StageGraph { stages, output: output.as_ref().clone() }
 }
 
 fn table(schema: &SchemaRef) -> TableDef {
@@ -266,24 +180,12 @@ impl Batches {
                 .collect::<Vec<_>>()
                 .into();
             let mut numbers = |below: i64| -> ArrayRef {
-                Arc::new(Int64Array::from(
-                    rows.clone()
-                        .map(|_| random.random_range(0..below))
-                        .collect::<Vec<_>>(),
-                ))
+                Arc::new(Int64Array::from(rows.clone().map(|_| random.random_range(0..below)).collect::<Vec<_>>()))
             };
-            let columns = vec![
-                Arc::new(times) as ArrayRef,
-                numbers(KEYS),
-                numbers(1_000_000),
-                numbers(100),
-            ];
+            let columns = vec![Arc::new(times) as ArrayRef, numbers(KEYS), numbers(1_000_000), numbers(100)];
             RecordBatch::try_new(Arc::clone(&schema), columns).expect("the columns fit the schema")
         };
-        Self {
-            batches: (0..events).step_by(batch_rows).map(batch).collect(),
-            batch_rows,
-        }
+        Self { batches: (0..events).step_by(batch_rows).map(batch).collect(), batch_rows }
     }
 }
 
@@ -325,18 +227,8 @@ impl Source for Bench {
         false
     }
 
-    fn open(
-        &self,
-        _: &ScanSpec,
-        partition: usize,
-        of: usize,
-        _: Option<&Offset>,
-    ) -> Result<Box<dyn SourceReader>> {
-        Ok(Box::new(Reader {
-            batches: Arc::clone(&self.0),
-            next: partition,
-            step: of,
-        }))
+    fn open(&self, _: &ScanSpec, partition: usize, of: usize, _: Option<&Offset>) -> Result<Box<dyn SourceReader>> {
+        Ok(Box::new(Reader { batches: Arc::clone(&self.0), next: partition, step: of }))
     }
 }
 
@@ -352,11 +244,7 @@ impl SourceReader for Reader {
             return Ok(Read::End);
         };
         self.next += self.step;
-        Ok(Read::Rows(SourceBatch {
-            rows: rows.clone(),
-            left_out_time: None,
-            events: rows.num_rows() as u64,
-        }))
+        Ok(Read::Rows(SourceBatch { rows: rows.clone(), left_out_time: None, events: rows.num_rows() as u64 }))
     }
 
     fn offset(&self) -> Offset {

@@ -4,9 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array,
-};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::{BatchCoalescer, filter, filter_record_batch, prep_null_mask_filter};
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::ScalarValue;
@@ -61,21 +59,14 @@ impl Chain {
         let plan = bytes.decode(functions)?;
         let leaves = leaves(&plan);
         let [leaf] = leaves.as_slice() else {
-            return Err(broken(format!(
-                "a chain reads one leaf, but this one reads {}",
-                leaves.len()
-            )));
+            return Err(broken(format!("a chain reads one leaf, but this one reads {}", leaves.len())));
         };
         let (input, output) = (leaf.schema(), plan.schema());
         let work = match steps(&plan) {
             Some(steps) => Work::Steps(narrowed(steps)),
             None => Work::Plan(PlanRun::new(plan, Arc::clone(functions))?),
         };
-        Ok(Self {
-            input,
-            output,
-            work,
-        })
+        Ok(Self { input, output, work })
     }
 
     /// The columns that go in.
@@ -126,10 +117,8 @@ impl Chain {
                             Mask::All => {}
                             Mask::None => return Ok(UInt32Array::from_iter_values([])),
                             Mask::Some(mask) => {
-                                let kept = filter(&positions, &mask)
-                                    .map_err(|e| computing("a filter", &e))?;
-                                positions =
-                                    kept.as_primitive::<arrow::datatypes::UInt32Type>().clone();
+                                let kept = filter(&positions, &mask).map_err(|e| computing("a filter", &e))?;
+                                positions = kept.as_primitive::<arrow::datatypes::UInt32Type>().clone();
                             }
                         }
                     }
@@ -142,11 +131,7 @@ impl Chain {
             }
             Work::Plan(run) => {
                 let out = run.run(|_| vec![rows.clone()])?;
-                Ok(if out.is_empty() {
-                    UInt32Array::from_iter_values([])
-                } else {
-                    all()
-                })
+                Ok(if out.is_empty() { UInt32Array::from_iter_values([]) } else { all() })
             }
         }
     }
@@ -166,26 +151,17 @@ impl Step {
                     None => rows,
                 };
                 match mask {
-                    Mask::Some(mask) => filter_record_batch(&rows, &mask)
-                        .map(Some)
-                        .map_err(|e| failed(&e)),
+                    Mask::Some(mask) => filter_record_batch(&rows, &mask).map(Some).map_err(|e| failed(&e)),
                     _ => Ok(Some(rows)),
                 }
             }
             Self::Project { columns, schema } => {
                 let count = rows.num_rows();
-                let columns = columns
-                    .iter()
-                    .map(|column| evaluate(column, &rows))
-                    .collect::<Result<Vec<_>>>()?;
+                let columns = columns.iter().map(|column| evaluate(column, &rows)).collect::<Result<Vec<_>>>()?;
                 let options = RecordBatchOptions::new().with_row_count(Some(count));
                 RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
                     .map(Some)
-                    .map_err(|e| {
-                        broken(format!(
-                            "a projection gives other columns than planned: {e}"
-                        ))
-                    })
+                    .map_err(|e| broken(format!("a projection gives other columns than planned: {e}")))
             }
         }
     }
@@ -200,25 +176,14 @@ pub(crate) fn evaluate(expression: &Arc<dyn PhysicalExpr>, rows: &RecordBatch) -
 }
 
 /// A condition's value for each row; NULL counts as false.
-pub(crate) fn evaluate_condition(
-    condition: &Arc<dyn PhysicalExpr>,
-    rows: &RecordBatch,
-) -> Result<BooleanArray> {
+pub(crate) fn evaluate_condition(condition: &Arc<dyn PhysicalExpr>, rows: &RecordBatch) -> Result<BooleanArray> {
     let values = evaluate(condition, rows)?;
-    let values = values
-        .as_boolean_opt()
-        .ok_or_else(|| broken(format!("condition {condition} is not BOOLEAN")))?;
-    Ok(if values.null_count() > 0 {
-        prep_null_mask_filter(values)
-    } else {
-        values.clone()
-    })
+    let values = values.as_boolean_opt().ok_or_else(|| broken(format!("condition {condition} is not BOOLEAN")))?;
+    Ok(if values.null_count() > 0 { prep_null_mask_filter(values) } else { values.clone() })
 }
 
 fn mask(predicate: &Arc<dyn PhysicalExpr>, rows: &RecordBatch) -> Result<Mask> {
-    let value = predicate
-        .evaluate(rows)
-        .map_err(|e| computing(&format!("condition {predicate}"), &e))?;
+    let value = predicate.evaluate(rows).map_err(|e| computing(&format!("condition {predicate}"), &e))?;
     let mask = match value {
         ColumnarValue::Scalar(ScalarValue::Boolean(Some(true))) => return Ok(Mask::All),
         ColumnarValue::Scalar(_) => return Ok(Mask::None),
@@ -245,23 +210,13 @@ fn steps(plan: &Arc<dyn ExecutionPlan>) -> Option<Vec<Step>> {
     {
         let mut steps = steps(filter.input())?;
         let keep = filter.projection().as_ref().map(|columns| columns.to_vec());
-        steps.push(Step::Filter {
-            predicate: Arc::clone(filter.predicate()),
-            keep,
-        });
+        steps.push(Step::Filter { predicate: Arc::clone(filter.predicate()), keep });
         return Some(steps);
     }
     let projection = plan.downcast_ref::<ProjectionExec>()?;
     let mut steps = steps(projection.input())?;
-    let columns = projection
-        .expr()
-        .iter()
-        .map(|column| Arc::clone(&column.expr))
-        .collect();
-    steps.push(Step::Project {
-        columns,
-        schema: plan.schema(),
-    });
+    let columns = projection.expr().iter().map(|column| Arc::clone(&column.expr)).collect();
+    steps.push(Step::Project { columns, schema: plan.schema() });
     Some(steps)
 }
 
@@ -269,26 +224,14 @@ fn steps(plan: &Arc<dyn ExecutionPlan>) -> Option<Vec<Step>> {
 fn narrowed(mut steps: Vec<Step>) -> Vec<Step> {
     for above in 1..steps.len() {
         let (below, above) = steps.split_at_mut(above);
-        let (
-            Some(Step::Filter {
-                keep: keep @ None, ..
-            }),
-            Some(Step::Project { columns, .. }),
-        ) = (below.last_mut(), above.first_mut())
+        let (Some(Step::Filter { keep: keep @ None, .. }), Some(Step::Project { columns, .. })) =
+            (below.last_mut(), above.first_mut())
         else {
             continue;
         };
-        let needed: BTreeSet<usize> = columns
-            .iter()
-            .flat_map(collect_columns)
-            .map(|column| column.index())
-            .collect();
+        let needed: BTreeSet<usize> = columns.iter().flat_map(collect_columns).map(|column| column.index()).collect();
         let needed: Vec<usize> = needed.into_iter().collect();
-        if let Some(moved) = columns
-            .iter()
-            .map(|column| renumbered(column, &needed))
-            .collect()
-        {
+        if let Some(moved) = columns.iter().map(|column| renumbered(column, &needed)).collect() {
             *columns = moved;
             *keep = Some(needed);
         }
@@ -303,9 +246,7 @@ fn renumbered(expression: &Arc<dyn PhysicalExpr>, kept: &[usize]) -> Option<Arc<
             .downcast_ref::<Column>()
             .and_then(|c| Some((c.name().to_owned(), kept.binary_search(&c.index()).ok()?)));
         Ok(match place {
-            Some((name, index)) => {
-                Transformed::yes(Arc::new(Column::new(&name, index)) as Arc<dyn PhysicalExpr>)
-            }
+            Some((name, index)) => Transformed::yes(Arc::new(Column::new(&name, index)) as Arc<dyn PhysicalExpr>),
             None => Transformed::no(node),
         })
     });
@@ -321,10 +262,7 @@ pub(crate) struct SmallBatches {
 impl SmallBatches {
     pub(crate) fn new(schema: &SchemaRef, target: usize) -> Self {
         let target = target.max(1);
-        Self {
-            coalescer: BatchCoalescer::new(Arc::clone(schema), target),
-            target,
-        }
+        Self { coalescer: BatchCoalescer::new(Arc::clone(schema), target), target }
     }
 
     /// Takes a batch in; gives what is large enough by now. The order of rows is kept.
@@ -332,17 +270,13 @@ impl SmallBatches {
         if self.coalescer.is_empty() && rows.num_rows() >= self.target / 2 {
             return Ok(vec![rows]);
         }
-        self.coalescer
-            .push_batch(rows)
-            .map_err(|e| computing("joining small batches", &e))?;
+        self.coalescer.push_batch(rows).map_err(|e| computing("joining small batches", &e))?;
         Ok(self.completed())
     }
 
     /// Gives everything.
     pub(crate) fn flush(&mut self) -> Result<Vec<RecordBatch>> {
-        self.coalescer
-            .finish_buffered_batch()
-            .map_err(|e| computing("joining small batches", &e))?;
+        self.coalescer.finish_buffered_batch().map_err(|e| computing("joining small batches", &e))?;
         Ok(self.completed())
     }
 
@@ -352,15 +286,8 @@ impl SmallBatches {
 }
 
 /// A batch of computed columns in a planned schema.
-pub(crate) fn batch_of(
-    schema: &Arc<Schema>,
-    columns: Vec<ArrayRef>,
-    rows: usize,
-) -> Result<RecordBatch> {
+pub(crate) fn batch_of(schema: &Arc<Schema>, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options).map_err(|e| {
-        broken(format!(
-            "computed columns differ from the planned ones: {e}"
-        ))
-    })
+    RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
+        .map_err(|e| broken(format!("computed columns differ from the planned ones: {e}")))
 }

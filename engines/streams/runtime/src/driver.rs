@@ -195,9 +195,7 @@ impl Driver {
     /// When the driver next wants a [`Input::Tick`], if nothing else comes.
     pub fn deadline(&self) -> Option<Duration> {
         let cut = self.open.as_ref().and_then(|open| self.cut_due(open));
-        let replay = self
-            .oldest_sealed()
-            .map(|_| self.oldest_since + self.replay_after());
+        let replay = self.oldest_sealed().map(|_| self.oldest_since + self.replay_after());
         [cut, replay].into_iter().flatten().min()
     }
 
@@ -209,19 +207,13 @@ impl Driver {
         }
         match input {
             Input::Start | Input::Tick => {}
-            Input::Data { epoch, enough, .. } => {
-                self.news(epoch, now, |open| open.enough |= enough)
-            }
+            Input::Data { epoch, enough, .. } => self.news(epoch, now, |open| open.enough |= enough),
             Input::Full { source, epoch } => self.news(epoch, now, |open| open.full[source] = true),
             Input::Ended { source, epoch } => {
                 self.ended[source] = true;
                 self.news(epoch, now, |_| ());
             }
-            Input::Sealed {
-                source,
-                epoch,
-                mark,
-            } => self.seal(source, epoch, mark, now, &mut actions),
+            Input::Sealed { source, epoch, mark } => self.seal(source, epoch, mark, now, &mut actions),
             Input::Committed { epoch } => self.commit(epoch, now),
             Input::Cancel => return self.stop(Outcome::Cancelled),
             Input::Failed(error) => return self.stop(Outcome::Failed(error)),
@@ -264,20 +256,11 @@ impl Driver {
 
     /// When the open epoch is to be cut for its age; none if it has nothing, or must grow while later stages are behind.
     fn cut_due(&self, open: &Open) -> Option<Duration> {
-        if self.options.policy.fixed_events.is_some()
-            || !self.has_room_behind() && !self.in_flight.is_empty()
-        {
+        if self.options.policy.fixed_events.is_some() || !self.has_room_behind() && !self.in_flight.is_empty() {
             return None;
         }
         let target = self.options.policy.target;
-        open.first_news.map(|first| {
-            first
-                + if open.enough {
-                    target
-                } else {
-                    target * PATIENCE
-                }
-        })
+        open.first_news.map(|first| first + if open.enough { target } else { target * PATIENCE })
     }
 
     fn cut(&mut self, now: Duration, actions: &mut Vec<Action>) {
@@ -299,14 +282,7 @@ impl Driver {
             self.replays = 0;
         }
         let marks = vec![None; self.ended.len()];
-        self.in_flight.insert(
-            epoch,
-            InFlight {
-                cut_at: now,
-                marks,
-                sealed: false,
-            },
-        );
+        self.in_flight.insert(epoch, InFlight { cut_at: now, marks, sealed: false });
         actions.push(Action::Cut(epoch));
     }
 
@@ -317,24 +293,12 @@ impl Driver {
             self.open.take_if(|open| open.first_news.is_none());
         } else if self.open.is_none() && self.has_room() {
             let epoch = self.last_cut.next();
-            self.open = Some(Open {
-                epoch,
-                first_news: None,
-                enough: false,
-                full: vec![false; self.ended.len()],
-            });
+            self.open = Some(Open { epoch, first_news: None, enough: false, full: vec![false; self.ended.len()] });
             actions.push(Action::Open(epoch));
         }
     }
 
-    fn seal(
-        &mut self,
-        source: usize,
-        epoch: Epoch,
-        mark: SourceMark,
-        now: Duration,
-        actions: &mut Vec<Action>,
-    ) {
+    fn seal(&mut self, source: usize, epoch: Epoch, mark: SourceMark, now: Duration, actions: &mut Vec<Action>) {
         let Some(in_flight) = self.in_flight.get_mut(&epoch) else {
             return;
         };
@@ -346,18 +310,10 @@ impl Driver {
         let sources: Vec<SourceMark> = in_flight.marks.iter().flatten().cloned().collect();
         let cut_at = i64::try_from(in_flight.cut_at.as_micros()).unwrap_or(i64::MAX);
         let processing_time = self.options.started_at.saturating_add(cut_at);
-        if self
-            .in_flight
-            .first_key_value()
-            .is_some_and(|(oldest, _)| *oldest == epoch)
-        {
+        if self.in_flight.first_key_value().is_some_and(|(oldest, _)| *oldest == epoch) {
             self.oldest_since = now;
         }
-        actions.push(Action::Record(EpochRecord {
-            epoch,
-            processing_time,
-            sources,
-        }));
+        actions.push(Action::Record(EpochRecord { epoch, processing_time, sources }));
     }
 
     fn commit(&mut self, epoch: Epoch, now: Duration) {
@@ -370,10 +326,7 @@ impl Driver {
     }
 
     fn oldest_sealed(&self) -> Option<Epoch> {
-        self.in_flight
-            .first_key_value()
-            .filter(|(_, in_flight)| in_flight.sealed)
-            .map(|(epoch, _)| *epoch)
+        self.in_flight.first_key_value().filter(|(_, in_flight)| in_flight.sealed).map(|(epoch, _)| *epoch)
     }
 
     fn replay_after(&self) -> Duration {
@@ -399,12 +352,7 @@ impl Driver {
         }
         self.replays += 1;
         self.oldest_since = now;
-        actions.extend(
-            self.in_flight
-                .iter()
-                .filter(|(_, f)| f.sealed)
-                .map(|(epoch, _)| Action::Replay(*epoch)),
-        );
+        actions.extend(self.in_flight.iter().filter(|(_, f)| f.sealed).map(|(epoch, _)| Action::Replay(*epoch)));
         Ok(())
     }
 }

@@ -6,10 +6,7 @@ use savanna_streams_model::StreamError;
 
 /// An expression or operator could not compute a value.
 pub(crate) fn computing(place: &str, cause: &dyn Display) -> StreamError {
-    StreamError::Data {
-        place: place.to_owned(),
-        message: cause.to_string(),
-    }
+    StreamError::Data { place: place.to_owned(), message: cause.to_string() }
 }
 
 /// Something that the planner or another part of the engine promised does not hold.

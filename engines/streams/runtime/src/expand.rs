@@ -11,9 +11,7 @@ use arrow::datatypes::{DataType, Field, SchemaRef, TimeUnit};
 use datafusion::execution::TaskContext;
 use savanna_streams_model::Result;
 use savanna_streams_model::graph::{Expand, WINDOW_COLUMNS};
-use savanna_streams_model::time::{
-    EventTime, WindowSpec, from_event_time, timestamp_values, to_event_time,
-};
+use savanna_streams_model::time::{EventTime, WindowSpec, from_event_time, timestamp_values, to_event_time};
 
 use crate::chain::{Chain, batch_of};
 use crate::error::{broken, computing};
@@ -35,20 +33,11 @@ impl ExpandRows {
         let after = Chain::decode(&expand.after, functions)?;
         let schema = Arc::clone(after.input());
         check_window_columns(&schema)?;
-        Ok(Self {
-            time_column: expand.time_column,
-            window: expand.window,
-            schema,
-            after,
-        })
+        Ok(Self { time_column: expand.time_column, window: expand.window, schema, after })
     }
 
     /// Expands a batch. Rows count for windows that end at `from` or later. Also tells how many rows had no event time.
-    pub(crate) fn apply(
-        &mut self,
-        rows: &RecordBatch,
-        from: Option<i64>,
-    ) -> Result<(Vec<RecordBatch>, u64)> {
+    pub(crate) fn apply(&mut self, rows: &RecordBatch, from: Option<i64>) -> Result<(Vec<RecordBatch>, u64)> {
         let times = rows.column(self.time_column);
         let (values, unit) = timestamp_values(times)?;
         let from = from.unwrap_or(i64::MIN);
@@ -65,11 +54,7 @@ impl ExpandRows {
                     &format!("{value} {unit:?}s lie beyond any window; filter such rows out"),
                 ));
             }
-            for start in self
-                .window
-                .windows_of(time)
-                .filter(|start| start + self.window.size >= from)
-            {
+            for start in self.window.windows_of(time).filter(|start| start + self.window.size >= from) {
                 positions.push(row);
                 starts.push(start);
             }
@@ -77,14 +62,11 @@ impl ExpandRows {
         if positions.is_empty() {
             return Ok((Vec::new(), without_time));
         }
-        let whole = positions.len() == rows.num_rows()
-            && without_time == 0
-            && self.window.size <= self.window.slide;
+        let whole = positions.len() == rows.num_rows() && without_time == 0 && self.window.size <= self.window.slide;
         let rows = if whole {
             rows.clone()
         } else {
-            take_record_batch(rows, &UInt32Array::from(positions))
-                .map_err(|e| computing("expanding windows", &e))?
+            take_record_batch(rows, &UInt32Array::from(positions)).map_err(|e| computing("expanding windows", &e))?
         };
         let mut columns = rows.columns().to_vec();
         columns.extend(window_columns(&self.schema, &starts, self.window.size)?);
@@ -100,52 +82,31 @@ impl ExpandRows {
 
 fn window_fields(schema: &SchemaRef) -> Option<&[Arc<Field>]> {
     let fields = schema.fields();
-    fields
-        .len()
-        .checked_sub(WINDOW_COLUMNS.len())
-        .map(|first| &fields[first..])
+    fields.len().checked_sub(WINDOW_COLUMNS.len()).map(|first| &fields[first..])
 }
 
 /// Checks that a schema ends with the window columns, as timestamps.
 pub(crate) fn check_window_columns(schema: &SchemaRef) -> Result<()> {
     let fields = window_fields(schema).unwrap_or_default();
-    if fields.len() == WINDOW_COLUMNS.len()
-        && fields
-            .iter()
-            .all(|f| matches!(f.data_type(), DataType::Timestamp(..)))
-    {
+    if fields.len() == WINDOW_COLUMNS.len() && fields.iter().all(|f| matches!(f.data_type(), DataType::Timestamp(..))) {
         return Ok(());
     }
-    Err(broken(format!(
-        "expected the columns {WINDOW_COLUMNS:?} as timestamps at the end of {schema}"
-    )))
+    Err(broken(format!("expected the columns {WINDOW_COLUMNS:?} as timestamps at the end of {schema}")))
 }
 
 /// The window columns for windows that start at `starts` (microseconds), in the types that `schema` ends with.
-pub(crate) fn window_columns(
-    schema: &SchemaRef,
-    starts: &[i64],
-    size: i64,
-) -> Result<Vec<ArrayRef>> {
+pub(crate) fn window_columns(schema: &SchemaRef, starts: &[i64], size: i64) -> Result<Vec<ArrayRef>> {
     let offsets = [0, size, size - BEFORE_END_US];
     let fields = window_fields(schema).unwrap_or_default();
-    fields
-        .iter()
-        .zip(offsets)
-        .map(|(field, offset)| timestamps(field.data_type(), starts, offset))
-        .collect()
+    fields.iter().zip(offsets).map(|(field, offset)| timestamps(field.data_type(), starts, offset)).collect()
 }
 
 fn timestamps(data_type: &DataType, starts: &[i64], offset: i64) -> Result<ArrayRef> {
     let DataType::Timestamp(unit, zone) = data_type else {
-        return Err(broken(format!(
-            "a window column must be a timestamp, but it is planned as {data_type}"
-        )));
+        return Err(broken(format!("a window column must be a timestamp, but it is planned as {data_type}")));
     };
-    let values: Int64Array = starts
-        .iter()
-        .map(|start| from_event_time(EventTime(start.saturating_add(offset)), *unit))
-        .collect();
+    let values: Int64Array =
+        starts.iter().map(|start| from_event_time(EventTime(start.saturating_add(offset)), *unit)).collect();
     let zone = zone.clone();
     Ok(match unit {
         TimeUnit::Second => {

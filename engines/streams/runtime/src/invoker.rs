@@ -36,12 +36,7 @@ pub trait Invoker: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`InvokeError::Busy`] asks for another attempt, [`InvokeError::Failed`] ends the query.
-    fn invoke(
-        &self,
-        functions: &dyn Functions,
-        to: &MemberId,
-        payload: Payload,
-    ) -> Result<(), InvokeError>;
+    fn invoke(&self, functions: &dyn Functions, to: &MemberId, payload: Payload) -> Result<(), InvokeError>;
 }
 
 /// Runs the function on the calling thread; batches are handed over by reference.
@@ -49,12 +44,7 @@ pub trait Invoker: fmt::Debug + Send + Sync {
 pub struct InProcessInvoker;
 
 impl Invoker for InProcessInvoker {
-    fn invoke(
-        &self,
-        functions: &dyn Functions,
-        to: &MemberId,
-        payload: Payload,
-    ) -> Result<(), InvokeError> {
+    fn invoke(&self, functions: &dyn Functions, to: &MemberId, payload: Payload) -> Result<(), InvokeError> {
         Ok(functions.run(to, payload)?)
     }
 }
@@ -74,22 +64,14 @@ impl Backoff {
 
     /// A backoff that waits at most `max`.
     pub fn new(max: Duration, seed: u64) -> Self {
-        Self {
-            max,
-            factor: 1,
-            random: ChaCha8Rng::seed_from_u64(seed),
-        }
+        Self { max, factor: 1, random: ChaCha8Rng::seed_from_u64(seed) }
     }
 
     /// How long to wait before the next attempt.
     pub fn next_wait(&mut self) -> Duration {
         let jitter = Duration::from_millis(self.random.random_range(0..=Self::JITTER_MS));
         let linear = Self::STEP * self.factor;
-        self.factor = if linear > self.max {
-            1
-        } else {
-            self.factor + 1
-        };
+        self.factor = if linear > self.max { 1 } else { self.factor + 1 };
         (linear + jitter).min(self.max)
     }
 }
@@ -112,13 +94,7 @@ pub struct FaultPlan {
 impl FaultPlan {
     /// A bit of everything.
     pub const fn everything(seed: u64) -> Self {
-        Self {
-            seed,
-            delay: 25,
-            duplicate: 20,
-            busy: 10,
-            lose: 5,
-        }
+        Self { seed, delay: 25, duplicate: 20, busy: 10, lose: 5 }
     }
 }
 
@@ -135,9 +111,7 @@ struct Faults {
 
 impl fmt::Debug for FaultyInvoker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FaultyInvoker")
-            .field("plan", &self.plan)
-            .finish_non_exhaustive()
+        f.debug_struct("FaultyInvoker").field("plan", &self.plan).finish_non_exhaustive()
     }
 }
 
@@ -148,13 +122,7 @@ impl FaultyInvoker {
     /// An invoker with these faults.
     pub fn new(plan: FaultPlan) -> Self {
         let random = ChaCha8Rng::seed_from_u64(plan.seed);
-        Self {
-            plan,
-            state: Mutex::new(Faults {
-                random,
-                held: Vec::new(),
-            }),
-        }
+        Self { plan, state: Mutex::new(Faults { random, held: Vec::new() }) }
     }
 }
 
@@ -167,12 +135,7 @@ impl Faults {
         payload: Payload,
     ) -> Result<Vec<(MemberId, Payload)>, InvokeError> {
         let mut hit = |percent: u8| self.random.random_range(0..100) < percent;
-        let (busy, lose, duplicate, delay) = (
-            hit(plan.busy),
-            hit(plan.lose),
-            hit(plan.duplicate),
-            hit(plan.delay),
-        );
+        let (busy, lose, duplicate, delay) = (hit(plan.busy), hit(plan.lose), hit(plan.duplicate), hit(plan.delay));
         if busy {
             return Err(InvokeError::Busy("an injected refusal".into()));
         }
@@ -197,12 +160,7 @@ impl Faults {
 }
 
 impl Invoker for FaultyInvoker {
-    fn invoke(
-        &self,
-        functions: &dyn Functions,
-        to: &MemberId,
-        payload: Payload,
-    ) -> Result<(), InvokeError> {
+    fn invoke(&self, functions: &dyn Functions, to: &MemberId, payload: Payload) -> Result<(), InvokeError> {
         let now = self.state.lock().choose(&self.plan, to, payload)?;
         for (to, payload) in now {
             functions.run(&to, payload)?;
@@ -219,17 +177,9 @@ mod tests {
     fn backoff_grows_by_50_ms_is_cut_off_and_starts_again() {
         let max = Duration::from_millis(200);
         let mut backoff = Backoff::new(max, 7);
-        let waits: Vec<u64> = (0..10)
-            .map(|_| backoff.next_wait().as_millis() as u64)
-            .collect();
-        for (wait, linear) in waits
-            .iter()
-            .zip([50, 100, 150, 200, 250, 50, 100, 150, 200, 250])
-        {
-            assert!(
-                (linear.min(200)..=(linear + 100).min(200)).contains(wait),
-                "{waits:?}"
-            );
+        let waits: Vec<u64> = (0..10).map(|_| backoff.next_wait().as_millis() as u64).collect();
+        for (wait, linear) in waits.iter().zip([50, 100, 150, 200, 250, 50, 100, 150, 200, 250]) {
+            assert!((linear.min(200)..=(linear + 100).min(200)).contains(wait), "{waits:?}");
         }
     }
 }

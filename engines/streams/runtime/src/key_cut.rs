@@ -18,16 +18,11 @@ pub(crate) struct KeyCut {
 
 impl KeyCut {
     pub(crate) fn new<'a>(key_types: impl Iterator<Item = &'a DataType>) -> Result<Self> {
-        let fields: Vec<SortField> = key_types
-            .map(|data_type| SortField::new(data_type.clone()))
-            .collect();
+        let fields: Vec<SortField> = key_types.map(|data_type| SortField::new(data_type.clone())).collect();
         let converter = if fields.is_empty() {
             None
         } else {
-            Some(
-                RowConverter::new(fields)
-                    .map_err(|e| broken(format!("keys cannot be hashed: {e}")))?,
-            )
+            Some(RowConverter::new(fields).map_err(|e| broken(format!("keys cannot be hashed: {e}")))?)
         };
         Ok(Self { converter })
     }
@@ -41,42 +36,24 @@ impl KeyCut {
         let Some(converter) = &self.converter else {
             return Ok(vec![key_group_of(&[]); rows]);
         };
-        let rows = converter
-            .convert_columns(keys)
-            .map_err(|e| computing("hashing keys", &e))?;
+        let rows = converter.convert_columns(keys).map_err(|e| computing("hashing keys", &e))?;
         Ok(rows.iter().map(|row| key_group_of(row.as_ref())).collect())
     }
 
     /// One delta per member; a pane without rows for a member is left out of its delta.
-    pub(crate) fn by_member(
-        &self,
-        delta: Delta,
-        key_columns: usize,
-        members: u16,
-    ) -> Result<Vec<Delta>> {
+    pub(crate) fn by_member(&self, delta: Delta, key_columns: usize, members: u16) -> Result<Vec<Delta>> {
         if members <= 1 {
             return Ok(vec![delta]);
         }
         let mut parts = vec![Delta::default(); usize::from(members)];
-        for PaneDelta {
-            pane,
-            first_window_end,
-            rows,
-        } in delta.panes
-        {
+        for PaneDelta { pane, first_window_end, rows } in delta.panes {
             let mut positions = vec![Vec::new(); usize::from(members)];
-            for (row, group) in
-                (0_u32..).zip(self.groups(&rows.columns()[..key_columns], rows.num_rows())?)
-            {
+            for (row, group) in (0_u32..).zip(self.groups(&rows.columns()[..key_columns], rows.num_rows())?) {
                 positions[usize::from(Self::member_of(group, members))].push(row);
             }
             for (part, positions) in parts.iter_mut().zip(positions) {
                 if let Some(rows) = taken(&rows, positions)? {
-                    part.panes.push(PaneDelta {
-                        pane,
-                        first_window_end,
-                        rows,
-                    });
+                    part.panes.push(PaneDelta { pane, first_window_end, rows });
                 }
             }
         }
@@ -91,14 +68,8 @@ impl KeyCut {
         groups: &KeyGroupSet,
     ) -> Result<(Option<RecordBatch>, Option<RecordBatch>)> {
         let (mut inside, mut outside) = (Vec::new(), Vec::new());
-        for (row, group) in
-            (0_u32..).zip(self.groups(&rows.columns()[..key_columns], rows.num_rows())?)
-        {
-            if groups.contains(group) {
-                inside.push(row)
-            } else {
-                outside.push(row)
-            }
+        for (row, group) in (0_u32..).zip(self.groups(&rows.columns()[..key_columns], rows.num_rows())?) {
+            if groups.contains(group) { inside.push(row) } else { outside.push(row) }
         }
         Ok((taken(rows, inside)?, taken(rows, outside)?))
     }

@@ -54,19 +54,11 @@ pub(crate) struct RunningWatermark {
 impl RunningWatermark {
     /// A watermark `delay` microseconds behind the newest event; rows are late for `window`, if there is one.
     pub(crate) fn new(delay: i64, window: Option<WindowSpec>) -> Self {
-        Self {
-            delay: delay.max(0),
-            window,
-            newest: EventTime::MIN,
-        }
+        Self { delay: delay.max(0), window, newest: EventTime::MIN }
     }
 
     pub(crate) fn watermark(&self) -> EventTime {
-        EventTime(if self.newest == EventTime::MIN {
-            i64::MIN
-        } else {
-            self.newest.0.saturating_sub(self.delay)
-        })
+        EventTime(if self.newest == EventTime::MIN { i64::MIN } else { self.newest.0.saturating_sub(self.delay) })
     }
 
     /// Events that the source left out.
@@ -97,9 +89,7 @@ impl RunningWatermark {
 
     fn without_times(&self, rows: usize) -> Sorted {
         match self.window {
-            Some(_) if rows > 0 => {
-                Sorted::Mixed([(Timeliness::Late, (0..rows as u32).collect())].into())
-            }
+            Some(_) if rows > 0 => Sorted::Mixed([(Timeliness::Late, (0..rows as u32).collect())].into()),
             _ => Sorted::AllOnTime,
         }
     }
@@ -112,10 +102,7 @@ impl RunningWatermark {
         before: EventTime,
         window: &WindowSpec,
     ) -> Sorted {
-        let mut running = Self {
-            newest: before,
-            ..self.clone()
-        };
+        let mut running = Self { newest: before, ..self.clone() };
         let mut sorted: BTreeMap<Timeliness, Vec<u32>> = BTreeMap::new();
         for (row, value) in (0_u32..).zip(values) {
             let timeliness = if nulls.is_some_and(|nulls| nulls.is_null(row as usize)) {
@@ -127,10 +114,7 @@ impl RunningWatermark {
             };
             sorted.entry(timeliness).or_default().push(row);
         }
-        if sorted
-            .keys()
-            .all(|timeliness| *timeliness == Timeliness::OnTime)
-        {
+        if sorted.keys().all(|timeliness| *timeliness == Timeliness::OnTime) {
             Sorted::AllOnTime
         } else {
             Sorted::Mixed(sorted)
@@ -145,19 +129,16 @@ fn timeliness(window: &WindowSpec, time: EventTime, watermark: EventTime) -> Tim
     }
     let mut ends = window.windows_of(time).map(|start| start + window.size);
     match ends.next() {
-        Some(first) if first <= watermark.0 => ends
-            .find(|end| *end > watermark.0)
-            .map_or(Timeliness::Late, Timeliness::From),
+        Some(first) if first <= watermark.0 => {
+            ends.find(|end| *end > watermark.0).map_or(Timeliness::Late, Timeliness::From)
+        }
         _ => Timeliness::OnTime,
     }
 }
 
 /// The end of the first window that ends after `time`, whether or not it holds it.
 fn first_end_after(window: &WindowSpec, time: EventTime) -> i64 {
-    let since = time
-        .0
-        .saturating_sub(window.offset)
-        .saturating_sub(window.size);
+    let since = time.0.saturating_sub(window.offset).saturating_sub(window.size);
     since
         .div_euclid(window.slide)
         .saturating_add(1)
@@ -172,11 +153,7 @@ fn disordered(values: &[i64], unit: TimeUnit, before: EventTime, delay: i64) -> 
     let delay = delay.saturating_mul(denominator) / numerator - (denominator - 1);
     // What was seen before may lie between two values of the unit (left-out events): rounded up, never down.
     let floor = from_event_time(before, unit);
-    let mut newest = if to_event_time(floor, unit) < before {
-        floor + 1
-    } else {
-        floor
-    };
+    let mut newest = if to_event_time(floor, unit) < before { floor + 1 } else { floor };
     let mut disordered = false;
     for value in values {
         newest = newest.max(*value);
@@ -187,19 +164,13 @@ fn disordered(values: &[i64], unit: TimeUnit, before: EventTime, delay: i64) -> 
 
 fn bounds(values: &[i64], nulls: Option<&NullBuffer>) -> Option<(i64, i64)> {
     let widen = |bounds: Option<(i64, i64)>, value: i64| {
-        Some(bounds.map_or((value, value), |(low, high): (i64, i64)| {
-            (low.min(value), high.max(value))
-        }))
+        Some(bounds.map_or((value, value), |(low, high): (i64, i64)| (low.min(value), high.max(value))))
     };
     match nulls {
-        Some(nulls) => nulls
-            .valid_indices()
-            .fold(None, |bounds, row| widen(bounds, values[row])),
+        Some(nulls) => nulls.valid_indices().fold(None, |bounds, row| widen(bounds, values[row])),
         None => {
             let first = *values.first()?;
-            Some(values.iter().fold((first, first), |(low, high), value| {
-                (low.min(*value), high.max(*value))
-            }))
+            Some(values.iter().fold((first, first), |(low, high), value| (low.min(*value), high.max(*value))))
         }
     }
 }
@@ -219,21 +190,12 @@ mod tests {
 
     #[test]
     fn a_row_may_be_late_for_some_of_its_windows_only() {
-        let hop = WindowSpec {
-            size: 10_000,
-            slide: 5_000,
-            offset: 0,
-        };
+        let hop = WindowSpec { size: 10_000, slide: 5_000, offset: 0 };
         let mut running = RunningWatermark::new(0, Some(hop));
-        let sorted = running
-            .sort(&millis(&[Some(7), Some(12), Some(6), Some(3), None]))
-            .unwrap();
+        let sorted = running.sort(&millis(&[Some(7), Some(12), Some(6), Some(3), None])).unwrap();
         // At the watermark 12 ms, the windows [-5, 5) and [0, 10) are closed, and [5, 15) is open.
-        let expected = [
-            (Timeliness::OnTime, vec![0, 1]),
-            (Timeliness::From(15_000), vec![2]),
-            (Timeliness::Late, vec![3, 4]),
-        ];
+        let expected =
+            [(Timeliness::OnTime, vec![0, 1]), (Timeliness::From(15_000), vec![2]), (Timeliness::Late, vec![3, 4])];
         assert_eq!(sorted, Sorted::Mixed(expected.into()));
         assert_eq!(running.watermark(), EventTime(12_000));
     }
@@ -241,10 +203,7 @@ mod tests {
     #[test]
     fn without_windows_nothing_is_late() {
         let mut running = RunningWatermark::new(0, None);
-        assert_eq!(
-            running.sort(&millis(&[Some(9), Some(1), None])).unwrap(),
-            Sorted::AllOnTime
-        );
+        assert_eq!(running.sort(&millis(&[Some(9), Some(1), None])).unwrap(), Sorted::AllOnTime);
         assert_eq!(running.watermark(), EventTime(9_000));
     }
 

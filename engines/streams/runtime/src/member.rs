@@ -63,10 +63,7 @@ pub struct MemberRules {
 
 impl Default for MemberRules {
     fn default() -> Self {
-        Self {
-            ignore_duplicates: true,
-            in_order: true,
-        }
+        Self { ignore_duplicates: true, in_order: true }
     }
 }
 
@@ -82,32 +79,15 @@ pub struct Member {
 
 impl fmt::Debug for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Member")
-            .field("applied", &self.applied)
-            .field("arena", &self.arena)
-            .finish_non_exhaustive()
+        f.debug_struct("Member").field("applied", &self.applied).field("arena", &self.arena).finish_non_exhaustive()
     }
 }
 
 impl Member {
     /// A fresh member.
-    pub fn new(
-        inputs: Vec<InputKey>,
-        operator: Box<dyn StageOperator>,
-        rules: MemberRules,
-    ) -> Self {
-        let arena = if rules.ignore_duplicates {
-            Arena::new(inputs)
-        } else {
-            Arena::counting(inputs)
-        };
-        Self {
-            arena,
-            applied: Epoch::ZERO,
-            retained: BTreeMap::new(),
-            operator,
-            rules,
-        }
+    pub fn new(inputs: Vec<InputKey>, operator: Box<dyn StageOperator>, rules: MemberRules) -> Self {
+        let arena = if rules.ignore_duplicates { Arena::new(inputs) } else { Arena::counting(inputs) };
+        Self { arena, applied: Epoch::ZERO, retained: BTreeMap::new(), operator, rules }
     }
 
     /// The last epoch that was computed.
@@ -124,12 +104,7 @@ impl Member {
     ///
     /// # Errors
     /// The payload is not for this member, or the operator failed.
-    pub fn receive(
-        &mut self,
-        payload: Payload,
-        committed: Epoch,
-        send: &mut Vec<Outgoing>,
-    ) -> Result<Outcome> {
+    pub fn receive(&mut self, payload: Payload, committed: Epoch, send: &mut Vec<Outgoing>) -> Result<Outcome> {
         self.retained.retain(|epoch, _| *epoch > committed);
         let epoch = payload.set.epoch;
         if epoch <= self.applied && self.rules.in_order {
@@ -166,11 +141,7 @@ impl Member {
     }
 
     fn next_epoch(&self) -> Option<Epoch> {
-        if self.rules.in_order {
-            Some(self.applied.next())
-        } else {
-            self.arena.complete()
-        }
+        if self.rules.in_order { Some(self.applied.next()) } else { self.arena.complete() }
     }
 }
 

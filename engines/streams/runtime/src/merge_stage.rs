@@ -41,25 +41,14 @@ impl MergeOperator {
         let chain = Chain::decode(&stage.chain, functions)?;
         let schema = Arc::clone(chain.input());
         check_window_columns(&schema)?;
-        Ok(Self {
-            state: PaneState::new(spec)?,
-            chain,
-            schema,
-            outlet,
-            progress,
-        })
+        Ok(Self { state: PaneState::new(spec)?, chain, schema, outlet, progress })
     }
 
     fn rows(&mut self, window: ClosedWindow) -> Result<Vec<RecordBatch>> {
         let starts = vec![window.start; window.rows];
         let mut columns = window.columns;
-        columns.extend(window_columns(
-            &self.schema,
-            &starts,
-            window.end - window.start,
-        )?);
-        self.chain
-            .apply(batch_of(&self.schema, columns, window.rows)?)
+        columns.extend(window_columns(&self.schema, &starts, window.end - window.start)?);
+        self.chain.apply(batch_of(&self.schema, columns, window.rows)?)
     }
 }
 
@@ -80,8 +69,7 @@ impl StageOperator for MergeOperator {
         }
         self.state.complete(epoch);
         let closed = self.state.scan(watermark.0)?;
-        self.progress
-            .windows_closed(epoch, closed.iter().map(|window| window.end));
+        self.progress.windows_closed(epoch, closed.iter().map(|window| window.end));
         let mut rows = Vec::with_capacity(closed.len());
         for window in closed {
             rows.extend(self.rows(window)?);

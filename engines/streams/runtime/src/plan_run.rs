@@ -16,8 +16,8 @@ use crate::error::{broken, computing};
 pub(crate) struct PlanRun {
     plan: Arc<dyn ExecutionPlan>,
     functions: Arc<TaskContext>,
-    /// Operators may spawn tasks; they run on the thread that waits for the result.
-    runtime: Runtime,
+    /// Operators may spawn tasks; they run on the thread that waits for the result. There until dropped.
+    runtime: Option<Runtime>,
 }
 
 impl PlanRun {
@@ -25,36 +25,34 @@ impl PlanRun {
         let runtime = Builder::new_current_thread()
             .build()
             .map_err(|e| broken(format!("no runtime for a plan's streams: {e}")))?;
-        Ok(Self {
-            plan,
-            functions,
-            runtime,
-        })
+        Ok(Self { plan, functions, runtime: Some(runtime) })
     }
 
     /// Runs the plan; leaf number `i` reads `input(i)`.
-    pub(crate) fn run(
-        &mut self,
-        mut input: impl FnMut(usize) -> Vec<RecordBatch>,
-    ) -> Result<Vec<RecordBatch>> {
+    pub(crate) fn run(&mut self, mut input: impl FnMut(usize) -> Vec<RecordBatch>) -> Result<Vec<RecordBatch>> {
         // Without the reset, metrics pile up with every run and some operators refuse a second one.
-        let plan = reset_plan_states(Arc::clone(&self.plan))
-            .map_err(|e| broken(format!("a plan cannot be reset: {e}")))?;
+        let plan =
+            reset_plan_states(Arc::clone(&self.plan)).map_err(|e| broken(format!("a plan cannot be reset: {e}")))?;
         self.plan = Arc::clone(&plan);
         let leaves = leaves(&plan);
         for leaf in leaves.iter().filter_map(|leaf| leaf.downcast_ref::<Leaf>()) {
             leaf.fill(input(leaf.index()));
         }
-        let rows = self
-            .runtime
-            .block_on(collect(plan, Arc::clone(&self.functions)));
+        let runtime = self.runtime.as_ref().ok_or_else(|| broken("a plan runs after its end"))?;
+        let rows = runtime.block_on(collect(plan, Arc::clone(&self.functions)));
         for leaf in leaves.iter().filter_map(|leaf| leaf.downcast_ref::<Leaf>()) {
             leaf.fill(Vec::new());
         }
         let rows = rows.map_err(|e| computing("a plan over a window", &e))?;
-        Ok(rows
-            .into_iter()
-            .filter(|batch| batch.num_rows() > 0)
-            .collect())
+        Ok(rows.into_iter().filter(|batch| batch.num_rows() > 0).collect())
+    }
+}
+
+/// A query may be dropped by an asynchronous task, where a runtime may not wait for its own end.
+impl Drop for PlanRun {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }

@@ -42,16 +42,8 @@ pub(crate) struct ScanOperator {
 /// What happens to rows after the chain.
 enum End {
     Rows(Vec<RecordBatch>),
-    Windows {
-        expand: Box<ExpandRows>,
-        small: SmallBatches,
-        rows: Vec<RecordBatch>,
-    },
-    Panes {
-        state: Box<PaneState>,
-        key_cut: KeyCut,
-        key_columns: usize,
-    },
+    Windows { expand: Box<ExpandRows>, small: SmallBatches, rows: Vec<RecordBatch> },
+    Panes { state: Box<PaneState>, key_cut: KeyCut, key_columns: usize },
 }
 
 struct LateSide {
@@ -73,65 +65,31 @@ impl ScanOperator {
             (Some(aggregate), None) => {
                 let spec = Arc::new(AggregateSpec::decode(aggregate, functions)?);
                 let (key_cut, key_columns) = (KeyCut::new(spec.key_types())?, spec.key_columns());
-                End::Panes {
-                    state: Box::new(PaneState::new(spec)?),
-                    key_cut,
-                    key_columns,
-                }
+                End::Panes { state: Box::new(PaneState::new(spec)?), key_cut, key_columns }
             }
             (None, Some(expand)) => {
                 let expand = Box::new(ExpandRows::decode(expand, functions)?);
                 let small = SmallBatches::new(expand.output(), batch_rows);
-                End::Windows {
-                    expand,
-                    small,
-                    rows: Vec::new(),
-                }
+                End::Windows { expand, small, rows: Vec::new() }
             }
             (None, None) => End::Rows(Vec::new()),
             (Some(_), Some(_)) => {
-                return Err(broken(
-                    "a scan that both aggregates and adds windows as columns",
-                ));
+                return Err(broken("a scan that both aggregates and adds windows as columns"));
             }
         };
-        let window = scan
-            .aggregate
-            .as_ref()
-            .map(|a| a.window)
-            .or_else(|| scan.expand.as_ref().map(|e| e.window));
+        let window = scan.aggregate.as_ref().map(|a| a.window).or_else(|| scan.expand.as_ref().map(|e| e.window));
         let watermark = scan.watermark.as_ref();
-        let time = watermark
-            .map(|watermark| Chain::decode(&watermark.time, functions))
-            .transpose()?;
+        let time = watermark.map(|watermark| Chain::decode(&watermark.time, functions)).transpose()?;
         let late = match watermark.and_then(|watermark| watermark.late_rows.as_ref()) {
             Some(late) => {
                 let projection = Chain::decode(&late.projection, functions)?;
-                Some(LateSide {
-                    projection,
-                    rows: Vec::new(),
-                    outlet: late_outlet,
-                })
+                Some(LateSide { projection, rows: Vec::new(), outlet: late_outlet })
             }
             None => None,
         };
-        let small = chain
-            .filters()
-            .then(|| SmallBatches::new(chain.output(), batch_rows));
-        let running =
-            RunningWatermark::new(watermark.map_or(0, |watermark| watermark.delay), window);
-        Ok(Self {
-            time,
-            running,
-            chain,
-            small,
-            end,
-            outlet,
-            late,
-            late_rows: 0,
-            without_time_before: 0,
-            ended: false,
-        })
+        let small = chain.filters().then(|| SmallBatches::new(chain.output(), batch_rows));
+        let running = RunningWatermark::new(watermark.map_or(0, |watermark| watermark.delay), window);
+        Ok(Self { time, running, chain, small, end, outlet, late, late_rows: 0, without_time_before: 0, ended: false })
     }
 
     /// Takes a batch in.
@@ -163,20 +121,12 @@ impl ScanOperator {
     }
 
     pub(crate) fn watermark(&self) -> EventTime {
-        if self.ended {
-            EventTime::MAX
-        } else {
-            self.running_watermark()
-        }
+        if self.ended { EventTime::MAX } else { self.running_watermark() }
     }
 
     /// The watermark by the rows alone.
     pub(crate) fn running_watermark(&self) -> EventTime {
-        if self.time.is_some() {
-            self.running.watermark()
-        } else {
-            EventTime::MIN
-        }
+        if self.time.is_some() { self.running.watermark() } else { EventTime::MIN }
     }
 
     /// Rows dropped as late so far.
@@ -198,11 +148,7 @@ impl ScanOperator {
                 rows.extend(small.flush()?);
                 vec![Body::Rows(std::mem::take(rows))]
             }
-            End::Panes {
-                state,
-                key_cut,
-                key_columns,
-            } => {
+            End::Panes { state, key_cut, key_columns } => {
                 let delta = state.freeze(epoch)?;
                 self.late_rows += state.without_time() - self.without_time_before;
                 self.without_time_before = state.without_time();
@@ -212,11 +158,7 @@ impl ScanOperator {
         };
         let mut outgoing = self.outlet.send(epoch, watermark, bodies);
         if let Some(late) = &mut self.late {
-            outgoing.extend(late.outlet.send(
-                epoch,
-                watermark,
-                vec![Body::Rows(std::mem::take(&mut late.rows))],
-            ));
+            outgoing.extend(late.outlet.send(epoch, watermark, vec![Body::Rows(std::mem::take(&mut late.rows))]));
         }
         Ok(outgoing)
     }
@@ -229,9 +171,7 @@ impl ScanOperator {
             [times] if times.num_columns() == 1 && times.num_rows() == rows.num_rows() => {
                 self.running.sort(times.column(0))
             }
-            _ => Err(broken(
-                "an event-time expression must give one column with a value for each row",
-            )),
+            _ => Err(broken("an event-time expression must give one column with a value for each row")),
         }
     }
 
@@ -275,11 +215,7 @@ impl End {
     fn take(&mut self, batch: RecordBatch, first_window_end: Option<i64>) -> Result<u64> {
         match self {
             Self::Rows(rows) => rows.push(batch),
-            Self::Windows {
-                expand,
-                small,
-                rows,
-            } => {
+            Self::Windows { expand, small, rows } => {
                 let (expanded, without_time) = expand.apply(&batch, first_window_end)?;
                 for batch in expanded {
                     rows.extend(small.push(batch)?);

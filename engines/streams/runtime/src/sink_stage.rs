@@ -39,16 +39,9 @@ pub(crate) struct SideTable {
 impl SinkOperator {
     /// Asks all sinks whether they know this query already.
     pub(crate) fn check_fresh(&mut self) -> Result<()> {
-        let sinks = self
-            .side_tables
-            .iter_mut()
-            .map(|side| &mut side.sink)
-            .chain([&mut self.sink]);
+        let sinks = self.side_tables.iter_mut().map(|side| &mut side.sink).chain([&mut self.sink]);
         for sink in sinks {
-            if let Some(epoch) = sink
-                .last_committed(&self.query)?
-                .filter(|epoch| *epoch > Epoch::ZERO)
-            {
+            if let Some(epoch) = sink.last_committed(&self.query)?.filter(|epoch| *epoch > Epoch::ZERO) {
                 return Err(StreamError::invalid(format!(
                     "the sink holds epoch {epoch} of query {} already; start the statement as a new query",
                     self.query
@@ -65,10 +58,7 @@ fn rows_of(input: CollectedInput) -> Result<Vec<RecordBatch>> {
         match body {
             Body::Rows(batches) => rows.extend(batches),
             Body::Delta(_) => {
-                return Err(broken(format!(
-                    "stage {} sent partial aggregates to the sink",
-                    input.key.from
-                )));
+                return Err(broken(format!("stage {} sent partial aggregates to the sink", input.key.from)));
             }
         }
     }
@@ -89,17 +79,11 @@ impl StageOperator for SinkOperator {
             }
         }
         for side in &mut self.side_tables {
-            let late: Vec<RecordBatch> = side
-                .scans
-                .iter()
-                .filter_map(|scan| late.remove(scan))
-                .flatten()
-                .collect();
+            let late: Vec<RecordBatch> = side.scans.iter().filter_map(|scan| late.remove(scan)).flatten().collect();
             side.sink.commit(&self.query, epoch, &late)?;
         }
         self.sink.commit(&self.query, epoch, &rows)?;
-        self.progress
-            .committed(epoch, rows.iter().map(RecordBatch::num_rows).sum());
+        self.progress.committed(epoch, rows.iter().map(RecordBatch::num_rows).sum());
         // The driver is gone only when the query is over.
         let _ = self.driver.send(Input::Committed { epoch });
         Ok(Vec::new())

@@ -43,12 +43,7 @@ struct InputSource {
 impl Topology {
     /// Fills the parallelism in: `partitions[i]` source partitions of scan stage `i`, and `members` for each group fed by
     /// key group.
-    pub(crate) fn new(
-        query: &QueryId,
-        graph: &StageGraph,
-        partitions: &[usize],
-        members: u16,
-    ) -> Result<Self> {
+    pub(crate) fn new(query: &QueryId, graph: &StageGraph, partitions: &[usize], members: u16) -> Result<Self> {
         if members == 0 || members > MEMBERS_MAX {
             return Err(StreamError::invalid(format!(
                 "a function group has 1 to {MEMBERS_MAX} members, but {members} were asked for"
@@ -65,24 +60,13 @@ impl Topology {
             let size = if inputs.iter().any(keyed) { members } else { 1 };
             let is_scan = matches!(stage.operator, Operator::Scan(_));
             stages.push(StageShape {
-                senders: if is_scan {
-                    partitions[index] as u32
-                } else {
-                    u32::from(size)
-                },
-                routes: if is_scan {
-                    Vec::new()
-                } else {
-                    routes(query, stage.id, size)
-                },
+                senders: if is_scan { partitions[index] as u32 } else { u32::from(size) },
+                routes: if is_scan { Vec::new() } else { routes(query, stage.id, size) },
                 next: stage.next,
                 inputs,
             });
         }
-        Ok(Self {
-            query: query.clone(),
-            stages,
-        })
+        Ok(Self { query: query.clone(), stages })
     }
 
     /// Members of a stage.
@@ -94,31 +78,21 @@ impl Topology {
     pub(crate) fn inputs(&self, stage: StageId, shuffle: u16) -> Vec<InputKey> {
         let key = |input: &InputSource| InputKey {
             from: input.from,
-            shuffle: if input.late_rows {
-                LATE_SHUFFLE
-            } else {
-                shuffle
-            },
+            shuffle: if input.late_rows { LATE_SHUFFLE } else { shuffle },
         };
         self.shape(stage).inputs.iter().map(key).collect()
     }
 
     /// The member that owns part `shuffle` of what is sent to a stage.
     pub(crate) fn member(&self, stage: StageId, shuffle: u16) -> MemberId {
-        MemberId {
-            query: self.query.clone(),
-            stage,
-            member: self.shape(stage).routes[usize::from(shuffle)],
-        }
+        MemberId { query: self.query.clone(), stage, member: self.shape(stage).routes[usize::from(shuffle)] }
     }
 
     /// Where instance `sequence` of a stage sends its output; none for the sink.
     pub(crate) fn outlet(&self, stage: StageId, sequence: u32) -> Option<Outlet> {
         let shape = self.shape(stage);
         let next = shape.next?;
-        let to = (0..self.members(next))
-            .map(|shuffle| self.member(next, shuffle))
-            .collect();
+        let to = (0..self.members(next)).map(|shuffle| self.member(next, shuffle)).collect();
         Some(Outlet {
             query: self.query.clone(),
             from: stage,
@@ -165,53 +139,22 @@ impl Outlet {
     }
 
     /// The payloads of an epoch, one per part.
-    pub(crate) fn send(
-        &self,
-        epoch: Epoch,
-        watermark: EventTime,
-        bodies: Vec<Body>,
-    ) -> Vec<Outgoing> {
+    pub(crate) fn send(&self, epoch: Epoch, watermark: EventTime, bodies: Vec<Body>) -> Vec<Outgoing> {
         debug_assert_eq!(bodies.len(), self.to.len(), "empty parts are sent as well");
         let outgoing = |((shuffle, to), body): ((u16, &MemberId), Body)| {
-            let set = SetKey {
-                query: self.query.clone(),
-                epoch,
-                from: self.from,
-                shuffle,
-            };
+            let set = SetKey { query: self.query.clone(), epoch, from: self.from, shuffle };
             let (sequence, sequence_len) = (self.sequence, self.sequence_len);
-            Outgoing {
-                to: to.clone(),
-                payload: Payload {
-                    set,
-                    sequence,
-                    sequence_len,
-                    watermark,
-                    body,
-                },
-            }
+            Outgoing { to: to.clone(), payload: Payload { set, sequence, sequence_len, watermark, body } }
         };
-        (self.first_shuffle..=LATE_SHUFFLE)
-            .zip(&self.to)
-            .zip(bodies)
-            .map(outgoing)
-            .collect()
+        (self.first_shuffle..=LATE_SHUFFLE).zip(&self.to).zip(bodies).map(outgoing).collect()
     }
 }
 
 /// One look-up on the ring says where a stage's parts begin; part k goes to the k-th member counter-clockwise, so that every
 /// sender finds the same receiver without asking anybody.
 fn routes(query: &QueryId, stage: StageId, members: u16) -> Vec<u16> {
-    let names: Vec<String> = (0..members)
-        .map(|member| {
-            MemberId {
-                query: query.clone(),
-                stage,
-                member,
-            }
-            .to_string()
-        })
-        .collect();
+    let names: Vec<String> =
+        (0..members).map(|member| MemberId { query: query.clone(), stage, member }.to_string()).collect();
     let ring = HashRing::of(names.iter().cloned());
     let position = stable_hash(format!("{}-{:02}", query.code, stage.0).as_bytes());
     ring.walk(position, Direction::CounterClockwise)
@@ -221,10 +164,7 @@ fn routes(query: &QueryId, stage: StageId, members: u16) -> Vec<u16> {
 }
 
 fn inputs(graph: &StageGraph, index: usize) -> Vec<InputSource> {
-    let data = |from: StageId| InputSource {
-        from,
-        late_rows: false,
-    };
+    let data = |from: StageId| InputSource { from, late_rows: false };
     match &graph.stages[index].operator {
         Operator::Scan(_) => Vec::new(),
         Operator::Aggregate(aggregate) => vec![data(aggregate.input)],
@@ -235,14 +175,8 @@ fn inputs(graph: &StageGraph, index: usize) -> Vec<InputSource> {
             from.into_iter().map(data).collect()
         }
         Operator::Sink(sink) => {
-            let late = graph
-                .stages
-                .iter()
-                .filter(|stage| keeps_late_rows(&stage.operator));
-            let late = late.map(|stage| InputSource {
-                from: stage.id,
-                late_rows: true,
-            });
+            let late = graph.stages.iter().filter(|stage| keeps_late_rows(&stage.operator));
+            let late = late.map(|stage| InputSource { from: stage.id, late_rows: true });
             sink.inputs.iter().copied().map(data).chain(late).collect()
         }
     }
@@ -255,26 +189,16 @@ pub(crate) fn keeps_late_rows(operator: &Operator) -> bool {
 
 /// Checks what the planner promises about a graph.
 fn check(graph: &StageGraph) -> Result<()> {
-    let last = graph
-        .stages
-        .len()
-        .checked_sub(1)
-        .ok_or_else(|| broken("a stage graph without stages"))?;
+    let last = graph.stages.len().checked_sub(1).ok_or_else(|| broken("a stage graph without stages"))?;
     for (index, stage) in graph.stages.iter().enumerate() {
         if usize::from(stage.id.0) != index {
-            return Err(broken(format!(
-                "stage {} stands at place {index} of its graph",
-                stage.id
-            )));
+            return Err(broken(format!("stage {} stands at place {index} of its graph", stage.id)));
         }
         let is_sink = matches!(stage.operator, Operator::Sink(_));
         if is_sink != (index == last) || stage.next.is_some() == is_sink {
-            return Err(broken(format!(
-                "stage {index}: the sink is the last stage, and the only one without a next"
-            )));
+            return Err(broken(format!("stage {index}: the sink is the last stage, and the only one without a next")));
         }
-        let sends_deltas =
-            matches!(&stage.operator, Operator::Scan(scan) if scan.aggregate.is_some());
+        let sends_deltas = matches!(&stage.operator, Operator::Scan(scan) if scan.aggregate.is_some());
         if stage.exchange == Exchange::KeyGroup && !sends_deltas {
             return Err(broken(format!(
                 "stage {index} sends rows by key group, but only partial aggregates have keys"
@@ -282,9 +206,7 @@ fn check(graph: &StageGraph) -> Result<()> {
         }
         let Some(next) = stage.next else { continue };
         if usize::from(next.0) <= index || usize::from(next.0) > last {
-            return Err(broken(format!(
-                "stage {index} sends to stage {next}, which does not come after it"
-            )));
+            return Err(broken(format!("stage {index} sends to stage {next}, which does not come after it")));
         }
         let next_operator = &graph.stages[usize::from(next.0)].operator;
         if matches!(next_operator, Operator::Aggregate(_)) != sends_deltas {
@@ -292,23 +214,15 @@ fn check(graph: &StageGraph) -> Result<()> {
                 "stage {index} must send partial aggregates to an aggregate, and rows to others"
             )));
         }
-        if !inputs(graph, usize::from(next.0))
-            .iter()
-            .any(|input| input.from == stage.id && !input.late_rows)
-        {
-            return Err(broken(format!(
-                "stage {next} does not list stage {index}, which sends to it, as an input"
-            )));
+        if !inputs(graph, usize::from(next.0)).iter().any(|input| input.from == stage.id && !input.late_rows) {
+            return Err(broken(format!("stage {next} does not list stage {index}, which sends to it, as an input")));
         }
     }
     for (index, stage) in graph.stages.iter().enumerate() {
         for input in inputs(graph, index).iter().filter(|input| !input.late_rows) {
             let from = graph.stages.get(usize::from(input.from.0));
             if from.and_then(|from| from.next) != Some(stage.id) {
-                return Err(broken(format!(
-                    "stage {index} reads stage {}, which does not send to it",
-                    input.from
-                )));
+                return Err(broken(format!("stage {index} reads stage {}, which does not send to it", input.from)));
             }
         }
     }

@@ -41,22 +41,10 @@ impl WindowOperator {
         outlet: Outlet,
         progress: Arc<Progress>,
     ) -> Result<Self> {
-        let inputs = stage
-            .inputs
-            .iter()
-            .map(|input| Input {
-                stage: input.stage,
-                window_end: input.window_end,
-            })
-            .collect();
+        let inputs =
+            stage.inputs.iter().map(|input| Input { stage: input.stage, window_end: input.window_end }).collect();
         let plan = PlanRun::new(stage.plan.decode(functions)?, Arc::clone(functions))?;
-        Ok(Self {
-            inputs,
-            open: BTreeMap::new(),
-            plan,
-            outlet,
-            progress,
-        })
+        Ok(Self { inputs, open: BTreeMap::new(), plan, outlet, progress })
     }
 
     fn gather(&mut self, from: StageId, rows: &RecordBatch) -> Result<()> {
@@ -66,10 +54,7 @@ impl WindowOperator {
                 continue;
             }
             for (end, rows) in by_window_end(rows, *window_end)? {
-                let window = self
-                    .open
-                    .entry(end)
-                    .or_insert_with(|| vec![Vec::new(); self.inputs.len()]);
+                let window = self.open.entry(end).or_insert_with(|| vec![Vec::new(); self.inputs.len()]);
                 window[index].push(rows);
             }
         }
@@ -95,8 +80,8 @@ fn by_window_end(rows: &RecordBatch, column: usize) -> Result<Vec<(i64, RecordBa
         positions.entry(*value).or_default().push(row);
     }
     let take = |(end, positions): (i64, Vec<u32>)| {
-        let rows = take_record_batch(rows, &UInt32Array::from(positions))
-            .map_err(|e| computing("gathering windows", &e))?;
+        let rows =
+            take_record_batch(rows, &UInt32Array::from(positions)).map_err(|e| computing("gathering windows", &e))?;
         Ok((to_event_time(end, unit).0, rows))
     };
     positions.into_iter().map(take).collect()
@@ -109,10 +94,7 @@ impl StageOperator for WindowOperator {
             watermark = watermark.min(input.watermark);
             for (_, body) in input.bodies {
                 let Body::Rows(batches) = body else {
-                    return Err(broken(format!(
-                        "stage {} sent partial aggregates to a window stage",
-                        input.key.from
-                    )));
+                    return Err(broken(format!("stage {} sent partial aggregates to a window stage", input.key.from)));
                 };
                 for rows in &batches {
                     self.gather(input.key.from, rows)?;
@@ -123,24 +105,15 @@ impl StageOperator for WindowOperator {
         while let Some(window) = self.open.first_entry()
             && *window.key() <= watermark.0
         {
-            self.progress
-                .windows_closed(epoch, std::iter::once(*window.key()));
+            self.progress.windows_closed(epoch, std::iter::once(*window.key()));
             let gathered = window.remove();
             // Several leaves may read one input.
-            rows.extend(
-                self.plan
-                    .run(|leaf| gathered.get(leaf).cloned().unwrap_or_default())?,
-            );
+            rows.extend(self.plan.run(|leaf| gathered.get(leaf).cloned().unwrap_or_default())?);
         }
         Ok(self.outlet.send(epoch, watermark, vec![Body::Rows(rows)]))
     }
 
     fn bytes(&self) -> usize {
-        self.open
-            .values()
-            .flatten()
-            .flatten()
-            .map(RecordBatch::get_array_memory_size)
-            .sum()
+        self.open.values().flatten().flatten().map(RecordBatch::get_array_memory_size).sum()
     }
 }

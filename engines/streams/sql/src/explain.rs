@@ -22,10 +22,7 @@ use savanna_streams_model::time::WindowSpec;
 pub fn explain(graph: &StageGraph, functions: &TaskContext) -> String {
     let mut text = String::new();
     for stage in &graph.stages {
-        let mut block = Block {
-            text: &mut text,
-            functions,
-        };
+        let mut block = Block { text: &mut text, functions };
         block.stage(stage);
     }
     let columns: Vec<String> = graph
@@ -59,9 +56,9 @@ impl Block<'_> {
             }
             Operator::Aggregate(_) => "merge panes, close windows".to_owned(),
             Operator::Window(_) => "plan over each closed window".to_owned(),
-            Operator::Sink(SinkSpec {
-                table: Some(table), ..
-            }) => format!("sink {} ('{}')", table.name, table.connector()),
+            Operator::Sink(SinkSpec { table: Some(table), .. }) => {
+                format!("sink {} ('{}')", table.name, table.connector())
+            }
             Operator::Sink(_) => "rows to the client".to_owned(),
         };
         let state = match stage.operator.state() {
@@ -114,10 +111,7 @@ impl Block<'_> {
         }
         if let Some(watermark) = &scan.watermark {
             let time = self.projected(&watermark.time);
-            self.item(
-                "watermark",
-                &format!("{time} - {}", length(watermark.delay)),
-            );
+            self.item("watermark", &format!("{time} - {}", length(watermark.delay)));
             if let Some(late) = &watermark.late_rows {
                 self.item("late rows", &format!("to table {}", late.table.name));
             } else if scan.aggregate.is_some() || scan.expand.is_some() {
@@ -140,61 +134,29 @@ impl Block<'_> {
     }
 
     fn panes(&mut self, name: &str, panes: &PaneAggregate) {
-        self.item(
-            "window",
-            &format!(
-                "{}, panes of {}",
-                window(&panes.window),
-                length(panes.window.pane())
-            ),
-        );
+        self.item("window", &format!("{}, panes of {}", window(&panes.window), length(panes.window.pane())));
         let Some(plan) = self.decode(&panes.aggregate) else {
             return;
         };
         let Some(exec) = plan.downcast_ref::<AggregateExec>() else {
             return;
         };
-        let keys: Vec<String> = exec
-            .group_expr()
-            .expr()
-            .iter()
-            .map(|(e, _)| readable(&e.to_string()))
-            .collect();
+        let keys: Vec<String> = exec.group_expr().expr().iter().map(|(e, _)| readable(&e.to_string())).collect();
         let functions: Vec<String> = exec
             .aggr_expr()
             .iter()
             .zip(exec.filter_expr())
             .map(|(function, filter)| {
-                let args: Vec<String> = function
-                    .expressions()
-                    .iter()
-                    .map(|e| readable(&e.to_string()))
-                    .collect();
-                let distinct = if function.is_distinct() {
-                    "DISTINCT "
-                } else {
-                    ""
-                };
-                let filter = filter.as_ref().map_or_else(String::new, |f| {
-                    format!(" FILTER (WHERE {})", readable(&f.to_string()))
-                });
-                format!(
-                    "{}({distinct}{}){filter}",
-                    function.fun().name(),
-                    args.join(", ")
-                )
+                let args: Vec<String> = function.expressions().iter().map(|e| readable(&e.to_string())).collect();
+                let distinct = if function.is_distinct() { "DISTINCT " } else { "" };
+                let filter = filter
+                    .as_ref()
+                    .map_or_else(String::new, |f| format!(" FILTER (WHERE {})", readable(&f.to_string())));
+                format!("{}({distinct}{}){filter}", function.fun().name(), args.join(", "))
             })
             .collect();
-        let keys = if keys.is_empty() {
-            "window alone".to_owned()
-        } else {
-            keys.join(", ")
-        };
-        let functions = if functions.is_empty() {
-            "distinct keys".to_owned()
-        } else {
-            functions.join(", ")
-        };
+        let keys = if keys.is_empty() { "window alone".to_owned() } else { keys.join(", ") };
+        let functions = if functions.is_empty() { "distinct keys".to_owned() } else { functions.join(", ") };
         self.item(name, &format!("{functions} by {keys}"));
     }
 
@@ -220,23 +182,14 @@ impl Block<'_> {
 
     fn window_plan(&mut self, plan: &WindowPlan) {
         for (i, input) in plan.inputs.iter().enumerate() {
-            let names: Vec<&str> = input
-                .schema
-                .fields()
-                .iter()
-                .map(|f| f.name().as_str())
-                .collect();
-            self.item(
-                &format!("input {i}"),
-                &format!("stage {} ({})", input.stage, names.join(", ")),
-            );
+            let names: Vec<&str> = input.schema.fields().iter().map(|f| f.name().as_str()).collect();
+            self.item(&format!("input {i}"), &format!("stage {} ({})", input.stage, names.join(", ")));
         }
         let Some(decoded) = self.decode(&plan.plan) else {
             return;
         };
         let text = displayable(decoded.as_ref()).indent(false).to_string();
-        text.lines()
-            .for_each(|l| line(self.text, &format!("    {}", readable(l))));
+        text.lines().for_each(|l| line(self.text, &format!("    {}", readable(l))));
     }
 
     fn projected(&self, plan: &PlanBytes) -> String {
@@ -244,19 +197,10 @@ impl Block<'_> {
             return String::new();
         };
         match plan.downcast_ref::<ProjectionExec>() {
-            Some(projection) => projection
-                .expr()
-                .iter()
-                .map(|c| readable(&c.expr.to_string()))
-                .collect::<Vec<_>>()
-                .join(", "),
-            None => plan
-                .schema()
-                .fields()
-                .iter()
-                .map(|f| f.name().clone())
-                .collect::<Vec<_>>()
-                .join(", "),
+            Some(projection) => {
+                projection.expr().iter().map(|c| readable(&c.expr.to_string())).collect::<Vec<_>>().join(", ")
+            }
+            None => plan.schema().fields().iter().map(|f| f.name().clone()).collect::<Vec<_>>().join(", "),
         }
     }
 
@@ -271,11 +215,7 @@ fn columns(projection: &ProjectionExec) -> String {
         .iter()
         .map(|column| {
             let text = readable(&column.expr.to_string());
-            if text == column.alias {
-                text
-            } else {
-                format!("{text} AS {}", column.alias)
-            }
+            if text == column.alias { text } else { format!("{text} AS {}", column.alias) }
         })
         .collect();
     columns.join(", ")
@@ -295,29 +235,19 @@ fn window(spec: &WindowSpec) -> String {
 
 /// A length of time in the largest unit that leaves no rest.
 fn length(micros: i64) -> String {
-    for (unit, name) in [
-        (86_400_000_000, "d"),
-        (3_600_000_000, "h"),
-        (60_000_000, "min"),
-        (1_000_000, "s"),
-        (1_000, "ms"),
-    ] {
+    for (unit, name) in
+        [(86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"), (1_000, "ms")]
+    {
         if micros != 0 && micros % unit == 0 {
             return format!("{} {name}", micros / unit);
         }
     }
-    if micros == 0 {
-        "0 s".into()
-    } else {
-        format!("{micros} us")
-    }
+    if micros == 0 { "0 s".into() } else { format!("{micros} us") }
 }
 
-static COLUMN_NUMBER: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"@\d+").expect("a constant pattern"));
-static FIELD: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"get_field\(([\w.]+), ([\w]+(?:, [\w]+)*)\)").expect("a constant pattern")
-});
+static COLUMN_NUMBER: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"@\d+").expect("a constant pattern"));
+static FIELD: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"get_field\(([\w.]+), ([\w]+(?:, [\w]+)*)\)").expect("a constant pattern"));
 
 /// DataFusion's text of an expression in the user's terms: no column numbers, fields with a dot.
 fn readable(text: &str) -> String {
@@ -336,10 +266,7 @@ mod tests {
 
     #[test]
     fn expressions_read_like_sql() {
-        assert_eq!(
-            readable("get_field(bid@3, auction) > a@0"),
-            "bid.auction > a"
-        );
+        assert_eq!(readable("get_field(bid@3, auction) > a@0"), "bid.auction > a");
         assert_eq!(readable("get_field(get_field(a@0, b), c, d)"), "a.b.c.d");
     }
 

@@ -16,10 +16,7 @@ pub(crate) fn hint<'a>(name: &str, known: impl IntoIterator<Item = &'a str>, wha
     }
     let names = |list: Vec<&str>| list.join(", ");
     if !near.is_empty() {
-        format!(
-            "did you mean {}?",
-            names(near.into_iter().take(3).map(|(_, k)| k).collect())
-        )
+        format!("did you mean {}?", names(near.into_iter().take(3).map(|(_, k)| k).collect()))
     } else if known.is_empty() {
         format!("there are no {what}")
     } else if known.len() <= 12 {
@@ -51,10 +48,7 @@ mod tests {
 
     #[test]
     fn a_name_in_the_wrong_case_is_near() {
-        assert_eq!(
-            hint("datetime", ["dateTime", "price"], "columns"),
-            "did you mean dateTime?"
-        );
+        assert_eq!(hint("datetime", ["dateTime", "price"], "columns"), "did you mean dateTime?");
     }
 
     #[test]

@@ -19,15 +19,8 @@ pub struct Fragment {
 impl Fragment {
     /// A place within this fragment as a place in the whole text.
     pub fn locate(&self, inner: Position) -> Position {
-        let column = if inner.line == 1 {
-            self.position.column + inner.column - 1
-        } else {
-            inner.column
-        };
-        Position {
-            line: self.position.line + inner.line - 1,
-            column,
-        }
+        let column = if inner.line == 1 { self.position.column + inner.column - 1 } else { inner.column };
+        Position { line: self.position.line + inner.line - 1, column }
     }
 }
 

@@ -28,9 +28,7 @@ pub(crate) fn data_type(sql: &SqlType) -> Result<DataType> {
         | SqlType::CharacterVarying(_)
         | SqlType::Text
         | SqlType::String(_) => DataType::Utf8View,
-        SqlType::Bytes(_) | SqlType::Bytea | SqlType::Binary(_) | SqlType::Varbinary(_) => {
-            DataType::BinaryView
-        }
+        SqlType::Bytes(_) | SqlType::Bytea | SqlType::Binary(_) | SqlType::Varbinary(_) => DataType::BinaryView,
         SqlType::Date => DataType::Date32,
         SqlType::Timestamp(precision, zone) => timestamp(*precision, *zone)?,
         SqlType::Array(
@@ -39,12 +37,8 @@ pub(crate) fn data_type(sql: &SqlType) -> Result<DataType> {
             | ArrayElemTypeDef::Parenthesis(of),
         ) => DataType::List(Arc::new(Field::new_list_field(data_type(of)?, true))),
         SqlType::Map(key, value) => map(data_type(key)?, data_type(value)?),
-        SqlType::Struct(fields, _) => {
-            DataType::Struct(fields.iter().map(row_field).collect::<Result<Fields>>()?)
-        }
-        SqlType::Custom(name, arguments)
-            if name.to_string().eq_ignore_ascii_case("TIMESTAMP_LTZ") =>
-        {
+        SqlType::Struct(fields, _) => DataType::Struct(fields.iter().map(row_field).collect::<Result<Fields>>()?),
+        SqlType::Custom(name, arguments) if name.to_string().eq_ignore_ascii_case("TIMESTAMP_LTZ") => {
             let precision = match arguments.as_slice() {
                 [] => None,
                 [digits] => Some(digits.parse().map_err(|_| unknown(sql))?),
@@ -101,21 +95,13 @@ fn timestamp(precision: Option<u64>, zone: TimezoneInfo) -> Result<DataType> {
 }
 
 fn map(key: DataType, value: DataType) -> DataType {
-    let entry = Fields::from(vec![
-        Field::new("key", key, false),
-        Field::new("value", value, true),
-    ]);
-    DataType::Map(
-        Arc::new(Field::new("entries", DataType::Struct(entry), false)),
-        false,
-    )
+    let entry = Fields::from(vec![Field::new("key", key, false), Field::new("value", value, true)]);
+    DataType::Map(Arc::new(Field::new("entries", DataType::Struct(entry), false)), false)
 }
 
 fn row_field(field: &StructField) -> Result<Field> {
     let Some(name) = &field.field_name else {
-        return Err(StreamError::invalid(
-            "every field of a ROW needs a name: ROW<name TYPE, ..>",
-        ));
+        return Err(StreamError::invalid("every field of a ROW needs a name: ROW<name TYPE, ..>"));
     };
     Ok(Field::new(&name.value, data_type(&field.field_type)?, true))
 }
@@ -137,11 +123,7 @@ pub fn type_name(data_type: &DataType) -> String {
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView => "BYTES".into(),
         DataType::Date32 | DataType::Date64 => "DATE".into(),
         DataType::Timestamp(unit, zone) => {
-            let name = if zone.is_some() {
-                "TIMESTAMP_LTZ"
-            } else {
-                "TIMESTAMP"
-            };
+            let name = if zone.is_some() { "TIMESTAMP_LTZ" } else { "TIMESTAMP" };
             let digits = match unit {
                 TimeUnit::Second => 0,
                 TimeUnit::Millisecond => 3,
@@ -155,19 +137,13 @@ pub fn type_name(data_type: &DataType) -> String {
             format!("ARRAY<{}>", type_name(of.data_type()))
         }
         DataType::Struct(fields) => {
-            let fields: Vec<String> = fields
-                .iter()
-                .map(|f| format!("{} {}", f.name(), type_name(f.data_type())))
-                .collect();
+            let fields: Vec<String> =
+                fields.iter().map(|f| format!("{} {}", f.name(), type_name(f.data_type()))).collect();
             format!("ROW<{}>", fields.join(", "))
         }
         DataType::Map(entries, _) => match entries.data_type() {
             DataType::Struct(kv) if kv.len() == 2 => {
-                format!(
-                    "MAP<{}, {}>",
-                    type_name(kv[0].data_type()),
-                    type_name(kv[1].data_type())
-                )
+                format!("MAP<{}, {}>", type_name(kv[0].data_type()), type_name(kv[1].data_type()))
             }
             _ => "MAP".into(),
         },
@@ -179,11 +155,7 @@ pub fn type_name(data_type: &DataType) -> String {
 /// unless a fraction would be lost, anything into VARCHAR, and points in time among each other.
 pub(crate) fn assignable(from: &DataType, to: &DataType) -> bool {
     use DataType::{Date32, Null, Struct, Timestamp};
-    if from == to
-        || *from == Null
-        || (is_text(from) && is_text(to))
-        || (is_binary(from) && is_binary(to))
-    {
+    if from == to || *from == Null || (is_text(from) && is_text(to)) || (is_binary(from) && is_binary(to)) {
         return true;
     }
     match (from, to) {
@@ -192,26 +164,18 @@ pub(crate) fn assignable(from: &DataType, to: &DataType) -> bool {
         (Timestamp(..) | Date32, Timestamp(..)) => true,
         (Struct(a), Struct(b)) => {
             a.len() == b.len()
-                && a.iter()
-                    .zip(b)
-                    .all(|(a, b)| a.name() == b.name() && assignable(a.data_type(), b.data_type()))
+                && a.iter().zip(b).all(|(a, b)| a.name() == b.name() && assignable(a.data_type(), b.data_type()))
         }
         _ => is_text(to) && !from.is_nested() && !is_binary(from),
     }
 }
 
 fn is_text(data_type: &DataType) -> bool {
-    matches!(
-        data_type,
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
-    )
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
 fn is_binary(data_type: &DataType) -> bool {
-    matches!(
-        data_type,
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView
-    )
+    matches!(data_type, DataType::Binary | DataType::LargeBinary | DataType::BinaryView)
 }
 
 #[cfg(test)]

@@ -82,20 +82,15 @@ pub struct OsDisk {
 impl OsDisk {
     /// The directory is created when it is first used.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self {
-            dir: dir.into(),
-            create: Once::new(),
-        }
+        Self { dir: dir.into(), create: Once::new() }
     }
 
     fn create_dir(&self) -> io::Result<()> {
         let mut result = Ok(());
         self.create.call_once(|| {
-            result = std::fs::create_dir_all(&self.dir).and_then(|()| {
-                match self.dir.canonicalize()?.parent() {
-                    Some(parent) => File::open(parent)?.sync_all(),
-                    None => Ok(()),
-                }
+            result = std::fs::create_dir_all(&self.dir).and_then(|()| match self.dir.canonicalize()?.parent() {
+                Some(parent) => File::open(parent)?.sync_all(),
+                None => Ok(()),
             });
         });
         result
@@ -121,17 +116,12 @@ impl Disk for OsDisk {
 
     fn read(&self, name: &str, limit: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        File::open(self.dir.join(name))?
-            .take(limit)
-            .read_to_end(&mut bytes)?;
+        File::open(self.dir.join(name))?.take(limit).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(self.dir.join(name))?;
+        let file = OpenOptions::new().write(true).create_new(true).open(self.dir.join(name))?;
         Ok(Box::new(OsFile(file)))
     }
 

@@ -27,27 +27,19 @@ impl Fence {
         for _ in 0..RAISE_ATTEMPTS {
             let newest = newest(disk.as_ref())?;
             let Some(term) = newest.succeed(epoch) else {
-                return Err(JournalError::Fenced {
-                    ours: epoch,
-                    theirs: newest.epoch,
-                });
+                return Err(JournalError::Fenced { ours: epoch, theirs: newest.epoch });
             };
             let name = fence_name(term);
             match disk.create(&name) {
                 Ok(_) => {
-                    disk.sync_dir().map_err(JournalError::io(
-                        "fsync the directory of",
-                        disk.describe(&name),
-                    ))?;
+                    disk.sync_dir().map_err(JournalError::io("fsync the directory of", disk.describe(&name)))?;
                     return Self { term, name }.replace_older(disk.as_ref());
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(JournalError::io("create", disk.describe(&name))(error)),
             }
         }
-        Err(JournalError::Stopped {
-            reason: format!("{RAISE_ATTEMPTS} other openings under epoch {epoch} came first"),
-        })
+        Err(JournalError::Stopped { reason: format!("{RAISE_ATTEMPTS} other openings under epoch {epoch} came first") })
     }
 
     /// Gives way to a newer fence, or removes all older ones.
@@ -59,19 +51,13 @@ impl Fence {
             disk.remove(&self.name).unwrap_or_else(|error| {
                 tracing::debug!(file = disk.describe(&self.name), %error, "the newer owner has removed this fence already");
             });
-            return Err(JournalError::Fenced {
-                ours: self.term.epoch,
-                theirs: newest.epoch,
-            });
+            return Err(JournalError::Fenced { ours: self.term.epoch, theirs: newest.epoch });
         }
         for name in &names {
             if parse_fence_name(name).is_some_and(|term| term < self.term) {
                 match disk.remove(name) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        return Err(JournalError::io(
-                            "remove the older fence",
-                            disk.describe(name),
-                        )(error));
+                        return Err(JournalError::io("remove the older fence", disk.describe(name))(error));
                     }
                     _ => {}
                 }
@@ -87,16 +73,10 @@ impl Fence {
     /// Fails if a newer owner has removed this fence.
     pub(super) fn check(&self, disk: &dyn Disk) -> Result<(), JournalError> {
         let path = || disk.describe(&self.name);
-        if disk
-            .exists(&self.name)
-            .map_err(JournalError::io("look for the fence", path()))?
-        {
+        if disk.exists(&self.name).map_err(JournalError::io("look for the fence", path()))? {
             return Ok(());
         }
-        Err(JournalError::Fenced {
-            ours: self.term.epoch,
-            theirs: newest(disk)?.epoch,
-        })
+        Err(JournalError::Fenced { ours: self.term.epoch, theirs: newest(disk)?.epoch })
     }
 
     /// The reason behind an error: a newer owner removes unfinished segments of older ones.
@@ -109,8 +89,7 @@ impl Fence {
 }
 
 fn list(disk: &dyn Disk) -> Result<Vec<String>, JournalError> {
-    disk.list()
-        .map_err(JournalError::io("list", disk.describe("")))
+    disk.list().map_err(JournalError::io("list", disk.describe("")))
 }
 
 /// The newest term that left a trace.
@@ -119,9 +98,9 @@ fn newest(disk: &dyn Disk) -> Result<Term, JournalError> {
 }
 
 fn newest_of(names: &[String]) -> Term {
-    let terms = names.iter().filter_map(|name| {
-        parse_fence_name(name).or_else(|| parse_segment_name(name).map(|(term, _)| term))
-    });
+    let terms = names
+        .iter()
+        .filter_map(|name| parse_fence_name(name).or_else(|| parse_segment_name(name).map(|(term, _)| term)));
     terms.max().unwrap_or_default()
 }
 
@@ -131,8 +110,5 @@ fn fence_name(term: Term) -> String {
 
 fn parse_fence_name(name: &str) -> Option<Term> {
     let (epoch, opening) = name.strip_prefix("fence-")?.split_once('-')?;
-    Some(Term {
-        epoch: OwnerEpoch(epoch.parse().ok()?),
-        opening: opening.parse().ok()?,
-    })
+    Some(Term { epoch: OwnerEpoch(epoch.parse().ok()?), opening: opening.parse().ok()? })
 }

@@ -40,19 +40,13 @@ pub(super) fn recover(
     let oldest = found.last().map_or(Lsn(1), |newest| newest.header.oldest);
     let mut finished = Vec::with_capacity(found.len());
     let mut needless = Vec::new();
-    let mut tail = Scan {
-        last: Lsn::NONE,
-        unsure: Vec::new(),
-    };
+    let mut tail = Scan { last: Lsn::NONE, unsure: Vec::new() };
     let mut expected: Option<Lsn> = None;
     for (at, Found { name, header }) in found.iter().enumerate() {
         // Every segment counts up to where any later one begins.
         let until = found[at + 1..].iter().map(|later| later.header.first).min();
         if let Some(until) = until {
-            let segment = Finished {
-                name: name.clone(),
-                last: until.previous(),
-            };
+            let segment = Finished { name: name.clone(), last: until.previous() };
             if header.first >= until || until <= oldest {
                 needless.push(segment);
                 continue;
@@ -61,36 +55,17 @@ pub(super) fn recover(
         }
         let needed = expected.unwrap_or(oldest);
         if header.first > needed {
-            return Err(JournalError::Missing {
-                file: disk.describe(name),
-                needed,
-                first: header.first,
-            });
+            return Err(JournalError::Missing { file: disk.describe(name), needed, first: header.first });
         }
         let path = disk.describe(name);
-        let bytes = disk
-            .read(name, u64::MAX)
-            .map_err(JournalError::io("read", path.as_str()))?;
-        tail = segment::scan(
-            &path,
-            &bytes,
-            until.map_or(Reach::Open, Reach::Until),
-            deliver,
-        )?;
+        let bytes = disk.read(name, u64::MAX).map_err(JournalError::io("read", path.as_str()))?;
+        tail = segment::scan(&path, &bytes, until.map_or(Reach::Open, Reach::Until), deliver)?;
         if until.is_none() {
-            finished.push(Finished {
-                name: name.clone(),
-                last: tail.last,
-            });
+            finished.push(Finished { name: name.clone(), last: tail.last });
         }
         expected = Some(tail.last.next());
     }
-    Ok(Recovered {
-        finished,
-        needless,
-        tail,
-        oldest,
-    })
+    Ok(Recovered { finished, needless, tail, oldest })
 }
 
 /// Times that an older owner may remove segments under our eyes; it does so at most once after it was fenced.
@@ -112,9 +87,7 @@ fn find(disk: &dyn Disk, term: Term) -> Result<Vec<Found>, JournalError> {
 }
 
 fn find_once(disk: &dyn Disk, term: Term) -> Result<Vec<Found>, JournalError> {
-    let mut names = disk
-        .list()
-        .map_err(JournalError::io("list", disk.describe("")))?;
+    let mut names = disk.list().map_err(JournalError::io("list", disk.describe("")))?;
     names.sort_unstable();
     let mut found = Vec::new();
     for name in names {
@@ -127,14 +100,12 @@ fn find_once(disk: &dyn Disk, term: Term) -> Result<Vec<Found>, JournalError> {
             }
             continue;
         }
-        let Some((older, sequence)) = parse_segment_name(&name).filter(|(older, _)| *older < term)
-        else {
+        let Some((older, sequence)) = parse_segment_name(&name).filter(|(older, _)| *older < term) else {
             continue;
         };
         let path = disk.describe(&name);
-        let head = disk
-            .read(&name, SEGMENT_HEADER as u64)
-            .map_err(JournalError::io("read the header of", path.as_str()))?;
+        let head =
+            disk.read(&name, SEGMENT_HEADER as u64).map_err(JournalError::io("read the header of", path.as_str()))?;
         let (header, _) = Header::decode(&head, &path)?;
         if header.term != older || header.sequence != sequence {
             return Err(segment::misplaced(&path, &header));

@@ -131,20 +131,12 @@ impl SimDisk {
         for file in &mut state.files {
             file.lose_unsynced(&mut state.rng);
         }
-        let mut names: Vec<&String> = state
-            .names
-            .keys()
-            .chain(state.names_synced.keys())
-            .collect();
+        let mut names: Vec<&String> = state.names.keys().chain(state.names_synced.keys()).collect();
         names.sort_unstable();
         names.dedup();
         let mut left = BTreeMap::new();
         for name in names {
-            let view = if state.rng.random() {
-                &state.names
-            } else {
-                &state.names_synced
-            };
+            let view = if state.rng.random() { &state.names } else { &state.names_synced };
             if let Some(file) = view.get(name) {
                 left.insert(name.clone(), *file);
             }
@@ -156,10 +148,7 @@ impl SimDisk {
     /// The names and sizes of all files.
     pub fn files(&self) -> Vec<(String, usize)> {
         let state = self.state.lock();
-        let sizes = state
-            .names
-            .iter()
-            .map(|(name, file)| (name.clone(), state.files[*file].cached.len()));
+        let sizes = state.names.iter().map(|(name, file)| (name.clone(), state.files[*file].cached.len()));
         sizes.collect()
     }
 
@@ -181,11 +170,7 @@ impl SimDisk {
     pub fn put(&self, name: &str, bytes: &[u8]) {
         let mut state = self.state.lock();
         let file = state.files.len();
-        state.files.push(File {
-            cached: bytes.to_vec(),
-            synced: bytes.to_vec(),
-            unsynced: Vec::new(),
-        });
+        state.files.push(File { cached: bytes.to_vec(), synced: bytes.to_vec(), unsynced: Vec::new() });
         state.names.insert(name.to_owned(), file);
         state.names_synced.insert(name.to_owned(), file);
     }
@@ -244,17 +229,11 @@ impl State {
     }
 
     fn file(&self, name: &str) -> io::Result<usize> {
-        self.names
-            .get(name)
-            .copied()
-            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+        self.names.get(name).copied().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 
     fn used(&self) -> u64 {
-        self.names
-            .values()
-            .map(|file| self.files[*file].cached.len() as u64)
-            .sum()
+        self.names.values().map(|file| self.files[*file].cached.len() as u64).sum()
     }
 }
 
@@ -281,8 +260,7 @@ impl File {
                     apply(&mut self.synced, offset, &bytes[..torn]);
                 }
                 _ => {
-                    let mut sectors: Vec<(usize, &[u8])> =
-                        bytes.chunks(SECTOR).enumerate().collect();
+                    let mut sectors: Vec<(usize, &[u8])> = bytes.chunks(SECTOR).enumerate().collect();
                     sectors.shuffle(rng);
                     let kept = rng.random_range(0..=sectors.len());
                     for (at, sector) in &sectors[..kept] {
@@ -321,9 +299,7 @@ impl Disk for SimDisk {
     fn read(&self, name: &str, limit: u64) -> io::Result<Vec<u8>> {
         let state = self.begin()?;
         let content = &state.files[state.file(name)?].cached;
-        let len = usize::try_from(limit)
-            .unwrap_or(usize::MAX)
-            .min(content.len());
+        let len = usize::try_from(limit).unwrap_or(usize::MAX).min(content.len());
         Ok(content[..len].to_vec())
     }
 
@@ -335,15 +311,8 @@ impl Disk for SimDisk {
         let file = state.files.len();
         state.files.push(File::default());
         state.names.insert(name.to_owned(), file);
-        let disk = self
-            .me
-            .upgrade()
-            .expect("the disk is shared while it is used");
-        Ok(Box::new(SimFile {
-            disk,
-            file,
-            boot: state.boot,
-        }))
+        let disk = self.me.upgrade().expect("the disk is shared while it is used");
+        Ok(Box::new(SimFile { disk, file, boot: state.boot }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -390,11 +359,7 @@ impl DiskFile for SimFile {
         }
         let offset = usize::try_from(offset).map_err(io::Error::other)?;
         let fault = state.next_fault()?;
-        let some = if bytes.is_empty() {
-            0
-        } else {
-            state.rng.random_range(0..bytes.len())
-        };
+        let some = if bytes.is_empty() { 0 } else { state.rng.random_range(0..bytes.len()) };
         let taken = match fault {
             None if state.short_writes && state.rng.random() => some.max(1).min(bytes.len()),
             None => bytes.len(),
@@ -450,10 +415,7 @@ mod tests {
             let content = disk.read("a", u64::MAX).expect("there");
             assert!(content.starts_with(b"kept"), "seed {seed}");
             assert!(b"keptlost?".starts_with(&content[..]), "seed {seed}");
-            assert!(
-                file.sync().is_err(),
-                "a file from before the crash is closed"
-            );
+            assert!(file.sync().is_err(), "a file from before the crash is closed");
         }
     }
 
@@ -480,11 +442,7 @@ mod tests {
             disk.fail(1, Fault::Error);
             assert!(file.sync().is_err());
             assert!(file.sync().is_ok());
-            assert_eq!(
-                disk.read("a", 99).expect("there"),
-                b"content",
-                "readable until the crash"
-            );
+            assert_eq!(disk.read("a", 99).expect("there"), b"content", "readable until the crash");
             disk.crash();
             disk.read("a", 99).expect("there") != b"content"
         });

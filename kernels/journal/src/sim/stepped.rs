@@ -59,13 +59,10 @@ impl<R> SteppedJournal<R> {
         replay: &mut dyn FnMut(Record) -> Result<(), E>,
     ) -> Result<Self, JournalError> {
         let Place::Disk(disk) = &options.place else {
-            panic!(
-                "expected options made with Options::disk or Options::dir; an object store needs the real journal"
-            );
+            panic!("expected options made with Options::disk or Options::dir; an object store needs the real journal");
         };
         let mut deliver = |record| deliver(&options.filter, record, replay);
-        let (backend, last) =
-            LocalBackend::open(Arc::clone(disk), options.segment_bytes, epoch, &mut deliver)?;
+        let (backend, last) = LocalBackend::open(Arc::clone(disk), options.segment_bytes, epoch, &mut deliver)?;
         Ok(Self {
             core: Core::new(epoch, last, options.limits()),
             backend,
@@ -126,9 +123,7 @@ impl<R> SteppedJournal<R> {
                 self.feed(input);
                 Step::Disk
             }
-            Outcome::Other(Action::Release { replies, outcome }) => {
-                Step::Released { replies, outcome }
-            }
+            Outcome::Other(Action::Release { replies, outcome }) => Step::Released { replies, outcome },
             Outcome::Other(Action::WakeAt(at)) => Step::Wait(at),
             Outcome::Other(Action::Stop(reason)) => Step::Stopped(reason),
             Outcome::Other(_) => unreachable!("the back end does every other action"),

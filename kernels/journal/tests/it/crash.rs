@@ -43,13 +43,7 @@ impl Checker {
         let disk = SimDisk::new(seed);
         disk.set_lying_syncs(syncs == Syncs::Lie);
         disk.set_short_writes(seed.is_multiple_of(3));
-        Self {
-            disk,
-            rng: ChaCha8Rng::seed_from_u64(seed ^ 0x5eed),
-            gate,
-            history: History::default(),
-            epoch: 0,
-        }
+        Self { disk, rng: ChaCha8Rng::seed_from_u64(seed ^ 0x5eed), gate, history: History::default(), epoch: 0 }
     }
 
     /// Opens under the next epoch and checks what is there; `None` if the disk failed meanwhile.
@@ -80,19 +74,11 @@ impl Checker {
     }
 
     /// One step of the journal; whether there may be more.
-    fn step(
-        &mut self,
-        journal: &mut SteppedJournal<u64>,
-        lsn_of: &dyn Fn(u64) -> Option<Lsn>,
-    ) -> bool {
+    fn step(&mut self, journal: &mut SteppedJournal<u64>, lsn_of: &dyn Fn(u64) -> Option<Lsn>) -> bool {
         match journal.step() {
-            Step::Released {
-                replies,
-                outcome: Ok(()),
-            } => {
+            Step::Released { replies, outcome: Ok(()) } => {
                 for group in replies {
-                    self.history
-                        .tell(group, lsn_of(group).expect("it was appended in this boot"));
+                    self.history.tell(group, lsn_of(group).expect("it was appended in this boot"));
                 }
                 true
             }
@@ -104,8 +90,7 @@ impl Checker {
     /// Appends and steps in turn, `steps` steps long, then ends the process, and perhaps the machine.
     fn boot(&mut self, steps: usize, with_faults: bool) -> Result<(), String> {
         if with_faults && self.rng.random_bool(0.3) {
-            let fault = [Fault::Error, Fault::PowerCut, Fault::Full, Fault::Short]
-                [self.rng.random_range(0..4)];
+            let fault = [Fault::Error, Fault::PowerCut, Fault::Full, Fault::Short][self.rng.random_range(0..4)];
             let nth = self.rng.random_range(1..40);
             self.disk.fail(nth, fault);
         }
@@ -142,10 +127,8 @@ fn crash_after_each_step(seed: u64, gate: Gate, syncs: Syncs) -> Result<usize, S
     let mut told = 0;
     for steps in 0..40 {
         let mut checker = Checker::new(seed, gate, syncs);
-        let result = checker
-            .boot(steps, false)
-            .and_then(|()| checker.boot(steps / 2, false))
-            .and_then(|()| checker.finish());
+        let result =
+            checker.boot(steps, false).and_then(|()| checker.boot(steps / 2, false)).and_then(|()| checker.finish());
         told += result.map_err(|error| format!("seed {seed}, {steps} steps: {error}"))?;
     }
     Ok(told)
@@ -155,22 +138,17 @@ fn crash_with_faults(seed: u64) -> Result<usize, String> {
     let mut checker = Checker::new(seed, Gate::Held, Syncs::Work);
     for _ in 0..5 {
         let steps = checker.rng.random_range(0..80);
-        checker
-            .boot(steps, true)
-            .map_err(|error| format!("seed {seed}: {error}"))?;
+        checker.boot(steps, true).map_err(|error| format!("seed {seed}: {error}"))?;
     }
     checker.disk.crash();
-    checker
-        .finish()
-        .map_err(|error| format!("seed {seed}: {error}"))
+    checker.finish().map_err(|error| format!("seed {seed}: {error}"))
 }
 
 #[test]
 fn nobody_is_told_what_a_crash_takes_back() {
     let mut told = 0;
     for seed in 0..150 {
-        told += crash_after_each_step(seed, Gate::Held, Syncs::Work)
-            .unwrap_or_else(|error| panic!("{error}"));
+        told += crash_after_each_step(seed, Gate::Held, Syncs::Work).unwrap_or_else(|error| panic!("{error}"));
     }
     assert!(told > 1000, "the checker saw too little: {told} replies");
 }

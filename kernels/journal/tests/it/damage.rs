@@ -34,10 +34,7 @@ fn only_segment(disk: &SimDisk) -> (String, usize) {
 /// Where the written part of a segment ends.
 fn written(disk: &SimDisk, name: &str) -> usize {
     let bytes = disk.read(name, u64::MAX).expect("there");
-    bytes
-        .iter()
-        .rposition(|byte| *byte != 0)
-        .map_or(0, |last| last + 1)
+    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
 #[test]
@@ -58,9 +55,7 @@ fn a_flipped_bit_anywhere_is_an_error_or_leaves_a_correct_prefix() {
                 Err(error) => panic!("byte {offset} bit {bit}: {error}"),
                 Ok((_, records)) => {
                     let context = || format!("byte {offset} bit {bit}: {records:?}");
-                    history
-                        .check(&records, Lsn(1))
-                        .unwrap_or_else(|error| panic!("{error}: {}", context()));
+                    history.check(&records, Lsn(1)).unwrap_or_else(|error| panic!("{error}: {}", context()));
                     assert_eq!(records, whole[..records.len()], "{}", context());
                     // Only the last batch has no witness.
                     assert!(records.len() >= 6, "{}", context());
@@ -69,10 +64,7 @@ fn a_flipped_bit_anywhere_is_an_error_or_leaves_a_correct_prefix() {
             }
         }
     }
-    assert!(
-        errors > 3000 && prefixes > 500,
-        "{errors} errors, {prefixes} prefixes"
-    );
+    assert!(errors > 3000 && prefixes > 500, "{errors} errors, {prefixes} prefixes");
 }
 
 #[test]
@@ -105,11 +97,8 @@ fn a_record_that_is_cut_off_at_any_byte_is_cut_with_its_group() {
             let mut torn = bytes[..end].to_vec();
             torn.resize(end + zeros, 0);
             copy.put(&name, &torn);
-            let (journal, records) =
-                open(on(&copy), 2).unwrap_or_else(|error| panic!("cut at {end}: {error}"));
-            history
-                .check(&records, Lsn(1))
-                .unwrap_or_else(|error| panic!("cut at {end}: {error}"));
+            let (journal, records) = open(on(&copy), 2).unwrap_or_else(|error| panic!("cut at {end}: {error}"));
+            history.check(&records, Lsn(1)).unwrap_or_else(|error| panic!("cut at {end}: {error}"));
             assert!(records.len() >= 6);
             assert_eq!(records, whole[..records.len()]);
             // What was cut does not come back when its place is taken.
@@ -128,11 +117,7 @@ fn a_log_that_ends_early_in_an_older_segment_is_an_error() {
     let (disk, ..) = small_log();
     drop(open(on(&disk), 2).expect("opened"));
     // The next owner has recorded how far the older segment counts, so even its last batch has a witness now.
-    let (name, _) = disk
-        .files()
-        .into_iter()
-        .find(|(name, _)| name.starts_with("segment-"))
-        .expect("there");
+    let (name, _) = disk.files().into_iter().find(|(name, _)| name.starts_with("segment-")).expect("there");
     let used = written(&disk, &name);
     let (journal, _) = open(on(&disk), 3).expect("opened");
     drop(journal);
@@ -160,12 +145,7 @@ fn a_missing_segment_is_an_error() {
         match gone {
             // The segment before it must reach up to the next that there is.
             1 | 2 => assert!(matches!(error, JournalError::Corrupt { .. }), "{error}"),
-            _ => assert!(
-                error
-                    .to_string()
-                    .starts_with("the log has a hole before sim:/segment-"),
-                "{error}"
-            ),
+            _ => assert!(error.to_string().starts_with("the log has a hole before sim:/segment-"), "{error}"),
         }
     }
 }
@@ -193,12 +173,7 @@ fn a_segment_under_another_name_is_refused() {
     assert_ne!(name, other);
     disk.rename(&name, &other).expect("renamed");
     let error = open(on(&disk), 2).map(|_| ()).expect_err("misplaced");
-    assert!(
-        error
-            .to_string()
-            .contains("the epoch, opening and sequence that the file's name says"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("the epoch, opening and sequence that the file's name says"), "{error}");
 }
 
 #[test]

@@ -19,18 +19,11 @@ struct Outcome {
 
 /// Two boots, each with groups of several sizes; the second truncates.
 fn script(disk: &Arc<SimDisk>) -> Outcome {
-    let mut outcome = Outcome {
-        history: History::default(),
-        truncated: Lsn(1),
-        errors: Vec::new(),
-    };
+    let mut outcome = Outcome { history: History::default(), truncated: Lsn(1), errors: Vec::new() };
     for epoch in 1..=2 {
         let journal = match open(on(disk), epoch) {
             Ok((journal, records)) => {
-                outcome
-                    .history
-                    .check(&records, outcome.truncated)
-                    .expect("what was told is there");
+                outcome.history.check(&records, outcome.truncated).expect("what was told is there");
                 journal
             }
             Err(error) => {
@@ -38,19 +31,9 @@ fn script(disk: &Arc<SimDisk>) -> Outcome {
                 continue;
             }
         };
-        for (records, size) in [
-            (1, 20),
-            (3, 200),
-            (2, 900),
-            (1, 2000),
-            (4, 16),
-            (2, 1200),
-            (1, 40),
-        ] {
+        for (records, size) in [(1, 20), (3, 200), (2, 900), (1, 2000), (4, 16), (2, 1200), (1, 40)] {
             let (group, payloads) = outcome.history.next_group(records, size);
-            let told = journal
-                .append(&drafts(&payloads))
-                .and_then(|lsn| wait(&journal, lsn).map(|()| lsn));
+            let told = journal.append(&drafts(&payloads)).and_then(|lsn| wait(&journal, lsn).map(|()| lsn));
             match told {
                 Ok(lsn) => outcome.history.tell(group, lsn),
                 Err(error) => outcome.errors.push(error),
@@ -79,16 +62,14 @@ fn whichever_operation_fails_what_was_told_is_there() {
     for fault in [Fault::Error, Fault::Full, Fault::Short, Fault::PowerCut] {
         for nth in 1..=operations {
             for crash in [false, true] {
-                let context =
-                    format!("operation {nth} of {operations}: {fault:?}, then crash: {crash}");
+                let context = format!("operation {nth} of {operations}: {fault:?}, then crash: {crash}");
                 let disk = SimDisk::new(nth);
                 disk.fail(nth, fault);
                 let outcome = script(&disk);
                 if fault == Fault::PowerCut || crash {
                     disk.crash();
                 }
-                let (journal, records) =
-                    open(on(&disk), 9).unwrap_or_else(|error| panic!("{context}: {error}"));
+                let (journal, records) = open(on(&disk), 9).unwrap_or_else(|error| panic!("{context}: {error}"));
                 let check = outcome.history.check(&records, outcome.truncated);
                 check.unwrap_or_else(|error| panic!("{context}: {error}"));
                 // And it goes on from there.
@@ -99,9 +80,7 @@ fn whichever_operation_fails_what_was_told_is_there() {
                 history.tell(group, lsn);
                 journal.close().expect("closed");
                 let (_, records) = open(on(&disk), 10).expect("opened again");
-                history
-                    .check(&records, outcome.truncated)
-                    .unwrap_or_else(|error| panic!("{context}: {error}"));
+                history.check(&records, outcome.truncated).unwrap_or_else(|error| panic!("{context}: {error}"));
             }
         }
     }
@@ -117,42 +96,23 @@ fn a_failed_flush_is_final_and_tells_everybody() {
     let lsn = crate::history::append(&journal, b"lost").expect("accepted");
     for depends_on in [lsn, Lsn(lsn.0 + 7), lsn] {
         let told = told.clone();
-        journal.gate().hold(depends_on, move |outcome| {
-            told.send(outcome).expect("heard")
-        });
+        journal.gate().hold(depends_on, move |outcome| told.send(outcome).expect("heard"));
     }
     for _ in 0..3 {
-        let error = heard
-            .recv()
-            .expect("every reply is answered")
-            .expect_err("none is told that it is durable");
+        let error = heard.recv().expect("every reply is answered").expect_err("none is told that it is durable");
         let text = error.to_string();
-        assert!(
-            text.starts_with("could not fdatasync sim:/segment-"),
-            "{text}"
-        );
+        assert!(text.starts_with("could not fdatasync sim:/segment-"), "{text}");
         assert!(text.contains("Stop the process"), "{text}");
     }
     let operations = disk.operations();
     let refused = crate::history::append(&journal, b"more").expect_err("appends are refused");
-    assert!(
-        matches!(
-            refused,
-            JournalError::Io {
-                doing: "fdatasync",
-                ..
-            }
-        ),
-        "{refused}"
-    );
+    assert!(matches!(refused, JournalError::Io { doing: "fdatasync", .. }), "{refused}");
     assert!(journal.truncate_before(Lsn(1)).is_err());
     assert!(journal.close().is_err());
     assert_eq!(disk.operations(), operations, "nothing is tried again");
     assert_eq!(journal.durable(), Lsn(0));
     // Even what depends on nothing: the process is to stop.
-    journal
-        .gate()
-        .hold(Lsn(0), move |outcome| told.send(outcome).expect("heard"));
+    journal.gate().hold(Lsn(0), move |outcome| told.send(outcome).expect("heard"));
     heard.recv().expect("answered").expect_err("refused");
 }
 
@@ -164,9 +124,7 @@ fn a_full_disk_is_reported_and_opens_again_with_space() {
     let (journal, _) = open(on(&disk), 1).expect("opened");
     let error = loop {
         let (group, payloads) = history.next_group(2, 500);
-        let told = journal
-            .append(&drafts(&payloads))
-            .and_then(|lsn| wait(&journal, lsn).map(|()| lsn));
+        let told = journal.append(&drafts(&payloads)).and_then(|lsn| wait(&journal, lsn).map(|()| lsn));
         match told {
             Ok(lsn) => history.tell(group, lsn),
             Err(error) => break error,
@@ -175,14 +133,10 @@ fn a_full_disk_is_reported_and_opens_again_with_space() {
     assert!(error.to_string().contains("no storage space"), "{error}");
     assert!(history.told() > 5);
     drop(journal);
-    let error = open(on(&disk), 2)
-        .map(|_| ())
-        .expect_err("there is no space for a segment");
+    let error = open(on(&disk), 2).map(|_| ()).expect_err("there is no space for a segment");
     assert!(error.to_string().contains("space"), "{error}");
     disk.crash();
     disk.set_capacity(u64::MAX);
     let (_, records) = open(on(&disk), 3).expect("opened");
-    history
-        .check(&records, Lsn(1))
-        .expect("what was told is there");
+    history.check(&records, Lsn(1)).expect("what was told is there");
 }

@@ -40,21 +40,11 @@ struct Older {
 impl Older {
     fn open(disk: &Arc<SimDisk>, sight: Sight, history: &Arc<Mutex<History>>) -> Self {
         let disk = Interposed::new(Arc::clone(disk) as Arc<dyn Disk>, move |operation| {
-            if sight == Sight::Blind && operation == Operation::Exists {
-                Then::SayYes
-            } else {
-                Then::Go
-            }
+            if sight == Sight::Blind && operation == Operation::Exists { Then::SayYes } else { Then::Go }
         });
         let options = Options::disk(disk).segment_bytes(SEGMENT_BYTES);
-        let journal =
-            SteppedJournal::open(&options, OwnerEpoch(1), &mut |_| Ok::<(), Infallible>(()));
-        Self {
-            journal: journal.expect("opened"),
-            history: Arc::clone(history),
-            lsns: BTreeMap::new(),
-            to_append: 8,
-        }
+        let journal = SteppedJournal::open(&options, OwnerEpoch(1), &mut |_| Ok::<(), Infallible>(()));
+        Self { journal: journal.expect("opened"), history: Arc::clone(history), lsns: BTreeMap::new(), to_append: 8 }
     }
 
     /// One step; appends when there is nothing else to do. Whether there may be more.
@@ -73,26 +63,15 @@ impl Older {
             Step::Idle => false,
             Step::Stopped(reason) => {
                 assert!(
-                    matches!(
-                        reason,
-                        Some(JournalError::Fenced {
-                            ours: OwnerEpoch(1),
-                            theirs: OwnerEpoch(2)
-                        })
-                    ),
+                    matches!(reason, Some(JournalError::Fenced { ours: OwnerEpoch(1), theirs: OwnerEpoch(2) })),
                     "{reason:?}"
                 );
                 self.to_append = 0;
                 false
             }
-            Step::Released {
-                replies,
-                outcome: Ok(()),
-            } => {
+            Step::Released { replies, outcome: Ok(()) } => {
                 let mut history = self.history.lock().expect("not poisoned");
-                replies
-                    .iter()
-                    .for_each(|group| history.tell(*group, self.lsns[group]));
+                replies.iter().for_each(|group| history.tell(*group, self.lsns[group]));
                 true
             }
             _ => true,
@@ -133,9 +112,7 @@ fn take_over(sight: Sight, steps: usize, interrupted: usize, crash: bool) -> Res
     // The newer owner's own groups, with the older one at its rest in between.
     for _ in 0..3 {
         let (group, payloads) = history.lock().expect("not poisoned").next_group(1, 100);
-        let lsn = newer
-            .append(&drafts(&payloads))
-            .map_err(|error| error.to_string())?;
+        let lsn = newer.append(&drafts(&payloads)).map_err(|error| error.to_string())?;
         newer.hold(lsn, group);
         loop {
             let mut older = older.lock().expect("not poisoned");
@@ -158,15 +135,9 @@ fn take_over(sight: Sight, steps: usize, interrupted: usize, crash: bool) -> Res
     }
     let (_, records) = open(on(&disk), 3).map_err(|error| error.to_string())?;
     if records.len() < taken.len() || records[..taken.len()] != taken[..] {
-        return Err(format!(
-            "the newer owner replayed {} records that are not the log",
-            taken.len()
-        ));
+        return Err(format!("the newer owner replayed {} records that are not the log", taken.len()));
     }
-    history
-        .lock()
-        .expect("not poisoned")
-        .check(&records, Lsn(1))?;
+    history.lock().expect("not poisoned").check(&records, Lsn(1))?;
     Ok(was_interrupted)
 }
 
@@ -176,9 +147,7 @@ fn take_over_everywhere(sight: Sight) -> Result<usize, String> {
         for interrupted in 1.. {
             for crash in [false, true] {
                 let went_on = take_over(sight, steps, interrupted, crash).map_err(|error| {
-                    format!(
-                        "after {steps} steps, at operation {interrupted}, crash {crash}: {error}"
-                    )
+                    format!("after {steps} steps, at operation {interrupted}, crash {crash}: {error}")
                 })?;
                 runs += 1;
                 if !went_on && crash {
@@ -202,8 +171,7 @@ fn an_older_owner_stopped_anywhere_tells_nobody_what_the_newer_does_not_know() {
 
 #[test]
 fn the_checker_finds_an_owner_that_does_not_look_at_the_fence() {
-    let found = take_over_everywhere(Sight::Blind)
-        .expect_err("an owner that ignores the fence must be found out");
+    let found = take_over_everywhere(Sight::Blind).expect_err("an owner that ignores the fence must be found out");
     assert!(found.contains("was told at LSN"), "{found}");
 }
 
@@ -226,26 +194,15 @@ impl Stopping {
         let disk = Interposed::new(Arc::new(OsDisk::new(dir)), move |operation| {
             let due = operation == at
                 && countdown
-                    .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
-                        left.checked_sub(1)
-                    })
+                    .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
                     .is_ok_and(|left| left == 1);
             if due {
                 stop.send(()).expect("the test waits");
-                may_go
-                    .lock()
-                    .expect("not poisoned")
-                    .recv()
-                    .expect("the test lets go");
+                may_go.lock().expect("not poisoned").recv().expect("the test lets go");
             }
             Then::Go
         });
-        Self {
-            disk,
-            arm,
-            stopped,
-            go,
-        }
+        Self { disk, arm, stopped, go }
     }
 }
 
@@ -259,40 +216,22 @@ fn stopped_owner(at: Operation, nth: usize, newer_knows: bool) {
     stopping.arm.store(nth, Ordering::SeqCst);
     let second = append(&older, b"not told").expect("accepted");
     let (told, heard) = mpsc::channel();
-    older
-        .gate()
-        .hold(second, move |outcome| told.send(outcome).expect("heard"));
-    stopping
-        .stopped
-        .recv()
-        .expect("the older owner stands still");
+    older.gate().hold(second, move |outcome| told.send(outcome).expect("heard"));
+    stopping.stopped.recv().expect("the older owner stands still");
 
     let (newer, records) = open(Options::dir(dir.path()), 2).expect("taken over");
     let payloads: Vec<&[u8]> = records.iter().map(|record| &record.payload[..]).collect();
     let both: [&[u8]; 2] = [b"told", b"not told"];
     assert_eq!(payloads, both[..if newer_knows { 2 } else { 1 }]);
-    let taken = newer
-        .append(&drafts(&[b"newer".to_vec()]))
-        .expect("accepted");
+    let taken = newer.append(&drafts(&[b"newer".to_vec()])).expect("accepted");
     wait(&newer, taken).expect("durable");
 
     stopping.go.send(()).expect("it waits");
     let error = heard.recv().expect("answered").expect_err("nobody is told");
-    let fenced = |error: &JournalError| {
-        matches!(
-            error,
-            JournalError::Fenced {
-                ours: OwnerEpoch(1),
-                theirs: OwnerEpoch(2)
-            }
-        )
-    };
+    let fenced =
+        |error: &JournalError| matches!(error, JournalError::Fenced { ours: OwnerEpoch(1), theirs: OwnerEpoch(2) });
     assert!(fenced(&error), "{error}");
-    assert!(
-        error
-            .to_string()
-            .contains("epoch 1, but it was taken over under epoch 2. Stop serving and exit")
-    );
+    assert!(error.to_string().contains("epoch 1, but it was taken over under epoch 2. Stop serving and exit"));
     assert!(fenced(&append(&older, b"late").expect_err("refused")));
     assert!(fenced(&older.close().expect_err("it ended before")));
 
@@ -324,16 +263,7 @@ fn an_idle_owner_learns_of_the_fence_with_its_next_append() {
     let (_newer, _) = open(Options::dir(dir.path()), 9).expect("taken over");
     let lsn = append(&older, b"late").expect("buffered");
     let error = wait(&older, lsn).expect_err("not written");
-    assert!(
-        matches!(
-            error,
-            JournalError::Fenced {
-                ours: OwnerEpoch(7),
-                theirs: OwnerEpoch(9)
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, JournalError::Fenced { ours: OwnerEpoch(7), theirs: OwnerEpoch(9) }), "{error}");
 }
 
 #[test]
@@ -341,16 +271,7 @@ fn an_older_epoch_and_epoch_zero_are_refused() {
     let disk = SimDisk::new(0);
     let (journal, _) = open(on(&disk), 5).expect("opened");
     let error = open(on(&disk), 4).map(|_| ()).expect_err("older");
-    assert!(
-        matches!(
-            error,
-            JournalError::Fenced {
-                ours: OwnerEpoch(4),
-                theirs: OwnerEpoch(5)
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, JournalError::Fenced { ours: OwnerEpoch(4), theirs: OwnerEpoch(5) }), "{error}");
     assert!(matches!(open(on(&disk), 0), Err(JournalError::NoEpoch)));
     let lsn = append(&journal, b"still ours").expect("accepted");
     wait(&journal, lsn).expect("durable");
@@ -361,10 +282,7 @@ fn an_older_epoch_and_epoch_zero_are_refused() {
             disk.remove(&name).expect("removed");
         }
     }
-    assert!(matches!(
-        open(on(&disk), 4),
-        Err(JournalError::Fenced { .. })
-    ));
+    assert!(matches!(open(on(&disk), 4), Err(JournalError::Fenced { .. })));
 }
 
 #[test]
@@ -375,26 +293,11 @@ fn a_second_opening_under_one_epoch_fences_the_first() {
     let (second, records) = open(on(&disk), 5).expect("opened again");
     assert_eq!(records.len(), 1);
     let error = wait(&first, append(&first, b"b").expect("buffered")).expect_err("fenced");
-    assert!(
-        matches!(
-            error,
-            JournalError::Fenced {
-                ours: OwnerEpoch(5),
-                theirs: OwnerEpoch(5)
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, JournalError::Fenced { ours: OwnerEpoch(5), theirs: OwnerEpoch(5) }), "{error}");
     wait(&second, append(&second, b"c").expect("accepted")).expect("durable");
     drop(second);
     let (_, records) = open(on(&disk), 6).expect("opened");
-    assert_eq!(
-        records
-            .iter()
-            .map(|record| &record.payload[..])
-            .collect::<Vec<_>>(),
-        [b"a", b"c"]
-    );
+    assert_eq!(records.iter().map(|record| &record.payload[..]).collect::<Vec<_>>(), [b"a", b"c"]);
 }
 
 #[test]
@@ -408,8 +311,7 @@ fn of_owners_that_open_at_once_the_highest_epoch_stays() {
             let (disk, other) = (Arc::clone(&disk), Arc::clone(&other));
             Interposed::new(Arc::clone(&disk) as Arc<dyn Disk>, move |_| {
                 if count.fetch_add(1, Ordering::Relaxed) + 1 == interrupted {
-                    *other.lock().expect("not poisoned") =
-                        Some(open(on(&disk), 3).expect("the highest"));
+                    *other.lock().expect("not poisoned") = Some(open(on(&disk), 3).expect("the highest"));
                 }
                 Then::Go
             })
@@ -421,13 +323,7 @@ fn of_owners_that_open_at_once_the_highest_epoch_stays() {
         };
         let refused = lower.and_then(|(lower, _)| wait(&lower, append(&lower, b"lower")?));
         assert!(
-            matches!(
-                refused,
-                Err(JournalError::Fenced {
-                    ours: OwnerEpoch(2),
-                    theirs: OwnerEpoch(3)
-                })
-            ),
+            matches!(refused, Err(JournalError::Fenced { ours: OwnerEpoch(2), theirs: OwnerEpoch(3) })),
             "at operation {interrupted}: {refused:?}"
         );
         wait(&higher, append(&higher, b"higher").expect("accepted")).expect("durable");

@@ -30,11 +30,7 @@ pub(crate) fn wait(journal: &Journal, lsn: Lsn) -> Result<(), JournalError> {
 
 /// Appends one record with this payload.
 pub(crate) fn append(journal: &Journal, payload: &[u8]) -> Result<Lsn, JournalError> {
-    journal.append(&[Draft {
-        shard: 1,
-        kind: 1,
-        payload,
-    }])
+    journal.append(&[Draft { shard: 1, kind: 1, payload }])
 }
 
 /// Groups that were appended, by number, and which of them somebody was told about.
@@ -76,19 +72,14 @@ impl History {
         let mut before = 0;
         let mut last_of = BTreeMap::new();
         if records.first().is_some_and(|first| first.lsn > from) {
-            return Err(format!(
-                "the log begins at LSN {} instead of {from}",
-                records[0].lsn
-            ));
+            return Err(format!("the log begins at LSN {} instead of {from}", records[0].lsn));
         }
         while let Some(first) = rest.first() {
             let group = group_of(first);
-            let len = *self.groups.get(&group).ok_or_else(|| {
-                format!(
-                    "LSN {} is of group {group}, which nobody appended",
-                    first.lsn
-                )
-            })?;
+            let len = *self
+                .groups
+                .get(&group)
+                .ok_or_else(|| format!("LSN {} is of group {group}, which nobody appended", first.lsn))?;
             if group <= before {
                 return Err(format!("group {group} comes after group {before}"));
             }
@@ -97,10 +88,7 @@ impl History {
             }
             for (at, record) in rest[..len].iter().enumerate() {
                 if record.payload != payload(group, at, record.payload.len()) {
-                    return Err(format!(
-                        "LSN {} is not record {at} of group {group}",
-                        record.lsn
-                    ));
+                    return Err(format!("LSN {} is not record {at} of group {group}", record.lsn));
                 }
                 if record.lsn.0 != first.lsn.0 + at as u64 {
                     return Err(format!("LSN {} comes after {}", record.lsn, first.lsn));
@@ -110,21 +98,13 @@ impl History {
             before = group;
             rest = &rest[len..];
         }
-        if let Some(pair) = records
-            .windows(2)
-            .find(|pair| pair[1].lsn != pair[0].lsn.next())
-        {
+        if let Some(pair) = records.windows(2).find(|pair| pair[1].lsn != pair[0].lsn.next()) {
             return Err(format!("LSN {} follows {}", pair[1].lsn, pair[0].lsn));
         }
-        match self
-            .told
-            .iter()
-            .find(|(group, lsn)| **lsn >= from && last_of.get(*group) != Some(*lsn))
-        {
-            Some((group, lsn)) => Err(format!(
-                "group {group} was told at LSN {lsn}, and is now at {:?}",
-                last_of.get(group)
-            )),
+        match self.told.iter().find(|(group, lsn)| **lsn >= from && last_of.get(*group) != Some(*lsn)) {
+            Some((group, lsn)) => {
+                Err(format!("group {group} was told at LSN {lsn}, and is now at {:?}", last_of.get(group)))
+            }
             None => Ok(()),
         }
     }
@@ -132,15 +112,7 @@ impl History {
 
 /// Drafts of payloads, of several shards.
 pub(crate) fn drafts(payloads: &[Vec<u8>]) -> Vec<Draft<'_>> {
-    payloads
-        .iter()
-        .enumerate()
-        .map(|(at, payload)| Draft {
-            shard: at as u64,
-            kind: 3,
-            payload,
-        })
-        .collect()
+    payloads.iter().enumerate().map(|(at, payload)| Draft { shard: at as u64, kind: 3, payload }).collect()
 }
 
 fn payload(group: u64, at: usize, size: usize) -> Vec<u8> {
@@ -153,7 +125,5 @@ fn payload(group: u64, at: usize, size: usize) -> Vec<u8> {
 }
 
 fn group_of(record: &Record) -> u64 {
-    record.payload.get(..8).map_or(0, |bytes| {
-        u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
-    })
+    record.payload.get(..8).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
 }

@@ -35,14 +35,8 @@ pub(crate) struct Interposed {
 }
 
 impl Interposed {
-    pub(crate) fn new(
-        disk: Arc<dyn Disk>,
-        hook: impl Fn(Operation) -> Then + Send + Sync + 'static,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            disk,
-            hook: Arc::new(hook),
-        })
+    pub(crate) fn new(disk: Arc<dyn Disk>, hook: impl Fn(Operation) -> Then + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self { disk, hook: Arc::new(hook) })
     }
 }
 
@@ -72,10 +66,7 @@ impl Disk for Interposed {
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         (self.hook)(Operation::Create);
-        Ok(Box::new(InterposedFile {
-            file: self.disk.create(name)?,
-            hook: Arc::clone(&self.hook),
-        }))
+        Ok(Box::new(InterposedFile { file: self.disk.create(name)?, hook: Arc::clone(&self.hook) }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {

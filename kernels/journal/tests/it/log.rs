@@ -17,22 +17,9 @@ fn what_was_appended_is_replayed_with_all_that_was_said_of_it() {
     let options = || Options::dir(dir.path().join("a/b")).stream(5);
     let (journal, records) = open(options(), 3).expect("opened");
     assert!(records.is_empty());
-    assert_eq!(
-        (journal.durable(), journal.appended(), journal.epoch()),
-        (Lsn(0), Lsn(0), OwnerEpoch(3))
-    );
-    let group = [
-        Draft {
-            shard: 8,
-            kind: 2,
-            payload: b"first",
-        },
-        Draft {
-            shard: u64::MAX,
-            kind: u16::MAX,
-            payload: b"",
-        },
-    ];
+    assert_eq!((journal.durable(), journal.appended(), journal.epoch()), (Lsn(0), Lsn(0), OwnerEpoch(3)));
+    let group =
+        [Draft { shard: 8, kind: 2, payload: b"first" }, Draft { shard: u64::MAX, kind: u16::MAX, payload: b"" }];
     assert_eq!(journal.append(&group).expect("accepted"), Lsn(2));
     assert_eq!(journal.append(&[]).expect("nothing to do"), Lsn(2));
     assert_eq!(journal.append_to(6, &group[..1]).expect("accepted"), Lsn(3));
@@ -48,11 +35,7 @@ fn what_was_appended_is_replayed_with_all_that_was_said_of_it() {
         kind,
         payload: payload.into(),
     };
-    let expected = [
-        record(5, 1, 8, 2, b"first"),
-        record(5, 2, u64::MAX, u16::MAX, b""),
-        record(6, 3, 8, 2, b"first"),
-    ];
+    let expected = [record(5, 1, 8, 2, b"first"), record(5, 2, u64::MAX, u16::MAX, b""), record(6, 3, 8, 2, b"first")];
     assert_eq!(records, expected);
     assert_eq!((journal.durable(), journal.appended()), (Lsn(3), Lsn(3)));
     assert_eq!(append(&journal, b"next").expect("accepted"), Lsn(4));
@@ -67,32 +50,14 @@ fn a_log_is_replayed_by_stream_and_shard() {
     let disk = SimDisk::new(0);
     let (journal, _) = open(on(&disk), 1).expect("opened");
     for at in 0..30_u64 {
-        let draft = Draft {
-            shard: at % 3,
-            kind: 0,
-            payload: &at.to_le_bytes(),
-        };
-        journal
-            .append_to((at % 2) as u32, &[draft])
-            .expect("accepted");
+        let draft = Draft { shard: at % 3, kind: 0, payload: &at.to_le_bytes() };
+        journal.append_to((at % 2) as u32, &[draft]).expect("accepted");
     }
     journal.close().expect("closed");
-    let filter = Filter {
-        stream: Some(1),
-        shards: Some(vec![0, 2]),
-    };
+    let filter = Filter { stream: Some(1), shards: Some(vec![0, 2]) };
     let (_, records) = open(on(&disk).filter(filter), 2).expect("opened");
-    let wanted: Vec<u64> = (0..30)
-        .filter(|at| at % 2 == 1 && at % 3 != 1)
-        .map(|at| at + 1)
-        .collect();
-    assert_eq!(
-        records
-            .iter()
-            .map(|record| record.lsn.0)
-            .collect::<Vec<_>>(),
-        wanted
-    );
+    let wanted: Vec<u64> = (0..30).filter(|at| at % 2 == 1 && at % 3 != 1).map(|at| at + 1).collect();
+    assert_eq!(records.iter().map(|record| record.lsn.0).collect::<Vec<_>>(), wanted);
 }
 
 #[test]
@@ -112,13 +77,10 @@ fn appends_while_a_flush_is_under_way_share_the_next() {
     let told = Arc::new(AtomicUsize::new(0));
     for _ in 0..64 {
         let told = Arc::clone(&told);
-        journal.gate().hold(
-            append(&journal, b"more").expect("accepted"),
-            move |outcome| {
-                outcome.expect("durable");
-                told.fetch_add(1, Ordering::Relaxed);
-            },
-        );
+        journal.gate().hold(append(&journal, b"more").expect("accepted"), move |outcome| {
+            outcome.expect("durable");
+            told.fetch_add(1, Ordering::Relaxed);
+        });
     }
     assert_eq!(told.load(Ordering::Relaxed), 0);
     go_on.send(()).expect("heard");
@@ -138,26 +100,15 @@ fn a_reply_that_depends_on_what_is_durable_leaves_at_once() {
     let here = std::thread::current().id();
     let (told, heard) = mpsc::channel();
     let gate = journal.gate();
-    gate.hold(lsn, move |outcome| {
-        told.send((outcome.is_ok(), std::thread::current().id()))
-            .expect("heard")
-    });
+    gate.hold(lsn, move |outcome| told.send((outcome.is_ok(), std::thread::current().id())).expect("heard"));
     assert_eq!(heard.try_recv(), Ok((true, here)));
     journal.close().expect("closed");
     let (told, heard) = mpsc::channel();
     let again = told.clone();
-    gate.hold(lsn, move |outcome| {
-        told.send(outcome.is_ok()).expect("heard")
-    });
+    gate.hold(lsn, move |outcome| told.send(outcome.is_ok()).expect("heard"));
     assert_eq!(heard.try_recv(), Ok(true), "it stays true after closing");
-    gate.hold(lsn.next(), move |outcome| {
-        again.send(outcome.is_ok()).expect("heard")
-    });
-    assert_eq!(
-        heard.try_recv(),
-        Ok(false),
-        "and nothing more becomes durable"
-    );
+    gate.hold(lsn.next(), move |outcome| again.send(outcome.is_ok()).expect("heard"));
+    assert_eq!(heard.try_recv(), Ok(false), "and nothing more becomes durable");
 }
 
 #[test]
@@ -169,9 +120,7 @@ fn a_reply_that_panics_harms_no_other_and_one_may_close_the_journal() {
     journal.gate().hold(lsn.next(), |_| panic!("on purpose"));
     let (told, heard) = mpsc::channel();
     let itself = Arc::clone(&journal);
-    journal.gate().hold(lsn.next(), move |_| {
-        told.send(itself.close()).expect("heard")
-    });
+    journal.gate().hold(lsn.next(), move |_| told.send(itself.close()).expect("heard"));
     append(&journal, b"y").expect("accepted");
     heard.recv().expect("told").expect("closed");
     assert!(matches!(append(&journal, b"z"), Err(JournalError::Closed)));
@@ -180,40 +129,20 @@ fn a_reply_that_panics_harms_no_other_and_one_may_close_the_journal() {
 #[test]
 fn a_group_is_refused_whole_when_it_is_too_large_or_too_much_waits() {
     let disk = SimDisk::new(0);
-    let (journal, _) = open(
-        on(&disk)
-            .backlog_bytes(2000)
-            .linger(std::time::Duration::from_secs(3600)),
-        1,
-    )
-    .expect("opened");
+    let (journal, _) =
+        open(on(&disk).backlog_bytes(2000).linger(std::time::Duration::from_secs(3600)), 1).expect("opened");
     let error = append(&journal, &[0; 5000]).expect_err("larger than a segment");
-    assert!(
-        matches!(
-            error,
-            JournalError::TooLarge {
-                bytes: 5048,
-                limit: 4024
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, JournalError::TooLarge { bytes: 5048, limit: 4024 }), "{error}");
     // Larger than what may wait, but nothing waits.
     assert_eq!(append(&journal, &[1; 2500]).expect("accepted"), Lsn(1));
     let error = append(&journal, &[0; 10]).expect_err("too much waits");
-    assert!(
-        matches!(error, JournalError::Backlog { limit: 2000, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, JournalError::Backlog { limit: 2000, .. }), "{error}");
     assert_eq!(journal.appended(), Lsn(1));
     journal.close().expect("closing does not linger");
     let (journal, records) = open(on(&disk), 2).expect("opened");
     assert_eq!(records.len(), 1);
     let largest = 4024 - 48;
-    assert_eq!(
-        append(&journal, &vec![2; largest]).expect("just fits"),
-        Lsn(2)
-    );
+    assert_eq!(append(&journal, &vec![2; largest]).expect("just fits"), Lsn(2));
     drop(journal);
     let (_, records) = open(on(&disk), 3).expect("opened");
     assert_eq!(records[1].payload.len(), largest);
@@ -230,44 +159,26 @@ fn segments_roll_and_old_ones_go_when_they_are_truncated() {
         wait(&journal, lsn).expect("durable");
         history.tell(group, lsn);
     }
-    let segments = |disk: &SimDisk| {
-        disk.files()
-            .iter()
-            .filter(|(name, _)| name.starts_with("segment-"))
-            .count()
-    };
+    let segments = |disk: &SimDisk| disk.files().iter().filter(|(name, _)| name.starts_with("segment-")).count();
     let before = segments(&disk);
     assert!(before >= 7, "{before} segments");
     assert!(matches!(
         journal.truncate_before(Lsn(82)),
-        Err(JournalError::BeyondDurable {
-            asked: Lsn(82),
-            durable: Lsn(80)
-        })
+        Err(JournalError::BeyondDurable { asked: Lsn(82), durable: Lsn(80) })
     ));
     journal.truncate_before(Lsn(50)).expect("accepted");
     journal.close().expect("closed");
-    assert!(
-        segments(&disk) < before - 2,
-        "{} of {before} segments",
-        segments(&disk)
-    );
+    assert!(segments(&disk) < before - 2, "{} of {before} segments", segments(&disk));
     disk.crash();
     let (journal, records) = open(on(&disk), 2).expect("opened");
     assert!(records[0].lsn > Lsn(1), "older records are gone");
-    history
-        .check(&records, Lsn(50))
-        .expect("newer ones are there");
+    history.check(&records, Lsn(50)).expect("newer ones are there");
 
     journal.truncate_before(Lsn(81)).expect("accepted");
     journal.close().expect("closed");
     let (journal, records) = open(on(&disk), 3).expect("opened");
     assert!(records.is_empty());
-    assert_eq!(
-        append(&journal, b"x").expect("accepted"),
-        Lsn(81),
-        "positions go on"
-    );
+    assert_eq!(append(&journal, b"x").expect("accepted"), Lsn(81), "positions go on");
     drop(journal);
     assert!(segments(&disk) <= 2, "{:?}", disk.files());
 }
@@ -289,10 +200,7 @@ fn an_error_of_the_replay_function_ends_the_opening() {
     append(&journal, b"x").expect("accepted");
     drop(journal);
     let refused = Journal::open(on(&disk), OwnerEpoch(2), &mut |_| Err("no such shard"));
-    assert_eq!(
-        refused.expect_err("refused").to_string(),
-        "could not replay the record with LSN 1: no such shard"
-    );
+    assert_eq!(refused.expect_err("refused").to_string(), "could not replay the record with LSN 1: no such shard");
 }
 
 #[tokio::test]
@@ -310,9 +218,7 @@ async fn many_tasks_append_and_wait() {
             }
         })
     });
-    futures::future::try_join_all(tasks)
-        .await
-        .expect("no task panicked");
+    futures::future::try_join_all(tasks).await.expect("no task panicked");
     let stats = journal.stats();
     assert_eq!(stats.groups, 1280);
     assert!(stats.flushes < 1280, "{stats:?}");

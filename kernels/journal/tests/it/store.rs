@@ -11,9 +11,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
-    memory::InMemory, path::Path,
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, memory::InMemory, path::Path,
 };
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::{Journal, JournalError, Lsn, Options};
@@ -79,18 +78,14 @@ impl Flaky {
 
     /// The paths of all objects.
     fn objects(&self) -> Vec<Path> {
-        let listed = futures::executor::block_on(self.inner.list(None).try_collect::<Vec<_>>())
-            .expect("listed");
+        let listed = futures::executor::block_on(self.inner.list(None).try_collect::<Vec<_>>()).expect("listed");
         let mut paths: Vec<Path> = listed.into_iter().map(|object| object.location).collect();
         paths.sort();
         paths
     }
 
     fn read(&self, path: &Path) -> Bytes {
-        futures::executor::block_on(async {
-            self.inner.get(path).await.expect("there").bytes().await
-        })
-        .expect("read")
+        futures::executor::block_on(async { self.inner.get(path).await.expect("there").bytes().await }).expect("read")
     }
 
     fn write(&self, path: &Path, bytes: Vec<u8>) {
@@ -107,10 +102,7 @@ impl Flaky {
 }
 
 fn refused() -> Error {
-    Error::Generic {
-        store: "Flaky",
-        source: "simulated failure".into(),
-    }
+    Error::Generic { store: "Flaky", source: "simulated failure".into() }
 }
 
 impl fmt::Debug for Flaky {
@@ -127,18 +119,8 @@ impl fmt::Display for Flaky {
 
 #[async_trait]
 impl ObjectStore for Flaky {
-    async fn put_opts(
-        &self,
-        path: &Path,
-        payload: PutPayload,
-        options: PutOptions,
-    ) -> Result<PutResult> {
-        let hook = self
-            .state
-            .lock()
-            .expect("not poisoned")
-            .before_next_put
-            .take();
+    async fn put_opts(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        let hook = self.state.lock().expect("not poisoned").before_next_put.take();
         if let Some(hook) = hook {
             hook();
         }
@@ -146,10 +128,7 @@ impl ObjectStore for Flaky {
         if fault == Some(Fault::Refused) {
             return Err(refused());
         }
-        let done = self
-            .inner
-            .put_opts(path, payload.clone(), options.clone())
-            .await?;
+        let done = self.inner.put_opts(path, payload.clone(), options.clone()).await?;
         match fault {
             Some(Fault::SentTwice) => self.inner.put_opts(path, payload, options).await,
             Some(_) => Err(refused()),
@@ -157,11 +136,7 @@ impl ObjectStore for Flaky {
         }
     }
 
-    async fn put_multipart_opts(
-        &self,
-        path: &Path,
-        options: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
+    async fn put_multipart_opts(&self, path: &Path, options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
         self.inner.put_multipart_opts(path, options).await
     }
 
@@ -176,10 +151,7 @@ impl ObjectStore for Flaky {
         self.inner.get_ranges(path, ranges).await
     }
 
-    fn delete_stream(
-        &self,
-        paths: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
         self.inner.delete_stream(paths)
     }
 
@@ -204,11 +176,7 @@ fn at(store: &Arc<Flaky>) -> Options {
     Options::store(store, "tenants/a").linger(std::time::Duration::ZERO)
 }
 
-fn append_durably(
-    journal: &Journal,
-    history: &mut History,
-    records: usize,
-) -> std::result::Result<Lsn, JournalError> {
+fn append_durably(journal: &Journal, history: &mut History, records: usize) -> std::result::Result<Lsn, JournalError> {
     let (group, payloads) = history.next_group(records, 100);
     let lsn = journal.append(&drafts(&payloads))?;
     wait(journal, lsn)?;
@@ -247,18 +215,13 @@ async fn it_opens_and_closes_inside_of_a_task() {
 #[test]
 fn appends_wait_for_company_and_become_one_object() {
     let store = Flaky::new();
-    let (journal, _) =
-        open(at(&store).linger(std::time::Duration::from_secs(3600)), 1).expect("opened");
+    let (journal, _) = open(at(&store).linger(std::time::Duration::from_secs(3600)), 1).expect("opened");
     for _ in 0..100 {
         append(&journal, b"x").expect("accepted");
     }
     journal.close().expect("closed");
     assert_eq!(journal.stats().flushes, 1);
-    assert_eq!(
-        store.objects().len(),
-        2,
-        "the one that began the term, and the batch"
-    );
+    assert_eq!(store.objects().len(), 2, "the one that began the term, and the batch");
 }
 
 #[test]
@@ -270,38 +233,15 @@ fn of_two_writers_the_older_is_fenced() {
     assert_eq!(records.len(), 1);
     let late = append(&older, b"late").expect("buffered");
     let (told, heard) = mpsc::channel();
-    older
-        .gate()
-        .hold(late, move |outcome| told.send(outcome).expect("heard"));
+    older.gate().hold(late, move |outcome| told.send(outcome).expect("heard"));
     let error = heard.recv().expect("answered").expect_err("fenced");
-    assert!(
-        matches!(
-            error,
-            JournalError::Fenced {
-                ours: OwnerEpoch(1),
-                theirs: OwnerEpoch(2)
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, JournalError::Fenced { ours: OwnerEpoch(1), theirs: OwnerEpoch(2) }), "{error}");
     wait(&newer, append(&newer, b"newer").expect("accepted")).expect("durable");
-    assert!(matches!(
-        open(at(&store), 1),
-        Err(JournalError::Fenced { .. })
-    ));
+    assert!(matches!(open(at(&store), 1), Err(JournalError::Fenced { .. })));
     let (_, records) = open(at(&store), 2).expect("a second opening under one epoch");
     assert_eq!(records.len(), 2);
     let error = wait(&newer, append(&newer, b"late").expect("buffered")).expect_err("fenced");
-    assert!(
-        matches!(
-            error,
-            JournalError::Fenced {
-                ours: OwnerEpoch(2),
-                theirs: OwnerEpoch(2)
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, JournalError::Fenced { ours: OwnerEpoch(2), theirs: OwnerEpoch(2) }), "{error}");
 }
 
 #[test]
@@ -315,23 +255,12 @@ fn an_owner_that_wakes_up_after_truncations_is_still_fenced() {
         for _ in 0..10 {
             append_durably(&newer, &mut history, 1).expect("durable");
         }
-        newer
-            .truncate_before(newer.durable().next())
-            .expect("accepted");
+        newer.truncate_before(newer.durable().next()).expect("accepted");
         newer.close().expect("closed");
     }
     assert!(store.objects().len() <= 6, "{:?}", store.objects());
     let error = wait(&older, append(&older, b"late").expect("buffered")).expect_err("fenced");
-    assert!(
-        matches!(
-            error,
-            JournalError::Fenced {
-                theirs: OwnerEpoch(2),
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, JournalError::Fenced { theirs: OwnerEpoch(2), .. }), "{error}");
     let (journal, records) = open(at(&store), 4).expect("opened");
     assert!(records.is_empty(), "all was truncated");
     assert_eq!(append(&journal, b"x").expect("accepted"), Lsn(24));
@@ -346,12 +275,10 @@ fn an_opening_that_the_owner_overtakes_and_truncates_under_still_fences_it() {
     append_durably(&owner, &mut history.lock().expect("not poisoned"), 1).expect("durable");
     {
         // The next opening has listed the log and is about to put its fence.
-        let (owner, history, objects) =
-            (Arc::clone(&owner), Arc::clone(&history), Arc::clone(&store));
+        let (owner, history, objects) = (Arc::clone(&owner), Arc::clone(&history), Arc::clone(&store));
         store.before_next_put(move || {
             for _ in 0..10 {
-                append_durably(&owner, &mut history.lock().expect("not poisoned"), 1)
-                    .expect("durable");
+                append_durably(&owner, &mut history.lock().expect("not poisoned"), 1).expect("durable");
             }
             owner.truncate_before(Lsn(9)).expect("accepted");
             append_durably(&owner, &mut history.lock().expect("not poisoned"), 1).expect("durable");
@@ -405,18 +332,12 @@ fn whichever_request_fails_what_was_told_is_there() {
             let (mut history, truncated) = script(&store);
             store.forget_faults();
             let context = format!("request {nth}, {fault:?}");
-            let (journal, records) =
-                open(at(&store), 4).unwrap_or_else(|error| panic!("{context}: {error}"));
-            history
-                .check(&records, truncated)
-                .unwrap_or_else(|error| panic!("{context}: {error}"));
-            append_durably(&journal, &mut history, 2)
-                .unwrap_or_else(|error| panic!("{context}: {error}"));
+            let (journal, records) = open(at(&store), 4).unwrap_or_else(|error| panic!("{context}: {error}"));
+            history.check(&records, truncated).unwrap_or_else(|error| panic!("{context}: {error}"));
+            append_durably(&journal, &mut history, 2).unwrap_or_else(|error| panic!("{context}: {error}"));
             drop(journal);
             let (_, records) = open(at(&store), 5).expect("opened");
-            history
-                .check(&records, truncated)
-                .unwrap_or_else(|error| panic!("{context}: {error}"));
+            history.check(&records, truncated).unwrap_or_else(|error| panic!("{context}: {error}"));
         }
     }
 }
@@ -473,10 +394,7 @@ fn a_flipped_bit_in_any_object_is_an_error() {
         }
         let copy = store.duplicate();
         copy.write(&path, good[..good.len() - 8].to_vec());
-        assert!(
-            matches!(open(at(&copy), 2), Err(JournalError::Corrupt { .. })),
-            "{path} cut"
-        );
+        assert!(matches!(open(at(&copy), 2), Err(JournalError::Corrupt { .. })), "{path} cut");
     }
 }
 
@@ -495,9 +413,6 @@ fn a_missing_object_is_an_error() {
         let copy = store.duplicate();
         futures::executor::block_on(copy.inner.delete(gone)).expect("deleted");
         let error = open(at(&copy), 2).map(|_| ()).expect_err("a hole");
-        assert!(
-            matches!(error, JournalError::Missing { .. }),
-            "{gone}: {error}"
-        );
+        assert!(matches!(error, JournalError::Missing { .. }), "{gone}: {error}");
     }
 }

@@ -9,13 +9,8 @@ use async_trait::async_trait;
 use futures::TryStreamExt;
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use object_store::{
-    Error, GetOptions, GetResult, ObjectMeta, ObjectStore, PutOptions, PutPayload, PutResult,
-    Result,
-};
-use savanna_manifest::{
-    Manifest, ManifestError, Options, OwnerEpoch, Reader, RetryPolicy, UnixMillis, WriterId,
-};
+use object_store::{Error, GetOptions, GetResult, ObjectMeta, ObjectStore, PutOptions, PutPayload, PutResult, Result};
+use savanna_manifest::{Manifest, ManifestError, Options, OwnerEpoch, Reader, RetryPolicy, UnixMillis, WriterId};
 
 use crate::layer::{Layer, delete_from, list_from, store_of};
 
@@ -43,10 +38,8 @@ struct Failing {
 impl Failing {
     async fn request<T>(&self, effect: impl Future<Output = Result<T>> + Send) -> Result<T> {
         let number = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
-        let failure = || Error::Generic {
-            store: "Failing",
-            source: format!("request {number} {:?}", self.fault).into(),
-        };
+        let failure =
+            || Error::Generic { store: "Failing", source: format!("request {number} {:?}", self.fault).into() };
         match self.fault {
             Fault::Refuse if number == self.at => Err(failure()),
             Fault::RefuseFromHere if number >= self.at => Err(failure()),
@@ -62,8 +55,7 @@ impl Layer for Failing {
         &self.inner
     }
     async fn put(&self, path: Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
-        self.request(self.inner.put_opts(&path, payload, options))
-            .await
+        self.request(self.inner.put_opts(&path, payload, options)).await
     }
     async fn get(&self, path: Path, options: GetOptions) -> Result<GetResult> {
         self.request(self.inner.get_opts(&path, options)).await
@@ -100,15 +92,8 @@ impl Told {
 }
 
 fn options(attempts_max: u32) -> Options {
-    let retry = RetryPolicy {
-        attempts_max,
-        backoff_first: Duration::from_millis(1),
-        ..RetryPolicy::default()
-    };
-    Options {
-        retry,
-        ..Options::default()
-    }
+    let retry = RetryPolicy { attempts_max, backoff_first: Duration::from_millis(1), ..RetryPolicy::default() };
+    Options { retry, ..Options::default() }
 }
 
 fn at_hour(hour: u64) -> UnixMillis {
@@ -123,21 +108,10 @@ async fn scenario(
     strict: bool,
 ) -> Result<(), ManifestError> {
     let prefix = Path::from("faults");
-    let reader = Reader::new(
-        Arc::clone(store),
-        &prefix,
-        options(attempts_max).retry,
-        WriterId::random(),
-    );
+    let reader = Reader::new(Arc::clone(store), &prefix, options(attempts_max).retry, WriterId::random());
     for epoch in 1..=2 {
-        let opened = Manifest::open(
-            Arc::clone(store),
-            &prefix,
-            OwnerEpoch(epoch),
-            options(attempts_max),
-            at_hour(epoch),
-        )
-        .await;
+        let opened =
+            Manifest::open(Arc::clone(store), &prefix, OwnerEpoch(epoch), options(attempts_max), at_hour(epoch)).await;
         let owner = match opened {
             Err(error) if strict => return Err(error),
             Err(_) => continue,
@@ -147,9 +121,7 @@ async fn scenario(
             let (name, content) = (format!("entry-{}", round % 2), format!("{epoch}.{round}"));
             let outcome = match owner.put_object(content.clone().into()).await {
                 Ok(object) => owner
-                    .commit(at_hour(epoch), |draft| {
-                        drop(draft.insert(name.clone(), object.clone()))
-                    })
+                    .commit(at_hour(epoch), |draft| drop(draft.insert(name.clone(), object.clone())))
                     .await
                     .map(drop),
                 Err(error) => Err(error),
@@ -158,14 +130,7 @@ async fn scenario(
             if strict {
                 outcome?;
             }
-            let pinned = async {
-                reader
-                    .pin(at_hour(epoch), Duration::from_secs(60))
-                    .await?
-                    .release()
-                    .await
-            }
-            .await;
+            let pinned = async { reader.pin(at_hour(epoch), Duration::from_secs(60)).await?.release().await }.await;
             let collected = owner.collect_garbage(at_hour(epoch + 1)).await.map(drop);
             if strict {
                 pinned.and(collected)?;
@@ -178,28 +143,14 @@ async fn scenario(
 /// A healthy owner takes over: acknowledged contents are there, and one collection leaves nothing unreferenced.
 async fn check(store: Arc<dyn ObjectStore>, told: &Told, context: &str) {
     let prefix = Path::from("faults");
-    let owner = Manifest::open(
-        Arc::clone(&store),
-        &prefix,
-        OwnerEpoch(9),
-        options(1),
-        at_hour(9),
-    )
-    .await
-    .unwrap();
+    let owner = Manifest::open(Arc::clone(&store), &prefix, OwnerEpoch(9), options(1), at_hour(9)).await.unwrap();
     let current = owner.current();
     for (name, possible) in &told.possible {
         match current.entries.get(name) {
-            None => assert!(
-                !told.acknowledged.contains(name),
-                "{context}: `{name}` was acknowledged and is missing"
-            ),
+            None => assert!(!told.acknowledged.contains(name), "{context}: `{name}` was acknowledged and is missing"),
             Some(object) => {
                 let found = String::from_utf8(owner.read(object).await.unwrap().to_vec()).unwrap();
-                assert!(
-                    possible.contains(&found),
-                    "{context}: `{name}` holds `{found}`, expected one of {possible:?}"
-                );
+                assert!(possible.contains(&found), "{context}: `{name}` holds `{found}`, expected one of {possible:?}");
             }
         }
     }
@@ -212,12 +163,7 @@ async fn fail_each_request(fault: Fault, attempts_max: u32, strict: bool) {
     for at in 1.. {
         let memory: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
         let requests = Arc::new(AtomicU64::new(0));
-        let failing = store_of(Failing {
-            inner: Arc::clone(&memory),
-            fault,
-            at,
-            requests: Arc::clone(&requests),
-        });
+        let failing = store_of(Failing { inner: Arc::clone(&memory), fault, at, requests: Arc::clone(&requests) });
         let mut told = Told::default();
         let context = format!("{fault:?} at request {at}");
         let outcome = scenario(&failing, attempts_max, &mut told, strict).await;

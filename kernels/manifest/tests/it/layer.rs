@@ -9,9 +9,8 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
-    ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
-    Result,
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 use savanna_manifest::{OwnerEpoch, Snapshot, WriterId};
 
@@ -39,10 +38,7 @@ pub(crate) trait Layer: fmt::Debug + Send + Sync + 'static {
 
 pub(crate) async fn delete_from(store: &Arc<dyn ObjectStore>, path: Path) -> Result<()> {
     let paths = futures::stream::once(async { Ok(path) }).boxed();
-    store
-        .delete_stream(paths)
-        .try_for_each(|_| async { Ok(()) })
-        .await
+    store.delete_stream(paths).try_for_each(|_| async { Ok(()) }).await
 }
 
 pub(crate) async fn list_from(
@@ -51,12 +47,7 @@ pub(crate) async fn list_from(
     offset: Option<Path>,
 ) -> Result<Vec<ObjectMeta>> {
     match offset {
-        Some(offset) => {
-            store
-                .list_with_offset(folder.as_ref(), &offset)
-                .try_collect()
-                .await
-        }
+        Some(offset) => store.list_with_offset(folder.as_ref(), &offset).try_collect().await,
         None => store.list(folder.as_ref()).try_collect().await,
     }
 }
@@ -76,17 +67,10 @@ impl<L: fmt::Debug> fmt::Display for Layered<L> {
 }
 
 impl<L: Layer> Layered<L> {
-    fn listed(
-        &self,
-        folder: Option<&Path>,
-        offset: Option<&Path>,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
+    fn listed(&self, folder: Option<&Path>, offset: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let (layer, folder, offset) = (Arc::clone(&self.0), folder.cloned(), offset.cloned());
         futures::stream::once(async move {
-            layer
-                .list(folder, offset)
-                .await
-                .map(|found| futures::stream::iter(found.into_iter().map(Ok)))
+            layer.list(folder, offset).await.map(|found| futures::stream::iter(found.into_iter().map(Ok)))
         })
         .try_flatten()
         .boxed()
@@ -95,20 +79,11 @@ impl<L: Layer> Layered<L> {
 
 #[async_trait]
 impl<L: Layer> ObjectStore for Layered<L> {
-    async fn put_opts(
-        &self,
-        location: &Path,
-        payload: PutPayload,
-        options: PutOptions,
-    ) -> Result<PutResult> {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         self.0.put(location.clone(), payload, options).await
     }
 
-    async fn put_multipart_opts(
-        &self,
-        _: &Path,
-        _: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
+    async fn put_multipart_opts(&self, _: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
         Err(unused("put_multipart_opts"))
     }
 
@@ -116,10 +91,7 @@ impl<L: Layer> ObjectStore for Layered<L> {
         self.0.get(location.clone(), options).await
     }
 
-    fn delete_stream(
-        &self,
-        locations: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
         let layer = Arc::clone(&self.0);
         locations
             .then(move |path| {
@@ -136,11 +108,7 @@ impl<L: Layer> ObjectStore for Layered<L> {
         self.listed(folder, None)
     }
 
-    fn list_with_offset(
-        &self,
-        folder: Option<&Path>,
-        offset: &Path,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
+    fn list_with_offset(&self, folder: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
         self.listed(folder, Some(offset))
     }
 
@@ -154,10 +122,7 @@ impl<L: Layer> ObjectStore for Layered<L> {
 }
 
 fn unused(operation: &str) -> Error {
-    Error::NotImplemented {
-        operation: operation.to_owned(),
-        implementer: "Layered".to_owned(),
-    }
+    Error::NotImplemented { operation: operation.to_owned(), implementer: "Layered".to_owned() }
 }
 
 /// A store that overwrites where it is asked to create.
@@ -171,9 +136,7 @@ impl Layer for Overwriting {
     }
 
     async fn put(&self, path: Path, payload: PutPayload, _: PutOptions) -> Result<PutResult> {
-        self.0
-            .put_opts(&path, payload, PutMode::Overwrite.into())
-            .await
+        self.0.put_opts(&path, payload, PutMode::Overwrite.into()).await
     }
 }
 
@@ -196,16 +159,11 @@ impl Layer for EpochBlind {
             return Ok(got);
         }
         let meta = got.meta.clone();
-        let mut snapshot = Snapshot::decode(path.as_ref(), &got.bytes().await?)
-            .expect("only sound versions are stored here");
+        let mut snapshot =
+            Snapshot::decode(path.as_ref(), &got.bytes().await?).expect("only sound versions are stored here");
         snapshot.epoch = OwnerEpoch::NONE;
         snapshot.commit.writer = self.writer;
-        Ok(result_of(
-            meta,
-            snapshot
-                .encode()
-                .expect("it was stored, so it is small enough"),
-        ))
+        Ok(result_of(meta, snapshot.encode().expect("it was stored, so it is small enough")))
     }
 }
 
@@ -245,10 +203,6 @@ impl Layer for ListBlind {
             Hidden::Pins => folder.as_ref().and_then(Path::filename) == Some("pins"),
             Hidden::VersionsAbove => offset.is_some(),
         };
-        if hidden {
-            Ok(Vec::new())
-        } else {
-            list_from(&self.inner, folder, offset).await
-        }
+        if hidden { Ok(Vec::new()) } else { list_from(&self.inner, folder, offset).await }
     }
 }

@@ -31,35 +31,18 @@ static SERVER: LazyLock<Option<Server>> = LazyLock::new(find_server);
 /// A client of the test bucket, or `None` if the tests over S3 are to be skipped.
 pub(crate) async fn connect() -> Option<Arc<dyn ObjectStore>> {
     let endpoint =
-        tokio::task::spawn_blocking(|| SERVER.as_ref().map(|server| server.endpoint.clone()))
-            .await
-            .unwrap()?;
-    let bucket = Bucket {
-        name: BUCKET.to_owned(),
-        region: Some("us-east-1".to_owned()),
-        endpoint: Some(endpoint.clone()),
-    };
-    let store = bucket
-        .builder()
-        .with_access_key_id("test")
-        .with_secret_access_key("test")
-        .build()
-        .unwrap();
+        tokio::task::spawn_blocking(|| SERVER.as_ref().map(|server| server.endpoint.clone())).await.unwrap()?;
+    let bucket =
+        Bucket { name: BUCKET.to_owned(), region: Some("us-east-1".to_owned()), endpoint: Some(endpoint.clone()) };
+    let store = bucket.builder().with_access_key_id("test").with_secret_access_key("test").build().unwrap();
     // Answers 200 or 409 (it exists); anything that matters shows in the first request of the test.
-    reqwest::Client::new()
-        .put(format!("{endpoint}/{BUCKET}"))
-        .send()
-        .await
-        .unwrap();
+    reqwest::Client::new().put(format!("{endpoint}/{BUCKET}")).send().await.unwrap();
     Some(Arc::new(store))
 }
 
 fn find_server() -> Option<Server> {
     if let Ok(endpoint) = std::env::var("SAVANNA_TEST_S3_ENDPOINT") {
-        return Some(Server {
-            endpoint: endpoint.trim_end_matches('/').to_owned(),
-            _process: None,
-        });
+        return Some(Server { endpoint: endpoint.trim_end_matches('/').to_owned(), _process: None });
     }
     if let Some(server) = candidates().iter().find_map(|program| start(program)) {
         return Some(server);
@@ -84,36 +67,17 @@ fn candidates() -> Vec<PathBuf> {
 
 /// Starts a server and waits until it answers; `None` if it ends instead.
 fn start(program: &Path) -> Option<Server> {
-    let port = TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .unwrap()
-        .port();
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap().port();
     let mut command = Command::new("sh");
-    command
-        .arg("-c")
-        .arg(RUN_UNTIL_STDIN_CLOSES)
-        .arg(program)
-        .arg(port.to_string());
-    let mut process = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    command.arg("-c").arg(RUN_UNTIL_STDIN_CLOSES).arg(program).arg(port.to_string());
+    let mut process = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let patience = Instant::now() + Duration::from_secs(60);
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
         if process.try_wait().unwrap().is_some() {
             return None;
         }
-        assert!(
-            Instant::now() < patience,
-            "`{}` does not answer on port {port}",
-            program.display()
-        );
+        assert!(Instant::now() < patience, "`{}` does not answer on port {port}", program.display());
         std::thread::sleep(Duration::from_millis(50));
     }
-    Some(Server {
-        endpoint: format!("http://127.0.0.1:{port}"),
-        _process: Some(process),
-    })
+    Some(Server { endpoint: format!("http://127.0.0.1:{port}"), _process: Some(process) })
 }

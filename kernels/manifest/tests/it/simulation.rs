@@ -10,16 +10,13 @@ use async_trait::async_trait;
 use futures::TryStreamExt;
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use object_store::{
-    Error, GetOptions, GetResult, ObjectMeta, ObjectStore, PutOptions, PutPayload, PutResult,
-    Result,
-};
+use object_store::{Error, GetOptions, GetResult, ObjectMeta, ObjectStore, PutOptions, PutPayload, PutResult, Result};
 use parking_lot::Mutex;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use savanna_manifest::{
-    CommitId, Manifest, ManifestError, Options, OwnerEpoch, Pin, Reader, Retention, RetryPolicy,
-    Snapshot, UnixMillis, Version, WriterId,
+    CommitId, Manifest, ManifestError, Options, OwnerEpoch, Pin, Reader, Retention, RetryPolicy, Snapshot, UnixMillis,
+    Version, WriterId,
 };
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -27,10 +24,8 @@ use crate::layer::{EpochBlind, Hidden, Layer, ListBlind, delete_from, list_from,
 
 const SIMULATED: Duration = Duration::from_secs(15);
 const SKEW_MAX_MS: u64 = 40;
-const RETENTION: Retention = Retention {
-    grace: Duration::from_millis(300),
-    clock_margin: Duration::from_millis(2 * SKEW_MAX_MS),
-};
+const RETENTION: Retention =
+    Retention { grace: Duration::from_millis(300), clock_margin: Duration::from_millis(2 * SKEW_MAX_MS) };
 const RETRY: RetryPolicy = RetryPolicy {
     attempts_max: 2,
     backoff_first: Duration::from_millis(5),
@@ -89,12 +84,7 @@ impl Unreliable {
         if self.healthy.load(Ordering::Relaxed) == 1 {
             return effect.await;
         }
-        let failure = || {
-            Err(Error::Generic {
-                store: "Unreliable",
-                source: "simulated failure".into(),
-            })
-        };
+        let failure = || Err(Error::Generic { store: "Unreliable", source: "simulated failure".into() });
         self.dice.pause(20).await;
         match self.dice.below(self.requests_per_fault) {
             0 => failure(),
@@ -128,15 +118,13 @@ impl Layer for Simulated {
     async fn put(&self, path: Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         let store = Arc::clone(&self.0);
         let effect = async move {
-            let put = store
-                .memory
-                .put_opts(&path, payload.clone(), options)
-                .await?;
+            let put = store.memory.put_opts(&path, payload.clone(), options).await?;
             if path.as_ref().contains("/manifest/") {
                 let file: Vec<u8> = payload.iter().flatten().copied().collect();
-                store.created.lock().push(
-                    Snapshot::decode(path.as_ref(), &file).expect("a writer writes sound versions"),
-                );
+                store
+                    .created
+                    .lock()
+                    .push(Snapshot::decode(path.as_ref(), &file).expect("a writer writes sound versions"));
             }
             Ok(put)
         };
@@ -145,23 +133,17 @@ impl Layer for Simulated {
 
     async fn get(&self, path: Path, options: GetOptions) -> Result<GetResult> {
         let memory = Arc::clone(&self.0.memory);
-        self.0
-            .request(async move { memory.get_opts(&path, options).await })
-            .await
+        self.0.request(async move { memory.get_opts(&path, options).await }).await
     }
 
     async fn delete(&self, path: Path) -> Result<()> {
         let memory = Arc::clone(&self.0.memory);
-        self.0
-            .request(async move { delete_from(&memory, path).await })
-            .await
+        self.0.request(async move { delete_from(&memory, path).await }).await
     }
 
     async fn list(&self, folder: Option<Path>, offset: Option<Path>) -> Result<Vec<ObjectMeta>> {
         let memory = Arc::clone(&self.0.memory);
-        self.0
-            .request(async move { list_from(&memory, folder, offset).await })
-            .await
+        self.0.request(async move { list_from(&memory, folder, offset).await }).await
     }
 }
 
@@ -228,32 +210,15 @@ impl World {
         match self.sabotage {
             Sabotage::Nothing => inner,
             Sabotage::NoEpochCheck => store_of(EpochBlind { inner, writer }),
-            Sabotage::CollectorIgnoresPins => store_of(ListBlind {
-                inner,
-                hidden: Hidden::Pins,
-            }),
-            Sabotage::WriterDoesNotLookAbove => store_of(ListBlind {
-                inner,
-                hidden: Hidden::VersionsAbove,
-            }),
+            Sabotage::CollectorIgnoresPins => store_of(ListBlind { inner, hidden: Hidden::Pins }),
+            Sabotage::WriterDoesNotLookAbove => store_of(ListBlind { inner, hidden: Hidden::VersionsAbove }),
         }
     }
 
     async fn open(&self, epoch: OwnerEpoch, skew_ms: u64) -> Result<Manifest, ManifestError> {
         let writer = self.dice.writer();
-        let options = Options {
-            retry: RETRY,
-            retention: RETENTION,
-        };
-        Manifest::open_as(
-            writer,
-            self.owner_store(writer),
-            &Self::prefix(),
-            epoch,
-            options,
-            self.now(skew_ms),
-        )
-        .await
+        let options = Options { retry: RETRY, retention: RETENTION };
+        Manifest::open_as(writer, self.owner_store(writer), &Self::prefix(), epoch, options, self.now(skew_ms)).await
     }
 }
 
@@ -286,8 +251,7 @@ async fn serve(world: &World, manifest: &Manifest, skew_ms: u64) {
     let work = async {
         while world.running() {
             if world.dice.one_in(12) {
-                *stalled_until.lock() =
-                    Instant::now() + Duration::from_millis(world.dice.below(5000));
+                *stalled_until.lock() = Instant::now() + Duration::from_millis(world.dice.below(5000));
             }
             wait(60).await;
             match work_once(world, manifest, skew_ms).await {
@@ -297,9 +261,7 @@ async fn serve(world: &World, manifest: &Manifest, skew_ms: u64) {
                 }
                 Err(ManifestError::Fenced { .. }) => return world.count("fenced"),
                 Err(ManifestError::InDoubt { .. }) => world.count("in doubt"),
-                Err(ManifestError::Storage { .. } | ManifestError::Contended { .. }) => {
-                    world.count("storage failed")
-                }
+                Err(ManifestError::Storage { .. } | ManifestError::Contended { .. }) => world.count("storage failed"),
                 Err(error) => return world.violation(format!("owner: {error}")),
             }
         }
@@ -317,50 +279,25 @@ async fn serve(world: &World, manifest: &Manifest, skew_ms: u64) {
     futures::future::select(std::pin::pin!(work), std::pin::pin!(collect)).await;
 }
 
-async fn work_once(
-    world: &World,
-    manifest: &Manifest,
-    skew_ms: u64,
-) -> Result<Arc<Snapshot>, ManifestError> {
+async fn work_once(world: &World, manifest: &Manifest, skew_ms: u64) -> Result<Arc<Snapshot>, ManifestError> {
     let name = format!("entry-{}", world.dice.below(4));
-    let content = format!(
-        "{name} of {} at {:?}",
-        manifest.epoch(),
-        world.started.elapsed()
-    );
+    let content = format!("{name} of {} at {:?}", manifest.epoch(), world.started.elapsed());
     let object = manifest.put_object(content.into()).await?;
     if world.dice.one_in(8) {
         manifest.abandon(&object);
-        return manifest
-            .commit(world.now(skew_ms), |draft| drop(draft.remove(&name)))
-            .await;
+        return manifest.commit(world.now(skew_ms), |draft| drop(draft.remove(&name))).await;
     }
     world.dice.pause(200).await;
-    manifest
-        .commit(world.now(skew_ms), |draft| {
-            drop(draft.insert(name.clone(), object.clone()))
-        })
-        .await
+    manifest.commit(world.now(skew_ms), |draft| drop(draft.insert(name.clone(), object.clone()))).await
 }
 
 /// A reader that pins what is current and reads it again and again.
 async fn read(world: World) {
     let skew_ms = world.dice.below(SKEW_MAX_MS);
-    let reader = Reader::new(
-        Arc::clone(&world.store),
-        &World::prefix(),
-        RETRY,
-        world.dice.writer(),
-    );
+    let reader = Reader::new(Arc::clone(&world.store), &World::prefix(), RETRY, world.dice.writer());
     while world.running() {
         world.dice.pause(200).await;
-        if let Ok(pin) = reader
-            .pin(
-                world.now(skew_ms),
-                Duration::from_millis(500 + world.dice.below(1500)),
-            )
-            .await
-        {
+        if let Ok(pin) = reader.pin(world.now(skew_ms), Duration::from_millis(500 + world.dice.below(1500))).await {
             world.count("pinned");
             read_pinned(&world, &pin, skew_ms).await;
             if world.dice.one_in(2) {
@@ -378,22 +315,14 @@ async fn read_pinned(world: &World, pin: &Pin, skew_ms: u64) {
                 Err(ManifestError::PinExpired { .. }) => return,
                 Err(ManifestError::Storage { .. }) => {}
                 Err(error) => {
-                    return world.violation(format!(
-                        "reader of version {}: {error}",
-                        pin.snapshot().version
-                    ));
+                    return world.violation(format!("reader of version {}: {error}", pin.snapshot().version));
                 }
             }
         }
         if world.dice.one_in(6) {
             return;
         }
-        if world.dice.one_in(4)
-            && pin
-                .renew(world.now(skew_ms), Duration::from_millis(1000))
-                .await
-                .is_ok()
-        {
+        if world.dice.one_in(4) && pin.renew(world.now(skew_ms), Duration::from_millis(1000)).await.is_ok() {
             world.count("renewed");
         }
         world.dice.pause(200).await;
@@ -445,17 +374,12 @@ fn check_history(world: &World) {
             ));
         }
     }
-    let by_commit: BTreeMap<CommitId, &Snapshot> = created
-        .iter()
-        .map(|snapshot| (snapshot.commit, snapshot))
-        .collect();
+    let by_commit: BTreeMap<CommitId, &Snapshot> = created.iter().map(|snapshot| (snapshot.commit, snapshot)).collect();
     let mut history: BTreeMap<Version, CommitId> = BTreeMap::new();
     let mut next = created.iter().max_by_key(|snapshot| snapshot.version);
     while let Some(snapshot) = next {
         history.insert(snapshot.version, snapshot.commit);
-        let parent = snapshot
-            .parent
-            .and_then(|parent| by_commit.get(&parent).copied());
+        let parent = snapshot.parent.and_then(|parent| by_commit.get(&parent).copied());
         next = parent.filter(|parent| parent.version < snapshot.version);
     }
     for commit in winners.values() {
@@ -471,10 +395,7 @@ fn check_history(world: &World) {
 /// Everything current can be read, and one collection leaves nothing else.
 async fn check_end(world: &World) {
     let epoch = OwnerEpoch(world.epochs.load(Ordering::Relaxed) + 1);
-    let manifest = world
-        .open(epoch, 0)
-        .await
-        .expect("a healthy store opens for the highest epoch");
+    let manifest = world.open(epoch, 0).await.expect("a healthy store opens for the highest epoch");
     let current = manifest.current();
     for object in current.entries.values() {
         if let Err(error) = manifest.read(object).await {
@@ -482,18 +403,9 @@ async fn check_end(world: &World) {
         }
     }
     let much_later = world.now(0).after(Duration::from_secs(3600));
-    manifest
-        .collect_garbage(much_later)
-        .await
-        .expect("a healthy store collects");
-    let left: Vec<_> = world
-        .unreliable
-        .memory
-        .list(None)
-        .map_ok(|meta| meta.location)
-        .try_collect()
-        .await
-        .expect("memory lists");
+    manifest.collect_garbage(much_later).await.expect("a healthy store collects");
+    let left: Vec<_> =
+        world.unreliable.memory.list(None).map_ok(|meta| meta.location).try_collect().await.expect("memory lists");
     if left.len() != 1 + current.entries.len() {
         world.violation(format!("garbage at the end: {left:?}"));
     }
@@ -510,11 +422,7 @@ fn run(seed: u64, sabotage: Sabotage) -> (Vec<String>, BTreeMap<&'static str, u6
 
 /// `SAVANNA_SEEDS=1000` runs more, `SAVANNA_SEED=7` runs one.
 fn seeds() -> std::ops::Range<u64> {
-    let number = |name: &str| {
-        std::env::var(name)
-            .ok()
-            .and_then(|text| text.parse::<u64>().ok())
-    };
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     match number("SAVANNA_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("SAVANNA_SEEDS").unwrap_or(60),
@@ -526,25 +434,14 @@ fn no_interleaving_breaks_a_guarantee() {
     let mut total: BTreeMap<&str, u64> = BTreeMap::new();
     for seed in seeds() {
         let (violations, tally) = run(seed, Sabotage::Nothing);
-        assert!(
-            violations.is_empty(),
-            "SAVANNA_SEED={seed}: {violations:#?}\n{tally:?}"
-        );
+        assert!(violations.is_empty(), "SAVANNA_SEED={seed}: {violations:#?}\n{tally:?}");
         for (event, count) in tally {
             *total.entry(event).or_default() += count;
         }
     }
     println!("{total:?}");
     if seeds().count() > 1 {
-        for event in [
-            "committed",
-            "fenced",
-            "in doubt",
-            "collected",
-            "pinned",
-            "renewed",
-            "read",
-        ] {
+        for event in ["committed", "fenced", "in doubt", "collected", "pinned", "renewed", "read"] {
             assert!(
                 total.contains_key(event),
                 "never happened: {event}; the simulation proves nothing about it: {total:?}"
@@ -560,16 +457,8 @@ fn the_same_seed_is_the_same_run() {
 
 /// The checker has to find the sabotage, and by the right sign.
 fn expect_detection(sabotage: Sabotage, sign: &str) {
-    let detected = (0..100).any(|seed| {
-        run(seed, sabotage)
-            .0
-            .iter()
-            .any(|violation| violation.contains(sign))
-    });
-    assert!(
-        detected,
-        "100 interleavings with {sabotage:?} and no violation with `{sign}`: the checker does not check"
-    );
+    let detected = (0..100).any(|seed| run(seed, sabotage).0.iter().any(|violation| violation.contains(sign)));
+    assert!(detected, "100 interleavings with {sabotage:?} and no violation with `{sign}`: the checker does not check");
 }
 
 #[test]

@@ -9,8 +9,7 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use savanna_manifest::{
-    LocalStore, Manifest, ManifestError, Options, OwnerEpoch, Reader, RetryPolicy, UnixMillis,
-    Version, WriterId,
+    LocalStore, Manifest, ManifestError, Options, OwnerEpoch, Reader, RetryPolicy, UnixMillis, Version, WriterId,
 };
 
 use crate::layer::{Overwriting, store_of};
@@ -28,57 +27,33 @@ struct Place {
 
 impl Place {
     fn new(store: Arc<dyn ObjectStore>, directory: Option<tempfile::TempDir>) -> Self {
-        Self {
-            store,
-            prefix: Path::from(format!("suite/{}", WriterId::random())),
-            _directory: directory,
-        }
+        Self { store, prefix: Path::from(format!("suite/{}", WriterId::random())), _directory: directory }
     }
 
     async fn open(&self, epoch: u64) -> Result<Manifest, ManifestError> {
-        Manifest::open(
-            Arc::clone(&self.store),
-            &self.prefix,
-            OwnerEpoch(epoch),
-            Options::default(),
-            START,
-        )
-        .await
+        Manifest::open(Arc::clone(&self.store), &self.prefix, OwnerEpoch(epoch), Options::default(), START).await
     }
 
     fn reader(&self) -> Reader {
-        Reader::new(
-            Arc::clone(&self.store),
-            &self.prefix,
-            RetryPolicy::default(),
-            WriterId::random(),
-        )
+        Reader::new(Arc::clone(&self.store), &self.prefix, RetryPolicy::default(), WriterId::random())
     }
 
     async fn names(&self, folder: &str) -> BTreeSet<String> {
         let folder = self.prefix.clone().join(folder);
         let found: Vec<_> = self.store.list(Some(&folder)).try_collect().await.unwrap();
-        found
-            .into_iter()
-            .map(|meta| meta.location.filename().unwrap().to_owned())
-            .collect()
+        found.into_iter().map(|meta| meta.location.filename().unwrap().to_owned()).collect()
     }
 
     async fn only_version(&self) -> Path {
         let names = self.names("manifest").await;
-        self.prefix
-            .clone()
-            .join("manifest")
-            .join(names.last().unwrap().as_str())
+        self.prefix.clone().join("manifest").join(names.last().unwrap().as_str())
     }
 }
 
 /// Writes an object and makes `name` refer to it.
 async fn publish(manifest: &Manifest, name: &str, content: &str) -> Result<Version, ManifestError> {
     let object = manifest.put_object(content.to_owned().into()).await?;
-    let committed = manifest
-        .commit(START, |draft| drop(draft.insert(name, object.clone())))
-        .await?;
+    let committed = manifest.commit(START, |draft| drop(draft.insert(name, object.clone()))).await?;
     Ok(committed.version)
 }
 
@@ -128,11 +103,7 @@ async fn a_commit_is_seen_by_readers_and_by_the_next_owner(place: Place) {
     let owner = place.open(1).await.unwrap();
     publish(&owner, "a", "one").await.unwrap();
     publish(&owner, "b", "two").await.unwrap();
-    let version = owner
-        .commit(START, |draft| drop(draft.remove("a")))
-        .await
-        .unwrap()
-        .version;
+    let version = owner.commit(START, |draft| drop(draft.remove("a"))).await.unwrap().version;
 
     let reader = place.reader();
     let seen = reader.current().await.unwrap();
@@ -141,10 +112,7 @@ async fn a_commit_is_seen_by_readers_and_by_the_next_owner(place: Place) {
     assert_eq!(reader.read(&seen.entries["b"]).await.unwrap(), "two");
 
     let next = place.open(2).await.unwrap().current();
-    assert_eq!(
-        (next.version, &next.entries),
-        (version.next(), &seen.entries)
-    );
+    assert_eq!((next.version, &next.entries), (version.next(), &seen.entries));
 }
 
 async fn an_owner_is_fenced_by_a_newer_one(place: Place) {
@@ -154,21 +122,11 @@ async fn an_owner_is_fenced_by_a_newer_one(place: Place) {
     for _ in 0..2 {
         let refused = publish(&old, "a", "stale").await.unwrap_err();
         assert!(
-            matches!(
-                refused,
-                ManifestError::Fenced {
-                    ours: OwnerEpoch(1),
-                    theirs: OwnerEpoch(2),
-                    ..
-                }
-            ),
+            matches!(refused, ManifestError::Fenced { ours: OwnerEpoch(1), theirs: OwnerEpoch(2), .. }),
             "{refused}"
         );
     }
-    assert!(matches!(
-        old.collect_garbage(START).await,
-        Err(ManifestError::Fenced { .. })
-    ));
+    assert!(matches!(old.collect_garbage(START).await, Err(ManifestError::Fenced { .. })));
     assert_eq!(new.read(&new.current().entries["a"]).await.unwrap(), "one");
     publish(&new, "a", "two").await.unwrap();
 }
@@ -176,27 +134,14 @@ async fn an_owner_is_fenced_by_a_newer_one(place: Place) {
 async fn the_later_of_two_handles_of_one_epoch_is_the_owner(place: Place) {
     let first = place.open(1).await.unwrap();
     let second = place.open(1).await.unwrap();
-    assert!(matches!(
-        publish(&first, "a", "one").await,
-        Err(ManifestError::Fenced { .. })
-    ));
+    assert!(matches!(publish(&first, "a", "one").await, Err(ManifestError::Fenced { .. })));
     publish(&second, "a", "two").await.unwrap();
 }
 
 async fn an_older_epoch_cannot_open(place: Place) {
     place.open(2).await.unwrap();
     let refused = place.open(1).await.unwrap_err();
-    assert!(
-        matches!(
-            refused,
-            ManifestError::Fenced {
-                ours: OwnerEpoch(1),
-                theirs: OwnerEpoch(2),
-                ..
-            }
-        ),
-        "{refused}"
-    );
+    assert!(matches!(refused, ManifestError::Fenced { ours: OwnerEpoch(1), theirs: OwnerEpoch(2), .. }), "{refused}");
 }
 
 async fn of_many_racing_owners_the_highest_epoch_commits(place: Place) {
@@ -207,10 +152,7 @@ async fn of_many_racing_owners_the_highest_epoch_commits(place: Place) {
         .map(|(owner, epoch)| async move { publish(&owner?, "winner", &epoch.to_string()).await });
     let published = futures::future::join_all(commits).await;
     for refused in &published[..5] {
-        assert!(
-            matches!(refused, Err(ManifestError::Fenced { .. })),
-            "{refused:?}"
-        );
+        assert!(matches!(refused, Err(ManifestError::Fenced { .. })), "{refused:?}");
     }
     assert!(published[5].is_ok(), "{published:?}");
     let reader = place.reader();
@@ -223,16 +165,7 @@ async fn a_switch_from_another_version_conflicts(place: Place) {
     let version = owner.current().version;
     owner.switch(version, START, |_| ()).await.unwrap();
     let refused = owner.switch(version, START, |_| ()).await.unwrap_err();
-    assert!(
-        matches!(
-            refused,
-            ManifestError::Conflict {
-                expected: Version(1),
-                current: Version(2)
-            }
-        ),
-        "{refused}"
-    );
+    assert!(matches!(refused, ManifestError::Conflict { expected: Version(1), current: Version(2) }), "{refused}");
 }
 
 async fn a_pinned_version_outlives_collections(place: Place) {
@@ -251,19 +184,13 @@ async fn a_pinned_version_outlives_collections(place: Place) {
     assert_eq!(pin.read(object, later).await.unwrap(), "one");
 
     let end = START.after(DAY * 3);
-    assert!(matches!(
-        pin.read(object, end).await,
-        Err(ManifestError::PinExpired { .. })
-    ));
+    assert!(matches!(pin.read(object, end).await, Err(ManifestError::PinExpired { .. })));
     pin.release().await.unwrap();
     owner.collect_garbage(end).await.unwrap();
     assert_eq!(place.names("manifest").await.len(), 1);
     assert_eq!(place.names("objects").await.len(), 1);
     assert_eq!(place.names("pins").await.len(), 0);
-    assert_eq!(
-        owner.read(&owner.current().entries["a"]).await.unwrap(),
-        "two"
-    );
+    assert_eq!(owner.read(&owner.current().entries["a"]).await.unwrap(), "two");
 }
 
 async fn a_held_snapshot_outlives_collections(place: Place) {
@@ -277,10 +204,7 @@ async fn a_held_snapshot_outlives_collections(place: Place) {
     let object = held.entries["a"].clone();
     drop(held);
     owner.collect_garbage(later).await.unwrap();
-    assert!(matches!(
-        owner.read(&object).await,
-        Err(ManifestError::ObjectMissing { .. })
-    ));
+    assert!(matches!(owner.read(&object).await, Err(ManifestError::ObjectMissing { .. })));
 }
 
 async fn leftovers_of_a_dead_owner_are_collected(place: Place) {
@@ -294,20 +218,14 @@ async fn leftovers_of_a_dead_owner_are_collected(place: Place) {
     owner.abandon(&abandoned);
     let collected = owner.collect_garbage(START.after(DAY)).await.unwrap();
     assert_eq!((collected.versions, collected.objects), (2, 2));
-    owner
-        .commit(START, |draft| drop(draft.insert("b", pending.clone())))
-        .await
-        .unwrap();
+    owner.commit(START, |draft| drop(draft.insert("b", pending.clone()))).await.unwrap();
     for object in owner.current().entries.values() {
         owner.read(object).await.unwrap();
     }
 }
 
 async fn a_reader_without_a_manifest_is_told_so(place: Place) {
-    assert!(matches!(
-        place.reader().current().await,
-        Err(ManifestError::NoManifest { .. })
-    ));
+    assert!(matches!(place.reader().current().await, Err(ManifestError::NoManifest { .. })));
 }
 
 async fn a_corrupt_object_is_named(place: Place) {
@@ -319,47 +237,29 @@ async fn a_corrupt_object_is_named(place: Place) {
         place.store.put(&path, damage.into()).await.unwrap();
         let refused = owner.read(&object).await.unwrap_err();
         assert!(
-            matches!(refused, ManifestError::Corrupt { .. })
-                && refused.to_string().contains(&object.path),
+            matches!(refused, ManifestError::Corrupt { .. }) && refused.to_string().contains(&object.path),
             "{refused}"
         );
     }
     place.store.delete(&path).await.unwrap();
     let refused = owner.read(&object).await.unwrap_err();
     assert!(
-        matches!(refused, ManifestError::ObjectMissing { .. })
-            && refused.to_string().contains(&object.path),
+        matches!(refused, ManifestError::ObjectMissing { .. }) && refused.to_string().contains(&object.path),
         "{refused}"
     );
 }
 
 async fn a_corrupt_version_stops_everything_that_would_trust_it(place: Place) {
     let owner = place.open(1).await.unwrap();
-    place
-        .store
-        .put(&place.only_version().await, "nonsense".into())
-        .await
-        .unwrap();
-    assert!(matches!(
-        place.open(2).await,
-        Err(ManifestError::Corrupt { .. })
-    ));
-    assert!(matches!(
-        place.reader().current().await,
-        Err(ManifestError::Corrupt { .. })
-    ));
-    assert!(matches!(
-        owner.collect_garbage(START.after(DAY)).await,
-        Err(ManifestError::Corrupt { .. })
-    ));
+    place.store.put(&place.only_version().await, "nonsense".into()).await.unwrap();
+    assert!(matches!(place.open(2).await, Err(ManifestError::Corrupt { .. })));
+    assert!(matches!(place.reader().current().await, Err(ManifestError::Corrupt { .. })));
+    assert!(matches!(owner.collect_garbage(START.after(DAY)).await, Err(ManifestError::Corrupt { .. })));
 }
 
 #[tokio::test]
 async fn a_store_that_overwrites_instead_of_creating_is_refused() {
     let place = Place::new(store_of(Overwriting(Arc::new(InMemory::new()))), None);
     let refused = place.open(1).await.unwrap_err();
-    assert!(
-        matches!(refused, ManifestError::StoreIgnoresCreate { .. }),
-        "{refused}"
-    );
+    assert!(matches!(refused, ManifestError::StoreIgnoresCreate { .. }), "{refused}");
 }

@@ -41,20 +41,14 @@ pub(super) struct Locked<'p> {
 
 impl LeasePath {
     pub(super) fn new(directory: &Path) -> Self {
-        Self {
-            directory: directory.to_owned(),
-            lease: directory.join("lease"),
-            lock: directory.join("lease.lock"),
-        }
+        Self { directory: directory.to_owned(), lease: directory.join("lease"), lock: directory.join("lease.lock") }
     }
 
     /// Reads the file; nothing if it does not exist. Needs no lock: the file is only ever replaced whole.
     pub(super) fn read(&self) -> Result<Option<LeaseFile>, DataDirError> {
         let bytes = match fs::metadata(&self.lease).map(|metadata| metadata.len()) {
             Ok(length) if length > MAX_BYTES => return Err(self.corrupt(format!("{length} bytes"))),
-            Ok(_) => {
-                fs::read(&self.lease).map_err(|source| io_error(&self.lease, "reading", source))?
-            }
+            Ok(_) => fs::read(&self.lease).map_err(|source| io_error(&self.lease, "reading", source))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(io_error(&self.lease, "reading", source)),
         };
@@ -73,19 +67,11 @@ impl LeasePath {
         loop {
             match file.try_lock() {
                 Ok(()) => {
-                    return Ok(Locked {
-                        path: self,
-                        _lock: file,
-                    });
+                    return Ok(Locked { path: self, _lock: file });
                 }
-                Err(TryLockError::WouldBlock) if started.elapsed() < patience => {
-                    std::thread::sleep(LOCK_RETRY)
-                }
+                Err(TryLockError::WouldBlock) if started.elapsed() < patience => std::thread::sleep(LOCK_RETRY),
                 Err(TryLockError::WouldBlock) => {
-                    return Err(DataDirError::LockBusy {
-                        path: self.lock.clone(),
-                        waited: patience,
-                    });
+                    return Err(DataDirError::LockBusy { path: self.lock.clone(), waited: patience });
                 }
                 Err(TryLockError::Error(source)) => {
                     return Err(io_error(&self.lock, "locking", source));
@@ -95,10 +81,7 @@ impl LeasePath {
     }
 
     fn corrupt(&self, came: String) -> DataDirError {
-        DataDirError::Corrupt {
-            path: self.lease.clone(),
-            came,
-        }
+        DataDirError::Corrupt { path: self.lease.clone(), came }
     }
 }
 
@@ -115,26 +98,17 @@ impl Locked<'_> {
         file.write_all(&encode(lease)).map_err(at("writing"))?;
         file.sync_all().map_err(at("syncing"))?;
         fs::rename(&new, &self.path.lease).map_err(at("replacing"))?;
-        File::open(&self.path.directory)
-            .and_then(|directory| directory.sync_all())
-            .map_err(at("syncing its directory"))
+        File::open(&self.path.directory).and_then(|directory| directory.sync_all()).map_err(at("syncing its directory"))
     }
 }
 
 fn io_error(path: &Path, doing: &'static str, source: io::Error) -> DataDirError {
-    DataDirError::Io {
-        path: path.to_owned(),
-        doing,
-        source,
-    }
+    DataDirError::Io { path: path.to_owned(), doing, source }
 }
 
 fn encode(lease: &LeaseFile) -> Vec<u8> {
-    let mut bytes = serde_json::to_vec(&Stored {
-        format: FORMAT,
-        lease: *lease,
-    })
-    .expect("a lease has string keys and no failing parts");
+    let mut bytes = serde_json::to_vec(&Stored { format: FORMAT, lease: *lease })
+        .expect("a lease has string keys and no failing parts");
     let checksum = crc32c::crc32c(&bytes);
     bytes.extend_from_slice(format!("\n{checksum:08x}\n").as_bytes());
     bytes
@@ -148,16 +122,10 @@ fn decode(bytes: &[u8]) -> Result<LeaseFile, String> {
     };
     let expected = format!("{:08x}", crc32c::crc32c(json.as_bytes()));
     if checksum != expected {
-        return Err(format!(
-            "checksum {checksum:?} where the content has {expected}"
-        ));
+        return Err(format!("checksum {checksum:?} where the content has {expected}"));
     }
     let stored: Stored = serde_json::from_str(json).map_err(|error| error.to_string())?;
-    if stored.format == FORMAT {
-        Ok(stored.lease)
-    } else {
-        Err(format!("format {}", stored.format))
-    }
+    if stored.format == FORMAT { Ok(stored.lease) } else { Err(format!("format {}", stored.format)) }
 }
 
 #[cfg(test)]
@@ -172,15 +140,8 @@ mod tests {
     const FIXTURE: &str = include_str!("../../fixtures/lease-0.1");
 
     fn lease() -> LeaseFile {
-        let process = |number: u32| Process {
-            incarnation: Incarnation(u64::from(number) << 40),
-            pid: number,
-        };
-        LeaseFile {
-            epoch: OwnerEpoch(7),
-            holder: Some(process(4711)),
-            claim: Some(process(4712)),
-        }
+        let process = |number: u32| Process { incarnation: Incarnation(u64::from(number) << 40), pid: number };
+        LeaseFile { epoch: OwnerEpoch(7), holder: Some(process(4711)), claim: Some(process(4712)) }
     }
 
     #[test]
@@ -198,10 +159,7 @@ mod tests {
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(
-                decode(&damaged) != Ok(lease()) || bit / 8 == bytes.len() - 1,
-                "bit {bit}"
-            );
+            assert!(decode(&damaged) != Ok(lease()) || bit / 8 == bytes.len() - 1, "bit {bit}");
         }
     }
 
@@ -214,11 +172,7 @@ mod tests {
         assert_eq!(path.read().unwrap(), Some(lease()));
         fs::write(&path.lease, "{}\n00000000\n").unwrap();
         let message = path.read().unwrap_err().to_string();
-        assert!(
-            message.contains("lease")
-                && message.contains("checksum")
-                && message.contains("stop every process")
-        );
+        assert!(message.contains("lease") && message.contains("checksum") && message.contains("stop every process"));
     }
 
     #[test]
@@ -226,9 +180,6 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = LeasePath::new(directory.path());
         let _held = path.lock(Duration::ZERO).unwrap();
-        assert!(matches!(
-            path.lock(Duration::ZERO),
-            Err(DataDirError::LockBusy { .. })
-        ));
+        assert!(matches!(path.lock(Duration::ZERO), Err(DataDirError::LockBusy { .. })));
     }
 }

@@ -66,10 +66,7 @@ impl DataDirLease {
         mut waiting: impl FnMut(Waiting),
     ) -> Result<Self, DataDirError> {
         let path = LeasePath::new(directory);
-        let me = Process {
-            incarnation: options.incarnation,
-            pid: std::process::id(),
-        };
+        let me = Process { incarnation: options.incarnation, pid: std::process::id() };
         let ttl = options.terms.ttl();
         let mut candidate = Candidate::new(me, ttl, options.epoch_floor);
         loop {
@@ -86,10 +83,7 @@ impl DataDirLease {
                     locked.write(&claim)?;
                     candidate.claimed(claim.epoch, options.clock.now());
                     if let Some(holder) = claim.holder {
-                        waiting(Waiting {
-                            holder: holder.pid,
-                            at_most: ttl,
-                        });
+                        waiting(Waiting { holder: holder.pid, at_most: ttl });
                     }
                 }
                 CandidateAction::Wait(time) => {
@@ -104,13 +98,7 @@ impl DataDirLease {
         }
     }
 
-    fn keep(
-        path: LeasePath,
-        options: &DataDirOptions,
-        me: Process,
-        taken: &LeaseFile,
-        taken_at: MonoTime,
-    ) -> Self {
+    fn keep(path: LeasePath, options: &DataDirOptions, me: Process, taken: &LeaseFile, taken_at: MonoTime) -> Self {
         let holder = LeaseHolder::new(options.terms, taken_at);
         let guard = LeaseGuard::new(Arc::clone(&options.clock));
         guard.publish(&holder);
@@ -165,11 +153,7 @@ impl DataDirLease {
         let locked = self.path.lock(self.terms.ttl())?;
         match locked.read()? {
             Some(file) if file.epoch == self.epoch && file.holder == Some(self.me) => {
-                locked.write(&LeaseFile {
-                    holder: None,
-                    claim: None,
-                    ..file
-                })
+                locked.write(&LeaseFile { holder: None, claim: None, ..file })
             }
             _ => Ok(()),
         }
@@ -222,12 +206,7 @@ impl Renewer {
                 if let HolderAction::Renew(id) = action {
                     match self.path.read() {
                         Ok(file) => {
-                            inputs.push(renewal(
-                                file.as_ref(),
-                                self.me,
-                                self.epoch,
-                                HolderInput::Renewed(id),
-                            ));
+                            inputs.push(renewal(file.as_ref(), self.me, self.epoch, HolderInput::Renewed(id)));
                         }
                         // Not renewed this time; the next try is due before the lease runs out.
                         Err(error) => {

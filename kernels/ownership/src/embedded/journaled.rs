@@ -37,9 +37,7 @@ pub enum OpenError {
     #[error(transparent)]
     Records(#[from] CoordinatorError),
     /// The opening was interrupted.
-    #[error(
-        "expected to finish opening the coordinator's journal, but the runtime is shutting down; start again"
-    )]
+    #[error("expected to finish opening the coordinator's journal, but the runtime is shutting down; start again")]
     Interrupted,
 }
 
@@ -67,24 +65,15 @@ struct Recovery {
 impl Recovery {
     fn new(ttl: Duration) -> Self {
         let core = CoordinatorCore::new(ttl);
-        Self {
-            core,
-            ttl,
-            image_seen: false,
-            cut_before: None,
-            entries_since_image: 0,
-        }
+        Self { core, ttl, image_seen: false, cut_before: None, entries_since_image: 0 }
     }
 
     fn record(&mut self, record: &Record) -> Result<(), CoordinatorError> {
-        let corrupt = |reason| CoordinatorError::Corrupt {
-            place: format!("journal record {}", record.lsn),
-            reason,
-        };
+        let corrupt = |reason| CoordinatorError::Corrupt { place: format!("journal record {}", record.lsn), reason };
         match record.kind {
             KIND_IMAGE => {
-                let image: Image = serde_json::from_slice(&record.payload)
-                    .map_err(|error| corrupt(error.to_string()))?;
+                let image: Image =
+                    serde_json::from_slice(&record.payload).map_err(|error| corrupt(error.to_string()))?;
                 self.core = CoordinatorCore::from_image(self.ttl, image);
                 self.image_seen = true;
                 self.cut_before = None;
@@ -92,8 +81,8 @@ impl Recovery {
                 Ok(())
             }
             KIND_ENTRY => {
-                let entry: Entry = serde_json::from_slice(&record.payload)
-                    .map_err(|error| corrupt(error.to_string()))?;
+                let entry: Entry =
+                    serde_json::from_slice(&record.payload).map_err(|error| corrupt(error.to_string()))?;
                 self.entries_since_image += 1;
                 if self.cut_before.is_some() {
                     return Ok(());
@@ -113,9 +102,7 @@ impl Recovery {
             None => Ok(self.core),
             Some(first) => Err(CoordinatorError::Corrupt {
                 place: "coordinator journal".to_owned(),
-                reason: format!(
-                    "it begins at revision {first} and holds no image of what was before"
-                ),
+                reason: format!("it begins at revision {first} and holds no image of what was before"),
             }),
         }
     }
@@ -134,14 +121,8 @@ impl From<JournalError> for LogError {
 #[async_trait]
 impl Log for JournalLog {
     fn append(&self, payloads: &[Vec<u8>]) -> Result<LogPosition, LogError> {
-        let drafts: Vec<Draft<'_>> = payloads
-            .iter()
-            .map(|payload| Draft {
-                shard: SHARD,
-                kind: KIND_ENTRY,
-                payload,
-            })
-            .collect();
+        let drafts: Vec<Draft<'_>> =
+            payloads.iter().map(|payload| Draft { shard: SHARD, kind: KIND_ENTRY, payload }).collect();
         Ok(LogPosition(self.journal.append(&drafts)?.0))
     }
 
@@ -156,11 +137,7 @@ impl EmbeddedCoordinator {
     ///
     /// # Errors
     /// [`OpenError`].
-    pub async fn open(
-        journal: Options,
-        epoch: OwnerEpoch,
-        options: EmbeddedOptions,
-    ) -> Result<Self, OpenError> {
+    pub async fn open(journal: Options, epoch: OwnerEpoch, options: EmbeddedOptions) -> Result<Self, OpenError> {
         let ttl = options.ttl;
         let opening = tokio::task::spawn_blocking(move || {
             let mut recovery = Recovery::new(ttl);
@@ -173,36 +150,21 @@ impl EmbeddedCoordinator {
         if image_due {
             cut(&journal, &core).await?;
         }
-        let log = JournalLog {
-            journal: Arc::new(journal),
-        };
-        Ok(Self::start(
-            core,
-            Arc::new(log),
-            options.clock,
-            options.guard,
-        ))
+        let log = JournalLog { journal: Arc::new(journal) };
+        Ok(Self::start(core, Arc::new(log), options.clock, options.guard))
     }
 }
 
 /// Writes an image and lets the journal drop what is before it.
 async fn cut(journal: &Journal, core: &CoordinatorCore) -> Result<(), JournalError> {
-    let image =
-        serde_json::to_vec(core.image()).expect("an image has string keys and no failing parts");
-    match journal.append(&[Draft {
-        shard: SHARD,
-        kind: KIND_IMAGE,
-        payload: &image,
-    }]) {
+    let image = serde_json::to_vec(core.image()).expect("an image has string keys and no failing parts");
+    match journal.append(&[Draft { shard: SHARD, kind: KIND_IMAGE, payload: &image }]) {
         Ok(lsn) => {
             journal.wait_durable(lsn).await?;
             journal.truncate_before(lsn)
         }
         Err(JournalError::TooLarge { .. }) => {
-            tracing::warn!(
-                bytes = image.len(),
-                "the coordinator's image does not fit its journal; the log is not cut"
-            );
+            tracing::warn!(bytes = image.len(), "the coordinator's image does not fit its journal; the log is not cut");
             Ok(())
         }
         Err(error) => Err(error),
@@ -220,14 +182,7 @@ mod tests {
     const TTL: Duration = Duration::from_secs(3);
 
     fn record(kind: u16, payload: Vec<u8>) -> Record {
-        Record {
-            stream: 0,
-            epoch: OwnerEpoch(1),
-            lsn: Lsn(9),
-            shard: SHARD,
-            kind,
-            payload: Bytes::from(payload),
-        }
+        Record { stream: 0, epoch: OwnerEpoch(1), lsn: Lsn(9), shard: SHARD, kind, payload: Bytes::from(payload) }
     }
 
     /// Five allocations, as records, and the core after them.
@@ -235,10 +190,7 @@ mod tests {
         let mut core = CoordinatorCore::new(TTL);
         let mut records = Vec::new();
         for _ in 0..5 {
-            let allocate = Request::Allocate {
-                name: "x".to_owned(),
-                count: 10,
-            };
+            let allocate = Request::Allocate { name: "x".to_owned(), count: 10 };
             for entry in core.step(&allocate, MonoTime(0)).entries {
                 records.push(record(KIND_ENTRY, serde_json::to_vec(&entry).unwrap()));
             }
@@ -261,11 +213,7 @@ mod tests {
         for kept in 0..=records.len() {
             let mut cut = records[kept..].to_vec();
             cut.push(image.clone());
-            assert_eq!(
-                recover(&cut).unwrap().image(),
-                core.image(),
-                "from entry {kept}"
-            );
+            assert_eq!(recover(&cut).unwrap().image(), core.image(), "from entry {kept}");
         }
     }
 
@@ -275,21 +223,9 @@ mod tests {
         let message = recover(&records[2..]).unwrap_err().to_string();
         assert!(message.contains("begins at revision 3"), "{message}");
         let image = record(KIND_IMAGE, serde_json::to_vec(core.image()).unwrap());
-        let after_image = recover(&[image, records[2].clone()])
-            .unwrap_err()
-            .to_string();
+        let after_image = recover(&[image, records[2].clone()]).unwrap_err().to_string();
         assert!(after_image.contains("expected revision 6"), "{after_image}");
-        assert!(
-            recover(&[record(77, Vec::new())])
-                .unwrap_err()
-                .to_string()
-                .contains("kind 77")
-        );
-        assert!(
-            recover(&[record(KIND_ENTRY, b"{".to_vec())])
-                .unwrap_err()
-                .to_string()
-                .contains("journal record 9")
-        );
+        assert!(recover(&[record(77, Vec::new())]).unwrap_err().to_string().contains("kind 77"));
+        assert!(recover(&[record(KIND_ENTRY, b"{".to_vec())]).unwrap_err().to_string().contains("journal record 9"));
     }
 }

@@ -66,18 +66,8 @@ impl Keys {
     /// The area and the name of a key; none for areas that this version does not know.
     pub(super) fn parse(&self, kv: &KeyValue) -> Result<Option<(Area, String)>, CoordinatorError> {
         let key = key_of(kv)?;
-        let areas = [
-            Area::Nodes,
-            Area::Epochs,
-            Area::Claims,
-            Area::Shards,
-            Area::Ids,
-            Area::Roots,
-        ];
-        Ok(areas.into_iter().find_map(|area| {
-            key.strip_prefix(&self.area(area))
-                .map(|name| (area, name.to_owned()))
-        }))
+        let areas = [Area::Nodes, Area::Epochs, Area::Claims, Area::Shards, Area::Ids, Area::Roots];
+        Ok(areas.into_iter().find_map(|area| key.strip_prefix(&self.area(area)).map(|name| (area, name.to_owned()))))
     }
 }
 
@@ -103,9 +93,7 @@ pub(super) fn decode<T: DeserializeOwned>(kv: &KeyValue) -> Result<T, Coordinato
 
 impl From<etcd_client::Error> for CoordinatorError {
     fn from(error: etcd_client::Error) -> Self {
-        Self::Unavailable {
-            reason: error.to_string(),
-        }
+        Self::Unavailable { reason: error.to_string() }
     }
 }
 
@@ -114,8 +102,5 @@ fn key_of(kv: &KeyValue) -> Result<&str, CoordinatorError> {
 }
 
 fn corrupt(kv: &KeyValue, reason: String) -> CoordinatorError {
-    CoordinatorError::Corrupt {
-        place: format!("etcd key {}", String::from_utf8_lossy(kv.key())),
-        reason,
-    }
+    CoordinatorError::Corrupt { place: format!("etcd key {}", String::from_utf8_lossy(kv.key())), reason }
 }

@@ -22,11 +22,7 @@ impl EtcdCoordinator {
     async fn name_state(&self, name: &str) -> Result<NameState, CoordinatorError> {
         let keys = [Area::Nodes, Area::Epochs, Area::Claims].map(|area| self.keys.key(area, name));
         let [node, epoch, claim] = self.get_all(keys).await?;
-        let newest = epoch
-            .as_ref()
-            .map(decode)
-            .transpose()?
-            .unwrap_or(OwnerEpoch::NONE);
+        let newest = epoch.as_ref().map(decode).transpose()?.unwrap_or(OwnerEpoch::NONE);
         let claimant = claim.as_ref().map(decode).transpose()?;
         let node = match node {
             Some(kv) => {
@@ -35,11 +31,7 @@ impl EtcdCoordinator {
             }
             None => None,
         };
-        Ok(NameState {
-            node,
-            epoch: (epoch, newest),
-            claim: (claim, claimant),
-        })
+        Ok(NameState { node, epoch: (epoch, newest), claim: (claim, claimant) })
     }
 
     pub(super) async fn register_node(&self, spec: &NodeSpec) -> Result<Grant, CoordinatorError> {
@@ -62,21 +54,14 @@ impl EtcdCoordinator {
                         None => Duration::ZERO,
                     };
                     let tenure = held.as_ref().map(|(_, stored)| stored.record.tenure.epoch);
-                    return Err(CoordinatorError::Held {
-                        node: spec.name.clone(),
-                        tenure,
-                        remaining,
-                    });
+                    return Err(CoordinatorError::Held { node: spec.name.clone(), tenure, remaining });
                 }
             }
         }
         Err(too_busy(&spec.name.0))
     }
 
-    pub(super) async fn claim_node(
-        &self,
-        spec: &NodeSpec,
-    ) -> Result<ClaimOutcome, CoordinatorError> {
+    pub(super) async fn claim_node(&self, spec: &NodeSpec) -> Result<ClaimOutcome, CoordinatorError> {
         check_node(spec)?;
         for _ in 0..ATTEMPTS {
             let state = self.name_state(&spec.name.0).await?;
@@ -91,12 +76,8 @@ impl EtcdCoordinator {
                     return Ok(ClaimOutcome::Granted(grant));
                 }
                 Some((kv, _)) => {
-                    if state.claim.1 == Some(spec.incarnation)
-                        || self.try_claim(spec, &state).await?
-                    {
-                        return Ok(ClaimOutcome::Pending {
-                            retry_after: self.remaining(kv.lease()).await?,
-                        });
+                    if state.claim.1 == Some(spec.incarnation) || self.try_claim(spec, &state).await? {
+                        return Ok(ClaimOutcome::Pending { retry_after: self.remaining(kv.lease()).await? });
                     }
                 }
             }
@@ -105,17 +86,10 @@ impl EtcdCoordinator {
     }
 
     /// Writes a claim against the holder that was read; false if something changed.
-    async fn try_claim(
-        &self,
-        spec: &NodeSpec,
-        state: &NameState,
-    ) -> Result<bool, CoordinatorError> {
+    async fn try_claim(&self, spec: &NodeSpec, state: &NameState) -> Result<bool, CoordinatorError> {
         let claim = self.keys.key(Area::Claims, &spec.name.0);
         let unchanged = vec![
-            at_version(
-                self.keys.key(Area::Nodes, &spec.name.0),
-                state.node.as_ref().map(|(kv, _)| kv),
-            ),
+            at_version(self.keys.key(Area::Nodes, &spec.name.0), state.node.as_ref().map(|(kv, _)| kv)),
             at_version(claim.clone(), state.claim.0.as_ref()),
         ];
         let write = TxnOp::put(claim, encode(&spec.incarnation), None);
@@ -123,40 +97,24 @@ impl EtcdCoordinator {
     }
 
     /// Grants a free name under the next epoch; none if something changed.
-    async fn try_grant(
-        &self,
-        spec: &NodeSpec,
-        state: &NameState,
-    ) -> Result<Option<Grant>, CoordinatorError> {
+    async fn try_grant(&self, spec: &NodeSpec, state: &NameState) -> Result<Option<Grant>, CoordinatorError> {
         let mut leases = self.client.lease_client();
-        let seconds =
-            i64::try_from(self.ttl.as_nanos().div_ceil(1_000_000_000)).unwrap_or(i64::MAX);
-        let lease = leases
-            .grant(seconds, None)
-            .await
-            .map_err(CoordinatorError::from)?;
+        let seconds = i64::try_from(self.ttl.as_nanos().div_ceil(1_000_000_000)).unwrap_or(i64::MAX);
+        let lease = leases.grant(seconds, None).await.map_err(CoordinatorError::from)?;
         let ttl = Duration::from_secs(lease.ttl().try_into().unwrap_or(0));
 
         let name = &spec.name.0;
         let record = NodeRecord::granted(spec, state.epoch.1.next());
         let tenure = record.tenure.clone();
-        let stored = StoredNode {
-            record,
-            ttl_ms: ttl.as_millis().try_into().unwrap_or(u64::MAX),
-        };
-        let [node, epoch, claim] =
-            [Area::Nodes, Area::Epochs, Area::Claims].map(|area| self.keys.key(area, name));
+        let stored = StoredNode { record, ttl_ms: ttl.as_millis().try_into().unwrap_or(u64::MAX) };
+        let [node, epoch, claim] = [Area::Nodes, Area::Epochs, Area::Claims].map(|area| self.keys.key(area, name));
         let unchanged = vec![
             at_version(node.clone(), None),
             at_version(epoch.clone(), state.epoch.0.as_ref()),
             at_version(claim.clone(), state.claim.0.as_ref()),
         ];
         let writes = vec![
-            TxnOp::put(
-                node,
-                encode(&stored),
-                Some(PutOptions::new().with_lease(lease.id())),
-            ),
+            TxnOp::put(node, encode(&stored), Some(PutOptions::new().with_lease(lease.id()))),
             TxnOp::put(epoch, encode(&tenure.epoch), None),
             TxnOp::delete(claim, None),
         ];
@@ -176,9 +134,7 @@ impl EtcdCoordinator {
             Some((kv, stored)) if stored.record.tenure == *tenure => {
                 Ok(self.renew_unclaimed(kv, stored, state.claim.1).await?.ttl)
             }
-            _ => Err(CoordinatorError::TenureOver {
-                tenure: tenure.clone(),
-            }),
+            _ => Err(CoordinatorError::TenureOver { tenure: tenure.clone() }),
         }
     }
 
@@ -196,13 +152,8 @@ impl EtcdCoordinator {
         }
         match self.client.lease_client().keep_alive(kv.lease()).await {
             // The client answers only after the first renewal was acknowledged.
-            Ok(_renewed) => Ok(Grant {
-                tenure,
-                ttl: Duration::from_millis(stored.ttl_ms),
-            }),
-            Err(etcd_client::Error::LeaseKeepAliveError(_)) => {
-                Err(CoordinatorError::TenureOver { tenure })
-            }
+            Ok(_renewed) => Ok(Grant { tenure, ttl: Duration::from_millis(stored.ttl_ms) }),
+            Err(etcd_client::Error::LeaseKeepAliveError(_)) => Err(CoordinatorError::TenureOver { tenure }),
             Err(error) => Err(error.into()),
         }
     }
@@ -215,8 +166,7 @@ impl EtcdCoordinator {
             // Revoking the lease deletes the key that hangs on it; an unknown lease has done so already.
             match self.client.lease_client().revoke(kv.lease()).await {
                 Ok(_) => {}
-                Err(etcd_client::Error::GRpcStatus(status))
-                    if status.message().contains("lease not found") => {}
+                Err(etcd_client::Error::GRpcStatus(status)) if status.message().contains("lease not found") => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -224,12 +174,7 @@ impl EtcdCoordinator {
     }
 
     async fn remaining(&self, lease: i64) -> Result<Duration, CoordinatorError> {
-        let response = self
-            .client
-            .lease_client()
-            .time_to_live(lease, None)
-            .await
-            .map_err(CoordinatorError::from)?;
+        let response = self.client.lease_client().time_to_live(lease, None).await.map_err(CoordinatorError::from)?;
         Ok(Duration::from_secs(response.ttl().try_into().unwrap_or(0)))
     }
 }

@@ -22,30 +22,14 @@ struct Watcher {
 }
 
 impl EtcdCoordinator {
-    pub(super) async fn watch_changes(
-        &self,
-        since: Revision,
-    ) -> Result<ChangeStream, CoordinatorError> {
-        let options = WatchOptions::new()
-            .with_prefix()
-            .with_start_revision(since.next().0.cast_signed());
-        let mut client = self
-            .client
-            .watch_client()
-            .max_decoding_message_size(MAX_MESSAGE_BYTES);
-        let mut stream = client
-            .watch(self.keys.prefix(), Some(options))
-            .await
-            .map_err(CoordinatorError::from)?;
+    pub(super) async fn watch_changes(&self, since: Revision) -> Result<ChangeStream, CoordinatorError> {
+        let options = WatchOptions::new().with_prefix().with_start_revision(since.next().0.cast_signed());
+        let mut client = self.client.watch_client().max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let mut stream = client.watch(self.keys.prefix(), Some(options)).await.map_err(CoordinatorError::from)?;
         // The first response says whether the watch stands; it may be refused in the one after.
         let first = stream.message().await.map_err(CoordinatorError::from)?;
-        let mut watcher = Watcher {
-            stream,
-            keys: self.keys.clone(),
-            seen: since,
-            pending: VecDeque::new(),
-            ended: false,
-        };
+        let mut watcher =
+            Watcher { stream, keys: self.keys.clone(), seen: since, pending: VecDeque::new(), ended: false };
         if let Some(first) = first {
             watcher.take(&first);
         }
@@ -64,9 +48,7 @@ impl Watcher {
             }
             match self.stream.message().await {
                 Ok(Some(response)) => self.take(&response),
-                Ok(None) => self.end(CoordinatorError::Unavailable {
-                    reason: "etcd ended the watch".to_owned(),
-                }),
+                Ok(None) => self.end(CoordinatorError::Unavailable { reason: "etcd ended the watch".to_owned() }),
                 Err(error) => self.end(error.into()),
             }
         }
@@ -81,14 +63,9 @@ impl Watcher {
         if response.canceled() {
             let oldest = response.compact_revision().cast_unsigned();
             return self.end(if oldest > 0 {
-                CoordinatorError::Compacted {
-                    since: self.seen,
-                    oldest: Revision(oldest),
-                }
+                CoordinatorError::Compacted { since: self.seen, oldest: Revision(oldest) }
             } else {
-                CoordinatorError::Unavailable {
-                    reason: format!("etcd ended the watch: {}", response.cancel_reason()),
-                }
+                CoordinatorError::Unavailable { reason: format!("etcd ended the watch: {}", response.cancel_reason()) }
             });
         }
         for event in response.events() {
@@ -121,9 +98,6 @@ impl Watcher {
                 return Ok(None);
             }
         };
-        Ok(Some(Change {
-            revision: version_of(kv),
-            what,
-        }))
+        Ok(Some(Change { revision: version_of(kv), what }))
     }
 }

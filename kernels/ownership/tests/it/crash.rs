@@ -8,23 +8,16 @@ use savanna_journal::Options;
 use savanna_journal::sim::{Fault, SimDisk};
 use savanna_ownership::embedded::{EmbeddedCoordinator, EmbeddedOptions};
 use savanna_ownership::{
-    BootClock, Coordinator, CoordinatorError, Ownership, Revision, RootValue, ShardRecord,
-    Snapshot, Transition,
+    BootClock, Coordinator, CoordinatorError, Ownership, Revision, RootValue, ShardRecord, Snapshot, Transition,
 };
 
 use crate::suite::spec;
 
 async fn open(disk: &Arc<SimDisk>, epoch: u64) -> Option<EmbeddedCoordinator> {
     // A lease outlives the test: what it is about is the journal.
-    let options = EmbeddedOptions {
-        ttl: Duration::from_secs(3600),
-        clock: Arc::new(BootClock),
-        guard: None,
-    };
+    let options = EmbeddedOptions { ttl: Duration::from_secs(3600), clock: Arc::new(BootClock), guard: None };
     let journal = Options::disk(Arc::clone(disk) as Arc<_>).segment_bytes(8 << 10);
-    EmbeddedCoordinator::open(journal, OwnerEpoch(epoch), options)
-        .await
-        .ok()
+    EmbeddedCoordinator::open(journal, OwnerEpoch(epoch), options).await.ok()
 }
 
 /// What the coordinator acknowledged.
@@ -37,66 +30,28 @@ struct Told {
 }
 
 /// Works until something fails.
-async fn work(
-    coordinator: &EmbeddedCoordinator,
-    life: u64,
-    told: &mut Told,
-) -> Result<(), CoordinatorError> {
-    let tenure = coordinator
-        .register(&spec(&format!("n{life}"), life))
-        .await?
-        .tenure;
+async fn work(coordinator: &EmbeddedCoordinator, life: u64, told: &mut Told) -> Result<(), CoordinatorError> {
+    let tenure = coordinator.register(&spec(&format!("n{life}"), life)).await?.tenure;
     for round in 0..6_u32 {
         let ids = coordinator.allocate("x", 10).await?;
-        assert!(
-            ids.start >= told.ids_below,
-            "ids {ids:?} after those below {} were told",
-            told.ids_below
-        );
+        assert!(ids.start >= told.ids_below, "ids {ids:?} after those below {} were told", told.ids_below);
         told.ids_below = ids.end;
 
-        let expected = coordinator
-            .root("r")
-            .await?
-            .map_or(Revision::NONE, |root| root.version);
-        let version = coordinator
-            .put_root("r", expected, RootValue(round.to_le_bytes().to_vec()))
-            .await?;
+        let expected = coordinator.root("r").await?.map_or(Revision::NONE, |root| root.version);
+        let version = coordinator.put_root("r", expected, RootValue(round.to_le_bytes().to_vec())).await?;
         told.root = Some((version, round));
 
         let shard = ShardId::new("s");
         let read = coordinator.shard(&shard).await?;
-        let epoch = read
-            .as_ref()
-            .map_or(OwnerEpoch::NONE, |read| read.value.epoch);
-        assert!(
-            epoch >= told.shard_epoch,
-            "shard epoch {epoch} after {} was told",
-            told.shard_epoch
-        );
+        let epoch = read.as_ref().map_or(OwnerEpoch::NONE, |read| read.value.epoch);
+        assert!(epoch >= told.shard_epoch, "shard epoch {epoch} after {} was told", told.shard_epoch);
         let expected = read.as_ref().map_or(Revision::NONE, |read| read.version);
         let owner = read.and_then(|read| read.value.owner().cloned());
         let (record, by) = match owner {
-            None => (
-                ShardRecord::serving(tenure.clone(), epoch.next()),
-                tenure.clone(),
-            ),
-            Some(owner) => (
-                ShardRecord {
-                    epoch,
-                    ownership: Ownership::Retired,
-                },
-                owner,
-            ),
+            None => (ShardRecord::serving(tenure.clone(), epoch.next()), tenure.clone()),
+            Some(owner) => (ShardRecord { epoch, ownership: Ownership::Retired }, owner),
         };
-        coordinator
-            .transition(&Transition {
-                shard,
-                expected,
-                record: record.clone(),
-                by: Some(by),
-            })
-            .await?;
+        coordinator.transition(&Transition { shard, expected, record: record.clone(), by: Some(by) }).await?;
         told.shard_epoch = record.epoch;
         told.revision = coordinator.snapshot().await?.revision;
     }
@@ -105,11 +60,7 @@ async fn work(
 
 /// What was told and is not there.
 fn missing(told: &Told, found: &Snapshot) -> Option<String> {
-    let root = found
-        .roots
-        .iter()
-        .find(|(key, _)| key == "r")
-        .map(|(_, root)| root);
+    let root = found.roots.iter().find(|(key, _)| key == "r").map(|(_, root)| root);
     if let Some((version, _)) = told.root
         && root.is_none_or(|root| root.version < version)
     {
@@ -121,15 +72,9 @@ fn missing(told: &Told, found: &Snapshot) -> Option<String> {
     {
         return Some(format!("root value of round {round}, found {root:?}"));
     }
-    let epoch = found
-        .shards
-        .first()
-        .map_or(OwnerEpoch::NONE, |(_, record)| record.value.epoch);
+    let epoch = found.shards.first().map_or(OwnerEpoch::NONE, |(_, record)| record.value.epoch);
     if epoch < told.shard_epoch || found.revision < told.revision {
-        return Some(format!(
-            "{told:?}, found epoch {epoch}, revision {}",
-            found.revision
-        ));
+        return Some(format!("{told:?}, found epoch {epoch}, revision {}", found.revision));
     }
     None
 }
@@ -158,13 +103,7 @@ async fn cut_at(nth: u64, lying: bool) -> (Option<String>, bool) {
     }
     let ids = coordinator.allocate("x", 1).await.unwrap();
     if ids.start < told.ids_below {
-        return (
-            Some(format!(
-                "ids below {}, handed out {ids:?} again",
-                told.ids_below
-            )),
-            cut,
-        );
+        return (Some(format!("ids below {}, handed out {ids:?} again", told.ids_below)), cut);
     }
     work(&coordinator, 2, &mut told).await.unwrap();
     (None, cut)

@@ -18,14 +18,10 @@ use savanna_ownership::{BootClock, Incarnation, LeaseTerms};
 const DIRECTORY: &str = "SAVANNA_TEST_DATA_DIR";
 
 fn options() -> DataDirOptions {
-    let clock = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap();
+    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     DataDirOptions {
         terms: LeaseTerms::new(Duration::from_millis(900), Duration::from_millis(200)).unwrap(),
-        incarnation: Incarnation(
-            u64::from(std::process::id()) << 32 | u64::from(clock.subsec_nanos()),
-        ),
+        incarnation: Incarnation(u64::from(std::process::id()) << 32 | u64::from(clock.subsec_nanos())),
         epoch_floor: OwnerEpoch::NONE,
         clock: Arc::new(BootClock),
     }
@@ -40,35 +36,21 @@ fn process_on_a_data_directory() {
     };
     let say = |line: String| {
         let mut out = std::io::stdout().lock();
-        writeln!(out, "SAY {line}")
-            .and_then(|()| out.flush())
-            .unwrap();
+        writeln!(out, "SAY {line}").and_then(|()| out.flush()).unwrap();
     };
     let directory = Path::new(&directory);
-    let lease = DataDirLease::acquire(directory, &options(), |waiting| {
-        say(format!("waiting {}", waiting.holder))
-    });
+    let lease = DataDirLease::acquire(directory, &options(), |waiting| say(format!("waiting {}", waiting.holder)));
     let lease = lease.unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let journal = Journal::open::<std::io::Error>(
-        Options::dir(directory.join("journal")),
-        lease.epoch(),
-        &mut |_| Ok(()),
-    );
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let journal =
+        Journal::open::<std::io::Error>(Options::dir(directory.join("journal")), lease.epoch(), &mut |_| Ok(()));
     let journal = match journal {
         Ok(journal) => journal,
         Err(error) => return say(format!("refused {error}")),
     };
     let (guard, status) = (lease.guard(), lease.status());
     loop {
-        let appended = journal.append(&[Draft {
-            shard: 0,
-            kind: 1,
-            payload: b"x",
-        }]);
+        let appended = journal.append(&[Draft { shard: 0, kind: 1, payload: b"x" }]);
         let durable = appended.and_then(|lsn| runtime.block_on(journal.wait_durable(lsn)));
         if let Err(error) = durable {
             return say(format!("refused {error}"));
@@ -91,12 +73,7 @@ struct Contender {
 impl Contender {
     fn start(directory: &Path) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "data_dir::process_on_a_data_directory",
-                "--ignored",
-                "--nocapture",
-            ])
+            .args(["--exact", "data_dir::process_on_a_data_directory", "--ignored", "--nocapture"])
             .env(DIRECTORY, directory)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -108,18 +85,13 @@ impl Contender {
 
     /// The next thing it says; none when it has ended.
     fn hear(&mut self) -> Option<String> {
-        self.lines
-            .by_ref()
-            .map_while(Result::ok)
-            .find_map(|line| line.split_once("SAY ").map(|said| said.1.to_owned()))
+        self.lines.by_ref().map_while(Result::ok).find_map(|line| line.split_once("SAY ").map(|said| said.1.to_owned()))
     }
 
     /// Everything until it says something that begins so; panics if it ends before.
     fn wait_for(&mut self, beginning: &str) -> String {
         loop {
-            let said = self
-                .hear()
-                .unwrap_or_else(|| panic!("it ended without saying {beginning:?}"));
+            let said = self.hear().unwrap_or_else(|| panic!("it ended without saying {beginning:?}"));
             if said.starts_with(beginning) {
                 return said;
             }
@@ -132,10 +104,7 @@ impl Contender {
     }
 
     fn signal(&self, signal: &str) {
-        let status = Command::new("kill")
-            .args([signal, &self.process.id().to_string()])
-            .status()
-            .unwrap();
+        let status = Command::new("kill").args([signal, &self.process.id().to_string()]).status().unwrap();
         assert!(status.success());
     }
 }
@@ -154,22 +123,13 @@ fn the_second_process_takes_over_and_the_first_leaves() {
     let mut first = Contender::start(directory.path());
     assert_eq!(first.wait_for("serving"), "serving 1");
     let mut second = Contender::start(directory.path());
-    assert_eq!(
-        second.wait_for("waiting"),
-        format!("waiting {}", first.process.id())
-    );
+    assert_eq!(second.wait_for("waiting"), format!("waiting {}", first.process.id()));
     assert_eq!(second.wait_for("serving"), "serving 2");
     // The first has fallen silent by itself, before the second spoke; it then ends, by its lease or by the journal.
     let rest = first.rest();
     let (last, serving) = rest.split_last().unwrap();
-    assert!(
-        last == "lost" || last.contains("the journal is fenced"),
-        "{last}"
-    );
-    assert!(
-        serving.iter().all(|said| said == "serving 1"),
-        "{serving:?}"
-    );
+    assert!(last == "lost" || last.contains("the journal is fenced"), "{last}");
+    assert!(serving.iter().all(|said| said == "serving 1"), "{serving:?}");
 }
 
 #[test]
@@ -193,10 +153,7 @@ fn a_paused_holder_that_resumes_tells_nobody_anything_more() {
     first.signal("-CONT");
     let rest = first.rest();
     let last = rest.last().unwrap();
-    assert!(
-        last == "lost" || last.contains("the journal is fenced"),
-        "{rest:?}"
-    );
+    assert!(last == "lost" || last.contains("the journal is fenced"), "{rest:?}");
     assert_eq!(second.wait_for("serving"), "serving 2");
 }
 
@@ -205,10 +162,7 @@ fn an_orderly_release_spares_the_next_process_the_wait() {
     let directory = tempfile::tempdir().unwrap();
     let mut epochs = Vec::new();
     for _ in 0..3 {
-        let lease = DataDirLease::acquire(directory.path(), &options(), |waiting| {
-            panic!("{waiting:?}")
-        })
-        .unwrap();
+        let lease = DataDirLease::acquire(directory.path(), &options(), |waiting| panic!("{waiting:?}")).unwrap();
         assert!(lease.guard().serving());
         epochs.push(lease.epoch().0);
         let guard = lease.guard();
@@ -222,18 +176,10 @@ fn an_orderly_release_spares_the_next_process_the_wait() {
 fn the_holder_outlives_many_leases_while_nobody_claims() {
     let directory = tempfile::tempdir().unwrap();
     let terms = LeaseTerms::new(Duration::from_millis(400), Duration::from_millis(100)).unwrap();
-    let lease = DataDirLease::acquire(
-        directory.path(),
-        &DataDirOptions { terms, ..options() },
-        |_| {},
-    )
-    .unwrap();
+    let lease = DataDirLease::acquire(directory.path(), &DataDirOptions { terms, ..options() }, |_| {}).unwrap();
     let mut status = lease.status();
     std::thread::sleep(3 * terms.ttl());
     // It may have been late on a busy machine, but it has not lost the directory.
-    assert!(!matches!(
-        *status.borrow_and_update(),
-        LeaseStatus::Lost(_) | LeaseStatus::Draining
-    ));
+    assert!(!matches!(*status.borrow_and_update(), LeaseStatus::Lost(_) | LeaseStatus::Draining));
     assert_eq!(lease.epoch(), OwnerEpoch(1));
 }

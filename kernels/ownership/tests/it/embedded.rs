@@ -8,26 +8,19 @@ use savanna_epoch::OwnerEpoch;
 use savanna_journal::Options;
 use savanna_ownership::embedded::{EmbeddedCoordinator, EmbeddedOptions};
 use savanna_ownership::{
-    BootClock, Clock, Coordinator, CoordinatorError, LeaseGuard, LeaseHolder, LeaseTerms, Revision,
-    RootValue,
+    BootClock, Clock, Coordinator, CoordinatorError, LeaseGuard, LeaseHolder, LeaseTerms, Revision, RootValue,
 };
 use tempfile::TempDir;
 
 use crate::suite::suite;
 
 fn options() -> EmbeddedOptions {
-    EmbeddedOptions {
-        ttl: Duration::from_millis(600),
-        clock: Arc::new(BootClock),
-        guard: None,
-    }
+    EmbeddedOptions { ttl: Duration::from_millis(600), clock: Arc::new(BootClock), guard: None }
 }
 
 async fn open(directory: &TempDir, epoch: u64) -> EmbeddedCoordinator {
     let journal = Options::dir(directory.path().join("coordinator"));
-    EmbeddedCoordinator::open(journal, OwnerEpoch(epoch), options())
-        .await
-        .unwrap()
+    EmbeddedCoordinator::open(journal, OwnerEpoch(epoch), options()).await.unwrap()
 }
 
 async fn start() -> Option<(Arc<dyn Coordinator>, TempDir)> {
@@ -47,19 +40,10 @@ async fn a_newer_epoch_on_the_same_journal_stops_the_older_coordinator() {
     assert_eq!(new.allocate("x", 1).await.unwrap(), 11..12);
     let mut changes = old.watch(Revision::NONE).await.unwrap();
     let message = old.allocate("x", 1).await.unwrap_err().to_string();
-    assert!(
-        message.contains("fenced") && message.contains("restart the process"),
-        "{message}"
-    );
+    assert!(message.contains("fenced") && message.contains("restart the process"), "{message}");
     // Stopped for good, for reads and watchers too.
-    assert!(matches!(
-        old.snapshot().await,
-        Err(CoordinatorError::Stopped { .. })
-    ));
-    assert!(matches!(
-        changes.next().await,
-        Some(Err(CoordinatorError::Stopped { .. }))
-    ));
+    assert!(matches!(old.snapshot().await, Err(CoordinatorError::Stopped { .. })));
+    assert!(matches!(changes.next().await, Some(Err(CoordinatorError::Stopped { .. }))));
     assert!(changes.next().await.is_none());
     assert_eq!(new.allocate("x", 1).await.unwrap(), 12..13);
 }
@@ -72,22 +56,13 @@ async fn a_long_history_is_replaced_by_an_image_and_reopens() {
     for number in 0..300_u32 {
         let writes = (0..16).map(|_| coordinator.allocate("x", 1));
         futures::future::join_all(writes).await;
-        version = coordinator
-            .put_root("r", version, RootValue(number.to_le_bytes().to_vec()))
-            .await
-            .unwrap();
+        version = coordinator.put_root("r", version, RootValue(number.to_le_bytes().to_vec())).await.unwrap();
     }
     drop(coordinator);
     for epoch in 2..5 {
         let coordinator = open(&directory, epoch).await;
-        assert_eq!(
-            coordinator.root("r").await.unwrap().unwrap().value.0,
-            299_u32.to_le_bytes()
-        );
-        assert_eq!(
-            coordinator.allocate("x", 1).await.unwrap().start,
-            4801 + epoch - 2
-        );
+        assert_eq!(coordinator.root("r").await.unwrap().unwrap().value.0, 299_u32.to_le_bytes());
+        assert_eq!(coordinator.allocate("x", 1).await.unwrap().start, 4801 + epoch - 2);
     }
 }
 
@@ -99,25 +74,14 @@ async fn nothing_is_answered_while_the_lease_of_the_data_directory_does_not_cove
     let terms = LeaseTerms::new(Duration::from_secs(3600), Duration::from_secs(1)).unwrap();
     let holder = LeaseHolder::new(terms, clock.now());
     guard.publish(&holder);
-    let options = EmbeddedOptions {
-        guard: Some(guard.clone()),
-        ..options()
-    };
+    let options = EmbeddedOptions { guard: Some(guard.clone()), ..options() };
     let journal = Options::dir(directory.path().join("coordinator"));
-    let coordinator = EmbeddedCoordinator::open(journal, OwnerEpoch(1), options)
-        .await
-        .unwrap();
+    let coordinator = EmbeddedCoordinator::open(journal, OwnerEpoch(1), options).await.unwrap();
     assert_eq!(coordinator.allocate("x", 1).await.unwrap(), 1..2);
     guard.revoke();
-    let reads_and_writes = [
-        coordinator.allocate("x", 1).await.map(drop),
-        coordinator.snapshot().await.map(drop),
-    ];
+    let reads_and_writes = [coordinator.allocate("x", 1).await.map(drop), coordinator.snapshot().await.map(drop)];
     for refused in reads_and_writes {
-        assert!(
-            matches!(refused, Err(CoordinatorError::Unavailable { .. })),
-            "{refused:?}"
-        );
+        assert!(matches!(refused, Err(CoordinatorError::Unavailable { .. })), "{refused:?}");
     }
     // A late renewal brings it back.
     guard.publish(&holder);

@@ -29,55 +29,27 @@ impl Drop for Etcd {
 }
 
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn launch() -> Option<Etcd> {
     let binary = std::env::var("SAVANNA_ETCD").unwrap_or_else(|_| "etcd".to_owned());
     let directory = tempfile::tempdir().unwrap();
     let (client, peer) = (free_port(), free_port());
-    let (endpoint, peers) = (
-        format!("http://127.0.0.1:{client}"),
-        format!("http://127.0.0.1:{peer}"),
-    );
+    let (endpoint, peers) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
     let process = Command::new(&binary)
         .arg("--data-dir")
         .arg(directory.path())
         .args(["--name", "it", "--initial-cluster", &format!("it={peers}")])
-        .args([
-            "--listen-client-urls",
-            &endpoint,
-            "--advertise-client-urls",
-            &endpoint,
-        ])
-        .args([
-            "--listen-peer-urls",
-            &peers,
-            "--initial-advertise-peer-urls",
-            &peers,
-        ])
+        .args(["--listen-client-urls", &endpoint, "--advertise-client-urls", &endpoint])
+        .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
         // Quick elections, and with them leases of one second.
-        .args([
-            "--heartbeat-interval",
-            "10",
-            "--election-timeout",
-            "100",
-            "--log-level",
-            "error",
-        ])
+        .args(["--heartbeat-interval", "10", "--election-timeout", "100", "--log-level", "error"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn();
     match process {
-        Ok(process) => Some(Etcd {
-            process,
-            endpoint,
-            _directory: directory,
-        }),
+        Ok(process) => Some(Etcd { process, endpoint, _directory: directory }),
         Err(error) => {
             println!("skipped: {binary} does not start here: {error}");
             None
@@ -125,24 +97,12 @@ async fn two_coordinators_on_one_etcd_see_each_other_and_prefixes_are_apart() {
         let first = connect(&mut etcd, "/one/").await;
         let second = connect(&mut etcd, "/one/").await;
         let other = connect(&mut etcd, "/two/").await;
-        let mut changes = second
-            .watch(first.snapshot().await.unwrap().revision)
-            .await
-            .unwrap();
-        other
-            .put_root("r", Revision::NONE, RootValue(b"two".to_vec()))
-            .await
-            .unwrap();
-        first
-            .put_root("r", Revision::NONE, RootValue(b"one".to_vec()))
-            .await
-            .unwrap();
+        let mut changes = second.watch(first.snapshot().await.unwrap().revision).await.unwrap();
+        other.put_root("r", Revision::NONE, RootValue(b"two".to_vec())).await.unwrap();
+        first.put_root("r", Revision::NONE, RootValue(b"one".to_vec())).await.unwrap();
         let seen = changes.next().await.unwrap().unwrap();
         assert_eq!(second.root("r").await.unwrap().unwrap().value.0, b"one");
-        assert_eq!(
-            second.root("r").await.unwrap().unwrap().version,
-            seen.revision
-        );
+        assert_eq!(second.root("r").await.unwrap().unwrap().version, seen.revision);
         assert_eq!(other.root("r").await.unwrap().unwrap().value.0, b"two");
         assert_eq!(first.allocate("x", 5).await.unwrap(), 1..6);
         assert_eq!(second.allocate("x", 5).await.unwrap(), 6..11);
@@ -158,23 +118,15 @@ async fn a_watch_from_before_a_compaction_says_so() {
         let since = coordinator.snapshot().await.unwrap().revision;
         let mut version = Revision::NONE;
         for _ in 0..5 {
-            version = coordinator
-                .put_root("r", version, RootValue(Vec::new()))
-                .await
-                .unwrap();
+            version = coordinator.put_root("r", version, RootValue(Vec::new())).await.unwrap();
         }
-        let mut client = etcd_client::Client::connect([&etcd.endpoint], None)
-            .await
-            .unwrap();
+        let mut client = etcd_client::Client::connect([&etcd.endpoint], None).await.unwrap();
         client.compact(version.0.cast_signed(), None).await.unwrap();
         let refused = match coordinator.watch(since).await {
             Ok(mut changes) => changes.next().await.unwrap().unwrap_err(),
             Err(error) => error,
         };
-        assert!(
-            matches!(refused, CoordinatorError::Compacted { .. }),
-            "{refused:?}"
-        );
+        assert!(matches!(refused, CoordinatorError::Compacted { .. }), "{refused:?}");
     })
     .await;
 }
@@ -184,15 +136,9 @@ async fn a_watch_outlives_the_timeout_of_requests() {
     let Some(mut etcd) = launch() else { return };
     with_patience(async {
         let coordinator = connect(&mut etcd, "/savanna/").await;
-        let mut changes = coordinator
-            .watch(coordinator.snapshot().await.unwrap().revision)
-            .await
-            .unwrap();
+        let mut changes = coordinator.watch(coordinator.snapshot().await.unwrap().revision).await.unwrap();
         tokio::time::sleep(options(&etcd, "/savanna/").timeout * 3 / 2).await;
-        let put = coordinator
-            .put_root("r", Revision::NONE, RootValue(Vec::new()))
-            .await
-            .unwrap();
+        let put = coordinator.put_root("r", Revision::NONE, RootValue(Vec::new())).await.unwrap();
         assert_eq!(changes.next().await.unwrap().unwrap().revision, put);
     })
     .await;
@@ -205,19 +151,10 @@ async fn a_snapshot_may_be_larger_than_one_message_of_the_client_library() {
         let coordinator = connect(&mut etcd, "/savanna/").await;
         for number in 0..6 {
             let value = RootValue(vec![number; 1 << 20]);
-            coordinator
-                .put_root(&format!("large/{number}"), Revision::NONE, value)
-                .await
-                .unwrap();
+            coordinator.put_root(&format!("large/{number}"), Revision::NONE, value).await.unwrap();
         }
         let roots = coordinator.snapshot().await.unwrap().roots;
-        assert_eq!(
-            roots
-                .iter()
-                .map(|(_, root)| root.value.0.len())
-                .sum::<usize>(),
-            6 << 20
-        );
+        assert_eq!(roots.iter().map(|(_, root)| root.value.0.len()).sum::<usize>(), 6 << 20);
     })
     .await;
 }
@@ -231,17 +168,9 @@ async fn without_etcd_requests_end_as_unavailable() {
         etcd.process.kill().unwrap();
         etcd.process.wait().unwrap();
         let lost = coordinator.heartbeat(&tenure).await.unwrap_err();
-        assert!(
-            matches!(lost, CoordinatorError::Unavailable { .. }),
-            "{lost:?}"
-        );
-        let refused = EtcdCoordinator::connect(options(&etcd, "/savanna/"))
-            .await
-            .unwrap_err();
-        assert!(
-            matches!(refused, CoordinatorError::Unavailable { .. }),
-            "{refused:?}"
-        );
+        assert!(matches!(lost, CoordinatorError::Unavailable { .. }), "{lost:?}");
+        let refused = EtcdCoordinator::connect(options(&etcd, "/savanna/")).await.unwrap_err();
+        assert!(matches!(refused, CoordinatorError::Unavailable { .. }), "{refused:?}");
     })
     .await;
 }

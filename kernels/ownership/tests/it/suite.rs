@@ -11,9 +11,8 @@ use savanna_ownership::guard::LeaseStatus;
 use savanna_ownership::keeper::LeaseKeeper;
 use savanna_ownership::lease::Loss;
 use savanna_ownership::{
-    BootClock, Changed, ClaimOutcome, Coordinator, CoordinatorError, Exclusive, Incarnation,
-    LeaseTerms, NodeSpec, Ownership, ReplicationVector, Revision, RingVersion, RootValue,
-    ShardRecord, Tenure, TierReplicas, Transition,
+    BootClock, Changed, ClaimOutcome, Coordinator, CoordinatorError, Exclusive, Incarnation, LeaseTerms, NodeSpec,
+    Ownership, ReplicationVector, Revision, RingVersion, RootValue, ShardRecord, Tenure, TierReplicas, Transition,
 };
 
 /// No wait in a test ends by this; it only turns a hang into a failure.
@@ -50,15 +49,9 @@ macro_rules! suite {
 }
 pub(crate) use suite;
 
-pub(crate) fn with_patience<'c>(
-    case: impl Future<Output = ()> + 'c,
-) -> impl Future<Output = ()> + 'c {
+pub(crate) fn with_patience<'c>(case: impl Future<Output = ()> + 'c) -> impl Future<Output = ()> + 'c {
     let case = Box::pin(case);
-    async move {
-        tokio::time::timeout(PATIENCE, case)
-            .await
-            .expect("the case hangs")
-    }
+    async move { tokio::time::timeout(PATIENCE, case).await.expect("the case hangs") }
 }
 
 pub(crate) fn spec(name: &str, incarnation: u64) -> NodeSpec {
@@ -71,20 +64,11 @@ pub(crate) fn spec(name: &str, incarnation: u64) -> NodeSpec {
 }
 
 async fn node(coordinator: &dyn Coordinator, name: &str, incarnation: u64) -> Tenure {
-    coordinator
-        .register(&spec(name, incarnation))
-        .await
-        .unwrap()
-        .tenure
+    coordinator.register(&spec(name, incarnation)).await.unwrap().tenure
 }
 
 fn change(shard: &str, expected: Revision, record: ShardRecord, by: Option<&Tenure>) -> Transition {
-    Transition {
-        shard: ShardId::new(shard),
-        expected,
-        record,
-        by: by.cloned(),
-    }
+    Transition { shard: ShardId::new(shard), expected, record, by: by.cloned() }
 }
 
 fn serving(owner: &Tenure, epoch: u64) -> ShardRecord {
@@ -95,15 +79,9 @@ fn exclusive(epoch: u64, state: Exclusive) -> ShardRecord {
     ShardRecord::exclusive(OwnerEpoch(epoch), state)
 }
 
-pub(crate) async fn a_name_is_held_by_one_process_until_it_gives_it_up(
-    coordinator: Arc<dyn Coordinator>,
-) {
+pub(crate) async fn a_name_is_held_by_one_process_until_it_gives_it_up(coordinator: Arc<dyn Coordinator>) {
     let first = node(&*coordinator, "n1", 1).await;
-    assert_eq!(
-        node(&*coordinator, "n1", 1).await,
-        first,
-        "asked again by the same process"
-    );
+    assert_eq!(node(&*coordinator, "n1", 1).await, first, "asked again by the same process");
     match coordinator.register(&spec("n1", 2)).await {
         Err(CoordinatorError::Held { node, tenure, .. }) => {
             assert_eq!((node, tenure), (first.node.clone(), Some(first.epoch)));
@@ -113,9 +91,7 @@ pub(crate) async fn a_name_is_held_by_one_process_until_it_gives_it_up(
     assert!(coordinator.heartbeat(&first).await.unwrap() > Duration::ZERO);
     coordinator.deregister(&first).await.unwrap();
     assert!(coordinator.snapshot().await.unwrap().nodes.is_empty());
-    let over = Err(CoordinatorError::TenureOver {
-        tenure: first.clone(),
-    });
+    let over = Err(CoordinatorError::TenureOver { tenure: first.clone() });
     assert_eq!(coordinator.heartbeat(&first).await, over);
 
     let second = node(&*coordinator, "n1", 2).await;
@@ -124,10 +100,7 @@ pub(crate) async fn a_name_is_held_by_one_process_until_it_gives_it_up(
     coordinator.deregister(&first).await.unwrap();
     let nodes = coordinator.snapshot().await.unwrap().nodes;
     assert_eq!(nodes.len(), 1);
-    assert_eq!(
-        (&nodes[0].tenure, nodes[0].address.as_str()),
-        (&second, "127.0.0.1:7400")
-    );
+    assert_eq!((&nodes[0].tenure, nodes[0].address.as_str()), (&second, "127.0.0.1:7400"));
     assert_eq!(nodes[0].labels, spec("n1", 2).labels);
 }
 
@@ -145,25 +118,14 @@ pub(crate) async fn a_claim_ends_renewals_and_the_claimant_follows_under_a_highe
 ) {
     let first = node(&*coordinator, "dev", 1).await;
     let claimed = coordinator.claim(&spec("dev", 2)).await.unwrap();
-    assert!(
-        matches!(claimed, ClaimOutcome::Pending { .. }),
-        "{claimed:?}"
-    );
-    let refused = Err(CoordinatorError::Claimed {
-        tenure: first.clone(),
-        by: Incarnation(2),
-    });
+    assert!(matches!(claimed, ClaimOutcome::Pending { .. }), "{claimed:?}");
+    let refused = Err(CoordinatorError::Claimed { tenure: first.clone(), by: Incarnation(2) });
     assert_eq!(coordinator.heartbeat(&first).await, refused);
-    assert!(matches!(
-        coordinator.register(&spec("dev", 3)).await,
-        Err(CoordinatorError::Held { .. })
-    ));
+    assert!(matches!(coordinator.register(&spec("dev", 3)).await, Err(CoordinatorError::Held { .. })));
     let second = claim_until_granted(&*coordinator, &spec("dev", 2)).await;
     assert!(second.epoch > first.epoch);
     assert!(coordinator.heartbeat(&second).await.is_ok());
-    let over = Err(CoordinatorError::TenureOver {
-        tenure: first.clone(),
-    });
+    let over = Err(CoordinatorError::TenureOver { tenure: first.clone() });
     assert_eq!(coordinator.heartbeat(&first).await, over);
 }
 
@@ -172,183 +134,76 @@ pub(crate) async fn a_lease_that_is_not_renewed_runs_out(coordinator: Arc<dyn Co
     let mut changes = coordinator.watch(since).await.unwrap();
     let first = node(&*coordinator, "n1", 1).await;
     let up = changes.next().await.unwrap().unwrap().what;
-    assert!(
-        matches!(&up, Changed::NodeUp(record) if record.tenure == first),
-        "{up:?}"
-    );
+    assert!(matches!(&up, Changed::NodeUp(record) if record.tenure == first), "{up:?}");
     // Nobody asks for anything: the end of the lease shows by itself.
-    assert_eq!(
-        changes.next().await.unwrap().unwrap().what,
-        Changed::NodeDown(NodeId::new("n1"))
-    );
+    assert_eq!(changes.next().await.unwrap().unwrap().what, Changed::NodeDown(NodeId::new("n1")));
     assert!(node(&*coordinator, "n1", 2).await.epoch > first.epoch);
 }
 
 pub(crate) async fn a_shard_changes_hands_by_compare_and_set_and_its_epochs_never_repeat(
     coordinator: Arc<dyn Coordinator>,
 ) {
-    let (a, b) = (
-        node(&*coordinator, "a", 1).await,
-        node(&*coordinator, "b", 1).await,
-    );
+    let (a, b) = (node(&*coordinator, "a", 1).await, node(&*coordinator, "b", 1).await);
     let shard = ShardId::new("tenants/acme");
     assert_eq!(coordinator.shard(&shard).await.unwrap(), None);
-    let v1 = coordinator
-        .transition(&change(
-            "tenants/acme",
-            Revision::NONE,
-            serving(&a, 1),
-            Some(&a),
-        ))
-        .await
-        .unwrap();
+    let v1 = coordinator.transition(&change("tenants/acme", Revision::NONE, serving(&a, 1), Some(&a))).await.unwrap();
     let read = coordinator.shard(&shard).await.unwrap().unwrap();
     assert_eq!((read.version, &read.value), (v1, &serving(&a, 1)));
 
-    let stale = coordinator
-        .transition(&change(
-            "tenants/acme",
-            Revision::NONE,
-            serving(&b, 2),
-            Some(&a),
-        ))
-        .await;
-    let conflict = CoordinatorError::Conflict {
-        record: "tenants/acme".to_owned(),
-        expected: Revision::NONE,
-        current: v1,
-    };
+    let stale = coordinator.transition(&change("tenants/acme", Revision::NONE, serving(&b, 2), Some(&a))).await;
+    let conflict =
+        CoordinatorError::Conflict { record: "tenants/acme".to_owned(), expected: Revision::NONE, current: v1 };
     assert_eq!(stale, Err(conflict));
     // The owner lives and did not ask.
-    let theft = coordinator
-        .transition(&change("tenants/acme", v1, serving(&b, 2), Some(&b)))
-        .await;
-    assert!(
-        theft
-            .unwrap_err()
-            .to_string()
-            .contains("give the shard up itself")
-    );
+    let theft = coordinator.transition(&change("tenants/acme", v1, serving(&b, 2), Some(&b))).await;
+    assert!(theft.unwrap_err().to_string().contains("give the shard up itself"));
     // It must grow.
-    let same_epoch = coordinator
-        .transition(&change("tenants/acme", v1, serving(&b, 1), Some(&a)))
-        .await;
-    assert!(
-        same_epoch
-            .unwrap_err()
-            .to_string()
-            .contains("expected epoch 2")
-    );
+    let same_epoch = coordinator.transition(&change("tenants/acme", v1, serving(&b, 1), Some(&a))).await;
+    assert!(same_epoch.unwrap_err().to_string().contains("expected epoch 2"));
 
     coordinator.deregister(&a).await.unwrap();
-    let v2 = coordinator
-        .transition(&change("tenants/acme", v1, serving(&b, 2), Some(&b)))
-        .await
-        .unwrap();
+    let v2 = coordinator.transition(&change("tenants/acme", v1, serving(&b, 2), Some(&b))).await.unwrap();
     assert!(v2 > v1);
-    let retired = ShardRecord {
-        epoch: OwnerEpoch(2),
-        ownership: Ownership::Retired,
-    };
-    let v3 = coordinator
-        .transition(&change("tenants/acme", v2, retired, Some(&b)))
-        .await
-        .unwrap();
-    let repeated = coordinator
-        .transition(&change("tenants/acme", v3, serving(&b, 1), Some(&b)))
-        .await;
+    let retired = ShardRecord { epoch: OwnerEpoch(2), ownership: Ownership::Retired };
+    let v3 = coordinator.transition(&change("tenants/acme", v2, retired, Some(&b))).await.unwrap();
+    let repeated = coordinator.transition(&change("tenants/acme", v3, serving(&b, 1), Some(&b))).await;
     assert!(matches!(repeated, Err(CoordinatorError::Transition { .. })));
-    let v4 = coordinator
-        .transition(&change("tenants/acme", v3, serving(&b, 3), Some(&b)))
-        .await
-        .unwrap();
+    let v4 = coordinator.transition(&change("tenants/acme", v3, serving(&b, 3), Some(&b))).await.unwrap();
     // The same name under another grant is another owner.
     coordinator.deregister(&b).await.unwrap();
     let again = node(&*coordinator, "b", 2).await;
-    coordinator
-        .transition(&change(
-            "tenants/acme",
-            v4,
-            serving(&again, 4),
-            Some(&again),
-        ))
-        .await
-        .unwrap();
+    coordinator.transition(&change("tenants/acme", v4, serving(&again, 4), Some(&again))).await.unwrap();
 }
 
 pub(crate) async fn a_shard_moves_through_moving_and_dual(coordinator: Arc<dyn Coordinator>) {
-    let (a, b) = (
-        node(&*coordinator, "a", 1).await,
-        node(&*coordinator, "b", 1).await,
-    );
+    let (a, b) = (node(&*coordinator, "a", 1).await, node(&*coordinator, "b", 1).await);
     let (from, to) = (a.clone(), b.clone());
     let steps = [
         (serving(&a, 1), None),
-        (
-            exclusive(
-                1,
-                Exclusive::Moving {
-                    from: from.clone(),
-                    to: to.clone(),
-                },
-            ),
-            None,
-        ),
+        (exclusive(1, Exclusive::Moving { from: from.clone(), to: to.clone() }), None),
         (exclusive(2, Exclusive::Dual { from, to }), Some(&a)),
         (serving(&b, 2), Some(&a)),
     ];
     let mut version = Revision::NONE;
     for (record, by) in steps {
-        version = coordinator
-            .transition(&change("streams/q5/1", version, record.clone(), by))
-            .await
-            .unwrap();
-        let read = coordinator
-            .shard(&ShardId::new("streams/q5/1"))
-            .await
-            .unwrap()
-            .unwrap();
+        version = coordinator.transition(&change("streams/q5/1", version, record.clone(), by)).await.unwrap();
+        let read = coordinator.shard(&ShardId::new("streams/q5/1")).await.unwrap().unwrap();
         assert_eq!((read.version, read.value), (version, record));
     }
 }
 
-pub(crate) async fn a_replicated_record_has_no_owner_and_can_become_exclusive(
-    coordinator: Arc<dyn Coordinator>,
-) {
+pub(crate) async fn a_replicated_record_has_no_owner_and_can_become_exclusive(coordinator: Arc<dyn Coordinator>) {
     let a = node(&*coordinator, "a", 1).await;
-    let vector = ReplicationVector(vec![
-        TierReplicas {
-            nodes: 1,
-            threads: 1,
-        },
-        TierReplicas {
-            nodes: 2,
-            threads: 1,
-        },
-    ]);
+    let vector = ReplicationVector(vec![TierReplicas { nodes: 1, threads: 1 }, TierReplicas { nodes: 2, threads: 1 }]);
     let replicated = |version| ShardRecord {
         epoch: OwnerEpoch::NONE,
-        ownership: Ownership::Replicated {
-            ring_version: RingVersion(version),
-            vector: vector.clone(),
-        },
+        ownership: Ownership::Replicated { ring_version: RingVersion(version), vector: vector.clone() },
     };
-    let v1 = coordinator
-        .transition(&change("keys/7", Revision::NONE, replicated(4), None))
-        .await
-        .unwrap();
-    let older = coordinator
-        .transition(&change("keys/7", v1, replicated(3), None))
-        .await;
+    let v1 = coordinator.transition(&change("keys/7", Revision::NONE, replicated(4), None)).await.unwrap();
+    let older = coordinator.transition(&change("keys/7", v1, replicated(3), None)).await;
     assert!(matches!(older, Err(CoordinatorError::Transition { .. })));
-    let v2 = coordinator
-        .transition(&change("keys/7", v1, replicated(5), None))
-        .await
-        .unwrap();
-    coordinator
-        .transition(&change("keys/7", v2, serving(&a, 1), None))
-        .await
-        .unwrap();
+    let v2 = coordinator.transition(&change("keys/7", v1, replicated(5), None)).await.unwrap();
+    coordinator.transition(&change("keys/7", v2, serving(&a, 1), None)).await.unwrap();
 }
 
 pub(crate) async fn only_one_of_many_gets_a_shard(coordinator: Arc<dyn Coordinator>) {
@@ -385,111 +240,50 @@ pub(crate) async fn ids_are_never_handed_out_twice(coordinator: Arc<dyn Coordina
         async move {
             let mut ids = Vec::new();
             for round in 0..5 {
-                ids.extend(
-                    coordinator
-                        .allocate("tenants", 1 + (task + round) % 4)
-                        .await
-                        .unwrap(),
-                );
+                ids.extend(coordinator.allocate("tenants", 1 + (task + round) % 4).await.unwrap());
             }
             ids
         }
     });
-    let ids: Vec<u64> = futures::future::join_all(asking)
-        .await
-        .into_iter()
-        .flatten()
-        .collect();
+    let ids: Vec<u64> = futures::future::join_all(asking).await.into_iter().flatten().collect();
     let distinct: BTreeSet<u64> = ids.iter().copied().collect();
     assert_eq!(distinct.len(), ids.len());
     assert!(!distinct.contains(&1));
-    assert_eq!(
-        coordinator.allocate("streams", 3).await.unwrap(),
-        1..4,
-        "sequences are independent"
-    );
-    assert!(matches!(
-        coordinator.allocate("tenants", 0).await,
-        Err(CoordinatorError::Invalid { .. })
-    ));
+    assert_eq!(coordinator.allocate("streams", 3).await.unwrap(), 1..4, "sequences are independent");
+    assert!(matches!(coordinator.allocate("tenants", 0).await, Err(CoordinatorError::Invalid { .. })));
 }
 
 pub(crate) async fn roots_change_by_compare_and_set(coordinator: Arc<dyn Coordinator>) {
     let value = |bytes: &[u8]| RootValue(bytes.to_vec());
     assert_eq!(coordinator.root("catalog/streams").await.unwrap(), None);
-    let v1 = coordinator
-        .put_root("catalog/streams", Revision::NONE, value(&[0, 255, 10]))
-        .await
-        .unwrap();
-    let conflict = |expected, current| {
-        Err(CoordinatorError::Conflict {
-            record: "catalog/streams".to_owned(),
-            expected,
-            current,
-        })
-    };
-    let again = coordinator
-        .put_root("catalog/streams", Revision::NONE, value(b"x"))
-        .await;
+    let v1 = coordinator.put_root("catalog/streams", Revision::NONE, value(&[0, 255, 10])).await.unwrap();
+    let conflict =
+        |expected, current| Err(CoordinatorError::Conflict { record: "catalog/streams".to_owned(), expected, current });
+    let again = coordinator.put_root("catalog/streams", Revision::NONE, value(b"x")).await;
     assert_eq!(again, conflict(Revision::NONE, v1));
-    let v2 = coordinator
-        .put_root("catalog/streams", v1, value(b""))
-        .await
-        .unwrap();
+    let v2 = coordinator.put_root("catalog/streams", v1, value(b"")).await.unwrap();
     let read = coordinator.root("catalog/streams").await.unwrap().unwrap();
     assert_eq!((read.version, read.value), (v2, value(b"")));
-    assert_eq!(
-        coordinator.delete_root("catalog/streams", v1).await,
-        conflict(v1, v2)
-    );
-    coordinator
-        .delete_root("catalog/streams", v2)
-        .await
-        .unwrap();
-    let gone = coordinator
-        .delete_root("catalog/streams", Revision::NONE)
-        .await;
+    assert_eq!(coordinator.delete_root("catalog/streams", v1).await, conflict(v1, v2));
+    coordinator.delete_root("catalog/streams", v2).await.unwrap();
+    let gone = coordinator.delete_root("catalog/streams", Revision::NONE).await;
     assert_eq!(gone, conflict(Revision::NONE, Revision::NONE));
-    assert_eq!(
-        coordinator
-            .put_root("catalog/streams", v2, value(b"y"))
-            .await,
-        conflict(v2, Revision::NONE)
-    );
-    let v3 = coordinator
-        .put_root("catalog/streams", Revision::NONE, value(b"z"))
-        .await
-        .unwrap();
+    assert_eq!(coordinator.put_root("catalog/streams", v2, value(b"y")).await, conflict(v2, Revision::NONE));
+    let v3 = coordinator.put_root("catalog/streams", Revision::NONE, value(b"z")).await.unwrap();
     assert!(v3 > v2, "a version never comes again");
 }
 
 pub(crate) async fn a_watch_continues_a_snapshot_without_gap(coordinator: Arc<dyn Coordinator>) {
     let a = node(&*coordinator, "a", 1).await;
-    coordinator
-        .put_root("r", Revision::NONE, RootValue(b"1".to_vec()))
-        .await
-        .unwrap();
+    coordinator.put_root("r", Revision::NONE, RootValue(b"1".to_vec())).await.unwrap();
     let snapshot = coordinator.snapshot().await.unwrap();
-    assert_eq!(
-        (
-            snapshot.nodes.len(),
-            snapshot.roots.len(),
-            snapshot.shards.len()
-        ),
-        (1, 1, 0)
-    );
+    assert_eq!((snapshot.nodes.len(), snapshot.roots.len(), snapshot.shards.len()), (1, 1, 0));
     let version = snapshot.roots[0].1.version;
     // Changes before the watch begins, and after.
-    let v2 = coordinator
-        .put_root("r", version, RootValue(b"2".to_vec()))
-        .await
-        .unwrap();
+    let v2 = coordinator.put_root("r", version, RootValue(b"2".to_vec())).await.unwrap();
     coordinator.allocate("hidden", 5).await.unwrap();
     let mut changes = coordinator.watch(snapshot.revision).await.unwrap();
-    let shard = coordinator
-        .transition(&change("s", Revision::NONE, serving(&a, 1), Some(&a)))
-        .await
-        .unwrap();
+    let shard = coordinator.transition(&change("s", Revision::NONE, serving(&a, 1), Some(&a))).await.unwrap();
     let deleted = coordinator.delete_root("r", v2).await.unwrap();
     let seen: Vec<_> = (&mut changes).take(3).map(Result::unwrap).collect().await;
     let what: Vec<_> = seen.iter().map(|change| change.what.clone()).collect();
@@ -509,62 +303,37 @@ fn terms() -> LeaseTerms {
     LeaseTerms::new(Duration::from_secs(1), Duration::from_millis(200)).unwrap()
 }
 
-pub(crate) async fn a_keeper_renews_and_stops_before_the_claimant_serves(
-    coordinator: Arc<dyn Coordinator>,
-) {
+pub(crate) async fn a_keeper_renews_and_stops_before_the_claimant_serves(coordinator: Arc<dyn Coordinator>) {
     let clock = Arc::new(BootClock);
-    let first = LeaseKeeper::register(
-        Arc::clone(&coordinator),
-        &spec("dev", 1),
-        terms(),
-        Arc::<BootClock>::clone(&clock),
-    )
-    .await
-    .unwrap();
+    let first =
+        LeaseKeeper::register(Arc::clone(&coordinator), &spec("dev", 1), terms(), Arc::<BootClock>::clone(&clock))
+            .await
+            .unwrap();
     let guard = first.guard();
     assert!(guard.serving());
     let mut status = first.status();
-    let second = LeaseKeeper::claim(Arc::clone(&coordinator), &spec("dev", 2), terms(), clock)
-        .await
-        .unwrap();
-    assert!(
-        !guard.serving(),
-        "the former holder serves beside the new one"
-    );
+    let second = LeaseKeeper::claim(Arc::clone(&coordinator), &spec("dev", 2), terms(), clock).await.unwrap();
+    assert!(!guard.serving(), "the former holder serves beside the new one");
     assert!(second.guard().serving());
     assert!(second.tenure().epoch > first.tenure().epoch);
-    let lost = status
-        .wait_for(|status| matches!(status, LeaseStatus::Lost(_)))
-        .await
-        .unwrap();
-    assert!(
-        matches!(*lost, LeaseStatus::Lost(Loss::Claimed | Loss::Ended)),
-        "{lost:?}"
-    );
+    let lost = status.wait_for(|status| matches!(status, LeaseStatus::Lost(_))).await.unwrap();
+    assert!(matches!(*lost, LeaseStatus::Lost(Loss::Claimed | Loss::Ended)), "{lost:?}");
 }
 
 pub(crate) async fn a_released_lease_is_free_at_once(coordinator: Arc<dyn Coordinator>) {
     let clock = Arc::new(BootClock);
-    let first = LeaseKeeper::register(
-        Arc::clone(&coordinator),
-        &spec("dev", 1),
-        terms(),
-        Arc::<BootClock>::clone(&clock),
-    )
-    .await
-    .unwrap();
+    let first =
+        LeaseKeeper::register(Arc::clone(&coordinator), &spec("dev", 1), terms(), Arc::<BootClock>::clone(&clock))
+            .await
+            .unwrap();
     let (guard, epoch) = (first.guard(), first.tenure().epoch);
     first.release().await.unwrap();
     assert!(!guard.serving());
-    let second = LeaseKeeper::register(Arc::clone(&coordinator), &spec("dev", 2), terms(), clock)
-        .await
-        .unwrap();
+    let second = LeaseKeeper::register(Arc::clone(&coordinator), &spec("dev", 2), terms(), clock).await.unwrap();
     assert!(second.tenure().epoch > epoch);
 }
 
-pub(crate) async fn names_and_values_outside_of_the_limits_are_refused(
-    coordinator: Arc<dyn Coordinator>,
-) {
+pub(crate) async fn names_and_values_outside_of_the_limits_are_refused(coordinator: Arc<dyn Coordinator>) {
     let long = "x".repeat(513);
     let large = RootValue(vec![0; (1 << 20) + 1]);
     for result in [
@@ -572,38 +341,17 @@ pub(crate) async fn names_and_values_outside_of_the_limits_are_refused(
         coordinator.register(&spec("a\0b", 1)).await.map(drop),
         coordinator.claim(&spec(&long, 1)).await.map(drop),
         coordinator.allocate(&long, 1).await.map(drop),
-        coordinator
-            .put_root("a\nb", Revision::NONE, RootValue(Vec::new()))
-            .await
-            .map(drop),
-        coordinator
-            .put_root("large", Revision::NONE, large)
-            .await
-            .map(drop),
-        coordinator
-            .transition(&change("", Revision::NONE, serving(&tenure(), 1), None))
-            .await
-            .map(drop),
+        coordinator.put_root("a\nb", Revision::NONE, RootValue(Vec::new())).await.map(drop),
+        coordinator.put_root("large", Revision::NONE, large).await.map(drop),
+        coordinator.transition(&change("", Revision::NONE, serving(&tenure(), 1), None)).await.map(drop),
     ] {
         let message = result.unwrap_err().to_string();
-        assert!(
-            message.starts_with("expected") && message.contains("came"),
-            "{message}"
-        );
+        assert!(message.starts_with("expected") && message.contains("came"), "{message}");
     }
-    let dead = coordinator
-        .transition(&change("s", Revision::NONE, serving(&tenure(), 1), None))
-        .await;
-    assert!(
-        dead.unwrap_err()
-            .to_string()
-            .contains("whose tenure is over")
-    );
+    let dead = coordinator.transition(&change("s", Revision::NONE, serving(&tenure(), 1), None)).await;
+    assert!(dead.unwrap_err().to_string().contains("whose tenure is over"));
 }
 
 fn tenure() -> Tenure {
-    Tenure {
-        node: NodeId::new("nobody"),
-        epoch: OwnerEpoch(1),
-    }
+    Tenure { node: NodeId::new("nobody"), epoch: OwnerEpoch(1) }
 }

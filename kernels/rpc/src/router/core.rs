@@ -203,28 +203,15 @@ impl RouterCore {
     pub fn step(&mut self, input: RouterInput, now: Duration) -> Vec<RouterAction> {
         let mut actions = Vec::new();
         match input {
-            RouterInput::Call {
-                id,
-                shard,
-                idempotent,
-                timeout,
-            } => {
+            RouterInput::Call { id, shard, idempotent, timeout } => {
                 self.call(id, shard, idempotent, timeout, now, &mut actions);
             }
             RouterInput::Cancel(id) => self.remove(id, &mut actions),
-            RouterInput::Resolved(shard, result) => {
-                self.resolved(&shard, result, now, &mut actions)
-            }
-            RouterInput::Ended {
-                id,
-                attempt,
-                result,
-            } => self.ended(id, attempt, result, now, &mut actions),
+            RouterInput::Resolved(shard, result) => self.resolved(&shard, result, now, &mut actions),
+            RouterInput::Ended { id, attempt, result } => self.ended(id, attempt, result, now, &mut actions),
             RouterInput::Tick => self.tick(now, &mut actions),
         }
-        debug_assert!(
-            self.calls.len() == self.deadlines.len() && self.calls.len() <= self.limits.calls_max
-        );
+        debug_assert!(self.calls.len() == self.deadlines.len() && self.calls.len() <= self.limits.calls_max);
         actions
     }
 
@@ -250,31 +237,14 @@ impl RouterCore {
         self.deadlines.insert((deadline, id));
         self.shards.entry(shard.clone()).or_default().calls += 1;
         let state = CallState::Parked;
-        self.calls.insert(
-            id,
-            Call {
-                shard,
-                idempotent,
-                limit: timeout,
-                deadline,
-                attempt: 0,
-                hops: 0,
-                state,
-            },
-        );
+        self.calls.insert(id, Call { shard, idempotent, limit: timeout, deadline, attempt: 0, hops: 0, state });
         self.dispatch(id, now, actions);
     }
 
     /// Sends a call that waits, or parks it until its shard can be asked.
     fn dispatch(&mut self, id: CallId, now: Duration, actions: &mut Vec<RouterAction>) {
-        let call = self
-            .calls
-            .get_mut(&id)
-            .expect("only calls under way are dispatched");
-        let shard = self
-            .shards
-            .get_mut(&call.shard)
-            .expect("a call's shard is remembered");
+        let call = self.calls.get_mut(&id).expect("only calls under way are dispatched");
+        let shard = self.shards.get_mut(&call.shard).expect("a call's shard is remembered");
         shard.used_at = now;
         match &shard.route {
             Some(route) if shard.frozen_until.is_none() => {
@@ -333,10 +303,7 @@ impl RouterCore {
             }
             Err(error) => error,
         };
-        let shard = self
-            .shards
-            .get_mut(&call.shard)
-            .expect("a call's shard is remembered");
+        let shard = self.shards.get_mut(&call.shard).expect("a call's shard is remembered");
         match error {
             RpcError::Moved { to, epoch } => {
                 call.hops += 1;
@@ -347,11 +314,7 @@ impl RouterCore {
                 if epoch > shard.floor {
                     self.learn(&shard_id, Route { node: to, epoch }, now, actions);
                     self.dispatch(id, now, actions);
-                } else if shard
-                    .route
-                    .as_ref()
-                    .is_some_and(|route| route.epoch > sent_under)
-                {
+                } else if shard.route.as_ref().is_some_and(|route| route.epoch > sent_under) {
                     // Another call's answer was newer than the route this one went by.
                     self.dispatch(id, now, actions);
                 } else {
@@ -373,11 +336,7 @@ impl RouterCore {
             }
             RpcError::Unreachable { .. } | RpcError::TimedOut { .. } => {
                 // The owner may be gone and the shard elsewhere.
-                if shard
-                    .route
-                    .as_ref()
-                    .is_some_and(|route| route.epoch == sent_under)
-                {
+                if shard.route.as_ref().is_some_and(|route| route.epoch == sent_under) {
                     shard.route = None;
                 }
                 self.pause(id, now);
@@ -429,13 +388,7 @@ impl RouterCore {
     }
 
     /// Takes a route of at least the epoch known so far and sends what waited for it.
-    fn learn(
-        &mut self,
-        id: &ShardId,
-        route: Route,
-        now: Duration,
-        actions: &mut Vec<RouterAction>,
-    ) {
+    fn learn(&mut self, id: &ShardId, route: Route, now: Duration, actions: &mut Vec<RouterAction>) {
         let shard = self.shards.get_mut(id).expect("the caller has it in hand");
         debug_assert!(route.epoch >= shard.floor, "routes only go forward");
         if route.epoch > shard.floor
@@ -494,21 +447,13 @@ impl RouterCore {
     }
 
     fn remove(&mut self, id: CallId, actions: &mut Vec<RouterAction>) {
-        let sent = self
-            .calls
-            .get(&id)
-            .is_some_and(|call| matches!(call.state, CallState::Sent { .. }));
+        let sent = self.calls.get(&id).is_some_and(|call| matches!(call.state, CallState::Sent { .. }));
         if self.forget(id) && sent {
             actions.push(RouterAction::Abandon(id));
         }
     }
 
-    fn complete(
-        &mut self,
-        id: CallId,
-        result: Result<(), RpcError>,
-        actions: &mut Vec<RouterAction>,
-    ) {
+    fn complete(&mut self, id: CallId, result: Result<(), RpcError>, actions: &mut Vec<RouterAction>) {
         if self.forget(id) {
             actions.push(RouterAction::Complete(id, result));
         }
@@ -522,10 +467,7 @@ impl RouterCore {
         if let CallState::Pausing { until } = call.state {
             self.wakes.remove(&(until, Wake::Call(id)));
         }
-        let shard = self
-            .shards
-            .get_mut(&call.shard)
-            .expect("a call's shard is remembered");
+        let shard = self.shards.get_mut(&call.shard).expect("a call's shard is remembered");
         shard.calls -= 1;
         if call.state == CallState::Parked {
             shard.parked.retain(|parked| *parked != id);
@@ -551,8 +493,7 @@ impl RouterCore {
         }
         let shards = &self.shards;
         self.wakes.retain(|(_, wake)| {
-            matches!(wake, Wake::Call(_))
-                || matches!(wake, Wake::Shard(id) if shards.contains_key(id))
+            matches!(wake, Wake::Call(_)) || matches!(wake, Wake::Shard(id) if shards.contains_key(id))
         });
     }
 }
@@ -561,11 +502,7 @@ impl RouterLimits {
     /// The pause after the `attempt`-th failure: doubling, bounded, and spread by `salt` so that calls which failed
     /// together do not come back together.
     fn pause(&self, attempt: u32, salt: u64) -> Duration {
-        let doubled = self.backoff_min.saturating_mul(
-            1_u32
-                .checked_shl(attempt.saturating_sub(1))
-                .unwrap_or(u32::MAX),
-        );
+        let doubled = self.backoff_min.saturating_mul(1_u32.checked_shl(attempt.saturating_sub(1)).unwrap_or(u32::MAX));
         let full = doubled.min(self.backoff_max);
         // Fibonacci hashing: the top bits of the product are spread evenly over consecutive salts.
         let spread = (salt ^ u64::from(attempt)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;

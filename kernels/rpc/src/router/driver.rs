@@ -59,16 +59,8 @@ struct CallSlot {
 impl Router {
     /// A router; needs a tokio runtime.
     #[must_use]
-    pub fn new(
-        transport: Arc<dyn Transport>,
-        directory: Arc<dyn Directory>,
-        limits: RouterLimits,
-    ) -> Self {
-        let state = State {
-            core: RouterCore::new(limits),
-            next_call: 1,
-            calls: HashMap::new(),
-        };
+    pub fn new(transport: Arc<dyn Transport>, directory: Arc<dyn Directory>, limits: RouterLimits) -> Self {
+        let state = State { core: RouterCore::new(limits), next_call: 1, calls: HashMap::new() };
         let inner = Arc::new(Inner {
             transport,
             directory,
@@ -87,10 +79,7 @@ impl Router {
     /// The last attempt's error when it cannot be repeated; [`RpcError::TimedOut`] when the time is over;
     /// [`RpcError::Overloaded`] when too many wait already; [`RpcError::Refused`] when there is no such shard.
     pub async fn call(&self, shard: &ShardId, mut request: Request) -> Result<Bytes, RpcError> {
-        request.head.shard = Some(ShardAt {
-            shard: shard.clone(),
-            epoch: OwnerEpoch::NONE,
-        });
+        request.head.shard = Some(ShardAt { shard: shard.clone(), epoch: OwnerEpoch::NONE });
         let (caller, answer) = oneshot::channel();
         let id = {
             let mut state = self.inner.state.lock();
@@ -102,22 +91,11 @@ impl Router {
                 idempotent: request.head.idempotent,
                 timeout: request.timeout,
             };
-            state.calls.insert(
-                id,
-                CallSlot {
-                    request,
-                    caller,
-                    attempt: None,
-                    reply: None,
-                },
-            );
+            state.calls.insert(id, CallSlot { request, caller, attempt: None, reply: None });
             self.inner.step(&mut state, input);
             id
         };
-        let _cancel = CancelOnDrop {
-            inner: &self.inner,
-            id,
-        };
+        let _cancel = CancelOnDrop { inner: &self.inner, id };
         answer.await.unwrap_or_else(|_dropped| {
             Err(RpcError::Unreachable {
                 node: NodeId::new("unknown"),
@@ -160,38 +138,21 @@ impl Inner {
         for action in state.core.step(input, self.origin.elapsed()) {
             match action {
                 RouterAction::Resolve(shard) => self.resolve(shard),
-                RouterAction::Send {
-                    id,
-                    attempt,
-                    route,
-                    time_left,
-                } => {
+                RouterAction::Send { id, attempt, route, time_left } => {
                     if let Some(slot) = state.calls.get_mut(&id) {
-                        let attempt = self.send(
-                            id,
-                            attempt,
-                            route,
-                            Request {
-                                timeout: time_left,
-                                ..slot.request.clone()
-                            },
-                        );
+                        let attempt =
+                            self.send(id, attempt, route, Request { timeout: time_left, ..slot.request.clone() });
                         slot.attempt = Some(attempt);
                     }
                 }
                 RouterAction::Abandon(id) => {
-                    if let Some(attempt) = state
-                        .calls
-                        .get_mut(&id)
-                        .and_then(|slot| slot.attempt.take())
-                    {
+                    if let Some(attempt) = state.calls.get_mut(&id).and_then(|slot| slot.attempt.take()) {
                         attempt.abort();
                     }
                 }
                 RouterAction::Complete(id, result) => {
                     if let Some(slot) = state.calls.remove(&id) {
-                        let result = result
-                            .map(|()| slot.reply.expect("a call that ended well has its reply"));
+                        let result = result.map(|()| slot.reply.expect("a call that ended well has its reply"));
                         // A caller that went away in this moment needs no answer.
                         let _unwanted = slot.caller.send(result);
                     }
@@ -207,20 +168,11 @@ impl Inner {
         let inner = Arc::clone(self);
         tokio::spawn(async move {
             let result = inner.directory.locate(&shard).await;
-            inner.step(
-                &mut inner.state.lock(),
-                RouterInput::Resolved(shard, result),
-            );
+            inner.step(&mut inner.state.lock(), RouterInput::Resolved(shard, result));
         });
     }
 
-    fn send(
-        self: &Arc<Self>,
-        id: CallId,
-        attempt: u32,
-        route: Route,
-        request: Request,
-    ) -> AbortHandle {
+    fn send(self: &Arc<Self>, id: CallId, attempt: u32, route: Route, request: Request) -> AbortHandle {
         let inner = Arc::clone(self);
         let task = tokio::spawn(async move {
             let mut request = request;
@@ -234,14 +186,7 @@ impl Inner {
                     slot.reply = Some(body);
                 }
             });
-            inner.step(
-                &mut state,
-                RouterInput::Ended {
-                    id,
-                    attempt,
-                    result,
-                },
-            );
+            inner.step(&mut state, RouterInput::Ended { id, attempt, result });
         });
         task.abort_handle()
     }

@@ -19,16 +19,12 @@ use parking_lot::Mutex;
 use savanna_epoch::NodeId;
 use tokio::sync::oneshot;
 
-use super::{
-    Endpoint, EndpointAction, EndpointInput, EndpointLimits, HandlerKey, NetFaults, SimNet,
-};
+use super::{Endpoint, EndpointAction, EndpointInput, EndpointLimits, HandlerKey, NetFaults, SimNet};
 use crate::{CallId, Delivery, Request, RpcError, Service, Transport};
 
 /// Nothing is left to happen, or the time limit has passed, and the future is still waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the future still waits after {virtual_time:?} of virtual time: it waits for something outside the simulation"
-)]
+#[error("the future still waits after {virtual_time:?} of virtual time: it waits for something outside the simulation")]
 pub struct Stalled {
     /// Virtual time when it was given up.
     pub virtual_time: Duration,
@@ -90,9 +86,7 @@ impl SimCluster {
             sleepers: BTreeMap::new(),
             next_sleeper: 0,
         };
-        Self {
-            inner: Arc::new(Mutex::new(inner)),
-        }
+        Self { inner: Arc::new(Mutex::new(inner)) }
     }
 
     /// Starts a node, new or after a crash, that answers with `service`.
@@ -110,12 +104,7 @@ impl SimCluster {
         inner.net.crash(node);
         inner.services.remove(node);
         inner.handlers.retain(|(at, _), _| at != node);
-        let lost: Vec<CallId> = inner
-            .callers
-            .iter()
-            .filter(|(_, (from, _))| from == node)
-            .map(|(id, _)| *id)
-            .collect();
+        let lost: Vec<CallId> = inner.callers.iter().filter(|(_, (from, _))| from == node).map(|(id, _)| *id).collect();
         for id in lost {
             inner.complete(id, Err(crashed(node, Delivery::Unknown)));
         }
@@ -129,10 +118,7 @@ impl SimCluster {
     /// How `from` reaches the others.
     #[must_use]
     pub fn transport(&self, from: NodeId) -> SimTransport {
-        SimTransport {
-            cluster: self.clone(),
-            from,
-        }
+        SimTransport { cluster: self.clone(), from }
     }
 
     /// Waits in virtual time.
@@ -148,9 +134,7 @@ impl SimCluster {
                 registered = true;
                 let number = inner.next_sleeper;
                 inner.next_sleeper += 1;
-                inner
-                    .sleepers
-                    .insert((until, number), context.waker().clone());
+                inner.sleepers.insert((until, number), context.waker().clone());
             }
             Poll::Pending
         })
@@ -161,19 +145,14 @@ impl SimCluster {
     ///
     /// # Errors
     /// [`Stalled`] when it waits for something that does not happen.
-    pub fn block_on<T>(
-        &self,
-        future: impl Future<Output = T>,
-        limit: Duration,
-    ) -> Result<T, Stalled> {
+    pub fn block_on<T>(&self, future: impl Future<Output = T>, limit: Duration) -> Result<T, Stalled> {
         let mut future = pin!(future);
         let woken = Flag::raised();
         let waker = Waker::from(Arc::clone(&woken));
         let end = self.inner.lock().net.now() + limit;
         loop {
             while woken.take() {
-                if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker))
-                {
+                if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
                     return Ok(output);
                 }
             }
@@ -182,9 +161,7 @@ impl SimCluster {
             }
             let mut inner = self.inner.lock();
             if !inner.next_happening(end) {
-                return Err(Stalled {
-                    virtual_time: inner.net.now(),
-                });
+                return Err(Stalled { virtual_time: inner.net.now() });
             }
         }
     }
@@ -193,12 +170,7 @@ impl SimCluster {
     fn poll_handlers(&self) -> bool {
         let woken: Vec<(NodeId, HandlerKey)> = {
             let inner = self.inner.lock();
-            inner
-                .handlers
-                .iter()
-                .filter(|(_, handler)| handler.woken.take())
-                .map(|(key, _)| key.clone())
-                .collect()
+            inner.handlers.iter().filter(|(_, handler)| handler.woken.take()).map(|(key, _)| key.clone()).collect()
         };
         for key in &woken {
             // Polled without the lock: the handler may call, sleep, and inject faults.
@@ -278,15 +250,10 @@ impl Inner {
                 };
                 let method = context.head.method.clone();
                 let handler = async move {
-                    let handled = std::panic::AssertUnwindSafe(service.handle(context, body))
-                        .catch_unwind()
-                        .await;
+                    let handled = std::panic::AssertUnwindSafe(service.handle(context, body)).catch_unwind().await;
                     handled.unwrap_or(Err(RpcError::Failed { method }))
                 };
-                let handler = Handler {
-                    future: Some(handler.boxed()),
-                    woken: Flag::raised(),
-                };
+                let handler = Handler { future: Some(handler.boxed()), woken: Flag::raised() };
                 self.handlers.insert((node.clone(), key), handler);
             }
             EndpointAction::Abort(key) => {
@@ -306,11 +273,7 @@ impl Inner {
 }
 
 fn crashed(node: &NodeId, delivery: Delivery) -> RpcError {
-    RpcError::Unreachable {
-        node: node.clone(),
-        reason: "the asking node itself is down".to_owned(),
-        delivery,
-    }
+    RpcError::Unreachable { node: node.clone(), reason: "the asking node itself is down".to_owned(), delivery }
 }
 
 /// One node's way to the others in a [`SimCluster`].
@@ -342,10 +305,7 @@ impl Transport for SimTransport {
             }
             id
         };
-        let _cancel = CancelOnDrop {
-            transport: self,
-            id,
-        };
+        let _cancel = CancelOnDrop { transport: self, id };
         match answer.await {
             Ok(Err(RpcError::TimedOut { .. })) => Err(RpcError::TimedOut { limit }),
             Ok(result) => result,

@@ -27,8 +27,8 @@ use savanna_epoch::NodeId;
 
 use super::{NodeAction, NodeInput, SimNode, TimerId};
 use crate::{
-    CallId, Delivery, Frame, Request, RequestContext, RequestId, RpcError, SessionAction,
-    SessionCore, SessionInput, SessionLimits,
+    CallId, Delivery, Frame, Request, RequestContext, RequestId, RpcError, SessionAction, SessionCore, SessionInput,
+    SessionLimits,
 };
 
 /// What two endpoints send to each other.
@@ -145,15 +145,8 @@ struct Asking {
 
 #[derive(Debug)]
 enum AskingState {
-    Opening {
-        waiting: VecDeque<(CallId, Request, Duration)>,
-        retry_at: Duration,
-        give_up_at: Duration,
-    },
-    Open {
-        answerer: u64,
-        session: Box<SessionCore>,
-    },
+    Opening { waiting: VecDeque<(CallId, Request, Duration)>, retry_at: Duration, give_up_at: Duration },
+    Open { answerer: u64, session: Box<SessionCore> },
 }
 
 #[derive(Debug)]
@@ -180,25 +173,13 @@ impl Endpoint {
     #[must_use]
     pub fn next_wake(&self) -> Option<Duration> {
         let asking = self.asking.values().map(|asking| match &asking.state {
-            AskingState::Opening {
-                retry_at,
-                give_up_at,
-                waiting,
-            } => {
+            AskingState::Opening { retry_at, give_up_at, waiting } => {
                 let deadline = waiting.iter().map(|(_, _, deadline)| *deadline).min();
-                deadline
-                    .into_iter()
-                    .fold(*retry_at.min(give_up_at), Duration::min)
+                deadline.into_iter().fold(*retry_at.min(give_up_at), Duration::min)
             }
             AskingState::Open { session, .. } => session.next_wake(),
         });
-        asking
-            .chain(
-                self.answering
-                    .values()
-                    .map(|answering| answering.session.next_wake()),
-            )
-            .min()
+        asking.chain(self.answering.values().map(|answering| answering.session.next_wake())).min()
     }
 
     /// Takes one input.
@@ -209,17 +190,8 @@ impl Endpoint {
             EndpointInput::Cancel(id) => self.cancel(id, now, &mut actions),
             EndpointInput::Packet(from, packet) => self.packet(&from, packet, now, &mut actions),
             EndpointInput::Handled(key, result) => {
-                if self
-                    .answering
-                    .get(&key.from)
-                    .is_some_and(|answering| answering.link == key.link)
-                {
-                    self.answer(
-                        &key.from,
-                        SessionInput::Handled(key.request, result),
-                        now,
-                        &mut actions,
-                    );
+                if self.answering.get(&key.from).is_some_and(|answering| answering.link == key.link) {
+                    self.answer(&key.from, SessionInput::Handled(key.request, result), now, &mut actions);
                 }
             }
             EndpointInput::Tick => self.tick(now, &mut actions),
@@ -232,14 +204,7 @@ impl Endpoint {
         actions
     }
 
-    fn call(
-        &mut self,
-        id: CallId,
-        to: &NodeId,
-        request: Request,
-        now: Duration,
-        actions: &mut Vec<EndpointAction>,
-    ) {
+    fn call(&mut self, id: CallId, to: &NodeId, request: Request, now: Duration, actions: &mut Vec<EndpointAction>) {
         self.called.insert(id, to.clone());
         if !self.asking.contains_key(to) {
             self.next_link += 1;
@@ -248,29 +213,13 @@ impl Endpoint {
                 retry_at: now + self.limits.open_retry,
                 give_up_at: now + self.limits.open_timeout,
             };
-            self.asking.insert(
-                to.clone(),
-                Asking {
-                    link: self.next_link,
-                    state,
-                },
-            );
-            actions.push(EndpointAction::Send(
-                to.clone(),
-                Packet::Open {
-                    link: self.next_link,
-                },
-            ));
+            self.asking.insert(to.clone(), Asking { link: self.next_link, state });
+            actions.push(EndpointAction::Send(to.clone(), Packet::Open { link: self.next_link }));
         }
         match &mut self.asking.get_mut(to).expect("inserted above").state {
-            AskingState::Opening { waiting, .. }
-                if waiting.len() >= self.limits.session.queued_max =>
-            {
+            AskingState::Opening { waiting, .. } if waiting.len() >= self.limits.session.queued_max => {
                 let limit = self.limits.session.queued_max as u64;
-                let error = RpcError::Overloaded {
-                    what: format!("the queue of requests to node {to}"),
-                    limit,
-                };
+                let error = RpcError::Overloaded { what: format!("the queue of requests to node {to}"), limit };
                 actions.push(EndpointAction::Complete(id, Err(error)));
             }
             AskingState::Opening { waiting, .. } => {
@@ -286,33 +235,18 @@ impl Endpoint {
             return;
         };
         match self.asking.get_mut(&to).map(|asking| &mut asking.state) {
-            Some(AskingState::Opening { waiting, .. }) => {
-                waiting.retain(|(waiting, ..)| *waiting != id)
-            }
+            Some(AskingState::Opening { waiting, .. }) => waiting.retain(|(waiting, ..)| *waiting != id),
             Some(AskingState::Open { .. }) => self.ask(&to, SessionInput::Cancel(id), now, actions),
             None => {}
         }
     }
 
-    fn packet(
-        &mut self,
-        from: &NodeId,
-        packet: Packet,
-        now: Duration,
-        actions: &mut Vec<EndpointAction>,
-    ) {
+    fn packet(&mut self, from: &NodeId, packet: Packet, now: Duration, actions: &mut Vec<EndpointAction>) {
         match packet {
             Packet::Open { link } => self.open(from, link, now, actions),
             Packet::Opened { link, answerer } => self.opened(from, link, answerer, now, actions),
-            Packet::Ask {
-                link,
-                answerer,
-                frame,
-            } => {
-                let known = self
-                    .answering
-                    .get(from)
-                    .is_some_and(|answering| answering.link == link);
+            Packet::Ask { link, answerer, frame } => {
+                let known = self.answering.get(from).is_some_and(|answering| answering.link == link);
                 if known && answerer == self.incarnation {
                     self.answer(from, SessionInput::Received(frame), now, actions);
                 } else {
@@ -320,25 +254,17 @@ impl Endpoint {
                 }
             }
             Packet::Answer { link, frame } => {
-                let open = self.asking.get(from).is_some_and(|asking| {
-                    asking.link == link && matches!(asking.state, AskingState::Open { .. })
-                });
+                let open = self
+                    .asking
+                    .get(from)
+                    .is_some_and(|asking| asking.link == link && matches!(asking.state, AskingState::Open { .. }));
                 if open {
                     self.ask(from, SessionInput::Received(frame), now, actions);
                 }
             }
             Packet::Reset { link } => {
-                if self
-                    .asking
-                    .get(from)
-                    .is_some_and(|asking| asking.link == link)
-                {
-                    self.lose(
-                        from,
-                        "it does not know this connection any more: it was restarted",
-                        now,
-                        actions,
-                    );
+                if self.asking.get(from).is_some_and(|asking| asking.link == link) {
+                    self.lose(from, "it does not know this connection any more: it was restarted", now, actions);
                 }
             }
         }
@@ -351,34 +277,15 @@ impl Endpoint {
         }
         if known != Some(link) {
             if known.is_some() {
-                self.answer(
-                    from,
-                    SessionInput::Lost("replaced by a newer connection".to_owned()),
-                    now,
-                    actions,
-                );
+                self.answer(from, SessionInput::Lost("replaced by a newer connection".to_owned()), now, actions);
             }
             let session = SessionCore::new(from.clone(), self.limits.session, now);
-            self.answering
-                .insert(from.clone(), Answering { link, session });
+            self.answering.insert(from.clone(), Answering { link, session });
         }
-        actions.push(EndpointAction::Send(
-            from.clone(),
-            Packet::Opened {
-                link,
-                answerer: self.incarnation,
-            },
-        ));
+        actions.push(EndpointAction::Send(from.clone(), Packet::Opened { link, answerer: self.incarnation }));
     }
 
-    fn opened(
-        &mut self,
-        from: &NodeId,
-        link: u64,
-        answerer: u64,
-        now: Duration,
-        actions: &mut Vec<EndpointAction>,
-    ) {
+    fn opened(&mut self, from: &NodeId, link: u64, answerer: u64, now: Duration, actions: &mut Vec<EndpointAction>) {
         let Some(asking) = self.asking.get_mut(from) else {
             return;
         };
@@ -389,28 +296,15 @@ impl Endpoint {
         let opening = std::mem::replace(&mut asking.state, AskingState::Open { answerer, session });
         if let AskingState::Opening { waiting, .. } = opening {
             for (id, request, deadline) in waiting {
-                let request = Request {
-                    timeout: deadline.saturating_sub(now),
-                    ..request
-                };
+                let request = Request { timeout: deadline.saturating_sub(now), ..request };
                 self.ask(from, SessionInput::Call(id, request), now, actions);
             }
         }
     }
 
     /// Gives an input to the session over which this node asks `to`.
-    fn ask(
-        &mut self,
-        to: &NodeId,
-        input: SessionInput,
-        now: Duration,
-        actions: &mut Vec<EndpointAction>,
-    ) {
-        let Some(Asking {
-            link,
-            state: AskingState::Open { answerer, session },
-        }) = self.asking.get_mut(to)
-        else {
+    fn ask(&mut self, to: &NodeId, input: SessionInput, now: Duration, actions: &mut Vec<EndpointAction>) {
+        let Some(Asking { link, state: AskingState::Open { answerer, session } }) = self.asking.get_mut(to) else {
             return;
         };
         let (link, answerer) = (*link, *answerer);
@@ -418,18 +312,9 @@ impl Endpoint {
         for action in session.step(input, now) {
             match action {
                 SessionAction::Send(frame) => {
-                    actions.push(EndpointAction::Send(
-                        to.clone(),
-                        Packet::Ask {
-                            link,
-                            answerer,
-                            frame,
-                        },
-                    ));
+                    actions.push(EndpointAction::Send(to.clone(), Packet::Ask { link, answerer, frame }));
                 }
-                SessionAction::Complete(id, result) => {
-                    actions.push(EndpointAction::Complete(id, result))
-                }
+                SessionAction::Complete(id, result) => actions.push(EndpointAction::Complete(id, result)),
                 SessionAction::Close(reason) => lost = Some(reason),
                 // The other side of this link only answers; a request from it has no meaning.
                 SessionAction::Start(..) | SessionAction::Abort(_) => {}
@@ -441,34 +326,19 @@ impl Endpoint {
     }
 
     /// Gives an input to the session over which this node answers `from`.
-    fn answer(
-        &mut self,
-        from: &NodeId,
-        input: SessionInput,
-        now: Duration,
-        actions: &mut Vec<EndpointAction>,
-    ) {
+    fn answer(&mut self, from: &NodeId, input: SessionInput, now: Duration, actions: &mut Vec<EndpointAction>) {
         let Some(Answering { link, session }) = self.answering.get_mut(from) else {
             return;
         };
         let link = *link;
-        let key = |request| HandlerKey {
-            from: from.clone(),
-            link,
-            request,
-        };
+        let key = |request| HandlerKey { from: from.clone(), link, request };
         let mut closed = None;
         for action in session.step(input, now) {
             match action {
                 SessionAction::Send(frame) => {
-                    actions.push(EndpointAction::Send(
-                        from.clone(),
-                        Packet::Answer { link, frame },
-                    ));
+                    actions.push(EndpointAction::Send(from.clone(), Packet::Answer { link, frame }));
                 }
-                SessionAction::Start(id, context, body) => {
-                    actions.push(EndpointAction::Start(key(id), context, body))
-                }
+                SessionAction::Start(id, context, body) => actions.push(EndpointAction::Start(key(id), context, body)),
                 SessionAction::Abort(id) => actions.push(EndpointAction::Abort(key(id))),
                 SessionAction::Close(reason) => closed = Some(reason),
                 // Nothing is asked over this link from this side.
@@ -481,13 +351,7 @@ impl Endpoint {
         }
     }
 
-    fn lose(
-        &mut self,
-        to: &NodeId,
-        reason: &str,
-        now: Duration,
-        actions: &mut Vec<EndpointAction>,
-    ) {
+    fn lose(&mut self, to: &NodeId, reason: &str, now: Duration, actions: &mut Vec<EndpointAction>) {
         let Some(asking) = self.asking.remove(to) else {
             return;
         };
@@ -521,17 +385,11 @@ impl Endpoint {
         for to in self.asking.keys().cloned().collect::<Vec<_>>() {
             let asking = self.asking.get_mut(&to).expect("listed above");
             match &mut asking.state {
-                AskingState::Opening {
-                    waiting,
-                    retry_at,
-                    give_up_at,
-                } => {
+                AskingState::Opening { waiting, retry_at, give_up_at } => {
                     waiting.retain(|(id, request, deadline)| {
                         let late = *deadline <= now;
                         if late {
-                            let error = RpcError::TimedOut {
-                                limit: request.timeout,
-                            };
+                            let error = RpcError::TimedOut { limit: request.timeout };
                             actions.push(EndpointAction::Complete(*id, Err(error)));
                         }
                         !late
@@ -540,10 +398,7 @@ impl Endpoint {
                         self.lose(&to, "it does not answer", now, actions);
                     } else if *retry_at <= now {
                         *retry_at = now + self.limits.open_retry;
-                        actions.push(EndpointAction::Send(
-                            to.clone(),
-                            Packet::Open { link: asking.link },
-                        ));
+                        actions.push(EndpointAction::Send(to.clone(), Packet::Open { link: asking.link }));
                     }
                 }
                 AskingState::Open { session, .. } if session.next_wake() <= now => {
@@ -557,17 +412,12 @@ impl Endpoint {
     const WAKE: TimerId = TimerId(0);
 
     /// The actions in the network's terms: packets are sent, everything else is told to the driver.
-    pub(super) fn in_network_terms(
-        &self,
-        actions: Vec<EndpointAction>,
-    ) -> Vec<NodeAction<Packet, EndpointAction>> {
+    pub(super) fn in_network_terms(&self, actions: Vec<EndpointAction>) -> Vec<NodeAction<Packet, EndpointAction>> {
         let actions = actions.into_iter().map(|action| match action {
             EndpointAction::Send(to, message) => NodeAction::Send { to, message },
             other => NodeAction::Effect(other),
         });
-        let wake = self
-            .next_wake()
-            .map(|at| NodeAction::Timer { id: Self::WAKE, at });
+        let wake = self.next_wake().map(|at| NodeAction::Timer { id: Self::WAKE, at });
         actions.chain(wake).collect()
     }
 }
@@ -576,11 +426,7 @@ impl SimNode for Endpoint {
     type Message = Packet;
     type Effect = EndpointAction;
 
-    fn step(
-        &mut self,
-        input: NodeInput<Packet>,
-        now: Duration,
-    ) -> Vec<NodeAction<Packet, EndpointAction>> {
+    fn step(&mut self, input: NodeInput<Packet>, now: Duration) -> Vec<NodeAction<Packet, EndpointAction>> {
         let input = match input {
             NodeInput::Start | NodeInput::Timer(_) => EndpointInput::Tick,
             NodeInput::Message { from, message } => EndpointInput::Packet(from, message),

@@ -62,11 +62,7 @@ pub trait SimNode {
     type Effect;
 
     /// Takes one input.
-    fn step(
-        &mut self,
-        input: NodeInput<Self::Message>,
-        now: Duration,
-    ) -> Vec<NodeAction<Self::Message, Self::Effect>>;
+    fn step(&mut self, input: NodeInput<Self::Message>, now: Duration) -> Vec<NodeAction<Self::Message, Self::Effect>>;
 }
 
 /// The chances of a message. Probabilities are per thousand.
@@ -137,9 +133,7 @@ impl VirtualClock {
         let rate = 1_000_000 + i128::from(skew.drift_ppm);
         // Rounded up: a timer is never early by its own clock.
         let nanos = (since_start * 1_000_000 + rate - 1) / rate.max(1);
-        self.now.max(Duration::from_nanos(
-            u64::try_from(nanos.max(0)).unwrap_or(u64::MAX),
-        ))
+        self.now.max(Duration::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX)))
     }
 }
 
@@ -154,18 +148,9 @@ struct Event<M> {
 
 #[derive(Debug)]
 enum What<M> {
-    Start {
-        incarnation: u64,
-    },
-    Message {
-        from: NodeId,
-        message: M,
-    },
-    Timer {
-        incarnation: u64,
-        id: TimerId,
-        set: u64,
-    },
+    Start { incarnation: u64 },
+    Message { from: NodeId, message: M },
+    Timer { incarnation: u64, id: TimerId, set: u64 },
 }
 
 impl<M> PartialEq for Event<M> {
@@ -241,10 +226,7 @@ impl<N: SimNode> SimNet<N> {
 
     /// Sets a node's clock wrong. Before the node starts: a running node never sees its clock jump.
     pub fn set_skew(&mut self, node: NodeId, skew: ClockSkew) {
-        debug_assert!(
-            !self.slots.contains_key(&node),
-            "the skew of {node} is set before it starts"
-        );
+        debug_assert!(!self.slots.contains_key(&node), "the skew of {node} is set before it starts");
         self.clock.skews.insert(node, skew);
     }
 
@@ -291,17 +273,11 @@ impl<N: SimNode> SimNet<N> {
             held: VecDeque::new(),
             timers: BTreeMap::new(),
         });
-        assert!(
-            slot.node.is_none(),
-            "node {id} runs already: crash it first"
-        );
+        assert!(slot.node.is_none(), "node {id} runs already: crash it first");
         slot.node = Some(node);
         slot.incarnation += 1;
         let incarnation = slot.incarnation;
-        self.trace.note(
-            self.clock.now,
-            format_args!("{id} starts, incarnation {incarnation}"),
-        );
+        self.trace.note(self.clock.now, format_args!("{id} starts, incarnation {incarnation}"));
         self.schedule(self.clock.now, id, What::Start { incarnation });
     }
 
@@ -313,8 +289,7 @@ impl<N: SimNode> SimNet<N> {
         slot.paused = false;
         slot.held.clear();
         slot.timers.clear();
-        self.trace
-            .note(self.clock.now, format_args!("{id} crashes"));
+        self.trace.note(self.clock.now, format_args!("{id} crashes"));
         Some(node)
     }
 
@@ -323,8 +298,7 @@ impl<N: SimNode> SimNet<N> {
     pub fn pause(&mut self, id: &NodeId) {
         if let Some(slot) = self.slots.get_mut(id) {
             slot.paused = true;
-            self.trace
-                .note(self.clock.now, format_args!("{id} is paused"));
+            self.trace.note(self.clock.now, format_args!("{id} is paused"));
         }
     }
 
@@ -335,8 +309,7 @@ impl<N: SimNode> SimNet<N> {
         };
         slot.paused = false;
         let held = std::mem::take(&mut slot.held);
-        self.trace
-            .note(self.clock.now, format_args!("{id} resumes"));
+        self.trace.note(self.clock.now, format_args!("{id} resumes"));
         for what in held {
             self.schedule(self.clock.now, id.clone(), what);
         }
@@ -350,8 +323,7 @@ impl<N: SimNode> SimNet<N> {
 
     /// Loses every message from one node to another, in this direction only.
     pub fn block(&mut self, from: &NodeId, to: &NodeId) {
-        self.trace
-            .note(self.clock.now, format_args!("{from} -> {to} is cut"));
+        self.trace.note(self.clock.now, format_args!("{from} -> {to} is cut"));
         self.blocked.insert((from.clone(), to.clone()));
     }
 
@@ -363,8 +335,7 @@ impl<N: SimNode> SimNet<N> {
 
     /// Ends every partition.
     pub fn heal(&mut self) {
-        self.trace
-            .note(self.clock.now, format_args!("the network is whole"));
+        self.trace.note(self.clock.now, format_args!("the network is whole"));
         self.blocked.clear();
     }
 
@@ -388,10 +359,7 @@ impl<N: SimNode> SimNet<N> {
 
     /// Moves the clock forward without an event.
     pub fn advance_to(&mut self, at: Duration) {
-        debug_assert!(
-            self.next_event_at().is_none_or(|next| next >= at),
-            "no event is skipped"
-        );
+        debug_assert!(self.next_event_at().is_none_or(|next| next >= at), "no event is skipped");
         self.clock.now = self.clock.now.max(at);
     }
 
@@ -413,34 +381,22 @@ impl<N: SimNode> SimNet<N> {
         };
         let input = match event.what {
             What::Start { incarnation } if incarnation == slot.incarnation => NodeInput::Start,
-            What::Timer {
-                incarnation,
-                id,
-                set,
-            } if incarnation == slot.incarnation && slot.timers.get(&id) == Some(&set) => {
+            What::Timer { incarnation, id, set }
+                if incarnation == slot.incarnation && slot.timers.get(&id) == Some(&set) =>
+            {
                 slot.timers.remove(&id);
                 NodeInput::Timer(id)
             }
             What::Message { from, message } => NodeInput::Message { from, message },
             What::Start { .. } | What::Timer { .. } => return Some(Vec::new()),
         };
-        self.trace
-            .note(self.clock.now, format_args!("{id} <- {input:?}"));
+        self.trace.note(self.clock.now, format_args!("{id} <- {input:?}"));
         let actions = node.step(input, self.clock.local(&id));
         let effects = self.perform(&id, actions);
-        Some(
-            effects
-                .into_iter()
-                .map(|effect| (id.clone(), effect))
-                .collect(),
-        )
+        Some(effects.into_iter().map(|effect| (id.clone(), effect)).collect())
     }
 
-    fn perform(
-        &mut self,
-        id: &NodeId,
-        actions: Vec<NodeAction<N::Message, N::Effect>>,
-    ) -> Vec<N::Effect> {
+    fn perform(&mut self, id: &NodeId, actions: Vec<NodeAction<N::Message, N::Effect>>) -> Vec<N::Effect> {
         let mut effects = Vec::new();
         for action in actions {
             match action {
@@ -451,15 +407,7 @@ impl<N: SimNode> SimNet<N> {
                     let slot = self.slots.get_mut(id).expect("only a node that runs acts");
                     slot.timers.insert(timer, set);
                     let incarnation = slot.incarnation;
-                    self.schedule(
-                        at,
-                        id.clone(),
-                        What::Timer {
-                            incarnation,
-                            id: timer,
-                            set,
-                        },
-                    );
+                    self.schedule(at, id.clone(), What::Timer { incarnation, id: timer, set });
                 }
                 NodeAction::Effect(effect) => effects.push(effect),
             }
@@ -470,11 +418,7 @@ impl<N: SimNode> SimNet<N> {
     fn send(&mut self, from: &NodeId, to: &NodeId, message: &N::Message) {
         // Drawn whether or not the link is cut, so that a cut changes nothing else in the run.
         let lost = self.chance(self.faults.drop_per_mille);
-        let copies = if self.chance(self.faults.duplicate_per_mille) {
-            2
-        } else {
-            1
-        };
+        let copies = if self.chance(self.faults.duplicate_per_mille) { 2 } else { 1 };
         for _ in 0..copies {
             let mut at = self.clock.now + self.draw(self.faults.delay_min, self.faults.delay_max);
             let link = (from.clone(), to.clone());
@@ -486,19 +430,9 @@ impl<N: SimNode> SimNet<N> {
                 *last = at;
             }
             if lost || self.blocked.contains(&link) {
-                self.trace.note(
-                    self.clock.now,
-                    format_args!("{from} -> {to} lost: {message:?}"),
-                );
+                self.trace.note(self.clock.now, format_args!("{from} -> {to} lost: {message:?}"));
             } else {
-                self.schedule(
-                    at,
-                    to.clone(),
-                    What::Message {
-                        from: from.clone(),
-                        message: message.clone(),
-                    },
-                );
+                self.schedule(at, to.clone(), What::Message { from: from.clone(), message: message.clone() });
             }
         }
     }
@@ -506,12 +440,7 @@ impl<N: SimNode> SimNet<N> {
     fn schedule(&mut self, at: Duration, node: NodeId, what: What<N::Message>) {
         let number = self.next_number;
         self.next_number += 1;
-        self.events.push(Reverse(Event {
-            at,
-            number,
-            node,
-            what,
-        }));
+        self.events.push(Reverse(Event { at, number, node, what }));
     }
 
     fn chance(&mut self, per_mille: u32) -> bool {
@@ -545,14 +474,8 @@ mod tests {
                 NodeInput::Start | NodeInput::Timer(_) if self.next < self.last => {
                     self.next += 1;
                     vec![
-                        NodeAction::Send {
-                            to: self.peer.clone(),
-                            message: self.next,
-                        },
-                        NodeAction::Timer {
-                            id: TimerId(1),
-                            at: now + Duration::from_millis(1),
-                        },
+                        NodeAction::Send { to: self.peer.clone(), message: self.next },
+                        NodeAction::Timer { id: TimerId(1), at: now + Duration::from_millis(1) },
                     ]
                 }
                 _ => Vec::new(),
@@ -560,29 +483,11 @@ mod tests {
         }
     }
 
-    fn talk(
-        seed: u64,
-        faults: NetFaults,
-        prepare: impl FnOnce(&mut SimNet<Talker>),
-    ) -> (Vec<u32>, u64) {
+    fn talk(seed: u64, faults: NetFaults, prepare: impl FnOnce(&mut SimNet<Talker>)) -> (Vec<u32>, u64) {
         let (a, b) = (NodeId::new("a"), NodeId::new("b"));
         let mut net = SimNet::new(seed, faults, 0);
-        net.start(
-            a.clone(),
-            Talker {
-                peer: b.clone(),
-                next: 0,
-                last: 200,
-            },
-        );
-        net.start(
-            b,
-            Talker {
-                peer: a,
-                next: 0,
-                last: 0,
-            },
-        );
+        net.start(a.clone(), Talker { peer: b.clone(), next: 0, last: 200 });
+        net.start(b, Talker { peer: a, next: 0, last: 0 });
         prepare(&mut net);
         let mut heard = Vec::new();
         while let Some(effects) = net.step() {
@@ -602,29 +507,11 @@ mod tests {
     #[test]
     fn each_fault_happens_when_its_chance_is_set() {
         let healthy = NetFaults::HEALTHY;
-        let (dropped, _) = talk(
-            1,
-            NetFaults {
-                drop_per_mille: 200,
-                ..healthy
-            },
-            |_| {},
-        );
+        let (dropped, _) = talk(1, NetFaults { drop_per_mille: 200, ..healthy }, |_| {});
         assert!(dropped.len() < 200);
-        let (doubled, _) = talk(
-            1,
-            NetFaults {
-                duplicate_per_mille: 200,
-                ..healthy
-            },
-            |_| {},
-        );
+        let (doubled, _) = talk(1, NetFaults { duplicate_per_mille: 200, ..healthy }, |_| {});
         assert!(doubled.len() > 200);
-        let overtaking = NetFaults {
-            reorder_per_mille: 200,
-            reorder_delay_max: Duration::from_millis(20),
-            ..healthy
-        };
+        let overtaking = NetFaults { reorder_per_mille: 200, reorder_delay_max: Duration::from_millis(20), ..healthy };
         let (mut reordered, _) = talk(1, overtaking, |_| {});
         assert!(!reordered.is_sorted());
         reordered.sort_unstable();
@@ -644,9 +531,7 @@ mod tests {
             net = Some(());
         });
         assert_eq!(heard.len(), 200);
-        let (heard, _) = talk(1, NetFaults::HEALTHY, |sim| {
-            sim.partition(&NodeId::new("a"), &NodeId::new("b"))
-        });
+        let (heard, _) = talk(1, NetFaults::HEALTHY, |sim| sim.partition(&NodeId::new("a"), &NodeId::new("b")));
         assert!(heard.is_empty());
     }
 
@@ -654,13 +539,7 @@ mod tests {
     fn a_skewed_clock_and_its_timers_agree() {
         let node = NodeId::new("a");
         let mut clock = VirtualClock::default();
-        clock.skews.insert(
-            node.clone(),
-            ClockSkew {
-                ahead: Duration::from_millis(250),
-                drift_ppm: -100_000,
-            },
-        );
+        clock.skews.insert(node.clone(), ClockSkew { ahead: Duration::from_millis(250), drift_ppm: -100_000 });
         clock.now = Duration::from_secs(10);
         assert_eq!(clock.local(&node), Duration::from_millis(9_250));
         let at = clock.when(&node, Duration::from_millis(10_150));

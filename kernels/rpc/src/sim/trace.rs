@@ -31,12 +31,7 @@ impl Trace {
     /// An empty trace that keeps the last `lines_max` events in words; 0 keeps only the hash, which is faster.
     #[must_use]
     pub fn new(lines_max: usize) -> Self {
-        Self {
-            hash: 0xcbf2_9ce4_8422_2325,
-            events: 0,
-            lines: VecDeque::new(),
-            lines_max,
-        }
+        Self { hash: 0xcbf2_9ce4_8422_2325, events: 0, lines: VecDeque::new(), lines_max }
     }
 
     /// Adds an event.
@@ -50,8 +45,7 @@ impl Trace {
             if self.lines.len() == self.lines_max {
                 self.lines.pop_front();
             }
-            self.lines
-                .push_back(format!("{:>12.6}s {event}", now.as_secs_f64()));
+            self.lines.push_back(format!("{:>12.6}s {event}", now.as_secs_f64()));
         }
     }
 

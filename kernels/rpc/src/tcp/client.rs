@@ -68,13 +68,7 @@ impl TcpTransport {
     /// The transport of node `from`. Needs a tokio runtime when it is first called.
     #[must_use]
     pub fn new(from: NodeId, addresses: Arc<Addresses>, config: TcpConfig) -> Self {
-        Self {
-            from,
-            addresses,
-            config,
-            peers: Mutex::default(),
-            next_call: AtomicU64::new(1),
-        }
+        Self { from, addresses, config, peers: Mutex::default(), next_call: AtomicU64::new(1) }
     }
 
     fn peer(&self, to: &NodeId) -> Result<Peer, RpcError> {
@@ -98,10 +92,7 @@ impl TcpTransport {
             failures: 0,
             not_before: None,
         };
-        tokio::spawn(dialler.run(Commands {
-            calls: calls_receiver,
-            cancels: cancels_receiver,
-        }));
+        tokio::spawn(dialler.run(Commands { calls: calls_receiver, cancels: cancels_receiver }));
         let peer = Peer { calls, cancels };
         peers.insert(to.clone(), peer.clone());
         Ok(peer)
@@ -116,26 +107,16 @@ impl Transport for TcpTransport {
         let limit = request.timeout;
         let (reply, answer) = oneshot::channel();
         let deadline = Instant::now() + limit;
-        peer.calls
-            .try_send(PendingCall {
-                id,
-                request,
-                deadline,
-                reply,
-            })
-            .map_err(|error| match error {
-                mpsc::error::TrySendError::Full(_) => RpcError::Overloaded {
-                    what: format!("the queue of requests to node {to}"),
-                    limit: self.config.session.queued_max as u64,
-                },
-                mpsc::error::TrySendError::Closed(_) => {
-                    unreachable(to, "its connection task has ended", Delivery::NotStarted)
-                }
-            })?;
-        let mut guard = CancelOnDrop {
-            id,
-            cancels: Some(&peer.cancels),
-        };
+        peer.calls.try_send(PendingCall { id, request, deadline, reply }).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => RpcError::Overloaded {
+                what: format!("the queue of requests to node {to}"),
+                limit: self.config.session.queued_max as u64,
+            },
+            mpsc::error::TrySendError::Closed(_) => {
+                unreachable(to, "its connection task has ended", Delivery::NotStarted)
+            }
+        })?;
+        let mut guard = CancelOnDrop { id, cancels: Some(&peer.cancels) };
         match timeout(limit, answer).await {
             Ok(Ok(Err(RpcError::TimedOut { .. }))) => {
                 guard.cancels = None;
@@ -145,11 +126,7 @@ impl Transport for TcpTransport {
                 guard.cancels = None;
                 result
             }
-            Ok(Err(_dropped)) => Err(unreachable(
-                to,
-                "the connection was dropped",
-                Delivery::Unknown,
-            )),
+            Ok(Err(_dropped)) => Err(unreachable(to, "the connection was dropped", Delivery::Unknown)),
             Err(_elapsed) => Err(RpcError::TimedOut { limit }),
         }
     }
@@ -171,11 +148,7 @@ impl Drop for CancelOnDrop<'_> {
 }
 
 fn unreachable(node: &NodeId, reason: impl Into<String>, delivery: Delivery) -> RpcError {
-    RpcError::Unreachable {
-        node: node.clone(),
-        reason: reason.into(),
-        delivery,
-    }
+    RpcError::Unreachable { node: node.clone(), reason: reason.into(), delivery }
 }
 
 /// Connects to one node whenever there is a call for it.
@@ -226,17 +199,11 @@ impl Dialler {
     }
 
     async fn connect(&self) -> Result<FrameStream, String> {
-        let address = self
-            .addresses
-            .get(&self.to)
-            .ok_or("no address is known for it")?;
-        let stream = TcpStream::connect(&address)
-            .await
-            .map_err(|error| format!("connecting to {address} failed: {error}"))?;
+        let address = self.addresses.get(&self.to).ok_or("no address is known for it")?;
+        let stream =
+            TcpStream::connect(&address).await.map_err(|error| format!("connecting to {address} failed: {error}"))?;
         let mut stream = FrameStream::new(stream, self.config.frame_bytes_max);
-        stream
-            .send(&Frame::hello(self.from.clone(), self.to.clone()))
-            .await?;
+        stream.send(&Frame::hello(self.from.clone(), self.to.clone())).await?;
         match stream.receive().await?.message {
             Message::Hello(hello) if hello.from == self.to => Ok(stream),
             Message::Hello(hello) => Err(format!("node {} answers at {address}", hello.from)),
@@ -254,27 +221,20 @@ impl Dialler {
     }
 
     fn pause(&mut self, reason: String) {
-        let pause = backoff(
-            self.failures,
-            self.config.backoff_min,
-            self.config.backoff_max,
-        );
+        let pause = backoff(self.failures, self.config.backoff_min, self.config.backoff_max);
         self.failures = self.failures.saturating_add(1);
         self.not_before = Some((Instant::now() + pause, reason));
     }
 
     fn fail(&self, call: PendingCall, reason: &str) {
         // A caller that went away needs no answer.
-        let _unwanted = call
-            .reply
-            .send(Err(unreachable(&self.to, reason, Delivery::NotStarted)));
+        let _unwanted = call.reply.send(Err(unreachable(&self.to, reason, Delivery::NotStarted)));
     }
 }
 
 /// `min`, doubled with each earlier failure, at most `max`.
 fn backoff(failures: u32, min: Duration, max: Duration) -> Duration {
-    min.saturating_mul(1_u32.checked_shl(failures).unwrap_or(u32::MAX))
-        .min(max)
+    min.saturating_mul(1_u32.checked_shl(failures).unwrap_or(u32::MAX)).min(max)
 }
 
 #[cfg(test)]

@@ -22,8 +22,8 @@ use tokio::{
 
 use super::TcpConfig;
 use crate::{
-    CallId, Frame, Message, Request, RequestContext, RequestId, RpcError, Service, SessionAction,
-    SessionCore, SessionInput, frame,
+    CallId, Frame, Message, Request, RequestContext, RequestId, RpcError, Service, SessionAction, SessionCore,
+    SessionInput, frame,
 };
 
 const READ_BYTES: usize = 16 * 1024;
@@ -70,30 +70,20 @@ impl FrameStream {
             tracing::debug!(%error, "TCP_NODELAY could not be set");
         }
         let (reader, writer) = stream.into_split();
-        Self {
-            reader,
-            writer,
-            input: BytesMut::new(),
-            output: BytesMut::new(),
-            frame_bytes_max,
-        }
+        Self { reader, writer, input: BytesMut::new(), output: BytesMut::new(), frame_bytes_max }
     }
 
     /// Sends one frame and waits until the kernel has taken it.
     pub(super) async fn send(&mut self, frame: &Frame) -> Result<(), String> {
-        frame::encode(frame, self.frame_bytes_max, &mut self.output)
-            .map_err(|error| error.to_string())?;
-        self.writer
-            .write_all_buf(&mut self.output)
-            .await
-            .map_err(|error| format!("write failed: {error}"))
+        frame::encode(frame, self.frame_bytes_max, &mut self.output).map_err(|error| error.to_string())?;
+        self.writer.write_all_buf(&mut self.output).await.map_err(|error| format!("write failed: {error}"))
     }
 
     /// Waits for one frame.
     pub(super) async fn receive(&mut self) -> Result<Frame, String> {
         loop {
-            if let Some(frame) = frame::decode(&mut self.input, self.frame_bytes_max)
-                .map_err(|error| error.to_string())?
+            if let Some(frame) =
+                frame::decode(&mut self.input, self.frame_bytes_max).map_err(|error| error.to_string())?
             {
                 return Ok(frame);
             }
@@ -144,12 +134,7 @@ pub(super) struct Connection {
 
 impl Connection {
     /// A connection to `peer`; `service` answers what the other side asks.
-    pub(super) fn new(
-        stream: FrameStream,
-        peer: NodeId,
-        service: Option<Arc<dyn Service>>,
-        config: TcpConfig,
-    ) -> Self {
+    pub(super) fn new(stream: FrameStream, peer: NodeId, service: Option<Arc<dyn Service>>, config: TcpConfig) -> Self {
         let now = Instant::now();
         Self {
             stream,
@@ -167,11 +152,7 @@ impl Connection {
     }
 
     /// Drives the connection to its end and ends every call on it.
-    pub(super) async fn run(
-        mut self,
-        first: Option<PendingCall>,
-        mut commands: Option<&mut Commands>,
-    ) -> End {
+    pub(super) async fn run(mut self, first: Option<PendingCall>, mut commands: Option<&mut Commands>) -> End {
         let mut broken = first.and_then(|call| self.call(call).err());
         while broken.is_none() {
             let event = self.next_event(commands.as_deref_mut()).await;
@@ -182,9 +163,7 @@ impl Connection {
             }
         }
         let reason = broken.unwrap_or_default();
-        let lost = self
-            .core
-            .step(SessionInput::Lost(reason.clone()), self.origin.elapsed());
+        let lost = self.core.step(SessionInput::Lost(reason.clone()), self.origin.elapsed());
         // Only completions and aborts follow a loss; the connection is gone whatever they say.
         let _closed = self.apply(lost);
         End::Broken(reason)
@@ -253,16 +232,11 @@ impl Connection {
             Event::Handled(handled) => self.handled(handled)?,
             Event::Time => {
                 let now = Instant::now();
-                if !self.stream.output.is_empty()
-                    && now >= self.progress_at + self.config.write_stall_max
-                {
+                if !self.stream.output.is_empty() && now >= self.progress_at + self.config.write_stall_max {
                     return Err(self.slow_consumer());
                 }
                 self.step(SessionInput::Tick)?;
-                if self.service.is_none()
-                    && self.core.is_idle()
-                    && now >= self.used_at + self.config.idle_close
-                {
+                if self.service.is_none() && self.core.is_idle() && now >= self.used_at + self.config.idle_close {
                     return Ok(Some(End::Idle));
                 }
             }
@@ -271,8 +245,8 @@ impl Connection {
     }
 
     fn received(&mut self) -> Result<(), String> {
-        while let Some(frame) = frame::decode(&mut self.stream.input, self.config.frame_bytes_max)
-            .map_err(|error| error.to_string())?
+        while let Some(frame) =
+            frame::decode(&mut self.stream.input, self.config.frame_bytes_max).map_err(|error| error.to_string())?
         {
             self.step(SessionInput::Received(frame))?;
         }
@@ -287,13 +261,7 @@ impl Connection {
         self.used_at = Instant::now();
         let time_left = call.deadline.saturating_duration_since(self.used_at);
         self.callers.insert(call.id, call.reply);
-        self.step(SessionInput::Call(
-            call.id,
-            Request {
-                timeout: time_left,
-                ..call.request
-            },
-        ))
+        self.step(SessionInput::Call(call.id, Request { timeout: time_left, ..call.request }))
     }
 
     fn handled(
@@ -353,28 +321,15 @@ impl Connection {
             self.progress_at = Instant::now();
         }
         let mut follow_up = Vec::new();
-        if let Err(error) =
-            frame::encode(frame, self.config.frame_bytes_max, &mut self.stream.output)
-        {
-            let malformed = Frame::answer(
-                frame.request,
-                Err(RpcError::Malformed {
-                    reason: error.to_string(),
-                }),
-            );
+        if let Err(error) = frame::encode(frame, self.config.frame_bytes_max, &mut self.stream.output) {
+            let malformed = Frame::answer(frame.request, Err(RpcError::Malformed { reason: error.to_string() }));
             match frame.message {
                 Message::Request { .. } => {
-                    follow_up = self
-                        .core
-                        .step(SessionInput::Received(malformed), self.origin.elapsed());
+                    follow_up = self.core.step(SessionInput::Received(malformed), self.origin.elapsed());
                 }
                 Message::Reply(_) | Message::Error(_) => {
-                    frame::encode(
-                        &malformed,
-                        self.config.frame_bytes_max,
-                        &mut self.stream.output,
-                    )
-                    .map_err(|error| error.to_string())?;
+                    frame::encode(&malformed, self.config.frame_bytes_max, &mut self.stream.output)
+                        .map_err(|error| error.to_string())?;
                 }
                 _ => return Err(error.to_string()),
             }
@@ -391,9 +346,7 @@ impl Connection {
         let handler = self.handlers.spawn(async move {
             match service {
                 Some(service) => service.handle(context, body).await,
-                None => Err(RpcError::Refused {
-                    reason: "this side of the connection only asks".to_owned(),
-                }),
+                None => Err(RpcError::Refused { reason: "this side of the connection only asks".to_owned() }),
             }
         });
         self.started.insert(handler.id(), (id, method));

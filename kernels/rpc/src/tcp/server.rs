@@ -91,20 +91,11 @@ async fn accept(listener: TcpListener, node: NodeId, service: Arc<dyn Service>, 
     }
 }
 
-async fn serve(
-    stream: TcpStream,
-    node: NodeId,
-    service: Arc<dyn Service>,
-    config: TcpConfig,
-) -> Result<(), String> {
+async fn serve(stream: TcpStream, node: NodeId, service: Arc<dyn Service>, config: TcpConfig) -> Result<(), String> {
     let mut stream = FrameStream::new(stream, config.frame_bytes_max);
     let greeted = timeout(config.connect_timeout, greet(&mut stream, &node)).await;
-    let peer =
-        greeted.map_err(|_elapsed| format!("no hello within {:?}", config.connect_timeout))??;
-    match Connection::new(stream, peer, Some(service), config)
-        .run(None, None)
-        .await
-    {
+    let peer = greeted.map_err(|_elapsed| format!("no hello within {:?}", config.connect_timeout))??;
+    match Connection::new(stream, peer, Some(service), config).run(None, None).await {
         End::Broken(reason) => Err(reason),
         End::Idle | End::Dropped => Ok(()),
     }
@@ -114,46 +105,24 @@ async fn greet(stream: &mut FrameStream, node: &NodeId) -> Result<NodeId, String
     let hello = match stream.receive().await?.message {
         Message::Hello(hello) => hello,
         other => {
-            return Err(format!(
-                "expected a hello as the first frame, got {other:?}"
-            ));
+            return Err(format!("expected a hello as the first frame, got {other:?}"));
         }
     };
     if hello.to == *node {
-        stream
-            .send(&Frame::hello(node.clone(), hello.from.clone()))
-            .await?;
+        stream.send(&Frame::hello(node.clone(), hello.from.clone())).await?;
         return Ok(hello.from);
     }
-    let reason = format!(
-        "this is node {node}, not node {}: look up its address again",
-        hello.to
-    );
-    stream
-        .send(&Frame::answer(
-            RequestId(0),
-            Err(RpcError::Refused {
-                reason: reason.clone(),
-            }),
-        ))
-        .await?;
+    let reason = format!("this is node {node}, not node {}: look up its address again", hello.to);
+    stream.send(&Frame::answer(RequestId(0), Err(RpcError::Refused { reason: reason.clone() }))).await?;
     Err(reason)
 }
 
 /// Says why and closes, without waiting for a peer that does not read.
 fn turn_away(stream: &TcpStream, config: TcpConfig) {
-    let error = RpcError::Overloaded {
-        what: "the set of connections".to_owned(),
-        limit: config.connections_max as u64,
-    };
+    let error =
+        RpcError::Overloaded { what: "the set of connections".to_owned(), limit: config.connections_max as u64 };
     let mut bytes = BytesMut::new();
-    if frame::encode(
-        &Frame::answer(RequestId(0), Err(error)),
-        config.frame_bytes_max,
-        &mut bytes,
-    )
-    .is_ok()
-    {
+    if frame::encode(&Frame::answer(RequestId(0), Err(error)), config.frame_bytes_max, &mut bytes).is_ok() {
         // Best effort: the close that follows says the same, with less detail.
         let _unsent = stream.try_write(&bytes);
     }

@@ -17,9 +17,8 @@ use futures::{
 use parking_lot::Mutex;
 use savanna_epoch::{NodeId, OwnerEpoch};
 use savanna_rpc::{
-    Addresses, Delivery, InProcessLimits, InProcessNet, Method, MethodTable, Request,
-    RequestContext, RequestHead, RpcError, Served, Service, ServiceTable, SessionLimits, TcpConfig,
-    TcpServer, TcpTransport, Transport, call,
+    Addresses, Delivery, InProcessLimits, InProcessNet, Method, MethodTable, Request, RequestContext, RequestHead,
+    RpcError, Served, Service, ServiceTable, SessionLimits, TcpConfig, TcpServer, TcpTransport, Transport, call,
     sim::{EndpointLimits, NetFaults, SimCluster},
 };
 
@@ -40,11 +39,7 @@ trait World: Sized {
 }
 
 fn tokio_runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime")
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 
 fn tokio_sleep() -> Sleep {
@@ -59,15 +54,8 @@ struct InProcess {
 
 impl World for InProcess {
     fn new() -> Self {
-        let limits = InProcessLimits {
-            handlers_max: HANDLERS_MAX,
-            ..InProcessLimits::default()
-        };
-        Self {
-            runtime: tokio_runtime(),
-            net: InProcessNet::new(limits),
-            served: Mutex::new(None),
-        }
+        let limits = InProcessLimits { handlers_max: HANDLERS_MAX, ..InProcessLimits::default() };
+        Self { runtime: tokio_runtime(), net: InProcessNet::new(limits), served: Mutex::new(None) }
     }
 
     fn run<T>(&self, future: impl Future<Output = T>) -> T {
@@ -95,10 +83,7 @@ struct Tcp {
 
 impl World for Tcp {
     fn new() -> Self {
-        Self {
-            runtime: tokio_runtime(),
-            server: Mutex::new(None),
-        }
+        Self { runtime: tokio_runtime(), server: Mutex::new(None) }
     }
 
     fn run<T>(&self, future: impl Future<Output = T>) -> T {
@@ -110,17 +95,9 @@ impl World for Tcp {
     }
 
     async fn serve(&self, service: Arc<dyn Service>) -> Arc<dyn Transport> {
-        let session = SessionLimits {
-            handlers_max: HANDLERS_MAX,
-            ..SessionLimits::default()
-        };
-        let config = TcpConfig {
-            session,
-            ..TcpConfig::default()
-        };
-        let server = TcpServer::bind("127.0.0.1:0", b().clone(), service, config)
-            .await
-            .expect("a free port");
+        let session = SessionLimits { handlers_max: HANDLERS_MAX, ..SessionLimits::default() };
+        let config = TcpConfig { session, ..TcpConfig::default() };
+        let server = TcpServer::bind("127.0.0.1:0", b().clone(), service, config).await.expect("a free port");
         let addresses = Arc::new(Addresses::default());
         addresses.set(b().clone(), server.local_address().to_string());
         *self.server.lock() = Some(server);
@@ -139,14 +116,8 @@ struct Simulated<const FAULTY: bool> {
 
 impl<const FAULTY: bool> World for Simulated<FAULTY> {
     fn new() -> Self {
-        let session = SessionLimits {
-            handlers_max: HANDLERS_MAX,
-            ..SessionLimits::default()
-        };
-        let limits = EndpointLimits {
-            session,
-            ..EndpointLimits::default()
-        };
+        let session = SessionLimits { handlers_max: HANDLERS_MAX, ..SessionLimits::default() };
+        let limits = EndpointLimits { session, ..EndpointLimits::default() };
         let faults = if FAULTY {
             NetFaults {
                 duplicate_per_mille: 300,
@@ -157,15 +128,11 @@ impl<const FAULTY: bool> World for Simulated<FAULTY> {
         } else {
             NetFaults::HEALTHY
         };
-        Self {
-            cluster: SimCluster::new(42, faults, limits),
-        }
+        Self { cluster: SimCluster::new(42, faults, limits) }
     }
 
     fn run<T>(&self, future: impl Future<Output = T>) -> T {
-        self.cluster
-            .block_on(future, Duration::from_secs(600))
-            .expect("the simulation goes on")
+        self.cluster.block_on(future, Duration::from_secs(600)).expect("the simulation goes on")
     }
 
     fn sleep(&self) -> Sleep {
@@ -181,9 +148,7 @@ impl<const FAULTY: bool> World for Simulated<FAULTY> {
         #[async_trait]
         impl Service for Nothing {
             async fn handle(&self, _: RequestContext, _: Bytes) -> Result<Bytes, RpcError> {
-                Err(RpcError::Refused {
-                    reason: "this node only asks".into(),
-                })
+                Err(RpcError::Refused { reason: "this node only asks".into() })
             }
         }
         self.cluster.start(NodeId::new("a"), Arc::new(Nothing));
@@ -202,16 +167,8 @@ fn b() -> &'static NodeId {
 }
 
 fn request(method: &str, body: impl Into<Bytes>, timeout: Duration) -> Request {
-    let head = RequestHead {
-        method: format!("probe/{method}"),
-        shard: None,
-        idempotent: false,
-    };
-    Request {
-        head,
-        body: body.into(),
-        timeout,
-    }
+    let head = RequestHead { method: format!("probe/{method}"), shard: None, idempotent: false };
+    Request { head, body: body.into(), timeout }
 }
 
 /// Does what the method's name says, and counts.
@@ -223,11 +180,7 @@ struct Probe {
 
 impl Probe {
     fn new<W: World>(world: &W) -> Arc<Self> {
-        Arc::new(Self {
-            sleep: world.sleep(),
-            started: AtomicUsize::new(0),
-            dropped: AtomicUsize::new(0),
-        })
+        Arc::new(Self { sleep: world.sleep(), started: AtomicUsize::new(0), dropped: AtomicUsize::new(0) })
     }
 
     /// Waits until `count` shows `want`; the event is asynchronous on every transport.
@@ -251,22 +204,15 @@ impl Service for Probe {
         match context.head.method.as_str() {
             "probe/echo" => Ok(body),
             "probe/who" => Ok(Bytes::from(context.from.0)),
-            "probe/moved" => Err(RpcError::Moved {
-                to: NodeId::new("c"),
-                epoch: OwnerEpoch(9),
-            }),
-            "probe/frozen" => Err(RpcError::Frozen {
-                retry_after: MS * 7,
-            }),
+            "probe/moved" => Err(RpcError::Moved { to: NodeId::new("c"), epoch: OwnerEpoch(9) }),
+            "probe/frozen" => Err(RpcError::Frozen { retry_after: MS * 7 }),
             "probe/panic" => panic!("the handler panics, as the test asked"),
             "probe/hang" => {
                 let _dropped = Dropped(&self.dropped);
                 (self.sleep)(LONG * 10).await;
                 Ok(body)
             }
-            other => Err(RpcError::Refused {
-                reason: format!("no method {other}"),
-            }),
+            other => Err(RpcError::Refused { reason: format!("no method {other}") }),
         }
     }
 }
@@ -277,10 +223,7 @@ fn a_reply_and_the_asker_s_name_come_through<W: World>() {
         let transport = world.serve(Probe::new(&world)).await;
         let reply = transport.call(b(), request("echo", "hello", LONG)).await;
         assert_eq!(reply, Ok(Bytes::from_static(b"hello")));
-        assert_eq!(
-            transport.call(b(), request("who", "", LONG)).await,
-            Ok(Bytes::from_static(b"a"))
-        );
+        assert_eq!(transport.call(b(), request("who", "", LONG)).await, Ok(Bytes::from_static(b"a")));
     });
 }
 
@@ -288,28 +231,12 @@ fn a_handler_s_error_arrives_as_it_is<W: World>() {
     let world = W::new();
     world.run(async {
         let transport = world.serve(Probe::new(&world)).await;
-        let moved = RpcError::Moved {
-            to: NodeId::new("c"),
-            epoch: OwnerEpoch(9),
-        };
-        assert_eq!(
-            transport.call(b(), request("moved", "", LONG)).await,
-            Err(moved)
-        );
-        let frozen = RpcError::Frozen {
-            retry_after: MS * 7,
-        };
-        assert_eq!(
-            transport.call(b(), request("frozen", "", LONG)).await,
-            Err(frozen)
-        );
-        let refused = RpcError::Refused {
-            reason: "no method probe/x".into(),
-        };
-        assert_eq!(
-            transport.call(b(), request("x", "", LONG)).await,
-            Err(refused)
-        );
+        let moved = RpcError::Moved { to: NodeId::new("c"), epoch: OwnerEpoch(9) };
+        assert_eq!(transport.call(b(), request("moved", "", LONG)).await, Err(moved));
+        let frozen = RpcError::Frozen { retry_after: MS * 7 };
+        assert_eq!(transport.call(b(), request("frozen", "", LONG)).await, Err(frozen));
+        let refused = RpcError::Refused { reason: "no method probe/x".into() };
+        assert_eq!(transport.call(b(), request("x", "", LONG)).await, Err(refused));
     });
 }
 
@@ -319,10 +246,7 @@ fn a_call_ends_when_its_time_is_over_and_its_handler_is_dropped<W: World>() {
         let probe = Probe::new(&world);
         let transport = world.serve(Arc::clone(&probe) as _).await;
         let limit = MS * 50;
-        assert_eq!(
-            transport.call(b(), request("hang", "", limit)).await,
-            Err(RpcError::TimedOut { limit })
-        );
+        assert_eq!(transport.call(b(), request("hang", "", limit)).await, Err(RpcError::TimedOut { limit }));
         probe.wait_for(&probe.dropped, 1).await;
     });
 }
@@ -343,9 +267,7 @@ fn a_dropped_call_drops_its_handler<W: World>() {
             assert_eq!(probe.dropped.load(Ordering::SeqCst), 0);
         }
         probe.wait_for(&probe.dropped, 1).await;
-        let reply = transport
-            .call(b(), request("echo", "still there", LONG))
-            .await;
+        let reply = transport.call(b(), request("echo", "still there", LONG)).await;
         assert_eq!(reply, Ok(Bytes::from_static(b"still there")));
     });
 }
@@ -354,20 +276,8 @@ fn an_unknown_node_is_unreachable_and_nothing_started<W: World>() {
     let world = W::new();
     world.run(async {
         let transport = world.serve(Probe::new(&world)).await;
-        let error = transport
-            .call(&NodeId::new("nobody"), request("echo", "", LONG))
-            .await
-            .expect_err("no such node");
-        assert!(
-            matches!(
-                error,
-                RpcError::Unreachable {
-                    delivery: Delivery::NotStarted,
-                    ..
-                }
-            ),
-            "{error}"
-        );
+        let error = transport.call(&NodeId::new("nobody"), request("echo", "", LONG)).await.expect_err("no such node");
+        assert!(matches!(error, RpcError::Unreachable { delivery: Delivery::NotStarted, .. }), "{error}");
     });
 }
 
@@ -375,17 +285,9 @@ fn a_panicking_handler_fails_its_call_alone<W: World>() {
     let world = W::new();
     world.run(async {
         let transport = world.serve(Probe::new(&world)).await;
-        let failed = RpcError::Failed {
-            method: "probe/panic".into(),
-        };
-        assert_eq!(
-            transport.call(b(), request("panic", "", LONG)).await,
-            Err(failed)
-        );
-        assert_eq!(
-            transport.call(b(), request("echo", "x", LONG)).await,
-            Ok(Bytes::from_static(b"x"))
-        );
+        let failed = RpcError::Failed { method: "probe/panic".into() };
+        assert_eq!(transport.call(b(), request("panic", "", LONG)).await, Err(failed));
+        assert_eq!(transport.call(b(), request("echo", "x", LONG)).await, Ok(Bytes::from_static(b"x")));
     });
 }
 
@@ -394,23 +296,12 @@ fn more_handlers_than_allowed_are_refused_as_overload<W: World>() {
     world.run(async {
         let probe = Probe::new(&world);
         let transport = world.serve(Arc::clone(&probe) as _).await;
-        let calls =
-            (0..HANDLERS_MAX + 1).map(|_| transport.call(b(), request("hang", "", MS * 300)));
+        let calls = (0..HANDLERS_MAX + 1).map(|_| transport.call(b(), request("hang", "", MS * 300)));
         let results = join_all(calls).await;
-        let overloaded = results
-            .iter()
-            .filter(|r| matches!(r, Err(RpcError::Overloaded { .. })))
-            .count();
-        let timed_out = results
-            .iter()
-            .filter(|r| matches!(r, Err(RpcError::TimedOut { .. })))
-            .count();
+        let overloaded = results.iter().filter(|r| matches!(r, Err(RpcError::Overloaded { .. }))).count();
+        let timed_out = results.iter().filter(|r| matches!(r, Err(RpcError::TimedOut { .. }))).count();
         assert_eq!((overloaded, timed_out), (1, HANDLERS_MAX), "{results:?}");
-        assert_eq!(
-            probe.started.load(Ordering::SeqCst),
-            HANDLERS_MAX,
-            "a refused request starts nothing"
-        );
+        assert_eq!(probe.started.load(Ordering::SeqCst), HANDLERS_MAX, "a refused request starts nothing");
     });
 }
 
@@ -436,15 +327,9 @@ fn an_oversize_request_is_malformed_and_harms_no_other<W: World>() {
     world.run(async {
         let transport = world.serve(Probe::new(&world)).await;
         let body = vec![0; savanna_rpc::tcp::FRAME_BYTES_MAX_DEFAULT + 1];
-        let error = transport
-            .call(b(), request("echo", body, LONG))
-            .await
-            .expect_err("too large");
+        let error = transport.call(b(), request("echo", body, LONG)).await.expect_err("too large");
         assert!(matches!(error, RpcError::Malformed { .. }), "{error}");
-        assert_eq!(
-            transport.call(b(), request("echo", "x", LONG)).await,
-            Ok(Bytes::from_static(b"x"))
-        );
+        assert_eq!(transport.call(b(), request("echo", "x", LONG)).await, Ok(Bytes::from_static(b"x")));
     });
 }
 
@@ -460,20 +345,8 @@ fn a_server_that_stops_ends_the_calls_on_it<W: World>() {
         };
         let (result, ()) = futures::join!(hanging, stopping);
         let error = result.expect_err("the server is gone");
-        assert!(
-            matches!(
-                error,
-                RpcError::Unreachable {
-                    delivery: Delivery::Unknown,
-                    ..
-                }
-            ),
-            "{error}"
-        );
-        let error = transport
-            .call(b(), request("echo", "", LONG))
-            .await
-            .expect_err("still gone");
+        assert!(matches!(error, RpcError::Unreachable { delivery: Delivery::Unknown, .. }), "{error}");
+        let error = transport.call(b(), request("echo", "", LONG)).await.expect_err("still gone");
         assert!(matches!(error, RpcError::Unreachable { .. }), "{error}");
     });
 }
@@ -490,38 +363,19 @@ impl Method for Add {
 fn typed_methods_find_their_service_and_refuse_other_values<W: World>() {
     let world = W::new();
     world.run(async {
-        let sums = MethodTable::new().method(
-            std::marker::PhantomData::<Add>,
-            |_, (x, y): (u32, u32)| async move {
-                Ok(x.checked_add(y).ok_or_else(|| "too large".to_owned()))
-            },
-        );
-        let transport = world
-            .serve(Arc::new(
-                ServiceTable::new().service("sums", Arc::new(sums)),
-            ))
-            .await;
-        assert_eq!(
-            call::<Add>(&*transport, b(), &(2, 3), LONG).await,
-            Ok(Ok(5))
-        );
-        assert_eq!(
-            call::<Add>(&*transport, b(), &(u32::MAX, 3), LONG).await,
-            Ok(Err("too large".to_owned()))
-        );
+        let sums = MethodTable::new().method(std::marker::PhantomData::<Add>, |_, (x, y): (u32, u32)| async move {
+            Ok(x.checked_add(y).ok_or_else(|| "too large".to_owned()))
+        });
+        let transport = world.serve(Arc::new(ServiceTable::new().service("sums", Arc::new(sums)))).await;
+        assert_eq!(call::<Add>(&*transport, b(), &(2, 3), LONG).await, Ok(Ok(5)));
+        assert_eq!(call::<Add>(&*transport, b(), &(u32::MAX, 3), LONG).await, Ok(Err("too large".to_owned())));
         let mut wrong = request("", "not two numbers", LONG);
         Add::NAME.clone_into(&mut wrong.head.method);
-        assert!(matches!(
-            transport.call(b(), wrong).await,
-            Err(RpcError::Malformed { .. })
-        ));
+        assert!(matches!(transport.call(b(), wrong).await, Err(RpcError::Malformed { .. })));
         for unknown in ["sums/subtract", "products/multiply"] {
             let mut request = request("", "", LONG);
             unknown.clone_into(&mut request.head.method);
-            assert!(matches!(
-                transport.call(b(), request).await,
-                Err(RpcError::Refused { .. })
-            ));
+            assert!(matches!(transport.call(b(), request).await, Err(RpcError::Refused { .. })));
         }
     });
 }

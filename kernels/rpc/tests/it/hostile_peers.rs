@@ -14,8 +14,8 @@ use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use savanna_epoch::NodeId;
 use savanna_rpc::{
-    Addresses, Delivery, Frame, Message, Request, RequestContext, RequestHead, RequestId, RpcError,
-    Service, SessionLimits, TcpConfig, TcpServer, TcpTransport, Transport,
+    Addresses, Delivery, Frame, Message, Request, RequestContext, RequestHead, RequestId, RpcError, Service,
+    SessionLimits, TcpConfig, TcpServer, TcpTransport, Transport,
     frame::{decode, encode},
 };
 use tokio::{
@@ -55,9 +55,7 @@ impl Service for Pump {
         if context.head.method == "hang" {
             tokio::time::sleep(LONG * 10).await;
         }
-        let bytes = body
-            .first_chunk()
-            .map_or(0, |size| u32::from_le_bytes(*size));
+        let bytes = body.first_chunk().map_or(0, |size| u32::from_le_bytes(*size));
         Ok(Bytes::from(vec![7; bytes as usize]))
     }
 }
@@ -68,9 +66,7 @@ fn node(name: &str) -> NodeId {
 
 async fn server(config: TcpConfig) -> (TcpServer, Arc<Pump>) {
     let pump = Arc::new(Pump::default());
-    let server = TcpServer::bind("127.0.0.1:0", node("b"), Arc::clone(&pump) as _, config)
-        .await
-        .expect("a free port");
+    let server = TcpServer::bind("127.0.0.1:0", node("b"), Arc::clone(&pump) as _, config).await.expect("a free port");
     (server, pump)
 }
 
@@ -81,32 +77,13 @@ fn client(address: std::net::SocketAddr, config: TcpConfig) -> TcpTransport {
 }
 
 fn ask(method: &str, bytes: u32) -> Request {
-    let head = RequestHead {
-        method: method.into(),
-        shard: None,
-        idempotent: false,
-    };
-    Request {
-        head,
-        body: Bytes::copy_from_slice(&bytes.to_le_bytes()),
-        timeout: LONG,
-    }
+    let head = RequestHead { method: method.into(), shard: None, idempotent: false };
+    Request { head, body: Bytes::copy_from_slice(&bytes.to_le_bytes()), timeout: LONG }
 }
 
 fn request_frame(id: u64, bytes: u32) -> Frame {
-    let Request {
-        head,
-        body,
-        timeout,
-    } = ask("pump", bytes);
-    Frame {
-        request: RequestId(id),
-        message: Message::Request {
-            head,
-            time_left: timeout,
-            body,
-        },
-    }
+    let Request { head, body, timeout } = ask("pump", bytes);
+    Frame { request: RequestId(id), message: Message::Request { head, time_left: timeout, body } }
 }
 
 fn bytes_of(frames: &[Frame]) -> BytesMut {
@@ -119,13 +96,8 @@ fn bytes_of(frames: &[Frame]) -> BytesMut {
 
 /// A connection after the hello.
 async fn greeted(server: &TcpServer) -> TcpStream {
-    let mut stream = TcpStream::connect(server.local_address())
-        .await
-        .expect("it listens");
-    stream
-        .write_all(&bytes_of(&[Frame::hello(node("raw"), node("b"))]))
-        .await
-        .expect("taken");
+    let mut stream = TcpStream::connect(server.local_address()).await.expect("it listens");
+    stream.write_all(&bytes_of(&[Frame::hello(node("raw"), node("b"))])).await.expect("taken");
     let mut input = BytesMut::new();
     while decode(&mut input, LIMIT).expect("a hello").is_none() {
         assert_ne!(stream.read_buf(&mut input).await.expect("a hello"), 0);
@@ -141,9 +113,7 @@ async fn closed(mut stream: TcpStream) {
 }
 
 async fn assert_serves(server: &TcpServer) {
-    let reply = client(server.local_address(), config())
-        .call(&node("b"), ask("pump", 3))
-        .await;
+    let reply = client(server.local_address(), config()).call(&node("b"), ask("pump", 3)).await;
     assert_eq!(reply, Ok(Bytes::from_static(&[7; 3])));
 }
 
@@ -158,12 +128,7 @@ async fn garbage_oversize_and_damaged_frames_close_their_connection_only() {
     let last = damaged.len() - 1;
     damaged[last] ^= 1;
     let second_hello = bytes_of(&[Frame::hello(node("raw"), node("b"))]);
-    for bytes in [
-        BytesMut::from(&b"GET / HTTP/1.1\r\n\r\n"[..]),
-        oversize,
-        damaged,
-        second_hello,
-    ] {
+    for bytes in [BytesMut::from(&b"GET / HTTP/1.1\r\n\r\n"[..]), oversize, damaged, second_hello] {
         let mut stream = greeted(&server).await;
         stream.write_all(&bytes).await.expect("taken");
         closed(stream).await;
@@ -175,39 +140,20 @@ async fn garbage_oversize_and_damaged_frames_close_their_connection_only() {
 /// The sum that a frame's header would carry, by the slow definition, so that the test does not share the code.
 fn crc32c_of(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0_u32, |crc, byte| {
-        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
-            (crc >> 1) ^ (0x82f6_3b78 & 0_u32.wrapping_sub(crc & 1))
-        })
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0x82f6_3b78 & 0_u32.wrapping_sub(crc & 1)))
     })
 }
 
 #[tokio::test]
 async fn a_connection_that_says_no_hello_or_ends_inside_a_frame_is_dropped() {
-    let (server, _) = server(TcpConfig {
-        connect_timeout: Duration::from_millis(100),
-        ..config()
-    })
-    .await;
-    closed(
-        TcpStream::connect(server.local_address())
-            .await
-            .expect("it listens"),
-    )
-    .await;
-    let mut stream = TcpStream::connect(server.local_address())
-        .await
-        .expect("it listens");
-    stream
-        .write_all(&bytes_of(&[request_frame(1, 1)]))
-        .await
-        .expect("taken");
+    let (server, _) = server(TcpConfig { connect_timeout: Duration::from_millis(100), ..config() }).await;
+    closed(TcpStream::connect(server.local_address()).await.expect("it listens")).await;
+    let mut stream = TcpStream::connect(server.local_address()).await.expect("it listens");
+    stream.write_all(&bytes_of(&[request_frame(1, 1)])).await.expect("taken");
     closed(stream).await;
     let mut stream = greeted(&server).await;
     let whole = bytes_of(&[request_frame(1, 1)]);
-    stream
-        .write_all(&whole[..whole.len() - 1])
-        .await
-        .expect("taken");
+    stream.write_all(&whole[..whole.len() - 1]).await.expect("taken");
     stream.shutdown().await.expect("closed");
     closed(stream).await;
     assert_serves(&server).await;
@@ -221,10 +167,7 @@ async fn random_frames_and_bytes_never_stop_the_server() {
         let mut bytes = bytes_of(&[
             request_frame(rng.random_range(0..4), rng.random_range(0..100)),
             Frame::answer(RequestId(rng.random_range(0..4)), Ok(Bytes::new())),
-            Frame {
-                request: RequestId(rng.random_range(0..4)),
-                message: Message::Cancel,
-            },
+            Frame { request: RequestId(rng.random_range(0..4)), message: Message::Cancel },
             Frame::ping(),
         ]);
         for _ in 0..rng.random_range(0..4) {
@@ -263,11 +206,7 @@ async fn a_reader_that_does_not_read_is_cut_off() {
 async fn a_duplicated_request_starts_once_and_a_silent_peer_is_dropped() {
     let (server, pump) = server(config()).await;
     let mut stream = greeted(&server).await;
-    let frames = [
-        request_frame(1, 5),
-        request_frame(1, 5),
-        request_frame(1, 5),
-    ];
+    let frames = [request_frame(1, 5), request_frame(1, 5), request_frame(1, 5)];
     stream.write_all(&bytes_of(&frames)).await.expect("taken");
     // It answers once, pings, hears nothing and closes.
     closed(stream).await;
@@ -276,26 +215,10 @@ async fn a_duplicated_request_starts_once_and_a_silent_peer_is_dropped() {
 
 #[tokio::test]
 async fn too_many_connections_are_told_so() {
-    let (server, _) = server(TcpConfig {
-        connections_max: 1,
-        ..config()
-    })
-    .await;
+    let (server, _) = server(TcpConfig { connections_max: 1, ..config() }).await;
     let _first = greeted(&server).await;
-    let error = client(server.local_address(), config())
-        .call(&node("b"), ask("pump", 1))
-        .await
-        .expect_err("full");
-    assert!(
-        matches!(
-            error,
-            RpcError::Unreachable {
-                delivery: Delivery::NotStarted,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    let error = client(server.local_address(), config()).call(&node("b"), ask("pump", 1)).await.expect_err("full");
+    assert!(matches!(error, RpcError::Unreachable { delivery: Delivery::NotStarted, .. }), "{error}");
 }
 
 #[tokio::test]
@@ -304,10 +227,7 @@ async fn a_reused_address_is_noticed() {
     let addresses = Arc::new(Addresses::default());
     addresses.set(node("c"), server.local_address().to_string());
     let transport = TcpTransport::new(node("a"), addresses, config());
-    let error = transport
-        .call(&node("c"), ask("pump", 1))
-        .await
-        .expect_err("it is b");
+    let error = transport.call(&node("c"), ask("pump", 1)).await.expect_err("it is b");
     assert!(error.to_string().contains("node b"), "{error}");
     assert_eq!(pump.started.load(Ordering::SeqCst), 0);
 }
@@ -316,15 +236,9 @@ async fn a_reused_address_is_noticed() {
 async fn a_reply_above_the_frame_limit_is_an_error_of_its_own_call() {
     let (server, _) = server(config()).await;
     let transport = client(server.local_address(), config());
-    let error = transport
-        .call(&node("b"), ask("pump", LIMIT as u32))
-        .await
-        .expect_err("too large");
+    let error = transport.call(&node("b"), ask("pump", LIMIT as u32)).await.expect_err("too large");
     assert!(matches!(error, RpcError::Malformed { .. }), "{error}");
-    assert_eq!(
-        transport.call(&node("b"), ask("pump", 2)).await,
-        Ok(Bytes::from_static(&[7; 2]))
-    );
+    assert_eq!(transport.call(&node("b"), ask("pump", 2)).await, Ok(Bytes::from_static(&[7; 2])));
 }
 
 /// Passes bytes to the server and back until told to kill the connection; then passes new ones.
@@ -359,24 +273,12 @@ async fn a_connection_killed_in_the_middle_fails_its_calls_and_the_next_one_conn
     let target = node("b");
     let (result, ()) = tokio::join!(transport.call(&target, ask("hang", 0)), killing);
     let error = result.expect_err("killed");
-    assert!(
-        matches!(
-            error,
-            RpcError::Unreachable {
-                delivery: Delivery::Unknown,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, RpcError::Unreachable { delivery: Delivery::Unknown, .. }), "{error}");
     loop {
         match transport.call(&node("b"), ask("pump", 1)).await {
             Ok(reply) => return assert_eq!(reply.len(), 1),
             // The pause after a lost connection.
-            Err(RpcError::Unreachable {
-                delivery: Delivery::NotStarted,
-                ..
-            }) => {
+            Err(RpcError::Unreachable { delivery: Delivery::NotStarted, .. }) => {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             Err(other) => panic!("{other}"),
@@ -391,38 +293,19 @@ async fn a_half_open_connection_is_found_by_its_silence() {
     let transport = client(listener.local_addr().expect("bound"), config());
     let peer = async {
         let (mut stream, _) = listener.accept().await.expect("the client comes");
-        stream
-            .write_all(&bytes_of(&[Frame::hello(node("b"), node("a"))]))
-            .await
-            .expect("taken");
+        stream.write_all(&bytes_of(&[Frame::hello(node("b"), node("a"))])).await.expect("taken");
         closed(stream).await;
     };
     let target = node("b");
     let (result, ()) = tokio::join!(transport.call(&target, ask("pump", 1)), peer);
     let error = result.expect_err("nobody answers");
-    assert!(
-        matches!(
-            error,
-            RpcError::Unreachable {
-                delivery: Delivery::Unknown,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, RpcError::Unreachable { delivery: Delivery::Unknown, .. }), "{error}");
 }
 
 #[tokio::test]
 async fn a_full_queue_refuses_at_once_while_the_window_stays_bounded() {
-    let session = SessionLimits {
-        in_flight_max: 2,
-        queued_max: 3,
-        ..config().session
-    };
-    let config = TcpConfig {
-        session,
-        ..config()
-    };
+    let session = SessionLimits { in_flight_max: 2, queued_max: 3, ..config().session };
+    let config = TcpConfig { session, ..config() };
     let (server, pump) = server(config).await;
     let transport = client(server.local_address(), config);
     let target = node("b");
@@ -432,13 +315,7 @@ async fn a_full_queue_refuses_at_once_while_the_window_stays_bounded() {
         transport.call(&target, request)
     });
     let results = futures::future::join_all(calls).await;
-    let overloaded = results
-        .iter()
-        .filter(|r| matches!(r, Err(RpcError::Overloaded { .. })))
-        .count();
-    assert!(
-        overloaded >= 20 - 2 - 2 * 3,
-        "the two queues hold 3 each: {results:?}"
-    );
+    let overloaded = results.iter().filter(|r| matches!(r, Err(RpcError::Overloaded { .. }))).count();
+    assert!(overloaded >= 20 - 2 - 2 * 3, "the two queues hold 3 each: {results:?}");
     assert!(pump.started.load(Ordering::SeqCst) <= 2);
 }

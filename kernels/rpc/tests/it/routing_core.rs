@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
-use savanna_rpc::{
-    CallId, Delivery, Route, RouterAction, RouterCore, RouterInput, RouterLimits, RpcError,
-};
+use savanna_rpc::{CallId, Delivery, Route, RouterAction, RouterCore, RouterInput, RouterLimits, RpcError};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -14,19 +12,11 @@ fn shard() -> ShardId {
 }
 
 fn route(node: &str, epoch: u64) -> Route {
-    Route {
-        node: NodeId::new(node),
-        epoch: OwnerEpoch(epoch),
-    }
+    Route { node: NodeId::new(node), epoch: OwnerEpoch(epoch) }
 }
 
 fn call(id: u64, idempotent: bool) -> RouterInput {
-    RouterInput::Call {
-        id: CallId(id),
-        shard: shard(),
-        idempotent,
-        timeout: MS * 1000,
-    }
+    RouterInput::Call { id: CallId(id), shard: shard(), idempotent, timeout: MS * 1000 }
 }
 
 fn resolved(route: Route) -> RouterInput {
@@ -34,26 +24,15 @@ fn resolved(route: Route) -> RouterInput {
 }
 
 fn ended(id: u64, attempt: u32, result: Result<(), RpcError>) -> RouterInput {
-    RouterInput::Ended {
-        id: CallId(id),
-        attempt,
-        result,
-    }
+    RouterInput::Ended { id: CallId(id), attempt, result }
 }
 
 fn moved(node: &str, epoch: u64) -> RpcError {
-    RpcError::Moved {
-        to: NodeId::new(node),
-        epoch: OwnerEpoch(epoch),
-    }
+    RpcError::Moved { to: NodeId::new(node), epoch: OwnerEpoch(epoch) }
 }
 
 fn unreachable(delivery: Delivery) -> RpcError {
-    RpcError::Unreachable {
-        node: NodeId::new("a"),
-        reason: "gone".into(),
-        delivery,
-    }
+    RpcError::Unreachable { node: NodeId::new("a"), reason: "gone".into(), delivery }
 }
 
 /// Call id, attempt, node and epoch of each send.
@@ -61,9 +40,9 @@ fn sends(actions: &[RouterAction]) -> Vec<(u64, u32, String, u64)> {
     actions
         .iter()
         .filter_map(|action| match action {
-            RouterAction::Send {
-                id, attempt, route, ..
-            } => Some((id.0, *attempt, route.node.0.clone(), route.epoch.0)),
+            RouterAction::Send { id, attempt, route, .. } => {
+                Some((id.0, *attempt, route.node.0.clone(), route.epoch.0))
+            }
             _ => None,
         })
         .collect()
@@ -72,43 +51,25 @@ fn sends(actions: &[RouterAction]) -> Vec<(u64, u32, String, u64)> {
 /// A router that has call 1 sent to node a under epoch 5.
 fn sent_to_a(limits: RouterLimits, idempotent: bool) -> RouterCore {
     let mut core = RouterCore::new(limits);
-    assert_eq!(
-        core.step(call(1, idempotent), MS),
-        [RouterAction::Resolve(shard())]
-    );
-    assert_eq!(
-        sends(&core.step(resolved(route("a", 5)), MS)),
-        [(1, 1, "a".into(), 5)]
-    );
+    assert_eq!(core.step(call(1, idempotent), MS), [RouterAction::Resolve(shard())]);
+    assert_eq!(sends(&core.step(resolved(route("a", 5)), MS)), [(1, 1, "a".into(), 5)]);
     core
 }
 
 #[test]
 fn one_look_up_serves_all_that_wait_and_later_calls_need_none() {
     let mut core = RouterCore::new(RouterLimits::default());
-    assert_eq!(
-        core.step(call(1, false), MS),
-        [RouterAction::Resolve(shard())]
-    );
+    assert_eq!(core.step(call(1, false), MS), [RouterAction::Resolve(shard())]);
     assert!(core.step(call(2, false), MS).is_empty());
     assert_eq!(sends(&core.step(resolved(route("a", 5)), MS)).len(), 2);
-    assert_eq!(
-        sends(&core.step(call(3, false), MS)),
-        [(3, 1, "a".into(), 5)]
-    );
-    assert_eq!(
-        core.step(ended(3, 1, Ok(())), MS),
-        [RouterAction::Complete(CallId(3), Ok(()))]
-    );
+    assert_eq!(sends(&core.step(call(3, false), MS)), [(3, 1, "a".into(), 5)]);
+    assert_eq!(core.step(ended(3, 1, Ok(())), MS), [RouterAction::Complete(CallId(3), Ok(()))]);
 }
 
 #[test]
 fn moved_is_followed_at_once_to_a_higher_epoch_and_remembered() {
     let mut core = sent_to_a(RouterLimits::default(), false);
-    assert_eq!(
-        sends(&core.step(ended(1, 1, Err(moved("b", 6))), MS)),
-        [(1, 2, "b".into(), 6)]
-    );
+    assert_eq!(sends(&core.step(ended(1, 1, Err(moved("b", 6))), MS)), [(1, 2, "b".into(), 6)]);
     assert_eq!(core.route(&shard()), Some(&route("b", 6)));
 }
 
@@ -119,74 +80,32 @@ fn moved_to_the_same_or_a_lower_epoch_asks_the_directory_and_does_not_bounce() {
     // b points back at a, with a's old epoch.
     assert!(core.step(ended(1, 2, Err(moved("a", 5))), MS).is_empty());
     let wake = core.next_wake().expect("a pause");
-    assert_eq!(
-        core.step(RouterInput::Tick, wake),
-        [RouterAction::Resolve(shard())]
-    );
-    assert!(
-        sends(&core.step(resolved(route("a", 5)), wake)).is_empty(),
-        "the directory lags behind: not believed"
-    );
+    assert_eq!(core.step(RouterInput::Tick, wake), [RouterAction::Resolve(shard())]);
+    assert!(sends(&core.step(resolved(route("a", 5)), wake)).is_empty(), "the directory lags behind: not believed");
     let wake = core.next_wake().expect("a second look");
-    assert_eq!(
-        core.step(RouterInput::Tick, wake),
-        [RouterAction::Resolve(shard())]
-    );
-    assert_eq!(
-        sends(&core.step(resolved(route("c", 7)), wake)),
-        [(1, 3, "c".into(), 7)]
-    );
+    assert_eq!(core.step(RouterInput::Tick, wake), [RouterAction::Resolve(shard())]);
+    assert_eq!(sends(&core.step(resolved(route("c", 7)), wake)), [(1, 3, "c".into(), 7)]);
 }
 
 #[test]
 fn hops_are_bounded() {
-    let limits = RouterLimits {
-        hops_max: 3,
-        ..RouterLimits::default()
-    };
+    let limits = RouterLimits { hops_max: 3, ..RouterLimits::default() };
     let mut core = sent_to_a(limits, true);
     for hop in 1..=3 {
-        assert_eq!(
-            sends(&core.step(ended(1, hop, Err(moved("b", 5 + u64::from(hop)))), MS)).len(),
-            1
-        );
+        assert_eq!(sends(&core.step(ended(1, hop, Err(moved("b", 5 + u64::from(hop)))), MS)).len(), 1);
     }
     let last = core.step(ended(1, 4, Err(moved("c", 100))), MS);
-    assert_eq!(
-        last,
-        [RouterAction::Complete(CallId(1), Err(moved("c", 100)))]
-    );
+    assert_eq!(last, [RouterAction::Complete(CallId(1), Err(moved("c", 100)))]);
 }
 
 #[test]
 fn a_frozen_shard_parks_its_calls_up_to_a_bound_until_it_thaws() {
-    let limits = RouterLimits {
-        parked_max: 2,
-        ..RouterLimits::default()
-    };
+    let limits = RouterLimits { parked_max: 2, ..RouterLimits::default() };
     let mut core = sent_to_a(limits, false);
-    assert!(
-        core.step(
-            ended(
-                1,
-                1,
-                Err(RpcError::Frozen {
-                    retry_after: MS * 50
-                })
-            ),
-            MS
-        )
-        .is_empty()
-    );
+    assert!(core.step(ended(1, 1, Err(RpcError::Frozen { retry_after: MS * 50 })), MS).is_empty());
     assert!(core.step(call(2, false), MS * 2).is_empty());
     let full = core.step(call(3, false), MS * 3);
-    assert!(matches!(
-        full[..],
-        [RouterAction::Complete(
-            CallId(3),
-            Err(RpcError::Overloaded { .. })
-        )]
-    ));
+    assert!(matches!(full[..], [RouterAction::Complete(CallId(3), Err(RpcError::Overloaded { .. }))]));
     assert_eq!(core.next_wake(), Some(MS * 51));
     assert!(sends(&core.step(RouterInput::Tick, MS * 50)).is_empty());
     assert_eq!(sends(&core.step(RouterInput::Tick, MS * 51)).len(), 2);
@@ -196,21 +115,9 @@ fn a_frozen_shard_parks_its_calls_up_to_a_bound_until_it_thaws() {
 fn a_higher_epoch_ends_the_freeze_of_the_former_owner() {
     let mut core = sent_to_a(RouterLimits::default(), false);
     core.step(call(2, false), MS);
-    core.step(
-        ended(
-            1,
-            1,
-            Err(RpcError::Frozen {
-                retry_after: MS * 500,
-            }),
-        ),
-        MS,
-    );
+    core.step(ended(1, 1, Err(RpcError::Frozen { retry_after: MS * 500 })), MS);
     let actions = core.step(ended(2, 1, Err(moved("b", 6))), MS * 2);
-    assert_eq!(
-        sends(&actions),
-        [(1, 2, "b".into(), 6), (2, 2, "b".into(), 6)]
-    );
+    assert_eq!(sends(&actions), [(1, 2, "b".into(), 6), (2, 2, "b".into(), 6)]);
 }
 
 #[test]
@@ -218,10 +125,7 @@ fn an_unknown_fate_is_repeated_only_if_the_method_is_idempotent() {
     let mut careful = sent_to_a(RouterLimits::default(), false);
     let error = unreachable(Delivery::Unknown);
     let actions = careful.step(ended(1, 1, Err(error.clone())), MS);
-    assert_eq!(
-        actions,
-        [RouterAction::Complete(CallId(1), Err(error.clone()))]
-    );
+    assert_eq!(actions, [RouterAction::Complete(CallId(1), Err(error.clone()))]);
 
     let mut idempotent = sent_to_a(RouterLimits::default(), true);
     assert!(idempotent.step(ended(1, 1, Err(error)), MS).is_empty());
@@ -231,10 +135,7 @@ fn an_unknown_fate_is_repeated_only_if_the_method_is_idempotent() {
         [RouterAction::Resolve(shard())],
         "the owner may have changed"
     );
-    assert_eq!(
-        sends(&idempotent.step(resolved(route("a", 5)), wake)),
-        [(1, 2, "a".into(), 5)]
-    );
+    assert_eq!(sends(&idempotent.step(resolved(route("a", 5)), wake)), [(1, 2, "a".into(), 5)]);
 }
 
 #[test]
@@ -243,17 +144,11 @@ fn what_never_started_is_repeated_until_the_deadline() {
     let mut now = MS;
     let mut attempt = 1;
     loop {
-        let mut actions = core.step(
-            ended(1, attempt, Err(unreachable(Delivery::NotStarted))),
-            now,
-        );
+        let mut actions = core.step(ended(1, attempt, Err(unreachable(Delivery::NotStarted))), now);
         while sends(&actions).is_empty() {
             if let Some(RouterAction::Complete(_, result)) = actions.last() {
                 assert_eq!(*result, Err(RpcError::TimedOut { limit: MS * 1000 }));
-                assert!(
-                    attempt >= 3 && now == MS * 1001,
-                    "{attempt} attempts until {now:?}"
-                );
+                assert!(attempt >= 3 && now == MS * 1001, "{attempt} attempts until {now:?}");
                 assert_eq!((core.calls(), core.next_wake()), (0, None));
                 return;
             }
@@ -270,15 +165,10 @@ fn what_never_started_is_repeated_until_the_deadline() {
 
 #[test]
 fn a_refusal_is_final_and_an_unknown_shard_ends_all_that_wait() {
-    let refused = RpcError::Refused {
-        reason: "no such shard".into(),
-    };
+    let refused = RpcError::Refused { reason: "no such shard".into() };
     let mut core = sent_to_a(RouterLimits::default(), true);
     let actions = core.step(ended(1, 1, Err(refused.clone())), MS);
-    assert_eq!(
-        actions,
-        [RouterAction::Complete(CallId(1), Err(refused.clone()))]
-    );
+    assert_eq!(actions, [RouterAction::Complete(CallId(1), Err(refused.clone()))]);
 
     let mut core = RouterCore::new(RouterLimits::default());
     core.step(call(1, true), MS);
@@ -291,56 +181,27 @@ fn a_refusal_is_final_and_an_unknown_shard_ends_all_that_wait() {
 #[test]
 fn a_cancelled_or_late_call_abandons_its_attempt_and_ignores_its_end() {
     let mut core = sent_to_a(RouterLimits::default(), true);
-    assert_eq!(
-        core.step(RouterInput::Cancel(CallId(1)), MS),
-        [RouterAction::Abandon(CallId(1))]
-    );
+    assert_eq!(core.step(RouterInput::Cancel(CallId(1)), MS), [RouterAction::Abandon(CallId(1))]);
     assert!(core.step(ended(1, 1, Ok(())), MS).is_empty());
 
     let mut core = sent_to_a(RouterLimits::default(), true);
     let actions = core.step(RouterInput::Tick, MS * 1001);
     assert_eq!(actions[0], RouterAction::Abandon(CallId(1)));
-    assert!(matches!(
-        actions[1],
-        RouterAction::Complete(CallId(1), Err(RpcError::TimedOut { .. }))
-    ));
+    assert!(matches!(actions[1], RouterAction::Complete(CallId(1), Err(RpcError::TimedOut { .. }))));
 }
 
 #[test]
 fn the_cache_is_bounded_and_keeps_shards_in_use() {
-    let limits = RouterLimits {
-        shards_max: 8,
-        ..RouterLimits::default()
-    };
+    let limits = RouterLimits { shards_max: 8, ..RouterLimits::default() };
     let mut core = sent_to_a(limits, true);
     for number in 0..100_u64 {
         let other = ShardId::new(format!("tenants/{number}"));
         let id = CallId(1000 + number);
-        core.step(
-            RouterInput::Call {
-                id,
-                shard: other.clone(),
-                idempotent: true,
-                timeout: MS * 900,
-            },
-            MS,
-        );
+        core.step(RouterInput::Call { id, shard: other.clone(), idempotent: true, timeout: MS * 900 }, MS);
         core.step(RouterInput::Resolved(other.clone(), Ok(route("b", 1))), MS);
-        core.step(
-            RouterInput::Ended {
-                id,
-                attempt: 1,
-                result: Ok(()),
-            },
-            MS,
-        );
+        core.step(RouterInput::Ended { id, attempt: 1, result: Ok(()) }, MS);
     }
-    let known = (0..100)
-        .filter(|number| {
-            core.route(&ShardId::new(format!("tenants/{number}")))
-                .is_some()
-        })
-        .count();
+    let known = (0..100).filter(|number| core.route(&ShardId::new(format!("tenants/{number}"))).is_some()).count();
     assert!(known <= 8, "{known} routes");
     assert!(core.route(&shard()).is_some(), "a call is under way there");
 }

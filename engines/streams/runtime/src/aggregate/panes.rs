@@ -146,12 +146,7 @@ impl PaneState {
         Ok(())
     }
 
-    fn update_pane(
-        &mut self,
-        pane: i64,
-        first_window_end: Option<i64>,
-        rows: &Evaluated,
-    ) -> Result<()> {
+    fn update_pane(&mut self, pane: i64, first_window_end: Option<i64>, rows: &Evaluated) -> Result<()> {
         let window = self.spec.window;
         if window.windows_of(EventTime(pane)).next().is_none() {
             // Between two windows with a gap.
@@ -159,45 +154,25 @@ impl PaneState {
         }
         let pane_end = pane + window.pane();
         let first_window_end = first_window_end.unwrap_or(pane_end).max(pane_end);
-        let key = PaneKey {
-            pane,
-            first_window_end,
-        };
+        let key = PaneKey { pane, first_window_end };
         if !self.fresh.contains_key(&key) {
             self.fresh.insert(key, PaneTable::new(&self.spec)?);
         }
-        let table = self
-            .fresh
-            .get_mut(&key)
-            .ok_or_else(|| broken("a pane that was just made is gone"))?;
+        let table = self.fresh.get_mut(&key).ok_or_else(|| broken("a pane that was just made is gone"))?;
         table.update(rows, &mut self.ids)
     }
 
     fn drain_fresh(&mut self) -> Result<Delta> {
         let mut panes = Vec::with_capacity(self.fresh.len());
-        for (
-            PaneKey {
-                pane,
-                first_window_end,
-            },
-            table,
-        ) in std::mem::take(&mut self.fresh)
-        {
-            panes.push(PaneDelta {
-                pane,
-                first_window_end,
-                rows: table.into_state(&self.spec)?,
-            });
+        for (PaneKey { pane, first_window_end }, table) in std::mem::take(&mut self.fresh) {
+            panes.push(PaneDelta { pane, first_window_end, rows: table.into_state(&self.spec)? });
         }
         Ok(Delta { panes })
     }
 
     fn absorb(&mut self, delta: &Delta) -> Result<()> {
         for part in &delta.panes {
-            let key = PaneKey {
-                pane: part.pane,
-                first_window_end: part.first_window_end,
-            };
+            let key = PaneKey { pane: part.pane, first_window_end: part.first_window_end };
             if !self.open_windows_of(key) {
                 continue;
             }
@@ -217,11 +192,7 @@ impl PaneState {
             return true;
         }
         let (size, closed) = (self.spec.window.size, self.closed_upto);
-        let ends = self
-            .spec
-            .window
-            .windows_of(EventTime(key.pane))
-            .map(|start| start + size);
+        let ends = self.spec.window.windows_of(EventTime(key.pane)).map(|start| start + size);
         let mut any = false;
         for end in ends.filter(|end| *end >= key.first_window_end && *end > closed) {
             any = true;
@@ -233,19 +204,10 @@ impl PaneState {
     fn close(&mut self, end: i64) -> Result<Option<ClosedWindow>> {
         let window = self.spec.window;
         let start = end - window.size;
-        let range = PaneKey {
-            pane: start,
-            first_window_end: i64::MIN,
-        }..PaneKey {
-            pane: end,
-            first_window_end: i64::MIN,
-        };
-        let keys: Vec<PaneKey> = self
-            .panes
-            .range(range)
-            .map(|(key, _)| *key)
-            .filter(|key| key.first_window_end <= end)
-            .collect();
+        let range =
+            PaneKey { pane: start, first_window_end: i64::MIN }..PaneKey { pane: end, first_window_end: i64::MIN };
+        let keys: Vec<PaneKey> =
+            self.panes.range(range).map(|(key, _)| *key).filter(|key| key.first_window_end <= end).collect();
         let table = match keys.as_slice() {
             [only] if last_end(&window, only.pane) <= end => self.take_table(*only)?,
             _ => self.merged_table(&keys)?,
@@ -259,12 +221,7 @@ impl PaneState {
         if rows == 0 {
             return Ok(None);
         }
-        Ok(Some(ClosedWindow {
-            start,
-            end,
-            columns: table.into_results()?,
-            rows,
-        }))
+        Ok(Some(ClosedWindow { start, end, columns: table.into_results()?, rows }))
     }
 
     /// The table of a pane that no other window will read.
@@ -304,11 +261,7 @@ impl Pane {
     }
 
     fn bytes(&self) -> usize {
-        let frozen: usize = self
-            .frozen
-            .iter()
-            .map(RecordBatch::get_array_memory_size)
-            .sum();
+        let frozen: usize = self.frozen.iter().map(RecordBatch::get_array_memory_size).sum();
         frozen + self.live.as_ref().map_or(0, PaneTable::bytes)
     }
 }
@@ -328,12 +281,7 @@ impl KeyedState<RecordBatch, ClosedWindow, KeyGroupSet> for PaneState {
         let fresh = self.drain_fresh()?;
         self.absorb(&fresh)?;
         let mut closed = Vec::new();
-        while let Some(end) = self
-            .open_windows
-            .first()
-            .copied()
-            .filter(|end| *end <= upto)
-        {
+        while let Some(end) = self.open_windows.first().copied().filter(|end| *end <= upto) {
             self.open_windows.pop_first();
             closed.extend(self.close(end)?);
         }
@@ -362,21 +310,11 @@ impl KeyedState<RecordBatch, ClosedWindow, KeyGroupSet> for PaneState {
             let rows = self.merged_table(&[key])?.into_state(&self.spec)?;
             let (taken, kept) = self.key_cut.split(&rows, self.spec.key_columns(), groups)?;
             if let Some(rows) = taken {
-                extracted.panes.push(PaneDelta {
-                    pane: key.pane,
-                    first_window_end: key.first_window_end,
-                    rows,
-                });
+                extracted.panes.push(PaneDelta { pane: key.pane, first_window_end: key.first_window_end, rows });
             }
             match kept {
                 Some(rows) => {
-                    self.panes.insert(
-                        key,
-                        Pane {
-                            frozen: vec![rows],
-                            live: None,
-                        },
-                    );
+                    self.panes.insert(key, Pane { frozen: vec![rows], live: None });
                 }
                 None => {
                     self.panes.remove(&key);

@@ -65,10 +65,7 @@ impl AggregateSpec {
     pub fn decode(aggregate: &PaneAggregate, functions: &TaskContext) -> Result<Self> {
         let plan = aggregate.aggregate.decode(functions)?;
         let Some(exec) = plan.downcast_ref::<AggregateExec>() else {
-            return Err(broken(format!(
-                "a windowed aggregate must be an AggregateExec, but it is a {}",
-                plan.name()
-            )));
+            return Err(broken(format!("a windowed aggregate must be an AggregateExec, but it is a {}", plan.name())));
         };
         if exec.group_expr().has_grouping_set() {
             return Err(StreamError::Unsupported {
@@ -77,34 +74,17 @@ impl AggregateSpec {
                 instead: "write one query per set".into(),
             });
         }
-        let keys: Vec<_> = exec
-            .group_expr()
-            .expr()
-            .iter()
-            .map(|(key, _)| Arc::clone(key))
-            .collect();
+        let keys: Vec<_> = exec.group_expr().expr().iter().map(|(key, _)| Arc::clone(key)).collect();
         let key_fields = exec.schema().fields()[..keys.len()].to_vec();
         let arguments = aggregate_expressions(exec.aggr_expr(), &AggregateMode::Single, keys.len())
             .map_err(|e| broken(format!("an aggregate's arguments: {e}")))?;
-        let mut delta_fields: Vec<Field> = key_fields
-            .iter()
-            .map(|field| field.as_ref().clone().with_nullable(true))
-            .collect();
+        let mut delta_fields: Vec<Field> =
+            key_fields.iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
         let mut decoded = Vec::with_capacity(arguments.len());
-        for ((expression, arguments), filter) in exec
-            .aggr_expr()
-            .iter()
-            .zip(arguments)
-            .zip(exec.filter_expr())
-        {
-            let state = expression
-                .state_fields()
-                .map_err(|e| broken(format!("state of {}: {e}", expression.name())))?;
-            delta_fields.extend(
-                state
-                    .iter()
-                    .map(|field| field.as_ref().clone().with_nullable(true)),
-            );
+        for ((expression, arguments), filter) in exec.aggr_expr().iter().zip(arguments).zip(exec.filter_expr()) {
+            let state =
+                expression.state_fields().map_err(|e| broken(format!("state of {}: {e}", expression.name())))?;
+            delta_fields.extend(state.iter().map(|field| field.as_ref().clone().with_nullable(true)));
             decoded.push(Function {
                 expression: Arc::clone(expression),
                 arguments,
@@ -129,10 +109,7 @@ impl AggregateSpec {
 
     /// The key columns' types.
     pub(crate) fn key_types(&self) -> impl Iterator<Item = &DataType> {
-        self.key_schema
-            .fields()
-            .iter()
-            .map(|field| field.data_type())
+        self.key_schema.fields().iter().map(|field| field.data_type())
     }
 
     pub(super) fn delta_schema(&self) -> &SchemaRef {
@@ -159,60 +136,31 @@ impl AggregateSpec {
     }
 
     pub(super) fn new_accumulators(&self) -> Result<Vec<Box<dyn GroupsAccumulator>>> {
-        self.functions
-            .iter()
-            .map(Function::new_accumulator)
-            .collect()
+        self.functions.iter().map(Function::new_accumulator).collect()
     }
 
-    pub(super) fn evaluate(
-        &self,
-        rows: &RecordBatch,
-        constants: &mut Constants,
-    ) -> Result<Evaluated> {
-        let keys = self
-            .keys
-            .iter()
-            .map(|key| evaluate(key, rows))
-            .collect::<Result<_>>()?;
+    pub(super) fn evaluate(&self, rows: &RecordBatch, constants: &mut Constants) -> Result<Evaluated> {
+        let keys = self.keys.iter().map(|key| evaluate(key, rows)).collect::<Result<_>>()?;
         let mut arguments = Vec::with_capacity(self.functions.len());
         let mut filters = Vec::with_capacity(self.functions.len());
         for (index, function) in self.functions.iter().enumerate() {
             let values = function.arguments.iter().enumerate();
             arguments.push(
-                values
-                    .map(|(i, argument)| constants.evaluate((index, i), argument, rows))
-                    .collect::<Result<_>>()?,
+                values.map(|(i, argument)| constants.evaluate((index, i), argument, rows)).collect::<Result<_>>()?,
             );
-            filters.push(
-                function
-                    .filter
-                    .as_ref()
-                    .map(|filter| evaluate_condition(filter, rows))
-                    .transpose()?,
-            );
+            filters.push(function.filter.as_ref().map(|filter| evaluate_condition(filter, rows)).transpose()?);
         }
-        Ok(Evaluated {
-            keys,
-            arguments,
-            filters,
-            rows: rows.num_rows(),
-        })
+        Ok(Evaluated { keys, arguments, filters, rows: rows.num_rows() })
     }
 }
 
 impl Function {
     fn new_accumulator(&self) -> Result<Box<dyn GroupsAccumulator>> {
         if self.expression.groups_accumulator_supported() {
-            return self
-                .expression
-                .create_groups_accumulator()
-                .map_err(|e| computing(self.expression.name(), &e));
+            return self.expression.create_groups_accumulator().map_err(|e| computing(self.expression.name(), &e));
         }
         let expression = Arc::clone(&self.expression);
-        Ok(Box::new(GroupsAccumulatorAdapter::new(move || {
-            expression.create_accumulator()
-        })))
+        Ok(Box::new(GroupsAccumulatorAdapter::new(move || expression.create_accumulator())))
     }
 }
 
@@ -227,10 +175,7 @@ impl Constants {
             return evaluate(argument, rows);
         }
         let wanted = rows.num_rows();
-        let known = self
-            .0
-            .iter()
-            .position(|(function, index, _)| (*function, *index) == place);
+        let known = self.0.iter().position(|(function, index, _)| (*function, *index) == place);
         let position = match known {
             Some(position) if self.0[position].2.len() >= wanted => position,
             known => {
@@ -260,11 +205,7 @@ impl Evaluated {
         let cut = |array: &ArrayRef| array.slice(start, rows);
         Self {
             keys: self.keys.iter().map(cut).collect(),
-            arguments: self
-                .arguments
-                .iter()
-                .map(|arrays| arrays.iter().map(cut).collect())
-                .collect(),
+            arguments: self.arguments.iter().map(|arrays| arrays.iter().map(cut).collect()).collect(),
             filters: self
                 .filters
                 .iter()
@@ -277,18 +218,13 @@ impl Evaluated {
     /// Some rows, copied; constants are not.
     pub(super) fn take(&self, spec: &AggregateSpec, positions: &UInt32Array) -> Result<Self> {
         let take = |array: &ArrayRef| {
-            arrow::compute::take(array, positions, None)
-                .map_err(|e| computing("splitting rows by pane", &e))
+            arrow::compute::take(array, positions, None).map_err(|e| computing("splitting rows by pane", &e))
         };
         let arguments_of =
             |(arrays, function): (&Vec<ArrayRef>, &Function)| -> Result<Vec<ArrayRef>> {
                 let arguments = arrays.iter().zip(&function.arguments);
                 let taken = arguments.map(|(array, argument)| {
-                    if argument.is::<Literal>() {
-                        Ok(array.slice(0, positions.len()))
-                    } else {
-                        take(array)
-                    }
+                    if argument.is::<Literal>() { Ok(array.slice(0, positions.len())) } else { take(array) }
                 });
                 taken.collect()
             };
@@ -296,8 +232,8 @@ impl Evaluated {
             let Some(filter) = filter else {
                 return Ok(None);
             };
-            let kept = arrow::compute::take(filter, positions, None)
-                .map_err(|e| computing("splitting rows by pane", &e))?;
+            let kept =
+                arrow::compute::take(filter, positions, None).map_err(|e| computing("splitting rows by pane", &e))?;
             Ok(Some(kept.as_boolean().clone()))
         };
         let arguments = self.arguments.iter().zip(&spec.functions).map(arguments_of);

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 
 use arrow::array::{Array, ArrayRef, UInt32Array};
 use arrow::datatypes::TimeUnit;
-use savanna_streams_model::time::{
-    EventTime, WindowSpec, micros_per_unit, timestamp_values, to_event_time,
-};
+use savanna_streams_model::time::{EventTime, WindowSpec, micros_per_unit, timestamp_values, to_event_time};
 use savanna_streams_model::{Result, StreamError};
 
 use crate::lateness::TIME_LIMIT;
@@ -18,11 +16,7 @@ pub(super) enum PaneRows {
     /// All rows of the batch.
     All(i64),
     /// Neighbouring rows.
-    Run {
-        pane: i64,
-        start: usize,
-        rows: usize,
-    },
+    Run { pane: i64, start: usize, rows: usize },
     /// Rows here and there.
     Scattered { pane: i64, positions: UInt32Array },
 }
@@ -49,30 +43,15 @@ pub(super) fn by_pane(window: &WindowSpec, times: &ArrayRef) -> Result<Split> {
     if let Some(nulls) = nulls {
         let mut scattered: BTreeMap<i64, Vec<u32>> = BTreeMap::new();
         for row in nulls.valid_indices() {
-            scattered
-                .entry(Pane::of(window, values[row], unit)?.start_us)
-                .or_default()
-                .push(row as u32);
+            scattered.entry(Pane::of(window, values[row], unit)?.start_us).or_default().push(row as u32);
         }
-        return Ok(Split {
-            parts: gathered(scattered),
-            without_time: nulls.null_count(),
-        });
+        return Ok(Split { parts: gathered(scattered), without_time: nulls.null_count() });
     }
     let first = Pane::of(window, values[0], unit)?;
-    if !values
-        .iter()
-        .fold(false, |outside, value| outside | !first.holds(*value))
-    {
-        return Ok(Split {
-            parts: vec![PaneRows::All(first.start_us)],
-            without_time: 0,
-        });
+    if !values.iter().fold(false, |outside, value| outside | !first.holds(*value)) {
+        return Ok(Split { parts: vec![PaneRows::All(first.start_us)], without_time: 0 });
     }
-    Ok(Split {
-        parts: several(window, &values, unit)?,
-        without_time: 0,
-    })
+    Ok(Split { parts: several(window, &values, unit)?, without_time: 0 })
 }
 
 /// Slices where rows of a pane mostly stand together, positions where panes alternate.
@@ -87,11 +66,7 @@ fn several(window: &WindowSpec, values: &[i64], unit: TimeUnit) -> Result<Vec<Pa
         let pane = Pane::of(window, values[rest], unit)?;
         let same = values[rest..].iter().position(|value| !pane.holds(*value));
         let rows = same.unwrap_or(values.len() - rest);
-        runs.push(PaneRows::Run {
-            pane: pane.start_us,
-            start: rest,
-            rows,
-        });
+        runs.push(PaneRows::Run { pane: pane.start_us, start: rest, rows });
         rest += rows;
     }
     Ok(runs)
@@ -102,10 +77,7 @@ fn scattered(window: &WindowSpec, values: &[i64], unit: TimeUnit) -> Result<Vec<
     let mut panes: Vec<(Pane, Vec<u32>)> = Vec::new();
     let mut current = 0;
     for (row, value) in (0_u32..).zip(values) {
-        if !panes
-            .get(current)
-            .is_some_and(|(pane, _)| pane.holds(*value))
-        {
+        if !panes.get(current).is_some_and(|(pane, _)| pane.holds(*value)) {
             current = match panes.iter().position(|(pane, _)| pane.holds(*value)) {
                 Some(known) => known,
                 None => {
@@ -116,35 +88,21 @@ fn scattered(window: &WindowSpec, values: &[i64], unit: TimeUnit) -> Result<Vec<
         }
         panes[current].1.push(row);
     }
-    Ok(gathered(
-        panes
-            .into_iter()
-            .map(|(pane, positions)| (pane.start_us, positions)),
-    ))
+    Ok(gathered(panes.into_iter().map(|(pane, positions)| (pane.start_us, positions))))
 }
 
 fn gathered(panes: impl IntoIterator<Item = (i64, Vec<u32>)>) -> Vec<PaneRows> {
-    let part = |(pane, positions): (i64, Vec<u32>)| PaneRows::Scattered {
-        pane,
-        positions: positions.into(),
-    };
+    let part = |(pane, positions): (i64, Vec<u32>)| PaneRows::Scattered { pane, positions: positions.into() };
     panes.into_iter().map(part).collect()
 }
 
 /// The values in a unit in which pane borders are whole numbers: as they are, or in microseconds.
-fn in_pane_unit<'a>(
-    window: &WindowSpec,
-    values: &'a [i64],
-    unit: TimeUnit,
-) -> (Cow<'a, [i64]>, TimeUnit) {
+fn in_pane_unit<'a>(window: &WindowSpec, values: &'a [i64], unit: TimeUnit) -> (Cow<'a, [i64]>, TimeUnit) {
     let (numerator, _) = micros_per_unit(unit);
     if window.pane() % numerator == 0 && window.offset % numerator == 0 {
         return (Cow::Borrowed(values), unit);
     }
-    let micros = values
-        .iter()
-        .map(|value| to_event_time(*value, unit).0)
-        .collect();
+    let micros = values.iter().map(|value| to_event_time(*value, unit).0).collect();
     (Cow::Owned(micros), TimeUnit::Microsecond)
 }
 
@@ -170,11 +128,7 @@ impl Pane {
         let (numerator, denominator) = micros_per_unit(unit);
         let start_us = window.pane_start(EventTime(time.0));
         let length = (window.pane() / numerator).saturating_mul(denominator);
-        Ok(Self {
-            start_us,
-            start: start_us.saturating_mul(denominator) / numerator,
-            length: length as u64,
-        })
+        Ok(Self { start_us, start: start_us.saturating_mul(denominator) / numerator, length: length as u64 })
     }
 
     fn holds(&self, value: i64) -> bool {
@@ -198,14 +152,9 @@ mod tests {
         for part in &split.parts {
             match part {
                 PaneRows::All(pane) => panes.fill(Some(*pane)),
-                PaneRows::Run { pane, start, rows } => {
-                    panes[*start..start + rows].fill(Some(*pane))
-                }
+                PaneRows::Run { pane, start, rows } => panes[*start..start + rows].fill(Some(*pane)),
                 PaneRows::Scattered { pane, positions } => {
-                    positions
-                        .values()
-                        .iter()
-                        .for_each(|row| panes[*row as usize] = Some(*pane));
+                    positions.values().iter().for_each(|row| panes[*row as usize] = Some(*pane));
                 }
             }
         }
@@ -215,12 +164,7 @@ mod tests {
     #[test]
     fn times_beyond_any_calendar_are_refused() {
         let times: ArrayRef = Arc::new(TimestampMillisecondArray::from(vec![i64::MAX]));
-        assert!(
-            by_pane(&WindowSpec::tumble(1000), &times)
-                .unwrap_err()
-                .to_string()
-                .contains("within")
-        );
+        assert!(by_pane(&WindowSpec::tumble(1000), &times).unwrap_err().to_string().contains("within"));
     }
 
     proptest! {

@@ -20,29 +20,18 @@ pub(super) struct PaneTable {
 
 impl PaneTable {
     pub(super) fn new(spec: &AggregateSpec) -> Result<Self> {
-        Ok(Self {
-            groups: spec.new_groups()?,
-            accumulators: spec.new_accumulators()?,
-            without_keys: 0,
-        })
+        Ok(Self { groups: spec.new_groups()?, accumulators: spec.new_accumulators()?, without_keys: 0 })
     }
 
     pub(super) fn len(&self) -> usize {
-        self.groups
-            .as_ref()
-            .map_or(self.without_keys, |groups| groups.len())
+        self.groups.as_ref().map_or(self.without_keys, |groups| groups.len())
     }
 
     /// Adds rows. `ids` is scratch space.
     pub(super) fn update(&mut self, rows: &Evaluated, ids: &mut Vec<usize>) -> Result<()> {
         self.intern(&rows.keys, rows.rows, ids)?;
         let groups = self.len();
-        for ((accumulator, arguments), filter) in self
-            .accumulators
-            .iter_mut()
-            .zip(&rows.arguments)
-            .zip(&rows.filters)
-        {
+        for ((accumulator, arguments), filter) in self.accumulators.iter_mut().zip(&rows.arguments).zip(&rows.filters) {
             accumulator
                 .update_batch(arguments, ids, filter.as_ref(), groups)
                 .map_err(|e| computing("an aggregate", &e))?;
@@ -51,19 +40,12 @@ impl PaneTable {
     }
 
     /// Adds partial aggregates.
-    pub(super) fn merge(
-        &mut self,
-        spec: &AggregateSpec,
-        delta: &RecordBatch,
-        ids: &mut Vec<usize>,
-    ) -> Result<()> {
+    pub(super) fn merge(&mut self, spec: &AggregateSpec, delta: &RecordBatch, ids: &mut Vec<usize>) -> Result<()> {
         let columns = delta.columns();
         self.intern(&columns[..spec.key_columns()], delta.num_rows(), ids)?;
         let groups = self.len();
         for (accumulator, range) in self.accumulators.iter_mut().zip(spec.state_ranges()) {
-            accumulator
-                .merge_batch(&columns[range], ids, groups)
-                .map_err(|e| computing("merging an aggregate", &e))?;
+            accumulator.merge_batch(&columns[range], ids, groups).map_err(|e| computing("merging an aggregate", &e))?;
         }
         Ok(())
     }
@@ -73,11 +55,7 @@ impl PaneTable {
         let rows = self.len();
         let mut columns = self.emit_keys()?;
         for accumulator in &mut self.accumulators {
-            columns.extend(
-                accumulator
-                    .state(EmitTo::All)
-                    .map_err(|e| computing("an aggregate's state", &e))?,
-            );
+            columns.extend(accumulator.state(EmitTo::All).map_err(|e| computing("an aggregate's state", &e))?);
         }
         batch_of(spec.delta_schema(), columns, rows)
     }
@@ -86,30 +64,19 @@ impl PaneTable {
     pub(super) fn into_results(mut self) -> Result<Vec<ArrayRef>> {
         let mut columns = self.emit_keys()?;
         for accumulator in &mut self.accumulators {
-            columns.push(
-                accumulator
-                    .evaluate(EmitTo::All)
-                    .map_err(|e| computing("an aggregate's result", &e))?,
-            );
+            columns.push(accumulator.evaluate(EmitTo::All).map_err(|e| computing("an aggregate's result", &e))?);
         }
         Ok(columns)
     }
 
     pub(super) fn bytes(&self) -> usize {
         let groups = self.groups.as_ref().map_or(0, |groups| groups.size());
-        groups
-            + self
-                .accumulators
-                .iter()
-                .map(|accumulator| accumulator.size())
-                .sum::<usize>()
+        groups + self.accumulators.iter().map(|accumulator| accumulator.size()).sum::<usize>()
     }
 
     fn intern(&mut self, keys: &[ArrayRef], rows: usize, ids: &mut Vec<usize>) -> Result<()> {
         match &mut self.groups {
-            Some(groups) => groups
-                .intern(keys, ids)
-                .map_err(|e| computing("GROUP BY", &e)),
+            Some(groups) => groups.intern(keys, ids).map_err(|e| computing("GROUP BY", &e)),
             None => {
                 self.without_keys = self.without_keys.max(usize::from(rows > 0));
                 ids.clear();
@@ -121,9 +88,7 @@ impl PaneTable {
 
     fn emit_keys(&mut self) -> Result<Vec<ArrayRef>> {
         match &mut self.groups {
-            Some(groups) => groups
-                .emit(EmitTo::All)
-                .map_err(|e| computing("GROUP BY", &e)),
+            Some(groups) => groups.emit(EmitTo::All).map_err(|e| computing("GROUP BY", &e)),
             None => Ok(Vec::new()),
         }
     }

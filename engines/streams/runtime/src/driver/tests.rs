@@ -8,60 +8,31 @@ fn at(millis: u64) -> Duration {
 }
 
 fn driver(sources: usize, max_in_flight: u64) -> Driver {
-    let policy = EpochPolicy {
-        target: TARGET,
-        min_events: 1,
-        max_events: 1000,
-        fixed_events: None,
-    };
-    let options = DriverOptions {
-        policy,
-        max_in_flight,
-        replay_timeout: TIMEOUT,
-        replay_limit: 2,
-        started_at: 1_000_000,
-    };
+    let policy = EpochPolicy { target: TARGET, min_events: 1, max_events: 1000, fixed_events: None };
+    let options =
+        DriverOptions { policy, max_in_flight, replay_timeout: TIMEOUT, replay_limit: 2, started_at: 1_000_000 };
     Driver::new(sources, options)
 }
 
 fn mark(events: u64, ended: bool) -> SourceMark {
     let watermark = if ended { EventTime::MAX } else { EventTime(7) };
-    SourceMark {
-        offset: Offset(events.to_string()),
-        watermark,
-        events,
-        idle: events == 0,
-        ended,
-    }
+    SourceMark { offset: Offset(events.to_string()), watermark, events, idle: events == 0, ended }
 }
 
 fn data(source: usize, epoch: u64) -> Input {
-    Input::Data {
-        source,
-        epoch: Epoch(epoch),
-        enough: true,
-    }
+    Input::Data { source, epoch: Epoch(epoch), enough: true }
 }
 
 fn sealed(source: usize, epoch: u64, ended: bool) -> Input {
-    Input::Sealed {
-        source,
-        epoch: Epoch(epoch),
-        mark: mark(1, ended),
-    }
+    Input::Sealed { source, epoch: Epoch(epoch), mark: mark(1, ended) }
 }
 
 fn ended(source: usize, epoch: u64) -> Input {
-    Input::Ended {
-        source,
-        epoch: Epoch(epoch),
-    }
+    Input::Ended { source, epoch: Epoch(epoch) }
 }
 
 fn committed(epoch: u64) -> Input {
-    Input::Committed {
-        epoch: Epoch(epoch),
-    }
+    Input::Committed { epoch: Epoch(epoch) }
 }
 
 /// Drives epoch 1 of a single source to the point where it is in flight.
@@ -69,15 +40,8 @@ fn one_in_flight(max_in_flight: u64) -> Driver {
     let mut driver = driver(1, max_in_flight);
     assert_eq!(driver.step(Input::Start, at(0)), [Action::Open(Epoch(1))]);
     driver.step(data(0, 1), at(0));
-    assert!(
-        driver
-            .step(Input::Tick, at(200))
-            .contains(&Action::Cut(Epoch(1)))
-    );
-    assert!(matches!(
-        driver.step(sealed(0, 1, false), at(210)).as_slice(),
-        [Action::Record(_)]
-    ));
+    assert!(driver.step(Input::Tick, at(200)).contains(&Action::Cut(Epoch(1))));
+    assert!(matches!(driver.step(sealed(0, 1, false), at(210)).as_slice(), [Action::Record(_)]));
     driver
 }
 
@@ -96,24 +60,14 @@ fn an_epoch_is_cut_when_its_first_data_is_as_old_as_the_target() {
     assert_eq!(driver.step(data(1, 1), at(1000)), []);
     assert_eq!(driver.deadline(), Some(at(1200)));
     assert_eq!(driver.step(Input::Tick, at(1199)), []);
-    assert_eq!(
-        driver.step(Input::Tick, at(1200)),
-        [Action::Cut(Epoch(1)), Action::Open(Epoch(2))]
-    );
+    assert_eq!(driver.step(Input::Tick, at(1200)), [Action::Cut(Epoch(1)), Action::Open(Epoch(2))]);
 }
 
 #[test]
 fn a_small_epoch_waits_four_targets() {
     let mut driver = driver(1, 4);
     driver.step(Input::Start, at(0));
-    driver.step(
-        Input::Data {
-            source: 0,
-            epoch: Epoch(1),
-            enough: false,
-        },
-        at(0),
-    );
+    driver.step(Input::Data { source: 0, epoch: Epoch(1), enough: false }, at(0));
     assert_eq!(driver.deadline(), Some(at(800)));
     driver.step(data(0, 1), at(100));
     assert_eq!(driver.deadline(), Some(at(200)));
@@ -124,13 +78,7 @@ fn an_epoch_that_is_full_is_cut_at_once() {
     let mut driver = driver(2, 4);
     driver.step(Input::Start, at(0));
     driver.step(data(0, 1), at(10));
-    let actions = driver.step(
-        Input::Full {
-            source: 0,
-            epoch: Epoch(1),
-        },
-        at(20),
-    );
+    let actions = driver.step(Input::Full { source: 0, epoch: Epoch(1) }, at(20));
     assert_eq!(actions, [Action::Cut(Epoch(1)), Action::Open(Epoch(2))]);
 }
 
@@ -138,11 +86,7 @@ fn an_epoch_that_is_full_is_cut_at_once() {
 fn an_epoch_grows_while_the_sink_is_behind() {
     let mut driver = one_in_flight(2);
     driver.step(data(0, 2), at(300));
-    assert_eq!(
-        driver.step(Input::Tick, at(1100)),
-        [],
-        "the target is long over, but there is no room behind it"
-    );
+    assert_eq!(driver.step(Input::Tick, at(1100)), [], "the target is long over, but there is no room behind it");
     let actions = driver.step(committed(1), at(1150));
     assert_eq!(actions, [Action::Cut(Epoch(2)), Action::Open(Epoch(3))]);
 }
@@ -150,18 +94,8 @@ fn an_epoch_grows_while_the_sink_is_behind() {
 #[test]
 fn sources_wait_when_the_bound_is_reached() {
     let mut driver = one_in_flight(2);
-    let actions = driver.step(
-        Input::Full {
-            source: 0,
-            epoch: Epoch(2),
-        },
-        at(300),
-    );
-    assert_eq!(
-        actions,
-        [Action::Cut(Epoch(2))],
-        "nothing is opened: two epochs are not committed"
-    );
+    let actions = driver.step(Input::Full { source: 0, epoch: Epoch(2) }, at(300));
+    assert_eq!(actions, [Action::Cut(Epoch(2))], "nothing is opened: two epochs are not committed");
     assert_eq!(driver.step(committed(1), at(400)), [Action::Open(Epoch(3))]);
 }
 
@@ -171,17 +105,10 @@ fn the_query_finishes_when_the_last_epoch_is_committed() {
     driver.step(Input::Start, at(0));
     driver.step(data(0, 1), at(1));
     driver.step(ended(0, 1), at(2));
-    assert_eq!(
-        driver.step(ended(1, 1), at(3)),
-        [Action::Cut(Epoch(1))],
-        "no waiting for the target"
-    );
+    assert_eq!(driver.step(ended(1, 1), at(3)), [Action::Cut(Epoch(1))], "no waiting for the target");
     driver.step(sealed(0, 1, true), at(4));
     driver.step(sealed(1, 1, true), at(5));
-    assert_eq!(
-        driver.step(committed(1), at(6)),
-        [Action::Stop(Outcome::Finished)]
-    );
+    assert_eq!(driver.step(committed(1), at(6)), [Action::Stop(Outcome::Finished)]);
     assert_eq!(driver.step(Input::Cancel, at(7)), []);
 }
 
@@ -190,16 +117,10 @@ fn an_end_that_is_told_after_the_cut_needs_no_further_epoch() {
     let mut driver = driver(1, 4);
     driver.step(Input::Start, at(0));
     driver.step(data(0, 1), at(0));
-    assert_eq!(
-        driver.step(Input::Tick, at(200)),
-        [Action::Cut(Epoch(1)), Action::Open(Epoch(2))]
-    );
+    assert_eq!(driver.step(Input::Tick, at(200)), [Action::Cut(Epoch(1)), Action::Open(Epoch(2))]);
     driver.step(ended(0, 1), at(201));
     driver.step(sealed(0, 1, true), at(202));
-    assert_eq!(
-        driver.step(committed(1), at(203)),
-        [Action::Stop(Outcome::Finished)]
-    );
+    assert_eq!(driver.step(committed(1), at(203)), [Action::Stop(Outcome::Finished)]);
 }
 
 #[test]
@@ -210,13 +131,8 @@ fn the_record_holds_all_marks_and_the_processing_time() {
     driver.step(Input::Tick, at(200));
     assert_eq!(driver.step(sealed(1, 1, false), at(201)), []);
     let actions = driver.step(sealed(0, 1, false), at(202));
-    let [Action::Record(record)] = actions.as_slice() else {
-        panic!("{actions:?}")
-    };
-    assert_eq!(
-        (record.epoch, record.processing_time),
-        (Epoch(1), 1_200_000)
-    );
+    let [Action::Record(record)] = actions.as_slice() else { panic!("{actions:?}") };
+    assert_eq!((record.epoch, record.processing_time), (Epoch(1), 1_200_000));
     let text = serde_json::to_string(record).unwrap();
     assert_eq!(serde_json::from_str::<EpochRecord>(&text).unwrap(), *record);
 }
@@ -225,23 +141,11 @@ fn the_record_holds_all_marks_and_the_processing_time() {
 fn an_overdue_epoch_is_replayed_ever_more_patiently_and_then_fails_the_query() {
     let mut driver = one_in_flight(1);
     assert_eq!(driver.deadline(), Some(at(1210)));
-    assert_eq!(
-        driver.step(Input::Tick, at(1210)),
-        [Action::Replay(Epoch(1))]
-    );
+    assert_eq!(driver.step(Input::Tick, at(1210)), [Action::Replay(Epoch(1))]);
     assert_eq!(driver.deadline(), Some(at(3210)));
-    assert_eq!(
-        driver.step(Input::Tick, at(3210)),
-        [Action::Replay(Epoch(1))]
-    );
+    assert_eq!(driver.step(Input::Tick, at(3210)), [Action::Replay(Epoch(1))]);
     let actions = driver.step(Input::Tick, at(6210));
-    assert!(
-        matches!(
-            actions.as_slice(),
-            [Action::Stop(Outcome::Failed(StreamError::Limit { .. }))]
-        ),
-        "{actions:?}"
-    );
+    assert!(matches!(actions.as_slice(), [Action::Stop(Outcome::Failed(StreamError::Limit { .. }))]), "{actions:?}");
 }
 
 #[test]
@@ -252,10 +156,7 @@ fn a_commit_starts_the_clock_of_the_next_epoch() {
     driver.step(sealed(0, 2, false), at(510));
     driver.step(committed(1), at(1000));
     assert_eq!(driver.deadline(), Some(at(2000)));
-    assert_eq!(
-        driver.step(Input::Tick, at(2000)),
-        [Action::Replay(Epoch(2))]
-    );
+    assert_eq!(driver.step(Input::Tick, at(2000)), [Action::Replay(Epoch(2))]);
 }
 
 #[test]
@@ -263,30 +164,15 @@ fn with_fixed_events_an_epoch_is_cut_when_every_partition_is_full_or_ended() {
     let mut driver = driver(2, 4);
     driver.options.policy.fixed_events = Some(10);
     driver.step(Input::Start, at(0));
-    driver.step(
-        Input::Full {
-            source: 0,
-            epoch: Epoch(1),
-        },
-        at(0),
-    );
+    driver.step(Input::Full { source: 0, epoch: Epoch(1) }, at(0));
     assert_eq!(driver.step(Input::Tick, at(10_000)), []);
-    assert_eq!(
-        driver.step(ended(1, 1), at(10_001)),
-        [Action::Cut(Epoch(1)), Action::Open(Epoch(2))]
-    );
+    assert_eq!(driver.step(ended(1, 1), at(10_001)), [Action::Cut(Epoch(1)), Action::Open(Epoch(2))]);
 }
 
 #[test]
 fn the_first_failure_is_the_one_that_is_told() {
     let mut driver = one_in_flight(4);
     let first = StreamError::Internal("first".into());
-    assert_eq!(
-        driver.step(Input::Failed(first.clone()), at(1)),
-        [Action::Stop(Outcome::Failed(first))]
-    );
-    assert_eq!(
-        driver.step(Input::Failed(StreamError::Cancelled), at(2)),
-        []
-    );
+    assert_eq!(driver.step(Input::Failed(first.clone()), at(1)), [Action::Stop(Outcome::Failed(first))]);
+    assert_eq!(driver.step(Input::Failed(StreamError::Cancelled), at(2)), []);
 }

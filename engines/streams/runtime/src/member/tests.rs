@@ -14,16 +14,9 @@ struct Recorder(Applied);
 
 impl StageOperator for Recorder {
     fn apply(&mut self, epoch: Epoch, inputs: Vec<CollectedInput>) -> Result<Vec<Outgoing>> {
-        let sequences = inputs
-            .iter()
-            .flat_map(|input| &input.bodies)
-            .map(|(sequence, _)| *sequence)
-            .collect();
+        let sequences = inputs.iter().flat_map(|input| &input.bodies).map(|(sequence, _)| *sequence).collect();
         self.0.lock().unwrap().push((epoch, sequences));
-        Ok(vec![Outgoing {
-            to: address(1),
-            payload: payload(epoch.0, 1, 0, 1),
-        }])
+        Ok(vec![Outgoing { to: address(1), payload: payload(epoch.0, 1, 0, 1) }])
     }
 
     fn bytes(&self) -> usize {
@@ -32,53 +25,27 @@ impl StageOperator for Recorder {
 }
 
 fn query() -> QueryId {
-    QueryId {
-        code: "c".into(),
-        job: 1,
-    }
+    QueryId { code: "c".into(), job: 1 }
 }
 
 fn address(stage: u16) -> MemberId {
-    MemberId {
-        query: query(),
-        stage: StageId(stage),
-        member: 0,
-    }
+    MemberId { query: query(), stage: StageId(stage), member: 0 }
 }
 
 fn payload(epoch: u64, from: u16, sequence: u32, sequence_len: u32) -> Payload {
-    let set = SetKey {
-        query: query(),
-        epoch: Epoch(epoch),
-        from: StageId(from),
-        shuffle: 0,
-    };
-    Payload {
-        set,
-        sequence,
-        sequence_len,
-        watermark: EventTime::MIN,
-        body: Body::Rows(Vec::new()),
-    }
+    let set = SetKey { query: query(), epoch: Epoch(epoch), from: StageId(from), shuffle: 0 };
+    Payload { set, sequence, sequence_len, watermark: EventTime::MIN, body: Body::Rows(Vec::new()) }
 }
 
 fn member(rules: MemberRules) -> (Member, Applied) {
     let applied = Applied::default();
-    let inputs = vec![InputKey {
-        from: StageId(0),
-        shuffle: 0,
-    }];
-    (
-        Member::new(inputs, Box::new(Recorder(Arc::clone(&applied))), rules),
-        applied,
-    )
+    let inputs = vec![InputKey { from: StageId(0), shuffle: 0 }];
+    (Member::new(inputs, Box::new(Recorder(Arc::clone(&applied))), rules), applied)
 }
 
 fn receive(member: &mut Member, epoch: u64, sequence: u32, committed: u64) -> (Outcome, usize) {
     let mut send = Vec::new();
-    let outcome = member
-        .receive(payload(epoch, 0, sequence, 2), Epoch(committed), &mut send)
-        .unwrap();
+    let outcome = member.receive(payload(epoch, 0, sequence, 2), Epoch(committed), &mut send).unwrap();
     (outcome, send.len())
 }
 
@@ -89,10 +56,7 @@ fn a_complete_epoch_waits_for_the_one_before_it() {
     assert_eq!(receive(&mut member, 2, 1, 0), (Outcome::NotReady, 0));
     assert_eq!(receive(&mut member, 1, 1, 0), (Outcome::NotReady, 0));
     assert_eq!(receive(&mut member, 1, 0, 0), (Outcome::Ready, 2));
-    assert_eq!(
-        *applied.lock().unwrap(),
-        [(Epoch(1), vec![0, 1]), (Epoch(2), vec![0, 1])]
-    );
+    assert_eq!(*applied.lock().unwrap(), [(Epoch(1), vec![0, 1]), (Epoch(2), vec![0, 1])]);
 }
 
 #[test]
@@ -101,11 +65,7 @@ fn an_epoch_that_is_not_committed_is_sent_again_when_an_input_comes_again() {
     receive(&mut member, 1, 0, 0);
     receive(&mut member, 1, 1, 0);
     assert_eq!(receive(&mut member, 1, 0, 0), (Outcome::Processed, 1));
-    assert_eq!(
-        receive(&mut member, 1, 0, 1),
-        (Outcome::Processed, 0),
-        "a committed one is not"
-    );
+    assert_eq!(receive(&mut member, 1, 0, 1), (Outcome::Processed, 0), "a committed one is not");
     assert_eq!(applied.lock().unwrap().len(), 1);
 }
 
@@ -117,17 +77,9 @@ fn check(rules: MemberRules, epochs: u64, deliveries: &[(u64, u32)]) -> Result<(
     for (epoch, sequence) in deliveries.iter().copied().chain(everything) {
         receive(&mut member, epoch, sequence, 0);
     }
-    let expected: Vec<_> = (1..=epochs)
-        .map(|epoch| (Epoch(epoch), vec![0, 1]))
-        .collect();
+    let expected: Vec<_> = (1..=epochs).map(|epoch| (Epoch(epoch), vec![0, 1])).collect();
     let applied = applied.lock().unwrap().clone();
-    if applied == expected {
-        Ok(())
-    } else {
-        Err(format!(
-            "expected {expected:?}, but {applied:?} were applied"
-        ))
-    }
+    if applied == expected { Ok(()) } else { Err(format!("expected {expected:?}, but {applied:?} were applied")) }
 }
 
 proptest! {
@@ -141,18 +93,12 @@ proptest! {
 
 #[test]
 fn the_check_notices_a_member_that_counts_instead_of_marking() {
-    let rules = MemberRules {
-        ignore_duplicates: false,
-        ..MemberRules::default()
-    };
+    let rules = MemberRules { ignore_duplicates: false, ..MemberRules::default() };
     assert!(check(rules, 2, &[(1, 0), (1, 0)]).is_err());
 }
 
 #[test]
 fn the_check_notices_a_member_that_does_not_wait() {
-    let rules = MemberRules {
-        in_order: false,
-        ..MemberRules::default()
-    };
+    let rules = MemberRules { in_order: false, ..MemberRules::default() };
     assert!(check(rules, 2, &[(2, 0), (2, 1)]).is_err());
 }

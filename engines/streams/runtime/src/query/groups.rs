@@ -47,9 +47,7 @@ struct Inbox {
 
 impl fmt::Debug for FunctionGroups {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FunctionGroups")
-            .field("stages", &self.slots.len())
-            .finish_non_exhaustive()
+        f.debug_struct("FunctionGroups").field("stages", &self.slots.len()).finish_non_exhaustive()
     }
 }
 
@@ -66,18 +64,8 @@ impl FunctionGroups {
             member: Mutex::new(member),
             state_bytes: AtomicU64::new(0),
         };
-        let slots = members
-            .into_iter()
-            .map(|stage| stage.into_iter().map(slot).collect())
-            .collect();
-        Self {
-            slots,
-            invoker,
-            progress,
-            max_backoff,
-            sleep,
-            stopped: AtomicBool::new(false),
-        }
+        let slots = members.into_iter().map(|stage| stage.into_iter().map(slot).collect()).collect();
+        Self { slots, invoker, progress, max_backoff, sleep, stopped: AtomicBool::new(false) }
     }
 
     /// Invokes each receiver, trying again while the platform is busy.
@@ -94,8 +82,7 @@ impl FunctionGroups {
                     Err(InvokeError::Busy(_)) => {
                         // Seeded by the sender, so that senders do not try again in step.
                         let seed = u64::from(payload.sequence) << 32 | payload.set.epoch.0;
-                        let backoff =
-                            backoff.get_or_insert_with(|| Backoff::new(self.max_backoff, seed));
+                        let backoff = backoff.get_or_insert_with(|| Backoff::new(self.max_backoff, seed));
                         (self.sleep)(backoff.next_wait());
                     }
                 }
@@ -111,18 +98,11 @@ impl FunctionGroups {
 
     /// Ends all operators. No thread runs any more.
     pub(crate) fn finish(&self) -> Result<()> {
-        self.slots
-            .iter()
-            .flatten()
-            .try_for_each(|slot| slot.member.lock().finish())
+        self.slots.iter().flatten().try_for_each(|slot| slot.member.lock().finish())
     }
 
     pub(crate) fn state_bytes(&self) -> u64 {
-        self.slots
-            .iter()
-            .flatten()
-            .map(|slot| slot.state_bytes.load(Ordering::Relaxed))
-            .sum()
+        self.slots.iter().flatten().map(|slot| slot.state_bytes.load(Ordering::Relaxed)).sum()
     }
 
     fn execute(&self, slot: &Slot, payload: Payload) -> Result<Vec<Outgoing>> {
@@ -131,8 +111,7 @@ impl FunctionGroups {
         let mut member = slot.member.lock();
         let outcome = member.receive(payload, self.progress.committed_epoch(), &mut send)?;
         if outcome == Outcome::Ready {
-            slot.state_bytes
-                .store(member.bytes() as u64, Ordering::Relaxed);
+            slot.state_bytes.store(member.bytes() as u64, Ordering::Relaxed);
         }
         drop(member);
         self.progress.invoked(thread_cpu().saturating_sub(before));

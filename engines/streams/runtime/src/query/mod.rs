@@ -65,9 +65,7 @@ struct End {
 
 impl fmt::Debug for Query {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Query")
-            .field("id", &self.shared.id)
-            .finish_non_exhaustive()
+        f.debug_struct("Query").field("id", &self.shared.id).finish_non_exhaustive()
     }
 }
 
@@ -96,14 +94,7 @@ impl Query {
         sink: Box<dyn Sink>,
         options: RuntimeOptions,
     ) -> Result<Arc<Self>> {
-        Starting {
-            id,
-            graph,
-            functions,
-            connectors,
-            options,
-        }
-        .start(sink)
+        Starting { id, graph, functions, connectors, options }.start(sink)
     }
 
     /// Where the query stands. The statement is empty: whoever started the query knows it.
@@ -182,9 +173,7 @@ impl Shared {
             Some(Outcome::Cancelled) => (QueryState::Cancelled, None),
             Some(Outcome::Failed(error)) => (QueryState::Failed, Some(error.clone())),
         };
-        let seconds = end
-            .map_or_else(|| self.started.elapsed(), |end| end.after)
-            .as_secs_f64();
+        let seconds = end.map_or_else(|| self.started.elapsed(), |end| end.after).as_secs_f64();
         let mut status = QueryStatus {
             query: self.id.clone(),
             state,
@@ -210,10 +199,7 @@ impl Shared {
     }
 
     fn publish_end(&self, outcome: Outcome) {
-        *self.end.lock() = Some(End {
-            outcome,
-            after: self.started.elapsed(),
-        });
+        *self.end.lock() = Some(End { outcome, after: self.started.elapsed() });
         self.ended.notify_all();
     }
 }
@@ -231,12 +217,7 @@ impl Starting {
     fn start(self, sink: Box<dyn Sink>) -> Result<Arc<Query>> {
         let partitions = self.open_sources()?;
         let per_stage: Vec<usize> = (self.graph.stages.iter())
-            .map(|stage| {
-                partitions
-                    .iter()
-                    .filter(|partition| partition.stage.id == stage.id)
-                    .count()
-            })
+            .map(|stage| partitions.iter().filter(|partition| partition.stage.id == stage.id).count())
             .collect();
         let topology = Topology::new(&self.id, &self.graph, &per_stage, self.options.members)?;
         let progress = Arc::new(Progress::new(partitions.len()));
@@ -256,13 +237,8 @@ impl Starting {
                 .outlet(partition.stage.id, partition.number)
                 .ok_or_else(|| broken("a scan that sends to nobody"))?;
             let late_outlet = topology.late_outlet(partition.stage.id, partition.number);
-            let operator = ScanOperator::decode(
-                partition.scan,
-                &self.functions,
-                self.options.batch_rows,
-                outlet,
-                late_outlet,
-            )?;
+            let operator =
+                ScanOperator::decode(partition.scan, &self.functions, self.options.batch_rows, outlet, late_outlet)?;
             scans.push(ScanThread {
                 source,
                 reader: partition.reader,
@@ -283,22 +259,12 @@ impl Starting {
             end: Mutex::new(None),
             ended: Condvar::new(),
         });
-        let supervisor = Supervisor::new(
-            Arc::clone(&shared),
-            inputs,
-            driver.clone(),
-            scans,
-            &self.options,
-        );
+        let supervisor = Supervisor::new(Arc::clone(&shared), inputs, driver.clone(), scans, &self.options);
         let supervisor = thread::Builder::new()
             .name(format!("{}-driver", self.id))
             .spawn(move || supervisor.run())
             .map_err(|e| StreamError::io("starting a thread for the query", &e))?;
-        Ok(Arc::new(Query {
-            shared,
-            driver: Mutex::new(driver),
-            supervisor: Mutex::new(Some(supervisor)),
-        }))
+        Ok(Arc::new(Query { shared, driver: Mutex::new(driver), supervisor: Mutex::new(Some(supervisor)) }))
     }
 
     fn open_sources(&self) -> Result<Vec<Partition<'_>>> {
@@ -308,17 +274,10 @@ impl Starting {
                 continue;
             };
             let source = self.connectors.source(&scan.source.table)?;
-            let count = source
-                .partitions(self.options.source_partitions.max(1))
-                .max(1);
+            let count = source.partitions(self.options.source_partitions.max(1)).max(1);
             for number in 0..count {
                 let reader = source.open(&scan.source, number, count, None)?;
-                partitions.push(Partition {
-                    stage,
-                    scan,
-                    number: number as u32,
-                    reader,
-                });
+                partitions.push(Partition { stage, scan, number: number as u32, reader });
             }
         }
         Ok(partitions)
@@ -328,14 +287,8 @@ impl Starting {
     fn limits(&self, partitions: usize) -> ScanLimits {
         let epoch = &self.options.epoch;
         let share = |events: u64| events.div_ceil(partitions.max(1) as u64).max(1);
-        let max_events = epoch
-            .fixed_events
-            .map_or_else(|| share(epoch.max_events), |fixed| fixed.max(1));
-        ScanLimits {
-            batch_rows: self.options.batch_rows.max(1),
-            min_events: share(epoch.min_events),
-            max_events,
-        }
+        let max_events = epoch.fixed_events.map_or_else(|| share(epoch.max_events), |fixed| fixed.max(1));
+        ScanLimits { batch_rows: self.options.batch_rows.max(1), min_events: share(epoch.min_events), max_events }
     }
 
     fn members(
@@ -352,16 +305,10 @@ impl Starting {
             for shuffle in 0..topology.members(stage.id) {
                 let operator: Box<dyn StageOperator> = match &stage.operator {
                     Operator::Scan(_) => return Err(broken("a scan is no member of a group")),
-                    Operator::Sink(_) => {
-                        Box::new(self.sink_operator(sink.take(), progress, driver)?)
-                    }
+                    Operator::Sink(_) => Box::new(self.sink_operator(sink.take(), progress, driver)?),
                     operator => self.operator(operator, topology, stage.id, shuffle, progress)?,
                 };
-                let member = Member::new(
-                    topology.inputs(stage.id, shuffle),
-                    operator,
-                    self.options.rules,
-                );
+                let member = Member::new(topology.inputs(stage.id, shuffle), operator, self.options.rules);
                 members.insert(topology.member(stage.id, shuffle).member, member);
             }
             stages.push(members.into_values().collect());
@@ -378,23 +325,14 @@ impl Starting {
         progress: &Arc<Progress>,
     ) -> Result<Box<dyn StageOperator>> {
         // A member that collected part s sends sequence s (Flock, C8).
-        let outlet = topology
-            .outlet(stage, u32::from(shuffle))
-            .ok_or_else(|| broken("a stage that sends to nobody"))?;
+        let outlet =
+            topology.outlet(stage, u32::from(shuffle)).ok_or_else(|| broken("a stage that sends to nobody"))?;
         let progress = Arc::clone(progress);
         Ok(match operator {
-            Operator::Aggregate(aggregate) => Box::new(MergeOperator::decode(
-                aggregate,
-                &self.functions,
-                outlet,
-                progress,
-            )?),
-            Operator::Window(window) => Box::new(WindowOperator::decode(
-                window,
-                &self.functions,
-                outlet,
-                progress,
-            )?),
+            Operator::Aggregate(aggregate) => {
+                Box::new(MergeOperator::decode(aggregate, &self.functions, outlet, progress)?)
+            }
+            Operator::Window(window) => Box::new(WindowOperator::decode(window, &self.functions, outlet, progress)?),
             Operator::Scan(_) | Operator::Sink(_) => {
                 return Err(broken("a scan or sink in the middle of a graph"));
             }
@@ -421,36 +359,19 @@ impl Starting {
 
     /// One sink per table for late rows, however many scans write to it.
     fn side_tables(&self) -> Result<Vec<SideTable>> {
-        let mut tables: BTreeMap<&str, (&TableDef, Arc<arrow::datatypes::Schema>, Vec<StageId>)> =
-            BTreeMap::new();
-        for stage in self
-            .graph
-            .stages
-            .iter()
-            .filter(|stage| keeps_late_rows(&stage.operator))
-        {
-            let Operator::Scan(Scan {
-                watermark: Some(watermark),
-                ..
-            }) = &stage.operator
-            else {
+        let mut tables: BTreeMap<&str, (&TableDef, Arc<arrow::datatypes::Schema>, Vec<StageId>)> = BTreeMap::new();
+        for stage in self.graph.stages.iter().filter(|stage| keeps_late_rows(&stage.operator)) {
+            let Operator::Scan(Scan { watermark: Some(watermark), .. }) = &stage.operator else {
                 continue;
             };
             let Some(late) = &watermark.late_rows else {
                 continue;
             };
             let schema = Arc::clone(Chain::decode(&late.projection, &self.functions)?.output());
-            let entry = tables
-                .entry(&late.table.name)
-                .or_insert_with(|| (&late.table, schema, Vec::new()));
+            let entry = tables.entry(&late.table.name).or_insert_with(|| (&late.table, schema, Vec::new()));
             entry.2.push(stage.id);
         }
-        let open = |(table, schema, scans)| {
-            Ok(SideTable {
-                scans,
-                sink: self.connectors.sink(table, schema)?,
-            })
-        };
+        let open = |(table, schema, scans)| Ok(SideTable { scans, sink: self.connectors.sink(table, schema)? });
         tables.into_values().map(open).collect()
     }
 }

@@ -72,10 +72,7 @@ impl Progress {
         self.result_rows.fetch_add(rows as u64, Ordering::Relaxed);
         let mut closing = self.closing.lock();
         let open = closing.split_off(&epoch.next());
-        let closed: usize = std::mem::replace(&mut *closing, open)
-            .values()
-            .map(BTreeSet::len)
-            .sum();
+        let closed: usize = std::mem::replace(&mut *closing, open).values().map(BTreeSet::len).sum();
         self.windows.fetch_add(closed as u64, Ordering::Relaxed);
         self.committed.fetch_max(epoch.0, Ordering::Release);
     }
@@ -91,8 +88,7 @@ impl Progress {
     pub(crate) fn invoked(&self, cpu: Duration) {
         let billed_ms = cpu.as_nanos().div_ceil(1_000_000).max(1);
         self.invocations.fetch_add(1, Ordering::Relaxed);
-        self.billed_ms
-            .fetch_add(billed_ms as u64, Ordering::Relaxed);
+        self.billed_ms.fetch_add(billed_ms as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn replayed(&self) {
@@ -102,31 +98,16 @@ impl Progress {
     /// The lowest watermark of the partitions that have not ended, or the highest of all if all have.
     fn watermark(&self) -> Option<i64> {
         let watermark = |scan: &ScanProgress| scan.watermark.load(Ordering::Relaxed);
-        let running = self
-            .scans
-            .iter()
-            .filter(|scan| !scan.ended.load(Ordering::Relaxed))
-            .map(watermark)
-            .min();
-        running
-            .or_else(|| self.scans.iter().map(watermark).max())
-            .filter(|watermark| *watermark > i64::MIN)
+        let running = self.scans.iter().filter(|scan| !scan.ended.load(Ordering::Relaxed)).map(watermark).min();
+        running.or_else(|| self.scans.iter().map(watermark).max()).filter(|watermark| *watermark > i64::MIN)
     }
 
     pub(crate) fn fill(&self, status: &mut QueryStatus) {
         let sum = |of: fn(&ScanProgress) -> &AtomicU64| -> u64 {
-            self.scans
-                .iter()
-                .map(|scan| of(scan).load(Ordering::Relaxed))
-                .sum()
+            self.scans.iter().map(|scan| of(scan).load(Ordering::Relaxed)).sum()
         };
         let generator: Duration = self.scans.iter().map(|scan| scan.generator_cpu.get()).sum();
-        let cpu: Duration = self
-            .scans
-            .iter()
-            .map(|scan| scan.cpu.get())
-            .sum::<Duration>()
-            + self.driver_cpu.get();
+        let cpu: Duration = self.scans.iter().map(|scan| scan.cpu.get()).sum::<Duration>() + self.driver_cpu.get();
         status.events = sum(|scan| &scan.events);
         status.late_rows = sum(|scan| &scan.late_rows);
         status.skipped_rows = sum(|scan| &scan.skipped_rows);
@@ -138,10 +119,7 @@ impl Progress {
         status.generator_cpu_seconds = generator.as_secs_f64();
         status.invocations = self.invocations.load(Ordering::Relaxed);
         status.billed_ms = self.billed_ms.load(Ordering::Relaxed);
-        status.more.insert(
-            "replays".into(),
-            self.replays.load(Ordering::Relaxed) as f64,
-        );
+        status.more.insert("replays".into(), self.replays.load(Ordering::Relaxed) as f64);
     }
 }
 

@@ -93,19 +93,14 @@ impl Filling {
 
     fn read(&mut self) -> Result<()> {
         let left = self.thread.limits.max_events - self.events;
-        let wanted = usize::try_from(left)
-            .unwrap_or(usize::MAX)
-            .min(self.thread.limits.batch_rows);
+        let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(self.thread.limits.batch_rows);
         match self.thread.reader.read(wanted, READ_WAIT)? {
             Read::Rows(batch) => self.absorb(batch)?,
             Read::Pending => {}
             Read::End => {
                 self.ended = true;
                 self.thread.operator.end();
-                self.tell(Input::Ended {
-                    source: self.thread.source,
-                    epoch: self.epoch,
-                });
+                self.tell(Input::Ended { source: self.thread.source, epoch: self.epoch });
             }
         }
         self.publish();
@@ -124,11 +119,7 @@ impl Filling {
         let enough = self.events >= self.thread.limits.min_events;
         if !self.told_data || enough && !self.told_enough {
             (self.told_data, self.told_enough) = (true, enough);
-            self.tell(Input::Data {
-                source,
-                epoch,
-                enough,
-            });
+            self.tell(Input::Data { source, epoch, enough });
         }
         if self.events >= self.thread.limits.max_events {
             self.tell(Input::Full { source, epoch });
@@ -141,9 +132,7 @@ impl Filling {
         self.retained.retain(|epoch, _| *epoch > committed);
         let outgoing = self.thread.operator.seal(self.epoch)?;
         let cpu = self.function_cpu();
-        self.thread
-            .progress
-            .invoked(cpu.saturating_sub(self.cpu_before));
+        self.thread.progress.invoked(cpu.saturating_sub(self.cpu_before));
         self.publish();
         let mark = SourceMark {
             offset: self.thread.reader.offset(),
@@ -153,11 +142,7 @@ impl Filling {
             ended: self.ended,
         };
         // Before the payloads, so that the driver hears of the mark before it hears of the commit.
-        self.tell(Input::Sealed {
-            source: self.thread.source,
-            epoch: self.epoch,
-            mark,
-        });
+        self.tell(Input::Sealed { source: self.thread.source, epoch: self.epoch, mark });
         self.retained.insert(self.epoch, outgoing.clone());
         self.epoch = self.epoch.next();
         (self.events, self.told_data, self.told_enough) = (0, false, false);
@@ -185,16 +170,10 @@ impl Filling {
 
     fn publish(&self) {
         let counters = self.counters();
-        counters
-            .late_rows
-            .store(self.thread.operator.late_rows(), Ordering::Relaxed);
-        counters
-            .skipped_rows
-            .store(self.thread.reader.skipped(), Ordering::Relaxed);
+        counters.late_rows.store(self.thread.operator.late_rows(), Ordering::Relaxed);
+        counters.skipped_rows.store(self.thread.reader.skipped(), Ordering::Relaxed);
         counters.set_watermark(self.thread.operator.running_watermark(), self.ended);
-        counters
-            .generator_cpu
-            .set(self.thread.reader.generator_cpu());
+        counters.generator_cpu.set(self.thread.reader.generator_cpu());
         counters.cpu.set(thread_cpu());
     }
 

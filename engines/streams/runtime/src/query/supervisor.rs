@@ -37,10 +37,7 @@ impl Supervisor {
         scans: Vec<ScanThread>,
         options: &RuntimeOptions,
     ) -> Self {
-        let started_at = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_micros();
+        let started_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
         let options = DriverOptions {
             policy: options.epoch,
             max_in_flight: options.max_epochs_in_flight.max(1) as u64,
@@ -49,22 +46,12 @@ impl Supervisor {
             started_at: i64::try_from(started_at).unwrap_or(i64::MAX),
         };
         let driver = Driver::new(scans.len(), options);
-        Self {
-            shared,
-            inputs,
-            failures,
-            scans,
-            driver,
-        }
+        Self { shared, inputs, failures, scans, driver }
     }
 
     /// Runs the query to its end.
     pub(crate) fn run(mut self) {
-        let controls: Vec<Arc<Control>> = self
-            .scans
-            .iter()
-            .map(|scan| Arc::clone(&scan.control))
-            .collect();
+        let controls: Vec<Arc<Control>> = self.scans.iter().map(|scan| Arc::clone(&scan.control)).collect();
         let scans = std::mem::take(&mut self.scans);
         let mut threads = Vec::with_capacity(scans.len());
         let drive = catch_unwind(AssertUnwindSafe(|| {
@@ -76,8 +63,7 @@ impl Supervisor {
             }
             self.drive(&controls)
         }));
-        let outcome =
-            drive.unwrap_or_else(|panic| Outcome::Failed(panicked("the driver", panic.as_ref())));
+        let outcome = drive.unwrap_or_else(|panic| Outcome::Failed(panicked("the driver", panic.as_ref())));
         self.shared.groups.stop();
         for control in &controls {
             control.stop();
@@ -88,10 +74,8 @@ impl Supervisor {
         }
         let finish = match &outcome {
             Outcome::Failed(_) => Ok(()),
-            Outcome::Finished | Outcome::Cancelled => {
-                catch_unwind(AssertUnwindSafe(|| self.shared.groups.finish()))
-                    .unwrap_or_else(|panic| Err(panicked("the sink", panic.as_ref())))
-            }
+            Outcome::Finished | Outcome::Cancelled => catch_unwind(AssertUnwindSafe(|| self.shared.groups.finish()))
+                .unwrap_or_else(|panic| Err(panicked("the sink", panic.as_ref()))),
         };
         self.shared.progress.driver_cpu.set(thread_cpu());
         let outcome = finish.err().map_or(outcome, Outcome::Failed);
@@ -132,9 +116,7 @@ impl Supervisor {
             }
             self.shared.progress.driver_cpu.set(thread_cpu());
             let deadline = self.driver.deadline();
-            let wait = deadline.map_or(IDLE, |deadline| {
-                deadline.saturating_sub(self.shared.started.elapsed())
-            });
+            let wait = deadline.map_or(IDLE, |deadline| deadline.saturating_sub(self.shared.started.elapsed()));
             input = match self.inputs.recv_timeout(wait.min(IDLE)) {
                 Ok(input) => input,
                 Err(RecvTimeoutError::Timeout) => Input::Tick,
@@ -146,9 +128,6 @@ impl Supervisor {
 }
 
 fn panicked(who: &str, panic: &(dyn Any + Send)) -> StreamError {
-    let text = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     StreamError::Internal(format!("{who} panicked: {}", text.unwrap_or("no message")))
 }

@@ -18,8 +18,7 @@ use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::prelude::SessionContext;
 use savanna_streams_model::catalog::{ColumnDef, TableDef};
 use savanna_streams_model::graph::{
-    Aggregate, Exchange, LateRows, Operator, PaneAggregate, Scan, SinkSpec, Stage, StageGraph,
-    Watermark,
+    Aggregate, Exchange, LateRows, Operator, PaneAggregate, Scan, SinkSpec, Stage, StageGraph, Watermark,
 };
 use savanna_streams_model::ids::StageId;
 use savanna_streams_model::plan::{Leaf, PlanBytes};
@@ -70,15 +69,10 @@ pub(crate) fn identity(schema: &SchemaRef) -> PlanBytes {
     PlanBytes::encode(&leaf(0, schema)).unwrap()
 }
 
-pub(crate) fn projection(
-    input: Arc<dyn ExecutionPlan>,
-    columns: &[&str],
-) -> Arc<dyn ExecutionPlan> {
+pub(crate) fn projection(input: Arc<dyn ExecutionPlan>, columns: &[&str]) -> Arc<dyn ExecutionPlan> {
     let schema = input.schema();
-    let columns = columns.iter().map(|name| ProjectionExpr {
-        expr: col(name, &schema).unwrap(),
-        alias: (*name).into(),
-    });
+    let columns =
+        columns.iter().map(|name| ProjectionExpr { expr: col(name, &schema).unwrap(), alias: (*name).into() });
     Arc::new(ProjectionExec::try_new(columns.collect::<Vec<_>>(), input).unwrap())
 }
 
@@ -91,19 +85,11 @@ pub(crate) fn not_negative(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPl
 
 /// `SELECT .. WHERE v >= 0` over the input.
 pub(crate) fn filter_chain() -> PlanBytes {
-    PlanBytes::encode(&projection(
-        not_negative(leaf(0, &input_schema())),
-        &["t", "k", "v"],
-    ))
-    .unwrap()
+    PlanBytes::encode(&projection(not_negative(leaf(0, &input_schema())), &["t", "k", "v"])).unwrap()
 }
 
 pub(crate) fn window(size: i64, slide: i64, offset: i64) -> WindowSpec {
-    WindowSpec {
-        size: size * MILLI,
-        slide: slide * MILLI,
-        offset: offset * MILLI,
-    }
+    WindowSpec { size: size * MILLI, slide: slide * MILLI, offset: offset * MILLI }
 }
 
 /// `SELECT k, COUNT(*), SUM(v), MIN(v), MAX(v), COUNT(DISTINCT v), COUNT(*) FILTER (WHERE v >= 10) .. GROUP BY k`, or without
@@ -112,13 +98,7 @@ pub(crate) fn aggregate_exec(keyed: bool) -> Arc<dyn ExecutionPlan> {
     let schema = input_schema();
     let v = || col("v", &schema).unwrap();
     let build = |builder: AggregateExprBuilder, name: &str| -> Arc<AggregateFunctionExpr> {
-        Arc::new(
-            builder
-                .schema(Arc::clone(&schema))
-                .alias(name)
-                .build()
-                .unwrap(),
-        )
+        Arc::new(builder.schema(Arc::clone(&schema)).alias(name).build().unwrap())
     };
     let one = || -> Vec<Arc<dyn PhysicalExpr>> { vec![lit(1_i64)] };
     let functions = vec![
@@ -126,20 +106,12 @@ pub(crate) fn aggregate_exec(keyed: bool) -> Arc<dyn ExecutionPlan> {
         build(AggregateExprBuilder::new(sum_udaf(), vec![v()]), "s"),
         build(AggregateExprBuilder::new(min_udaf(), vec![v()]), "lo"),
         build(AggregateExprBuilder::new(max_udaf(), vec![v()]), "hi"),
-        build(
-            AggregateExprBuilder::new(count_udaf(), vec![v()]).distinct(),
-            "d",
-        ),
+        build(AggregateExprBuilder::new(count_udaf(), vec![v()]).distinct(), "d"),
         build(AggregateExprBuilder::new(count_udaf(), one()), "large"),
     ];
-    let large: Arc<dyn PhysicalExpr> =
-        Arc::new(BinaryExpr::new(v(), BinaryOperator::GtEq, lit(10_i64)));
+    let large: Arc<dyn PhysicalExpr> = Arc::new(BinaryExpr::new(v(), BinaryOperator::GtEq, lit(10_i64)));
     let filters = vec![None, None, None, None, None, Some(large)];
-    let keys = if keyed {
-        vec![(col("k", &schema).unwrap(), "k".to_owned())]
-    } else {
-        Vec::new()
-    };
+    let keys = if keyed { vec![(col("k", &schema).unwrap(), "k".to_owned())] } else { Vec::new() };
     let exec = AggregateExec::try_new(
         AggregateMode::Single,
         PhysicalGroupBy::new_single(keys),
@@ -152,25 +124,13 @@ pub(crate) fn aggregate_exec(keyed: bool) -> Arc<dyn ExecutionPlan> {
 }
 
 pub(crate) fn pane_aggregate(window: WindowSpec, keyed: bool) -> PaneAggregate {
-    PaneAggregate {
-        time_column: 0,
-        window,
-        aggregate: PlanBytes::encode(&aggregate_exec(keyed)).unwrap(),
-    }
+    PaneAggregate { time_column: 0, window, aggregate: PlanBytes::encode(&aggregate_exec(keyed)).unwrap() }
 }
 
 /// The columns of [`aggregate_exec`] and of the windows.
 pub(crate) fn windowed_schema(keyed: bool) -> SchemaRef {
-    let mut fields: Vec<Field> = aggregate_exec(keyed)
-        .schema()
-        .fields()
-        .iter()
-        .map(|f| f.as_ref().clone())
-        .collect();
-    fields.extend(
-        ["window_start", "window_end", "window_time"]
-            .map(|name| Field::new(name, time_type(), false)),
-    );
+    let mut fields: Vec<Field> = aggregate_exec(keyed).schema().fields().iter().map(|f| f.as_ref().clone()).collect();
+    fields.extend(["window_start", "window_end", "window_time"].map(|name| Field::new(name, time_type(), false)));
     Arc::new(Schema::new(fields))
 }
 
@@ -190,59 +150,32 @@ pub(crate) fn scan(name: &str, delay_ms: i64) -> Scan {
 }
 
 pub(crate) fn keep_late_rows(scan: &mut Scan) {
-    let late = LateRows {
-        table: table("late"),
-        projection: identity(&input_schema()),
-    };
+    let late = LateRows { table: table("late"), projection: identity(&input_schema()) };
     scan.watermark.as_mut().unwrap().late_rows = Some(late);
 }
 
 pub(crate) fn stage(id: u16, operator: Operator, exchange: Exchange, next: Option<u16>) -> Stage {
-    Stage {
-        id: StageId(id),
-        operator,
-        exchange,
-        next: next.map(StageId),
-    }
+    Stage { id: StageId(id), operator, exchange, next: next.map(StageId) }
 }
 
 pub(crate) fn sink(id: u16, inputs: &[u16]) -> Stage {
     let inputs = inputs.iter().copied().map(StageId).collect();
-    stage(
-        id,
-        Operator::Sink(SinkSpec {
-            inputs,
-            table: None,
-        }),
-        Exchange::Single,
-        None,
-    )
+    stage(id, Operator::Sink(SinkSpec { inputs, table: None }), Exchange::Single, None)
 }
 
 pub(crate) fn merge(input: u16, window: WindowSpec, keyed: bool) -> Operator {
     let aggregate = pane_aggregate(window, keyed);
-    Operator::Aggregate(Aggregate {
-        input: StageId(input),
-        aggregate,
-        chain: identity(&windowed_schema(keyed)),
-    })
+    Operator::Aggregate(Aggregate { input: StageId(input), aggregate, chain: identity(&windowed_schema(keyed)) })
 }
 
 /// Scan, aggregate, sink.
 pub(crate) fn windowed(mut scan: Scan, window: WindowSpec, keyed: bool) -> StageGraph {
     scan.aggregate = Some(pane_aggregate(window, keyed));
-    let exchange = if keyed {
-        Exchange::KeyGroup
-    } else {
-        Exchange::Single
-    };
+    let exchange = if keyed { Exchange::KeyGroup } else { Exchange::Single };
     let stages = vec![
         stage(0, Operator::Scan(scan), exchange, Some(1)),
         stage(1, merge(0, window, keyed), Exchange::Single, Some(2)),
         sink(2, &[1]),
     ];
-    StageGraph {
-        stages,
-        output: windowed_schema(keyed).as_ref().clone(),
-    }
+    StageGraph { stages, output: windowed_schema(keyed).as_ref().clone() }
 }

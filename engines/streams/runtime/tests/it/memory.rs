@@ -57,13 +57,7 @@ impl Memory {
     }
 
     pub(crate) fn and(mut self, name: &str, partitions: Vec<Vec<Row>>) -> Self {
-        self.tables.insert(
-            name.into(),
-            Table {
-                partitions: Arc::new(partitions),
-                then: Then::End,
-            },
-        );
+        self.tables.insert(name.into(), Table { partitions: Arc::new(partitions), then: Then::End });
         self
     }
 
@@ -79,10 +73,7 @@ impl Connectors for Memory {
     }
 
     fn sink(&self, _: &TableDef, _: SchemaRef) -> Result<Box<dyn Sink>> {
-        Ok(Box::new(MemorySink {
-            rows: Arc::clone(&self.side),
-            ..MemorySink::default()
-        }))
+        Ok(Box::new(MemorySink { rows: Arc::clone(&self.side), ..MemorySink::default() }))
     }
 
     fn check(&self, _: &mut TableDef) -> Result<()> {
@@ -111,18 +102,8 @@ impl Source for Table {
         false
     }
 
-    fn open(
-        &self,
-        _: &ScanSpec,
-        partition: usize,
-        _: usize,
-        _: Option<&Offset>,
-    ) -> Result<Box<dyn SourceReader>> {
-        Ok(Box::new(Reader {
-            table: self.clone(),
-            partition,
-            next: 0,
-        }))
+    fn open(&self, _: &ScanSpec, partition: usize, _: usize, _: Option<&Offset>) -> Result<Box<dyn SourceReader>> {
+        Ok(Box::new(Reader { table: self.clone(), partition, next: 0 }))
     }
 }
 
@@ -148,11 +129,7 @@ impl SourceReader for Reader {
         }
         let rows = &left[..left.len().min(max_events)];
         self.next += rows.len();
-        Ok(Read::Rows(SourceBatch {
-            rows: batch(rows),
-            left_out_time: None,
-            events: rows.len() as u64,
-        }))
+        Ok(Read::Rows(SourceBatch { rows: batch(rows), left_out_time: None, events: rows.len() as u64 }))
     }
 
     fn offset(&self) -> Offset {
@@ -165,11 +142,7 @@ pub(crate) fn batch(rows: &[Row]) -> RecordBatch {
     let keys: Int64Array = rows.iter().map(|row| row.key).collect();
     let values: Int64Array = rows.iter().map(|row| Some(row.value)).collect();
     let schema: Arc<Schema> = input_schema();
-    RecordBatch::try_new(
-        schema,
-        vec![Arc::new(times), Arc::new(keys), Arc::new(values)],
-    )
-    .unwrap()
+    RecordBatch::try_new(schema, vec![Arc::new(times), Arc::new(keys), Arc::new(values)]).unwrap()
 }
 
 /// The rows of batches in the input's schema.
@@ -177,10 +150,7 @@ pub(crate) fn rows_of(batches: &[RecordBatch]) -> Vec<Row> {
     let mut rows = Vec::new();
     for batch in batches {
         let times = batch.column(0).as_primitive::<TimestampMillisecondType>();
-        let (keys, values) = (
-            batch.column(1).as_primitive::<Int64Type>(),
-            batch.column(2).as_primitive::<Int64Type>(),
-        );
+        let (keys, values) = (batch.column(1).as_primitive::<Int64Type>(), batch.column(2).as_primitive::<Int64Type>());
         rows.extend((0..batch.num_rows()).map(|row| Row {
             time: times.is_valid(row).then(|| times.value(row)),
             key: keys.is_valid(row).then(|| keys.value(row)),

@@ -22,13 +22,7 @@ pub(crate) struct Truth {
 pub(crate) type Group = (i64, i64, i64, i64, i64, i64);
 
 /// Rows with a negative value move the watermark but are filtered out, if told so.
-pub(crate) fn truth(
-    partitions: &[Vec<Row>],
-    window: &WindowSpec,
-    delay_ms: i64,
-    filtered: bool,
-    keyed: bool,
-) -> Truth {
+pub(crate) fn truth(partitions: &[Vec<Row>], window: &WindowSpec, delay_ms: i64, filtered: bool, keyed: bool) -> Truth {
     let mut groups: BTreeMap<(i64, Option<i64>), Vec<i64>> = BTreeMap::new();
     let mut truth = Truth::default();
     for partition in partitions {
@@ -44,20 +38,13 @@ pub(crate) fn truth(
             };
             let watermark = (newest - delay_ms) * MILLI;
             let starts: Vec<i64> = window.windows_of(EventTime(time * MILLI)).collect();
-            let open: Vec<i64> = starts
-                .iter()
-                .copied()
-                .filter(|start| start + window.size > watermark)
-                .collect();
+            let open: Vec<i64> = starts.iter().copied().filter(|start| start + window.size > watermark).collect();
             if open.is_empty() && !starts.is_empty() {
                 truth.late.push(*row);
             }
             for start in open {
                 truth.members.push((start / MILLI, *row));
-                groups
-                    .entry((start / MILLI, row.key.filter(|_| keyed)))
-                    .or_default()
-                    .push(row.value);
+                groups.entry((start / MILLI, row.key.filter(|_| keyed))).or_default().push(row.value);
             }
         }
     }
@@ -65,19 +52,9 @@ pub(crate) fn truth(
         let distinct: BTreeSet<i64> = values.iter().copied().collect();
         let large = values.iter().filter(|value| **value >= 10).count() as i64;
         let (low, high) = (*distinct.first().unwrap(), *distinct.last().unwrap());
-        (
-            values.len() as i64,
-            values.iter().sum(),
-            low,
-            high,
-            distinct.len() as i64,
-            large,
-        )
+        (values.len() as i64, values.iter().sum(), low, high, distinct.len() as i64, large)
     };
-    truth.windows = groups
-        .into_iter()
-        .map(|(key, values)| (key, group(values)))
-        .collect();
+    truth.windows = groups.into_iter().map(|(key, values)| (key, group(values))).collect();
     truth.late.sort_unstable();
     truth.members.sort_unstable();
     truth
@@ -87,38 +64,18 @@ pub(crate) fn truth(
 ///
 /// # Panics
 /// A group came twice, or a window's columns do not fit together.
-pub(crate) fn groups(
-    batches: &[RecordBatch],
-    window: &WindowSpec,
-    keyed: bool,
-) -> BTreeMap<(i64, Option<i64>), Group> {
+pub(crate) fn groups(batches: &[RecordBatch], window: &WindowSpec, keyed: bool) -> BTreeMap<(i64, Option<i64>), Group> {
     let mut groups = BTreeMap::new();
     for batch in batches {
         let first = usize::from(keyed);
-        let number = |column: usize, row: usize| {
-            batch
-                .column(first + column)
-                .as_primitive::<Int64Type>()
-                .value(row)
-        };
+        let number = |column: usize, row: usize| batch.column(first + column).as_primitive::<Int64Type>().value(row);
         let time = |column: usize, row: usize| {
-            batch
-                .column(first + column)
-                .as_primitive::<TimestampMillisecondType>()
-                .value(row)
+            batch.column(first + column).as_primitive::<TimestampMillisecondType>().value(row)
         };
         for row in 0..batch.num_rows() {
-            let key = keyed
-                .then(|| batch.column(0).as_primitive::<Int64Type>())
-                .filter(|keys| keys.is_valid(row));
-            let values = (
-                number(0, row),
-                number(1, row),
-                number(2, row),
-                number(3, row),
-                number(4, row),
-                number(5, row),
-            );
+            let key = keyed.then(|| batch.column(0).as_primitive::<Int64Type>()).filter(|keys| keys.is_valid(row));
+            let values =
+                (number(0, row), number(1, row), number(2, row), number(3, row), number(4, row), number(5, row));
             let (start, end) = (time(6, row), time(7, row));
             assert_eq!((end - start) * MILLI, window.size);
             assert_eq!(time(8, row), end - 1);

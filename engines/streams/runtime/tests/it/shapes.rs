@@ -10,15 +10,13 @@ use datafusion::physical_expr::expressions::col;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use proptest::prelude::*;
-use savanna_streams_model::graph::{
-    Exchange, Expand, Operator, StageGraph, WindowInput, WindowPlan,
-};
+use savanna_streams_model::graph::{Exchange, Expand, Operator, StageGraph, WindowInput, WindowPlan};
 use savanna_streams_model::ids::StageId;
 use savanna_streams_model::plan::PlanBytes;
 
 use crate::graphs::{
-    filter_chain, identity, input_schema, leaf, merge, pane_aggregate, projection, scan, sink,
-    stage, window, windowed_schema,
+    filter_chain, identity, input_schema, leaf, merge, pane_aggregate, projection, scan, sink, stage, window,
+    windowed_schema,
 };
 use crate::memory::{Memory, Row, rows_of};
 use crate::oracle::truth;
@@ -26,15 +24,7 @@ use crate::windows::{Run, any_run, any_window, partitions, run};
 
 fn expanded_schema() -> Arc<Schema> {
     let mut fields = input_schema().fields().to_vec();
-    fields.extend(
-        windowed_schema(false)
-            .fields()
-            .iter()
-            .rev()
-            .take(3)
-            .rev()
-            .cloned(),
-    );
+    fields.extend(windowed_schema(false).fields().iter().rev().take(3).rev().cloned());
     Arc::new(Schema::new(fields))
 }
 
@@ -106,10 +96,7 @@ fn join_graph(delay: i64, window: savanna_streams_model::time::WindowSpec) -> St
     let schema = windowed_schema(true);
     let left = projection(leaf(0, &schema), &["k", "n", "window_start"]);
     let right = projection(leaf(1, &schema), &["k", "n"]);
-    let on = vec![(
-        col("k", &left.schema()).unwrap(),
-        col("k", &right.schema()).unwrap(),
-    )];
+    let on = vec![(col("k", &left.schema()).unwrap(), col("k", &right.schema()).unwrap())];
     let join = HashJoinExec::try_new(
         left,
         right,
@@ -123,20 +110,13 @@ fn join_graph(delay: i64, window: savanna_streams_model::time::WindowSpec) -> St
     );
     let join: Arc<dyn ExecutionPlan> = Arc::new(join.unwrap());
     let output = join.schema().as_ref().clone();
-    let input = |from: u16| WindowInput {
-        stage: StageId(from),
-        schema: windowed_schema(true),
-        window_end: 8,
-    };
+    let input = |from: u16| WindowInput { stage: StageId(from), schema: windowed_schema(true), window_end: 8 };
     let scan_of = |name: &str| {
         let mut scan = scan(name, delay);
         scan.aggregate = Some(pane_aggregate(window, true));
         Operator::Scan(scan)
     };
-    let plan = WindowPlan {
-        inputs: vec![input(2), input(3)],
-        plan: PlanBytes::encode(&join).unwrap(),
-    };
+    let plan = WindowPlan { inputs: vec![input(2), input(3)], plan: PlanBytes::encode(&join).unwrap() };
     let stages = vec![
         stage(0, scan_of("l"), Exchange::KeyGroup, Some(2)),
         stage(1, scan_of("r"), Exchange::KeyGroup, Some(3)),
@@ -150,25 +130,9 @@ fn join_graph(delay: i64, window: savanna_streams_model::time::WindowSpec) -> St
 
 #[test]
 fn rows_of_a_hundred_windows_pass_one_plan() {
-    let rows: Vec<Row> = (0..1000)
-        .map(|i| Row {
-            time: Some(i),
-            key: Some(i % 3),
-            value: 0,
-        })
-        .collect();
+    let rows: Vec<Row> = (0..1000).map(|i| Row { time: Some(i), key: Some(i % 3), value: 0 }).collect();
     let memory = Arc::new(Memory::with("l", vec![rows.clone()]).and("r", vec![rows]));
-    let (status, rows) = run(
-        join_graph(0, window(10, 10, 0)),
-        &memory,
-        Run {
-            epoch_events: 7,
-            ..Run::PLAIN
-        },
-    );
+    let (status, rows) = run(join_graph(0, window(10, 10, 0)), &memory, Run { epoch_events: 7, ..Run::PLAIN });
     assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>(), 300);
-    assert_eq!(
-        status.windows, 100,
-        "a window that several stages close counts once"
-    );
+    assert_eq!(status.windows, 100, "a window that several stages close counts once");
 }

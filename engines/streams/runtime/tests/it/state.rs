@@ -31,53 +31,33 @@ fn state(window: WindowSpec, keyed: bool) -> PaneState {
 }
 
 fn rows() -> impl Strategy<Value = Vec<Row>> {
-    let row = (
-        -40_i64..160,
-        prop::option::weighted(0.9, 0_i64..40),
-        0_i64..20,
-    )
-        .prop_map(|(time, key, value)| Row {
-            time: Some(time),
-            key,
-            value,
-        });
+    let row = (-40_i64..160, prop::option::weighted(0.9, 0_i64..40), 0_i64..20).prop_map(|(time, key, value)| Row {
+        time: Some(time),
+        key,
+        value,
+    });
     prop::collection::vec(row, 1..60)
 }
 
 fn key_groups() -> impl Strategy<Value = KeyGroupSet> {
-    (2_usize..6, 0_usize..6)
-        .prop_map(|(parts, part)| KeyGroupSet::full().split(parts)[part % parts].clone())
+    (2_usize..6, 0_usize..6).prop_map(|(parts, part)| KeyGroupSet::full().split(parts)[part % parts].clone())
 }
 
-fn close(
-    state: &mut PaneState,
-    window: &WindowSpec,
-    upto: i64,
-    keyed: bool,
-) -> BTreeMap<(i64, Option<i64>), Group> {
+fn close(state: &mut PaneState, window: &WindowSpec, upto: i64, keyed: bool) -> BTreeMap<(i64, Option<i64>), Group> {
     groups_of(state.scan(upto).unwrap(), window, keyed)
 }
 
-fn groups_of(
-    closed: Vec<ClosedWindow>,
-    window: &WindowSpec,
-    keyed: bool,
-) -> BTreeMap<(i64, Option<i64>), Group> {
+fn groups_of(closed: Vec<ClosedWindow>, window: &WindowSpec, keyed: bool) -> BTreeMap<(i64, Option<i64>), Group> {
     let schema = windowed_schema(keyed);
     let to_batch = |closed: ClosedWindow| {
         let mut columns = closed.columns;
         for time in [closed.start, closed.end, closed.end - MILLI] {
-            let values =
-                arrow::array::TimestampMillisecondArray::from(vec![time / MILLI; closed.rows]);
+            let values = arrow::array::TimestampMillisecondArray::from(vec![time / MILLI; closed.rows]);
             columns.push(Arc::new(values) as arrow::array::ArrayRef);
         }
         RecordBatch::try_new(Arc::clone(&schema), columns).unwrap()
     };
-    groups(
-        &closed.into_iter().map(to_batch).collect::<Vec<_>>(),
-        window,
-        keyed,
-    )
+    groups(&closed.into_iter().map(to_batch).collect::<Vec<_>>(), window, keyed)
 }
 
 proptest! {
@@ -150,11 +130,7 @@ fn two_keys(window: WindowSpec) -> PaneState {
         (Arc::new(text) as Arc<dyn PhysicalExpr>, "text".to_owned()),
     ];
     let count = AggregateExprBuilder::new(count_udaf(), vec![lit(1_i64)]);
-    let count = count
-        .schema(Arc::clone(&schema))
-        .alias("n")
-        .build()
-        .unwrap();
+    let count = count.schema(Arc::clone(&schema)).alias("n").build().unwrap();
     let exec = AggregateExec::try_new(
         AggregateMode::Single,
         PhysicalGroupBy::new_single(keys),
@@ -164,51 +140,29 @@ fn two_keys(window: WindowSpec) -> PaneState {
         Arc::clone(&schema),
     );
     let exec: Arc<dyn ExecutionPlan> = Arc::new(exec.unwrap());
-    let aggregate = PaneAggregate {
-        time_column: 0,
-        window,
-        aggregate: PlanBytes::encode(&exec).unwrap(),
-    };
-    PaneState::new(Arc::new(
-        AggregateSpec::decode(&aggregate, &functions()).unwrap(),
-    ))
-    .unwrap()
+    let aggregate = PaneAggregate { time_column: 0, window, aggregate: PlanBytes::encode(&exec).unwrap() };
+    PaneState::new(Arc::new(AggregateSpec::decode(&aggregate, &functions()).unwrap())).unwrap()
 }
 
 #[test]
 fn keys_of_several_columns_survive_many_epochs() {
-    let window = WindowSpec {
-        size: 40 * MILLI,
-        slide: 20 * MILLI,
-        offset: 0,
-    };
+    let window = WindowSpec { size: 40 * MILLI, slide: 20 * MILLI, offset: 0 };
     let (mut sender, mut receiver) = (two_keys(window), two_keys(window));
     let mut counted = 0;
     for epoch in 1..=50_i64 {
         let rows: Vec<Row> = (0..200_i64)
-            .map(|i| Row {
-                time: Some(epoch * 10 + i % 10),
-                key: Some(i % 7),
-                value: (i + epoch) % 13,
-            })
+            .map(|i| Row { time: Some(epoch * 10 + i % 10), key: Some(i % 7), value: (i + epoch) % 13 })
             .collect();
         sender.update(&batch(&rows)).unwrap();
         let epoch = Epoch(epoch as u64);
         let delta = sender.freeze(epoch).unwrap();
-        receiver
-            .merge(&delta, DeltaId { epoch, sender: 0 })
-            .unwrap();
+        receiver.merge(&delta, DeltaId { epoch, sender: 0 }).unwrap();
         receiver.complete(epoch);
         for closed in receiver.scan(epoch.0 as i64 * 10 * MILLI).unwrap() {
             counted += sum(&closed);
         }
     }
-    counted += receiver
-        .scan(i64::MAX)
-        .unwrap()
-        .iter()
-        .map(sum)
-        .sum::<i64>();
+    counted += receiver.scan(i64::MAX).unwrap().iter().map(sum).sum::<i64>();
     assert_eq!(counted, 50 * 200 * 2, "each row counts in two windows");
 }
 

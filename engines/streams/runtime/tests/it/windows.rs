@@ -35,10 +35,7 @@ impl Run {
         batch_rows: 4,
         in_flight: 2,
         faults: None,
-        rules: MemberRules {
-            ignore_duplicates: true,
-            in_order: true,
-        },
+        rules: MemberRules { ignore_duplicates: true, in_order: true },
     };
 
     fn options(self) -> RuntimeOptions {
@@ -61,74 +58,39 @@ impl Run {
 }
 
 pub(crate) fn any_run() -> impl Strategy<Value = Run> {
-    (
-        1_u16..5,
-        1_u64..30,
-        1_usize..16,
-        1_usize..5,
-        prop::option::weighted(0.7, any::<u64>()),
+    (1_u16..5, 1_u64..30, 1_usize..16, 1_usize..5, prop::option::weighted(0.7, any::<u64>())).prop_map(
+        |(members, epoch_events, batch_rows, in_flight, faults)| Run {
+            members,
+            epoch_events,
+            batch_rows,
+            in_flight,
+            faults,
+            ..Run::PLAIN
+        },
     )
-        .prop_map(
-            |(members, epoch_events, batch_rows, in_flight, faults)| Run {
-                members,
-                epoch_events,
-                batch_rows,
-                in_flight,
-                faults,
-                ..Run::PLAIN
-            },
-        )
 }
 
 /// Runs a bounded query to its end.
-pub(crate) fn run(
-    graph: StageGraph,
-    memory: &Arc<Memory>,
-    run: Run,
-) -> (QueryStatus, Vec<RecordBatch>) {
+pub(crate) fn run(graph: StageGraph, memory: &Arc<Memory>, run: Run) -> (QueryStatus, Vec<RecordBatch>) {
     let sink = MemorySink::default();
     let (rows, finished) = (Arc::clone(&sink.rows), Arc::clone(&sink.finished));
-    let id = QueryId {
-        code: graph.code(),
-        job: 1,
-    };
+    let id = QueryId { code: graph.code(), job: 1 };
     let connectors = Arc::clone(memory);
-    let query = Query::start(
-        id,
-        graph,
-        functions(),
-        connectors,
-        Box::new(sink),
-        run.options(),
-    )
-    .unwrap();
+    let query = Query::start(id, graph, functions(), connectors, Box::new(sink), run.options()).unwrap();
     let status = query.wait().unwrap();
     assert!(*finished.lock(), "the sink is finished");
     let epochs = rows.lock().clone();
     if run.rules == MemberRules::default() {
         let numbers: Vec<u64> = epochs.iter().map(|(epoch, _)| epoch.0).collect();
-        assert_eq!(
-            numbers,
-            (1..=numbers.len() as u64).collect::<Vec<_>>(),
-            "epochs are committed in order, each once"
-        );
+        assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>(), "epochs are committed in order, each once");
     }
     let rows: Vec<RecordBatch> = epochs.into_iter().flat_map(|(_, rows)| rows).collect();
-    assert_eq!(
-        status.result_rows,
-        rows.iter()
-            .map(|batch| batch.num_rows() as u64)
-            .sum::<u64>()
-    );
+    assert_eq!(status.result_rows, rows.iter().map(|batch| batch.num_rows() as u64).sum::<u64>());
     (status, rows)
 }
 
 fn row() -> impl Strategy<Value = Row> {
-    (
-        prop::option::weighted(0.97, -40_i64..160),
-        prop::option::weighted(0.9, 0_i64..6),
-        -3_i64..20,
-    )
+    (prop::option::weighted(0.97, -40_i64..160), prop::option::weighted(0.9, 0_i64..6), -3_i64..20)
         .prop_map(|(time, key, value)| Row { time, key, value })
 }
 
@@ -137,14 +99,7 @@ pub(crate) fn partitions() -> impl Strategy<Value = Vec<Vec<Row>>> {
     let advancing = prop::collection::vec((row(), -30_i64..30), 0..60).prop_map(|rows| {
         let place = |(index, (row, disorder)): (i64, (Row, i64))| {
             let wild = disorder % 7 == 0;
-            Row {
-                time: if wild {
-                    row.time
-                } else {
-                    row.time.map(|_| index * 3 + disorder)
-                },
-                ..row
-            }
+            Row { time: if wild { row.time } else { row.time.map(|_| index * 3 + disorder) }, ..row }
         };
         (0..).zip(rows).map(place).collect::<Vec<Row>>()
     });
@@ -152,9 +107,8 @@ pub(crate) fn partitions() -> impl Strategy<Value = Vec<Vec<Row>>> {
 }
 
 pub(crate) fn any_window() -> impl Strategy<Value = WindowSpec> {
-    (1_i64..40, 1_i64..40, -5_i64..5, any::<bool>()).prop_map(|(size, slide, offset, tumbling)| {
-        window(size, if tumbling { size } else { slide }, offset)
-    })
+    (1_i64..40, 1_i64..40, -5_i64..5, any::<bool>())
+        .prop_map(|(size, slide, offset, tumbling)| window(size, if tumbling { size } else { slide }, offset))
 }
 
 proptest! {
@@ -186,23 +140,13 @@ proptest! {
 
 /// Whether 40 faulty runs under some rules all give the right result. Half of the epochs close a window.
 fn survives_faults(rules: MemberRules) -> bool {
-    let row = |i: i64| Row {
-        time: Some(i),
-        key: Some(i % 3),
-        value: i,
-    };
+    let row = |i: i64| Row { time: Some(i), key: Some(i % 3), value: i };
     let partitions: Vec<Vec<Row>> = (0..3).map(|_| (0..60).map(row).collect()).collect();
     let window = window(20, 20, 0);
     let truth = truth(&partitions, &window, 0, false, true);
     (0..40).all(|seed| {
         let memory = Arc::new(Memory::with("t", partitions.clone()));
-        let how = Run {
-            members: 2,
-            in_flight: 4,
-            faults: Some(seed),
-            rules,
-            ..Run::PLAIN
-        };
+        let how = Run { members: 2, in_flight: 4, faults: Some(seed), rules, ..Run::PLAIN };
         // A broken run may also give a group twice, at which the oracle panics.
         let right = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let (_, rows) = run(windowed(scan("t", 0), window, true), &memory, how);
@@ -219,16 +163,10 @@ fn faults_do_not_change_results() {
 
 #[test]
 fn without_marking_payloads_results_are_wrong() {
-    assert!(!survives_faults(MemberRules {
-        ignore_duplicates: false,
-        ..MemberRules::default()
-    }));
+    assert!(!survives_faults(MemberRules { ignore_duplicates: false, ..MemberRules::default() }));
 }
 
 #[test]
 fn without_the_order_of_epochs_results_are_wrong() {
-    assert!(!survives_faults(MemberRules {
-        in_order: false,
-        ..MemberRules::default()
-    }));
+    assert!(!survives_faults(MemberRules { in_order: false, ..MemberRules::default() }));
 }

@@ -7,8 +7,7 @@ use datafusion::common::Result;
 use datafusion::functions::datetime::date_part;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
-    Volatility, lit,
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility, lit,
 };
 use datafusion::scalar::ScalarValue;
 
@@ -27,10 +26,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
         ("minute", "minute"),
         ("second", "second"),
     ];
-    units
-        .into_iter()
-        .map(|(name, part)| Arc::new(CalendarUnit::new(name, part).into()))
-        .collect()
+    units.into_iter().map(|(name, part)| Arc::new(CalendarUnit::new(name, part).into())).collect()
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -43,11 +39,7 @@ struct CalendarUnit {
 impl CalendarUnit {
     fn new(name: &'static str, part: &'static str) -> Self {
         let signature = Signature::new(TypeSignature::Any(1), Volatility::Immutable);
-        Self {
-            name,
-            part,
-            signature,
-        }
+        Self { name, part, signature }
     }
 
     /// Sunday is 1 in SQL, 0 in the engine below.
@@ -67,17 +59,11 @@ impl ScalarUDFImpl for CalendarUnit {
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         match types {
-            [DataType::Timestamp(..) | DataType::Date32 | DataType::Date64 | DataType::Null] => {
-                Ok(DataType::Int32)
-            }
+            [DataType::Timestamp(..) | DataType::Date32 | DataType::Date64 | DataType::Null] => Ok(DataType::Int32),
             other => datafusion::common::plan_err!(
                 "{}(..) takes a TIMESTAMP or a DATE, but got {}",
                 self.name.to_uppercase(),
-                other
-                    .iter()
-                    .map(crate::types::type_name)
-                    .collect::<Vec<_>>()
-                    .join(", ")
+                other.iter().map(crate::types::type_name).collect::<Vec<_>>().join(", ")
             ),
         }
     }
@@ -87,17 +73,12 @@ impl ScalarUDFImpl for CalendarUnit {
             return Ok(ExprSimplifyResult::Original(args));
         };
         let part = date_part().call(vec![lit(self.part), time]);
-        let expr = if self.shift() == 0 {
-            part
-        } else {
-            part + lit(self.shift())
-        };
+        let expr = if self.shift() == 0 { part } else { part + lit(self.shift()) };
         Ok(ExprSimplifyResult::Simplified(expr))
     }
 
     fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        args.args
-            .insert(0, ColumnarValue::Scalar(ScalarValue::from(self.part)));
+        args.args.insert(0, ColumnarValue::Scalar(ScalarValue::from(self.part)));
         let field = arrow::datatypes::Field::new("part", DataType::Utf8, false);
         args.arg_fields.insert(0, Arc::new(field));
         let part = date_part().invoke_with_args(args)?;
@@ -105,10 +86,6 @@ impl ScalarUDFImpl for CalendarUnit {
             return Ok(part);
         }
         let shift = ColumnarValue::Scalar(ScalarValue::Int32(Some(self.shift())));
-        datafusion::physical_expr_common::datum::apply(
-            &part,
-            &shift,
-            arrow::compute::kernels::numeric::add,
-        )
+        datafusion::physical_expr_common::datum::apply(&part, &shift, arrow::compute::kernels::numeric::add)
     }
 }

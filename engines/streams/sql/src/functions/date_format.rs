@@ -9,8 +9,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, TimeUnit, TimestampMicrosecondType};
 use datafusion::common::{Result, exec_err, plan_err};
 use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
-    Volatility,
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
 
 /// The function.
@@ -36,27 +35,17 @@ impl ScalarUDFImpl for DateFormat {
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         use DataType::{Date32, Date64, LargeUtf8, Null, Timestamp, Utf8, Utf8View};
         match types {
-            [
-                Timestamp(..) | Date32 | Date64 | Null,
-                Utf8 | LargeUtf8 | Utf8View,
-            ] => Ok(Utf8View),
+            [Timestamp(..) | Date32 | Date64 | Null, Utf8 | LargeUtf8 | Utf8View] => Ok(Utf8View),
             other => plan_err!(
                 "DATE_FORMAT takes a TIMESTAMP and a pattern such as 'yyyy-MM-dd HH:mm:ss', but got {}",
-                other
-                    .iter()
-                    .map(crate::types::type_name)
-                    .collect::<Vec<_>>()
-                    .join(", ")
+                other.iter().map(crate::types::type_name).collect::<Vec<_>>().join(", ")
             ),
         }
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let columns = ColumnarValue::values_to_arrays(&args.args)?;
-        let micros = cast(
-            &columns[0],
-            &DataType::Timestamp(TimeUnit::Microsecond, None),
-        )?;
+        let micros = cast(&columns[0], &DataType::Timestamp(TimeUnit::Microsecond, None))?;
         let micros = micros.as_primitive::<TimestampMicrosecondType>();
         let patterns = cast(&columns[1], &DataType::Utf8View)?;
         let patterns = patterns.as_string_view();
@@ -74,10 +63,7 @@ impl ScalarUDFImpl for DateFormat {
             }
             text.clear();
             let moment = Moment::new(micros.value(row));
-            parsed
-                .iter()
-                .flat_map(|(_, pieces)| pieces)
-                .for_each(|piece| piece.write(&moment, &mut text));
+            parsed.iter().flat_map(|(_, pieces)| pieces).for_each(|piece| piece.write(&moment, &mut text));
             out.append_value(&text);
         }
         Ok(ColumnarValue::Array(Arc::new(out.finish())))
@@ -105,15 +91,7 @@ const MONTHS: [&str; 12] = [
     "November",
     "December",
 ];
-const DAYS: [&str; 7] = [
-    "Monday",
-    "Tuesday",
-    "Wednesday",
-    "Thursday",
-    "Friday",
-    "Saturday",
-    "Sunday",
-];
+const DAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 
 fn parse(pattern: &str) -> Result<Vec<Piece>> {
     let mut pieces = Vec::new();
@@ -133,9 +111,7 @@ fn parse(pattern: &str) -> Result<Vec<Piece>> {
                 }
             }
             if !closed {
-                return exec_err!(
-                    "DATE_FORMAT: the pattern {pattern} has a quote that is not closed"
-                );
+                return exec_err!("DATE_FORMAT: the pattern {pattern} has a quote that is not closed");
             }
             pieces.push(Piece::Text(if text.is_empty() { "'".into() } else { text }));
         } else if c.is_ascii_alphabetic() {
@@ -174,10 +150,7 @@ struct Moment {
 
 impl Moment {
     fn new(micros: i64) -> Self {
-        let (days, of_day) = (
-            micros.div_euclid(86_400_000_000),
-            micros.rem_euclid(86_400_000_000),
-        );
+        let (days, of_day) = (micros.div_euclid(86_400_000_000), micros.rem_euclid(86_400_000_000));
         let (year, month, day) = civil(days);
         let (first, _) = (days_from_civil(year), ());
         let seconds = of_day / 1_000_000;
@@ -200,21 +173,12 @@ fn civil(days: i64) -> (i64, usize, i64) {
     let z = days + 719_468;
     let era = z.div_euclid(146_097);
     let day_of_era = z.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted = (5 * day_of_year + 2) / 153;
-    let month = if shifted < 10 {
-        shifted + 3
-    } else {
-        shifted - 9
-    };
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
-    (
-        year,
-        month as usize,
-        day_of_year - (153 * shifted + 2) / 5 + 1,
-    )
+    (year, month as usize, day_of_year - (153 * shifted + 2) / 5 + 1)
 }
 
 /// The day, counted from 1970-01-01, on which a year begins.
@@ -266,29 +230,17 @@ mod tests {
     fn format(micros: i64, pattern: &str) -> String {
         let mut out = String::new();
         let moment = Moment::new(micros);
-        parse(pattern)
-            .unwrap()
-            .iter()
-            .for_each(|p| p.write(&moment, &mut out));
+        parse(pattern).unwrap().iter().for_each(|p| p.write(&moment, &mut out));
         out
     }
 
     #[test]
     fn patterns_are_those_of_java() {
         let micros = 1_436_918_405_123_456; // 2015-07-15 00:00:05.123456
-        assert_eq!(
-            format(micros, "yyyy-MM-dd HH:mm:ss.SSS"),
-            "2015-07-15 00:00:05.123"
-        );
-        assert_eq!(
-            format(micros, "EEE d MMM yy, h 'o''clock' a"),
-            "Wed 15 Jul 15, 12 o'clock AM"
-        );
+        assert_eq!(format(micros, "yyyy-MM-dd HH:mm:ss.SSS"), "2015-07-15 00:00:05.123");
+        assert_eq!(format(micros, "EEE d MMM yy, h 'o''clock' a"), "Wed 15 Jul 15, 12 o'clock AM");
         assert_eq!(format(micros, "D k K EEEE MMMM"), "196 24 0 Wednesday July");
-        assert_eq!(
-            format(-1, "yyyy-MM-dd HH:mm:ss.SSSSSS"),
-            "1969-12-31 23:59:59.999999"
-        );
+        assert_eq!(format(-1, "yyyy-MM-dd HH:mm:ss.SSSSSS"), "1969-12-31 23:59:59.999999");
         assert_eq!(format(951_782_400_000_000, "yyyyMMdd"), "20000229");
     }
 

@@ -17,10 +17,7 @@ static STATE: LazyLock<SessionState> = LazyLock::new(|| {
     options.optimizer.enable_round_robin_repartition = false;
     options.optimizer.enable_dynamic_filter_pushdown = false;
     options.sql_parser.enable_ident_normalization = false;
-    let mut state = SessionStateBuilder::new()
-        .with_config(config)
-        .with_default_features()
-        .build();
+    let mut state = SessionStateBuilder::new().with_config(config).with_default_features().build();
     for function in own() {
         datafusion::execution::registry::FunctionRegistry::register_udf(&mut state, function)
             .expect("a session takes any scalar function");

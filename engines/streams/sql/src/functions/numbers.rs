@@ -8,19 +8,13 @@ use datafusion::common::{Result, plan_err};
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility,
+    ColumnarValue, Expr, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::physical_expr_common::datum::apply;
 
 /// `MOD(a, b)`: the remainder of `a / b`, with the sign of `a`.
 pub(super) fn modulo() -> Arc<ScalarUDF> {
-    Arc::new(
-        Modulo {
-            signature: Signature::user_defined(Volatility::Immutable),
-        }
-        .into(),
-    )
+    Arc::new(Modulo { signature: Signature::user_defined(Volatility::Immutable) }.into())
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -41,8 +35,7 @@ impl ScalarUDFImpl for Modulo {
         let [left, right] = types else {
             return plan_err!("MOD takes two numbers, but got {} arguments", types.len());
         };
-        let (left, right) =
-            BinaryTypeCoercer::new(left, &Operator::Modulo, right).get_input_types()?;
+        let (left, right) = BinaryTypeCoercer::new(left, &Operator::Modulo, right).get_input_types()?;
         Ok(vec![left, right])
     }
 

@@ -9,8 +9,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::{Result, exec_datafusion_err};
 use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
-    Volatility,
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
 use regex::Regex;
 
@@ -58,17 +57,12 @@ pub(super) fn regexp_extract() -> Arc<ScalarUDF> {
             }
             let pattern = pattern.value(row);
             if !compiled.contains_key(pattern) {
-                let regex = Regex::new(pattern).map_err(|e| {
-                    exec_datafusion_err!(
-                        "REGEXP_EXTRACT: '{pattern}' is no regular expression: {e}"
-                    )
-                })?;
+                let regex = Regex::new(pattern)
+                    .map_err(|e| exec_datafusion_err!("REGEXP_EXTRACT: '{pattern}' is no regular expression: {e}"))?;
                 compiled.insert(pattern, regex);
             }
             let group = group.map_or(0, |g| g.value(row));
-            let found = compiled[pattern]
-                .captures(text.value(row))
-                .and_then(|c| c.get(usize::try_from(group).ok()?));
+            let found = compiled[pattern].captures(text.value(row)).and_then(|c| c.get(usize::try_from(group).ok()?));
             out.append_option(found.map(|m| m.as_str()));
         }
         Ok(Arc::new(out.finish()))
@@ -77,24 +71,19 @@ pub(super) fn regexp_extract() -> Arc<ScalarUDF> {
 
 /// `COUNT_CHAR(text, character)`: how often a character occurs.
 pub(super) fn count_char() -> Arc<ScalarUDF> {
-    TextFunction::udf(
-        "count_char",
-        &[DataType::Utf8View, DataType::Utf8View],
-        DataType::Int64,
-        |args| {
-            let (text, character) = (text(&args[0])?, text(&args[1])?);
-            let (text, character) = (text.as_string_view(), character.as_string_view());
-            let mut out = Int64Builder::with_capacity(text.len());
-            for row in 0..text.len() {
-                let known = text.is_valid(row) && character.is_valid(row);
-                out.append_option(known.then(|| match character.value(row).chars().next() {
-                    Some(character) => text.value(row).matches(character).count() as i64,
-                    None => 0,
-                }));
-            }
-            Ok(Arc::new(out.finish()))
-        },
-    )
+    TextFunction::udf("count_char", &[DataType::Utf8View, DataType::Utf8View], DataType::Int64, |args| {
+        let (text, character) = (text(&args[0])?, text(&args[1])?);
+        let (text, character) = (text.as_string_view(), character.as_string_view());
+        let mut out = Int64Builder::with_capacity(text.len());
+        for row in 0..text.len() {
+            let known = text.is_valid(row) && character.is_valid(row);
+            out.append_option(known.then(|| match character.value(row).chars().next() {
+                Some(character) => text.value(row).matches(character).count() as i64,
+                None => 0,
+            }));
+        }
+        Ok(Arc::new(out.finish()))
+    })
 }
 
 type Body = fn(&[ArrayRef]) -> Result<ArrayRef>;
@@ -123,12 +112,7 @@ impl Hash for TextFunction {
 }
 
 impl TextFunction {
-    fn udf(
-        name: &'static str,
-        takes: &[DataType],
-        returns: DataType,
-        body: Body,
-    ) -> Arc<ScalarUDF> {
+    fn udf(name: &'static str, takes: &[DataType], returns: DataType, body: Body) -> Arc<ScalarUDF> {
         Self::with_optional(name, takes, 0, returns, body)
     }
 
@@ -139,19 +123,9 @@ impl TextFunction {
         returns: DataType,
         body: Body,
     ) -> Arc<ScalarUDF> {
-        let forms = (takes.len() - optional..=takes.len())
-            .map(|n| TypeSignature::Exact(takes[..n].to_vec()))
-            .collect();
+        let forms = (takes.len() - optional..=takes.len()).map(|n| TypeSignature::Exact(takes[..n].to_vec())).collect();
         let signature = Signature::one_of(forms, Volatility::Immutable);
-        Arc::new(
-            Self {
-                name,
-                signature,
-                returns,
-                body,
-            }
-            .into(),
-        )
+        Arc::new(Self { name, signature, returns, body }.into())
     }
 }
 

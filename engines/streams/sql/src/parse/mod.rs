@@ -23,12 +23,8 @@ pub(crate) use tokens::position;
 /// The text is no statement, or uses a construct that Savanna does not have. The place counts from the start of `sql`.
 pub fn parse(sql: &str) -> Result<Statement> {
     let tokens = tokens::tokenize(sql)?;
-    let mut words = tokens
-        .iter()
-        .filter(|t| !matches!(t.token, Token::Whitespace(_)));
-    let declaration = words
-        .next()
-        .is_some_and(|t| tokens::is_word(&t.token, "CREATE"))
+    let mut words = tokens.iter().filter(|t| !matches!(t.token, Token::Whitespace(_)));
+    let declaration = words.next().is_some_and(|t| tokens::is_word(&t.token, "CREATE"))
         && words.take(3).any(|t| tokens::is_word(&t.token, "TABLE"));
     let tokens = tokens::rewrite(tokens, declaration);
     tokens::refuse_foreign_constructs(&tokens)?;
@@ -43,19 +39,14 @@ pub fn parse(sql: &str) -> Result<Statement> {
 pub(crate) fn parse_expression(text: &str) -> Result<datafusion::sql::sqlparser::ast::Expr> {
     let tokens = tokens::rewrite(tokens::tokenize(text)?, false);
     let mut parser = Parser::new(&tokens::DIALECT).with_tokens_with_locations(tokens);
-    parser
-        .parse_expr()
-        .map_err(|e| tokens::syntax_error(e, text))
+    parser.parse_expr().map_err(|e| tokens::syntax_error(e, text))
 }
 
 /// Parses a query's text alone, such as that of a view.
 pub(crate) fn parse_query(text: &str) -> Result<Query> {
     match parse(text)? {
         Statement::Query(query) => Ok(query),
-        _ => Err(StreamError::Syntax {
-            message: "expected a query".into(),
-            position: None,
-        }),
+        _ => Err(StreamError::Syntax { message: "expected a query".into(), position: None }),
     }
 }
 
@@ -86,9 +77,7 @@ impl StatementParser<'_> {
             "DESCRIBE" | "DESC" => {
                 self.parser.next_token();
                 let _ = self.word("EXTENDED");
-                Ok(Statement::Describe {
-                    name: self.object_name()?,
-                })
+                Ok(Statement::Describe { name: self.object_name()? })
             }
             "SET" => self.set(),
             "RESET" => {
@@ -96,9 +85,7 @@ impl StatementParser<'_> {
                 if self.word("ALL") || self.at_end() {
                     return Ok(Statement::Reset { name: None });
                 }
-                Ok(Statement::Reset {
-                    name: Some(self.setting_name()?),
-                })
+                Ok(Statement::Reset { name: Some(self.setting_name()?) })
             }
             "STOP" | "CANCEL" | "KILL" => self.stop_query(),
             "BEGIN" => self.transaction(Statement::Begin),
@@ -116,9 +103,7 @@ impl StatementParser<'_> {
 
     fn unknown_statement(&self, word: &str, token: &TokenWithSpan) -> StreamError {
         let instead = match word {
-            "UPDATE" | "DELETE" | "MERGE" | "TRUNCATE" => {
-                "streams only grow: write rows with INSERT INTO .. SELECT"
-            }
+            "UPDATE" | "DELETE" | "MERGE" | "TRUNCATE" => "streams only grow: write rows with INSERT INTO .. SELECT",
             "ALTER" => "DROP the table or view and CREATE it again",
             "USE" => "there is one catalog; name tables directly",
             "GRANT" | "REVOKE" => "streams have no privileges of their own",
@@ -127,26 +112,17 @@ impl StatementParser<'_> {
                 "use the client's prepared statements, or send the statement itself"
             }
             _ => {
-                return self.expected_at(
-                    "SELECT, INSERT, CREATE, DROP, EXPLAIN, SHOW, DESCRIBE, SET or STOP QUERY",
-                    token,
-                );
+                return self
+                    .expected_at("SELECT, INSERT, CREATE, DROP, EXPLAIN, SHOW, DESCRIBE, SET or STOP QUERY", token);
             }
         };
-        StreamError::Unsupported {
-            what: word.into(),
-            position: position(token.span.start),
-            instead: instead.into(),
-        }
+        StreamError::Unsupported { what: word.into(), position: position(token.span.start), instead: instead.into() }
     }
 
     fn query(&mut self) -> Result<Query> {
         let start = self.parser.peek_token().span.start;
         let ast = self.parser.parse_query().map_err(|e| self.syntax(e))?;
-        Ok(Query {
-            ast,
-            text: self.text_since(start).to_owned(),
-        })
+        Ok(Query { ast, text: self.text_since(start).to_owned() })
     }
 
     fn create(&mut self) -> Result<Statement> {
@@ -156,11 +132,7 @@ impl StatementParser<'_> {
         let kind = self.parser.next_token();
         if tokens::is_word(&kind.token, "TABLE") {
             if or_replace {
-                return Err(self.unsupported(
-                    "CREATE OR REPLACE TABLE",
-                    &kind,
-                    "DROP TABLE it first",
-                ));
+                return Err(self.unsupported("CREATE OR REPLACE TABLE", &kind, "DROP TABLE it first"));
             }
             return self.create_table(temporary);
         }
@@ -168,22 +140,11 @@ impl StatementParser<'_> {
             return self.create_view(or_replace, temporary);
         }
         if tokens::is_word(&kind.token, "MATERIALIZED") {
-            return Err(self.unsupported(
-                "MATERIALIZED VIEW",
-                &kind,
-                "use INSERT INTO a table .. SELECT",
-            ));
+            return Err(self.unsupported("MATERIALIZED VIEW", &kind, "use INSERT INTO a table .. SELECT"));
         }
-        for other in [
-            "FUNCTION", "CATALOG", "DATABASE", "SCHEMA", "INDEX", "SEQUENCE", "TYPE", "USER",
-            "ROLE",
-        ] {
+        for other in ["FUNCTION", "CATALOG", "DATABASE", "SCHEMA", "INDEX", "SEQUENCE", "TYPE", "USER", "ROLE"] {
             if tokens::is_word(&kind.token, other) {
-                return Err(self.unsupported(
-                    &format!("CREATE {other}"),
-                    &kind,
-                    "only TABLE and VIEW can be created",
-                ));
+                return Err(self.unsupported(&format!("CREATE {other}"), &kind, "only TABLE and VIEW can be created"));
             }
         }
         Err(self.expected_at("TABLE or VIEW", &kind))
@@ -192,28 +153,14 @@ impl StatementParser<'_> {
     fn create_view(&mut self, or_replace: bool, temporary: bool) -> Result<Statement> {
         let if_not_exists = self.words(&["IF", "NOT", "EXISTS"]);
         let name = self.object_name()?;
-        let columns = if self.parser.peek_token().token == Token::LParen {
-            self.names()?
-        } else {
-            Vec::new()
-        };
+        let columns = if self.parser.peek_token().token == Token::LParen { self.names()? } else { Vec::new() };
         if self.word("COMMENT") {
             self.string("the comment")?;
         }
         self.expect_word("AS")?;
         let query = self.query()?;
-        let view = ViewDef {
-            name,
-            columns,
-            query: query.text,
-            statement: self.whole_text(),
-        };
-        Ok(Statement::CreateView {
-            view,
-            or_replace,
-            if_not_exists,
-            temporary,
-        })
+        let view = ViewDef { name, columns, query: query.text, statement: self.whole_text() };
+        Ok(Statement::CreateView { view, or_replace, if_not_exists, temporary })
     }
 
     fn drop(&mut self) -> Result<Statement> {
@@ -230,11 +177,7 @@ impl StatementParser<'_> {
             return Err(self.expected_at("TABLE or VIEW", &kind));
         };
         let if_exists = self.words(&["IF", "EXISTS"]);
-        Ok(Statement::Drop {
-            kind,
-            name: self.object_name()?,
-            if_exists,
-        })
+        Ok(Statement::Drop { kind, name: self.object_name()?, if_exists })
     }
 
     fn insert(&mut self) -> Result<Statement> {
@@ -247,29 +190,15 @@ impl StatementParser<'_> {
         let table = self.object_name()?;
         let opening = self.parser.peek_tokens::<2>();
         let is_columns = opening[0] == Token::LParen
-            && !["SELECT", "WITH", "VALUES", "FROM"]
-                .iter()
-                .any(|w| tokens::is_word(&opening[1], w))
+            && !["SELECT", "WITH", "VALUES", "FROM"].iter().any(|w| tokens::is_word(&opening[1], w))
             && opening[1] != Token::LParen;
-        let columns = if is_columns {
-            self.names()?
-        } else {
-            Vec::new()
-        };
+        let columns = if is_columns { self.names()? } else { Vec::new() };
         let next = self.parser.peek_token();
         if tokens::is_word(&next.token, "VALUES") {
-            return Err(self.unsupported(
-                "INSERT .. VALUES",
-                &next,
-                "write INSERT INTO .. SELECT .. FROM a table",
-            ));
+            return Err(self.unsupported("INSERT .. VALUES", &next, "write INSERT INTO .. SELECT .. FROM a table"));
         }
         let query = self.query()?;
-        Ok(Statement::Insert {
-            table,
-            columns,
-            query,
-        })
+        Ok(Statement::Insert { table, columns, query })
     }
 
     fn explain(&mut self) -> Result<Statement> {
@@ -279,10 +208,7 @@ impl StatementParser<'_> {
             ("ANALYZE", "run the query and look at SHOW QUERIES"),
             ("VERBOSE", "write EXPLAIN alone"),
             ("ESTIMATED_COST", "write EXPLAIN alone"),
-            (
-                "CHANGELOG_MODE",
-                "write EXPLAIN alone; every result row is an insert",
-            ),
+            ("CHANGELOG_MODE", "write EXPLAIN alone; every result row is an insert"),
         ] {
             if tokens::is_word(&next.token, word) {
                 return Err(self.unsupported(&format!("EXPLAIN {word}"), &next, instead));
@@ -291,9 +217,9 @@ impl StatementParser<'_> {
         let _ = self.words(&["PLAN", "FOR"]);
         let place = self.parser.peek_token();
         match self.statement()? {
-            inner @ (Statement::Query(_) | Statement::Insert { .. }) => Ok(Statement::Explain {
-                inner: Box::new(inner),
-            }),
+            inner @ (Statement::Query(_) | Statement::Insert { .. }) => {
+                Ok(Statement::Explain { inner: Box::new(inner) })
+            }
             _ => Err(self.expected_at("a SELECT or an INSERT INTO", &place)),
         }
     }
@@ -317,9 +243,9 @@ impl StatementParser<'_> {
         } else if self.words(&["CREATE", "VIEW"]) {
             Show::CreateView(self.object_name()?)
         } else if self.at_end() {
-            return Err(self.expected(
-                "TABLES, VIEWS, QUERIES, CONNECTORS, FUNCTIONS, CREATE TABLE, CREATE VIEW or ALL",
-            ));
+            return Err(
+                self.expected("TABLES, VIEWS, QUERIES, CONNECTORS, FUNCTIONS, CREATE TABLE, CREATE VIEW or ALL")
+            );
         } else {
             Show::Setting(self.setting_name()?)
         };
@@ -331,10 +257,7 @@ impl StatementParser<'_> {
         let _ = self.word("SESSION") || self.word("LOCAL");
         let name = self.setting_name()?;
         if name.eq_ignore_ascii_case("time") && self.word("ZONE") {
-            return Ok(Statement::Set {
-                name: "timezone".into(),
-                value: self.rest_unquoted(),
-            });
+            return Ok(Statement::Set { name: "timezone".into(), value: self.rest_unquoted() });
         }
         if !self.parser.consume_token(&Token::Eq) && !self.word("TO") {
             return Err(self.expected("= or TO"));
@@ -342,10 +265,7 @@ impl StatementParser<'_> {
         if self.at_end() {
             return Err(self.expected("a value"));
         }
-        Ok(Statement::Set {
-            name,
-            value: self.rest_unquoted(),
-        })
+        Ok(Statement::Set { name, value: self.rest_unquoted() })
     }
 
     fn stop_query(&mut self) -> Result<Statement> {
@@ -354,9 +274,7 @@ impl StatementParser<'_> {
         if self.at_end() {
             return Err(self.expected("the id of a query; SHOW QUERIES lists them"));
         }
-        Ok(Statement::StopQuery {
-            id: self.rest_unquoted(),
-        })
+        Ok(Statement::StopQuery { id: self.rest_unquoted() })
     }
 
     fn transaction(&mut self, statement: Statement) -> Result<Statement> {
@@ -384,10 +302,7 @@ impl StatementParser<'_> {
         if !matches!(token.token, Token::Word(_)) {
             return Err(self.expected("a name"));
         }
-        let name = self
-            .parser
-            .parse_object_name(false)
-            .map_err(|e| self.syntax(e))?;
+        let name = self.parser.parse_object_name(false).map_err(|e| self.syntax(e))?;
         single_name(&name).ok_or_else(|| {
             self.unsupported(
                 &format!("the qualified name {name}"),
@@ -434,10 +349,7 @@ impl StatementParser<'_> {
     fn rest_unquoted(&mut self) -> String {
         let start = self.parser.peek_token().span.start;
         let only = match self.parser.peek_tokens::<2>() {
-            [
-                Token::SingleQuotedString(text),
-                Token::EOF | Token::SemiColon,
-            ] => Some(text),
+            [Token::SingleQuotedString(text), Token::EOF | Token::SemiColon] => Some(text),
             [Token::Word(word), Token::EOF | Token::SemiColon] => Some(word.value),
             _ => None,
         };
@@ -452,10 +364,7 @@ impl StatementParser<'_> {
     }
 
     fn at_end(&self) -> bool {
-        matches!(
-            self.parser.peek_token_ref().token,
-            Token::EOF | Token::SemiColon
-        )
+        matches!(self.parser.peek_token_ref().token, Token::EOF | Token::SemiColon)
     }
 
     fn word(&mut self, word: &str) -> bool {
@@ -467,10 +376,7 @@ impl StatementParser<'_> {
     }
 
     fn words(&mut self, words: &[&str]) -> bool {
-        let found = words
-            .iter()
-            .enumerate()
-            .all(|(i, w)| tokens::is_word(&self.parser.peek_nth_token_ref(i).token, w));
+        let found = words.iter().enumerate().all(|(i, w)| tokens::is_word(&self.parser.peek_nth_token_ref(i).token, w));
         if found {
             for _ in words {
                 self.parser.next_token();
@@ -480,29 +386,17 @@ impl StatementParser<'_> {
     }
 
     fn expect_word(&mut self, word: &str) -> Result<()> {
-        if self.word(word) {
-            Ok(())
-        } else {
-            Err(self.expected(word))
-        }
+        if self.word(word) { Ok(()) } else { Err(self.expected(word)) }
     }
 
     fn expect(&mut self, token: &Token, what: &str) -> Result<()> {
-        if self.parser.consume_token(token) {
-            Ok(())
-        } else {
-            Err(self.expected(what))
-        }
+        if self.parser.consume_token(token) { Ok(()) } else { Err(self.expected(what)) }
     }
 
     fn end(&mut self) -> Result<()> {
         while self.parser.consume_token(&Token::SemiColon) {}
         let next = self.parser.peek_token();
-        if next.token == Token::EOF {
-            Ok(())
-        } else {
-            Err(self.expected_at("the end of the statement", &next))
-        }
+        if next.token == Token::EOF { Ok(()) } else { Err(self.expected_at("the end of the statement", &next)) }
     }
 
     fn expected(&self, what: &str) -> StreamError {
@@ -521,11 +415,7 @@ impl StatementParser<'_> {
     }
 
     fn unsupported(&self, what: &str, token: &TokenWithSpan, instead: &str) -> StreamError {
-        StreamError::Unsupported {
-            what: what.into(),
-            position: Some(self.place(token)),
-            instead: instead.into(),
-        }
+        StreamError::Unsupported { what: what.into(), position: Some(self.place(token)), instead: instead.into() }
     }
 
     fn place(&self, token: &TokenWithSpan) -> Position {
@@ -539,10 +429,7 @@ impl StatementParser<'_> {
     /// The text from `start` to the end of the token before the current one.
     fn text_since(&self, start: Location) -> &str {
         let end = self.parser.get_current_token().span.end;
-        let (start, end) = (
-            tokens::byte_offset(self.sql, start),
-            tokens::byte_offset(self.sql, end),
-        );
+        let (start, end) = (tokens::byte_offset(self.sql, start), tokens::byte_offset(self.sql, end));
         self.sql.get(start..end).unwrap_or_default().trim()
     }
 

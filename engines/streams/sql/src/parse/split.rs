@@ -19,34 +19,20 @@ pub fn split(sql: &str) -> Result<Vec<Fragment>> {
             Token::Whitespace(_) | Token::EOF => {}
             Token::SemiColon => {
                 if let Some((offset, position)) = open.take() {
-                    fragments.push(Fragment {
-                        text: sql[offset..end].to_owned(),
-                        offset,
-                        position,
-                    });
+                    fragments.push(Fragment { text: sql[offset..end].to_owned(), offset, position });
                 }
             }
             _ => {
                 let start = token.span.start;
                 open.get_or_insert_with(|| {
-                    (
-                        byte_offset(sql, start),
-                        Position {
-                            line: start.line,
-                            column: start.column,
-                        },
-                    )
+                    (byte_offset(sql, start), Position { line: start.line, column: start.column })
                 });
                 end = byte_offset(sql, token.span.end);
             }
         }
     }
     if let Some((offset, position)) = open {
-        fragments.push(Fragment {
-            text: sql[offset..end].to_owned(),
-            offset,
-            position,
-        });
+        fragments.push(Fragment { text: sql[offset..end].to_owned(), offset, position });
     }
     Ok(fragments)
 }
@@ -77,26 +63,12 @@ mod tests {
         let fragments = split("SELECT 1;\n  SELECT 2\nFROM t").unwrap();
         let second = &fragments[1];
         assert_eq!(second.position, Position { line: 2, column: 3 });
-        assert_eq!(
-            second.locate(Position { line: 1, column: 8 }),
-            Position {
-                line: 2,
-                column: 10
-            }
-        );
-        assert_eq!(
-            second.locate(Position { line: 2, column: 6 }),
-            Position { line: 3, column: 6 }
-        );
+        assert_eq!(second.locate(Position { line: 1, column: 8 }), Position { line: 2, column: 10 });
+        assert_eq!(second.locate(Position { line: 2, column: 6 }), Position { line: 3, column: 6 });
     }
 
     #[test]
     fn an_open_string_is_an_error_with_its_place() {
-        assert!(
-            split("SELECT 1; SELECT 'abc")
-                .unwrap_err()
-                .position()
-                .is_some()
-        );
+        assert!(split("SELECT 1; SELECT 'abc").unwrap_err().position().is_some());
     }
 }

@@ -52,18 +52,10 @@ impl StatementParser<'_> {
         }
         let next = self.parser.peek_token();
         for (word, what, instead) in [
-            (
-                "PARTITIONED",
-                "PARTITIONED BY",
-                "sinks do not cut their output by column yet",
-            ),
+            ("PARTITIONED", "PARTITIONED BY", "sinks do not cut their output by column yet"),
             ("DISTRIBUTED", "DISTRIBUTED BY", "leave it out"),
             ("LIKE", "CREATE TABLE .. LIKE", "repeat the columns"),
-            (
-                "AS",
-                "CREATE TABLE .. AS SELECT",
-                "CREATE the table first, then INSERT INTO it",
-            ),
+            ("AS", "CREATE TABLE .. AS SELECT", "CREATE the table first, then INSERT INTO it"),
         ] {
             if is_word(&next.token, word) {
                 return Err(self.unsupported(what, &next, instead));
@@ -72,19 +64,9 @@ impl StatementParser<'_> {
         let options = self.table_options()?;
         let columns = self.typed_columns(elements.columns)?;
         let watermark = elements.watermark.map(|w| self.watermark(&w)).transpose()?;
-        let table = TableDef {
-            name,
-            columns,
-            watermark,
-            options,
-            statement: self.whole_text(),
-        };
+        let table = TableDef { name, columns, watermark, options, statement: self.whole_text() };
         check_watermark(&table)?;
-        Ok(Statement::CreateTable {
-            table,
-            if_not_exists,
-            temporary,
-        })
+        Ok(Statement::CreateTable { table, if_not_exists, temporary })
     }
 
     fn table_element(&mut self, elements: &mut Elements) -> Result<()> {
@@ -93,9 +75,7 @@ impl StatementParser<'_> {
         if is_word(&first.token, "WATERMARK") && is_word(&second.token, "FOR") {
             let clause = self.watermark_clause()?;
             if elements.watermark.replace(clause).is_some() {
-                return Err(
-                    self.invalid("a table has one WATERMARK, but this is the second", &first)
-                );
+                return Err(self.invalid("a table has one WATERMARK, but this is the second", &first));
             }
             return Ok(());
         }
@@ -104,36 +84,19 @@ impl StatementParser<'_> {
             self.names()?;
             return self.not_enforced(&first);
         }
-        for (word, after) in [
-            ("CONSTRAINT", ""),
-            ("UNIQUE", "("),
-            ("CHECK", "("),
-            ("FOREIGN", "KEY"),
-            ("PERIOD", "FOR"),
-        ] {
-            if is_word(&first.token, word)
-                && (after.is_empty() || second.token.to_string().eq_ignore_ascii_case(after))
+        for (word, after) in
+            [("CONSTRAINT", ""), ("UNIQUE", "("), ("CHECK", "("), ("FOREIGN", "KEY"), ("PERIOD", "FOR")]
+        {
+            if is_word(&first.token, word) && (after.is_empty() || second.token.to_string().eq_ignore_ascii_case(after))
             {
-                return Err(self.unsupported(
-                    word,
-                    &first,
-                    "only PRIMARY KEY (..) NOT ENFORCED may be declared",
-                ));
+                return Err(self.unsupported(word, &first, "only PRIMARY KEY (..) NOT ENFORCED may be declared"));
             }
         }
         let column = self.column()?;
-        if elements
-            .columns
-            .iter()
-            .any(|c| c.def.name == column.def.name)
-        {
-            return Err(self.invalid(
-                &format!(
-                    "column {} is declared twice; choose another name",
-                    column.def.name
-                ),
-                &first,
-            ));
+        if elements.columns.iter().any(|c| c.def.name == column.def.name) {
+            return Err(
+                self.invalid(&format!("column {} is declared twice; choose another name", column.def.name), &first)
+            );
         }
         elements.columns.push(column);
         Ok(())
@@ -147,25 +110,11 @@ impl StatementParser<'_> {
             let expression = self.parser.parse_expr().map_err(|e| self.syntax(e))?;
             let computed = Some(self.text_since(start).to_owned());
             self.column_comment()?;
-            let def = ColumnDef {
-                name,
-                data_type: arrow::datatypes::DataType::Null,
-                nullable: true,
-                computed,
-            };
-            return Ok(Column {
-                def,
-                place,
-                expression: Some(expression),
-            });
+            let def = ColumnDef { name, data_type: arrow::datatypes::DataType::Null, nullable: true, computed };
+            return Ok(Column { def, place, expression: Some(expression) });
         }
-        if matches!(
-            self.parser.peek_token_ref().token,
-            Token::Comma | Token::RParen
-        ) {
-            return Err(self.expected(&format!(
-                "the type of column {name}, or AS and an expression"
-            )));
+        if matches!(self.parser.peek_token_ref().token, Token::Comma | Token::RParen) {
+            return Err(self.expected(&format!("the type of column {name}, or AS and an expression")));
         }
         let type_token = self.parser.peek_token();
         let sql_type = self.parser.parse_data_type().map_err(|e| self.syntax(e))?;
@@ -180,11 +129,7 @@ impl StatementParser<'_> {
             } else if self.words(&["PRIMARY", "KEY"]) {
                 self.not_enforced(&option)?;
             } else if is_word(&option.token, "METADATA") {
-                return Err(self.unsupported(
-                    "METADATA",
-                    &option,
-                    "declare the fields of the row itself",
-                ));
+                return Err(self.unsupported("METADATA", &option, "declare the fields of the row itself"));
             } else if is_word(&option.token, "DEFAULT") || is_word(&option.token, "GENERATED") {
                 return Err(self.unsupported(
                     &option.token.to_string(),
@@ -200,16 +145,7 @@ impl StatementParser<'_> {
         if !matches!(next.token, Token::Comma | Token::RParen) {
             return Err(self.expected_at("NOT NULL, COMMENT, , or )", &next));
         }
-        Ok(Column {
-            def: ColumnDef {
-                name,
-                data_type,
-                nullable,
-                computed: None,
-            },
-            place,
-            expression: None,
-        })
+        Ok(Column { def: ColumnDef { name, data_type, nullable, computed: None }, place, expression: None })
     }
 
     fn column_comment(&mut self) -> Result<()> {
@@ -224,11 +160,7 @@ impl StatementParser<'_> {
         if self.words(&["NOT", "ENFORCED"]) {
             return Ok(());
         }
-        Err(self.unsupported(
-            "PRIMARY KEY that is enforced",
-            key,
-            "write PRIMARY KEY (..) NOT ENFORCED",
-        ))
+        Err(self.unsupported("PRIMARY KEY that is enforced", key, "write PRIMARY KEY (..) NOT ENFORCED"))
     }
 
     fn watermark_clause(&mut self) -> Result<WatermarkClause> {
@@ -237,11 +169,7 @@ impl StatementParser<'_> {
         let column = self.identifier("the event-time column")?.value;
         self.expect_word("AS")?;
         let expression = self.parser.parse_expr().map_err(|e| self.syntax(e))?;
-        Ok(WatermarkClause {
-            column,
-            place,
-            expression,
-        })
+        Ok(WatermarkClause { column, place, expression })
     }
 
     fn watermark(&self, clause: &WatermarkClause) -> Result<WatermarkDef> {
@@ -249,11 +177,7 @@ impl StatementParser<'_> {
         let is_column = |e: &Expr| matches!(e, Expr::Identifier(ident) if ident.value == *column);
         let delay = match &clause.expression {
             e if is_column(e) => Some(0),
-            Expr::BinaryOp {
-                left,
-                op: BinaryOperator::Minus,
-                right,
-            } if is_column(left) => Some(
+            Expr::BinaryOp { left, op: BinaryOperator::Minus, right } if is_column(left) => Some(
                 expression::interval_micros(right, "the delay of a watermark")
                     .map_err(|e| self.locate(e, &clause.place))?,
             ),
@@ -279,9 +203,7 @@ impl StatementParser<'_> {
             self.expect(&Token::Eq, "=")?;
             let value = self.string("the value of the option")?;
             if options.insert(key.clone(), value).is_some() {
-                return Err(
-                    self.invalid(&format!("option '{key}' is given twice; keep one"), &place)
-                );
+                return Err(self.invalid(&format!("option '{key}' is given twice; keep one"), &place));
             }
             if !self.parser.consume_token(&Token::Comma) {
                 break;
@@ -298,27 +220,15 @@ impl StatementParser<'_> {
 
     /// Derives the types of computed columns from the others.
     fn typed_columns(&self, columns: Vec<Column>) -> Result<Vec<ColumnDef>> {
-        let physical: Vec<ColumnDef> = columns
-            .iter()
-            .filter(|c| c.expression.is_none())
-            .map(|c| c.def.clone())
-            .collect();
+        let physical: Vec<ColumnDef> =
+            columns.iter().filter(|c| c.expression.is_none()).map(|c| c.def.clone()).collect();
         columns
             .into_iter()
             .map(|column| {
-                let Column {
-                    mut def,
-                    place,
-                    expression,
-                } = column;
+                let Column { mut def, place, expression } = column;
                 if let Some(expression) = expression {
-                    let field = expression::typed(&expression, &physical).map_err(|e| {
-                        if e.position().is_some() {
-                            e
-                        } else {
-                            self.locate(e, &place)
-                        }
-                    })?;
+                    let field = expression::typed(&expression, &physical)
+                        .map_err(|e| if e.position().is_some() { e } else { self.locate(e, &place) })?;
                     (def.data_type, def.nullable) = field;
                 }
                 Ok(def)
@@ -327,10 +237,7 @@ impl StatementParser<'_> {
     }
 
     fn invalid(&self, message: &str, token: &TokenWithSpan) -> StreamError {
-        StreamError::Invalid {
-            message: message.to_owned(),
-            position: Some(self.place(token)),
-        }
+        StreamError::Invalid { message: message.to_owned(), position: Some(self.place(token)) }
     }
 
     /// Gives an error the place of a token.

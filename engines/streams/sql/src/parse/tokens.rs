@@ -15,10 +15,7 @@ const WINDOW_FUNCTIONS: [&str; 4] = ["TUMBLE", "HOP", "CUMULATE", "SESSION"];
 pub(crate) fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>> {
     Tokenizer::new(&DIALECT, sql)
         .tokenize_with_location()
-        .map_err(|error| StreamError::Syntax {
-            message: error.message,
-            position: position(error.location),
-        })
+        .map_err(|error| StreamError::Syntax { message: error.message, position: position(error.location) })
 }
 
 /// Rewrites what the standard grammar does not know. Spans stay those of the user's text.
@@ -28,42 +25,30 @@ pub(crate) fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>> {
 /// - `MAP<k, v>` becomes `MAP(k, v)` (in a table declaration);
 /// - `WITH LOCAL TIME ZONE` becomes `WITH TIME ZONE`.
 pub(crate) fn rewrite(tokens: Vec<TokenWithSpan>, declaration: bool) -> Vec<TokenWithSpan> {
-    let mut tokens: Vec<TokenWithSpan> = tokens
-        .into_iter()
-        .filter(|t| !matches!(t.token, Token::Whitespace(_)))
-        .collect();
+    let mut tokens: Vec<TokenWithSpan> =
+        tokens.into_iter().filter(|t| !matches!(t.token, Token::Whitespace(_))).collect();
     let mut drop = vec![false; tokens.len()];
     for i in 0..tokens.len() {
         let before = i.checked_sub(1).map(|b| &tokens[b].token);
         let after = tokens.get(i + 1).map(|t| &t.token);
         if is_word(&tokens[i].token, "ROW") && after == Some(&Token::Lt) {
             if declaration || before.is_some_and(|t| is_word(t, "AS")) {
-                tokens[i].token = Token::Word(Word {
-                    value: "STRUCT".into(),
-                    quote_style: None,
-                    keyword: Keyword::STRUCT,
-                });
+                tokens[i].token =
+                    Token::Word(Word { value: "STRUCT".into(), quote_style: None, keyword: Keyword::STRUCT });
             }
         } else if is_word(&tokens[i].token, "TABLE") {
             let first_argument = before == Some(&Token::LParen)
                 && i >= 2
-                && WINDOW_FUNCTIONS
-                    .iter()
-                    .any(|f| is_word(&tokens[i - 2].token, f));
+                && WINDOW_FUNCTIONS.iter().any(|f| is_word(&tokens[i - 2].token, f));
             let named_argument = before == Some(&Token::RArrow);
             drop[i] = (first_argument || named_argument) && matches!(after, Some(Token::Word(_)));
         } else if is_word(&tokens[i].token, "LOCAL") {
-            drop[i] = before.is_some_and(|t| is_word(t, "WITH"))
-                && after.is_some_and(|t| is_word(t, "TIME"));
+            drop[i] = before.is_some_and(|t| is_word(t, "WITH")) && after.is_some_and(|t| is_word(t, "TIME"));
         }
     }
     let mut drop = drop.into_iter();
     tokens.retain(|_| !drop.next().unwrap_or(false));
-    if declaration {
-        maps_in_parentheses(tokens)
-    } else {
-        tokens
-    }
+    if declaration { maps_in_parentheses(tokens) } else { tokens }
 }
 
 /// `MAP<k, v>` becomes `MAP(k, v)`; for that, `>>` at the end of nested types is taken apart.
@@ -71,11 +56,8 @@ fn maps_in_parentheses(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let mut open: Vec<bool> = Vec::new();
     let mut out: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
     for token in tokens {
-        let type_before = out.last().and_then(|t| {
-            ["STRUCT", "ARRAY", "MAP"]
-                .into_iter()
-                .find(|word| is_word(&t.token, word))
-        });
+        let type_before =
+            out.last().and_then(|t| ["STRUCT", "ARRAY", "MAP"].into_iter().find(|word| is_word(&t.token, word)));
         let closing = match token.token {
             Token::Gt => 1,
             Token::ShiftRight => 2,
@@ -84,21 +66,11 @@ fn maps_in_parentheses(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         if let (Token::Lt, Some(word)) = (&token.token, type_before) {
             let map = word == "MAP";
             open.push(map);
-            out.push(if map {
-                TokenWithSpan {
-                    token: Token::LParen,
-                    ..token
-                }
-            } else {
-                token
-            });
+            out.push(if map { TokenWithSpan { token: Token::LParen, ..token } } else { token });
         } else if closing > 0 && !open.is_empty() {
             for _ in 0..closing {
                 let map = open.pop().unwrap_or(false);
-                out.push(TokenWithSpan {
-                    token: if map { Token::RParen } else { Token::Gt },
-                    span: token.span,
-                });
+                out.push(TokenWithSpan { token: if map { Token::RParen } else { Token::Gt }, span: token.span });
             }
         } else {
             out.push(token);
@@ -111,18 +83,10 @@ fn maps_in_parentheses(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
 pub(crate) fn refuse_foreign_constructs(tokens: &[TokenWithSpan]) -> Result<()> {
     for (i, token) in tokens.iter().enumerate() {
         let next = tokens.get(i + 1).map(|t| &t.token);
-        let (what, instead) = if is_word(&token.token, "MATCH_RECOGNIZE")
-            && next == Some(&Token::LParen)
-        {
-            (
-                "MATCH_RECOGNIZE",
-                "use a windowed aggregate over TUMBLE or HOP",
-            )
+        let (what, instead) = if is_word(&token.token, "MATCH_RECOGNIZE") && next == Some(&Token::LParen) {
+            ("MATCH_RECOGNIZE", "use a windowed aggregate over TUMBLE or HOP")
         } else if is_word(&token.token, "FOR") && next.is_some_and(|t| is_word(t, "SYSTEM_TIME")) {
-            (
-                "FOR SYSTEM_TIME AS OF",
-                "look-up and temporal joins do not exist yet",
-            )
+            ("FOR SYSTEM_TIME AS OF", "look-up and temporal joins do not exist yet")
         } else {
             continue;
         };
@@ -142,28 +106,18 @@ pub(crate) fn is_word(token: &Token, word: &str) -> bool {
 
 /// The tokenizer's place as ours; it uses line 0 for "nowhere".
 pub(crate) fn position(location: Location) -> Option<Position> {
-    (location.line > 0).then_some(Position {
-        line: location.line,
-        column: location.column,
-    })
+    (location.line > 0).then_some(Position { line: location.line, column: location.column })
 }
 
 /// The byte offset of a place in a text.
 pub(crate) fn byte_offset(sql: &str, location: Location) -> usize {
     let line_start = match location.line {
         0 | 1 => 0,
-        line => sql
-            .match_indices('\n')
-            .nth(line as usize - 2)
-            .map_or(sql.len(), |(newline, _)| newline + 1),
+        line => sql.match_indices('\n').nth(line as usize - 2).map_or(sql.len(), |(newline, _)| newline + 1),
     };
     let columns = (location.column as usize).saturating_sub(1);
     let line = &sql[line_start..];
-    line_start
-        + line
-            .char_indices()
-            .nth(columns)
-            .map_or(line.len(), |(byte, _)| byte)
+    line_start + line.char_indices().nth(columns).map_or(line.len(), |(byte, _)| byte)
 }
 
 /// The grammar's error as ours: it writes the place at the end of the message.
@@ -180,32 +134,21 @@ pub(crate) fn syntax_error(error: ParserError, sql: &str) -> StreamError {
         Some((message, place)) => (
             message,
             place.split_once(", Column: ").and_then(|(line, column)| {
-                Some(Position {
-                    line: line.trim().parse().ok()?,
-                    column: column.trim().parse().ok()?,
-                })
+                Some(Position { line: line.trim().parse().ok()?, column: column.trim().parse().ok()? })
             }),
         ),
         None => (text.as_str(), None),
     };
-    let message = message
-        .replace("Expected: ", "expected ")
-        .replace(", found: ", ", but found ");
+    let message = message.replace("Expected: ", "expected ").replace(", found: ", ", but found ");
     let message = message.replace("found EOF", "found the end of the statement");
-    StreamError::Syntax {
-        message,
-        position: place.or_else(|| Some(end_of(sql))),
-    }
+    StreamError::Syntax { message, position: place.or_else(|| Some(end_of(sql))) }
 }
 
 /// The place after the last character.
 pub(crate) fn end_of(sql: &str) -> Position {
     let line = sql.matches('\n').count() as u64 + 1;
     let last = sql.rsplit('\n').next().unwrap_or_default();
-    Position {
-        line,
-        column: last.chars().count() as u64 + 1,
-    }
+    Position { line, column: last.chars().count() as u64 + 1 }
 }
 
 #[cfg(test)]
@@ -225,11 +168,7 @@ mod tests {
     fn table_before_a_name_vanishes_only_in_window_functions() {
         let text = |sql: &str| {
             let tokens = rewrite(tokenize(sql).unwrap(), false);
-            tokens
-                .iter()
-                .map(|t| t.token.to_string())
-                .collect::<Vec<_>>()
-                .join(" ")
+            tokens.iter().map(|t| t.token.to_string()).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(text("HOP(TABLE bid, x)"), "HOP ( bid , x )");
         assert_eq!(text("TUMBLE(DATA => TABLE bid)"), "TUMBLE ( DATA => bid )");

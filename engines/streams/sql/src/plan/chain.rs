@@ -77,19 +77,9 @@ impl Chain {
                 let Some(table) = scan.source.downcast_ref::<StreamTable>() else {
                     return Ok(None);
                 };
-                let columns = scan
-                    .projected_schema
-                    .fields()
-                    .iter()
-                    .map(|f| base_column(f.name()))
-                    .collect();
+                let columns = scan.projected_schema.fields().iter().map(|f| base_column(f.name())).collect();
                 let base = Base::Table(table.table.clone());
-                Ok(Some(Self {
-                    base,
-                    window: None,
-                    columns,
-                    filters: Vec::new(),
-                }))
+                Ok(Some(Self { base, window: None, columns, filters: Vec::new() }))
             }
             LogicalPlan::SubqueryAlias(alias) => Self::of(&alias.input),
             LogicalPlan::Projection(projection) => {
@@ -97,11 +87,8 @@ impl Chain {
                     return Ok(None);
                 };
                 let schema = projection.input.schema();
-                chain.columns = projection
-                    .expr
-                    .iter()
-                    .map(|e| chain.over_base(e.clone(), schema))
-                    .collect::<Result<_>>()?;
+                chain.columns =
+                    projection.expr.iter().map(|e| chain.over_base(e.clone(), schema)).collect::<Result<_>>()?;
                 Ok(Some(chain))
             }
             LogicalPlan::Filter(filter) => {
@@ -112,33 +99,17 @@ impl Chain {
                 chain.filters.extend(split_conjunction_owned(condition));
                 Ok(Some(chain))
             }
-            LogicalPlan::Extension(extension) => {
-                match extension.node.as_any().downcast_ref::<WindowNode>() {
-                    Some(node) => Self::windowed(node),
-                    None => Ok(None),
-                }
-            }
+            LogicalPlan::Extension(extension) => match extension.node.as_any().downcast_ref::<WindowNode>() {
+                Some(node) => Self::windowed(node),
+                None => Ok(None),
+            },
             LogicalPlan::Aggregate(aggregate) => Self::aggregated(aggregate),
-            LogicalPlan::Join(_)
-            | LogicalPlan::Union(_)
-            | LogicalPlan::Distinct(Distinct::All(_)) => Ok(None),
-            LogicalPlan::EmptyRelation(_) => Err(unsupported(
-                "SELECT without FROM",
-                None,
-                "select from a table",
-            )),
+            LogicalPlan::Join(_) | LogicalPlan::Union(_) | LogicalPlan::Distinct(Distinct::All(_)) => Ok(None),
+            LogicalPlan::EmptyRelation(_) => Err(unsupported("SELECT without FROM", None, "select from a table")),
             LogicalPlan::Sort(_) => Err(unsupported("ORDER BY", None, "leave it out")),
-            LogicalPlan::Limit(_) => Err(unsupported(
-                "LIMIT",
-                None,
-                "stop the query when there are enough rows",
-            )),
+            LogicalPlan::Limit(_) => Err(unsupported("LIMIT", None, "stop the query when there are enough rows")),
             LogicalPlan::Unnest(_) => Err(unsupported("UNNEST", None, "pick elements by index")),
-            LogicalPlan::Window(_) => Err(unsupported(
-                "OVER",
-                None,
-                "use a windowed aggregate over TUMBLE or HOP",
-            )),
+            LogicalPlan::Window(_) => Err(unsupported("OVER", None, "use a windowed aggregate over TUMBLE or HOP")),
             other => Err(unsupported(
                 &format!("{} in a stream", other.display()),
                 None,
@@ -156,20 +127,11 @@ impl Chain {
             }
             _ => Ok(Transformed::no(e)),
         });
-        let expr = substituted
-            .map_err(broken)?
-            .data
-            .unalias_nested()
-            .data
-            .unalias();
+        let expr = substituted.map_err(broken)?.data.unalias_nested().data.unalias();
         let mut nodes = 0_usize;
         expr.apply(|_| {
             nodes += 1;
-            Ok(if nodes > EXPRESSION_NODES_MAX {
-                TreeNodeRecursion::Stop
-            } else {
-                TreeNodeRecursion::Continue
-            })
+            Ok(if nodes > EXPRESSION_NODES_MAX { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
         })
         .map_err(broken)?;
         if nodes > EXPRESSION_NODES_MAX {
@@ -185,11 +147,7 @@ impl Chain {
     fn windowed(node: &WindowNode) -> Result<Option<Self>> {
         let place = first_column_position(std::slice::from_ref(&node.time));
         let Some(mut chain) = Self::of(&node.input)? else {
-            return Err(unsupported(
-                "a window over a join or union",
-                place,
-                "apply TUMBLE or HOP to a table or view",
-            ));
+            return Err(unsupported("a window over a join or union", place, "apply TUMBLE or HOP to a table or view"));
         };
         if chain.window.is_some() || matches!(chain.base, Base::Aggregate(_)) {
             return Err(unsupported(
@@ -199,13 +157,8 @@ impl Chain {
             ));
         }
         let time = chain.over_base(node.time.clone(), node.input.schema())?;
-        chain.window = Some(Window {
-            time,
-            spec: node.window,
-        });
-        chain
-            .columns
-            .extend(WINDOW_COLUMNS.map(|name| Expr::Column(Column::new(Some(WINDOW), name))));
+        chain.window = Some(Window { time, spec: node.window });
+        chain.columns.extend(WINDOW_COLUMNS.map(|name| Expr::Column(Column::new(Some(WINDOW), name))));
         Ok(Some(chain))
     }
 
@@ -218,11 +171,7 @@ impl Chain {
         }
         let place = first_column_position(&aggregate.group_expr);
         if chain.window.is_none() {
-            let what = if aggregate.aggr_expr.is_empty() {
-                "DISTINCT or GROUP BY"
-            } else {
-                "an aggregate"
-            };
+            let what = if aggregate.aggr_expr.is_empty() { "DISTINCT or GROUP BY" } else { "an aggregate" };
             return Err(unsupported(
                 &format!("{what} over a stream without a window"),
                 place,
@@ -231,11 +180,7 @@ impl Chain {
         }
         let schema = aggregate.input.schema();
         let over_base = |e: &Expr| chain.over_base(e.clone(), schema);
-        let group: Vec<Expr> = aggregate
-            .group_expr
-            .iter()
-            .map(over_base)
-            .collect::<Result<_>>()?;
+        let group: Vec<Expr> = aggregate.group_expr.iter().map(over_base).collect::<Result<_>>()?;
         if !group.iter().any(is_window_column) {
             return Err(unsupported(
                 "an aggregate over a windowed stream that is not grouped by the window",
@@ -249,26 +194,14 @@ impl Chain {
         let mut columns = Vec::new();
         for (expr, original) in group.into_iter().zip(&aggregate.group_expr) {
             match touches(&expr) {
-                Touches {
-                    base: false,
-                    window: false,
-                } => columns.push(expr),
-                Touches {
-                    base: false,
-                    window: true,
-                } => columns.push(requalify(expr)?),
-                Touches {
-                    base: true,
-                    window: false,
-                } => {
+                Touches { base: false, window: false } => columns.push(expr),
+                Touches { base: false, window: true } => columns.push(requalify(expr)?),
+                Touches { base: true, window: false } => {
                     let name = names.take(&step_name(original));
                     columns.push(base_column(&name));
                     keys.push((name, expr));
                 }
-                Touches {
-                    base: true,
-                    window: true,
-                } => {
+                Touches { base: true, window: true } => {
                     return Err(unsupported(
                         "a grouping expression that mixes window columns with others",
                         first_column_position(std::slice::from_ref(original)),
@@ -292,24 +225,14 @@ impl Chain {
             aggregates.push((name, expr));
         }
         let (input, filters) = chain.split_filters()?;
-        let base = Base::Aggregate(Box::new(WindowedAggregate {
-            input,
-            keys,
-            aggregates,
-        }));
-        Ok(Some(Self {
-            base,
-            window: None,
-            columns,
-            filters,
-        }))
+        let base = Base::Aggregate(Box::new(WindowedAggregate { input, keys, aggregates }));
+        Ok(Some(Self { base, window: None, columns, filters }))
     }
 
     /// Conditions on window columns go above the aggregate: they decide on whole groups.
     fn split_filters(mut self) -> Result<(Self, Vec<Expr>)> {
-        let (above, below): (Vec<Expr>, Vec<Expr>) = std::mem::take(&mut self.filters)
-            .into_iter()
-            .partition(|f| touches(f).window);
+        let (above, below): (Vec<Expr>, Vec<Expr>) =
+            std::mem::take(&mut self.filters).into_iter().partition(|f| touches(f).window);
         if let Some(mixed) = above.iter().find(|f| touches(f).base) {
             return Err(unsupported(
                 "a condition that compares window columns with others below an aggregate",
@@ -366,36 +289,23 @@ fn requalify(expr: Expr) -> Result<Expr> {
 pub(super) fn first_column_position(exprs: &[Expr]) -> Option<Position> {
     let mut places: Vec<Position> = exprs
         .iter()
-        .flat_map(|e| {
-            e.column_refs()
-                .into_iter()
-                .filter_map(column_position)
-                .collect::<Vec<_>>()
-        })
+        .flat_map(|e| e.column_refs().into_iter().filter_map(column_position).collect::<Vec<_>>())
         .collect();
     places.sort_by_key(|p| (p.line, p.column));
     places.first().copied()
 }
 
 pub(super) fn unsupported(what: &str, position: Option<Position>, instead: &str) -> StreamError {
-    StreamError::Unsupported {
-        what: what.into(),
-        position,
-        instead: instead.into(),
-    }
+    StreamError::Unsupported { what: what.into(), position, instead: instead.into() }
 }
 
 /// A plan that DataFusion made does not hold together: a bug, not the user's mistake.
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "used as a function in map_err"
-)]
+#[expect(clippy::needless_pass_by_value, reason = "used as a function in map_err")]
 pub(super) fn broken(error: DataFusionError) -> StreamError {
     match &error {
-        DataFusionError::External(inner) if inner.is::<StreamError>() => inner
-            .downcast_ref::<StreamError>()
-            .cloned()
-            .unwrap_or(StreamError::Cancelled),
+        DataFusionError::External(inner) if inner.is::<StreamError>() => {
+            inner.downcast_ref::<StreamError>().cloned().unwrap_or(StreamError::Cancelled)
+        }
         other => StreamError::Internal(other.strip_backtrace()),
     }
 }
@@ -407,16 +317,8 @@ fn step_name(expr: &Expr) -> String {
         Expr::Alias(alias) => step_name(&alias.expr),
         Expr::AggregateFunction(call) => {
             let args: Vec<String> = call.params.args.iter().map(step_name).collect();
-            let distinct = if call.params.distinct {
-                "distinct "
-            } else {
-                ""
-            };
-            let args = if args.is_empty() || args == ["constant"] {
-                "*".to_owned()
-            } else {
-                args.join(", ")
-            };
+            let distinct = if call.params.distinct { "distinct " } else { "" };
+            let args = if args.is_empty() || args == ["constant"] { "*".to_owned() } else { args.join(", ") };
             format!("{}({distinct}{args})", call.func.name())
         }
         Expr::Cast(cast) => step_name(&cast.expr),

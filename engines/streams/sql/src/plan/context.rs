@@ -8,12 +8,9 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::{Column, DFSchema, DataFusionError, Result, TableReference};
 use datafusion::execution::TaskContext;
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::planner::{
-    ContextProvider, ExprPlanner, RelationPlanner, TypePlanner,
-};
+use datafusion::logical_expr::planner::{ContextProvider, ExprPlanner, RelationPlanner, TypePlanner};
 use datafusion::logical_expr::{
-    AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, LogicalPlanBuilder, ScalarUDF, TableSource,
-    WindowUDF,
+    AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, LogicalPlanBuilder, ScalarUDF, TableSource, WindowUDF,
 };
 use datafusion::sql::planner::{ParserOptions, PlannerContext, SqlToRel};
 use datafusion::sql::sqlparser::ast;
@@ -31,15 +28,10 @@ const VIEW_DEPTH_MAX: usize = 32;
 
 static EXPR_PLANNERS: LazyLock<Vec<Arc<dyn ExprPlanner>>> = LazyLock::new(|| {
     let mut planners: Vec<Arc<dyn ExprPlanner>> = vec![Arc::new(RowFields)];
-    planners.extend(
-        SessionState::expr_planners(session())
-            .iter()
-            .map(Arc::clone),
-    );
+    planners.extend(SessionState::expr_planners(session()).iter().map(Arc::clone));
     planners
 });
-static RELATION_PLANNERS: LazyLock<[Arc<dyn RelationPlanner>; 1]> =
-    LazyLock::new(|| [Arc::new(WindowFunctions)]);
+static RELATION_PLANNERS: LazyLock<[Arc<dyn RelationPlanner>; 1]> = LazyLock::new(|| [Arc::new(WindowFunctions)]);
 
 /// The names that a query may use.
 pub(super) struct Names<'a> {
@@ -51,11 +43,7 @@ pub(super) struct Names<'a> {
 
 impl<'a> Names<'a> {
     pub(super) fn new(catalog: &'a dyn Catalog) -> Self {
-        Self {
-            catalog,
-            functions: functions(),
-            views: Vec::new(),
-        }
+        Self { catalog, functions: functions(), views: Vec::new() }
     }
 
     /// The logical plan of a query, as written.
@@ -64,27 +52,18 @@ impl<'a> Names<'a> {
         let mut sql = query.ast.clone();
         names::give(&mut sql, self.views.is_empty());
         let statement = ast::Statement::Query(sql);
-        SqlToRel::new_with_options(self, options(self.views.is_empty()))
-            .sql_statement_to_plan(statement)
+        SqlToRel::new_with_options(self, options(self.views.is_empty())).sql_statement_to_plan(statement)
     }
 
     /// An expression over some columns.
     pub(super) fn expression(&self, sql: ast::Expr, schema: &DFSchema) -> Result<Expr> {
-        SqlToRel::new_with_options(self, options(false)).sql_to_expr(
-            sql,
-            schema,
-            &mut PlannerContext::new(),
-        )
+        SqlToRel::new_with_options(self, options(false)).sql_to_expr(sql, schema, &mut PlannerContext::new())
     }
 
     /// The rows of a table, computed columns included.
     pub(super) fn table(&self, table: &TableDef) -> Result<LogicalPlan> {
-        let source = Arc::new(StreamTable {
-            table: table.clone(),
-            schema: table.physical_schema(),
-        });
-        let scan =
-            LogicalPlanBuilder::scan(TableReference::bare(table.name.as_str()), source, None)?;
+        let source = Arc::new(StreamTable { table: table.clone(), schema: table.physical_schema() });
+        let scan = LogicalPlanBuilder::scan(TableReference::bare(table.name.as_str()), source, None)?;
         if table.columns.iter().all(|c| c.computed.is_none()) {
             return scan.build();
         }
@@ -92,10 +71,7 @@ impl<'a> Names<'a> {
             .columns
             .iter()
             .map(|column| match &column.computed {
-                None => Ok(Expr::Column(Column::new(
-                    Some(table.name.as_str()),
-                    &column.name,
-                ))),
+                None => Ok(Expr::Column(Column::new(Some(table.name.as_str()), &column.name))),
                 Some(text) => {
                     let sql = crate::parse::parse_expression(text).map_err(external)?;
                     Ok(self.expression(sql, scan.schema())?.alias(&column.name))
@@ -115,24 +91,13 @@ impl<'a> Names<'a> {
         }
         let mut views = self.views.clone();
         views.push(view.name.clone());
-        let inner = Names {
-            catalog: self.catalog,
-            functions: Arc::clone(&self.functions),
-            views,
-        };
+        let inner = Names { catalog: self.catalog, functions: Arc::clone(&self.functions), views };
         let plan = crate::parse::parse_query(&view.query)
             .map_err(external)
             .and_then(|query| {
-                inner
-                    .plan(&query)
-                    .map_err(|e| external(super::errors::map(&e, Some(&query), self.catalog)))
+                inner.plan(&query).map_err(|e| external(super::errors::map(&e, Some(&query), self.catalog)))
             })
-            .map_err(|e| {
-                external(super::errors::in_view(
-                    super::errors::map(&e, None, self.catalog),
-                    &view.name,
-                ))
-            })?;
+            .map_err(|e| external(super::errors::in_view(super::errors::map(&e, None, self.catalog), &view.name)))?;
         if view.columns.is_empty() {
             return Ok(plan);
         }
@@ -199,25 +164,15 @@ impl TableSource for Inlined {
 impl ContextProvider for Names<'_> {
     fn get_table_source(&self, name: TableReference) -> Result<Arc<dyn TableSource>> {
         let plan = match &name {
-            TableReference::Bare { table } => {
-                match (self.catalog.view(table), self.catalog.table(table)) {
-                    (Some(view), _) => self.view(&view)?,
-                    (None, Some(table)) => self.table(&table)?,
-                    (None, None) => {
-                        return Err(external(super::errors::unknown_table(
-                            table,
-                            None,
-                            self.catalog,
-                        )));
-                    }
+            TableReference::Bare { table } => match (self.catalog.view(table), self.catalog.table(table)) {
+                (Some(view), _) => self.view(&view)?,
+                (None, Some(table)) => self.table(&table)?,
+                (None, None) => {
+                    return Err(external(super::errors::unknown_table(table, None, self.catalog)));
                 }
-            }
+            },
             qualified => {
-                return Err(external(super::errors::unknown_table(
-                    &qualified.to_string(),
-                    None,
-                    self.catalog,
-                )));
+                return Err(external(super::errors::unknown_table(&qualified.to_string(), None, self.catalog)));
             }
         };
         if let LogicalPlan::TableScan(scan) = &plan {
@@ -244,17 +199,11 @@ impl ContextProvider for Names<'_> {
     }
 
     fn get_higher_order_meta(&self, name: &str) -> Option<Arc<HigherOrderUDF>> {
-        self.functions
-            .higher_order_functions()
-            .get(name)
-            .map(Arc::clone)
+        self.functions.higher_order_functions().get(name).map(Arc::clone)
     }
 
     fn get_aggregate_meta(&self, name: &str) -> Option<Arc<AggregateUDF>> {
-        self.functions
-            .aggregate_functions()
-            .get(name)
-            .map(Arc::clone)
+        self.functions.aggregate_functions().get(name).map(Arc::clone)
     }
 
     fn get_window_meta(&self, _: &str) -> Option<Arc<WindowUDF>> {
@@ -274,19 +223,11 @@ impl ContextProvider for Names<'_> {
     }
 
     fn higher_order_function_names(&self) -> Vec<String> {
-        self.functions
-            .higher_order_functions()
-            .keys()
-            .cloned()
-            .collect()
+        self.functions.higher_order_functions().keys().cloned().collect()
     }
 
     fn udaf_names(&self) -> Vec<String> {
-        self.functions
-            .aggregate_functions()
-            .keys()
-            .cloned()
-            .collect()
+        self.functions.aggregate_functions().keys().cloned().collect()
     }
 
     fn udwf_names(&self) -> Vec<String> {
@@ -299,23 +240,11 @@ impl ContextProvider for Names<'_> {
 struct SqlTypes;
 
 impl TypePlanner for SqlTypes {
-    fn plan_type_field(
-        &self,
-        sql_type: &ast::DataType,
-    ) -> Result<Option<arrow::datatypes::FieldRef>> {
+    fn plan_type_field(&self, sql_type: &ast::DataType) -> Result<Option<arrow::datatypes::FieldRef>> {
         match crate::types::data_type(sql_type) {
-            Ok(data_type) => Ok(Some(Arc::new(arrow::datatypes::Field::new(
-                "", data_type, true,
-            )))),
+            Ok(data_type) => Ok(Some(Arc::new(arrow::datatypes::Field::new("", data_type, true)))),
             // An interval or time is no column type, but fine inside an expression.
-            Err(_)
-                if matches!(
-                    sql_type,
-                    ast::DataType::Interval { .. } | ast::DataType::Time(..)
-                ) =>
-            {
-                Ok(None)
-            }
+            Err(_) if matches!(sql_type, ast::DataType::Interval { .. } | ast::DataType::Time(..)) => Ok(None),
             Err(error) => Err(external(error)),
         }
     }

@@ -31,46 +31,23 @@ pub(super) fn in_expression(expr: Expr, schema: &DFSchema) -> Result<Transformed
     let is_double = |e: &Expr| e.get_type(schema).is_ok_and(|t| t.is_floating());
     expr.transform_up(|e| {
         Ok(match e {
-            Expr::BinaryExpr(BinaryExpr { left, op, right })
-                if is_double(&left) && is_decimal(&right) =>
-            {
-                Transformed::yes(Expr::BinaryExpr(BinaryExpr {
-                    left,
-                    op,
-                    right: Box::new(double(*right)),
-                }))
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_double(&left) && is_decimal(&right) => {
+                Transformed::yes(Expr::BinaryExpr(BinaryExpr { left, op, right: Box::new(double(*right)) }))
             }
-            Expr::BinaryExpr(BinaryExpr { left, op, right })
-                if is_decimal(&left) && is_double(&right) =>
-            {
-                Transformed::yes(Expr::BinaryExpr(BinaryExpr {
-                    left: Box::new(double(*left)),
-                    op,
-                    right,
-                }))
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_decimal(&left) && is_double(&right) => {
+                Transformed::yes(Expr::BinaryExpr(BinaryExpr { left: Box::new(double(*left)), op, right }))
             }
-            Expr::Between(Between {
-                expr,
-                negated,
-                low,
-                high,
-            }) if is_double(&expr) => Transformed::yes(Expr::Between(Between {
-                expr,
-                negated,
-                low: Box::new(double(*low)),
-                high: Box::new(double(*high)),
-            })),
-            Expr::InList(InList {
-                expr,
-                list,
-                negated,
-            }) if is_double(&expr) => {
-                let list = list.into_iter().map(double).collect();
-                Transformed::yes(Expr::InList(InList {
+            Expr::Between(Between { expr, negated, low, high }) if is_double(&expr) => {
+                Transformed::yes(Expr::Between(Between {
                     expr,
-                    list,
                     negated,
+                    low: Box::new(double(*low)),
+                    high: Box::new(double(*high)),
                 }))
+            }
+            Expr::InList(InList { expr, list, negated }) if is_double(&expr) => {
+                let list = list.into_iter().map(double).collect();
+                Transformed::yes(Expr::InList(InList { expr, list, negated }))
             }
             other => Transformed::no(other),
         })

@@ -13,18 +13,9 @@ use crate::parse::position;
 use crate::statement::Query;
 
 /// Maps an error. `query` helps to find the place of a name that comes without one.
-pub(super) fn map(
-    error: &DataFusionError,
-    query: Option<&Query>,
-    catalog: &dyn Catalog,
-) -> StreamError {
+pub(super) fn map(error: &DataFusionError, query: Option<&Query>, catalog: &dyn Catalog) -> StreamError {
     let mut mapped = unplaced(error, query, catalog);
-    if let StreamError::Unknown {
-        kind,
-        name,
-        position,
-        ..
-    } = &mut mapped
+    if let StreamError::Unknown { kind, name, position, .. } = &mut mapped
         && kind == "table"
         && position.is_none()
     {
@@ -39,9 +30,7 @@ fn unplaced(error: &DataFusionError, query: Option<&Query>, catalog: &dyn Catalo
             Some(ours) => ours.clone(),
             None => wrapped(inner.source()).unwrap_or_else(|| plain(&inner.to_string(), query)),
         },
-        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => {
-            map(inner, query, catalog)
-        }
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => map(inner, query, catalog),
         DataFusionError::Shared(inner) => map(inner, query, catalog),
         DataFusionError::Collection(all) if !all.is_empty() => map(&all[0], query, catalog),
         DataFusionError::SchemaError(schema, _) => schema_error(schema, query),
@@ -82,18 +71,9 @@ fn plain(text: &str, query: Option<&Query>) -> StreamError {
     while let Some(rest) = PREFIXES.iter().find_map(|p| text.strip_prefix(p)) {
         text = rest;
     }
-    let signature = [
-        "failed to match any signature",
-        "Failed to coerce arguments",
-        "coercion from",
-        "No function matches",
-    ];
-    if let Some(function) = signature
-        .iter()
-        .any(|s| text.contains(s))
-        .then(|| text.split('\'').nth(1))
-        .flatten()
-    {
+    let signature =
+        ["failed to match any signature", "Failed to coerce arguments", "coercion from", "No function matches"];
+    if let Some(function) = signature.iter().any(|s| text.contains(s)).then(|| text.split('\'').nth(1)).flatten() {
         return StreamError::Invalid {
             message: format!(
                 "function {function} does not take arguments of these types; CAST them, or look for another with SHOW FUNCTIONS"
@@ -117,10 +97,7 @@ fn plain(text: &str, query: Option<&Query>) -> StreamError {
         };
     }
     if INSIDES.iter().any(|word| text.contains(word)) {
-        return StreamError::Internal(format!(
-            "the query could not be planned ({})",
-            text.trim_end_matches('.')
-        ));
+        return StreamError::Internal(format!("the query could not be planned ({})", text.trim_end_matches('.')));
     }
     let text = sql_types(text.trim_end_matches('.'));
     let mut chars = text.chars();
@@ -130,10 +107,7 @@ fn plain(text: &str, query: Option<&Query>) -> StreamError {
         }
         _ => text,
     };
-    StreamError::Invalid {
-        message: text,
-        position: None,
-    }
+    StreamError::Invalid { message: text, position: None }
 }
 
 /// Arrow's names of types as those of SQL.
@@ -149,23 +123,15 @@ fn sql_types(text: &str) -> String {
         ("Boolean", "BOOLEAN"),
         ("Date32", "DATE"),
     ];
-    NAMES.iter().fold(text.to_owned(), |text, (arrow, sql)| {
-        text.replace(arrow, sql)
-    })
+    NAMES.iter().fold(text.to_owned(), |text, (arrow, sql)| text.replace(arrow, sql))
 }
 
 fn schema_error(error: &SchemaError, query: Option<&Query>) -> StreamError {
     match error {
-        SchemaError::FieldNotFound {
-            field,
-            valid_fields,
-        } => {
+        SchemaError::FieldNotFound { field, valid_fields } => {
             let name = display(field);
-            let known: Vec<&str> = valid_fields
-                .iter()
-                .map(|c| c.name.as_str())
-                .filter(|n| !n.starts_with("__"))
-                .collect();
+            let known: Vec<&str> =
+                valid_fields.iter().map(|c| c.name.as_str()).filter(|n| !n.starts_with("__")).collect();
             StreamError::Unknown {
                 position: column_position(field).or_else(|| query.and_then(|q| find(q, &name))),
                 hint: hint(&field.name, known, "columns here"),
@@ -176,18 +142,16 @@ fn schema_error(error: &SchemaError, query: Option<&Query>) -> StreamError {
         SchemaError::AmbiguousReference { field } => {
             let name = display(field);
             StreamError::Invalid {
-                message: format!(
-                    "column {name} is ambiguous; write the table's name before it: t.{}",
-                    field.name
-                ),
+                message: format!("column {name} is ambiguous; write the table's name before it: t.{}", field.name),
                 position: column_position(field).or_else(|| query.and_then(|q| find(q, &name))),
             }
         }
-        SchemaError::DuplicateQualifiedField { name, .. }
-        | SchemaError::DuplicateUnqualifiedField { name } => StreamError::Invalid {
-            message: format!("column {name} appears twice; give one of them another name with AS"),
-            position: query.and_then(|q| find(q, name)),
-        },
+        SchemaError::DuplicateQualifiedField { name, .. } | SchemaError::DuplicateUnqualifiedField { name } => {
+            StreamError::Invalid {
+                message: format!("column {name} appears twice; give one of them another name with AS"),
+                position: query.and_then(|q| find(q, name)),
+            }
+        }
     }
 }
 
@@ -201,10 +165,7 @@ fn display(column: &Column) -> String {
 /// Where a column was written.
 pub(super) fn column_position(column: &Column) -> Option<Position> {
     let start = column.spans.first()?.start;
-    (start.line > 0).then_some(Position {
-        line: start.line,
-        column: start.column,
-    })
+    (start.line > 0).then_some(Position { line: start.line, column: start.column })
 }
 
 /// The first expression of a query that a test finds.
@@ -230,24 +191,15 @@ fn find(query: &Query, name: &str) -> Option<Position> {
     first_expr(query, |expr| match expr {
         ast::Expr::Identifier(ident) => ident.value == name,
         ast::Expr::CompoundIdentifier(parts) => {
-            let path = parts
-                .iter()
-                .map(|p| p.value.as_str())
-                .collect::<Vec<_>>()
-                .join(".");
-            path == name
-                || path.ends_with(&format!(".{name}"))
-                || path.starts_with(&format!("{name}."))
+            let path = parts.iter().map(|p| p.value.as_str()).collect::<Vec<_>>().join(".");
+            path == name || path.ends_with(&format!(".{name}")) || path.starts_with(&format!("{name}."))
         }
         _ => false,
     })
 }
 
 fn find_function(query: &Query, name: &str) -> Option<Position> {
-    first_expr(
-        query,
-        |e| matches!(e, ast::Expr::Function(f) if f.name.to_string().eq_ignore_ascii_case(name)),
-    )
+    first_expr(query, |e| matches!(e, ast::Expr::Function(f) if f.name.to_string().eq_ignore_ascii_case(name)))
 }
 
 /// The first place of a table in a query; window functions take theirs as an expression.
@@ -257,27 +209,19 @@ fn find_table(query: &Query, name: &str) -> Option<Position> {
         type Break = Position;
 
         fn pre_visit_relation(&mut self, relation: &ast::ObjectName) -> ControlFlow<Position> {
-            let same = crate::parse::single_name(relation).is_some_and(|n| n == self.0)
-                || relation.to_string() == self.0;
+            let same =
+                crate::parse::single_name(relation).is_some_and(|n| n == self.0) || relation.to_string() == self.0;
             match position(relation.span().start) {
                 Some(place) if same => ControlFlow::Break(place),
                 _ => ControlFlow::Continue(()),
             }
         }
     }
-    query
-        .ast
-        .visit(&mut Tables(name))
-        .break_value()
-        .or_else(|| find(query, name))
+    query.ast.visit(&mut Tables(name)).break_value().or_else(|| find(query, name))
 }
 
 /// A table or view that does not exist.
-pub(super) fn unknown_table(
-    name: &str,
-    position: Option<Position>,
-    catalog: &dyn Catalog,
-) -> StreamError {
+pub(super) fn unknown_table(name: &str, position: Option<Position>, catalog: &dyn Catalog) -> StreamError {
     let names = catalog.names();
     StreamError::Unknown {
         kind: "table".into(),
@@ -290,27 +234,18 @@ pub(super) fn unknown_table(
 /// An error inside a view: places in the view's text mean nothing in the query's.
 pub(super) fn in_view(error: StreamError, view: &str) -> StreamError {
     match error {
-        StreamError::Invalid { message, .. } => StreamError::Invalid {
-            message: format!("in view {view}: {message}"),
-            position: None,
-        },
-        StreamError::Syntax { message, .. } => StreamError::Syntax {
-            message: format!("in view {view}: {message}"),
-            position: None,
-        },
-        StreamError::Unsupported { what, instead, .. } => StreamError::Unsupported {
-            what: format!("{what} (in view {view})"),
-            position: None,
-            instead,
-        },
-        StreamError::Unknown {
-            kind, name, hint, ..
-        } => StreamError::Unknown {
-            kind,
-            name: format!("{name} (in view {view})"),
-            position: None,
-            hint,
-        },
+        StreamError::Invalid { message, .. } => {
+            StreamError::Invalid { message: format!("in view {view}: {message}"), position: None }
+        }
+        StreamError::Syntax { message, .. } => {
+            StreamError::Syntax { message: format!("in view {view}: {message}"), position: None }
+        }
+        StreamError::Unsupported { what, instead, .. } => {
+            StreamError::Unsupported { what: format!("{what} (in view {view})"), position: None, instead }
+        }
+        StreamError::Unknown { kind, name, hint, .. } => {
+            StreamError::Unknown { kind, name: format!("{name} (in view {view})"), position: None, hint }
+        }
         other => other,
     }
 }

@@ -18,19 +18,14 @@ use crate::functions::session;
 /// The type and nullability of an expression over the columns that a table reads.
 pub(crate) fn typed(sql: &ast::Expr, physical: &[ColumnDef]) -> Result<(DataType, bool)> {
     super::refuse::check_expression(sql)?;
-    let fields: Vec<_> = physical
-        .iter()
-        .map(|c| arrow::datatypes::Field::new(&c.name, c.data_type.clone(), c.nullable))
-        .collect();
+    let fields: Vec<_> =
+        physical.iter().map(|c| arrow::datatypes::Field::new(&c.name, c.data_type.clone(), c.nullable)).collect();
     let derive = || {
         let schema = Arc::new(DFSchema::try_from(Schema::new(fields))?);
         let expr = Names::new(&NoTables).expression(sql.clone(), &schema)?;
         let expr = super::decimals::in_expression(expr, &schema)?.data;
         let expr = simplifier(&schema).coerce(expr, &schema)?;
-        Ok((
-            expr.get_type(schema.as_ref())?,
-            expr.nullable(schema.as_ref())?,
-        ))
+        Ok((expr.get_type(schema.as_ref())?, expr.nullable(schema.as_ref())?))
     };
     derive().map_err(|e| errors::map(&e, None, &NoTables))
 }
@@ -43,9 +38,7 @@ pub(crate) fn interval_micros(sql: &ast::Expr, what: &str) -> Result<i64> {
             "{what} must be a constant interval of fixed length, such as INTERVAL '10' SECOND, but is {sql}"
         ))
     };
-    let expr = Names::new(&NoTables)
-        .expression(sql.clone(), &empty)
-        .map_err(|_| wrong())?;
+    let expr = Names::new(&NoTables).expression(sql.clone(), &empty).map_err(|_| wrong())?;
     let expr = simplify(expr, &Arc::new(empty)).map_err(|_| wrong())?;
     let Expr::Literal(value, _) = expr else {
         return Err(wrong());
@@ -56,12 +49,8 @@ pub(crate) fn interval_micros(sql: &ast::Expr, what: &str) -> Result<i64> {
 fn literal_micros(value: &ScalarValue) -> Option<i64> {
     const DAY_MS: i64 = 86_400_000;
     match value {
-        ScalarValue::IntervalMonthDayNano(Some(i))
-            if i.months == 0 && i.nanoseconds % 1_000 == 0 =>
-        {
-            i64::from(i.days)
-                .checked_mul(DAY_MS * 1_000)?
-                .checked_add(i.nanoseconds / 1_000)
+        ScalarValue::IntervalMonthDayNano(Some(i)) if i.months == 0 && i.nanoseconds % 1_000 == 0 => {
+            i64::from(i.days).checked_mul(DAY_MS * 1_000)?.checked_add(i.nanoseconds / 1_000)
         }
         ScalarValue::IntervalDayTime(Some(i)) => {
             (i64::from(i.days) * DAY_MS + i64::from(i.milliseconds)).checked_mul(1_000)
@@ -72,9 +61,7 @@ fn literal_micros(value: &ScalarValue) -> Option<i64> {
 
 /// Folds constants and drops what they decide.
 pub(super) fn simplify(expr: Expr, schema: &DFSchemaRef) -> Result<Expr> {
-    simplifier(schema)
-        .simplify(expr)
-        .map_err(|e| errors::map(&e, None, &NoTables))
+    simplifier(schema).simplify(expr).map_err(|e| errors::map(&e, None, &NoTables))
 }
 
 fn simplifier(schema: &DFSchemaRef) -> ExprSimplifier {

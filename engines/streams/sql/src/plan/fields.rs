@@ -27,20 +27,14 @@ impl ExprPlanner for RowFields {
             };
             let Some(inner) = inner else {
                 // An error here would be swallowed; a column that cannot exist is found by name later.
-                let path = std::iter::once(field.name())
-                    .chain(&nested_names[..=depth])
-                    .map(String::as_str);
+                let path = std::iter::once(field.name()).chain(&nested_names[..=depth]).map(String::as_str);
                 let missing = path.collect::<Vec<_>>().join(".");
-                return Ok(PlannerResult::Planned(Expr::Column(
-                    Column::new_unqualified(missing),
-                )));
+                return Ok(PlannerResult::Planned(Expr::Column(Column::new_unqualified(missing))));
             };
             data_type = inner.data_type();
             expr = get_field().call(vec![expr, lit(name.as_str())]);
         }
-        let name = nested_names
-            .last()
-            .map_or_else(|| field.name().as_str(), String::as_str);
+        let name = nested_names.last().map_or_else(|| field.name().as_str(), String::as_str);
         Ok(PlannerResult::Planned(expr.alias(name)))
     }
 }

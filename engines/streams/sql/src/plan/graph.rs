@@ -6,9 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Column;
 use datafusion::common::tree_node::TreeNode;
-use datafusion::logical_expr::{
-    Expr, LogicalPlan, LogicalPlanBuilder, Projection, SubqueryAlias, Union,
-};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Projection, SubqueryAlias, Union};
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::graph::{
     Aggregate, Exchange, Operator, SinkSpec, Stage, StageGraph, WindowInput, WindowPlan,
@@ -32,19 +30,11 @@ pub(super) struct GraphBuilder<'a> {
 
 impl<'a> GraphBuilder<'a> {
     pub(super) fn new(scans: Scans<'a>, query: &'a Query) -> Self {
-        Self {
-            scans,
-            query,
-            stages: Vec::new(),
-        }
+        Self { scans, query, stages: Vec::new() }
     }
 
     /// Cuts an analysed plan into stages.
-    pub(super) fn build(
-        mut self,
-        plan: &LogicalPlan,
-        sink: Option<&TableDef>,
-    ) -> Result<StageGraph> {
+    pub(super) fn build(mut self, plan: &LogicalPlan, sink: Option<&TableDef>) -> Result<StageGraph> {
         let output = plan.schema().as_arrow().clone();
         let mut inputs = Vec::new();
         for branch in branches(plan)? {
@@ -54,30 +44,14 @@ impl<'a> GraphBuilder<'a> {
         for input in &inputs {
             self.stages[usize::from(input.0)].next = Some(id);
         }
-        let operator = Operator::Sink(SinkSpec {
-            inputs,
-            table: sink.cloned(),
-        });
-        self.stages.push(Stage {
-            id,
-            operator,
-            exchange: Exchange::Single,
-            next: None,
-        });
-        Ok(StageGraph {
-            stages: self.stages,
-            output,
-        })
+        let operator = Operator::Sink(SinkSpec { inputs, table: sink.cloned() });
+        self.stages.push(Stage { id, operator, exchange: Exchange::Single, next: None });
+        Ok(StageGraph { stages: self.stages, output })
     }
 
     /// The stage whose output is this branch.
     fn branch(&mut self, plan: &LogicalPlan) -> Result<StageId> {
-        let names: Vec<String> = plan
-            .schema()
-            .fields()
-            .iter()
-            .map(|f| f.name().clone())
-            .collect();
+        let names: Vec<String> = plan.schema().fields().iter().map(|f| f.name().clone()).collect();
         let Some(chain) = Chain::of(plan).map_err(|e| self.locate(e))? else {
             return self.window_plan(plan);
         };
@@ -85,11 +59,7 @@ impl<'a> GraphBuilder<'a> {
             let scan = self.scans.rows(&chain, &names)?;
             return self.push(Operator::Scan(scan), Exchange::Single);
         };
-        let columns: Vec<(&Expr, &str)> = chain
-            .columns
-            .iter()
-            .zip(names.iter().map(String::as_str))
-            .collect();
+        let columns: Vec<(&Expr, &str)> = chain.columns.iter().zip(names.iter().map(String::as_str)).collect();
         let (stage, _) = self.aggregate(aggregate, &chain.filters, Some(&columns), &[])?;
         Ok(stage)
     }
@@ -113,34 +83,18 @@ impl<'a> GraphBuilder<'a> {
         }
         let (chain, schema) = (steps.encode()?, steps.schema());
         let scan = Operator::Scan(scan);
-        let same =
-            others.iter().find(
-                |other| match &self.stages[usize::from(other.stage.0)].operator {
-                    Operator::Aggregate(a) => {
-                        a.chain == chain
-                            && a.aggregate == panes
-                            && self.stages[usize::from(a.input.0)].operator == scan
-                    }
-                    _ => false,
-                },
-            );
+        let same = others.iter().find(|other| match &self.stages[usize::from(other.stage.0)].operator {
+            Operator::Aggregate(a) => {
+                a.chain == chain && a.aggregate == panes && self.stages[usize::from(a.input.0)].operator == scan
+            }
+            _ => false,
+        });
         if let Some(same) = same {
             return Ok((same.stage, schema));
         }
-        let exchange = if aggregate.keys.is_empty() {
-            Exchange::Single
-        } else {
-            Exchange::KeyGroup
-        };
+        let exchange = if aggregate.keys.is_empty() { Exchange::Single } else { Exchange::KeyGroup };
         let input = self.push(scan, exchange)?;
-        let stage = self.push(
-            Operator::Aggregate(Aggregate {
-                input,
-                aggregate: panes,
-                chain,
-            }),
-            Exchange::Single,
-        )?;
+        let stage = self.push(Operator::Aggregate(Aggregate { input, aggregate: panes, chain }), Exchange::Single)?;
         self.stages[usize::from(input.0)].next = Some(stage);
         Ok((stage, schema))
     }
@@ -153,20 +107,10 @@ impl<'a> GraphBuilder<'a> {
         let encoded = window_plan::encode(cut, &windows, self.query)?;
         let inputs: Vec<WindowInput> = inputs
             .into_iter()
-            .map(|i| WindowInput {
-                stage: i.stage,
-                window_end: i.schema.fields().len() - 2,
-                schema: i.schema,
-            })
+            .map(|i| WindowInput { stage: i.stage, window_end: i.schema.fields().len() - 2, schema: i.schema })
             .collect();
         let stages: Vec<StageId> = inputs.iter().map(|i| i.stage).collect();
-        let id = self.push(
-            Operator::Window(WindowPlan {
-                inputs,
-                plan: encoded,
-            }),
-            Exchange::Single,
-        )?;
+        let id = self.push(Operator::Window(WindowPlan { inputs, plan: encoded }), Exchange::Single)?;
         for stage in stages {
             self.stages[usize::from(stage.0)].next = Some(id);
         }
@@ -186,7 +130,11 @@ impl<'a> GraphBuilder<'a> {
             }
             LogicalPlan::Join(join) => {
                 for side in [&join.left, &join.right] {
-                    self.refuse_stream(side, "JOIN of a stream that is not aggregated by window", "aggregate both sides by the same window, then join on window_start and window_end")?;
+                    self.refuse_stream(
+                        side,
+                        "JOIN of a stream that is not aggregated by window",
+                        "aggregate both sides by the same window, then join on window_start and window_end",
+                    )?;
                 }
             }
             LogicalPlan::Union(union) => {
@@ -200,34 +148,20 @@ impl<'a> GraphBuilder<'a> {
             }
             _ => {}
         }
-        let children = plan
-            .inputs()
-            .into_iter()
-            .map(|child| self.cut(child, inputs))
-            .collect::<Result<Vec<_>>>()?;
+        let children = plan.inputs().into_iter().map(|child| self.cut(child, inputs)).collect::<Result<Vec<_>>>()?;
         if children.is_empty() {
             Chain::of(plan).map_err(|e| self.locate(e))?;
-            return Err(StreamError::Internal(format!(
-                "{} cannot be cut",
-                plan.display()
-            )));
+            return Err(StreamError::Internal(format!("{} cannot be cut", plan.display())));
         }
-        plan.with_new_exprs(plan.expressions(), children)
-            .map_err(broken)
+        plan.with_new_exprs(plan.expressions(), children).map_err(broken)
     }
 
     fn refuse_stream(&self, side: &LogicalPlan, what: &str, instead: &str) -> Result<()> {
         match Chain::of(side).map_err(|e| self.locate(e))? {
-            Some(Chain {
-                base: Base::Table(_),
-                ..
-            }) => {
+            Some(Chain { base: Base::Table(_), .. }) => {
                 let joined = super::refuse::first_join(self.query);
-                let what = if joined.is_none() && what.starts_with("JOIN") {
-                    "IN or EXISTS over a stream"
-                } else {
-                    what
-                };
+                let what =
+                    if joined.is_none() && what.starts_with("JOIN") { "IN or EXISTS over a stream" } else { what };
                 let place = joined
                     .or_else(|| super::refuse::first_subquery(self.query))
                     .or_else(|| super::refuse::first_select(self.query));
@@ -246,19 +180,13 @@ impl<'a> GraphBuilder<'a> {
         inputs: &mut Vec<Input>,
     ) -> Result<LogicalPlan> {
         let Some(window) = &aggregate.input.window else {
-            return Err(StreamError::Internal(
-                "a windowed aggregate without a window".into(),
-            ));
+            return Err(StreamError::Internal("a windowed aggregate without a window".into()));
         };
         let (stage, schema) = self.aggregate(aggregate, &chain.filters, None, inputs)?;
         let index = match inputs.iter().position(|i| i.stage == stage) {
             Some(index) => index,
             None => {
-                inputs.push(Input {
-                    stage,
-                    schema: Arc::clone(&schema),
-                    window: window.spec,
-                });
+                inputs.push(Input { stage, schema: Arc::clone(&schema), window: window.spec });
                 inputs.len() - 1
             }
         };
@@ -266,38 +194,23 @@ impl<'a> GraphBuilder<'a> {
             .columns
             .iter()
             .zip(plan.schema().iter())
-            .map(|(expr, (qualifier, field))| {
-                expr.clone()
-                    .alias_qualified(qualifier.cloned(), field.name())
-            })
+            .map(|(expr, (qualifier, field))| expr.clone().alias_qualified(qualifier.cloned(), field.name()))
             .collect();
-        let scan = LogicalPlanBuilder::scan(
-            super::chain::BASE,
-            window_plan::leaf_source(index, schema),
-            None,
-        );
-        scan.and_then(|s| s.project(columns)?.build())
-            .map_err(broken)
+        let scan = LogicalPlanBuilder::scan(super::chain::BASE, window_plan::leaf_source(index, schema), None);
+        scan.and_then(|s| s.project(columns)?.build()).map_err(broken)
     }
 
     /// Adds a stage; its receiver is entered when that is made.
     fn push(&mut self, operator: Operator, exchange: Exchange) -> Result<StageId> {
         let id = self.next_id()?;
-        self.stages.push(Stage {
-            id,
-            operator,
-            exchange,
-            next: None,
-        });
+        self.stages.push(Stage { id, operator, exchange, next: None });
         Ok(id)
     }
 
     fn next_id(&self) -> Result<StageId> {
         u16::try_from(self.stages.len())
             .map(StageId)
-            .map_err(|_| StreamError::Limit {
-                message: "a query has at most 65,536 stages; split it".into(),
-            })
+            .map_err(|_| StreamError::Limit { message: "a query has at most 65,536 stages; split it".into() })
     }
 
     /// Gives an error about a part of the plan without a place the place of the clause that made the part.
@@ -305,8 +218,7 @@ impl<'a> GraphBuilder<'a> {
         if let StreamError::Unsupported { position, what, .. } = &mut error
             && position.is_none()
         {
-            *position =
-                super::refuse::first_aggregate(self.query).filter(|_| what.contains("aggregate"));
+            *position = super::refuse::first_aggregate(self.query).filter(|_| what.contains("aggregate"));
             if position.is_none() {
                 *position = super::refuse::first_select(self.query);
             }
@@ -325,9 +237,7 @@ fn branches(plan: &LogicalPlan) -> Result<Vec<LogicalPlan>> {
             }
             Ok(all)
         }
-        LogicalPlan::Projection(_)
-        | LogicalPlan::Filter(_)
-        | LogicalPlan::SubqueryAlias(SubqueryAlias { .. }) => {
+        LogicalPlan::Projection(_) | LogicalPlan::Filter(_) | LogicalPlan::SubqueryAlias(SubqueryAlias { .. }) => {
             let Some(below) = plan.inputs().first().copied() else {
                 return Ok(vec![plan.clone()]);
             };
@@ -337,10 +247,7 @@ fn branches(plan: &LogicalPlan) -> Result<Vec<LogicalPlan>> {
             }
             below
                 .into_iter()
-                .map(|input| {
-                    plan.with_new_exprs(plan.expressions(), vec![input])
-                        .map_err(broken)
-                })
+                .map(|input| plan.with_new_exprs(plan.expressions(), vec![input]).map_err(broken))
                 .collect()
         }
         other => Ok(vec![other.clone()]),
@@ -354,13 +261,10 @@ fn renamed(union: &Union, input: &Arc<LogicalPlan>) -> Result<LogicalPlan> {
         .iter()
         .zip(union.schema.iter())
         .map(|((q, f), (to_q, to))| {
-            Expr::Column(Column::new(q.cloned(), f.name()))
-                .alias_qualified(to_q.cloned(), to.name())
+            Expr::Column(Column::new(q.cloned(), f.name())).alias_qualified(to_q.cloned(), to.name())
         })
         .collect();
-    Projection::try_new(columns, Arc::clone(input))
-        .map(LogicalPlan::Projection)
-        .map_err(broken)
+    Projection::try_new(columns, Arc::clone(input)).map(LogicalPlan::Projection).map_err(broken)
 }
 
 /// Whether a plan asks subqueries in its expressions.
@@ -368,12 +272,7 @@ pub(super) fn has_subquery(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     plan.apply(|node| {
         node.apply_expressions(|e| {
-            found |= e.exists(|e| {
-                Ok(matches!(
-                    e,
-                    Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_)
-                ))
-            })?;
+            found |= e.exists(|e| Ok(matches!(e, Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_))))?;
             Ok(datafusion::common::tree_node::TreeNodeRecursion::Continue)
         })
     })

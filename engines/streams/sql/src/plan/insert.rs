@@ -13,16 +13,8 @@ use crate::names::hint;
 use crate::types::{assignable, type_name};
 
 /// Puts a projection on a query that gives a table's columns in order, cast where that loses nothing silently.
-pub(super) fn coerce(
-    plan: LogicalPlan,
-    table: &TableDef,
-    columns: &[String],
-) -> Result<LogicalPlan> {
-    let targets: Vec<&ColumnDef> = table
-        .columns
-        .iter()
-        .filter(|c| c.computed.is_none())
-        .collect();
+pub(super) fn coerce(plan: LogicalPlan, table: &TableDef, columns: &[String]) -> Result<LogicalPlan> {
+    let targets: Vec<&ColumnDef> = table.columns.iter().filter(|c| c.computed.is_none()).collect();
     let given = given(table, &targets, columns)?;
     let have = plan.schema().fields().len();
     if have != given.len() {
@@ -60,50 +52,32 @@ pub(super) fn coerce(
             )));
         }
         let column = Expr::Column(Column::new(qualifier.cloned(), field.name()));
-        let cast = column
-            .cast_to(&target.data_type, plan.schema().as_ref())
-            .map_err(broken)?;
+        let cast = column.cast_to(&target.data_type, plan.schema().as_ref()).map_err(broken)?;
         exprs.push(cast.alias(&target.name));
     }
-    Projection::try_new(exprs, Arc::new(plan))
-        .map(LogicalPlan::Projection)
-        .map_err(broken)
+    Projection::try_new(exprs, Arc::new(plan)).map(LogicalPlan::Projection).map_err(broken)
 }
 
-fn given<'t>(
-    table: &TableDef,
-    targets: &[&'t ColumnDef],
-    columns: &[String],
-) -> Result<Vec<&'t ColumnDef>> {
+fn given<'t>(table: &TableDef, targets: &[&'t ColumnDef], columns: &[String]) -> Result<Vec<&'t ColumnDef>> {
     if columns.is_empty() {
         return Ok(targets.to_vec());
     }
     let mut given: Vec<&ColumnDef> = Vec::new();
     for name in columns {
         if given.iter().any(|g| g.name == *name) {
-            return Err(StreamError::invalid(format!(
-                "column {name} is given twice in INSERT INTO {}",
-                table.name
-            )));
+            return Err(StreamError::invalid(format!("column {name} is given twice in INSERT INTO {}", table.name)));
         }
         match targets.iter().find(|t| t.name == *name) {
             Some(target) => given.push(target),
             None if table.columns.iter().any(|c| c.name == *name) => {
-                return Err(StreamError::invalid(format!(
-                    "column {name} of {} is computed; leave it out",
-                    table.name
-                )));
+                return Err(StreamError::invalid(format!("column {name} of {} is computed; leave it out", table.name)));
             }
             None => {
                 return Err(StreamError::Unknown {
                     kind: "column".into(),
                     name: name.clone(),
                     position: None,
-                    hint: hint(
-                        name,
-                        targets.iter().map(|t| t.name.as_str()),
-                        "columns of the table",
-                    ),
+                    hint: hint(name, targets.iter().map(|t| t.name.as_str()), "columns of the table"),
                 });
             }
         }

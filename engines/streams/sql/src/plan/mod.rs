@@ -64,19 +64,14 @@ pub struct Planner {
 
 impl fmt::Debug for Planner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Planner")
-            .field("names", &self.catalog.names())
-            .finish_non_exhaustive()
+        f.debug_struct("Planner").field("names", &self.catalog.names()).finish_non_exhaustive()
     }
 }
 
 impl Planner {
     /// A planner over a catalog. Connectors are asked what they push down.
     pub fn new(catalog: Arc<dyn Catalog>, connectors: Arc<dyn Connectors>) -> Self {
-        Self {
-            catalog,
-            connectors,
-        }
+        Self { catalog, connectors }
     }
 
     /// The stages of a query. Rows go to `sink` (column by column, cast where nothing is lost silently), or without one to
@@ -92,12 +87,7 @@ impl Planner {
     ///
     /// # Errors
     /// As [`Planner::plan`].
-    pub fn plan_insert(
-        &self,
-        query: &Query,
-        sink: &TableDef,
-        columns: &[String],
-    ) -> Result<StageGraph> {
+    pub fn plan_insert(&self, query: &Query, sink: &TableDef, columns: &[String]) -> Result<StageGraph> {
         self.plan_columns(query, Some(sink), columns)
     }
 
@@ -126,31 +116,17 @@ impl Planner {
         let options = RecordBatchOptions::new().with_row_count(Some(1));
         let one_row = RecordBatch::try_new_with_options(Arc::clone(&empty), vec![], &options)
             .map_err(|e| StreamError::Internal(e.to_string()))?;
-        let names: Vec<String> = plan
-            .schema()
-            .fields()
-            .iter()
-            .map(|f| f.name().clone())
-            .collect();
-        let steps = Steps::over(empty)
-            .project(projection.expr.iter().zip(names.iter().map(String::as_str)))?;
+        let names: Vec<String> = plan.schema().fields().iter().map(|f| f.name().clone()).collect();
+        let steps = Steps::over(empty).project(projection.expr.iter().zip(names.iter().map(String::as_str)))?;
         steps.run(&one_row).map(Some)
     }
 
-    fn plan_columns(
-        &self,
-        query: &Query,
-        sink: Option<&TableDef>,
-        columns: &[String],
-    ) -> Result<StageGraph> {
+    fn plan_columns(&self, query: &Query, sink: Option<&TableDef>, columns: &[String]) -> Result<StageGraph> {
         let mut plan = self.analyzed(query)?;
         if let Some(sink) = sink {
             plan = insert::coerce(plan, sink, columns)?;
         }
-        let scans = Scans {
-            catalog: self.catalog.as_ref(),
-            connectors: self.connectors.as_ref(),
-        };
+        let scans = Scans { catalog: self.catalog.as_ref(), connectors: self.connectors.as_ref() };
         GraphBuilder::new(scans, query).build(&plan, sink)
     }
 
@@ -184,15 +160,8 @@ fn without_subqueries(plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError>
 fn distinct_as_aggregate(plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
     let plan = plan.transform_up(|node| match node {
         LogicalPlan::Distinct(Distinct::All(input)) => {
-            let columns: Vec<Expr> = input
-                .schema()
-                .columns()
-                .into_iter()
-                .map(Expr::Column)
-                .collect();
-            Ok(Transformed::yes(LogicalPlan::Aggregate(
-                Aggregate::try_new(input, columns, Vec::new())?,
-            )))
+            let columns: Vec<Expr> = input.schema().columns().into_iter().map(Expr::Column).collect();
+            Ok(Transformed::yes(LogicalPlan::Aggregate(Aggregate::try_new(input, columns, Vec::new())?)))
         }
         other => Ok(Transformed::no(other)),
     })?;

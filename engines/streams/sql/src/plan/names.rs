@@ -2,9 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, Query, Select, SelectItem, SetExpr, VisitMut, VisitorMut,
-};
+use datafusion::sql::sqlparser::ast::{Expr, Ident, Query, Select, SelectItem, SetExpr, VisitMut, VisitorMut};
 
 /// Gives columns without a name of their own their text as name (DataFusion's would be `count(Int64(1))`). In the result
 /// of a whole query, a repeated name gets a number: `SELECT a, a` has the columns `a` and `a_2`. (In a subquery a name that
@@ -28,10 +26,7 @@ impl VisitorMut for TextAsName {
             };
             if !matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_)) {
                 let alias = Ident::with_quote('"', expr.to_string());
-                *item = SelectItem::ExprWithAlias {
-                    expr: expr.clone(),
-                    alias,
-                };
+                *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
             }
         }
         ControlFlow::Continue(())
@@ -52,9 +47,7 @@ fn number_repeated(body: &mut SetExpr) {
     for item in &mut select.projection {
         let (expr, name) = match item {
             SelectItem::ExprWithAlias { expr, alias } => (expr, alias.value.clone()),
-            SelectItem::UnnamedExpr(
-                expr @ Expr::Identifier(_) | expr @ Expr::CompoundIdentifier(_),
-            ) => {
+            SelectItem::UnnamedExpr(expr @ Expr::Identifier(_) | expr @ Expr::CompoundIdentifier(_)) => {
                 let name = match &*expr {
                     Expr::Identifier(ident) => Some(ident),
                     Expr::CompoundIdentifier(parts) => parts.last(),
@@ -69,14 +62,8 @@ fn number_repeated(body: &mut SetExpr) {
             taken.push(name);
             continue;
         }
-        let alias = (2..)
-            .map(|n| format!("{name}_{n}"))
-            .find(|a| !taken.contains(a))
-            .unwrap_or_default();
+        let alias = (2..).map(|n| format!("{name}_{n}")).find(|a| !taken.contains(a)).unwrap_or_default();
         taken.push(alias.clone());
-        *item = SelectItem::ExprWithAlias {
-            expr: expr.clone(),
-            alias: Ident::with_quote('"', alias),
-        };
+        *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', alias) };
     }
 }

@@ -22,9 +22,7 @@ use super::chain::{BASE, broken};
 
 /// A schema whose columns are the base's.
 pub(super) fn base_schema(schema: &Schema) -> Result<DFSchemaRef> {
-    DFSchema::try_from_qualified_schema(BASE, schema)
-        .map(Arc::new)
-        .map_err(broken)
+    DFSchema::try_from_qualified_schema(BASE, schema).map(Arc::new).map_err(broken)
 }
 
 /// Filters and a projection over leaf 0.
@@ -35,9 +33,7 @@ pub(super) struct Steps {
 impl Steps {
     /// Starts with rows of a schema.
     pub(super) fn over(schema: SchemaRef) -> Self {
-        Self {
-            plan: Arc::new(Leaf::new(0, schema)),
-        }
+        Self { plan: Arc::new(Leaf::new(0, schema)) }
     }
 
     /// Keeps the rows for which all conditions hold.
@@ -47,16 +43,11 @@ impl Steps {
         };
         let condition = physical(&condition, &self.plan.schema())?;
         let filter = FilterExec::try_new(condition, self.plan).map_err(broken)?;
-        Ok(Self {
-            plan: Arc::new(filter),
-        })
+        Ok(Self { plan: Arc::new(filter) })
     }
 
     /// Computes columns. A projection that changes nothing is left out.
-    pub(super) fn project<'e>(
-        self,
-        columns: impl IntoIterator<Item = (&'e Expr, &'e str)>,
-    ) -> Result<Self> {
+    pub(super) fn project<'e>(self, columns: impl IntoIterator<Item = (&'e Expr, &'e str)>) -> Result<Self> {
         let schema = self.plan.schema();
         let columns: Vec<(Arc<dyn PhysicalExpr>, String)> = columns
             .into_iter()
@@ -73,9 +64,7 @@ impl Steps {
             return Ok(self);
         }
         let projection = ProjectionExec::try_new(columns, self.plan).map_err(broken)?;
-        Ok(Self {
-            plan: Arc::new(projection),
-        })
+        Ok(Self { plan: Arc::new(projection) })
     }
 
     /// Runs the steps over one batch.
@@ -86,14 +75,10 @@ impl Steps {
             }
         }
         let schema = self.schema();
-        let collected =
-            futures::executor::block_on(collect(self.plan, crate::functions::functions()));
-        let batches = collected.map_err(|e| StreamError::Data {
-            place: "SELECT".into(),
-            message: e.strip_backtrace(),
-        })?;
-        arrow::compute::concat_batches(&schema, &batches)
-            .map_err(|e| StreamError::Internal(e.to_string()))
+        let collected = futures::executor::block_on(collect(self.plan, crate::functions::functions()));
+        let batches =
+            collected.map_err(|e| StreamError::Data { place: "SELECT".into(), message: e.strip_backtrace() })?;
+        arrow::compute::concat_batches(&schema, &batches).map_err(|e| StreamError::Internal(e.to_string()))
     }
 
     pub(super) fn schema(&self) -> SchemaRef {
@@ -108,13 +93,7 @@ impl Steps {
 /// An expression over a schema of base columns.
 fn physical(expr: &Expr, schema: &SchemaRef) -> Result<Arc<dyn PhysicalExpr>> {
     let schema = base_schema(schema)?;
-    create_physical_expr(
-        expr,
-        &schema,
-        &ExecutionProps::new(),
-        &PhysicalPlanningContext::default(),
-    )
-    .map_err(broken)
+    create_physical_expr(expr, &schema, &ExecutionProps::new(), &PhysicalPlanningContext::default()).map_err(broken)
 }
 
 /// A single-mode aggregate over leaf 0: keys and aggregates by name. Returns it with its output schema.
@@ -124,10 +103,8 @@ pub(super) fn aggregate(
     aggregates: &[(String, Expr)],
 ) -> Result<(PlanBytes, SchemaRef)> {
     let logical = base_schema(input)?;
-    let keys = keys
-        .iter()
-        .map(|(name, expr)| Ok((physical(expr, input)?, name.clone())))
-        .collect::<Result<Vec<_>>>()?;
+    let keys =
+        keys.iter().map(|(name, expr)| Ok((physical(expr, input)?, name.clone()))).collect::<Result<Vec<_>>>()?;
     let mut functions: Vec<Arc<AggregateFunctionExpr>> = Vec::new();
     let mut filters = Vec::new();
     for (name, expr) in aggregates {

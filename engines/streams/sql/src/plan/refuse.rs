@@ -4,9 +4,8 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    self, Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
-    FunctionArguments, GroupByExpr, Query as SqlQuery, Select, SetExpr, Spanned, TableFactor,
-    Value, Visit, Visitor,
+    self, Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArguments,
+    GroupByExpr, Query as SqlQuery, Select, SetExpr, Spanned, TableFactor, Value, Visit, Visitor,
 };
 use datafusion::sql::sqlparser::tokenizer::Span;
 use savanna_streams_model::{Position, Result, StreamError};
@@ -37,12 +36,14 @@ pub(super) fn check_expression(expr: &Expr) -> Result<()> {
 /// Why a function may not be called in a stream, and what to do instead; none if it may.
 pub(crate) fn refused_function(name: &str) -> Option<&'static str> {
     const ORDER: &str = "its result depends on the order in which rows are merged, which no stream keeps; use MIN, MAX, COUNT, SUM or AVG";
-    const CLOCK: &str = "a replayed epoch must give the same rows, and the clock has moved on; use the event-time column";
-    const RANDOM: &str = "a replayed epoch must give the same rows; derive the value from columns, for example with MD5";
+    const CLOCK: &str =
+        "a replayed epoch must give the same rows, and the clock has moved on; use the event-time column";
+    const RANDOM: &str =
+        "a replayed epoch must give the same rows; derive the value from columns, for example with MD5";
     const SKETCH: &str = "its state does not survive merging exactly; use MEDIAN, MIN, MAX or AVG";
     Some(match name {
-        "array_agg" | "first_value" | "last_value" | "nth_value" | "string_agg" | "listagg"
-        | "any_value" | "percentile_cont" | "quantile_cont" => ORDER,
+        "array_agg" | "first_value" | "last_value" | "nth_value" | "string_agg" | "listagg" | "any_value"
+        | "percentile_cont" | "quantile_cont" => ORDER,
         "approx_percentile_cont" | "approx_percentile_cont_with_weight" | "approx_median" => SKETCH,
         "now"
         | "current_timestamp"
@@ -55,9 +56,7 @@ pub(crate) fn refused_function(name: &str) -> Option<&'static str> {
         | "current_row_timestamp"
         | "unix_timestamp" => CLOCK,
         "random" | "rand" | "uuid" | "rand_integer" => RANDOM,
-        "grouping" => {
-            "GROUPING SETS are not supported either; write one query per grouping and UNION ALL them"
-        }
+        "grouping" => "GROUPING SETS are not supported either; write one query per grouping and UNION ALL them",
         _ => return None,
     })
 }
@@ -87,32 +86,17 @@ impl Visitor for Checker {
         if let Some(with) = &query.with
             && with.recursive
         {
-            return refuse(
-                "WITH RECURSIVE",
-                with.with_token.0.span,
-                "write the levels as separate CTEs",
-            );
+            return refuse("WITH RECURSIVE", with.with_token.0.span, "write the levels as separate CTEs");
         }
         if let Some(order_by) = &query.order_by {
             return refuse("ORDER BY", order_by.span(), NO_ORDER);
         }
         if let Some(limit) = &query.limit_clause {
-            return refuse(
-                "LIMIT",
-                limit.span(),
-                "stop the query when there are enough rows, or filter",
-            );
+            return refuse("LIMIT", limit.span(), "stop the query when there are enough rows, or filter");
         }
         if let Some(fetch) = &query.fetch {
-            let span = fetch
-                .quantity
-                .as_ref()
-                .map_or_else(Span::empty, Spanned::span);
-            return refuse(
-                "FETCH FIRST",
-                span,
-                "stop the query when there are enough rows, or filter",
-            );
+            let span = fetch.quantity.as_ref().map_or_else(Span::empty, Spanned::span);
+            return refuse("FETCH FIRST", span, "stop the query when there are enough rows, or filter");
         }
         if !query.locks.is_empty() {
             return refuse("FOR UPDATE", Span::empty(), "streams are only read");
@@ -122,24 +106,12 @@ impl Visitor for Checker {
         }
         match query.body.as_ref() {
             SetExpr::Values(values) => {
-                let span = Span::union_iter(
-                    values
-                        .rows
-                        .iter()
-                        .flat_map(|r| r.content.iter())
-                        .map(Spanned::span),
-                );
+                let span = Span::union_iter(values.rows.iter().flat_map(|r| r.content.iter()).map(Spanned::span));
                 refuse("VALUES", span, "select from a table")
             }
-            SetExpr::Table(_) => {
-                refuse("TABLE t as a query", Span::empty(), "write SELECT * FROM t")
-            }
+            SetExpr::Table(_) => refuse("TABLE t as a query", Span::empty(), "write SELECT * FROM t"),
             SetExpr::Insert(s) | SetExpr::Update(s) | SetExpr::Delete(s) | SetExpr::Merge(s) => {
-                refuse(
-                    "a change inside a query",
-                    s.span(),
-                    "write INSERT INTO .. SELECT",
-                )
+                refuse("a change inside a query", s.span(), "write INSERT INTO .. SELECT")
             }
             _ => ControlFlow::Continue(()),
         }
@@ -150,65 +122,25 @@ impl Visitor for Checker {
         match &select.distinct {
             Some(Distinct::On(on)) => {
                 let span = Span::union_iter(on.iter().map(Spanned::span));
-                return refuse(
-                    "DISTINCT ON",
-                    span,
-                    "use MIN or MAX in a windowed aggregate",
-                );
+                return refuse("DISTINCT ON", span, "use MIN or MAX in a windowed aggregate");
             }
             Some(Distinct::Distinct | Distinct::All) | None => {}
         }
         let clause = |present: bool, what: &str, instead: &str| {
-            if present {
-                refuse(what, place, instead)
-            } else {
-                ControlFlow::Continue(())
-            }
+            if present { refuse(what, place, instead) } else { ControlFlow::Continue(()) }
         };
-        clause(
-            select.top.is_some(),
-            "TOP",
-            "stop the query when there are enough rows, or filter",
-        )?;
-        clause(
-            select.into.is_some(),
-            "SELECT INTO",
-            "write INSERT INTO .. SELECT",
-        )?;
-        clause(
-            !select.lateral_views.is_empty(),
-            "LATERAL VIEW",
-            "name the fields of the row",
-        )?;
-        clause(
-            !select.connect_by.is_empty(),
-            "CONNECT BY",
-            "write the levels as separate queries",
-        )?;
+        clause(select.top.is_some(), "TOP", "stop the query when there are enough rows, or filter")?;
+        clause(select.into.is_some(), "SELECT INTO", "write INSERT INTO .. SELECT")?;
+        clause(!select.lateral_views.is_empty(), "LATERAL VIEW", "name the fields of the row")?;
+        clause(!select.connect_by.is_empty(), "CONNECT BY", "write the levels as separate queries")?;
         clause(!select.sort_by.is_empty(), "SORT BY", NO_ORDER)?;
-        clause(
-            !select.cluster_by.is_empty(),
-            "CLUSTER BY",
-            "leave it out; exchanges are by key group",
-        )?;
-        clause(
-            !select.distribute_by.is_empty(),
-            "DISTRIBUTE BY",
-            "leave it out; exchanges are by key group",
-        )?;
+        clause(!select.cluster_by.is_empty(), "CLUSTER BY", "leave it out; exchanges are by key group")?;
+        clause(!select.distribute_by.is_empty(), "DISTRIBUTE BY", "leave it out; exchanges are by key group")?;
         clause(select.prewhere.is_some(), "PREWHERE", "write WHERE")?;
         if let Some(qualify) = &select.qualify {
-            return refuse(
-                "QUALIFY",
-                qualify.span(),
-                "use a windowed aggregate over TUMBLE or HOP",
-            );
+            return refuse("QUALIFY", qualify.span(), "use a windowed aggregate over TUMBLE or HOP");
         }
-        clause(
-            !select.named_window.is_empty(),
-            "WINDOW",
-            "use TUMBLE or HOP in FROM",
-        )?;
+        clause(!select.named_window.is_empty(), "WINDOW", "use TUMBLE or HOP in FROM")?;
         match &select.group_by {
             GroupByExpr::All(_) => refuse("GROUP BY ALL", place, "name the columns"),
             GroupByExpr::Expressions(exprs, modifiers) if !modifiers.is_empty() => {
@@ -233,69 +165,37 @@ impl Visitor for Checker {
                     }
                     return cumulative(&function.name);
                 }
-                refuse(
-                    "TABLE(..) of an expression",
-                    expr.span(),
-                    "the table functions are TUMBLE and HOP",
-                )
+                refuse("TABLE(..) of an expression", expr.span(), "the table functions are TUMBLE and HOP")
             }
-            TableFactor::Table {
-                name,
-                args: Some(args),
-                ..
-            } => {
+            TableFactor::Table { name, args: Some(args), .. } => {
                 self.tables_of(&args.args);
                 cumulative(name)
             }
-            TableFactor::Table {
-                name,
-                version: Some(_),
-                ..
-            } => refuse(
-                "a table at a point in time",
-                name.span(),
-                "look-up and temporal joins do not exist yet",
-            ),
-            TableFactor::Table {
-                name,
-                sample: Some(_),
-                ..
-            } => refuse(
-                "TABLESAMPLE",
-                name.span(),
-                "filter by a column, for example MOD(id, 100) = 0",
-            ),
+            TableFactor::Table { name, version: Some(_), .. } => {
+                refuse("a table at a point in time", name.span(), "look-up and temporal joins do not exist yet")
+            }
+            TableFactor::Table { name, sample: Some(_), .. } => {
+                refuse("TABLESAMPLE", name.span(), "filter by a column, for example MOD(id, 100) = 0")
+            }
             TableFactor::Table { .. } | TableFactor::NestedJoin { .. } => ControlFlow::Continue(()),
             TableFactor::Derived { lateral: false, .. } => ControlFlow::Continue(()),
-            TableFactor::Derived { subquery, .. } => {
-                refuse("LATERAL", subquery.span(), "join without LATERAL")
-            }
+            TableFactor::Derived { subquery, .. } => refuse("LATERAL", subquery.span(), "join without LATERAL"),
             TableFactor::UNNEST { array_exprs, .. } => {
                 let span = Span::union_iter(array_exprs.iter().map(Spanned::span));
                 refuse("UNNEST", span, "pick elements by index")
             }
-            other => refuse(
-                "this form of FROM",
-                other.span(),
-                "name a table, a query in parentheses, TUMBLE or HOP",
-            ),
+            other => refuse("this form of FROM", other.span(), "name a table, a query in parentheses, TUMBLE or HOP"),
         }
     }
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> Verdict {
         match expr {
             Expr::Function(function) => self.function(function),
-            Expr::Subquery(query) if self.in_from.contains(&query.span()) => {
-                ControlFlow::Continue(())
+            Expr::Subquery(query) if self.in_from.contains(&query.span()) => ControlFlow::Continue(()),
+            Expr::Subquery(query) => {
+                refuse("a scalar subquery", query.span(), "join the windowed aggregate on window_start and window_end")
             }
-            Expr::Subquery(query) => refuse(
-                "a scalar subquery",
-                query.span(),
-                "join the windowed aggregate on window_start and window_end",
-            ),
-            Expr::AnyOp { right, .. } | Expr::AllOp { right, .. }
-                if matches!(right.as_ref(), Expr::Subquery(_)) =>
-            {
+            Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } if matches!(right.as_ref(), Expr::Subquery(_)) => {
                 refuse(
                     "ANY or ALL of a subquery",
                     expr.span(),
@@ -307,11 +207,9 @@ impl Visitor for Checker {
                 expr.span(),
                 "write one query per grouping and UNION ALL them",
             ),
-            Expr::Value(value) if matches!(value.value, Value::Placeholder(_)) => refuse(
-                format!("the parameter {}", value.value),
-                value.span,
-                "write the value itself",
-            ),
+            Expr::Value(value) if matches!(value.value, Value::Placeholder(_)) => {
+                refuse(format!("the parameter {}", value.value), value.span, "write the value itself")
+            }
             Expr::Lambda(_) => refuse("a lambda", expr.span(), "use functions without lambdas"),
             _ => ControlFlow::Continue(()),
         }
@@ -332,10 +230,7 @@ impl Checker {
     fn tables_of(&mut self, args: &[FunctionArg]) {
         for arg in args {
             if let FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Subquery(query)))
-            | FunctionArg::Named {
-                arg: FunctionArgExpr::Expr(Expr::Subquery(query)),
-                ..
-            } = arg
+            | FunctionArg::Named { arg: FunctionArgExpr::Expr(Expr::Subquery(query)), .. } = arg
             {
                 self.in_from.insert(query.span());
             }
@@ -347,21 +242,14 @@ impl Checker {
         if self.in_from.contains(&span) {
             return ControlFlow::Continue(());
         }
-        let name = function
-            .name
-            .to_string()
-            .to_ascii_lowercase()
-            .replace(['`', '"'], "");
+        let name = function.name.to_string().to_ascii_lowercase().replace(['`', '"'], "");
         let upper = name.to_ascii_uppercase();
         if upper == "DESCRIPTOR" {
             return ControlFlow::Continue(());
         }
-        let group_window = upper
-            .strip_suffix("_START")
-            .or_else(|| upper.strip_suffix("_END"));
-        let group_window = group_window
-            .or_else(|| upper.strip_suffix("_ROWTIME"))
-            .or_else(|| upper.strip_suffix("_PROCTIME"));
+        let group_window = upper.strip_suffix("_START").or_else(|| upper.strip_suffix("_END"));
+        let group_window =
+            group_window.or_else(|| upper.strip_suffix("_ROWTIME")).or_else(|| upper.strip_suffix("_PROCTIME"));
         if WINDOW_FUNCTIONS.contains(&group_window.unwrap_or(&upper)) {
             return refuse(
                 format!("{upper} as a grouping function"),
@@ -370,11 +258,7 @@ impl Checker {
             );
         }
         if function.over.is_some() {
-            return refuse(
-                format!("{upper}(..) OVER"),
-                span,
-                "use a windowed aggregate over TUMBLE or HOP",
-            );
+            return refuse(format!("{upper}(..) OVER"), span, "use a windowed aggregate over TUMBLE or HOP");
         }
         if let Some(reason) = refused_function(&name) {
             return refuse(upper, span, reason);
@@ -383,18 +267,12 @@ impl Checker {
             return refuse("WITHIN GROUP", span, "use MEDIAN, MIN, MAX or AVG");
         }
         if let FunctionArguments::List(list) = &function.args
-            && list.clauses.iter().any(|c| {
-                matches!(
-                    c,
-                    FunctionArgumentClause::OrderBy(_) | FunctionArgumentClause::Limit(_)
-                )
-            })
+            && list
+                .clauses
+                .iter()
+                .any(|c| matches!(c, FunctionArgumentClause::OrderBy(_) | FunctionArgumentClause::Limit(_)))
         {
-            return refuse(
-                format!("ORDER BY inside {upper}"),
-                span,
-                "leave it out; rows are merged in any order",
-            );
+            return refuse(format!("ORDER BY inside {upper}"), span, "leave it out; rows are merged in any order");
         }
         self.known(&name, span)
     }
@@ -435,9 +313,7 @@ pub(super) fn first_aggregate(query: &Query) -> Option<Position> {
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Option<Position>> {
             match expr {
                 Expr::Function(f)
-                    if functions()
-                        .aggregate_functions()
-                        .contains_key(&f.name.to_string().to_ascii_lowercase()) =>
+                    if functions().aggregate_functions().contains_key(&f.name.to_string().to_ascii_lowercase()) =>
                 {
                     ControlFlow::Break(position(f.name.span().start))
                 }
@@ -461,13 +337,7 @@ pub(super) fn first_join(query: &Query) -> Option<Position> {
 
         fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Option<Position>> {
             let second = select.from.get(1).map(|t| t.relation.span());
-            match select
-                .from
-                .iter()
-                .find_map(|t| t.joins.first())
-                .map(|j| j.relation.span())
-                .or(second)
-            {
+            match select.from.iter().find_map(|t| t.joins.first()).map(|j| j.relation.span()).or(second) {
                 Some(span) => ControlFlow::Break(position(span.start)),
                 None => ControlFlow::Continue(()),
             }
@@ -485,9 +355,7 @@ pub(super) fn first_subquery(query: &Query) -> Option<Position> {
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Option<Position>> {
             match expr {
                 Expr::InSubquery { expr, .. } => ControlFlow::Break(position(expr.span().start)),
-                Expr::Exists { subquery, .. } => {
-                    ControlFlow::Break(position(subquery.span().start))
-                }
+                Expr::Exists { subquery, .. } => ControlFlow::Break(position(subquery.span().start)),
                 _ => ControlFlow::Continue(()),
             }
         }

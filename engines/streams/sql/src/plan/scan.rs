@@ -9,16 +9,13 @@ use datafusion::common::{DFSchema, DFSchemaRef, ScalarValue, TableReference};
 use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, lit};
 use savanna_streams_model::catalog::TableDef;
-use savanna_streams_model::graph::{
-    Expand, LateRows, PaneAggregate, Scan, WINDOW_COLUMNS, Watermark,
-};
+use savanna_streams_model::graph::{Expand, LateRows, PaneAggregate, Scan, WINDOW_COLUMNS, Watermark};
 use savanna_streams_model::source::{Connectors, EqualTo, FieldPath, Literal, ScanSpec, Source};
 use savanna_streams_model::{Result, StreamError};
 
 use super::Catalog;
 use super::chain::{
-    BASE, Base, Chain, UniqueNames, WINDOW, Window, WindowedAggregate, base_column, broken,
-    touches, unsupported,
+    BASE, Base, Chain, UniqueNames, WINDOW, Window, WindowedAggregate, base_column, broken, touches, unsupported,
 };
 use super::context::Names;
 use super::expression::simplify;
@@ -59,20 +56,13 @@ impl Scans<'_> {
             return reading.scan(scan, &steps, None, None);
         };
         let time = reading.time(window)?;
-        let (after, before): (Vec<Expr>, Vec<Expr>) = std::mem::take(&mut reading.filters)
-            .into_iter()
-            .partition(|f| touches(f).window);
+        let (after, before): (Vec<Expr>, Vec<Expr>) =
+            std::mem::take(&mut reading.filters).into_iter().partition(|f| touches(f).window);
         reading.filters = before;
         let mut inputs = Inputs::new(&reading);
         let time_column = inputs.take(time)?;
-        let columns = columns
-            .into_iter()
-            .map(|c| inputs.lift(c))
-            .collect::<Result<Vec<_>>>()?;
-        let after = after
-            .into_iter()
-            .map(|c| inputs.lift(c))
-            .collect::<Result<Vec<_>>>()?;
+        let columns = columns.into_iter().map(|c| inputs.lift(c)).collect::<Result<Vec<_>>>()?;
+        let after = after.into_iter().map(|c| inputs.lift(c)).collect::<Result<Vec<_>>>()?;
         let inputs = inputs.exprs;
         let scan = reading.spec(inputs.iter().map(|(_, e)| e))?;
         let steps = Steps::over(scan.schema()).filter(&reading.filters)?;
@@ -81,11 +71,7 @@ impl Scans<'_> {
         let after = Steps::over(Arc::new(with_window(&steps.schema(), &time_type)))
             .filter(&after)?
             .project(columns.iter().zip(names.iter().map(String::as_str)))?;
-        let expand = Expand {
-            time_column,
-            window: window.spec,
-            after: after.encode()?,
-        };
+        let expand = Expand { time_column, window: window.spec, after: after.encode()? };
         reading.scan(scan, &steps, Some(expand), None)
     }
 
@@ -94,9 +80,7 @@ impl Scans<'_> {
     pub(super) fn panes(&self, aggregate: &WindowedAggregate) -> Result<(Scan, Schema)> {
         let reading = self.reading(&aggregate.input)?;
         let Some(window) = &aggregate.input.window else {
-            return Err(StreamError::Internal(
-                "a windowed aggregate without a window".into(),
-            ));
+            return Err(StreamError::Internal("a windowed aggregate without a window".into()));
         };
         let time = reading.time(window)?;
         let mut inputs = Inputs::new(&reading);
@@ -117,20 +101,14 @@ impl Scans<'_> {
         let steps = steps.project(inputs.iter().map(|(n, e)| (e, n.as_str())))?;
         let time_type = steps.schema().field(time_column).data_type().clone();
         let (plan, output) = physical::aggregate(&steps.schema(), &keys, &functions)?;
-        let panes = PaneAggregate {
-            time_column,
-            window: window.spec,
-            aggregate: plan,
-        };
+        let panes = PaneAggregate { time_column, window: window.spec, aggregate: plan };
         let output = with_window(&output, &time_type);
         Ok((reading.scan(scan, &steps, None, Some(panes))?, output))
     }
 
     fn reading(&self, chain: &Chain) -> Result<Reading> {
         let Base::Table(table) = &chain.base else {
-            return Err(StreamError::Internal(
-                "a scan of something that is no table".into(),
-            ));
+            return Err(StreamError::Internal("a scan of something that is no table".into()));
         };
         let mut fields: Vec<(Option<TableReference>, Arc<Field>)> = table
             .physical_schema()
@@ -142,14 +120,10 @@ impl Scans<'_> {
             let schema = physical::base_schema(&table.physical_schema())?;
             let time_type = window.time.get_type(schema.as_ref()).map_err(broken)?;
             fields.extend(WINDOW_COLUMNS.map(|name| {
-                (
-                    Some(TableReference::bare(WINDOW)),
-                    Arc::new(Field::new(name, time_type.clone(), false)),
-                )
+                (Some(TableReference::bare(WINDOW)), Arc::new(Field::new(name, time_type.clone(), false)))
             }));
         }
-        let schema =
-            Arc::new(DFSchema::new_with_metadata(fields, Default::default()).map_err(broken)?);
+        let schema = Arc::new(DFSchema::new_with_metadata(fields, Default::default()).map_err(broken)?);
         let mut reading = Reading {
             source: self.connectors.source(table)?,
             table: table.clone(),
@@ -164,10 +138,7 @@ impl Scans<'_> {
         self.check_time(chain, table, &columns)?;
         reading.push_down(&chain.filters)?;
         if let Some(watermark) = &table.watermark {
-            let at = table
-                .columns
-                .iter()
-                .position(|c| c.name == watermark.column);
+            let at = table.columns.iter().position(|c| c.name == watermark.column);
             let time = at.map(|at| columns[at].clone()).ok_or_else(|| {
                 StreamError::invalid(format!(
                     "table {} has a watermark for {}, which is no column of it",
@@ -184,16 +155,11 @@ impl Scans<'_> {
 
     /// All columns of a table over its physical ones.
     fn columns(&self, table: &TableDef) -> Result<Vec<Expr>> {
-        let plan = Names::new(self.catalog)
-            .table(table)
-            .and_then(super::analyze);
+        let plan = Names::new(self.catalog).table(table).and_then(super::analyze);
         let plan = plan.map_err(|e| super::errors::map(&e, None, self.catalog))?;
         match Chain::of(&plan)? {
             Some(chain) => Ok(chain.columns),
-            None => Err(StreamError::Internal(format!(
-                "table {} is no chain",
-                table.name
-            ))),
+            None => Err(StreamError::Internal(format!("table {} is no chain", table.name))),
         }
     }
 
@@ -212,10 +178,7 @@ impl Scans<'_> {
                 position: place,
             });
         };
-        let at = table
-            .columns
-            .iter()
-            .position(|c| c.name == watermark.column);
+        let at = table.columns.iter().position(|c| c.name == watermark.column);
         if at.is_none_or(|at| columns[at] != window.time) {
             return Err(StreamError::Invalid {
                 message: format!(
@@ -228,19 +191,12 @@ impl Scans<'_> {
         Ok(())
     }
 
-    fn late_rows(
-        &self,
-        reading: &Reading,
-        columns: &[Expr],
-    ) -> Result<Option<(TableDef, Vec<Expr>)>> {
+    fn late_rows(&self, reading: &Reading, columns: &[Expr]) -> Result<Option<(TableDef, Vec<Expr>)>> {
         let Some(option) = reading.table.options.get(LATE_DATA) else {
             return Ok(None);
         };
         let wrong = |what: String| {
-            StreamError::invalid(format!(
-                "'{LATE_DATA}' = '{option}' of table {}: {what}",
-                reading.table.name
-            ))
+            StreamError::invalid(format!("'{LATE_DATA}' = '{option}' of table {}: {what}", reading.table.name))
         };
         if option == "drop" {
             return Ok(None);
@@ -249,22 +205,13 @@ impl Scans<'_> {
             return Err(wrong("expected 'drop' or 'side:<table>'".into()));
         };
         let Some(side) = self.catalog.table(name) else {
-            return Err(wrong(format!(
-                "table {name} does not exist; CREATE it with the columns to keep"
-            )));
+            return Err(wrong(format!("table {name} does not exist; CREATE it with the columns to keep")));
         };
         let mut exprs = Vec::new();
         for column in side.columns.iter().filter(|c| c.computed.is_none()) {
-            let from = reading
-                .table
-                .columns
-                .iter()
-                .position(|c| c.name == column.name);
+            let from = reading.table.columns.iter().position(|c| c.name == column.name);
             let Some(from) = from else {
-                return Err(wrong(format!(
-                    "column {} of {name} is no column of {}",
-                    column.name, reading.table.name
-                )));
+                return Err(wrong(format!("column {} of {name} is no column of {}", column.name, reading.table.name)));
             };
             let have = &reading.table.columns[from].data_type;
             if !assignable(have, &column.data_type) {
@@ -276,10 +223,7 @@ impl Scans<'_> {
                     type_name(&column.data_type)
                 )));
             }
-            let expr = columns[from]
-                .clone()
-                .cast_to(&column.data_type, reading.schema.as_ref())
-                .map_err(broken)?;
+            let expr = columns[from].clone().cast_to(&column.data_type, reading.schema.as_ref()).map_err(broken)?;
             exprs.push(reading.settle(expr)?);
         }
         Ok(Some((side, exprs)))
@@ -291,17 +235,13 @@ impl Reading {
     fn push_down(&mut self, filters: &[Expr]) -> Result<()> {
         let mut rest = Vec::new();
         for filter in filters {
-            rest.extend(split_conjunction_owned(simplify(
-                filter.clone(),
-                &self.schema,
-            )?));
+            rest.extend(split_conjunction_owned(simplify(filter.clone(), &self.schema)?));
         }
         let mut kept = Vec::new();
         for filter in rest {
             match self.comparison(&filter)? {
                 Some((condition, constant))
-                    if !self.pushed.iter().any(|p| p.path == condition.path)
-                        && self.source.pushes_down(&condition) =>
+                    if !self.pushed.iter().any(|p| p.path == condition.path) && self.source.pushes_down(&condition) =>
                 {
                     self.constants.push((condition.path.clone(), constant));
                     self.pushed.push(condition);
@@ -311,8 +251,7 @@ impl Reading {
         }
         for filter in kept {
             let filters = split_conjunction_owned(self.settle(filter)?);
-            self.filters
-                .extend(filters.into_iter().filter(|f| *f != lit(true)));
+            self.filters.extend(filters.into_iter().filter(|f| *f != lit(true)));
         }
         Ok(())
     }
@@ -320,20 +259,12 @@ impl Reading {
     /// `path = constant`, and the constant in the path's type.
     fn comparison(&self, filter: &Expr) -> Result<Option<(EqualTo, Expr)>> {
         let (path, value) = match filter {
-            Expr::BinaryExpr(BinaryExpr {
-                left,
-                op: Operator::Eq,
-                right,
-            }) => match (left.as_ref(), right.as_ref()) {
-                (path, Expr::Literal(value, _)) | (Expr::Literal(value, _), path) => {
-                    (path.clone(), value.clone())
-                }
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => match (left.as_ref(), right.as_ref()) {
+                (path, Expr::Literal(value, _)) | (Expr::Literal(value, _), path) => (path.clone(), value.clone()),
                 _ => return Ok(None),
             },
             Expr::Not(path) => (path.as_ref().clone(), ScalarValue::Boolean(Some(false))),
-            Expr::Column(_) | Expr::ScalarFunction(_) => {
-                (filter.clone(), ScalarValue::Boolean(Some(true)))
-            }
+            Expr::Column(_) | Expr::ScalarFunction(_) => (filter.clone(), ScalarValue::Boolean(Some(true))),
             _ => return Ok(None),
         };
         let Some(fields) = field_path(&path) else {
@@ -341,9 +272,9 @@ impl Reading {
         };
         let path_type = path.get_type(self.schema.as_ref()).map_err(broken)?;
         let literal = match &value {
-            ScalarValue::Utf8(Some(text))
-            | ScalarValue::Utf8View(Some(text))
-            | ScalarValue::LargeUtf8(Some(text)) => Literal::Text(text.clone()),
+            ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)) | ScalarValue::LargeUtf8(Some(text)) => {
+                Literal::Text(text.clone())
+            }
             ScalarValue::Boolean(Some(truth)) => Literal::Boolean(*truth),
             value if value.data_type().is_integer() => match value.cast_to(&DataType::Int64) {
                 Ok(ScalarValue::Int64(Some(number))) => Literal::Integer(number),
@@ -354,29 +285,15 @@ impl Reading {
         let Ok(constant) = value.cast_to(&path_type) else {
             return Ok(None);
         };
-        Ok(Some((
-            EqualTo {
-                path: fields,
-                value: literal,
-            },
-            lit(constant),
-        )))
+        Ok(Some((EqualTo { path: fields, value: literal }, lit(constant))))
     }
 
     /// Puts the pushed constants into an expression and simplifies it.
     fn settle(&self, expr: Expr) -> Result<Expr> {
         let replaced = expr.transform_down(|e| {
-            let path = if self.constants.is_empty() {
-                None
-            } else {
-                field_path(&e)
-            };
+            let path = if self.constants.is_empty() { None } else { field_path(&e) };
             match path.and_then(|path| self.constants.iter().find(|(p, _)| *p == path)) {
-                Some((_, constant)) => Ok(Transformed::new(
-                    constant.clone(),
-                    true,
-                    TreeNodeRecursion::Jump,
-                )),
+                Some((_, constant)) => Ok(Transformed::new(constant.clone(), true, TreeNodeRecursion::Jump)),
                 None => Ok(Transformed::no(e)),
             }
         });
@@ -402,11 +319,7 @@ impl Reading {
     fn spec<'e>(&'e self, exprs: impl Iterator<Item = &'e Expr>) -> Result<ScanSpec> {
         let mut paths = BTreeSet::new();
         let late = self.late.iter().flat_map(|(_, exprs)| exprs);
-        for expr in exprs
-            .chain(&self.filters)
-            .chain(&self.watermark)
-            .chain(late)
-        {
+        for expr in exprs.chain(&self.filters).chain(&self.watermark).chain(late) {
             expr.apply(|e| {
                 if let Some(path) = field_path(e) {
                     paths.insert(path);
@@ -416,26 +329,15 @@ impl Reading {
             })
             .map_err(broken)?;
         }
-        let whole = |path: &FieldPath| {
-            (1..path.0.len()).any(|n| paths.contains(&FieldPath(path.0[..n].to_vec())))
-        };
+        let whole = |path: &FieldPath| (1..path.0.len()).any(|n| paths.contains(&FieldPath(path.0[..n].to_vec())));
         let mut columns: Vec<FieldPath> = paths.iter().filter(|p| !whole(p)).cloned().collect();
         let physical = self.table.physical_schema();
         if columns.is_empty() {
             // A batch without columns has no rows to count in some formats.
-            columns.extend(
-                physical
-                    .fields()
-                    .first()
-                    .map(|f| FieldPath(vec![f.name().clone()])),
-            );
+            columns.extend(physical.fields().first().map(|f| FieldPath(vec![f.name().clone()])));
         }
         columns.sort_by_key(|p| (physical.index_of(&p.0[0]).unwrap_or(usize::MAX), p.clone()));
-        Ok(ScanSpec {
-            table: self.table.clone(),
-            columns,
-            equal_to: self.pushed.clone(),
-        })
+        Ok(ScanSpec { table: self.table.clone(), columns, equal_to: self.pushed.clone() })
     }
 
     fn scan(
@@ -448,35 +350,21 @@ impl Reading {
         let schema = source.schema();
         let watermark = match (&self.watermark, &self.table.watermark) {
             (Some(time), Some(def)) => {
-                let time = Steps::over(Arc::clone(&schema))
-                    .project([(time, def.column.as_str())])?
-                    .encode()?;
+                let time = Steps::over(Arc::clone(&schema)).project([(time, def.column.as_str())])?.encode()?;
                 let late_rows = self
                     .late
                     .map(|(table, exprs)| {
                         let fields = table.physical_schema();
                         let names = fields.fields().iter().map(|f| f.name().as_str());
-                        let projection = Steps::over(Arc::clone(&schema))
-                            .project(exprs.iter().zip(names))?
-                            .encode()?;
+                        let projection = Steps::over(Arc::clone(&schema)).project(exprs.iter().zip(names))?.encode()?;
                         Ok::<_, StreamError>(LateRows { table, projection })
                     })
                     .transpose()?;
-                Some(Watermark {
-                    time,
-                    delay: def.delay,
-                    late_rows,
-                })
+                Some(Watermark { time, delay: def.delay, late_rows })
             }
             _ => None,
         };
-        Ok(Scan {
-            source,
-            watermark,
-            chain: chain.encode()?,
-            expand,
-            aggregate,
-        })
+        Ok(Scan { source, watermark, chain: chain.encode()?, expand, aggregate })
     }
 }
 
@@ -485,10 +373,7 @@ pub(super) fn simplify_all(conditions: &[Expr], schema: &Schema) -> Result<Vec<E
     let schema = physical::base_schema(schema)?;
     let mut simple = Vec::new();
     for condition in conditions {
-        simple.extend(split_conjunction_owned(simplify(
-            condition.clone(),
-            &schema,
-        )?));
+        simple.extend(split_conjunction_owned(simplify(condition.clone(), &schema)?));
     }
     Ok(simple)
 }
@@ -517,14 +402,7 @@ fn field_path(expr: &Expr) -> Option<FieldPath> {
 /// A schema with the window columns at the end.
 fn with_window(schema: &Schema, time_type: &DataType) -> Schema {
     let window = WINDOW_COLUMNS.map(|name| Arc::new(Field::new(name, time_type.clone(), false)));
-    Schema::new(
-        schema
-            .fields()
-            .iter()
-            .cloned()
-            .chain(window)
-            .collect::<Vec<_>>(),
-    )
+    Schema::new(schema.fields().iter().cloned().chain(window).collect::<Vec<_>>())
 }
 
 /// The columns that a chain computes before a window: each expression once.
@@ -538,11 +416,7 @@ impl Inputs {
     fn new(reading: &Reading) -> Self {
         let mut names = UniqueNames::default();
         WINDOW_COLUMNS.iter().for_each(|n| drop(names.take(n)));
-        Self {
-            schema: Arc::clone(&reading.schema),
-            names,
-            exprs: Vec::new(),
-        }
+        Self { schema: Arc::clone(&reading.schema), names, exprs: Vec::new() }
     }
 
     fn take(&mut self, expr: Expr) -> Result<usize> {
@@ -558,11 +432,7 @@ impl Inputs {
             return Ok(at);
         }
         if touches(&expr).window {
-            return Err(unsupported(
-                "this use of window columns",
-                None,
-                "compute it above the window",
-            ));
+            return Err(unsupported("this use of window columns", None, "compute it above the window"));
         }
         let name = self.names.take(name);
         self.exprs.push((name, expr));
@@ -580,9 +450,7 @@ impl Inputs {
             let touched = touches(&e);
             if touched.window {
                 return Ok(match e {
-                    Expr::Column(column) => {
-                        Transformed::new(base_column(&column.name), true, TreeNodeRecursion::Jump)
-                    }
+                    Expr::Column(column) => Transformed::new(base_column(&column.name), true, TreeNodeRecursion::Jump),
                     other => Transformed::no(other),
                 });
             }
@@ -590,11 +458,7 @@ impl Inputs {
                 return Ok(Transformed::new(e, false, TreeNodeRecursion::Jump));
             }
             match self.take(e.clone()) {
-                Ok(at) => Ok(Transformed::new(
-                    self.column(at),
-                    true,
-                    TreeNodeRecursion::Jump,
-                )),
+                Ok(at) => Ok(Transformed::new(self.column(at), true, TreeNodeRecursion::Jump)),
                 Err(error) => {
                     failed = Some(error);
                     Ok(Transformed::new(e, false, TreeNodeRecursion::Stop))
@@ -635,10 +499,7 @@ impl Inputs {
     fn typed_literal(&self, settled: Expr, original: &Expr) -> Result<Expr> {
         let wanted = original.get_type(self.schema.as_ref()).map_err(broken)?;
         match settled {
-            Expr::Literal(value, metadata) => Ok(Expr::Literal(
-                value.cast_to(&wanted).map_err(broken)?,
-                metadata,
-            )),
+            Expr::Literal(value, metadata) => Ok(Expr::Literal(value.cast_to(&wanted).map_err(broken)?, metadata)),
             other => Ok(other),
         }
     }

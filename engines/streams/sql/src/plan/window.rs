@@ -6,12 +6,8 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field};
 use datafusion::common::{DFSchema, DFSchemaRef, DataFusionError, Result, TableReference};
-use datafusion::logical_expr::planner::{
-    PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning,
-};
-use datafusion::logical_expr::{
-    Expr, ExprSchemable, Extension, LogicalPlan, UserDefinedLogicalNodeCore,
-};
+use datafusion::logical_expr::planner::{PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning};
+use datafusion::logical_expr::{Expr, ExprSchemable, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
 use datafusion::sql::sqlparser::ast::{
     self, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, Spanned, TableFactor,
 };
@@ -40,25 +36,14 @@ pub(super) struct WindowNode {
 impl WindowNode {
     fn try_new(input: LogicalPlan, time: Expr, window: WindowSpec) -> Result<Self> {
         let time_type = time.get_type(input.schema())?;
-        let mut fields: Vec<(Option<TableReference>, Arc<Field>)> = input
-            .schema()
-            .iter()
-            .map(|(q, f)| (q.cloned(), Arc::clone(f)))
-            .collect();
+        let mut fields: Vec<(Option<TableReference>, Arc<Field>)> =
+            input.schema().iter().map(|(q, f)| (q.cloned(), Arc::clone(f))).collect();
         let qualifier = fields.first().and_then(|(q, _)| q.clone());
         for name in WINDOW_COLUMNS {
-            fields.push((
-                qualifier.clone(),
-                Arc::new(Field::new(name, time_type.clone(), false)),
-            ));
+            fields.push((qualifier.clone(), Arc::new(Field::new(name, time_type.clone(), false))));
         }
         let schema = Arc::new(DFSchema::new_with_metadata(fields, Default::default())?);
-        Ok(Self {
-            input: Arc::new(input),
-            time,
-            window,
-            schema,
-        })
+        Ok(Self { input: Arc::new(input), time, window, schema })
     }
 }
 
@@ -86,18 +71,10 @@ impl UserDefinedLogicalNodeCore for WindowNode {
     }
 
     fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Window: size={} slide={} offset={}",
-            self.window.size, self.window.slide, self.window.offset
-        )
+        write!(f, "Window: size={} slide={} offset={}", self.window.size, self.window.slide, self.window.offset)
     }
 
-    fn with_exprs_and_inputs(
-        &self,
-        mut exprs: Vec<Expr>,
-        mut inputs: Vec<LogicalPlan>,
-    ) -> Result<Self> {
+    fn with_exprs_and_inputs(&self, mut exprs: Vec<Expr>, mut inputs: Vec<LogicalPlan>) -> Result<Self> {
         match (exprs.pop(), inputs.pop()) {
             (Some(time), Some(input)) => Self::try_new(input, time, self.window),
             _ => datafusion::common::internal_err!("a window takes one expression and one input"),
@@ -116,19 +93,11 @@ impl RelationPlanner for WindowFunctions {
         context: &mut dyn RelationPlannerContext,
     ) -> Result<RelationPlanning> {
         let (name, args, alias) = match &relation {
-            TableFactor::TableFunction {
-                expr: ast::Expr::Function(function),
-                alias,
-            } => match &function.args {
+            TableFactor::TableFunction { expr: ast::Expr::Function(function), alias } => match &function.args {
                 FunctionArguments::List(list) => (&function.name, &list.args, alias),
                 _ => return Ok(RelationPlanning::Original(Box::new(relation))),
             },
-            TableFactor::Table {
-                name,
-                args: Some(args),
-                alias,
-                ..
-            } => (name, &args.args, alias),
+            TableFactor::Table { name, args: Some(args), alias, .. } => (name, &args.args, alias),
             _ => return Ok(RelationPlanning::Original(Box::new(relation))),
         };
         let call = Call::new(name, args)?;
@@ -162,13 +131,8 @@ impl RelationPlanner for WindowFunctions {
         }
         let time = time.unalias_nested().data;
         let node = WindowNode::try_new(input, time, window)?;
-        let plan = LogicalPlan::Extension(Extension {
-            node: Arc::new(node),
-        });
-        Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(
-            plan,
-            alias.clone(),
-        ))))
+        let plan = LogicalPlan::Extension(Extension { node: Arc::new(node) });
+        Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias.clone()))))
     }
 }
 
@@ -203,12 +167,7 @@ impl Call {
                 }));
             }
         };
-        let mut call = Self {
-            name,
-            place,
-            parameters,
-            arguments: vec![None; parameters.len()],
-        };
+        let mut call = Self { name, place, parameters, arguments: vec![None; parameters.len()] };
         for (i, arg) in args.iter().enumerate() {
             call.take(i, arg)?;
         }
@@ -219,18 +178,12 @@ impl Call {
         let (slot, value) = match arg {
             FunctionArg::Unnamed(value) => {
                 if i >= self.parameters.len() {
-                    return Err(self.wrong(&format!(
-                        "takes at most {} arguments",
-                        self.parameters.len()
-                    )));
+                    return Err(self.wrong(&format!("takes at most {} arguments", self.parameters.len())));
                 }
                 (i, value)
             }
             FunctionArg::Named { name, arg, .. } => {
-                let slot = self
-                    .parameters
-                    .iter()
-                    .position(|p| name.value.eq_ignore_ascii_case(p));
+                let slot = self.parameters.iter().position(|p| name.value.eq_ignore_ascii_case(p));
                 let slot = slot.ok_or_else(|| {
                     self.wrong(&format!(
                         "has no parameter {}; the parameters are {}",
@@ -259,21 +212,15 @@ impl Call {
     }
 
     fn required(&self, parameter: &str) -> Result<&ast::Expr> {
-        self.argument(parameter)
-            .ok_or_else(|| self.wrong(&format!("lacks {parameter}")))
+        self.argument(parameter).ok_or_else(|| self.wrong(&format!("lacks {parameter}")))
     }
 
     fn wrong(&self, what: &str) -> DataFusionError {
         let form = match self.name.as_str() {
             "TUMBLE" => "TUMBLE(TABLE t, DESCRIPTOR(c), INTERVAL '10' SECOND)",
-            _ => {
-                "HOP(TABLE t, DESCRIPTOR(c), INTERVAL '2' SECOND, INTERVAL '10' SECOND), slide before size"
-            }
+            _ => "HOP(TABLE t, DESCRIPTOR(c), INTERVAL '2' SECOND, INTERVAL '10' SECOND), slide before size",
         };
-        external(StreamError::Invalid {
-            message: format!("{} {what}; write {form}", self.name),
-            position: self.place,
-        })
+        external(StreamError::Invalid { message: format!("{} {what}; write {form}", self.name), position: self.place })
     }
 
     /// The rows: a table, view or CTE by name, or a query in parentheses.
@@ -282,12 +229,7 @@ impl Call {
             ast::Expr::Identifier(ident) => vec![ident.clone()],
             ast::Expr::CompoundIdentifier(parts) => parts.clone(),
             ast::Expr::Subquery(query) => {
-                return Ok(TableFactor::Derived {
-                    lateral: false,
-                    subquery: query.clone(),
-                    alias: None,
-                    sample: None,
-                });
+                return Ok(TableFactor::Derived { lateral: false, subquery: query.clone(), alias: None, sample: None });
             }
             _ => return Err(self.wrong("takes a table first")),
         };
@@ -309,21 +251,17 @@ impl Call {
     fn time(&self) -> Result<ast::Expr> {
         let time = self.required("TIMECOL")?;
         let column = match time {
-            ast::Expr::Function(f) if f.name.to_string().eq_ignore_ascii_case("DESCRIPTOR") => {
-                match &f.args {
-                    FunctionArguments::List(list) => match list.args.as_slice() {
-                        [FunctionArg::Unnamed(FunctionArgExpr::Expr(column))] => column,
-                        _ => return Err(self.wrong("takes one column in DESCRIPTOR(..)")),
-                    },
+            ast::Expr::Function(f) if f.name.to_string().eq_ignore_ascii_case("DESCRIPTOR") => match &f.args {
+                FunctionArguments::List(list) => match list.args.as_slice() {
+                    [FunctionArg::Unnamed(FunctionArgExpr::Expr(column))] => column,
                     _ => return Err(self.wrong("takes one column in DESCRIPTOR(..)")),
-                }
-            }
+                },
+                _ => return Err(self.wrong("takes one column in DESCRIPTOR(..)")),
+            },
             column => column,
         };
         match column {
-            ast::Expr::Identifier(Ident { .. }) | ast::Expr::CompoundIdentifier(_) => {
-                Ok(column.clone())
-            }
+            ast::Expr::Identifier(Ident { .. }) | ast::Expr::CompoundIdentifier(_) => Ok(column.clone()),
             _ => Err(self.wrong("takes a column as its second argument")),
         }
     }
@@ -333,32 +271,19 @@ impl Call {
             let sql = self.required(parameter)?;
             interval_micros(sql, &format!("{} of {}", parameter, self.name)).map_err(|error| {
                 external(match error {
-                    StreamError::Invalid { message, .. } => StreamError::Invalid {
-                        message,
-                        position: position(sql.span().start).or(self.place),
-                    },
+                    StreamError::Invalid { message, .. } => {
+                        StreamError::Invalid { message, position: position(sql.span().start).or(self.place) }
+                    }
                     other => other,
                 })
             })
         };
         let size = length("SIZE")?;
-        let slide = if self.parameters.contains(&"SLIDE") {
-            length("SLIDE")?
-        } else {
-            size
-        };
-        let offset = if self.argument("OFFSET").is_some() {
-            length("OFFSET")?
-        } else {
-            0
-        };
+        let slide = if self.parameters.contains(&"SLIDE") { length("SLIDE")? } else { size };
+        let offset = if self.argument("OFFSET").is_some() { length("OFFSET")? } else { 0 };
         if size <= 0 || slide <= 0 {
             return Err(self.wrong("needs intervals longer than zero"));
         }
-        Ok(WindowSpec {
-            size,
-            slide,
-            offset: offset.rem_euclid(slide),
-        })
+        Ok(WindowSpec { size, slide, offset: offset.rem_euclid(slide) })
     }
 }

@@ -49,16 +49,11 @@ pub(super) fn leaf_source(index: usize, schema: SchemaRef) -> Arc<dyn TableSourc
 }
 
 /// Optimises, checks and encodes a plan over leaves.
-pub(super) fn encode(
-    plan: LogicalPlan,
-    windows: &[WindowSpec],
-    query: &Query,
-) -> Result<PlanBytes> {
+pub(super) fn encode(plan: LogicalPlan, windows: &[WindowSpec], query: &Query) -> Result<PlanBytes> {
     let plan = optimize(plan)?;
     Checker { windows, query }.scope(&plan)?;
     let planner = DefaultPhysicalPlanner::default();
-    let physical = futures::executor::block_on(planner.create_physical_plan(&plan, session()))
-        .map_err(broken)?;
+    let physical = futures::executor::block_on(planner.create_physical_plan(&plan, session())).map_err(broken)?;
     PlanBytes::encode(&physical)
 }
 
@@ -74,11 +69,8 @@ fn optimize(plan: LogicalPlan) -> Result<LogicalPlan> {
         Arc::new(CommonSubexprEliminate::new()),
         Arc::new(OptimizeProjections::new()),
     ];
-    let context = OptimizerContext::new_with_config_options(Arc::clone(session().config_options()))
-        .with_max_passes(3);
-    Optimizer::with_rules(rules)
-        .optimize(plan, &context, |_, _| {})
-        .map_err(broken)
+    let context = OptimizerContext::new_with_config_options(Arc::clone(session().config_options())).with_max_passes(3);
+    Optimizer::with_rules(rules).optimize(plan, &context, |_, _| {}).map_err(broken)
 }
 
 /// A column that carries the window.
@@ -91,11 +83,7 @@ enum Carries {
 
 impl Carries {
     fn of(name: &str) -> Option<Self> {
-        [Self::Start, Self::End, Self::Time]
-            .into_iter()
-            .zip(WINDOW_COLUMNS)
-            .find(|(_, n)| *n == name)
-            .map(|(c, _)| c)
+        [Self::Start, Self::End, Self::Time].into_iter().zip(WINDOW_COLUMNS).find(|(_, n)| *n == name).map(|(c, _)| c)
     }
 }
 
@@ -116,34 +104,18 @@ impl Checker<'_> {
     fn scope(&self, plan: &LogicalPlan) -> Result<Scope> {
         match plan {
             LogicalPlan::TableScan(scan) => {
-                let columns = scan
-                    .projected_schema
-                    .fields()
-                    .iter()
-                    .map(|f| Carries::of(f.name()))
-                    .collect();
-                let leaf =
-                    datafusion::datasource::source_as_provider(&scan.source).map_err(broken)?;
-                let Some(leaf) = (leaf.as_ref() as &dyn std::any::Any).downcast_ref::<LeafTable>()
-                else {
-                    return Err(StreamError::Internal(
-                        "a plan over windows reads something else".into(),
-                    ));
+                let columns = scan.projected_schema.fields().iter().map(|f| Carries::of(f.name())).collect();
+                let leaf = datafusion::datasource::source_as_provider(&scan.source).map_err(broken)?;
+                let Some(leaf) = (leaf.as_ref() as &dyn std::any::Any).downcast_ref::<LeafTable>() else {
+                    return Err(StreamError::Internal("a plan over windows reads something else".into()));
                 };
-                Ok(Scope {
-                    columns,
-                    sizes: [self.windows[leaf.index].size].into(),
-                })
+                Ok(Scope { columns, sizes: [self.windows[leaf.index].size].into() })
             }
             LogicalPlan::SubqueryAlias(alias) => self.scope(&alias.input),
             LogicalPlan::Filter(filter) => self.scope(&filter.input),
             LogicalPlan::Projection(projection) => {
                 let below = self.scope(&projection.input)?;
-                let columns = projection
-                    .expr
-                    .iter()
-                    .map(|e| below.carried(e, &projection.input))
-                    .collect();
+                let columns = projection.expr.iter().map(|e| below.carried(e, &projection.input)).collect();
                 Ok(Scope { columns, ..below })
             }
             LogicalPlan::Distinct(distinct) => {
@@ -153,13 +125,10 @@ impl Checker<'_> {
             }
             LogicalPlan::Aggregate(aggregate) => {
                 let below = self.scope(&aggregate.input)?;
-                let mut columns: Vec<_> = aggregate
-                    .group_expr
-                    .iter()
-                    .map(|e| below.carried(e, &aggregate.input))
-                    .collect();
-                let place = first_column_position(&aggregate.group_expr)
-                    .or_else(|| refuse::first_aggregate(self.query));
+                let mut columns: Vec<_> =
+                    aggregate.group_expr.iter().map(|e| below.carried(e, &aggregate.input)).collect();
+                let place =
+                    first_column_position(&aggregate.group_expr).or_else(|| refuse::first_aggregate(self.query));
                 self.needs_window(&columns, "an aggregate over several windows", place)?;
                 columns.resize(aggregate.schema.fields().len(), None);
                 Ok(Scope { columns, ..below })
@@ -172,21 +141,14 @@ impl Checker<'_> {
                 };
                 for other in inputs {
                     let other = other?;
-                    scope
-                        .columns
-                        .iter_mut()
-                        .zip(other.columns)
-                        .for_each(|(a, b)| *a = a.filter(|a| Some(*a) == b));
+                    scope.columns.iter_mut().zip(other.columns).for_each(|(a, b)| *a = a.filter(|a| Some(*a) == b));
                     scope.sizes.extend(other.sizes);
                 }
                 Ok(scope)
             }
             LogicalPlan::EmptyRelation(_) => {
                 let columns = vec![None; plan.schema().fields().len()];
-                Ok(Scope {
-                    columns,
-                    sizes: BTreeSet::new(),
-                })
+                Ok(Scope { columns, sizes: BTreeSet::new() })
             }
             other => Err(unsupported(
                 &format!("{} over windows", other.display()),
@@ -219,16 +181,8 @@ impl Checker<'_> {
         let mut pairs: Vec<(&Expr, &Expr)> = join.on.iter().map(|(l, r)| (l, r)).collect();
         if let Some(filter) = &join.filter {
             for condition in split_conjunction(filter) {
-                if let Expr::BinaryExpr(BinaryExpr {
-                    left,
-                    op: Operator::Eq,
-                    right,
-                }) = condition
-                {
-                    pairs.extend([
-                        (left.as_ref(), right.as_ref()),
-                        (right.as_ref(), left.as_ref()),
-                    ]);
+                if let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition {
+                    pairs.extend([(left.as_ref(), right.as_ref()), (right.as_ref(), left.as_ref())]);
                 }
             }
         }
@@ -240,10 +194,7 @@ impl Checker<'_> {
                 && (one_size || carried != Some(Carries::Start))
         });
         if !same_window {
-            let exprs: Vec<Expr> = pairs
-                .iter()
-                .flat_map(|(l, r)| [(*l).clone(), (*r).clone()])
-                .collect();
+            let exprs: Vec<Expr> = pairs.iter().flat_map(|(l, r)| [(*l).clone(), (*r).clone()]).collect();
             let place = refuse::first_join(self.query).or_else(|| first_column_position(&exprs));
             return Err(unsupported(
                 "JOIN across windows",
@@ -273,10 +224,9 @@ impl Scope {
     /// What an expression over this scope's columns carries.
     fn carried(&self, expr: &Expr, input: &LogicalPlan) -> Option<Carries> {
         match expr {
-            Expr::Column(column) => input
-                .schema()
-                .maybe_index_of_column(column)
-                .and_then(|i| self.columns.get(i).copied().flatten()),
+            Expr::Column(column) => {
+                input.schema().maybe_index_of_column(column).and_then(|i| self.columns.get(i).copied().flatten())
+            }
             Expr::Alias(alias) => self.carried(&alias.expr, input),
             _ => None,
         }
@@ -307,16 +257,14 @@ impl TableProvider for LeafTable {
         _: &[Expr],
         _: Option<usize>,
     ) -> DfResult<Arc<dyn ExecutionPlan>> {
-        let leaf: Arc<dyn ExecutionPlan> =
-            Arc::new(Leaf::new(self.index, Arc::clone(&self.schema)));
+        let leaf: Arc<dyn ExecutionPlan> = Arc::new(Leaf::new(self.index, Arc::clone(&self.schema)));
         let Some(projection) = projection else {
             return Ok(leaf);
         };
         let columns = projection.iter().map(|i| {
             let name = self.schema.field(*i).name();
-            let column: Arc<dyn datafusion::physical_expr::PhysicalExpr> = Arc::new(
-                datafusion::physical_expr::expressions::Column::new(name, *i),
-            );
+            let column: Arc<dyn datafusion::physical_expr::PhysicalExpr> =
+                Arc::new(datafusion::physical_expr::expressions::Column::new(name, *i));
             (column, name.clone())
         });
         Ok(Arc::new(ProjectionExec::try_new(columns, leaf)?))

@@ -6,9 +6,7 @@ use crate::support::World;
 
 /// What is refused and where, as `line:column`.
 fn refused(error: &StreamError) -> (String, String) {
-    let place = error
-        .position()
-        .map_or_else(|| "?".to_owned(), |p| format!("{}:{}", p.line, p.column));
+    let place = error.position().map_or_else(|| "?".to_owned(), |p| format!("{}:{}", p.line, p.column));
     match error {
         StreamError::Unsupported { what, .. } => (what.clone(), place),
         other => panic!("a refusal was expected, not {other:?}"),
@@ -25,81 +23,29 @@ fn refuses(sql: &str, what: &str, place: &str) {
 
 #[test]
 fn what_streams_do_not_do_is_refused_by_name_and_place() {
-    refuses(
-        "SELECT k,\n  count(*) FROM events GROUP BY k",
-        "an aggregate over a stream without a window",
-        "2:33",
-    );
-    refuses(
-        "SELECT count(*) FROM events",
-        "an aggregate over a stream without a window",
-        "1:8",
-    );
+    refuses("SELECT k,\n  count(*) FROM events GROUP BY k", "an aggregate over a stream without a window", "2:33");
+    refuses("SELECT count(*) FROM events", "an aggregate over a stream without a window", "1:8");
     refuses("SELECT DISTINCT k FROM events", "DISTINCT", "1:1");
-    refuses(
-        "SELECT e.k FROM events e JOIN plain p ON e.k = p.id",
-        "JOIN of a stream",
-        "1:31",
-    );
+    refuses("SELECT e.k FROM events e JOIN plain p ON e.k = p.id", "JOIN of a stream", "1:31");
     refuses("SELECT k FROM events\nORDER BY k", "ORDER BY", "2:10");
     refuses("SELECT k FROM events LIMIT 5", "LIMIT", "1:28");
-    refuses(
-        "SELECT row_number() OVER (ORDER BY k) FROM events",
-        "OVER",
-        "1:8",
-    );
-    refuses(
-        "SELECT * FROM events MATCH_RECOGNIZE (PATTERN (a b))",
-        "MATCH_RECOGNIZE",
-        "1:22",
-    );
-    refuses(
-        "SELECT * FROM TABLE(SESSION(TABLE events, DESCRIPTOR(ts), INTERVAL '1' SECOND))",
-        "SESSION",
-        "1:21",
-    );
-    refuses(
-        "SELECT * FROM CUMULATE(events, ts, INTERVAL '1' SECOND, INTERVAL '1' HOUR)",
-        "CUMULATE",
-        "1:15",
-    );
-    refuses(
-        "SELECT TUMBLE_START(ts, INTERVAL '1' SECOND) FROM events",
-        "TUMBLE_START as a grouping function",
-        "1:8",
-    );
-    refuses(
-        "WITH RECURSIVE r AS (SELECT 1) SELECT * FROM r",
-        "WITH RECURSIVE",
-        "1:1",
-    );
-    refuses(
-        "SELECT k FROM events WHERE v > (SELECT max(v) FROM events)",
-        "a scalar subquery",
-        "1:33",
-    );
-    refuses(
-        "SELECT k FROM events WHERE k IN (SELECT id FROM plain)",
-        "IN or EXISTS over a stream",
-        "1:28",
-    );
+    refuses("SELECT row_number() OVER (ORDER BY k) FROM events", "OVER", "1:8");
+    refuses("SELECT * FROM events MATCH_RECOGNIZE (PATTERN (a b))", "MATCH_RECOGNIZE", "1:22");
+    refuses("SELECT * FROM TABLE(SESSION(TABLE events, DESCRIPTOR(ts), INTERVAL '1' SECOND))", "SESSION", "1:21");
+    refuses("SELECT * FROM CUMULATE(events, ts, INTERVAL '1' SECOND, INTERVAL '1' HOUR)", "CUMULATE", "1:15");
+    refuses("SELECT TUMBLE_START(ts, INTERVAL '1' SECOND) FROM events", "TUMBLE_START as a grouping function", "1:8");
+    refuses("WITH RECURSIVE r AS (SELECT 1) SELECT * FROM r", "WITH RECURSIVE", "1:1");
+    refuses("SELECT k FROM events WHERE v > (SELECT max(v) FROM events)", "a scalar subquery", "1:33");
+    refuses("SELECT k FROM events WHERE k IN (SELECT id FROM plain)", "IN or EXISTS over a stream", "1:28");
     refuses("SELECT PROCTIME() FROM events", "PROCTIME", "1:8");
     refuses("SELECT now() FROM events", "NOW", "1:8");
     refuses("SELECT array_agg(k) FROM events", "ARRAY_AGG", "1:8");
     refuses("SELECT random() FROM events", "RANDOM", "1:8");
     refuses("SELECT k FROM events GROUP BY ROLLUP(k)", "ROLLUP", "1:38");
-    refuses(
-        "SELECT p.id FROM plain FOR SYSTEM_TIME AS OF ts AS p",
-        "FOR SYSTEM_TIME AS OF",
-        "1:24",
-    );
+    refuses("SELECT p.id FROM plain FOR SYSTEM_TIME AS OF ts AS p", "FOR SYSTEM_TIME AS OF", "1:24");
     refuses("SELECT 1", "SELECT without FROM", "1:1");
     refuses("SELECT * FROM (VALUES (1)) t", "VALUES", "1:24");
-    refuses(
-        "SELECT k FROM events WHERE k = $1",
-        "the parameter $1",
-        "1:32",
-    );
+    refuses("SELECT k FROM events WHERE k = $1", "the parameter $1", "1:32");
     refuses("INSERT INTO plain VALUES (1)", "INSERT .. VALUES", "1:19");
 }
 
@@ -107,24 +53,14 @@ fn what_streams_do_not_do_is_refused_by_name_and_place() {
 fn windows_must_stay_apart() {
     let windowed = "(SELECT k, window_start, window_end, count(*) AS n FROM TUMBLE(events, ts, INTERVAL '1' SECOND) GROUP BY k, window_start, window_end)";
     let longer = windowed.replace("'1'", "'2'");
-    refuses(
-        &format!("SELECT a.n FROM {windowed} a JOIN {windowed} b ON a.k = b.k"),
-        "JOIN across windows",
-        "1:159",
-    );
+    refuses(&format!("SELECT a.n FROM {windowed} a JOIN {windowed} b ON a.k = b.k"), "JOIN across windows", "1:159");
     refuses(
         &format!("SELECT a.n FROM {windowed} a JOIN {longer} b ON a.window_start = b.window_start"),
         "JOIN across windows",
         "1:159",
     );
-    World::new().plan(&format!(
-        "SELECT a.n FROM {windowed} a JOIN {longer} b ON a.window_end = b.window_end"
-    ));
-    refuses(
-        &format!("SELECT k, sum(n) FROM {windowed} a GROUP BY k"),
-        "an aggregate over several windows",
-        "1:168",
-    );
+    World::new().plan(&format!("SELECT a.n FROM {windowed} a JOIN {longer} b ON a.window_end = b.window_end"));
+    refuses(&format!("SELECT k, sum(n) FROM {windowed} a GROUP BY k"), "an aggregate over several windows", "1:168");
     refuses(
         "SELECT k, count(*) FROM TUMBLE(events, ts, INTERVAL '1' SECOND) GROUP BY k",
         "not grouped by the window",
@@ -143,46 +79,23 @@ fn windows_must_stay_apart() {
 fn unknown_names_come_with_near_ones() {
     let world = World::new();
     let error = world.error("SELECT datetime FROM bid");
-    assert_eq!(
-        error.to_string(),
-        "column datetime does not exist (line 1, column 8); did you mean dateTime?"
-    );
+    assert_eq!(error.to_string(), "column datetime does not exist (line 1, column 8); did you mean dateTime?");
     let error = world.error("SELECT *\nFROM bids");
-    assert_eq!(
-        error.to_string(),
-        "table bids does not exist (line 2, column 6); did you mean bid?"
-    );
+    assert_eq!(error.to_string(), "table bids does not exist (line 2, column 6); did you mean bid?");
     let error = world.error("SELECT uper(s) FROM events");
-    assert_eq!(
-        error.to_string(),
-        "function uper does not exist (line 1, column 8); did you mean upper?"
-    );
+    assert_eq!(error.to_string(), "function uper does not exist (line 1, column 8); did you mean upper?");
     let error = world.error("SELECT bid.prise FROM datagen");
-    assert!(
-        error
-            .to_string()
-            .starts_with("column bid.prise does not exist (line 1, column 8)"),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with("column bid.prise does not exist (line 1, column 8)"), "{error}");
     let error = world.error("SELECT e.nope FROM events e");
-    assert!(
-        error
-            .to_string()
-            .starts_with("column e.nope does not exist (line 1, column 8)"),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with("column e.nope does not exist (line 1, column 8)"), "{error}");
     assert_eq!(error.sqlstate(), "42703");
 }
 
 #[test]
 fn columns_outside_the_group_are_named() {
-    let error = World::new().error(
-        "SELECT v, count(*) FROM TUMBLE(events, ts, INTERVAL '1' SECOND) GROUP BY k, window_end",
-    );
-    assert_eq!(
-        error.to_string(),
-        "column events.v must be in GROUP BY or inside an aggregate (line 1, column 8)"
-    );
+    let error =
+        World::new().error("SELECT v, count(*) FROM TUMBLE(events, ts, INTERVAL '1' SECOND) GROUP BY k, window_end");
+    assert_eq!(error.to_string(), "column events.v must be in GROUP BY or inside an aggregate (line 1, column 8)");
 }
 
 #[test]
@@ -190,48 +103,25 @@ fn a_view_that_breaks_says_so() {
     let world = World::new();
     world.run("CREATE VIEW broken AS SELECT nothing FROM events");
     let error = world.error("SELECT * FROM broken");
-    assert!(
-        error
-            .to_string()
-            .contains("nothing (in view broken) does not exist"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("nothing (in view broken) does not exist"), "{error}");
     world.run("CREATE VIEW loop1 AS SELECT * FROM loop1");
-    assert!(
-        world
-            .error("SELECT * FROM loop1")
-            .to_string()
-            .contains("uses itself")
-    );
+    assert!(world.error("SELECT * FROM loop1").to_string().contains("uses itself"));
 }
 
 #[test]
 fn windows_need_the_watermark_and_fixed_lengths() {
     let world = World::new();
-    let error = world.error("SELECT window_end, count(*) FROM TUMBLE(plain, at, INTERVAL '1' SECOND) GROUP BY window_end");
-    assert!(
-        error.to_string().contains("declare WATERMARK FOR"),
-        "{error}"
-    );
-    let error = world.error("SELECT window_end, count(*) FROM TUMBLE(events, ts, INTERVAL '1' MONTH) GROUP BY window_end");
-    assert!(
-        error
-            .to_string()
-            .contains("a constant interval of fixed length")
-            && error.position().is_some(),
-        "{error}"
-    );
+    let error =
+        world.error("SELECT window_end, count(*) FROM TUMBLE(plain, at, INTERVAL '1' SECOND) GROUP BY window_end");
+    assert!(error.to_string().contains("declare WATERMARK FOR"), "{error}");
+    let error =
+        world.error("SELECT window_end, count(*) FROM TUMBLE(events, ts, INTERVAL '1' MONTH) GROUP BY window_end");
+    assert!(error.to_string().contains("a constant interval of fixed length") && error.position().is_some(), "{error}");
     let error = world.error("SELECT * FROM TUMBLE(events, k, INTERVAL '1' SECOND)");
-    assert!(
-        error
-            .to_string()
-            .contains("must be of type TIMESTAMP, but k is BIGINT (line 1, column 30)"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("must be of type TIMESTAMP, but k is BIGINT (line 1, column 30)"), "{error}");
     let error = world.error("SELECT * FROM TUMBLE(events, ts)");
     assert!(error.to_string().contains("TUMBLE lacks SIZE"), "{error}");
-    let error =
-        world.error("SELECT * FROM HOP(events, ts, INTERVAL '1' SECOND, INTERVAL '0' SECOND)");
+    let error = world.error("SELECT * FROM HOP(events, ts, INTERVAL '1' SECOND, INTERVAL '0' SECOND)");
     assert!(error.to_string().contains("longer than zero"), "{error}");
 }
 
@@ -240,30 +130,15 @@ fn inserts_that_do_not_fit_name_the_column() {
     let world = World::new();
     let error = world.error("INSERT INTO plain SELECT s, s, 1, true, ts FROM events");
     assert!(
-        error.to_string().contains(
-            "column id of plain is BIGINT, but column 1 of the query (s) is VARCHAR; CAST it"
-        ),
+        error.to_string().contains("column id of plain is BIGINT, but column 1 of the query (s) is VARCHAR; CAST it"),
         "{error}"
     );
     let error = world.error("INSERT INTO plain SELECT k FROM events");
-    assert!(
-        error
-            .to_string()
-            .contains("needs 5 columns (id, name, price, ok, at), but the query has 1"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("needs 5 columns (id, name, price, ok, at), but the query has 1"), "{error}");
     let error = world.error("INSERT INTO plain (id, nme) SELECT k, s FROM events");
-    assert!(
-        error
-            .to_string()
-            .contains("column nme does not exist; did you mean name?"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("column nme does not exist; did you mean name?"), "{error}");
     let error = world.error("INSERT INTO events (s) SELECT name FROM plain");
-    assert!(
-        error.to_string().contains("column k of events is NOT NULL"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("column k of events is NOT NULL"), "{error}");
 }
 
 #[test]
@@ -292,21 +167,8 @@ fn side_tables_that_do_not_fit_are_named() {
          CREATE TABLE a (k BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'file', 'late-data' = 'side:late');
          CREATE TABLE b (k BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'file', 'late-data' = 'side:none')",
     );
-    let window = |t: &str| {
-        format!(
-            "SELECT window_end, count(*) FROM TUMBLE({t}, ts, INTERVAL '1' SECOND) GROUP BY window_end"
-        )
-    };
-    assert!(
-        world
-            .error(&window("a"))
-            .to_string()
-            .contains("column other of late is no column of a")
-    );
-    assert!(
-        world
-            .error(&window("b"))
-            .to_string()
-            .contains("table none does not exist")
-    );
+    let window =
+        |t: &str| format!("SELECT window_end, count(*) FROM TUMBLE({t}, ts, INTERVAL '1' SECOND) GROUP BY window_end");
+    assert!(world.error(&window("a")).to_string().contains("column other of late is no column of a"));
+    assert!(world.error(&window("b")).to_string().contains("table none does not exist"));
 }

@@ -39,8 +39,7 @@ SELECT AuctionBids.auction, AuctionBids.num
 fn q0_reads_only_the_fields_of_a_bid() {
     let world = World::new();
     world.run("CREATE TABLE nexmark_q0 (auction BIGINT, bidder BIGINT, price BIGINT, dateTime TIMESTAMP(3), extra VARCHAR) WITH ('connector' = 'blackhole')");
-    let text = world
-        .explain("INSERT INTO nexmark_q0 SELECT auction, bidder, price, dateTime, extra FROM bid");
+    let text = world.explain("INSERT INTO nexmark_q0 SELECT auction, bidder, price, dateTime, extra FROM bid");
     assert_eq!(
         text,
         "stage 0: scan datagen ('nexmark'), one instance per partition; no state
@@ -60,38 +59,25 @@ output: auction BIGINT, bidder BIGINT, price BIGINT, dateTime TIMESTAMP(3), extr
 fn q1_computes_in_decimals() {
     let world = World::new();
     world.run("CREATE TABLE nexmark_q1 (auction BIGINT, bidder BIGINT, price DECIMAL(23, 3), dateTime TIMESTAMP(3), extra VARCHAR) WITH ('connector' = 'blackhole')");
-    let text = world.explain(
-        "INSERT INTO nexmark_q1 SELECT auction, bidder, 0.908 * price as price, dateTime, extra FROM bid",
-    );
-    assert!(
-        text.contains("output: auction BIGINT, bidder BIGINT, price DECIMAL(23, 3)"),
-        "{text}"
-    );
+    let text = world
+        .explain("INSERT INTO nexmark_q1 SELECT auction, bidder, 0.908 * price as price, dateTime, extra FROM bid");
+    assert!(text.contains("output: auction BIGINT, bidder BIGINT, price DECIMAL(23, 3)"), "{text}");
     assert!(text.contains("0.908"), "{text}");
 }
 
 #[test]
 fn q2_filters_where_the_rows_are() {
     let world = World::new();
-    world.run(
-        "CREATE TABLE nexmark_q2 (auction BIGINT, price BIGINT) WITH ('connector' = 'blackhole')",
-    );
-    let text = world.explain(
-        "INSERT INTO nexmark_q2 SELECT auction, price FROM bid WHERE MOD(auction, 123) = 0",
-    );
+    world.run("CREATE TABLE nexmark_q2 (auction BIGINT, price BIGINT) WITH ('connector' = 'blackhole')");
+    let text = world.explain("INSERT INTO nexmark_q2 SELECT auction, price FROM bid WHERE MOD(auction, 123) = 0");
     assert!(text.contains("filter: bid.auction % 123 = 0"), "{text}");
-    assert!(
-        text.contains("columns: bid.auction, bid.dateTime, bid.price"),
-        "{text}"
-    );
+    assert!(text.contains("columns: bid.auction, bid.dateTime, bid.price"), "{text}");
 }
 
 #[test]
 fn q5_counts_once_for_both_sides_of_its_join() {
     let world = World::new();
-    world.run(
-        "CREATE TABLE nexmark_q5 (auction BIGINT, num BIGINT) WITH ('connector' = 'blackhole')",
-    );
+    world.run("CREATE TABLE nexmark_q5 (auction BIGINT, num BIGINT) WITH ('connector' = 'blackhole')");
     let text = world.explain(Q5);
     let head = "stage 0: scan datagen ('nexmark'), one instance per partition; no state
   columns: bid.auction, bid.dateTime
@@ -122,15 +108,12 @@ output: auction BIGINT, num BIGINT
 fn q5_reads_the_same_with_the_short_and_the_named_form() {
     let world = World::new();
     let graph = |from: &str| {
-        world.plan(&format!("SELECT auction, count(*) AS n, window_end FROM {from} GROUP BY auction, window_start, window_end"))
+        world.plan(&format!(
+            "SELECT auction, count(*) AS n, window_end FROM {from} GROUP BY auction, window_start, window_end"
+        ))
     };
-    let long = graph(
-        "TABLE(HOP(TABLE bid, DESCRIPTOR(dateTime), INTERVAL '2' SECOND, INTERVAL '10' SECOND))",
-    );
-    assert_eq!(
-        graph("HOP(bid, dateTime, INTERVAL '2' SECOND, INTERVAL '10' SECOND)"),
-        long
-    );
+    let long = graph("TABLE(HOP(TABLE bid, DESCRIPTOR(dateTime), INTERVAL '2' SECOND, INTERVAL '10' SECOND))");
+    assert_eq!(graph("HOP(bid, dateTime, INTERVAL '2' SECOND, INTERVAL '10' SECOND)"), long);
     assert_eq!(
         graph(
             "TABLE(HOP(DATA => TABLE bid, TIMECOL => DESCRIPTOR(dateTime), SIZE => INTERVAL '10' SECOND, SLIDE => INTERVAL '2' SECOND))"
@@ -162,17 +145,7 @@ fn q8_joins_two_windowed_streams() {
                GROUP BY seller, window_start, window_end) A
          ON P.id = A.seller AND P.starttime = A.starttime AND P.endtime = A.endtime",
     );
-    assert!(
-        text.contains("pushed down: event_type = 0")
-            && text.contains("pushed down: event_type = 1"),
-        "{text}"
-    );
-    assert!(
-        text.contains("input 1: stage 3 (seller, window_start, window_end, window_time)"),
-        "{text}"
-    );
-    assert!(
-        text.contains("partial aggregate: distinct keys by id, name"),
-        "{text}"
-    );
+    assert!(text.contains("pushed down: event_type = 0") && text.contains("pushed down: event_type = 1"), "{text}");
+    assert!(text.contains("input 1: stage 3 (seller, window_start, window_end, window_time)"), "{text}");
+    assert!(text.contains("partial aggregate: distinct keys by id, name"), "{text}");
 }

@@ -25,10 +25,7 @@ fn filters_and_projections_pile_up_into_one_chain() {
         "WITH cheap AS (SELECT id, price * 2 AS double FROM plain WHERE price < 10)
          SELECT d + 1 AS e FROM (SELECT double AS d FROM cheap WHERE id > 5) AS x WHERE d <> 3",
     );
-    has(
-        &text,
-        &["columns: id, price", "filter: ", "project: price * 2"],
-    );
+    has(&text, &["columns: id, price", "filter: ", "project: price * 2"]);
     assert_eq!(text.matches("  project:").count(), 1, "{text}");
     assert_eq!(text.matches("  filter:").count(), 1, "{text}");
     assert!(!text.contains("watermark"), "{text}");
@@ -36,8 +33,7 @@ fn filters_and_projections_pile_up_into_one_chain() {
 
 #[test]
 fn a_condition_that_is_not_pushed_down_stays() {
-    let text = World::new()
-        .explain("SELECT event_type FROM datagen WHERE event_type = 1 AND bid.price = 7");
+    let text = World::new().explain("SELECT event_type FROM datagen WHERE event_type = 1 AND bid.price = 7");
     has(
         &text,
         &[
@@ -51,21 +47,14 @@ fn a_condition_that_is_not_pushed_down_stays() {
 
 #[test]
 fn contradicting_conditions_keep_one_of_them() {
-    let text = World::new()
-        .explain("SELECT bid.price FROM datagen WHERE event_type = 1 AND event_type = 2");
+    let text = World::new().explain("SELECT bid.price FROM datagen WHERE event_type = 1 AND event_type = 2");
     has(&text, &["pushed down: event_type = ", "filter: false"]);
 }
 
 #[test]
 fn without_a_condition_the_watermark_reads_all_three_times() {
     let text = World::new().explain("SELECT event_type FROM datagen");
-    has(
-        &text,
-        &[
-            "columns: event_type, person.dateTime, auction.dateTime, bid.dateTime",
-            "watermark: CASE WHEN",
-        ],
-    );
+    has(&text, &["columns: event_type, person.dateTime, auction.dateTime, bid.dateTime", "watermark: CASE WHEN"]);
 }
 
 #[test]
@@ -95,18 +84,9 @@ fn a_window_alone_may_be_the_group() {
     let graph = World::new().plan(
         "SELECT window_end, count(*) AS n FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '1' SECOND)) GROUP BY window_end",
     );
-    let Operator::Scan(scan) = &graph.stages[0].operator else {
-        panic!("a scan comes first")
-    };
+    let Operator::Scan(scan) = &graph.stages[0].operator else { panic!("a scan comes first") };
     let schema = scan.source.schema();
-    assert_eq!(
-        schema
-            .fields()
-            .iter()
-            .map(|f| f.name().as_str())
-            .collect::<Vec<_>>(),
-        ["ts"]
-    );
+    assert_eq!(schema.fields().iter().map(|f| f.name().as_str()).collect::<Vec<_>>(), ["ts"]);
     assert_eq!(graph.stages.len(), 3);
 }
 
@@ -137,8 +117,7 @@ fn select_distinct_over_a_window_is_an_aggregate() {
 
 #[test]
 fn union_all_of_streams_goes_to_one_sink() {
-    let text = World::new()
-        .explain("SELECT id AS x FROM plain UNION ALL SELECT k FROM events WHERE k > 1");
+    let text = World::new().explain("SELECT id AS x FROM plain UNION ALL SELECT k FROM events WHERE k > 1");
     has(&text, &["from: stage 0, 1", "output: x BIGINT"]);
 }
 
@@ -150,41 +129,26 @@ fn an_aggregate_of_windows_runs_per_window() {
             FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '1' SECOND)) GROUP BY k, window_start, window_end)
          GROUP BY window_start, window_end",
     );
-    has(
-        &text,
-        &["plan over each closed window", "AggregateExec", "max("],
-    );
+    has(&text, &["plan over each closed window", "AggregateExec", "max("]);
 }
 
 #[test]
 fn all_joins_of_windows_work() {
     let world = World::new();
     let side = "(SELECT k, window_start, window_end, count(*) AS n FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '1' SECOND)) GROUP BY k, window_start, window_end)";
-    for kind in [
-        "JOIN",
-        "LEFT JOIN",
-        "RIGHT JOIN",
-        "FULL JOIN",
-        "LEFT SEMI JOIN",
-        "LEFT ANTI JOIN",
-    ] {
-        let text = world.explain(&format!("SELECT a.k, a.n FROM {side} a {kind} {side} b ON a.window_end = b.window_end AND a.n < b.n"));
+    for kind in ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN"] {
+        let text = world.explain(&format!(
+            "SELECT a.k, a.n FROM {side} a {kind} {side} b ON a.window_end = b.window_end AND a.n < b.n"
+        ));
         has(&text, &["input 0: stage 1", "Join"]);
-        assert!(
-            !text.contains("input 1"),
-            "equal inputs are one stage: {text}"
-        );
+        assert!(!text.contains("input 1"), "equal inputs are one stage: {text}");
     }
+    world.plan(&format!("SELECT a.k FROM {side} a, {side} b WHERE a.window_start = b.window_start AND a.k = b.n"));
     world.plan(&format!(
-        "SELECT a.k FROM {side} a, {side} b WHERE a.window_start = b.window_start AND a.k = b.n"
+        "SELECT a.k FROM {side} a WHERE a.window_end IN (SELECT window_end FROM {side} b WHERE b.n > 5)"
     ));
-    world.plan(&format!("SELECT a.k FROM {side} a WHERE a.window_end IN (SELECT window_end FROM {side} b WHERE b.n > 5)"));
-    world.plan(&format!(
-        "SELECT * FROM {side} a JOIN {side} b USING (window_start, window_end)"
-    ));
-    world.plan(&format!(
-        "SELECT DISTINCT window_end, n FROM (SELECT * FROM {side} UNION ALL SELECT * FROM {side}) u"
-    ));
+    world.plan(&format!("SELECT * FROM {side} a JOIN {side} b USING (window_start, window_end)"));
+    world.plan(&format!("SELECT DISTINCT window_end, n FROM (SELECT * FROM {side} UNION ALL SELECT * FROM {side}) u"));
 }
 
 #[test]
@@ -192,11 +156,11 @@ fn windows_take_views_ctes_and_queries() {
     let world = World::new();
     let count = "SELECT window_end, count(*) AS n FROM";
     world.run("CREATE VIEW some AS SELECT k, ts AS at FROM events WHERE k > 1");
-    let view = world.plan(&format!(
-        "{count} TUMBLE(some, at, INTERVAL '1' SECOND) AS w GROUP BY w.window_end"
-    ));
+    let view = world.plan(&format!("{count} TUMBLE(some, at, INTERVAL '1' SECOND) AS w GROUP BY w.window_end"));
     let cte = world.plan(&format!("WITH c AS (SELECT * FROM some) {count} TABLE(TUMBLE(TABLE c, DESCRIPTOR(at), INTERVAL '1' SECOND)) GROUP BY window_end"));
-    let query = world.plan(&format!("{count} TUMBLE((SELECT ts FROM events WHERE k > 1), ts, INTERVAL '1' SECOND) GROUP BY window_end"));
+    let query = world.plan(&format!(
+        "{count} TUMBLE((SELECT ts FROM events WHERE k > 1), ts, INTERVAL '1' SECOND) GROUP BY window_end"
+    ));
     assert_eq!(view, cte);
     assert_eq!(view, query);
 }
@@ -223,10 +187,7 @@ fn decimal_literals_beside_doubles_are_doubles() {
 #[test]
 fn columns_without_a_name_are_called_by_their_text() {
     let text = World::new().explain("SELECT k + 1, upper(s), CAST(k AS VARCHAR), k FROM events");
-    has(
-        &text,
-        &["output: k + 1 BIGINT, upper(s) VARCHAR, CAST(k AS VARCHAR) VARCHAR, k BIGINT"],
-    );
+    has(&text, &["output: k + 1 BIGINT, upper(s) VARCHAR, CAST(k AS VARCHAR) VARCHAR, k BIGINT"]);
 }
 
 #[test]
@@ -245,9 +206,7 @@ fn the_plan_over_a_window_joins_its_rows() {
               (SELECT k, window_end AS e, count(*) AS n FROM TUMBLE(events, ts, INTERVAL '1' SECOND) GROUP BY k, window_end) GROUP BY e) b
          ON a.e = b.e AND a.n >= b.m",
     );
-    let Operator::Window(window) = &graph.stages[2].operator else {
-        panic!("a plan over windows")
-    };
+    let Operator::Window(window) = &graph.stages[2].operator else { panic!("a plan over windows") };
     assert_eq!(window.inputs.len(), 1);
     let plan = window.plan.decode(&functions()).unwrap();
     for (counts, expected) in [(vec![3, 7, 7], vec![11, 12]), (vec![9, 1, 1], vec![10])] {
@@ -262,15 +221,11 @@ fn the_plan_over_a_window_joins_its_rows() {
         let rows = RecordBatch::try_new(Arc::clone(&window.inputs[0].schema), columns).unwrap();
         let plan = reset_plan_states(Arc::clone(&plan)).unwrap();
         for leaf in leaves(&plan) {
-            leaf.downcast_ref::<Leaf>()
-                .unwrap()
-                .fill(vec![rows.clone()]);
+            leaf.downcast_ref::<Leaf>().unwrap().fill(vec![rows.clone()]);
         }
         let result = futures::executor::block_on(collect(plan, functions())).unwrap();
-        let mut keys: Vec<i64> = result
-            .iter()
-            .flat_map(|b| b.column(0).as_primitive::<Int64Type>().values().to_vec())
-            .collect();
+        let mut keys: Vec<i64> =
+            result.iter().flat_map(|b| b.column(0).as_primitive::<Int64Type>().values().to_vec()).collect();
         keys.sort_unstable();
         assert_eq!(keys, expected);
     }
@@ -284,7 +239,8 @@ fn late_rows_go_to_a_side_table_by_column_name() {
          CREATE TABLE careful (k BIGINT, v DOUBLE, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '1' SECOND)
          WITH ('connector' = 'file', 'late-data' = 'side:late')",
     );
-    let text = world.explain("SELECT window_end, sum(v) AS s FROM TUMBLE(careful, ts, INTERVAL '1' SECOND) GROUP BY window_end");
+    let text = world
+        .explain("SELECT window_end, sum(v) AS s FROM TUMBLE(careful, ts, INTERVAL '1' SECOND) GROUP BY window_end");
     has(&text, &["late rows: to table late", "columns: k, v, ts"]);
 }
 
@@ -293,13 +249,7 @@ fn insert_casts_and_fills_by_name() {
     let world = World::new();
     world.run("CREATE TABLE out (a INT, b DOUBLE, c VARCHAR, d TIMESTAMP(6)) WITH ('connector' = 'blackhole')");
     let text = world.explain("INSERT INTO out (c, a) SELECT id, id FROM plain");
-    has(
-        &text,
-        &[
-            "output: a INT, b DOUBLE, c VARCHAR, d TIMESTAMP(6)",
-            "NULL AS b",
-        ],
-    );
+    has(&text, &["output: a INT, b DOUBLE, c VARCHAR, d TIMESTAMP(6)", "NULL AS b"]);
     world.plan("INSERT INTO out SELECT id, price, ok, at FROM plain");
 }
 
@@ -308,13 +258,7 @@ fn fields_of_rows_work_in_conditions_and_through_views() {
     let world = World::new();
     world.run("CREATE VIEW rich (id, worth) AS SELECT auction.id, auction.reserve FROM datagen WHERE event_type = 1 AND auction.reserve > 100");
     let text = world.explain("SELECT worth FROM rich WHERE id < 10");
-    has(
-        &text,
-        &[
-            "columns: auction.dateTime, auction.id, auction.reserve",
-            "pushed down: event_type = 1",
-        ],
-    );
+    has(&text, &["columns: auction.dateTime, auction.id, auction.reserve", "pushed down: event_type = 1"]);
 }
 
 #[test]

@@ -27,11 +27,7 @@ fn a_table_has_columns_of_all_types() {
     );
     assert_eq!(table.name, "my table");
     assert_eq!(table.options["path"], "it's");
-    let types: Vec<String> = table
-        .columns
-        .iter()
-        .map(|c| format!("{} {}", c.name, type_name(&c.data_type)))
-        .collect();
+    let types: Vec<String> = table.columns.iter().map(|c| format!("{} {}", c.name, type_name(&c.data_type))).collect();
     assert_eq!(
         types,
         [
@@ -61,24 +57,14 @@ fn a_computed_column_may_be_the_event_time() {
             WATERMARK FOR at AS at - INTERVAL '1' MINUTE) WITH ('connector' = 'x');",
     );
     let watermark = table.watermark.unwrap();
-    assert_eq!(
-        (watermark.column.as_str(), watermark.delay),
-        ("at", 60_000_000)
-    );
-    assert_eq!(
-        table.columns[3].data_type,
-        DataType::Timestamp(TimeUnit::Millisecond, None)
-    );
+    assert_eq!((watermark.column.as_str(), watermark.delay), ("at", 60_000_000));
+    assert_eq!(table.columns[3].data_type, DataType::Timestamp(TimeUnit::Millisecond, None));
     assert!(table.statement.ends_with("('connector' = 'x')"));
 }
 
 #[test]
 fn columns_may_be_left_to_the_connector() {
-    assert!(
-        table("CREATE TABLE t WITH ('connector' = 'nexmark')")
-            .columns
-            .is_empty()
-    );
+    assert!(table("CREATE TABLE t WITH ('connector' = 'nexmark')").columns.is_empty());
 }
 
 #[test]
@@ -88,32 +74,20 @@ fn wrong_declarations_say_what_and_where() {
         error("CREATE TABLE t (a INT)"),
         "expected WITH, but found the end of the statement (line 1, column 23)"
     );
-    assert!(
-        error("CREATE TABLE t (a INT) WITH ('path' = 'x')")
-            .contains("needs the option 'connector'")
-    );
+    assert!(error("CREATE TABLE t (a INT) WITH ('path' = 'x')").contains("needs the option 'connector'"));
     assert!(error(&format!("CREATE TABLE t (a) {with}")).contains("expected the type of column a"));
     assert!(
         error(&format!("CREATE TABLE t (a INT,\n a INT) {with}"))
             .contains("column a is declared twice; choose another name (line 2, column 2)")
     );
+    assert!(error(&format!("CREATE TABLE t (a INT, WATERMARK FOR b AS b) {with}")).contains("column b does not exist"));
     assert!(
-        error(&format!(
-            "CREATE TABLE t (a INT, WATERMARK FOR b AS b) {with}"
-        ))
-        .contains("column b does not exist")
+        error(&format!("CREATE TABLE t (a INT, WATERMARK FOR a AS a) {with}"))
+            .contains("must be of type TIMESTAMP(3), but is INT")
     );
     assert!(
-        error(&format!(
-            "CREATE TABLE t (a INT, WATERMARK FOR a AS a) {with}"
-        ))
-        .contains("must be of type TIMESTAMP(3), but is INT")
-    );
-    assert!(
-        error(&format!(
-            "CREATE TABLE t (a TIMESTAMP(3), WATERMARK FOR a AS a - INTERVAL '1' YEAR) {with}"
-        ))
-        .contains("fixed length")
+        error(&format!("CREATE TABLE t (a TIMESTAMP(3), WATERMARK FOR a AS a - INTERVAL '1' YEAR) {with}"))
+            .contains("fixed length")
     );
     assert!(
         error(&format!("CREATE TABLE t (a INT PRIMARY KEY) {with}"))
@@ -123,40 +97,23 @@ fn wrong_declarations_say_what_and_where() {
         error(&format!("CREATE TABLE t (a GEOMETRY) {with}"))
             .contains("the type GEOMETRY is not supported (line 1, column 19)")
     );
+    assert!(error(&format!("CREATE TABLE t (a INT, b AS c + 1) {with}")).contains("column c does not exist"));
     assert!(
-        error(&format!("CREATE TABLE t (a INT, b AS c + 1) {with}"))
-            .contains("column c does not exist")
-    );
-    assert!(
-        error(&format!("CREATE TABLE t (a INT) PARTITIONED BY (a) {with}"))
-            .contains("PARTITIONED BY is not supported")
+        error(&format!("CREATE TABLE t (a INT) PARTITIONED BY (a) {with}")).contains("PARTITIONED BY is not supported")
     );
     assert!(
         error("CREATE TABLE a.b (x INT) WITH ('connector' = 'x')")
             .contains("qualified name a.b is not supported (line 1, column 14)")
     );
-    assert!(
-        error("CREATE FUNCTION f AS 'x'")
-            .contains("CREATE FUNCTION is not supported (line 1, column 8)")
-    );
+    assert!(error("CREATE FUNCTION f AS 'x'").contains("CREATE FUNCTION is not supported (line 1, column 8)"));
 }
 
 #[test]
 fn a_view_keeps_the_text_of_its_query() {
-    match parse("CREATE OR REPLACE TEMPORARY VIEW v (a, `b c`) AS\n  SELECT 1, 2 -- end\n ;")
-        .unwrap()
-    {
-        Statement::CreateView {
-            view,
-            or_replace,
-            temporary,
-            if_not_exists,
-        } => {
+    match parse("CREATE OR REPLACE TEMPORARY VIEW v (a, `b c`) AS\n  SELECT 1, 2 -- end\n ;").unwrap() {
+        Statement::CreateView { view, or_replace, temporary, if_not_exists } => {
             assert!(or_replace && temporary && !if_not_exists);
-            assert_eq!(
-                (view.name.as_str(), view.query.as_str()),
-                ("v", "SELECT 1, 2")
-            );
+            assert_eq!((view.name.as_str(), view.query.as_str()), ("v", "SELECT 1, 2"));
             assert_eq!(view.columns, ["a", "b c"]);
         }
         other => panic!("{other:?}"),
@@ -173,103 +130,35 @@ fn small_statements_are_read() {
         ("SHOW CONNECTORS", show(Show::Connectors)),
         ("SHOW FUNCTIONS", show(Show::Functions)),
         ("SHOW ALL", show(Show::All)),
-        (
-            "SHOW server_version",
-            show(Show::Setting("server_version".into())),
-        ),
+        ("SHOW server_version", show(Show::Setting("server_version".into()))),
         ("SHOW CREATE TABLE t", show(Show::CreateTable("t".into()))),
         ("SHOW CREATE VIEW `v`", show(Show::CreateView("v".into()))),
-        (
-            "DROP TABLE IF EXISTS t",
-            Statement::Drop {
-                kind: ObjectKind::Table,
-                name: "t".into(),
-                if_exists: true,
-            },
-        ),
-        (
-            "DROP VIEW v",
-            Statement::Drop {
-                kind: ObjectKind::View,
-                name: "v".into(),
-                if_exists: false,
-            },
-        ),
+        ("DROP TABLE IF EXISTS t", Statement::Drop { kind: ObjectKind::Table, name: "t".into(), if_exists: true }),
+        ("DROP VIEW v", Statement::Drop { kind: ObjectKind::View, name: "v".into(), if_exists: false }),
         ("DESCRIBE t", Statement::Describe { name: "t".into() }),
-        (
-            "SET 'a.b' = 'c'",
-            Statement::Set {
-                name: "a.b".into(),
-                value: "c".into(),
-            },
-        ),
-        (
-            "SET a.b TO 200 ms",
-            Statement::Set {
-                name: "a.b".into(),
-                value: "200 ms".into(),
-            },
-        ),
-        (
-            "SET client_encoding = UTF8",
-            Statement::Set {
-                name: "client_encoding".into(),
-                value: "UTF8".into(),
-            },
-        ),
+        ("SET 'a.b' = 'c'", Statement::Set { name: "a.b".into(), value: "c".into() }),
+        ("SET a.b TO 200 ms", Statement::Set { name: "a.b".into(), value: "200 ms".into() }),
+        ("SET client_encoding = UTF8", Statement::Set { name: "client_encoding".into(), value: "UTF8".into() }),
         ("RESET ALL", Statement::Reset { name: None }),
-        (
-            "STOP QUERY 'ab12-1'",
-            Statement::StopQuery {
-                id: "ab12-1".into(),
-            },
-        ),
-        (
-            "CANCEL QUERY ab12-1;",
-            Statement::StopQuery {
-                id: "ab12-1".into(),
-            },
-        ),
+        ("STOP QUERY 'ab12-1'", Statement::StopQuery { id: "ab12-1".into() }),
+        ("CANCEL QUERY ab12-1;", Statement::StopQuery { id: "ab12-1".into() }),
         ("BEGIN TRANSACTION", Statement::Begin),
-        (
-            "START TRANSACTION ISOLATION LEVEL SERIALIZABLE",
-            Statement::Begin,
-        ),
+        ("START TRANSACTION ISOLATION LEVEL SERIALIZABLE", Statement::Begin),
         ("COMMIT", Statement::Commit),
         ("ROLLBACK", Statement::Rollback),
     ] {
-        assert_eq!(
-            parse(sql).unwrap_or_else(|e| panic!("{sql}: {e}")),
-            expected
-        );
+        assert_eq!(parse(sql).unwrap_or_else(|e| panic!("{sql}: {e}")), expected);
     }
-    assert!(matches!(
-        parse("EXPLAIN INSERT INTO t SELECT 1").unwrap(),
-        Statement::Explain { .. }
-    ));
+    assert!(matches!(parse("EXPLAIN INSERT INTO t SELECT 1").unwrap(), Statement::Explain { .. }));
 }
 
 #[test]
 fn what_is_no_statement_is_an_error_with_its_place() {
-    assert_eq!(
-        error("SELECT 1; SELECT 2"),
-        "expected the end of the statement, but found SELECT (line 1, column 11)"
-    );
+    assert_eq!(error("SELECT 1; SELECT 2"), "expected the end of the statement, but found SELECT (line 1, column 11)");
     assert!(error("").contains("expected a statement"));
-    assert!(
-        error("SELECT a FROM t WHERE").contains("line 1, column 22"),
-        "{}",
-        error("SELECT a FROM t WHERE")
-    );
-    assert!(
-        error("SELECT 'a").contains("line 1, column 8"),
-        "{}",
-        error("SELECT 'a")
-    );
+    assert!(error("SELECT a FROM t WHERE").contains("line 1, column 22"), "{}", error("SELECT a FROM t WHERE"));
+    assert!(error("SELECT 'a").contains("line 1, column 8"), "{}", error("SELECT 'a"));
     assert!(error("DELETE FROM t").contains("DELETE is not supported (line 1, column 1)"));
-    assert!(
-        error("EXPLAIN ANALYZE SELECT 1")
-            .contains("EXPLAIN ANALYZE is not supported (line 1, column 9)")
-    );
+    assert!(error("EXPLAIN ANALYZE SELECT 1").contains("EXPLAIN ANALYZE is not supported (line 1, column 9)"));
     assert!(error("FROBNICATE t").contains("expected SELECT, INSERT"));
 }

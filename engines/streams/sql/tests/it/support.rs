@@ -9,9 +9,7 @@ use savanna_streams_model::catalog::{TableDef, ViewDef};
 use savanna_streams_model::graph::{Operator, StageGraph, WINDOW_COLUMNS};
 use savanna_streams_model::plan::{Leaf, PlanBytes, leaves};
 use savanna_streams_model::sink::Sink;
-use savanna_streams_model::source::{
-    ConnectorInfo, Connectors, EqualTo, Offset, ScanSpec, Source, SourceReader,
-};
+use savanna_streams_model::source::{ConnectorInfo, Connectors, EqualTo, Offset, ScanSpec, Source, SourceReader};
 use savanna_streams_model::{Result, StreamError};
 use savanna_streams_sql::{Catalog, Planner, Statement, explain, functions, parse, split};
 
@@ -32,11 +30,7 @@ impl Catalog for Names {
 
     fn names(&self) -> Vec<String> {
         let tables = self.tables.lock().unwrap();
-        tables
-            .keys()
-            .chain(self.views.lock().unwrap().keys())
-            .cloned()
-            .collect()
+        tables.keys().chain(self.views.lock().unwrap().keys()).cloned().collect()
     }
 }
 
@@ -61,13 +55,7 @@ impl Source for Stub {
         condition.path.0 == ["event_type"]
     }
 
-    fn open(
-        &self,
-        _: &ScanSpec,
-        _: usize,
-        _: usize,
-        _: Option<&Offset>,
-    ) -> Result<Box<dyn SourceReader>> {
+    fn open(&self, _: &ScanSpec, _: usize, _: usize, _: Option<&Offset>) -> Result<Box<dyn SourceReader>> {
         Err(StreamError::invalid("a stub reads nothing"))
     }
 }
@@ -146,18 +134,10 @@ impl World {
         for fragment in split(sql).unwrap() {
             match parse(&fragment.text).unwrap_or_else(|e| panic!("{e}\n{}", fragment.text)) {
                 Statement::CreateTable { table, .. } => {
-                    self.names
-                        .tables
-                        .lock()
-                        .unwrap()
-                        .insert(table.name.clone(), table);
+                    self.names.tables.lock().unwrap().insert(table.name.clone(), table);
                 }
                 Statement::CreateView { view, .. } => {
-                    self.names
-                        .views
-                        .lock()
-                        .unwrap()
-                        .insert(view.name.clone(), view);
+                    self.names.views.lock().unwrap().insert(view.name.clone(), view);
                 }
                 other => panic!("a declaration was expected, not {other:?}"),
             }
@@ -167,11 +147,7 @@ impl World {
     pub(crate) fn try_plan(&self, sql: &str) -> Result<StageGraph> {
         match parse(sql)? {
             Statement::Query(query) => self.planner.plan(&query, None),
-            Statement::Insert {
-                table,
-                columns,
-                query,
-            } => {
+            Statement::Insert { table, columns, query } => {
                 let sink = self.names.table(&table).expect("the sink is declared");
                 self.planner.plan_insert(&query, &sink, &columns)
             }
@@ -192,10 +168,7 @@ impl World {
 
     pub(crate) fn error(&self, sql: &str) -> StreamError {
         match self.try_plan(sql) {
-            Ok(graph) => panic!(
-                "an error was expected, but it planned:\n{}",
-                explain(&graph, &functions())
-            ),
+            Ok(graph) => panic!("an error was expected, but it planned:\n{}", explain(&graph, &functions())),
             Err(error) => error,
         }
     }
@@ -208,24 +181,16 @@ impl World {
 /// What the runtime relies on in any graph: every piece can be decoded and reads exactly what the piece before it gives.
 fn check_graph(graph: &StageGraph) {
     let functions = functions();
-    let decode = |plan: &PlanBytes| {
-        plan.decode(&functions)
-            .expect("a planned stage can be decoded")
-    };
+    let decode = |plan: &PlanBytes| plan.decode(&functions).expect("a planned stage can be decoded");
     let reads = |plan: &Arc<dyn ExecutionPlan>| leaves(plan)[0].schema();
     let (sink, others) = graph.stages.split_last().expect("a graph has a sink");
-    let Operator::Sink(sink_spec) = &sink.operator else {
-        panic!("a graph ends in its sink")
-    };
+    let Operator::Sink(sink_spec) = &sink.operator else { panic!("a graph ends in its sink") };
     assert!(sink.next.is_none());
     let mut outputs: Vec<SchemaRef> = Vec::new();
     for (i, stage) in others.iter().enumerate() {
         assert_eq!(usize::from(stage.id.0), i);
         let next = stage.next.expect("every stage but the sink has a receiver");
-        assert!(
-            next > stage.id,
-            "inputs come before the stages that read them"
-        );
+        assert!(next > stage.id, "inputs come before the stages that read them");
         let output = match &stage.operator {
             Operator::Scan(scan) => {
                 let chain = decode(&scan.chain);
@@ -245,10 +210,7 @@ fn check_graph(graph: &StageGraph) {
                     (None, None) => rows,
                     (Some(expand), None) => {
                         let after = decode(&expand.after);
-                        assert_eq!(
-                            *reads(&after),
-                            with_window(&rows, &rows, expand.time_column)
-                        );
+                        assert_eq!(*reads(&after), with_window(&rows, &rows, expand.time_column));
                         after.schema()
                     }
                     (None, Some(panes)) => {
@@ -260,8 +222,7 @@ fn check_graph(graph: &StageGraph) {
                 }
             }
             Operator::Aggregate(aggregate) => {
-                let Operator::Scan(scan) = &graph.stages[usize::from(aggregate.input.0)].operator
-                else {
+                let Operator::Scan(scan) = &graph.stages[usize::from(aggregate.input.0)].operator else {
                     panic!("an aggregate reads a scan")
                 };
                 assert_eq!(scan.aggregate.as_ref(), Some(&aggregate.aggregate));
@@ -278,10 +239,7 @@ fn check_graph(graph: &StageGraph) {
                 for input in &window.inputs {
                     assert_eq!(input.schema, outputs[usize::from(input.stage.0)]);
                     assert_eq!(input.schema.field(input.window_end).name(), "window_end");
-                    assert_eq!(
-                        graph.stages[usize::from(input.stage.0)].next,
-                        Some(stage.id)
-                    );
+                    assert_eq!(graph.stages[usize::from(input.stage.0)].next, Some(stage.id));
                 }
                 plan.schema()
             }
@@ -301,24 +259,12 @@ fn check_graph(graph: &StageGraph) {
 fn with_window(schema: &Schema, rows: &Schema, time_column: usize) -> Schema {
     let time = rows.field(time_column).data_type();
     let window = WINDOW_COLUMNS.map(|name| Arc::new(Field::new(name, time.clone(), false)));
-    Schema::new(
-        schema
-            .fields()
-            .iter()
-            .cloned()
-            .chain(window)
-            .collect::<Vec<_>>(),
-    )
+    Schema::new(schema.fields().iter().cloned().chain(window).collect::<Vec<_>>())
 }
 
 /// Names and types; a column may be less often NULL than is declared.
 #[track_caller]
 fn assert_same_types(have: &Schema, declared: &Schema) {
-    let columns = |s: &Schema| {
-        s.fields()
-            .iter()
-            .map(|f| (f.name().clone(), f.data_type().clone()))
-            .collect::<Vec<_>>()
-    };
+    let columns = |s: &Schema| s.fields().iter().map(|f| (f.name().clone(), f.data_type().clone())).collect::<Vec<_>>();
     assert_eq!(columns(have), columns(declared));
 }

@@ -12,37 +12,11 @@ use super::process::Process;
 /// A broken promise, and the true time (ns) at which it was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Violation {
-    TwoServers {
-        at: u64,
-        shard: ShardId,
-        granule: u8,
-        first: (Tenure, OwnerEpoch),
-        second: (Tenure, OwnerEpoch),
-    },
-    TwoHolders {
-        at: u64,
-        name: NodeId,
-        first: Incarnation,
-        second: Incarnation,
-    },
-    EpochReused {
-        at: u64,
-        shard: ShardId,
-        epoch: OwnerEpoch,
-        first: Tenure,
-        second: Tenure,
-    },
-    HistoryEpoch {
-        at: u64,
-        shard: ShardId,
-        before: Box<ShardRecord>,
-        after: Box<ShardRecord>,
-    },
-    IdsTwice {
-        at: u64,
-        first: Range<u64>,
-        second: Range<u64>,
-    },
+    TwoServers { at: u64, shard: ShardId, granule: u8, first: (Tenure, OwnerEpoch), second: (Tenure, OwnerEpoch) },
+    TwoHolders { at: u64, name: NodeId, first: Incarnation, second: Incarnation },
+    EpochReused { at: u64, shard: ShardId, epoch: OwnerEpoch, first: Tenure, second: Tenure },
+    HistoryEpoch { at: u64, shard: ShardId, before: Box<ShardRecord>, after: Box<ShardRecord> },
+    IdsTwice { at: u64, first: Range<u64>, second: Range<u64> },
 }
 
 #[derive(Default)]
@@ -66,17 +40,10 @@ impl Checker {
             };
             if let Some(first) = holders.insert(&tenure.node, process.incarnation) {
                 let name = tenure.node.clone();
-                return Err(Violation::TwoHolders {
-                    at,
-                    name,
-                    first,
-                    second: process.incarnation,
-                });
+                return Err(Violation::TwoHolders { at, name, first, second: process.incarnation });
             }
             for (shard, granule, epoch) in process.served_granules() {
-                if let Some((first, first_epoch)) =
-                    servers.insert((shard, granule), (tenure, epoch))
-                {
+                if let Some((first, first_epoch)) = servers.insert((shard, granule), (tenure, epoch)) {
                     return Err(Violation::TwoServers {
                         at,
                         shard: shard.clone(),
@@ -85,19 +52,10 @@ impl Checker {
                         second: (tenure.clone(), epoch),
                     });
                 }
-                let earlier = self
-                    .served
-                    .entry((shard.clone(), epoch))
-                    .or_insert_with(|| tenure.clone());
+                let earlier = self.served.entry((shard.clone(), epoch)).or_insert_with(|| tenure.clone());
                 if earlier != tenure {
                     let (first, second) = (earlier.clone(), tenure.clone());
-                    return Err(Violation::EpochReused {
-                        at,
-                        shard: shard.clone(),
-                        epoch,
-                        first,
-                        second,
-                    });
+                    return Err(Violation::EpochReused { at, shard: shard.clone(), epoch, first, second });
                 }
             }
         }
@@ -110,11 +68,7 @@ impl Checker {
         if let Some((&start, &end)) = before
             && end > ids.start
         {
-            return Err(Violation::IdsTwice {
-                at,
-                first: start..end,
-                second: ids.clone(),
-            });
+            return Err(Violation::IdsTwice { at, first: start..end, second: ids.clone() });
         }
         self.ids.insert(ids.start, ids.end);
         Ok(())
@@ -132,12 +86,7 @@ impl Checker {
             };
             if record.epoch < before.epoch || (granted && record.epoch == before.epoch) {
                 let (before, after) = (Box::new(before), Box::new(record.clone()));
-                return Err(Violation::HistoryEpoch {
-                    at,
-                    shard: shard.clone(),
-                    before,
-                    after,
-                });
+                return Err(Violation::HistoryEpoch { at, shard: shard.clone(), before, after });
             }
         }
         Ok(())

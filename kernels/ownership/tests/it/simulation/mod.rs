@@ -14,10 +14,7 @@ use world::{Counts, Sabotage, World};
 
 /// Seeds that the sound variant must survive; `SAVANNA_SIM_SEEDS` asks for more.
 fn seeds() -> u64 {
-    std::env::var("SAVANNA_SIM_SEEDS")
-        .ok()
-        .and_then(|seeds| seeds.parse().ok())
-        .unwrap_or(400)
+    std::env::var("SAVANNA_SIM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(400)
 }
 
 /// Seeds within which each broken variant must be caught.
@@ -38,26 +35,18 @@ fn no_seed_finds_two_owners_at_one_instant() {
     }
     // What never happened was not tested.
     println!("{total:?}");
-    assert!(
-        total.all_seen(),
-        "some kind of event never happened: {total:?}"
-    );
+    assert!(total.all_seen(), "some kind of event never happened: {total:?}");
 }
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
     for seed in [1, 77, 4_000_000_000] {
-        assert_eq!(
-            run(seed, Sabotage::None),
-            run(seed, Sabotage::None),
-            "seed {seed}"
-        );
+        assert_eq!(run(seed, Sabotage::None), run(seed, Sabotage::None), "seed {seed}");
     }
 }
 
 fn assert_caught(sabotage: Sabotage, expected: fn(&Violation) -> bool) {
-    let caught =
-        (0..SEEDS_TO_CATCH).filter_map(|seed| run(seed, sabotage).err().map(|found| (seed, found)));
+    let caught = (0..SEEDS_TO_CATCH).filter_map(|seed| run(seed, sabotage).err().map(|found| (seed, found)));
     let mut others = Vec::new();
     for (seed, violation) in caught {
         if expected(&violation) {
@@ -72,53 +61,37 @@ fn assert_caught(sabotage: Sabotage, expected: fn(&Violation) -> bool) {
 #[test]
 fn without_a_margin_two_nodes_serve_at_once() {
     assert_caught(Sabotage::NoMargin, |violation| {
-        matches!(
-            violation,
-            Violation::TwoServers { .. } | Violation::TwoHolders { .. }
-        )
+        matches!(violation, Violation::TwoServers { .. } | Violation::TwoHolders { .. })
     });
 }
 
 #[test]
 fn a_lease_counted_from_the_answer_lets_two_nodes_serve_at_once() {
     assert_caught(Sabotage::CountFromReply, |violation| {
-        matches!(
-            violation,
-            Violation::TwoServers { .. } | Violation::TwoHolders { .. }
-        )
+        matches!(violation, Violation::TwoServers { .. } | Violation::TwoHolders { .. })
     });
 }
 
 #[test]
 fn a_coordinator_that_forgets_leases_when_it_restarts_lets_two_nodes_serve_at_once() {
     assert_caught(Sabotage::NoGraceAfterRestart, |violation| {
-        matches!(
-            violation,
-            Violation::TwoServers { .. } | Violation::TwoHolders { .. }
-        )
+        matches!(violation, Violation::TwoServers { .. } | Violation::TwoHolders { .. })
     });
 }
 
 #[test]
 fn an_epoch_that_is_not_bumped_is_noticed() {
     assert_caught(Sabotage::EpochNotBumped, |violation| {
-        matches!(
-            violation,
-            Violation::EpochReused { .. } | Violation::HistoryEpoch { .. }
-        )
+        matches!(violation, Violation::EpochReused { .. } | Violation::HistoryEpoch { .. })
     });
 }
 
 #[test]
 fn ids_told_before_they_are_durable_are_handed_out_twice() {
-    assert_caught(Sabotage::ReplyBeforeDurable, |violation| {
-        matches!(violation, Violation::IdsTwice { .. })
-    });
+    assert_caught(Sabotage::ReplyBeforeDurable, |violation| matches!(violation, Violation::IdsTwice { .. }));
 }
 
 #[test]
 fn a_server_that_resumes_before_it_knows_what_became_of_its_proposal_is_noticed() {
-    assert_caught(Sabotage::ResumeAfterTimeout, |violation| {
-        matches!(violation, Violation::TwoServers { .. })
-    });
+    assert_caught(Sabotage::ResumeAfterTimeout, |violation| matches!(violation, Violation::TwoServers { .. }));
 }

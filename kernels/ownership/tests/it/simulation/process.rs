@@ -9,8 +9,8 @@ use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
 use savanna_ownership::core::{Reply, Request};
 use savanna_ownership::lease::{HolderAction, HolderInput};
 use savanna_ownership::{
-    ClaimOutcome, CoordinatorError, Exclusive, Grant, Incarnation, LeaseHolder, LeaseTerms,
-    MonoTime, NodeSpec, Ownership, Revision, ShardRecord, Tenure, Transition, Versioned,
+    ClaimOutcome, CoordinatorError, Exclusive, Grant, Incarnation, LeaseHolder, LeaseTerms, MonoTime, NodeSpec,
+    Ownership, Revision, ShardRecord, Tenure, Transition, Versioned,
 };
 
 /// A clock that runs too fast or too slow.
@@ -89,12 +89,7 @@ pub(super) struct Process {
 const BOTH: u8 = 0b11;
 
 impl Process {
-    pub(super) fn new(
-        name: NodeId,
-        incarnation: Incarnation,
-        clock: DriftingClock,
-        habits: Habits,
-    ) -> Self {
+    pub(super) fn new(name: NodeId, incarnation: Incarnation, clock: DriftingClock, habits: Habits) -> Self {
         Self {
             incarnation,
             name,
@@ -113,16 +108,12 @@ impl Process {
 
     /// What the product's guard would say.
     pub(super) fn serving(&self, at: u64) -> bool {
-        self.lease
-            .as_ref()
-            .is_some_and(|(_, holder)| holder.serving(self.clock.read(at)))
+        self.lease.as_ref().is_some_and(|(_, holder)| holder.serving(self.clock.read(at)))
     }
 
     pub(super) fn served_granules(&self) -> impl Iterator<Item = (&ShardId, u8, OwnerEpoch)> {
         self.beliefs.iter().flat_map(|(shard, belief)| {
-            (0..2)
-                .filter(|granule| belief.granules & (1 << granule) != 0)
-                .map(move |g| (shard, g, belief.epoch))
+            (0..2).filter(|granule| belief.granules & (1 << granule) != 0).map(move |g| (shard, g, belief.epoch))
         })
     }
 
@@ -138,10 +129,7 @@ impl Process {
         self.give_up_unanswered(at);
         let mut asks = self.step_lease(HolderInput::Tick, at);
         if self.lease.is_none() {
-            let joining = self
-                .waiting
-                .values()
-                .any(|(_, waiting)| matches!(waiting, Waiting::Join { .. }));
+            let joining = self.waiting.values().any(|(_, waiting)| matches!(waiting, Waiting::Join { .. }));
             if !joining {
                 let spec = NodeSpec {
                     name: self.name.clone(),
@@ -149,11 +137,7 @@ impl Process {
                     address: String::new(),
                     labels: BTreeMap::new(),
                 };
-                let request = if rng.random_bool(0.7) {
-                    Request::Register(spec)
-                } else {
-                    Request::Claim(spec)
-                };
+                let request = if rng.random_bool(0.7) { Request::Register(spec) } else { Request::Claim(spec) };
                 asks.push(self.ask(at, Ask::Change(request), Waiting::Join { sent_at: now }));
             }
             return asks;
@@ -162,10 +146,7 @@ impl Process {
             return asks;
         }
         if rng.random_bool(0.2) {
-            let allocate = Request::Allocate {
-                name: "ids".to_owned(),
-                count: rng.random_range(1..20),
-            };
+            let allocate = Request::Allocate { name: "ids".to_owned(), count: rng.random_range(1..20) };
             asks.push(self.ask(at, Ask::Change(allocate), Waiting::Ids));
         }
         let shard = shards.choose(rng).expect("there are shards").clone();
@@ -178,67 +159,36 @@ impl Process {
     }
 
     /// A next record for a shard, and the granules that this process loses by it.
-    fn proposal(
-        &self,
-        shard: &ShardId,
-        rng: &mut ChaCha8Rng,
-        others: &[Tenure],
-    ) -> Option<(ShardRecord, u8)> {
+    fn proposal(&self, shard: &ShardId, rng: &mut ChaCha8Rng, others: &[Tenure]) -> Option<(ShardRecord, u8)> {
         let me = self.tenure()?.clone();
         let belief = self.beliefs.get(shard)?;
-        let other = others
-            .iter()
-            .filter(|tenure| **tenure != me)
-            .collect::<Vec<_>>()
-            .choose(rng)
-            .copied()
-            .cloned();
+        let other = others.iter().filter(|tenure| **tenure != me).collect::<Vec<_>>().choose(rng).copied().cloned();
         let Some(known) = &belief.known else {
             return Some((ShardRecord::serving(me, OwnerEpoch::NONE.next()), 0));
         };
         let epoch = known.value.epoch;
         let same = |state| ShardRecord::exclusive(epoch, state);
         let next = |state| ShardRecord::exclusive(epoch.next(), state);
-        let serving = |owner: &Tenure| Exclusive::Serving {
-            owner: owner.clone(),
-        };
+        let serving = |owner: &Tenure| Exclusive::Serving { owner: owner.clone() };
         let choice = rng.random_range(0..4);
         Some(match &known.value.ownership {
-            Ownership::Exclusive(Exclusive::Serving { owner }) if *owner == me => {
-                match (choice, other) {
-                    (0, Some(to)) => (next(serving(&to)), BOTH),
-                    (1, _) => (
-                        ShardRecord {
-                            epoch,
-                            ownership: Ownership::Retired,
-                        },
-                        BOTH,
-                    ),
-                    (_, Some(to)) => (same(Exclusive::Moving { from: me, to }), 0),
-                    (_, None) => return None,
-                }
-            }
+            Ownership::Exclusive(Exclusive::Serving { owner }) if *owner == me => match (choice, other) {
+                (0, Some(to)) => (next(serving(&to)), BOTH),
+                (1, _) => (ShardRecord { epoch, ownership: Ownership::Retired }, BOTH),
+                (_, Some(to)) => (same(Exclusive::Moving { from: me, to }), 0),
+                (_, None) => return None,
+            },
             Ownership::Exclusive(Exclusive::Moving { from, to }) if *from == me => match choice {
                 0 => (same(serving(&me)), 0),
                 1 => (next(serving(to)), BOTH),
-                _ => (
-                    next(Exclusive::Dual {
-                        from: me,
-                        to: to.clone(),
-                    }),
-                    0b10,
-                ),
+                _ => (next(Exclusive::Dual { from: me, to: to.clone() }), 0b10),
             },
-            Ownership::Exclusive(Exclusive::Dual { from, to }) if *from == me => {
-                (same(serving(to)), 0b01)
-            }
+            Ownership::Exclusive(Exclusive::Dual { from, to }) if *from == me => (same(serving(to)), 0b01),
             Ownership::Exclusive(Exclusive::Dual { from, to }) if *to == me => match choice {
                 0 => (next(serving(from)), 0b10),
                 _ => (same(serving(&me)), 0),
             },
-            Ownership::Exclusive(Exclusive::Moving { from, .. }) if choice == 0 => {
-                (same(serving(from)), 0)
-            }
+            Ownership::Exclusive(Exclusive::Moving { from, .. }) if choice == 0 => (same(serving(from)), 0),
             _ => (next(serving(&me)), 0),
         })
     }
@@ -246,24 +196,13 @@ impl Process {
     fn propose(&mut self, at: u64, shard: &ShardId, record: ShardRecord, lost: u8) -> (u64, Ask) {
         let by = self.tenure().cloned();
         let belief = self.beliefs.entry(shard.clone()).or_default();
-        let expected = belief
-            .known
-            .as_ref()
-            .map_or(Revision::NONE, |known| known.version);
+        let expected = belief.known.as_ref().map_or(Revision::NONE, |known| known.version);
         if belief.granules & lost != 0 {
             belief.granules &= !lost;
             belief.yielded_at = Some(expected);
         }
-        let transition = Transition {
-            shard: shard.clone(),
-            expected,
-            record: record.clone(),
-            by,
-        };
-        let waiting = Waiting::Propose {
-            shard: shard.clone(),
-            record,
-        };
+        let transition = Transition { shard: shard.clone(), expected, record: record.clone(), by };
+        let waiting = Waiting::Propose { shard: shard.clone(), record };
         self.ask(at, Ask::Change(Request::Transition(transition)), waiting)
     }
 
@@ -281,19 +220,10 @@ impl Process {
         match (waiting, answer) {
             (
                 Waiting::Join { sent_at },
-                Answer::Change(Ok(
-                    Reply::Granted(grant) | Reply::Claim(ClaimOutcome::Granted(grant)),
-                )),
+                Answer::Change(Ok(Reply::Granted(grant) | Reply::Claim(ClaimOutcome::Granted(grant)))),
             ) => {
                 if self.lease.is_none() {
-                    self.join(
-                        &grant,
-                        if self.habits.count_from_reply {
-                            now
-                        } else {
-                            sent_at
-                        },
-                    );
+                    self.join(&grant, if self.habits.count_from_reply { now } else { sent_at });
                 }
                 (Vec::new(), None)
             }
@@ -320,17 +250,8 @@ impl Process {
                 self.beliefs.entry(shard).or_default();
                 (Vec::new(), None)
             }
-            (
-                Waiting::Propose { shard, record, .. },
-                Answer::Change(Ok(Reply::Changed(version))),
-            ) => {
-                self.learn(
-                    &shard,
-                    Versioned {
-                        version,
-                        value: record,
-                    },
-                );
+            (Waiting::Propose { shard, record, .. }, Answer::Change(Ok(Reply::Changed(version)))) => {
+                self.learn(&shard, Versioned { version, value: record });
                 (Vec::new(), None)
             }
             (Waiting::Ids, Answer::Change(Ok(Reply::Ids(ids)))) => (Vec::new(), Some(ids)),
@@ -340,10 +261,7 @@ impl Process {
     }
 
     fn join(&mut self, grant: &Grant, counted_from: MonoTime) {
-        self.lease = Some((
-            grant.tenure.clone(),
-            LeaseHolder::new(self.habits.terms, counted_from),
-        ));
+        self.lease = Some((grant.tenure.clone(), LeaseHolder::new(self.habits.terms, counted_from)));
         self.beliefs.clear();
     }
 
@@ -353,26 +271,20 @@ impl Process {
             return;
         };
         let belief = self.beliefs.entry(shard.clone()).or_default();
-        if belief
-            .known
-            .as_ref()
-            .is_some_and(|known| known.version > read.version)
-        {
+        if belief.known.as_ref().is_some_and(|known| known.version > read.version) {
             return;
         }
-        if belief
-            .yielded_at
-            .is_none_or(|yielded_at| read.version > yielded_at)
-        {
+        if belief.yielded_at.is_none_or(|yielded_at| read.version > yielded_at) {
             belief.yielded_at = None;
-            belief.granules = match &read.value.ownership {
-                Ownership::Exclusive(Exclusive::Dual { from, .. }) if from == tenure => 0b01,
-                Ownership::Exclusive(Exclusive::Dual { to, .. }) if to == tenure => 0b10,
-                Ownership::Exclusive(
-                    Exclusive::Serving { owner: server } | Exclusive::Moving { from: server, .. },
-                ) if server == tenure => BOTH,
-                _ => 0,
-            };
+            belief.granules =
+                match &read.value.ownership {
+                    Ownership::Exclusive(Exclusive::Dual { from, .. }) if from == tenure => 0b01,
+                    Ownership::Exclusive(Exclusive::Dual { to, .. }) if to == tenure => 0b10,
+                    Ownership::Exclusive(
+                        Exclusive::Serving { owner: server } | Exclusive::Moving { from: server, .. },
+                    ) if server == tenure => BOTH,
+                    _ => 0,
+                };
             belief.epoch = read.value.epoch_of(tenure).unwrap_or(OwnerEpoch::NONE);
         }
         belief.known = Some(read);
@@ -406,12 +318,8 @@ impl Process {
     }
 
     fn give_up_unanswered(&mut self, at: u64) {
-        let late: Vec<u64> = self
-            .waiting
-            .iter()
-            .filter(|(_, (sent, _))| sent + TIMEOUT <= at)
-            .map(|(request, _)| *request)
-            .collect();
+        let late: Vec<u64> =
+            self.waiting.iter().filter(|(_, (sent, _))| sent + TIMEOUT <= at).map(|(request, _)| *request).collect();
         for request in late {
             if let Some((_, Waiting::Propose { shard, .. })) = self.waiting.remove(&request)
                 && self.habits.resume_after_timeout

@@ -204,9 +204,7 @@ impl World {
             processes: Vec::new(),
             paused_until: vec![0; PROCESSES],
             crashed: vec![false; PROCESSES],
-            shards: (0..SHARDS)
-                .map(|number| ShardId::new(format!("tenants/{number}")))
-                .collect(),
+            shards: (0..SHARDS).map(|number| ShardId::new(format!("tenants/{number}"))).collect(),
             coordinator,
             checker: Checker::default(),
             counts: Counts::default(),
@@ -237,11 +235,7 @@ impl World {
 
     fn new_process(&mut self, index: usize) -> Process {
         self.next_incarnation += 1;
-        let margin = if self.sabotage == Sabotage::NoMargin {
-            Duration::ZERO
-        } else {
-            MARGIN
-        };
+        let margin = if self.sabotage == Sabotage::NoMargin { Duration::ZERO } else { MARGIN };
         let habits = Habits {
             terms: LeaseTerms::new(TTL, margin).expect("the margin is below the ttl"),
             count_from_reply: self.sabotage == Sabotage::CountFromReply,
@@ -254,8 +248,7 @@ impl World {
 
     fn schedule(&mut self, at: u64, event: Event) {
         self.sequence += 1;
-        self.queue
-            .push(Reverse(Scheduled(at, self.sequence, event)));
+        self.queue.push(Reverse(Scheduled(at, self.sequence, event)));
     }
 
     fn schedule_within(&mut self, span: u64, event: Event) {
@@ -271,11 +264,7 @@ impl World {
             _ => 1,
         };
         for _ in 0..copies {
-            let span = if self.rng.random_bool(0.1) {
-                4 * SECOND
-            } else {
-                40 * MILLISECOND
-            };
+            let span = if self.rng.random_bool(0.1) { 4 * SECOND } else { 40 * MILLISECOND };
             self.schedule_within(span, make());
         }
     }
@@ -293,38 +282,21 @@ impl World {
             Event::Wake { process } => {
                 self.schedule_within(200 * MILLISECOND, Event::Wake { process });
                 if !self.crashed[process] {
-                    let others: Vec<Tenure> = self
-                        .coordinator
-                        .core
-                        .snapshot()
-                        .nodes
-                        .into_iter()
-                        .map(|node| node.tenure)
-                        .collect();
-                    let asks =
-                        self.processes[process].wake(self.at, &mut self.rng, &self.shards, &others);
+                    let others: Vec<Tenure> =
+                        self.coordinator.core.snapshot().nodes.into_iter().map(|node| node.tenure).collect();
+                    let asks = self.processes[process].wake(self.at, &mut self.rng, &self.shards, &others);
                     self.send_asks(process, asks);
                 }
                 Ok(())
             }
-            Event::Arrive {
-                process,
-                incarnation,
-                request,
-                ask,
-            } => {
+            Event::Arrive { process, incarnation, request, ask } => {
                 if self.coordinator.up {
                     self.arrive(process, incarnation, request, ask)
                 } else {
                     Ok(())
                 }
             }
-            Event::Answer {
-                process,
-                incarnation,
-                request,
-                answer,
-            } => {
+            Event::Answer { process, incarnation, request, answer } => {
                 if self.crashed[process] || self.processes[process].incarnation != incarnation {
                     return Ok(());
                 }
@@ -372,78 +344,42 @@ impl World {
     fn send_asks(&mut self, process: usize, asks: Vec<(u64, Ask)>) {
         let incarnation = self.processes[process].incarnation;
         for (request, ask) in asks {
-            self.send(|| Event::Arrive {
-                process,
-                incarnation,
-                request,
-                ask: ask.clone(),
-            });
+            self.send(|| Event::Arrive { process, incarnation, request, ask: ask.clone() });
         }
     }
 
-    fn arrive(
-        &mut self,
-        process: usize,
-        incarnation: Incarnation,
-        request: u64,
-        ask: Ask,
-    ) -> Result<(), Violation> {
+    fn arrive(&mut self, process: usize, incarnation: Incarnation, request: u64, ask: Ask) -> Result<(), Violation> {
         let answer = match ask {
             Ask::Read(shard) => Answer::Read(self.coordinator.core.shard(&shard).cloned()),
             Ask::Change(change) => {
                 let now = self.coordinator.clock.read(self.at);
-                let sound = (self.sabotage == Sabotage::EpochNotBumped)
-                    .then(|| self.coordinator.core.clone());
+                let sound = (self.sabotage == Sabotage::EpochNotBumped).then(|| self.coordinator.core.clone());
                 let former = self.owner_of(&change);
                 let mut step = self.coordinator.core.step(&change, now);
                 if let Some(before) = sound {
                     forget_the_bump(&mut self.coordinator.core, before, &mut step.entries);
                 }
                 if let (Some(former), Ok(Reply::Changed(_))) = (former, &step.reply) {
-                    let lives = self
-                        .coordinator
-                        .core
-                        .node(&former.node)
-                        .is_some_and(|node| node.tenure == former);
+                    let lives = self.coordinator.core.node(&former.node).is_some_and(|node| node.tenure == former);
                     self.counts.takeovers += u64::from(!lives);
                 }
                 self.append(step.entries);
                 Answer::Change(step.reply)
             }
         };
-        let answer = Event::Answer {
-            process,
-            incarnation,
-            request,
-            answer,
-        };
+        let answer = Event::Answer { process, incarnation, request, answer };
         let length = self.coordinator.log.len();
         if self.coordinator.durable >= length || self.sabotage == Sabotage::ReplyBeforeDurable {
             self.send_answer(answer);
         } else {
-            self.coordinator
-                .held
-                .entry(length)
-                .or_default()
-                .push(answer);
+            self.coordinator.held.entry(length).or_default().push(answer);
         }
         Ok(())
     }
 
     fn send_answer(&mut self, answer: Event) {
-        if let Event::Answer {
-            process,
-            incarnation,
-            request,
-            answer,
-        } = answer
-        {
-            self.send(|| Event::Answer {
-                process,
-                incarnation,
-                request,
-                answer: answer.clone(),
-            });
+        if let Event::Answer { process, incarnation, request, answer } = answer {
+            self.send(|| Event::Answer { process, incarnation, request, answer: answer.clone() });
         }
     }
 
@@ -464,12 +400,7 @@ impl World {
         let Request::Transition(transition) = change else {
             return None;
         };
-        self.coordinator
-            .core
-            .shard(&transition.shard)?
-            .value
-            .owner()
-            .cloned()
+        self.coordinator.core.shard(&transition.shard)?.value.owner().cloned()
     }
 
     fn count(&mut self, entry: &Entry) {
@@ -495,10 +426,7 @@ impl World {
         }
         self.coordinator.durable = durable;
         let waiting = self.coordinator.held.split_off(&(durable + 1));
-        for answer in std::mem::replace(&mut self.coordinator.held, waiting)
-            .into_values()
-            .flatten()
-        {
+        for answer in std::mem::replace(&mut self.coordinator.held, waiting).into_values().flatten() {
             self.send_answer(answer);
         }
         Ok(())
@@ -515,11 +443,7 @@ impl World {
         self.coordinator.up = false;
         self.coordinator.life += 1;
         self.flushed(kept)?;
-        let down = if self.rng.random_bool(0.5) {
-            100 * MILLISECOND
-        } else {
-            5 * SECOND
-        };
+        let down = if self.rng.random_bool(0.5) { 100 * MILLISECOND } else { 5 * SECOND };
         self.schedule_within(down, Event::CoordinatorStart);
         Ok(())
     }
@@ -581,14 +505,9 @@ fn forget_the_bump(core: &mut CoordinatorCore, before: CoordinatorCore, entries:
         {
             record.epoch = old.value.epoch;
         }
-        forged
-            .replay(entry)
-            .expect("the entries are those of the step");
+        forged.replay(entry).expect("the entries are those of the step");
     }
-    if entries
-        .iter()
-        .any(|entry| matches!(entry.event, Fact::ShardChanged { .. }))
-    {
+    if entries.iter().any(|entry| matches!(entry.event, Fact::ShardChanged { .. })) {
         *core = forged;
     }
 }
