@@ -13,7 +13,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-SAVANNA = pathlib.Path(os.environ.get("SAVANNA_BINARY", TARGET / "release" / "savanna"))
+SAVANNA = pathlib.Path(os.environ.get("BINARY", TARGET / "release" / "savanna"))
 RUNS = int(os.environ.get("RUNS", "7"))
 SMALL, LARGE = 2_000_000, 12_000_000
 QUERIES = sys.argv[1:] or ["q0", "q1", "q2", "q5"]

@@ -13,7 +13,7 @@ import pytest
 
 from conftest import assert_same_rows
 
-CASES = int(os.environ.get("SAVANNA_DIFFERENTIAL_CASES", "24"))
+CASES = int(os.environ.get("DIFFERENTIAL_CASES", "24"))
 BASE_MS = 1_700_000_000_000
 
 

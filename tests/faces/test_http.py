@@ -12,7 +12,7 @@ def get(node, path):
 def test_the_node_is_healthy_and_says_what_it_serves(node):
     assert get(node, "/healthz")[0] == 200
     status = json.loads(get(node, "/api/v1/status")[1])
-    names = {service["name"] for service in status["services"]}
+    names = {service["service"] for service in status["services"]}
     assert {"http", "pgwire"} <= names
 
 

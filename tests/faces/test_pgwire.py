@@ -29,7 +29,7 @@ def test_psql_runs_a_windowed_query(node, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [
-        "2026-01-01 00:00:00|2", "2026-01-01 00:00:10|1", "CREATE TABLE",
+        "2026-01-01 00:00:00.000000|2", "2026-01-01 00:00:10.000000|1", "CREATE TABLE",
     ]
 
 

@@ -76,35 +76,33 @@ impl StreamCatalog {
                 relation.kind().to_uppercase()
             ))),
             None if if_exists => Ok(false),
-            None => Err(self.unknown(kind, name)),
+            None => Err(unknown(&relations, kind, name)),
         }
     }
 
     /// A relation by name.
     pub(crate) fn find(&self, kind: &str, name: &str) -> Result<Relation> {
-        self.relations
-            .read()
-            .get(name)
-            .filter(|relation| relation.kind() == kind)
-            .cloned()
-            .ok_or_else(|| self.unknown(kind, name))
+        let relations = self.relations.read();
+        match relations.get(name) {
+            Some(relation) if relation.kind() == kind => Ok(relation.clone()),
+            _ => Err(unknown(&relations, kind, name)),
+        }
     }
 
     /// All relations in order of their names.
     pub(crate) fn all(&self) -> Vec<(String, Relation)> {
         self.relations.read().iter().map(|(name, relation)| (name.clone(), relation.clone())).collect()
     }
+}
 
-    fn unknown(&self, kind: &str, name: &str) -> StreamError {
-        let names: Vec<String> =
-            self.all().into_iter().filter(|(_, r)| r.kind() == kind).map(|(name, _)| name).collect();
-        let hint = if names.is_empty() {
-            format!("there is no {kind} yet; CREATE {} makes one", kind.to_uppercase())
-        } else {
-            format!("there are: {}", names.join(", "))
-        };
-        StreamError::Unknown { kind: kind.into(), name: name.into(), position: None, hint }
-    }
+fn unknown(relations: &BTreeMap<String, Relation>, kind: &str, name: &str) -> StreamError {
+    let names: Vec<&str> = relations.iter().filter(|(_, r)| r.kind() == kind).map(|(name, _)| name.as_str()).collect();
+    let hint = if names.is_empty() {
+        format!("there is no {kind} yet; CREATE {} makes one", kind.to_uppercase())
+    } else {
+        format!("there are: {}", names.join(", "))
+    };
+    StreamError::Unknown { kind: kind.into(), name: name.into(), position: None, hint }
 }
 
 impl Catalog for StreamCatalog {
