@@ -61,6 +61,7 @@ pub enum Exchange {
 /// What a stage does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
+#[expect(clippy::large_enum_variant, reason = "a graph holds a handful of operators, made once per query")]
 pub enum Operator {
     /// Reads a source.
     Scan(Scan),
