@@ -1,4 +1,4 @@
-//! The HTTP face in one process, the streams engine in another, the rpc kernel between them.
+//! A face in one process, the streams engine in another, the rpc kernel between them.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -63,13 +63,46 @@ impl Drop for EngineProcess {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_face_serves_an_engine_of_another_process() {
-    let engine = EngineProcess::start();
+/// The engine as a face of this process reaches it.
+fn remote(engine: &EngineProcess) -> RemoteStreams {
     let addresses = Arc::new(Addresses::default());
     addresses.set(NodeId::new("engine"), engine.address.as_str());
     let transport = TcpTransport::new(NodeId::new("face"), addresses, TcpConfig::default());
-    let remote = RemoteStreams::new(Arc::new(transport), NodeId::new("engine"));
+    RemoteStreams::new(Arc::new(transport), NodeId::new("engine"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_postgresql_face_serves_an_engine_of_another_process() {
+    let engine = EngineProcess::start();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!(
+        "host=127.0.0.1 port={} user=postgres dbname={}",
+        listener.local_addr().unwrap().port(),
+        savanna_pgwire::DATABASE
+    );
+    let serving = tokio::spawn(savanna_pgwire::serve(listener, Arc::new(remote(&engine)), std::future::pending()));
+
+    let (client, connection) = tokio_postgres::connect(&address, tokio_postgres::NoTls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let source = "CREATE TABLE events (event_type INT) WITH ('connector' = 'nexmark', 'events.num' = '5000')";
+    client.batch_execute(source).await.unwrap();
+    let rows = client.query("SELECT event_type FROM events", &[]).await.unwrap();
+    assert_eq!(rows.iter().filter(|row| row.get::<_, i32>(0) == 0).count(), 100);
+    assert_eq!(rows.len(), 5000);
+    let wrong = client.query("SELECT nothing FROM events", &[]).await.unwrap_err();
+    assert_eq!(wrong.code().unwrap().code(), "42703");
+
+    drop(engine);
+    let gone = client.batch_execute("SHOW TABLES").await.unwrap_err();
+    assert_eq!(gone.code().unwrap().code(), "57P03");
+    connection.abort();
+    serving.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_http_face_serves_an_engine_of_another_process() {
+    let engine = EngineProcess::start();
+    let remote = remote(&engine);
 
     let directory = tempfile::tempdir().unwrap();
     let node = Node::start_with(config(directory.path(), &[]), stub().1).await.unwrap();
