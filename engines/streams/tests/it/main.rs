@@ -1,0 +1,4 @@
+//! The engine through its handle, as a face uses it: files of SQL and the rows or the error that they give.
+
+mod files;
+mod session;

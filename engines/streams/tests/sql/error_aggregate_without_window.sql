@@ -1,0 +1,1 @@
+SELECT auction, count(*) FROM bids GROUP BY auction;

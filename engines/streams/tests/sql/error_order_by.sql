@@ -1,0 +1,2 @@
+SELECT auction FROM bids
+ORDER BY price;

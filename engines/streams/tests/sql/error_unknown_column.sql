@@ -1,0 +1,1 @@
+SELECT auction, prize FROM bids;
