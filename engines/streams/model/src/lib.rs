@@ -15,6 +15,7 @@ pub mod error;
 pub mod graph;
 pub mod handle;
 pub mod ids;
+pub mod join;
 pub mod payload;
 pub mod plan;
 pub mod sink;

@@ -28,6 +28,7 @@ mod cpu;
 pub mod driver;
 mod error;
 mod expand;
+mod interval_join;
 pub mod invoker;
 mod key_cut;
 mod lateness;
@@ -42,5 +43,6 @@ mod topology;
 mod window_stage;
 
 pub use aggregate::{AggregateSpec, ClosedWindow, PaneState};
+pub use interval_join::{IntervalJoin, Watermarks};
 pub use options::{EpochPolicy, InvokerChoice, RuntimeOptions};
 pub use query::Query;

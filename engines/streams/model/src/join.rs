@@ -1,0 +1,106 @@
+//! Joins of streams within bounds of time.
+
+use std::sync::Arc;
+
+use arrow_schema::{Field, Schema, SchemaRef};
+use serde::{Deserialize, Serialize};
+
+use crate::ids::StageId;
+use crate::plan::PlanBytes;
+
+/// Which rows an interval join gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JoinKind {
+    /// Pairs that match.
+    Inner,
+    /// Pairs, and left rows without a partner.
+    Left,
+    /// Pairs, and right rows without a partner.
+    Right,
+    /// Pairs, and rows of either side without a partner.
+    Full,
+    /// Left rows that have a partner, each once.
+    Semi,
+    /// Left rows that have none.
+    Anti,
+}
+
+impl JoinKind {
+    /// Whether only the left side's columns come out.
+    pub const fn left_only(self) -> bool {
+        matches!(self, Self::Semi | Self::Anti)
+    }
+
+    /// Whether left rows without a partner come out.
+    pub const fn keeps_left(self) -> bool {
+        matches!(self, Self::Left | Self::Full | Self::Anti)
+    }
+
+    /// Whether right rows without a partner come out.
+    pub const fn keeps_right(self) -> bool {
+        matches!(self, Self::Right | Self::Full)
+    }
+}
+
+/// A join of two streams whose event times lie near each other:
+/// `ON l.key = r.key AND l.time BETWEEN r.time + earliest AND r.time + latest`.
+///
+/// A row waits for partners until the other side's watermark has passed the last instant at which one could come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IntervalJoin {
+    /// Which rows come out.
+    pub kind: JoinKind,
+    /// The left side.
+    pub left: JoinSide,
+    /// The right side.
+    pub right: JoinSide,
+    /// The least of left time - right time, in microseconds, included.
+    pub earliest: i64,
+    /// The most of left time - right time, in microseconds, included.
+    pub latest: i64,
+    /// What else a pair must fulfil.
+    pub condition: Option<JoinCondition>,
+}
+
+/// One side of an [`IntervalJoin`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinSide {
+    /// The stage that its rows come from.
+    pub stage: StageId,
+    /// Its columns.
+    pub schema: SchemaRef,
+    /// The columns that must equal the other side's, in the same order and of the same types. NULL equals nothing.
+    pub keys: Vec<usize>,
+    /// The event time. A row without one has no partner.
+    pub time: usize,
+}
+
+/// A condition on pairs of rows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinCondition {
+    /// The left columns that it reads.
+    pub left: Vec<usize>,
+    /// The right columns that it reads.
+    pub right: Vec<usize>,
+    /// A projection to one BOOLEAN column, over a leaf with these left columns, then these right columns.
+    pub holds: PlanBytes,
+}
+
+impl IntervalJoin {
+    /// The columns that come out: the left side's, and unless only those are asked for, the right side's.
+    pub fn schema(&self) -> SchemaRef {
+        let fields = |side: &JoinSide, padded: bool| -> Vec<Arc<Field>> {
+            let padded = |field: &Arc<Field>| match padded {
+                true => Arc::new(field.as_ref().clone().with_nullable(true)),
+                false => Arc::clone(field),
+            };
+            side.schema.fields().iter().map(padded).collect()
+        };
+        let mut columns = fields(&self.left, self.kind.keeps_right());
+        if !self.kind.left_only() {
+            columns.extend(fields(&self.right, self.kind.keeps_left()));
+        }
+        Arc::new(Schema::new(columns))
+    }
+}

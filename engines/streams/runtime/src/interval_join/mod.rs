@@ -1,0 +1,298 @@
+//! Joins of two streams whose event times lie near each other.
+//!
+//! Sequence state: one writer per key. Each side keeps its rows until the other side's watermark has passed the last
+//! instant at which a partner could come. New rows of one side are looked up among all rows of the other, the right ones after the left,
+//! so that each pair is found once:
+//!
+//! ```text
+//!   new left rows  --look up--> right rows of earlier epochs
+//!   new right rows --look up--> all left rows
+//!   watermarks     ----------> rows that expire; those without a partner come out, if the join keeps them
+//! ```
+//!
+//! Keys are numbered once for both sides; a row knows the next older row of its key. A look-up therefore costs one number per row and one
+//! step per row of the same key, whatever the number of epochs that the state spans.
+
+mod keys;
+mod rows;
+mod side;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, new_null_array};
+use arrow::compute::prep_null_mask_filter;
+use arrow::datatypes::SchemaRef;
+use datafusion::execution::TaskContext;
+use savanna_streams_model::Result;
+use savanna_streams_model::join::{JoinCondition, JoinKind, JoinSide};
+use savanna_streams_model::time::EventTime;
+
+use self::keys::KeyNumbers;
+use self::rows::Arrived;
+use self::side::Side;
+use crate::chain::{Chain, batch_of};
+use crate::error::broken;
+
+/// So many pairs are looked at together.
+const PAIRS: usize = 8192;
+/// Fewer expired rows than this are not worth a compaction. Tests want some.
+const EXPIRED_MIN: usize = if cfg!(test) { 16 } else { 8192 };
+
+const LEFT: usize = 0;
+const RIGHT: usize = 1;
+
+/// The watermarks of the two inputs after an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watermarks {
+    /// The left side's.
+    pub left: EventTime,
+    /// The right side's.
+    pub right: EventTime,
+}
+
+/// The join's state.
+pub struct IntervalJoin {
+    kind: JoinKind,
+    /// By side: its columns.
+    plans: [SidePlan; 2],
+    sides: [Side; 2],
+    keys: KeyNumbers,
+    condition: Option<Condition>,
+    schema: SchemaRef,
+    watermark: EventTime,
+}
+
+struct SidePlan {
+    keys: Vec<usize>,
+    time: usize,
+    /// The times of partners, relative to a row's own.
+    reach: (i64, i64),
+    /// Whether rows without a partner come out.
+    kept: bool,
+}
+
+struct Condition {
+    left: Vec<usize>,
+    right: Vec<usize>,
+    holds: Chain,
+}
+
+/// Row numbers of both sides, pair by pair.
+#[derive(Default)]
+struct Pairs([Vec<u32>; 2]);
+
+impl IntervalJoin {
+    /// An empty join. `functions` knows every function that its condition names.
+    ///
+    /// # Errors
+    /// The condition cannot be decoded, or the sides' keys do not fit together.
+    pub fn decode(join: &savanna_streams_model::join::IntervalJoin, functions: &Arc<TaskContext>) -> Result<Self> {
+        let types = |side: &JoinSide| -> Vec<_> {
+            side.keys.iter().map(|key| side.schema.field(*key).data_type().clone()).collect()
+        };
+        if types(&join.left) != types(&join.right) {
+            return Err(broken(format!("a join compares {:?} with {:?}", types(&join.left), types(&join.right))));
+        }
+        let plan = |side: &JoinSide, reach, kept| SidePlan { keys: side.keys.clone(), time: side.time, reach, kept };
+        let negated = |bound: i64| bound.saturating_neg();
+        Ok(Self {
+            kind: join.kind,
+            plans: [
+                plan(&join.left, (negated(join.latest), negated(join.earliest)), join.kind.keeps_left()),
+                plan(&join.right, (join.earliest, join.latest), join.kind.keeps_right()),
+            ],
+            sides: [Side::new(Arc::clone(&join.left.schema)), Side::new(Arc::clone(&join.right.schema))],
+            keys: KeyNumbers::new(types(&join.left))?,
+            condition: join.condition.as_ref().map(|condition| Condition::decode(condition, functions)).transpose()?,
+            schema: join.schema(),
+            watermark: EventTime::MIN,
+        })
+    }
+
+    /// Takes an epoch in: rows of both sides, and the watermarks behind them. Gives the rows that are certain now.
+    ///
+    /// # Errors
+    /// The condition cannot be computed for a pair.
+    pub fn apply(
+        &mut self,
+        left: &[RecordBatch],
+        right: &[RecordBatch],
+        watermarks: Watermarks,
+    ) -> Result<Vec<RecordBatch>> {
+        let mut out = Vec::new();
+        for (side, batches) in [(LEFT, left), (RIGHT, right)] {
+            self.take_in(side, batches, &mut out)?;
+        }
+        self.expire(watermarks, &mut out)?;
+        self.compact()?;
+        Ok(out)
+    }
+
+    /// No row with an earlier time, on whichever side, comes out any more.
+    pub fn watermark(&self) -> EventTime {
+        self.watermark
+    }
+
+    /// Memory held, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.sides.iter().map(Side::bytes).sum::<usize>() + self.keys.bytes()
+    }
+
+    /// Keeps the new rows of a side and pairs them with what is there of the other.
+    fn take_in(&mut self, side: usize, batches: &[RecordBatch], out: &mut Vec<RecordBatch>) -> Result<()> {
+        let plan = &self.plans[side];
+        let Arrived { rows, alone } = Arrived::sorted(self.sides[side].schema(), batches, &plan.keys, plan.time)?;
+        if let Some(alone) = alone.filter(|_| plan.kept) {
+            let rows = alone.num_rows();
+            out.push(self.padded(side, alone.columns().to_vec(), rows)?);
+        }
+        let mut keys = Vec::new();
+        self.keys.number(&rows.batch, &plan.keys, &mut keys)?;
+        let rows = self.sides[side].insert(rows, &keys)?;
+        let mut pairs = Pairs::default();
+        for (row, key) in rows.zip(keys) {
+            self.look_up(side, row, key, &mut pairs);
+            if pairs.0[LEFT].len() >= PAIRS {
+                self.match_pairs(std::mem::take(&mut pairs), out)?;
+            }
+        }
+        self.match_pairs(pairs, out)
+    }
+
+    fn look_up(&self, side: usize, row: u32, key: usize, pairs: &mut Pairs) {
+        let time = self.sides[side].time(row);
+        let (earliest, latest) = self.plans[side].reach;
+        let times = time.saturating_add(earliest)..=time.saturating_add(latest);
+        let partners = self.sides[1 - side].partners(key, times);
+        // Where a left row's first partner decides, others are not looked at.
+        let once = self.kind.left_only();
+        let partners = partners.filter(|other| !(once && side == RIGHT && self.sides[LEFT].is_matched(*other)));
+        let most = if once && side == LEFT && self.condition.is_none() { 1 } else { usize::MAX };
+        let Pairs([left, right]) = pairs;
+        let (own, others) = if side == LEFT { (left, right) } else { (right, left) };
+        others.extend(partners.take(most));
+        own.resize(others.len(), row);
+    }
+
+    /// Applies the condition to candidates, and gives what the join gives for a match.
+    fn match_pairs(&mut self, Pairs([left, right]): Pairs, out: &mut Vec<RecordBatch>) -> Result<()> {
+        for (left, right) in left.chunks(PAIRS).zip(right.chunks(PAIRS)) {
+            let rows = match &mut self.condition {
+                None => self.matched(left, right)?,
+                Some(condition) => {
+                    let (left, right) = condition.matching(&self.sides, left, right)?;
+                    self.matched(&left, &right)?
+                }
+            };
+            out.extend(rows);
+        }
+        Ok(())
+    }
+
+    /// What comes out for pairs that match.
+    fn matched(&mut self, left: &[u32], right: &[u32]) -> Result<Option<RecordBatch>> {
+        let [left_side, right_side] = &mut self.sides;
+        let first: Vec<u32> = left.iter().copied().filter(|row| left_side.mark(*row)).collect();
+        for row in right {
+            right_side.mark(*row);
+        }
+        let (rows, columns) = match self.kind {
+            JoinKind::Anti => return Ok(None),
+            JoinKind::Semi => (first.len(), self.all_columns(LEFT, &first)?),
+            JoinKind::Inner | JoinKind::Left | JoinKind::Right | JoinKind::Full => {
+                (left.len(), [self.all_columns(LEFT, left)?, self.all_columns(RIGHT, right)?].concat())
+            }
+        };
+        if rows == 0 { Ok(None) } else { batch_of(&self.schema, columns, rows).map(Some) }
+    }
+
+    /// Rows of one side without a partner, as they come out.
+    fn padded(&self, side: usize, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
+        if self.kind.left_only() {
+            return batch_of(&self.schema, columns, rows);
+        }
+        let nulls = self.sides[1 - side].schema().fields().iter();
+        let nulls = nulls.map(|field| new_null_array(field.data_type(), rows)).collect();
+        let columns = if side == LEFT { [columns, nulls].concat() } else { [nulls, columns].concat() };
+        batch_of(&self.schema, columns, rows)
+    }
+
+    fn all_columns(&self, side: usize, rows: &[u32]) -> Result<Vec<ArrayRef>> {
+        let side = &self.sides[side];
+        side.gather(rows, 0..side.schema().fields().len())
+    }
+
+    /// Lets rows go that the other side's watermark has passed.
+    fn expire(&mut self, watermarks: Watermarks, out: &mut Vec<RecordBatch>) -> Result<()> {
+        let input = [watermarks.left, watermarks.right];
+        let mut watermark = EventTime::MAX;
+        for side in [LEFT, RIGHT] {
+            let (_, latest) = self.plans[side].reach;
+            let oldest = earlier(input[1 - side], latest);
+            let mut unmatched = Vec::new();
+            self.sides[side].expire(oldest.0, &mut unmatched);
+            if self.plans[side].kept {
+                for rows in unmatched.chunks(PAIRS) {
+                    let columns = self.all_columns(side, rows)?;
+                    out.push(self.padded(side, columns, rows.len())?);
+                }
+            }
+            self.sides[side].drop_expired();
+            if side == LEFT || !self.kind.left_only() {
+                watermark = watermark.min(input[side]).min(oldest);
+            }
+        }
+        self.watermark = self.watermark.max(watermark);
+        Ok(())
+    }
+
+    /// Gives expired rows' numbers and their keys up once they are the majority.
+    fn compact(&mut self) -> Result<()> {
+        let expired: usize = self.sides.iter().map(Side::expired).sum();
+        let live: usize = self.sides.iter().map(Side::live).sum();
+        if expired < EXPIRED_MIN.max(live) {
+            return Ok(());
+        }
+        self.keys = self.keys.emptied()?;
+        let mut numbers = Vec::new();
+        for (side, plan) in self.sides.iter_mut().zip(&self.plans) {
+            for rows in side.take_live()? {
+                self.keys.number(&rows.batch, &plan.keys, &mut numbers)?;
+                side.insert(rows, &numbers)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An instant minus a length; before and after all events stay what they are.
+fn earlier(time: EventTime, by: i64) -> EventTime {
+    if [EventTime::MIN, EventTime::MAX].contains(&time) { time } else { EventTime(time.0.saturating_sub(by)) }
+}
+
+impl Condition {
+    fn decode(condition: &JoinCondition, functions: &Arc<TaskContext>) -> Result<Self> {
+        let holds = Chain::decode(&condition.holds, functions)?;
+        Ok(Self { left: condition.left.clone(), right: condition.right.clone(), holds })
+    }
+
+    /// The pairs for which it holds.
+    fn matching(
+        &mut self,
+        [left_side, right_side]: &[Side; 2],
+        left: &[u32],
+        right: &[u32],
+    ) -> Result<(Vec<u32>, Vec<u32>)> {
+        let mut columns = left_side.gather(left, self.left.iter().copied())?;
+        columns.extend(right_side.gather(right, self.right.iter().copied())?);
+        let pairs = batch_of(self.holds.input(), columns, left.len())?;
+        let holds = self.holds.apply(pairs)?;
+        let holds = holds.first().and_then(|rows| rows.column(0).as_boolean_opt());
+        let holds = holds.filter(|holds| holds.len() == left.len());
+        let holds = holds.ok_or_else(|| broken("a join's condition gives no BOOLEAN for each pair"))?;
+        let mask = if holds.null_count() > 0 { prep_null_mask_filter(holds) } else { holds.clone() };
+        Ok(mask.values().set_indices().map(|pair| (left[pair], right[pair])).unzip())
+    }
+}

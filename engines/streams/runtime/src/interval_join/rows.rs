@@ -1,0 +1,104 @@
+//! Rows as a join keeps them: copied out of whatever they came in, sorted by time.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array, make_array};
+use arrow::buffer::NullBuffer;
+use arrow::compute::{concat_batches, take_record_batch};
+use arrow::datatypes::{DataType, SchemaRef};
+use savanna_streams_model::Result;
+use savanna_streams_model::time::{timestamp_values, to_event_time};
+
+use crate::error::{broken, computing};
+use crate::lateness::TIME_LIMIT;
+
+/// Rows of one segment.
+pub(super) struct Rows {
+    /// Sorted by time; holds no memory but its own.
+    pub(super) batch: RecordBatch,
+    /// The event times in microseconds.
+    pub(super) times: Vec<i64>,
+    /// Which rows have met a partner.
+    pub(super) matched: Vec<bool>,
+}
+
+/// What came in: rows that may find a partner, and rows that have no time or a key that is NULL, which never do.
+pub(super) struct Arrived {
+    pub(super) rows: Rows,
+    pub(super) alone: Option<RecordBatch>,
+}
+
+impl Arrived {
+    pub(super) fn sorted(schema: &SchemaRef, batches: &[RecordBatch], keys: &[usize], time: usize) -> Result<Self> {
+        let batch = concat(schema, batches.iter())?;
+        let times = batch.column(time);
+        let (values, unit) = timestamp_values(times)?;
+        let nulls = keys.iter().chain([&time]).map(|column| batch.column(*column).logical_nulls());
+        let nulls = nulls.fold(None, |all, nulls| NullBuffer::union(all.as_ref(), nulls.as_ref()));
+        let alone = match nulls.filter(|nulls| nulls.null_count() > 0) {
+            None => None,
+            Some(nulls) => Some((taken(&batch, positions(nulls.len(), |row| nulls.is_null(row)))?, nulls)),
+        };
+        let micros = |row: u32| to_event_time(values[row as usize], unit).0;
+        let mut order = match &alone {
+            None => positions(values.len(), |_| true),
+            Some((_, nulls)) => positions(values.len(), |row| nulls.is_valid(row)),
+        };
+        if !order.is_sorted_by_key(|row| micros(*row)) {
+            order.sort_by_key(|row| micros(*row));
+        }
+        let times: Vec<i64> = order.iter().map(|row| micros(*row)).collect();
+        if times.iter().any(|time| time.saturating_abs() > TIME_LIMIT) {
+            return Err(computing("event time", &"a value lies beyond any bounds of a join; filter such rows out"));
+        }
+        let matched = vec![false; times.len()];
+        let rows = Rows { batch: compact(&taken(&batch, order)?)?, times, matched };
+        Ok(Self { rows, alone: alone.map(|(rows, _)| rows) })
+    }
+}
+
+/// Several segments as one.
+pub(super) fn concatenated(schema: &SchemaRef, parts: Vec<Rows>) -> Result<Rows> {
+    let batch = concat(schema, parts.iter().map(|part| &part.batch))?;
+    let times: Vec<i64> = parts.iter().flat_map(|part| &part.times).copied().collect();
+    let matched: Vec<bool> = parts.iter().flat_map(|part| &part.matched).copied().collect();
+    let mut order = positions(times.len(), |_| true);
+    order.sort_by_key(|row| times[*row as usize]);
+    Ok(Rows {
+        times: order.iter().map(|row| times[*row as usize]).collect(),
+        matched: order.iter().map(|row| matched[*row as usize]).collect(),
+        batch: compact(&taken(&batch, order)?)?,
+    })
+}
+
+fn positions(rows: usize, keep: impl Fn(usize) -> bool) -> Vec<u32> {
+    (0..rows).filter(|row| keep(*row)).map(|row| row as u32).collect()
+}
+
+fn concat<'a>(schema: &SchemaRef, batches: impl Iterator<Item = &'a RecordBatch> + Clone) -> Result<RecordBatch> {
+    concat_batches(schema, batches).map_err(|e| computing("gathering rows of a join", &e))
+}
+
+fn taken(batch: &RecordBatch, rows: Vec<u32>) -> Result<RecordBatch> {
+    take_record_batch(batch, &UInt32Array::from(rows)).map_err(|e| computing("gathering rows of a join", &e))
+}
+
+/// Rows whose strings share no buffers with others. Everything else was copied by taking the rows.
+fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
+    let columns = batch.columns().iter().map(without_shared_strings).collect();
+    RecordBatch::try_new(batch.schema(), columns).map_err(|e| broken(format!("compacted rows: {e}")))
+}
+
+fn without_shared_strings(array: &ArrayRef) -> ArrayRef {
+    match array.data_type() {
+        DataType::Utf8View => Arc::new(array.as_string_view().gc()),
+        DataType::BinaryView => Arc::new(array.as_binary_view().gc()),
+        data_type if data_type.is_nested() => {
+            let data = array.to_data();
+            let children = data.child_data().iter();
+            let children = children.map(|child| without_shared_strings(&make_array(child.clone())).to_data()).collect();
+            data.into_builder().child_data(children).build().map_or_else(|_| Arc::clone(array), make_array)
+        }
+        _ => Arc::clone(array),
+    }
+}

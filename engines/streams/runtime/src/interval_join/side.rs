@@ -1,0 +1,228 @@
+//! The rows of one side of a join that may still find a partner.
+//!
+//! ```text
+//!   newest row of each key      rows by number, oldest first            segments: one per epoch, sorted by time
+//!     key 0 ----------------------------> 7 -> 3 -> 2                   [0 1 2 3] [4 5 6 7]
+//!     key 1 ------------------> 6 -> 4                                   expired^
+//! ```
+//!
+//! Rows that have expired are a prefix of their segment. They are skipped where it costs nothing, and their numbers given
+//! up when the join is compacted.
+
+use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, UInt32Array, new_empty_array};
+use arrow::compute::{interleave, take};
+use arrow::datatypes::SchemaRef;
+use savanna_streams_model::Result;
+
+use super::rows::{Rows, concatenated};
+use crate::error::{broken, computing};
+
+/// No row.
+const NONE: u32 = u32::MAX;
+/// How many rows the segments have that compaction makes of smaller ones.
+const SEGMENT_ROWS: usize = 65_536;
+
+/// The state of one side.
+pub(super) struct Side {
+    schema: SchemaRef,
+    segments: Vec<Segment>,
+    /// By row number: event time in microseconds, the next older row of the same key, whether it has met a partner.
+    times: Vec<i64>,
+    older: Vec<u32>,
+    matched: Vec<bool>,
+    /// By key number.
+    newest: Vec<u32>,
+    /// Rows before this number have expired.
+    first_live: u32,
+    /// Rows before this instant have expired.
+    oldest: i64,
+    /// How many have.
+    expired: usize,
+}
+
+struct Segment {
+    first: u32,
+    len: u32,
+    /// So many of its rows, from the front, can find no partner any more.
+    expired: u32,
+    /// Sorted by time. None once all have expired.
+    rows: Option<RecordBatch>,
+}
+
+impl Side {
+    pub(super) fn new(schema: SchemaRef) -> Self {
+        Self {
+            schema,
+            segments: Vec::new(),
+            times: Vec::new(),
+            older: Vec::new(),
+            matched: Vec::new(),
+            newest: Vec::new(),
+            first_live: 0,
+            oldest: i64::MIN,
+            expired: 0,
+        }
+    }
+
+    pub(super) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    pub(super) fn live(&self) -> usize {
+        self.times.len() - self.expired
+    }
+
+    pub(super) fn expired(&self) -> usize {
+        self.expired
+    }
+
+    /// Adds rows with their key numbers; returns their own.
+    pub(super) fn insert(&mut self, rows: Rows, keys: &[usize]) -> Result<Range<u32>> {
+        let first = self.times.len() as u32;
+        let Some(end) = u32::try_from(self.times.len() + rows.times.len()).ok().filter(|end| *end < NONE) else {
+            return Err(broken("one side of a join holds more than 4 billion rows"));
+        };
+        if rows.times.is_empty() {
+            return Ok(first..first);
+        }
+        if let Some(keys) = keys.iter().max().filter(|key| **key >= self.newest.len()) {
+            self.newest.resize(keys + 1, NONE);
+        }
+        self.older.extend((first..end).zip(keys).map(|(row, key)| std::mem::replace(&mut self.newest[*key], row)));
+        self.times.extend(rows.times);
+        self.matched.extend(rows.matched);
+        self.segments.push(Segment { first, len: end - first, expired: 0, rows: Some(rows.batch) });
+        Ok(first..end)
+    }
+
+    pub(super) fn time(&self, row: u32) -> i64 {
+        self.times[row as usize]
+    }
+
+    /// The rows of a key whose time lies in a range, newest first.
+    pub(super) fn partners(&self, key: usize, times: RangeInclusive<i64>) -> impl Iterator<Item = u32> {
+        let times = self.oldest.max(*times.start())..=*times.end();
+        let mut next = self.newest.get(key).copied().unwrap_or(NONE);
+        let chain = std::iter::from_fn(move || {
+            let row = next;
+            if row == NONE || row < self.first_live {
+                return None;
+            }
+            next = self.older[row as usize];
+            Some(row)
+        });
+        chain.filter(move |row| times.contains(&self.times[*row as usize]))
+    }
+
+    pub(super) fn is_matched(&self, row: u32) -> bool {
+        self.matched[row as usize]
+    }
+
+    /// Notes that a row has a partner; tells whether it is its first.
+    pub(super) fn mark(&mut self, row: u32) -> bool {
+        !std::mem::replace(&mut self.matched[row as usize], true)
+    }
+
+    /// Columns of some rows.
+    pub(super) fn gather(&self, rows: &[u32], columns: impl Iterator<Item = usize>) -> Result<Vec<ArrayRef>> {
+        if rows.is_empty() {
+            return Ok(columns.map(|column| new_empty_array(self.schema.field(column).data_type())).collect());
+        }
+        let mut batches: Vec<&RecordBatch> = Vec::new();
+        let mut slots = vec![usize::MAX; self.segments.len()];
+        let mut places = Vec::with_capacity(rows.len());
+        let mut index = 0;
+        for row in rows {
+            if !self.segments.get(index).is_some_and(|segment| segment.numbers().contains(row)) {
+                index = self.segments.partition_point(|segment| segment.first <= *row).saturating_sub(1);
+            }
+            let segment = &self.segments[index];
+            let Some(batch) = &segment.rows else {
+                return Err(broken("an expired row of a join is asked for"));
+            };
+            if slots[index] == usize::MAX {
+                slots[index] = batches.len();
+                batches.push(batch);
+            }
+            places.push((slots[index], (row - segment.first) as usize));
+        }
+        let failed = |e| computing("pairing rows of a join", &e);
+        if let [batch] = batches.as_slice() {
+            let places: UInt32Array = places.iter().map(|(_, place)| *place as u32).collect();
+            return columns.map(|column| take(batch.column(column), &places, None).map_err(failed)).collect();
+        }
+        let gather = |column: usize| {
+            let arrays: Vec<_> = batches.iter().map(|batch| batch.column(column).as_ref()).collect();
+            interleave(&arrays, &places).map_err(failed)
+        };
+        columns.map(gather).collect()
+    }
+
+    /// Lets rows before an instant expire; `unmatched` gets those that have met no partner, while they can still be gathered.
+    pub(super) fn expire(&mut self, before: i64, unmatched: &mut Vec<u32>) {
+        self.oldest = self.oldest.max(before);
+        for segment in &mut self.segments {
+            let times = &self.times[segment.first as usize..(segment.first + segment.len) as usize];
+            let from = segment.expired as usize;
+            let more = times[from..].partition_point(|time| *time < before);
+            if more > 0 {
+                segment.expired += more as u32;
+                self.expired += more;
+                let numbers = segment.first + from as u32..segment.first + segment.expired;
+                unmatched.extend(numbers.filter(|row| !self.matched[*row as usize]));
+            }
+        }
+    }
+
+    /// Forgets the rows of segments that have expired.
+    pub(super) fn drop_expired(&mut self) {
+        for segment in self.segments.iter_mut().filter(|segment| segment.expired == segment.len) {
+            segment.rows = None;
+        }
+        let live = self.segments.iter().find(|segment| segment.rows.is_some());
+        self.first_live = live.map_or(self.times.len() as u32, |segment| segment.first + segment.expired);
+    }
+
+    /// Takes all rows that have not expired out, small segments joined. The side is empty then.
+    pub(super) fn take_live(&mut self) -> Result<Vec<Rows>> {
+        let fresh = Self { oldest: self.oldest, ..Self::new(Arc::clone(&self.schema)) };
+        let emptied = std::mem::replace(self, fresh);
+        let mut parts = Vec::new();
+        let mut part: Vec<Rows> = Vec::new();
+        for segment in emptied.segments {
+            let Some(batch) = &segment.rows else { continue };
+            let numbers = (segment.first + segment.expired) as usize..(segment.first + segment.len) as usize;
+            part.push(Rows {
+                batch: batch.slice(segment.expired as usize, numbers.len()),
+                times: emptied.times[numbers.clone()].to_vec(),
+                matched: emptied.matched[numbers].to_vec(),
+            });
+            if part.iter().map(|rows| rows.times.len()).sum::<usize>() >= SEGMENT_ROWS {
+                parts.push(concatenated(&self.schema, std::mem::take(&mut part))?);
+            }
+        }
+        if !part.is_empty() {
+            parts.push(concatenated(&self.schema, part)?);
+        }
+        Ok(parts)
+    }
+
+    /// Memory held, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let rows = self.segments.iter().filter_map(|segment| segment.rows.as_ref());
+        rows.map(RecordBatch::get_array_memory_size).sum::<usize>()
+            + self.segments.capacity() * size_of::<Segment>()
+            + self.times.capacity() * size_of::<i64>()
+            + (self.older.capacity() + self.newest.capacity()) * size_of::<u32>()
+            + self.matched.capacity()
+    }
+}
+
+impl Segment {
+    fn numbers(&self) -> Range<u32> {
+        self.first..self.first + self.len
+    }
+}
