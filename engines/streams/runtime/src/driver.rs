@@ -4,7 +4,8 @@
 //!            Open e                Cut e               Sealed by all         Committed e
 //!   (room) ---------> filling e ---------> sealing e ----------------> in flight e -----------> done
 //!                      |  first data starts the clock      ^                |  replay_timeout
-//!                      |  no data: stays open, for ever    +---- Replay e --+
+//!                      |  no data: stays open until a     +---- Replay e --+
+//!                      |  window of processing time ends
 //! ```
 //!
 //! A pure state machine: the time comes in with each input as the time since the query began. At most `max_in_flight`
@@ -16,7 +17,7 @@ use std::time::Duration;
 use savanna_streams_model::StreamError;
 use savanna_streams_model::ids::Epoch;
 use savanna_streams_model::source::Offset;
-use savanna_streams_model::time::EventTime;
+use savanna_streams_model::time::{EventTime, WindowSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::options::EpochPolicy;
@@ -29,8 +30,8 @@ const PATIENCE: u32 = 4;
 pub struct EpochRecord {
     /// The epoch.
     pub epoch: Epoch,
-    /// The instant that functions of processing time see, in microseconds since 1970.
-    pub processing_time: i64,
+    /// Its instant of processing time.
+    pub processing_time: EventTime,
     /// One mark per source partition of the query, in the order of the scans.
     pub sources: Vec<SourceMark>,
 }
@@ -86,6 +87,8 @@ pub enum Input {
         epoch: Epoch,
         /// Where it stands.
         mark: SourceMark,
+        /// The epoch's instant of processing time, the same from all partitions.
+        instant: EventTime,
     },
     /// The sink has an epoch.
     Committed {
@@ -98,6 +101,8 @@ pub enum Input {
     Failed(StreamError),
     /// Nothing but the time.
     Tick,
+    /// [`Driver::fires_at`] has come.
+    Fire,
 }
 
 /// What the driver wants done.
@@ -127,7 +132,7 @@ pub enum Outcome {
 }
 
 /// The bounds that a driver obeys.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct DriverOptions {
     /// When to cut.
     pub policy: EpochPolicy,
@@ -137,8 +142,8 @@ pub struct DriverOptions {
     pub replay_timeout: Duration,
     /// How often.
     pub replay_limit: u32,
-    /// The wall clock when the query began, in microseconds since 1970.
-    pub started_at: i64,
+    /// The query's windows of processing time.
+    pub clock_windows: Vec<WindowSpec>,
 }
 
 /// The state machine.
@@ -153,6 +158,9 @@ pub struct Driver {
     /// When the oldest epoch in flight became the oldest, was sealed, or was replayed, whichever came last.
     oldest_since: Duration,
     replays: u32,
+    /// The instants of the last sealed epoch, and of the last one that had rows.
+    sealed_at: EventTime,
+    rows_at: EventTime,
     stopped: bool,
 }
 
@@ -162,11 +170,12 @@ struct Open {
     first_news: Option<Duration>,
     enough: bool,
     full: Vec<bool>,
+    /// A window of processing time waits for it.
+    fire: bool,
 }
 
 #[derive(Debug)]
 struct InFlight {
-    cut_at: Duration,
     marks: Vec<Option<SourceMark>>,
     sealed: bool,
 }
@@ -183,6 +192,8 @@ impl Driver {
             in_flight: BTreeMap::new(),
             oldest_since: Duration::ZERO,
             replays: 0,
+            sealed_at: EventTime::MIN,
+            rows_at: EventTime::MIN,
             stopped: false,
         }
     }
@@ -199,6 +210,20 @@ impl Driver {
         [cut, replay].into_iter().flatten().min()
     }
 
+    /// The instant of processing time at which a window that has rows ends, if only an epoch is missing to close it: then
+    /// the driver wants an [`Input::Fire`].
+    pub fn fires_at(&self) -> Option<EventTime> {
+        let waits = self.open.as_ref().is_some_and(|open| open.first_news.is_none());
+        if !waits || self.rows_at == EventTime::MIN || self.in_flight.values().any(|epoch| !epoch.sealed) {
+            return None;
+        }
+        let ends = |window: &WindowSpec| {
+            let size = window.size;
+            window.windows_of(self.rows_at).map(move |start| EventTime(start + size))
+        };
+        self.options.clock_windows.iter().flat_map(ends).filter(|end| *end > self.sealed_at).min()
+    }
+
     /// One step.
     pub fn step(&mut self, input: Input, now: Duration) -> Vec<Action> {
         let mut actions = Vec::new();
@@ -207,13 +232,27 @@ impl Driver {
         }
         match input {
             Input::Start | Input::Tick => {}
+            Input::Fire => {
+                if let Some(open) = &mut self.open {
+                    open.first_news.get_or_insert(now);
+                    open.fire = true;
+                }
+            }
             Input::Data { epoch, enough, .. } => self.news(epoch, now, |open| open.enough |= enough),
             Input::Full { source, epoch } => self.news(epoch, now, |open| open.full[source] = true),
             Input::Ended { source, epoch } => {
                 self.ended[source] = true;
                 self.news(epoch, now, |_| ());
             }
-            Input::Sealed { source, epoch, mark } => self.seal(source, epoch, mark, now, &mut actions),
+            Input::Sealed { source, epoch, mark, instant } => {
+                if let Some(marks) = self.seal(source, epoch, mark, now) {
+                    self.sealed_at = self.sealed_at.max(instant);
+                    if marks.iter().any(|mark| mark.events > 0) {
+                        self.rows_at = self.rows_at.max(instant);
+                    }
+                    actions.push(Action::Record(EpochRecord { epoch, processing_time: instant, sources: marks }));
+                }
+            }
             Input::Committed { epoch } => self.commit(epoch, now),
             Input::Cancel => return self.stop(Outcome::Cancelled),
             Input::Failed(error) => return self.stop(Outcome::Failed(error)),
@@ -271,7 +310,7 @@ impl Driver {
         let all_stalled = open.full.iter().zip(&self.ended).all(stalled);
         let some_full = self.options.policy.fixed_events.is_none() && open.full.contains(&true);
         let due = self.cut_due(open).is_some_and(|due| due <= now);
-        if !(all_stalled || some_full || due) {
+        if !(all_stalled || some_full || due || open.fire) {
             return;
         }
         let epoch = open.epoch;
@@ -282,7 +321,7 @@ impl Driver {
             self.replays = 0;
         }
         let marks = vec![None; self.ended.len()];
-        self.in_flight.insert(epoch, InFlight { cut_at: now, marks, sealed: false });
+        self.in_flight.insert(epoch, InFlight { marks, sealed: false });
         actions.push(Action::Cut(epoch));
     }
 
@@ -293,27 +332,25 @@ impl Driver {
             self.open.take_if(|open| open.first_news.is_none());
         } else if self.open.is_none() && self.has_room() {
             let epoch = self.last_cut.next();
-            self.open = Some(Open { epoch, first_news: None, enough: false, full: vec![false; self.ended.len()] });
+            self.open =
+                Some(Open { epoch, first_news: None, enough: false, full: vec![false; self.ended.len()], fire: false });
             actions.push(Action::Open(epoch));
         }
     }
 
-    fn seal(&mut self, source: usize, epoch: Epoch, mark: SourceMark, now: Duration, actions: &mut Vec<Action>) {
-        let Some(in_flight) = self.in_flight.get_mut(&epoch) else {
-            return;
-        };
+    /// Takes a partition's mark; gives all marks of the epoch once they are complete.
+    fn seal(&mut self, source: usize, epoch: Epoch, mark: SourceMark, now: Duration) -> Option<Vec<SourceMark>> {
+        let in_flight = self.in_flight.get_mut(&epoch)?;
         in_flight.marks[source] = Some(mark);
         if in_flight.sealed || in_flight.marks.iter().any(Option::is_none) {
-            return;
+            return None;
         }
         in_flight.sealed = true;
-        let sources: Vec<SourceMark> = in_flight.marks.iter().flatten().cloned().collect();
-        let cut_at = i64::try_from(in_flight.cut_at.as_micros()).unwrap_or(i64::MAX);
-        let processing_time = self.options.started_at.saturating_add(cut_at);
+        let marks = in_flight.marks.iter().flatten().cloned().collect();
         if self.in_flight.first_key_value().is_some_and(|(oldest, _)| *oldest == epoch) {
             self.oldest_since = now;
         }
-        actions.push(Action::Record(EpochRecord { epoch, processing_time, sources }));
+        Some(marks)
     }
 
     fn commit(&mut self, epoch: Epoch, now: Duration) {

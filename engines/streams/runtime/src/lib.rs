@@ -24,6 +24,7 @@
 mod aggregate;
 pub mod arena;
 mod chain;
+mod clock;
 mod cpu;
 pub mod driver;
 mod error;
@@ -43,6 +44,7 @@ mod topology;
 mod window_stage;
 
 pub use aggregate::{AggregateSpec, ClosedWindow, PaneState};
+pub use clock::{Clock, SystemClock};
 pub use interval_join::{IntervalJoin, Watermarks};
 pub use options::{EpochPolicy, InvokerChoice, RuntimeOptions};
 pub use query::Query;

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::{Clock, SystemClock};
 use crate::invoker::{FaultPlan, FaultyInvoker, InProcessInvoker, Invoker};
 use crate::member::MemberRules;
 
-/// How a query is run: parallelism, epochs, delivery. None of it changes results.
+/// How a query is run: parallelism, epochs, delivery. None of it changes results, except where a query asks for
+/// processing time.
 #[derive(Clone, Debug)]
 pub struct RuntimeOptions {
     /// Partitions asked of each source; a source may have fewer.
@@ -30,6 +32,8 @@ pub struct RuntimeOptions {
     pub max_backoff: Duration,
     /// How to wait between two attempts; tests do not.
     pub backoff_sleep: fn(Duration),
+    /// Where processing time comes from.
+    pub clock: Arc<dyn Clock>,
     /// For tests that show that the checks find a broken protocol.
     #[doc(hidden)]
     pub rules: MemberRules,
@@ -88,6 +92,7 @@ impl Default for RuntimeOptions {
             replay_limit: 20,
             max_backoff: Duration::from_secs(5),
             backoff_sleep: std::thread::sleep,
+            clock: Arc::new(SystemClock),
             rules: MemberRules::default(),
         }
     }

@@ -10,7 +10,7 @@ fn at(millis: u64) -> Duration {
 fn driver(sources: usize, max_in_flight: u64) -> Driver {
     let policy = EpochPolicy { target: TARGET, min_events: 1, max_events: 1000, fixed_events: None };
     let options =
-        DriverOptions { policy, max_in_flight, replay_timeout: TIMEOUT, replay_limit: 2, started_at: 1_000_000 };
+        DriverOptions { policy, max_in_flight, replay_timeout: TIMEOUT, replay_limit: 2, clock_windows: Vec::new() };
     Driver::new(sources, options)
 }
 
@@ -24,7 +24,7 @@ fn data(source: usize, epoch: u64) -> Input {
 }
 
 fn sealed(source: usize, epoch: u64, ended: bool) -> Input {
-    Input::Sealed { source, epoch: Epoch(epoch), mark: mark(1, ended) }
+    Input::Sealed { source, epoch: Epoch(epoch), mark: mark(1, ended), instant: EventTime(1_000) }
 }
 
 fn ended(source: usize, epoch: u64) -> Input {
@@ -132,7 +132,7 @@ fn the_record_holds_all_marks_and_the_processing_time() {
     assert_eq!(driver.step(sealed(1, 1, false), at(201)), []);
     let actions = driver.step(sealed(0, 1, false), at(202));
     let [Action::Record(record)] = actions.as_slice() else { panic!("{actions:?}") };
-    assert_eq!((record.epoch, record.processing_time), (Epoch(1), 1_200_000));
+    assert_eq!((record.epoch, record.processing_time), (Epoch(1), EventTime(1_000)));
     let text = serde_json::to_string(record).unwrap();
     assert_eq!(serde_json::from_str::<EpochRecord>(&text).unwrap(), *record);
 }
@@ -175,4 +175,41 @@ fn the_first_failure_is_the_one_that_is_told() {
     let first = StreamError::Internal("first".into());
     assert_eq!(driver.step(Input::Failed(first.clone()), at(1)), [Action::Stop(Outcome::Failed(first))]);
     assert_eq!(driver.step(Input::Failed(StreamError::Cancelled), at(2)), []);
+}
+
+const SECOND: i64 = 1_000_000;
+
+/// A driver with tumbling windows of 10 s of processing time, whose first epoch had rows at 3 s.
+fn with_clock_windows() -> Driver {
+    let mut driver = driver(1, 4);
+    driver.options.clock_windows = vec![WindowSpec::tumble(10 * SECOND)];
+    driver.step(Input::Start, at(0));
+    driver.step(data(0, 1), at(0));
+    driver.step(Input::Tick, at(200));
+    assert_eq!(driver.fires_at(), None, "the epoch's instant is not known");
+    seal_at(&mut driver, 1, 3, 1);
+    driver
+}
+
+fn seal_at(driver: &mut Driver, epoch: u64, seconds: i64, events: u64) {
+    let instant = EventTime(seconds * SECOND);
+    driver.step(Input::Sealed { source: 0, epoch: Epoch(epoch), mark: mark(events, false), instant }, at(210));
+    driver.step(committed(epoch), at(220));
+}
+
+#[test]
+fn a_window_of_processing_time_ends_without_rows() {
+    let mut driver = with_clock_windows();
+    assert_eq!(driver.fires_at(), Some(EventTime(10 * SECOND)));
+    assert_eq!(driver.step(Input::Fire, at(7000)), [Action::Cut(Epoch(2)), Action::Open(Epoch(3))]);
+    assert_eq!(driver.fires_at(), None, "one epoch is enough");
+    seal_at(&mut driver, 2, 10, 0);
+    assert_eq!(driver.fires_at(), None, "a window without rows need not end");
+}
+
+#[test]
+fn an_epoch_with_rows_ends_windows_by_itself() {
+    let mut driver = with_clock_windows();
+    driver.step(data(0, 2), at(6900));
+    assert_eq!(driver.fires_at(), None);
 }

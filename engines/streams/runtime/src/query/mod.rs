@@ -29,6 +29,7 @@ pub(crate) use self::progress::Progress;
 use self::scan_thread::{ScanLimits, ScanThread};
 use self::supervisor::Supervisor;
 use crate::chain::Chain;
+use crate::clock::Instants;
 use crate::driver::{EpochRecord, Input, Outcome};
 use crate::error::broken;
 use crate::member::{Member, StageOperator};
@@ -231,6 +232,7 @@ impl Starting {
             self.options.backoff_sleep,
         ));
         let limits = self.limits(partitions.len());
+        let instants = Arc::new(Instants::new(Arc::clone(&self.options.clock)));
         let mut scans = Vec::with_capacity(partitions.len());
         for (source, partition) in partitions.into_iter().enumerate() {
             let outlet = topology
@@ -247,6 +249,7 @@ impl Starting {
                 groups: Arc::clone(&groups),
                 driver: driver.clone(),
                 progress: Arc::clone(&progress),
+                instants: Arc::clone(&instants),
                 limits,
             });
         }
@@ -259,7 +262,7 @@ impl Starting {
             end: Mutex::new(None),
             ended: Condvar::new(),
         });
-        let supervisor = Supervisor::new(Arc::clone(&shared), inputs, driver.clone(), scans, &self.options);
+        let supervisor = Supervisor::new(Arc::clone(&shared), inputs, driver.clone(), scans, Vec::new(), &self.options);
         let supervisor = thread::Builder::new()
             .name(format!("{}-driver", self.id))
             .spawn(move || supervisor.run())

@@ -9,10 +9,12 @@ use std::time::Duration;
 use savanna_streams_model::Result;
 use savanna_streams_model::ids::Epoch;
 use savanna_streams_model::source::{Read, SourceBatch, SourceReader};
+use savanna_streams_model::time::EventTime;
 
 use super::control::{Control, Order};
 use super::groups::FunctionGroups;
 use super::progress::{Progress, ScanProgress};
+use crate::clock::Instants;
 use crate::cpu::thread_cpu;
 use crate::driver::{Input, SourceMark};
 use crate::member::Outgoing;
@@ -31,6 +33,7 @@ pub(crate) struct ScanThread {
     pub(crate) groups: Arc<FunctionGroups>,
     pub(crate) driver: Sender<Input>,
     pub(crate) progress: Arc<Progress>,
+    pub(crate) instants: Arc<Instants>,
     pub(crate) limits: ScanLimits,
 }
 
@@ -130,6 +133,7 @@ impl Filling {
     fn seal(&mut self) -> Result<()> {
         let committed = self.thread.progress.committed_epoch();
         self.retained.retain(|epoch, _| *epoch > committed);
+        let instant = self.instant();
         let outgoing = self.thread.operator.seal(self.epoch)?;
         let cpu = self.function_cpu();
         self.thread.progress.invoked(cpu.saturating_sub(self.cpu_before));
@@ -142,7 +146,7 @@ impl Filling {
             ended: self.ended,
         };
         // Before the payloads, so that the driver hears of the mark before it hears of the commit.
-        self.tell(Input::Sealed { source: self.thread.source, epoch: self.epoch, mark });
+        self.tell(Input::Sealed { source: self.thread.source, epoch: self.epoch, mark, instant });
         self.retained.insert(self.epoch, outgoing.clone());
         self.epoch = self.epoch.next();
         (self.events, self.told_data, self.told_enough) = (0, false, false);
@@ -150,6 +154,11 @@ impl Filling {
         self.cpu_before = self.function_cpu();
         self.publish();
         Ok(())
+    }
+
+    /// The epoch's instant of processing time.
+    fn instant(&self) -> EventTime {
+        self.thread.instants.of(self.epoch, self.thread.progress.committed_epoch())
     }
 
     fn replay(&mut self, epochs: &[Epoch]) -> Result<()> {

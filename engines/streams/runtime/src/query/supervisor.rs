@@ -5,13 +5,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use savanna_streams_model::StreamError;
+use savanna_streams_model::time::WindowSpec;
 
 use super::Shared;
 use super::control::Control;
 use super::scan_thread::ScanThread;
+use crate::clock::Clock;
 use crate::cpu::thread_cpu;
 use crate::driver::{Action, Driver, DriverOptions, Input, Outcome};
 use crate::options::RuntimeOptions;
@@ -27,6 +29,7 @@ pub(crate) struct Supervisor {
     failures: Sender<Input>,
     scans: Vec<ScanThread>,
     driver: Driver,
+    clock: Arc<dyn Clock>,
 }
 
 impl Supervisor {
@@ -35,18 +38,18 @@ impl Supervisor {
         inputs: Receiver<Input>,
         failures: Sender<Input>,
         scans: Vec<ScanThread>,
+        clock_windows: Vec<WindowSpec>,
         options: &RuntimeOptions,
     ) -> Self {
-        let started_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
-        let options = DriverOptions {
+        let driver = DriverOptions {
             policy: options.epoch,
             max_in_flight: options.max_epochs_in_flight.max(1) as u64,
             replay_timeout: options.replay_timeout,
             replay_limit: options.replay_limit,
-            started_at: i64::try_from(started_at).unwrap_or(i64::MAX),
+            clock_windows,
         };
-        let driver = Driver::new(scans.len(), options);
-        Self { shared, inputs, failures, scans, driver }
+        let driver = Driver::new(scans.len(), driver);
+        Self { shared, inputs, failures, scans, driver, clock: Arc::clone(&options.clock) }
     }
 
     /// Runs the query to its end.
@@ -99,6 +102,11 @@ impl Supervisor {
             .map_err(|e| StreamError::io("starting a thread for a source partition", &e))
     }
 
+    /// How long until a window of processing time ends that only waits for an epoch.
+    fn fires_in(&self) -> Option<Duration> {
+        self.driver.fires_at().map(|instant| self.clock.until(instant))
+    }
+
     fn drive(&mut self, controls: &[Arc<Control>]) -> Outcome {
         let mut input = Input::Start;
         loop {
@@ -117,8 +125,10 @@ impl Supervisor {
             self.shared.progress.driver_cpu.set(thread_cpu());
             let deadline = self.driver.deadline();
             let wait = deadline.map_or(IDLE, |deadline| deadline.saturating_sub(self.shared.started.elapsed()));
-            input = match self.inputs.recv_timeout(wait.min(IDLE)) {
+            let fires = self.fires_in().unwrap_or(IDLE);
+            input = match self.inputs.recv_timeout(wait.min(fires).min(IDLE)) {
                 Ok(input) => input,
+                Err(RecvTimeoutError::Timeout) if self.fires_in() == Some(Duration::ZERO) => Input::Fire,
                 Err(RecvTimeoutError::Timeout) => Input::Tick,
                 // This thread holds a sender itself.
                 Err(RecvTimeoutError::Disconnected) => return Outcome::Cancelled,
