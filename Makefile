@@ -3,16 +3,18 @@
 # SAVANNA_NO_INSTALL=1  installs nothing; says what is missing instead
 # CRATE=streams         restricts `make test` to the crates whose name contains the word
 # SEEDS=1000            seeds per scenario in `make soak`
+# SECONDS_EACH=60       how long `make fuzz` runs each target
 
 SHELL := /bin/bash
 CARGO ?= cargo
 PROFILE_DIR := $(or $(CARGO_TARGET_DIR),target)
 PYTHON := .venv/bin/python
 SEEDS ?= 2000
+SECONDS_EACH ?= 60
 
 .DEFAULT_GOAL := help
 
-.PHONY: help run test suites soak fmt lint bench package build-deps test-deps clean-data
+.PHONY: help run test suites soak fuzz fmt lint bench package build-deps test-deps clean-data
 
 help: ## list the tasks
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +38,9 @@ suites: test-deps ## conformance, differential, drivers, chaos; writes tests/RES
 
 soak: build-deps ## thousands of seeds and crash storms
 	@SAVANNA_SIM_SEEDS=$(SEEDS) PROPTEST_CASES=20000 $(CARGO) test --locked --release -p savanna-sim -p savanna-journal -p savanna-ownership -p savanna-manifest -p savanna-rpc
+
+fuzz: build-deps ## coverage-guided fuzzing of the network faces (a nightly compiler and cargo-fuzz)
+	@tools/fuzz $(SECONDS_EACH)
 
 fmt: ## format the code
 	@$(CARGO) fmt --all

@@ -7,11 +7,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures::Sink;
 use parking_lot::Mutex;
-use pgwire::api::auth::StartupHandler;
 use pgwire::api::auth::noop::NoopStartupHandler;
-use pgwire::api::cancel::CancelHandler;
-use pgwire::api::query::{ExtendedQueryHandler, SimpleQueryHandler};
-use pgwire::api::{ClientInfo, METADATA_DATABASE, METADATA_USER, PgWireServerHandlers};
+use pgwire::api::{ClientInfo, METADATA_DATABASE, METADATA_USER};
 use pgwire::error::{PgWireError, PgWireResult};
 use pgwire::messages::response::TransactionStatus;
 use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
@@ -19,9 +16,8 @@ use savanna_streams_model::handle::{CursorId, HandleError, SessionId, SharedStre
 use tokio::sync::watch;
 
 use crate::DATABASE;
-use crate::cancel::{Cancellations, Canceller};
+use crate::cancel::Cancellations;
 use crate::error;
-use crate::extended::Extended;
 
 /// One client.
 pub(crate) struct Connection {
@@ -43,6 +39,10 @@ impl Connection {
     pub(crate) fn new(engine: SharedStreamHandle, cancellations: Arc<Cancellations>) -> Arc<Self> {
         let (cancel, _) = watch::channel(0);
         Arc::new(Self { engine, cancellations, cancel, state: Mutex::default() })
+    }
+
+    pub(crate) fn cancellations(&self) -> &Arc<Cancellations> {
+        &self.cancellations
     }
 
     /// Asks the engine.
@@ -123,27 +123,6 @@ pub(crate) fn after(status: TransactionStatus, tag: &str) -> TransactionStatus {
         "BEGIN" => TransactionStatus::Transaction,
         "COMMIT" | "ROLLBACK" => TransactionStatus::Idle,
         _ => status,
-    }
-}
-
-/// The connection as the protocol library wants it.
-pub(crate) struct Handlers(pub(crate) Arc<Connection>);
-
-impl PgWireServerHandlers for Handlers {
-    fn simple_query_handler(&self) -> Arc<impl SimpleQueryHandler> {
-        Arc::clone(&self.0)
-    }
-
-    fn extended_query_handler(&self) -> Arc<impl ExtendedQueryHandler> {
-        Arc::new(Extended(Arc::clone(&self.0)))
-    }
-
-    fn startup_handler(&self) -> Arc<impl StartupHandler> {
-        Arc::clone(&self.0)
-    }
-
-    fn cancel_handler(&self) -> Arc<impl CancelHandler> {
-        Arc::new(Canceller(Arc::clone(&self.0.cancellations)))
     }
 }
 

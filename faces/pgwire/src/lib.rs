@@ -8,27 +8,31 @@
 //! else is in the engine. Rows of a stream are sent as they come: each fetch from the engine is one write to the socket.
 //!
 //! What differs from PostgreSQL: transactions are accepted and change nothing; parameters (`$1`) are refused; the only
-//! database is `savanna_streams`; a message may be as long as the protocol library allows.
+//! database is `savanna_streams`; a message may take [`MESSAGE_BYTES_MAX`].
 
 mod cancel;
+mod client;
 mod connection;
 mod error;
 mod extended;
+mod limit;
 mod rows;
 mod simple;
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pgwire::tokio::process_socket;
 use savanna_streams_model::handle::SharedStreamHandle;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::cancel::Cancellations;
-use crate::connection::{Connection, Handlers};
+use crate::connection::Connection;
+pub use crate::limit::MESSAGE_BYTES_MAX;
 
 /// The database that streams are in.
 pub const DATABASE: &str = "savanna_streams";
@@ -55,22 +59,40 @@ pub async fn serve(listener: TcpListener, handle: SharedStreamHandle, shutdown: 
             Some(_) = clients.join_next() => continue,
             () = &mut shutdown => return,
         };
-        let socket = match accepted {
-            Ok((socket, _)) => socket,
+        let (socket, address) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "a PostgreSQL client could not be accepted");
                 tokio::time::sleep(PAUSE_AFTER_FAILED_ACCEPT).await;
                 continue;
             }
         };
-        let connection = Connection::new(Arc::clone(&handle), Arc::clone(&cancellations));
+        let (handle, cancellations) = (Arc::clone(&handle), Arc::clone(&cancellations));
         clients.spawn(async move {
             let _place = place;
-            let handlers = Handlers(Arc::clone(&connection));
-            if let Err(error) = process_socket(socket, None, handlers).await {
-                tracing::debug!(%error, "a PostgreSQL client went away");
+            // Rows of a stream are small and wanted at once.
+            if let Err(error) = socket.set_nodelay(true) {
+                tracing::debug!(%error, "small messages to a PostgreSQL client may wait");
             }
-            connection.close().await;
+            serve_client(socket, address, Connection::new(handle, cancellations)).await;
         });
     }
+}
+
+/// Serves one client over any stream of bytes, until it goes away.
+pub async fn serve_stream<S>(stream: S, address: SocketAddr, handle: SharedStreamHandle)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + Sync + 'static,
+{
+    serve_client(stream, address, Connection::new(handle, Arc::default())).await;
+}
+
+async fn serve_client<S>(stream: S, address: SocketAddr, connection: Arc<Connection>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + Sync + 'static,
+{
+    if let Err(error) = client::serve(stream, address, Arc::clone(&connection)).await {
+        tracing::debug!(%error, "a PostgreSQL client went away");
+    }
+    connection.close().await;
 }

@@ -1,0 +1,162 @@
+//! A bound on the length of messages, so that a client cannot make the face buffer more.
+//!
+//! ```text
+//!   before the startup message        length (4 bytes, itself included)  code (4)  body
+//!   after it              type (1)    length (4 bytes, itself included)            body
+//! ```
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// The longest message that is taken from a client, in bytes, without its type.
+pub const MESSAGE_BYTES_MAX: u32 = 16 * 1024 * 1024;
+
+/// The shortest length that a message may state: the length itself.
+const LENGTH_BYTES: u32 = 4;
+
+/// Codes that ask for encryption. Such a message comes before the startup message.
+const ENCRYPTION_CODES: [u32; 2] = [80_877_103, 80_877_104];
+
+/// A message that is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refused {
+    #[error("a message of {0} bytes came, but at most {MESSAGE_BYTES_MAX} bytes are taken; send less at once")]
+    TooLong(u32),
+    #[error("a message states its length as {0} bytes, but the length itself takes {LENGTH_BYTES}")]
+    TooShort(u32),
+}
+
+/// Follows the boundaries of the messages in a stream of bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Boundaries {
+    started: bool,
+    /// The bytes of a header that have come so far.
+    header: Vec<u8>,
+    /// Bytes of the current message's body that are still to come.
+    body: u32,
+}
+
+impl Boundaries {
+    /// Takes the next bytes in.
+    pub(crate) fn advance(&mut self, mut bytes: &[u8]) -> Result<(), Refused> {
+        while !bytes.is_empty() {
+            if self.body > 0 {
+                let skipped = bytes.len().min(self.body as usize);
+                self.body -= skipped as u32;
+                bytes = &bytes[skipped..];
+                continue;
+            }
+            self.header.push(bytes[0]);
+            bytes = &bytes[1..];
+            self.end_header()?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the header if it is complete.
+    fn end_header(&mut self) -> Result<(), Refused> {
+        if self.started {
+            if let [_, a, b, c, d] = self.header[..] {
+                self.body = checked(u32::from_be_bytes([a, b, c, d]))? - LENGTH_BYTES;
+                self.header.clear();
+            }
+            return Ok(());
+        }
+        if let [a, b, c, d, ref code @ ..] = self.header[..] {
+            let length = checked(u32::from_be_bytes([a, b, c, d]))?;
+            if let [e, f, g, h] = *code {
+                self.started = !ENCRYPTION_CODES.contains(&u32::from_be_bytes([e, f, g, h]));
+                self.body = length.saturating_sub(2 * LENGTH_BYTES);
+                self.header.clear();
+            }
+        }
+        Ok(())
+    }
+}
+
+fn checked(length: u32) -> Result<u32, Refused> {
+    match length {
+        0..LENGTH_BYTES => Err(Refused::TooShort(length)),
+        LENGTH_BYTES..=MESSAGE_BYTES_MAX => Ok(length),
+        _ => Err(Refused::TooLong(length)),
+    }
+}
+
+/// A client's bytes, up to the first message that is refused.
+#[derive(Debug)]
+pub(crate) struct Limited<S> {
+    stream: S,
+    boundaries: Boundaries,
+}
+
+impl<S> Limited<S> {
+    pub(crate) fn new(stream: S) -> Self {
+        Self { stream, boundaries: Boundaries::default() }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Limited<S> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
+        std::task::ready!(Pin::new(&mut self.stream).poll_read(context, into))?;
+        let read = self.boundaries.advance(&into.filled()[before..]);
+        Poll::Ready(read.map_err(|refused| io::Error::new(io::ErrorKind::InvalidData, refused)))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+    const STARTUP: [u8; 12] = [0, 0, 0, 12, 0, 3, 0, 0, b'u', 0, b'p', 0];
+
+    fn query(length: u32) -> Vec<u8> {
+        let mut message = vec![b'Q'];
+        message.extend(length.to_be_bytes());
+        message
+    }
+
+    fn advance(parts: &[&[u8]]) -> Result<(), Refused> {
+        let mut boundaries = Boundaries::default();
+        parts.iter().try_for_each(|part| boundaries.advance(part))
+    }
+
+    #[test]
+    fn messages_are_followed_however_they_are_cut() {
+        let mut bytes: Vec<u8> = [&SSL_REQUEST[..], &STARTUP].concat();
+        bytes.extend([query(7), b"abc".to_vec(), query(4), query(MESSAGE_BYTES_MAX + 1)].concat());
+        for cut in 0..bytes.len() - 1 {
+            assert_eq!(advance(&[&bytes[..cut], &bytes[cut..bytes.len() - 1]]), Ok(()));
+        }
+        assert_eq!(advance(&[&bytes]), Err(Refused::TooLong(MESSAGE_BYTES_MAX + 1)));
+    }
+
+    #[test]
+    fn a_length_shorter_than_itself_is_refused() {
+        assert_eq!(advance(&[&[0, 0, 0, 3]]), Err(Refused::TooShort(3)));
+        assert_eq!(advance(&[&STARTUP, &query(0)]), Err(Refused::TooShort(0)));
+    }
+
+    #[test]
+    fn the_longest_message_is_taken() {
+        assert_eq!(advance(&[&STARTUP, &query(MESSAGE_BYTES_MAX)]), Ok(()));
+    }
+}

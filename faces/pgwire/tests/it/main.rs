@@ -1,0 +1,4 @@
+//! The face before a stub of an engine, over streams of bytes in memory.
+
+mod bytes;
+mod stub;
