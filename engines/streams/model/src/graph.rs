@@ -1,17 +1,21 @@
 //! The stage graph: a query cut at every exchange, as plain data that can be stored and sent.
 //!
 //! ```text
-//!   scan -> chain -> partial panes            stage 0, one instance per source partition
-//!                |  by key group
-//!                v
-//!           merge panes, close windows, chain  stage 1, a function group of N members
-//!                |  by window
-//!                v
-//!           plan over each closed window       stage 2 (only for joins and aggregates of windows)
-//!                |
-//!                v
-//!              sink                            last stage, one member
+//!   scan a -- output --+          scans: one instance per source partition
+//!                      | deltas, by key group
+//!   scan b -- output --+
+//!                      v
+//!            merge panes, close windows -- output      a function group of N members
+//!                      | rows, by key group
+//!                      v
+//!            plan over each closed window -- output    a function group of N members
+//!                      | rows
+//!                      v
+//!                     sink                             one member
 //! ```
+//!
+//! Every operator hands its rows to the same *output*: filters and projections, then windows as columns or the first half
+//! of a windowed aggregate, then the cut. So anything can stand on anything.
 
 use arrow_schema::{Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
@@ -42,20 +46,50 @@ pub struct Stage {
     pub id: StageId,
     /// What it does.
     pub operator: Operator,
+    /// What happens to the operator's rows then; none for the sink.
+    pub output: Option<Output>,
     /// How its output is cut for the next stage.
     pub exchange: Exchange,
     /// The stage that its output goes to; none for the sink.
     pub next: Option<StageId>,
 }
 
+/// What happens to an operator's rows before they leave its stage: `chain`, then at most one of `expand` and `aggregate`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Output {
+    /// Filters and projections over the operator's columns, a chain of `FilterExec` and `ProjectionExec` over a
+    /// placeholder leaf.
+    pub chain: PlanBytes,
+    /// Windows that are added to rows without aggregating them (`SELECT .. FROM TABLE(HOP(..))`).
+    pub expand: Option<Expand>,
+    /// The first half of a windowed aggregate: deltas leave the stage instead of rows.
+    pub aggregate: Option<PaneAggregate>,
+}
+
+impl Output {
+    /// Rows as the chain gives them.
+    pub fn rows(chain: PlanBytes) -> Self {
+        Self { chain, expand: None, aggregate: None }
+    }
+
+    /// The windows that rows are put in.
+    pub fn window(&self) -> Option<&WindowSpec> {
+        let expanded = self.expand.as_ref().map(|expand| &expand.window);
+        expanded.or_else(|| self.aggregate.as_ref().map(|aggregate| &aggregate.window))
+    }
+}
+
 /// How a stage's output is cut in payloads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Exchange {
     /// One payload to the only member of the next stage.
     Single,
-    /// One payload per member of the next stage, rows by the key group of their key columns.
-    KeyGroup,
+    /// One payload per member of the next stage: each row goes to the member that owns its key group.
+    KeyGroup {
+        /// The columns that make the key, in rows or in deltas (where the key columns come first).
+        columns: Vec<usize>,
+    },
 }
 
 /// What a stage does.
@@ -83,21 +117,13 @@ impl Operator {
     }
 }
 
-/// Reading a source, filtering and projecting, and where the next stage aggregates, doing its first half.
+/// Reading a source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scan {
     /// What is read.
     pub source: ScanSpec,
     /// The running watermark of each partition; none if the table declares none.
     pub watermark: Option<Watermark>,
-    /// Filters and projections over the scan's schema, a chain of `FilterExec` and `ProjectionExec` over a
-    /// placeholder leaf.
-    pub chain: PlanBytes,
-    /// Windows that are added to rows without aggregating them (`SELECT .. FROM TABLE(HOP(..))`): each row comes out once
-    /// per window with the window columns at the end, then `after_windows` runs over them.
-    pub expand: Option<Expand>,
-    /// The partial aggregate.
-    pub aggregate: Option<PaneAggregate>,
 }
 
 /// Where the watermark comes from.
@@ -107,8 +133,21 @@ pub struct Watermark {
     pub time: PlanBytes,
     /// How far the watermark stays behind, in microseconds.
     pub delay: i64,
-    /// Where rows go that are too late for all of their windows, if they are kept.
+    /// Which rows come too late. It is decided here and nowhere else: behind the scan, rows are applied before the
+    /// watermark of their epoch.
+    pub lateness: Lateness,
+    /// Where late rows go, if they are kept.
     pub late_rows: Option<LateRows>,
+}
+
+/// Which rows of a scan come too late to count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lateness {
+    /// None: nothing waits for the watermark.
+    Never,
+    /// Those whose windows all ended at or before their partition's running watermark.
+    Windows(WindowSpec),
 }
 
 /// The side table for late rows.
@@ -120,7 +159,7 @@ pub struct LateRows {
     pub projection: PlanBytes,
 }
 
-/// Windows as columns.
+/// Windows as columns: each row comes out once per window, with the window columns at the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expand {
     /// The event-time column in the output of `chain`.
@@ -143,15 +182,13 @@ pub struct PaneAggregate {
     pub aggregate: PlanBytes,
 }
 
-/// The second half of a windowed aggregate.
+/// The second half of a windowed aggregate. Its rows are the key columns, the aggregates, and the window columns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Aggregate {
-    /// The stage that sends the partial aggregates.
-    pub input: StageId,
-    /// The aggregate, as in the sender.
+    /// The stages that send partial aggregates. Several are a `UNION ALL`.
+    pub inputs: Vec<StageId>,
+    /// The aggregate, as in the senders.
     pub aggregate: PaneAggregate,
-    /// Filters and projections over key columns, aggregates, and the window columns (in this order).
-    pub chain: PlanBytes,
 }
 
 /// A plan that runs over each closed window alone.

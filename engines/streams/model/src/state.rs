@@ -5,7 +5,7 @@ use arrow::array::RecordBatch;
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
-use crate::ids::Epoch;
+use crate::ids::{Epoch, StageId};
 
 /// What may be done to state, which decides where it may be updated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +26,8 @@ pub enum StateKind {
 pub struct DeltaId {
     /// The epoch whose rows it holds.
     pub epoch: Epoch,
+    /// The stage that made it.
+    pub stage: StageId,
     /// The sender's number in its stage (SEQ_NUM).
     pub sender: u32,
 }

@@ -27,7 +27,7 @@ use rand_chacha::ChaCha8Rng;
 use savanna_streams_model::Result;
 use savanna_streams_model::catalog::{ColumnDef, TableDef};
 use savanna_streams_model::graph::{
-    Aggregate, Exchange, Operator, PaneAggregate, Scan, SinkSpec, Stage, StageGraph, Watermark,
+    Aggregate, Exchange, Lateness, Operator, Output, PaneAggregate, Scan, SinkSpec, Stage, StageGraph, Watermark,
 };
 use savanna_streams_model::ids::{Epoch, QueryId, StageId};
 use savanna_streams_model::plan::{Leaf, PlanBytes};
@@ -122,25 +122,23 @@ fn graph(window: WindowSpec, all: bool, delay: i64) -> StageGraph {
     let output = Arc::new(Schema::new(fields));
     let t = ProjectionExpr { expr: col("t", &schema).expect("column t"), alias: "t".into() };
     let t: Arc<dyn ExecutionPlan> = Arc::new(ProjectionExec::try_new(vec![t], leaf(&schema)).expect("a projection"));
-    let scan = Scan {
-        source: ScanSpec::everything(table(&schema)),
-        watermark: Some(Watermark { time: encode(&t), delay, late_rows: None }),
-        chain: encode(&leaf(&schema)),
-        expand: None,
-        aggregate: Some(aggregate.clone()),
-    };
-    let merge = Aggregate { input: StageId(0), aggregate, chain: encode(&leaf(&output)) };
-    let stage = |id: u16, operator, exchange, next: Option<u16>| Stage {
+    let watermark = Watermark { time: encode(&t), delay, lateness: Lateness::Windows(window), late_rows: None };
+    let scan = Scan { source: ScanSpec::everything(table(&schema)), watermark: Some(watermark) };
+    let panes = Output { chain: encode(&leaf(&schema)), expand: None, aggregate: Some(aggregate.clone()) };
+    let merge = Aggregate { inputs: vec![StageId(0)], aggregate };
+    let stage = |id: u16, operator, output, exchange, next: Option<u16>| Stage {
         id: StageId(id),
         operator,
+        output,
         exchange,
         next: next.map(StageId),
     };
     let sink = SinkSpec { inputs: vec![StageId(1)], table: None };
+    let by_key = Exchange::KeyGroup { columns: vec![0] };
     let stages = vec![
-        stage(0, Operator::Scan(scan), Exchange::KeyGroup, Some(1)),
-        stage(1, Operator::Aggregate(merge), Exchange::Single, Some(2)),
-        stage(2, Operator::Sink(sink), Exchange::Single, None),
+        stage(0, Operator::Scan(scan), Some(panes), by_key, Some(1)),
+        stage(1, Operator::Aggregate(merge), Some(Output::rows(encode(&leaf(&output)))), Exchange::Single, Some(2)),
+        stage(2, Operator::Sink(sink), None, Exchange::Single, None),
     ];
     StageGraph { stages, output: output.as_ref().clone() }
 }

@@ -36,6 +36,7 @@ mod lateness;
 pub mod member;
 mod merge_stage;
 mod options;
+mod output;
 mod plan_run;
 mod query;
 mod scan;

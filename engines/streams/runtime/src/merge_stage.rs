@@ -14,19 +14,18 @@ use savanna_streams_model::time::EventTime;
 
 use crate::aggregate::{AggregateSpec, ClosedWindow, PaneState};
 use crate::arena::CollectedInput;
-use crate::chain::{Chain, batch_of};
+use crate::chain::batch_of;
 use crate::error::broken;
 use crate::expand::{check_window_columns, window_columns};
 use crate::member::{Outgoing, StageOperator};
+use crate::output::OutputOperator;
 use crate::query::Progress;
-use crate::topology::Outlet;
 
 /// The operator of one member.
 pub(crate) struct MergeOperator {
     state: PaneState,
-    chain: Chain,
     schema: SchemaRef,
-    outlet: Outlet,
+    output: OutputOperator,
     progress: Arc<Progress>,
 }
 
@@ -34,21 +33,20 @@ impl MergeOperator {
     pub(crate) fn decode(
         stage: &Aggregate,
         functions: &Arc<TaskContext>,
-        outlet: Outlet,
+        output: OutputOperator,
         progress: Arc<Progress>,
     ) -> Result<Self> {
         let spec = Arc::new(AggregateSpec::decode(&stage.aggregate, functions)?);
-        let chain = Chain::decode(&stage.chain, functions)?;
-        let schema = Arc::clone(chain.input());
+        let schema = Arc::clone(output.input());
         check_window_columns(&schema)?;
-        Ok(Self { state: PaneState::new(spec)?, chain, schema, outlet, progress })
+        Ok(Self { state: PaneState::new(spec)?, schema, output, progress })
     }
 
-    fn rows(&mut self, window: ClosedWindow) -> Result<Vec<RecordBatch>> {
+    fn rows(&self, window: ClosedWindow) -> Result<RecordBatch> {
         let starts = vec![window.start; window.rows];
         let mut columns = window.columns;
         columns.extend(window_columns(&self.schema, &starts, window.end - window.start)?);
-        self.chain.apply(batch_of(&self.schema, columns, window.rows)?)
+        batch_of(&self.schema, columns, window.rows)
     }
 }
 
@@ -64,17 +62,17 @@ impl StageOperator for MergeOperator {
                         input.key.from
                     )));
                 };
-                self.state.merge(&delta, DeltaId { epoch, sender })?;
+                self.state.merge(&delta, DeltaId { epoch, stage: input.key.from, sender })?;
             }
         }
         self.state.complete(epoch);
         let closed = self.state.scan(watermark.0)?;
         self.progress.windows_closed(epoch, closed.iter().map(|window| window.end));
-        let mut rows = Vec::with_capacity(closed.len());
         for window in closed {
-            rows.extend(self.rows(window)?);
+            let rows = self.rows(window)?;
+            self.output.take(rows)?;
         }
-        Ok(self.outlet.send(epoch, watermark, vec![Body::Rows(rows)]))
+        self.output.seal(epoch, watermark)
     }
 
     fn bytes(&self) -> usize {

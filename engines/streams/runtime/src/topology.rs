@@ -53,10 +53,7 @@ impl Topology {
         let mut stages: Vec<StageShape> = Vec::with_capacity(graph.stages.len());
         for (index, stage) in graph.stages.iter().enumerate() {
             let inputs = inputs(graph, index);
-            let keyed = |input: &InputSource| {
-                let from = &graph.stages[usize::from(input.from.0)];
-                !input.late_rows && from.exchange == Exchange::KeyGroup
-            };
+            let keyed = |input: &InputSource| !input.late_rows && is_keyed(graph, input.from);
             let size = if inputs.iter().any(keyed) { members } else { 1 };
             let is_scan = matches!(stage.operator, Operator::Scan(_));
             stages.push(StageShape {
@@ -167,7 +164,7 @@ fn inputs(graph: &StageGraph, index: usize) -> Vec<InputSource> {
     let data = |from: StageId| InputSource { from, late_rows: false };
     match &graph.stages[index].operator {
         Operator::Scan(_) => Vec::new(),
-        Operator::Aggregate(aggregate) => vec![data(aggregate.input)],
+        Operator::Aggregate(aggregate) => aggregate.inputs.iter().copied().map(data).collect(),
         Operator::Window(window) => {
             let mut from: Vec<StageId> = window.inputs.iter().map(|input| input.stage).collect();
             from.sort_unstable();
@@ -180,6 +177,11 @@ fn inputs(graph: &StageGraph, index: usize) -> Vec<InputSource> {
             sink.inputs.iter().copied().map(data).chain(late).collect()
         }
     }
+}
+
+/// Whether a stage sends its rows to the owners of their key groups.
+fn is_keyed(graph: &StageGraph, stage: StageId) -> bool {
+    matches!(graph.stages[usize::from(stage.0)].exchange, Exchange::KeyGroup { .. })
 }
 
 /// Whether a stage is a scan with a side table for late rows.
@@ -195,15 +197,12 @@ fn check(graph: &StageGraph) -> Result<()> {
             return Err(broken(format!("stage {} stands at place {index} of its graph", stage.id)));
         }
         let is_sink = matches!(stage.operator, Operator::Sink(_));
-        if is_sink != (index == last) || stage.next.is_some() == is_sink {
-            return Err(broken(format!("stage {index}: the sink is the last stage, and the only one without a next")));
-        }
-        let sends_deltas = matches!(&stage.operator, Operator::Scan(scan) if scan.aggregate.is_some());
-        if stage.exchange == Exchange::KeyGroup && !sends_deltas {
+        if is_sink != (index == last) || stage.next.is_some() == is_sink || stage.output.is_some() == is_sink {
             return Err(broken(format!(
-                "stage {index} sends rows by key group, but only partial aggregates have keys"
+                "stage {index}: the sink is the last stage, and the only one without an output and a next"
             )));
         }
+        let sends_deltas = stage.output.as_ref().is_some_and(|output| output.aggregate.is_some());
         let Some(next) = stage.next else { continue };
         if usize::from(next.0) <= index || usize::from(next.0) > last {
             return Err(broken(format!("stage {index} sends to stage {next}, which does not come after it")));
@@ -219,11 +218,19 @@ fn check(graph: &StageGraph) -> Result<()> {
         }
     }
     for (index, stage) in graph.stages.iter().enumerate() {
-        for input in inputs(graph, index).iter().filter(|input| !input.late_rows) {
-            let from = graph.stages.get(usize::from(input.from.0));
+        let inputs: Vec<StageId> =
+            inputs(graph, index).iter().filter(|input| !input.late_rows).map(|input| input.from).collect();
+        for input in &inputs {
+            let from = graph.stages.get(usize::from(input.0));
             if from.and_then(|from| from.next) != Some(stage.id) {
-                return Err(broken(format!("stage {index} reads stage {}, which does not send to it", input.from)));
+                return Err(broken(format!("stage {index} reads stage {input}, which does not send to it")));
             }
+        }
+        let keyed = inputs.iter().filter(|input| is_keyed(graph, **input)).count();
+        if keyed != 0 && (keyed != inputs.len() || index == last) {
+            return Err(broken(format!(
+                "stage {index}: all inputs of a function group are cut by key, and none of the sink's"
+            )));
         }
     }
     Ok(())

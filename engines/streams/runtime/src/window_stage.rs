@@ -15,9 +15,9 @@ use savanna_streams_model::time::{EventTime, timestamp_values, to_event_time};
 use crate::arena::CollectedInput;
 use crate::error::{broken, computing};
 use crate::member::{Outgoing, StageOperator};
+use crate::output::OutputOperator;
 use crate::plan_run::PlanRun;
 use crate::query::Progress;
-use crate::topology::Outlet;
 
 /// The operator of the stage's member.
 pub(crate) struct WindowOperator {
@@ -25,7 +25,7 @@ pub(crate) struct WindowOperator {
     /// Rows of open windows by end (microseconds); per input.
     open: BTreeMap<i64, Vec<Vec<RecordBatch>>>,
     plan: PlanRun,
-    outlet: Outlet,
+    output: OutputOperator,
     progress: Arc<Progress>,
 }
 
@@ -38,13 +38,13 @@ impl WindowOperator {
     pub(crate) fn decode(
         stage: &WindowPlan,
         functions: &Arc<TaskContext>,
-        outlet: Outlet,
+        output: OutputOperator,
         progress: Arc<Progress>,
     ) -> Result<Self> {
         let inputs =
             stage.inputs.iter().map(|input| Input { stage: input.stage, window_end: input.window_end }).collect();
         let plan = PlanRun::new(stage.plan.decode(functions)?, Arc::clone(functions))?;
-        Ok(Self { inputs, open: BTreeMap::new(), plan, outlet, progress })
+        Ok(Self { inputs, open: BTreeMap::new(), plan, output, progress })
     }
 
     fn gather(&mut self, from: StageId, rows: &RecordBatch) -> Result<()> {
@@ -101,16 +101,17 @@ impl StageOperator for WindowOperator {
                 }
             }
         }
-        let mut rows = Vec::new();
         while let Some(window) = self.open.first_entry()
             && *window.key() <= watermark.0
         {
             self.progress.windows_closed(epoch, std::iter::once(*window.key()));
             let gathered = window.remove();
             // Several leaves may read one input.
-            rows.extend(self.plan.run(|leaf| gathered.get(leaf).cloned().unwrap_or_default())?);
+            for rows in self.plan.run(|leaf| gathered.get(leaf).cloned().unwrap_or_default())? {
+                self.output.take(rows)?;
+            }
         }
-        Ok(self.outlet.send(epoch, watermark, vec![Body::Rows(rows)]))
+        self.output.seal(epoch, watermark)
     }
 
     fn bytes(&self) -> usize {

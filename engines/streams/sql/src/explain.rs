@@ -10,7 +10,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use regex::Regex;
 use savanna_streams_model::graph::{
-    Aggregate, Exchange, Operator, PaneAggregate, Scan, SinkSpec, Stage, StageGraph, WindowPlan,
+    Exchange, Lateness, Operator, Output, PaneAggregate, Scan, SinkSpec, Stage, StageGraph, WindowPlan,
 };
 use savanna_streams_model::plan::PlanBytes;
 use savanna_streams_model::source::Literal;
@@ -70,17 +70,20 @@ impl Block<'_> {
         line(self.text, &format!("stage {}: {title}; {state}", stage.id));
         match &stage.operator {
             Operator::Scan(scan) => self.scan(scan),
-            Operator::Aggregate(aggregate) => self.aggregate(aggregate),
+            Operator::Aggregate(aggregate) => self.panes("aggregate", &aggregate.aggregate),
             Operator::Window(plan) => self.window_plan(plan),
             Operator::Sink(sink) => {
                 let inputs: Vec<String> = sink.inputs.iter().map(ToString::to_string).collect();
                 self.item("from", &format!("stage {}", inputs.join(", ")));
             }
         }
+        if let Some(output) = &stage.output {
+            self.output(output);
+        }
         if let Some(next) = stage.next {
-            let exchange = match stage.exchange {
+            let exchange = match &stage.exchange {
                 Exchange::Single => "to its only member",
-                Exchange::KeyGroup => "by key group",
+                Exchange::KeyGroup { .. } => "by key group",
             };
             self.item("exchange", &format!("stage {next}, {exchange}"));
         }
@@ -114,23 +117,21 @@ impl Block<'_> {
             self.item("watermark", &format!("{time} - {}", length(watermark.delay)));
             if let Some(late) = &watermark.late_rows {
                 self.item("late rows", &format!("to table {}", late.table.name));
-            } else if scan.aggregate.is_some() || scan.expand.is_some() {
+            } else if watermark.lateness != Lateness::Never {
                 self.item("late rows", "dropped and counted");
             }
         }
-        self.chain(&scan.chain);
-        if let Some(expand) = &scan.expand {
+    }
+
+    fn output(&mut self, output: &Output) {
+        self.chain(&output.chain);
+        if let Some(expand) = &output.expand {
             self.item("windows as columns", &window(&expand.window));
             self.chain(&expand.after);
         }
-        if let Some(panes) = &scan.aggregate {
+        if let Some(panes) = &output.aggregate {
             self.panes("partial aggregate", panes);
         }
-    }
-
-    fn aggregate(&mut self, aggregate: &Aggregate) {
-        self.panes("aggregate", &aggregate.aggregate);
-        self.chain(&aggregate.chain);
     }
 
     fn panes(&mut self, name: &str, panes: &PaneAggregate) {

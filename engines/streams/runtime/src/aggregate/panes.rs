@@ -91,7 +91,7 @@ impl PaneState {
     /// # Errors
     /// The keys cannot be hashed.
     pub fn new(spec: Arc<AggregateSpec>) -> Result<Self> {
-        let key_cut = KeyCut::new(spec.key_types())?;
+        let key_cut = KeyCut::new((0..spec.key_columns()).collect(), spec.delta_schema())?;
         Ok(Self {
             spec,
             fresh: BTreeMap::new(),
@@ -308,7 +308,7 @@ impl KeyedState<RecordBatch, ClosedWindow, KeyGroupSet> for PaneState {
         let keys: Vec<PaneKey> = self.panes.keys().copied().collect();
         for key in keys {
             let rows = self.merged_table(&[key])?.into_state(&self.spec)?;
-            let (taken, kept) = self.key_cut.split(&rows, self.spec.key_columns(), groups)?;
+            let (taken, kept) = self.key_cut.split(&rows, groups)?;
             if let Some(rows) = taken {
                 extracted.panes.push(PaneDelta { pane: key.pane, first_window_end: key.first_window_end, rows });
             }

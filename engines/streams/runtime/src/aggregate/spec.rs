@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::logical_expr::GroupsAccumulator;
@@ -107,12 +107,8 @@ impl AggregateSpec {
         self.keys.len()
     }
 
-    /// The key columns' types.
-    pub(crate) fn key_types(&self) -> impl Iterator<Item = &DataType> {
-        self.key_schema.fields().iter().map(|field| field.data_type())
-    }
-
-    pub(super) fn delta_schema(&self) -> &SchemaRef {
+    /// The columns of a delta: keys, then the aggregates' state.
+    pub(crate) fn delta_schema(&self) -> &SchemaRef {
         &self.delta_schema
     }
 

@@ -35,6 +35,7 @@ use crate::error::broken;
 use crate::member::{Member, StageOperator};
 use crate::merge_stage::MergeOperator;
 use crate::options::RuntimeOptions;
+use crate::output::OutputOperator;
 use crate::scan::ScanOperator;
 use crate::sink_stage::{SideTable, SinkOperator};
 use crate::topology::{Topology, keeps_late_rows};
@@ -235,12 +236,9 @@ impl Starting {
         let instants = Arc::new(Instants::new(Arc::clone(&self.options.clock)));
         let mut scans = Vec::with_capacity(partitions.len());
         for (source, partition) in partitions.into_iter().enumerate() {
-            let outlet = topology
-                .outlet(partition.stage.id, partition.number)
-                .ok_or_else(|| broken("a scan that sends to nobody"))?;
+            let output = self.output(partition.stage, &topology, partition.number)?;
             let late_outlet = topology.late_outlet(partition.stage.id, partition.number);
-            let operator =
-                ScanOperator::decode(partition.scan, &self.functions, self.options.batch_rows, outlet, late_outlet)?;
+            let operator = ScanOperator::decode(partition.scan, output, &self.functions, late_outlet)?;
             scans.push(ScanThread {
                 source,
                 reader: partition.reader,
@@ -309,7 +307,7 @@ impl Starting {
                 let operator: Box<dyn StageOperator> = match &stage.operator {
                     Operator::Scan(_) => return Err(broken("a scan is no member of a group")),
                     Operator::Sink(_) => Box::new(self.sink_operator(sink.take(), progress, driver)?),
-                    operator => self.operator(operator, topology, stage.id, shuffle, progress)?,
+                    _ => self.operator(stage, topology, shuffle, progress)?,
                 };
                 let member = Member::new(topology.inputs(stage.id, shuffle), operator, self.options.rules);
                 members.insert(topology.member(stage.id, shuffle).member, member);
@@ -321,25 +319,31 @@ impl Starting {
 
     fn operator(
         &self,
-        operator: &Operator,
+        stage: &Stage,
         topology: &Topology,
-        stage: StageId,
         shuffle: u16,
         progress: &Arc<Progress>,
     ) -> Result<Box<dyn StageOperator>> {
         // A member that collected part s sends sequence s (Flock, C8).
-        let outlet =
-            topology.outlet(stage, u32::from(shuffle)).ok_or_else(|| broken("a stage that sends to nobody"))?;
+        let output = self.output(stage, topology, u32::from(shuffle))?;
         let progress = Arc::clone(progress);
-        Ok(match operator {
+        Ok(match &stage.operator {
             Operator::Aggregate(aggregate) => {
-                Box::new(MergeOperator::decode(aggregate, &self.functions, outlet, progress)?)
+                Box::new(MergeOperator::decode(aggregate, &self.functions, output, progress)?)
             }
-            Operator::Window(window) => Box::new(WindowOperator::decode(window, &self.functions, outlet, progress)?),
+            Operator::Window(window) => Box::new(WindowOperator::decode(window, &self.functions, output, progress)?),
             Operator::Scan(_) | Operator::Sink(_) => {
                 return Err(broken("a scan or sink in the middle of a graph"));
             }
         })
+    }
+
+    /// The output of instance `sequence` of a stage.
+    fn output(&self, stage: &Stage, topology: &Topology, sequence: u32) -> Result<OutputOperator> {
+        let (Some(output), Some(outlet)) = (&stage.output, topology.outlet(stage.id, sequence)) else {
+            return Err(broken(format!("stage {} sends to nobody", stage.id)));
+        };
+        OutputOperator::decode(output, &stage.exchange, &self.functions, self.options.batch_rows, outlet)
     }
 
     fn sink_operator(

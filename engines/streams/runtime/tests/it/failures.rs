@@ -10,7 +10,7 @@ use savanna_streams_model::payload::Payload;
 use savanna_streams_runtime::invoker::{Functions, InvokeError, Invoker};
 use savanna_streams_runtime::{InvokerChoice, Query, RuntimeOptions};
 
-use crate::graphs::{functions, scan, window, windowed};
+use crate::graphs::{functions, identity, input_schema, scan, window, windowed};
 use crate::memory::{Memory, MemorySink, Row, Then};
 
 /// Far beyond what any of these tests needs; only a hang reaches it.
@@ -27,7 +27,7 @@ fn options() -> RuntimeOptions {
 }
 
 fn start(memory: Memory, sink: MemorySink, options: RuntimeOptions) -> Result<Arc<Query>, StreamError> {
-    let graph = windowed(scan("t", 0), window(10, 10, 0), true);
+    let graph = windowed(scan("t", 0), identity(&input_schema()), window(10, 10, 0), true);
     let id = QueryId { code: graph.code(), job: 1 };
     Query::start(id, graph, functions(), Arc::new(memory), Box::new(sink), options)
 }

@@ -18,7 +18,8 @@ use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::prelude::SessionContext;
 use savanna_streams_model::catalog::{ColumnDef, TableDef};
 use savanna_streams_model::graph::{
-    Aggregate, Exchange, LateRows, Operator, PaneAggregate, Scan, SinkSpec, Stage, StageGraph, Watermark,
+    Aggregate, Exchange, LateRows, Lateness, Operator, Output, PaneAggregate, Scan, SinkSpec, Stage, StageGraph,
+    Watermark,
 };
 use savanna_streams_model::ids::StageId;
 use savanna_streams_model::plan::{Leaf, PlanBytes};
@@ -138,15 +139,10 @@ pub(crate) fn scan(name: &str, delay_ms: i64) -> Scan {
     let watermark = Watermark {
         time: PlanBytes::encode(&projection(leaf(0, &input_schema()), &["t"])).unwrap(),
         delay: delay_ms * MILLI,
+        lateness: Lateness::Never,
         late_rows: None,
     };
-    Scan {
-        source: ScanSpec::everything(table(name)),
-        watermark: Some(watermark),
-        chain: identity(&input_schema()),
-        expand: None,
-        aggregate: None,
-    }
+    Scan { source: ScanSpec::everything(table(name)), watermark: Some(watermark) }
 }
 
 pub(crate) fn keep_late_rows(scan: &mut Scan) {
@@ -154,27 +150,46 @@ pub(crate) fn keep_late_rows(scan: &mut Scan) {
     scan.watermark.as_mut().unwrap().late_rows = Some(late);
 }
 
-pub(crate) fn stage(id: u16, operator: Operator, exchange: Exchange, next: Option<u16>) -> Stage {
-    Stage { id: StageId(id), operator, exchange, next: next.map(StageId) }
+/// The first half of a windowed aggregate.
+pub(crate) fn panes(chain: PlanBytes, window: WindowSpec, keyed: bool) -> Output {
+    Output { chain, expand: None, aggregate: Some(pane_aggregate(window, keyed)) }
+}
+
+/// A cut by the first column.
+pub(crate) fn by_key() -> Exchange {
+    Exchange::KeyGroup { columns: vec![0] }
+}
+
+pub(crate) fn stage(id: u16, operator: Operator, output: Output, exchange: Exchange, next: u16) -> Stage {
+    Stage { id: StageId(id), operator, output: Some(output), exchange, next: Some(StageId(next)) }
+}
+
+/// A scan whose rows are late by the windows that they are put in.
+pub(crate) fn scan_stage(id: u16, mut scan: Scan, output: Output, exchange: Exchange, next: u16) -> Stage {
+    if let Some(watermark) = &mut scan.watermark {
+        watermark.lateness = output.window().map_or(Lateness::Never, |window| Lateness::Windows(*window));
+    }
+    stage(id, Operator::Scan(scan), output, exchange, next)
+}
+
+pub(crate) fn merge_stage(id: u16, input: u16, window: WindowSpec, keyed: bool, next: u16) -> Stage {
+    let aggregate = Aggregate { inputs: vec![StageId(input)], aggregate: pane_aggregate(window, keyed) };
+    let output = Output::rows(identity(&windowed_schema(keyed)));
+    stage(id, Operator::Aggregate(aggregate), output, Exchange::Single, next)
 }
 
 pub(crate) fn sink(id: u16, inputs: &[u16]) -> Stage {
     let inputs = inputs.iter().copied().map(StageId).collect();
-    stage(id, Operator::Sink(SinkSpec { inputs, table: None }), Exchange::Single, None)
-}
-
-pub(crate) fn merge(input: u16, window: WindowSpec, keyed: bool) -> Operator {
-    let aggregate = pane_aggregate(window, keyed);
-    Operator::Aggregate(Aggregate { input: StageId(input), aggregate, chain: identity(&windowed_schema(keyed)) })
+    let operator = Operator::Sink(SinkSpec { inputs, table: None });
+    Stage { id: StageId(id), operator, output: None, exchange: Exchange::Single, next: None }
 }
 
 /// Scan, aggregate, sink.
-pub(crate) fn windowed(mut scan: Scan, window: WindowSpec, keyed: bool) -> StageGraph {
-    scan.aggregate = Some(pane_aggregate(window, keyed));
-    let exchange = if keyed { Exchange::KeyGroup } else { Exchange::Single };
+pub(crate) fn windowed(scan: Scan, chain: PlanBytes, window: WindowSpec, keyed: bool) -> StageGraph {
+    let exchange = if keyed { by_key() } else { Exchange::Single };
     let stages = vec![
-        stage(0, Operator::Scan(scan), exchange, Some(1)),
-        stage(1, merge(0, window, keyed), Exchange::Single, Some(2)),
+        scan_stage(0, scan, panes(chain, window, keyed), exchange, 1),
+        merge_stage(1, 0, window, keyed, 2),
         sink(2, &[1]),
     ];
     StageGraph { stages, output: windowed_schema(keyed).as_ref().clone() }

@@ -10,13 +10,13 @@ use datafusion::physical_expr::expressions::col;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use proptest::prelude::*;
-use savanna_streams_model::graph::{Exchange, Expand, Operator, StageGraph, WindowInput, WindowPlan};
+use savanna_streams_model::graph::{Exchange, Expand, Operator, Output, StageGraph, WindowInput, WindowPlan};
 use savanna_streams_model::ids::StageId;
 use savanna_streams_model::plan::PlanBytes;
 
 use crate::graphs::{
-    filter_chain, identity, input_schema, leaf, merge, pane_aggregate, projection, scan, sink, stage, window,
-    windowed_schema,
+    by_key, filter_chain, identity, input_schema, leaf, merge_stage, panes, projection, scan, scan_stage, sink, stage,
+    window, windowed_schema,
 };
 use crate::memory::{Memory, Row, rows_of};
 use crate::oracle::truth;
@@ -35,9 +35,8 @@ proptest! {
     fn a_filter_passes_exactly_its_rows_in_order(partitions in partitions(), how in any_run()) {
         let expected: Vec<Row> = partitions[0].iter().copied().filter(|row| row.value >= 0).collect();
         let memory = Arc::new(Memory::with("t", vec![partitions[0].clone()]));
-        let mut scan = scan("t", 0);
-        scan.chain = filter_chain();
-        let stages = vec![stage(0, Operator::Scan(scan), Exchange::Single, Some(1)), sink(1, &[0])];
+        let output = Output::rows(filter_chain());
+        let stages = vec![scan_stage(0, scan("t", 0), output, Exchange::Single, 1), sink(1, &[0])];
         let graph = StageGraph { stages, output: input_schema().as_ref().clone() };
         let (status, rows) = run(graph, &memory, how);
         prop_assert_eq!(rows_of(&rows), expected);
@@ -50,12 +49,10 @@ proptest! {
     ) {
         let truth = truth(&partitions, &window, delay, filtered, true);
         let memory = Arc::new(Memory::with("t", partitions));
-        let mut scan = scan("t", delay);
-        if filtered {
-            scan.chain = filter_chain();
-        }
-        scan.expand = Some(Expand { time_column: 0, window, after: identity(&expanded_schema()) });
-        let stages = vec![stage(0, Operator::Scan(scan), Exchange::Single, Some(1)), sink(1, &[0])];
+        let chain = if filtered { filter_chain() } else { identity(&input_schema()) };
+        let expand = Expand { time_column: 0, window, after: identity(&expanded_schema()) };
+        let output = Output { chain, expand: Some(expand), aggregate: None };
+        let stages = vec![scan_stage(0, scan("t", delay), output, Exchange::Single, 1), sink(1, &[0])];
         let graph = StageGraph { stages, output: expanded_schema().as_ref().clone() };
         let (status, rows) = run(graph, &memory, how);
         let starts = rows.iter().flat_map(|b| b.column(3).as_primitive::<TimestampMillisecondType>().values().to_vec());
@@ -111,18 +108,16 @@ fn join_graph(delay: i64, window: savanna_streams_model::time::WindowSpec) -> St
     let join: Arc<dyn ExecutionPlan> = Arc::new(join.unwrap());
     let output = join.schema().as_ref().clone();
     let input = |from: u16| WindowInput { stage: StageId(from), schema: windowed_schema(true), window_end: 8 };
-    let scan_of = |name: &str| {
-        let mut scan = scan(name, delay);
-        scan.aggregate = Some(pane_aggregate(window, true));
-        Operator::Scan(scan)
+    let counted = |id: u16, name: &str, next: u16| {
+        scan_stage(id, scan(name, delay), panes(identity(&input_schema()), window, true), by_key(), next)
     };
     let plan = WindowPlan { inputs: vec![input(2), input(3)], plan: PlanBytes::encode(&join).unwrap() };
     let stages = vec![
-        stage(0, scan_of("l"), Exchange::KeyGroup, Some(2)),
-        stage(1, scan_of("r"), Exchange::KeyGroup, Some(3)),
-        stage(2, merge(0, window, true), Exchange::Single, Some(4)),
-        stage(3, merge(1, window, true), Exchange::Single, Some(4)),
-        stage(4, Operator::Window(plan), Exchange::Single, Some(5)),
+        counted(0, "l", 2),
+        counted(1, "r", 3),
+        merge_stage(2, 0, window, true, 4),
+        merge_stage(3, 1, window, true, 4),
+        stage(4, Operator::Window(plan), Output::rows(identity(&join.schema())), Exchange::Single, 5),
         sink(5, &[4]),
     ];
     StageGraph { stages, output }

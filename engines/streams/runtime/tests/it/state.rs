@@ -14,7 +14,7 @@ use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, Physic
 use proptest::prelude::*;
 use savanna_ownership::KeyGroupSet;
 use savanna_streams_model::graph::PaneAggregate;
-use savanna_streams_model::ids::Epoch;
+use savanna_streams_model::ids::{Epoch, StageId};
 use savanna_streams_model::plan::PlanBytes;
 use savanna_streams_model::state::{DeltaId, KeyedState};
 use savanna_streams_model::time::WindowSpec;
@@ -75,7 +75,7 @@ proptest! {
         b.update(&batch(&second)).unwrap();
         let (a, b) = (a.freeze(Epoch(1)).unwrap(), b.freeze(Epoch(1)).unwrap());
         let mut merged = state(window, keyed);
-        let id = |sender| DeltaId { epoch: Epoch(1), sender };
+        let id = |sender| DeltaId { epoch: Epoch(1), stage: StageId(0), sender };
         prop_assert!(merged.merge(&b, id(1)).unwrap());
         prop_assert!(merged.merge(&a, id(0)).unwrap());
         prop_assert!(!merged.merge(&b, id(1)).unwrap(), "once per id");
@@ -156,7 +156,7 @@ fn keys_of_several_columns_survive_many_epochs() {
         sender.update(&batch(&rows)).unwrap();
         let epoch = Epoch(epoch as u64);
         let delta = sender.freeze(epoch).unwrap();
-        receiver.merge(&delta, DeltaId { epoch, sender: 0 }).unwrap();
+        receiver.merge(&delta, DeltaId { epoch, stage: StageId(0), sender: 0 }).unwrap();
         receiver.complete(epoch);
         for closed in receiver.scan(epoch.0 as i64 * 10 * MILLI).unwrap() {
             counted += sum(&closed);

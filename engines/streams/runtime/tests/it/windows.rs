@@ -13,7 +13,7 @@ use savanna_streams_runtime::invoker::FaultPlan;
 use savanna_streams_runtime::member::MemberRules;
 use savanna_streams_runtime::{InvokerChoice, Query, RuntimeOptions};
 
-use crate::graphs::{filter_chain, functions, keep_late_rows, scan, window, windowed};
+use crate::graphs::{filter_chain, functions, identity, input_schema, keep_late_rows, scan, window, windowed};
 use crate::memory::{Memory, MemorySink, Row, rows_of};
 use crate::oracle::{groups, truth};
 
@@ -123,11 +123,9 @@ proptest! {
         let events: usize = partitions.iter().map(Vec::len).sum();
         let memory = Arc::new(Memory::with("t", partitions));
         let mut scan = scan("t", delay);
-        if filtered {
-            scan.chain = filter_chain();
-        }
+        let chain = if filtered { filter_chain() } else { identity(&input_schema()) };
         keep_late_rows(&mut scan);
-        let (status, rows) = run(windowed(scan, window, keyed), &memory, how);
+        let (status, rows) = run(windowed(scan, chain, window, keyed), &memory, how);
         prop_assert_eq!(groups(&rows, &window, keyed), truth.windows);
         let side: Vec<RecordBatch> = memory.side.lock().iter().flat_map(|(_, rows)| rows.clone()).collect();
         let mut late = rows_of(&side);
@@ -149,7 +147,7 @@ fn survives_faults(rules: MemberRules) -> bool {
         let how = Run { members: 2, in_flight: 4, faults: Some(seed), rules, ..Run::PLAIN };
         // A broken run may also give a group twice, at which the oracle panics.
         let right = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let (_, rows) = run(windowed(scan("t", 0), window, true), &memory, how);
+            let (_, rows) = run(windowed(scan("t", 0), identity(&input_schema()), window, true), &memory, how);
             groups(&rows, &window, true) == truth.windows
         }));
         right.unwrap_or(false)

@@ -9,7 +9,7 @@ use datafusion::common::tree_node::TreeNode;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Projection, SubqueryAlias, Union};
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::graph::{
-    Aggregate, Exchange, Operator, SinkSpec, Stage, StageGraph, WindowInput, WindowPlan,
+    Aggregate, Exchange, Operator, Output, SinkSpec, Stage, StageGraph, WindowInput, WindowPlan,
 };
 use savanna_streams_model::ids::StageId;
 use savanna_streams_model::time::WindowSpec;
@@ -45,7 +45,7 @@ impl<'a> GraphBuilder<'a> {
             self.stages[usize::from(input.0)].next = Some(id);
         }
         let operator = Operator::Sink(SinkSpec { inputs, table: sink.cloned() });
-        self.stages.push(Stage { id, operator, exchange: Exchange::Single, next: None });
+        self.stages.push(Stage { id, operator, output: None, exchange: Exchange::Single, next: None });
         Ok(StageGraph { stages: self.stages, output })
     }
 
@@ -56,8 +56,8 @@ impl<'a> GraphBuilder<'a> {
             return self.window_plan(plan);
         };
         let Base::Aggregate(aggregate) = &chain.base else {
-            let scan = self.scans.rows(&chain, &names)?;
-            return self.push(Operator::Scan(scan), Exchange::Single);
+            let (scan, output) = self.scans.rows(&chain, &names)?;
+            return self.push(Operator::Scan(scan), output, Exchange::Single);
         };
         let columns: Vec<(&Expr, &str)> = chain.columns.iter().zip(names.iter().map(String::as_str)).collect();
         let (stage, _) = self.aggregate(aggregate, &chain.filters, Some(&columns), &[])?;
@@ -72,29 +72,34 @@ impl<'a> GraphBuilder<'a> {
         columns: Option<&[(&Expr, &str)]>,
         others: &[Input],
     ) -> Result<(StageId, SchemaRef)> {
-        let (scan, output) = self.scans.panes(aggregate)?;
-        let Some(panes) = scan.aggregate.clone() else {
-            return Err(StreamError::Internal("a scan lost its aggregate".into()));
-        };
-        let simplified = super::scan::simplify_all(filters, &output)?;
-        let mut steps = Steps::over(Arc::new(output)).filter(&simplified)?;
+        let panes = self.scans.panes(aggregate)?;
+        let simplified = super::scan::simplify_all(filters, &panes.merged)?;
+        let mut steps = Steps::over(panes.merged).filter(&simplified)?;
         if let Some(columns) = columns {
             steps = steps.project(columns.iter().copied())?;
         }
-        let (chain, schema) = (steps.encode()?, steps.schema());
-        let scan = Operator::Scan(scan);
-        let same = others.iter().find(|other| match &self.stages[usize::from(other.stage.0)].operator {
-            Operator::Aggregate(a) => {
-                a.chain == chain && a.aggregate == panes && self.stages[usize::from(a.input.0)].operator == scan
-            }
-            _ => false,
-        });
-        if let Some(same) = same {
+        let (output, schema) = (Output::rows(steps.encode()?), steps.schema());
+        let scan = Operator::Scan(panes.scan);
+        let is_same = |other: &Stage| {
+            let Operator::Aggregate(a) = &other.operator else {
+                return false;
+            };
+            let from = |id: &StageId| &self.stages[usize::from(id.0)];
+            a.aggregate == panes.aggregate
+                && other.output.as_ref() == Some(&output)
+                && a.inputs.iter().map(from).all(|s| s.operator == scan && s.output.as_ref() == Some(&panes.output))
+        };
+        if let Some(same) = others.iter().find(|other| is_same(&self.stages[usize::from(other.stage.0)])) {
             return Ok((same.stage, schema));
         }
-        let exchange = if aggregate.keys.is_empty() { Exchange::Single } else { Exchange::KeyGroup };
-        let input = self.push(scan, exchange)?;
-        let stage = self.push(Operator::Aggregate(Aggregate { input, aggregate: panes, chain }), Exchange::Single)?;
+        let exchange = if aggregate.keys.is_empty() {
+            Exchange::Single
+        } else {
+            Exchange::KeyGroup { columns: (0..aggregate.keys.len()).collect() }
+        };
+        let input = self.push(scan, panes.output, exchange)?;
+        let merge = Aggregate { inputs: vec![input], aggregate: panes.aggregate };
+        let stage = self.push(Operator::Aggregate(merge), output, Exchange::Single)?;
         self.stages[usize::from(input.0)].next = Some(stage);
         Ok((stage, schema))
     }
@@ -104,13 +109,14 @@ impl<'a> GraphBuilder<'a> {
         let mut inputs: Vec<Input> = Vec::new();
         let cut = self.cut(plan, &mut inputs)?;
         let windows: Vec<WindowSpec> = inputs.iter().map(|i| i.window).collect();
-        let encoded = window_plan::encode(cut, &windows, self.query)?;
+        let (encoded, rows) = window_plan::encode(cut, &windows, self.query)?;
+        let output = Output::rows(Steps::over(rows).encode()?);
         let inputs: Vec<WindowInput> = inputs
             .into_iter()
             .map(|i| WindowInput { stage: i.stage, window_end: i.schema.fields().len() - 2, schema: i.schema })
             .collect();
         let stages: Vec<StageId> = inputs.iter().map(|i| i.stage).collect();
-        let id = self.push(Operator::Window(WindowPlan { inputs, plan: encoded }), Exchange::Single)?;
+        let id = self.push(Operator::Window(WindowPlan { inputs, plan: encoded }), output, Exchange::Single)?;
         for stage in stages {
             self.stages[usize::from(stage.0)].next = Some(id);
         }
@@ -201,9 +207,9 @@ impl<'a> GraphBuilder<'a> {
     }
 
     /// Adds a stage; its receiver is entered when that is made.
-    fn push(&mut self, operator: Operator, exchange: Exchange) -> Result<StageId> {
+    fn push(&mut self, operator: Operator, output: Output, exchange: Exchange) -> Result<StageId> {
         let id = self.next_id()?;
-        self.stages.push(Stage { id, operator, exchange, next: None });
+        self.stages.push(Stage { id, operator, output: Some(output), exchange, next: None });
         Ok(id)
     }
 

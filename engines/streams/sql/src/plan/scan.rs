@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DFSchemaRef, ScalarValue, TableReference};
 use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, lit};
 use savanna_streams_model::catalog::TableDef;
-use savanna_streams_model::graph::{Expand, LateRows, PaneAggregate, Scan, WINDOW_COLUMNS, Watermark};
+use savanna_streams_model::graph::{
+    Expand, LateRows, Lateness, Output, PaneAggregate, Scan, WINDOW_COLUMNS, Watermark,
+};
 use savanna_streams_model::source::{Connectors, EqualTo, FieldPath, Literal, ScanSpec, Source};
 use savanna_streams_model::{Result, StreamError};
 
@@ -31,6 +33,15 @@ pub(super) struct Scans<'a> {
     pub(super) connectors: &'a dyn Connectors,
 }
 
+/// The first half of a windowed aggregate.
+pub(super) struct Panes {
+    pub(super) scan: Scan,
+    pub(super) output: Output,
+    pub(super) aggregate: PaneAggregate,
+    /// The columns of the second half: keys, aggregates, window columns.
+    pub(super) merged: SchemaRef,
+}
+
 /// A table being read by one chain. All expressions are over the table's physical columns.
 struct Reading {
     table: TableDef,
@@ -46,14 +57,15 @@ struct Reading {
 
 impl Scans<'_> {
     /// A scan whose rows go straight on: filters, projections, and windows as columns if there is one.
-    pub(super) fn rows(&self, chain: &Chain, names: &[String]) -> Result<Scan> {
+    pub(super) fn rows(&self, chain: &Chain, names: &[String]) -> Result<(Scan, Output)> {
         let mut reading = self.reading(chain)?;
         let columns = reading.settle_all(&chain.columns)?;
         let Some(window) = &chain.window else {
             let scan = reading.spec(columns.iter())?;
             let steps = Steps::over(scan.schema()).filter(&reading.filters)?;
             let steps = steps.project(columns.iter().zip(names.iter().map(String::as_str)))?;
-            return reading.scan(scan, &steps, None, None);
+            let output = Output::rows(steps.encode()?);
+            return Ok((reading.scan(scan, &output)?, output));
         };
         let time = reading.time(window)?;
         let (after, before): (Vec<Expr>, Vec<Expr>) =
@@ -72,12 +84,12 @@ impl Scans<'_> {
             .filter(&after)?
             .project(columns.iter().zip(names.iter().map(String::as_str)))?;
         let expand = Expand { time_column, window: window.spec, after: after.encode()? };
-        reading.scan(scan, &steps, Some(expand), None)
+        let output = Output { chain: steps.encode()?, expand: Some(expand), aggregate: None };
+        Ok((reading.scan(scan, &output)?, output))
     }
 
-    /// A scan that does the first half of a windowed aggregate. Returns it with the schema of the second half's output:
-    /// keys, aggregates, window columns.
-    pub(super) fn panes(&self, aggregate: &WindowedAggregate) -> Result<(Scan, Schema)> {
+    /// A scan that does the first half of a windowed aggregate.
+    pub(super) fn panes(&self, aggregate: &WindowedAggregate) -> Result<Panes> {
         let reading = self.reading(&aggregate.input)?;
         let Some(window) = &aggregate.input.window else {
             return Err(StreamError::Internal("a windowed aggregate without a window".into()));
@@ -101,9 +113,10 @@ impl Scans<'_> {
         let steps = steps.project(inputs.iter().map(|(n, e)| (e, n.as_str())))?;
         let time_type = steps.schema().field(time_column).data_type().clone();
         let (plan, output) = physical::aggregate(&steps.schema(), &keys, &functions)?;
-        let panes = PaneAggregate { time_column, window: window.spec, aggregate: plan };
-        let output = with_window(&output, &time_type);
-        Ok((reading.scan(scan, &steps, None, Some(panes))?, output))
+        let aggregate = PaneAggregate { time_column, window: window.spec, aggregate: plan };
+        let merged = with_window(&output, &time_type);
+        let output = Output { chain: steps.encode()?, expand: None, aggregate: Some(aggregate.clone()) };
+        Ok(Panes { scan: reading.scan(scan, &output)?, output, aggregate, merged: Arc::new(merged) })
     }
 
     fn reading(&self, chain: &Chain) -> Result<Reading> {
@@ -340,13 +353,7 @@ impl Reading {
         Ok(ScanSpec { table: self.table.clone(), columns, equal_to: self.pushed.clone() })
     }
 
-    fn scan(
-        self,
-        source: ScanSpec,
-        chain: &Steps,
-        expand: Option<Expand>,
-        aggregate: Option<PaneAggregate>,
-    ) -> Result<Scan> {
+    fn scan(self, source: ScanSpec, output: &Output) -> Result<Scan> {
         let schema = source.schema();
         let watermark = match (&self.watermark, &self.table.watermark) {
             (Some(time), Some(def)) => {
@@ -360,11 +367,12 @@ impl Reading {
                         Ok::<_, StreamError>(LateRows { table, projection })
                     })
                     .transpose()?;
-                Some(Watermark { time, delay: def.delay, late_rows })
+                let lateness = output.window().map_or(Lateness::Never, |window| Lateness::Windows(*window));
+                Some(Watermark { time, delay: def.delay, lateness, late_rows })
             }
             _ => None,
         };
-        Ok(Scan { source, watermark, chain: chain.encode()?, expand, aggregate })
+        Ok(Scan { source, watermark })
     }
 }
 

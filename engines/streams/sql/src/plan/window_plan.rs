@@ -48,13 +48,13 @@ pub(super) fn leaf_source(index: usize, schema: SchemaRef) -> Arc<dyn TableSourc
     provider_as_source(Arc::new(LeafTable { index, schema }))
 }
 
-/// Optimises, checks and encodes a plan over leaves.
-pub(super) fn encode(plan: LogicalPlan, windows: &[WindowSpec], query: &Query) -> Result<PlanBytes> {
+/// Optimises, checks and encodes a plan over leaves. Returns it with its columns.
+pub(super) fn encode(plan: LogicalPlan, windows: &[WindowSpec], query: &Query) -> Result<(PlanBytes, SchemaRef)> {
     let plan = optimize(plan)?;
     Checker { windows, query }.scope(&plan)?;
     let planner = DefaultPhysicalPlanner::default();
     let physical = futures::executor::block_on(planner.create_physical_plan(&plan, session())).map_err(broken)?;
-    PlanBytes::encode(&physical)
+    Ok((PlanBytes::encode(&physical)?, physical.schema()))
 }
 
 /// The rules that suit a plan which is small, runs often, and must keep its window columns visible.

@@ -191,10 +191,8 @@ fn check_graph(graph: &StageGraph) {
         assert_eq!(usize::from(stage.id.0), i);
         let next = stage.next.expect("every stage but the sink has a receiver");
         assert!(next > stage.id, "inputs come before the stages that read them");
-        let output = match &stage.operator {
+        let operator = match &stage.operator {
             Operator::Scan(scan) => {
-                let chain = decode(&scan.chain);
-                assert_eq!(reads(&chain), scan.source.schema());
                 if let Some(watermark) = &scan.watermark {
                     let time = decode(&watermark.time);
                     assert_eq!(reads(&time), scan.source.schema());
@@ -205,30 +203,16 @@ fn check_graph(graph: &StageGraph) {
                         assert_same_types(&projection.schema(), &late.table.physical_schema());
                     }
                 }
-                let rows = chain.schema();
-                match (&scan.expand, &scan.aggregate) {
-                    (None, None) => rows,
-                    (Some(expand), None) => {
-                        let after = decode(&expand.after);
-                        assert_eq!(*reads(&after), with_window(&rows, &rows, expand.time_column));
-                        after.schema()
-                    }
-                    (None, Some(panes)) => {
-                        let aggregate = decode(&panes.aggregate);
-                        assert_eq!(reads(&aggregate), rows);
-                        Arc::new(with_window(&aggregate.schema(), &rows, panes.time_column))
-                    }
-                    (Some(_), Some(_)) => panic!("a scan expands windows or aggregates them"),
-                }
+                scan.source.schema()
             }
             Operator::Aggregate(aggregate) => {
-                let Operator::Scan(scan) = &graph.stages[usize::from(aggregate.input.0)].operator else {
-                    panic!("an aggregate reads a scan")
-                };
-                assert_eq!(scan.aggregate.as_ref(), Some(&aggregate.aggregate));
-                let chain = decode(&aggregate.chain);
-                assert_eq!(reads(&chain), outputs[usize::from(aggregate.input.0)]);
-                chain.schema()
+                for input in &aggregate.inputs {
+                    let from = &graph.stages[usize::from(input.0)];
+                    assert_eq!(from.next, Some(stage.id));
+                    let panes = from.output.as_ref().and_then(|output| output.aggregate.as_ref());
+                    assert_eq!(panes, Some(&aggregate.aggregate), "all inputs send the same partial aggregate");
+                }
+                Arc::clone(&outputs[usize::from(aggregate.inputs[0].0)])
             }
             Operator::Window(window) => {
                 let plan = decode(&window.plan);
@@ -244,6 +228,24 @@ fn check_graph(graph: &StageGraph) {
                 plan.schema()
             }
             Operator::Sink(_) => panic!("one sink, at the end"),
+        };
+        let output = stage.output.as_ref().expect("every stage but the sink has an output");
+        let chain = decode(&output.chain);
+        assert_eq!(reads(&chain), operator);
+        let rows = chain.schema();
+        let output = match (&output.expand, &output.aggregate) {
+            (None, None) => rows,
+            (Some(expand), None) => {
+                let after = decode(&expand.after);
+                assert_eq!(*reads(&after), with_window(&rows, &rows, expand.time_column));
+                after.schema()
+            }
+            (None, Some(panes)) => {
+                let aggregate = decode(&panes.aggregate);
+                assert_eq!(reads(&aggregate), rows);
+                Arc::new(with_window(&aggregate.schema(), &rows, panes.time_column))
+            }
+            (Some(_), Some(_)) => panic!("an output expands windows or aggregates them"),
         };
         outputs.push(output);
     }

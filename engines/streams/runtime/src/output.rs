@@ -1,0 +1,155 @@
+//! What every stage but the sink does with its operator's rows: filters and projections, then rows, windows as columns or
+//! partial aggregates of panes, and at the end of an epoch the cut in payloads.
+
+use std::sync::Arc;
+
+use arrow::array::{RecordBatch, UInt32Array};
+use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::execution::TaskContext;
+use savanna_streams_model::Result;
+use savanna_streams_model::graph::{Exchange, Output};
+use savanna_streams_model::ids::Epoch;
+use savanna_streams_model::payload::Body;
+use savanna_streams_model::state::KeyedState;
+use savanna_streams_model::time::EventTime;
+
+use crate::aggregate::{AggregateSpec, PaneState};
+use crate::chain::{Chain, SmallBatches};
+use crate::error::broken;
+use crate::expand::ExpandRows;
+use crate::key_cut::KeyCut;
+use crate::member::Outgoing;
+use crate::topology::Outlet;
+
+/// The output of one source partition or member.
+pub(crate) struct OutputOperator {
+    chain: Chain,
+    /// Joins what a selective chain leaves.
+    small: Option<SmallBatches>,
+    end: End,
+    cut: KeyCut,
+    outlet: Outlet,
+}
+
+/// What happens to rows after the chain.
+enum End {
+    Rows(Vec<RecordBatch>),
+    Windows { expand: Box<ExpandRows>, small: SmallBatches, rows: Vec<RecordBatch>, without_time: u64 },
+    Panes(Box<PaneState>),
+}
+
+impl OutputOperator {
+    pub(crate) fn decode(
+        output: &Output,
+        exchange: &Exchange,
+        functions: &Arc<TaskContext>,
+        batch_rows: usize,
+        outlet: Outlet,
+    ) -> Result<Self> {
+        let chain = Chain::decode(&output.chain, functions)?;
+        let (end, leaving) = match (&output.aggregate, &output.expand) {
+            (Some(aggregate), None) => {
+                let spec = Arc::new(AggregateSpec::decode(aggregate, functions)?);
+                let leaving = Arc::clone(spec.delta_schema());
+                (End::Panes(Box::new(PaneState::new(spec)?)), leaving)
+            }
+            (None, Some(expand)) => {
+                let expand = Box::new(ExpandRows::decode(expand, functions)?);
+                let leaving = Arc::clone(expand.output());
+                let small = SmallBatches::new(&leaving, batch_rows);
+                (End::Windows { expand, small, rows: Vec::new(), without_time: 0 }, leaving)
+            }
+            (None, None) => (End::Rows(Vec::new()), Arc::clone(chain.output())),
+            (Some(_), Some(_)) => {
+                return Err(broken("an output that both aggregates and adds windows as columns"));
+            }
+        };
+        let cut = match exchange {
+            Exchange::Single => KeyCut::new(Vec::new(), &Schema::empty())?,
+            Exchange::KeyGroup { columns } => KeyCut::new(columns.clone(), &leaving)?,
+        };
+        let small = chain.filters().then(|| SmallBatches::new(chain.output(), batch_rows));
+        Ok(Self { chain, small, end, cut, outlet })
+    }
+
+    /// The columns that the operator must give.
+    pub(crate) fn input(&self) -> &SchemaRef {
+        self.chain.input()
+    }
+
+    /// Takes rows in.
+    pub(crate) fn take(&mut self, rows: RecordBatch) -> Result<()> {
+        for rows in self.chain.apply(rows)? {
+            match &mut self.small {
+                Some(small) => {
+                    for rows in small.push(rows)? {
+                        self.end.take(rows, None)?;
+                    }
+                }
+                None => self.end.take(rows, None)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes rows in that count only for windows that end at `first_window_end` or later.
+    pub(crate) fn take_from(&mut self, rows: RecordBatch, first_window_end: i64) -> Result<()> {
+        for rows in self.chain.apply(rows)? {
+            self.end.take(rows, Some(first_window_end))?;
+        }
+        Ok(())
+    }
+
+    /// The positions of the rows that the chain lets pass.
+    pub(crate) fn survivors(&mut self, rows: &RecordBatch) -> Result<UInt32Array> {
+        self.chain.survivors(rows)
+    }
+
+    /// Rows that were dropped so far because they had no event time.
+    pub(crate) fn without_time(&self) -> u64 {
+        match &self.end {
+            End::Rows(_) => 0,
+            End::Windows { without_time, .. } => *without_time,
+            End::Panes(state) => state.without_time(),
+        }
+    }
+
+    /// Ends the epoch: everything that its rows gave, as payloads.
+    pub(crate) fn seal(&mut self, epoch: Epoch, watermark: EventTime) -> Result<Vec<Outgoing>> {
+        if let Some(small) = &mut self.small {
+            for rows in small.flush()? {
+                self.end.take(rows, None)?;
+            }
+        }
+        let members = self.outlet.parts();
+        let bodies: Vec<Body> = match &mut self.end {
+            End::Rows(rows) => self.cut.rows(std::mem::take(rows), members)?.into_iter().map(Body::Rows).collect(),
+            End::Windows { small, rows, .. } => {
+                rows.extend(small.flush()?);
+                self.cut.rows(std::mem::take(rows), members)?.into_iter().map(Body::Rows).collect()
+            }
+            End::Panes(state) => self.cut.delta(state.freeze(epoch)?, members)?.into_iter().map(Body::Delta).collect(),
+        };
+        Ok(self.outlet.send(epoch, watermark, bodies))
+    }
+}
+
+impl End {
+    fn take(&mut self, batch: RecordBatch, first_window_end: Option<i64>) -> Result<()> {
+        match self {
+            Self::Rows(rows) => rows.push(batch),
+            Self::Windows { expand, small, rows, without_time } => {
+                let (expanded, timeless) = expand.apply(&batch, first_window_end)?;
+                *without_time += timeless;
+                for batch in expanded {
+                    rows.extend(small.push(batch)?);
+                }
+            }
+            Self::Panes(state) => match first_window_end {
+                Some(end) => state.update_from(&batch, end)?,
+                None => state.update(&batch)?,
+            },
+        }
+        Ok(())
+    }
+}
