@@ -71,39 +71,76 @@ pub fn timestamp_values(column: &ArrayRef) -> Result<(&[i64], TimeUnit)> {
     })
 }
 
-/// The boundaries of fixed-size windows, all in microseconds. Windows start at `offset + k * slide` and are `size`
-/// long; a tumbling window has `slide == size`.
-///
-/// Overlapping windows share *panes* of `pane()` microseconds, so that a row is added once, whatever the overlap:
+/// The boundaries of windows that lie fixed in time, all in microseconds. Windows start at `offset + k * slide`; those with
+/// one start end `step` after each other, the last after `size`:
 ///
 /// ```text
-///   HOP slide 2 s, size 10 s      window  |-----------------------|
-///                                 panes   |----|----|----|----|----|----|
-///                                             window' |-----------------------|
+///   TUMBLE    slide = step = size      |-------|-------|
+///   HOP       step = size              |-------|
+///                                         |-------|
+///   CUMULATE  slide = size = n * step  |--|              |--|
+///                                      |----|            |----|
+///                                      |-------|         |-------|
 /// ```
+///
+/// Overlapping windows share *panes* of `pane()` microseconds, so that a row is added once, whatever the overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct WindowSpec {
-    /// Length of a window.
-    pub size: i64,
-    /// Distance between the starts of two windows.
-    pub slide: i64,
-    /// Shift of all boundaries against 1970-01-01.
-    pub offset: i64,
+    size: i64,
+    slide: i64,
+    step: i64,
+    offset: i64,
 }
 
 impl WindowSpec {
-    /// A tumbling window.
+    /// Windows side by side.
     pub const fn tumble(size: i64) -> Self {
-        Self { size, slide: size, offset: 0 }
+        Self::hop(size, size)
     }
 
-    /// The length of a pane: the greatest common divisor of size and slide.
+    /// Windows of `size` that start every `slide`.
+    pub const fn hop(slide: i64, size: i64) -> Self {
+        Self { size, slide, step: size, offset: 0 }
+    }
+
+    /// Windows that start every `size` and end `step`, 2 `step`, .. `size` after their start. `size` is a multiple of `step`.
+    pub const fn cumulate(step: i64, size: i64) -> Self {
+        Self { size, slide: size, step, offset: 0 }
+    }
+
+    /// The same windows with all boundaries shifted against 1970-01-01.
+    pub const fn shifted(self, offset: i64) -> Self {
+        Self { offset, ..self }
+    }
+
+    /// The length of the longest window.
+    pub const fn size(&self) -> i64 {
+        self.size
+    }
+
+    /// The distance between two starts.
+    pub const fn slide(&self) -> i64 {
+        self.slide
+    }
+
+    /// The distance between the ends of two windows with one start, which is also the length of the shortest window.
+    pub const fn step(&self) -> i64 {
+        self.step
+    }
+
+    /// The shift of all boundaries against 1970-01-01.
+    pub const fn offset(&self) -> i64 {
+        self.offset
+    }
+
+    /// Whether all windows have one length, so that a start tells the end.
+    pub const fn has_one_size(&self) -> bool {
+        self.step == self.size
+    }
+
+    /// The length of a pane: the greatest common divisor of size, slide and step.
     pub const fn pane(&self) -> i64 {
-        let (mut a, mut b) = (self.size, self.slide);
-        while b != 0 {
-            (a, b) = (b, a % b);
-        }
-        a
+        greatest_common_divisor(greatest_common_divisor(self.size, self.slide), self.step)
     }
 
     /// The start of the pane that holds `time`.
@@ -112,47 +149,89 @@ impl WindowSpec {
         (time.0 - self.offset).div_euclid(pane) * pane + self.offset
     }
 
-    /// The start of the last window (the one that ends last) that holds `time`; it may not hold it if windows have
-    /// gaps (`slide > size`).
-    pub const fn last_window_start(&self, time: EventTime) -> i64 {
+    /// The last start at or before `time`; its windows may not hold `time` if windows have gaps (`slide > size`).
+    pub const fn last_start(&self, time: EventTime) -> i64 {
         (time.0 - self.offset).div_euclid(self.slide) * self.slide + self.offset
     }
 
-    /// The starts of all windows that hold `time`, earliest first.
-    pub fn windows_of(&self, time: EventTime) -> impl DoubleEndedIterator<Item = i64> + use<> {
-        let last = self.last_window_start(time);
-        let spec = *self;
-        let since = time.0 - last;
-        let count = if since < spec.size { (spec.size - 1 - since) / spec.slide + 1 } else { 0 };
-        (0..count).rev().map(move |k| last - k * spec.slide)
+    /// The end of the last window that may hold `time`.
+    pub const fn last_end(&self, time: EventTime) -> i64 {
+        self.last_start(time) + self.size
     }
+
+    /// The start of the window that ends at `end`.
+    pub const fn start_of(&self, end: i64) -> i64 {
+        if self.has_one_size() { end - self.size } else { self.last_start(EventTime(end - 1)) }
+    }
+
+    /// The end of the first window that ends after `time`, whether or not it holds it.
+    pub const fn first_end_after(&self, time: EventTime) -> i64 {
+        let every = if self.has_one_size() { self.slide } else { self.step };
+        let since = time.0.saturating_sub(self.offset).saturating_sub(self.size);
+        since.div_euclid(every).saturating_add(1).saturating_mul(every).saturating_add(self.offset + self.size)
+    }
+
+    /// Start and end of all windows that hold `time`, earliest end first.
+    pub fn windows_of(&self, time: EventTime) -> impl DoubleEndedIterator<Item = (i64, i64)> + use<> {
+        let spec = *self;
+        let last = spec.last_start(time);
+        let since = time.0 - last;
+        let starts = if since < spec.size { (spec.size - 1 - since) / spec.slide + 1 } else { 0 };
+        // Either there is one start with several ends, or each start has one end.
+        (0..starts).rev().flat_map(move |k| {
+            let start = last - k * spec.slide;
+            let first = (time.0 - start) / spec.step + 1;
+            (first..=spec.size / spec.step).map(move |n| (start, start + n * spec.step))
+        })
+    }
+}
+
+const fn greatest_common_divisor(mut a: i64, mut b: i64) -> i64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn windows(spec: WindowSpec, time: i64) -> Vec<(i64, i64)> {
+        spec.windows_of(EventTime(time)).collect()
+    }
+
     #[test]
     fn a_row_of_a_hopping_window_lies_in_size_over_slide_windows() {
-        let hop = WindowSpec { size: 10, slide: 2, offset: 0 };
-        let starts: Vec<i64> = hop.windows_of(EventTime(13)).collect();
-        assert_eq!(starts, [4, 6, 8, 10, 12]);
+        let hop = WindowSpec::hop(2, 10);
+        assert_eq!(windows(hop, 13), [(4, 14), (6, 16), (8, 18), (10, 20), (12, 22)]);
         assert_eq!(hop.pane(), 2);
         assert_eq!(hop.pane_start(EventTime(13)), 12);
     }
 
     #[test]
+    fn cumulating_windows_share_their_start() {
+        let cumulate = WindowSpec::cumulate(5, 15).shifted(1);
+        assert_eq!(windows(cumulate, 0), [(-14, 1)]);
+        assert_eq!(windows(cumulate, 1), [(1, 6), (1, 11), (1, 16)]);
+        assert_eq!(windows(cumulate, 11), [(1, 16)]);
+        assert_eq!(cumulate.pane(), 5);
+        assert_eq!([6, 11, 16, 21].map(|end| cumulate.start_of(end)), [1, 1, 1, 16]);
+        assert_eq!([0, 1, 5, 6].map(|time| cumulate.first_end_after(EventTime(time))), [1, 6, 6, 11]);
+    }
+
+    #[test]
     fn windows_before_1970_start_at_or_before_their_rows() {
         let tumble = WindowSpec::tumble(10);
-        assert_eq!(tumble.windows_of(EventTime(-1)).collect::<Vec<_>>(), [-10]);
-        assert_eq!(tumble.windows_of(EventTime(-10)).collect::<Vec<_>>(), [-10]);
+        assert_eq!(windows(tumble, -1), [(-10, 0)]);
+        assert_eq!(windows(tumble, -10), [(-10, 0)]);
     }
 
     #[test]
     fn windows_with_gaps_leave_rows_out() {
-        let gaps = WindowSpec { size: 2, slide: 5, offset: 0 };
-        assert_eq!(gaps.windows_of(EventTime(6)).collect::<Vec<_>>(), [5]);
-        assert_eq!(gaps.windows_of(EventTime(8)).count(), 0);
+        let gaps = WindowSpec::hop(5, 2);
+        assert_eq!(windows(gaps, 6), [(5, 7)]);
+        assert_eq!(windows(gaps, 8), []);
     }
 
     #[test]

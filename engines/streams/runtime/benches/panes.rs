@@ -53,7 +53,7 @@ fn main() {
         let source = Arc::new(Batches::generate(events, batch_rows, disorder_ms));
         for (windows, window) in [
             ("tumble 10 s", WindowSpec::tumble(10 * SECOND)),
-            ("hop 2 s / 10 s", WindowSpec { size: 10 * SECOND, slide: 2 * SECOND, offset: 0 }),
+            ("hop 2 s / 10 s", WindowSpec::hop(2 * SECOND, 10 * SECOND)),
         ] {
             for (aggregates, all) in [("count", false), ("count, sum, min, max, avg", true)] {
                 for (partitions, members) in [(1, 1), (2, 4)] {

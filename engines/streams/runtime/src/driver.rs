@@ -217,10 +217,7 @@ impl Driver {
         if !waits || self.rows_at == EventTime::MIN || self.in_flight.values().any(|epoch| !epoch.sealed) {
             return None;
         }
-        let ends = |window: &WindowSpec| {
-            let size = window.size;
-            window.windows_of(self.rows_at).map(move |start| EventTime(start + size))
-        };
+        let ends = |window: &WindowSpec| window.windows_of(self.rows_at).map(|(_, end)| EventTime(end));
         self.options.clock_windows.iter().flat_map(ends).filter(|end| *end > self.sealed_at).min()
     }
 

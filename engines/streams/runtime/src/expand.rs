@@ -41,7 +41,7 @@ impl ExpandRows {
         let times = rows.column(self.time_column);
         let (values, unit) = timestamp_values(times)?;
         let from = from.unwrap_or(i64::MIN);
-        let (mut positions, mut starts, mut without_time) = (Vec::new(), Vec::new(), 0);
+        let (mut positions, mut starts, mut ends, mut without_time) = (Vec::new(), Vec::new(), Vec::new(), 0);
         for (row, value) in (0_u32..).zip(values) {
             if times.is_null(row as usize) {
                 without_time += 1;
@@ -54,22 +54,24 @@ impl ExpandRows {
                     &format!("{value} {unit:?}s lie beyond any window; filter such rows out"),
                 ));
             }
-            for start in self.window.windows_of(time).filter(|start| start + self.window.size >= from) {
+            for (start, end) in self.window.windows_of(time).filter(|(_, end)| *end >= from) {
                 positions.push(row);
                 starts.push(start);
+                ends.push(end);
             }
         }
         if positions.is_empty() {
             return Ok((Vec::new(), without_time));
         }
-        let whole = positions.len() == rows.num_rows() && without_time == 0 && self.window.size <= self.window.slide;
+        let once = self.window.has_one_size() && self.window.size() <= self.window.slide();
+        let whole = positions.len() == rows.num_rows() && without_time == 0 && once;
         let rows = if whole {
             rows.clone()
         } else {
             take_record_batch(rows, &UInt32Array::from(positions)).map_err(|e| computing("expanding windows", &e))?
         };
         let mut columns = rows.columns().to_vec();
-        columns.extend(window_columns(&self.schema, &starts, self.window.size)?);
+        columns.extend(window_columns(&self.schema, &starts, &ends)?);
         let expanded = batch_of(&self.schema, columns, rows.num_rows())?;
         Ok((self.after.apply(expanded)?, without_time))
     }
@@ -94,19 +96,20 @@ pub(crate) fn check_window_columns(schema: &SchemaRef) -> Result<()> {
     Err(broken(format!("expected the columns {WINDOW_COLUMNS:?} as timestamps at the end of {schema}")))
 }
 
-/// The window columns for windows that start at `starts` (microseconds), in the types that `schema` ends with.
-pub(crate) fn window_columns(schema: &SchemaRef, starts: &[i64], size: i64) -> Result<Vec<ArrayRef>> {
-    let offsets = [0, size, size - BEFORE_END_US];
+/// The window columns for windows from `starts` to `ends` (microseconds), in the types that `schema` ends with.
+pub(crate) fn window_columns(schema: &SchemaRef, starts: &[i64], ends: &[i64]) -> Result<Vec<ArrayRef>> {
+    let columns = [(starts, 0), (ends, 0), (ends, BEFORE_END_US)];
     let fields = window_fields(schema).unwrap_or_default();
-    fields.iter().zip(offsets).map(|(field, offset)| timestamps(field.data_type(), starts, offset)).collect()
+    fields.iter().zip(columns).map(|(field, (times, before))| timestamps(field.data_type(), times, before)).collect()
 }
 
-fn timestamps(data_type: &DataType, starts: &[i64], offset: i64) -> Result<ArrayRef> {
+/// Timestamps that lie `before` microseconds before `times`.
+fn timestamps(data_type: &DataType, times: &[i64], before: i64) -> Result<ArrayRef> {
     let DataType::Timestamp(unit, zone) = data_type else {
         return Err(broken(format!("a window column must be a timestamp, but it is planned as {data_type}")));
     };
     let values: Int64Array =
-        starts.iter().map(|start| from_event_time(EventTime(start.saturating_add(offset)), *unit)).collect();
+        times.iter().map(|time| from_event_time(EventTime(time.saturating_sub(before)), *unit)).collect();
     let zone = zone.clone();
     Ok(match unit {
         TimeUnit::Second => {

@@ -79,7 +79,7 @@ impl RunningWatermark {
             return Ok(Sorted::AllOnTime);
         };
         if nulls.is_none() {
-            let first_end = first_end_after(&window, to_event_time(earliest, unit));
+            let first_end = window.first_end_after(to_event_time(earliest, unit));
             if first_end > self.watermark().0 || !disordered(values, unit, before, self.delay) {
                 return Ok(Sorted::AllOnTime);
             }
@@ -127,23 +127,13 @@ fn timeliness(window: &WindowSpec, time: EventTime, watermark: EventTime) -> Tim
     if time >= watermark || time.0.saturating_abs() > TIME_LIMIT {
         return Timeliness::OnTime;
     }
-    let mut ends = window.windows_of(time).map(|start| start + window.size);
+    let mut ends = window.windows_of(time).map(|(_, end)| end);
     match ends.next() {
         Some(first) if first <= watermark.0 => {
             ends.find(|end| *end > watermark.0).map_or(Timeliness::Late, Timeliness::From)
         }
         _ => Timeliness::OnTime,
     }
-}
-
-/// The end of the first window that ends after `time`, whether or not it holds it.
-fn first_end_after(window: &WindowSpec, time: EventTime) -> i64 {
-    let since = time.0.saturating_sub(window.offset).saturating_sub(window.size);
-    since
-        .div_euclid(window.slide)
-        .saturating_add(1)
-        .saturating_mul(window.slide)
-        .saturating_add(window.offset + window.size)
 }
 
 /// Whether some row lies further than the delay below the newest time at its position. In the column's unit; may say yes
@@ -190,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_row_may_be_late_for_some_of_its_windows_only() {
-        let hop = WindowSpec { size: 10_000, slide: 5_000, offset: 0 };
+        let hop = WindowSpec::hop(5_000, 10_000);
         let mut running = RunningWatermark::new(0, Some(hop));
         let sorted = running.sort(&millis(&[Some(7), Some(12), Some(6), Some(3), None])).unwrap();
         // At the watermark 12 ms, the windows [-5, 5) and [0, 10) are closed, and [5, 15) is open.
@@ -211,9 +201,14 @@ mod tests {
         #[test]
         fn the_quick_checks_never_miss_a_late_row(
             batches in prop::collection::vec(prop::collection::vec(-60_i64..60, 1..20), 1..6),
-            size in 1_i64..20, slide in 1_i64..20, offset in -3_i64..3, delay_us in 0_i64..15_000,
+            size in 1_i64..20, slide in 1_i64..20, cumulate: bool, offset in -3_i64..3, delay_us in 0_i64..15_000,
         ) {
-            let window = WindowSpec { size: size * 1000, slide: slide * 1000, offset: offset * 1000 };
+            let window = if cumulate {
+                WindowSpec::cumulate(slide * 1000, slide * size * 1000)
+            } else {
+                WindowSpec::hop(slide * 1000, size * 1000)
+            };
+            let window = window.shifted(offset * 1000);
             let mut running = RunningWatermark::new(delay_us, Some(window));
             let mut newest = i64::MIN;
             for batch in batches {
@@ -222,8 +217,7 @@ mod tests {
                 let mut expected: BTreeMap<Timeliness, Vec<u32>> = BTreeMap::new();
                 for (row, time) in (0..).zip(&batch) {
                     newest = newest.max(time * 1000);
-                    let ends: Vec<i64> =
-                        window.windows_of(EventTime(time * 1000)).map(|start| start + window.size).collect();
+                    let ends: Vec<i64> = window.windows_of(EventTime(time * 1000)).map(|(_, end)| end).collect();
                     let open: Vec<i64> = ends.iter().copied().filter(|end| *end > newest - delay_us).collect();
                     let timeliness = if open.len() == ends.len() {
                         Timeliness::OnTime

@@ -43,9 +43,9 @@ impl MergeOperator {
     }
 
     fn rows(&self, window: ClosedWindow) -> Result<RecordBatch> {
-        let starts = vec![window.start; window.rows];
+        let (starts, ends) = (vec![window.start; window.rows], vec![window.end; window.rows]);
         let mut columns = window.columns;
-        columns.extend(window_columns(&self.schema, &starts, window.end - window.start)?);
+        columns.extend(window_columns(&self.schema, &starts, &ends)?);
         batch_of(&self.schema, columns, window.rows)
     }
 }

@@ -223,13 +223,15 @@ fn columns(projection: &ProjectionExec) -> String {
 }
 
 fn window(spec: &WindowSpec) -> String {
-    let mut text = if spec.size == spec.slide {
-        format!("TUMBLE {}", length(spec.size))
+    let mut text = if !spec.has_one_size() {
+        format!("CUMULATE {} in steps of {}", length(spec.size()), length(spec.step()))
+    } else if spec.size() == spec.slide() {
+        format!("TUMBLE {}", length(spec.size()))
     } else {
-        format!("HOP {} every {}", length(spec.size), length(spec.slide))
+        format!("HOP {} every {}", length(spec.size()), length(spec.slide()))
     };
-    if spec.offset != 0 {
-        write!(text, ", offset {}", length(spec.offset)).expect("a string takes any text");
+    if spec.offset() != 0 {
+        write!(text, ", offset {}", length(spec.offset())).expect("a string takes any text");
     }
     text
 }

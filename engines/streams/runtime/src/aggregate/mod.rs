@@ -4,6 +4,7 @@
 //!  rows --by pane--> tables of this epoch --freeze--> Delta --merge, once--> panes --close--> rows of a window
 //! ```
 
+mod accumulators;
 mod panes;
 mod spec;
 mod split;

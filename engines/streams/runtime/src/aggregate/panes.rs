@@ -8,7 +8,7 @@ use savanna_ownership::KeyGroupSet;
 use savanna_streams_model::Result;
 use savanna_streams_model::ids::Epoch;
 use savanna_streams_model::state::{Delta, DeltaId, KeyedState, PaneDelta};
-use savanna_streams_model::time::{EventTime, WindowSpec};
+use savanna_streams_model::time::EventTime;
 
 use super::spec::{AggregateSpec, Constants, Evaluated};
 use super::split::{PaneRows, by_pane};
@@ -191,8 +191,8 @@ impl PaneState {
         if self.panes.contains_key(&key) {
             return true;
         }
-        let (size, closed) = (self.spec.window.size, self.closed_upto);
-        let ends = self.spec.window.windows_of(EventTime(key.pane)).map(|start| start + size);
+        let closed = self.closed_upto;
+        let ends = self.spec.window.windows_of(EventTime(key.pane)).map(|(_, end)| end);
         let mut any = false;
         for end in ends.filter(|end| *end >= key.first_window_end && *end > closed) {
             any = true;
@@ -203,17 +203,17 @@ impl PaneState {
 
     fn close(&mut self, end: i64) -> Result<Option<ClosedWindow>> {
         let window = self.spec.window;
-        let start = end - window.size;
+        let start = window.start_of(end);
         let range =
             PaneKey { pane: start, first_window_end: i64::MIN }..PaneKey { pane: end, first_window_end: i64::MIN };
         let keys: Vec<PaneKey> =
             self.panes.range(range).map(|(key, _)| *key).filter(|key| key.first_window_end <= end).collect();
         let table = match keys.as_slice() {
-            [only] if last_end(&window, only.pane) <= end => self.take_table(*only)?,
+            [only] if window.last_end(EventTime(only.pane)) <= end => self.take_table(*only)?,
             _ => self.merged_table(&keys)?,
         };
         while let Some(first) = self.panes.first_entry()
-            && last_end(&window, first.key().pane) <= end
+            && window.last_end(EventTime(first.key().pane)) <= end
         {
             first.remove();
         }
@@ -264,11 +264,6 @@ impl Pane {
         let frozen: usize = self.frozen.iter().map(RecordBatch::get_array_memory_size).sum();
         frozen + self.live.as_ref().map_or(0, PaneTable::bytes)
     }
-}
-
-/// The end of the last window that holds a pane.
-fn last_end(window: &WindowSpec, pane: i64) -> i64 {
-    window.last_window_start(EventTime(pane)) + window.size
 }
 
 impl KeyedState<RecordBatch, ClosedWindow, KeyGroupSet> for PaneState {

@@ -112,9 +112,9 @@ impl AggregateSpec {
         &self.delta_schema
     }
 
-    /// The state columns of each function, as ranges in a delta.
+    /// The state columns of each function, as ranges of a delta's columns behind the keys.
     pub(super) fn state_ranges(&self) -> impl Iterator<Item = std::ops::Range<usize>> {
-        let mut next = self.keys.len();
+        let mut next = 0;
         self.functions.iter().map(move |function| {
             let start = next;
             next += function.state_columns;

@@ -99,11 +99,26 @@ fn gathered(panes: impl IntoIterator<Item = (i64, Vec<u32>)>) -> Vec<PaneRows> {
 /// The values in a unit in which pane borders are whole numbers: as they are, or in microseconds.
 fn in_pane_unit<'a>(window: &WindowSpec, values: &'a [i64], unit: TimeUnit) -> (Cow<'a, [i64]>, TimeUnit) {
     let (numerator, _) = micros_per_unit(unit);
-    if window.pane() % numerator == 0 && window.offset % numerator == 0 {
+    if window.pane() % numerator == 0 && window.offset() % numerator == 0 {
         return (Cow::Borrowed(values), unit);
     }
     let micros = values.iter().map(|value| to_event_time(*value, unit).0).collect();
     (Cow::Owned(micros), TimeUnit::Microsecond)
+}
+
+/// A value of a time column as event time, if it lies in reach of windows.
+pub(super) fn check_time(value: i64, unit: TimeUnit) -> Result<EventTime> {
+    let time = to_event_time(value, unit);
+    if time.0.saturating_abs() <= TIME_LIMIT {
+        return Ok(time);
+    }
+    Err(StreamError::Data {
+        place: "event time".into(),
+        message: format!(
+            "a window needs a time within {} years of 1970, but {value} {unit:?}s came; filter such rows out",
+            TIME_LIMIT / 31_557_600_000_000
+        ),
+    })
 }
 
 /// A pane in the unit of the values.
@@ -115,18 +130,9 @@ struct Pane {
 
 impl Pane {
     fn of(window: &WindowSpec, value: i64, unit: TimeUnit) -> Result<Self> {
-        let time = to_event_time(value, unit);
-        if time.0.saturating_abs() > TIME_LIMIT {
-            return Err(StreamError::Data {
-                place: "event time".into(),
-                message: format!(
-                    "a window needs a time within {} years of 1970, but {value} {unit:?}s came; filter such rows out",
-                    TIME_LIMIT / 31_557_600_000_000
-                ),
-            });
-        }
+        let time = check_time(value, unit)?;
         let (numerator, denominator) = micros_per_unit(unit);
-        let start_us = window.pane_start(EventTime(time.0));
+        let start_us = window.pane_start(time);
         let length = (window.pane() / numerator).saturating_mul(denominator);
         Ok(Self { start_us, start: start_us.saturating_mul(denominator) / numerator, length: length as u64 })
     }
@@ -176,7 +182,7 @@ mod tests {
         ) {
             let mut rows = rows;
             if sorted { rows.sort_unstable(); }
-            let window = WindowSpec { size: size * scale, slide: slide * scale, offset: offset * scale };
+            let window = WindowSpec::hop(slide * scale, size * scale).shifted(offset * scale);
             let (times, unit): (ArrayRef, _) = if nanoseconds {
                 (Arc::new(TimestampNanosecondArray::from(rows.clone())), TimeUnit::Nanosecond)
             } else {

@@ -89,8 +89,14 @@ pub(crate) fn filter_chain() -> PlanBytes {
     PlanBytes::encode(&projection(not_negative(leaf(0, &input_schema())), &["t", "k", "v"])).unwrap()
 }
 
+/// `HOP`, in milliseconds.
 pub(crate) fn window(size: i64, slide: i64, offset: i64) -> WindowSpec {
-    WindowSpec { size: size * MILLI, slide: slide * MILLI, offset: offset * MILLI }
+    WindowSpec::hop(slide * MILLI, size * MILLI).shifted(offset * MILLI)
+}
+
+/// `CUMULATE`, in milliseconds.
+pub(crate) fn cumulate(step: i64, size: i64, offset: i64) -> WindowSpec {
+    WindowSpec::cumulate(step * MILLI, size * MILLI).shifted(offset * MILLI)
 }
 
 /// `SELECT k, COUNT(*), SUM(v), MIN(v), MAX(v), COUNT(DISTINCT v), COUNT(*) FILTER (WHERE v >= 10) .. GROUP BY k`, or without

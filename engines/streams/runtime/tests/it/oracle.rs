@@ -12,18 +12,24 @@ use crate::memory::Row;
 /// What is right for some partitions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Truth {
-    pub(crate) windows: BTreeMap<(i64, Option<i64>), Group>,
+    pub(crate) windows: Groups,
     pub(crate) late: Vec<Row>,
-    /// Start of a window and the row, once per window.
-    pub(crate) members: Vec<(i64, Row)>,
+    /// A window and a row in it, once per window.
+    pub(crate) members: Vec<(Window, Row)>,
 }
+
+/// Start and end in milliseconds.
+pub(crate) type Window = (i64, i64);
+
+/// By window and key.
+pub(crate) type Groups = BTreeMap<(Window, Option<i64>), Group>;
 
 /// Count, sum, least, largest, distinct values, count of values from 10.
 pub(crate) type Group = (i64, i64, i64, i64, i64, i64);
 
 /// Rows with a negative value move the watermark but are filtered out, if told so.
 pub(crate) fn truth(partitions: &[Vec<Row>], window: &WindowSpec, delay_ms: i64, filtered: bool, keyed: bool) -> Truth {
-    let mut groups: BTreeMap<(i64, Option<i64>), Vec<i64>> = BTreeMap::new();
+    let mut groups: BTreeMap<(Window, Option<i64>), Vec<i64>> = BTreeMap::new();
     let mut truth = Truth::default();
     for partition in partitions {
         let mut newest = i64::MIN;
@@ -37,14 +43,15 @@ pub(crate) fn truth(partitions: &[Vec<Row>], window: &WindowSpec, delay_ms: i64,
                 continue;
             };
             let watermark = (newest - delay_ms) * MILLI;
-            let starts: Vec<i64> = window.windows_of(EventTime(time * MILLI)).collect();
-            let open: Vec<i64> = starts.iter().copied().filter(|start| start + window.size > watermark).collect();
-            if open.is_empty() && !starts.is_empty() {
+            let windows: Vec<Window> = window.windows_of(EventTime(time * MILLI)).collect();
+            let open: Vec<Window> = windows.iter().copied().filter(|(_, end)| *end > watermark).collect();
+            if open.is_empty() && !windows.is_empty() {
                 truth.late.push(*row);
             }
-            for start in open {
-                truth.members.push((start / MILLI, *row));
-                groups.entry((start / MILLI, row.key.filter(|_| keyed))).or_default().push(row.value);
+            for (start, end) in open {
+                let window = (start / MILLI, end / MILLI);
+                truth.members.push((window, *row));
+                groups.entry((window, row.key.filter(|_| keyed))).or_default().push(row.value);
             }
         }
     }
@@ -64,7 +71,7 @@ pub(crate) fn truth(partitions: &[Vec<Row>], window: &WindowSpec, delay_ms: i64,
 ///
 /// # Panics
 /// A group came twice, or a window's columns do not fit together.
-pub(crate) fn groups(batches: &[RecordBatch], window: &WindowSpec, keyed: bool) -> BTreeMap<(i64, Option<i64>), Group> {
+pub(crate) fn groups(batches: &[RecordBatch], keyed: bool) -> Groups {
     let mut groups = BTreeMap::new();
     for batch in batches {
         let first = usize::from(keyed);
@@ -76,11 +83,10 @@ pub(crate) fn groups(batches: &[RecordBatch], window: &WindowSpec, keyed: bool) 
             let key = keyed.then(|| batch.column(0).as_primitive::<Int64Type>()).filter(|keys| keys.is_valid(row));
             let values =
                 (number(0, row), number(1, row), number(2, row), number(3, row), number(4, row), number(5, row));
-            let (start, end) = (time(6, row), time(7, row));
-            assert_eq!((end - start) * MILLI, window.size);
-            assert_eq!(time(8, row), end - 1);
-            let before = groups.insert((start, key.map(|keys| keys.value(row))), values);
-            assert_eq!(before, None, "window {start}, key {key:?} came twice");
+            let window = (time(6, row), time(7, row));
+            assert_eq!(time(8, row), window.1 - 1);
+            let before = groups.insert((window, key.map(|keys| keys.value(row))), values);
+            assert_eq!(before, None, "window {window:?}, key {key:?} came twice");
         }
     }
     groups

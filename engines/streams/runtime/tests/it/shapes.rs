@@ -19,7 +19,7 @@ use crate::graphs::{
     window, windowed_schema,
 };
 use crate::memory::{Memory, Row, rows_of};
-use crate::oracle::truth;
+use crate::oracle::{Window, truth};
 use crate::windows::{Run, any_run, any_window, partitions, run};
 
 fn expanded_schema() -> Arc<Schema> {
@@ -55,8 +55,10 @@ proptest! {
         let stages = vec![scan_stage(0, scan("t", delay), output, Exchange::Single, 1), sink(1, &[0])];
         let graph = StageGraph { stages, output: expanded_schema().as_ref().clone() };
         let (status, rows) = run(graph, &memory, how);
-        let starts = rows.iter().flat_map(|b| b.column(3).as_primitive::<TimestampMillisecondType>().values().to_vec());
-        let mut members: Vec<(i64, Row)> = starts.zip(rows_of(&rows)).collect();
+        let times = |column: usize| {
+            rows.iter().flat_map(move |b| b.column(column).as_primitive::<TimestampMillisecondType>().values().to_vec())
+        };
+        let mut members: Vec<(Window, Row)> = times(3).zip(times(4)).zip(rows_of(&rows)).collect();
         members.sort_unstable();
         prop_assert_eq!(members, truth.members);
         prop_assert_eq!(status.late_rows, truth.late.len() as u64);
@@ -68,9 +70,9 @@ proptest! {
     ) {
         let (left_truth, right_truth) = (truth(&left, &window, delay, false, true), truth(&right, &window, delay, false, true));
         let expected: BTreeMap<(i64, i64), (i64, i64)> = left_truth.windows.iter()
-            .filter_map(|((start, key), group)| {
-                let other = right_truth.windows.get(&(*start, *key))?;
-                Some(((*start, (*key)?), (group.0, other.0)))
+            .filter_map(|((window, key), group)| {
+                let other = right_truth.windows.get(&(*window, *key))?;
+                Some(((window.1, (*key)?), (group.0, other.0)))
             })
             .collect();
         let memory = Arc::new(Memory::with("l", left).and("r", right));
@@ -78,9 +80,9 @@ proptest! {
         let mut found = BTreeMap::new();
         for batch in &rows {
             let number = |column: usize, row: usize| batch.column(column).as_primitive::<Int64Type>().value(row);
-            let start = batch.column(2).as_primitive::<TimestampMillisecondType>();
+            let end = batch.column(2).as_primitive::<TimestampMillisecondType>();
             for row in 0..batch.num_rows() {
-                let before = found.insert((start.value(row), number(0, row)), (number(1, row), number(3, row)));
+                let before = found.insert((end.value(row), number(0, row)), (number(1, row), number(3, row)));
                 prop_assert_eq!(before, None);
             }
         }
@@ -88,10 +90,10 @@ proptest! {
     }
 }
 
-/// `l JOIN r USING (k)` over counts of the same window: key, left count, window start, right count.
+/// `l JOIN r USING (k)` over counts of the same window: key, left count, window end, right count.
 fn join_graph(delay: i64, window: savanna_streams_model::time::WindowSpec) -> StageGraph {
     let schema = windowed_schema(true);
-    let left = projection(leaf(0, &schema), &["k", "n", "window_start"]);
+    let left = projection(leaf(0, &schema), &["k", "n", "window_end"]);
     let right = projection(leaf(1, &schema), &["k", "n"]);
     let on = vec![(col("k", &left.schema()).unwrap(), col("k", &right.schema()).unwrap())];
     let join = HashJoinExec::try_new(

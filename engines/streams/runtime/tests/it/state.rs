@@ -1,6 +1,5 @@
 //! The laws of keyed state.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{AsArray, RecordBatch};
@@ -22,7 +21,7 @@ use savanna_streams_runtime::{AggregateSpec, ClosedWindow, PaneState};
 
 use crate::graphs::{MILLI, functions, input_schema, leaf, pane_aggregate, windowed_schema};
 use crate::memory::{Row, batch};
-use crate::oracle::{Group, groups};
+use crate::oracle::{Groups, groups};
 use crate::windows::any_window;
 
 fn state(window: WindowSpec, keyed: bool) -> PaneState {
@@ -43,11 +42,11 @@ fn key_groups() -> impl Strategy<Value = KeyGroupSet> {
     (2_usize..6, 0_usize..6).prop_map(|(parts, part)| KeyGroupSet::full().split(parts)[part % parts].clone())
 }
 
-fn close(state: &mut PaneState, window: &WindowSpec, upto: i64, keyed: bool) -> BTreeMap<(i64, Option<i64>), Group> {
-    groups_of(state.scan(upto).unwrap(), window, keyed)
+fn close(state: &mut PaneState, upto: i64, keyed: bool) -> Groups {
+    groups_of(state.scan(upto).unwrap(), keyed)
 }
 
-fn groups_of(closed: Vec<ClosedWindow>, window: &WindowSpec, keyed: bool) -> BTreeMap<(i64, Option<i64>), Group> {
+fn groups_of(closed: Vec<ClosedWindow>, keyed: bool) -> Groups {
     let schema = windowed_schema(keyed);
     let to_batch = |closed: ClosedWindow| {
         let mut columns = closed.columns;
@@ -57,7 +56,7 @@ fn groups_of(closed: Vec<ClosedWindow>, window: &WindowSpec, keyed: bool) -> BTr
         }
         RecordBatch::try_new(Arc::clone(&schema), columns).unwrap()
     };
-    groups(&closed.into_iter().map(to_batch).collect::<Vec<_>>(), window, keyed)
+    groups(&closed.into_iter().map(to_batch).collect::<Vec<_>>(), keyed)
 }
 
 proptest! {
@@ -82,7 +81,7 @@ proptest! {
         merged.complete(Epoch(1));
         prop_assert!(!merged.merge(&a, id(0)).unwrap(), "once per id, also when the epoch is complete");
         for upto in [between * MILLI, i64::MAX] {
-            prop_assert_eq!(close(&mut merged, &window, upto, keyed), close(&mut whole, &window, upto, keyed));
+            prop_assert_eq!(close(&mut merged, upto, keyed), close(&mut whole, upto, keyed));
         }
         prop_assert_eq!(merged.bytes(), 0, "closed windows leave nothing behind");
     }
@@ -106,18 +105,18 @@ proptest! {
             state.update(&batch(&before)).unwrap();
             state.update_from(&batch(&after), upto * MILLI).unwrap();
         }
-        prop_assert_eq!(close(&mut here, &window, upto * MILLI, true), close(&mut whole, &window, upto * MILLI, true));
+        prop_assert_eq!(close(&mut here, upto * MILLI, true), close(&mut whole, upto * MILLI, true));
         let taken = here.extract(&moved).unwrap();
         prop_assert!(here.extract(&moved).unwrap().is_empty(), "what is taken is gone");
         let mut there = state(window, true);
         prop_assert!(there.scan(upto * MILLI).unwrap().is_empty());
         there.install(&taken).unwrap();
         prop_assert!(there.extract(&moved.complement()).unwrap().is_empty(), "nothing else is taken");
-        let mut apart = close(&mut there, &window, i64::MAX, true);
-        let here = close(&mut here, &window, i64::MAX, true);
+        let mut apart = close(&mut there, i64::MAX, true);
+        let here = close(&mut here, i64::MAX, true);
         prop_assert!(here.keys().all(|group| !apart.contains_key(group)));
         apart.extend(here);
-        prop_assert_eq!(apart, close(&mut whole, &window, i64::MAX, true));
+        prop_assert_eq!(apart, close(&mut whole, i64::MAX, true));
     }
 }
 
@@ -146,7 +145,7 @@ fn two_keys(window: WindowSpec) -> PaneState {
 
 #[test]
 fn keys_of_several_columns_survive_many_epochs() {
-    let window = WindowSpec { size: 40 * MILLI, slide: 20 * MILLI, offset: 0 };
+    let window = WindowSpec::hop(20 * MILLI, 40 * MILLI);
     let (mut sender, mut receiver) = (two_keys(window), two_keys(window));
     let mut counted = 0;
     for epoch in 1..=50_i64 {

@@ -163,13 +163,13 @@ impl Visitor for Checker {
                     if let FunctionArguments::List(list) = &function.args {
                         self.tables_of(&list.args);
                     }
-                    return cumulative(&function.name);
+                    return session(&function.name);
                 }
                 refuse("TABLE(..) of an expression", expr.span(), "the table functions are TUMBLE and HOP")
             }
             TableFactor::Table { name, args: Some(args), .. } => {
                 self.tables_of(&args.args);
-                cumulative(name)
+                session(name)
             }
             TableFactor::Table { name, version: Some(_), .. } => {
                 refuse("a table at a point in time", name.span(), "look-up and temporal joins do not exist yet")
@@ -216,11 +216,11 @@ impl Visitor for Checker {
     }
 }
 
-/// Window table functions that do not exist yet.
-fn cumulative(name: &ast::ObjectName) -> Verdict {
+/// The window table function that does not exist yet.
+fn session(name: &ast::ObjectName) -> Verdict {
     let upper = name.to_string().to_ascii_uppercase();
-    if upper == "CUMULATE" || upper == "SESSION" {
-        return refuse(upper, name.span(), "use TUMBLE or HOP");
+    if upper == "SESSION" {
+        return refuse(upper, name.span(), "use TUMBLE, HOP or CUMULATE");
     }
     ControlFlow::Continue(())
 }

@@ -1,4 +1,4 @@
-//! `TUMBLE` and `HOP`: table functions that append the window's columns.
+//! `TUMBLE`, `HOP` and `CUMULATE`: table functions that append the window's columns.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -71,7 +71,9 @@ impl UserDefinedLogicalNodeCore for WindowNode {
     }
 
     fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Window: size={} slide={} offset={}", self.window.size, self.window.slide, self.window.offset)
+        let WindowNode { window, .. } = self;
+        write!(f, "Window: size={} slide={} step={} ", window.size(), window.slide(), window.step())?;
+        write!(f, "offset={}", window.offset())
     }
 
     fn with_exprs_and_inputs(&self, mut exprs: Vec<Expr>, mut inputs: Vec<LogicalPlan>) -> Result<Self> {
@@ -151,11 +153,12 @@ impl Call {
         let parameters: &[&str] = match name.as_str() {
             "TUMBLE" => &["DATA", "TIMECOL", "SIZE", "OFFSET"],
             "HOP" => &["DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET"],
-            "CUMULATE" | "SESSION" => {
+            "CUMULATE" => &["DATA", "TIMECOL", "STEP", "SIZE", "OFFSET"],
+            "SESSION" => {
                 return Err(external(StreamError::Unsupported {
                     what: name,
                     position: place,
-                    instead: "use TUMBLE or HOP".into(),
+                    instead: "use TUMBLE, HOP or CUMULATE".into(),
                 }));
             }
             _ => {
@@ -163,7 +166,7 @@ impl Call {
                     kind: "table function".into(),
                     name,
                     position: place,
-                    hint: "the table functions are TUMBLE and HOP".into(),
+                    hint: "the table functions are TUMBLE, HOP and CUMULATE".into(),
                 }));
             }
         };
@@ -218,6 +221,7 @@ impl Call {
     fn wrong(&self, what: &str) -> DataFusionError {
         let form = match self.name.as_str() {
             "TUMBLE" => "TUMBLE(TABLE t, DESCRIPTOR(c), INTERVAL '10' SECOND)",
+            "CUMULATE" => "CUMULATE(TABLE t, DESCRIPTOR(c), INTERVAL '1' HOUR, INTERVAL '1' DAY), step before size",
             _ => "HOP(TABLE t, DESCRIPTOR(c), INTERVAL '2' SECOND, INTERVAL '10' SECOND), slide before size",
         };
         external(StreamError::Invalid { message: format!("{} {what}; write {form}", self.name), position: self.place })
@@ -279,11 +283,18 @@ impl Call {
             })
         };
         let size = length("SIZE")?;
-        let slide = if self.parameters.contains(&"SLIDE") { length("SLIDE")? } else { size };
-        let offset = if self.argument("OFFSET").is_some() { length("OFFSET")? } else { 0 };
-        if size <= 0 || slide <= 0 {
+        let window = match self.name.as_str() {
+            "TUMBLE" => WindowSpec::tumble(size),
+            "HOP" => WindowSpec::hop(length("SLIDE")?, size),
+            _ => WindowSpec::cumulate(length("STEP")?, size),
+        };
+        if size <= 0 || window.slide() <= 0 || window.step() <= 0 {
             return Err(self.wrong("needs intervals longer than zero"));
         }
-        Ok(WindowSpec { size, slide, offset: offset.rem_euclid(slide) })
+        if size % window.step() != 0 {
+            return Err(self.wrong("needs a size that is a multiple of its step"));
+        }
+        let offset = if self.argument("OFFSET").is_some() { length("OFFSET")? } else { 0 };
+        Ok(window.shifted(offset.rem_euclid(window.slide())))
     }
 }

@@ -91,7 +91,7 @@ impl Carries {
 struct Scope {
     /// What each output column carries.
     columns: Vec<Option<Carries>>,
-    /// The sizes of the windows that its rows may belong to.
+    /// The sizes of the windows that its rows may belong to: one, or the least and the largest.
     sizes: BTreeSet<i64>,
 }
 
@@ -109,7 +109,8 @@ impl Checker<'_> {
                 let Some(leaf) = (leaf.as_ref() as &dyn std::any::Any).downcast_ref::<LeafTable>() else {
                     return Err(StreamError::Internal("a plan over windows reads something else".into()));
                 };
-                Ok(Scope { columns, sizes: [self.windows[leaf.index].size].into() })
+                let window = &self.windows[leaf.index];
+                Ok(Scope { columns, sizes: [window.step(), window.size()].into() })
             }
             LogicalPlan::SubqueryAlias(alias) => self.scope(&alias.input),
             LogicalPlan::Filter(filter) => self.scope(&filter.input),
@@ -120,7 +121,7 @@ impl Checker<'_> {
             }
             LogicalPlan::Distinct(distinct) => {
                 let below = self.scope(distinct.input())?;
-                self.needs_window(&below.columns, "DISTINCT over several windows", None)?;
+                self.needs_window(&below.columns, &below.sizes, "DISTINCT over several windows", None)?;
                 Ok(below)
             }
             LogicalPlan::Aggregate(aggregate) => {
@@ -129,7 +130,7 @@ impl Checker<'_> {
                     aggregate.group_expr.iter().map(|e| below.carried(e, &aggregate.input)).collect();
                 let place =
                     first_column_position(&aggregate.group_expr).or_else(|| refuse::first_aggregate(self.query));
-                self.needs_window(&columns, "an aggregate over several windows", place)?;
+                self.needs_window(&columns, &below.sizes, "an aggregate over several windows", place)?;
                 columns.resize(aggregate.schema.fields().len(), None);
                 Ok(Scope { columns, ..below })
             }
@@ -161,10 +162,12 @@ impl Checker<'_> {
     fn needs_window(
         &self,
         columns: &[Option<Carries>],
+        sizes: &BTreeSet<i64>,
         what: &str,
         place: Option<savanna_streams_model::Position>,
     ) -> Result<()> {
-        if columns.iter().any(Option::is_some) {
+        // Windows of several sizes may share a start, but not an end: rows are gathered by it.
+        if columns.iter().flatten().any(|carries| *carries != Carries::Start || sizes.len() <= 1) {
             return Ok(());
         }
         let place = place.or_else(|| refuse::first_select(self.query));

@@ -108,6 +108,21 @@ fn windows_without_aggregate_become_columns() {
 }
 
 #[test]
+fn cumulating_windows_share_panes_of_one_step() {
+    let world = World::new();
+    let text = world.explain(
+        "SELECT window_start, window_end, count(*) AS n
+         FROM TABLE(CUMULATE(TABLE events, DESCRIPTOR(ts), INTERVAL '10' MINUTE, INTERVAL '1' DAY, INTERVAL '25' HOUR))
+         GROUP BY window_start, window_end",
+    );
+    has(&text, &["window: CUMULATE 1 d in steps of 10 min, offset 1 h, panes of 10 min"]);
+    let named = "SELECT k, window_end FROM CUMULATE(DATA => TABLE events, TIMECOL => DESCRIPTOR(ts), STEP => INTERVAL '2' SECOND, SIZE => INTERVAL '6' SECOND)";
+    has(&world.explain(named), &["windows as columns: CUMULATE 6 s in steps of 2 s"]);
+    let error = world.error(&named.replace("'6'", "'7'")).to_string();
+    assert!(error.contains("CUMULATE needs a size that is a multiple of its step"), "{error}");
+}
+
+#[test]
 fn select_distinct_over_a_window_is_an_aggregate() {
     let text = World::new().explain(
         "SELECT DISTINCT window_start, window_end, k FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '1' SECOND))",
