@@ -180,6 +180,24 @@ pub(crate) enum NexmarkQuery {
     Q2,
     /// Hot items.
     Q5,
+    /// Highest bid.
+    Q7,
+    /// New users.
+    Q8,
+    /// Log to files.
+    Q10,
+    /// User sessions.
+    Q11,
+    /// Processing time.
+    Q12,
+    /// Side input.
+    Q13,
+    /// Calculation.
+    Q14,
+    /// Channel ids.
+    Q21,
+    /// Directories.
+    Q22,
 }
 
 #[derive(Clone, Debug, Arguments)]

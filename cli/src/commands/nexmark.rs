@@ -6,8 +6,9 @@ use savanna_node::Config;
 use savanna_node::billing::FunctionPrice;
 use savanna_streams_model::handle::{HandleError, QueryState, QueryStatus};
 use serde::Serialize;
+use tempfile::TempDir;
 
-use crate::args::{EventFormat, Format, NexmarkDemo, NexmarkGenerate, NexmarkRun};
+use crate::args::{EventFormat, Format, NexmarkDemo, NexmarkGenerate, NexmarkQuery, NexmarkRun};
 use crate::error::{CliError, Exit};
 use crate::nexmark::{self, Events};
 use crate::output;
@@ -65,7 +66,9 @@ pub(crate) async fn run(config: &Config, format: Format, run: &NexmarkRun) -> Re
     }
     let events = Events { count: run.events, seed: run.seed };
     prepare(&engine, &nexmark::source(events)).await?;
-    let (status, ended) = complete(&engine, nexmark::query(run.query)).await?;
+    let files = files_of(run.query)?;
+    let query = nexmark::query(run.query, &files.path().to_string_lossy());
+    let (status, ended) = complete(&engine, &query).await?;
     let price = FunctionPrice::default();
     let report = Report::new(nexmark::name(run.query), &status, &price);
     match format {
@@ -136,6 +139,17 @@ pub(crate) async fn demo(config: &Config, format: Format, demo: &NexmarkDemo) ->
         eprintln!("on functions: {}", price.formula(query.invocations, query.billed_ms));
     }
     Ok(exit_of(ended))
+}
+
+/// A directory for the files of a query, with those that it reads; it goes when the value is dropped.
+fn files_of(query: NexmarkQuery) -> Result<TempDir, CliError> {
+    let making = || "making a directory for the files of the query".to_owned();
+    let directory = tempfile::tempdir().map_err(CliError::io(making()))?;
+    if query == NexmarkQuery::Q13 {
+        std::fs::write(directory.path().join("side_input.csv"), nexmark::side_input())
+            .map_err(CliError::io(making()))?;
+    }
+    Ok(directory)
 }
 
 /// Runs statements that return nothing.

@@ -17,13 +17,22 @@ pub(crate) struct Events {
     pub(crate) seed: u64,
 }
 
-/// The statements of a query; the last is an `INSERT INTO`.
-pub(crate) const fn query(query: NexmarkQuery) -> &'static str {
+/// The text of a query; the last of its statements is an `INSERT INTO`.
+const fn text(query: NexmarkQuery) -> &'static str {
     match query {
         NexmarkQuery::Q0 => include_str!("../../nexmark/q0.sql"),
         NexmarkQuery::Q1 => include_str!("../../nexmark/q1.sql"),
         NexmarkQuery::Q2 => include_str!("../../nexmark/q2.sql"),
         NexmarkQuery::Q5 => include_str!("../../nexmark/q5.sql"),
+        NexmarkQuery::Q7 => include_str!("../../nexmark/q7.sql"),
+        NexmarkQuery::Q8 => include_str!("../../nexmark/q8.sql"),
+        NexmarkQuery::Q10 => include_str!("../../nexmark/q10.sql"),
+        NexmarkQuery::Q11 => include_str!("../../nexmark/q11.sql"),
+        NexmarkQuery::Q12 => include_str!("../../nexmark/q12.sql"),
+        NexmarkQuery::Q13 => include_str!("../../nexmark/q13.sql"),
+        NexmarkQuery::Q14 => include_str!("../../nexmark/q14.sql"),
+        NexmarkQuery::Q21 => include_str!("../../nexmark/q21.sql"),
+        NexmarkQuery::Q22 => include_str!("../../nexmark/q22.sql"),
     }
 }
 
@@ -33,7 +42,26 @@ pub(crate) const fn name(query: NexmarkQuery) -> &'static str {
         NexmarkQuery::Q1 => "q1",
         NexmarkQuery::Q2 => "q2",
         NexmarkQuery::Q5 => "q5",
+        NexmarkQuery::Q7 => "q7",
+        NexmarkQuery::Q8 => "q8",
+        NexmarkQuery::Q10 => "q10",
+        NexmarkQuery::Q11 => "q11",
+        NexmarkQuery::Q12 => "q12",
+        NexmarkQuery::Q13 => "q13",
+        NexmarkQuery::Q14 => "q14",
+        NexmarkQuery::Q21 => "q21",
+        NexmarkQuery::Q22 => "q22",
     }
+}
+
+/// The statements of a query that keeps its files, if it has any, in `directory`.
+pub(crate) fn query(query: NexmarkQuery, directory: &str) -> String {
+    text(query).replace("${DIR}", &directory.replace('\'', "''"))
+}
+
+/// The side table of query 13: each number below 10,000 with its text. Its file is `side_input.csv`.
+pub(crate) fn side_input() -> String {
+    std::iter::once("key,value\n".to_owned()).chain((0..10_000).map(|key| format!("{key},{key}\n"))).collect()
 }
 
 /// The generator's table and its views, at full speed.

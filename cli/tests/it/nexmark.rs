@@ -8,13 +8,15 @@ const BIDS: u64 = EVENTS / 50 * 46;
 
 #[test]
 fn a_run_reports_what_it_took_in_one_object() {
-    for (query, rows) in [("q0", Some(BIDS)), ("q1", Some(BIDS)), ("q2", None), ("q5", None)] {
+    let whole = ["q0", "q1", "q22"].map(|query| (query, Some(BIDS)));
+    let part = ["q2", "q5", "q8", "q14", "q21"].map(|query| (query, None));
+    for (query, rows) in whole.into_iter().chain(part) {
         let events = EVENTS.to_string();
         let ran = run(&["nexmark", "run", "--query", query, "--events", &events, "--output", "json"]);
         assert_eq!(ran.code, Some(0), "{query}: {}", ran.stderr);
         let [report] = <[_; 1]>::try_from(ran.json_lines()).unwrap();
         assert_eq!((&report["query"], &report["mode"]), (&query.into(), &"serverless".into()));
-        assert_eq!(report["events"], EVENTS);
+        assert_eq!(report["events"].as_u64().unwrap() % EVENTS, 0, "each scan counts what it reads");
         if let Some(rows) = rows {
             assert_eq!(report["result_rows"], rows, "{query}");
         }

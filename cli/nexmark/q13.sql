@@ -1,0 +1,31 @@
+-- Nexmark query 13, side input: bids with a value looked up in a bounded table.
+-- As defined by github.com/nexmark/nexmark (Apache-2.0). The options of the side table are ours.
+CREATE TABLE side_input (
+  key BIGINT,
+  `value` VARCHAR
+) WITH (
+  'connector' = 'file',
+  'path' = '${DIR}/side_input.csv',
+  'format' = 'csv'
+);
+
+CREATE TABLE nexmark_q13 (
+  auction  BIGINT,
+  bidder  BIGINT,
+  price  BIGINT,
+  `dateTime`  TIMESTAMP(3),
+  `value`  VARCHAR
+) WITH (
+  'connector' = 'blackhole'
+);
+
+INSERT INTO nexmark_q13
+SELECT
+    B.auction,
+    B.bidder,
+    B.price,
+    B.`dateTime`,
+    S.`value`
+FROM (SELECT *, PROCTIME() as p_time FROM bid) B
+JOIN side_input FOR SYSTEM_TIME AS OF B.p_time AS S
+ON mod(B.auction, 10000) = S.key;
