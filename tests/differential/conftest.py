@@ -21,12 +21,21 @@ def savanna(*arguments, stdin=None):
     return done
 
 
-@pytest.fixture
-def stream(tmp_path):
-    """Runs a script of statements and returns its summary output."""
+def modes():
+    """A statement for each mode that a query can run in; nothing where there is only one."""
+    settings = savanna("sql", "-c", "SHOW ALL", "--output", "json").stdout
+    return [f"SET 'mode' = '{mode}';" for mode in ("serverless", "provisioned")] if '"mode"' in settings else [""]
+
+
+MODES = modes()
+
+
+@pytest.fixture(scope="session")
+def run_script(tmp_path_factory):
+    """Runs a script of statements to its end."""
+    path = tmp_path_factory.mktemp("script") / "script.sql"
 
     def run(script):
-        path = tmp_path / "script.sql"
         path.write_text(script)
         return savanna("sql", "-f", path, "--output", "json")
 

@@ -1,4 +1,4 @@
-"""Random filters and windows over random out-of-order rows in several files: the stream equals the batch.
+"""Random windowed queries over random out-of-order rows in several files: the stream equals the batch.
 
 A row is late for a window when the window ended at or before the row's own partition's running watermark (largest event
 time so far in that partition, less the delay). DuckDB computes that rule with a window function over the row numbers.
@@ -11,35 +11,12 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from conftest import assert_same_rows
+from conftest import MODES, assert_same_rows
 
 CASES = int(os.environ.get("DIFFERENTIAL_CASES", "24"))
 BASE_MS = 1_700_000_000_000
 
-
-def write_rows(rng, directory, files, rows_per_file):
-    """Rows that drift forward in time with random disorder; some values are NULL."""
-    directory.mkdir()
-    for number in range(files):
-        clock = BASE_MS
-        columns = {"ts": [], "k": [], "name": [], "v": [], "x": []}
-        for _ in range(rows_per_file):
-            clock += rng.choice([0, 1, 3, 10, 40])
-            columns["ts"].append(clock - rng.choice([0, 0, 0, 5, 200, 3_000]))
-            columns["k"].append(rng.choice([None, *range(12)]))
-            columns["name"].append(rng.choice(["a", "b", "ä", "", None]))
-            columns["v"].append(rng.choice([None, rng.randint(-1000, 1000)]))
-            columns["x"].append(rng.random() * 100)
-        table = pyarrow.table({
-            "ts": pyarrow.array(columns["ts"], pyarrow.timestamp("ms")),
-            "k": pyarrow.array(columns["k"], pyarrow.int64()),
-            "name": pyarrow.array(columns["name"], pyarrow.string()),
-            "v": pyarrow.array(columns["v"], pyarrow.int64()),
-            "x": pyarrow.array(columns["x"], pyarrow.float64()),
-        })
-        pyarrow.parquet.write_table(table, directory / f"part-{number}.parquet")
-
-
+TYPES = {"id": "BIGINT", "ts": "TIMESTAMP(3)", "k": "BIGINT", "name": "VARCHAR", "v": "BIGINT", "x": "DOUBLE"}
 AGGREGATES = [
     ("count(*)", "c", "BIGINT"),
     ("count(v)", "cv", "BIGINT"),
@@ -55,59 +32,192 @@ FILTERS = ["", "WHERE v > -500", "WHERE k IS NOT NULL AND k <> 5", "WHERE name L
 KEYS = [[], ["k"], ["name"], ["k", "name"]]
 
 
-@pytest.mark.parametrize("case", range(CASES))
-def test_a_random_windowed_query_equals_the_batch(case, duck, stream, tmp_path):
-    rng = random.Random(case)
-    files = rng.choice([1, 2, 5])
-    parallelism = rng.choice([1, 2, 3])
-    write_rows(rng, tmp_path / "in", files, rng.choice([10, 500, 4_000]))
-    size = rng.choice([50, 1_000, 10_000])
-    slide = rng.choice([size, size, size // 2, size // 5, size // 5 * 2])
-    delay = rng.choice([0, 100, 2_000, 10_000])
-    keys = rng.choice(KEYS)
-    chosen = rng.sample(AGGREGATES, rng.randint(1, 4))
-    where = rng.choice(FILTERS)
-    epoch_events = rng.choice([7, 100, 3_000, 1_000_000])
+def interval(ms):
+    return f"INTERVAL '{ms / 1000}' SECOND"
 
-    key_list = "".join(f"{k}, " for k in keys)
-    aggregates = ", ".join(f"{sql} AS {name}" for sql, name, _ in chosen)
-    window = (
-        f"TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '{size / 1000}' SECOND)"
-        if slide == size
-        else f"HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '{slide / 1000}' SECOND, INTERVAL '{size / 1000}' SECOND)"
-    )
-    types = {"k": "BIGINT", "name": "VARCHAR"}
-    out_columns = "".join(f"{k} {types[k]}, " for k in keys) + ", ".join(f"{n} {t}" for _, n, t in chosen)
-    stream(f"""
-        SET 'parallelism' = '{parallelism}';
-        SET 'group-size' = '{rng.choice([1, 2, 4])}';
-        SET 'epoch-events' = '{epoch_events}';
-        CREATE TABLE t (ts TIMESTAMP(3), k BIGINT, name VARCHAR, v BIGINT, x DOUBLE,
-            WATERMARK FOR ts AS ts - INTERVAL '{delay / 1000}' SECOND)
-            WITH ('connector' = 'file', 'path' = '{tmp_path}/in', 'format' = 'parquet');
-        CREATE TABLE result (w TIMESTAMP(3), {out_columns})
-            WITH ('connector' = 'file', 'path' = '{tmp_path}/out', 'format' = 'parquet');
-        INSERT INTO result SELECT window_start, {key_list}{aggregates} FROM TABLE({window}) {where}
-            GROUP BY window_start, window_end{''.join(', ' + k for k in keys)}
-    """)
 
-    # Files are dealt round-robin in the order of their names; a partition reads its files one after the other.
-    partitions = min(parallelism, files)
-    reads = " UNION ALL ".join(
-        f"SELECT *, {n % partitions} AS part, {n} AS file, file_row_number AS row"
-        f" FROM read_parquet('{tmp_path}/in/part-{n}.parquet', file_row_number = true)"
-        for n in range(files)
+class Input:
+    """A table of random rows that drift forward in time, in several files, with some values NULL."""
+
+    def __init__(self, rng, directory, name, parallelism):
+        self.name = name
+        self.directory = directory / name
+        self.late = directory / f"{name}-late"
+        self.files = rng.choice([1, 2, 5])
+        self.delay = rng.choice([0, 100, 2_000, 10_000])
+        # Files are dealt round-robin in the order of their names; a partition reads its files one after the other.
+        self.partitions = min(parallelism, self.files)
+        self.directory.mkdir()
+        rows = rng.choice([10, 500, 4_000])
+        for number in range(self.files):
+            self.write(rng, number, rows)
+
+    def write(self, rng, number, rows):
+        clock = BASE_MS
+        columns = {column: [] for column in TYPES}
+        for row in range(rows):
+            clock += rng.choice([0, 1, 3, 10, 40, rng.choice([0, 0, 700])])
+            columns["id"].append(number * 1_000_000 + row)
+            columns["ts"].append(clock - rng.choice([0, 0, 0, 5, 200, 3_000]))
+            columns["k"].append(rng.choice([None, *range(12)]))
+            columns["name"].append(rng.choice(["a", "b", "ä", "", None]))
+            columns["v"].append(rng.choice([None, rng.randint(-1000, 1000)]))
+            columns["x"].append(rng.random() * 100)
+        types = {"ts": pyarrow.timestamp("ms"), "name": pyarrow.string(), "x": pyarrow.float64()}
+        table = pyarrow.table({c: pyarrow.array(values, types.get(c, pyarrow.int64())) for c, values in columns.items()})
+        pyarrow.parquet.write_table(table, self.directory / f"part-{number}.parquet")
+
+    def declaration(self):
+        """The table, and the table of its late rows."""
+        columns = ", ".join(f"{name} {kind}" for name, kind in TYPES.items())
+        return f"""
+            CREATE TABLE {self.name}_late ({columns})
+                WITH ('connector' = 'file', 'path' = '{self.late}', 'format' = 'parquet');
+            CREATE TABLE {self.name} ({columns}, WATERMARK FOR ts AS ts - {interval(self.delay)})
+                WITH ('connector' = 'file', 'path' = '{self.directory}', 'format' = 'parquet',
+                    'late-data' = 'side:{self.name}_late');
+        """
+
+    def place(self, duck):
+        """Gives DuckDB the rows, each with its partition's running watermark."""
+        reads = " UNION ALL ".join(
+            f"SELECT *, {n % self.partitions} AS part, {n} AS file, file_row_number AS row"
+            f" FROM read_parquet('{self.directory}/part-{n}.parquet', file_row_number = true)"
+            for n in range(self.files)
+        )
+        duck.sql(f"""CREATE TABLE {self.name}_placed AS
+            SELECT *, epoch_ms(ts) AS ms,
+                max(epoch_ms(ts)) OVER (PARTITION BY part ORDER BY file, row) - {self.delay} AS watermark
+            FROM ({reads})""")
+
+
+class Windows:
+    """A window function of fixed windows, in both systems' words."""
+
+    KINDS = ("TUMBLE", "HOP")
+
+    def __init__(self, rng):
+        self.kind = rng.choice(self.KINDS)
+        self.size = rng.choice([50, 1_000, 10_000])
+        self.step = self.size if self.kind == "TUMBLE" else rng.choice([self.size // 2, self.size // 5, self.size // 5 * 2])
+        if self.kind == "CUMULATE":
+            self.step = rng.choice([self.size // 2, self.size // 5])
+
+    def stream(self, table):
+        lengths = interval(self.size) if self.kind == "TUMBLE" else f"{interval(self.step)}, {interval(self.size)}"
+        return f"TABLE({self.kind}(TABLE {table}, DESCRIPTOR(ts), {lengths}))"
+
+    def batch(self, duck, table):
+        """Gives DuckDB the rows in their windows, and those that are late for all of them."""
+        size, step = self.size, self.step
+        first = f"(ms // {step}) * {step}"
+        if self.kind == "CUMULATE":
+            base = f"(ms // {size}) * {size}"
+            windows = f"SELECT {base} AS s, unnest(range({first} + {step}, {base} + {size} + 1, {step})) AS e"
+        else:
+            windows = f"SELECT unnest(range({first} - ({size} // {step} + 1) * {step}, ms + 1, {step})) AS s, s + {size} AS e"
+        duck.sql(f"""
+            CREATE TABLE {table}_windowed AS
+            SELECT make_timestamp_ms(s) AS window_start, make_timestamp_ms(e) AS window_end, * EXCLUDE (s, e)
+            FROM ({windows}, * FROM {table}_placed) WHERE s <= ms AND ms < e AND e > watermark;
+        """)
+
+    def __str__(self):
+        return f"{self.kind} {self.step} {self.size}"
+
+
+class Case:
+    """What all random queries have in common."""
+
+    def __init__(self, case, duck, run_script, tmp_path):
+        self.rng = random.Random(case)
+        self.duck, self.run_script, self.tmp_path = duck, run_script, tmp_path
+        self.parallelism = self.rng.choice([1, 2, 3])
+        self.settings = {
+            "parallelism": self.parallelism,
+            "group-size": self.rng.choice([1, 2, 4]),
+            "epoch-events": self.rng.choice([7, 100, 3_000, 1_000_000]),
+        }
+        self.mode = self.rng.choice(MODES)
+
+    def input(self, name):
+        return Input(self.rng, self.tmp_path, name, self.parallelism)
+
+    def run(self, inputs, columns, query, views=""):
+        """Runs the query into a table of these columns; returns what reads it in DuckDB."""
+        self.query = query
+        settings = "".join(f"SET '{name}' = '{value}';" for name, value in self.settings.items())
+        self.run_script(f"""
+            {settings} {self.mode}
+            {''.join(table.declaration() for table in inputs)}
+            CREATE TABLE result ({columns})
+                WITH ('connector' = 'file', 'path' = '{self.tmp_path}/out', 'format' = 'parquet');
+            {views}
+            INSERT INTO result {query}
+        """)
+        for table in inputs:
+            table.place(self.duck)
+        return f"SELECT * FROM read_parquet('{self.tmp_path}/out/*.parquet')"
+
+    def check(self, got, expected):
+        assert_same_rows(self.duck, got, expected, f"{self.settings} {self.mode}\n{self.query}")
+
+    def check_late(self, table, in_a_window):
+        """The side table holds the rows that are in no window."""
+        if not any(table.late.glob("*.parquet")):
+            got = f"SELECT * FROM {table.name}_placed LIMIT 0"
+        else:
+            got = f"SELECT * FROM read_parquet('{table.late}/*.parquet')"
+        columns = ", ".join(TYPES)
+        self.check(
+            f"SELECT {columns} FROM ({got})",
+            f"SELECT {columns} FROM {table.name}_placed WHERE id NOT IN (SELECT id FROM {in_a_window})",
+        )
+
+
+@pytest.fixture
+def random_case(duck, run_script, tmp_path):
+    return lambda case: Case(case, duck, run_script, tmp_path)
+
+
+def listed(items):
+    return "".join(f", {item}" for item in items)
+
+
+@pytest.mark.parametrize("number", range(CASES))
+def test_an_aggregate_of_windows(number, random_case):
+    case = random_case(number)
+    table = case.input("t")
+    windows, keys, where = Windows(case.rng), case.rng.choice(KEYS), case.rng.choice(FILTERS)
+    chosen = case.rng.sample(AGGREGATES, case.rng.randint(1, 4))
+    columns = [f"{key} {TYPES[key]}" for key in keys] + [f"{name} {kind}" for _, name, kind in chosen]
+    select = f"SELECT window_start AS ws, window_end AS we{listed(keys)}{listed(f'{sql} AS {name}' for sql, name, _ in chosen)}"
+    rest = f"{where} GROUP BY window_start, window_end{listed(keys)}"
+    got = case.run(
+        [table], f"ws TIMESTAMP(3), we TIMESTAMP(3){listed(columns)}", f"{select} FROM {windows.stream('t')} {rest}"
     )
-    duck.sql(f"""
-        CREATE TABLE placed AS
-        SELECT *, max(epoch_ms(ts)) OVER (PARTITION BY part ORDER BY file, row) - {delay} AS watermark FROM ({reads});
-        CREATE TABLE windowed AS
-        SELECT make_timestamp_ms(start) AS w, * FROM (
-            SELECT *, unnest(range(
-                (epoch_ms(ts) // {slide}) * {slide} - ({size} // {slide} + 1) * {slide},
-                epoch_ms(ts) + 1, {slide})) AS start FROM placed)
-        WHERE start <= epoch_ms(ts) AND epoch_ms(ts) < start + {size} AND start + {size} > watermark;
-    """)
-    expected = f"SELECT w, {key_list}{aggregates} FROM windowed {where} GROUP BY w{''.join(', ' + k for k in keys)}"
-    context = f"case {case}: {window} delay {delay} parallelism {parallelism} files {files} epoch {epoch_events} {where}"
-    assert_same_rows(duck, f"SELECT * FROM read_parquet('{tmp_path}/out/*.parquet')", expected, context)
+    windows.batch(case.duck, "t")
+    case.check(got, f"{select} FROM t_windowed {rest}")
+    if not where:
+        case.check_late(table, "t_windowed")
+
+
+JOINS = ["JOIN"]
+
+
+@pytest.mark.parametrize("number", range(CASES // 2))
+def test_a_join_of_aggregated_windows(number, random_case):
+    case = random_case(10_000 + number)
+    tables = [case.input("t"), case.input("u")]
+    windows, kind = Windows(case.rng), case.rng.choice(JOINS)
+    count = "SELECT window_start, window_end, k, count(*) AS n, sum(v) AS s FROM {} GROUP BY window_start, window_end, k"
+    join = f"""SELECT l.window_start AS ls, r.window_end AS re, l.k AS lk, r.k AS rk, l.n AS n, r.s AS s FROM ({{}}) AS l {kind}
+        ({{}}) AS r ON l.window_start = r.window_start AND l.window_end = r.window_end AND l.k = r.k"""
+    got = case.run(
+        tables,
+        "ls TIMESTAMP(3), re TIMESTAMP(3), lk BIGINT, rk BIGINT, n BIGINT, s BIGINT",
+        join.format(*(count.format(windows.stream(table.name)) for table in tables)),
+    )
+    for table in tables:
+        windows.batch(case.duck, table.name)
+    case.check(got, join.format(count.format("t_windowed"), count.format("u_windowed")))
