@@ -25,7 +25,7 @@ use crate::ids::StageId;
 use crate::plan::PlanBytes;
 use crate::source::ScanSpec;
 use crate::state::StateKind;
-use crate::time::WindowSpec;
+use crate::time::{WindowSpec, Windows};
 
 /// The names of the columns that a window adds, in this order, at the end.
 pub const WINDOW_COLUMNS: [&str; 3] = ["window_start", "window_end", "window_time"];
@@ -73,9 +73,18 @@ impl Output {
     }
 
     /// The windows that rows are put in.
-    pub fn window(&self) -> Option<&WindowSpec> {
-        let expanded = self.expand.as_ref().map(|expand| &expand.window);
-        expanded.or_else(|| self.aggregate.as_ref().map(|aggregate| &aggregate.window))
+    pub fn windows(&self) -> Option<Windows> {
+        let expanded = self.expand.as_ref().map(|expand| Windows::Fixed(expand.window));
+        expanded.or_else(|| self.aggregate.as_ref().map(|aggregate| aggregate.windows))
+    }
+
+    /// Which rows come too late for this output.
+    pub fn lateness(&self) -> Lateness {
+        match self.windows() {
+            None => Lateness::Never,
+            Some(Windows::Fixed(spec)) => Lateness::Windows(spec),
+            Some(Windows::Session { .. }) => Lateness::Time,
+        }
     }
 }
 
@@ -148,6 +157,8 @@ pub enum Lateness {
     Never,
     /// Those whose windows all ended at or before their partition's running watermark.
     Windows(WindowSpec),
+    /// Those before their partition's running watermark: they could join what is over already, such as a session.
+    Time,
 }
 
 /// The side table for late rows.
@@ -170,13 +181,13 @@ pub struct Expand {
     pub after: PlanBytes,
 }
 
-/// A windowed aggregate, kept by panes. Rows with a NULL event time are dropped and counted as late.
+/// A windowed aggregate, kept by panes or by fragments of sessions. Rows with a NULL event time are dropped and counted as late.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaneAggregate {
     /// The event-time column in the input.
     pub time_column: usize,
-    /// The windows.
-    pub window: WindowSpec,
+    /// The windows. Sessions are found by the group expressions: rows of equal keys.
+    pub windows: Windows,
     /// A single-mode `AggregateExec` over a placeholder leaf with the input's schema: group expressions without the
     /// window columns, aggregates, filters.
     pub aggregate: PlanBytes,

@@ -49,17 +49,21 @@ pub struct PaneDelta {
 pub struct Delta {
     /// The panes touched, in order.
     pub panes: Vec<PaneDelta>,
+    /// Fragments of sessions, one per row: key columns, the times of the first and the last row in it (microseconds), then
+    /// the aggregates' state columns.
+    pub fragments: Vec<RecordBatch>,
 }
 
 impl Delta {
     /// Whether nothing changed.
     pub fn is_empty(&self) -> bool {
-        self.panes.is_empty()
+        self.panes.is_empty() && self.fragments.is_empty()
     }
 
     /// The memory that its rows hold, in bytes.
     pub fn bytes(&self) -> usize {
-        self.panes.iter().map(|p| p.rows.get_array_memory_size()).sum()
+        let panes = self.panes.iter().map(|pane| &pane.rows);
+        panes.chain(&self.fragments).map(RecordBatch::get_array_memory_size).sum()
     }
 }
 

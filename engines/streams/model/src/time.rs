@@ -186,6 +186,36 @@ impl WindowSpec {
     }
 }
 
+/// How rows come into windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Windows {
+    /// Windows that lie fixed in time, the same for all keys.
+    Fixed(WindowSpec),
+    /// Runs of rows of one key, each at most `gap` microseconds after the one before. A session starts with its first row
+    /// and ends `gap` after its last.
+    Session {
+        /// The longest time between two neighbouring rows of a session.
+        gap: i64,
+    },
+}
+
+impl Windows {
+    /// The windows, if they lie fixed in time.
+    pub const fn fixed(&self) -> Option<&WindowSpec> {
+        match self {
+            Self::Fixed(spec) => Some(spec),
+            Self::Session { .. } => None,
+        }
+    }
+}
+
+impl From<WindowSpec> for Windows {
+    fn from(spec: WindowSpec) -> Self {
+        Self::Fixed(spec)
+    }
+}
+
 const fn greatest_common_divisor(mut a: i64, mut b: i64) -> i64 {
     while b != 0 {
         (a, b) = (b, a % b);

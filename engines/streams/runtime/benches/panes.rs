@@ -115,7 +115,7 @@ fn graph(window: WindowSpec, all: bool, delay: i64) -> StageGraph {
     let exec =
         AggregateExec::try_new(AggregateMode::Single, keys, functions, filters, leaf(&schema), Arc::clone(&schema));
     let exec: Arc<dyn ExecutionPlan> = Arc::new(exec.expect("an aggregate"));
-    let aggregate = PaneAggregate { time_column: 0, window, aggregate: encode(&exec) };
+    let aggregate = PaneAggregate { time_column: 0, windows: window.into(), aggregate: encode(&exec) };
     let mut fields: Vec<Field> = exec.schema().fields().iter().map(|field| field.as_ref().clone()).collect();
     let time = DataType::Timestamp(TimeUnit::Millisecond, None);
     fields.extend(["window_start", "window_end", "window_time"].map(|name| Field::new(name, time.clone(), false)));

@@ -58,6 +58,11 @@ impl KeyCut {
                 part.panes.extend(rows.map(|rows| PaneDelta { pane, first_window_end, rows }));
             }
         }
+        for rows in delta.fragments {
+            for (part, rows) in parts.iter_mut().zip(self.by_member(&rows, members)?) {
+                part.fragments.extend(rows);
+            }
+        }
         Ok(parts)
     }
 

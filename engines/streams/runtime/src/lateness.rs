@@ -1,12 +1,13 @@
 //! Watermarks of a source partition, and which rows come too late.
 //!
 //! The running watermark at a row is the largest event time up to and with that row, minus the delay. A row is late for
-//! a window whose end is not above it. Most batches hold no such row, which two cheap checks show:
+//! a window whose end is not above it, and for a session if it lies below it itself. Most batches hold no such row, which
+//! two cheap checks show:
 //!
-//! 1. the earliest row's first window ends after the watermark at the end of the batch: nothing can be late;
-//! 2. no row lies further than the delay below the largest time before it: then its windows all end above the watermark.
+//! 1. the earliest row, or its first window's end, is above the watermark at the end of the batch: nothing can be late;
+//! 2. no row lies further than the delay below the largest time before it.
 //!
-//! Only what fails both is looked at by window.
+//! Only what fails both is looked at row by row.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,7 @@ use arrow::array::{Array, ArrayRef};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::TimeUnit;
 use savanna_streams_model::Result;
+use savanna_streams_model::graph::Lateness;
 use savanna_streams_model::time::{
     EventTime, WindowSpec, from_event_time, micros_per_unit, timestamp_values, to_event_time,
 };
@@ -46,15 +48,15 @@ pub(crate) enum Sorted {
 #[derive(Clone, Debug)]
 pub(crate) struct RunningWatermark {
     delay: i64,
-    window: Option<WindowSpec>,
+    lateness: Lateness,
     /// The largest event time so far.
     newest: EventTime,
 }
 
 impl RunningWatermark {
-    /// A watermark `delay` microseconds behind the newest event; rows are late for `window`, if there is one.
-    pub(crate) fn new(delay: i64, window: Option<WindowSpec>) -> Self {
-        Self { delay: delay.max(0), window, newest: EventTime::MIN }
+    /// A watermark `delay` microseconds behind the newest event.
+    pub(crate) fn new(delay: i64, lateness: Lateness) -> Self {
+        Self { delay: delay.max(0), lateness, newest: EventTime::MIN }
     }
 
     pub(crate) fn watermark(&self) -> EventTime {
@@ -75,33 +77,26 @@ impl RunningWatermark {
         };
         let before = self.newest;
         self.newest = before.max(to_event_time(latest, unit));
-        let Some(window) = self.window else {
-            return Ok(Sorted::AllOnTime);
+        let quick = |bound: EventTime| nulls.is_none() && bound > self.watermark();
+        let quick = match &self.lateness {
+            Lateness::Never => true,
+            Lateness::Windows(window) => quick(EventTime(window.first_end_after(to_event_time(earliest, unit)))),
+            Lateness::Time => quick(EventTime(to_event_time(earliest, unit).0.saturating_add(1))),
         };
-        if nulls.is_none() {
-            let first_end = window.first_end_after(to_event_time(earliest, unit));
-            if first_end > self.watermark().0 || !disordered(values, unit, before, self.delay) {
-                return Ok(Sorted::AllOnTime);
-            }
+        if quick || nulls.is_none() && !disordered(values, unit, before, self.delay) {
+            return Ok(Sorted::AllOnTime);
         }
-        Ok(self.by_window(values, unit, nulls, before, &window))
+        Ok(self.by_row(values, unit, nulls, before))
     }
 
     fn without_times(&self, rows: usize) -> Sorted {
-        match self.window {
-            Some(_) if rows > 0 => Sorted::Mixed([(Timeliness::Late, (0..rows as u32).collect())].into()),
-            _ => Sorted::AllOnTime,
+        if self.lateness == Lateness::Never || rows == 0 {
+            return Sorted::AllOnTime;
         }
+        Sorted::Mixed([(Timeliness::Late, (0..rows as u32).collect())].into())
     }
 
-    fn by_window(
-        &self,
-        values: &[i64],
-        unit: TimeUnit,
-        nulls: Option<&NullBuffer>,
-        before: EventTime,
-        window: &WindowSpec,
-    ) -> Sorted {
+    fn by_row(&self, values: &[i64], unit: TimeUnit, nulls: Option<&NullBuffer>, before: EventTime) -> Sorted {
         let mut running = Self { newest: before, ..self.clone() };
         let mut sorted: BTreeMap<Timeliness, Vec<u32>> = BTreeMap::new();
         for (row, value) in (0_u32..).zip(values) {
@@ -110,7 +105,11 @@ impl RunningWatermark {
             } else {
                 let time = to_event_time(*value, unit);
                 running.advance(time);
-                timeliness(window, time, running.watermark())
+                match &self.lateness {
+                    Lateness::Windows(window) => timeliness(window, time, running.watermark()),
+                    Lateness::Time if time < running.watermark() => Timeliness::Late,
+                    Lateness::Time | Lateness::Never => Timeliness::OnTime,
+                }
             };
             sorted.entry(timeliness).or_default().push(row);
         }
@@ -181,7 +180,7 @@ mod tests {
     #[test]
     fn a_row_may_be_late_for_some_of_its_windows_only() {
         let hop = WindowSpec::hop(5_000, 10_000);
-        let mut running = RunningWatermark::new(0, Some(hop));
+        let mut running = RunningWatermark::new(0, Lateness::Windows(hop));
         let sorted = running.sort(&millis(&[Some(7), Some(12), Some(6), Some(3), None])).unwrap();
         // At the watermark 12 ms, the windows [-5, 5) and [0, 10) are closed, and [5, 15) is open.
         let expected =
@@ -192,9 +191,18 @@ mod tests {
 
     #[test]
     fn without_windows_nothing_is_late() {
-        let mut running = RunningWatermark::new(0, None);
+        let mut running = RunningWatermark::new(0, Lateness::Never);
         assert_eq!(running.sort(&millis(&[Some(9), Some(1), None])).unwrap(), Sorted::AllOnTime);
         assert_eq!(running.watermark(), EventTime(9_000));
+    }
+
+    #[test]
+    fn a_row_below_the_watermark_is_late_for_any_session() {
+        let mut running = RunningWatermark::new(5_000, Lateness::Time);
+        let sorted = running.sort(&millis(&[Some(10), Some(5), Some(4), Some(20), Some(14), Some(15), None])).unwrap();
+        let expected = [(Timeliness::OnTime, vec![0, 1, 3, 5]), (Timeliness::Late, vec![2, 4, 6])];
+        assert_eq!(sorted, Sorted::Mixed(expected.into()));
+        assert_eq!(running.sort(&millis(&[Some(15), Some(99)])).unwrap(), Sorted::AllOnTime);
     }
 
     proptest! {
@@ -209,7 +217,7 @@ mod tests {
                 WindowSpec::hop(slide * 1000, size * 1000)
             };
             let window = window.shifted(offset * 1000);
-            let mut running = RunningWatermark::new(delay_us, Some(window));
+            let mut running = RunningWatermark::new(delay_us, Lateness::Windows(window));
             let mut newest = i64::MIN;
             for batch in batches {
                 let values: Vec<Option<i64>> = batch.iter().copied().map(Some).collect();

@@ -44,7 +44,7 @@ mod sink_stage;
 mod topology;
 mod window_stage;
 
-pub use aggregate::{AggregateSpec, ClosedWindow, PaneState};
+pub use aggregate::{AggregateSpec, ClosedWindows, PaneState, SessionState};
 pub use clock::{Clock, SystemClock};
 pub use interval_join::{IntervalJoin, Watermarks};
 pub use options::{EpochPolicy, InvokerChoice, RuntimeOptions};

@@ -1,4 +1,4 @@
-//! The aggregate stage: merges partial aggregates of panes, closes windows.
+//! The aggregate stage: merges partial aggregates, closes windows.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use savanna_streams_model::Result;
 use savanna_streams_model::graph::Aggregate;
 use savanna_streams_model::ids::Epoch;
 use savanna_streams_model::payload::Body;
-use savanna_streams_model::state::{DeltaId, KeyedState};
+use savanna_streams_model::state::DeltaId;
 use savanna_streams_model::time::EventTime;
 
-use crate::aggregate::{AggregateSpec, ClosedWindow, PaneState};
+use crate::aggregate::{AggregateSpec, ClosedWindows, WindowState};
 use crate::arena::CollectedInput;
 use crate::chain::batch_of;
 use crate::error::broken;
@@ -23,7 +23,7 @@ use crate::query::Progress;
 
 /// The operator of one member.
 pub(crate) struct MergeOperator {
-    state: PaneState,
+    state: WindowState,
     schema: SchemaRef,
     output: OutputOperator,
     progress: Arc<Progress>,
@@ -39,14 +39,13 @@ impl MergeOperator {
         let spec = Arc::new(AggregateSpec::decode(&stage.aggregate, functions)?);
         let schema = Arc::clone(output.input());
         check_window_columns(&schema)?;
-        Ok(Self { state: PaneState::new(spec)?, schema, output, progress })
+        Ok(Self { state: WindowState::new(spec)?, schema, output, progress })
     }
 
-    fn rows(&self, window: ClosedWindow) -> Result<RecordBatch> {
-        let (starts, ends) = (vec![window.start; window.rows], vec![window.end; window.rows]);
-        let mut columns = window.columns;
+    fn rows(&self, closed: ClosedWindows) -> Result<RecordBatch> {
+        let ClosedWindows { starts, ends, mut columns } = closed;
         columns.extend(window_columns(&self.schema, &starts, &ends)?);
-        batch_of(&self.schema, columns, window.rows)
+        batch_of(&self.schema, columns, ends.len())
     }
 }
 
@@ -66,13 +65,13 @@ impl StageOperator for MergeOperator {
             }
         }
         self.state.complete(epoch);
-        let closed = self.state.scan(watermark.0)?;
-        self.progress.windows_closed(epoch, closed.iter().map(|window| window.end));
+        let closed = self.state.scan(watermark)?;
+        self.progress.windows_closed(epoch, closed.iter().flat_map(ClosedWindows::distinct_ends));
         for window in closed {
             let rows = self.rows(window)?;
             self.output.take(rows)?;
         }
-        self.output.seal(epoch, watermark)
+        self.output.seal(epoch, self.state.closed_upto(watermark))
     }
 
     fn bytes(&self) -> usize {

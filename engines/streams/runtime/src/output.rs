@@ -1,5 +1,5 @@
 //! What every stage but the sink does with its operator's rows: filters and projections, then rows, windows as columns or
-//! partial aggregates of panes, and at the end of an epoch the cut in payloads.
+//! partial aggregates, and at the end of an epoch the cut in payloads.
 
 use std::sync::Arc;
 
@@ -10,10 +10,9 @@ use savanna_streams_model::Result;
 use savanna_streams_model::graph::{Exchange, Output};
 use savanna_streams_model::ids::Epoch;
 use savanna_streams_model::payload::Body;
-use savanna_streams_model::state::KeyedState;
 use savanna_streams_model::time::EventTime;
 
-use crate::aggregate::{AggregateSpec, PaneState};
+use crate::aggregate::{AggregateSpec, WindowState};
 use crate::chain::{Chain, SmallBatches};
 use crate::error::broken;
 use crate::expand::ExpandRows;
@@ -35,7 +34,7 @@ pub(crate) struct OutputOperator {
 enum End {
     Rows(Vec<RecordBatch>),
     Windows { expand: Box<ExpandRows>, small: SmallBatches, rows: Vec<RecordBatch>, without_time: u64 },
-    Panes(Box<PaneState>),
+    Aggregate(Box<WindowState>),
 }
 
 impl OutputOperator {
@@ -51,7 +50,7 @@ impl OutputOperator {
             (Some(aggregate), None) => {
                 let spec = Arc::new(AggregateSpec::decode(aggregate, functions)?);
                 let leaving = Arc::clone(spec.delta_schema());
-                (End::Panes(Box::new(PaneState::new(spec)?)), leaving)
+                (End::Aggregate(Box::new(WindowState::new(spec)?)), leaving)
             }
             (None, Some(expand)) => {
                 let expand = Box::new(ExpandRows::decode(expand, functions)?);
@@ -110,7 +109,7 @@ impl OutputOperator {
         match &self.end {
             End::Rows(_) => 0,
             End::Windows { without_time, .. } => *without_time,
-            End::Panes(state) => state.without_time(),
+            End::Aggregate(state) => state.without_time(),
         }
     }
 
@@ -128,7 +127,9 @@ impl OutputOperator {
                 rows.extend(small.flush()?);
                 self.cut.rows(std::mem::take(rows), members)?.into_iter().map(Body::Rows).collect()
             }
-            End::Panes(state) => self.cut.delta(state.freeze(epoch)?, members)?.into_iter().map(Body::Delta).collect(),
+            End::Aggregate(state) => {
+                self.cut.delta(state.freeze(epoch)?, members)?.into_iter().map(Body::Delta).collect()
+            }
         };
         Ok(self.outlet.send(epoch, watermark, bodies))
     }
@@ -145,10 +146,7 @@ impl End {
                     rows.extend(small.push(batch)?);
                 }
             }
-            Self::Panes(state) => match first_window_end {
-                Some(end) => state.update_from(&batch, end)?,
-                None => state.update(&batch)?,
-            },
+            Self::Aggregate(state) => state.update(&batch, first_window_end)?,
         }
         Ok(())
     }

@@ -53,11 +53,8 @@ impl ScanOperator {
             }
             None => None,
         };
-        let window = watermark.and_then(|watermark| match watermark.lateness {
-            Lateness::Never => None,
-            Lateness::Windows(window) => Some(window),
-        });
-        let running = RunningWatermark::new(watermark.map_or(0, |watermark| watermark.delay), window);
+        let lateness = watermark.map_or(Lateness::Never, |watermark| watermark.lateness);
+        let running = RunningWatermark::new(watermark.map_or(0, |watermark| watermark.delay), lateness);
         Ok(Self { time, running, output, late, late_rows: 0, ended: false })
     }
 

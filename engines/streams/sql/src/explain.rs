@@ -15,7 +15,7 @@ use savanna_streams_model::graph::{
 use savanna_streams_model::plan::PlanBytes;
 use savanna_streams_model::source::Literal;
 use savanna_streams_model::state::StateKind;
-use savanna_streams_model::time::WindowSpec;
+use savanna_streams_model::time::{WindowSpec, Windows};
 
 /// Tells what the stages of a graph do: what the source applies and reads, filters, projections, windows, aggregates, the
 /// kind of state, and how rows reach the next stage. `functions` is [`functions`](crate::functions()).
@@ -135,7 +135,11 @@ impl Block<'_> {
     }
 
     fn panes(&mut self, name: &str, panes: &PaneAggregate) {
-        self.item("window", &format!("{}, panes of {}", window(&panes.window), length(panes.window.pane())));
+        let windows = match &panes.windows {
+            Windows::Fixed(spec) => format!("{}, panes of {}", window(spec), length(spec.pane())),
+            Windows::Session { gap } => format!("SESSION with a gap of {}", length(*gap)),
+        };
+        self.item("window", &windows);
         let Some(plan) = self.decode(&panes.aggregate) else {
             return;
         };

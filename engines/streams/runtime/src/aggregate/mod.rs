@@ -1,14 +1,22 @@
-//! Windowed aggregates by panes: one grouped table per pane, driven directly.
+//! Windowed aggregates. By panes: one grouped table per pane, driven directly; sessions by fragments.
 //!
 //! ```text
 //!  rows --by pane--> tables of this epoch --freeze--> Delta --merge, once--> panes --close--> rows of a window
 //! ```
 
 mod accumulators;
+mod fragments;
+mod ledger;
+mod open_sessions;
 mod panes;
+mod sessions;
 mod spec;
 mod split;
+mod state;
 mod table;
 
-pub use panes::{ClosedWindow, PaneState};
+pub use panes::PaneState;
+pub use sessions::SessionState;
 pub use spec::AggregateSpec;
+pub use state::ClosedWindows;
+pub(crate) use state::WindowState;

@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch};
+use arrow::array::RecordBatch;
 use savanna_ownership::KeyGroupSet;
 use savanna_streams_model::Result;
 use savanna_streams_model::ids::Epoch;
 use savanna_streams_model::state::{Delta, DeltaId, KeyedState, PaneDelta};
-use savanna_streams_model::time::EventTime;
+use savanna_streams_model::time::{EventTime, WindowSpec};
 
+use super::ClosedWindows;
+use super::ledger::Ledger;
 use super::spec::{AggregateSpec, Constants, Evaluated};
 use super::split::{PaneRows, by_pane};
 use super::table::PaneTable;
@@ -26,6 +28,7 @@ use crate::key_cut::KeyCut;
 /// A scan stage updates and freezes; an aggregate stage merges and scans.
 pub struct PaneState {
     spec: Arc<AggregateSpec>,
+    window: WindowSpec,
     fresh: BTreeMap<PaneKey, PaneTable>,
     panes: BTreeMap<PaneKey, Pane>,
     /// Ends of windows that have rows and are not closed.
@@ -53,47 +56,16 @@ struct Pane {
     live: Option<PaneTable>,
 }
 
-/// A window that is complete.
-#[derive(Clone, Debug)]
-pub struct ClosedWindow {
-    /// Its start in microseconds.
-    pub start: i64,
-    /// Its end in microseconds.
-    pub end: i64,
-    /// Key columns, then results.
-    pub columns: Vec<ArrayRef>,
-    /// How many groups.
-    pub rows: usize,
-}
-
-/// Which deltas have been merged.
-#[derive(Debug, Default)]
-struct Ledger {
-    /// All deltas of these epochs.
-    through: Epoch,
-    beyond: BTreeSet<DeltaId>,
-}
-
-impl Ledger {
-    fn enter(&mut self, id: DeltaId) -> bool {
-        id.epoch > self.through && self.beyond.insert(id)
-    }
-
-    fn complete(&mut self, epoch: Epoch) {
-        self.through = self.through.max(epoch);
-        self.beyond.retain(|id| id.epoch > epoch);
-    }
-}
-
 impl PaneState {
-    /// Empty state.
+    /// Empty state of these windows.
     ///
     /// # Errors
     /// The keys cannot be hashed.
-    pub fn new(spec: Arc<AggregateSpec>) -> Result<Self> {
+    pub fn new(spec: Arc<AggregateSpec>, window: WindowSpec) -> Result<Self> {
         let key_cut = KeyCut::new((0..spec.key_columns()).collect(), spec.delta_schema())?;
         Ok(Self {
             spec,
+            window,
             fresh: BTreeMap::new(),
             panes: BTreeMap::new(),
             open_windows: BTreeSet::new(),
@@ -125,7 +97,7 @@ impl PaneState {
     }
 
     fn update_rows(&mut self, rows: &RecordBatch, first_window_end: Option<i64>) -> Result<()> {
-        let split = by_pane(&self.spec.window, rows.column(self.spec.time_column))?;
+        let split = by_pane(&self.window, rows.column(self.spec.time_column))?;
         self.without_time += split.without_time as u64;
         if split.parts.is_empty() {
             return Ok(());
@@ -147,7 +119,7 @@ impl PaneState {
     }
 
     fn update_pane(&mut self, pane: i64, first_window_end: Option<i64>, rows: &Evaluated) -> Result<()> {
-        let window = self.spec.window;
+        let window = self.window;
         if window.windows_of(EventTime(pane)).next().is_none() {
             // Between two windows with a gap.
             return Ok(());
@@ -167,7 +139,7 @@ impl PaneState {
         for (PaneKey { pane, first_window_end }, table) in std::mem::take(&mut self.fresh) {
             panes.push(PaneDelta { pane, first_window_end, rows: table.into_state(&self.spec)? });
         }
-        Ok(Delta { panes })
+        Ok(Delta { panes, ..Delta::default() })
     }
 
     fn absorb(&mut self, delta: &Delta) -> Result<()> {
@@ -192,7 +164,7 @@ impl PaneState {
             return true;
         }
         let closed = self.closed_upto;
-        let ends = self.spec.window.windows_of(EventTime(key.pane)).map(|(_, end)| end);
+        let ends = self.window.windows_of(EventTime(key.pane)).map(|(_, end)| end);
         let mut any = false;
         for end in ends.filter(|end| *end >= key.first_window_end && *end > closed) {
             any = true;
@@ -201,8 +173,8 @@ impl PaneState {
         any
     }
 
-    fn close(&mut self, end: i64) -> Result<Option<ClosedWindow>> {
-        let window = self.spec.window;
+    fn close(&mut self, end: i64) -> Result<Option<ClosedWindows>> {
+        let window = self.window;
         let start = window.start_of(end);
         let range =
             PaneKey { pane: start, first_window_end: i64::MIN }..PaneKey { pane: end, first_window_end: i64::MIN };
@@ -221,7 +193,7 @@ impl PaneState {
         if rows == 0 {
             return Ok(None);
         }
-        Ok(Some(ClosedWindow { start, end, columns: table.into_results()?, rows }))
+        Ok(Some(ClosedWindows { starts: vec![start; rows], ends: vec![end; rows], columns: table.into_results()? }))
     }
 
     /// The table of a pane that no other window will read.
@@ -266,13 +238,13 @@ impl Pane {
     }
 }
 
-impl KeyedState<RecordBatch, ClosedWindow, KeyGroupSet> for PaneState {
+impl KeyedState<RecordBatch, ClosedWindows, KeyGroupSet> for PaneState {
     fn update(&mut self, rows: &RecordBatch) -> Result<()> {
         self.update_rows(rows, None)
     }
 
     /// Windows that end at `upto` or before, in the order of their ends.
-    fn scan(&mut self, upto: i64) -> Result<Vec<ClosedWindow>> {
+    fn scan(&mut self, upto: i64) -> Result<Vec<ClosedWindows>> {
         let fresh = self.drain_fresh()?;
         self.absorb(&fresh)?;
         let mut closed = Vec::new();

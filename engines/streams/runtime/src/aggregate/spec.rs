@@ -16,7 +16,7 @@ use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, aggregate_expressions};
 use savanna_streams_model::graph::PaneAggregate;
-use savanna_streams_model::time::WindowSpec;
+use savanna_streams_model::time::Windows;
 use savanna_streams_model::{Result, StreamError};
 
 use crate::chain::{evaluate, evaluate_condition};
@@ -25,7 +25,7 @@ use crate::error::{broken, computing};
 /// A windowed aggregate, lifted out of a planned `AggregateExec`.
 #[derive(Debug)]
 pub struct AggregateSpec {
-    pub(super) window: WindowSpec,
+    windows: Windows,
     pub(super) time_column: usize,
     keys: Vec<Arc<dyn PhysicalExpr>>,
     key_schema: SchemaRef,
@@ -93,13 +93,18 @@ impl AggregateSpec {
             });
         }
         Ok(Self {
-            window: aggregate.window,
+            windows: aggregate.windows,
             time_column: aggregate.time_column,
             keys,
             key_schema: Arc::new(Schema::new(key_fields)),
             functions: decoded,
             delta_schema: Arc::new(Schema::new(delta_fields)),
         })
+    }
+
+    /// How rows come into windows.
+    pub(crate) fn windows(&self) -> &Windows {
+        &self.windows
     }
 
     /// How many key columns there are; they come first in every delta.

@@ -24,7 +24,7 @@ use savanna_streams_model::graph::{
 use savanna_streams_model::ids::StageId;
 use savanna_streams_model::plan::{Leaf, PlanBytes};
 use savanna_streams_model::source::ScanSpec;
-use savanna_streams_model::time::WindowSpec;
+use savanna_streams_model::time::{WindowSpec, Windows};
 
 pub(crate) const MILLI: i64 = 1_000;
 
@@ -130,8 +130,12 @@ pub(crate) fn aggregate_exec(keyed: bool) -> Arc<dyn ExecutionPlan> {
     Arc::new(exec.unwrap())
 }
 
-pub(crate) fn pane_aggregate(window: WindowSpec, keyed: bool) -> PaneAggregate {
-    PaneAggregate { time_column: 0, window, aggregate: PlanBytes::encode(&aggregate_exec(keyed)).unwrap() }
+pub(crate) fn pane_aggregate(windows: impl Into<Windows>, keyed: bool) -> PaneAggregate {
+    PaneAggregate {
+        time_column: 0,
+        windows: windows.into(),
+        aggregate: PlanBytes::encode(&aggregate_exec(keyed)).unwrap(),
+    }
 }
 
 /// The columns of [`aggregate_exec`] and of the windows.
@@ -157,8 +161,8 @@ pub(crate) fn keep_late_rows(scan: &mut Scan) {
 }
 
 /// The first half of a windowed aggregate.
-pub(crate) fn panes(chain: PlanBytes, window: WindowSpec, keyed: bool) -> Output {
-    Output { chain, expand: None, aggregate: Some(pane_aggregate(window, keyed)) }
+pub(crate) fn panes(chain: PlanBytes, windows: impl Into<Windows>, keyed: bool) -> Output {
+    Output { chain, expand: None, aggregate: Some(pane_aggregate(windows, keyed)) }
 }
 
 /// A cut by the first column.
@@ -173,13 +177,13 @@ pub(crate) fn stage(id: u16, operator: Operator, output: Output, exchange: Excha
 /// A scan whose rows are late by the windows that they are put in.
 pub(crate) fn scan_stage(id: u16, mut scan: Scan, output: Output, exchange: Exchange, next: u16) -> Stage {
     if let Some(watermark) = &mut scan.watermark {
-        watermark.lateness = output.window().map_or(Lateness::Never, |window| Lateness::Windows(*window));
+        watermark.lateness = output.lateness();
     }
     stage(id, Operator::Scan(scan), output, exchange, next)
 }
 
-pub(crate) fn merge_stage(id: u16, input: u16, window: WindowSpec, keyed: bool, next: u16) -> Stage {
-    let aggregate = Aggregate { inputs: vec![StageId(input)], aggregate: pane_aggregate(window, keyed) };
+pub(crate) fn merge_stage(id: u16, input: u16, windows: impl Into<Windows>, keyed: bool, next: u16) -> Stage {
+    let aggregate = Aggregate { inputs: vec![StageId(input)], aggregate: pane_aggregate(windows, keyed) };
     let output = Output::rows(identity(&windowed_schema(keyed)));
     stage(id, Operator::Aggregate(aggregate), output, Exchange::Single, next)
 }
@@ -191,11 +195,12 @@ pub(crate) fn sink(id: u16, inputs: &[u16]) -> Stage {
 }
 
 /// Scan, aggregate, sink.
-pub(crate) fn windowed(scan: Scan, chain: PlanBytes, window: WindowSpec, keyed: bool) -> StageGraph {
+pub(crate) fn windowed(scan: Scan, chain: PlanBytes, windows: impl Into<Windows>, keyed: bool) -> StageGraph {
+    let windows = windows.into();
     let exchange = if keyed { by_key() } else { Exchange::Single };
     let stages = vec![
-        scan_stage(0, scan, panes(chain, window, keyed), exchange, 1),
-        merge_stage(1, 0, window, keyed, 2),
+        scan_stage(0, scan, panes(chain, windows, keyed), exchange, 1),
+        merge_stage(1, 0, windows, keyed, 2),
         sink(2, &[1]),
     ];
     StageGraph { stages, output: windowed_schema(keyed).as_ref().clone() }

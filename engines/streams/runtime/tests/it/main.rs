@@ -4,6 +4,7 @@ mod failures;
 mod graphs;
 mod memory;
 mod oracle;
+mod sessions;
 mod shapes;
 mod state;
 mod windows;

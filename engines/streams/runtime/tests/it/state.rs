@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{AsArray, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, RecordBatch, TimestampMillisecondArray};
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::functions_aggregate::count::count_udaf;
 use datafusion::physical_expr::PhysicalExpr;
@@ -17,7 +17,7 @@ use savanna_streams_model::ids::{Epoch, StageId};
 use savanna_streams_model::plan::PlanBytes;
 use savanna_streams_model::state::{DeltaId, KeyedState};
 use savanna_streams_model::time::WindowSpec;
-use savanna_streams_runtime::{AggregateSpec, ClosedWindow, PaneState};
+use savanna_streams_runtime::{AggregateSpec, ClosedWindows, PaneState};
 
 use crate::graphs::{MILLI, functions, input_schema, leaf, pane_aggregate, windowed_schema};
 use crate::memory::{Row, batch};
@@ -26,10 +26,10 @@ use crate::windows::any_window;
 
 fn state(window: WindowSpec, keyed: bool) -> PaneState {
     let spec = AggregateSpec::decode(&pane_aggregate(window, keyed), &functions()).unwrap();
-    PaneState::new(Arc::new(spec)).unwrap()
+    PaneState::new(Arc::new(spec), window).unwrap()
 }
 
-fn rows() -> impl Strategy<Value = Vec<Row>> {
+pub(crate) fn rows() -> impl Strategy<Value = Vec<Row>> {
     let row = (-40_i64..160, prop::option::weighted(0.9, 0_i64..40), 0_i64..20).prop_map(|(time, key, value)| Row {
         time: Some(time),
         key,
@@ -38,7 +38,7 @@ fn rows() -> impl Strategy<Value = Vec<Row>> {
     prop::collection::vec(row, 1..60)
 }
 
-fn key_groups() -> impl Strategy<Value = KeyGroupSet> {
+pub(crate) fn key_groups() -> impl Strategy<Value = KeyGroupSet> {
     (2_usize..6, 0_usize..6).prop_map(|(parts, part)| KeyGroupSet::full().split(parts)[part % parts].clone())
 }
 
@@ -46,13 +46,13 @@ fn close(state: &mut PaneState, upto: i64, keyed: bool) -> Groups {
     groups_of(state.scan(upto).unwrap(), keyed)
 }
 
-fn groups_of(closed: Vec<ClosedWindow>, keyed: bool) -> Groups {
+pub(crate) fn groups_of(closed: Vec<ClosedWindows>, keyed: bool) -> Groups {
     let schema = windowed_schema(keyed);
-    let to_batch = |closed: ClosedWindow| {
+    let to_batch = |closed: ClosedWindows| {
         let mut columns = closed.columns;
-        for time in [closed.start, closed.end, closed.end - MILLI] {
-            let values = arrow::array::TimestampMillisecondArray::from(vec![time / MILLI; closed.rows]);
-            columns.push(Arc::new(values) as arrow::array::ArrayRef);
+        for (times, before) in [(&closed.starts, 0), (&closed.ends, 0), (&closed.ends, 1)] {
+            let values = TimestampMillisecondArray::from_iter_values(times.iter().map(|time| time / MILLI - before));
+            columns.push(Arc::new(values) as ArrayRef);
         }
         RecordBatch::try_new(Arc::clone(&schema), columns).unwrap()
     };
@@ -139,8 +139,9 @@ fn two_keys(window: WindowSpec) -> PaneState {
         Arc::clone(&schema),
     );
     let exec: Arc<dyn ExecutionPlan> = Arc::new(exec.unwrap());
-    let aggregate = PaneAggregate { time_column: 0, window, aggregate: PlanBytes::encode(&exec).unwrap() };
-    PaneState::new(Arc::new(AggregateSpec::decode(&aggregate, &functions()).unwrap())).unwrap()
+    let aggregate =
+        PaneAggregate { time_column: 0, windows: window.into(), aggregate: PlanBytes::encode(&exec).unwrap() };
+    PaneState::new(Arc::new(AggregateSpec::decode(&aggregate, &functions()).unwrap()), window).unwrap()
 }
 
 #[test]
@@ -165,8 +166,8 @@ fn keys_of_several_columns_survive_many_epochs() {
     assert_eq!(counted, 50 * 200 * 2, "each row counts in two windows");
 }
 
-fn sum(closed: &ClosedWindow) -> i64 {
+fn sum(closed: &ClosedWindows) -> i64 {
     let counts = closed.columns[2].as_primitive::<Int64Type>();
-    assert_eq!(counts.len(), closed.rows);
+    assert_eq!(counts.len(), closed.starts.len());
     counts.values().iter().sum()
 }

@@ -11,6 +11,9 @@ pub(crate) static DIALECT: GenericDialect = GenericDialect;
 
 const WINDOW_FUNCTIONS: [&str; 4] = ["TUMBLE", "HOP", "CUMULATE", "SESSION"];
 
+/// The parameter of a window function that `TABLE t PARTITION BY k` gives.
+pub(crate) const PARTITION_BY: &str = "PARTITION BY";
+
 /// All tokens of a text, blanks and comments included.
 pub(crate) fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>> {
     Tokenizer::new(&DIALECT, sql)
@@ -21,7 +24,7 @@ pub(crate) fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>> {
 /// Rewrites what the standard grammar does not know. Spans stay those of the user's text.
 ///
 /// - `ROW<..>` as a type becomes `STRUCT<..>` (in a table declaration, or after `AS` of a cast);
-/// - `TABLE t` as an argument of a window function becomes `t`;
+/// - `TABLE t` as an argument of a window function becomes `t`, and `PARTITION BY k` behind it a named argument;
 /// - `MAP<k, v>` becomes `MAP(k, v)` (in a table declaration);
 /// - `WITH LOCAL TIME ZONE` becomes `WITH TIME ZONE`.
 pub(crate) fn rewrite(tokens: Vec<TokenWithSpan>, declaration: bool) -> Vec<TokenWithSpan> {
@@ -48,7 +51,43 @@ pub(crate) fn rewrite(tokens: Vec<TokenWithSpan>, declaration: bool) -> Vec<Toke
     }
     let mut drop = drop.into_iter();
     tokens.retain(|_| !drop.next().unwrap_or(false));
+    let tokens = partitions_as_arguments(tokens);
     if declaration { maps_in_parentheses(tokens) } else { tokens }
+}
+
+/// `SESSION(t PARTITION BY k, ..)` becomes `SESSION(t, "PARTITION BY" => k, ..)`.
+fn partitions_as_arguments(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let mut out: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        let by = is_word(&token.token, "PARTITION") && tokens.peek().is_some_and(|t| is_word(&t.token, "BY"));
+        if !(by && ends_with_table_argument(&out)) {
+            out.push(token);
+            continue;
+        }
+        tokens.next();
+        let name = Word { value: PARTITION_BY.into(), quote_style: Some('"'), keyword: Keyword::NoKeyword };
+        let argument = [Token::Comma, Token::Word(name), Token::RArrow];
+        out.extend(argument.map(|part| TokenWithSpan { token: part, span: token.span }));
+    }
+    out
+}
+
+/// Whether the last tokens are the first argument of a window function, up to the table's name or query.
+fn ends_with_table_argument(tokens: &[TokenWithSpan]) -> bool {
+    let mut depth = 0;
+    for (i, token) in tokens.iter().enumerate().rev() {
+        match token.token {
+            Token::RParen => depth += 1,
+            Token::LParen if depth == 0 => {
+                return i > 0 && WINDOW_FUNCTIONS.iter().any(|f| is_word(&tokens[i - 1].token, f));
+            }
+            Token::LParen => depth -= 1,
+            Token::Comma | Token::SemiColon if depth == 0 => return false,
+            _ => {}
+        }
+    }
+    false
 }
 
 /// `MAP<k, v>` becomes `MAP(k, v)`; for that, `>>` at the end of nested types is taken apart.

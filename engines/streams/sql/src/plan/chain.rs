@@ -11,7 +11,7 @@ use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{Aggregate, Distinct, Expr, LogicalPlan};
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::graph::WINDOW_COLUMNS;
-use savanna_streams_model::time::WindowSpec;
+use savanna_streams_model::time::Windows;
 use savanna_streams_model::{Position, Result, StreamError};
 
 use super::context::StreamTable;
@@ -52,7 +52,13 @@ pub(super) struct Window {
     /// The event time over the base's columns.
     pub(super) time: Expr,
     /// The windows.
-    pub(super) spec: WindowSpec,
+    pub(super) windows: Windows,
+    /// The columns of the base whose values have sessions of their own.
+    pub(super) partition: Vec<Expr>,
+    /// How many of the chain's filters came before the window: those behind it do not shape sessions.
+    pub(super) filters_before: usize,
+    /// Where it is in the user's text.
+    pub(super) place: Option<Position>,
 }
 
 /// `GROUP BY window_start, window_end, keys` over a windowed chain.
@@ -156,8 +162,11 @@ impl Chain {
                 "use one window of the larger size over the table",
             ));
         }
-        let time = chain.over_base(node.time.clone(), node.input.schema())?;
-        chain.window = Some(Window { time, spec: node.window });
+        let over_base = |e: &Expr| chain.over_base(e.clone(), node.input.schema());
+        let time = over_base(&node.time)?;
+        let partition = node.partition.iter().map(over_base).collect::<Result<_>>()?;
+        let filters_before = chain.filters.len();
+        chain.window = Some(Window { time, windows: node.windows, partition, filters_before, place });
         chain.columns.extend(WINDOW_COLUMNS.map(|name| Expr::Column(Column::new(Some(WINDOW), name))));
         Ok(Some(chain))
     }
@@ -224,9 +233,35 @@ impl Chain {
             columns.push(base_column(&name));
             aggregates.push((name, expr));
         }
+        chain.check_session(&keys, place)?;
         let (input, filters) = chain.split_filters()?;
         let base = Base::Aggregate(Box::new(WindowedAggregate { input, keys, aggregates }));
         Ok(Some(Self { base, window: None, columns, filters }))
+    }
+
+    /// A session is found by the rows and keys that its aggregate sees, so both must be the same.
+    fn check_session(&self, keys: &[(String, Expr)], place: Option<Position>) -> Result<()> {
+        let Some(Window { windows: Windows::Session { .. }, partition, filters_before, .. }) = &self.window else {
+            return Ok(());
+        };
+        let same = partition.iter().all(|column| keys.iter().any(|(_, key)| key == column))
+            && keys.iter().all(|(_, key)| partition.contains(key));
+        if !same {
+            return Err(unsupported(
+                "an aggregate of sessions by other columns than those of PARTITION BY",
+                place,
+                "write SESSION(TABLE t PARTITION BY (a, b), ..) and GROUP BY window_start, window_end, a, b",
+            ));
+        }
+        if self.filters[*filters_before..].iter().any(|filter| touches(filter).base) {
+            return Err(unsupported(
+                "a condition on the rows of sessions",
+                place,
+                "put it before SESSION, which then forgets those rows: SESSION((SELECT .. WHERE ..) ..) or a view; or behind \
+                 each aggregate, which then leaves sessions as they are: FILTER (WHERE ..)",
+            ));
+        }
+        Ok(())
     }
 
     /// Conditions on window columns go above the aggregate: they decide on whole groups.

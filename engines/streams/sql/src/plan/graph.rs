@@ -12,7 +12,7 @@ use savanna_streams_model::graph::{
     Aggregate, Exchange, Operator, Output, SinkSpec, Stage, StageGraph, WindowInput, WindowPlan,
 };
 use savanna_streams_model::ids::StageId;
-use savanna_streams_model::time::WindowSpec;
+use savanna_streams_model::time::Windows;
 use savanna_streams_model::{Result, StreamError};
 
 use super::chain::{Base, Chain, WindowedAggregate, broken, unsupported};
@@ -108,7 +108,7 @@ impl<'a> GraphBuilder<'a> {
     fn window_plan(&mut self, plan: &LogicalPlan) -> Result<StageId> {
         let mut inputs: Vec<Input> = Vec::new();
         let cut = self.cut(plan, &mut inputs)?;
-        let windows: Vec<WindowSpec> = inputs.iter().map(|i| i.window).collect();
+        let windows: Vec<Windows> = inputs.iter().map(|i| i.windows).collect();
         let (encoded, rows) = window_plan::encode(cut, &windows, self.query)?;
         let output = Output::rows(Steps::over(rows).encode()?);
         let inputs: Vec<WindowInput> = inputs
@@ -192,7 +192,7 @@ impl<'a> GraphBuilder<'a> {
         let index = match inputs.iter().position(|i| i.stage == stage) {
             Some(index) => index,
             None => {
-                inputs.push(Input { stage, schema: Arc::clone(&schema), window: window.spec });
+                inputs.push(Input { stage, schema: Arc::clone(&schema), windows: window.windows });
                 inputs.len() - 1
             }
         };

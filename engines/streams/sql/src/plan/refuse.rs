@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    self, Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArguments,
-    GroupByExpr, Query as SqlQuery, Select, SetExpr, Spanned, TableFactor, Value, Visit, Visitor,
+    Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArguments, GroupByExpr,
+    Query as SqlQuery, Select, SetExpr, Spanned, TableFactor, Value, Visit, Visitor,
 };
 use datafusion::sql::sqlparser::tokenizer::Span;
 use savanna_streams_model::{Position, Result, StreamError};
@@ -163,13 +163,13 @@ impl Visitor for Checker {
                     if let FunctionArguments::List(list) = &function.args {
                         self.tables_of(&list.args);
                     }
-                    return session(&function.name);
+                    return ControlFlow::Continue(());
                 }
                 refuse("TABLE(..) of an expression", expr.span(), "the table functions are TUMBLE and HOP")
             }
-            TableFactor::Table { name, args: Some(args), .. } => {
+            TableFactor::Table { args: Some(args), .. } => {
                 self.tables_of(&args.args);
-                session(name)
+                ControlFlow::Continue(())
             }
             TableFactor::Table { name, version: Some(_), .. } => {
                 refuse("a table at a point in time", name.span(), "look-up and temporal joins do not exist yet")
@@ -214,15 +214,6 @@ impl Visitor for Checker {
             _ => ControlFlow::Continue(()),
         }
     }
-}
-
-/// The window table function that does not exist yet.
-fn session(name: &ast::ObjectName) -> Verdict {
-    let upper = name.to_string().to_ascii_uppercase();
-    if upper == "SESSION" {
-        return refuse(upper, name.span(), "use TUMBLE, HOP or CUMULATE");
-    }
-    ControlFlow::Continue(())
 }
 
 impl Checker {

@@ -9,9 +9,7 @@ use datafusion::common::{DFSchema, DFSchemaRef, ScalarValue, TableReference};
 use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, lit};
 use savanna_streams_model::catalog::TableDef;
-use savanna_streams_model::graph::{
-    Expand, LateRows, Lateness, Output, PaneAggregate, Scan, WINDOW_COLUMNS, Watermark,
-};
+use savanna_streams_model::graph::{Expand, LateRows, Output, PaneAggregate, Scan, WINDOW_COLUMNS, Watermark};
 use savanna_streams_model::source::{Connectors, EqualTo, FieldPath, Literal, ScanSpec, Source};
 use savanna_streams_model::{Result, StreamError};
 
@@ -67,6 +65,13 @@ impl Scans<'_> {
             let output = Output::rows(steps.encode()?);
             return Ok((reading.scan(scan, &output)?, output));
         };
+        let Some(spec) = window.windows.fixed() else {
+            return Err(unsupported(
+                "SESSION without an aggregate of its sessions",
+                window.place,
+                "GROUP BY window_start, window_end and the columns of PARTITION BY",
+            ));
+        };
         let time = reading.time(window)?;
         let (after, before): (Vec<Expr>, Vec<Expr>) =
             std::mem::take(&mut reading.filters).into_iter().partition(|f| touches(f).window);
@@ -83,7 +88,7 @@ impl Scans<'_> {
         let after = Steps::over(Arc::new(with_window(&steps.schema(), &time_type)))
             .filter(&after)?
             .project(columns.iter().zip(names.iter().map(String::as_str)))?;
-        let expand = Expand { time_column, window: window.spec, after: after.encode()? };
+        let expand = Expand { time_column, window: *spec, after: after.encode()? };
         let output = Output { chain: steps.encode()?, expand: Some(expand), aggregate: None };
         Ok((reading.scan(scan, &output)?, output))
     }
@@ -113,7 +118,7 @@ impl Scans<'_> {
         let steps = steps.project(inputs.iter().map(|(n, e)| (e, n.as_str())))?;
         let time_type = steps.schema().field(time_column).data_type().clone();
         let (plan, output) = physical::aggregate(&steps.schema(), &keys, &functions)?;
-        let aggregate = PaneAggregate { time_column, window: window.spec, aggregate: plan };
+        let aggregate = PaneAggregate { time_column, windows: window.windows, aggregate: plan };
         let merged = with_window(&output, &time_type);
         let output = Output { chain: steps.encode()?, expand: None, aggregate: Some(aggregate.clone()) };
         Ok(Panes { scan: reading.scan(scan, &output)?, output, aggregate, merged: Arc::new(merged) })
@@ -367,7 +372,7 @@ impl Reading {
                         Ok::<_, StreamError>(LateRows { table, projection })
                     })
                     .transpose()?;
-                let lateness = output.window().map_or(Lateness::Never, |window| Lateness::Windows(*window));
+                let lateness = output.lateness();
                 Some(Watermark { time, delay: def.delay, lateness, late_rows })
             }
             _ => None,

@@ -1,4 +1,4 @@
-//! `TUMBLE`, `HOP` and `CUMULATE`: table functions that append the window's columns.
+//! `TUMBLE`, `HOP`, `CUMULATE` and `SESSION`: table functions that append the window's columns.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -13,11 +13,11 @@ use datafusion::sql::sqlparser::ast::{
 };
 use savanna_streams_model::StreamError;
 use savanna_streams_model::graph::WINDOW_COLUMNS;
-use savanna_streams_model::time::WindowSpec;
+use savanna_streams_model::time::{WindowSpec, Windows};
 
 use super::context::external;
 use super::expression::interval_micros;
-use crate::parse::position;
+use crate::parse::{PARTITION_BY, position};
 use crate::types::type_name;
 
 /// The window functions by name, whether there are such or not.
@@ -29,12 +29,14 @@ pub(super) struct WindowNode {
     pub(super) input: Arc<LogicalPlan>,
     /// The event time.
     pub(super) time: Expr,
-    pub(super) window: WindowSpec,
+    pub(super) windows: Windows,
+    /// The columns whose values have sessions of their own; none for other windows.
+    pub(super) partition: Vec<Expr>,
     schema: DFSchemaRef,
 }
 
 impl WindowNode {
-    fn try_new(input: LogicalPlan, time: Expr, window: WindowSpec) -> Result<Self> {
+    fn try_new(input: LogicalPlan, time: Expr, windows: Windows, partition: Vec<Expr>) -> Result<Self> {
         let time_type = time.get_type(input.schema())?;
         let mut fields: Vec<(Option<TableReference>, Arc<Field>)> =
             input.schema().iter().map(|(q, f)| (q.cloned(), Arc::clone(f))).collect();
@@ -43,7 +45,7 @@ impl WindowNode {
             fields.push((qualifier.clone(), Arc::new(Field::new(name, time_type.clone(), false))));
         }
         let schema = Arc::new(DFSchema::new_with_metadata(fields, Default::default())?);
-        Ok(Self { input: Arc::new(input), time, window, schema })
+        Ok(Self { input: Arc::new(input), time, windows, partition, schema })
     }
 }
 
@@ -67,19 +69,18 @@ impl UserDefinedLogicalNodeCore for WindowNode {
     }
 
     fn expressions(&self) -> Vec<Expr> {
-        vec![self.time.clone()]
+        std::iter::once(&self.time).chain(&self.partition).cloned().collect()
     }
 
     fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let WindowNode { window, .. } = self;
-        write!(f, "Window: size={} slide={} step={} ", window.size(), window.slide(), window.step())?;
-        write!(f, "offset={}", window.offset())
+        write!(f, "Window: {:?}", self.windows)
     }
 
     fn with_exprs_and_inputs(&self, mut exprs: Vec<Expr>, mut inputs: Vec<LogicalPlan>) -> Result<Self> {
+        let partition = exprs.split_off(exprs.len().min(1));
         match (exprs.pop(), inputs.pop()) {
-            (Some(time), Some(input)) => Self::try_new(input, time, self.window),
-            _ => datafusion::common::internal_err!("a window takes one expression and one input"),
+            (Some(time), Some(input)) => Self::try_new(input, time, self.windows, partition),
+            _ => datafusion::common::internal_err!("a window takes its event time and one input"),
         }
     }
 }
@@ -104,7 +105,7 @@ impl RelationPlanner for WindowFunctions {
         };
         let call = Call::new(name, args)?;
         let input = context.plan(call.data()?)?;
-        let window = call.window()?;
+        let windows = call.windows()?;
         let time = call.time()?;
         let place = position(time.span().start);
         let time_name = time.to_string();
@@ -132,10 +133,16 @@ impl RelationPlanner for WindowFunctions {
             }));
         }
         let time = time.unalias_nested().data;
-        let node = WindowNode::try_new(input, time, window)?;
+        let partition = call.partition()?.into_iter().map(|column| context.sql_to_expr(column, input.schema()));
+        let partition = partition.map(|e| Ok(e?.unalias_nested().data)).collect::<Result<_>>()?;
+        let node = WindowNode::try_new(input, time, windows, partition)?;
         let plan = LogicalPlan::Extension(Extension { node: Arc::new(node) });
         Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias.clone()))))
     }
+}
+
+fn is_partition_by(arg: &FunctionArg) -> bool {
+    matches!(arg, FunctionArg::Named { name, .. } if name.value == PARTITION_BY)
 }
 
 /// A call of a window function, its arguments in their places.
@@ -154,25 +161,22 @@ impl Call {
             "TUMBLE" => &["DATA", "TIMECOL", "SIZE", "OFFSET"],
             "HOP" => &["DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET"],
             "CUMULATE" => &["DATA", "TIMECOL", "STEP", "SIZE", "OFFSET"],
-            "SESSION" => {
-                return Err(external(StreamError::Unsupported {
-                    what: name,
-                    position: place,
-                    instead: "use TUMBLE, HOP or CUMULATE".into(),
-                }));
-            }
+            "SESSION" => &["DATA", "TIMECOL", "GAP", PARTITION_BY],
             _ => {
                 return Err(external(StreamError::Unknown {
                     kind: "table function".into(),
                     name,
                     position: place,
-                    hint: "the table functions are TUMBLE, HOP and CUMULATE".into(),
+                    hint: "the table functions are TUMBLE, HOP, CUMULATE and SESSION".into(),
                 }));
             }
         };
         let mut call = Self { name, place, parameters, arguments: vec![None; parameters.len()] };
-        for (i, arg) in args.iter().enumerate() {
+        // PARTITION BY belongs to the first argument and does not count.
+        let mut i = 0;
+        for arg in args {
             call.take(i, arg)?;
+            i += usize::from(!is_partition_by(arg));
         }
         Ok(call)
     }
@@ -180,8 +184,9 @@ impl Call {
     fn take(&mut self, i: usize, arg: &FunctionArg) -> Result<()> {
         let (slot, value) = match arg {
             FunctionArg::Unnamed(value) => {
-                if i >= self.parameters.len() {
-                    return Err(self.wrong(&format!("takes at most {} arguments", self.parameters.len())));
+                let most = self.parameters.iter().filter(|p| **p != PARTITION_BY).count();
+                if i >= most {
+                    return Err(self.wrong(&format!("takes at most {most} arguments")));
                 }
                 (i, value)
             }
@@ -221,6 +226,7 @@ impl Call {
     fn wrong(&self, what: &str) -> DataFusionError {
         let form = match self.name.as_str() {
             "TUMBLE" => "TUMBLE(TABLE t, DESCRIPTOR(c), INTERVAL '10' SECOND)",
+            "SESSION" => "SESSION(TABLE t PARTITION BY k, DESCRIPTOR(c), INTERVAL '10' MINUTE)",
             "CUMULATE" => "CUMULATE(TABLE t, DESCRIPTOR(c), INTERVAL '1' HOUR, INTERVAL '1' DAY), step before size",
             _ => "HOP(TABLE t, DESCRIPTOR(c), INTERVAL '2' SECOND, INTERVAL '10' SECOND), slide before size",
         };
@@ -270,7 +276,21 @@ impl Call {
         }
     }
 
-    fn window(&self) -> Result<WindowSpec> {
+    /// The columns of `PARTITION BY k` or `PARTITION BY (k, l)`.
+    fn partition(&self) -> Result<Vec<ast::Expr>> {
+        let columns = match self.argument(PARTITION_BY) {
+            None => Vec::new(),
+            Some(ast::Expr::Tuple(columns)) => columns.clone(),
+            Some(ast::Expr::Nested(column)) => vec![column.as_ref().clone()],
+            Some(column) => vec![column.clone()],
+        };
+        if columns.iter().all(|c| matches!(c, ast::Expr::Identifier(_) | ast::Expr::CompoundIdentifier(_))) {
+            return Ok(columns);
+        }
+        Err(self.wrong("takes columns in PARTITION BY"))
+    }
+
+    fn windows(&self) -> Result<Windows> {
         let length = |parameter: &str| -> Result<i64> {
             let sql = self.required(parameter)?;
             interval_micros(sql, &format!("{} of {}", parameter, self.name)).map_err(|error| {
@@ -282,6 +302,13 @@ impl Call {
                 })
             })
         };
+        if self.name == "SESSION" {
+            let gap = length("GAP")?;
+            if gap <= 0 {
+                return Err(self.wrong("needs a gap longer than zero"));
+            }
+            return Ok(Windows::Session { gap });
+        }
         let size = length("SIZE")?;
         let window = match self.name.as_str() {
             "TUMBLE" => WindowSpec::tumble(size),
@@ -295,6 +322,6 @@ impl Call {
             return Err(self.wrong("needs a size that is a multiple of its step"));
         }
         let offset = if self.argument("OFFSET").is_some() { length("OFFSET")? } else { 0 };
-        Ok(window.shifted(offset.rem_euclid(window.slide())))
+        Ok(Windows::Fixed(window.shifted(offset.rem_euclid(window.slide()))))
     }
 }

@@ -28,7 +28,7 @@ use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use savanna_streams_model::graph::WINDOW_COLUMNS;
 use savanna_streams_model::ids::StageId;
 use savanna_streams_model::plan::{Leaf, PlanBytes};
-use savanna_streams_model::time::WindowSpec;
+use savanna_streams_model::time::Windows;
 use savanna_streams_model::{Result, StreamError};
 
 use super::chain::{broken, first_column_position, unsupported};
@@ -40,7 +40,7 @@ use crate::statement::Query;
 pub(super) struct Input {
     pub(super) stage: StageId,
     pub(super) schema: SchemaRef,
-    pub(super) window: WindowSpec,
+    pub(super) windows: Windows,
 }
 
 /// Leaf number `index` as a table.
@@ -49,7 +49,7 @@ pub(super) fn leaf_source(index: usize, schema: SchemaRef) -> Arc<dyn TableSourc
 }
 
 /// Optimises, checks and encodes a plan over leaves. Returns it with its columns.
-pub(super) fn encode(plan: LogicalPlan, windows: &[WindowSpec], query: &Query) -> Result<(PlanBytes, SchemaRef)> {
+pub(super) fn encode(plan: LogicalPlan, windows: &[Windows], query: &Query) -> Result<(PlanBytes, SchemaRef)> {
     let plan = optimize(plan)?;
     Checker { windows, query }.scope(&plan)?;
     let planner = DefaultPhysicalPlanner::default();
@@ -96,7 +96,7 @@ struct Scope {
 }
 
 struct Checker<'a> {
-    windows: &'a [WindowSpec],
+    windows: &'a [Windows],
     query: &'a Query,
 }
 
@@ -109,8 +109,11 @@ impl Checker<'_> {
                 let Some(leaf) = (leaf.as_ref() as &dyn std::any::Any).downcast_ref::<LeafTable>() else {
                     return Err(StreamError::Internal("a plan over windows reads something else".into()));
                 };
-                let window = &self.windows[leaf.index];
-                Ok(Scope { columns, sizes: [window.step(), window.size()].into() })
+                let sizes = match &self.windows[leaf.index] {
+                    Windows::Fixed(spec) => [spec.step(), spec.size()].into(),
+                    Windows::Session { gap } => [*gap, i64::MAX].into(),
+                };
+                Ok(Scope { columns, sizes })
             }
             LogicalPlan::SubqueryAlias(alias) => self.scope(&alias.input),
             LogicalPlan::Filter(filter) => self.scope(&filter.input),

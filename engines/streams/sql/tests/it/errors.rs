@@ -31,7 +31,11 @@ fn what_streams_do_not_do_is_refused_by_name_and_place() {
     refuses("SELECT k FROM events LIMIT 5", "LIMIT", "1:28");
     refuses("SELECT row_number() OVER (ORDER BY k) FROM events", "OVER", "1:8");
     refuses("SELECT * FROM events MATCH_RECOGNIZE (PATTERN (a b))", "MATCH_RECOGNIZE", "1:22");
-    refuses("SELECT * FROM TABLE(SESSION(TABLE events, DESCRIPTOR(ts), INTERVAL '1' SECOND))", "SESSION", "1:21");
+    refuses(
+        "SELECT * FROM TABLE(SESSION(TABLE events, DESCRIPTOR(ts), INTERVAL '1' SECOND))",
+        "SESSION without an aggregate",
+        "1:54",
+    );
     refuses("SELECT TUMBLE_START(ts, INTERVAL '1' SECOND) FROM events", "TUMBLE_START as a grouping function", "1:8");
     refuses("WITH RECURSIVE r AS (SELECT 1) SELECT * FROM r", "WITH RECURSIVE", "1:1");
     refuses("SELECT k FROM events WHERE v > (SELECT max(v) FROM events)", "a scalar subquery", "1:33");
@@ -46,6 +50,38 @@ fn what_streams_do_not_do_is_refused_by_name_and_place() {
     refuses("SELECT * FROM (VALUES (1)) t", "VALUES", "1:24");
     refuses("SELECT k FROM events WHERE k = $1", "the parameter $1", "1:32");
     refuses("INSERT INTO plain VALUES (1)", "INSERT .. VALUES", "1:19");
+}
+
+#[test]
+fn sessions_are_found_by_the_rows_and_keys_that_their_aggregate_sees() {
+    let of = |columns: &str, rest: &str| {
+        format!(
+            "SELECT window_start, {columns} count(*) FROM TABLE(SESSION(TABLE events PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5' SECOND)) {rest}"
+        )
+    };
+    World::new().plan(&of("k,", "GROUP BY k, window_start, window_end"));
+    let other = "by other columns than those of PARTITION BY";
+    refuses(&of("", "GROUP BY window_start, window_end"), other, "1:127");
+    refuses(&of("k, s,", "GROUP BY k, s, window_start, window_end"), other, "1:132");
+    refuses(
+        &of("k,", "WHERE v > 3 GROUP BY k, window_start, window_end"),
+        "a condition on the rows of sessions",
+        "1:141",
+    );
+    let wrong = |sql: &str, what: &str| {
+        let error = World::new().error(sql).to_string();
+        assert!(error.contains(what), "{error}");
+    };
+    let session =
+        |arguments: &str| format!("SELECT window_end, count(*) FROM SESSION({arguments}) GROUP BY window_end");
+    wrong(&session("TABLE events, ts, INTERVAL '0' SECOND"), "SESSION needs a gap longer than zero");
+    wrong(&session("TABLE events, ts"), "SESSION lacks GAP");
+    wrong(&session("TABLE events PARTITION BY k + 1, ts, INTERVAL '1' SECOND"), "takes columns in PARTITION BY");
+    wrong(&session("TABLE events PARTITION BY nothing, ts, INTERVAL '1' SECOND"), "nothing");
+    wrong(
+        "SELECT * FROM TUMBLE(TABLE events PARTITION BY k, ts, INTERVAL '1' SECOND)",
+        "TUMBLE has no parameter PARTITION BY",
+    );
 }
 
 #[test]

@@ -123,6 +123,29 @@ fn cumulating_windows_share_panes_of_one_step() {
 }
 
 #[test]
+fn sessions_are_cut_by_key() {
+    let world = World::new();
+    let of = |data: &str| {
+        format!(
+            "SELECT k, window_start, window_end, sum(v) AS total FROM TABLE(SESSION({data}, INTERVAL '90' SECOND))
+             WHERE window_end > TIMESTAMP '2020-01-01 00:00:00' GROUP BY window_start, window_end, k"
+        )
+    };
+    let lines = ["window: SESSION with a gap of 90 s", "partial aggregate: sum(v) by k", "filter: window_end >"];
+    for data in [
+        "TABLE events PARTITION BY k, DESCRIPTOR(ts)",
+        "DATA => TABLE events PARTITION BY (k), TIMECOL => DESCRIPTOR(ts)",
+        "(SELECT * FROM events) PARTITION BY k, DESCRIPTOR(ts)",
+    ] {
+        has(&world.explain(&of(data)), &lines);
+    }
+    let filtered = world.explain(&of("(SELECT * FROM events WHERE v > 7) PARTITION BY k, DESCRIPTOR(ts)"));
+    has(&filtered, &["filter: v > 7", lines[0]]);
+    let both = "SELECT DISTINCT k, s, window_end FROM SESSION(events PARTITION BY (k, s), ts, INTERVAL '1' SECOND)";
+    has(&world.explain(both), &["partial aggregate: distinct keys by k, s"]);
+}
+
+#[test]
 fn select_distinct_over_a_window_is_an_aggregate() {
     let text = World::new().explain(
         "SELECT DISTINCT window_start, window_end, k FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '1' SECOND))",

@@ -1,0 +1,106 @@
+//! The state of a windowed aggregate, of the kind that its windows ask for.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use savanna_ownership::KeyGroupSet;
+use savanna_streams_model::Result;
+use savanna_streams_model::ids::Epoch;
+use savanna_streams_model::state::{Delta, DeltaId, KeyedState};
+use savanna_streams_model::time::{EventTime, Windows};
+
+use super::{AggregateSpec, PaneState, SessionState};
+
+/// Rows of windows that are complete.
+#[derive(Clone, Debug)]
+pub struct ClosedWindows {
+    /// The start of each row's window in microseconds.
+    pub starts: Vec<i64>,
+    /// The end of each row's window in microseconds.
+    pub ends: Vec<i64>,
+    /// Key columns, then results.
+    pub columns: Vec<ArrayRef>,
+}
+
+impl ClosedWindows {
+    /// The ends; those of neighbouring rows once.
+    pub(crate) fn distinct_ends(&self) -> impl Iterator<Item = i64> {
+        self.ends.chunk_by(|a, b| a == b).map(|rows| rows[0])
+    }
+}
+
+/// Merge state, by panes or by fragments of sessions.
+pub(crate) enum WindowState {
+    Panes(PaneState),
+    Sessions(SessionState),
+}
+
+type Keyed = dyn KeyedState<RecordBatch, ClosedWindows, KeyGroupSet>;
+
+impl WindowState {
+    pub(crate) fn new(spec: Arc<AggregateSpec>) -> Result<Self> {
+        Ok(match *spec.windows() {
+            Windows::Fixed(window) => Self::Panes(PaneState::new(spec, window)?),
+            Windows::Session { gap } => Self::Sessions(SessionState::new(spec, gap)?),
+        })
+    }
+
+    /// Takes rows in that count only for windows that end at `first_window_end` or later, if there is such a bound.
+    pub(crate) fn update(&mut self, rows: &RecordBatch, first_window_end: Option<i64>) -> Result<()> {
+        match (self, first_window_end) {
+            (Self::Panes(panes), Some(end)) => panes.update_from(rows, end),
+            (state, _) => state.keyed_mut().update(rows),
+        }
+    }
+
+    pub(crate) fn freeze(&mut self, epoch: Epoch) -> Result<Delta> {
+        self.keyed_mut().freeze(epoch)
+    }
+
+    pub(crate) fn merge(&mut self, delta: &Delta, id: DeltaId) -> Result<bool> {
+        self.keyed_mut().merge(delta, id)
+    }
+
+    pub(crate) fn scan(&mut self, upto: EventTime) -> Result<Vec<ClosedWindows>> {
+        self.keyed_mut().scan(upto.0)
+    }
+
+    /// Up to where windows are closed once those are that `watermark` closes: a session that ends at the watermark may
+    /// still grow, since a row at its end belongs to it.
+    pub(crate) fn closed_upto(&self, watermark: EventTime) -> EventTime {
+        match self {
+            Self::Sessions(_) if watermark < EventTime::MAX => EventTime(watermark.0.saturating_sub(1)),
+            _ => watermark,
+        }
+    }
+
+    /// Rows that were left out so far because they had no event time.
+    pub(crate) fn without_time(&self) -> u64 {
+        match self {
+            Self::Panes(panes) => panes.without_time(),
+            Self::Sessions(sessions) => sessions.without_time(),
+        }
+    }
+
+    /// Every delta of these epochs has been merged.
+    pub(crate) fn complete(&mut self, epoch: Epoch) {
+        match self {
+            Self::Panes(panes) => panes.complete(epoch),
+            Self::Sessions(sessions) => sessions.complete(epoch),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Panes(panes) => panes.bytes(),
+            Self::Sessions(sessions) => sessions.bytes(),
+        }
+    }
+
+    fn keyed_mut(&mut self) -> &mut Keyed {
+        match self {
+            Self::Panes(panes) => panes,
+            Self::Sessions(sessions) => sessions,
+        }
+    }
+}
