@@ -192,10 +192,10 @@ impl WindowSpec {
 pub enum Windows {
     /// Windows that lie fixed in time, the same for all keys.
     Fixed(WindowSpec),
-    /// Runs of rows of one key, each at most `gap` microseconds after the one before. A session starts with its first row
-    /// and ends `gap` after its last.
+    /// Runs of rows of one key, each less than `gap` microseconds after the one before. A session starts with its first
+    /// row and ends `gap` after its last, where the next may begin.
     Session {
-        /// The longest time between two neighbouring rows of a session.
+        /// The least time between two sessions.
         gap: i64,
     },
 }

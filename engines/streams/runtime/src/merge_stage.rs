@@ -71,7 +71,7 @@ impl StageOperator for MergeOperator {
             let rows = self.rows(window)?;
             self.output.take(rows)?;
         }
-        self.output.seal(epoch, self.state.closed_upto(watermark))
+        self.output.seal(epoch, watermark)
     }
 
     fn bytes(&self) -> usize {

@@ -19,10 +19,9 @@ const NONE: u32 = u32::MAX;
 /// another: fragments may touch, since they are joined when they are merged.
 const LOOK_BACK: usize = 8;
 
-/// Whether two runs of rows of one key belong to one session: none of the rows between them is further than `gap` from
-/// the next.
+/// Whether two runs of rows of one key belong to one session: the later one begins before the earlier one's session ends.
 pub(super) fn touch(a: (i64, i64), b: (i64, i64), gap: i64) -> bool {
-    a.0.saturating_sub(gap) <= b.1 && b.0 <= a.1.saturating_add(gap)
+    a.0.saturating_sub(gap) < b.1 && b.0 < a.1.saturating_add(gap)
 }
 
 /// The fragments of the rows since the last freeze.
@@ -34,7 +33,7 @@ pub(super) struct Fragments {
     fragments: Vec<Fragment>,
 }
 
-/// A run of rows of one key, none further than the gap from the rest.
+/// A run of rows of one key, each less than the gap from the rest.
 struct Fragment {
     key: u32,
     first: i64,

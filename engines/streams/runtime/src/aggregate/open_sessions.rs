@@ -154,11 +154,11 @@ impl OpenSessions {
         self.open -= 1;
     }
 
-    /// The results of the sessions that ended before `upto`, in the order of their ends.
+    /// The results of the sessions that end at `upto` or before, in the order of their ends.
     pub(super) fn close(&mut self, spec: &AggregateSpec, upto: i64, gap: i64) -> Result<Option<ClosedWindows>> {
         let mut closed = Vec::new();
         while let Some(Reverse((last, session))) = self.due.peek().copied()
-            && last.saturating_add(gap) < upto
+            && last.saturating_add(gap) <= upto
         {
             self.due.pop();
             let Session { key, last: grown, over, .. } = self.sessions[session as usize];

@@ -20,7 +20,7 @@ use super::split::check_time;
 use crate::error::computing;
 use crate::key_cut::KeyCut;
 
-/// Merge state of an aggregate by session: runs of rows of one key, each at most `gap` after the one before.
+/// Merge state of an aggregate by session: runs of rows of one key, each less than `gap` after the one before.
 ///
 /// ```text
 ///   update -> fragments (changes since the last freeze) --freeze--> Delta
@@ -123,7 +123,7 @@ impl KeyedState<RecordBatch, ClosedWindows, KeyGroupSet> for SessionState {
         fresh.update(&evaluated, &times, self.gap, &mut self.ids)
     }
 
-    /// Sessions that no row at `upto` or later can join, in the order of their ends.
+    /// Sessions that end at `upto` or before, in the order of their ends. No row at `upto` or later can join them.
     fn scan(&mut self, upto: i64) -> Result<Vec<ClosedWindows>> {
         let fresh = self.drain_fresh()?;
         self.absorb(&fresh)?;

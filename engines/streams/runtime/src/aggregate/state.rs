@@ -65,15 +65,6 @@ impl WindowState {
         self.keyed_mut().scan(upto.0)
     }
 
-    /// Up to where windows are closed once those are that `watermark` closes: a session that ends at the watermark may
-    /// still grow, since a row at its end belongs to it.
-    pub(crate) fn closed_upto(&self, watermark: EventTime) -> EventTime {
-        match self {
-            Self::Sessions(_) if watermark < EventTime::MAX => EventTime(watermark.0.saturating_sub(1)),
-            _ => watermark,
-        }
-    }
-
     /// Rows that were left out so far because they had no event time.
     pub(crate) fn without_time(&self) -> u64 {
         match self {

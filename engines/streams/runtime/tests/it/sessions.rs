@@ -23,7 +23,7 @@ fn session(gap_ms: i64) -> Windows {
     Windows::Session { gap: gap_ms * MILLI }
 }
 
-/// The sessions of some rows by key: sorted by time, cut where the gap is exceeded.
+/// The sessions of some rows by key: sorted by time, cut where the gap is reached.
 fn sessions<'r>(rows: impl IntoIterator<Item = &'r Row>, gap_ms: i64, keyed: bool) -> Groups {
     let mut by_key: BTreeMap<Option<i64>, Vec<(i64, i64)>> = BTreeMap::new();
     for row in rows {
@@ -32,7 +32,7 @@ fn sessions<'r>(rows: impl IntoIterator<Item = &'r Row>, gap_ms: i64, keyed: boo
     let mut sessions = Groups::new();
     for (key, mut rows) in by_key {
         rows.sort_unstable();
-        for session in rows.chunk_by(|before, after| after.0 - before.0 <= gap_ms) {
+        for session in rows.chunk_by(|before, after| after.0 - before.0 < gap_ms) {
             let window = (session[0].0, session.last().unwrap().0 + gap_ms);
             sessions.insert((window, key), group(session.iter().map(|(_, value)| *value).collect()));
         }
@@ -101,7 +101,7 @@ proptest! {
         prop_assert!(merged.merge(&a, id(0)).unwrap());
         prop_assert!(!merged.merge(&b, id(1)).unwrap(), "once per id");
         let all = sessions(first.iter().chain(&second), gap, true);
-        let (early, later): (Groups, Groups) = all.into_iter().partition(|((window, _), _)| window.1 < between);
+        let (early, later): (Groups, Groups) = all.into_iter().partition(|((window, _), _)| window.1 <= between);
         prop_assert_eq!(close(&mut merged, between), early);
         prop_assert_eq!(close(&mut merged, i64::MAX), later);
         prop_assert_eq!(merged.bytes(), 0, "closed sessions leave nothing behind");
