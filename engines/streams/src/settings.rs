@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use savanna_streams_model::{Result, StreamError};
-use savanna_streams_runtime::RuntimeOptions;
+use savanna_streams_runtime::{Mode, RuntimeOptions};
 
 /// A setting: its name, what it means, and how a value changes the options of a query.
 struct Setting {
@@ -15,7 +15,7 @@ struct Setting {
 }
 
 /// The settings that change how queries run.
-const SETTINGS: [Setting; 4] = [
+const SETTINGS: [Setting; 5] = [
     Setting {
         name: "parallelism",
         meaning: "partitions asked of each source, 1 to 1024",
@@ -31,6 +31,25 @@ const SETTINGS: [Setting; 4] = [
         show: |options| options.members.to_string(),
         apply: |options, value| {
             options.members = value.parse().ok().filter(|n| (1..=1024).contains(n))?;
+            Some(())
+        },
+    },
+    Setting {
+        name: "mode",
+        meaning: "serverless (partial aggregates are merged each epoch) or provisioned (once per window)",
+        show: |options| {
+            match options.mode {
+                Mode::Serverless => "serverless",
+                Mode::Provisioned => "provisioned",
+            }
+            .to_owned()
+        },
+        apply: |options, value| {
+            options.mode = match value {
+                "serverless" => Mode::Serverless,
+                "provisioned" => Mode::Provisioned,
+                _ => return None,
+            };
             Some(())
         },
     },
@@ -135,7 +154,7 @@ mod tests {
         let error = check("paralellism", "2").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "setting paralellism does not exist; there are: parallelism, group-size, epoch-target, epoch-events"
+            "setting paralellism does not exist; there are: parallelism, group-size, mode, epoch-target, epoch-events"
         );
     }
 

@@ -47,5 +47,5 @@ mod window_stage;
 pub use aggregate::{AggregateSpec, ClosedWindows, PaneState, SessionState};
 pub use clock::{Clock, SystemClock};
 pub use interval_join::{IntervalJoin, Watermarks};
-pub use options::{EpochPolicy, InvokerChoice, RuntimeOptions};
+pub use options::{EpochPolicy, InvokerChoice, Mode, RuntimeOptions};
 pub use query::Query;

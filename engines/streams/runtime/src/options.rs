@@ -15,6 +15,8 @@ pub struct RuntimeOptions {
     pub source_partitions: usize,
     /// Members of the function group of each stage that is fed by key group.
     pub members: u16,
+    /// When partial aggregates leave the stage that made them.
+    pub mode: Mode,
     /// When epochs are cut.
     pub epoch: EpochPolicy,
     /// How many epochs may be under way beyond the last committed one, the one being filled included. This is the
@@ -37,6 +39,17 @@ pub struct RuntimeOptions {
     /// For tests that show that the checks find a broken protocol.
     #[doc(hidden)]
     pub rules: MemberRules,
+}
+
+/// When partial aggregates leave the stage that made them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// At the end of each epoch. A function holds nothing that cannot be made again from one epoch's rows.
+    #[default]
+    Serverless,
+    /// When a window needs them. A pipeline is a thread that stays: it adds rows to the panes that it has, whatever the
+    /// epoch, and they are merged once per window (late merge) instead of once per epoch.
+    Provisioned,
 }
 
 /// When an epoch is cut.
@@ -84,6 +97,7 @@ impl Default for RuntimeOptions {
         Self {
             source_partitions: 1,
             members: 1,
+            mode: Mode::default(),
             epoch: EpochPolicy::default(),
             max_epochs_in_flight: 4,
             batch_rows: 8192,

@@ -18,6 +18,7 @@ use crate::error::broken;
 use crate::expand::ExpandRows;
 use crate::key_cut::KeyCut;
 use crate::member::Outgoing;
+use crate::options::{Mode, RuntimeOptions};
 use crate::topology::Outlet;
 
 /// The output of one source partition or member.
@@ -28,6 +29,7 @@ pub(crate) struct OutputOperator {
     end: End,
     cut: KeyCut,
     outlet: Outlet,
+    mode: Mode,
 }
 
 /// What happens to rows after the chain.
@@ -42,9 +44,10 @@ impl OutputOperator {
         output: &Output,
         exchange: &Exchange,
         functions: &Arc<TaskContext>,
-        batch_rows: usize,
+        options: &RuntimeOptions,
         outlet: Outlet,
     ) -> Result<Self> {
+        let batch_rows = options.batch_rows;
         let chain = Chain::decode(&output.chain, functions)?;
         let (end, leaving) = match (&output.aggregate, &output.expand) {
             (Some(aggregate), None) => {
@@ -68,7 +71,7 @@ impl OutputOperator {
             Exchange::KeyGroup { columns } => KeyCut::new(columns.clone(), &leaving)?,
         };
         let small = chain.filters().then(|| SmallBatches::new(chain.output(), batch_rows));
-        Ok(Self { chain, small, end, cut, outlet })
+        Ok(Self { chain, small, end, cut, outlet, mode: options.mode })
     }
 
     /// The columns that the operator must give.
@@ -128,7 +131,11 @@ impl OutputOperator {
                 self.cut.rows(std::mem::take(rows), members)?.into_iter().map(Body::Rows).collect()
             }
             End::Aggregate(state) => {
-                self.cut.delta(state.freeze(epoch)?, members)?.into_iter().map(Body::Delta).collect()
+                let upto = match self.mode {
+                    Mode::Serverless => EventTime::MAX,
+                    Mode::Provisioned => watermark,
+                };
+                self.cut.delta(state.freeze(epoch, upto)?, members)?.into_iter().map(Body::Delta).collect()
             }
         };
         Ok(self.outlet.send(epoch, watermark, bodies))

@@ -48,6 +48,13 @@ struct PaneKey {
     first_window_end: i64,
 }
 
+impl PaneKey {
+    /// The end of the first window that the rows count for.
+    fn first_end(&self, window: &WindowSpec) -> Option<i64> {
+        window.windows_of(EventTime(self.pane)).map(|(_, end)| end).find(|end| *end >= self.first_window_end)
+    }
+}
+
 /// The merged rows of a pane. Windows that overlap read a pane several times, and a table can be read only once: it is
 /// frozen when the first of them closes.
 #[derive(Default)]
@@ -84,6 +91,20 @@ impl PaneState {
     /// As [`KeyedState::update`].
     pub fn update_from(&mut self, rows: &RecordBatch, first_window_end: i64) -> Result<()> {
         self.update_rows(rows, Some(first_window_end))
+    }
+
+    /// Gives away the changes that windows which end at `upto` or before need, and keeps the rest.
+    ///
+    /// # Errors
+    /// As [`KeyedState::freeze`].
+    pub fn freeze_due(&mut self, upto: i64) -> Result<Delta> {
+        let window = self.window;
+        let due = self.fresh.extract_if(.., |key, _| key.first_end(&window).is_none_or(|end| end <= upto));
+        let mut panes = Vec::new();
+        for (PaneKey { pane, first_window_end }, table) in due {
+            panes.push(PaneDelta { pane, first_window_end, rows: table.into_state(&self.spec)? });
+        }
+        Ok(Delta { panes, ..Delta::default() })
     }
 
     /// Rows that were left out so far because they had no event time.
@@ -135,11 +156,7 @@ impl PaneState {
     }
 
     fn drain_fresh(&mut self) -> Result<Delta> {
-        let mut panes = Vec::with_capacity(self.fresh.len());
-        for (PaneKey { pane, first_window_end }, table) in std::mem::take(&mut self.fresh) {
-            panes.push(PaneDelta { pane, first_window_end, rows: table.into_state(&self.spec)? });
-        }
-        Ok(Delta { panes, ..Delta::default() })
+        self.freeze_due(i64::MAX)
     }
 
     fn absorb(&mut self, delta: &Delta) -> Result<()> {

@@ -53,8 +53,13 @@ impl WindowState {
         }
     }
 
-    pub(crate) fn freeze(&mut self, epoch: Epoch) -> Result<Delta> {
-        self.keyed_mut().freeze(epoch)
+    /// Gives away the changes since the last freeze that windows which end at `upto` or before need. Fragments of sessions
+    /// all go: which session they join shows only where they meet.
+    pub(crate) fn freeze(&mut self, epoch: Epoch, upto: EventTime) -> Result<Delta> {
+        match self {
+            Self::Panes(panes) => panes.freeze_due(upto.0),
+            Self::Sessions(sessions) => sessions.freeze(epoch),
+        }
     }
 
     pub(crate) fn merge(&mut self, delta: &Delta, id: DeltaId) -> Result<bool> {

@@ -45,6 +45,24 @@ struct Inbox {
     running: bool,
 }
 
+impl Inbox {
+    /// The payload itself, to be run at once, if the member is idle; one that is busy finds it here later.
+    fn enter(&mut self, payload: Payload) -> Option<Payload> {
+        if std::mem::replace(&mut self.running, true) {
+            self.payloads.push_back(payload);
+            return None;
+        }
+        Some(payload)
+    }
+
+    /// What came meanwhile; the member is idle if nothing did.
+    fn next(&mut self) -> Option<Payload> {
+        let payload = self.payloads.pop_front();
+        self.running = payload.is_some();
+        payload
+    }
+}
+
 impl fmt::Debug for FunctionGroups {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FunctionGroups").field("stages", &self.slots.len()).finish_non_exhaustive()
@@ -126,25 +144,13 @@ impl Functions for FunctionGroups {
             .get(usize::from(to.stage.0))
             .and_then(|stage| stage.get(usize::from(to.member)))
             .ok_or_else(|| broken(format!("there is no function {to}")))?;
-        {
-            let mut inbox = slot.inbox.lock();
-            inbox.payloads.push_back(payload);
-            if std::mem::replace(&mut inbox.running, true) {
-                return Ok(());
-            }
-        }
+        let mut next = slot.inbox.lock().enter(payload);
         // An error or panic below leaves the member marked as running: nobody runs it again, and the query fails.
-        loop {
-            let payload = {
-                let mut inbox = slot.inbox.lock();
-                let Some(payload) = inbox.payloads.pop_front() else {
-                    inbox.running = false;
-                    return Ok(());
-                };
-                payload
-            };
+        while let Some(payload) = next {
             let send = self.execute(slot, payload)?;
             self.send(send)?;
+            next = slot.inbox.lock().next();
         }
+        Ok(())
     }
 }

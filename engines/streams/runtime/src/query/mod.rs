@@ -343,7 +343,7 @@ impl Starting {
         let (Some(output), Some(outlet)) = (&stage.output, topology.outlet(stage.id, sequence)) else {
             return Err(broken(format!("stage {} sends to nobody", stage.id)));
         };
-        OutputOperator::decode(output, &stage.exchange, &self.functions, self.options.batch_rows, outlet)
+        OutputOperator::decode(output, &stage.exchange, &self.functions, &self.options, outlet)
     }
 
     fn sink_operator(

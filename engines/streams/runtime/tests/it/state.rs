@@ -16,7 +16,7 @@ use savanna_streams_model::graph::PaneAggregate;
 use savanna_streams_model::ids::{Epoch, StageId};
 use savanna_streams_model::plan::PlanBytes;
 use savanna_streams_model::state::{DeltaId, KeyedState};
-use savanna_streams_model::time::WindowSpec;
+use savanna_streams_model::time::{EventTime, WindowSpec};
 use savanna_streams_runtime::{AggregateSpec, ClosedWindows, PaneState};
 
 use crate::graphs::{MILLI, functions, input_schema, leaf, pane_aggregate, windowed_schema};
@@ -93,6 +93,25 @@ proptest! {
         state.freeze(Epoch(1)).unwrap();
         prop_assert!(state.freeze(Epoch(2)).unwrap().is_empty());
         prop_assert!(state.scan(i64::MAX).unwrap().is_empty());
+    }
+
+    #[test]
+    fn panes_are_kept_until_a_window_needs_them(
+        first in rows(), second in rows(), window in any_window(), keyed: bool, between in -40_i64..160,
+    ) {
+        let upto = between * MILLI;
+        let (mut whole, mut sender, mut receiver) = (state(window, keyed), state(window, keyed), state(window, keyed));
+        for (epoch, rows, upto) in [(1, &first, upto), (2, &second, i64::MAX)] {
+            let id = DeltaId { epoch: Epoch(epoch), stage: StageId(0), sender: 0 };
+            sender.update(&batch(rows)).unwrap();
+            let delta = sender.freeze_due(upto).unwrap();
+            let first_end = |pane: i64| window.windows_of(EventTime(pane)).next().map(|(_, end)| end);
+            prop_assert!(delta.panes.iter().all(|part| first_end(part.pane).is_some_and(|end| end <= upto)));
+            receiver.merge(&delta, id).unwrap();
+            whole.update(&batch(rows)).unwrap();
+            prop_assert_eq!(close(&mut receiver, upto, keyed), close(&mut whole, upto, keyed));
+        }
+        prop_assert_eq!(sender.bytes(), 0);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use savanna_streams_model::ids::QueryId;
 use savanna_streams_model::time::WindowSpec;
 use savanna_streams_runtime::invoker::FaultPlan;
 use savanna_streams_runtime::member::MemberRules;
-use savanna_streams_runtime::{InvokerChoice, Query, RuntimeOptions};
+use savanna_streams_runtime::{InvokerChoice, Mode, Query, RuntimeOptions};
 
 use crate::graphs::{
     cumulate, filter_chain, functions, identity, input_schema, keep_late_rows, scan, window, windowed,
@@ -26,6 +26,7 @@ pub(crate) struct Run {
     pub(crate) epoch_events: u64,
     pub(crate) batch_rows: usize,
     pub(crate) in_flight: usize,
+    pub(crate) mode: Mode,
     pub(crate) faults: Option<u64>,
     pub(crate) rules: MemberRules,
 }
@@ -36,6 +37,7 @@ impl Run {
         epoch_events: 10,
         batch_rows: 4,
         in_flight: 2,
+        mode: Mode::Serverless,
         faults: None,
         rules: MemberRules { ignore_duplicates: true, in_order: true },
     };
@@ -45,6 +47,7 @@ impl Run {
             members: self.members,
             batch_rows: self.batch_rows,
             max_epochs_in_flight: self.in_flight,
+            mode: self.mode,
             rules: self.rules,
             backoff_sleep: |_| (),
             ..RuntimeOptions::default()
@@ -60,12 +63,14 @@ impl Run {
 }
 
 pub(crate) fn any_run() -> impl Strategy<Value = Run> {
-    (1_u16..5, 1_u64..30, 1_usize..16, 1_usize..5, prop::option::weighted(0.7, any::<u64>())).prop_map(
-        |(members, epoch_events, batch_rows, in_flight, faults)| Run {
+    let mode = prop::sample::select(vec![Mode::Serverless, Mode::Provisioned]);
+    (1_u16..5, 1_u64..30, 1_usize..16, 1_usize..5, mode, prop::option::weighted(0.7, any::<u64>())).prop_map(
+        |(members, epoch_events, batch_rows, in_flight, mode, faults)| Run {
             members,
             epoch_events,
             batch_rows,
             in_flight,
+            mode,
             faults,
             ..Run::PLAIN
         },
