@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use savanna_streams_model::handle::{QueryState, Rows};
+use savanna_streams_model::handle::Rows;
 use savanna_streams_model::ids::{Epoch, QueryId};
 use savanna_streams_model::sink::{Delivery, Sink};
 use savanna_streams_model::{Result, StreamError};
@@ -107,8 +107,7 @@ impl Cursor {
                 Ok(false)
             }
             Ok(None) => ended(feed),
-            // A query that failed never finishes its sink.
-            Err(_) => Ok(feed.query.status().state != QueryState::Running && ended(feed)?),
+            Err(_) => Ok(false),
         }
     }
 

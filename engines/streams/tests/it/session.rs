@@ -11,8 +11,8 @@ use savanna_streams::{EngineOptions, StreamEngine, StreamHandle, StreamReply, St
 
 /// How often a running `INSERT INTO` is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
-/// How long one fetch waits; a query that fails while it waits is noticed by the next.
-const WAIT_MS: u64 = 50;
+/// How long one fetch waits for rows; the end of the query, or its failure, is told at once.
+const WAIT_MS: u64 = 600_000;
 const ROWS_PER_FETCH: usize = 10_000;
 
 pub(crate) struct Session {

@@ -34,8 +34,8 @@ pub(crate) struct FunctionGroups {
 
 struct Slot {
     inbox: Mutex<Inbox>,
-    /// Locked by the thread that runs the member, and nobody else until the query is over.
-    member: Mutex<Member>,
+    /// Locked by the thread that runs the member, and nobody else until the query is over; then there is none.
+    member: Mutex<Option<Member>>,
     state_bytes: AtomicU64,
 }
 
@@ -79,7 +79,7 @@ impl FunctionGroups {
     ) -> Self {
         let slot = |member| Slot {
             inbox: Mutex::new(Inbox::default()),
-            member: Mutex::new(member),
+            member: Mutex::new(Some(member)),
             state_bytes: AtomicU64::new(0),
         };
         let slots = members.into_iter().map(|stage| stage.into_iter().map(slot).collect()).collect();
@@ -116,7 +116,16 @@ impl FunctionGroups {
 
     /// Ends all operators. No thread runs any more.
     pub(crate) fn finish(&self) -> Result<()> {
-        self.slots.iter().flatten().try_for_each(|slot| slot.member.lock().finish())
+        self.slots.iter().flatten().try_for_each(|slot| slot.member.lock().as_mut().map_or(Ok(()), Member::finish))
+    }
+
+    /// Lets go of all state, and of the sinks: whoever reads from one sees its end.
+    pub(crate) fn dissolve(&self) {
+        for slot in self.slots.iter().flatten() {
+            *slot.member.lock() = None;
+            slot.inbox.lock().payloads.clear();
+            slot.state_bytes.store(0, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn state_bytes(&self) -> u64 {
@@ -126,12 +135,15 @@ impl FunctionGroups {
     fn execute(&self, slot: &Slot, payload: Payload) -> Result<Vec<Outgoing>> {
         let before = thread_cpu();
         let mut send = Vec::new();
-        let mut member = slot.member.lock();
+        let mut slot_member = slot.member.lock();
+        let Some(member) = slot_member.as_mut() else {
+            return Ok(send);
+        };
         let outcome = member.receive(payload, self.progress.committed_epoch(), &mut send)?;
         if outcome == Outcome::Ready {
             slot.state_bytes.store(member.bytes() as u64, Ordering::Relaxed);
         }
-        drop(member);
+        drop(slot_member);
         self.progress.invoked(thread_cpu().saturating_sub(before));
         Ok(send)
     }

@@ -84,6 +84,7 @@ impl Supervisor {
         let outcome = finish.err().map_or(outcome, Outcome::Failed);
         tracing::debug!(query = %self.shared.id, ?outcome, "the query is over");
         self.shared.publish_end(outcome);
+        self.shared.groups.dissolve();
     }
 
     fn spawn(&self, scan: ScanThread) -> Result<JoinHandle<()>, StreamError> {
