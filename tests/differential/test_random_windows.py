@@ -94,7 +94,7 @@ class Input:
 class Windows:
     """A window function of fixed windows, in both systems' words."""
 
-    KINDS = ("TUMBLE", "HOP")
+    KINDS = ("TUMBLE", "HOP", "CUMULATE")
 
     def __init__(self, rng):
         self.kind = rng.choice(self.KINDS)
@@ -221,3 +221,40 @@ def test_a_join_of_aggregated_windows(number, random_case):
     for table in tables:
         windows.batch(case.duck, table.name)
     case.check(got, join.format(count.format("t_windowed"), count.format("u_windowed")))
+
+
+SESSION_FORMS = ["SESSION"]
+
+
+@pytest.mark.parametrize("number", range(CASES))
+def test_a_session(number, random_case):
+    """A row is late for sessions when its time lies before its own partition's running watermark."""
+    case = random_case(50_000 + number)
+    table = case.input("t")
+    gap, keys, where = case.rng.choice([5, 50, 1_000]), case.rng.choice(KEYS), case.rng.choice(FILTERS)
+    grouped = case.rng.choice(SESSION_FORMS) == "GROUP BY"
+    chosen = case.rng.sample(AGGREGATES, case.rng.randint(1, 4))
+    columns = [f"{key} {TYPES[key]}" for key in keys] + [f"{name} {kind}" for _, name, kind in chosen]
+    aggregates = listed(f"{sql} AS {name}" for sql, name, _ in chosen)
+    if grouped:
+        query = f"""SELECT SESSION_START(ts, {interval(gap)}) AS ws, SESSION_END(ts, {interval(gap)}) AS we{listed(keys)}{aggregates}
+            FROM t {where} GROUP BY SESSION(ts, {interval(gap)}){listed(keys)}"""
+    else:
+        rows = f"(SELECT * FROM t {where})" if where else "TABLE t"
+        partition = f"PARTITION BY ({', '.join(keys)})" if keys else ""
+        query = f"""SELECT window_start AS ws, window_end AS we{listed(keys)}{aggregates}
+            FROM TABLE(SESSION({rows} {partition}, DESCRIPTOR(ts), {interval(gap)}))
+            GROUP BY window_start, window_end{listed(keys)}"""
+    got = case.run([table], f"ws TIMESTAMP(3), we TIMESTAMP(3){listed(columns)}", query)
+    over = f"({'PARTITION BY ' * bool(keys)}{', '.join(keys)} ORDER BY ms, id)"
+    case.duck.sql(f"""CREATE TABLE sessions AS
+        SELECT *, min(ms) OVER w AS first, max(ms) OVER w + {gap} AS past FROM (
+            SELECT *, sum(new::INT) OVER {over} AS session FROM (
+                SELECT *, coalesce(ms - lag(ms) OVER {over} >= {gap}, true) AS new
+                FROM (SELECT * FROM t_placed WHERE ms >= watermark) {where}))
+        WINDOW w AS (PARTITION BY session{listed(keys)})""")
+    case.check(
+        got,
+        f"""SELECT make_timestamp_ms(first) AS ws, make_timestamp_ms(past) AS we{listed(keys)}{aggregates}
+            FROM sessions GROUP BY first, past{listed(keys)}""",
+    )

@@ -1,0 +1,1 @@
+SELECT price / (auction - auction) AS broken FROM bids;

@@ -1,0 +1,1 @@
+SELECT auction FROM bids LIMIT 3;

@@ -1,0 +1,1 @@
+CREATE TABLE wrong (name VARCHAR) WITH ('connector' = 'file', 'pfad' = '/tmp/x', 'format' = 'csv');
