@@ -1,4 +1,4 @@
-//! Joins of streams within bounds of time.
+//! Joins of streams: with each other within bounds of time, and with bounded tables.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::StageId;
 use crate::plan::PlanBytes;
+use crate::source::ScanSpec;
 
 /// Which rows an interval join gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -103,4 +104,24 @@ impl IntervalJoin {
         }
         Arc::new(Schema::new(columns))
     }
+}
+
+/// A join of a stream with a bounded table, which is read once, when the query starts:
+/// `JOIN t FOR SYSTEM_TIME AS OF s.proctime ON s.key = t.key`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lookup {
+    /// What is read of the table.
+    pub table: ScanSpec,
+    /// Filters and projections over the table's rows.
+    pub chain: PlanBytes,
+    /// Whether rows of the stream that have no partner come out, with NULLs for the table's columns.
+    pub outer: bool,
+    /// The columns of the stream that must equal `table_keys`, in the same order and of the same types. NULL equals nothing.
+    pub stream_keys: Vec<usize>,
+    /// The columns in the output of `chain`.
+    pub table_keys: Vec<usize>,
+    /// What else a pair must fulfil; the stream is left.
+    pub condition: Option<JoinCondition>,
+    /// Filters and projections over the stream's columns followed by the table's.
+    pub after: PlanBytes,
 }

@@ -21,19 +21,19 @@ mod tests;
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, new_null_array};
-use arrow::compute::prep_null_mask_filter;
+use arrow::array::{ArrayRef, RecordBatch, new_null_array};
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::TaskContext;
 use savanna_streams_model::Result;
-use savanna_streams_model::join::{JoinCondition, JoinKind, JoinSide};
+use savanna_streams_model::join::{JoinKind, JoinSide};
 use savanna_streams_model::time::EventTime;
 
 use self::keys::KeyNumbers;
 use self::rows::Arrived;
 use self::side::Side;
-use crate::chain::{Chain, batch_of};
+use crate::chain::batch_of;
 use crate::error::broken;
+use crate::pair_condition::PairCondition;
 
 /// So many pairs are looked at together.
 const PAIRS: usize = 8192;
@@ -59,7 +59,7 @@ pub struct IntervalJoin {
     plans: [SidePlan; 2],
     sides: [Side; 2],
     keys: KeyNumbers,
-    condition: Option<Condition>,
+    condition: Option<PairCondition>,
     schema: SchemaRef,
     watermark: EventTime,
 }
@@ -71,12 +71,6 @@ struct SidePlan {
     reach: (i64, i64),
     /// Whether rows without a partner come out.
     kept: bool,
-}
-
-struct Condition {
-    left: Vec<usize>,
-    right: Vec<usize>,
-    holds: Chain,
 }
 
 /// Row numbers of both sides, pair by pair.
@@ -105,7 +99,11 @@ impl IntervalJoin {
             ],
             sides: [Side::new(Arc::clone(&join.left.schema)), Side::new(Arc::clone(&join.right.schema))],
             keys: KeyNumbers::new(types(&join.left))?,
-            condition: join.condition.as_ref().map(|condition| Condition::decode(condition, functions)).transpose()?,
+            condition: join
+                .condition
+                .as_ref()
+                .map(|condition| PairCondition::decode(condition, functions))
+                .transpose()?,
             schema: join.schema(),
             watermark: EventTime::MIN,
         })
@@ -182,7 +180,10 @@ impl IntervalJoin {
             let rows = match &mut self.condition {
                 None => self.matched(left, right)?,
                 Some(condition) => {
-                    let (left, right) = condition.matching(&self.sides, left, right)?;
+                    let mut columns = self.sides[LEFT].gather(left, condition.left.iter().copied())?;
+                    columns.extend(self.sides[RIGHT].gather(right, condition.right.iter().copied())?);
+                    let holds = condition.holds(columns, left.len())?;
+                    let (left, right): (Vec<_>, Vec<_>) = holds.set_indices().map(|i| (left[i], right[i])).unzip();
                     self.matched(&left, &right)?
                 }
             };
@@ -270,29 +271,4 @@ impl IntervalJoin {
 /// An instant minus a length; before and after all events stay what they are.
 fn earlier(time: EventTime, by: i64) -> EventTime {
     if [EventTime::MIN, EventTime::MAX].contains(&time) { time } else { EventTime(time.0.saturating_sub(by)) }
-}
-
-impl Condition {
-    fn decode(condition: &JoinCondition, functions: &Arc<TaskContext>) -> Result<Self> {
-        let holds = Chain::decode(&condition.holds, functions)?;
-        Ok(Self { left: condition.left.clone(), right: condition.right.clone(), holds })
-    }
-
-    /// The pairs for which it holds.
-    fn matching(
-        &mut self,
-        [left_side, right_side]: &[Side; 2],
-        left: &[u32],
-        right: &[u32],
-    ) -> Result<(Vec<u32>, Vec<u32>)> {
-        let mut columns = left_side.gather(left, self.left.iter().copied())?;
-        columns.extend(right_side.gather(right, self.right.iter().copied())?);
-        let pairs = batch_of(self.holds.input(), columns, left.len())?;
-        let holds = self.holds.apply(pairs)?;
-        let holds = holds.first().and_then(|rows| rows.column(0).as_boolean_opt());
-        let holds = holds.filter(|holds| holds.len() == left.len());
-        let holds = holds.ok_or_else(|| broken("a join's condition gives no BOOLEAN for each pair"))?;
-        let mask = if holds.null_count() > 0 { prep_null_mask_filter(holds) } else { holds.clone() };
-        Ok(mask.values().set_indices().map(|pair| (left[pair], right[pair])).unzip())
-    }
 }

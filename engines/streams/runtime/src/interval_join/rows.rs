@@ -1,15 +1,14 @@
 //! Rows as a join keeps them: copied out of whatever they came in, sorted by time.
 
-use std::sync::Arc;
-
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array, make_array};
+use arrow::array::{Array, RecordBatch, UInt32Array};
 use arrow::buffer::NullBuffer;
 use arrow::compute::{concat_batches, take_record_batch};
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use savanna_streams_model::Result;
 use savanna_streams_model::time::{timestamp_values, to_event_time};
 
-use crate::error::{broken, computing};
+use crate::compact::without_shared_strings;
+use crate::error::computing;
 use crate::lateness::TIME_LIMIT;
 
 /// Rows of one segment.
@@ -52,7 +51,7 @@ impl Arrived {
             return Err(computing("event time", &"a value lies beyond any bounds of a join; filter such rows out"));
         }
         let matched = vec![false; times.len()];
-        let rows = Rows { batch: compact(&taken(&batch, order)?)?, times, matched };
+        let rows = Rows { batch: without_shared_strings(&taken(&batch, order)?)?, times, matched };
         Ok(Self { rows, alone: alone.map(|(rows, _)| rows) })
     }
 }
@@ -67,7 +66,7 @@ pub(super) fn concatenated(schema: &SchemaRef, parts: Vec<Rows>) -> Result<Rows>
     Ok(Rows {
         times: order.iter().map(|row| times[*row as usize]).collect(),
         matched: order.iter().map(|row| matched[*row as usize]).collect(),
-        batch: compact(&taken(&batch, order)?)?,
+        batch: without_shared_strings(&taken(&batch, order)?)?,
     })
 }
 
@@ -81,24 +80,4 @@ fn concat<'a>(schema: &SchemaRef, batches: impl Iterator<Item = &'a RecordBatch>
 
 fn taken(batch: &RecordBatch, rows: Vec<u32>) -> Result<RecordBatch> {
     take_record_batch(batch, &UInt32Array::from(rows)).map_err(|e| computing("gathering rows of a join", &e))
-}
-
-/// Rows whose strings share no buffers with others. Everything else was copied by taking the rows.
-fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
-    let columns = batch.columns().iter().map(without_shared_strings).collect();
-    RecordBatch::try_new(batch.schema(), columns).map_err(|e| broken(format!("compacted rows: {e}")))
-}
-
-fn without_shared_strings(array: &ArrayRef) -> ArrayRef {
-    match array.data_type() {
-        DataType::Utf8View => Arc::new(array.as_string_view().gc()),
-        DataType::BinaryView => Arc::new(array.as_binary_view().gc()),
-        data_type if data_type.is_nested() => {
-            let data = array.to_data();
-            let children = data.child_data().iter();
-            let children = children.map(|child| without_shared_strings(&make_array(child.clone())).to_data()).collect();
-            data.into_builder().child_data(children).build().map_or_else(|_| Arc::clone(array), make_array)
-        }
-        _ => Arc::clone(array),
-    }
 }
