@@ -46,7 +46,7 @@ pub(crate) fn interval_micros(sql: &ast::Expr, what: &str) -> Result<i64> {
     literal_micros(&value).ok_or_else(wrong)
 }
 
-fn literal_micros(value: &ScalarValue) -> Option<i64> {
+pub(super) fn literal_micros(value: &ScalarValue) -> Option<i64> {
     const DAY_MS: i64 = 86_400_000;
     match value {
         ScalarValue::IntervalMonthDayNano(Some(i)) if i.months == 0 && i.nanoseconds % 1_000 == 0 => {

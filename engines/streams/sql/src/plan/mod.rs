@@ -6,6 +6,8 @@
 //!           \--window_plan--> what runs over each closed window
 //! ```
 
+#[allow(dead_code)]
+mod bounds;
 mod chain;
 mod context;
 mod decimals;
