@@ -17,11 +17,14 @@
 //! Every operator hands its rows to the same *output*: filters and projections, then windows as columns or the first half
 //! of a windowed aggregate, then the cut. So anything can stand on anything.
 
-use arrow_schema::{Schema, SchemaRef};
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use serde::{Deserialize, Serialize};
 
 use crate::catalog::TableDef;
 use crate::ids::StageId;
+use crate::join::{IntervalJoin, Lookup};
 use crate::plan::PlanBytes;
 use crate::source::ScanSpec;
 use crate::state::StateKind;
@@ -29,6 +32,9 @@ use crate::time::{WindowSpec, Windows};
 
 /// The names of the columns that a window adds, in this order, at the end.
 pub const WINDOW_COLUMNS: [&str; 3] = ["window_start", "window_end", "window_time"];
+
+/// The name of the column that holds the instant of a row's epoch, a TIMESTAMP(3), behind the columns of a scan.
+pub const PROCESSING_TIME: &str = "PROCTIME()";
 
 /// A query, cut in stages. `stages[i].id == i`; inputs come before the stages that read them; the last is the sink.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,12 +60,16 @@ pub struct Stage {
     pub next: Option<StageId>,
 }
 
-/// What happens to an operator's rows before they leave its stage: `chain`, then at most one of `expand` and `aggregate`.
+/// What happens to an operator's rows before they leave its stage: `chain`, the look-ups, then at most one of `expand` and
+/// `aggregate`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
     /// Filters and projections over the operator's columns, a chain of `FilterExec` and `ProjectionExec` over a
     /// placeholder leaf.
     pub chain: PlanBytes,
+    /// Joins with bounded tables, in this order.
+    #[serde(default)]
+    pub lookups: Vec<Lookup>,
     /// Windows that are added to rows without aggregating them (`SELECT .. FROM TABLE(HOP(..))`).
     pub expand: Option<Expand>,
     /// The first half of a windowed aggregate: deltas leave the stage instead of rows.
@@ -69,7 +79,7 @@ pub struct Output {
 impl Output {
     /// Rows as the chain gives them.
     pub fn rows(chain: PlanBytes) -> Self {
-        Self { chain, expand: None, aggregate: None }
+        Self { chain, lookups: Vec::new(), expand: None, aggregate: None }
     }
 
     /// The windows that rows are put in.
@@ -112,6 +122,8 @@ pub enum Operator {
     Aggregate(Aggregate),
     /// Runs a plan over the rows of each closed window.
     Window(WindowPlan),
+    /// Joins two streams within bounds of time.
+    IntervalJoin(IntervalJoin),
     /// Gives rows to a sink.
     Sink(SinkSpec),
 }
@@ -122,6 +134,7 @@ impl Operator {
         match self {
             Self::Scan(_) | Self::Sink(_) | Self::Window(_) => StateKind::Stateless,
             Self::Aggregate(_) => StateKind::Merge,
+            Self::IntervalJoin(_) => StateKind::Sequence,
         }
     }
 }
@@ -133,6 +146,19 @@ pub struct Scan {
     pub source: ScanSpec,
     /// The running watermark of each partition; none if the table declares none.
     pub watermark: Option<Watermark>,
+    /// What it takes from the clock, if anything.
+    #[serde(default)]
+    pub processing_time: Option<ProcessingTime>,
+}
+
+/// What a scan takes from the clock. Its columns are then followed by [`PROCESSING_TIME`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProcessingTime {
+    /// The column alone.
+    Column,
+    /// The column and the watermark: the rows are put in windows of processing time.
+    Watermark,
 }
 
 /// Where the watermark comes from.
@@ -157,7 +183,8 @@ pub enum Lateness {
     Never,
     /// Those whose windows all ended at or before their partition's running watermark.
     Windows(WindowSpec),
-    /// Those before their partition's running watermark: they could join what is over already, such as a session.
+    /// Those before their partition's running watermark: they could join what is over already: a session, or rows that
+    /// no longer wait for partners.
     Time,
 }
 
@@ -173,7 +200,7 @@ pub struct LateRows {
 /// Windows as columns: each row comes out once per window, with the window columns at the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expand {
-    /// The event-time column in the output of `chain`.
+    /// The event-time column in the output of the chain and the look-ups.
     pub time_column: usize,
     /// The windows.
     pub window: WindowSpec,
@@ -229,6 +256,23 @@ pub struct SinkSpec {
     pub inputs: Vec<StageId>,
     /// The table of `INSERT INTO`, or none for a `SELECT`, whose rows go to whoever asked.
     pub table: Option<TableDef>,
+}
+
+impl Scan {
+    /// The columns that it gives: the source's, then the instant of processing time if it is asked for.
+    pub fn schema(&self) -> SchemaRef {
+        let schema = self.source.schema();
+        match self.processing_time {
+            None => schema,
+            Some(_) => with_processing_time(&schema),
+        }
+    }
+}
+
+/// A scan's columns followed by [`PROCESSING_TIME`].
+pub fn with_processing_time(schema: &Schema) -> SchemaRef {
+    let instant = Field::new(PROCESSING_TIME, DataType::Timestamp(TimeUnit::Millisecond, None), false);
+    Arc::new(Schema::new(schema.fields().iter().cloned().chain([Arc::new(instant)]).collect::<Vec<_>>()))
 }
 
 impl StageGraph {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use savanna_streams_model::StreamError;
 use savanna_streams_model::ids::Epoch;
 use savanna_streams_model::source::Offset;
-use savanna_streams_model::time::{EventTime, WindowSpec};
+use savanna_streams_model::time::{EventTime, Windows};
 use serde::{Deserialize, Serialize};
 
 use crate::options::EpochPolicy;
@@ -143,7 +143,7 @@ pub struct DriverOptions {
     /// How often.
     pub replay_limit: u32,
     /// The query's windows of processing time.
-    pub clock_windows: Vec<WindowSpec>,
+    pub clock_windows: Vec<Windows>,
 }
 
 /// The state machine.
@@ -217,8 +217,13 @@ impl Driver {
         if !waits || self.rows_at == EventTime::MIN || self.in_flight.values().any(|epoch| !epoch.sealed) {
             return None;
         }
-        let ends = |window: &WindowSpec| window.windows_of(self.rows_at).map(|(_, end)| EventTime(end));
-        self.options.clock_windows.iter().flat_map(ends).filter(|end| *end > self.sealed_at).min()
+        let next_end = |windows: &Windows| match windows {
+            Windows::Fixed(spec) => {
+                spec.windows_of(self.rows_at).map(|(_, end)| end).find(|end| *end > self.sealed_at.0)
+            }
+            Windows::Session { gap } => Some(self.rows_at.0.saturating_add(*gap)).filter(|end| *end > self.sealed_at.0),
+        };
+        self.options.clock_windows.iter().filter_map(next_end).min().map(EventTime)
     }
 
     /// One step.

@@ -32,9 +32,9 @@ mod error;
 mod expand;
 mod interval_join;
 pub mod invoker;
+mod join_stage;
 mod key_cut;
 mod lateness;
-#[allow(dead_code)]
 mod lookup;
 pub mod member;
 mod merge_stage;

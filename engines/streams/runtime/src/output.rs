@@ -1,5 +1,5 @@
-//! What every stage but the sink does with its operator's rows: filters and projections, then rows, windows as columns or
-//! partial aggregates, and at the end of an epoch the cut in payloads.
+//! What every stage but the sink does with its operator's rows: filters and projections, look-ups, then rows, windows as
+//! columns or partial aggregates, and at the end of an epoch the cut in payloads.
 
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use crate::chain::{Chain, SmallBatches};
 use crate::error::broken;
 use crate::expand::ExpandRows;
 use crate::key_cut::KeyCut;
+use crate::lookup::LookupRows;
 use crate::member::Outgoing;
 use crate::options::{Mode, RuntimeOptions};
 use crate::topology::Outlet;
@@ -26,6 +27,7 @@ pub(crate) struct OutputOperator {
     chain: Chain,
     /// Joins what a selective chain leaves.
     small: Option<SmallBatches>,
+    lookups: Vec<LookupRows>,
     end: End,
     cut: KeyCut,
     outlet: Outlet,
@@ -42,6 +44,7 @@ enum End {
 impl OutputOperator {
     pub(crate) fn decode(
         output: &Output,
+        lookups: Vec<LookupRows>,
         exchange: &Exchange,
         functions: &Arc<TaskContext>,
         options: &RuntimeOptions,
@@ -61,7 +64,10 @@ impl OutputOperator {
                 let small = SmallBatches::new(&leaving, batch_rows);
                 (End::Windows { expand, small, rows: Vec::new(), without_time: 0 }, leaving)
             }
-            (None, None) => (End::Rows(Vec::new()), Arc::clone(chain.output())),
+            (None, None) => {
+                let rows = lookups.last().map_or_else(|| chain.output(), LookupRows::output);
+                (End::Rows(Vec::new()), Arc::clone(rows))
+            }
             (Some(_), Some(_)) => {
                 return Err(broken("an output that both aggregates and adds windows as columns"));
             }
@@ -71,7 +77,7 @@ impl OutputOperator {
             Exchange::KeyGroup { columns } => KeyCut::new(columns.clone(), &leaving)?,
         };
         let small = chain.filters().then(|| SmallBatches::new(chain.output(), batch_rows));
-        Ok(Self { chain, small, end, cut, outlet, mode: options.mode })
+        Ok(Self { chain, small, lookups, end, cut, outlet, mode: options.mode })
     }
 
     /// The columns that the operator must give.
@@ -85,10 +91,10 @@ impl OutputOperator {
             match &mut self.small {
                 Some(small) => {
                     for rows in small.push(rows)? {
-                        self.end.take(rows, None)?;
+                        self.pass(rows, None)?;
                     }
                 }
-                None => self.end.take(rows, None)?,
+                None => self.pass(rows, None)?,
             }
         }
         Ok(())
@@ -97,9 +103,19 @@ impl OutputOperator {
     /// Takes rows in that count only for windows that end at `first_window_end` or later.
     pub(crate) fn take_from(&mut self, rows: RecordBatch, first_window_end: i64) -> Result<()> {
         for rows in self.chain.apply(rows)? {
-            self.end.take(rows, Some(first_window_end))?;
+            self.pass(rows, Some(first_window_end))?;
         }
         Ok(())
+    }
+
+    /// From the chain through the look-ups to the end.
+    fn pass(&mut self, rows: RecordBatch, first_window_end: Option<i64>) -> Result<()> {
+        let mut batches = vec![rows];
+        for lookup in &mut self.lookups {
+            let found: Result<Vec<_>> = batches.iter().map(|rows| lookup.apply(rows)).collect();
+            batches = found?.concat();
+        }
+        batches.into_iter().try_for_each(|rows| self.end.take(rows, first_window_end))
     }
 
     /// The positions of the rows that the chain lets pass.
@@ -120,7 +136,7 @@ impl OutputOperator {
     pub(crate) fn seal(&mut self, epoch: Epoch, watermark: EventTime) -> Result<Vec<Outgoing>> {
         if let Some(small) = &mut self.small {
             for rows in small.flush()? {
-                self.end.take(rows, None)?;
+                self.pass(rows, None)?;
             }
         }
         let members = self.outlet.parts();

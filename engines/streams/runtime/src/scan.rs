@@ -4,17 +4,18 @@
 
 use std::sync::Arc;
 
-use arrow::array::{RecordBatch, UInt32Array};
+use arrow::array::{RecordBatch, TimestampMillisecondArray, UInt32Array};
 use arrow::compute::take_record_batch;
+use arrow::datatypes::{SchemaRef, TimeUnit};
 use datafusion::execution::TaskContext;
 use savanna_streams_model::Result;
-use savanna_streams_model::graph::{Lateness, Scan};
+use savanna_streams_model::graph::{Lateness, ProcessingTime, Scan};
 use savanna_streams_model::ids::Epoch;
 use savanna_streams_model::payload::Body;
 use savanna_streams_model::source::SourceBatch;
-use savanna_streams_model::time::EventTime;
+use savanna_streams_model::time::{EventTime, from_event_time};
 
-use crate::chain::Chain;
+use crate::chain::{Chain, batch_of};
 use crate::error::{broken, computing};
 use crate::lateness::{RunningWatermark, Sorted, Timeliness};
 use crate::member::Outgoing;
@@ -25,6 +26,10 @@ use crate::topology::Outlet;
 pub(crate) struct ScanOperator {
     time: Option<Chain>,
     running: RunningWatermark,
+    schema: SchemaRef,
+    clock: Option<ProcessingTime>,
+    /// The instant of the epoch.
+    instant: EventTime,
     output: OutputOperator,
     late: Option<LateSide>,
     late_rows: u64,
@@ -55,11 +60,18 @@ impl ScanOperator {
         };
         let lateness = watermark.map_or(Lateness::Never, |watermark| watermark.lateness);
         let running = RunningWatermark::new(watermark.map_or(0, |watermark| watermark.delay), lateness);
-        Ok(Self { time, running, output, late, late_rows: 0, ended: false })
+        let (schema, clock) = (scan.schema(), scan.processing_time);
+        Ok(Self { time, running, schema, clock, instant: EventTime::MIN, output, late, late_rows: 0, ended: false })
+    }
+
+    /// The rows to come belong to an epoch of this instant.
+    pub(crate) fn set_instant(&mut self, instant: EventTime) {
+        self.instant = instant;
     }
 
     /// Takes a batch in.
-    pub(crate) fn absorb(&mut self, batch: SourceBatch) -> Result<()> {
+    pub(crate) fn absorb(&mut self, mut batch: SourceBatch) -> Result<()> {
+        batch.rows = self.with_instant(batch.rows)?;
         if batch.rows.num_rows() > 0 {
             match self.sort(&batch.rows)? {
                 Sorted::AllOnTime => self.output.take(batch.rows)?,
@@ -92,7 +104,13 @@ impl ScanOperator {
 
     /// The watermark by the rows alone.
     pub(crate) fn running_watermark(&self) -> EventTime {
-        if self.time.is_some() { self.running.watermark() } else { EventTime::MIN }
+        if self.clock == Some(ProcessingTime::Watermark) {
+            self.instant
+        } else if self.time.is_some() {
+            self.running.watermark()
+        } else {
+            EventTime::MIN
+        }
     }
 
     /// Rows dropped as late so far.
@@ -108,6 +126,17 @@ impl ScanOperator {
             outgoing.extend(late.outlet.send(epoch, watermark, vec![Body::Rows(std::mem::take(&mut late.rows))]));
         }
         Ok(outgoing)
+    }
+
+    fn with_instant(&self, rows: RecordBatch) -> Result<RecordBatch> {
+        if self.clock.is_none() {
+            return Ok(rows);
+        }
+        let instant = from_event_time(self.instant, TimeUnit::Millisecond);
+        let instants = TimestampMillisecondArray::from_value(instant, rows.num_rows());
+        let mut columns = rows.columns().to_vec();
+        columns.push(Arc::new(instants));
+        batch_of(&self.schema, columns, rows.num_rows())
     }
 
     fn sort(&mut self, rows: &RecordBatch) -> Result<Sorted> {

@@ -10,8 +10,9 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use regex::Regex;
 use savanna_streams_model::graph::{
-    Exchange, Lateness, Operator, Output, PaneAggregate, Scan, SinkSpec, Stage, StageGraph, WindowPlan,
+    Exchange, Lateness, Operator, Output, PaneAggregate, ProcessingTime, Scan, SinkSpec, Stage, StageGraph, WindowPlan,
 };
+use savanna_streams_model::join::{IntervalJoin, JoinKind, JoinSide, Lookup};
 use savanna_streams_model::plan::PlanBytes;
 use savanna_streams_model::source::Literal;
 use savanna_streams_model::state::StateKind;
@@ -56,6 +57,7 @@ impl Block<'_> {
             }
             Operator::Aggregate(_) => "merge panes, close windows".to_owned(),
             Operator::Window(_) => "plan over each closed window".to_owned(),
+            Operator::IntervalJoin(join) => format!("{} join within bounds of time", kind(join.kind)),
             Operator::Sink(SinkSpec { table: Some(table), .. }) => {
                 format!("sink {} ('{}')", table.name, table.connector())
             }
@@ -72,6 +74,7 @@ impl Block<'_> {
             Operator::Scan(scan) => self.scan(scan),
             Operator::Aggregate(aggregate) => self.panes("aggregate", &aggregate.aggregate),
             Operator::Window(plan) => self.window_plan(plan),
+            Operator::IntervalJoin(join) => self.interval_join(join),
             Operator::Sink(sink) => {
                 let inputs: Vec<String> = sink.inputs.iter().map(ToString::to_string).collect();
                 self.item("from", &format!("stage {}", inputs.join(", ")));
@@ -112,6 +115,9 @@ impl Block<'_> {
                 .collect();
             self.item("pushed down", &conditions.join(" AND "));
         }
+        if scan.processing_time == Some(ProcessingTime::Watermark) {
+            self.item("watermark", "processing time");
+        }
         if let Some(watermark) = &scan.watermark {
             let time = self.projected(&watermark.time);
             self.item("watermark", &format!("{time} - {}", length(watermark.delay)));
@@ -123,8 +129,37 @@ impl Block<'_> {
         }
     }
 
+    fn interval_join(&mut self, join: &IntervalJoin) {
+        let name =
+            |side: &JoinSide, column: usize| format!("stage {}.{}", side.stage, side.schema.field(column).name());
+        let (left, right) = (&join.left, &join.right);
+        let keys = left.keys.iter().zip(&right.keys).map(|(l, r)| format!("{} = {}", name(left, *l), name(right, *r)));
+        let keys: Vec<String> = keys.collect();
+        if !keys.is_empty() {
+            self.item("keys", &keys.join(" AND "));
+        }
+        let times = format!("{} - {}", name(left, left.time), name(right, right.time));
+        let bound = |micros: i64| if micros < 0 { format!("-{}", length(-micros)) } else { length(micros) };
+        self.item("bounds", &format!("{times} from {} to {}", bound(join.earliest), bound(join.latest)));
+        if let Some(condition) = &join.condition {
+            let holds = self.projected(&condition.holds);
+            self.item("condition", &holds);
+        }
+    }
+
+    fn lookup(&mut self, lookup: &Lookup) {
+        let kind = if lookup.outer { "left look-up" } else { "look-up" };
+        self.item(kind, &format!("table {}, read once", lookup.table.table.name));
+        if let Some(condition) = &lookup.condition {
+            let holds = self.projected(&condition.holds);
+            self.item("condition", &holds);
+        }
+        self.chain(&lookup.after);
+    }
+
     fn output(&mut self, output: &Output) {
         self.chain(&output.chain);
+        output.lookups.iter().for_each(|lookup| self.lookup(lookup));
         if let Some(expand) = &output.expand {
             self.item("windows as columns", &window(&expand.window));
             self.chain(&expand.after);
@@ -238,6 +273,17 @@ fn window(spec: &WindowSpec) -> String {
         write!(text, ", offset {}", length(spec.offset())).expect("a string takes any text");
     }
     text
+}
+
+fn kind(kind: JoinKind) -> &'static str {
+    match kind {
+        JoinKind::Inner => "inner",
+        JoinKind::Left => "left",
+        JoinKind::Right => "right",
+        JoinKind::Full => "full",
+        JoinKind::Semi => "semi",
+        JoinKind::Anti => "anti",
+    }
 }
 
 /// A length of time in the largest unit that leaves no rest.

@@ -1,3 +1,5 @@
+use savanna_streams_model::time::WindowSpec;
+
 use super::*;
 
 const TARGET: Duration = Duration::from_millis(200);
@@ -182,7 +184,7 @@ const SECOND: i64 = 1_000_000;
 /// A driver with tumbling windows of 10 s of processing time, whose first epoch had rows at 3 s.
 fn with_clock_windows() -> Driver {
     let mut driver = driver(1, 4);
-    driver.options.clock_windows = vec![WindowSpec::tumble(10 * SECOND)];
+    driver.options.clock_windows = vec![WindowSpec::tumble(10 * SECOND).into()];
     driver.step(Input::Start, at(0));
     driver.step(data(0, 1), at(0));
     driver.step(Input::Tick, at(200));
@@ -212,4 +214,11 @@ fn an_epoch_with_rows_ends_windows_by_itself() {
     let mut driver = with_clock_windows();
     driver.step(data(0, 2), at(6900));
     assert_eq!(driver.fires_at(), None);
+}
+
+#[test]
+fn a_session_of_processing_time_ends_a_gap_after_its_last_rows() {
+    let mut driver = with_clock_windows();
+    driver.options.clock_windows = vec![Windows::Session { gap: 4 * SECOND }];
+    assert_eq!(driver.fires_at(), Some(EventTime(7 * SECOND)));
 }

@@ -16,11 +16,12 @@ use std::time::{Duration, Instant};
 use datafusion::execution::TaskContext;
 use parking_lot::{Condvar, Mutex};
 use savanna_streams_model::catalog::TableDef;
-use savanna_streams_model::graph::{Operator, Scan, Stage, StageGraph};
+use savanna_streams_model::graph::{Operator, Output, ProcessingTime, Scan, Stage, StageGraph};
 use savanna_streams_model::handle::{QueryState, QueryStatus};
 use savanna_streams_model::ids::{QueryId, StageId};
 use savanna_streams_model::sink::Sink;
 use savanna_streams_model::source::{Connectors, SourceReader};
+use savanna_streams_model::time::Windows;
 use savanna_streams_model::{Result, StreamError};
 
 use self::control::Control;
@@ -32,6 +33,8 @@ use crate::chain::Chain;
 use crate::clock::Instants;
 use crate::driver::{EpochRecord, Input, Outcome};
 use crate::error::broken;
+use crate::join_stage::JoinOperator;
+use crate::lookup::{LookupRows, LookupTable};
 use crate::member::{Member, StageOperator};
 use crate::merge_stage::MergeOperator;
 use crate::options::RuntimeOptions;
@@ -96,7 +99,7 @@ impl Query {
         sink: Box<dyn Sink>,
         options: RuntimeOptions,
     ) -> Result<Arc<Self>> {
-        Starting { id, graph, functions, connectors, options }.start(sink)
+        Starting { id, graph, functions, connectors, options, lookups: BTreeMap::new() }.start(sink)
     }
 
     /// Where the query stands. The statement is empty: whoever started the query knows it.
@@ -213,10 +216,13 @@ struct Starting {
     functions: Arc<TaskContext>,
     connectors: Arc<dyn Connectors>,
     options: RuntimeOptions,
+    /// The tables of each stage's look-ups.
+    lookups: BTreeMap<StageId, Vec<Arc<LookupTable>>>,
 }
 
 impl Starting {
-    fn start(self, sink: Box<dyn Sink>) -> Result<Arc<Query>> {
+    fn start(mut self, sink: Box<dyn Sink>) -> Result<Arc<Query>> {
+        self.lookups = self.read_lookups()?;
         let partitions = self.open_sources()?;
         let per_stage: Vec<usize> = (self.graph.stages.iter())
             .map(|stage| partitions.iter().filter(|partition| partition.stage.id == stage.id).count())
@@ -260,7 +266,8 @@ impl Starting {
             end: Mutex::new(None),
             ended: Condvar::new(),
         });
-        let supervisor = Supervisor::new(Arc::clone(&shared), inputs, driver.clone(), scans, Vec::new(), &self.options);
+        let supervisor =
+            Supervisor::new(Arc::clone(&shared), inputs, driver.clone(), scans, self.clock_windows(), &self.options);
         let supervisor = thread::Builder::new()
             .name(format!("{}-driver", self.id))
             .spawn(move || supervisor.run())
@@ -332,6 +339,7 @@ impl Starting {
                 Box::new(MergeOperator::decode(aggregate, &self.functions, output, progress)?)
             }
             Operator::Window(window) => Box::new(WindowOperator::decode(window, &self.functions, output, progress)?),
+            Operator::IntervalJoin(join) => Box::new(JoinOperator::decode(join, &self.functions, output)?),
             Operator::Scan(_) | Operator::Sink(_) => {
                 return Err(broken("a scan or sink in the middle of a graph"));
             }
@@ -343,7 +351,32 @@ impl Starting {
         let (Some(output), Some(outlet)) = (&stage.output, topology.outlet(stage.id, sequence)) else {
             return Err(broken(format!("stage {} sends to nobody", stage.id)));
         };
-        OutputOperator::decode(output, &stage.exchange, &self.functions, &self.options, outlet)
+        let tables = self.lookups.get(&stage.id).into_iter().flatten();
+        let lookups = output.lookups.iter().zip(tables);
+        let lookups = lookups.map(|(lookup, table)| LookupRows::decode(lookup, Arc::clone(table), &self.functions));
+        let lookups = lookups.collect::<Result<Vec<_>>>()?;
+        OutputOperator::decode(output, lookups, &stage.exchange, &self.functions, &self.options, outlet)
+    }
+
+    /// Reads the tables of all look-ups, once for all instances of a stage.
+    fn read_lookups(&self) -> Result<BTreeMap<StageId, Vec<Arc<LookupTable>>>> {
+        let mut tables = BTreeMap::new();
+        for stage in &self.graph.stages {
+            let lookups = stage.output.iter().flat_map(|output| &output.lookups);
+            let read = |lookup| LookupTable::read(lookup, self.connectors.as_ref(), &self.functions).map(Arc::new);
+            tables.insert(stage.id, lookups.map(read).collect::<Result<_>>()?);
+        }
+        Ok(tables)
+    }
+
+    /// The windows of processing time, whose ends cut epochs.
+    fn clock_windows(&self) -> Vec<Windows> {
+        let by_clock = |stage: &&Stage| match &stage.operator {
+            Operator::Scan(scan) => scan.processing_time == Some(ProcessingTime::Watermark),
+            _ => false,
+        };
+        let outputs = self.graph.stages.iter().filter(by_clock).filter_map(|stage| stage.output.as_ref());
+        outputs.filter_map(Output::windows).collect()
     }
 
     fn sink_operator(

@@ -115,6 +115,7 @@ impl Filling {
             return Ok(());
         }
         let events = batch.events;
+        self.thread.operator.set_instant(self.instant());
         self.thread.operator.absorb(batch)?;
         self.events += events;
         self.counters().events.fetch_add(events, Ordering::Relaxed);
@@ -134,6 +135,7 @@ impl Filling {
         let committed = self.thread.progress.committed_epoch();
         self.retained.retain(|epoch, _| *epoch > committed);
         let instant = self.instant();
+        self.thread.operator.set_instant(instant);
         let outgoing = self.thread.operator.seal(self.epoch)?;
         let cpu = self.function_cpu();
         self.thread.progress.invoked(cpu.saturating_sub(self.cpu_before));

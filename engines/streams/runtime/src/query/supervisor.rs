@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use savanna_streams_model::StreamError;
-use savanna_streams_model::time::WindowSpec;
+use savanna_streams_model::time::Windows;
 
 use super::Shared;
 use super::control::Control;
@@ -38,7 +38,7 @@ impl Supervisor {
         inputs: Receiver<Input>,
         failures: Sender<Input>,
         scans: Vec<ScanThread>,
-        clock_windows: Vec<WindowSpec>,
+        clock_windows: Vec<Windows>,
         options: &RuntimeOptions,
     ) -> Self {
         let driver = DriverOptions {

@@ -152,7 +152,7 @@ pub(crate) fn scan(name: &str, delay_ms: i64) -> Scan {
         lateness: Lateness::Never,
         late_rows: None,
     };
-    Scan { source: ScanSpec::everything(table(name)), watermark: Some(watermark) }
+    Scan { source: ScanSpec::everything(table(name)), watermark: Some(watermark), processing_time: None }
 }
 
 pub(crate) fn keep_late_rows(scan: &mut Scan) {
@@ -162,7 +162,7 @@ pub(crate) fn keep_late_rows(scan: &mut Scan) {
 
 /// The first half of a windowed aggregate.
 pub(crate) fn panes(chain: PlanBytes, windows: impl Into<Windows>, keyed: bool) -> Output {
-    Output { chain, expand: None, aggregate: Some(pane_aggregate(windows, keyed)) }
+    Output { chain, lookups: Vec::new(), expand: None, aggregate: Some(pane_aggregate(windows, keyed)) }
 }
 
 /// A cut by the first column.

@@ -2,8 +2,10 @@
 
 mod failures;
 mod graphs;
+mod joins;
 mod memory;
 mod oracle;
+mod processing_time;
 mod sessions;
 mod shapes;
 mod state;

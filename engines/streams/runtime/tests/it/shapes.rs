@@ -51,7 +51,7 @@ proptest! {
         let memory = Arc::new(Memory::with("t", partitions));
         let chain = if filtered { filter_chain() } else { identity(&input_schema()) };
         let expand = Expand { time_column: 0, window, after: identity(&expanded_schema()) };
-        let output = Output { chain, expand: Some(expand), aggregate: None };
+        let output = Output { chain, lookups: Vec::new(), expand: Some(expand), aggregate: None };
         let stages = vec![scan_stage(0, scan("t", delay), output, Exchange::Single, 1), sink(1, &[0])];
         let graph = StageGraph { stages, output: expanded_schema().as_ref().clone() };
         let (status, rows) = run(graph, &memory, how);

@@ -89,7 +89,7 @@ impl Scans<'_> {
             .filter(&after)?
             .project(columns.iter().zip(names.iter().map(String::as_str)))?;
         let expand = Expand { time_column, window: *spec, after: after.encode()? };
-        let output = Output { chain: steps.encode()?, expand: Some(expand), aggregate: None };
+        let output = Output { chain: steps.encode()?, lookups: Vec::new(), expand: Some(expand), aggregate: None };
         Ok((reading.scan(scan, &output)?, output))
     }
 
@@ -120,7 +120,8 @@ impl Scans<'_> {
         let (plan, output) = physical::aggregate(&steps.schema(), &keys, &functions)?;
         let aggregate = PaneAggregate { time_column, windows: window.windows, aggregate: plan };
         let merged = with_window(&output, &time_type);
-        let output = Output { chain: steps.encode()?, expand: None, aggregate: Some(aggregate.clone()) };
+        let output =
+            Output { chain: steps.encode()?, lookups: Vec::new(), expand: None, aggregate: Some(aggregate.clone()) };
         Ok(Panes { scan: reading.scan(scan, &output)?, output, aggregate, merged: Arc::new(merged) })
     }
 
@@ -377,7 +378,7 @@ impl Reading {
             }
             _ => None,
         };
-        Ok(Scan { source, watermark })
+        Ok(Scan { source, watermark, processing_time: None })
     }
 }
 

@@ -1,0 +1,71 @@
+//! The join stage: two streams within bounds of time.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::execution::TaskContext;
+use savanna_streams_model::Result;
+use savanna_streams_model::ids::{Epoch, StageId};
+use savanna_streams_model::join::IntervalJoin as JoinPlan;
+use savanna_streams_model::payload::Body;
+use savanna_streams_model::time::EventTime;
+
+use crate::arena::CollectedInput;
+use crate::error::broken;
+use crate::interval_join::{IntervalJoin, Watermarks};
+use crate::member::{Outgoing, StageOperator};
+use crate::output::OutputOperator;
+
+/// The operator of one member.
+pub(crate) struct JoinOperator {
+    join: IntervalJoin,
+    left: StageId,
+    right: StageId,
+    output: OutputOperator,
+}
+
+impl JoinOperator {
+    pub(crate) fn decode(plan: &JoinPlan, functions: &Arc<TaskContext>, output: OutputOperator) -> Result<Self> {
+        let join = IntervalJoin::decode(plan, functions)?;
+        Ok(Self { join, left: plan.left.stage, right: plan.right.stage, output })
+    }
+}
+
+/// The rows of an input.
+fn rows_of(input: &CollectedInput) -> Result<Vec<RecordBatch>> {
+    let mut rows = Vec::new();
+    for (_, body) in &input.bodies {
+        match body {
+            Body::Rows(batches) => rows.extend(batches.iter().cloned()),
+            Body::Delta(_) => {
+                return Err(broken(format!("stage {} sent partial aggregates to a join", input.key.from)));
+            }
+        }
+    }
+    Ok(rows)
+}
+
+impl StageOperator for JoinOperator {
+    fn apply(&mut self, epoch: Epoch, inputs: Vec<CollectedInput>) -> Result<Vec<Outgoing>> {
+        let mut watermarks = Watermarks { left: EventTime::MAX, right: EventTime::MAX };
+        let (mut left, mut right) = (Vec::new(), Vec::new());
+        for input in &inputs {
+            if input.key.from == self.left {
+                watermarks.left = input.watermark;
+                left = rows_of(input)?;
+            }
+            if input.key.from == self.right {
+                watermarks.right = input.watermark;
+                right = rows_of(input)?;
+            }
+        }
+        for rows in self.join.apply(&left, &right, watermarks)? {
+            self.output.take(rows)?;
+        }
+        self.output.seal(epoch, self.join.watermark())
+    }
+
+    fn bytes(&self) -> usize {
+        self.join.bytes()
+    }
+}
