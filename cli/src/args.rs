@@ -167,6 +167,28 @@ pub(crate) struct NexmarkRun {
     /// Members of the function group of each keyed stage [default: as configured]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) group_size: Option<u16>,
+    /// How the query runs
+    #[arg(long, value_enum, default_value = "serverless")]
+    pub(crate) mode: Mode,
+}
+
+/// How a query runs; its answer is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    /// Partial aggregates are merged each epoch.
+    Serverless,
+    /// Partial aggregates are merged once per window.
+    Provisioned,
+}
+
+impl Mode {
+    /// The value of setting `mode`.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Serverless => "serverless",
+            Self::Provisioned => "provisioned",
+        }
+    }
 }
 
 /// The queries that are there, by the benchmark's numbers.

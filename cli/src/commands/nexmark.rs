@@ -8,7 +8,7 @@ use savanna_streams_model::handle::{HandleError, QueryState, QueryStatus};
 use serde::Serialize;
 use tempfile::TempDir;
 
-use crate::args::{EventFormat, Format, NexmarkDemo, NexmarkGenerate, NexmarkQuery, NexmarkRun};
+use crate::args::{EventFormat, Format, Mode, NexmarkDemo, NexmarkGenerate, NexmarkQuery, NexmarkRun};
 use crate::error::{CliError, Exit};
 use crate::nexmark::{self, Events};
 use crate::output;
@@ -37,11 +37,11 @@ struct Report {
 }
 
 impl Report {
-    fn new(query: &str, status: &QueryStatus, price: &FunctionPrice) -> Self {
+    fn new(query: &str, mode: Mode, status: &QueryStatus, price: &FunctionPrice) -> Self {
         let events = status.events as f64;
         Self {
             query: query.to_owned(),
-            mode: "serverless",
+            mode: mode.name(),
             events: status.events,
             result_rows: status.result_rows,
             seconds: status.seconds,
@@ -64,13 +64,14 @@ pub(crate) async fn run(config: &Config, format: Format, run: &NexmarkRun) -> Re
             engine.execute(&format!("SET '{name}' = '{value}'")).await?;
         }
     }
+    engine.execute(&format!("SET 'mode' = '{}'", run.mode.name())).await?;
     let events = Events { count: run.events, seed: run.seed };
     prepare(&engine, &nexmark::source(events)).await?;
     let files = files_of(run.query)?;
     let query = nexmark::query(run.query, &files.path().to_string_lossy());
     let (status, ended) = complete(&engine, &query).await?;
     let price = FunctionPrice::default();
-    let report = Report::new(nexmark::name(run.query), &status, &price);
+    let report = Report::new(nexmark::name(run.query), run.mode, &status, &price);
     match format {
         Format::Json => output::write_json(&report)?,
         Format::Table => {

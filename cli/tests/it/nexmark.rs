@@ -37,7 +37,7 @@ fn a_run_reports_what_it_took_in_one_object() {
 }
 
 #[test]
-fn results_do_not_depend_on_parallelism_and_group_size() {
+fn results_do_not_depend_on_parallelism_group_size_and_mode() {
     let rows = |more: &[&str]| {
         let mut arguments = vec!["nexmark", "run", "--query", "q5", "--events", "50000", "--output", "json"];
         arguments.extend(more);
@@ -48,6 +48,7 @@ fn results_do_not_depend_on_parallelism_and_group_size() {
     let alone = rows(&[]);
     assert!(alone > 0);
     assert_eq!(rows(&["--parallelism", "3", "--group-size", "4"]), alone);
+    assert_eq!(rows(&["--parallelism", "2", "--mode", "provisioned"]), alone);
 }
 
 #[test]
