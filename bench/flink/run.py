@@ -1,6 +1,6 @@
 """Nexmark queries in Savanna and in Flink over the same events: CPU time of the whole process, by the difference of two sizes.
 
-    python bench/flink/run.py [--pairs 7] [--parallelism 1] [--state hashmap] [QUERY ..]
+    python bench/flink/run.py [--pairs 7] [--parallelism 1] [--state hashmap] [--mode serverless] [QUERY ..]
 
 The runs of the two systems are interleaved; the ratio is taken pair by pair and printed as the median and the interval from
 the second-lowest to the second-highest. Needs a JDK 17 and Maven; Flink comes from Maven Central.
@@ -55,7 +55,7 @@ def cpu_seconds(command):
 def savanna(query, millions, options):
     return cpu_seconds([
         SAVANNA, "nexmark", "run", "--query", query, "--events", millions * 1_000_000, "--seed", SEED,
-        "--parallelism", options.parallelism, "--group-size", options.parallelism,
+        "--parallelism", options.parallelism, "--group-size", options.parallelism, "--mode", options.mode,
     ])
 
 
@@ -83,6 +83,7 @@ def main():
     arguments.add_argument("--pairs", type=int, default=7)
     arguments.add_argument("--parallelism", type=int, default=1)
     arguments.add_argument("--state", choices=["hashmap", "rocksdb"], default="hashmap")
+    arguments.add_argument("--mode", choices=["serverless", "provisioned"], default="serverless")
     arguments.add_argument("queries", nargs="*", default=list(SIZES))
     options = arguments.parse_args()
     options.classpath = build()
@@ -94,7 +95,8 @@ def main():
             (rate(savanna, query, ours, options), rate(flink, query, theirs, options)) for _ in range(options.pairs)
         ]
         print(json.dumps({
-            "query": query, "parallelism": options.parallelism, "state": options.state, "pairs": options.pairs,
+            "query": query, "parallelism": options.parallelism, "state": options.state, "mode": options.mode,
+            "pairs": options.pairs,
             "savanna": interval([a for (a, _), _ in pairs]), "flink": interval([b for _, (b, _) in pairs]),
             "ratio": interval([a / b for (a, _), (b, _) in pairs]),
             "savanna_peak_mb": max(peak for (_, peak), _ in pairs) / 1e6,

@@ -15,12 +15,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 SAVANNA = pathlib.Path(os.environ.get("BINARY", TARGET / "release" / "savanna"))
 RUNS = int(os.environ.get("RUNS", "7"))
-SMALL, LARGE = 2_000_000, 12_000_000
-QUERIES = sys.argv[1:] or ["q0", "q1", "q2", "q5"]
+MODE = os.environ.get("MODE", "serverless")
+SMALL, LARGE = 4_000_000, 34_000_000
+QUERIES = sys.argv[1:] or ["q0", "q1", "q2", "q5", "q8", "q14", "q21", "q22"]
 
 
 def run(query, events):
-    command = [SAVANNA, "nexmark", "run", "--query", query, "--events", str(events), "--output", "json"]
+    command = [SAVANNA, "nexmark", "run", "--query", query, "--events", str(events), "--mode", MODE, "--output", "json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 

@@ -44,7 +44,9 @@ fn main() {
                 for (aggregates, columns) in [("count", COUNT), ("count, sum, min, max, avg", FIVE)] {
                     let case = format!("{window}, {aggregates}{order}");
                     if case.contains(wanted) {
-                        report("savanna", &case, events, || run(input, function, columns));
+                        for mode in ["serverless", "provisioned"] {
+                            report(mode, &case, events, || run(input, mode, function, columns));
+                        }
                     }
                 }
             }
@@ -79,7 +81,7 @@ fn process_cpu() -> Duration {
 }
 
 /// Runs the query from its text. Returns how many rows it gave.
-fn run(input: &Arc<Batches>, window: &str, aggregates: &str) -> u64 {
+fn run(input: &Arc<Batches>, mode: &str, window: &str, aggregates: &str) -> u64 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let connectors = Arc::new(ReadyMade { batches: Arc::clone(input), others: BuiltinConnectors::default() });
@@ -102,7 +104,7 @@ fn run(input: &Arc<Batches>, window: &str, aggregates: &str) -> u64 {
         let insert = format!(
             "INSERT INTO nothing SELECT k, {average} FROM TABLE({window}) GROUP BY k, window_start, window_end"
         );
-        for sql in [declare, sink, insert] {
+        for sql in [format!("SET 'mode' = '{mode}'"), declare, sink, insert] {
             engine.call(StreamRequest::Execute { session, sql }).await.expect("the statement runs");
         }
         let rows = loop {
