@@ -227,6 +227,13 @@ fn check_graph(graph: &StageGraph) {
                 }
                 plan.schema()
             }
+            Operator::IntervalJoin(join) => {
+                for side in [&join.left, &join.right] {
+                    assert_same_types(&outputs[usize::from(side.stage.0)], &side.schema);
+                    assert_eq!(graph.stages[usize::from(side.stage.0)].next, Some(stage.id));
+                }
+                join.schema()
+            }
             Operator::Sink(_) => panic!("one sink, at the end"),
         };
         let output = stage.output.as_ref().expect("every stage but the sink has an output");
