@@ -131,6 +131,9 @@ pub(crate) struct Sql {
     /// Runs it on the node with this control API instead of in this process
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
+    /// How much each query may hold before it fails, such as 512MiB [default: no limit]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory_limit: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -170,6 +173,9 @@ pub(crate) struct NexmarkRun {
     /// How the query runs
     #[arg(long, value_enum, default_value = "serverless")]
     pub(crate) mode: Mode,
+    /// How much the query may hold before it fails, such as 512MiB [default: no limit]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory_limit: Option<String>,
 }
 
 /// How a query runs; its answer is the same.

@@ -58,13 +58,18 @@ impl Report {
 
 pub(crate) async fn run(config: &Config, format: Format, run: &NexmarkRun) -> Result<Exit, CliError> {
     let engine = Engine::embedded(config).await?;
-    let settings = [("parallelism", run.parallelism), ("group-size", run.group_size)];
+    let number = |number: Option<u16>| number.map(|number| number.to_string());
+    let settings = [
+        ("parallelism", number(run.parallelism)),
+        ("group-size", number(run.group_size)),
+        ("memory-limit", run.memory_limit.clone()),
+        ("mode", Some(run.mode.name().to_owned())),
+    ];
     for (name, value) in settings {
         if let Some(value) = value {
-            engine.execute(&format!("SET '{name}' = '{value}'")).await?;
+            engine.set(name, &value).await?;
         }
     }
-    engine.execute(&format!("SET 'mode' = '{}'", run.mode.name())).await?;
     let events = Events { count: run.events, seed: run.seed };
     prepare(&engine, &nexmark::source(events)).await?;
     let files = files_of(run.query)?;

@@ -22,6 +22,9 @@ pub(crate) async fn run(config: &Config, format: Format, sql: Sql) -> Result<Exi
         Some(url) => Engine::remote(Client::new(Some(url), config.node())?).await?,
         None => Engine::embedded(config).await?,
     };
+    if let Some(limit) = &sql.memory_limit {
+        engine.set("memory-limit", limit).await?;
+    }
     let mut shell = Shell::new(engine, format);
     let ended = match script {
         Some(Script { text, file }) => {

@@ -54,6 +54,11 @@ impl Engine {
         self.embedded.is_some()
     }
 
+    /// Sets a setting of the session.
+    pub(crate) async fn set(&self, name: &str, value: &str) -> Result<(), HandleError> {
+        self.execute(&format!("SET '{name}' = '{}'", value.replace('\'', "''"))).await.map(drop)
+    }
+
     pub(crate) async fn split(&self, sql: &str) -> Result<Vec<String>, HandleError> {
         match self.handle.call(StreamRequest::Split { sql: sql.to_owned() }).await? {
             StreamReply::Statements { statements } => Ok(statements),

@@ -15,7 +15,7 @@ struct Setting {
 }
 
 /// The settings that change how queries run.
-const SETTINGS: [Setting; 5] = [
+const SETTINGS: [Setting; 6] = [
     Setting {
         name: "parallelism",
         meaning: "partitions asked of each source, 1 to 1024",
@@ -54,6 +54,15 @@ const SETTINGS: [Setting; 5] = [
         },
     },
     Setting {
+        name: "memory-limit",
+        meaning: "how much a query may hold before it fails, such as 512MiB, or none",
+        show: |options| options.memory_limit.map_or_else(|| "none".to_owned(), |bytes| format!("{bytes}B")),
+        apply: |options, value| {
+            options.memory_limit = if value == "none" { None } else { Some(bytes(value)?) };
+            Some(())
+        },
+    },
+    Setting {
         name: "epoch-target",
         meaning: "how long rows are gathered before an epoch is cut, such as 200ms",
         show: |options| format!("{}ms", options.epoch.target.as_millis()),
@@ -74,6 +83,14 @@ const SETTINGS: [Setting; 5] = [
         },
     },
 ];
+
+/// A size with its unit: B, KiB, MiB or GiB.
+fn bytes(text: &str) -> Option<u64> {
+    let (number, shift) = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("B", 0)]
+        .into_iter()
+        .find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)))?;
+    number.trim().parse::<u64>().ok()?.checked_mul(1 << shift).filter(|bytes| *bytes > 0)
+}
 
 /// Names that PostgreSQL clients set on every connection. They are kept and shown, and change nothing here.
 const CLIENT_SETTINGS: [&str; 12] = [
@@ -147,6 +164,7 @@ mod tests {
             "setting parallelism takes partitions asked of each source, 1 to 1024, but 'zero' came"
         );
         assert!(check("parallelism", "2").is_ok());
+        assert!(check("memory-limit", "512").is_err() && check("memory-limit", "0B").is_err());
     }
 
     #[test]
@@ -154,7 +172,8 @@ mod tests {
         let error = check("paralellism", "2").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "setting paralellism does not exist; there are: parallelism, group-size, mode, epoch-target, epoch-events"
+            "setting paralellism does not exist; there are: parallelism, group-size, mode, memory-limit, epoch-target, \
+             epoch-events"
         );
     }
 
@@ -162,6 +181,8 @@ mod tests {
     fn settings_change_the_options_of_the_next_query() {
         let settings = BTreeMap::from([("group-size".to_owned(), "3".to_owned())]);
         assert_eq!(apply(&RuntimeOptions::default(), &settings).members, 3);
+        let limited = BTreeMap::from([("memory-limit".to_owned(), "2GiB".to_owned())]);
+        assert_eq!(apply(&RuntimeOptions::default(), &limited).memory_limit, Some(2 << 30));
         assert_eq!(list(&RuntimeOptions::default(), &settings)[1][1], "3");
     }
 }

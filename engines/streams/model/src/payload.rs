@@ -44,3 +44,13 @@ pub enum Body {
     /// Changes of panes.
     Delta(Delta),
 }
+
+impl Body {
+    /// The memory that its rows hold, in bytes.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Rows(rows) => rows.iter().map(RecordBatch::get_array_memory_size).sum(),
+            Self::Delta(delta) => delta.bytes(),
+        }
+    }
+}

@@ -66,6 +66,6 @@ impl StageOperator for JoinOperator {
     }
 
     fn bytes(&self) -> usize {
-        self.join.bytes()
+        self.join.bytes() + self.output.bytes()
     }
 }

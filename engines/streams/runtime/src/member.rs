@@ -20,6 +20,42 @@ pub struct Outgoing {
     pub payload: Payload,
 }
 
+/// What was sent for epochs that are not known to be committed, to be sent again if an input comes again.
+#[derive(Debug, Default)]
+pub(crate) struct Retained {
+    epochs: BTreeMap<Epoch, Vec<Outgoing>>,
+    bytes: usize,
+}
+
+impl Retained {
+    pub(crate) fn keep(&mut self, epoch: Epoch, sent: Vec<Outgoing>) {
+        self.bytes += bytes_of(&sent);
+        self.epochs.insert(epoch, sent);
+    }
+
+    /// Drops what was sent up to a committed epoch.
+    pub(crate) fn forget(&mut self, committed: Epoch) {
+        while let Some(first) = self.epochs.first_entry()
+            && *first.key() <= committed
+        {
+            self.bytes -= bytes_of(&first.remove());
+        }
+    }
+
+    pub(crate) fn of(&self, epoch: Epoch) -> &[Outgoing] {
+        self.epochs.get(&epoch).map_or(&[], Vec::as_slice)
+    }
+
+    /// Memory of the payloads, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+fn bytes_of(sent: &[Outgoing]) -> usize {
+    sent.iter().map(|outgoing| outgoing.payload.body.bytes()).sum()
+}
+
 /// What a member computes with a complete epoch.
 pub trait StageOperator: Send {
     /// Computes an epoch and cuts its output into payloads, empty ones included. Epochs come in order, each once.
@@ -71,8 +107,7 @@ impl Default for MemberRules {
 pub struct Member {
     arena: Arena,
     applied: Epoch,
-    /// What was sent for epochs that are not known to be committed, to be sent again if an input comes again.
-    retained: BTreeMap<Epoch, Vec<Outgoing>>,
+    retained: Retained,
     operator: Box<dyn StageOperator>,
     rules: MemberRules,
 }
@@ -87,7 +122,7 @@ impl Member {
     /// A fresh member.
     pub fn new(inputs: Vec<InputKey>, operator: Box<dyn StageOperator>, rules: MemberRules) -> Self {
         let arena = if rules.ignore_duplicates { Arena::new(inputs) } else { Arena::counting(inputs) };
-        Self { arena, applied: Epoch::ZERO, retained: BTreeMap::new(), operator, rules }
+        Self { arena, applied: Epoch::ZERO, retained: Retained::default(), operator, rules }
     }
 
     /// The last epoch that was computed.
@@ -95,9 +130,9 @@ impl Member {
         self.applied
     }
 
-    /// Memory of its state, in bytes.
+    /// Memory of its state and of the outputs that it keeps, in bytes.
     pub fn bytes(&self) -> usize {
-        self.operator.bytes()
+        self.operator.bytes() + self.retained.bytes()
     }
 
     /// One invocation. `committed` is the newest epoch known to be in the sink; payloads to send are added to `send`.
@@ -105,11 +140,11 @@ impl Member {
     /// # Errors
     /// The payload is not for this member, or the operator failed.
     pub fn receive(&mut self, payload: Payload, committed: Epoch, send: &mut Vec<Outgoing>) -> Result<Outcome> {
-        self.retained.retain(|epoch, _| *epoch > committed);
+        self.retained.forget(committed);
         let epoch = payload.set.epoch;
         if epoch <= self.applied && self.rules.in_order {
             // The sender did not see this epoch committed: what this member sent for it may be lost as well.
-            send.extend(self.retained.get(&epoch).into_iter().flatten().cloned());
+            send.extend_from_slice(self.retained.of(epoch));
             return Ok(Outcome::Processed);
         }
         if epoch <= committed {
@@ -125,8 +160,8 @@ impl Member {
             };
             let outputs = self.operator.apply(next, inputs)?;
             self.applied = self.applied.max(next);
-            send.extend(outputs.iter().cloned());
-            self.retained.insert(next, outputs);
+            send.extend_from_slice(&outputs);
+            self.retained.keep(next, outputs);
             outcome = Outcome::Ready;
         }
         Ok(outcome)

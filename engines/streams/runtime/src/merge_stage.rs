@@ -75,6 +75,6 @@ impl StageOperator for MergeOperator {
     }
 
     fn bytes(&self) -> usize {
-        self.state.bytes()
+        self.state.bytes() + self.output.bytes()
     }
 }

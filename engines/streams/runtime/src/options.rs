@@ -17,6 +17,8 @@ pub struct RuntimeOptions {
     pub members: u16,
     /// When partial aggregates leave the stage that made them.
     pub mode: Mode,
+    /// How many bytes the query's operators may hold; above, the query fails.
+    pub memory_limit: Option<u64>,
     /// When epochs are cut.
     pub epoch: EpochPolicy,
     /// How many epochs may be under way beyond the last committed one, the one being filled included. This is the
@@ -98,6 +100,7 @@ impl Default for RuntimeOptions {
             source_partitions: 1,
             members: 1,
             mode: Mode::default(),
+            memory_limit: None,
             epoch: EpochPolicy::default(),
             max_epochs_in_flight: 4,
             batch_rows: 8192,

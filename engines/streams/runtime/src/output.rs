@@ -132,6 +132,14 @@ impl OutputOperator {
         }
     }
 
+    /// Memory of what waits for the end of the epoch or of a window, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.end {
+            End::Rows(rows) | End::Windows { rows, .. } => rows.iter().map(RecordBatch::get_array_memory_size).sum(),
+            End::Aggregate(state) => state.bytes(),
+        }
+    }
+
     /// Ends the epoch: everything that its rows gave, as payloads.
     pub(crate) fn seal(&mut self, epoch: Epoch, watermark: EventTime) -> Result<Vec<Outgoing>> {
         if let Some(small) = &mut self.small {

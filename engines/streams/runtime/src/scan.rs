@@ -118,6 +118,12 @@ impl ScanOperator {
         self.late_rows + self.output.without_time()
     }
 
+    /// Memory of what waits for the end of the epoch or of a window, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let late = self.late.iter().flat_map(|late| &late.rows).map(RecordBatch::get_array_memory_size);
+        self.output.bytes() + late.sum::<usize>()
+    }
+
     /// Ends the epoch: everything that its rows gave, as payloads.
     pub(crate) fn seal(&mut self, epoch: Epoch) -> Result<Vec<Outgoing>> {
         let watermark = self.watermark();

@@ -115,6 +115,7 @@ impl StageOperator for WindowOperator {
     }
 
     fn bytes(&self) -> usize {
-        self.open.values().flatten().flatten().map(RecordBatch::get_array_memory_size).sum()
+        let open: usize = self.open.values().flatten().flatten().map(RecordBatch::get_array_memory_size).sum();
+        open + self.output.bytes()
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -19,7 +19,7 @@ use crate::cpu::thread_cpu;
 use crate::error::broken;
 use crate::invoker::{Backoff, Functions, InvokeError, Invoker};
 use crate::member::{Member, Outcome, Outgoing};
-use crate::query::Progress;
+use crate::query::{Memory, Progress};
 
 /// All members of a query's stages.
 pub(crate) struct FunctionGroups {
@@ -27,6 +27,7 @@ pub(crate) struct FunctionGroups {
     slots: Vec<Vec<Slot>>,
     invoker: Arc<dyn Invoker>,
     progress: Arc<Progress>,
+    memory: Arc<Memory>,
     max_backoff: Duration,
     sleep: fn(Duration),
     stopped: AtomicBool,
@@ -36,7 +37,6 @@ struct Slot {
     inbox: Mutex<Inbox>,
     /// Locked by the thread that runs the member, and nobody else until the query is over; then there is none.
     member: Mutex<Option<Member>>,
-    state_bytes: AtomicU64,
 }
 
 #[derive(Default)]
@@ -74,16 +74,13 @@ impl FunctionGroups {
         members: Vec<Vec<Member>>,
         invoker: Arc<dyn Invoker>,
         progress: Arc<Progress>,
+        memory: Arc<Memory>,
         max_backoff: Duration,
         sleep: fn(Duration),
     ) -> Self {
-        let slot = |member| Slot {
-            inbox: Mutex::new(Inbox::default()),
-            member: Mutex::new(Some(member)),
-            state_bytes: AtomicU64::new(0),
-        };
+        let slot = |member| Slot { inbox: Mutex::new(Inbox::default()), member: Mutex::new(Some(member)) };
         let slots = members.into_iter().map(|stage| stage.into_iter().map(slot).collect()).collect();
-        Self { slots, invoker, progress, max_backoff, sleep, stopped: AtomicBool::new(false) }
+        Self { slots, invoker, progress, memory, max_backoff, sleep, stopped: AtomicBool::new(false) }
     }
 
     /// Invokes each receiver, trying again while the platform is busy.
@@ -124,15 +121,10 @@ impl FunctionGroups {
         for slot in self.slots.iter().flatten() {
             *slot.member.lock() = None;
             slot.inbox.lock().payloads.clear();
-            slot.state_bytes.store(0, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn state_bytes(&self) -> u64 {
-        self.slots.iter().flatten().map(|slot| slot.state_bytes.load(Ordering::Relaxed)).sum()
-    }
-
-    fn execute(&self, slot: &Slot, payload: Payload) -> Result<Vec<Outgoing>> {
+    fn execute(&self, slot: &Slot, to: &MemberId, payload: Payload) -> Result<Vec<Outgoing>> {
         let before = thread_cpu();
         let mut send = Vec::new();
         let mut slot_member = slot.member.lock();
@@ -141,7 +133,7 @@ impl FunctionGroups {
         };
         let outcome = member.receive(payload, self.progress.committed_epoch(), &mut send)?;
         if outcome == Outcome::Ready {
-            slot.state_bytes.store(member.bytes() as u64, Ordering::Relaxed);
+            self.memory.hold(to.stage, usize::from(to.member), member.bytes())?;
         }
         drop(slot_member);
         self.progress.invoked(thread_cpu().saturating_sub(before));
@@ -159,7 +151,7 @@ impl Functions for FunctionGroups {
         let mut next = slot.inbox.lock().enter(payload);
         // An error or panic below leaves the member marked as running: nobody runs it again, and the query fails.
         while let Some(payload) = next {
-            let send = self.execute(slot, payload)?;
+            let send = self.execute(slot, to, payload)?;
             self.send(send)?;
             next = slot.inbox.lock().next();
         }

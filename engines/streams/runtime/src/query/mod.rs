@@ -2,6 +2,7 @@
 
 mod control;
 mod groups;
+mod memory;
 mod progress;
 mod scan_thread;
 mod supervisor;
@@ -26,6 +27,7 @@ use savanna_streams_model::{Result, StreamError};
 
 use self::control::Control;
 use self::groups::FunctionGroups;
+pub(crate) use self::memory::Memory;
 pub(crate) use self::progress::Progress;
 use self::scan_thread::{ScanLimits, ScanThread};
 use self::supervisor::Supervisor;
@@ -56,6 +58,7 @@ pub(crate) struct Shared {
     id: QueryId,
     started: Instant,
     progress: Arc<Progress>,
+    memory: Arc<Memory>,
     groups: Arc<FunctionGroups>,
     record: Mutex<Option<EpochRecord>>,
     end: Mutex<Option<End>>,
@@ -178,6 +181,7 @@ impl Shared {
             Some(Outcome::Cancelled) => (QueryState::Cancelled, None),
             Some(Outcome::Failed(error)) => (QueryState::Failed, Some(error.clone())),
         };
+        let ended = end.is_some();
         let seconds = end.map_or_else(|| self.started.elapsed(), |end| end.after).as_secs_f64();
         let mut status = QueryStatus {
             query: self.id.clone(),
@@ -191,7 +195,7 @@ impl Shared {
             epoch: 0,
             watermark: None,
             windows: 0,
-            state_bytes: self.groups.state_bytes(),
+            state_bytes: if ended { 0 } else { self.memory.total() },
             seconds,
             cpu_seconds: 0.0,
             generator_cpu_seconds: 0.0,
@@ -199,6 +203,7 @@ impl Shared {
             billed_ms: 0,
             more: BTreeMap::new(),
         };
+        status.more.insert("peak_bytes".into(), self.memory.peak() as f64);
         self.progress.fill(&mut status);
         status
     }
@@ -229,12 +234,15 @@ impl Starting {
             .collect();
         let topology = Topology::new(&self.id, &self.graph, &per_stage, self.options.members)?;
         let progress = Arc::new(Progress::new(partitions.len()));
+        let instances = |stage: StageId| usize::from(topology.members(stage)).max(per_stage[usize::from(stage.0)]);
+        let memory = Arc::new(Memory::new(&self.graph, instances, self.options.memory_limit));
         let (driver, inputs) = channel();
         let members = self.members(&topology, &progress, &driver, sink)?;
         let groups = Arc::new(FunctionGroups::new(
             members,
             self.options.invoker.build(),
             Arc::clone(&progress),
+            Arc::clone(&memory),
             self.options.max_backoff,
             self.options.backoff_sleep,
         ));
@@ -253,6 +261,9 @@ impl Starting {
                 groups: Arc::clone(&groups),
                 driver: driver.clone(),
                 progress: Arc::clone(&progress),
+                memory: Arc::clone(&memory),
+                stage: partition.stage.id,
+                number: partition.number,
                 instants: Arc::clone(&instants),
                 limits,
             });
@@ -261,6 +272,7 @@ impl Starting {
             id: self.id.clone(),
             started: Instant::now(),
             progress,
+            memory,
             groups,
             record: Mutex::new(None),
             end: Mutex::new(None),

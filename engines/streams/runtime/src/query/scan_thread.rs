@@ -1,30 +1,36 @@
 //! The thread of one source partition: reads, computes, seals epochs, sends.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use savanna_streams_model::Result;
-use savanna_streams_model::ids::Epoch;
+use savanna_streams_model::ids::{Epoch, StageId};
 use savanna_streams_model::source::{Read, SourceBatch, SourceReader};
 use savanna_streams_model::time::EventTime;
 
 use super::control::{Control, Order};
 use super::groups::FunctionGroups;
+use super::memory::Memory;
 use super::progress::{Progress, ScanProgress};
 use crate::clock::Instants;
 use crate::cpu::thread_cpu;
 use crate::driver::{Input, SourceMark};
-use crate::member::Outgoing;
+use crate::member::Retained;
 use crate::scan::ScanOperator;
 
 /// How long a read may wait: the delay of a cut or a cancellation when the source has nothing.
 const READ_WAIT: Duration = Duration::from_millis(20);
 
+/// Memory is counted after so many batches, and at the end of an epoch.
+const ACCOUNT_EVERY: u64 = 32;
+
 /// Everything the thread works with.
 pub(crate) struct ScanThread {
+    pub(crate) stage: StageId,
+    /// Its number among the partitions of its scan.
+    pub(crate) number: u32,
     /// Its number among all partitions of all scans.
     pub(crate) source: usize,
     pub(crate) reader: Box<dyn SourceReader>,
@@ -33,6 +39,7 @@ pub(crate) struct ScanThread {
     pub(crate) groups: Arc<FunctionGroups>,
     pub(crate) driver: Sender<Input>,
     pub(crate) progress: Arc<Progress>,
+    pub(crate) memory: Arc<Memory>,
     pub(crate) instants: Arc<Instants>,
     pub(crate) limits: ScanLimits,
 }
@@ -53,8 +60,8 @@ struct Filling {
     told_data: bool,
     told_enough: bool,
     ended: bool,
-    /// Payloads of epochs that are not known to be committed.
-    retained: BTreeMap<Epoch, Vec<Outgoing>>,
+    retained: Retained,
+    batches: u64,
     /// CPU time at the beginning of the epoch: the thread's, the generator's, and what members used on this thread.
     cpu_before: Duration,
 }
@@ -72,7 +79,8 @@ impl ScanThread {
             told_data: false,
             told_enough: false,
             ended: false,
-            retained: BTreeMap::new(),
+            retained: Retained::default(),
+            batches: 0,
             cpu_before: Duration::ZERO,
         };
         let result = filling.run();
@@ -117,6 +125,10 @@ impl Filling {
         let events = batch.events;
         self.thread.operator.set_instant(self.instant());
         self.thread.operator.absorb(batch)?;
+        self.batches += 1;
+        if self.batches % ACCOUNT_EVERY == 0 {
+            self.account()?;
+        }
         self.events += events;
         self.counters().events.fetch_add(events, Ordering::Relaxed);
         let (source, epoch) = (self.thread.source, self.epoch);
@@ -133,7 +145,7 @@ impl Filling {
 
     fn seal(&mut self) -> Result<()> {
         let committed = self.thread.progress.committed_epoch();
-        self.retained.retain(|epoch, _| *epoch > committed);
+        self.retained.forget(committed);
         let instant = self.instant();
         self.thread.operator.set_instant(instant);
         let outgoing = self.thread.operator.seal(self.epoch)?;
@@ -149,7 +161,8 @@ impl Filling {
         };
         // Before the payloads, so that the driver hears of the mark before it hears of the commit.
         self.tell(Input::Sealed { source: self.thread.source, epoch: self.epoch, mark, instant });
-        self.retained.insert(self.epoch, outgoing.clone());
+        self.retained.keep(self.epoch, outgoing.clone());
+        self.account()?;
         self.epoch = self.epoch.next();
         (self.events, self.told_data, self.told_enough) = (0, false, false);
         self.thread.groups.send(outgoing)?;
@@ -165,13 +178,19 @@ impl Filling {
 
     fn replay(&mut self, epochs: &[Epoch]) -> Result<()> {
         for epoch in epochs {
-            if let Some(outgoing) = self.retained.get(epoch) {
+            let outgoing = self.retained.of(*epoch).to_vec();
+            if !outgoing.is_empty() {
                 self.thread.progress.replayed();
-                self.thread.groups.send(outgoing.clone())?;
+                self.thread.groups.send(outgoing)?;
             }
         }
         self.publish();
         Ok(())
+    }
+
+    fn account(&self) -> Result<()> {
+        let ScanThread { stage, number, operator, memory, .. } = &self.thread;
+        memory.hold(*stage, *number as usize, operator.bytes() + self.retained.bytes())
     }
 
     /// CPU time of this thread without the generator: a function platform bills the function, not the outside world.

@@ -3,6 +3,7 @@
 mod failures;
 mod graphs;
 mod joins;
+mod limits;
 mod memory;
 mod oracle;
 mod processing_time;

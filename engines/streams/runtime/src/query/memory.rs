@@ -1,0 +1,102 @@
+//! What a query's operators hold in memory, and the bound on it.
+//!
+//! Counted are state, rows gathered for the next stage, and payloads kept until their epoch is committed; payloads under
+//! way are counted where they were made. Not counted are batches in the hands of a connector and what an operator needs
+//! while it computes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use savanna_streams_model::graph::{Operator, Stage, StageGraph};
+use savanna_streams_model::ids::StageId;
+use savanna_streams_model::{Result, StreamError};
+
+/// The accounts of one query.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    limit: Option<u64>,
+    total: AtomicU64,
+    peak: AtomicU64,
+    stages: Vec<Account>,
+}
+
+#[derive(Debug)]
+struct Account {
+    operator: String,
+    /// One per source partition or member.
+    instances: Vec<AtomicU64>,
+}
+
+impl Memory {
+    /// Accounts for so many instances of each stage.
+    pub(crate) fn new(graph: &StageGraph, instances: impl Fn(StageId) -> usize, limit: Option<u64>) -> Self {
+        let account = |stage: &Stage| Account {
+            operator: name(stage),
+            instances: (0..instances(stage.id)).map(|_| AtomicU64::new(0)).collect(),
+        };
+        let stages = graph.stages.iter().map(account).collect();
+        Self { limit, total: AtomicU64::new(0), peak: AtomicU64::new(0), stages }
+    }
+
+    /// Enters what an instance holds now.
+    ///
+    /// # Errors
+    /// The query holds more than it may.
+    pub(crate) fn hold(&self, stage: StageId, instance: usize, bytes: usize) -> Result<()> {
+        let account = self.stages.get(usize::from(stage.0)).and_then(|stage| stage.instances.get(instance));
+        let Some(account) = account else {
+            return Ok(());
+        };
+        let bytes = bytes as u64;
+        let change = bytes.wrapping_sub(account.swap(bytes, Ordering::Relaxed));
+        let total = self.total.fetch_add(change, Ordering::Relaxed).wrapping_add(change);
+        self.peak.fetch_max(total, Ordering::Relaxed);
+        match self.limit {
+            Some(limit) if total > limit => Err(self.exceeded(limit, total)),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// The most that was held at a time.
+    pub(crate) fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    fn exceeded(&self, limit: u64, total: u64) -> StreamError {
+        let largest = self.stages.iter().map(|stage| (stage.bytes(), stage.operator.as_str())).max();
+        let (bytes, operator) = largest.unwrap_or_default();
+        StreamError::Limit {
+            message: format!(
+                "the query holds {} of memory, above its memory-limit of {}; most of it in the {operator}: {}; use shorter \
+                 windows or fewer keys, or raise the limit",
+                mebibytes(total),
+                mebibytes(limit),
+                mebibytes(bytes)
+            ),
+        }
+    }
+}
+
+impl Account {
+    fn bytes(&self) -> u64 {
+        self.instances.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
+    }
+}
+
+fn name(stage: &Stage) -> String {
+    let operator = match &stage.operator {
+        Operator::Scan(scan) => format!("scan of {}", scan.source.table.name),
+        Operator::Aggregate(_) => "windowed aggregate".to_owned(),
+        Operator::Window(_) => "plan over windows".to_owned(),
+        Operator::IntervalJoin(_) => "interval join".to_owned(),
+        Operator::Sink(_) => "sink".to_owned(),
+    };
+    format!("{operator} (stage {})", stage.id)
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
