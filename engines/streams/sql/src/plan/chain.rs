@@ -1,21 +1,24 @@
 //! A branch of a query as one step: filters and projections, all written over the columns of what is below them.
 //!
 //! Views, subqueries and CTEs pile projections on projections. Here they are substituted into each other, until every
-//! output column and every condition is one expression over the base: a table as its connector reads it, or the output
-//! of a windowed aggregate. What is pushed down, computed before a window or after it is then a matter of sorting
-//! expressions.
+//! output column and every condition is one expression over the base: a table as its connector reads it, or what another
+//! stage gives. What is pushed down, computed before a window or after it is then a matter of sorting expressions.
 
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, SchemaRef, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema, DataFusionError, TableReference};
+use datafusion::common::{Column, DFSchema, DFSchemaRef, DataFusionError, TableReference};
 use datafusion::logical_expr::utils::split_conjunction_owned;
-use datafusion::logical_expr::{Aggregate, Distinct, Expr, LogicalPlan};
+use datafusion::logical_expr::{Expr, ExprSchemable};
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::graph::WINDOW_COLUMNS;
 use savanna_streams_model::time::Windows;
 use savanna_streams_model::{Position, Result, StreamError};
 
-use super::context::StreamTable;
+use super::aggregate::WindowedAggregate;
 use super::errors::column_position;
+use super::region::{Carries, Region, Scope};
 use super::window::WindowNode;
 
 /// The qualifier of a base's columns.
@@ -24,9 +27,11 @@ pub(super) const BASE: &str = "@base";
 pub(super) const WINDOW: &str = "@window";
 /// Views that use each other's columns twice can double an expression at every level.
 const EXPRESSION_NODES_MAX: usize = 100_000;
+/// `window_time` is so far before a window's end (microseconds): windows of whole units keep inside each other.
+const WINDOW_TIME_UNIT: i64 = 1_000;
 
 /// Filters and projections over one base.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Chain {
     pub(super) base: Base,
     /// The window that a table function put over the base.
@@ -43,12 +48,47 @@ pub(super) enum Base {
     /// A table, by the columns that its connector reads.
     Table(TableDef),
     /// A windowed aggregate, by its keys, aggregates and window columns.
-    Aggregate(Box<WindowedAggregate>),
+    Aggregate(Arc<WindowedAggregate>),
+    /// A plan over each closed window, by its columns.
+    Windows(Arc<Region>),
+}
+
+impl PartialEq for Base {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Table(a), Self::Table(b)) => a == b,
+            (Self::Aggregate(a), Self::Aggregate(b)) => a == b,
+            (Self::Windows(a), Self::Windows(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+}
+
+impl Base {
+    /// The columns.
+    pub(super) fn schema(&self) -> SchemaRef {
+        match self {
+            Self::Table(table) => table.physical_schema(),
+            Self::Aggregate(aggregate) => Arc::clone(&aggregate.schema),
+            Self::Windows(region) => region.schema(),
+        }
+    }
+
+    /// What the columns say about the window that a row belongs to.
+    fn scope(&self) -> Scope {
+        match self {
+            Self::Table(table) => Scope::none(table.physical_schema().fields().len()),
+            Self::Aggregate(aggregate) => aggregate.scope(),
+            Self::Windows(region) => region.scope.clone(),
+        }
+    }
 }
 
 /// A window over a chain.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Window {
+    /// What the event time is called.
+    pub(super) name: String,
     /// The event time over the base's columns.
     pub(super) time: Expr,
     /// The windows.
@@ -61,71 +101,121 @@ pub(super) struct Window {
     pub(super) place: Option<Position>,
 }
 
-/// `GROUP BY window_start, window_end, keys` over a windowed chain.
-#[derive(Clone, Debug)]
-pub(super) struct WindowedAggregate {
-    /// Its filters are those that do not touch the window; its columns do not matter any more.
-    pub(super) input: Chain,
-    /// The keys: name, expression over the table's columns.
-    pub(super) keys: Vec<(String, Expr)>,
-    /// The aggregates: name, expression over the table's columns.
-    pub(super) aggregates: Vec<(String, Expr)>,
-}
-
 impl Chain {
-    /// The chain that a plan is, or none if it joins, unites or aggregates more than once.
+    /// All columns of a base.
+    pub(super) fn over(base: Base) -> Self {
+        let columns = base.schema().fields().iter().map(|f| base_column(f.name())).collect();
+        Self { base, window: None, columns, filters: Vec::new() }
+    }
+
+    /// Computes columns from the chain's, which are called as in `schema`.
+    pub(super) fn project(mut self, exprs: &[Expr], schema: &DFSchema) -> Result<Self> {
+        self.columns = exprs.iter().map(|e| self.over_base(e.clone(), schema)).collect::<Result<_>>()?;
+        Ok(self)
+    }
+
+    /// Keeps the rows for which a condition over the chain's columns holds.
+    pub(super) fn filter(mut self, condition: &Expr, schema: &DFSchema) -> Result<Self> {
+        let condition = self.over_base(condition.clone(), schema)?;
+        self.filters.extend(split_conjunction_owned(condition));
+        Ok(self)
+    }
+
+    /// Puts a window over the rows.
     ///
     /// # Errors
-    /// The plan holds what streams do not do.
-    pub(super) fn of(plan: &LogicalPlan) -> Result<Option<Self>> {
-        match plan {
-            LogicalPlan::TableScan(scan) => {
-                let Some(table) = scan.source.downcast_ref::<StreamTable>() else {
-                    return Ok(None);
-                };
-                let columns = scan.projected_schema.fields().iter().map(|f| base_column(f.name())).collect();
-                let base = Base::Table(table.table.clone());
-                Ok(Some(Self { base, window: None, columns, filters: Vec::new() }))
-            }
-            LogicalPlan::SubqueryAlias(alias) => Self::of(&alias.input),
-            LogicalPlan::Projection(projection) => {
-                let Some(mut chain) = Self::of(&projection.input)? else {
-                    return Ok(None);
-                };
-                let schema = projection.input.schema();
-                chain.columns =
-                    projection.expr.iter().map(|e| chain.over_base(e.clone(), schema)).collect::<Result<_>>()?;
-                Ok(Some(chain))
-            }
-            LogicalPlan::Filter(filter) => {
-                let Some(mut chain) = Self::of(&filter.input)? else {
-                    return Ok(None);
-                };
-                let condition = chain.over_base(filter.predicate.clone(), filter.input.schema())?;
-                chain.filters.extend(split_conjunction_owned(condition));
-                Ok(Some(chain))
-            }
-            LogicalPlan::Extension(extension) => match extension.node.as_any().downcast_ref::<WindowNode>() {
-                Some(node) => Self::windowed(node),
-                None => Ok(None),
-            },
-            LogicalPlan::Aggregate(aggregate) => Self::aggregated(aggregate),
-            LogicalPlan::Join(_) | LogicalPlan::Union(_) | LogicalPlan::Distinct(Distinct::All(_)) => Ok(None),
-            LogicalPlan::EmptyRelation(_) => Err(unsupported("SELECT without FROM", None, "select from a table")),
-            LogicalPlan::Sort(_) => Err(unsupported("ORDER BY", None, "leave it out")),
-            LogicalPlan::Limit(_) => Err(unsupported("LIMIT", None, "stop the query when there are enough rows")),
-            LogicalPlan::Unnest(_) => Err(unsupported("UNNEST", None, "pick elements by index")),
-            LogicalPlan::Window(_) => Err(unsupported("OVER", None, "use a windowed aggregate over TUMBLE or HOP")),
-            other => Err(unsupported(
-                &format!("{} in a stream", other.display()),
-                None,
-                "use filters, projections and windowed aggregates",
-            )),
+    /// The rows are in windows already, or the time is not the event time of a windowed result. (For a table, that is
+    /// checked when its scan is planned.)
+    pub(super) fn put_in_windows(mut self, node: &WindowNode) -> Result<Self> {
+        let place = first_column_position(std::slice::from_ref(&node.time));
+        if self.window.is_some() {
+            return Err(unsupported(
+                "a window over rows that are in windows already",
+                place,
+                "aggregate the inner windows first, with window_time in GROUP BY and SELECT, and put the outer window over it",
+            ));
         }
+        let time = self.over_base(node.time.clone(), node.input.schema())?;
+        if !matches!(self.base, Base::Table(_)) {
+            self.check_time(&time, node, place)?;
+        }
+        let name = match (super::scan::field_path(&time), &node.time) {
+            (Some(mut path), _) => path.0.pop().unwrap_or_default(),
+            (None, Expr::Column(column)) => column.name.clone(),
+            _ => "time".to_owned(),
+        };
+        let partition = node.partition.iter().map(|e| self.over_base(e.clone(), node.input.schema()));
+        let partition = partition.collect::<Result<_>>()?;
+        let filters_before = self.filters.len();
+        self.window = Some(Window { name, time, windows: node.windows, partition, filters_before, place });
+        self.columns.extend(WINDOW_COLUMNS.map(window_column));
+        Ok(self)
+    }
+
+    /// The event time of rows that windows gave is the time of those windows.
+    fn check_time(&self, time: &Expr, node: &WindowNode, place: Option<Position>) -> Result<()> {
+        let scope = self.base.scope();
+        let schema = self.base.schema();
+        let at = match time {
+            Expr::Column(column) => schema.index_of(&column.name).ok(),
+            _ => None,
+        };
+        let carried = at.and_then(|at| scope.columns[at]);
+        if !matches!(carried, Some(Carries::Time | Carries::End)) {
+            return Err(StreamError::Invalid {
+                message: "a window over the result of windows must use their window_time as its time column; add window_time to the inner GROUP BY and SELECT".into(),
+                position: place,
+            });
+        }
+        let in_units = at.is_some_and(|at| {
+            matches!(schema.field(at).data_type(), DataType::Timestamp(TimeUnit::Second | TimeUnit::Millisecond, _))
+        });
+        let whole = |windows: &Windows| match windows {
+            Windows::Fixed(spec) => spec.pane() % WINDOW_TIME_UNIT == 0 && spec.offset() % WINDOW_TIME_UNIT == 0,
+            Windows::Session { gap } => gap % WINDOW_TIME_UNIT == 0 && in_units,
+        };
+        if !scope.windows.iter().chain([&node.windows]).all(whole) {
+            return Err(unsupported("a window over windows of parts of milliseconds", place, "use whole milliseconds and TIMESTAMP(3)"));
+        }
+        Ok(())
+    }
+
+    /// What the chain's columns say about the window that a row belongs to.
+    pub(super) fn scope(&self) -> Scope {
+        let (below, windows) = match &self.window {
+            Some(window) => (Scope::none(0), vec![window.windows]),
+            None => {
+                let below = self.base.scope();
+                let windows = below.windows.clone();
+                (below, windows)
+            }
+        };
+        let schema = self.base.schema();
+        let carried = |expr: &Expr| match expr {
+            Expr::Column(c) if is_window_column(expr) => Carries::of(&c.name),
+            Expr::Column(c) => schema.index_of(&c.name).ok().and_then(|at| below.columns.get(at).copied().flatten()),
+            _ => None,
+        };
+        Scope { columns: self.columns.iter().map(carried).collect(), windows }
+    }
+
+    /// The columns of the base, and those of the window that is put over it.
+    pub(super) fn schema(&self) -> Result<DFSchemaRef> {
+        let base = self.base.schema();
+        let qualified =
+            |qualifier: &str, field: &Arc<Field>| (Some(TableReference::bare(qualifier)), Arc::clone(field));
+        let mut fields: Vec<_> = base.fields().iter().map(|field| qualified(BASE, field)).collect();
+        if let Some(window) = &self.window {
+            let time_type = window.time.get_type(super::physical::base_schema(&base)?.as_ref()).map_err(broken)?;
+            fields.extend(
+                WINDOW_COLUMNS.map(|name| qualified(WINDOW, &Arc::new(Field::new(name, time_type.clone(), false)))),
+            );
+        }
+        DFSchema::new_with_metadata(fields, Default::default()).map(Arc::new).map_err(broken)
     }
 
     /// An expression over the plan's columns as one over the base's.
-    fn over_base(&self, expr: Expr, schema: &DFSchema) -> Result<Expr> {
+    pub(super) fn over_base(&self, expr: Expr, schema: &DFSchema) -> Result<Expr> {
         let substituted = expr.transform_up(|e| match &e {
             Expr::Column(column) => {
                 let index = schema.index_of_column(column)?;
@@ -148,136 +238,6 @@ impl Chain {
             });
         }
         Ok(expr)
-    }
-
-    fn windowed(node: &WindowNode) -> Result<Option<Self>> {
-        let place = first_column_position(std::slice::from_ref(&node.time));
-        let Some(mut chain) = Self::of(&node.input)? else {
-            return Err(unsupported("a window over a join or union", place, "apply TUMBLE or HOP to a table or view"));
-        };
-        if chain.window.is_some() || matches!(chain.base, Base::Aggregate(_)) {
-            return Err(unsupported(
-                "a window over the result of a window",
-                place,
-                "use one window of the larger size over the table",
-            ));
-        }
-        let over_base = |e: &Expr| chain.over_base(e.clone(), node.input.schema());
-        let time = over_base(&node.time)?;
-        let partition = node.partition.iter().map(over_base).collect::<Result<_>>()?;
-        let filters_before = chain.filters.len();
-        chain.window = Some(Window { time, windows: node.windows, partition, filters_before, place });
-        chain.columns.extend(WINDOW_COLUMNS.map(|name| Expr::Column(Column::new(Some(WINDOW), name))));
-        Ok(Some(chain))
-    }
-
-    fn aggregated(aggregate: &Aggregate) -> Result<Option<Self>> {
-        let Some(chain) = Self::of(&aggregate.input)? else {
-            return Ok(None);
-        };
-        if matches!(chain.base, Base::Aggregate(_)) {
-            return Ok(None);
-        }
-        let place = first_column_position(&aggregate.group_expr);
-        if chain.window.is_none() {
-            let what = if aggregate.aggr_expr.is_empty() { "DISTINCT or GROUP BY" } else { "an aggregate" };
-            return Err(unsupported(
-                &format!("{what} over a stream without a window"),
-                place,
-                "group by window_start, window_end over TABLE(TUMBLE(TABLE t, DESCRIPTOR(c), INTERVAL '10' SECOND))",
-            ));
-        }
-        let schema = aggregate.input.schema();
-        let over_base = |e: &Expr| chain.over_base(e.clone(), schema);
-        let group: Vec<Expr> = aggregate.group_expr.iter().map(over_base).collect::<Result<_>>()?;
-        if !group.iter().any(is_window_column) {
-            return Err(unsupported(
-                "an aggregate over a windowed stream that is not grouped by the window",
-                place,
-                "add window_start and window_end to GROUP BY",
-            ));
-        }
-        let mut names = UniqueNames::default();
-        WINDOW_COLUMNS.iter().for_each(|n| drop(names.take(n)));
-        let mut keys = Vec::new();
-        let mut columns = Vec::new();
-        for (expr, original) in group.into_iter().zip(&aggregate.group_expr) {
-            match touches(&expr) {
-                Touches { base: false, window: false } => columns.push(expr),
-                Touches { base: false, window: true } => columns.push(requalify(expr)?),
-                Touches { base: true, window: false } => {
-                    let name = names.take(&step_name(original));
-                    columns.push(base_column(&name));
-                    keys.push((name, expr));
-                }
-                Touches { base: true, window: true } => {
-                    return Err(unsupported(
-                        "a grouping expression that mixes window columns with others",
-                        first_column_position(std::slice::from_ref(original)),
-                        "group by the columns themselves and compute above the aggregate",
-                    ));
-                }
-            }
-        }
-        let mut aggregates = Vec::new();
-        for original in &aggregate.aggr_expr {
-            let expr = over_base(original)?;
-            if touches(&expr).window {
-                return Err(unsupported(
-                    "an aggregate of window columns",
-                    first_column_position(std::slice::from_ref(original)),
-                    "window columns are the same in all rows of a window; use them beside the aggregate",
-                ));
-            }
-            let name = names.take(&step_name(original));
-            columns.push(base_column(&name));
-            aggregates.push((name, expr));
-        }
-        chain.check_session(&keys, place)?;
-        let (input, filters) = chain.split_filters()?;
-        let base = Base::Aggregate(Box::new(WindowedAggregate { input, keys, aggregates }));
-        Ok(Some(Self { base, window: None, columns, filters }))
-    }
-
-    /// A session is found by the rows and keys that its aggregate sees, so both must be the same.
-    fn check_session(&self, keys: &[(String, Expr)], place: Option<Position>) -> Result<()> {
-        let Some(Window { windows: Windows::Session { .. }, partition, filters_before, .. }) = &self.window else {
-            return Ok(());
-        };
-        let same = partition.iter().all(|column| keys.iter().any(|(_, key)| key == column))
-            && keys.iter().all(|(_, key)| partition.contains(key));
-        if !same {
-            return Err(unsupported(
-                "an aggregate of sessions by other columns than those of PARTITION BY",
-                place,
-                "write SESSION(TABLE t PARTITION BY (a, b), ..) and GROUP BY window_start, window_end, a, b",
-            ));
-        }
-        if self.filters[*filters_before..].iter().any(|filter| touches(filter).base) {
-            return Err(unsupported(
-                "a condition on the rows of sessions",
-                place,
-                "put it before SESSION, which then forgets those rows: SESSION((SELECT .. WHERE ..) ..) or a view; or behind \
-                 each aggregate, which then leaves sessions as they are: FILTER (WHERE ..)",
-            ));
-        }
-        Ok(())
-    }
-
-    /// Conditions on window columns go above the aggregate: they decide on whole groups.
-    fn split_filters(mut self) -> Result<(Self, Vec<Expr>)> {
-        let (above, below): (Vec<Expr>, Vec<Expr>) =
-            std::mem::take(&mut self.filters).into_iter().partition(|f| touches(f).window);
-        if let Some(mixed) = above.iter().find(|f| touches(f).base) {
-            return Err(unsupported(
-                "a condition that compares window columns with others below an aggregate",
-                first_column_position(std::slice::from_ref(mixed)),
-                "move it to FILTER (WHERE ..) without window columns, or above the aggregate",
-            ));
-        }
-        self.filters = below;
-        let above = above.into_iter().map(requalify).collect::<Result<_>>()?;
-        Ok((self, above))
     }
 }
 
@@ -305,12 +265,17 @@ pub(super) fn touches(expr: &Expr) -> Touches {
     found
 }
 
-fn is_window_column(expr: &Expr) -> bool {
+/// A column of the window before the window is there.
+pub(super) fn window_column(name: &str) -> Expr {
+    Expr::Column(Column::new(Some(WINDOW), name))
+}
+
+pub(super) fn is_window_column(expr: &Expr) -> bool {
     matches!(expr, Expr::Column(c) if c.relation.as_ref().is_some_and(|r| r.table() == WINDOW))
 }
 
 /// Window columns before the window are base columns after it.
-fn requalify(expr: Expr) -> Result<Expr> {
+pub(super) fn requalify(expr: Expr) -> Result<Expr> {
     let renamed = expr.transform_up(|e| match e {
         Expr::Column(c) if c.relation.as_ref().is_some_and(|r| r.table() == WINDOW) => {
             Ok(Transformed::yes(base_column(&c.name)))
@@ -346,7 +311,7 @@ pub(super) fn broken(error: DataFusionError) -> StreamError {
 }
 
 /// A short name for a key or aggregate between two stages.
-fn step_name(expr: &Expr) -> String {
+pub(super) fn step_name(expr: &Expr) -> String {
     match expr {
         Expr::Column(column) => column.name.clone(),
         Expr::Alias(alias) => step_name(&alias.expr),

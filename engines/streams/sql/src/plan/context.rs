@@ -206,8 +206,9 @@ impl ContextProvider for Names<'_> {
         self.functions.aggregate_functions().get(name).map(Arc::clone)
     }
 
-    fn get_window_meta(&self, _: &str) -> Option<Arc<WindowUDF>> {
-        None
+    fn get_window_meta(&self, name: &str) -> Option<Arc<WindowUDF>> {
+        let known = refuse::RANKING.contains(&name).then(|| self.functions.window_functions().get(name));
+        known.flatten().map(Arc::clone)
     }
 
     fn get_variable_type(&self, _: &[String]) -> Option<DataType> {

@@ -1,11 +1,13 @@
 //! From a query to its stages.
 //!
 //! ```text
-//!   syntax tree --refuse--> names and types (DataFusion) --> one plan
-//!      plan --chain--> branches over tables --scan--> what the connector does, what the stage does
-//!           \--window_plan--> what runs over each closed window
+//!   syntax tree --refuse--> names and types (DataFusion) --> one plan --relation-->
+//!      chains: filters and projections over tables, windowed aggregates, regions
+//!      regions: what runs over each closed window
+//!   --graph--> stages: scans (scan), plans over windows (window_plan), and what each does to its rows (output)
 //! ```
 
+mod aggregate;
 #[allow(dead_code)]
 mod bounds;
 mod chain;
@@ -16,9 +18,13 @@ pub(crate) mod expression;
 mod fields;
 mod graph;
 mod insert;
+mod key_columns;
 mod names;
+mod output;
 mod physical;
 mod refuse;
+mod region;
+mod relation;
 mod scan;
 mod window;
 mod window_plan;
@@ -32,7 +38,10 @@ use datafusion::common::DataFusionError;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::logical_expr::{Aggregate, Distinct, Expr, LogicalPlan};
 use datafusion::optimizer::decorrelate_predicate_subquery::DecorrelatePredicateSubquery;
-use datafusion::optimizer::{Analyzer, Optimizer, OptimizerContext};
+use datafusion::optimizer::eliminate_cross_join::EliminateCrossJoin;
+use datafusion::optimizer::extract_equijoin_predicate::ExtractEquijoinPredicate;
+use datafusion::optimizer::push_down_filter::PushDownFilter;
+use datafusion::optimizer::{Analyzer, Optimizer, OptimizerContext, OptimizerRule};
 use savanna_streams_model::catalog::{TableDef, ViewDef};
 use savanna_streams_model::graph::StageGraph;
 use savanna_streams_model::source::Connectors;
@@ -129,6 +138,7 @@ impl Planner {
             plan = insert::coerce(plan, sink, columns)?;
         }
         let scans = Scans { catalog: self.catalog.as_ref(), connectors: self.connectors.as_ref() };
+        let plan = conditions_in_joins(plan).map_err(|e| errors::map(&e, Some(query), self.catalog.as_ref()))?;
         GraphBuilder::new(scans, query).build(&plan, sink)
     }
 
@@ -156,6 +166,20 @@ fn without_subqueries(plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError>
     let rules = Optimizer::with_rules(vec![Arc::new(DecorrelatePredicateSubquery::new())]);
     let config = OptimizerContext::new_with_config_options(Arc::clone(session().config_options()));
     rules.optimize(plan, &config, |_, _| {})
+}
+
+/// Moves the conditions of `WHERE` that belong to joins into them, so that each join shows by what it joins.
+fn conditions_in_joins(plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
+    if !plan.exists(|node| Ok(matches!(node, LogicalPlan::Join(_))))? {
+        return Ok(plan);
+    }
+    let rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> = vec![
+        Arc::new(EliminateCrossJoin::new()),
+        Arc::new(PushDownFilter::new()),
+        Arc::new(ExtractEquijoinPredicate::new()),
+    ];
+    let config = OptimizerContext::new_with_config_options(Arc::clone(session().config_options())).with_max_passes(1);
+    Optimizer::with_rules(rules).optimize(plan, &config, |_, _| {})
 }
 
 /// `DISTINCT` is an aggregate by all columns.

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArguments, GroupByExpr,
-    Query as SqlQuery, Select, SetExpr, Spanned, TableFactor, Value, Visit, Visitor,
+    Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArguments,
+    GroupByExpr, Query as SqlQuery, Select, SetExpr, Spanned, TableFactor, Value, Visit, Visitor, WindowType,
 };
 use datafusion::sql::sqlparser::tokenizer::Span;
 use savanna_streams_model::{Position, Result, StreamError};
@@ -137,9 +137,6 @@ impl Visitor for Checker {
         clause(!select.cluster_by.is_empty(), "CLUSTER BY", "leave it out; exchanges are by key group")?;
         clause(!select.distribute_by.is_empty(), "DISTRIBUTE BY", "leave it out; exchanges are by key group")?;
         clause(select.prewhere.is_some(), "PREWHERE", "write WHERE")?;
-        if let Some(qualify) = &select.qualify {
-            return refuse("QUALIFY", qualify.span(), "use a windowed aggregate over TUMBLE or HOP");
-        }
         clause(!select.named_window.is_empty(), "WINDOW", "use TUMBLE or HOP in FROM")?;
         match &select.group_by {
             GroupByExpr::All(_) => refuse("GROUP BY ALL", place, "name the columns"),
@@ -216,6 +213,30 @@ impl Visitor for Checker {
     }
 }
 
+const TOP_N: &str = "write ROW_NUMBER() OVER (PARTITION BY window_start, window_end, .. ORDER BY ..) over rows in windows (TUMBLE, HOP), or use a windowed aggregate";
+
+/// The functions that `OVER` takes.
+pub(super) const RANKING: [&str; 3] = ["row_number", "rank", "dense_rank"];
+
+/// `ROW_NUMBER() OVER (PARTITION BY window_start, window_end, .. ORDER BY ..)`. Whether it partitions by the window is
+/// looked at when columns are known.
+fn ranking(name: &str, over: &WindowType, span: Span) -> Verdict {
+    let what = format!("{}(..) OVER", name.to_uppercase());
+    let WindowType::WindowSpec(spec) = over else {
+        return refuse(format!("{what} a named window"), span, "write the window in parentheses behind OVER");
+    };
+    if !RANKING.contains(&name) {
+        return refuse(what, span, "use ROW_NUMBER, RANK or DENSE_RANK, or a windowed aggregate over TUMBLE or HOP");
+    }
+    if spec.partition_by.is_empty() {
+        return refuse(format!("{what} without a window in PARTITION BY"), span, TOP_N);
+    }
+    if spec.order_by.is_empty() {
+        return refuse(format!("{what} without ORDER BY"), span, TOP_N);
+    }
+    ControlFlow::Continue(())
+}
+
 impl Checker {
     /// `TUMBLE((SELECT ..), ..)`: a query as the table.
     fn tables_of(&mut self, args: &[FunctionArg]) {
@@ -248,8 +269,8 @@ impl Checker {
                 "write FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(c), INTERVAL '10' SECOND)) .. GROUP BY window_start, window_end",
             );
         }
-        if function.over.is_some() {
-            return refuse(format!("{upper}(..) OVER"), span, "use a windowed aggregate over TUMBLE or HOP");
+        if let Some(over) = &function.over {
+            return ranking(&name, over, span);
         }
         if let Some(reason) = refused_function(&name) {
             return refuse(upper, span, reason);
@@ -280,7 +301,7 @@ impl Checker {
         }
         if functions.window_functions().contains_key(name) {
             let what = format!("{} (a function for OVER)", name.to_uppercase());
-            return refuse(what, span, "use a windowed aggregate over TUMBLE or HOP");
+            return refuse(what, span, TOP_N);
         }
         let names = scalar.keys().chain(aggregate.keys()).map(String::as_str);
         ControlFlow::Break(StreamError::Unknown {
@@ -308,6 +329,22 @@ pub(super) fn first_aggregate(query: &Query) -> Option<Position> {
                 {
                     ControlFlow::Break(position(f.name.span().start))
                 }
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    query.ast.visit(&mut Finder).break_value().flatten()
+}
+
+/// The place of the first function with `OVER`, likewise.
+pub(super) fn first_over(query: &Query) -> Option<Position> {
+    struct Finder;
+    impl Visitor for Finder {
+        type Break = Option<Position>;
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Option<Position>> {
+            match expr {
+                Expr::Function(f) if f.over.is_some() => ControlFlow::Break(position(f.name.span().start)),
                 _ => ControlFlow::Continue(()),
             }
         }

@@ -3,23 +3,23 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, DFSchemaRef, ScalarValue, TableReference};
+use datafusion::common::{DFSchemaRef, ScalarValue};
 use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, lit};
 use savanna_streams_model::catalog::TableDef;
-use savanna_streams_model::graph::{Expand, LateRows, Output, PaneAggregate, Scan, WINDOW_COLUMNS, Watermark};
+use savanna_streams_model::graph::{LateRows, Output, Scan, Watermark};
 use savanna_streams_model::source::{Connectors, EqualTo, FieldPath, Literal, ScanSpec, Source};
 use savanna_streams_model::{Result, StreamError};
 
 use super::Catalog;
-use super::chain::{
-    BASE, Base, Chain, UniqueNames, WINDOW, Window, WindowedAggregate, base_column, broken, touches, unsupported,
-};
+use super::chain::{BASE, Base, Chain, Window, broken};
 use super::context::Names;
 use super::expression::simplify;
-use super::physical::{self, Steps};
+use super::output::{Target, Work};
+use super::physical::Steps;
+use super::relation::Relation;
 use crate::types::{assignable, type_name};
 
 /// The option that keeps late rows.
@@ -29,15 +29,6 @@ const LATE_DATA: &str = "late-data";
 pub(super) struct Scans<'a> {
     pub(super) catalog: &'a dyn Catalog,
     pub(super) connectors: &'a dyn Connectors,
-}
-
-/// The first half of a windowed aggregate.
-pub(super) struct Panes {
-    pub(super) scan: Scan,
-    pub(super) output: Output,
-    pub(super) aggregate: PaneAggregate,
-    /// The columns of the second half: keys, aggregates, window columns.
-    pub(super) merged: SchemaRef,
 }
 
 /// A table being read by one chain. All expressions are over the table's physical columns.
@@ -54,95 +45,29 @@ struct Reading {
 }
 
 impl Scans<'_> {
-    /// A scan whose rows go straight on: filters, projections, and windows as columns if there is one.
-    pub(super) fn rows(&self, chain: &Chain, names: &[String]) -> Result<(Scan, Output)> {
+    /// The scan of a chain over a table, its output, and the columns that leave (before an aggregate).
+    pub(super) fn plan(&self, chain: &Chain, target: &Target<'_>) -> Result<(Scan, Output, SchemaRef)> {
         let mut reading = self.reading(chain)?;
-        let columns = reading.settle_all(&chain.columns)?;
-        let Some(window) = &chain.window else {
-            let scan = reading.spec(columns.iter())?;
-            let steps = Steps::over(scan.schema()).filter(&reading.filters)?;
-            let steps = steps.project(columns.iter().zip(names.iter().map(String::as_str)))?;
-            let output = Output::rows(steps.encode()?);
-            return Ok((reading.scan(scan, &output)?, output));
+        let window = chain.window.as_ref();
+        let settled = Chain {
+            base: chain.base.clone(),
+            window: window
+                .map(|w| Ok::<_, StreamError>(Window { time: reading.settle(w.time.clone())?, ..w.clone() }))
+                .transpose()?,
+            columns: chain.columns.iter().map(|e| reading.settle(e.clone())).collect::<Result<_>>()?,
+            filters: std::mem::take(&mut reading.filters),
         };
-        let Some(spec) = window.windows.fixed() else {
-            return Err(unsupported(
-                "SESSION without an aggregate of its sessions",
-                window.place,
-                "GROUP BY window_start, window_end and the columns of PARTITION BY",
-            ));
-        };
-        let time = reading.time(window)?;
-        let (after, before): (Vec<Expr>, Vec<Expr>) =
-            std::mem::take(&mut reading.filters).into_iter().partition(|f| touches(f).window);
-        reading.filters = before;
-        let mut inputs = Inputs::new(&reading);
-        let time_column = inputs.take(time)?;
-        let columns = columns.into_iter().map(|c| inputs.lift(c)).collect::<Result<Vec<_>>>()?;
-        let after = after.into_iter().map(|c| inputs.lift(c)).collect::<Result<Vec<_>>>()?;
-        let inputs = inputs.exprs;
-        let scan = reading.spec(inputs.iter().map(|(_, e)| e))?;
-        let steps = Steps::over(scan.schema()).filter(&reading.filters)?;
-        let steps = steps.project(inputs.iter().map(|(n, e)| (e, n.as_str())))?;
-        let time_type = steps.schema().field(time_column).data_type().clone();
-        let after = Steps::over(Arc::new(with_window(&steps.schema(), &time_type)))
-            .filter(&after)?
-            .project(columns.iter().zip(names.iter().map(String::as_str)))?;
-        let expand = Expand { time_column, window: *spec, after: after.encode()? };
-        let output = Output { chain: steps.encode()?, lookups: Vec::new(), expand: Some(expand), aggregate: None };
-        Ok((reading.scan(scan, &output)?, output))
-    }
-
-    /// A scan that does the first half of a windowed aggregate.
-    pub(super) fn panes(&self, aggregate: &WindowedAggregate) -> Result<Panes> {
-        let reading = self.reading(&aggregate.input)?;
-        let Some(window) = &aggregate.input.window else {
-            return Err(StreamError::Internal("a windowed aggregate without a window".into()));
-        };
-        let time = reading.time(window)?;
-        let mut inputs = Inputs::new(&reading);
-        let time_column = inputs.take(time)?;
-        let mut keys = Vec::new();
-        for (name, expr) in &aggregate.keys {
-            let expr = reading.settle(expr.clone())?;
-            let at = inputs.take_named(expr, name)?;
-            keys.push((name.clone(), inputs.column(at)));
-        }
-        let mut functions = Vec::new();
-        for (name, expr) in &aggregate.aggregates {
-            functions.push((name.clone(), inputs.aggregate(&reading, expr.clone())?));
-        }
-        let inputs = inputs.exprs;
-        let scan = reading.spec(inputs.iter().map(|(_, e)| e))?;
-        let steps = Steps::over(scan.schema()).filter(&reading.filters)?;
-        let steps = steps.project(inputs.iter().map(|(n, e)| (e, n.as_str())))?;
-        let time_type = steps.schema().field(time_column).data_type().clone();
-        let (plan, output) = physical::aggregate(&steps.schema(), &keys, &functions)?;
-        let aggregate = PaneAggregate { time_column, windows: window.windows, aggregate: plan };
-        let merged = with_window(&output, &time_type);
-        let output =
-            Output { chain: steps.encode()?, lookups: Vec::new(), expand: None, aggregate: Some(aggregate.clone()) };
-        Ok(Panes { scan: reading.scan(scan, &output)?, output, aggregate, merged: Arc::new(merged) })
+        let work = Work::of(settled, &reading.schema, target)?;
+        let source = reading.spec(work.exprs())?;
+        let (output, schema) = work.output(source.schema())?;
+        Ok((reading.scan(source, &output)?, output, schema))
     }
 
     fn reading(&self, chain: &Chain) -> Result<Reading> {
         let Base::Table(table) = &chain.base else {
             return Err(StreamError::Internal("a scan of something that is no table".into()));
         };
-        let mut fields: Vec<(Option<TableReference>, Arc<Field>)> = table
-            .physical_schema()
-            .fields()
-            .iter()
-            .map(|f| (Some(TableReference::bare(BASE)), Arc::clone(f)))
-            .collect();
-        if let Some(window) = &chain.window {
-            let schema = physical::base_schema(&table.physical_schema())?;
-            let time_type = window.time.get_type(schema.as_ref()).map_err(broken)?;
-            fields.extend(WINDOW_COLUMNS.map(|name| {
-                (Some(TableReference::bare(WINDOW)), Arc::new(Field::new(name, time_type.clone(), false)))
-            }));
-        }
-        let schema = Arc::new(DFSchema::new_with_metadata(fields, Default::default()).map_err(broken)?);
+        let schema = chain.schema()?;
         let mut reading = Reading {
             source: self.connectors.source(table)?,
             table: table.clone(),
@@ -176,7 +101,7 @@ impl Scans<'_> {
     fn columns(&self, table: &TableDef) -> Result<Vec<Expr>> {
         let plan = Names::new(self.catalog).table(table).and_then(super::analyze);
         let plan = plan.map_err(|e| super::errors::map(&e, None, self.catalog))?;
-        match Chain::of(&plan)? {
+        match Relation::of(&plan)?.chains()?.pop() {
             Some(chain) => Ok(chain.columns),
             None => Err(StreamError::Internal(format!("table {} is no chain", table.name))),
         }
@@ -319,26 +244,11 @@ impl Reading {
         simplify(replaced.map_err(broken)?.data, &self.schema)
     }
 
-    fn settle_all(&self, exprs: &[Expr]) -> Result<Vec<Expr>> {
-        exprs.iter().map(|e| self.settle(e.clone())).collect()
-    }
-
-    fn time(&self, window: &Window) -> Result<Expr> {
-        let time = self.settle(window.time.clone())?;
-        match time.get_type(self.schema.as_ref()).map_err(broken)? {
-            DataType::Timestamp(..) => Ok(time),
-            other => Err(StreamError::invalid(format!(
-                "the time column of a window must be TIMESTAMP, but is {}",
-                type_name(&other)
-            ))),
-        }
-    }
-
-    /// The scan that reads what these expressions, the filters, the watermark and late rows need.
+    /// The scan that reads what these expressions, the watermark and late rows need.
     fn spec<'e>(&'e self, exprs: impl Iterator<Item = &'e Expr>) -> Result<ScanSpec> {
         let mut paths = BTreeSet::new();
         let late = self.late.iter().flat_map(|(_, exprs)| exprs);
-        for expr in exprs.chain(&self.filters).chain(&self.watermark).chain(late) {
+        for expr in exprs.chain(&self.watermark).chain(late) {
             expr.apply(|e| {
                 if let Some(path) = field_path(e) {
                     paths.insert(path);
@@ -382,18 +292,8 @@ impl Reading {
     }
 }
 
-/// Simplifies conditions over a schema of base columns and takes them apart.
-pub(super) fn simplify_all(conditions: &[Expr], schema: &Schema) -> Result<Vec<Expr>> {
-    let schema = physical::base_schema(schema)?;
-    let mut simple = Vec::new();
-    for condition in conditions {
-        simple.extend(split_conjunction_owned(simplify(condition.clone(), &schema)?));
-    }
-    Ok(simple)
-}
-
 /// The path that an expression is: a column, or fields of `ROW` columns.
-fn field_path(expr: &Expr) -> Option<FieldPath> {
+pub(super) fn field_path(expr: &Expr) -> Option<FieldPath> {
     match expr {
         Expr::Column(column) if column.relation.as_ref().is_some_and(|r| r.table() == BASE) => {
             Some(FieldPath(vec![column.name.clone()]))
@@ -410,111 +310,5 @@ fn field_path(expr: &Expr) -> Option<FieldPath> {
             Some(path)
         }
         _ => None,
-    }
-}
-
-/// A schema with the window columns at the end.
-fn with_window(schema: &Schema, time_type: &DataType) -> Schema {
-    let window = WINDOW_COLUMNS.map(|name| Arc::new(Field::new(name, time_type.clone(), false)));
-    Schema::new(schema.fields().iter().cloned().chain(window).collect::<Vec<_>>())
-}
-
-/// The columns that a chain computes before a window: each expression once.
-struct Inputs {
-    schema: DFSchemaRef,
-    names: UniqueNames,
-    exprs: Vec<(String, Expr)>,
-}
-
-impl Inputs {
-    fn new(reading: &Reading) -> Self {
-        let mut names = UniqueNames::default();
-        WINDOW_COLUMNS.iter().for_each(|n| drop(names.take(n)));
-        Self { schema: Arc::clone(&reading.schema), names, exprs: Vec::new() }
-    }
-
-    fn take(&mut self, expr: Expr) -> Result<usize> {
-        let name = match field_path(&expr).and_then(|mut path| path.0.pop()) {
-            Some(field) => field,
-            None => format!("value{}", self.exprs.len()),
-        };
-        self.take_named(expr, &name)
-    }
-
-    fn take_named(&mut self, expr: Expr, name: &str) -> Result<usize> {
-        if let Some(at) = self.exprs.iter().position(|(_, e)| *e == expr) {
-            return Ok(at);
-        }
-        if touches(&expr).window {
-            return Err(unsupported("this use of window columns", None, "compute it above the window"));
-        }
-        let name = self.names.take(name);
-        self.exprs.push((name, expr));
-        Ok(self.exprs.len() - 1)
-    }
-
-    fn column(&self, at: usize) -> Expr {
-        base_column(&self.exprs[at].0)
-    }
-
-    /// Rewrites an expression so that what does not read the window is computed before it.
-    fn lift(&mut self, expr: Expr) -> Result<Expr> {
-        let mut failed = None;
-        let lifted = expr.transform_down(|e| {
-            let touched = touches(&e);
-            if touched.window {
-                return Ok(match e {
-                    Expr::Column(column) => Transformed::new(base_column(&column.name), true, TreeNodeRecursion::Jump),
-                    other => Transformed::no(other),
-                });
-            }
-            if !touched.base {
-                return Ok(Transformed::new(e, false, TreeNodeRecursion::Jump));
-            }
-            match self.take(e.clone()) {
-                Ok(at) => Ok(Transformed::new(self.column(at), true, TreeNodeRecursion::Jump)),
-                Err(error) => {
-                    failed = Some(error);
-                    Ok(Transformed::new(e, false, TreeNodeRecursion::Stop))
-                }
-            }
-        });
-        match failed {
-            Some(error) => Err(error),
-            None => Ok(lifted.map_err(broken)?.data),
-        }
-    }
-
-    /// An aggregate whose arguments and condition are columns computed before.
-    fn aggregate(&mut self, reading: &Reading, expr: Expr) -> Result<Expr> {
-        let Expr::AggregateFunction(mut call) = expr.unalias() else {
-            return Err(StreamError::Internal("an aggregate that is none".into()));
-        };
-        for arg in &mut call.params.args {
-            let settled = reading.settle(arg.clone())?;
-            *arg = if touches(&settled).base {
-                let at = self.take(settled)?;
-                self.column(at)
-            } else {
-                self.typed_literal(settled, arg)?
-            };
-        }
-        if let Some(filter) = call.params.filter.take() {
-            let settled = reading.settle(*filter)?;
-            if settled != lit(true) {
-                let at = self.take(settled)?;
-                call.params.filter = Some(Box::new(self.column(at)));
-            }
-        }
-        Ok(Expr::AggregateFunction(call))
-    }
-
-    /// A constant must keep the type that the aggregate was planned with.
-    fn typed_literal(&self, settled: Expr, original: &Expr) -> Result<Expr> {
-        let wanted = original.get_type(self.schema.as_ref()).map_err(broken)?;
-        match settled {
-            Expr::Literal(value, metadata) => Ok(Expr::Literal(value.cast_to(&wanted).map_err(broken)?, metadata)),
-            other => Ok(other),
-        }
     }
 }

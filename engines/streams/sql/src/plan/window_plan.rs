@@ -1,7 +1,4 @@
-//! What runs over each closed window: joins and aggregates of windowed aggregates, as one DataFusion plan over leaves.
-//!
-//! Such a plan gives the right answer only if no row of one window ever meets a row of another. [`Scope`] proves that from
-//! the columns that carry the window: an aggregate must group by one of them, a join must equate one of each side.
+//! A region as a stage: optimised, its leaves cut to the columns that are read, its keys found, its plan encoded.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,10 +6,11 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::{JoinType, Result as DfResult};
+use datafusion::common::Result as DfResult;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::datasource::{TableType, provider_as_source};
-use datafusion::logical_expr::utils::split_conjunction;
-use datafusion::logical_expr::{BinaryExpr, Expr, Join, LogicalPlan, Operator, TableSource};
+use datafusion::logical_expr::expr::Sort;
+use datafusion::logical_expr::{Expr, LogicalPlan, TableSource, Window as Over};
 use datafusion::optimizer::common_subexpr_eliminate::CommonSubexprEliminate;
 use datafusion::optimizer::eliminate_cross_join::EliminateCrossJoin;
 use datafusion::optimizer::eliminate_filter::EliminateFilter;
@@ -25,36 +23,110 @@ use datafusion::optimizer::{Optimizer, OptimizerContext, OptimizerRule};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
-use savanna_streams_model::graph::WINDOW_COLUMNS;
-use savanna_streams_model::ids::StageId;
-use savanna_streams_model::plan::{Leaf, PlanBytes};
-use savanna_streams_model::time::Windows;
+use savanna_streams_model::graph::Exchange;
+use savanna_streams_model::plan::PlanBytes;
 use savanna_streams_model::{Result, StreamError};
 
-use super::chain::{broken, first_column_position, unsupported};
-use super::refuse;
+use super::chain::{Chain, broken};
+use super::key_columns;
+use super::region::{Leaf, Region};
 use crate::functions::session;
-use crate::statement::Query;
 
-/// A windowed aggregate that a plan reads.
+/// A region whose leaves are known.
+pub(super) struct WindowPlanning {
+    plan: LogicalPlan,
+    pub(super) inputs: Vec<Input>,
+}
+
+/// What a leaf of the plan reads.
 pub(super) struct Input {
-    pub(super) stage: StageId,
-    pub(super) schema: SchemaRef,
-    pub(super) windows: Windows,
+    leaf: Arc<dyn TableSource>,
+    /// The leaf's columns that are read, `window_end` among them.
+    kept: Vec<usize>,
+    pub(super) chain: Chain,
+    /// What the chain's columns are called.
+    pub(super) names: Vec<String>,
+    /// Which of them is `window_end`.
+    pub(super) window_end: usize,
+    /// How the rows come: by columns that the plan keeps apart, if there are such.
+    pub(super) exchange: Exchange,
 }
 
-/// Leaf number `index` as a table.
-pub(super) fn leaf_source(index: usize, schema: SchemaRef) -> Arc<dyn TableSource> {
-    provider_as_source(Arc::new(LeafTable { index, schema }))
+impl WindowPlanning {
+    pub(super) fn of(region: &Region) -> Result<Self> {
+        let plan = optimize(region.plan.clone())?;
+        let plan = plan.transform_up(settle_order).map_err(broken)?.data;
+        let mut leaves: Vec<(Arc<dyn TableSource>, BTreeSet<usize>)> = Vec::new();
+        plan.apply(|node| {
+            if let LogicalPlan::TableScan(scan) = node {
+                let read =
+                    scan.projection.clone().unwrap_or_else(|| (0..scan.source.schema().fields().len()).collect());
+                match leaves.iter_mut().find(|(source, _)| same(source, &scan.source)) {
+                    Some((_, columns)) => columns.extend(read),
+                    None => leaves.push((Arc::clone(&scan.source), read.into_iter().collect())),
+                }
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })
+        .map_err(broken)?;
+        let sources: Vec<_> = leaves.iter().map(|(source, _)| Arc::clone(source)).collect();
+        let keys = key_columns::of(&plan, &|scan| sources.iter().position(|source| same(source, &scan.source)));
+        let mut inputs = Vec::new();
+        for (at, (source, mut read)) in leaves.into_iter().enumerate() {
+            let leaf = leaf_of(&source)?;
+            read.insert(leaf.window_end);
+            let kept: Vec<usize> = read.into_iter().collect();
+            let place = |column: usize| kept.binary_search(&column).unwrap_or_default();
+            let exchange = match keys.get(at) {
+                Some(columns) => Exchange::KeyGroup { columns: columns.iter().map(|c| place(*c)).collect() },
+                None => Exchange::Single,
+            };
+            let mut chain = leaf.chain.clone();
+            chain.columns = kept.iter().map(|column| leaf.chain.columns[*column].clone()).collect();
+            let names = kept.iter().map(|column| leaf.names[*column].clone()).collect();
+            let window_end = place(leaf.window_end);
+            inputs.push(Input { leaf: source, kept, chain, names, window_end, exchange });
+        }
+        Ok(Self { plan, inputs })
+    }
+
+    /// The plan over inputs that have these columns, and its own columns.
+    pub(super) fn encode(self, schemas: &[SchemaRef]) -> Result<(PlanBytes, SchemaRef)> {
+        let place = |node: LogicalPlan| {
+            let LogicalPlan::TableScan(mut scan) = node else {
+                return Ok(Transformed::no(node));
+            };
+            let found = self.inputs.iter().position(|input| same(&input.leaf, &scan.source));
+            let Some(index) = found else {
+                return datafusion::common::internal_err!("a leaf that no input feeds");
+            };
+            let input = &self.inputs[index];
+            let read = scan.projection.clone().unwrap_or_else(|| (0..scan.source.schema().fields().len()).collect());
+            let moved = read.iter().map(|column| input.kept.binary_search(column).unwrap_or_default()).collect();
+            let schema = Arc::clone(&schemas[index]);
+            scan.source = provider_as_source(Arc::new(PlacedLeaf { index, schema }));
+            scan.projection = Some(moved);
+            Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
+        };
+        let plan = self.plan.clone().transform_up(place).map_err(broken)?.data;
+        let planner = DefaultPhysicalPlanner::default();
+        let physical = futures::executor::block_on(planner.create_physical_plan(&plan, session())).map_err(broken)?;
+        Ok((PlanBytes::encode(&physical)?, physical.schema()))
+    }
 }
 
-/// Optimises, checks and encodes a plan over leaves. Returns it with its columns.
-pub(super) fn encode(plan: LogicalPlan, windows: &[Windows], query: &Query) -> Result<(PlanBytes, SchemaRef)> {
-    let plan = optimize(plan)?;
-    Checker { windows, query }.scope(&plan)?;
-    let planner = DefaultPhysicalPlanner::default();
-    let physical = futures::executor::block_on(planner.create_physical_plan(&plan, session())).map_err(broken)?;
-    Ok((PlanBytes::encode(&physical)?, physical.schema()))
+fn leaf_of(source: &Arc<dyn TableSource>) -> Result<&Leaf> {
+    source
+        .downcast_ref::<Leaf>()
+        .ok_or_else(|| StreamError::Internal("a plan over windows reads something else".into()))
+}
+
+/// Whether two leaves are the same rows.
+fn same(a: &Arc<dyn TableSource>, b: &Arc<dyn TableSource>) -> bool {
+    match (a.downcast_ref::<Leaf>(), b.downcast_ref::<Leaf>()) {
+        (Some(a), Some(b)) => a.chain == b.chain,
+        _ => false,
+    }
 }
 
 /// The rules that suit a plan which is small, runs often, and must keep its window columns visible.
@@ -73,181 +145,42 @@ fn optimize(plan: LogicalPlan) -> Result<LogicalPlan> {
     Optimizer::with_rules(rules).optimize(plan, &context, |_, _| {}).map_err(broken)
 }
 
-/// A column that carries the window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Carries {
-    Start,
-    End,
-    Time,
-}
-
-impl Carries {
-    fn of(name: &str) -> Option<Self> {
-        [Self::Start, Self::End, Self::Time].into_iter().zip(WINDOW_COLUMNS).find(|(_, n)| *n == name).map(|(c, _)| c)
-    }
-}
-
-/// The rows of a sub-plan: each belongs to one window.
-struct Scope {
-    /// What each output column carries.
-    columns: Vec<Option<Carries>>,
-    /// The sizes of the windows that its rows may belong to: one, or the least and the largest.
-    sizes: BTreeSet<i64>,
-}
-
-struct Checker<'a> {
-    windows: &'a [Windows],
-    query: &'a Query,
-}
-
-impl Checker<'_> {
-    fn scope(&self, plan: &LogicalPlan) -> Result<Scope> {
-        match plan {
-            LogicalPlan::TableScan(scan) => {
-                let columns = scan.projected_schema.fields().iter().map(|f| Carries::of(f.name())).collect();
-                let leaf = datafusion::datasource::source_as_provider(&scan.source).map_err(broken)?;
-                let Some(leaf) = (leaf.as_ref() as &dyn std::any::Any).downcast_ref::<LeafTable>() else {
-                    return Err(StreamError::Internal("a plan over windows reads something else".into()));
-                };
-                let sizes = match &self.windows[leaf.index] {
-                    Windows::Fixed(spec) => [spec.step(), spec.size()].into(),
-                    Windows::Session { gap } => [*gap, i64::MAX].into(),
-                };
-                Ok(Scope { columns, sizes })
-            }
-            LogicalPlan::SubqueryAlias(alias) => self.scope(&alias.input),
-            LogicalPlan::Filter(filter) => self.scope(&filter.input),
-            LogicalPlan::Projection(projection) => {
-                let below = self.scope(&projection.input)?;
-                let columns = projection.expr.iter().map(|e| below.carried(e, &projection.input)).collect();
-                Ok(Scope { columns, ..below })
-            }
-            LogicalPlan::Distinct(distinct) => {
-                let below = self.scope(distinct.input())?;
-                self.needs_window(&below.columns, &below.sizes, "DISTINCT over several windows", None)?;
-                Ok(below)
-            }
-            LogicalPlan::Aggregate(aggregate) => {
-                let below = self.scope(&aggregate.input)?;
-                let mut columns: Vec<_> =
-                    aggregate.group_expr.iter().map(|e| below.carried(e, &aggregate.input)).collect();
-                let place =
-                    first_column_position(&aggregate.group_expr).or_else(|| refuse::first_aggregate(self.query));
-                self.needs_window(&columns, &below.sizes, "an aggregate over several windows", place)?;
-                columns.resize(aggregate.schema.fields().len(), None);
-                Ok(Scope { columns, ..below })
-            }
-            LogicalPlan::Join(join) => self.join(join),
-            LogicalPlan::Union(union) => {
-                let mut inputs = union.inputs.iter().map(|i| self.scope(i));
-                let Some(mut scope) = inputs.next().transpose()? else {
-                    return Err(StreamError::Internal("a union of nothing".into()));
-                };
-                for other in inputs {
-                    let other = other?;
-                    scope.columns.iter_mut().zip(other.columns).for_each(|(a, b)| *a = a.filter(|a| Some(*a) == b));
-                    scope.sizes.extend(other.sizes);
-                }
-                Ok(scope)
-            }
-            LogicalPlan::EmptyRelation(_) => {
-                let columns = vec![None; plan.schema().fields().len()];
-                Ok(Scope { columns, sizes: BTreeSet::new() })
-            }
-            other => Err(unsupported(
-                &format!("{} over windows", other.display()),
-                refuse::first_select(self.query),
-                "use joins, aggregates, filters and projections of windowed aggregates",
-            )),
-        }
-    }
-
-    fn needs_window(
-        &self,
-        columns: &[Option<Carries>],
-        sizes: &BTreeSet<i64>,
-        what: &str,
-        place: Option<savanna_streams_model::Position>,
-    ) -> Result<()> {
-        // Windows of several sizes may share a start, but not an end: rows are gathered by it.
-        if columns.iter().flatten().any(|carries| *carries != Carries::Start || sizes.len() <= 1) {
-            return Ok(());
-        }
-        let place = place.or_else(|| refuse::first_select(self.query));
-        Err(unsupported(
-            what,
-            place,
-            "add the inner query's window_start and window_end to GROUP BY or SELECT DISTINCT",
-        ))
-    }
-
-    fn join(&self, join: &Join) -> Result<Scope> {
-        let left = self.scope(&join.left)?;
-        let right = self.scope(&join.right)?;
-        let mut pairs: Vec<(&Expr, &Expr)> = join.on.iter().map(|(l, r)| (l, r)).collect();
-        if let Some(filter) = &join.filter {
-            for condition in split_conjunction(filter) {
-                if let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition {
-                    pairs.extend([(left.as_ref(), right.as_ref()), (right.as_ref(), left.as_ref())]);
-                }
-            }
-        }
-        let one_size = left.sizes.len() <= 1 && right.sizes.len() <= 1 && left.sizes == right.sizes;
-        let same_window = pairs.iter().any(|(l, r)| {
-            let carried = left.carried(l, &join.left);
-            carried.is_some()
-                && carried == right.carried(r, &join.right)
-                && (one_size || carried != Some(Carries::Start))
-        });
-        if !same_window {
-            let exprs: Vec<Expr> = pairs.iter().flat_map(|(l, r)| [(*l).clone(), (*r).clone()]).collect();
-            let place = refuse::first_join(self.query).or_else(|| first_column_position(&exprs));
-            return Err(unsupported(
-                "JOIN across windows",
-                place,
-                "add to ON that window_start and window_end of both sides are equal (for windows of different sizes, window_end)",
-            ));
-        }
-        let lost = |columns: Vec<Option<Carries>>| vec![None; columns.len()];
-        let mut sizes = left.sizes;
-        sizes.extend(right.sizes);
-        let mark = [None];
-        let columns = match join.join_type {
-            JoinType::Inner => [left.columns, right.columns].concat(),
-            JoinType::Left => [left.columns, lost(right.columns)].concat(),
-            JoinType::Right => [lost(left.columns), right.columns].concat(),
-            JoinType::Full => [lost(left.columns), lost(right.columns)].concat(),
-            JoinType::LeftSemi | JoinType::LeftAnti => left.columns,
-            JoinType::RightSemi | JoinType::RightAnti => right.columns,
-            JoinType::LeftMark => [left.columns, mark.to_vec()].concat(),
-            JoinType::RightMark => [right.columns, mark.to_vec()].concat(),
+/// Lets `ROW_NUMBER` order rows that the user's ORDER BY leaves equal by all other columns: rows come in any order, and
+/// the result must not depend on it.
+fn settle_order(node: LogicalPlan) -> DfResult<Transformed<LogicalPlan>> {
+    let LogicalPlan::Window(over) = node else {
+        return Ok(Transformed::no(node));
+    };
+    let columns: Vec<Expr> = over.input.schema().columns().into_iter().map(Expr::Column).collect();
+    let settle = |expr: &Expr| {
+        let Expr::WindowFunction(mut function) = expr.clone().unalias() else {
+            return expr.clone();
         };
-        Ok(Scope { columns, sizes })
-    }
-}
-
-impl Scope {
-    /// What an expression over this scope's columns carries.
-    fn carried(&self, expr: &Expr, input: &LogicalPlan) -> Option<Carries> {
-        match expr {
-            Expr::Column(column) => {
-                input.schema().maybe_index_of_column(column).and_then(|i| self.columns.get(i).copied().flatten())
-            }
-            Expr::Alias(alias) => self.carried(&alias.expr, input),
-            _ => None,
+        if function.fun.name() != "row_number" {
+            return expr.clone();
         }
-    }
+        let params = &mut function.params;
+        let given: Vec<&Expr> = params.partition_by.iter().chain(params.order_by.iter().map(|s| &s.expr)).collect();
+        let rest: Vec<Sort> = (columns.iter())
+            .filter(|column| !given.contains(column))
+            .map(|column| Sort { expr: column.clone(), asc: true, nulls_first: false })
+            .collect();
+        params.order_by.extend(rest);
+        Expr::WindowFunction(function).alias(expr.schema_name().to_string())
+    };
+    let exprs = over.window_expr.iter().map(settle).collect();
+    Ok(Transformed::yes(LogicalPlan::Window(Over::try_new(exprs, over.input)?)))
 }
 
-/// A leaf as a table for DataFusion's planner.
+/// Leaf number `index` as a table for DataFusion's planner.
 #[derive(Debug)]
-struct LeafTable {
+struct PlacedLeaf {
     index: usize,
     schema: SchemaRef,
 }
 
 #[async_trait]
-impl TableProvider for LeafTable {
+impl TableProvider for PlacedLeaf {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }
@@ -263,8 +196,9 @@ impl TableProvider for LeafTable {
         _: &[Expr],
         _: Option<usize>,
     ) -> DfResult<Arc<dyn ExecutionPlan>> {
-        let leaf: Arc<dyn ExecutionPlan> = Arc::new(Leaf::new(self.index, Arc::clone(&self.schema)));
-        let Some(projection) = projection else {
+        let leaf: Arc<dyn ExecutionPlan> =
+            Arc::new(savanna_streams_model::plan::Leaf::new(self.index, Arc::clone(&self.schema)));
+        let Some(projection) = projection.filter(|p| !p.iter().copied().eq(0..self.schema.fields().len())) else {
             return Ok(leaf);
         };
         let columns = projection.iter().map(|i| {

@@ -249,13 +249,8 @@ fn the_plan_over_a_window_joins_its_rows() {
     let plan = window.plan.decode(&functions()).unwrap();
     for (counts, expected) in [(vec![3, 7, 7], vec![11, 12]), (vec![9, 1, 1], vec![10])] {
         let end = || Arc::new(TimestampMillisecondArray::from(vec![1_000; 3])) as ArrayRef;
-        let columns = vec![
-            Arc::new(Int64Array::from(vec![10, 11, 12])) as ArrayRef,
-            Arc::new(Int64Array::from(counts)),
-            end(),
-            end(),
-            end(),
-        ];
+        let columns =
+            vec![Arc::new(Int64Array::from(vec![10, 11, 12])) as ArrayRef, Arc::new(Int64Array::from(counts)), end()];
         let rows = RecordBatch::try_new(Arc::clone(&window.inputs[0].schema), columns).unwrap();
         let plan = reset_plan_states(Arc::clone(&plan)).unwrap();
         for leaf in leaves(&plan) {

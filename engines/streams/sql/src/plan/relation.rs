@@ -1,0 +1,178 @@
+//! A plan from the bottom up, as what the stages of a query can be made of.
+//!
+//! ```text
+//!   filter, project, UNION ALL         -> into the branches
+//!   TUMBLE, HOP ..                     -> into the branches, which remember it
+//!   aggregate of rows in windows       -> a branch over a windowed aggregate
+//!   join, aggregate, ROW_NUMBER .. of windows   -> a region: a plan over each closed window
+//! ```
+
+use datafusion::logical_expr::{Aggregate, Distinct, Join, LogicalPlan};
+use savanna_streams_model::{Result, StreamError};
+
+use super::aggregate;
+use super::chain::{Base, Chain, first_column_position, is_window_column, unsupported};
+use super::context::StreamTable;
+use super::region::Region;
+use super::window::WindowNode;
+
+/// The rows of a plan.
+pub(super) enum Relation {
+    /// Those of all these chains together.
+    Rows(Vec<Chain>),
+    /// Those that a plan gives for each window.
+    Windows(Region),
+}
+
+impl Relation {
+    /// The relation that a plan is.
+    ///
+    /// # Errors
+    /// The plan holds what streams do not do.
+    pub(super) fn of(plan: &LogicalPlan) -> Result<Self> {
+        match plan {
+            LogicalPlan::TableScan(scan) => match scan.source.downcast_ref::<StreamTable>() {
+                Some(table) => {
+                    let all = Chain::over(Base::Table(table.table.clone()));
+                    let fields = scan.projected_schema.fields().iter();
+                    let columns = fields.map(|f| super::chain::base_column(f.name())).collect();
+                    Ok(Self::Rows(vec![Chain { columns, ..all }]))
+                }
+                None => Err(StreamError::Internal(format!("{} is no table of a stream", scan.table_name))),
+            },
+            LogicalPlan::SubqueryAlias(alias) => match Self::of(&alias.input)? {
+                Self::Windows(region) => region.under(plan).map(Self::Windows),
+                rows => Ok(rows),
+            },
+            LogicalPlan::Projection(projection) => match Self::of(&projection.input)? {
+                Self::Windows(region) => region.project(plan, projection).map(Self::Windows),
+                Self::Rows(chains) => {
+                    let schema = projection.input.schema();
+                    Self::each(chains, |chain| chain.project(&projection.expr, schema))
+                }
+            },
+            LogicalPlan::Filter(filter) => match Self::of(&filter.input)? {
+                Self::Windows(region) => region.under(plan).map(Self::Windows),
+                Self::Rows(chains) => {
+                    let schema = filter.input.schema();
+                    Self::each(chains, |chain| chain.filter(&filter.predicate, schema))
+                }
+            },
+            LogicalPlan::Extension(extension) => match extension.node.as_any().downcast_ref::<WindowNode>() {
+                Some(node) => Self::each(Self::of(&node.input)?.chains()?, |chain| chain.put_in_windows(node)),
+                None => Err(StreamError::Internal(format!("{} is no part of a stream", extension.node.name()))),
+            },
+            LogicalPlan::Union(union) => {
+                let mut chains = Vec::new();
+                for input in &union.inputs {
+                    chains.extend(Self::of(input)?.chains()?);
+                }
+                Ok(Self::Rows(chains))
+            }
+            LogicalPlan::Aggregate(aggregate) => Self::aggregate(plan, aggregate),
+            LogicalPlan::Join(join) => Self::join(join),
+            LogicalPlan::Window(over) => {
+                let input = Self::of(&over.input)?;
+                if !input.in_windows() {
+                    return Err(unsupported(
+                        "OVER on a stream without windows",
+                        first_column_position(&over.window_expr),
+                        "put the rows in windows (TUMBLE, HOP) and add window_start and window_end to PARTITION BY",
+                    ));
+                }
+                input.region(&over.input)?.over(plan, over).map(Self::Windows)
+            }
+            LogicalPlan::Distinct(Distinct::All(_)) => {
+                Err(StreamError::Internal("DISTINCT that is no aggregate".into()))
+            }
+            LogicalPlan::EmptyRelation(_) => Err(unsupported("SELECT without FROM", None, "select from a table")),
+            LogicalPlan::Sort(_) => Err(unsupported("ORDER BY", None, "leave it out")),
+            LogicalPlan::Limit(_) => Err(unsupported("LIMIT", None, "stop the query when there are enough rows")),
+            LogicalPlan::Unnest(_) => Err(unsupported("UNNEST", None, "pick elements by index")),
+            other => Err(unsupported(
+                &format!("{} in a stream", other.display()),
+                None,
+                "use filters, projections, windowed aggregates and joins",
+            )),
+        }
+    }
+
+    /// The branches; a plan over windows becomes the base of one.
+    pub(super) fn chains(self) -> Result<Vec<Chain>> {
+        match self {
+            Self::Rows(chains) => Ok(chains),
+            Self::Windows(region) => Ok(vec![Chain::over(Base::Windows(region.sealed()?.into()))]),
+        }
+    }
+
+    fn each(chains: Vec<Chain>, step: impl Fn(Chain) -> Result<Chain>) -> Result<Self> {
+        chains.into_iter().map(step).collect::<Result<_>>().map(Self::Rows)
+    }
+
+    /// Whether all rows belong to windows, told by columns or not.
+    fn in_windows(&self) -> bool {
+        match self {
+            Self::Rows(chains) => chains.iter().all(|c| c.window.is_some() || !matches!(c.base, Base::Table(_))),
+            Self::Windows(_) => true,
+        }
+    }
+
+    /// The rows as the beginning of a plan over each window. `plan` is what they were.
+    fn region(self, plan: &LogicalPlan) -> Result<Region> {
+        match self {
+            Self::Rows(chains) => Region::of(chains, plan),
+            Self::Windows(region) => Ok(region),
+        }
+    }
+
+    fn aggregate(plan: &LogicalPlan, aggregate: &Aggregate) -> Result<Self> {
+        let input = Self::of(&aggregate.input)?;
+        let place = first_column_position(&aggregate.group_expr);
+        if !input.in_windows() {
+            let what = if aggregate.aggr_expr.is_empty() { "DISTINCT or GROUP BY" } else { "an aggregate" };
+            return Err(unsupported(
+                &format!("{what} over a stream without a window"),
+                place,
+                "group by window_start, window_end over TABLE(TUMBLE(TABLE t, DESCRIPTOR(c), INTERVAL '10' SECOND))",
+            ));
+        }
+        if let Self::Rows(chains) = &input {
+            if let Some(chain) = aggregate::by_panes(chains, aggregate)? {
+                return Ok(Self::Rows(vec![chain]));
+            }
+            if chains.iter().all(|chain| chain.window.is_some()) && !groups_by_window(chains, aggregate)? {
+                return Err(unsupported(
+                    "an aggregate over a windowed stream that is not grouped by the window",
+                    place,
+                    "add window_start and window_end to GROUP BY",
+                ));
+            }
+        }
+        input.region(&aggregate.input)?.aggregate(plan, aggregate).map(Self::Windows)
+    }
+
+    fn join(join: &Join) -> Result<Self> {
+        let (left, right) = (Self::of(&join.left)?, Self::of(&join.right)?);
+        if !left.in_windows() || !right.in_windows() {
+            return Err(unsupported(
+                "JOIN of a stream without windows",
+                None,
+                "put both sides in the same windows (TUMBLE, HOP) and join on window_start and window_end",
+            ));
+        }
+        let (left, right) = (left.region(&join.left)?, right.region(&join.right)?);
+        Region::join(left, right, join).map(Self::Windows)
+    }
+}
+
+fn groups_by_window(chains: &[Chain], aggregate: &Aggregate) -> Result<bool> {
+    for expr in &aggregate.group_expr {
+        for chain in chains {
+            if !is_window_column(&chain.over_base(expr.clone(), aggregate.input.schema())?) {
+                continue;
+            }
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
