@@ -85,7 +85,7 @@ impl Base {
 }
 
 /// A window over a chain.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct Window {
     /// What the event time is called.
     pub(super) name: String,
@@ -99,6 +99,14 @@ pub(super) struct Window {
     pub(super) filters_before: usize,
     /// Where it is in the user's text.
     pub(super) place: Option<Position>,
+}
+
+/// Where a window stands in the text makes no difference.
+impl PartialEq for Window {
+    fn eq(&self, other: &Self) -> bool {
+        let what = |w: &Self| (w.windows, w.filters_before);
+        what(self) == what(other) && self.time == other.time && self.partition == other.partition
+    }
 }
 
 impl Chain {
@@ -175,7 +183,11 @@ impl Chain {
             Windows::Session { gap } => gap % WINDOW_TIME_UNIT == 0 && in_units,
         };
         if !scope.windows.iter().chain([&node.windows]).all(whole) {
-            return Err(unsupported("a window over windows of parts of milliseconds", place, "use whole milliseconds and TIMESTAMP(3)"));
+            return Err(unsupported(
+                "a window over windows of parts of milliseconds",
+                place,
+                "use whole milliseconds and TIMESTAMP(3)",
+            ));
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ use savanna_streams_model::catalog::{TableDef, ViewDef};
 
 use super::fields::RowFields;
 use super::window::WindowFunctions;
-use super::{Catalog, names, refuse};
+use super::{Catalog, group_windows, names, refuse};
 use crate::functions::{functions, session};
 use crate::statement::Query;
 
@@ -48,9 +48,10 @@ impl<'a> Names<'a> {
 
     /// The logical plan of a query, as written.
     pub(super) fn plan(&self, query: &Query) -> Result<LogicalPlan> {
-        refuse::check(query)?;
         let mut sql = query.ast.clone();
         names::give(&mut sql, self.views.is_empty());
+        group_windows::rewrite(&mut sql).map_err(external)?;
+        refuse::check(&sql)?;
         let statement = ast::Statement::Query(sql);
         SqlToRel::new_with_options(self, options(self.views.is_empty())).sql_statement_to_plan(statement)
     }

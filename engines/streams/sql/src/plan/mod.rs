@@ -17,6 +17,7 @@ mod errors;
 pub(crate) mod expression;
 mod fields;
 mod graph;
+mod group_windows;
 mod insert;
 mod key_columns;
 mod names;

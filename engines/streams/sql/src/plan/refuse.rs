@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArguments,
-    GroupByExpr, Query as SqlQuery, Select, SetExpr, Spanned, TableFactor, Value, Visit, Visitor, WindowType,
+    Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArguments, GroupByExpr,
+    Query as SqlQuery, Select, SetExpr, Spanned, TableFactor, Value, Visit, Visitor, WindowType,
 };
 use datafusion::sql::sqlparser::tokenizer::Span;
 use savanna_streams_model::{Position, Result, StreamError};
@@ -18,8 +18,8 @@ use crate::parse::position;
 use crate::statement::Query;
 
 /// Checks a whole query.
-pub(super) fn check(query: &Query) -> Result<(), datafusion::common::DataFusionError> {
-    match query.ast.visit(&mut Checker::default()) {
+pub(super) fn check(query: &SqlQuery) -> Result<(), datafusion::common::DataFusionError> {
+    match query.visit(&mut Checker::default()) {
         ControlFlow::Break(error) => Err(external(error)),
         ControlFlow::Continue(()) => Ok(()),
     }
@@ -264,9 +264,9 @@ impl Checker {
             group_window.or_else(|| upper.strip_suffix("_ROWTIME")).or_else(|| upper.strip_suffix("_PROCTIME"));
         if WINDOW_FUNCTIONS.contains(&group_window.unwrap_or(&upper)) {
             return refuse(
-                format!("{upper} as a grouping function"),
+                format!("{upper} without its window in GROUP BY"),
                 span,
-                "write FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(c), INTERVAL '10' SECOND)) .. GROUP BY window_start, window_end",
+                "write GROUP BY TUMBLE(c, INTERVAL '10' SECOND), or FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(c), INTERVAL '10' SECOND)) .. GROUP BY window_start, window_end",
             );
         }
         if let Some(over) = &function.over {

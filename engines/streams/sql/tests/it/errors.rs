@@ -36,7 +36,36 @@ fn what_streams_do_not_do_is_refused_by_name_and_place() {
         "SESSION without an aggregate",
         "1:54",
     );
-    refuses("SELECT TUMBLE_START(ts, INTERVAL '1' SECOND) FROM events", "TUMBLE_START as a grouping function", "1:8");
+    refuses(
+        "SELECT TUMBLE_START(ts, INTERVAL '1' SECOND) FROM events",
+        "TUMBLE_START without its window in GROUP BY",
+        "1:8",
+    );
+    refuses(
+        "SELECT k FROM events GROUP BY k, TUMBLE(ts, INTERVAL '1' SECOND), HOP(ts, INTERVAL '1' SECOND, INTERVAL '2' SECOND)",
+        "a second window in GROUP BY",
+        "1:67",
+    );
+    refuses(
+        "SELECT count(*) FROM events e JOIN plain p ON e.k = p.id GROUP BY TUMBLE(ts, INTERVAL '1' SECOND)",
+        "GROUP BY TUMBLE over a join",
+        "1:67",
+    );
+    refuses(
+        "SELECT *, row_number() OVER (PARTITION BY k ORDER BY ts) FROM events",
+        "OVER on a stream without windows",
+        "1:43",
+    );
+    refuses(
+        "SELECT *, row_number() OVER (PARTITION BY k ORDER BY ts) FROM TUMBLE(events, ts, INTERVAL '1' SECOND)",
+        "ROW_NUMBER(..) OVER across windows",
+        "1:11",
+    );
+    refuses(
+        "SELECT *, lag(k) OVER (PARTITION BY window_end ORDER BY ts) FROM TUMBLE(events, ts, INTERVAL '1' SECOND)",
+        "LAG(..) OVER",
+        "1:11",
+    );
     refuses("WITH RECURSIVE r AS (SELECT 1) SELECT * FROM r", "WITH RECURSIVE", "1:1");
     refuses("SELECT k FROM events WHERE v > (SELECT max(v) FROM events)", "a scalar subquery", "1:33");
     refuses("SELECT k FROM events WHERE k IN (SELECT id FROM plain)", "IN or EXISTS over a stream", "1:28");
