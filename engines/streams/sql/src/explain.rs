@@ -80,16 +80,32 @@ impl Block<'_> {
                 self.item("from", &format!("stage {}", inputs.join(", ")));
             }
         }
+        let mut leaving = Vec::new();
         if let Some(output) = &stage.output {
             self.output(output);
+            leaving = self.leaving(output);
         }
         if let Some(next) = stage.next {
             let exchange = match &stage.exchange {
-                Exchange::Single => "to its only member",
-                Exchange::KeyGroup { .. } => "by key group",
+                Exchange::Single => "to its only member".to_owned(),
+                Exchange::KeyGroup { columns } => {
+                    let name = |column: &usize| leaving.get(*column).map_or("?", String::as_str);
+                    format!("by key group of {}", columns.iter().map(name).collect::<Vec<_>>().join(", "))
+                }
             };
             self.item("exchange", &format!("stage {next}, {exchange}"));
         }
+    }
+
+    /// The names of the columns that leave a stage; of a partial aggregate, its keys.
+    fn leaving(&self, output: &Output) -> Vec<String> {
+        let last = match (&output.expand, &output.aggregate) {
+            (Some(expand), _) => &expand.after,
+            (_, Some(panes)) => &panes.aggregate,
+            _ => &output.chain,
+        };
+        let plan = self.decode(last);
+        plan.iter().flat_map(|plan| plan.schema().fields().to_vec()).map(|field| field.name().clone()).collect()
     }
 
     fn item(&mut self, name: &str, content: &str) {

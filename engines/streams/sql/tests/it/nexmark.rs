@@ -87,7 +87,7 @@ fn q5_counts_once_for_both_sides_of_its_join() {
   project: bid.dateTime AS dateTime, bid.auction AS auction
   window: HOP 10 s every 2 s, panes of 2 s
   partial aggregate: count(1) by auction
-  exchange: stage 1, by key group
+  exchange: stage 1, by key group of auction
 stage 1: merge panes, close windows; merge state
   window: HOP 10 s every 2 s, panes of 2 s
   aggregate: count(1) by auction
