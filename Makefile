@@ -37,7 +37,7 @@ suites: test-deps ## conformance, differential, drivers, chaos; writes tests/RES
 	@tools/suites
 
 soak: build-deps ## thousands of seeds and crash storms
-	@SAVANNA_SIM_SEEDS=$(SEEDS) PROPTEST_CASES=20000 $(CARGO) test --locked --release -p savanna-sim -p savanna-journal -p savanna-ownership -p savanna-manifest -p savanna-rpc
+	@SAVANNA_SIM_SEEDS=$(SEEDS) PROPTEST_CASES=20000 $(CARGO) test --locked --release -p savanna-sim -p savanna-journal -p savanna-lattice -p savanna-ownership -p savanna-manifest -p savanna-rpc
 
 fuzz: build-deps ## coverage-guided fuzzing of the network faces (a nightly compiler and cargo-fuzz)
 	@tools/fuzz $(SECONDS_EACH)
