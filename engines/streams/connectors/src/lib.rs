@@ -3,6 +3,7 @@
 //! ```text
 //!   connector   reads  writes
 //!   nexmark       x             generated events of an auction site
+//!   datagen       x             rows of made-up values for any columns
 //!   file          x      x      CSV, NDJSON and Parquet files, whole or as they grow
 //!   stdin         x             CSV and NDJSON lines
 //!   print                x      lines on standard output
@@ -14,11 +15,13 @@
 
 mod blackhole;
 mod connector;
+mod datagen;
 mod file;
 mod format;
 mod nexmark;
 pub mod options;
 mod print;
+mod random;
 mod registry;
 mod stdin;
 mod types;

@@ -2,13 +2,19 @@
 //! documented.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
+use savanna_streams_model::time::parse_duration;
 use savanna_streams_model::{Result, StreamError};
 
 /// Options that belong to the engine: every table may have them, no connector reads them.
-pub const ENGINE_OPTIONS: [&str; 2] = ["connector", "late-data"];
+pub const ENGINE_OPTIONS: [&str; 5] = [
+    "connector",
+    "late-data",
+    "scan.watermark.idle-timeout",
+    "scan.watermark.alignment.group",
+    "scan.watermark.alignment.max-drift",
+];
 
 /// One option of a connector.
 #[derive(Clone, Copy, Debug)]
@@ -161,7 +167,7 @@ impl Kind {
             Self::Integer { min, max } => value.trim().parse::<i64>().is_ok_and(|n| (min..=max).contains(&n)),
             Self::Choice(words) => words.contains(&value),
             Self::Size => size(value).is_some(),
-            Self::Duration => duration(value).is_some(),
+            Self::Duration => parse_duration(value).is_some(),
             Self::Instant => value == "now" || instant_ms(value).is_some(),
             Self::Character => character(value).is_some(),
             Self::OnError => {
@@ -210,19 +216,6 @@ pub(crate) fn size(text: &str) -> Option<u64> {
     number.checked_mul(factor)
 }
 
-/// A length of time with its unit.
-pub(crate) fn duration(text: &str) -> Option<Duration> {
-    let (number, unit) = split_unit(text)?;
-    let millis: u64 = match unit.to_ascii_lowercase().as_str() {
-        "ms" => 1,
-        "s" | "sec" | "second" | "seconds" => 1_000,
-        "m" | "min" | "minute" | "minutes" => 60_000,
-        "h" | "hour" | "hours" => 3_600_000,
-        _ => return None,
-    };
-    number.checked_mul(millis).map(Duration::from_millis)
-}
-
 /// A fixed instant in milliseconds since 1970.
 pub(crate) fn instant_ms(text: &str) -> Option<i64> {
     let parsed = string_to_timestamp_nanos(text).ok().map(|nanos| nanos.div_euclid(1_000_000));
@@ -246,6 +239,8 @@ fn split_unit(text: &str) -> Option<(u64, &str)> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const SPECS: &[OptionSpec] = &[
@@ -288,8 +283,8 @@ mod tests {
     fn units_are_part_of_a_value() {
         assert_eq!(size("64KiB"), Some(65_536));
         assert_eq!(size("200b"), Some(200));
-        assert_eq!(duration("600 s"), Some(Duration::from_secs(600)));
-        assert_eq!(duration("600"), None);
+        assert_eq!(parse_duration("600 s"), Some(Duration::from_secs(600)));
+        assert_eq!(parse_duration("600"), None);
         assert_eq!(instant_ms("2015-07-15T00:00:00Z"), Some(1_436_918_400_000));
         assert_eq!(instant_ms("1436918400000"), Some(1_436_918_400_000));
     }

@@ -12,6 +12,7 @@ use savanna_streams_model::{Result, StreamError};
 
 use crate::blackhole::Blackhole;
 use crate::connector::Connector;
+use crate::datagen::Datagen;
 use crate::file::FileConnector;
 use crate::nexmark::Nexmark;
 use crate::options::Presence;
@@ -41,6 +42,7 @@ impl BuiltinConnectors {
         Self {
             connectors: vec![
                 Box::new(Nexmark),
+                Box::new(Datagen),
                 Box::new(FileConnector),
                 Box::new(Stdin { input: Arc::new(Mutex::new(Some(input))) }),
                 Box::new(Print { output }),
@@ -132,7 +134,15 @@ impl Connectors for BuiltinConnectors {
     }
 
     fn check(&self, table: &mut TableDef) -> Result<()> {
-        self.find(table)?.check(table)
+        let connector = self.find(table)?;
+        if !table.partitioned_by.is_empty() && connector.name() != crate::file::NAME {
+            return Err(StreamError::Unsupported {
+                what: format!("PARTITIONED BY with connector {}", connector.name()),
+                position: None,
+                instead: format!("only '{}' writes folders; leave it out", crate::file::NAME),
+            });
+        }
+        connector.check(table)
     }
 
     fn list(&self) -> Vec<ConnectorInfo> {

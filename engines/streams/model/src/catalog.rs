@@ -44,6 +44,8 @@ pub struct TableDef {
     pub columns: Vec<ColumnDef>,
     /// The watermark, where declared. Windows need one.
     pub watermark: Option<WatermarkDef>,
+    /// The columns of `PARTITIONED BY`: rows are written to a folder for each of their values.
+    pub partitioned_by: Vec<String>,
     /// The options of `WITH (..)`. `connector` is always there.
     pub options: BTreeMap<String, String>,
     /// The statement that made the table, for `SHOW CREATE TABLE`.

@@ -173,6 +173,27 @@ pub struct Watermark {
     pub lateness: Lateness,
     /// Where late rows go, if they are kept.
     pub late_rows: Option<LateRows>,
+    /// Which partitions wait for which.
+    pub waiting: Waiting,
+}
+
+/// How partitions wait for one another.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// A partition that gave nothing for so many microseconds is idle: nothing waits for it. When it gives rows again, it begins
+    /// at the query's watermark.
+    pub idle_after: Option<i64>,
+    /// Partitions that keep step.
+    pub alignment: Option<Alignment>,
+}
+
+/// Partitions of one group do not read on while their watermark is too far ahead of the lowest in the group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alignment {
+    /// The name of the group; tables that name the same one are aligned with each other.
+    pub group: String,
+    /// How far ahead is too far, in microseconds.
+    pub max_drift: i64,
 }
 
 /// Which rows of a scan come too late to count.

@@ -224,6 +224,7 @@ mod tests {
                 column("person", inner(&["id"])),
             ],
             watermark: None,
+            partitioned_by: Vec::new(),
             options: [].into(),
             statement: String::new(),
         };

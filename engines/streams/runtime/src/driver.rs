@@ -45,7 +45,7 @@ pub struct SourceMark {
     pub watermark: EventTime,
     /// Events of this epoch.
     pub events: u64,
-    /// It gave nothing in this epoch.
+    /// It gave nothing for so long that nothing waited for it.
     pub idle: bool,
     /// It will never give anything again.
     pub ended: bool,
@@ -64,6 +64,14 @@ pub enum Input {
         epoch: Epoch,
         /// Whether it has its share of [`EpochPolicy::min_events`].
         enough: bool,
+    },
+    /// A partition has nothing for now, or must not read on before others have: epochs are cut without waiting for it until
+    /// it has rows again.
+    Waits {
+        /// The partition.
+        source: usize,
+        /// The epoch.
+        epoch: Epoch,
     },
     /// A partition has its share of the most events an epoch may have, and waits.
     Full {
@@ -151,6 +159,8 @@ pub struct DriverOptions {
 pub struct Driver {
     options: DriverOptions,
     ended: Vec<bool>,
+    /// Partitions that epochs do not wait for.
+    waits: Vec<bool>,
     committed: Epoch,
     last_cut: Epoch,
     open: Option<Open>,
@@ -186,6 +196,7 @@ impl Driver {
         Self {
             options,
             ended: vec![false; sources],
+            waits: vec![false; sources],
             committed: Epoch::ZERO,
             last_cut: Epoch::ZERO,
             open: None,
@@ -240,7 +251,14 @@ impl Driver {
                     open.fire = true;
                 }
             }
-            Input::Data { epoch, enough, .. } => self.news(epoch, now, |open| open.enough |= enough),
+            Input::Data { source, epoch, enough } => {
+                self.waits[source] = false;
+                self.news(epoch, now, |open| open.enough |= enough);
+            }
+            Input::Waits { source, epoch } => {
+                self.waits[source] = true;
+                self.news(epoch, now, |_| ());
+            }
             Input::Full { source, epoch } => self.news(epoch, now, |open| open.full[source] = true),
             Input::Ended { source, epoch } => {
                 self.ended[source] = true;
@@ -308,8 +326,8 @@ impl Driver {
         let Some(open) = self.open.as_ref().filter(|open| open.first_news.is_some()) else {
             return;
         };
-        let stalled = |(full, ended): (&bool, &bool)| *full || *ended;
-        let all_stalled = open.full.iter().zip(&self.ended).all(stalled);
+        let stalled = |source: usize| open.full[source] || self.ended[source] || self.waits[source];
+        let all_stalled = (0..self.ended.len()).all(stalled);
         let some_full = self.options.policy.fixed_events.is_none() && open.full.contains(&true);
         let due = self.cut_due(open).is_some_and(|due| due <= now);
         if !(all_stalled || some_full || due || open.fire) {

@@ -68,6 +68,13 @@ impl RunningWatermark {
         self.newest = self.newest.max(time);
     }
 
+    /// The watermark is at least this from now on.
+    pub(crate) fn raise(&mut self, watermark: EventTime) {
+        if watermark > EventTime::MIN {
+            self.advance(EventTime(watermark.0.saturating_add(self.delay)));
+        }
+    }
+
     /// Takes the event times of a batch in and sorts its rows.
     pub(crate) fn sort(&mut self, times: &ArrayRef) -> Result<Sorted> {
         let (values, unit) = timestamp_values(times)?;
@@ -187,6 +194,17 @@ mod tests {
             [(Timeliness::OnTime, vec![0, 1]), (Timeliness::From(15_000), vec![2]), (Timeliness::Late, vec![3, 4])];
         assert_eq!(sorted, Sorted::Mixed(expected.into()));
         assert_eq!(running.watermark(), EventTime(12_000));
+    }
+
+    #[test]
+    fn rows_are_late_by_a_watermark_that_was_raised() {
+        let mut running = RunningWatermark::new(3_000, Lateness::Windows(WindowSpec::tumble(10_000)));
+        running.raise(EventTime(20_000));
+        assert_eq!(running.watermark(), EventTime(20_000));
+        let sorted = running.sort(&millis(&[Some(19), Some(21)])).unwrap();
+        assert_eq!(sorted, Sorted::Mixed([(Timeliness::OnTime, vec![1]), (Timeliness::Late, vec![0])].into()));
+        running.raise(EventTime::MIN);
+        assert_eq!(running.watermark(), EventTime(20_000));
     }
 
     #[test]

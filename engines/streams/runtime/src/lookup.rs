@@ -224,6 +224,7 @@ mod tests {
             name: "t".into(),
             columns: Vec::new(),
             watermark: None,
+            partitioned_by: Vec::new(),
             options: [].into(),
             statement: String::new(),
         };

@@ -93,6 +93,11 @@ impl ScanOperator {
         Ok(())
     }
 
+    /// The partition is idle: its watermark is at least the query's.
+    pub(crate) fn raise(&mut self, watermark: EventTime) {
+        self.running.raise(watermark);
+    }
+
     /// The source has ended.
     pub(crate) fn end(&mut self) {
         self.ended = true;

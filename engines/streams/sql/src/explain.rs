@@ -137,6 +137,13 @@ impl Block<'_> {
         if let Some(watermark) = &scan.watermark {
             let time = self.projected(&watermark.time);
             self.item("watermark", &format!("{time} - {}", length(watermark.delay)));
+            if let Some(idle_after) = watermark.waiting.idle_after {
+                self.item("idle", &format!("a partition without rows for {}", length(idle_after)));
+            }
+            if let Some(alignment) = &watermark.waiting.alignment {
+                let drift = length(alignment.max_drift);
+                self.item("aligned", &format!("group {}, at most {drift} ahead", alignment.group));
+            }
             if let Some(late) = &watermark.late_rows {
                 self.item("late rows", &format!("to table {}", late.table.name));
             } else if watermark.lateness != Lateness::Never {

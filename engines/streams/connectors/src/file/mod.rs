@@ -2,7 +2,9 @@
 
 mod bytes;
 mod listing;
+mod partitions;
 mod reader;
+mod rolling;
 mod sink;
 
 use std::fs::File;
@@ -14,6 +16,7 @@ use arrow::datatypes::SchemaRef;
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::sink::{Delivery, Sink};
 use savanna_streams_model::source::{EqualTo, Offset, ScanSpec, Source, SourceReader};
+use savanna_streams_model::time::parse_duration;
 use savanna_streams_model::{Result, StreamError};
 
 use crate::connector::{Connector, Promise};
@@ -22,11 +25,14 @@ use crate::format::malformed::OnError;
 use crate::format::{
     CSV_DELIMITER, CSV_HEADER, CSV_QUOTE, Format, ON_ERROR, TextFormat, csv, declares_none, infer, ndjson, parquet,
 };
-use crate::options::{Kind, OptionSpec, Options, Presence};
+use crate::options::{Kind, OptionSpec, Options, Presence, size};
+use partitions::Partitions;
 use reader::{FileReader, Reading, Unit};
+use rolling::{Rolling, RollingSink};
 use sink::FileSink;
 
-const NAME: &str = "file";
+/// The connector's name.
+pub(crate) const NAME: &str = "file";
 
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
@@ -47,11 +53,26 @@ const OPTIONS: &[OptionSpec] = &[
         presence: Presence::Default("false"),
         help: "Whether to wait for rows that are appended, and for new files, in the order of their names.",
     },
+    OptionSpec {
+        name: ROLL_SIZE,
+        kind: Kind::Size,
+        presence: Presence::Optional,
+        help: "Written text files take rows until they have this size; without it and the next, those of one epoch.",
+    },
+    OptionSpec {
+        name: ROLL_INTERVAL,
+        kind: Kind::Duration,
+        presence: Presence::Optional,
+        help: "Written text files take rows for so long.",
+    },
     CSV_HEADER,
     CSV_DELIMITER,
     CSV_QUOTE,
     ON_ERROR,
 ];
+
+const ROLL_SIZE: &str = "sink.rolling-policy.file-size";
+const ROLL_INTERVAL: &str = "sink.rolling-policy.rollover-interval";
 
 /// How much of a file is looked at to find its columns.
 const SAMPLE_BYTES: u64 = 1 << 20;
@@ -68,6 +89,7 @@ struct Settings {
     follow: bool,
     csv: CsvSettings,
     on_error: OnError,
+    rolling: Rolling,
 }
 
 impl Settings {
@@ -79,7 +101,17 @@ impl Settings {
             follow: options.boolean("follow")?,
             csv: CsvSettings::of(&options)?,
             on_error: options.get("on-error", OnError::parse)?,
+            rolling: Rolling {
+                bytes: options.find(ROLL_SIZE, size)?,
+                age: options.find(ROLL_INTERVAL, parse_duration)?,
+            },
         };
+        if settings.rolling.spans_epochs() && settings.format == Format::Parquet {
+            return Err(StreamError::invalid(format!(
+                "options '{ROLL_SIZE}' and '{ROLL_INTERVAL}' are for text: a Parquet file cannot be added to, so each \
+                 epoch has its own; leave them out, or write another format"
+            )));
+        }
         let grows = settings.follow && settings.format == Format::Parquet;
         if grows && Path::new(&settings.path).is_file() {
             return Err(
@@ -141,12 +173,21 @@ impl Connector for FileConnector {
         if declares_none(table) {
             table.columns.splice(0..0, settings.infer()?);
         }
+        if !table.partitioned_by.is_empty() {
+            Partitions::new(&table.partitioned_by, &table.physical_schema())?;
+        }
         settings.format.check(&table.columns)
     }
 
     fn source(&self, table: &TableDef) -> Result<Arc<dyn Source>> {
         let settings = Settings::new(table)?;
         settings.format.check(&table.columns)?;
+        if !table.partitioned_by.is_empty() {
+            return Err(StreamError::invalid(format!(
+                "table {} is PARTITIONED BY, which is for writing; to read a folder, declare a table without it over '{}/<column>=<value>'",
+                table.name, settings.path
+            )));
+        }
         let files = listing::files(&settings.path)?;
         if files.is_empty() && !settings.follow {
             return Err(listing::nothing_there(&settings.path));
@@ -158,7 +199,13 @@ impl Connector for FileConnector {
     fn sink(&self, table: &TableDef, schema: SchemaRef) -> Result<Box<dyn Sink>> {
         let settings = Settings::new(table)?;
         settings.format.check(&table.columns)?;
-        Ok(Box::new(FileSink::open(&settings.path, settings.format, settings.csv, schema)?))
+        let Settings { path, format, csv, rolling, .. } = settings;
+        let directory = sink::directory(&path)?;
+        if table.partitioned_by.is_empty() && !rolling.spans_epochs() {
+            return Ok(Box::new(FileSink::new(directory, format, csv, schema)));
+        }
+        let partitions = Partitions::new(&table.partitioned_by, &schema)?;
+        Ok(Box::new(RollingSink::new(directory, format, csv, partitions, rolling)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The `file` sink: a directory of part files, one for each epoch that has rows.
+//! The `file` sink as it is without partitions and rolling: a directory of part files, one for each epoch that has rows.
 //!
 //! ```text
 //!   out/
@@ -24,6 +24,24 @@ use savanna_streams_model::{Result, StreamError};
 use crate::format::Format;
 use crate::format::csv::CsvSettings;
 
+/// The directory to write into; it is made if it is not there.
+pub(crate) fn directory(path: &str) -> Result<PathBuf> {
+    if super::listing::is_glob(path) && !Path::new(path).exists() {
+        return Err(StreamError::invalid(format!(
+            "'path' = '{path}': expected a directory to write into, got a pattern"
+        )));
+    }
+    let directory = PathBuf::from(path);
+    if directory.is_file() {
+        return Err(StreamError::invalid(format!(
+            "'path' = '{path}': expected a directory to write part files into, got a file; choose another path"
+        )));
+    }
+    fs::create_dir_all(&directory)
+        .map_err(|e| StreamError::io(format!("make directory {}", directory.display()), &e))?;
+    Ok(directory)
+}
+
 /// Writes part files.
 pub(crate) struct FileSink {
     directory: PathBuf,
@@ -35,22 +53,9 @@ pub(crate) struct FileSink {
 }
 
 impl FileSink {
-    /// Opens the directory; makes it if it is not there.
-    pub(crate) fn open(path: &str, format: Format, csv: CsvSettings, schema: SchemaRef) -> Result<Self> {
-        if super::listing::is_glob(path) && !Path::new(path).exists() {
-            return Err(StreamError::invalid(format!(
-                "'path' = '{path}': expected a directory to write into, got a pattern"
-            )));
-        }
-        let directory = PathBuf::from(path);
-        if directory.is_file() {
-            return Err(StreamError::invalid(format!(
-                "'path' = '{path}': expected a directory to write part files into, got a file; choose another path"
-            )));
-        }
-        fs::create_dir_all(&directory)
-            .map_err(|e| StreamError::io(format!("make directory {}", directory.display()), &e))?;
-        Ok(Self { directory, format, csv, schema, last: None })
+    /// Over a directory that exists.
+    pub(crate) fn new(directory: PathBuf, format: Format, csv: CsvSettings, schema: SchemaRef) -> Self {
+        Self { directory, format, csv, schema, last: None }
     }
 
     fn part_name(&self, query: &QueryId, epoch: Epoch) -> String {
@@ -184,7 +189,7 @@ mod tests {
 
     fn open(directory: &Path) -> FileSink {
         let csv = CsvSettings { header: Some(false), ..CsvSettings::default() };
-        FileSink::open(directory.to_str().unwrap(), Format::Csv, csv, schema()).unwrap()
+        FileSink::new(directory.to_owned(), Format::Csv, csv, schema())
     }
 
     fn visible(directory: &Path) -> String {

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use savanna_streams_model::Result;
+use savanna_streams_model::time::parse_duration;
 
 use super::timeline::Timeline;
-use crate::options::{Kind, OptionSpec, Options, Presence, duration, instant_ms};
+use crate::options::{Kind, OptionSpec, Options, Presence, instant_ms};
 
 /// The name in `'connector' = '..'`.
 pub(crate) const NAME: &str = "nexmark";
@@ -199,7 +200,7 @@ fn timeline(options: &Options<'_>, first: u32) -> Result<Timeline> {
     } else {
         vec![first, next]
     };
-    let period = options.get("rate.period", duration)?.as_secs();
+    let period = options.get("rate.period", parse_duration)?.as_secs();
     if period > 1_000_000 {
         return Err(options.error("rate.period", "at most 1000000s"));
     }

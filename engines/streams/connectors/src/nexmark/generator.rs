@@ -14,10 +14,10 @@ use std::sync::Arc;
 use savanna_streams_model::{Result, StreamError};
 
 use super::config::Config;
-use super::random::{Divisor, Draws, below};
 use super::schema::{EventKind, Leaf};
 use super::selection::Selection;
 use super::text::{List, Pool, Texts, view_len};
+use crate::random::{Divisor, Draws, below};
 
 const FIRST_AUCTION_ID: i64 = 1_000;
 const FIRST_PERSON_ID: i64 = 1_000;

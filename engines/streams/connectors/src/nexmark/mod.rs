@@ -1,11 +1,10 @@
 //! The `nexmark` source: people, auctions and bids of an auction site, as the public Nexmark generator makes them.
 //!
-//! Every value is a function of the seed, the event's number and the column ([`random`]), so a query gets the same
+//! Every value is a function of the seed, the event's number and the column (`random`), so a query gets the same
 //! events whatever it projects, in however many partitions and batches.
 
 mod config;
 mod generator;
-mod random;
 mod reader;
 mod schema;
 mod selection;
@@ -124,8 +123,14 @@ fn wanted(conditions: &[EqualTo]) -> Wanted {
 pub fn nexmark_table(name: &str, options: &BTreeMap<String, String>) -> Result<TableDef> {
     let mut options = options.clone();
     options.entry("connector".to_owned()).or_insert_with(|| config::NAME.to_owned());
-    let mut table =
-        TableDef { name: name.to_owned(), columns: Vec::new(), watermark: None, options, statement: String::new() };
+    let mut table = TableDef {
+        name: name.to_owned(),
+        columns: Vec::new(),
+        watermark: None,
+        partitioned_by: Vec::new(),
+        options,
+        statement: String::new(),
+    };
     Nexmark.check(&mut table)?;
     Ok(table)
 }

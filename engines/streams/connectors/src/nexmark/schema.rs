@@ -197,7 +197,14 @@ mod tests {
     use super::*;
 
     fn table(columns: Vec<ColumnDef>) -> TableDef {
-        TableDef { name: "t".into(), columns, watermark: None, options: [].into(), statement: String::new() }
+        TableDef {
+            name: "t".into(),
+            columns,
+            watermark: None,
+            partitioned_by: Vec::new(),
+            options: [].into(),
+            statement: String::new(),
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@
 use arrow::array::builder::make_view;
 use arrow::buffer::Buffer;
 
-use super::random::{Draws, below};
+use crate::random::{Draws, below};
 
 const FIRST_NAMES: [&str; 11] =
     ["Peter", "Paul", "Luke", "John", "Saul", "Vicky", "Kate", "Julie", "Sarah", "Deiter", "Walter"];

@@ -1,6 +1,6 @@
 //! When events happen: event number to event time, at a constant rate or at rates that take turns.
 
-use super::random::Divisor;
+use crate::random::Divisor;
 
 /// A stretch of the timeline with one rate. All stretches are equally long.
 #[derive(Clone, Debug)]

@@ -435,3 +435,33 @@ fn declarations_that_cannot_work_are_refused() {
     let error = checked(bids(&path, "parquet", &[("follow", "true")])).unwrap_err().to_string();
     assert!(error.contains("which cannot grow"), "{error}");
 }
+
+#[test]
+fn a_partitioned_table_is_written_by_folder_and_not_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let columns = [("n", DataType::Int64), ("dt", varchar())];
+    let mut out = table(&columns, &[("connector", "file"), ("path", path), ("format", "csv")]);
+    out.partitioned_by = vec!["dt".into()];
+    let out = checked(out).unwrap();
+    let n: arrow::array::ArrayRef = std::sync::Arc::new(arrow::array::Int64Array::from(vec![1, 2]));
+    let dt: arrow::array::ArrayRef = std::sync::Arc::new(arrow::array::StringViewArray::from(vec!["a", "b"]));
+    let rows = arrow::array::RecordBatch::try_new(out.schema(), vec![n, dt]).unwrap();
+    let mut sink = BuiltinConnectors::new().sink(&out, out.schema()).unwrap();
+    sink.commit(&QueryId { code: "q".into(), job: 1 }, Epoch(1), &[rows]).unwrap();
+    let folder = format!("{path}/dt=b");
+    assert_eq!(
+        read_all(&table(&columns[..1], &[("connector", "file"), ("path", &folder), ("format", "csv")])).unwrap(),
+        ["{\"n\":2}"]
+    );
+    let error = source(&out).unwrap_err().to_string();
+    assert!(error.contains("declare a table without it"), "{error}");
+
+    let mut printed = table(&columns, &[("connector", "print")]);
+    printed.partitioned_by = vec!["dt".into()];
+    let error = checked(printed).unwrap_err().to_string();
+    assert!(error.starts_with("PARTITIONED BY with connector print is not supported"), "{error}");
+    let rolled =
+        [("connector", "file"), ("path", path), ("format", "parquet"), ("sink.rolling-policy.file-size", "1MiB")];
+    assert!(checked(table(&columns, &rolled)).unwrap_err().to_string().contains("a Parquet file cannot be added to"));
+}

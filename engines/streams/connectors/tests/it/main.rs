@@ -1,5 +1,6 @@
 //! The connectors through their public face.
 
+mod datagen;
 mod files;
 mod fuzz;
 mod nexmark;
@@ -36,6 +37,7 @@ fn table(columns: &[(&str, DataType)], pairs: &[(&str, &str)]) -> TableDef {
         name: "t".into(),
         columns: columns.iter().map(column).collect(),
         watermark: None,
+        partitioned_by: Vec::new(),
         options: options(pairs),
         statement: String::new(),
     }

@@ -6,16 +6,25 @@ use crate::{checked, source, table};
 #[test]
 fn an_unknown_connector_is_answered_with_the_known_ones() {
     let error = checked(table(&[], &[("connector", "kafka")])).unwrap_err();
-    assert_eq!(error.to_string(), "connector 'kafka' does not exist; there are nexmark, file, stdin, print, blackhole");
+    assert_eq!(
+        error.to_string(),
+        "connector 'kafka' does not exist; there are nexmark, datagen, file, stdin, print, blackhole"
+    );
     let error = checked(table(&[], &[])).unwrap_err();
-    assert!(error.to_string().starts_with("table t needs option 'connector': one of nexmark, file"), "{error}");
+    assert!(
+        error.to_string().starts_with("table t needs option 'connector': one of nexmark, datagen, file"),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_sink_is_no_source_and_a_source_no_sink() {
     let print = table(&[], &[("connector", "print")]);
     let error = source(&print).unwrap_err().to_string();
-    assert_eq!(error, "table t cannot be read: connector print only takes rows; sources are nexmark, file, stdin");
+    assert_eq!(
+        error,
+        "table t cannot be read: connector print only takes rows; sources are nexmark, datagen, file, stdin"
+    );
     let nexmark = checked(table(&[], &[("connector", "nexmark")])).unwrap();
     let Err(error) = BuiltinConnectors::new().sink(&nexmark, nexmark.schema()) else { panic!("a sink was made") };
     assert!(error.to_string().ends_with("sinks are file, print, blackhole"), "{error}");

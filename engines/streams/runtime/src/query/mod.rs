@@ -5,6 +5,7 @@ mod groups;
 mod memory;
 mod progress;
 mod scan_thread;
+mod standings;
 mod supervisor;
 
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 use datafusion::execution::TaskContext;
 use parking_lot::{Condvar, Mutex};
 use savanna_streams_model::catalog::TableDef;
-use savanna_streams_model::graph::{Operator, Output, ProcessingTime, Scan, Stage, StageGraph};
+use savanna_streams_model::graph::{Operator, Output, ProcessingTime, Scan, Stage, StageGraph, Waiting};
 use savanna_streams_model::handle::{QueryState, QueryStatus};
 use savanna_streams_model::ids::{QueryId, StageId};
 use savanna_streams_model::sink::Sink;
@@ -30,6 +31,7 @@ use self::groups::FunctionGroups;
 pub(crate) use self::memory::Memory;
 pub(crate) use self::progress::Progress;
 use self::scan_thread::{ScanLimits, ScanThread};
+use self::standings::{Standing, Standings};
 use self::supervisor::Supervisor;
 use crate::chain::Chain;
 use crate::clock::Instants;
@@ -214,6 +216,20 @@ impl Shared {
     }
 }
 
+/// How far partitions have come, where one of them has to know of the others.
+fn standings(partitions: &[Partition<'_>]) -> Option<Standings> {
+    let waiting = |partition: &Partition<'_>| {
+        partition.scan.watermark.as_ref().is_some_and(|watermark| watermark.waiting != Waiting::default())
+    };
+    partitions.iter().any(waiting).then(|| {
+        let standing = |partition: &Partition<'_>| match &partition.scan.watermark {
+            Some(watermark) => Standing::new(true, watermark.waiting.alignment.clone()),
+            None => Standing::new(false, None),
+        };
+        Standings::new(partitions.iter().map(standing).collect())
+    })
+}
+
 /// A query that is being put together.
 struct Starting {
     id: QueryId,
@@ -248,6 +264,7 @@ impl Starting {
         ));
         let limits = self.limits(partitions.len());
         let instants = Arc::new(Instants::new(Arc::clone(&self.options.clock)));
+        let standings = standings(&partitions).map(Arc::new);
         let mut scans = Vec::with_capacity(partitions.len());
         for (source, partition) in partitions.into_iter().enumerate() {
             let output = self.output(partition.stage, &topology, partition.number)?;
@@ -265,6 +282,9 @@ impl Starting {
                 stage: partition.stage.id,
                 number: partition.number,
                 instants: Arc::clone(&instants),
+                standings: standings.clone(),
+                clock: Arc::clone(&self.options.clock),
+                idle_after: partition.scan.watermark.as_ref().and_then(|watermark| watermark.waiting.idle_after),
                 limits,
             });
         }

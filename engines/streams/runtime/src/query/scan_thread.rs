@@ -14,7 +14,8 @@ use super::control::{Control, Order};
 use super::groups::FunctionGroups;
 use super::memory::Memory;
 use super::progress::{Progress, ScanProgress};
-use crate::clock::Instants;
+use super::standings::Standings;
+use crate::clock::{Clock, Instants};
 use crate::cpu::thread_cpu;
 use crate::driver::{Input, SourceMark};
 use crate::member::Retained;
@@ -41,6 +42,11 @@ pub(crate) struct ScanThread {
     pub(crate) progress: Arc<Progress>,
     pub(crate) memory: Arc<Memory>,
     pub(crate) instants: Arc<Instants>,
+    /// How far the others are, if it matters.
+    pub(crate) standings: Option<Arc<Standings>>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// How long without rows makes the partition idle, in microseconds.
+    pub(crate) idle_after: Option<i64>,
     pub(crate) limits: ScanLimits,
 }
 
@@ -59,7 +65,11 @@ struct Filling {
     events: u64,
     told_data: bool,
     told_enough: bool,
+    told_waits: bool,
     ended: bool,
+    /// When it last had rows, or could not read.
+    busy_at: EventTime,
+    idle: bool,
     retained: Retained,
     batches: u64,
     /// CPU time at the beginning of the epoch: the thread's, the generator's, and what members used on this thread.
@@ -72,13 +82,17 @@ impl ScanThread {
     /// # Errors
     /// The source, a value, or a member that ran on this thread failed.
     pub(crate) fn run(self) -> Result<()> {
+        let busy_at = self.clock.now();
         let mut filling = Filling {
             thread: self,
             epoch: Epoch::ZERO.next(),
             events: 0,
             told_data: false,
             told_enough: false,
+            told_waits: false,
             ended: false,
+            busy_at,
+            idle: false,
             retained: Retained::default(),
             batches: 0,
             cpu_before: Duration::ZERO,
@@ -93,7 +107,8 @@ impl Filling {
     fn run(&mut self) -> Result<()> {
         loop {
             let may_read = !self.ended && self.events < self.thread.limits.max_events;
-            match self.thread.control.next(self.epoch, may_read) {
+            match self.next_order(may_read) {
+                Order::Read if self.is_ahead() => self.pause(),
                 Order::Read => self.read()?,
                 Order::Cut => self.seal()?,
                 Order::Replay(epochs) => self.replay(&epochs)?,
@@ -102,12 +117,23 @@ impl Filling {
         }
     }
 
+    /// Waits for an order. The time does not count as being idle: the partition might have had rows.
+    fn next_order(&mut self, may_read: bool) -> Order {
+        let asked_at = self.thread.idle_after.map(|_| self.thread.clock.now());
+        let order = self.thread.control.next(self.epoch, may_read);
+        if let Some(asked_at) = asked_at {
+            let waited = self.thread.clock.now().0.saturating_sub(asked_at.0);
+            self.busy_at = EventTime(self.busy_at.0.saturating_add(waited));
+        }
+        order
+    }
+
     fn read(&mut self) -> Result<()> {
         let left = self.thread.limits.max_events - self.events;
         let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(self.thread.limits.batch_rows);
         match self.thread.reader.read(wanted, READ_WAIT)? {
             Read::Rows(batch) => self.absorb(batch)?,
-            Read::Pending => {}
+            Read::Pending => self.check_idle(),
             Read::End => {
                 self.ended = true;
                 self.thread.operator.end();
@@ -118,12 +144,48 @@ impl Filling {
         Ok(())
     }
 
+    /// Whether others of its group have to catch up first.
+    fn is_ahead(&self) -> bool {
+        let ahead = |standings: &Arc<Standings>| standings.is_ahead(self.thread.source);
+        self.thread.standings.as_ref().is_some_and(ahead)
+    }
+
+    /// Lets the others catch up.
+    fn pause(&mut self) {
+        self.waits();
+        if let Some(standings) = &self.thread.standings {
+            standings.wait(self.thread.source, READ_WAIT);
+        }
+        // Not to read is not to be idle.
+        self.busy_at = self.thread.clock.now();
+    }
+
+    fn check_idle(&mut self) {
+        let Some(idle_after) = self.thread.idle_after else { return };
+        if !self.idle && self.thread.clock.now().0.saturating_sub(self.busy_at.0) >= idle_after {
+            self.idle = true;
+            self.waits();
+        }
+    }
+
+    /// Tells the driver once that epochs need not wait for this partition.
+    fn waits(&mut self) {
+        if !std::mem::replace(&mut self.told_waits, true) {
+            self.tell(Input::Waits { source: self.thread.source, epoch: self.epoch });
+            (self.told_data, self.told_enough) = (false, false);
+        }
+    }
+
     fn absorb(&mut self, batch: SourceBatch) -> Result<()> {
         if batch.events == 0 && batch.rows.num_rows() == 0 {
             return Ok(());
         }
         let events = batch.events;
         self.thread.operator.set_instant(self.instant());
+        (self.idle, self.told_waits) = (false, false);
+        if self.thread.idle_after.is_some() {
+            self.busy_at = self.thread.clock.now();
+        }
         self.thread.operator.absorb(batch)?;
         self.batches += 1;
         if self.batches % ACCOUNT_EVERY == 0 {
@@ -148,6 +210,11 @@ impl Filling {
         self.retained.forget(committed);
         let instant = self.instant();
         self.thread.operator.set_instant(instant);
+        if self.idle
+            && let Some(standings) = &self.thread.standings
+        {
+            self.thread.operator.raise(standings.watermark());
+        }
         let outgoing = self.thread.operator.seal(self.epoch)?;
         let cpu = self.function_cpu();
         self.thread.progress.invoked(cpu.saturating_sub(self.cpu_before));
@@ -156,7 +223,7 @@ impl Filling {
             offset: self.thread.reader.offset(),
             watermark: self.thread.operator.watermark(),
             events: self.events,
-            idle: self.events == 0,
+            idle: self.idle,
             ended: self.ended,
         };
         // Before the payloads, so that the driver hears of the mark before it hears of the commit.
@@ -205,6 +272,9 @@ impl Filling {
         counters.set_watermark(self.thread.operator.running_watermark(), self.ended);
         counters.generator_cpu.set(self.thread.reader.generator_cpu());
         counters.cpu.set(thread_cpu());
+        if let Some(standings) = &self.thread.standings {
+            standings.tell(self.thread.source, self.thread.operator.running_watermark(), self.idle, self.ended);
+        }
     }
 
     fn counters(&self) -> &ScanProgress {

@@ -19,7 +19,7 @@ use datafusion::prelude::SessionContext;
 use savanna_streams_model::catalog::{ColumnDef, TableDef};
 use savanna_streams_model::graph::{
     Aggregate, Exchange, LateRows, Lateness, Operator, Output, PaneAggregate, Scan, SinkSpec, Stage, StageGraph,
-    Watermark,
+    Waiting, Watermark,
 };
 use savanna_streams_model::ids::StageId;
 use savanna_streams_model::plan::{Leaf, PlanBytes};
@@ -53,6 +53,7 @@ pub(crate) fn table(name: &str) -> TableDef {
         name: name.into(),
         columns: schema.fields().iter().map(column).collect(),
         watermark: None,
+        partitioned_by: Vec::new(),
         options: [("connector".to_owned(), "memory".to_owned())].into(),
         statement: String::new(),
     }
@@ -151,6 +152,7 @@ pub(crate) fn scan(name: &str, delay_ms: i64) -> Scan {
         delay: delay_ms * MILLI,
         lateness: Lateness::Never,
         late_rows: None,
+        waiting: Waiting::default(),
     };
     Scan { source: ScanSpec::everything(table(name)), watermark: Some(watermark), processing_time: None }
 }

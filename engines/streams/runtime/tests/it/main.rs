@@ -10,4 +10,5 @@ mod processing_time;
 mod sessions;
 mod shapes;
 mod state;
+mod waiting;
 mod windows;

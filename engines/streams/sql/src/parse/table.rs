@@ -52,7 +52,6 @@ impl StatementParser<'_> {
         }
         let next = self.parser.peek_token();
         for (word, what, instead) in [
-            ("PARTITIONED", "PARTITIONED BY", "sinks do not cut their output by column yet"),
             ("DISTRIBUTED", "DISTRIBUTED BY", "leave it out"),
             ("LIKE", "CREATE TABLE .. LIKE", "repeat the columns"),
             ("AS", "CREATE TABLE .. AS SELECT", "CREATE the table first, then INSERT INTO it"),
@@ -61,10 +60,11 @@ impl StatementParser<'_> {
                 return Err(self.unsupported(what, &next, instead));
             }
         }
+        let partitioned_by = self.partitioned_by(&elements.columns)?;
         let options = self.table_options()?;
         let columns = self.typed_columns(elements.columns)?;
         let watermark = elements.watermark.map(|w| self.watermark(&w)).transpose()?;
-        let table = TableDef { name, columns, watermark, options, statement: self.whole_text() };
+        let table = TableDef { name, columns, watermark, partitioned_by, options, statement: self.whole_text() };
         check_watermark(&table)?;
         Ok(Statement::CreateTable { table, if_not_exists, temporary })
     }
@@ -191,6 +191,36 @@ impl StatementParser<'_> {
                 &clause.place,
             )),
         }
+    }
+
+    /// `PARTITIONED BY (a, b)`, columns that the connector writes.
+    fn partitioned_by(&mut self, columns: &[Column]) -> Result<Vec<String>> {
+        let place = self.parser.peek_token();
+        if !self.word("PARTITIONED") {
+            return Ok(Vec::new());
+        }
+        self.expect_word("BY")?;
+        let names = self.names()?;
+        for (i, name) in names.iter().enumerate() {
+            let column = columns.iter().find(|c| c.def.name == *name);
+            if names[..i].contains(name) {
+                return Err(self.invalid(&format!("PARTITIONED BY names column {name} twice"), &place));
+            }
+            match column {
+                Some(column) if column.expression.is_none() => {}
+                Some(_) => {
+                    let message = format!("PARTITIONED BY names {name}, which is computed and not written");
+                    return Err(self.invalid(&message, &place));
+                }
+                None => {
+                    let known = columns.iter().map(|c| c.def.name.as_str());
+                    let hint = crate::names::hint(name, known, "columns of the table");
+                    let position = Some(self.place(&place));
+                    return Err(StreamError::Unknown { kind: "column".into(), name: name.clone(), position, hint });
+                }
+            }
+        }
+        Ok(names)
     }
 
     fn table_options(&mut self) -> Result<BTreeMap<String, String>> {

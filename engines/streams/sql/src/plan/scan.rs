@@ -9,8 +9,9 @@ use datafusion::common::{DFSchemaRef, ScalarValue};
 use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, lit};
 use savanna_streams_model::catalog::TableDef;
-use savanna_streams_model::graph::{LateRows, Output, Scan, Watermark};
+use savanna_streams_model::graph::{Alignment, LateRows, Output, Scan, Waiting, Watermark};
 use savanna_streams_model::source::{Connectors, EqualTo, FieldPath, Literal, ScanSpec, Source};
+use savanna_streams_model::time::parse_duration;
 use savanna_streams_model::{Result, StreamError};
 
 use super::Catalog;
@@ -24,6 +25,11 @@ use crate::types::{assignable, type_name};
 
 /// The option that keeps late rows.
 const LATE_DATA: &str = "late-data";
+
+/// The options that say how partitions wait for one another.
+const IDLE_TIMEOUT: &str = "scan.watermark.idle-timeout";
+const ALIGNMENT_GROUP: &str = "scan.watermark.alignment.group";
+const MAX_DRIFT: &str = "scan.watermark.alignment.max-drift";
 
 /// Plans scans of tables.
 pub(super) struct Scans<'a> {
@@ -284,12 +290,37 @@ impl Reading {
                     })
                     .transpose()?;
                 let lateness = output.lateness();
-                Some(Watermark { time, delay: def.delay, lateness, late_rows })
+                Some(Watermark { time, delay: def.delay, lateness, late_rows, waiting: waiting(&self.table)? })
             }
             _ => None,
         };
         Ok(Scan { source, watermark, processing_time: None })
     }
+}
+
+/// How the partitions of a table wait for one another, by its options.
+fn waiting(table: &TableDef) -> Result<Waiting> {
+    let length = |option: &str| match table.options.get(option) {
+        None => Ok(None),
+        Some(text) => match parse_duration(text).and_then(|length| i64::try_from(length.as_micros()).ok()) {
+            Some(micros) => Ok(Some(micros)),
+            None => Err(StreamError::invalid(format!(
+                "'{option}' of table {}: expected a length of time such as '250ms', '10s' or '5min', got '{text}'",
+                table.name
+            ))),
+        },
+    };
+    let alignment = match (table.options.get(ALIGNMENT_GROUP), length(MAX_DRIFT)?) {
+        (group, Some(max_drift)) => Some(Alignment { group: group.unwrap_or(&table.name).clone(), max_drift }),
+        (None, None) => None,
+        (Some(_), None) => {
+            return Err(StreamError::invalid(format!(
+                "table {} has '{ALIGNMENT_GROUP}', but not '{MAX_DRIFT}', which says how far partitions may be apart",
+                table.name
+            )));
+        }
+    };
+    Ok(Waiting { idle_after: length(IDLE_TIMEOUT)?, alignment })
 }
 
 /// The path that an expression is: a column, or fields of `ROW` columns.

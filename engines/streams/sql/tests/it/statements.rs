@@ -98,8 +98,13 @@ fn wrong_declarations_say_what_and_where() {
             .contains("the type GEOMETRY is not supported (line 1, column 19)")
     );
     assert!(error(&format!("CREATE TABLE t (a INT, b AS c + 1) {with}")).contains("column c does not exist"));
+    assert_eq!(
+        error(&format!("CREATE TABLE t (a INT, b INT) PARTITIONED BY (day) {with}")),
+        "column day does not exist (line 1, column 31); the columns of the table are a, b"
+    );
     assert!(
-        error(&format!("CREATE TABLE t (a INT) PARTITIONED BY (a) {with}")).contains("PARTITIONED BY is not supported")
+        error(&format!("CREATE TABLE t (a INT, b AS a + 1) PARTITIONED BY (b) {with}"))
+            .contains("names b, which is computed and not written")
     );
     assert!(
         error("CREATE TABLE a.b (x INT) WITH ('connector' = 'x')")

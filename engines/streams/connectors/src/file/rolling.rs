@@ -1,0 +1,435 @@
+//! The `file` sink with several parts at a time: one in each folder of `PARTITIONED BY`, or parts that take the rows of several
+//! epochs until they are large or old enough.
+//!
+//! ```text
+//!   out/
+//!     _epoch-<query>                          the last epoch and the parts it wrote to, as JSON
+//!     dt=2026-01-01/
+//!       part-<query>-<epoch, 20 digits>.csv   whole parts, named by the epoch of their first rows
+//!       .part-...csv.open                     parts that still take rows, or are being written
+//! ```
+//!
+//! The rows of an epoch are flushed to hidden parts; then the record of the epoch, with the length of each part, is put in place
+//! by a rename: that is the commit. After it, parts that are whole get their visible names. When a query starts again, what the
+//! record says is made true: whole parts are renamed, others are cut to their length, and parts that it does not know are removed.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use savanna_streams_model::ids::{Epoch, QueryId};
+use savanna_streams_model::sink::{Delivery, Sink};
+use savanna_streams_model::{Result, StreamError};
+use serde::{Deserialize, Serialize};
+
+use super::partitions::Partitions;
+use crate::format::Format;
+use crate::format::csv::CsvSettings;
+
+/// When a part is whole.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rolling {
+    /// With so many bytes.
+    pub(crate) bytes: Option<u64>,
+    /// So long after its first row.
+    pub(crate) age: Option<Duration>,
+}
+
+impl Rolling {
+    /// Whether parts take the rows of several epochs.
+    pub(crate) fn spans_epochs(self) -> bool {
+        self.bytes.is_some() || self.age.is_some()
+    }
+
+    fn is_whole(self, part: &Part) -> bool {
+        !self.spans_epochs()
+            || self.bytes.is_some_and(|bytes| part.entry.bytes >= bytes)
+            || self.age.is_some_and(|age| part.begun.elapsed() >= age)
+    }
+}
+
+/// Writes parts in folders.
+pub(crate) struct RollingSink {
+    directory: PathBuf,
+    format: Format,
+    csv: CsvSettings,
+    partitions: Partitions,
+    rolling: Rolling,
+    /// The query that is being written, once known, and its last epoch.
+    last: Option<(QueryId, Epoch)>,
+    /// The parts that take rows, by folder.
+    open: BTreeMap<String, Part>,
+}
+
+/// A part as the record knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Entry {
+    folder: String,
+    /// The visible name.
+    name: String,
+    bytes: u64,
+    whole: bool,
+}
+
+/// A part that takes rows.
+#[derive(Debug)]
+struct Part {
+    entry: Entry,
+    begun: Instant,
+}
+
+/// The record of an epoch.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    epoch: Epoch,
+    parts: Vec<Entry>,
+}
+
+impl Entry {
+    fn hidden(&self, directory: &Path) -> PathBuf {
+        directory.join(&self.folder).join(format!(".{}.open", self.name))
+    }
+
+    fn visible(&self, directory: &Path) -> PathBuf {
+        directory.join(&self.folder).join(&self.name)
+    }
+}
+
+fn failed(what: &str, path: &Path) -> impl Fn(std::io::Error) -> StreamError {
+    let what = format!("{what} {}", path.display());
+    move |e| StreamError::io(what.clone(), &e)
+}
+
+fn flush_directory(path: &Path) -> Result<()> {
+    File::open(path).and_then(|directory| directory.sync_all()).map_err(failed("flush directory", path))
+}
+
+impl RollingSink {
+    /// Over a directory that exists.
+    pub(crate) fn new(
+        directory: PathBuf,
+        format: Format,
+        csv: CsvSettings,
+        partitions: Partitions,
+        rolling: Rolling,
+    ) -> Self {
+        Self { directory, format, csv, partitions, rolling, last: None, open: BTreeMap::new() }
+    }
+
+    fn record_path(&self, query: &QueryId) -> PathBuf {
+        self.directory.join(format!("_epoch-{query}"))
+    }
+
+    /// Makes what the record says true.
+    fn recover(&mut self, query: &QueryId) -> Result<Epoch> {
+        let path = self.record_path(query);
+        let record = match fs::read_to_string(&path) {
+            Ok(text) => serde_json::from_str(&text).map_err(|e| StreamError::Data {
+                place: path.display().to_string(),
+                message: format!("expected the record of an epoch, got: {e}; restore or remove the file"),
+            })?,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Record { epoch: Epoch::ZERO, parts: Vec::new() },
+            Err(e) => return Err(failed("read", &path)(e)),
+        };
+        self.open.clear();
+        for entry in &record.parts {
+            let hidden = entry.hidden(&self.directory);
+            if !hidden.exists() {
+                continue;
+            }
+            let file = OpenOptions::new().write(true).open(&hidden).map_err(failed("open", &hidden))?;
+            file.set_len(entry.bytes).and_then(|()| file.sync_all()).map_err(failed("cut", &hidden))?;
+            if entry.whole {
+                self.publish(entry)?;
+            } else {
+                let part = Part { entry: entry.clone(), begun: Instant::now() };
+                self.open.insert(entry.folder.clone(), part);
+            }
+        }
+        let known: Vec<PathBuf> = self.open.values().map(|part| part.entry.hidden(&self.directory)).collect();
+        remove_unknown(&self.directory, &format!(".part-{query}-"), &known)?;
+        Ok(record.epoch)
+    }
+
+    fn last(&mut self, query: &QueryId) -> Result<Epoch> {
+        if let Some((of, epoch)) = &self.last
+            && of == query
+        {
+            return Ok(*epoch);
+        }
+        let epoch = self.recover(query)?;
+        self.last = Some((query.clone(), epoch));
+        Ok(epoch)
+    }
+
+    fn make_folder(&self, folder: &str) -> Result<()> {
+        let path = self.directory.join(folder);
+        if path.is_dir() {
+            return Ok(());
+        }
+        fs::create_dir_all(&path).map_err(failed("make directory", &path))?;
+        path.ancestors().skip(1).take_while(|above| above.starts_with(&self.directory)).try_for_each(flush_directory)
+    }
+
+    /// Adds rows to the part of a folder, or to a new one, and flushes it.
+    fn append(&mut self, query: &QueryId, epoch: Epoch, folder: String, rows: &RecordBatch) -> Result<()> {
+        let part = match self.open.remove(&folder) {
+            Some(part) => part,
+            None => {
+                self.make_folder(&folder)?;
+                let name = format!("part-{query}-{:020}.{}", epoch.0, self.format.extension());
+                Part { entry: Entry { folder: folder.clone(), name, bytes: 0, whole: false }, begun: Instant::now() }
+            }
+        };
+        let hidden = part.entry.hidden(&self.directory);
+        let file = OpenOptions::new().create(true).append(true).open(&hidden).map_err(failed("open", &hidden))?;
+        let csv = match part.entry.bytes {
+            0 => self.csv,
+            _ => CsvSettings { header: Some(false), ..self.csv },
+        };
+        let writer = BufWriter::with_capacity(256 << 10, file);
+        let written = self.format.write(writer, self.partitions.schema(), std::slice::from_ref(rows), csv);
+        let written = written.map_err(|e| StreamError::io(format!("write {}", hidden.display()), &e))?;
+        let file = written.into_inner().map_err(|e| failed("write", &hidden)(e.into_error()))?;
+        file.sync_all().map_err(failed("flush", &hidden))?;
+        let bytes = file.metadata().map_err(failed("look at", &hidden))?.len();
+        if part.entry.bytes == 0 {
+            flush_directory(&self.directory.join(&folder))?;
+        }
+        self.open.insert(folder, Part { entry: Entry { bytes, ..part.entry }, begun: part.begun });
+        Ok(())
+    }
+
+    /// Puts the record of an epoch in place. Rows count from here on.
+    fn store(&self, query: &QueryId, record: &Record) -> Result<()> {
+        let path = self.record_path(query);
+        let hidden = self.directory.join(format!("._epoch-{query}.tmp"));
+        let text = serde_json::to_string(record).map_err(|e| StreamError::Internal(e.to_string()))?;
+        let write = || {
+            let mut file = File::create(&hidden)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&hidden, &path)
+        };
+        write().map_err(failed("write", &path))?;
+        flush_directory(&self.directory)
+    }
+
+    fn publish(&self, entry: &Entry) -> Result<()> {
+        let visible = entry.visible(&self.directory);
+        fs::rename(entry.hidden(&self.directory), &visible).map_err(failed("make visible", &visible))?;
+        flush_directory(&self.directory.join(&entry.folder))
+    }
+
+    /// Makes parts whole: all, or those that are large or old enough.
+    fn roll(&mut self, query: &QueryId, epoch: Epoch, all: bool) -> Result<()> {
+        let mut whole = Vec::new();
+        let mut parts = Vec::new();
+        for part in self.open.values_mut() {
+            part.entry.whole = all || self.rolling.is_whole(part);
+            parts.push(part.entry.clone());
+        }
+        self.store(query, &Record { epoch, parts })?;
+        self.open.retain(|_, part| {
+            if part.entry.whole {
+                whole.push(part.entry.clone());
+            }
+            !part.entry.whole
+        });
+        whole.iter().try_for_each(|entry| self.publish(entry))
+    }
+}
+
+/// Removes the hidden parts of a query that are not among the known ones, in all folders.
+fn remove_unknown(directory: &Path, hidden: &str, known: &[PathBuf]) -> Result<()> {
+    for entry in fs::read_dir(directory).map_err(failed("read directory", directory))? {
+        let path = entry.map_err(failed("read directory", directory))?.path();
+        if path.is_dir() {
+            remove_unknown(&path, hidden, known)?;
+        } else if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(hidden))
+            && !known.contains(&path)
+        {
+            fs::remove_file(&path).map_err(failed("remove", &path))?;
+        }
+    }
+    Ok(())
+}
+
+impl Sink for RollingSink {
+    fn last_committed(&mut self, query: &QueryId) -> Result<Option<Epoch>> {
+        self.last = None;
+        let last = self.last(query)?;
+        Ok((last > Epoch::ZERO).then_some(last))
+    }
+
+    fn commit(&mut self, query: &QueryId, epoch: Epoch, rows: &[RecordBatch]) -> Result<()> {
+        if epoch <= self.last(query)? {
+            return Ok(());
+        }
+        let written = self.partitions.cut(rows)?.into_iter();
+        let stored = written
+            .into_iter()
+            .try_for_each(|(folder, rows)| self.append(query, epoch, folder, &rows))
+            .and_then(|()| self.roll(query, epoch, false));
+        // What was written of a failed epoch is cut off before it is tried again.
+        self.last = stored.is_ok().then(|| (query.clone(), epoch));
+        stored
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        let Some((query, epoch)) = self.last.clone() else { return Ok(()) };
+        if self.open.is_empty() { Ok(()) } else { self.roll(&query, epoch, true) }
+    }
+
+    fn delivery(&self) -> Delivery {
+        Delivery::ExactlyOnce
+    }
+}
+
+impl Drop for RollingSink {
+    /// A query that is stopped leaves its committed rows where they can be seen.
+    fn drop(&mut self) {
+        // The record says the same, so what fails here is made true when the query starts again.
+        let _ = self.finish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Int64Array, StringViewArray};
+    use arrow::datatypes::{DataType, Field, Schema};
+
+    use super::*;
+
+    fn schema() -> Schema {
+        Schema::new(vec![Field::new("n", DataType::Int64, true), Field::new("day", DataType::Utf8View, true)])
+    }
+
+    fn rows(values: &[(i64, &str)]) -> Vec<RecordBatch> {
+        let n: ArrayRef = Arc::new(Int64Array::from_iter_values(values.iter().map(|v| v.0)));
+        let day: ArrayRef = Arc::new(StringViewArray::from_iter_values(values.iter().map(|v| v.1)));
+        vec![RecordBatch::try_new(Arc::new(schema()), vec![n, day]).unwrap()]
+    }
+
+    fn open(directory: &Path, rolling: Rolling) -> RollingSink {
+        let csv = CsvSettings { header: Some(true), ..CsvSettings::default() };
+        let partitions = Partitions::new(&["day".into()], &schema()).unwrap();
+        RollingSink::new(directory.to_owned(), Format::Csv, csv, partitions, rolling)
+    }
+
+    /// The visible parts of a folder, one behind the other.
+    fn visible(directory: &Path, day: &str) -> String {
+        let folder = directory.join(format!("day={day}"));
+        let files = super::super::listing::files(folder.to_str().unwrap()).unwrap();
+        files.iter().map(|file| fs::read_to_string(file).unwrap()).collect()
+    }
+
+    fn query() -> QueryId {
+        QueryId { code: "abc".into(), job: 1 }
+    }
+
+    const BY_SIZE: Rolling = Rolling { bytes: Some(6), age: None };
+
+    #[test]
+    fn each_epoch_has_a_part_in_each_of_its_folders() {
+        let directory = tempfile::tempdir().unwrap();
+        for _ in 0..2 {
+            let mut sink = open(directory.path(), Rolling::default());
+            sink.commit(&query(), Epoch(1), &rows(&[(1, "a"), (2, "b"), (3, "a")])).unwrap();
+            sink.commit(&query(), Epoch(2), &rows(&[(4, "b")])).unwrap();
+            sink.commit(&query(), Epoch(2), &rows(&[(4, "b")])).unwrap();
+            sink.commit(&query(), Epoch(3), &[]).unwrap();
+            assert_eq!(sink.last_committed(&query()).unwrap(), Some(Epoch(3)));
+        }
+        assert_eq!(visible(directory.path(), "a"), "n\n1\n3\n");
+        assert_eq!(visible(directory.path(), "b"), "n\n2\nn\n4\n");
+    }
+
+    #[test]
+    fn a_part_takes_rows_until_it_is_large_enough() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut sink = open(directory.path(), BY_SIZE);
+        sink.commit(&query(), Epoch(1), &rows(&[(1, "a")])).unwrap();
+        assert_eq!(visible(directory.path(), "a"), "");
+        sink.commit(&query(), Epoch(2), &rows(&[(2, "a"), (3, "b")])).unwrap();
+        assert_eq!(visible(directory.path(), "a"), "n\n1\n2\n");
+        assert_eq!(visible(directory.path(), "b"), "");
+        sink.finish().unwrap();
+        assert_eq!(visible(directory.path(), "b"), "n\n3\n");
+    }
+
+    #[test]
+    fn an_old_part_is_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut sink = open(directory.path(), Rolling { bytes: None, age: Some(Duration::ZERO) });
+        sink.commit(&query(), Epoch(1), &rows(&[(1, "a")])).unwrap();
+        assert_eq!(visible(directory.path(), "a"), "n\n1\n");
+    }
+
+    #[test]
+    fn a_stopped_query_leaves_its_rows_visible() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut sink = open(directory.path(), BY_SIZE);
+        sink.commit(&query(), Epoch(1), &rows(&[(1, "a")])).unwrap();
+        drop(sink);
+        assert_eq!(visible(directory.path(), "a"), "n\n1\n");
+    }
+
+    #[test]
+    fn a_crash_while_an_epoch_is_written_leaves_nothing_of_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut sink = open(directory.path(), BY_SIZE);
+        sink.commit(&query(), Epoch(1), &rows(&[(1, "a")])).unwrap();
+        sink.append(&query(), Epoch(2), "day=a".into(), &sink.partitions.cut(&rows(&[(2, "a")])).unwrap()["day=a"])
+            .unwrap();
+        sink.append(&query(), Epoch(2), "day=b".into(), &sink.partitions.cut(&rows(&[(3, "b")])).unwrap()["day=b"])
+            .unwrap();
+        std::mem::forget(sink);
+
+        let mut sink = open(directory.path(), BY_SIZE);
+        assert_eq!(sink.last_committed(&query()).unwrap(), Some(Epoch(1)));
+        assert_eq!(fs::read_dir(directory.path().join("day=b")).unwrap().count(), 0, "the hidden part is cleared away");
+        sink.commit(&query(), Epoch(2), &rows(&[(2, "a"), (3, "b")])).unwrap();
+        sink.finish().unwrap();
+        assert_eq!(visible(directory.path(), "a"), "n\n1\n2\n");
+        assert_eq!(visible(directory.path(), "b"), "n\n3\n");
+    }
+
+    #[test]
+    fn a_crash_after_the_record_makes_the_parts_visible_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut sink = open(directory.path(), Rolling::default());
+        let cut = sink.partitions.cut(&rows(&[(1, "a"), (2, "b")])).unwrap();
+        for (folder, rows) in cut {
+            sink.append(&query(), Epoch(1), folder, &rows).unwrap();
+        }
+        let whole = |part: &Part| Entry { whole: true, ..part.entry.clone() };
+        let parts = sink.open.values().map(whole).collect();
+        sink.store(&query(), &Record { epoch: Epoch(1), parts }).unwrap();
+        std::mem::forget(sink);
+
+        let mut sink = open(directory.path(), Rolling::default());
+        assert_eq!(sink.last_committed(&query()).unwrap(), Some(Epoch(1)));
+        sink.commit(&query(), Epoch(1), &rows(&[(1, "a"), (2, "b")])).unwrap();
+        assert_eq!(visible(directory.path(), "a") + &visible(directory.path(), "b"), "n\n1\nn\n2\n");
+    }
+
+    #[test]
+    fn a_failed_epoch_is_written_again_as_a_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut sink = open(directory.path(), BY_SIZE);
+        sink.commit(&query(), Epoch(1), &rows(&[(1, "a")])).unwrap();
+        // A file where the folder should be.
+        fs::write(directory.path().join("day=b"), "").unwrap();
+        assert!(sink.commit(&query(), Epoch(2), &rows(&[(2, "a"), (3, "b")])).is_err());
+        fs::remove_file(directory.path().join("day=b")).unwrap();
+        sink.commit(&query(), Epoch(2), &rows(&[(2, "a"), (3, "b")])).unwrap();
+        sink.finish().unwrap();
+        assert_eq!(visible(directory.path(), "a"), "n\n1\n2\n");
+    }
+}
