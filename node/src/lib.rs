@@ -10,7 +10,6 @@
 //!   until Ctrl-C or the lease is lost         node
 //! ```
 
-pub mod billing;
 mod board;
 pub mod config;
 mod data_dir;
@@ -25,4 +24,5 @@ pub use config::{Config, NodeConfig};
 pub use data_dir::Lost;
 pub use error::NodeError;
 pub use node::Node;
+pub use savanna_streams::billing;
 pub use services::StreamsService;

@@ -23,7 +23,7 @@ use crate::catalog::{IfExists, Relation, StreamCatalog};
 use crate::cursor::{self, Cursor};
 use crate::queries::Queries;
 use crate::session::Sessions;
-use crate::{settings, show};
+use crate::{cost, settings, show};
 
 /// The most rows that one fetch returns, whatever was asked for.
 const MAX_ROWS_PER_FETCH: usize = 65_536;
@@ -154,7 +154,7 @@ impl Inner {
             Statement::Insert { table, columns, query } => self.insert(session, sql, &table, &columns, &query),
             Statement::Query(query) => self.select(session, sql, &query),
             Statement::Explain { inner } => {
-                let text = self.explain(&inner)?;
+                let text = self.explain(session, &inner)?;
                 self.answer(session, show::lines("plan", &text)?)
             }
             Statement::Show(what) => {
@@ -229,7 +229,7 @@ impl Inner {
         Ok((id, query))
     }
 
-    fn explain(&self, statement: &Statement) -> Result<String> {
+    fn explain(&self, session: SessionId, statement: &Statement) -> Result<String> {
         let graph = match statement {
             Statement::Query(query) => self.planner.plan(query, None)?,
             Statement::Insert { table, columns, query } => {
@@ -238,7 +238,9 @@ impl Inner {
             }
             _ => return Err(StreamError::invalid("EXPLAIN takes a SELECT or an INSERT INTO")),
         };
-        Ok(savanna_streams_sql::explain(&graph, &savanna_streams_sql::functions()))
+        let options = settings::apply(&self.options.runtime, &self.sessions.settings(session)?);
+        let stages = savanna_streams_sql::explain(&graph, &savanna_streams_sql::functions());
+        Ok(stages + &cost::advice(&graph, &options))
     }
 
     fn table(&self, name: &str) -> Result<TableDef> {

@@ -204,6 +204,115 @@ fn windows_take_views_ctes_and_queries() {
 }
 
 #[test]
+fn a_union_below_an_aggregate_feeds_one_stage() {
+    let graph = World::new().plan(
+        "SELECT kind, window_end, count(*) AS n, max(id) FROM TABLE(TUMBLE(
+             (SELECT dateTime AS at, 'bid' AS kind, auction AS id FROM bid UNION ALL SELECT dateTime, 'person', id FROM person),
+             DESCRIPTOR(at), INTERVAL '10' SECOND))
+         GROUP BY kind, window_start, window_end",
+    );
+    let Operator::Aggregate(aggregate) = &graph.stages[2].operator else { panic!("one aggregate of both") };
+    assert_eq!(aggregate.inputs.len(), 2);
+    assert_eq!(graph.stages.len(), 4);
+}
+
+#[test]
+fn a_window_stands_on_the_time_of_another() {
+    let world = World::new();
+    let inner = "SELECT k, window_start AS s, window_end AS e, window_time AS at, count(*) AS n
+                 FROM TUMBLE(events, ts, INTERVAL '1' SECOND) GROUP BY k, window_start, window_end, window_time";
+    let outer = |time: &str| {
+        format!(
+            "WITH i AS ({inner}) SELECT window_end, sum(n) FROM TABLE(HOP(TABLE i, DESCRIPTOR({time}), INTERVAL '5' SECOND, INTERVAL '10' SECOND))
+             GROUP BY window_start, window_end"
+        )
+    };
+    for time in ["at", "e"] {
+        let text = world.explain(&outer(time));
+        has(
+            &text,
+            &[
+                "exchange: stage 1, by key group of k",
+                "partial aggregate: sum(n) by window alone",
+                "exchange: stage 2, to",
+            ],
+        );
+        assert_eq!(text.matches("merge state").count(), 2, "{text}");
+    }
+    let error = world.error(&outer("s")).to_string();
+    assert!(error.contains("must use their window_time") && error.contains("line 2"), "{error}");
+    let again = format!("SELECT * FROM (SELECT * FROM ({inner}) x JOIN ({inner}) y ON x.s = y.s AND x.e = y.e) z");
+    world.plan(&again);
+}
+
+#[test]
+fn plans_over_windows_are_cut_by_the_columns_that_they_keep_apart() {
+    let world = World::new();
+    let windowed =
+        |table: &str, time: &str| format!("TABLE(TUMBLE(TABLE {table}, DESCRIPTOR({time}), INTERVAL '1' SECOND))");
+    let (left, right) = (windowed("events", "ts"), windowed("bid", "dateTime"));
+    let on = "l.window_start = r.window_start AND l.window_end = r.window_end";
+    let cut = |sql: &str| {
+        let text = world.explain(sql);
+        let cuts =
+            text.lines().filter(|line| line.contains("exchange: stage 2,") || line.contains("exchange: stage 1,"));
+        cuts.map(|line| line.split(", ").skip(1).collect::<Vec<_>>().join(", ")).collect::<Vec<_>>()
+    };
+    let keyed = cut(&format!("SELECT l.s, r.price FROM {left} l JOIN {right} r ON l.k = r.auction AND {on}"));
+    assert_eq!(keyed, ["by key group of k", "by key group of auction"]);
+    let single = cut(&format!("SELECT l.s, r.price FROM {left} l JOIN {right} r ON l.k > r.auction AND {on}"));
+    assert_eq!(single, ["to its only member", "to its only member"]);
+    let exists = cut(&format!(
+        "SELECT l.s FROM {left} l WHERE NOT EXISTS (SELECT 1 FROM {right} r WHERE l.k = r.auction AND {on})"
+    ));
+    assert_eq!(exists, keyed);
+    let not_in = cut(&format!("SELECT l.s FROM {left} l WHERE k NOT IN (SELECT auction FROM {right} r WHERE {on})"));
+    assert_eq!(not_in, single, "a NULL anywhere decides about all rows");
+    let top = |keys: &str| {
+        format!(
+            "SELECT * FROM (SELECT k, v, window_end, ROW_NUMBER() OVER (PARTITION BY window_start, window_end{keys} ORDER BY v DESC) AS n FROM {left}) WHERE n <= 3"
+        )
+    };
+    assert_eq!(cut(&top(", k")), ["by key group of k", "to its only member"]);
+    assert_eq!(cut(&top("")), ["to its only member", "to its only member"]);
+    let grouped =
+        format!("SELECT l.k, l.window_end AS e FROM {left} l LEFT JOIN {right} r ON l.k = r.auction AND {on}");
+    assert_eq!(cut(&format!("SELECT k, count(*) FROM ({grouped}) GROUP BY k, e")), keyed);
+    assert_eq!(cut(&format!("SELECT e, count(*) FROM ({grouped}) GROUP BY e")), single);
+}
+
+#[test]
+fn only_what_a_plan_over_windows_reads_is_sent() {
+    let text = World::new().explain(
+        "SELECT auction, price FROM (
+             SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end, auction ORDER BY price DESC) AS n
+             FROM TABLE(TUMBLE(TABLE bid, DESCRIPTOR(dateTime), INTERVAL '10' SECOND))) WHERE n = 1",
+    );
+    has(
+        &text,
+        &[
+            "columns: bid.auction, bid.dateTime, bid.price\n",
+            "input 0: stage 0 (auction, price, window_start, window_end)",
+        ],
+    );
+}
+
+#[test]
+fn group_windows_are_the_table_functions() {
+    let world = World::new();
+    let old = world.plan("SELECT k, count(*) AS n, TUMBLE_END(ts, INTERVAL '1' SECOND) AS e FROM events GROUP BY k, TUMBLE(ts, INTERVAL '1' SECOND)");
+    let new = world.plan("SELECT k, count(*) AS n, window_end AS e FROM TUMBLE(events, ts, INTERVAL '1' SECOND) GROUP BY k, window_start, window_end");
+    assert_eq!(old, new);
+    let old = world.plan("SELECT e.k, SESSION_START(e.ts, INTERVAL '1' SECOND) AS s FROM events e WHERE v > 1 GROUP BY e.k, SESSION(e.ts, INTERVAL '1' SECOND)");
+    let new = world.plan("SELECT k, window_start AS s FROM SESSION((SELECT * FROM events WHERE v > 1) PARTITION BY k, ts, INTERVAL '1' SECOND) GROUP BY k, window_start, window_end");
+    assert_eq!(old, new);
+    let error = world
+        .error("SELECT TUMBLE_END(ts, INTERVAL '2' SECOND) FROM events GROUP BY TUMBLE(ts, INTERVAL '1' SECOND)")
+        .to_string();
+    assert!(error.contains("TUMBLE_END must have the arguments of TUMBLE in GROUP BY"), "{error}");
+}
+
+#[test]
 fn branches_of_a_union_do_not_share_their_stages() {
     let world = World::new();
     let most = "SELECT window_end AS e, max(n) AS m FROM
