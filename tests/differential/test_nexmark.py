@@ -77,7 +77,7 @@ BATCH = {
 
 
 # Queries that the engine still refuses.
-REFUSED = {"q7", "q11", "q13"}
+REFUSED = {"q7", "q13"}
 
 
 def source(options):

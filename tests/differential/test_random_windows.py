@@ -205,7 +205,7 @@ def test_an_aggregate_of_windows(number, random_case):
         case.check_late(table, "t_windowed")
 
 
-JOINS = ["JOIN"]
+JOINS = ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"]
 
 
 @pytest.mark.parametrize("number", range(CASES // 2))
@@ -226,7 +226,78 @@ def test_a_join_of_aggregated_windows(number, random_case):
     case.check(got, join.format(count.format("t_windowed"), count.format("u_windowed")))
 
 
-SESSION_FORMS = ["SESSION"]
+@pytest.mark.parametrize("number", range(CASES // 2))
+def test_a_join_of_windows(number, random_case):
+    """Rows of two streams in the same window, by every kind of join."""
+    case = random_case(20_000 + number)
+    tables = [case.input("t"), case.input("u")]
+    windows, kind = Windows(case.rng), case.rng.choice(["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "EXISTS", "NOT EXISTS"])
+    on = "l.window_start = r.window_start AND l.window_end = r.window_end AND l.k = r.k AND l.name = r.name"
+    if kind.endswith("JOIN"):
+        join = f"""SELECT coalesce(l.window_start, r.window_start) AS ws, l.id AS lid, r.id AS rid
+            FROM (SELECT * FROM {{}}) AS l {kind} (SELECT * FROM {{}}) AS r ON {on}"""
+    else:
+        join = f"""SELECT l.window_start AS ws, l.id AS lid, l.k AS rid FROM (SELECT * FROM {{}}) AS l
+            WHERE {kind} (SELECT * FROM (SELECT * FROM {{}}) AS r WHERE {on})"""
+    got = case.run(
+        tables, "ws TIMESTAMP(3), lid BIGINT, rid BIGINT", join.format(*(windows.stream(table.name) for table in tables))
+    )
+    for table in tables:
+        windows.batch(case.duck, table.name)
+    case.check(got, join.format("t_windowed", "u_windowed"))
+
+
+@pytest.mark.parametrize("number", range(CASES // 2))
+def test_the_top_rows_of_each_window(number, random_case):
+    """Which of equal rows is kept is open: the ranks and what they are ordered by must agree, and each row must be there."""
+    case = random_case(30_000 + number)
+    table = case.input("t")
+    windows = Windows(case.rng)
+    parts, limit = case.rng.choice([[], ["k"], ["name"]]), case.rng.choice([1, 2, 7])
+    order = case.rng.choice(["v DESC", "v", "k DESC"])
+    by = order.split()[0]
+    top = f"""SELECT ws, we, id, k, name, v, rn FROM (
+            SELECT window_start AS ws, window_end AS we, id, k, name, v, ROW_NUMBER() OVER (
+                PARTITION BY window_start, window_end{listed(parts)} ORDER BY {order}) AS rn
+            FROM {{}} WHERE {by} IS NOT NULL) AS ranked
+        WHERE rn <= {limit}"""
+    columns = "ws TIMESTAMP(3), we TIMESTAMP(3), id BIGINT, k BIGINT, name VARCHAR, v BIGINT, rn BIGINT"
+    got = case.run([table], columns, top.format(windows.stream("t")))
+    windows.batch(case.duck, "t")
+    ranks = "SELECT ws, we" + listed(sorted({*parts, by})) + ", rn FROM ({})"
+    case.check(ranks.format(got), ranks.format(top.format("t_windowed")))
+    row = "ws, we, id, k, name, v"
+    every = "SELECT window_start AS ws, window_end AS we, id, k, name, v FROM t_windowed"
+    invented = case.duck.sql(f"SELECT {row} FROM ({got}) EXCEPT ALL {every} LIMIT 10").fetchall()
+    assert not invented, f"{case.query}\nno rows of the window, or given twice: {invented}"
+
+
+@pytest.mark.parametrize("number", range(CASES // 2))
+def test_a_window_over_windows(number, random_case):
+    case = random_case(40_000 + number)
+    table = case.input("t")
+    small, factor, where = case.rng.choice([50, 1_000]), case.rng.choice([2, 5]), case.rng.choice(FILTERS)
+    large = small * factor
+    inner = f"""SELECT window_time AS at, k, count(*) AS c, max(v) AS m
+        FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), {interval(small)})) {where}
+        GROUP BY window_start, window_end, window_time, k"""
+    got = case.run(
+        [table],
+        "ws TIMESTAMP(3), n BIGINT, c BIGINT, m BIGINT",
+        f"""SELECT window_start AS ws, count(*) AS n, sum(c) AS c, max(m) AS m
+            FROM TABLE(TUMBLE(TABLE inner_windows, DESCRIPTOR(at), {interval(large)})) GROUP BY window_start, window_end""",
+        f"CREATE VIEW inner_windows AS {inner};",
+    )
+    case.check(
+        got,
+        f"""SELECT make_timestamp_ms(s // {large} * {large}) AS ws, count(*) AS n, sum(c)::BIGINT AS c, max(m) AS m FROM (
+            SELECT ms // {small} * {small} AS s, k, count(*) AS c, max(v) AS m
+            FROM (SELECT * FROM t_placed WHERE ms // {small} * {small} + {small} > watermark) {where} GROUP BY ALL)
+            GROUP BY 1""",
+    )
+
+
+SESSION_FORMS = ["SESSION", "GROUP BY"]
 
 
 @pytest.mark.parametrize("number", range(CASES))
