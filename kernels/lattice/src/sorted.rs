@@ -1,8 +1,9 @@
 //! The one collection under all lattices of keys: sorted, with a form for each size.
 //!
 //! Most values of a key-value service are small, and a delta has one entry; a B-tree takes a node of eleven places for
-//! it. So one entry lies in place, few are a sorted vector, many a B-tree (`benches/merge.rs` has the numbers). A
-//! collection that has become large stays a tree. The order of the keys makes the encoded form canonical.
+//! it. So one entry lies in place, few are a sorted vector, many a B-tree. Heap bytes for 1, 4, 16 and 32 numbers of 8
+//! bytes: 0, 32, 128, 256; as a B-tree 104, 104, 408, 616 (`benches/merge.rs`). A collection that has become large stays a
+//! tree. The order of the keys makes the encoded form canonical.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, btree_map};
@@ -13,7 +14,7 @@ use std::{slice, vec};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The most entries of a vector: up to here moving half of it costs less than a walk through a tree.
+/// The most entries of a vector, whose insertion moves half of them: 16 moves of an entry, whatever its size.
 const FEW_MAX: usize = 32;
 
 #[derive(Clone)]
