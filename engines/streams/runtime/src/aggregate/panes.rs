@@ -1,6 +1,7 @@
 //! The state of a windowed aggregate, by panes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -12,6 +13,7 @@ use savanna_streams_model::time::{EventTime, WindowSpec};
 
 use super::ClosedWindows;
 use super::ledger::Ledger;
+use super::pane_runs::{PaneRuns, Panes};
 use super::spec::{AggregateSpec, Constants, Evaluated};
 use super::split::{PaneRows, by_pane};
 use super::table::PaneTable;
@@ -31,6 +33,8 @@ pub struct PaneState {
     window: WindowSpec,
     fresh: BTreeMap<PaneKey, PaneTable>,
     panes: BTreeMap<PaneKey, Pane>,
+    /// Panes of long windows, merged ahead.
+    runs: PaneRuns,
     /// Ends of windows that have rows and are not closed.
     open_windows: BTreeSet<i64>,
     closed_upto: i64,
@@ -41,6 +45,9 @@ pub struct PaneState {
     ids: Vec<usize>,
 }
 
+/// Windows of so many panes are merged pane by pane: runs would not pay.
+const FEW_PANES: i64 = 8;
+
 /// A pane, and the end of the first window that its rows count for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PaneKey {
@@ -49,6 +56,17 @@ struct PaneKey {
 }
 
 impl PaneKey {
+    /// The rows of a pane that are late for none of its windows.
+    fn on_time(pane: i64, window: &WindowSpec) -> Self {
+        Self { pane, first_window_end: pane + window.pane() }
+    }
+
+    /// The keys of the panes that start in a stretch of time.
+    fn within(times: Range<i64>) -> Range<Self> {
+        let first = |pane: i64| Self { pane, first_window_end: i64::MIN };
+        first(times.start)..first(times.end)
+    }
+
     /// The end of the first window that the rows count for.
     fn first_end(&self, window: &WindowSpec) -> Option<i64> {
         window.windows_of(EventTime(self.pane)).map(|(_, end)| end).find(|end| *end >= self.first_window_end)
@@ -75,6 +93,7 @@ impl PaneState {
             window,
             fresh: BTreeMap::new(),
             panes: BTreeMap::new(),
+            runs: PaneRuns::default(),
             open_windows: BTreeSet::new(),
             closed_upto: i64::MIN,
             merged: Ledger::default(),
@@ -166,6 +185,10 @@ impl PaneState {
                 continue;
             }
             let pane = self.panes.entry(key).or_default();
+            if !pane.frozen.is_empty() {
+                // State that was installed behind a window that was closed here already.
+                self.runs.forget_with(number(&self.window, key.pane));
+            }
             let table = match &mut pane.live {
                 Some(table) => table,
                 live => live.insert(PaneTable::new(&self.spec)?),
@@ -193,17 +216,17 @@ impl PaneState {
     fn close(&mut self, end: i64) -> Result<Option<ClosedWindows>> {
         let window = self.window;
         let start = window.start_of(end);
-        let range =
-            PaneKey { pane: start, first_window_end: i64::MIN }..PaneKey { pane: end, first_window_end: i64::MIN };
-        let keys: Vec<PaneKey> =
-            self.panes.range(range).map(|(key, _)| *key).filter(|key| key.first_window_end <= end).collect();
+        let panes = self.panes.range(PaneKey::within(start..end));
+        let keys: Vec<PaneKey> = panes.map(|(key, _)| *key).filter(|key| key.first_window_end <= end).collect();
         let table = match keys.as_slice() {
             [only] if window.last_end(EventTime(only.pane)) <= end => self.take_table(*only)?,
-            _ => self.merged_table(&keys)?,
+            few if (end - start) / window.pane() <= FEW_PANES => self.merged_table(few)?,
+            many => self.covering_table(start..end, many)?,
         };
         while let Some(first) = self.panes.first_entry()
             && window.last_end(EventTime(first.key().pane)) <= end
         {
+            self.runs.forget_before(number(&window, first.key().pane) + 1);
             first.remove();
         }
         let rows = table.len();
@@ -226,6 +249,22 @@ impl PaneState {
         Ok(table)
     }
 
+    /// The table of all panes in a stretch of time, from runs of them; rows that were late for some window lie beside.
+    fn covering_table(&mut self, times: Range<i64>, keys: &[PaneKey]) -> Result<PaneTable> {
+        let window = self.window;
+        let late: Vec<PaneKey> =
+            keys.iter().filter(|key| **key != PaneKey::on_time(key.pane, &window)).copied().collect();
+        let mut table = self.merged_table(&late)?;
+        let panes = number(&window, times.start)..number(&window, times.end);
+        let mut source = OnTimePanes { spec: &self.spec, window, panes: &mut self.panes, ids: &mut self.ids };
+        let mut batches = Vec::new();
+        self.runs.cover(panes, &mut source, &mut batches)?;
+        for rows in &batches {
+            table.merge(&self.spec, rows, &mut self.ids)?;
+        }
+        Ok(table)
+    }
+
     fn merged_table(&mut self, keys: &[PaneKey]) -> Result<PaneTable> {
         let mut table = PaneTable::new(&self.spec)?;
         for key in keys {
@@ -239,6 +278,56 @@ impl PaneState {
         }
         Ok(table)
     }
+}
+
+/// The number of a pane; they are numbered without gaps.
+fn number(window: &WindowSpec, pane: i64) -> i64 {
+    (pane - window.offset()).div_euclid(window.pane())
+}
+
+/// The panes without rows that were late for some window.
+struct OnTimePanes<'a> {
+    spec: &'a AggregateSpec,
+    window: WindowSpec,
+    panes: &'a mut BTreeMap<PaneKey, Pane>,
+    ids: &'a mut Vec<usize>,
+}
+
+impl OnTimePanes<'_> {
+    fn start_of(&self, number: i64) -> i64 {
+        number * self.window.pane() + self.window.offset()
+    }
+}
+
+impl Panes for OnTimePanes<'_> {
+    fn any(&self, panes: Range<i64>) -> bool {
+        let times = self.start_of(panes.start)..self.start_of(panes.end);
+        self.panes.range(PaneKey::within(times)).next().is_some()
+    }
+
+    fn rows(&mut self, pane: i64) -> Result<Option<RecordBatch>> {
+        let key = PaneKey::on_time(self.start_of(pane), &self.window);
+        let Some(pane) = self.panes.get_mut(&key) else {
+            return Ok(None);
+        };
+        pane.freeze(self.spec)?;
+        if pane.frozen.len() > 1 {
+            pane.frozen = vec![merged(self.spec, &pane.frozen, self.ids)?];
+        }
+        Ok(pane.frozen.first().cloned())
+    }
+
+    fn merge(&mut self, batches: &[RecordBatch]) -> Result<RecordBatch> {
+        merged(self.spec, batches, self.ids)
+    }
+}
+
+fn merged(spec: &AggregateSpec, batches: &[RecordBatch], ids: &mut Vec<usize>) -> Result<RecordBatch> {
+    let mut table = PaneTable::new(spec)?;
+    for rows in batches {
+        table.merge(spec, rows, ids)?;
+    }
+    table.into_state(spec)
 }
 
 impl Pane {
@@ -288,6 +377,7 @@ impl KeyedState<RecordBatch, ClosedWindows, KeyGroupSet> for PaneState {
     fn extract(&mut self, groups: &KeyGroupSet) -> Result<Delta> {
         let fresh = self.drain_fresh()?;
         self.absorb(&fresh)?;
+        self.runs = PaneRuns::default();
         let mut extracted = Delta::default();
         let keys: Vec<PaneKey> = self.panes.keys().copied().collect();
         for key in keys {
@@ -316,6 +406,6 @@ impl KeyedState<RecordBatch, ClosedWindows, KeyGroupSet> for PaneState {
 
     fn bytes(&self) -> usize {
         let fresh: usize = self.fresh.values().map(PaneTable::bytes).sum();
-        fresh + self.panes.values().map(Pane::bytes).sum::<usize>()
+        fresh + self.panes.values().map(Pane::bytes).sum::<usize>() + self.runs.bytes()
     }
 }
