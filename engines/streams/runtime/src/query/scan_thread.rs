@@ -82,7 +82,7 @@ impl ScanThread {
     /// # Errors
     /// The source, a value, or a member that ran on this thread failed.
     pub(crate) fn run(self) -> Result<()> {
-        let busy_at = self.clock.now();
+        let busy_at = self.idle_after.map_or(EventTime::MIN, |_| self.clock.now());
         let mut filling = Filling {
             thread: self,
             epoch: Epoch::ZERO.next(),
@@ -157,7 +157,13 @@ impl Filling {
             standings.wait(self.thread.source, READ_WAIT);
         }
         // Not to read is not to be idle.
-        self.busy_at = self.thread.clock.now();
+        self.mark_busy();
+    }
+
+    fn mark_busy(&mut self) {
+        if self.thread.idle_after.is_some() {
+            self.busy_at = self.thread.clock.now();
+        }
     }
 
     fn check_idle(&mut self) {
@@ -183,9 +189,7 @@ impl Filling {
         let events = batch.events;
         self.thread.operator.set_instant(self.instant());
         (self.idle, self.told_waits) = (false, false);
-        if self.thread.idle_after.is_some() {
-            self.busy_at = self.thread.clock.now();
-        }
+        self.mark_busy();
         self.thread.operator.absorb(batch)?;
         self.batches += 1;
         if self.batches % ACCOUNT_EVERY == 0 {
