@@ -132,9 +132,9 @@ impl Operator {
     /// The kind of state that this operator holds.
     pub fn state(&self) -> StateKind {
         match self {
-            Self::Scan(_) | Self::Sink(_) | Self::Window(_) => StateKind::Stateless,
+            Self::Scan(_) | Self::Sink(_) => StateKind::Stateless,
             Self::Aggregate(_) => StateKind::Merge,
-            Self::IntervalJoin(_) => StateKind::Sequence,
+            Self::Window(_) | Self::IntervalJoin(_) => StateKind::Sequence,
         }
     }
 }

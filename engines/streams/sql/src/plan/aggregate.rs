@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::DFSchema;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, lit};
 use savanna_streams_model::graph::{PaneAggregate, WINDOW_COLUMNS};
 use savanna_streams_model::time::Windows;
@@ -113,6 +114,19 @@ fn tells_window(expr: &Expr, windows: &Windows) -> bool {
     }
 }
 
+/// Whether a condition looks at keys and windows alone, and so keeps or drops whole sessions.
+fn decides_on_keys(condition: &Expr, keys: &[Expr]) -> bool {
+    let mut others = false;
+    let looked = condition.apply(|expr| {
+        if keys.contains(expr) {
+            return Ok(TreeNodeRecursion::Jump);
+        }
+        others |= matches!(expr, Expr::Column(_)) && !is_window_column(expr);
+        Ok(TreeNodeRecursion::Continue)
+    });
+    looked.is_ok() && !others
+}
+
 /// A session is found by the rows and keys that its aggregate sees, so both must be the same.
 fn check_session(chain: &Chain, keys: &[Expr], place: Option<Position>) -> Result<()> {
     let Some(Window { windows: Windows::Session { .. }, partition, filters_before, .. }) = &chain.window else {
@@ -125,7 +139,7 @@ fn check_session(chain: &Chain, keys: &[Expr], place: Option<Position>) -> Resul
             "write SESSION(TABLE t PARTITION BY (a, b), ..) and GROUP BY window_start, window_end, a, b",
         ));
     }
-    if chain.filters[*filters_before..].iter().any(|filter| touches(filter).base) {
+    if !chain.filters.iter().skip(*filters_before).all(|filter| decides_on_keys(filter, partition)) {
         return Err(unsupported(
             "a condition on the rows of sessions",
             place,

@@ -168,7 +168,7 @@ impl Chain {
             Expr::Column(column) => schema.index_of(&column.name).ok(),
             _ => None,
         };
-        let carried = at.and_then(|at| scope.columns[at]);
+        let carried = at.and_then(|at| scope.columns.get(at).copied().flatten());
         if !matches!(carried, Some(Carries::Time | Carries::End)) {
             return Err(StreamError::Invalid {
                 message: "a window over the result of windows must use their window_time as its time column; add window_time to the inner GROUP BY and SELECT".into(),

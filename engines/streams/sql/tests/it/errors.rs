@@ -97,6 +97,7 @@ fn sessions_are_found_by_the_rows_and_keys_that_their_aggregate_sees() {
         "a condition on the rows of sessions",
         "1:141",
     );
+    World::new().plan(&of("k,", "WHERE k > 3 GROUP BY k, window_start, window_end"));
     let wrong = |sql: &str, what: &str| {
         let error = World::new().error(sql).to_string();
         assert!(error.contains(what), "{error}");

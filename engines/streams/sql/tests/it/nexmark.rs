@@ -93,7 +93,7 @@ stage 1: merge panes, close windows; merge state
   aggregate: count(1) by auction
   project: auction, count(*), window_start, window_end
   exchange: stage 2, to its only member
-stage 2: plan over each closed window; no state
+stage 2: plan over each closed window; sequence state
   input 0: stage 1 (auction, count(*), window_start, window_end)
 ";
     assert!(text.starts_with(head), "{text}");
