@@ -17,7 +17,9 @@ mod statement;
 mod types;
 
 pub use explain::explain;
-pub use functions::{function_names, functions};
+pub use functions::{
+    AggregateFunction, ScalarFunction, function_names, functions, register_aggregate, register_scalar,
+};
 pub use parse::{check_watermark, parse, split};
 pub use plan::{Catalog, Planner};
 pub use statement::{Fragment, ObjectKind, Query, Show, Statement};

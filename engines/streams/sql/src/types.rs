@@ -154,7 +154,7 @@ pub fn type_name(data_type: &DataType) -> String {
 /// Whether a value of one type may be written to a column of another without an explicit CAST: numbers among each other
 /// unless a fraction would be lost, anything into VARCHAR, and points in time among each other.
 pub(crate) fn assignable(from: &DataType, to: &DataType) -> bool {
-    use DataType::{Date32, Null, Struct, Timestamp};
+    use DataType::{Date32, List, Map, Null, Struct, Timestamp};
     if from == to || *from == Null || (is_text(from) && is_text(to)) || (is_binary(from) && is_binary(to)) {
         return true;
     }
@@ -166,6 +166,11 @@ pub(crate) fn assignable(from: &DataType, to: &DataType) -> bool {
             a.len() == b.len()
                 && a.iter().zip(b).all(|(a, b)| a.name() == b.name() && assignable(a.data_type(), b.data_type()))
         }
+        (List(a), List(b)) => assignable(a.data_type(), b.data_type()),
+        (Map(a, _), Map(b, _)) => match (a.data_type(), b.data_type()) {
+            (Struct(a), Struct(b)) => a.iter().zip(b).all(|(a, b)| assignable(a.data_type(), b.data_type())),
+            _ => false,
+        },
         _ => is_text(to) && !from.is_nested() && !is_binary(from),
     }
 }

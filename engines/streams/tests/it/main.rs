@@ -2,3 +2,4 @@
 
 mod files;
 mod session;
+mod user_functions;

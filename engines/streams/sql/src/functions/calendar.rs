@@ -1,91 +1,115 @@
-//! `YEAR(t)`, `HOUR(t)` and the like: shorthands for `EXTRACT`.
+//! The proleptic Gregorian calendar, in UTC, where every day has 86,400 seconds.
 
-use std::sync::Arc;
+/// Microseconds of a second.
+pub(super) const SECOND: i64 = 1_000_000;
+/// Microseconds of a day.
+pub(super) const DAY: i64 = 86_400 * SECOND;
 
-use arrow::datatypes::DataType;
-use datafusion::common::Result;
-use datafusion::functions::datetime::date_part;
-use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
-use datafusion::logical_expr::{
-    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility, lit,
-};
-use datafusion::scalar::ScalarValue;
-
-/// One function per calendar unit.
-pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    let units = [
-        ("year", "year"),
-        ("quarter", "quarter"),
-        ("month", "month"),
-        ("week", "week"),
-        ("dayofyear", "doy"),
-        ("dayofmonth", "day"),
-        ("dayofweek", "dow"),
-        ("day", "day"),
-        ("hour", "hour"),
-        ("minute", "minute"),
-        ("second", "second"),
-    ];
-    units.into_iter().map(|(name, part)| Arc::new(CalendarUnit::new(name, part).into())).collect()
+/// A day of the calendar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Date {
+    pub(super) year: i64,
+    /// 1 to 12.
+    pub(super) month: i64,
+    /// 1 to 31.
+    pub(super) day: i64,
 }
 
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct CalendarUnit {
-    name: &'static str,
-    part: &'static str,
-    signature: Signature,
-}
-
-impl CalendarUnit {
-    fn new(name: &'static str, part: &'static str) -> Self {
-        let signature = Signature::new(TypeSignature::Any(1), Volatility::Immutable);
-        Self { name, part, signature }
+impl Date {
+    /// The date of a day counted from 1970-01-01. Eras of 400 years begin on 1 March, so that a leap day comes last.
+    pub(super) fn of(days: i64) -> Self {
+        let shifted = days.saturating_add(719_468);
+        let era = shifted.div_euclid(146_097);
+        let day_of_era = shifted.rem_euclid(146_097);
+        let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month = (5 * day_of_year + 2) / 153;
+        let day = day_of_year - (153 * month + 2) / 5 + 1;
+        let month = if month < 10 { month + 3 } else { month - 9 };
+        Self { year: year_of_era + era * 400 + i64::from(month <= 2), month, day }
     }
 
-    /// Sunday is 1 in SQL, 0 in the engine below.
-    fn shift(&self) -> i32 {
-        i32::from(self.name == "dayofweek")
-    }
-}
-
-impl ScalarUDFImpl for CalendarUnit {
-    fn name(&self) -> &str {
-        self.name
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
+    /// The day counted from 1970-01-01.
+    pub(super) fn days(self) -> i64 {
+        let year = self.year - i64::from(self.month <= 2);
+        let era = year.div_euclid(400);
+        let year_of_era = year.rem_euclid(400);
+        let month = (self.month + 9) % 12;
+        let day_of_year = (153 * month + 2) / 5 + self.day - 1;
+        let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+        era * 146_097 + day_of_era - 719_468
     }
 
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        match types {
-            [DataType::Timestamp(..) | DataType::Date32 | DataType::Date64 | DataType::Null] => Ok(DataType::Int32),
-            other => datafusion::common::plan_err!(
-                "{}(..) takes a TIMESTAMP or a DATE, but got {}",
-                self.name.to_uppercase(),
-                other.iter().map(crate::types::type_name).collect::<Vec<_>>().join(", ")
-            ),
+    /// The first day of a month counted from year 0; months beyond 12 are of later years.
+    pub(super) fn first_of_month(months: i64) -> Self {
+        Self { year: months.div_euclid(12), month: months.rem_euclid(12) + 1, day: 1 }
+    }
+
+    /// Months since year 0.
+    pub(super) fn months(self) -> i64 {
+        self.year * 12 + self.month - 1
+    }
+
+    /// How many days the month has.
+    pub(super) fn days_of_month(self) -> i64 {
+        let leap = self.year % 4 == 0 && (self.year % 100 != 0 || self.year % 400 == 0);
+        match self.month {
+            4 | 6 | 9 | 11 => 30,
+            2 => 28 + i64::from(leap),
+            _ => 31,
         }
     }
 
-    fn simplify(&self, mut args: Vec<Expr>, _: &SimplifyContext) -> Result<ExprSimplifyResult> {
-        let Some(time) = args.pop() else {
-            return Ok(ExprSimplifyResult::Original(args));
-        };
-        let part = date_part().call(vec![lit(self.part), time]);
-        let expr = if self.shift() == 0 { part } else { part + lit(self.shift()) };
-        Ok(ExprSimplifyResult::Simplified(expr))
+    /// Whether such a day exists.
+    pub(super) fn exists(self) -> bool {
+        (1..=12).contains(&self.month) && (1..=self.days_of_month()).contains(&self.day)
+    }
+}
+
+/// The weekday of a day counted from 1970-01-01; Monday is 0.
+pub(super) fn weekday(days: i64) -> i64 {
+    days.saturating_add(3).rem_euclid(7)
+}
+
+/// The year that a day's week belongs to: that of its Thursday (ISO 8601).
+pub(super) fn iso_year(days: i64) -> i64 {
+    Date::of(days - weekday(days) + 3).year
+}
+
+/// The number of a day's week in its [`iso_year`], from 1.
+pub(super) fn iso_week(days: i64) -> i64 {
+    let thursday = days - weekday(days) + 3;
+    let first = Date { year: Date::of(thursday).year, month: 1, day: 1 };
+    (thursday - first.days()) / 7 + 1
+}
+
+/// The number of a day in its year, from 1.
+pub(super) fn day_of_year(days: i64) -> i64 {
+    days - Date { year: Date::of(days).year, month: 1, day: 1 }.days() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_and_dates_are_each_others_inverse() {
+        for days in (-800_000..800_000).step_by(97).chain([0, 59, 60, -1, 11_016, 11_017]) {
+            let date = Date::of(days);
+            assert!(date.exists(), "{date:?}");
+            assert_eq!(date.days(), days, "{date:?}");
+        }
+        assert_eq!(Date::of(11_016), Date { year: 2000, month: 2, day: 29 });
+        assert!(!Date { year: 1900, month: 2, day: 29 }.exists());
+        assert_eq!(Date::first_of_month(2015 * 12 + 12), Date { year: 2016, month: 1, day: 1 });
     }
 
-    fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        args.args.insert(0, ColumnarValue::Scalar(ScalarValue::from(self.part)));
-        let field = arrow::datatypes::Field::new("part", DataType::Utf8, false);
-        args.arg_fields.insert(0, Arc::new(field));
-        let part = date_part().invoke_with_args(args)?;
-        if self.shift() == 0 {
-            return Ok(part);
-        }
-        let shift = ColumnarValue::Scalar(ScalarValue::Int32(Some(self.shift())));
-        datafusion::physical_expr_common::datum::apply(&part, &shift, arrow::compute::kernels::numeric::add)
+    #[test]
+    fn weeks_are_those_of_iso_8601() {
+        let day = |year, month, day| Date { year, month, day }.days();
+        assert_eq!(weekday(day(2015, 7, 15)), 2);
+        assert_eq!((iso_year(day(2016, 1, 3)), iso_week(day(2016, 1, 3))), (2015, 53));
+        assert_eq!((iso_year(day(2018, 12, 31)), iso_week(day(2018, 12, 31))), (2019, 1));
+        assert_eq!(day_of_year(day(2016, 12, 31)), 366);
     }
 }

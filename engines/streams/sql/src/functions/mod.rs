@@ -1,15 +1,31 @@
 //! The functions that a query may call: DataFusion's, and those that streaming SQL has besides.
 
+mod average;
 mod calendar;
-mod date_format;
+mod definition;
+mod extract;
+mod json;
+mod listagg;
 mod numbers;
+mod pattern;
+mod regexp;
+mod strict;
 mod text;
+mod time_text;
+mod time_units;
+mod user;
 
 use std::sync::{Arc, LazyLock};
 
+use datafusion::common::Result;
+use datafusion::execution::registry::FunctionRegistry;
 use datafusion::execution::{SessionState, SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::ScalarUDF;
 use datafusion::prelude::SessionConfig;
+use parking_lot::RwLock;
+use savanna_streams_model::StreamError;
+
+pub use user::{AggregateFunction, ScalarFunction, register_aggregate, register_scalar};
 
 static STATE: LazyLock<SessionState> = LazyLock::new(|| {
     let mut config = SessionConfig::new().with_target_partitions(1);
@@ -19,38 +35,74 @@ static STATE: LazyLock<SessionState> = LazyLock::new(|| {
     options.sql_parser.enable_ident_normalization = false;
     let mut state = SessionStateBuilder::new().with_config(config).with_default_features().build();
     for function in own() {
-        datafusion::execution::registry::FunctionRegistry::register_udf(&mut state, function)
-            .expect("a session takes any scalar function");
+        state.register_udf(function).expect("a session takes any scalar function");
+    }
+    for aggregate in [average::function(), listagg::function()] {
+        state.register_udaf(aggregate).expect("a session takes any aggregate");
     }
     state
 });
 
-static TASK: LazyLock<Arc<TaskContext>> = LazyLock::new(|| STATE.task_ctx());
+/// The functions: ours, DataFusion's, and those that were registered.
+static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(|| {
+    let session = STATE.clone();
+    RwLock::new(Registry { task: session.task_ctx(), session })
+});
+
+struct Registry {
+    session: SessionState,
+    task: Arc<TaskContext>,
+}
+
+/// Adds a function of the user's own.
+fn register(name: &str, add: impl FnOnce(&mut SessionState) -> Result<()>) -> Result<(), StreamError> {
+    let is_name = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_');
+    if !is_name {
+        return Err(StreamError::invalid(format!(
+            "'{name}' is no name of a function; take small letters, digits and _"
+        )));
+    }
+    let mut registry = REGISTRY.write();
+    let task = &registry.task;
+    if task.scalar_functions().contains_key(name) || task.aggregate_functions().contains_key(name) {
+        return Err(StreamError::Exists { kind: "function".into(), name: name.into() });
+    }
+    add(&mut registry.session).map_err(|e| StreamError::Internal(e.strip_backtrace()))?;
+    registry.task = registry.session.task_ctx();
+    Ok(())
+}
 
 /// The functions that shadow or complete DataFusion's.
 fn own() -> Vec<Arc<ScalarUDF>> {
-    let mut own = calendar::functions();
-    own.extend([
-        date_format::function(),
-        numbers::modulo(),
-        text::split_index(),
-        text::regexp_extract(),
-        text::count_char(),
-    ]);
+    let mut own = vec![numbers::modulo(), numbers::logarithm()];
+    own.extend(extract::functions());
+    own.extend(json::functions());
+    own.extend(regexp::functions());
+    own.extend(strict::functions());
+    own.extend(text::functions());
+    own.extend(time_text::functions());
+    own.extend(time_units::functions());
     own
 }
 
-/// Every function that a stage graph may name. Built once per process; stages are decoded with it.
+/// Every function that a stage graph may name; stages are decoded with it.
 pub fn functions() -> Arc<TaskContext> {
-    Arc::clone(&TASK)
+    Arc::clone(&REGISTRY.read().task)
+}
+
+/// A scalar function by name.
+pub(crate) fn scalar(name: &str) -> Result<Arc<ScalarUDF>> {
+    functions().udf(name)
 }
 
 /// The names for `SHOW FUNCTIONS`, sorted: scalar functions and aggregates that queries may use.
 pub fn function_names() -> Vec<String> {
-    let mut names: Vec<String> = TASK
+    let task = functions();
+    let mut names: Vec<String> = task
         .scalar_functions()
         .keys()
-        .chain(TASK.aggregate_functions().keys())
+        .chain(task.aggregate_functions().keys())
         .filter(|name| crate::plan::refused_function(name).is_none())
         .cloned()
         .collect();

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use arrow::array::AsArray;
+use arrow::compute::binary;
 use arrow::compute::kernels::numeric::rem;
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Float64Type};
 use datafusion::common::{Result, plan_err};
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
@@ -11,6 +13,8 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::physical_expr_common::datum::apply;
+
+use super::definition::Definition;
 
 /// `MOD(a, b)`: the remainder of `a / b`, with the sign of `a`.
 pub(super) fn modulo() -> Arc<ScalarUDF> {
@@ -59,4 +63,24 @@ impl ScalarUDFImpl for Modulo {
         };
         apply(left, right, rem)
     }
+}
+
+/// `LOG(x)`: the natural logarithm, and `LOG(base, x)` the one to a base. (DataFusion's of one argument is to base 10.)
+pub(super) fn logarithm() -> Arc<ScalarUDF> {
+    const DOUBLE: DataType = DataType::Float64;
+    Definition::exact(
+        "log",
+        &[&[DOUBLE], &[DOUBLE, DOUBLE]],
+        |_| Ok(DOUBLE),
+        |call| {
+            let first = call.column(0)?;
+            let first = first.as_primitive::<Float64Type>();
+            if call.arguments() == 1 {
+                return Ok(Arc::new(first.unary::<_, Float64Type>(f64::ln)));
+            }
+            let second = call.column(1)?;
+            let numbers = second.as_primitive::<Float64Type>();
+            Ok(Arc::new(binary::<_, _, _, Float64Type>(first, numbers, |base, x| x.ln() / base.ln())?))
+        },
+    )
 }

@@ -1,157 +1,114 @@
 //! Functions over text.
 
-use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int64Builder, StringViewBuilder};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Int64Type};
-use datafusion::common::{Result, exec_datafusion_err};
-use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
-};
-use regex::Regex;
+use arrow::array::{ArrayRef, Int64Builder, StringViewBuilder};
+use arrow::datatypes::DataType;
+use datafusion::common::Result;
+use datafusion::logical_expr::ScalarUDF;
 
-/// `SPLIT_INDEX(text, delimiter, index)`: the part at an index, from 0; NULL outside.
-pub(super) fn split_index() -> Arc<ScalarUDF> {
-    TextFunction::udf(
-        "split_index",
-        &[DataType::Utf8View, DataType::Utf8View, DataType::Int64],
-        DataType::Utf8View,
-        |args| {
-            let (text, delimiter, index) = (text(&args[0])?, text(&args[1])?, integers(&args[2])?);
-            let (text, delimiter) = (text.as_string_view(), delimiter.as_string_view());
-            let index = index.as_primitive::<Int64Type>();
-            let mut out = StringViewBuilder::with_capacity(text.len());
-            for row in 0..text.len() {
-                let known = text.is_valid(row) && delimiter.is_valid(row) && index.is_valid(row);
-                let part = known.then(|| {
-                    let index = usize::try_from(index.value(row)).ok()?;
-                    match delimiter.value(row) {
-                        "" => None,
-                        delimiter => text.value(row).split(delimiter).nth(index),
-                    }
-                });
-                out.append_option(part.flatten());
-            }
-            Ok(Arc::new(out.finish()))
-        },
-    )
+use super::definition::{Call, Definition, bigint, text};
+
+const TEXT: DataType = DataType::Utf8View;
+const BIGINT: DataType = DataType::Int64;
+
+/// The functions.
+pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
+    vec![
+        Definition::exact("split_index", &[&[TEXT, TEXT, BIGINT]], text, split_index),
+        Definition::exact("substr", &[&[TEXT, BIGINT], &[TEXT, BIGINT, BIGINT]], text, substr),
+        Definition::exact("substring", &[&[TEXT, BIGINT], &[TEXT, BIGINT, BIGINT]], text, substr),
+        Definition::exact("locate", &[&[TEXT, TEXT], &[TEXT, TEXT, BIGINT]], bigint, locate),
+        Definition::exact("count_char", &[&[TEXT, TEXT]], bigint, count_char),
+    ]
 }
 
-/// `REGEXP_EXTRACT(text, pattern [, group])`: the group of the first match (0, all of it, if none is named), or NULL.
-pub(super) fn regexp_extract() -> Arc<ScalarUDF> {
-    let full = [DataType::Utf8View, DataType::Utf8View, DataType::Int64];
-    TextFunction::with_optional("regexp_extract", &full, 1, DataType::Utf8View, |args| {
-        let (text, pattern) = (text(&args[0])?, text(&args[1])?);
-        let (text, pattern) = (text.as_string_view(), pattern.as_string_view());
-        let group = args.get(2).map(integers).transpose()?;
-        let group = group.as_ref().map(|g| g.as_primitive::<Int64Type>());
-        let mut compiled: HashMap<&str, Regex> = HashMap::new();
-        let mut out = StringViewBuilder::with_capacity(text.len());
-        for row in 0..text.len() {
-            if text.is_null(row) || pattern.is_null(row) || group.is_some_and(|g| g.is_null(row)) {
-                out.append_null();
-                continue;
-            }
-            let pattern = pattern.value(row);
-            if !compiled.contains_key(pattern) {
-                let regex = Regex::new(pattern)
-                    .map_err(|e| exec_datafusion_err!("REGEXP_EXTRACT: '{pattern}' is no regular expression: {e}"))?;
-                compiled.insert(pattern, regex);
-            }
-            let group = group.map_or(0, |g| g.value(row));
-            let found = compiled[pattern].captures(text.value(row)).and_then(|c| c.get(usize::try_from(group).ok()?));
-            out.append_option(found.map(|m| m.as_str()));
+/// `SPLIT_INDEX(text, delimiter, index)`: the part at an index, from 0; NULL outside.
+fn split_index(call: &Call) -> Result<ArrayRef> {
+    let (texts, delimiters, indexes) = (call.texts(0)?, call.texts(1)?, call.integers(2)?);
+    let part = |row: usize| {
+        let (text, delimiter) = (texts.get(row)?, delimiters.get(row)?);
+        let index = usize::try_from(indexes.get(row)?).ok()?;
+        match delimiter.as_bytes() {
+            [] => None,
+            // One byte is found faster than a text of one byte.
+            [byte] => text.split(char::from(*byte)).nth(index),
+            _ => text.split(delimiter).nth(index),
         }
-        Ok(Arc::new(out.finish()))
-    })
+    };
+    Ok(strings(call.rows(), part))
+}
+
+/// `SUBSTR(text, from [, length])`: characters from a place on; the first is 1, negative places count from the end.
+fn substr(call: &Call) -> Result<ArrayRef> {
+    let (texts, places) = (call.texts(0)?, call.integers(1)?);
+    let lengths = if call.arguments() == 3 { Some(call.integers(2)?) } else { None };
+    let part = |row: usize| {
+        let (text, place) = (texts.get(row)?, places.get(row)?);
+        let length = match &lengths {
+            None => usize::MAX,
+            Some(lengths) => usize::try_from(lengths.get(row)?).ok()?,
+        };
+        let start = match usize::try_from(place) {
+            Ok(place) => place.saturating_sub(1),
+            Err(_) => match text.chars().count().checked_add_signed(place as isize) {
+                Some(start) => start,
+                None => return Some(""),
+            },
+        };
+        let byte = |text: &str, characters: usize| match text.char_indices().nth(characters) {
+            Some((byte, _)) => byte,
+            None => text.len(),
+        };
+        let rest = &text[byte(text, start)..];
+        Some(&rest[..byte(rest, length)])
+    };
+    Ok(strings(call.rows(), part))
+}
+
+/// `LOCATE(part, text [, from])`: the place of a part in a text at or after a place, in characters from 1; 0 if it is not there.
+fn locate(call: &Call) -> Result<ArrayRef> {
+    let (parts, texts) = (call.texts(0)?, call.texts(1)?);
+    let starts = if call.arguments() == 3 { Some(call.integers(2)?) } else { None };
+    let place = |row: usize| {
+        let (part, text) = (parts.get(row)?, texts.get(row)?);
+        let start = match &starts {
+            None => 1,
+            Some(starts) => starts.get(row)?,
+        };
+        let Ok(before @ 0..) = usize::try_from(start.saturating_sub(1)) else { return Some(0) };
+        let Some((byte, _)) = text.char_indices().nth(before) else {
+            return Some(i64::from(part.is_empty() && before == 0));
+        };
+        Some(text[byte..].find(part).map_or(0, |at| text[..byte + at].chars().count() as i64 + 1))
+    };
+    Ok(numbers(call.rows(), place))
 }
 
 /// `COUNT_CHAR(text, character)`: how often a character occurs.
-pub(super) fn count_char() -> Arc<ScalarUDF> {
-    TextFunction::udf("count_char", &[DataType::Utf8View, DataType::Utf8View], DataType::Int64, |args| {
-        let (text, character) = (text(&args[0])?, text(&args[1])?);
-        let (text, character) = (text.as_string_view(), character.as_string_view());
-        let mut out = Int64Builder::with_capacity(text.len());
-        for row in 0..text.len() {
-            let known = text.is_valid(row) && character.is_valid(row);
-            out.append_option(known.then(|| match character.value(row).chars().next() {
-                Some(character) => text.value(row).matches(character).count() as i64,
-                None => 0,
-            }));
-        }
-        Ok(Arc::new(out.finish()))
-    })
+fn count_char(call: &Call) -> Result<ArrayRef> {
+    let (texts, characters) = (call.texts(0)?, call.texts(1)?);
+    let count = |row: usize| {
+        let (text, character) = (texts.get(row)?, characters.get(row)?.chars().next());
+        Some(match character {
+            None => 0,
+            Some(ascii) if ascii.is_ascii() => text.bytes().filter(|byte| *byte == ascii as u8).count() as i64,
+            Some(character) => text.matches(character).count() as i64,
+        })
+    };
+    Ok(numbers(call.rows(), count))
 }
 
-type Body = fn(&[ArrayRef]) -> Result<ArrayRef>;
-
-/// A function whose body works on whole columns of known types. Its name tells it from the others.
-#[derive(Debug)]
-struct TextFunction {
-    name: &'static str,
-    signature: Signature,
-    returns: DataType,
-    body: Body,
+/// A column of a text per row.
+fn strings<'t>(rows: usize, value: impl Fn(usize) -> Option<&'t str>) -> ArrayRef {
+    let mut out = StringViewBuilder::with_capacity(rows);
+    (0..rows).for_each(|row| out.append_option(value(row)));
+    Arc::new(out.finish())
 }
 
-impl PartialEq for TextFunction {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
-    }
-}
-
-impl Eq for TextFunction {}
-
-impl Hash for TextFunction {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.name.hash(state);
-    }
-}
-
-impl TextFunction {
-    fn udf(name: &'static str, takes: &[DataType], returns: DataType, body: Body) -> Arc<ScalarUDF> {
-        Self::with_optional(name, takes, 0, returns, body)
-    }
-
-    fn with_optional(
-        name: &'static str,
-        takes: &[DataType],
-        optional: usize,
-        returns: DataType,
-        body: Body,
-    ) -> Arc<ScalarUDF> {
-        let forms = (takes.len() - optional..=takes.len()).map(|n| TypeSignature::Exact(takes[..n].to_vec())).collect();
-        let signature = Signature::one_of(forms, Volatility::Immutable);
-        Arc::new(Self { name, signature, returns, body }.into())
-    }
-}
-
-impl ScalarUDFImpl for TextFunction {
-    fn name(&self) -> &str {
-        self.name
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(self.returns.clone())
-    }
-
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let columns = ColumnarValue::values_to_arrays(&args.args)?;
-        (self.body)(&columns).map(ColumnarValue::Array)
-    }
-}
-
-fn text(column: &ArrayRef) -> Result<ArrayRef> {
-    Ok(cast(column, &DataType::Utf8View)?)
-}
-
-fn integers(column: &ArrayRef) -> Result<ArrayRef> {
-    Ok(cast(column, &DataType::Int64)?)
+/// A column of a number per row.
+fn numbers(rows: usize, value: impl Fn(usize) -> Option<i64>) -> ArrayRef {
+    let mut out = Int64Builder::with_capacity(rows);
+    (0..rows).for_each(|row| out.append_option(value(row)));
+    Arc::new(out.finish())
 }

@@ -23,9 +23,9 @@ pub(crate) fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>> {
 
 /// Rewrites what the standard grammar does not know. Spans stay those of the user's text.
 ///
-/// - `ROW<..>` as a type becomes `STRUCT<..>` (in a table declaration, or after `AS` of a cast);
+/// - `ROW<..>` as a type becomes `STRUCT<..>`;
 /// - `TABLE t` as an argument of a window function becomes `t`, and `PARTITION BY k` behind it a named argument;
-/// - `MAP<k, v>` becomes `MAP(k, v)` (in a table declaration);
+/// - `MAP<k, v>` as a type becomes `MAP(k, v)`, and `MAP[k, v]` becomes `MAP {k: v}`;
 /// - `WITH LOCAL TIME ZONE` becomes `WITH TIME ZONE`.
 pub(crate) fn rewrite(tokens: Vec<TokenWithSpan>, declaration: bool) -> Vec<TokenWithSpan> {
     let mut tokens: Vec<TokenWithSpan> =
@@ -34,12 +34,7 @@ pub(crate) fn rewrite(tokens: Vec<TokenWithSpan>, declaration: bool) -> Vec<Toke
     for i in 0..tokens.len() {
         let before = i.checked_sub(1).map(|b| &tokens[b].token);
         let after = tokens.get(i + 1).map(|t| &t.token);
-        if is_word(&tokens[i].token, "ROW") && after == Some(&Token::Lt) {
-            if declaration || before.is_some_and(|t| is_word(t, "AS")) {
-                tokens[i].token =
-                    Token::Word(Word { value: "STRUCT".into(), quote_style: None, keyword: Keyword::STRUCT });
-            }
-        } else if is_word(&tokens[i].token, "TABLE") {
+        if is_word(&tokens[i].token, "TABLE") {
             let first_argument = before == Some(&Token::LParen)
                 && i >= 2
                 && WINDOW_FUNCTIONS.iter().any(|f| is_word(&tokens[i - 2].token, f));
@@ -52,7 +47,7 @@ pub(crate) fn rewrite(tokens: Vec<TokenWithSpan>, declaration: bool) -> Vec<Toke
     let mut drop = drop.into_iter();
     tokens.retain(|_| !drop.next().unwrap_or(false));
     let tokens = partitions_as_arguments(tokens);
-    if declaration { maps_in_parentheses(tokens) } else { tokens }
+    maps_in_braces(nested_types(tokens, declaration))
 }
 
 /// `SESSION(t PARTITION BY k, ..)` becomes `SESSION(t, "PARTITION BY" => k, ..)`.
@@ -90,20 +85,31 @@ fn ends_with_table_argument(tokens: &[TokenWithSpan]) -> bool {
     false
 }
 
-/// `MAP<k, v>` becomes `MAP(k, v)`; for that, `>>` at the end of nested types is taken apart.
-fn maps_in_parentheses(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+/// `ROW<..>` becomes `STRUCT<..>` and `MAP<k, v>` becomes `MAP(k, v)`; for that, `>>` at the end of nested types is taken apart.
+/// Outside a declaration, a type stands after the `AS` of a cast; elsewhere `<` compares.
+fn nested_types(tokens: Vec<TokenWithSpan>, declaration: bool) -> Vec<TokenWithSpan> {
+    const STRUCT: (&str, Keyword) = ("STRUCT", Keyword::STRUCT);
     let mut open: Vec<bool> = Vec::new();
     let mut out: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
     for token in tokens {
-        let type_before =
-            out.last().and_then(|t| ["STRUCT", "ARRAY", "MAP"].into_iter().find(|word| is_word(&t.token, word)));
+        let (word, before) = match out.as_mut_slice() {
+            [.., before, word] => (Some(word), Some(&before.token)),
+            [word] => (Some(word), None),
+            [] => (None, None),
+        };
+        let is_type = declaration || !open.is_empty() || before.is_some_and(|t| is_word(t, "AS"));
+        let nests = word.filter(|t| is_type && ["ROW", "STRUCT", "ARRAY", "MAP"].iter().any(|w| is_word(&t.token, w)));
         let closing = match token.token {
             Token::Gt => 1,
             Token::ShiftRight => 2,
             _ => 0,
         };
-        if let (Token::Lt, Some(word)) = (&token.token, type_before) {
-            let map = word == "MAP";
+        if let (Token::Lt, Some(word)) = (&token.token, nests) {
+            let map = is_word(&word.token, "MAP");
+            if is_word(&word.token, "ROW") {
+                let (value, keyword) = (STRUCT.0.to_owned(), STRUCT.1);
+                word.token = Token::Word(Word { value, quote_style: None, keyword });
+            }
             open.push(map);
             out.push(if map { TokenWithSpan { token: Token::LParen, ..token } } else { token });
         } else if closing > 0 && !open.is_empty() {
@@ -116,6 +122,42 @@ fn maps_in_parentheses(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         }
     }
     out
+}
+
+/// `MAP[k, v, k, v]` becomes `MAP {k: v, k: v}`.
+fn maps_in_braces(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    /// A bracket that is open; of a map, whether a key comes next.
+    enum Open {
+        Map { key: bool },
+        Other,
+    }
+    let mut open: Vec<Open> = Vec::new();
+    for i in 0..tokens.len() {
+        let of_map = i > 0 && is_word(&tokens[i - 1].token, "MAP");
+        let token = &mut tokens[i].token;
+        match token {
+            Token::LBracket if of_map => {
+                *token = Token::LBrace;
+                open.push(Open::Map { key: true });
+            }
+            Token::LBracket | Token::LParen | Token::LBrace => open.push(Open::Other),
+            Token::RBracket | Token::RParen | Token::RBrace => {
+                if let Some(Open::Map { .. }) = open.pop() {
+                    *token = Token::RBrace;
+                }
+            }
+            Token::Comma => {
+                if let Some(Open::Map { key }) = open.last_mut() {
+                    if *key {
+                        *token = Token::Colon;
+                    }
+                    *key = !*key;
+                }
+            }
+            _ => {}
+        }
+    }
+    tokens
 }
 
 /// Refuses constructs that the grammar would only stumble over, by name and place.
@@ -212,5 +254,18 @@ mod tests {
         assert_eq!(text("HOP(TABLE bid, x)"), "HOP ( bid , x )");
         assert_eq!(text("TUMBLE(DATA => TABLE bid)"), "TUMBLE ( DATA => bid )");
         assert_eq!(text("a IN (TABLE bid)"), "a IN ( TABLE bid )");
+    }
+
+    #[test]
+    fn nested_types_and_maps_are_written_as_the_grammar_has_them() {
+        let text = |sql: &str| {
+            let tokens = rewrite(tokenize(sql).unwrap(), false);
+            tokens.iter().map(|t| t.token.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(text("CAST(x AS ARRAY<ROW<a INT>>)"), "CAST ( x AS ARRAY < STRUCT < a INT > > )");
+        assert_eq!(text("CAST(x AS MAP<INT, ROW<a INT>>)"), "CAST ( x AS MAP ( INT , STRUCT < a INT > ) )");
+        assert_eq!(text("a < b AND row < 5 AND c >> 2"), "a < b AND row < 5 AND c >> 2");
+        assert_eq!(text("MAP['a', f(1, 2), 'b', m['k']]['a']"), "MAP { 'a' : f ( 1 , 2 ) , 'b' : m [ 'k' ] } [ 'a' ]");
+        assert_eq!(text("MAP['a', MAP['b', 1]]"), "MAP { 'a' : MAP { 'b' : 1 } }");
     }
 }

@@ -18,8 +18,9 @@ use savanna_streams_model::StreamError;
 use savanna_streams_model::catalog::{TableDef, ViewDef};
 
 use super::fields::RowFields;
+use super::keywords::Keywords;
 use super::window::WindowFunctions;
-use super::{Catalog, group_windows, names, refuse};
+use super::{Catalog, dialect, group_windows, names, refuse};
 use crate::functions::{functions, session};
 use crate::statement::Query;
 
@@ -27,7 +28,7 @@ use crate::statement::Query;
 const VIEW_DEPTH_MAX: usize = 32;
 
 static EXPR_PLANNERS: LazyLock<Vec<Arc<dyn ExprPlanner>>> = LazyLock::new(|| {
-    let mut planners: Vec<Arc<dyn ExprPlanner>> = vec![Arc::new(RowFields)];
+    let mut planners: Vec<Arc<dyn ExprPlanner>> = vec![Arc::new(RowFields), Arc::new(Keywords)];
     planners.extend(SessionState::expr_planners(session()).iter().map(Arc::clone));
     planners
 });
@@ -52,12 +53,14 @@ impl<'a> Names<'a> {
         names::give(&mut sql, self.views.is_empty());
         group_windows::rewrite(&mut sql).map_err(external)?;
         refuse::check(&sql)?;
+        dialect::rewrite(&mut sql).map_err(external)?;
         let statement = ast::Statement::Query(sql);
         SqlToRel::new_with_options(self, options(self.views.is_empty())).sql_statement_to_plan(statement)
     }
 
     /// An expression over some columns.
-    pub(super) fn expression(&self, sql: ast::Expr, schema: &DFSchema) -> Result<Expr> {
+    pub(super) fn expression(&self, mut sql: ast::Expr, schema: &DFSchema) -> Result<Expr> {
+        dialect::rewrite(&mut sql).map_err(external)?;
         SqlToRel::new_with_options(self, options(false)).sql_to_expr(sql, schema, &mut PlannerContext::new())
     }
 

@@ -33,17 +33,18 @@ pub(super) fn check_expression(expr: &Expr) -> Result<()> {
     }
 }
 
+/// Why the clock is not asked.
+const CLOCK: &str = "a replayed epoch must give the same rows, and the clock has moved on; use the event-time column";
+
 /// Why a function may not be called in a stream, and what to do instead; none if it may.
 pub(crate) fn refused_function(name: &str) -> Option<&'static str> {
     const ORDER: &str = "its result depends on the order in which rows are merged, which no stream keeps; use MIN, MAX, COUNT, SUM or AVG";
-    const CLOCK: &str =
-        "a replayed epoch must give the same rows, and the clock has moved on; use the event-time column";
     const RANDOM: &str =
         "a replayed epoch must give the same rows; derive the value from columns, for example with MD5";
     const SKETCH: &str = "its state does not survive merging exactly; use MEDIAN, MIN, MAX or AVG";
     Some(match name {
-        "array_agg" | "first_value" | "last_value" | "nth_value" | "string_agg" | "listagg" | "any_value"
-        | "percentile_cont" | "quantile_cont" => ORDER,
+        "array_agg" | "first_value" | "last_value" | "nth_value" | "string_agg" | "any_value" | "percentile_cont"
+        | "quantile_cont" => ORDER,
         "approx_percentile_cont" | "approx_percentile_cont_with_weight" | "approx_median" => SKETCH,
         "now"
         | "current_timestamp"
@@ -53,8 +54,7 @@ pub(crate) fn refused_function(name: &str) -> Option<&'static str> {
         | "localtime"
         | "localtimestamp"
         | "proctime"
-        | "current_row_timestamp"
-        | "unix_timestamp" => CLOCK,
+        | "current_row_timestamp" => CLOCK,
         "random" | "rand" | "uuid" | "rand_integer" => RANDOM,
         "grouping" => "GROUPING SETS are not supported either; write one query per grouping and UNION ALL them",
         _ => return None,
@@ -275,6 +275,11 @@ impl Checker {
         if let Some(reason) = refused_function(&name) {
             return refuse(upper, span, reason);
         }
+        if let ("UNIX_TIMESTAMP", FunctionArguments::List(list)) = (upper.as_str(), &function.args)
+            && list.args.is_empty()
+        {
+            return refuse("UNIX_TIMESTAMP()", span, CLOCK);
+        }
         if !function.within_group.is_empty() {
             return refuse("WITHIN GROUP", span, "use MEDIAN, MIN, MAX or AVG");
         }
@@ -293,7 +298,8 @@ impl Checker {
         let functions = functions();
         let scalar = functions.scalar_functions();
         let aggregate = functions.aggregate_functions();
-        if scalar.contains_key(name)
+        if super::dialect::is_form(name)
+            || scalar.contains_key(name)
             || aggregate.contains_key(name)
             || functions.higher_order_functions().contains_key(name)
         {

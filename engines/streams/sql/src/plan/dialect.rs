@@ -1,0 +1,144 @@
+//! Forms that streaming SQL writes in its own way, as calls that the planner knows.
+//!
+//! | form | becomes |
+//! |---|---|
+//! | `IF(condition, a, b)` | `CASE WHEN condition THEN a ELSE b END` |
+//! | `FLOOR(time TO unit)`, `CEIL(time TO unit)` | `floor_time('unit', time)`, `ceil_time('unit', time)` |
+//! | `TIMESTAMPADD(unit, ..)`, `TIMESTAMPDIFF(unit, ..)` | the same with `'unit'` |
+//! | `JSON_VALUE(.. RETURNING type)` | `CAST(JSON_VALUE(..) AS type)` |
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
+use datafusion::sql::sqlparser::ast::{
+    CaseWhen, CastKind, CeilFloorKind, DateTimeField, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArgumentClause, FunctionArgumentList, FunctionArguments, Ident, ObjectName, Spanned, Value, VisitMut,
+    VisitorMut,
+};
+use savanna_streams_model::{Result, StreamError};
+
+use crate::parse::position;
+
+/// Rewrites all forms in a query or an expression.
+pub(super) fn rewrite(sql: &mut impl VisitMut) -> Result<()> {
+    match sql.visit(&mut Rewriter) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+/// Whether a name is one of these forms and of no function.
+pub(super) fn is_form(name: &str) -> bool {
+    name == "if"
+}
+
+struct Rewriter;
+
+impl VisitorMut for Rewriter {
+    type Break = StreamError;
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<StreamError> {
+        let rewritten = match expr {
+            Expr::Floor { expr, field: CeilFloorKind::DateTimeField(unit) } => rounding("floor_time", unit, expr),
+            Expr::Ceil { expr, field: CeilFloorKind::DateTimeField(unit) } => rounding("ceil_time", unit, expr),
+            Expr::Function(function) => match call(function) {
+                Ok(rewritten) => rewritten,
+                Err(error) => return ControlFlow::Break(error),
+            },
+            _ => None,
+        };
+        if let Some(rewritten) = rewritten {
+            *expr = rewritten;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn rounding(function: &str, unit: &DateTimeField, time: &Expr) -> Option<Expr> {
+    if *unit == DateTimeField::NoDateTime {
+        return None;
+    }
+    Some(function_call(function, vec![text(&unit.to_string()), time.clone()]))
+}
+
+fn call(function: &mut Function) -> Result<Option<Expr>> {
+    let name = function.name.to_string().to_ascii_uppercase();
+    let place = position(function.name.span().start);
+    let FunctionArguments::List(list) = &mut function.args else {
+        return Ok(None);
+    };
+    match name.as_str() {
+        "IF" => {
+            let [condition, then, otherwise] = arguments(list).try_into().map_err(|given: Vec<Expr>| {
+                let message = format!("IF takes a condition and two values, but got {} arguments", given.len());
+                StreamError::Invalid { message, position: place }
+            })?;
+            Ok(Some(Expr::Case {
+                case_token: AttachedToken::empty(),
+                end_token: AttachedToken::empty(),
+                operand: None,
+                conditions: vec![CaseWhen { condition, result: then }],
+                else_result: Some(Box::new(otherwise)),
+            }))
+        }
+        "TIMESTAMPADD" | "TIMESTAMPDIFF" => {
+            if let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(unit))) = list.args.first_mut()
+                && let Expr::Identifier(ident) = unit
+            {
+                *unit = text(&ident.value);
+                return Ok(None);
+            }
+            let message = format!("{name} takes a unit of time first, such as {name}(DAY, ..)");
+            Err(StreamError::Invalid { message, position: place })
+        }
+        "JSON_VALUE" => {
+            let returning =
+                list.clauses.iter().position(|c| matches!(c, FunctionArgumentClause::JsonReturningClause(_)));
+            let Some(returning) = returning else {
+                return Ok(None);
+            };
+            let FunctionArgumentClause::JsonReturningClause(clause) = list.clauses.remove(returning) else {
+                return Ok(None);
+            };
+            Ok(Some(Expr::Cast {
+                kind: CastKind::Cast,
+                expr: Box::new(Expr::Function(function.clone())),
+                data_type: clause.data_type,
+                array: false,
+                format: None,
+            }))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The plain arguments of a call.
+fn arguments(list: &FunctionArgumentList) -> Vec<Expr> {
+    let plain = list.args.iter().filter_map(|arg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+        _ => None,
+    });
+    plain.collect()
+}
+
+fn text(value: &str) -> Expr {
+    Expr::value(Value::SingleQuotedString(value.to_owned()))
+}
+
+fn function_call(name: &str, arguments: Vec<Expr>) -> Expr {
+    let argument = |expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr));
+    Expr::Function(Function {
+        name: ObjectName::from(vec![Ident::new(name)]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args: arguments.into_iter().map(argument).collect(),
+            clauses: Vec::new(),
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
+}

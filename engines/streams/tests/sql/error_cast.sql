@@ -1,0 +1,1 @@
+SELECT CAST(item AS BIGINT) AS number FROM bids;

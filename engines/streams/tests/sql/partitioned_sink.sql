@@ -1,0 +1,8 @@
+-- A folder for each value, rolled at the end; one of them is read back.
+CREATE TABLE out_by_item (price BIGINT, item VARCHAR, hm VARCHAR) PARTITIONED BY (item, hm)
+WITH ('connector' = 'file', 'path' = '${OUT}/bids', 'format' = 'csv', 'sink.rolling-policy.file-size' = '1MiB');
+INSERT INTO out_by_item SELECT price, item, DATE_FORMAT(at, 'HH:mm') FROM bids;
+CREATE TABLE lamps (price BIGINT) WITH ('connector' = 'file', 'path' = '${OUT}/bids/item=lamp/hm=00%3A00', 'format' = 'csv');
+CREATE TABLE nameless (price BIGINT) WITH ('connector' = 'file', 'path' = '${OUT}/bids/item=__DEFAULT_PARTITION__/hm=00%3A00', 'format' = 'csv');
+SELECT price FROM lamps;
+SELECT price FROM nameless;
