@@ -116,21 +116,53 @@ def define_events(duck, directory):
                      FROM read_parquet('{directory}/*.parquet') WHERE event_type = {kind}""")
 
 
+class Answer:
+    """A query's answer, as files."""
+
+    def __init__(self, run_script, directory):
+        self.run_script, self.directory = run_script, directory
+
+    def run(self, query, options, parallelism, epoch_events, mode):
+        (self.directory / "side_input.csv").write_text("key,value\n" + "".join(f"{n},{n}\n" for n in range(10_000)))
+        self.run_script(f"""
+            SET 'parallelism' = '{parallelism}';
+            SET 'group-size' = '{parallelism}';
+            SET 'epoch-events' = '{epoch_events}';
+            {mode}
+            {source(options)}
+            {query_into(query, self.directory)}
+        """)
+        return f"SELECT * FROM read_parquet('{self.directory}/rows/*.parquet')"
+
+
+@pytest.fixture
+def answer(run_script, tmp_path):
+    return Answer(run_script, tmp_path)
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("parallelism", [1, 3])
 @pytest.mark.parametrize("epoch_events", [1_000, 77_777])
 @pytest.mark.parametrize("query", sorted(BATCH.keys() - REFUSED))
-def test_the_stream_answers_as_the_batch_does(query, epoch_events, parallelism, mode, events, duck, run_script, tmp_path):
+def test_the_stream_answers_as_the_batch_does(query, epoch_events, parallelism, mode, events, duck, answer):
     options = SPARSE if query == "q11" else DENSE
-    (tmp_path / "side_input.csv").write_text("key,value\n" + "".join(f"{n},{n}\n" for n in range(10_000)))
-    run_script(f"""
-        SET 'parallelism' = '{parallelism}';
-        SET 'group-size' = '{parallelism}';
-        SET 'epoch-events' = '{epoch_events}';
-        {mode}
-        {source(options)}
-        {query_into(query, tmp_path)}
-    """)
+    got = answer.run(query, options, parallelism, epoch_events, mode)
     define_events(duck, events[options])
     context = f"{query} at parallelism {parallelism}, {epoch_events} events per epoch, {mode}"
-    assert_same_rows(duck, f"SELECT * FROM read_parquet('{tmp_path}/rows/*.parquet')", BATCH[query], context)
+    assert_same_rows(duck, got, BATCH[query], context)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_query_10_writes_a_folder_per_minute(parallelism, mode, events, duck, answer):
+    answer.run("q10", SPARSE, parallelism, 7_000, mode)
+    define_events(duck, events[SPARSE])
+    columns = "{'auction': 'BIGINT', 'bidder': 'BIGINT', 'price': 'BIGINT', 'dateTime': 'TIMESTAMP', 'extra': 'VARCHAR'}"
+    files = f"'{answer.directory}/bid/*/*/*.csv', columns = {columns}, header = true, hive_types_autocast = false"
+    assert_same_rows(
+        duck,
+        f"SELECT * FROM read_csv({files}, hive_partitioning = true)",
+        "SELECT *, strftime(dateTime, '%Y-%m-%d') AS dt, strftime(dateTime, '%H:%M') AS hm FROM "
+        "(SELECT auction, bidder, price, dateTime, extra FROM bid)",
+        f"q10 at parallelism {parallelism}, {mode}",
+    )
