@@ -163,8 +163,10 @@ pub(crate) fn assignable(from: &DataType, to: &DataType) -> bool {
         _ if from.is_numeric() && to.is_numeric() => !to.is_integer(),
         (Timestamp(..) | Date32, Timestamp(..)) => true,
         (Struct(a), Struct(b)) => {
+            let unnamed = is_unnamed(a);
+            let same_name = |a: &Field, b: &Field| unnamed || a.name() == b.name();
             a.len() == b.len()
-                && a.iter().zip(b).all(|(a, b)| a.name() == b.name() && assignable(a.data_type(), b.data_type()))
+                && a.iter().zip(b).all(|(a, b)| same_name(a, b) && assignable(a.data_type(), b.data_type()))
         }
         (List(a), List(b)) => assignable(a.data_type(), b.data_type()),
         (Map(a, _), Map(b, _)) => match (a.data_type(), b.data_type()) {
@@ -173,6 +175,11 @@ pub(crate) fn assignable(from: &DataType, to: &DataType) -> bool {
         },
         _ => is_text(to) && !from.is_nested() && !is_binary(from),
     }
+}
+
+/// Whether these are the fields of `ROW(..)`, which have no names of their own.
+pub(crate) fn is_unnamed(fields: &Fields) -> bool {
+    fields.iter().enumerate().all(|(i, field)| *field.name() == format!("c{i}"))
 }
 
 fn is_text(data_type: &DataType) -> bool {

@@ -1,10 +1,10 @@
 //! `person.id`: a field of a `ROW` column, which takes the name of the field.
 
 use arrow::datatypes::{DataType, Field};
-use datafusion::common::{Column, Result, TableReference};
+use datafusion::common::{Column, DFSchema, Result, TableReference};
 use datafusion::functions::core::get_field;
-use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult};
-use datafusion::logical_expr::{Expr, lit};
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawFieldAccessExpr};
+use datafusion::logical_expr::{Expr, ExprSchemable, GetFieldAccess, lit};
 
 /// Plans a compound identifier into `ROW` fields. Comes before DataFusion's own, which would name the result
 /// `datagen.person[id]`.
@@ -12,6 +12,26 @@ use datafusion::logical_expr::{Expr, lit};
 pub(super) struct RowFields;
 
 impl ExprPlanner for RowFields {
+    /// `map['key']`: the key in the type that the map has. (DataFusion would compare another text type with it.)
+    fn plan_field_access(
+        &self,
+        access: RawFieldAccessExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawFieldAccessExpr>> {
+        let (DataType::Map(entries, _), GetFieldAccess::NamedStructField { name }) =
+            (access.expr.get_type(schema)?, &access.field_access)
+        else {
+            return Ok(PlannerResult::Original(access));
+        };
+        match entries.data_type() {
+            DataType::Struct(entry) if !entry.is_empty() => {
+                let key = lit(name.cast_to(entry[0].data_type())?);
+                Ok(PlannerResult::Planned(get_field().call(vec![access.expr, key])))
+            }
+            _ => Ok(PlannerResult::Original(access)),
+        }
+    }
+
     fn plan_compound_identifier(
         &self,
         field: &Field,

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use arrow::datatypes::{DataType, Fields};
 use datafusion::common::Column;
-use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Projection, lit};
+use datafusion::functions::core::{get_field, named_struct};
+use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, Projection, lit};
 use datafusion::scalar::ScalarValue;
 use savanna_streams_model::catalog::{ColumnDef, TableDef};
 use savanna_streams_model::{Result, StreamError};
 
 use super::chain::broken;
 use crate::names::hint;
-use crate::types::{assignable, type_name};
+use crate::types::{assignable, is_unnamed, type_name};
 
 /// Puts a projection on a query that gives a table's columns in order, cast where that loses nothing silently.
 pub(super) fn coerce(plan: LogicalPlan, table: &TableDef, columns: &[String]) -> Result<LogicalPlan> {
@@ -52,10 +54,22 @@ pub(super) fn coerce(plan: LogicalPlan, table: &TableDef, columns: &[String]) ->
             )));
         }
         let column = Expr::Column(Column::new(qualifier.cloned(), field.name()));
-        let cast = column.cast_to(&target.data_type, plan.schema().as_ref()).map_err(broken)?;
+        let cast = match (field.data_type(), &target.data_type) {
+            (DataType::Struct(from), DataType::Struct(to)) if is_unnamed(from) => named(&column, from, to),
+            (_, to) => column.cast_to(to, plan.schema().as_ref()).map_err(broken)?,
+        };
         exprs.push(cast.alias(&target.name));
     }
     Projection::try_new(exprs, Arc::new(plan)).map(LogicalPlan::Projection).map_err(broken)
+}
+
+/// The fields of `ROW(..)` under the names of the column that takes them.
+fn named(row: &Expr, from: &Fields, to: &Fields) -> Expr {
+    let fields = from.iter().zip(to).flat_map(|(from, to)| {
+        let value = get_field().call(vec![row.clone(), lit(from.name().as_str())]);
+        [lit(to.name().as_str()), Expr::Cast(Cast::new(Box::new(value), to.data_type().clone()))]
+    });
+    named_struct().call(fields.collect())
 }
 
 fn given<'t>(table: &TableDef, targets: &[&'t ColumnDef], columns: &[String]) -> Result<Vec<&'t ColumnDef>> {

@@ -131,7 +131,9 @@ impl Planner {
         let one_row = RecordBatch::try_new_with_options(Arc::clone(&empty), vec![], &options)
             .map_err(|e| StreamError::Internal(e.to_string()))?;
         let names: Vec<String> = plan.schema().fields().iter().map(|f| f.name().clone()).collect();
-        let steps = Steps::over(empty).project(projection.expr.iter().zip(names.iter().map(String::as_str)))?;
+        let simple = |expr: &Expr| expression::simplify(expr.clone(), projection.input.schema());
+        let columns = projection.expr.iter().map(simple).collect::<Result<Vec<_>>>()?;
+        let steps = Steps::over(empty).project(columns.iter().zip(names.iter().map(String::as_str)))?;
         steps.run(&one_row).map(Some)
     }
 

@@ -147,6 +147,8 @@ fn choosing_between_values() {
     check(&[
         ("IF(1 < 2, 'a', 'b')", "a"),
         ("IF(NULL, 'a', 'b')", "b"),
+        ("IFNULL(NULL, 5)", "5"),
+        ("COALESCE(NULL, NULL, 3)", "3"),
         ("NULLIF(3, 3)", "NULL"),
         ("GREATEST(1, 3, 2)", "3"),
         ("GREATEST(1, NULL, 2)", "NULL"),
@@ -170,6 +172,8 @@ fn numbers_follow_the_rules_of_the_dialect() {
         ("-17 % 5", "-2"),
         // Only DOUBLE can be divided by zero.
         ("CAST(1 AS DOUBLE) / 0", "inf"),
+        // Whole numbers wrap around.
+        ("CAST(9223372036854775807 AS BIGINT) + 1", "-9223372036854775808"),
         // Decimals are exact.
         ("0.1 + 0.2", "0.3"),
         ("1.10 * 2.5", "2.750"),
@@ -186,7 +190,6 @@ fn numbers_follow_the_rules_of_the_dialect() {
     fails("1 / 0", "ivide by zero");
     fails("MOD(1, 0)", "ivide by zero");
     fails("1.0 / 0", "ivide by zero");
-    fails("CAST(9223372036854775807 AS BIGINT) + 1", "verflow");
 }
 
 #[test]
