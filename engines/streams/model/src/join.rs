@@ -50,7 +50,8 @@ impl JoinKind {
 /// A row waits for partners until the other side's watermark has passed the last instant at which one could come.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IntervalJoin {
-    /// Which rows come out.
+    /// Which rows come out. (`kind` is the name of an operator's kind where this is one.)
+    #[serde(rename = "join")]
     pub kind: JoinKind,
     /// The left side.
     pub left: JoinSide,
@@ -67,8 +68,8 @@ pub struct IntervalJoin {
 /// One side of an [`IntervalJoin`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinSide {
-    /// The stage that its rows come from.
-    pub stage: StageId,
+    /// The stages that its rows come from. Several are a `UNION ALL`.
+    pub stages: Vec<StageId>,
     /// Its columns.
     pub schema: SchemaRef,
     /// The columns that must equal the other side's, in the same order and of the same types. NULL equals nothing.

@@ -19,15 +19,16 @@ use crate::output::OutputOperator;
 /// The operator of one member.
 pub(crate) struct JoinOperator {
     join: IntervalJoin,
-    left: StageId,
-    right: StageId,
+    /// The stages of each side.
+    left: Vec<StageId>,
+    right: Vec<StageId>,
     output: OutputOperator,
 }
 
 impl JoinOperator {
     pub(crate) fn decode(plan: &JoinPlan, functions: &Arc<TaskContext>, output: OutputOperator) -> Result<Self> {
         let join = IntervalJoin::decode(plan, functions)?;
-        Ok(Self { join, left: plan.left.stage, right: plan.right.stage, output })
+        Ok(Self { join, left: plan.left.stages.clone(), right: plan.right.stages.clone(), output })
     }
 }
 
@@ -50,13 +51,12 @@ impl StageOperator for JoinOperator {
         let mut watermarks = Watermarks { left: EventTime::MAX, right: EventTime::MAX };
         let (mut left, mut right) = (Vec::new(), Vec::new());
         for input in &inputs {
-            if input.key.from == self.left {
-                watermarks.left = input.watermark;
-                left = rows_of(input)?;
-            }
-            if input.key.from == self.right {
-                watermarks.right = input.watermark;
-                right = rows_of(input)?;
+            if self.left.contains(&input.key.from) {
+                watermarks.left = watermarks.left.min(input.watermark);
+                left.extend(rows_of(input)?);
+            } else if self.right.contains(&input.key.from) {
+                watermarks.right = watermarks.right.min(input.watermark);
+                right.extend(rows_of(input)?);
             }
         }
         for rows in self.join.apply(&left, &right, watermarks)? {

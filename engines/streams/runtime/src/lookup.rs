@@ -30,6 +30,8 @@ pub(crate) struct LookupTable {
     /// The first row of each key; `next` leads to the others. Keys are in arrow's row format.
     first: HashMap<Box<[u8]>, u32>,
     next: Vec<Option<u32>>,
+    /// Memory held.
+    bytes: usize,
 }
 
 impl LookupTable {
@@ -66,7 +68,7 @@ impl LookupTable {
         let rows = without_shared_strings(&rows)?;
         let fields = keys.iter().map(|key| SortField::new(schema.field(*key).data_type().clone())).collect();
         let converter = RowConverter::new(fields).map_err(|e| broken(format!("keys cannot be hashed: {e}")))?;
-        let mut table = Self { rows, converter, first: HashMap::default(), next: Vec::new() };
+        let mut table = Self { rows, converter, first: HashMap::default(), next: Vec::new(), bytes: 0 };
         table.next = vec![None; table.rows.num_rows()];
         let columns: Vec<ArrayRef> = keys.iter().map(|key| Arc::clone(table.rows.column(*key))).collect();
         let (bytes, nulls) = table.keys(&columns)?;
@@ -76,6 +78,10 @@ impl LookupTable {
         {
             table.next[row] = table.first.insert(bytes.row(row).as_ref().into(), row as u32);
         }
+        let keys: usize = table.first.keys().map(|key| key.len()).sum();
+        let slots = table.first.capacity() * size_of::<(Box<[u8]>, u32)>();
+        let links = table.next.capacity() * size_of::<Option<u32>>();
+        table.bytes = table.rows.get_array_memory_size() + keys + slots + links;
         Ok(table)
     }
 
@@ -104,6 +110,11 @@ impl LookupRows {
         let condition = lookup.condition.as_ref().map(|c| PairCondition::decode(c, functions)).transpose()?;
         let after = Chain::decode(&lookup.after, functions)?;
         Ok(Self { table, keys: lookup.stream_keys.clone(), outer: lookup.outer, condition, after })
+    }
+
+    /// This instance's share of the table's memory, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.table.bytes / Arc::strong_count(&self.table)
     }
 
     /// The columns that come out.

@@ -134,10 +134,14 @@ impl OutputOperator {
 
     /// Memory of what waits for the end of the epoch or of a window, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        match &self.end {
-            End::Rows(rows) | End::Windows { rows, .. } => rows.iter().map(RecordBatch::get_array_memory_size).sum(),
-            End::Aggregate(state) => state.bytes(),
-        }
+        let tables: usize = self.lookups.iter().map(LookupRows::bytes).sum();
+        tables
+            + match &self.end {
+                End::Rows(rows) | End::Windows { rows, .. } => {
+                    rows.iter().map(RecordBatch::get_array_memory_size).sum()
+                }
+                End::Aggregate(state) => state.bytes(),
+            }
     }
 
     /// Ends the epoch: everything that its rows gave, as payloads.

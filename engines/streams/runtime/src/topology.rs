@@ -171,11 +171,7 @@ fn inputs(graph: &StageGraph, index: usize) -> Vec<InputSource> {
             from.dedup();
             from.into_iter().map(data).collect()
         }
-        Operator::IntervalJoin(join) => {
-            let mut from = vec![join.left.stage, join.right.stage];
-            from.dedup();
-            from.into_iter().map(data).collect()
-        }
+        Operator::IntervalJoin(join) => join.left.stages.iter().chain(&join.right.stages).copied().map(data).collect(),
         Operator::Sink(sink) => {
             let late = graph.stages.iter().filter(|stage| keeps_late_rows(&stage.operator));
             let late = late.map(|stage| InputSource { from: stage.id, late_rows: true });

@@ -153,8 +153,7 @@ impl Block<'_> {
     }
 
     fn interval_join(&mut self, join: &IntervalJoin) {
-        let name =
-            |side: &JoinSide, column: usize| format!("stage {}.{}", side.stage, side.schema.field(column).name());
+        let name = |side: &JoinSide, column: usize| side.schema.field(column).name().clone();
         let (left, right) = (&join.left, &join.right);
         let keys = left.keys.iter().zip(&right.keys).map(|(l, r)| format!("{} = {}", name(left, *l), name(right, *r)));
         let keys: Vec<String> = keys.collect();

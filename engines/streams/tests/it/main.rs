@@ -1,5 +1,6 @@
 //! The engine through its handle, as a face uses it: files of SQL and the rows or the error that they give.
 
 mod files;
+mod processing_time;
 mod session;
 mod user_functions;

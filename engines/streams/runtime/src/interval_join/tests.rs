@@ -52,7 +52,7 @@ fn less() -> JoinCondition {
 
 /// Bounds in milliseconds.
 fn plan(kind: JoinKind, earliest: i64, latest: i64) -> Plan {
-    let side = |stage| JoinSide { stage: StageId(stage), schema: schema(), keys: vec![1], time: 0 };
+    let side = |stage| JoinSide { stages: vec![StageId(stage)], schema: schema(), keys: vec![1], time: 0 };
     let (earliest, latest) = (earliest * MILLI, latest * MILLI);
     Plan { kind, left: side(0), right: side(1), earliest, latest, condition: None }
 }
@@ -181,7 +181,7 @@ fn rows_do_not_hold_the_batches_that_they_came_in() {
     let fields = vec![Field::new("t", times.data_type().clone(), true), Field::new("s", DataType::Utf8View, true)];
     let schema = Arc::new(Schema::new(fields));
     let large = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(times), Arc::new(strings)]).unwrap();
-    let side = JoinSide { stage: StageId(0), schema, keys: vec![1], time: 0 };
+    let side = JoinSide { stages: vec![StageId(0)], schema, keys: vec![1], time: 0 };
     let mut join = join(&Plan { left: side.clone(), right: side, ..plan(JoinKind::Inner, 0, 0) });
     let before = join.bytes();
     let rows = join.apply(&[large.slice(10_000, 3)], &[large.slice(10_001, 1)], until(0, 0)).unwrap();

@@ -8,6 +8,7 @@ mod json;
 mod listagg;
 mod numbers;
 mod pattern;
+pub(crate) mod proctime;
 mod regexp;
 mod strict;
 mod text;
@@ -75,7 +76,7 @@ fn register(name: &str, add: impl FnOnce(&mut SessionState) -> Result<()>) -> Re
 
 /// The functions that shadow or complete DataFusion's.
 fn own() -> Vec<Arc<ScalarUDF>> {
-    let mut own = vec![numbers::modulo(), numbers::logarithm()];
+    let mut own = vec![numbers::modulo(), numbers::logarithm(), proctime::function()];
     own.extend(extract::functions());
     own.extend(json::functions());
     own.extend(regexp::functions());

@@ -15,7 +15,7 @@ use crate::statement::{ObjectKind, Query, Show, Statement};
 
 pub use split::split;
 pub use table::check_watermark;
-pub(crate) use tokens::{PARTITION_BY, position};
+pub(crate) use tokens::{AS_OF, PARTITION_BY, position};
 
 /// Parses exactly one statement; a `;` at the end is fine.
 ///

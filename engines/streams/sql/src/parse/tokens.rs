@@ -14,6 +14,9 @@ const WINDOW_FUNCTIONS: [&str; 4] = ["TUMBLE", "HOP", "CUMULATE", "SESSION"];
 /// The parameter of a window function that `TABLE t PARTITION BY k` gives.
 pub(crate) const PARTITION_BY: &str = "PARTITION BY";
 
+/// The function that `t FOR SYSTEM_TIME AS OF x` becomes.
+pub(crate) const AS_OF: &str = "FOR SYSTEM_TIME AS OF";
+
 /// All tokens of a text, blanks and comments included.
 pub(crate) fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>> {
     Tokenizer::new(&DIALECT, sql)
@@ -25,6 +28,7 @@ pub(crate) fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>> {
 ///
 /// - `ROW<..>` as a type becomes `STRUCT<..>`;
 /// - `TABLE t` as an argument of a window function becomes `t`, and `PARTITION BY k` behind it a named argument;
+/// - `t FOR SYSTEM_TIME AS OF s.x` becomes a function of `t` and `s.x` named [`AS_OF`];
 /// - `MAP<k, v>` as a type becomes `MAP(k, v)`, and `MAP[k, v]` becomes `MAP {k: v}`;
 /// - `WITH LOCAL TIME ZONE` becomes `WITH TIME ZONE`.
 pub(crate) fn rewrite(tokens: Vec<TokenWithSpan>, declaration: bool) -> Vec<TokenWithSpan> {
@@ -46,7 +50,7 @@ pub(crate) fn rewrite(tokens: Vec<TokenWithSpan>, declaration: bool) -> Vec<Toke
     }
     let mut drop = drop.into_iter();
     tokens.retain(|_| !drop.next().unwrap_or(false));
-    let tokens = partitions_as_arguments(tokens);
+    let tokens = points_in_time_as_functions(partitions_as_arguments(tokens));
     maps_in_braces(nested_types(tokens, declaration))
 }
 
@@ -64,6 +68,42 @@ fn partitions_as_arguments(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         let name = Word { value: PARTITION_BY.into(), quote_style: Some('"'), keyword: Keyword::NoKeyword };
         let argument = [Token::Comma, Token::Word(name), Token::RArrow];
         out.extend(argument.map(|part| TokenWithSpan { token: part, span: token.span }));
+    }
+    out
+}
+
+/// `t FOR SYSTEM_TIME AS OF s.x` becomes `"FOR SYSTEM_TIME AS OF"(t, s.x)`.
+fn points_in_time_as_functions(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let mut out: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
+    let mut tokens = tokens.into_iter().peekable();
+    let mut ahead: Vec<TokenWithSpan> = Vec::new();
+    while let Some(token) = tokens.next() {
+        if !is_word(&token.token, "FOR") {
+            out.push(token);
+            continue;
+        }
+        ahead.push(token);
+        for word in ["SYSTEM_TIME", "AS", "OF"] {
+            ahead.extend(tokens.next_if(|t| is_word(&t.token, word)));
+        }
+        let named = |t: &TokenWithSpan| matches!(t.token, Token::Word(_));
+        let table = out.pop_if(|t| named(t));
+        let (4, Some(table), true) = (ahead.len(), table.clone(), tokens.peek().is_some_and(named)) else {
+            out.extend(table);
+            out.append(&mut ahead);
+            continue;
+        };
+        let span = ahead[0].span;
+        ahead.clear();
+        let name = Word { value: AS_OF.into(), quote_style: Some('"'), keyword: Keyword::NoKeyword };
+        let at = |token| TokenWithSpan { token, span };
+        out.extend([at(Token::Word(name)), at(Token::LParen), table, at(Token::Comma)]);
+        out.extend(tokens.next());
+        while let Some(period) = tokens.next_if(|t| t.token == Token::Period) {
+            out.push(period);
+            out.extend(tokens.next());
+        }
+        out.push(at(Token::RParen));
     }
     out
 }
@@ -167,7 +207,12 @@ pub(crate) fn refuse_foreign_constructs(tokens: &[TokenWithSpan]) -> Result<()> 
         let (what, instead) = if is_word(&token.token, "MATCH_RECOGNIZE") && next == Some(&Token::LParen) {
             ("MATCH_RECOGNIZE", "use a windowed aggregate over TUMBLE or HOP")
         } else if is_word(&token.token, "FOR") && next.is_some_and(|t| is_word(t, "SYSTEM_TIME")) {
-            ("FOR SYSTEM_TIME AS OF", "look-up and temporal joins do not exist yet")
+            let words = |n: usize, word: &str| tokens.get(i + n).is_some_and(|t| is_word(&t.token, word));
+            let instant = matches!(tokens.get(i + 4).map(|t| &t.token), Some(Token::Word(_)));
+            if words(2, "AS") && words(3, "OF") && instant {
+                continue;
+            }
+            ("FOR SYSTEM_TIME of this kind", "write JOIN t FOR SYSTEM_TIME AS OF s.p, where p is PROCTIME() in s")
         } else {
             continue;
         };

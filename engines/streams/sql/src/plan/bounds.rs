@@ -50,12 +50,14 @@ impl Bounds {
         let Some(bound) = constant.and_then(i64::checked_neg) else {
             return false;
         };
+        // Rounded times may be as far apart as a bound that is not included.
+        let strict = i64::from(!difference.rounded);
         let (earliest, latest) = match op {
             Some(Operator::Eq) => (Some(bound), Some(bound)),
             Some(Operator::GtEq) => (Some(bound), None),
-            Some(Operator::Gt) => (bound.checked_add(1), None),
+            Some(Operator::Gt) => (bound.checked_add(strict), None),
             Some(Operator::LtEq) => (None, Some(bound)),
-            Some(Operator::Lt) => (None, bound.checked_sub(1)),
+            Some(Operator::Lt) => (None, bound.checked_sub(strict)),
             _ => return false,
         };
         self.earliest = self.earliest.max(earliest);

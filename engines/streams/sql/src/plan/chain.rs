@@ -4,22 +4,26 @@
 //! output column and every condition is one expression over the base: a table as its connector reads it, or what another
 //! stage gives. What is pushed down, computed before a window or after it is then a matter of sorting expressions.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, SchemaRef, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema, DFSchemaRef, DataFusionError, TableReference};
+use datafusion::common::{Column, DFSchema, DFSchemaRef, DataFusionError, ScalarValue, TableReference};
 use datafusion::logical_expr::utils::split_conjunction_owned;
-use datafusion::logical_expr::{Expr, ExprSchemable};
+use datafusion::logical_expr::{Expr, ExprSchemable, lit};
 use savanna_streams_model::catalog::TableDef;
-use savanna_streams_model::graph::WINDOW_COLUMNS;
-use savanna_streams_model::time::Windows;
+use savanna_streams_model::graph::{PROCESSING_TIME, WINDOW_COLUMNS, with_processing_time};
+use savanna_streams_model::time::{WindowSpec, Windows};
 use savanna_streams_model::{Position, Result, StreamError};
 
 use super::aggregate::WindowedAggregate;
+use super::context::external;
 use super::errors::column_position;
+use super::join::{IntervalJoin, Lookup};
 use super::region::{Carries, Region, Scope};
 use super::window::WindowNode;
+use crate::functions::proctime;
 
 /// The qualifier of a base's columns.
 pub(super) const BASE: &str = "@base";
@@ -51,6 +55,10 @@ pub(super) enum Base {
     Aggregate(Arc<WindowedAggregate>),
     /// A plan over each closed window, by its columns.
     Windows(Arc<Region>),
+    /// A join of two streams, by the columns of both sides.
+    Join(Arc<IntervalJoin>),
+    /// A stream whose rows are looked up in a table, by the columns of both.
+    Lookup(Arc<Lookup>),
 }
 
 impl PartialEq for Base {
@@ -59,6 +67,8 @@ impl PartialEq for Base {
             (Self::Table(a), Self::Table(b)) => a == b,
             (Self::Aggregate(a), Self::Aggregate(b)) => a == b,
             (Self::Windows(a), Self::Windows(b)) => Arc::ptr_eq(a, b),
+            (Self::Join(a), Self::Join(b)) => a == b,
+            (Self::Lookup(a), Self::Lookup(b)) => a == b,
             _ => false,
         }
     }
@@ -68,16 +78,18 @@ impl Base {
     /// The columns.
     pub(super) fn schema(&self) -> SchemaRef {
         match self {
-            Self::Table(table) => table.physical_schema(),
+            Self::Table(table) => with_processing_time(&table.physical_schema()),
             Self::Aggregate(aggregate) => Arc::clone(&aggregate.schema),
             Self::Windows(region) => region.schema(),
+            Self::Join(join) => Arc::clone(&join.pairing.schema),
+            Self::Lookup(lookup) => Arc::clone(&lookup.pairing.schema),
         }
     }
 
     /// What the columns say about the window that a row belongs to.
     fn scope(&self) -> Scope {
         match self {
-            Self::Table(table) => Scope::none(table.physical_schema().fields().len()),
+            Self::Table(_) | Self::Join(_) | Self::Lookup(_) => Scope::none(self.schema().fields().len()),
             Self::Aggregate(aggregate) => aggregate.scope(),
             Self::Windows(region) => region.scope.clone(),
         }
@@ -129,6 +141,11 @@ impl Chain {
         Ok(self)
     }
 
+    /// Whether all rows belong to windows, told by columns or not.
+    pub(super) fn in_windows(&self) -> bool {
+        self.window.is_some() || matches!(self.base, Base::Aggregate(_) | Base::Windows(_))
+    }
+
     /// Puts a window over the rows.
     ///
     /// # Errors
@@ -162,6 +179,9 @@ impl Chain {
 
     /// The event time of rows that windows gave is the time of those windows.
     fn check_time(&self, time: &Expr, node: &WindowNode, place: Option<Position>) -> Result<()> {
+        if matches!(self.base, Base::Join(_) | Base::Lookup(_)) {
+            return self.check_joined_time(time, place);
+        }
         let scope = self.base.scope();
         let schema = self.base.schema();
         let at = match time {
@@ -190,6 +210,71 @@ impl Chain {
             ));
         }
         Ok(())
+    }
+
+    /// The event time of joined rows is that of a side.
+    fn check_joined_time(&self, time: &Expr, place: Option<Position>) -> Result<()> {
+        let is_time = |clock: &Clock| clock.of_rows && clock.lag(time) == Some(0);
+        if self.is_processing_time(time) || self.clocks()?.iter().any(is_time) {
+            return Ok(());
+        }
+        Err(StreamError::Invalid {
+            message: "a window over a join must use an event time of one of its sides, the one that bounds the join where two streams are joined".into(),
+            position: place,
+        })
+    }
+
+    /// The ways to tell the event time of the rows.
+    pub(super) fn clocks(&self) -> Result<Vec<Clock>> {
+        let of_rows = |time: Expr| Clock { columns: vec![(time, 0)], of_rows: true };
+        let mut clocks = match &self.base {
+            Base::Table(table) => super::scan::event_time(table)?.map(of_rows).into_iter().collect(),
+            Base::Join(join) => join.times().map(|name| of_rows(base_column(name))).collect(),
+            Base::Lookup(lookup) => lookup.clocks()?,
+            Base::Aggregate(_) | Base::Windows(_) => Vec::new(),
+        };
+        let (columns, windows) = match &self.window {
+            Some(window) => {
+                let columns = WINDOW_COLUMNS.map(|name| (window_column(name), Carries::of(name)));
+                (columns.to_vec(), vec![window.windows])
+            }
+            None => {
+                let (scope, schema) = (self.base.scope(), self.base.schema());
+                let columns = schema.fields().iter().map(|field| base_column(field.name())).zip(scope.columns);
+                (columns.collect(), scope.windows)
+            }
+        };
+        let lag = |carried| match carried {
+            Carries::End => Some(0),
+            Carries::Time => Some(WINDOW_TIME_UNIT),
+            Carries::Start => {
+                let mut sizes = windows.iter().map(|w| w.fixed().filter(|s| s.has_one_size()).map(WindowSpec::size));
+                let first = sizes.next()??;
+                sizes.all(|size| size == Some(first)).then_some(first)
+            }
+        };
+        let columns: Vec<(Expr, i64)> =
+            columns.into_iter().filter_map(|(expr, carried)| Some((expr, lag(carried?)?))).collect();
+        if !columns.is_empty() {
+            clocks.push(Clock { columns, of_rows: false });
+        }
+        Ok(clocks)
+    }
+
+    /// Whether an expression over the base is `PROCTIME()`.
+    pub(super) fn is_processing_time(&self, expr: &Expr) -> bool {
+        match (&self.base, expr) {
+            (Base::Table(_), expr) => *expr == base_column(PROCESSING_TIME),
+            (Base::Lookup(lookup), Expr::Column(column)) => lookup.is_processing_time(&column.name),
+            _ => false,
+        }
+    }
+
+    /// The columns of the base that the chain reads.
+    pub(super) fn reads(&self) -> BTreeSet<String> {
+        let window = self.window.iter().flat_map(|window| window.partition.iter().chain([&window.time]));
+        let exprs = self.columns.iter().chain(&self.filters).chain(window);
+        exprs.flat_map(Expr::column_refs).map(|column| column.name.clone()).collect()
     }
 
     /// What the chain's columns say about the window that a row belongs to.
@@ -233,6 +318,10 @@ impl Chain {
                 let index = schema.index_of_column(column)?;
                 Ok(Transformed::yes(self.columns[index].clone()))
             }
+            call if proctime::is_call(call) => match self.base {
+                Base::Table(_) => Ok(Transformed::yes(base_column(PROCESSING_TIME))),
+                _ => Err(external(of_a_result())),
+            },
             _ => Ok(Transformed::no(e)),
         });
         let expr = substituted.map_err(broken)?.data.unalias_nested().data.unalias();
@@ -251,6 +340,38 @@ impl Chain {
         }
         Ok(expr)
     }
+}
+
+/// A way to tell the event time of rows: columns that say it, and how much later than each it is, in microseconds. No row to
+/// come has an earlier time than the watermark.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Clock {
+    columns: Vec<(Expr, i64)>,
+    /// Whether it is each row's own time, not that of its window.
+    pub(super) of_rows: bool,
+}
+
+impl Clock {
+    pub(super) fn new(columns: Vec<(Expr, i64)>, of_rows: bool) -> Self {
+        Self { columns, of_rows }
+    }
+
+    /// What the time is later than an expression, if the expression says it.
+    pub(super) fn lag(&self, expr: &Expr) -> Option<i64> {
+        self.columns.iter().find(|(column, _)| column == expr).map(|(_, lag)| *lag)
+    }
+
+    /// The time itself.
+    pub(super) fn time(&self) -> Option<Expr> {
+        let (column, lag) = self.columns.iter().min_by_key(|(_, lag)| *lag)?;
+        let length = lit(ScalarValue::new_interval_mdn(0, 0, lag.saturating_mul(1_000)));
+        Some(if *lag == 0 { column.clone() } else { column.clone() + length })
+    }
+}
+
+/// `PROCTIME()` where no table is read.
+pub(super) fn of_a_result() -> StreamError {
+    unsupported("PROCTIME() of a result", None, "take it where a table is read: SELECT *, PROCTIME() AS p FROM t")
 }
 
 /// A column of the base.

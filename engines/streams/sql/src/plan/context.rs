@@ -19,6 +19,7 @@ use savanna_streams_model::catalog::{TableDef, ViewDef};
 
 use super::fields::RowFields;
 use super::keywords::Keywords;
+use super::point_in_time::PointsInTime;
 use super::window::WindowFunctions;
 use super::{Catalog, dialect, group_windows, names, refuse};
 use crate::functions::{functions, session};
@@ -32,7 +33,8 @@ static EXPR_PLANNERS: LazyLock<Vec<Arc<dyn ExprPlanner>>> = LazyLock::new(|| {
     planners.extend(SessionState::expr_planners(session()).iter().map(Arc::clone));
     planners
 });
-static RELATION_PLANNERS: LazyLock<[Arc<dyn RelationPlanner>; 1]> = LazyLock::new(|| [Arc::new(WindowFunctions)]);
+static RELATION_PLANNERS: LazyLock<[Arc<dyn RelationPlanner>; 2]> =
+    LazyLock::new(|| [Arc::new(PointsInTime), Arc::new(WindowFunctions)]);
 
 /// The names that a query may use.
 pub(super) struct Names<'a> {

@@ -167,6 +167,6 @@ fn column_of(expr: &Expr, schema: &DFSchema) -> Option<usize> {
 }
 
 /// Types whose equal values have equal bytes.
-fn is_hashable(data_type: &DataType) -> bool {
+pub(super) fn is_hashable(data_type: &DataType) -> bool {
     !data_type.is_floating() && !data_type.is_nested() && !matches!(data_type, DataType::Dictionary(..))
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{DFSchema, DFSchemaRef};
 use datafusion::execution::context::ExecutionProps;
 use datafusion::logical_expr::Expr;
@@ -18,7 +19,8 @@ use datafusion::physical_plan::{ExecutionPlan, collect};
 use savanna_streams_model::plan::{Leaf, PlanBytes, leaves};
 use savanna_streams_model::{Result, StreamError};
 
-use super::chain::{BASE, broken};
+use super::chain::{BASE, broken, of_a_result};
+use crate::functions::proctime;
 
 /// A schema whose columns are the base's.
 pub(super) fn base_schema(schema: &Schema) -> Result<DFSchemaRef> {
@@ -92,6 +94,9 @@ impl Steps {
 
 /// An expression over a schema of base columns.
 fn physical(expr: &Expr, schema: &SchemaRef) -> Result<Arc<dyn PhysicalExpr>> {
+    if expr.exists(|e| Ok(proctime::is_call(e))).map_err(broken)? {
+        return Err(of_a_result());
+    }
     let schema = base_schema(schema)?;
     create_physical_expr(expr, &schema, &ExecutionProps::new(), &PhysicalPlanningContext::default()).map_err(broken)
 }

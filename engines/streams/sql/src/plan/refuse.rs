@@ -53,7 +53,6 @@ pub(crate) fn refused_function(name: &str) -> Option<&'static str> {
         | "today"
         | "localtime"
         | "localtimestamp"
-        | "proctime"
         | "current_row_timestamp" => CLOCK,
         "random" | "rand" | "uuid" | "rand_integer" => RANDOM,
         "grouping" => "GROUPING SETS are not supported either; write one query per grouping and UNION ALL them",
@@ -344,18 +343,27 @@ pub(super) fn first_aggregate(query: &Query) -> Option<Position> {
 
 /// The place of the first function with `OVER`, likewise.
 pub(super) fn first_over(query: &Query) -> Option<Position> {
-    struct Finder;
-    impl Visitor for Finder {
+    first_function(query, |function| function.over.is_some())
+}
+
+/// The place of the first call of a function, likewise.
+pub(super) fn first_call(query: &Query, name: &str) -> Option<Position> {
+    first_function(query, |function| function.name.to_string().eq_ignore_ascii_case(name))
+}
+
+fn first_function(query: &Query, is_it: impl Fn(&Function) -> bool) -> Option<Position> {
+    struct Finder<F>(F);
+    impl<F: Fn(&Function) -> bool> Visitor for Finder<F> {
         type Break = Option<Position>;
 
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Option<Position>> {
             match expr {
-                Expr::Function(f) if f.over.is_some() => ControlFlow::Break(position(f.name.span().start)),
+                Expr::Function(f) if self.0(f) => ControlFlow::Break(position(f.name.span().start)),
                 _ => ControlFlow::Continue(()),
             }
         }
     }
-    query.ast.visit(&mut Finder).break_value().flatten()
+    query.ast.visit(&mut Finder(is_it)).break_value().flatten()
 }
 
 /// The place of the first `DISTINCT` or set operation, likewise.

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
+use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{Column, DFSchema, JoinType};
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{
@@ -18,9 +19,10 @@ use savanna_streams_model::time::{WindowSpec, Windows};
 use savanna_streams_model::{Result, StreamError};
 
 use super::chain::{
-    BASE, Chain, UniqueNames, base_column, broken, first_column_position, is_window_column, unsupported,
+    BASE, Chain, UniqueNames, base_column, broken, first_column_position, is_window_column, of_a_result, unsupported,
 };
 use super::scan::field_path;
+use crate::functions::proctime;
 
 /// A column that carries the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,6 +76,12 @@ impl Scope {
         }
     }
 
+    /// What rows of either have in common.
+    pub(super) fn or(mut self, other: Self) -> Self {
+        self.columns.iter_mut().zip(&other.columns).for_each(|(a, b)| *a = a.filter(|a| Some(*a) == *b));
+        self.and(other)
+    }
+
     fn and(mut self, other: Self) -> Self {
         for window in other.windows {
             if !self.windows.contains(&window) {
@@ -117,13 +125,7 @@ impl Region {
             plans.push(Arc::new(part.plan));
             scope = Some(match scope {
                 None => part.scope,
-                Some(mut all) => {
-                    all.columns
-                        .iter_mut()
-                        .zip(&part.scope.columns)
-                        .for_each(|(a, b)| *a = a.filter(|a| Some(*a) == *b));
-                    all.and(part.scope)
-                }
+                Some(all) => all.or(part.scope),
             });
         }
         let plan = Union::try_new_with_loose_types(plans).map(LogicalPlan::Union).map_err(broken)?;
@@ -185,20 +187,7 @@ impl Region {
     /// # Errors
     /// Rows of different windows would meet.
     pub(super) fn join(left: Self, right: Self, join: &Join) -> Result<Self> {
-        let windows = left.scope.clone().and(right.scope.clone());
-        let (left_schema, right_schema) = (join.left.schema(), join.right.schema());
-        let same_window = |l: &Expr, r: &Expr| {
-            let carried = left.scope.carried(l, left_schema);
-            carried.is_some_and(|c| windows.tells(c)) && carried == right.scope.carried(r, right_schema)
-        };
-        let equates_windows = |condition: &Expr| match condition {
-            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => {
-                same_window(left, right) || same_window(right, left)
-            }
-            _ => false,
-        };
-        let conditions: Vec<Expr> = join.filter.iter().flat_map(split_conjunction).cloned().collect();
-        if !join.on.iter().any(|(l, r)| same_window(l, r)) && !conditions.iter().any(equates_windows) {
+        if !equates_windows(&left.scope, &right.scope, join) {
             return Err(unsupported(
                 "JOIN across windows",
                 None,
@@ -208,12 +197,15 @@ impl Region {
         let mut joined = join.clone();
         if join.null_aware {
             // NOT IN compares one column. That the windows are equal holds for all rows that the plan sees at a time.
-            joined.on.retain(|(l, r)| !same_window(l, r));
-            joined.filter = conjunction(conditions.into_iter().filter(|condition| !equates_windows(condition)));
+            let same = SameWindow::of(&left.scope, &right.scope, join);
+            joined.on.retain(|(l, r)| !same.told_by(l, r));
+            let conditions = join.filter.iter().flat_map(split_conjunction).cloned();
+            joined.filter = conjunction(conditions.filter(|condition| !same.told(condition)));
             if joined.on.len() != 1 {
                 return Err(unsupported("NOT IN with further equal columns", None, "write NOT EXISTS"));
             }
         }
+        let windows = left.scope.clone().and(right.scope.clone()).windows;
         joined.left = Arc::new(left.plan);
         joined.right = Arc::new(right.plan);
         let lost = |scope: Scope| vec![None; scope.columns.len()];
@@ -229,7 +221,7 @@ impl Region {
             JoinType::LeftMark => [left.columns, mark.to_vec()].concat(),
             JoinType::RightMark => [right.columns, mark.to_vec()].concat(),
         };
-        Ok(Self { plan: LogicalPlan::Join(joined), scope: Scope { columns, windows: windows.windows } })
+        Ok(Self { plan: LogicalPlan::Join(joined), scope: Scope { columns, windows } })
     }
 
     /// The region as it is when something else stands on it: with column names that are unique.
@@ -248,7 +240,46 @@ impl Region {
     }
 }
 
+/// Whether a join pairs only rows of one window.
+pub(super) fn equates_windows(left: &Scope, right: &Scope, join: &Join) -> bool {
+    let same = SameWindow::of(left, right, join);
+    let mut conditions = join.filter.iter().flat_map(split_conjunction);
+    join.on.iter().any(|(l, r)| same.told_by(l, r)) || conditions.any(|condition| same.told(condition))
+}
+
+/// How the conditions of a join tell that two rows belong to one window.
+struct SameWindow<'a> {
+    left: &'a Scope,
+    right: &'a Scope,
+    both: Scope,
+    join: &'a Join,
+}
+
+impl<'a> SameWindow<'a> {
+    fn of(left: &'a Scope, right: &'a Scope, join: &'a Join) -> Self {
+        Self { left, right, both: left.clone().and(right.clone()), join }
+    }
+
+    /// By equal values of a left and a right expression.
+    fn told_by(&self, left: &Expr, right: &Expr) -> bool {
+        let carried = self.left.carried(left, self.join.left.schema());
+        carried.is_some_and(|c| self.both.tells(c)) && carried == self.right.carried(right, self.join.right.schema())
+    }
+
+    fn told(&self, condition: &Expr) -> bool {
+        match condition {
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => {
+                self.told_by(left, right) || self.told_by(right, left)
+            }
+            _ => false,
+        }
+    }
+}
+
 fn on_top(step: &LogicalPlan, input: LogicalPlan) -> Result<LogicalPlan> {
+    if step.expressions().iter().any(|e| e.exists(|e| Ok(proctime::is_call(e))).unwrap_or(false)) {
+        return Err(of_a_result());
+    }
     step.with_new_exprs(step.expressions(), vec![input]).map_err(broken)
 }
 

@@ -5,18 +5,23 @@
 //!   TUMBLE, HOP ..                     -> into the branches, which remember it
 //!   aggregate of rows in windows       -> a branch over a windowed aggregate
 //!   join, aggregate, ROW_NUMBER .. of windows   -> a region: a plan over each closed window
+//!   join within bounds of time, look-up         -> a branch over pairs of rows
 //! ```
 
-use datafusion::logical_expr::{Aggregate, Distinct, Join, LogicalPlan};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::logical_expr::{Aggregate, Distinct, Extension, Join, LogicalPlan};
 use savanna_streams_model::{Result, StreamError};
 
 use super::aggregate;
-use super::chain::{Base, Chain, first_column_position, is_window_column, unsupported};
+use super::chain::{Base, Chain, broken, first_column_position, is_window_column, unsupported};
 use super::context::StreamTable;
-use super::region::Region;
+use super::join::{IntervalJoin, Lookup};
+use super::point_in_time::PointInTime;
+use super::region::{self, Region, Scope};
 use super::window::WindowNode;
 
 /// The rows of a plan.
+#[derive(Clone)]
 pub(super) enum Relation {
     /// Those of all these chains together.
     Rows(Vec<Chain>),
@@ -58,9 +63,14 @@ impl Relation {
                     Self::each(chains, |chain| chain.filter(&filter.predicate, schema))
                 }
             },
-            LogicalPlan::Extension(extension) => match extension.node.as_any().downcast_ref::<WindowNode>() {
-                Some(node) => Self::each(Self::of(&node.input)?.chains()?, |chain| chain.put_in_windows(node)),
-                None => Err(StreamError::Internal(format!("{} is no part of a stream", extension.node.name()))),
+            LogicalPlan::Extension(extension) => match (window(extension), point_in_time(plan)) {
+                (Some(node), _) => Self::each(Self::of(&node.input)?.chains()?, |chain| chain.put_in_windows(node)),
+                (None, Some(point)) => Err(unsupported(
+                    "FOR SYSTEM_TIME AS OF outside of a JOIN",
+                    point.place(),
+                    "write stream JOIN table FOR SYSTEM_TIME AS OF stream.p ON ..",
+                )),
+                (None, None) => Err(StreamError::Internal(format!("{} is no part of a stream", extension.node.name()))),
             },
             LogicalPlan::Union(union) => {
                 let mut chains = Vec::new();
@@ -112,9 +122,56 @@ impl Relation {
     /// Whether all rows belong to windows, told by columns or not.
     fn in_windows(&self) -> bool {
         match self {
-            Self::Rows(chains) => chains.iter().all(|c| c.window.is_some() || !matches!(c.base, Base::Table(_))),
+            Self::Rows(chains) => chains.iter().all(Chain::in_windows),
             Self::Windows(_) => true,
         }
+    }
+
+    /// What the columns say about the window that a row belongs to.
+    fn scope(&self) -> Scope {
+        match self {
+            Self::Windows(region) => region.scope.clone(),
+            Self::Rows(chains) => {
+                let mut scopes = chains.iter().map(Chain::scope);
+                let first = scopes.next().unwrap_or_else(|| Scope::none(0));
+                scopes.fold(first, Scope::or)
+            }
+        }
+    }
+
+    /// A stream that is looked up in a table.
+    fn look_up(join: &Join, point: &PointInTime) -> Result<Self> {
+        let now = |node: LogicalPlan| match point_in_time(&node) {
+            Some(point) if matches!(node, LogicalPlan::Extension(_)) => {
+                let input = point.input.as_ref().clone();
+                Ok(Transformed::new(input, true, TreeNodeRecursion::Jump))
+            }
+            _ => Ok(Transformed::no(node)),
+        };
+        let table = join.right.as_ref().clone().transform_down(now).map_err(broken)?.data;
+        let mut table = Self::of(&table)?.chains()?;
+        let (Some(table), true) = (table.pop(), table.is_empty()) else {
+            return Err(no_table(point));
+        };
+        if !matches!(table.base, Base::Table(_)) || table.window.is_some() {
+            return Err(no_table(point));
+        }
+        let schema = join.left.schema();
+        let at = schema.index_of_column(&point.as_of).map_err(|_| StreamError::Unknown {
+            kind: "column".into(),
+            name: point.as_of.to_string(),
+            position: point.place(),
+            hint: "FOR SYSTEM_TIME AS OF names a column of the stream that is PROCTIME()".into(),
+        })?;
+        let streams = Self::of(&join.left)?.chains()?;
+        if !streams.iter().all(|stream| stream.is_processing_time(&stream.columns[at])) {
+            return Err(unsupported(
+                "FOR SYSTEM_TIME AS OF another time than PROCTIME()",
+                point.place(),
+                "name a column of the stream that is PROCTIME(): SELECT *, PROCTIME() AS p FROM t",
+            ));
+        }
+        Self::each(streams, |stream| Lookup::chain(stream, table.clone(), join))
     }
 
     /// The rows as the beginning of a plan over each window. `plan` is what they were.
@@ -152,17 +209,40 @@ impl Relation {
     }
 
     fn join(join: &Join) -> Result<Self> {
+        if let Some(point) = point_in_time(&join.right) {
+            return Self::look_up(join, point);
+        }
         let (left, right) = (Self::of(&join.left)?, Self::of(&join.right)?);
-        if !left.in_windows() || !right.in_windows() {
-            return Err(unsupported(
-                "JOIN of a stream without windows",
-                None,
-                "put both sides in the same windows (TUMBLE, HOP) and join on window_start and window_end",
-            ));
+        let in_windows = left.in_windows() && right.in_windows();
+        if !in_windows || !region::equates_windows(&left.scope(), &right.scope(), join) {
+            let joined = IntervalJoin::chain(left.clone().chains()?, right.clone().chains()?, join);
+            // Of windows, rather what a join of windows lacks is told.
+            if joined.is_ok() || !in_windows {
+                return Ok(Self::Rows(vec![joined?]));
+            }
         }
         let (left, right) = (left.region(&join.left)?, right.region(&join.right)?);
         Region::join(left, right, join).map(Self::Windows)
     }
+}
+
+fn window(extension: &Extension) -> Option<&WindowNode> {
+    extension.node.as_any().downcast_ref()
+}
+
+/// The table at a point in time that a plan reads.
+fn point_in_time(plan: &LogicalPlan) -> Option<&PointInTime> {
+    match plan {
+        LogicalPlan::Extension(extension) => extension.node.as_any().downcast_ref(),
+        LogicalPlan::SubqueryAlias(_) | LogicalPlan::Filter(_) | LogicalPlan::Projection(_) => {
+            plan.inputs().first().and_then(|input| point_in_time(input))
+        }
+        _ => None,
+    }
+}
+
+fn no_table(point: &PointInTime) -> StreamError {
+    unsupported("FOR SYSTEM_TIME AS OF over something that is no table", point.place(), "name a table that ends")
 }
 
 fn groups_by_window(chains: &[Chain], aggregate: &Aggregate) -> Result<bool> {

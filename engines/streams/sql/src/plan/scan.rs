@@ -9,14 +9,16 @@ use datafusion::common::{DFSchemaRef, ScalarValue};
 use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, lit};
 use savanna_streams_model::catalog::TableDef;
-use savanna_streams_model::graph::{Alignment, LateRows, Output, Scan, Waiting, Watermark};
+use savanna_streams_model::graph::{
+    Alignment, LateRows, Lateness, Output, PROCESSING_TIME, ProcessingTime, Scan, Waiting, Watermark,
+};
 use savanna_streams_model::source::{Connectors, EqualTo, FieldPath, Literal, ScanSpec, Source};
 use savanna_streams_model::time::parse_duration;
 use savanna_streams_model::{Result, StreamError};
 
 use super::Catalog;
 use super::chain::{BASE, Base, Chain, Window, broken};
-use super::context::Names;
+use super::context::{Names, NoTables};
 use super::expression::simplify;
 use super::output::{Target, Work};
 use super::physical::Steps;
@@ -50,10 +52,34 @@ struct Reading {
     late: Option<(TableDef, Vec<Expr>)>,
 }
 
+/// What waits for the watermark of a scan further on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waits {
+    Nothing,
+    /// Windows of event time.
+    Windows,
+    /// Windows of processing time.
+    ClockWindows,
+    /// A join of single rows.
+    Rows,
+}
+
+impl Waits {
+    /// What waits for a chain's rows, given what waits for those that leave it.
+    pub(super) fn of(chain: &Chain, further: Self) -> Self {
+        match &chain.window {
+            Some(window) if chain.is_processing_time(&window.time) => Self::ClockWindows,
+            Some(_) if further != Self::Rows => Self::Windows,
+            _ => further,
+        }
+    }
+}
+
 impl Scans<'_> {
     /// The scan of a chain over a table, its output, and the columns that leave (before an aggregate).
-    pub(super) fn plan(&self, chain: &Chain, target: &Target<'_>) -> Result<(Scan, Output, SchemaRef)> {
-        let mut reading = self.reading(chain)?;
+    pub(super) fn plan(&self, chain: &Chain, target: &Target<'_>, further: Waits) -> Result<(Scan, Output, SchemaRef)> {
+        let waits = Waits::of(chain, further);
+        let mut reading = self.reading(chain, waits)?;
         let window = chain.window.as_ref();
         let settled = Chain {
             base: chain.base.clone(),
@@ -65,11 +91,24 @@ impl Scans<'_> {
         };
         let work = Work::of(settled, &reading.schema, target)?;
         let source = reading.spec(work.exprs())?;
-        let (output, schema) = work.output(source.schema())?;
-        Ok((reading.scan(source, &output)?, output, schema))
+        let mut by_clock = work.exprs().flat_map(Expr::column_refs).any(|column| column.name == PROCESSING_TIME);
+        by_clock |= waits == Waits::ClockWindows;
+        let processing_time = match waits {
+            Waits::ClockWindows => Some(ProcessingTime::Watermark),
+            _ => by_clock.then_some(ProcessingTime::Column),
+        };
+        let mut scan = Scan { source, watermark: None, processing_time };
+        let (output, schema) = work.output(scan.schema())?;
+        scan.watermark = reading.watermark(&scan.schema())?;
+        Ok((scan, output, schema))
     }
 
-    fn reading(&self, chain: &Chain) -> Result<Reading> {
+    /// Whether a table ends.
+    pub(super) fn ends(&self, table: &TableDef) -> Result<bool> {
+        Ok(self.connectors.source(table)?.bounded())
+    }
+
+    fn reading(&self, chain: &Chain, waits: Waits) -> Result<Reading> {
         let Base::Table(table) = &chain.base else {
             return Err(StreamError::Internal("a scan of something that is no table".into()));
         };
@@ -85,19 +124,17 @@ impl Scans<'_> {
             late: None,
         };
         let columns = self.columns(table)?;
-        self.check_time(chain, table, &columns)?;
         reading.push_down(&chain.filters)?;
+        if waits == Waits::ClockWindows {
+            return Ok(reading);
+        }
+        self.check_time(chain, table, &columns)?;
         if let Some(watermark) = &table.watermark {
             let at = table.columns.iter().position(|c| c.name == watermark.column);
-            let time = at.map(|at| columns[at].clone()).ok_or_else(|| {
-                StreamError::invalid(format!(
-                    "table {} has a watermark for {}, which is no column of it",
-                    table.name, watermark.column
-                ))
-            })?;
+            let time = at.map(|at| columns[at].clone()).ok_or_else(|| no_such_time(table, &watermark.column))?;
             reading.watermark = Some(reading.settle(time)?);
         }
-        if chain.window.is_some() {
+        if waits != Waits::Nothing {
             reading.late = self.late_rows(&reading, &columns)?;
         }
         Ok(reading)
@@ -105,12 +142,7 @@ impl Scans<'_> {
 
     /// All columns of a table over its physical ones.
     fn columns(&self, table: &TableDef) -> Result<Vec<Expr>> {
-        let plan = Names::new(self.catalog).table(table).and_then(super::analyze);
-        let plan = plan.map_err(|e| super::errors::map(&e, None, self.catalog))?;
-        match Relation::of(&plan)?.chains()?.pop() {
-            Some(chain) => Ok(chain.columns),
-            None => Err(StreamError::Internal(format!("table {} is no chain", table.name))),
-        }
+        columns(self.catalog, table)
     }
 
     /// A window counts time by the column that has the watermark.
@@ -257,7 +289,9 @@ impl Reading {
         for expr in exprs.chain(&self.watermark).chain(late) {
             expr.apply(|e| {
                 if let Some(path) = field_path(e) {
-                    paths.insert(path);
+                    if path.0 != [PROCESSING_TIME] {
+                        paths.insert(path);
+                    }
                     return Ok(TreeNodeRecursion::Jump);
                 }
                 Ok(TreeNodeRecursion::Continue)
@@ -275,26 +309,23 @@ impl Reading {
         Ok(ScanSpec { table: self.table.clone(), columns, equal_to: self.pushed.clone() })
     }
 
-    fn scan(self, source: ScanSpec, output: &Output) -> Result<Scan> {
-        let schema = source.schema();
-        let watermark = match (&self.watermark, &self.table.watermark) {
-            (Some(time), Some(def)) => {
-                let time = Steps::over(Arc::clone(&schema)).project([(time, def.column.as_str())])?.encode()?;
-                let late_rows = self
-                    .late
-                    .map(|(table, exprs)| {
-                        let fields = table.physical_schema();
-                        let names = fields.fields().iter().map(|f| f.name().as_str());
-                        let projection = Steps::over(Arc::clone(&schema)).project(exprs.iter().zip(names))?.encode()?;
-                        Ok::<_, StreamError>(LateRows { table, projection })
-                    })
-                    .transpose()?;
-                let lateness = output.lateness();
-                Some(Watermark { time, delay: def.delay, lateness, late_rows, waiting: waiting(&self.table)? })
-            }
-            _ => None,
+    /// Where the watermark comes from, over the columns of the scan. Which rows are late shows when the output is complete.
+    fn watermark(self, schema: &SchemaRef) -> Result<Option<Watermark>> {
+        let (Some(time), Some(def)) = (&self.watermark, &self.table.watermark) else {
+            return Ok(None);
         };
-        Ok(Scan { source, watermark, processing_time: None })
+        let time = Steps::over(Arc::clone(schema)).project([(time, def.column.as_str())])?.encode()?;
+        let late_rows = self
+            .late
+            .map(|(table, exprs)| {
+                let fields = table.physical_schema();
+                let names = fields.fields().iter().map(|f| f.name().as_str());
+                let projection = Steps::over(Arc::clone(schema)).project(exprs.iter().zip(names))?.encode()?;
+                Ok::<_, StreamError>(LateRows { table, projection })
+            })
+            .transpose()?;
+        let (delay, waiting) = (def.delay, waiting(&self.table)?);
+        Ok(Some(Watermark { time, delay, lateness: Lateness::Never, late_rows, waiting }))
     }
 }
 
@@ -321,6 +352,30 @@ fn waiting(table: &TableDef) -> Result<Waiting> {
         }
     };
     Ok(Waiting { idle_after: length(IDLE_TIMEOUT)?, alignment })
+}
+
+/// All columns of a table over its physical ones.
+fn columns(catalog: &dyn Catalog, table: &TableDef) -> Result<Vec<Expr>> {
+    let plan = Names::new(catalog).table(table).and_then(super::analyze);
+    let plan = plan.map_err(|e| super::errors::map(&e, None, catalog))?;
+    match Relation::of(&plan)?.chains()?.pop() {
+        Some(chain) => Ok(chain.columns),
+        None => Err(StreamError::Internal(format!("table {} is no chain", table.name))),
+    }
+}
+
+/// The column of a table that has the watermark, over its physical columns.
+pub(super) fn event_time(table: &TableDef) -> Result<Option<Expr>> {
+    let Some(watermark) = &table.watermark else {
+        return Ok(None);
+    };
+    let at = table.columns.iter().position(|c| c.name == watermark.column);
+    let at = at.ok_or_else(|| no_such_time(table, &watermark.column))?;
+    Ok(Some(columns(&NoTables, table)?.swap_remove(at)))
+}
+
+fn no_such_time(table: &TableDef, column: &str) -> StreamError {
+    StreamError::invalid(format!("table {} has a watermark for {column}, which is no column of it", table.name))
 }
 
 /// The path that an expression is: a column, or fields of `ROW` columns.

@@ -145,6 +145,22 @@ fn is_partition_by(arg: &FunctionArg) -> bool {
     matches!(arg, FunctionArg::Named { name, .. } if name.value == PARTITION_BY)
 }
 
+/// A table, view or CTE by name.
+pub(super) fn table_factor(name: ObjectName) -> TableFactor {
+    TableFactor::Table {
+        name,
+        alias: None,
+        args: None,
+        with_hints: Vec::new(),
+        version: None,
+        with_ordinality: false,
+        partitions: Vec::new(),
+        json_path: None,
+        sample: None,
+        index_hints: Vec::new(),
+    }
+}
+
 /// A call of a window function, its arguments in their places.
 struct Call {
     name: String,
@@ -243,18 +259,7 @@ impl Call {
             }
             _ => return Err(self.wrong("takes a table first")),
         };
-        Ok(TableFactor::Table {
-            name: ObjectName::from(parts),
-            alias: None,
-            args: None,
-            with_hints: Vec::new(),
-            version: None,
-            with_ordinality: false,
-            partitions: Vec::new(),
-            json_path: None,
-            sample: None,
-            index_hints: Vec::new(),
-        })
+        Ok(table_factor(ObjectName::from(parts)))
     }
 
     /// `DESCRIPTOR(c)`, or `c` alone.

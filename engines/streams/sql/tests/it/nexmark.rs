@@ -150,3 +150,56 @@ fn q8_joins_two_windowed_streams() {
     assert!(text.contains("input 1: stage 3 (seller, window_start, window_end)"), "{text}");
     assert!(text.contains("partial aggregate: distinct keys by id, name"), "{text}");
 }
+
+const Q7: &str = "
+SELECT B.auction, B.price, B.bidder, B.dateTime, B.extra
+from bid B
+JOIN (
+  SELECT MAX(price) AS maxprice, window_end as dateTime
+  FROM TABLE(
+          TUMBLE(TABLE bid, DESCRIPTOR(dateTime), INTERVAL '10' SECOND))
+  GROUP BY window_start, window_end
+) B1
+ON B.price = B1.maxprice
+WHERE B.dateTime BETWEEN B1.dateTime  - INTERVAL '10' SECOND AND B1.dateTime";
+
+#[test]
+fn q7_joins_bids_with_the_window_that_they_are_the_highest_of() {
+    let text = World::new().explain(Q7);
+    for line in [
+        "inner join within bounds of time; sequence state",
+        "keys: price = maxprice",
+        "bounds: dateTime - dateTime_2 from -10 s to 0 s",
+        "exchange: stage 3, by key group",
+    ] {
+        assert!(text.contains(line), "no {line} in\n{text}");
+    }
+    assert!(!text.contains("condition:"), "the bounds say it all:\n{text}");
+}
+
+#[test]
+fn q12_takes_the_clock_for_time() {
+    let world = World::new();
+    world.run("CREATE VIEW B AS SELECT *, PROCTIME() as p_time FROM bid");
+    let text = world.explain(
+        "SELECT bidder, count(*) as bid_count, window_start AS starttime, window_end AS endtime
+         FROM TABLE(TUMBLE(TABLE B, DESCRIPTOR(p_time), INTERVAL '10' SECOND))
+         GROUP BY bidder, window_start, window_end",
+    );
+    assert!(text.contains("watermark: processing time"), "{text}");
+    assert!(!text.contains("columns: bid.bidder, PROCTIME()"), "no connector knows the column:\n{text}");
+}
+
+#[test]
+fn q13_looks_bids_up() {
+    let world = World::new();
+    world
+        .run("CREATE TABLE side_input (key BIGINT, value VARCHAR) WITH ('connector' = 'nexmark', 'events.num' = '10')");
+    let text = world.explain(
+        "SELECT B.auction, B.bidder, B.price, B.dateTime, S.value
+         FROM (SELECT *, PROCTIME() as p_time FROM bid) B
+         JOIN side_input FOR SYSTEM_TIME AS OF B.p_time AS S
+         ON mod(B.auction, 10000) = S.key",
+    );
+    assert!(text.contains("look-up: table side_input, read once"), "{text}");
+}

@@ -195,15 +195,15 @@ fn check_graph(graph: &StageGraph) {
             Operator::Scan(scan) => {
                 if let Some(watermark) = &scan.watermark {
                     let time = decode(&watermark.time);
-                    assert_eq!(reads(&time), scan.source.schema());
+                    assert_eq!(reads(&time), scan.schema());
                     assert_eq!(time.schema().fields().len(), 1);
                     if let Some(late) = &watermark.late_rows {
                         let projection = decode(&late.projection);
-                        assert_eq!(reads(&projection), scan.source.schema());
+                        assert_eq!(reads(&projection), scan.schema());
                         assert_same_types(&projection.schema(), &late.table.physical_schema());
                     }
                 }
-                scan.source.schema()
+                scan.schema()
             }
             Operator::Aggregate(aggregate) => {
                 for input in &aggregate.inputs {
@@ -229,8 +229,10 @@ fn check_graph(graph: &StageGraph) {
             }
             Operator::IntervalJoin(join) => {
                 for side in [&join.left, &join.right] {
-                    assert_same_types(&outputs[usize::from(side.stage.0)], &side.schema);
-                    assert_eq!(graph.stages[usize::from(side.stage.0)].next, Some(stage.id));
+                    for input in &side.stages {
+                        assert_same_types(&outputs[usize::from(input.0)], &side.schema);
+                        assert_eq!(graph.stages[usize::from(input.0)].next, Some(stage.id));
+                    }
                 }
                 join.schema()
             }
@@ -239,7 +241,15 @@ fn check_graph(graph: &StageGraph) {
         let output = stage.output.as_ref().expect("every stage but the sink has an output");
         let chain = decode(&output.chain);
         assert_eq!(reads(&chain), operator);
-        let rows = chain.schema();
+        let rows = output.lookups.iter().fold(chain.schema(), |rows, lookup| {
+            let after = decode(&lookup.after);
+            assert_eq!(
+                reads(&after).fields()[..rows.fields().len()],
+                rows.fields()[..],
+                "the stream's columns come first"
+            );
+            after.schema()
+        });
         let output = match (&output.expand, &output.aggregate) {
             (None, None) => rows,
             (Some(expand), None) => {
