@@ -8,8 +8,8 @@ const BIDS: u64 = EVENTS / 50 * 46;
 
 #[test]
 fn a_run_reports_what_it_took_in_one_object() {
-    let whole = ["q0", "q1", "q22"].map(|query| (query, Some(BIDS)));
-    let part = ["q2", "q5", "q8", "q14", "q21"].map(|query| (query, None));
+    let whole = ["q0", "q1", "q10", "q13", "q22"].map(|query| (query, Some(BIDS)));
+    let part = ["q2", "q5", "q7", "q8", "q11", "q12", "q14", "q21"].map(|query| (query, None));
     for (query, rows) in whole.into_iter().chain(part) {
         let events = EVENTS.to_string();
         let ran = run(&["nexmark", "run", "--query", query, "--events", &events, "--output", "json"]);
