@@ -1,5 +1,7 @@
 //! Cutting keyed rows by key group: which member of a group gets which rows.
 
+use std::sync::Arc;
+
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
 use arrow::datatypes::Schema;
@@ -42,7 +44,7 @@ impl KeyCut {
         let Some(converter) = &self.converter else {
             return Ok(vec![key_group_of(&[]); rows.num_rows()]);
         };
-        let keys: Vec<_> = self.columns.iter().map(|column| rows.column(*column).clone()).collect();
+        let keys: Vec<_> = self.columns.iter().map(|column| Arc::clone(rows.column(*column))).collect();
         let rows = converter.convert_columns(&keys).map_err(|e| computing("hashing keys", &e))?;
         Ok(rows.iter().map(|row| key_group_of(row.as_ref())).collect())
     }

@@ -136,16 +136,16 @@ impl Field {
             Values::Row(fields) => {
                 let columns = fields.iter().map(|field| field.make(rows)).collect::<Result<Vec<_>>>()?;
                 let fields = fields.iter().map(|field| field.field.clone()).collect();
-                Arc::new(StructArray::try_new(fields, columns, None).map_err(internal)?)
+                Arc::new(StructArray::try_new(fields, columns, None).map_err(|e| internal(&e))?)
             }
         };
         let strict = CastOptions { safe: false, ..CastOptions::default() };
-        let values = cast_with_options(&values, self.field.data_type(), &strict).map_err(internal)?;
+        let values = cast_with_options(&values, self.field.data_type(), &strict).map_err(|e| internal(&e))?;
         if self.null_rate == 0 {
             return Ok(values);
         }
         let nulls: NullBuffer = rows.iter().map(|row| self.nulls.at(row.number) >> 32 >= self.null_rate).collect();
-        let data = values.to_data().into_builder().nulls(Some(nulls)).build().map_err(internal)?;
+        let data = values.to_data().into_builder().nulls(Some(nulls)).build().map_err(|e| internal(&e))?;
         Ok(make_array(data))
     }
 
@@ -177,7 +177,7 @@ fn up_to(bits: u64, most: u64) -> u64 {
     ((u128::from(bits) * (u128::from(most) + 1)) >> 64) as u64
 }
 
-fn internal(e: arrow::error::ArrowError) -> StreamError {
+fn internal(e: &arrow::error::ArrowError) -> StreamError {
     StreamError::Internal(format!("a made-up column cannot be built: {e}"))
 }
 

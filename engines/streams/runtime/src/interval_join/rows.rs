@@ -57,7 +57,7 @@ impl Arrived {
 }
 
 /// Several segments as one.
-pub(super) fn concatenated(schema: &SchemaRef, parts: Vec<Rows>) -> Result<Rows> {
+pub(super) fn concatenated(schema: &SchemaRef, parts: &[Rows]) -> Result<Rows> {
     let batch = concat(schema, parts.iter().map(|part| &part.batch))?;
     let times: Vec<i64> = parts.iter().flat_map(|part| &part.times).copied().collect();
     let matched: Vec<bool> = parts.iter().flat_map(|part| &part.matched).copied().collect();

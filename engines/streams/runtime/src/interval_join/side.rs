@@ -201,11 +201,11 @@ impl Side {
                 matched: emptied.matched[numbers].to_vec(),
             });
             if part.iter().map(|rows| rows.times.len()).sum::<usize>() >= SEGMENT_ROWS {
-                parts.push(concatenated(&self.schema, std::mem::take(&mut part))?);
+                parts.push(concatenated(&self.schema, &std::mem::take(&mut part))?);
             }
         }
         if !part.is_empty() {
-            parts.push(concatenated(&self.schema, part)?);
+            parts.push(concatenated(&self.schema, &part)?);
         }
         Ok(parts)
     }

@@ -192,7 +192,7 @@ impl Filling {
         self.mark_busy();
         self.thread.operator.absorb(batch)?;
         self.batches += 1;
-        if self.batches % ACCOUNT_EVERY == 0 {
+        if self.batches.is_multiple_of(ACCOUNT_EVERY) {
             self.account()?;
         }
         self.events += events;

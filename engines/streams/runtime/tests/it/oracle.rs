@@ -55,14 +55,14 @@ pub(crate) fn truth(partitions: &[Vec<Row>], window: &WindowSpec, delay_ms: i64,
             }
         }
     }
-    truth.windows = groups.into_iter().map(|(key, values)| (key, group(values))).collect();
+    truth.windows = groups.into_iter().map(|(key, values)| (key, group(&values))).collect();
     truth.late.sort_unstable();
     truth.members.sort_unstable();
     truth
 }
 
 /// What an aggregate comes to.
-pub(crate) fn group(values: Vec<i64>) -> Group {
+pub(crate) fn group(values: &[i64]) -> Group {
     let distinct: BTreeSet<i64> = values.iter().copied().collect();
     let large = values.iter().filter(|value| **value >= 10).count() as i64;
     let (low, high) = (*distinct.first().unwrap(), *distinct.last().unwrap());

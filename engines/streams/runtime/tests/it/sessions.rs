@@ -34,7 +34,7 @@ fn sessions<'r>(rows: impl IntoIterator<Item = &'r Row>, gap_ms: i64, keyed: boo
         rows.sort_unstable();
         for session in rows.chunk_by(|before, after| after.0 - before.0 < gap_ms) {
             let window = (session[0].0, session.last().unwrap().0 + gap_ms);
-            sessions.insert((window, key), group(session.iter().map(|(_, value)| *value).collect()));
+            sessions.insert((window, key), group(&session.iter().map(|(_, value)| *value).collect::<Vec<_>>()));
         }
     }
     sessions

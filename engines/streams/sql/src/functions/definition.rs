@@ -31,16 +31,16 @@ impl Definition {
     /// lost.
     pub(super) fn exact(name: &'static str, forms: &[&[DataType]], returns: Returns, body: Body) -> Arc<ScalarUDF> {
         let forms = forms.iter().map(|form| TypeSignature::Exact(form.to_vec())).collect();
-        Self::new(name, Signature::one_of(forms, Volatility::Immutable), returns, body)
+        Self::signed(name, Signature::one_of(forms, Volatility::Immutable), returns, body)
     }
 
     /// A function that takes any arguments of which `returns` finds no fault.
     pub(super) fn any(name: &'static str, arguments: usize, returns: Returns, body: Body) -> Arc<ScalarUDF> {
-        Self::new(name, Signature::any(arguments, Volatility::Immutable), returns, body)
+        Self::signed(name, Signature::any(arguments, Volatility::Immutable), returns, body)
     }
 
     /// A function with any signature.
-    pub(super) fn new(name: &'static str, signature: Signature, returns: Returns, body: Body) -> Arc<ScalarUDF> {
+    pub(super) fn signed(name: &'static str, signature: Signature, returns: Returns, body: Body) -> Arc<ScalarUDF> {
         Arc::new(Self { name, signature, returns, body }.into())
     }
 }

@@ -218,7 +218,7 @@ mod tests {
             l().not_eq(r()),
             (l() - r()).gt(r() - l()),
         ] {
-            assert_eq!(bounds(&[condition.clone()]), Bounds::default(), "{condition}");
+            assert_eq!(bounds(std::slice::from_ref(&condition)), Bounds::default(), "{condition}");
         }
     }
 }

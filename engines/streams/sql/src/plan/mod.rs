@@ -8,7 +8,6 @@
 //! ```
 
 mod aggregate;
-#[allow(dead_code)]
 mod bounds;
 mod chain;
 mod context;
