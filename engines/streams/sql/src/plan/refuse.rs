@@ -261,6 +261,13 @@ impl Checker {
         let group_window = upper.strip_suffix("_START").or_else(|| upper.strip_suffix("_END"));
         let group_window =
             group_window.or_else(|| upper.strip_suffix("_ROWTIME")).or_else(|| upper.strip_suffix("_PROCTIME"));
+        if group_window.unwrap_or(&upper) == "CUMULATE" {
+            return refuse(
+                format!("{upper} outside of FROM"),
+                span,
+                "write FROM TABLE(CUMULATE(TABLE t, DESCRIPTOR(c), step, size)) .. GROUP BY window_start, window_end",
+            );
+        }
         if WINDOW_FUNCTIONS.contains(&group_window.unwrap_or(&upper)) {
             return refuse(
                 format!("{upper} without its window in GROUP BY"),
