@@ -1,5 +1,6 @@
 """Runs the same question over the same rows in Savanna (as a stream) and in DuckDB (in batch)."""
 
+import itertools
 import os
 import pathlib
 import subprocess
@@ -28,6 +29,15 @@ def modes():
 
 
 MODES = modes()
+
+# Random queries of each kind. The long suites ask for more of them, and for every combination of settings.
+CASES = int(os.environ.get("DIFFERENTIAL_CASES", "24"))
+THOROUGH = "DIFFERENTIAL_CASES" in os.environ
+
+# Parallelism, events per epoch and mode.
+SETTINGS = (
+    list(itertools.product([1, 3], [1_000, 77_777], MODES)) if THOROUGH else [(1, 77_777, MODES[-1]), (3, 1_000, MODES[0])]
+)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from conftest import MODES, ROOT, assert_same_rows
+from conftest import ROOT, SETTINGS, assert_same_rows
 
 SEED = 42
 
@@ -136,11 +136,9 @@ def answer(run_script, tmp_path):
     return Answer(run_script, tmp_path)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("parallelism", [1, 3])
-@pytest.mark.parametrize("epoch_events", [1_000, 77_777])
+@pytest.mark.parametrize(("parallelism", "epoch_events", "mode"), SETTINGS)
 @pytest.mark.parametrize("query", sorted(BATCH))
-def test_the_stream_answers_as_the_batch_does(query, epoch_events, parallelism, mode, events, duck, answer):
+def test_the_stream_answers_as_the_batch_does(query, parallelism, epoch_events, mode, events, duck, answer):
     options = SPARSE if query == "q11" else DENSE
     got = answer.run(query, options, parallelism, epoch_events, mode)
     define_events(duck, events[options])
@@ -148,10 +146,9 @@ def test_the_stream_answers_as_the_batch_does(query, epoch_events, parallelism, 
     assert_same_rows(duck, got, BATCH[query], context)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("parallelism", [1, 3])
-def test_query_10_writes_a_folder_per_minute(parallelism, mode, events, duck, answer):
-    answer.run("q10", SPARSE, parallelism, 7_000, mode)
+@pytest.mark.parametrize(("parallelism", "epoch_events", "mode"), SETTINGS)
+def test_query_10_writes_a_folder_per_minute(parallelism, epoch_events, mode, events, duck, answer):
+    answer.run("q10", SPARSE, parallelism, epoch_events, mode)
     define_events(duck, events[SPARSE])
     columns = "{'auction': 'BIGINT', 'bidder': 'BIGINT', 'price': 'BIGINT', 'dateTime': 'TIMESTAMP', 'extra': 'VARCHAR'}"
     files = f"'{answer.directory}/bid/*/*/*.csv', columns = {columns}, header = true, hive_types_autocast = false"
@@ -160,21 +157,20 @@ def test_query_10_writes_a_folder_per_minute(parallelism, mode, events, duck, an
         f"SELECT * FROM read_csv({files}, hive_partitioning = true)",
         "SELECT *, strftime(dateTime, '%Y-%m-%d') AS dt, strftime(dateTime, '%H:%M') AS hm FROM "
         "(SELECT auction, bidder, price, dateTime, extra FROM bid)",
-        f"q10 at parallelism {parallelism}, {mode}",
+        f"q10 at parallelism {parallelism}, {epoch_events} events per epoch, {mode}",
     )
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("parallelism", [1, 3])
-def test_query_12_counts_every_bid_once_in_a_window_of_the_clock(parallelism, mode, events, duck, answer):
+@pytest.mark.parametrize(("parallelism", "epoch_events", "mode"), SETTINGS)
+def test_query_12_counts_every_bid_once_in_a_window_of_the_clock(parallelism, epoch_events, mode, events, duck, answer):
     """Which window a bid is in depends on when it was read; each is in one."""
-    got = answer.run("q12", DENSE, parallelism, 7_000, mode)
+    got = answer.run("q12", DENSE, parallelism, epoch_events, mode)
     define_events(duck, events[DENSE])
     assert_same_rows(
         duck,
         f"SELECT bidder, sum(bid_count)::BIGINT AS bids FROM ({got}) GROUP BY bidder",
         "SELECT bidder, count(*) AS bids FROM bid GROUP BY bidder",
-        f"q12 at parallelism {parallelism}, {mode}",
+        f"q12 at parallelism {parallelism}, {epoch_events} events per epoch, {mode}",
     )
     odd = f"SELECT * FROM ({got}) WHERE epoch_ms(starttime) % 10000 <> 0 OR epoch_ms(endtime) - epoch_ms(starttime) <> 10000"
     assert not duck.sql(odd).fetchall()

@@ -4,16 +4,14 @@ A row is late for a window when the window ended at or before the row's own part
 time so far in that partition, less the delay). DuckDB computes that rule with a window function over the row numbers.
 """
 
-import os
 import random
 
 import pyarrow
 import pyarrow.parquet
 import pytest
 
-from conftest import MODES, assert_same_rows
+from conftest import CASES, MODES, assert_same_rows
 
-CASES = int(os.environ.get("DIFFERENTIAL_CASES", "24"))
 BASE_MS = 1_700_000_000_000
 
 TYPES = {"id": "BIGINT", "ts": "TIMESTAMP(3)", "k": "BIGINT", "name": "VARCHAR", "v": "BIGINT", "x": "DOUBLE"}

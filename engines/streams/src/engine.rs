@@ -222,7 +222,7 @@ impl Inner {
     ) -> Result<(QueryId, Arc<RunningQuery>)> {
         let id = self.queries.next_id(graph.code())?;
         let connectors = Arc::clone(&self.options.connectors);
-        let functions = savanna_streams_sql::functions();
+        let functions = savanna_streams_functions::functions();
         let options = settings::apply(&self.options.runtime, &self.sessions.settings(session)?);
         let query = RunningQuery::start(id.clone(), graph, functions, connectors, sink, options)?;
         self.queries.add(&id, sql.to_owned(), Arc::clone(&query));
@@ -239,7 +239,7 @@ impl Inner {
             _ => return Err(StreamError::invalid("EXPLAIN takes a SELECT or an INSERT INTO")),
         };
         let options = settings::apply(&self.options.runtime, &self.sessions.settings(session)?);
-        let stages = savanna_streams_sql::explain(&graph, &savanna_streams_sql::functions());
+        let stages = savanna_streams_sql::explain(&graph, &savanna_streams_functions::functions());
         Ok(stages + &cost::advice(&graph, &options))
     }
 

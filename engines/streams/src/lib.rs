@@ -20,6 +20,7 @@ mod show;
 
 pub use engine::{EngineOptions, StreamEngine};
 pub use savanna_streams_connectors as connectors;
+pub use savanna_streams_functions as functions;
 pub use savanna_streams_model as model;
 pub use savanna_streams_model::handle::{StreamHandle, StreamReply, StreamRequest};
 pub use savanna_streams_runtime as runtime;

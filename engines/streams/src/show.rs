@@ -90,7 +90,7 @@ pub(crate) fn describe_table(def: &TableDef) -> Result<Rows> {
             let watermark = def.watermark.as_ref().filter(|w| w.column == column.name);
             vec![
                 column.name.clone(),
-                savanna_streams_sql::type_name(&column.data_type),
+                savanna_streams_model::type_name(&column.data_type),
                 if column.nullable { "yes" } else { "no" }.to_owned(),
                 column.computed.clone().map_or_else(String::new, |expression| format!("AS {expression}")),
                 watermark.map_or_else(String::new, |w| format!("{} ms behind", w.delay / 1000)),
@@ -108,7 +108,7 @@ pub(crate) fn describe_columns(schema: &Schema) -> Result<Rows> {
         .map(|field| {
             vec![
                 field.name().clone(),
-                savanna_streams_sql::type_name(field.data_type()),
+                savanna_streams_model::type_name(field.data_type()),
                 if field.is_nullable() { "yes" } else { "no" }.to_owned(),
                 String::new(),
                 String::new(),

@@ -22,5 +22,7 @@ pub mod sink;
 pub mod source;
 pub mod state;
 pub mod time;
+mod type_name;
 
 pub use error::{Position, Result, StreamError};
+pub use type_name::type_name;

@@ -9,7 +9,6 @@
 //! it in stages, [`explain`] tells what the stages do. What Savanna does not do is refused here, by name and place.
 
 mod explain;
-mod functions;
 mod names;
 mod parse;
 mod plan;
@@ -17,10 +16,6 @@ mod statement;
 mod types;
 
 pub use explain::explain;
-pub use functions::{
-    AggregateFunction, ScalarFunction, function_names, functions, register_aggregate, register_scalar,
-};
 pub use parse::{check_watermark, parse, split};
-pub use plan::{Catalog, Planner};
+pub use plan::{Catalog, Planner, function_names};
 pub use statement::{Fragment, ObjectKind, Query, Show, Statement};
-pub use types::type_name;

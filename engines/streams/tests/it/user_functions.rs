@@ -7,7 +7,7 @@ use arrow::array::{ArrayRef, AsArray, StringViewArray};
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::ScalarValue;
 use savanna_streams::EngineOptions;
-use savanna_streams::sql::{AggregateFunction, ScalarFunction, register_aggregate, register_scalar};
+use savanna_streams::functions::{AggregateFunction, ScalarFunction, register_aggregate, register_scalar};
 
 use crate::session::Session;
 

@@ -310,7 +310,7 @@ pub fn check_watermark(table: &TableDef) -> Result<()> {
         return Err(StreamError::invalid(format!(
             "the event-time column {} must be of type TIMESTAMP(3), but is {}; add a computed column, such as ts AS CAST({} AS TIMESTAMP(3))",
             column.name,
-            crate::types::type_name(&column.data_type),
+            savanna_streams_model::type_name(&column.data_type),
             column.name
         )));
     }

@@ -23,7 +23,7 @@ use super::errors::column_position;
 use super::join::{IntervalJoin, Lookup};
 use super::region::{Carries, Region, Scope};
 use super::window::WindowNode;
-use crate::functions::proctime;
+use savanna_streams_functions::proctime;
 
 /// The qualifier of a base's columns.
 pub(super) const BASE: &str = "@base";

@@ -22,7 +22,7 @@ use super::keywords::Keywords;
 use super::point_in_time::PointsInTime;
 use super::window::WindowFunctions;
 use super::{Catalog, dialect, group_windows, names, refuse};
-use crate::functions::{functions, session};
+use savanna_streams_functions::{functions, session};
 use crate::statement::Query;
 
 /// Views may use views, up to this depth.

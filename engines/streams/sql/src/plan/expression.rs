@@ -13,7 +13,7 @@ use savanna_streams_model::{Result, StreamError};
 
 use super::context::{Names, NoTables};
 use super::errors;
-use crate::functions::session;
+use savanna_streams_functions::session;
 
 /// The type and nullability of an expression over the columns that a table reads.
 pub(crate) fn typed(sql: &ast::Expr, physical: &[ColumnDef]) -> Result<(DataType, bool)> {

@@ -4,7 +4,7 @@ use datafusion::common::Result;
 use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult};
 
-use crate::functions::scalar;
+use savanna_streams_functions::scalar;
 
 /// Comes before DataFusion's own.
 #[derive(Debug)]

@@ -55,10 +55,10 @@ use self::context::Names;
 use self::graph::GraphBuilder;
 use self::physical::Steps;
 use self::scan::Scans;
-use crate::functions::session;
+use savanna_streams_functions::session;
 use crate::statement::Query;
 
-pub(crate) use refuse::refused_function;
+pub use refuse::function_names;
 
 /// The tables and views that a query may name. Names are case-sensitive.
 pub trait Catalog: Send + Sync {

@@ -20,7 +20,7 @@ use savanna_streams_model::plan::{Leaf, PlanBytes, leaves};
 use savanna_streams_model::{Result, StreamError};
 
 use super::chain::{BASE, broken, of_a_result};
-use crate::functions::proctime;
+use savanna_streams_functions::proctime;
 
 /// A schema whose columns are the base's.
 pub(super) fn base_schema(schema: &Schema) -> Result<DFSchemaRef> {
@@ -77,7 +77,7 @@ impl Steps {
             }
         }
         let schema = self.schema();
-        let collected = futures::executor::block_on(collect(self.plan, crate::functions::functions()));
+        let collected = futures::executor::block_on(collect(self.plan, savanna_streams_functions::functions()));
         let batches =
             collected.map_err(|e| StreamError::Data { place: "SELECT".into(), message: e.strip_backtrace() })?;
         arrow::compute::concat_batches(&schema, &batches).map_err(|e| StreamError::Internal(e.to_string()))

@@ -12,7 +12,7 @@ use savanna_streams_model::{Position, Result, StreamError};
 
 use super::context::external;
 use super::window::WINDOW_FUNCTIONS;
-use crate::functions::functions;
+use savanna_streams_functions::functions;
 use crate::names::hint;
 use crate::parse::position;
 use crate::statement::Query;
@@ -37,7 +37,7 @@ pub(super) fn check_expression(expr: &Expr) -> Result<()> {
 const CLOCK: &str = "a replayed epoch must give the same rows, and the clock has moved on; use the event-time column";
 
 /// Why a function may not be called in a stream, and what to do instead; none if it may.
-pub(crate) fn refused_function(name: &str) -> Option<&'static str> {
+fn refused_function(name: &str) -> Option<&'static str> {
     const ORDER: &str = "its result depends on the order in which rows are merged, which no stream keeps; use MIN, MAX, COUNT, SUM or AVG";
     const RANDOM: &str =
         "a replayed epoch must give the same rows; derive the value from columns, for example with MD5";
@@ -58,6 +58,21 @@ pub(crate) fn refused_function(name: &str) -> Option<&'static str> {
         "grouping" => "GROUPING SETS are not supported either; write one query per grouping and UNION ALL them",
         _ => return None,
     })
+}
+
+/// The names for `SHOW FUNCTIONS`, sorted: scalar functions and aggregates that queries may use.
+pub fn function_names() -> Vec<String> {
+    let task = functions();
+    let mut names: Vec<String> = task
+        .scalar_functions()
+        .keys()
+        .chain(task.aggregate_functions().keys())
+        .filter(|name| refused_function(name).is_none())
+        .cloned()
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 #[derive(Default)]

@@ -22,7 +22,7 @@ use super::chain::{
     BASE, Chain, UniqueNames, base_column, broken, first_column_position, is_window_column, of_a_result, unsupported,
 };
 use super::scan::field_path;
-use crate::functions::proctime;
+use savanna_streams_functions::proctime;
 
 /// A column that carries the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

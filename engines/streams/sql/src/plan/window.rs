@@ -18,7 +18,7 @@ use savanna_streams_model::time::{WindowSpec, Windows};
 use super::context::external;
 use super::expression::interval_micros;
 use crate::parse::{PARTITION_BY, position};
-use crate::types::type_name;
+use savanna_streams_model::type_name;
 
 /// The window functions by name, whether there are such or not.
 pub(super) const WINDOW_FUNCTIONS: [&str; 4] = ["TUMBLE", "HOP", "CUMULATE", "SESSION"];

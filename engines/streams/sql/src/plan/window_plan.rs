@@ -30,7 +30,7 @@ use savanna_streams_model::{Result, StreamError};
 use super::chain::{Chain, broken};
 use super::key_columns;
 use super::region::{Leaf, Region};
-use crate::functions::session;
+use savanna_streams_functions::session;
 
 /// A region whose leaves are known.
 pub(super) struct WindowPlanning {

@@ -2,7 +2,7 @@
 
 use arrow::datatypes::{DataType, TimeUnit};
 use savanna_streams_model::catalog::TableDef;
-use savanna_streams_sql::{ObjectKind, Show, Statement, parse, type_name};
+use savanna_streams_sql::{ObjectKind, Show, Statement, parse};
 
 fn table(sql: &str) -> TableDef {
     match parse(sql).unwrap_or_else(|e| panic!("{e}")) {

@@ -3,7 +3,7 @@
 //! ```
 //! use arrow::array::{ArrayRef, AsArray, Int64Array};
 //! use arrow::datatypes::{DataType, Int64Type};
-//! use savanna_streams_sql::{ScalarFunction, register_scalar};
+//! use savanna_streams_functions::{ScalarFunction, register_scalar};
 //!
 //! #[derive(Debug)]
 //! struct Doubled;

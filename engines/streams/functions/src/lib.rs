@@ -8,7 +8,7 @@ mod json;
 mod listagg;
 mod numbers;
 mod pattern;
-pub(crate) mod proctime;
+pub mod proctime;
 mod regexp;
 mod strict;
 mod text;
@@ -93,26 +93,14 @@ pub fn functions() -> Arc<TaskContext> {
 }
 
 /// A scalar function by name.
-pub(crate) fn scalar(name: &str) -> Result<Arc<ScalarUDF>> {
+///
+/// # Errors
+/// If there is none of this name.
+pub fn scalar(name: &str) -> Result<Arc<ScalarUDF>> {
     functions().udf(name)
 }
 
-/// The names for `SHOW FUNCTIONS`, sorted: scalar functions and aggregates that queries may use.
-pub fn function_names() -> Vec<String> {
-    let task = functions();
-    let mut names: Vec<String> = task
-        .scalar_functions()
-        .keys()
-        .chain(task.aggregate_functions().keys())
-        .filter(|name| crate::plan::refused_function(name).is_none())
-        .cloned()
-        .collect();
-    names.sort_unstable();
-    names.dedup();
-    names
-}
-
 /// The settings and rules that plans are made with.
-pub(crate) fn session() -> &'static SessionState {
+pub fn session() -> &'static SessionState {
     &STATE
 }

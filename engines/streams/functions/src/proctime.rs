@@ -13,11 +13,11 @@ use datafusion::logical_expr::{
 const NAME: &str = "proctime";
 
 /// Whether an expression is a call of it.
-pub(crate) fn is_call(expr: &Expr) -> bool {
+pub fn is_call(expr: &Expr) -> bool {
     matches!(expr, Expr::ScalarFunction(call) if call.func.name() == NAME)
 }
 
-pub(super) fn function() -> Arc<ScalarUDF> {
+pub(crate) fn function() -> Arc<ScalarUDF> {
     Arc::new(ProcTime { signature: Signature::nullary(Volatility::Volatile) }.into())
 }
 
