@@ -22,8 +22,8 @@ use super::keywords::Keywords;
 use super::point_in_time::PointsInTime;
 use super::window::WindowFunctions;
 use super::{Catalog, dialect, group_windows, names, refuse};
-use savanna_streams_functions::{functions, session};
 use crate::statement::Query;
+use savanna_streams_functions::{functions, session};
 
 /// Views may use views, up to this depth.
 const VIEW_DEPTH_MAX: usize = 32;

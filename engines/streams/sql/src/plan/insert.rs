@@ -12,8 +12,8 @@ use savanna_streams_model::{Result, StreamError};
 
 use super::chain::broken;
 use crate::names::hint;
-use savanna_streams_model::type_name;
 use crate::types::{assignable, is_unnamed};
+use savanna_streams_model::type_name;
 
 /// Puts a projection on a query that gives a table's columns in order, cast where that loses nothing silently.
 pub(super) fn coerce(plan: LogicalPlan, table: &TableDef, columns: &[String]) -> Result<LogicalPlan> {

@@ -55,8 +55,8 @@ use self::context::Names;
 use self::graph::GraphBuilder;
 use self::physical::Steps;
 use self::scan::Scans;
-use savanna_streams_functions::session;
 use crate::statement::Query;
+use savanna_streams_functions::session;
 
 pub use refuse::function_names;
 

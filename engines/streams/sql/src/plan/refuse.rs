@@ -12,10 +12,10 @@ use savanna_streams_model::{Position, Result, StreamError};
 
 use super::context::external;
 use super::window::WINDOW_FUNCTIONS;
-use savanna_streams_functions::functions;
 use crate::names::hint;
 use crate::parse::position;
 use crate::statement::Query;
+use savanna_streams_functions::functions;
 
 /// Checks a whole query.
 pub(super) fn check(query: &SqlQuery) -> Result<(), datafusion::common::DataFusionError> {

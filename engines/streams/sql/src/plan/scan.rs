@@ -23,8 +23,8 @@ use super::expression::simplify;
 use super::output::{Target, Work};
 use super::physical::Steps;
 use super::relation::Relation;
-use savanna_streams_model::type_name;
 use crate::types::assignable;
+use savanna_streams_model::type_name;
 
 /// The option that keeps late rows.
 const LATE_DATA: &str = "late-data";
