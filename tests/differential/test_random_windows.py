@@ -37,10 +37,10 @@ def interval(ms):
 class Input:
     """A table of random rows that drift forward in time, in several files, with some values NULL."""
 
-    def __init__(self, rng, directory, name, parallelism):
+    def __init__(self, rng, directory, name, parallelism, late=True):
         self.name = name
         self.directory = directory / name
-        self.late = directory / f"{name}-late"
+        self.late = directory / f"{name}-late" if late else None
         self.files = rng.choice([1, 2, 5])
         self.delay = rng.choice([0, 100, 2_000, 10_000])
         # Files are dealt round-robin in the order of their names; a partition reads its files one after the other.
@@ -68,12 +68,13 @@ class Input:
     def declaration(self):
         """The table, and the table of its late rows."""
         columns = ", ".join(f"{name} {kind}" for name, kind in TYPES.items())
+        late = f"""CREATE TABLE {self.name}_late ({columns})
+                WITH ('connector' = 'file', 'path' = '{self.late}', 'format' = 'parquet');"""
+        side = f", 'late-data' = 'side:{self.name}_late'"
         return f"""
-            CREATE TABLE {self.name}_late ({columns})
-                WITH ('connector' = 'file', 'path' = '{self.late}', 'format' = 'parquet');
+            {late if self.late else ''}
             CREATE TABLE {self.name} ({columns}, WATERMARK FOR ts AS ts - {interval(self.delay)})
-                WITH ('connector' = 'file', 'path' = '{self.directory}', 'format' = 'parquet',
-                    'late-data' = 'side:{self.name}_late');
+                WITH ('connector' = 'file', 'path' = '{self.directory}', 'format' = 'parquet'{side if self.late else ''});
         """
 
     def place(self, duck):
@@ -138,8 +139,8 @@ class Case:
         }
         self.mode = self.rng.choice(MODES)
 
-    def input(self, name):
-        return Input(self.rng, self.tmp_path, name, self.parallelism)
+    def input(self, name, late=True):
+        return Input(self.rng, self.tmp_path, name, self.parallelism, late)
 
     def run(self, inputs, columns, query, views=""):
         """Runs the query into a table of these columns; returns what reads it in DuckDB."""
@@ -329,4 +330,78 @@ def test_a_session(number, random_case):
         got,
         f"""SELECT make_timestamp_ms(first) AS ws, make_timestamp_ms(past) AS we{listed(keys)}{aggregates}
             FROM sessions GROUP BY first, past{listed(keys)}""",
+    )
+
+
+class Bounds:
+    """How far apart the times of a pair may lie, in one of the ways to write it in the stream's words."""
+
+    def __init__(self, rng, widest):
+        self.earliest = rng.choice([0, 0, -1, -7, -widest, widest // 2])
+        self.latest = self.earliest + rng.choice([0, 1, 20, widest])
+        low, high = (self.shifted("r.ts", by) for by in (self.earliest, self.latest))
+        self.stream = rng.choice([
+            f"l.ts BETWEEN {low} AND {high}",
+            f"l.ts > {self.shifted('r.ts', self.earliest - 1)} AND l.ts < {self.shifted('r.ts', self.latest + 1)}",
+            f"r.ts <= {self.shifted('l.ts', -self.earliest)} AND {high} >= l.ts",
+            f"l.ts - r.ts >= {interval(self.earliest)} AND l.ts - r.ts <= {interval(self.latest)}",
+        ])
+        self.batch = f"l.ms - r.ms BETWEEN {self.earliest} AND {self.latest}"
+
+    @staticmethod
+    def shifted(time, by):
+        return f"{time} {'-' if by < 0 else '+'} {interval(abs(by))}"
+
+
+PAIR_CONDITIONS = ["", "", "l.v > r.v", "l.x + r.x < 100", "r.v > 0", "l.k <> 3"]
+PAIR_KINDS = [*JOINS, "EXISTS", "NOT EXISTS"]
+
+
+class TimedJoin:
+    """A join of single rows within bounds of time, in both systems' words. A row before its partition's watermark is late."""
+
+    def __init__(self, case, kinds):
+        rng = case.rng
+        self.inputs = [case.input(name, late=False) for name in rng.choice(["t", "tu", "tu", "tu"])]
+        self.tables = self.inputs[0].name, self.inputs[-1].name
+        self.kind, keys = rng.choice(kinds), rng.choice([[], ["k"], ["name"], ["k", "name"]])
+        bounds = Bounds(rng, 500 if "k" in keys else 20)
+        self.condition = rng.choice(PAIR_CONDITIONS)
+        rest = [f"l.{key} = r.{key}" for key in keys] + [self.condition] * bool(self.condition)
+        self.stream = self.text(" AND ".join([bounds.stream, *rest]), "{}")
+        self.batch = self.text(" AND ".join([bounds.batch, *rest]), "(SELECT * FROM {}_placed WHERE ms >= watermark)")
+
+    def text(self, on, table):
+        left, right = (table.format(name) for name in self.tables)
+        if self.kind.endswith("JOIN"):
+            return f"SELECT l.id AS lid, r.id AS rid, l.ts AS lts, r.ts AS rts FROM {left} AS l {self.kind} {right} AS r ON {on}"
+        exists = f"{self.kind} (SELECT * FROM {right} AS r WHERE {on})"
+        return f"SELECT l.id AS lid, l.k AS rid, l.ts AS lts, l.ts AS rts FROM {left} AS l WHERE {exists}"
+
+
+@pytest.mark.parametrize("number", range(CASES))
+def test_a_join_within_bounds_of_time(number, random_case):
+    case = random_case(60_000 + number)
+    join = TimedJoin(case, PAIR_KINDS)
+    got = case.run(join.inputs, "lid BIGINT, rid BIGINT, lts TIMESTAMP(3), rts TIMESTAMP(3)", join.stream)
+    case.check(got, join.batch)
+
+
+@pytest.mark.parametrize("number", range(CASES // 2))
+def test_a_window_over_a_join_within_bounds_of_time(number, random_case):
+    """No pair is late for a window, by the time of whichever side that is never NULL."""
+    case = random_case(70_000 + number)
+    join, size = TimedJoin(case, JOINS), case.rng.choice([50, 1_000])
+    time = case.rng.choice({"LEFT JOIN": ["lts"], "RIGHT JOIN": ["rts"]}.get(join.kind, ["lts", "rts"]))
+    got = case.run(
+        join.inputs,
+        "ws TIMESTAMP(3), n BIGINT, pairs BIGINT",
+        f"""SELECT window_start AS ws, count(*) AS n, count(lid + rid) AS pairs
+            FROM TABLE(TUMBLE(TABLE joined, DESCRIPTOR({time}), {interval(size)})) GROUP BY window_start, window_end""",
+        f"CREATE VIEW joined AS {join.stream};",
+    )
+    case.check(
+        got,
+        f"""SELECT make_timestamp_ms(epoch_ms({time}) // {size} * {size}) AS ws, count(*) AS n, count(lid + rid) AS pairs
+            FROM ({join.batch}) WHERE {time} IS NOT NULL GROUP BY 1""",
     )
