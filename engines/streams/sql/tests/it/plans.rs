@@ -6,9 +6,10 @@ use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, TimestampMillisec
 use arrow::datatypes::Int64Type;
 use datafusion::physical_plan::collect;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
+use savanna_streams_functions::functions;
 use savanna_streams_model::graph::Operator;
 use savanna_streams_model::plan::{Leaf, leaves};
-use savanna_streams_sql::{Statement, functions, parse};
+use savanna_streams_sql::{Statement, parse};
 
 use crate::support::World;
 
