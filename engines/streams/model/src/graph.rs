@@ -73,7 +73,7 @@ pub struct Output {
     /// Windows that are added to rows without aggregating them (`SELECT .. FROM TABLE(HOP(..))`).
     pub expand: Option<Expand>,
     /// The first half of a windowed aggregate: deltas leave the stage instead of rows.
-    pub aggregate: Option<PaneAggregate>,
+    pub aggregate: Option<WindowAggregate>,
 }
 
 impl Output {
@@ -231,7 +231,7 @@ pub struct Expand {
 
 /// A windowed aggregate, kept by panes or by fragments of sessions. Rows with a NULL event time are dropped and counted as late.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PaneAggregate {
+pub struct WindowAggregate {
     /// The event-time column in the input.
     pub time_column: usize,
     /// The windows. Sessions are found by the group expressions: rows of equal keys.
@@ -247,7 +247,7 @@ pub struct Aggregate {
     /// The stages that send partial aggregates. Several are a `UNION ALL`.
     pub inputs: Vec<StageId>,
     /// The aggregate, as in the senders.
-    pub aggregate: PaneAggregate,
+    pub aggregate: WindowAggregate,
 }
 
 /// A plan that runs over each closed window alone.

@@ -100,7 +100,10 @@ pub trait Source: Debug + Send + Sync {
     fn partitions(&self, wanted: usize) -> usize;
 
     /// Whether the source applies `path = value` exactly, so that the engine need not.
-    fn pushes_down(&self, condition: &EqualTo) -> bool;
+    fn pushes_down(&self, condition: &EqualTo) -> bool {
+        let _ = condition;
+        false
+    }
 
     /// Opens partition `partition` of `partitions`, at the start or after `from`.
     ///

@@ -10,7 +10,8 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use regex::Regex;
 use savanna_streams_model::graph::{
-    Exchange, Lateness, Operator, Output, PaneAggregate, ProcessingTime, Scan, SinkSpec, Stage, StageGraph, WindowPlan,
+    Exchange, Lateness, Operator, Output, ProcessingTime, Scan, SinkSpec, Stage, StageGraph, WindowAggregate,
+    WindowPlan,
 };
 use savanna_streams_model::join::{IntervalJoin, JoinKind, JoinSide, Lookup};
 use savanna_streams_model::plan::PlanBytes;
@@ -191,7 +192,7 @@ impl Block<'_> {
         }
     }
 
-    fn panes(&mut self, name: &str, panes: &PaneAggregate) {
+    fn panes(&mut self, name: &str, panes: &WindowAggregate) {
         let windows = match &panes.windows {
             Windows::Fixed(spec) => format!("{}, panes of {}", window(spec), length(spec.pane())),
             Windows::Session { gap } => format!("SESSION with a gap of {}", length(*gap)),

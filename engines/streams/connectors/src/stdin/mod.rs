@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use savanna_streams_model::catalog::TableDef;
-use savanna_streams_model::source::{EqualTo, Offset, Read, ScanSpec, Source, SourceBatch, SourceReader};
+use savanna_streams_model::source::{Offset, Read, ScanSpec, Source, SourceBatch, SourceReader};
 use savanna_streams_model::{Result, StreamError};
 
 use crate::connector::{Connector, Promise};
@@ -110,10 +110,6 @@ impl Source for StdinSource {
 
     fn partitions(&self, _: usize) -> usize {
         1
-    }
-
-    fn pushes_down(&self, _: &EqualTo) -> bool {
-        false
     }
 
     fn open(&self, scan: &ScanSpec, _: usize, _: usize, from: Option<&Offset>) -> Result<Box<dyn SourceReader>> {

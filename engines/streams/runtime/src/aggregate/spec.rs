@@ -15,7 +15,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, aggregate_expressions};
-use savanna_streams_model::graph::PaneAggregate;
+use savanna_streams_model::graph::WindowAggregate;
 use savanna_streams_model::time::Windows;
 use savanna_streams_model::{Result, StreamError};
 
@@ -62,7 +62,7 @@ impl AggregateSpec {
     ///
     /// # Errors
     /// The plan is no `AggregateExec` over a leaf, or groups by several sets.
-    pub fn decode(aggregate: &PaneAggregate, functions: &TaskContext) -> Result<Self> {
+    pub fn decode(aggregate: &WindowAggregate, functions: &TaskContext) -> Result<Self> {
         let plan = aggregate.aggregate.decode(functions)?;
         let Some(exec) = plan.downcast_ref::<AggregateExec>() else {
             return Err(broken(format!("a windowed aggregate must be an AggregateExec, but it is a {}", plan.name())));

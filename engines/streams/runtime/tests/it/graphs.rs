@@ -18,8 +18,8 @@ use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::prelude::SessionContext;
 use savanna_streams_model::catalog::{ColumnDef, TableDef};
 use savanna_streams_model::graph::{
-    Aggregate, Exchange, LateRows, Lateness, Operator, Output, PaneAggregate, Scan, SinkSpec, Stage, StageGraph,
-    Waiting, Watermark,
+    Aggregate, Exchange, LateRows, Lateness, Operator, Output, Scan, SinkSpec, Stage, StageGraph, Waiting, Watermark,
+    WindowAggregate,
 };
 use savanna_streams_model::ids::StageId;
 use savanna_streams_model::plan::{Leaf, PlanBytes};
@@ -131,8 +131,8 @@ pub(crate) fn aggregate_exec(keyed: bool) -> Arc<dyn ExecutionPlan> {
     Arc::new(exec.unwrap())
 }
 
-pub(crate) fn pane_aggregate(windows: impl Into<Windows>, keyed: bool) -> PaneAggregate {
-    PaneAggregate {
+pub(crate) fn window_aggregate(windows: impl Into<Windows>, keyed: bool) -> WindowAggregate {
+    WindowAggregate {
         time_column: 0,
         windows: windows.into(),
         aggregate: PlanBytes::encode(&aggregate_exec(keyed)).unwrap(),
@@ -164,7 +164,7 @@ pub(crate) fn keep_late_rows(scan: &mut Scan) {
 
 /// The first half of a windowed aggregate.
 pub(crate) fn panes(chain: PlanBytes, windows: impl Into<Windows>, keyed: bool) -> Output {
-    Output { chain, lookups: Vec::new(), expand: None, aggregate: Some(pane_aggregate(windows, keyed)) }
+    Output { chain, lookups: Vec::new(), expand: None, aggregate: Some(window_aggregate(windows, keyed)) }
 }
 
 /// A cut by the first column.
@@ -185,7 +185,7 @@ pub(crate) fn scan_stage(id: u16, mut scan: Scan, output: Output, exchange: Exch
 }
 
 pub(crate) fn merge_stage(id: u16, input: u16, windows: impl Into<Windows>, keyed: bool, next: u16) -> Stage {
-    let aggregate = Aggregate { inputs: vec![StageId(input)], aggregate: pane_aggregate(windows, keyed) };
+    let aggregate = Aggregate { inputs: vec![StageId(input)], aggregate: window_aggregate(windows, keyed) };
     let output = Output::rows(identity(&windowed_schema(keyed)));
     stage(id, Operator::Aggregate(aggregate), output, Exchange::Single, next)
 }

@@ -15,7 +15,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, PhysicalGroupBy};
 use savanna_streams_model::Result;
 use savanna_streams_model::graph::{
-    Aggregate, Exchange, Operator, Output, PaneAggregate, ProcessingTime, Scan, StageGraph, with_processing_time,
+    Aggregate, Exchange, Operator, Output, ProcessingTime, Scan, StageGraph, WindowAggregate, with_processing_time,
 };
 use savanna_streams_model::ids::{Epoch, QueryId, StageId};
 use savanna_streams_model::plan::PlanBytes;
@@ -42,7 +42,7 @@ fn graph() -> StageGraph {
     let exec: Arc<dyn ExecutionPlan> = Arc::new(exec);
     let window = WindowSpec::tumble(10 * SECOND);
     let aggregate =
-        PaneAggregate { time_column: 3, windows: window.into(), aggregate: PlanBytes::encode(&exec).unwrap() };
+        WindowAggregate { time_column: 3, windows: window.into(), aggregate: PlanBytes::encode(&exec).unwrap() };
     let scan = Scan {
         source: ScanSpec::everything(table("t")),
         watermark: None,

@@ -2,38 +2,16 @@
 
 use crate::support::World;
 
-const Q5: &str = "
-INSERT INTO nexmark_q5
-SELECT AuctionBids.auction, AuctionBids.num
- FROM (
-   SELECT
-     auction,
-     count(*) AS num,
-     window_start AS starttime,
-     window_end AS endtime
-     FROM TABLE(
-             HOP(TABLE bid, DESCRIPTOR(dateTime), INTERVAL '2' SECOND, INTERVAL '10' SECOND))
-     GROUP BY auction, window_start, window_end
- ) AS AuctionBids
- JOIN (
-   SELECT
-     max(CountBids.num) AS maxn,
-     CountBids.starttime,
-     CountBids.endtime
-   FROM (
-     SELECT
-       count(*) AS num,
-       window_start AS starttime,
-       window_end AS endtime
-     FROM TABLE(
-                HOP(TABLE bid, DESCRIPTOR(dateTime), INTERVAL '2' SECOND, INTERVAL '10' SECOND))
-     GROUP BY auction, window_start, window_end
-     ) AS CountBids
-   GROUP BY CountBids.starttime, CountBids.endtime
- ) AS MaxBids
- ON AuctionBids.starttime = MaxBids.starttime AND
-    AuctionBids.endtime = MaxBids.endtime AND
-    AuctionBids.num >= MaxBids.maxn";
+const Q5: &str = include_str!("../../../../../cli/nexmark/q5.sql");
+const Q7: &str = include_str!("../../../../../cli/nexmark/q7.sql");
+
+/// How a query of the benchmark runs: the last statement of its text.
+fn explain(text: &str) -> String {
+    let world = World::new();
+    let (tables, query) = text.trim_end().trim_end_matches(';').rsplit_once(';').unwrap();
+    world.run(tables);
+    world.explain(query.trim_start())
+}
 
 #[test]
 fn q0_reads_only_the_fields_of_a_bid() {
@@ -76,9 +54,7 @@ fn q2_filters_where_the_rows_are() {
 
 #[test]
 fn q5_counts_once_for_both_sides_of_its_join() {
-    let world = World::new();
-    world.run("CREATE TABLE nexmark_q5 (auction BIGINT, num BIGINT) WITH ('connector' = 'blackhole')");
-    let text = world.explain(Q5);
+    let text = explain(Q5);
     let head = "stage 0: scan datagen ('nexmark'), one instance per partition; no state
   columns: bid.auction, bid.dateTime
   pushed down: event_type = 2
@@ -151,21 +127,9 @@ fn q8_joins_two_windowed_streams() {
     assert!(text.contains("partial aggregate: distinct keys by id, name"), "{text}");
 }
 
-const Q7: &str = "
-SELECT B.auction, B.price, B.bidder, B.dateTime, B.extra
-from bid B
-JOIN (
-  SELECT MAX(price) AS maxprice, window_end as dateTime
-  FROM TABLE(
-          TUMBLE(TABLE bid, DESCRIPTOR(dateTime), INTERVAL '10' SECOND))
-  GROUP BY window_start, window_end
-) B1
-ON B.price = B1.maxprice
-WHERE B.dateTime BETWEEN B1.dateTime  - INTERVAL '10' SECOND AND B1.dateTime";
-
 #[test]
 fn q7_joins_bids_with_the_window_that_they_are_the_highest_of() {
-    let text = World::new().explain(Q7);
+    let text = explain(Q7);
     for line in [
         "inner join within bounds of time; sequence state",
         "keys: price = maxprice",
