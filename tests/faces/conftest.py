@@ -46,6 +46,29 @@ class Node:
             raise
 
 
+# A table of values in values, and what it holds as JSON. A map's keys are texts in JSON, whatever they are in SQL.
+NESTED = """CREATE TABLE {name} (id BIGINT, r ROW<a INT, b VARCHAR>, l ARRAY<INT>, m MAP<VARCHAR, INT>, numbered MAP<INT, VARCHAR>,
+    rows ARRAY<ROW<a INT, t TIMESTAMP(3)>>, deep ROW<xs ARRAY<INT>, m MAP<VARCHAR, ARRAY<DOUBLE>>>)
+    WITH ('connector' = 'file', 'path' = '{path}', 'format' = 'ndjson')"""
+NESTED_COLUMNS = ["id", "r", "l", "m", "numbered", "rows", "deep"]
+NESTED_ROWS = [
+    {
+        "id": 1, "r": {"a": 1, "b": 'it\'s, {odd} \\ "q"'}, "l": [1, None, 3], "m": {"k": 1, "": None}, "numbered": {"7": "x", "-1": None},
+        "rows": [{"a": 1, "t": "2026-01-01T00:00:01.123"}, {"a": None, "t": None}, None],
+        "deep": {"xs": [1, None], "m": {"a b": [1.5, None], "c": None}},
+    },
+    {"id": 2, "r": None, "l": None, "m": None, "numbered": None, "rows": None, "deep": None},
+    {"id": 3, "r": {"a": None, "b": None}, "l": [], "m": {}, "numbered": {}, "rows": [], "deep": {"xs": None, "m": None}},
+]
+
+
+def nested_table(name, directory):
+    """The statement that makes the table, over a file with its rows."""
+    path = directory / "nested.json"
+    path.write_text("".join(json.dumps(row) + "\n" for row in NESTED_ROWS))
+    return NESTED.format(name=name, path=path)
+
+
 @pytest.fixture(scope="session")
 def node(tmp_path_factory):
     node = Node(tmp_path_factory.mktemp("node"))

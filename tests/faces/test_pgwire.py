@@ -5,6 +5,8 @@ import subprocess
 import psycopg
 import pytest
 
+from conftest import NESTED_COLUMNS, NESTED_ROWS, nested_table
+
 TABLE = """CREATE TABLE {name} (n BIGINT, at TIMESTAMP(3), WATERMARK FOR at AS at - INTERVAL '1' SECOND)
            WITH ('connector' = 'file', 'path' = '{path}', 'format' = 'csv', 'csv.header' = 'true')"""
 ROWS = "n,at\n1,2026-01-01 00:00:01\n2,2026-01-01 00:00:02\n3,2026-01-01 00:00:11\n"
@@ -39,6 +41,16 @@ def test_a_prepared_statement_returns_typed_values(connection, tmp_path):
     connection.execute(TABLE.format(name="driver_rows", path=path))
     rows = connection.execute("SELECT n, n * 1.5 AS x, at FROM driver_rows WHERE n > 1", prepare=True).fetchall()
     assert [(n, float(x), at.second) for n, x, at in rows] == [(2, 3.0, 2), (3, 4.5, 11)]
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_arrays_are_arrays_and_what_holds_rows_or_maps_is_json(connection, tmp_path, binary):
+    name = f"nested_{binary}"
+    connection.execute(nested_table(name, tmp_path))
+    with connection.cursor(binary=binary) as cursor:
+        cursor.execute(f"SELECT * FROM {name}")
+        assert [column.type_display for column in cursor.description] == ["int8", "json", "int4[]", "json", "json", "json", "json"]
+        assert [dict(zip(NESTED_COLUMNS, row)) for row in cursor.fetchall()] == NESTED_ROWS
 
 
 def test_an_error_carries_sqlstate_and_position(connection):

@@ -2,8 +2,8 @@
 
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
-use arrow::json::writer::{LineDelimited, WriterBuilder};
 use savanna_streams_model::handle::Rows;
+use savanna_streams_model::json::write_lines;
 
 /// The media type of rows as JSON lines.
 pub const NDJSON: &str = "application/x-ndjson";
@@ -13,16 +13,12 @@ pub const ARROW_STREAM: &str = "application/vnd.apache.arrow.stream";
 /// What every row begins with: it was inserted. Results of this version only grow.
 const INSERTED: &[u8] = b"{\"op\":\"+I\"";
 
-/// Appends one line per row. NULLs are written as `null`; times as ISO 8601; binary as hexadecimal digits.
+/// Appends one line per row, its values written as [`write_lines`] does.
 ///
 /// # Errors
 /// A column has a type that JSON cannot hold.
 pub fn write_ndjson(batch: &RecordBatch, out: &mut Vec<u8>) -> Result<(), ArrowError> {
-    let mut lines = Vec::with_capacity(batch.get_array_memory_size());
-    let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(&mut lines);
-    writer.write(batch)?;
-    writer.finish()?;
-    drop(writer);
+    let lines = write_lines(Vec::with_capacity(batch.get_array_memory_size()), [batch])?;
     out.reserve(lines.len() + batch.num_rows() * (INSERTED.len() + 1));
     for line in lines.split_inclusive(|byte| *byte == b'\n') {
         // Each line is an object on its own; a newline inside of a string is escaped.
@@ -41,13 +37,7 @@ pub fn write_ndjson(batch: &RecordBatch, out: &mut Vec<u8>) -> Result<(), ArrowE
 /// # Errors
 /// A column has a type that JSON cannot hold.
 pub fn to_objects(rows: &Rows) -> Result<Vec<serde_json::Map<String, serde_json::Value>>, ArrowError> {
-    let mut lines = Vec::new();
-    let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(&mut lines);
-    for batch in &rows.batches {
-        writer.write(batch)?;
-    }
-    writer.finish()?;
-    drop(writer);
+    let lines = write_lines(Vec::new(), &rows.batches)?;
     let objects = serde_json::Deserializer::from_slice(&lines).into_iter();
     objects.collect::<Result<_, _>>().map_err(|error| ArrowError::JsonError(error.to_string()))
 }

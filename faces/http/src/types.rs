@@ -255,7 +255,7 @@ pub struct Statements {
 pub struct Column {
     /// Its name.
     pub name: String,
-    /// Its Arrow type, for people.
+    /// Its type in SQL, such as `ARRAY<BIGINT>`.
     #[serde(rename = "type")]
     pub data_type: String,
     /// Whether it may be NULL.

@@ -16,6 +16,7 @@ mod connection;
 mod error;
 mod extended;
 mod limit;
+mod nested;
 mod rows;
 mod simple;
 

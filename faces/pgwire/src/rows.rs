@@ -8,6 +8,7 @@ use arrow_pg::datatypes::arrow_schema_to_pg_fields;
 use arrow_pg::encode_recordbatch;
 use arrow_schema::Schema;
 use futures::{Sink, SinkExt};
+use pgwire::api::Type;
 use pgwire::api::portal::Format;
 use pgwire::api::results::FieldInfo;
 use pgwire::error::{PgWireError, PgWireResult};
@@ -16,7 +17,7 @@ use pgwire::messages::startup::ParameterStatus;
 use savanna_streams_model::handle::{CursorId, StreamReply, StreamRequest};
 
 use crate::connection::{Connection, unexpected};
-use crate::error;
+use crate::{error, nested};
 
 /// Rows per fetch: enough to make one large write, few enough to stay responsive.
 const ROWS_PER_FETCH: usize = 1_024;
@@ -49,7 +50,11 @@ pub(crate) fn fields(schema: &Schema, format: &Format) -> PgWireResult<Arc<Vec<F
             ),
         ));
     }
-    Ok(Arc::new(arrow_schema_to_pg_fields(schema, format, None)?))
+    let mut fields = arrow_schema_to_pg_fields(&nested::with_texts(schema), format, None)?;
+    for (at, column) in schema.fields().iter().enumerate().filter(|(_, column)| nested::is_json(column.data_type())) {
+        fields[at] = FieldInfo::new(column.name().clone(), None, None, Type::JSON, format.format_for(at));
+    }
+    Ok(Arc::new(fields))
 }
 
 /// Sends rows of a cursor as they come: to its end, or at most `max_rows` (0 for all).
@@ -87,7 +92,9 @@ where
         };
         for batch in rows.batches {
             sent += batch.num_rows();
-            for row in encode_recordbatch(Arc::clone(fields), batch) {
+            let rows =
+                nested::as_texts(batch).map_err(|e| error::error("XX000", format!("a result cannot be sent: {e}")))?;
+            for row in encode_recordbatch(Arc::clone(fields), rows) {
                 client.feed(PgWireBackendMessage::DataRow(row?)).await?;
             }
             quiet = 0;

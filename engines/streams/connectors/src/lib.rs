@@ -24,7 +24,6 @@ mod print;
 mod random;
 mod registry;
 mod stdin;
-mod types;
 
 pub use nexmark::{generate_events, nexmark_table};
 pub use registry::BuiltinConnectors;

@@ -12,10 +12,12 @@
 
 pub mod catalog;
 pub mod error;
+pub mod foreign;
 pub mod graph;
 pub mod handle;
 pub mod ids;
 pub mod join;
+pub mod json;
 pub mod payload;
 pub mod plan;
 pub mod sink;

@@ -6,7 +6,7 @@ use arrow::datatypes::{DataType, Field, Fields, TimeUnit};
 use datafusion::sql::sqlparser::ast::{
     ArrayElemTypeDef, DataType as SqlType, ExactNumberInfo, StructField, TimezoneInfo,
 };
-use savanna_streams_model::{Result, StreamError};
+use savanna_streams_model::{Result, StreamError, type_name};
 
 const UTC: &str = "UTC";
 
@@ -36,7 +36,7 @@ pub(crate) fn data_type(sql: &SqlType) -> Result<DataType> {
             | ArrayElemTypeDef::SquareBracket(of, _)
             | ArrayElemTypeDef::Parenthesis(of),
         ) => DataType::List(Arc::new(Field::new_list_field(data_type(of)?, true))),
-        SqlType::Map(key, value) => map(data_type(key)?, data_type(value)?),
+        SqlType::Map(key, value) => map(data_type(key)?, data_type(value)?)?,
         SqlType::Struct(fields, _) => DataType::Struct(fields.iter().map(row_field).collect::<Result<Fields>>()?),
         SqlType::Custom(name, arguments) if name.to_string().eq_ignore_ascii_case("TIMESTAMP_LTZ") => {
             let precision = match arguments.as_slice() {
@@ -94,9 +94,13 @@ fn timestamp(precision: Option<u64>, zone: TimezoneInfo) -> Result<DataType> {
     Ok(DataType::Timestamp(unit, zone))
 }
 
-fn map(key: DataType, value: DataType) -> DataType {
+fn map(key: DataType, value: DataType) -> Result<DataType> {
+    if key.is_nested() {
+        let key = type_name(&key);
+        return Err(StreamError::invalid(format!("the keys of a MAP are plain values, not {key}; use a part of them")));
+    }
     let entry = Fields::from(vec![Field::new("key", key, false), Field::new("value", value, true)]);
-    DataType::Map(Arc::new(Field::new("entries", DataType::Struct(entry), false)), false)
+    Ok(DataType::Map(Arc::new(Field::new("entries", DataType::Struct(entry), false)), false))
 }
 
 fn row_field(field: &StructField) -> Result<Field> {

@@ -9,8 +9,8 @@ use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::stream;
-use savanna_streams_model::StreamError;
 use savanna_streams_model::handle::{CursorId, HandleError, Rows, SessionId, StreamReply, StreamRequest};
+use savanna_streams_model::{StreamError, type_name};
 
 use crate::Problem;
 use crate::extract::{Json, Path, Query};
@@ -325,7 +325,7 @@ fn columns_of(schema: &SchemaRef) -> Result<Vec<Column>, Problem> {
         let arrow_type = serde_json::to_value(field.data_type()).map_err(|error| defect(&error))?;
         Ok(Column {
             name: field.name().clone(),
-            data_type: field.data_type().to_string(),
+            data_type: type_name(field.data_type()),
             nullable: field.is_nullable(),
             arrow_type,
         })

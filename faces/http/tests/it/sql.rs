@@ -25,7 +25,7 @@ async fn each_kind_of_statement_has_its_outcome() {
     let Outcome::Rows { columns, query, .. } = run("ENDLESS").await.json().await.unwrap() else {
         panic!("expected rows");
     };
-    assert_eq!((columns[1].name.as_str(), columns[1].data_type.as_str()), ("number", "Int64"));
+    assert_eq!((columns[1].name.as_str(), columns[1].data_type.as_str()), ("number", "BIGINT"));
     assert_eq!(query.as_deref(), Some("0123456789ab-1"));
 }
 

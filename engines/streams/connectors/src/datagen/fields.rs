@@ -14,12 +14,11 @@ use arrow::compute::kernels::cast_utils::parse_decimal;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Decimal128Type, Field as ArrowField};
 use savanna_streams_model::time::parse_duration;
-use savanna_streams_model::{Result, StreamError};
+use savanna_streams_model::{Result, StreamError, type_name};
 
 use super::FIELD;
 use crate::options::truth;
 use crate::random::Draws;
-use crate::types::sql_type;
 
 /// How the values of a column, or of a field in a `ROW`, are made.
 #[derive(Clone, Debug)]
@@ -213,7 +212,7 @@ impl Values {
             }
             DataType::Decimal128(precision, scale) => {
                 let most = 10_i128.pow(u32::from(*precision)) - 1;
-                let expected = format!("a number of type {}", sql_type(data_type));
+                let expected = format!("a number of type {}", type_name(data_type));
                 let mut bound = |name| {
                     given.parse(name, &expected, |text| parse_decimal::<Decimal128Type>(text, *precision, *scale).ok())
                 };
@@ -242,7 +241,7 @@ impl Values {
             }
             other => {
                 return Err(StreamError::Unsupported {
-                    what: format!("column {} of type {} in a datagen table", given.path, sql_type(other)),
+                    what: format!("column {} of type {} in a datagen table", given.path, type_name(other)),
                     position: None,
                     instead: "leave it out, or compute it from other columns".into(),
                 });
@@ -252,7 +251,7 @@ impl Values {
 
     fn sequence(data_type: &DataType, given: &mut Given<'_>) -> Result<Self> {
         if !data_type.is_signed_integer() {
-            return Err(given.wrong("kind", &format!("'random', because the column is {}", sql_type(data_type))));
+            return Err(given.wrong("kind", &format!("'random', because the column is {}", type_name(data_type))));
         }
         let (least, most) = bounds(data_type);
         let expected = format!("a whole number from {least} to {most}");

@@ -9,12 +9,15 @@ use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::compute::{concat_batches, partition};
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use savanna_streams_model::{Result, StreamError};
-
-use crate::types::sql_type;
+use savanna_streams_model::{Result, StreamError, type_name};
 
 /// What stands for NULL and for the empty text.
 const NOTHING: &str = "__DEFAULT_PARTITION__";
+
+/// Whether a folder's value stands for NULL, as we or Hive write it.
+pub(crate) fn is_nothing(value: &str) -> bool {
+    [NOTHING, "__HIVE_DEFAULT_PARTITION__"].contains(&value)
+}
 
 /// Cuts rows by folder.
 #[derive(Debug)]
@@ -38,7 +41,7 @@ impl Partitions {
             if data_type.is_nested() || data_type.is_floating() {
                 return Err(StreamError::invalid(format!(
                     "PARTITIONED BY ({name}): a folder cannot be named by {}; use text, whole numbers, dates or times",
-                    sql_type(data_type)
+                    type_name(data_type)
                 )));
             }
             columns.push(column);
@@ -113,6 +116,19 @@ fn escape(text: &str, out: &mut String) {
     }
 }
 
+/// The name or value that a part of a path was made of. What is no escape stays as it is.
+pub(crate) fn unescape(part: &str) -> String {
+    let digits = |at: usize| part.get(at + 1..at + 3).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut at = 0;
+    while let Some(byte) = part.as_bytes().get(at) {
+        let escaped = if *byte == b'%' { digits(at) } else { None };
+        bytes.push(escaped.unwrap_or(*byte));
+        at += if escaped.is_some() { 3 } else { 1 };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use arrow::array::{Int64Array, StringViewArray};
@@ -150,5 +166,7 @@ mod tests {
         let mut out = String::new();
         escape("../a=b\n", &mut out);
         assert_eq!(out, "..%2Fa%3Db%0A");
+        assert_eq!(unescape(&out), "../a=b\n");
+        assert_eq!(unescape("100%, %4, %zz, %C3%A4"), "100%, %4, %zz, ä");
     }
 }

@@ -10,13 +10,12 @@ use arrow::compute::filter_record_batch;
 use arrow::csv::WriterBuilder;
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
-use savanna_streams_model::{Result, StreamError};
+use savanna_streams_model::{Result, StreamError, type_name};
 
 use super::infer::Guess;
 use super::malformed::{BadRow, Malformed, excerpt};
 use super::{Decode, Decoded, Input, values};
 use crate::options::{Options, character};
-use crate::types::sql_type;
 
 /// How CSV is written by the table's options.
 #[derive(Clone, Copy, Debug)]
@@ -282,7 +281,7 @@ impl CsvDecoder {
             };
             if text.is_none() && !field.is_nullable() {
                 *fault =
-                    Some((Some(column), format!("expected {} NOT NULL, got nothing", sql_type(field.data_type()))));
+                    Some((Some(column), format!("expected {} NOT NULL, got nothing", type_name(field.data_type()))));
             }
             text
         });
@@ -297,7 +296,7 @@ impl CsvDecoder {
         let (parsed, wrong) = values::parse(&texts, field.data_type())?;
         for row in wrong {
             let got = excerpt(self.tokens.field(&records[row], index));
-            faults[row] = Some((Some(column), format!("expected {}, got {got}", sql_type(field.data_type()))));
+            faults[row] = Some((Some(column), format!("expected {}, got {got}", type_name(field.data_type()))));
         }
         Ok(parsed)
     }

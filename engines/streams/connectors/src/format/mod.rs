@@ -16,10 +16,9 @@ use std::io::Write;
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use savanna_streams_model::catalog::{ColumnDef, TableDef};
-use savanna_streams_model::{Result, StreamError};
+use savanna_streams_model::{Result, StreamError, type_name};
 
 use crate::options::{Kind, OptionSpec, Options, Presence};
-use crate::types::sql_type;
 use csv::{CsvDecoder, CsvSettings};
 use malformed::Malformed;
 use ndjson::NdjsonDecoder;
@@ -87,9 +86,9 @@ impl Format {
         let nested = |c: &&ColumnDef| c.computed.is_none() && c.data_type.is_nested();
         match columns.iter().find(nested) {
             Some(column) if self == Self::Csv => Err(StreamError::invalid(format!(
-                "column {} is {}, which CSV cannot hold; choose 'format' = 'ndjson' or 'parquet'",
+                "column {} is {}, which CSV cannot hold; choose another 'format', such as 'json'",
                 column.name,
-                sql_type(&column.data_type)
+                type_name(&column.data_type)
             ))),
             _ => Ok(()),
         }

@@ -6,16 +6,15 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StructArray};
 use arrow::compute::{concat_batches, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
-use arrow::json::writer::{LineDelimited, WriterBuilder};
 use arrow::json::{ReaderBuilder, reader::Decoder};
 use savanna_streams_model::catalog::varchar;
-use savanna_streams_model::{Result, StreamError};
+use savanna_streams_model::json::write_lines;
+use savanna_streams_model::{Result, StreamError, type_name};
 use serde_json::Value;
 
 use super::infer::Guess;
 use super::malformed::{BadRow, Malformed, excerpt};
 use super::{Decode, Decoded, Input, values};
-use crate::types::sql_type;
 
 /// Decodes one stream of NDJSON.
 pub(crate) struct NdjsonDecoder {
@@ -119,7 +118,7 @@ impl NdjsonDecoder {
         let value = value.unwrap_or(&Value::Null);
         let fault = |got: &str| Fault {
             column: Some(path.to_owned()),
-            message: format!("expected {}, got {got}", sql_type(field.data_type())),
+            message: format!("expected {}, got {got}", type_name(field.data_type())),
         };
         if value.is_null() {
             return Ok((!field.is_nullable()).then(|| fault("NULL")));
@@ -235,7 +234,7 @@ fn tighten(array: &ArrayRef, field: &Field, path: &str, faults: &mut [Option<Fau
             let (parsed, wrong) = values::parse(array, integer)?;
             let texts = array.as_string_view();
             for row in wrong {
-                let message = format!("expected {}, got {}", sql_type(integer), excerpt(texts.value(row).as_bytes()));
+                let message = format!("expected {}, got {}", type_name(integer), excerpt(texts.value(row).as_bytes()));
                 faults[row].get_or_insert_with(|| Fault { column: Some(path.to_owned()), message });
             }
             Ok(parsed)
@@ -269,10 +268,5 @@ pub(crate) fn infer(sample: &[u8], complete: bool) -> Vec<(String, Guess)> {
 
 /// Writes rows.
 pub(crate) fn write<W: Write>(out: W, rows: &[RecordBatch]) -> Result<W, String> {
-    let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(out);
-    for batch in rows {
-        writer.write(batch).map_err(|e| e.to_string())?;
-    }
-    writer.finish().map_err(|e| e.to_string())?;
-    Ok(writer.into_inner())
+    write_lines(out, rows).map_err(|e| e.to_string())
 }

@@ -13,9 +13,7 @@ use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 use savanna_streams_model::catalog::{ColumnDef, varchar};
-use savanna_streams_model::{Result, StreamError};
-
-use crate::types::sql_type;
+use savanna_streams_model::{Result, StreamError, type_name};
 
 type Builder = ParquetRecordBatchReaderBuilder<File>;
 
@@ -87,7 +85,7 @@ impl ParquetRows {
                     message: format!(
                         "expected column {} {}, got a file with {names}; declare the columns that the file has",
                         field.name(),
-                        sql_type(field.data_type())
+                        type_name(field.data_type())
                     ),
                 });
             }
@@ -112,7 +110,7 @@ impl ParquetRows {
             let column = rows.column_by_name(field.name()).ok_or_else(|| self.error(&"a column is missing"))?;
             fit(column, field.data_type()).map_err(|e| StreamError::Data {
                 place: format!("{}, column {}", self.place, field.name()),
-                message: format!("expected {}, got {e}", sql_type(field.data_type())),
+                message: format!("expected {}, got {e}", type_name(field.data_type())),
             })
         });
         let columns = columns.collect::<Result<_>>()?;
@@ -145,7 +143,7 @@ fn fit(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, String> {
         return fit_row(column.as_struct(), fields);
     }
     let options = CastOptions { safe: false, ..CastOptions::default() };
-    cast_with_options(column, wanted, &options).map_err(|e| format!("{} ({e})", sql_type(column.data_type())))
+    cast_with_options(column, wanted, &options).map_err(|e| format!("{} ({e})", type_name(column.data_type())))
 }
 
 fn fit_row(row: &StructArray, fields: &Fields) -> Result<ArrayRef, String> {
@@ -158,11 +156,16 @@ fn fit_row(row: &StructArray, fields: &Fields) -> Result<ArrayRef, String> {
     Ok(Arc::new(row))
 }
 
+/// A writer of one file.
+pub(crate) fn writer<W: Write + Send>(out: W, schema: &SchemaRef) -> Result<ArrowWriter<W>, String> {
+    let properties = WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::default())).build();
+    ArrowWriter::try_new(out, Arc::clone(schema), Some(properties)).map_err(|e| e.to_string())
+}
+
 /// Writes rows as one file.
 pub(crate) fn write<W: Write + Send>(out: W, schema: &SchemaRef, rows: &[RecordBatch]) -> Result<W, String> {
-    let properties = WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::default())).build();
     let text = |e: parquet::errors::ParquetError| e.to_string();
-    let mut writer = ArrowWriter::try_new(out, Arc::clone(schema), Some(properties)).map_err(text)?;
+    let mut writer = writer(out, schema)?;
     for batch in rows {
         writer.write(batch).map_err(text)?;
     }

@@ -23,8 +23,9 @@ pub(super) fn parse(texts: &ArrayRef, data_type: &DataType) -> Result<(ArrayRef,
 fn cast(array: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
     // Safe in arrow's sense: what cannot be cast becomes NULL.
     let options = CastOptions { safe: true, ..CastOptions::default() };
-    cast_with_options(array, data_type, &options)
-        .map_err(|e| StreamError::invalid(format!("a text cannot become {}: {e}", crate::types::sql_type(data_type))))
+    cast_with_options(array, data_type, &options).map_err(|e| {
+        StreamError::invalid(format!("a text cannot become {}: {e}", savanna_streams_model::type_name(data_type)))
+    })
 }
 
 /// Fills in instants that are written as a number of the column's unit since 1970.

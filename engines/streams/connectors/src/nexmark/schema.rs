@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Fields, TimeUnit};
 use savanna_streams_model::catalog::{ColumnDef, TableDef, varchar};
-use savanna_streams_model::{Result, StreamError};
-
-use crate::types::sql_type;
+use savanna_streams_model::{Result, StreamError, type_name};
 
 /// The three kinds of event; the numbers are those of column `event_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,8 +163,8 @@ fn check_type(path: &str, declared: &DataType, expected: &DataType) -> Result<()
         return Err(StreamError::invalid(format!(
             "column {path} of a nexmark table: expected {}, got {}; declare that type, or no columns at all to get \
              them from the connector",
-            sql_type(expected),
-            sql_type(declared)
+            type_name(expected),
+            type_name(declared)
         )));
     };
     for field in declared_fields {

@@ -14,7 +14,7 @@ use savanna_streams_model::{Result, StreamError};
 
 use crate::connector::{Connector, Promise};
 use crate::format::csv::CsvSettings;
-use crate::format::{csv, ndjson};
+use crate::format::{Format, csv, ndjson};
 use crate::options::{Kind, OptionSpec, Options, Presence};
 
 const NAME: &str = "print";
@@ -58,7 +58,8 @@ impl Connector for Print {
     }
 
     fn check(&self, table: &mut TableDef) -> Result<()> {
-        Options::check(NAME, OPTIONS, &table.options).map(|_| ())
+        let options = Options::check(NAME, OPTIONS, &table.options)?;
+        if options.text("format") == Some("csv") { Format::Csv.check(&table.columns) } else { Ok(()) }
     }
 
     fn sink(&self, table: &TableDef, schema: SchemaRef) -> Result<Box<dyn Sink>> {

@@ -108,10 +108,7 @@ fn options_that_do_not_fit_name_the_column() {
     assert!(error(&[("fields.name.null-rate", "2")]).contains("expected a share from 0 to 1, got '2'"));
     let map = table(&[("m", DataType::BinaryView)], &[("connector", "datagen")]);
     assert!(
-        checked(map)
-            .unwrap_err()
-            .to_string()
-            .starts_with("column m of type VARBINARY in a datagen table is not supported")
+        checked(map).unwrap_err().to_string().starts_with("column m of type BYTES in a datagen table is not supported")
     );
     let none = table(&[], &[("connector", "datagen")]);
     assert!(checked(none).unwrap_err().to_string().contains("needs columns"));

@@ -1,0 +1,2 @@
+SELECT ARRAY[price]
+['a'] AS n FROM bids;

@@ -1,0 +1,2 @@
+SELECT MAP['p', price]
+[1] AS n FROM bids;

@@ -1,0 +1,2 @@
+CREATE TABLE p (r ROW<a BIGINT>)
+WITH ('connector' = 'print', 'format' = 'csv');
