@@ -6,3 +6,14 @@ CREATE TABLE lamps (price BIGINT) WITH ('connector' = 'file', 'path' = '${OUT}/b
 CREATE TABLE nameless (price BIGINT) WITH ('connector' = 'file', 'path' = '${OUT}/bids/item=__DEFAULT_PARTITION__/hm=00%3A00', 'format' = 'csv');
 SELECT price FROM lamps;
 SELECT price FROM nameless;
+
+-- The whole table, with the columns that are in the names of its folders.
+SELECT hm, item, price FROM out_by_item;
+SELECT hm, price FROM out_by_item WHERE item IS NULL;
+
+-- Parquet files take the rows of several epochs, too.
+CREATE TABLE in_parquet (price BIGINT, item VARCHAR, at TIMESTAMP(3), auction BIGINT) PARTITIONED BY (auction)
+WITH ('connector' = 'file', 'path' = '${OUT}/parquet', 'format' = 'parquet', 'sink.rolling-policy.file-size' = '1MiB');
+INSERT INTO in_parquet SELECT price, item, at, auction FROM bids;
+SELECT * FROM in_parquet;
+SELECT auction FROM in_parquet WHERE auction > 1;

@@ -29,6 +29,22 @@ pub(crate) fn files(path: &str) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// The files in folders of a directory, so many folders deep, in the order in which they are read: by their paths.
+pub(crate) fn files_in_folders(path: &Path, depth: usize) -> Result<Vec<PathBuf>> {
+    let failed = |e: std::io::Error| StreamError::io(format!("list the folder {}", path.display()), &e);
+    let mut found = Vec::new();
+    for entry in fs::read_dir(path).map_err(failed)? {
+        let entry = entry.map_err(failed)?.path();
+        if is_data(&entry) && entry.is_dir() {
+            found.extend(files_in_folders(&entry, depth.saturating_sub(1))?);
+        } else if is_data(&entry) && depth == 0 {
+            found.push(entry);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
 /// Whether a path is a pattern.
 pub(crate) fn is_glob(path: &str) -> bool {
     path.contains(['*', '?', '['])

@@ -1,6 +1,8 @@
 //! The `file` source and sink: CSV, NDJSON and Parquet.
 
 mod bytes;
+mod folders;
+mod gathered;
 mod listing;
 mod partitions;
 mod reader;
@@ -15,7 +17,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::sink::{Delivery, Sink};
-use savanna_streams_model::source::{EqualTo, Offset, ScanSpec, Source, SourceReader};
+use savanna_streams_model::source::{Offset, ScanSpec, Source, SourceReader};
 use savanna_streams_model::time::parse_duration;
 use savanna_streams_model::{Result, StreamError};
 
@@ -26,6 +28,7 @@ use crate::format::{
     CSV_DELIMITER, CSV_HEADER, CSV_QUOTE, Format, ON_ERROR, TextFormat, csv, declares_none, infer, ndjson, parquet,
 };
 use crate::options::{Kind, OptionSpec, Options, Presence, size};
+use folders::Folders;
 use partitions::Partitions;
 use reader::{FileReader, Reading, Unit};
 use rolling::{Rolling, RollingSink};
@@ -57,13 +60,14 @@ const OPTIONS: &[OptionSpec] = &[
         name: ROLL_SIZE,
         kind: Kind::Size,
         presence: Presence::Optional,
-        help: "Written text files take rows until they have this size; without it and the next, those of one epoch.",
+        help: "Written files take rows until they have this size (Parquet: before it is compressed); without it and the \
+               next, those of one epoch.",
     },
     OptionSpec {
         name: ROLL_INTERVAL,
         kind: Kind::Duration,
         presence: Presence::Optional,
-        help: "Written text files take rows for so long.",
+        help: "Written files take rows for so long.",
     },
     CSV_HEADER,
     CSV_DELIMITER,
@@ -106,12 +110,6 @@ impl Settings {
                 age: options.find(ROLL_INTERVAL, parse_duration)?,
             },
         };
-        if settings.rolling.spans_epochs() && settings.format == Format::Parquet {
-            return Err(StreamError::invalid(format!(
-                "options '{ROLL_SIZE}' and '{ROLL_INTERVAL}' are for text: a Parquet file cannot be added to, so each \
-                 epoch has its own; leave them out, or write another format"
-            )));
-        }
         let grows = settings.follow && settings.format == Format::Parquet;
         if grows && Path::new(&settings.path).is_file() {
             return Err(
@@ -182,13 +180,17 @@ impl Connector for FileConnector {
     fn source(&self, table: &TableDef) -> Result<Arc<dyn Source>> {
         let settings = Settings::new(table)?;
         settings.format.check(&table.columns)?;
-        if !table.partitioned_by.is_empty() {
-            return Err(StreamError::invalid(format!(
-                "table {} is PARTITIONED BY, which is for writing; to read a folder, declare a table without it over '{}/<column>=<value>'",
-                table.name, settings.path
-            )));
-        }
-        let files = listing::files(&settings.path)?;
+        let files = match table.partitioned_by.as_slice() {
+            [] => listing::files(&settings.path)?,
+            _ if settings.follow => {
+                return Err(StreamError::invalid(format!(
+                    "table {} is PARTITIONED BY and 'follow': new files would come in no order; leave one of them out",
+                    table.name
+                )));
+            }
+            by if Path::new(&settings.path).is_dir() => listing::files_in_folders(Path::new(&settings.path), by.len())?,
+            _ => Vec::new(),
+        };
         if files.is_empty() && !settings.follow {
             return Err(listing::nothing_there(&settings.path));
         }
@@ -238,10 +240,6 @@ impl Source for FileSource {
         if self.settings.follow { 1 } else { wanted.min(self.units.len()).max(1) }
     }
 
-    fn pushes_down(&self, _: &EqualTo) -> bool {
-        false
-    }
-
     fn open(
         &self,
         scan: &ScanSpec,
@@ -249,14 +247,16 @@ impl Source for FileSource {
         partitions: usize,
         from: Option<&Offset>,
     ) -> Result<Box<dyn SourceReader>> {
+        let folders = Folders::new(&self.settings.path, &scan.table.partitioned_by, scan.schema());
         let text = TextFormat {
             format: self.settings.format,
             csv: self.settings.csv,
-            physical: scan.table.physical_schema(),
-            wanted: scan.schema(),
+            physical: folders.in_files(&scan.table.physical_schema()),
+            wanted: folders.in_files(&scan.schema()),
         };
         let reading = Reading {
             text,
+            folders: (!scan.table.partitioned_by.is_empty()).then_some(folders),
             path: self.settings.path.clone(),
             follow: self.settings.follow,
             on_error: self.settings.on_error.clone(),

@@ -10,6 +10,7 @@ use savanna_streams_model::{Result, StreamError};
 use serde::{Deserialize, Serialize};
 
 use super::bytes::FileBytes;
+use super::folders::{FolderValues, Folders};
 use super::listing;
 use crate::format::malformed::{Malformed, OnError};
 use crate::format::parquet::{ParquetRows, row_groups};
@@ -27,6 +28,8 @@ pub(crate) struct Unit {
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
     pub(crate) text: TextFormat,
+    /// The columns in folders' names, where there are such.
+    pub(crate) folders: Option<Folders>,
     pub(crate) path: String,
     pub(crate) follow: bool,
     pub(crate) on_error: OnError,
@@ -71,6 +74,8 @@ pub(crate) struct FileReader {
     index: usize,
     place: Place,
     current: Option<Current>,
+    /// The folders of the unit that is being read.
+    in_folders: Option<FolderValues>,
     malformed: Malformed,
 }
 
@@ -105,7 +110,7 @@ impl FileReader {
             }
         };
         let malformed = Malformed::new(reading.on_error.clone(), "")?;
-        let mut reader = Self { reading, units, index, place, current: None, malformed };
+        let mut reader = Self { reading, units, index, place, current: None, in_folders: None, malformed };
         if !reader.place.done {
             reader.open_unit()?;
         }
@@ -119,6 +124,7 @@ impl FileReader {
             (self.place.at, self.place.line) = (0, 1);
         }
         self.malformed.place = unit.path.display().to_string();
+        self.in_folders = self.reading.folders.as_ref().map(|folders| folders.values(&unit.path)).transpose()?;
         let text = &self.reading.text;
         self.current = Some(if text.format == Format::Parquet {
             let rows = ParquetRows::open(&unit.path, unit.group, self.place.at, &text.wanted, PARQUET_ROWS)?;
@@ -208,6 +214,10 @@ impl SourceReader for FileReader {
             }
             match self.read_unit(max_events, wait)? {
                 Next::Rows(rows, events) => {
+                    let rows = match &self.in_folders {
+                        Some(values) => values.complete(rows)?,
+                        None => rows,
+                    };
                     return Ok(Read::Rows(SourceBatch { rows, left_out_time: None, events }));
                 }
                 Next::Nothing => {

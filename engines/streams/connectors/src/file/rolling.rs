@@ -6,15 +6,19 @@
 //!     _epoch-<query>                          the last epoch and the parts it wrote to, as JSON
 //!     dt=2026-01-01/
 //!       part-<query>-<epoch, 20 digits>.csv   whole parts, named by the epoch of their first rows
-//!       .part-...csv.open                     parts that still take rows, or are being written
+//!       .part-...csv.open                     parts that still take rows, or are being written; of Parquet, what is
+//!                                             gathered for one, and `.tmp` while it is made of that
 //! ```
 //!
 //! The rows of an epoch are flushed to hidden parts; then the record of the epoch, with the length of each part, is put in place
 //! by a rename: that is the commit. After it, parts that are whole get their visible names. When a query starts again, what the
 //! record says is made true: whole parts are renamed, others are cut to their length, and parts that it does not know are removed.
+//!
+//! A query holds a lock while it writes. The record of a query that holds none, because its process died, is made true by the
+//! next one that writes to the directory, and all its parts are whole then: its committed rows do not stay hidden.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -25,9 +29,13 @@ use savanna_streams_model::sink::{Delivery, Sink};
 use savanna_streams_model::{Result, StreamError};
 use serde::{Deserialize, Serialize};
 
+use super::gathered;
 use super::partitions::Partitions;
 use crate::format::Format;
 use crate::format::csv::CsvSettings;
+
+/// How the records of queries are called, before their ids.
+const RECORD: &str = "_epoch-";
 
 /// When a part is whole.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,6 +70,35 @@ pub(crate) struct RollingSink {
     last: Option<(QueryId, Epoch)>,
     /// The parts that take rows, by folder.
     open: BTreeMap<String, Part>,
+    /// The lock of the query that is being written.
+    claim: Option<Claim>,
+}
+
+/// The lock that says of a query that it is being written.
+struct Claim {
+    path: PathBuf,
+    _locked: File,
+}
+
+impl Claim {
+    /// None if somebody else holds it.
+    fn of(directory: &Path, query: &str) -> Result<Option<Self>> {
+        let path = directory.join(format!("._writer-{query}"));
+        let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let file = open.map_err(failed("open", &path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self { path, _locked: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(e)) => Err(failed("lock", &path)(e)),
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // A file that stays locks nothing.
+        let _ = fs::remove_file(&self.path);
+    }
 }
 
 /// A part as the record knows it.
@@ -72,6 +109,9 @@ struct Entry {
     name: String,
     bytes: u64,
     whole: bool,
+    /// Whether the visible file is made of the hidden one, and not the same.
+    #[serde(default)]
+    gathered: bool,
 }
 
 /// A part that takes rows.
@@ -116,32 +156,37 @@ impl RollingSink {
         partitions: Partitions,
         rolling: Rolling,
     ) -> Self {
-        Self { directory, format, csv, partitions, rolling, last: None, open: BTreeMap::new() }
+        Self { directory, format, csv, partitions, rolling, last: None, open: BTreeMap::new(), claim: None }
     }
 
-    fn record_path(&self, query: &QueryId) -> PathBuf {
-        self.directory.join(format!("_epoch-{query}"))
+    fn record_path(&self, query: &str) -> PathBuf {
+        self.directory.join(format!("{RECORD}{query}"))
+    }
+
+    fn record(&self, query: &str) -> Result<Record> {
+        let path = self.record_path(query);
+        match fs::read_to_string(&path) {
+            Ok(text) => serde_json::from_str(&text).map_err(|e| StreamError::Data {
+                place: path.display().to_string(),
+                message: format!("expected the record of an epoch, got: {e}; restore or remove the file"),
+            }),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Record { epoch: Epoch::ZERO, parts: Vec::new() }),
+            Err(e) => Err(failed("read", &path)(e)),
+        }
     }
 
     /// Makes what the record says true.
     fn recover(&mut self, query: &QueryId) -> Result<Epoch> {
-        let path = self.record_path(query);
-        let record = match fs::read_to_string(&path) {
-            Ok(text) => serde_json::from_str(&text).map_err(|e| StreamError::Data {
-                place: path.display().to_string(),
-                message: format!("expected the record of an epoch, got: {e}; restore or remove the file"),
-            })?,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Record { epoch: Epoch::ZERO, parts: Vec::new() },
-            Err(e) => return Err(failed("read", &path)(e)),
-        };
+        if self.claim.is_none() {
+            self.claim = Claim::of(&self.directory, &query.to_string())?;
+            self.finish_the_dead(query)?;
+        }
+        let record = self.record(&query.to_string())?;
         self.open.clear();
         for entry in &record.parts {
-            let hidden = entry.hidden(&self.directory);
-            if !hidden.exists() {
+            if !self.cut(entry)? {
                 continue;
             }
-            let file = OpenOptions::new().write(true).open(&hidden).map_err(failed("open", &hidden))?;
-            file.set_len(entry.bytes).and_then(|()| file.sync_all()).map_err(failed("cut", &hidden))?;
             if entry.whole {
                 self.publish(entry)?;
             } else {
@@ -152,6 +197,40 @@ impl RollingSink {
         let known: Vec<PathBuf> = self.open.values().map(|part| part.entry.hidden(&self.directory)).collect();
         remove_unknown(&self.directory, &format!(".part-{query}-"), &known)?;
         Ok(record.epoch)
+    }
+
+    /// Makes the committed rows visible of queries that are being written by nobody any more.
+    fn finish_the_dead(&self, own: &QueryId) -> Result<()> {
+        let entries = fs::read_dir(&self.directory).map_err(failed("read directory", &self.directory))?;
+        for entry in entries {
+            let name = entry.map_err(failed("read directory", &self.directory))?.file_name();
+            let Some(query) = name.to_str().and_then(|name| name.strip_prefix(RECORD)) else { continue };
+            // A record that cannot be read is the mark of a query that has no open parts, or its own affair.
+            let Some(record) = self.record(query).ok().filter(|record| !record.parts.is_empty()) else { continue };
+            if query == own.to_string() {
+                continue;
+            }
+            let Some(_claim) = Claim::of(&self.directory, query)? else { continue };
+            for entry in &record.parts {
+                if self.cut(entry)? {
+                    self.publish(entry)?;
+                }
+            }
+            self.store(query, &Record { parts: Vec::new(), ..record })?;
+            remove_unknown(&self.directory, &format!(".part-{query}-"), &[])?;
+        }
+        Ok(())
+    }
+
+    /// Cuts what is not committed off a hidden part; tells whether it is there.
+    fn cut(&self, entry: &Entry) -> Result<bool> {
+        let hidden = entry.hidden(&self.directory);
+        if !hidden.exists() {
+            return Ok(false);
+        }
+        let file = OpenOptions::new().write(true).open(&hidden).map_err(failed("open", &hidden))?;
+        file.set_len(entry.bytes).and_then(|()| file.sync_all()).map_err(failed("cut", &hidden))?;
+        Ok(true)
     }
 
     fn last(&mut self, query: &QueryId) -> Result<Epoch> {
@@ -181,7 +260,9 @@ impl RollingSink {
             None => {
                 self.make_folder(&folder)?;
                 let name = format!("part-{query}-{:020}.{}", epoch.0, self.format.extension());
-                Part { entry: Entry { folder: folder.clone(), name, bytes: 0, whole: false }, begun: Instant::now() }
+                let gathered = self.format == Format::Parquet && self.rolling.spans_epochs();
+                let entry = Entry { folder: folder.clone(), name, bytes: 0, whole: false, gathered };
+                Part { entry, begun: Instant::now() }
             }
         };
         let hidden = part.entry.hidden(&self.directory);
@@ -191,7 +272,11 @@ impl RollingSink {
             _ => CsvSettings { header: Some(false), ..self.csv },
         };
         let writer = BufWriter::with_capacity(256 << 10, file);
-        let written = self.format.write(writer, self.partitions.schema(), std::slice::from_ref(rows), csv);
+        let schema = self.partitions.schema();
+        let written = match part.entry.gathered {
+            true => gathered::append(writer, schema, rows),
+            false => self.format.write(writer, schema, std::slice::from_ref(rows), csv),
+        };
         let written = written.map_err(|e| StreamError::io(format!("write {}", hidden.display()), &e))?;
         let file = written.into_inner().map_err(|e| failed("write", &hidden)(e.into_error()))?;
         file.sync_all().map_err(failed("flush", &hidden))?;
@@ -204,9 +289,9 @@ impl RollingSink {
     }
 
     /// Puts the record of an epoch in place. Rows count from here on.
-    fn store(&self, query: &QueryId, record: &Record) -> Result<()> {
+    fn store(&self, query: &str, record: &Record) -> Result<()> {
         let path = self.record_path(query);
-        let hidden = self.directory.join(format!("._epoch-{query}.tmp"));
+        let hidden = self.directory.join(format!(".{RECORD}{query}.tmp"));
         let text = serde_json::to_string(record).map_err(|e| StreamError::Internal(e.to_string()))?;
         let write = || {
             let mut file = File::create(&hidden)?;
@@ -218,9 +303,17 @@ impl RollingSink {
         flush_directory(&self.directory)
     }
 
+    /// Makes a whole part visible. Doing it again gives the same.
     fn publish(&self, entry: &Entry) -> Result<()> {
-        let visible = entry.visible(&self.directory);
-        fs::rename(entry.hidden(&self.directory), &visible).map_err(failed("make visible", &visible))?;
+        let (hidden, visible) = (entry.hidden(&self.directory), entry.visible(&self.directory));
+        if entry.gathered {
+            let made = hidden.with_extension("tmp");
+            gathered::convert(&hidden, &made).map_err(|e| StreamError::io(format!("write {}", made.display()), &e))?;
+            fs::rename(&made, &visible).map_err(failed("make visible", &visible))?;
+            flush_directory(&self.directory.join(&entry.folder))?;
+            return fs::remove_file(&hidden).map_err(failed("remove", &hidden));
+        }
+        fs::rename(&hidden, &visible).map_err(failed("make visible", &visible))?;
         flush_directory(&self.directory.join(&entry.folder))
     }
 
@@ -232,7 +325,7 @@ impl RollingSink {
             part.entry.whole = all || self.rolling.is_whole(part);
             parts.push(part.entry.clone());
         }
-        self.store(query, &Record { epoch, parts })?;
+        self.store(&query.to_string(), &Record { epoch, parts })?;
         self.open.retain(|_, part| {
             if part.entry.whole {
                 whole.push(part.entry.clone());
@@ -316,10 +409,21 @@ mod tests {
         vec![RecordBatch::try_new(Arc::new(schema()), vec![n, day]).unwrap()]
     }
 
-    fn open(directory: &Path, rolling: Rolling) -> RollingSink {
+    fn open_as(format: Format, directory: &Path, rolling: Rolling) -> RollingSink {
         let csv = CsvSettings { header: Some(true), ..CsvSettings::default() };
         let partitions = Partitions::new(&["day".into()], &schema()).unwrap();
-        RollingSink::new(directory.to_owned(), Format::Csv, csv, partitions, rolling)
+        RollingSink::new(directory.to_owned(), format, csv, partitions, rolling)
+    }
+
+    fn open(directory: &Path, rolling: Rolling) -> RollingSink {
+        open_as(Format::Csv, directory, rolling)
+    }
+
+    /// How many rows each visible Parquet file of a folder has.
+    fn parquet_rows(directory: &Path, day: &str) -> Vec<u64> {
+        let folder = directory.join(format!("day={day}"));
+        let files = super::super::listing::files(folder.to_str().unwrap()).unwrap();
+        files.iter().map(|file| crate::format::parquet::row_groups(file).unwrap().iter().sum()).collect()
     }
 
     /// The visible parts of a folder, one behind the other.
@@ -331,6 +435,12 @@ mod tests {
 
     fn query() -> QueryId {
         QueryId { code: "abc".into(), job: 1 }
+    }
+
+    /// What the end of a process leaves of a sink.
+    fn die(mut sink: RollingSink) {
+        drop(sink.claim.take());
+        std::mem::forget(sink);
     }
 
     const BY_SIZE: Rolling = Rolling { bytes: Some(6), age: None };
@@ -364,6 +474,28 @@ mod tests {
     }
 
     #[test]
+    fn a_parquet_file_takes_the_rows_of_several_epochs() {
+        let directory = tempfile::tempdir().unwrap();
+        let by_size = |bytes| Rolling { bytes: Some(bytes), age: None };
+        let mut sink = open_as(Format::Parquet, directory.path(), by_size(1 << 20));
+        sink.commit(&query(), Epoch(1), &rows(&[(1, "a"), (2, "b")])).unwrap();
+        sink.commit(&query(), Epoch(2), &rows(&[(3, "a"), (4, "a")])).unwrap();
+        assert_eq!(parquet_rows(directory.path(), "a"), [0_u64; 0]);
+        die(sink);
+
+        // Half an epoch that was being written when the process died.
+        let open_part = fs::read_dir(directory.path().join("day=a")).unwrap().next().unwrap().unwrap().path();
+        OpenOptions::new().append(true).open(open_part).unwrap().write_all(b"half").unwrap();
+        let mut sink = open_as(Format::Parquet, directory.path(), by_size(1));
+        assert_eq!(sink.last_committed(&query()).unwrap(), Some(Epoch(2)));
+        sink.commit(&query(), Epoch(3), &rows(&[(5, "a")])).unwrap();
+        assert_eq!(parquet_rows(directory.path(), "a"), [4]);
+        assert_eq!(parquet_rows(directory.path(), "b"), [1]);
+        let hidden = fs::read_dir(directory.path().join("day=a")).unwrap().count();
+        assert_eq!(hidden, 1, "what was gathered is gone");
+    }
+
+    #[test]
     fn an_old_part_is_whole() {
         let directory = tempfile::tempdir().unwrap();
         let mut sink = open(directory.path(), Rolling { bytes: None, age: Some(Duration::ZERO) });
@@ -381,6 +513,26 @@ mod tests {
     }
 
     #[test]
+    fn the_committed_rows_of_a_query_that_died_become_visible_when_another_writes() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut dead = open(directory.path(), BY_SIZE);
+        dead.commit(&query(), Epoch(1), &rows(&[(1, "a")])).unwrap();
+        dead.append(&query(), Epoch(2), "day=a".into(), &dead.partitions.cut(&rows(&[(2, "a")])).unwrap()["day=a"])
+            .unwrap();
+        let mut living = open(directory.path(), BY_SIZE);
+        let id = |job| QueryId { code: "abc".into(), job };
+        living.commit(&id(2), Epoch(1), &rows(&[(3, "b")])).unwrap();
+        assert_eq!(visible(directory.path(), "a"), "", "it still holds its lock");
+        die(dead);
+        let mut next = open(directory.path(), BY_SIZE);
+        next.commit(&id(3), Epoch(1), &rows(&[])).unwrap();
+        assert_eq!(visible(directory.path(), "a"), "n\n1\n");
+        assert_eq!(visible(directory.path(), "b"), "", "it is being written");
+        living.finish().unwrap();
+        assert_eq!(visible(directory.path(), "b"), "n\n3\n");
+    }
+
+    #[test]
     fn a_crash_while_an_epoch_is_written_leaves_nothing_of_it() {
         let directory = tempfile::tempdir().unwrap();
         let mut sink = open(directory.path(), BY_SIZE);
@@ -389,7 +541,7 @@ mod tests {
             .unwrap();
         sink.append(&query(), Epoch(2), "day=b".into(), &sink.partitions.cut(&rows(&[(3, "b")])).unwrap()["day=b"])
             .unwrap();
-        std::mem::forget(sink);
+        die(sink);
 
         let mut sink = open(directory.path(), BY_SIZE);
         assert_eq!(sink.last_committed(&query()).unwrap(), Some(Epoch(1)));
@@ -410,8 +562,8 @@ mod tests {
         }
         let whole = |part: &Part| Entry { whole: true, ..part.entry.clone() };
         let parts = sink.open.values().map(whole).collect();
-        sink.store(&query(), &Record { epoch: Epoch(1), parts }).unwrap();
-        std::mem::forget(sink);
+        sink.store(&query().to_string(), &Record { epoch: Epoch(1), parts }).unwrap();
+        die(sink);
 
         let mut sink = open(directory.path(), Rolling::default());
         assert_eq!(sink.last_committed(&query()).unwrap(), Some(Epoch(1)));
