@@ -123,7 +123,7 @@ pub(crate) enum ConfigCommand {
 #[derive(Debug, Arguments)]
 pub(crate) struct Sql {
     /// Runs this text; may be given several times
-    #[arg(short, long, value_name = "SQL", conflicts_with = "file")]
+    #[arg(short, long, value_name = "SQL", conflicts_with = "file", allow_hyphen_values = true)]
     pub(crate) command: Vec<String>,
     /// Runs this file; - is stdin
     #[arg(short, long, value_name = "FILE")]

@@ -21,9 +21,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
             let name = call.constant(0)?;
             match Field::named(&name) {
                 Some(field) => field.of(&call.column(1)?),
-                None => {
-                    plan_err!("EXTRACT has no field {name}; the fields are {}", Field::NAMES.map(|(n, _)| n).join(", "))
-                }
+                None => plan_err!("{}", no_such_field(&name)),
             }
         },
     )];
@@ -49,6 +47,15 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     short!("minute", Field::Minute);
     short!("second", Field::Second);
     functions
+}
+
+/// What is wrong with a name that should be a field of `EXTRACT`; none if it is one.
+pub fn wrong_field(name: &str) -> Option<String> {
+    Field::named(name).is_none().then(|| no_such_field(name))
+}
+
+fn no_such_field(name: &str) -> String {
+    format!("EXTRACT has no field {name}; the fields are {}", Field::NAMES.map(|(n, _)| n).join(", "))
 }
 
 fn time_type(function: &str, types: &[DataType]) -> Result<DataType> {

@@ -15,6 +15,7 @@ mod text;
 mod time_text;
 mod time_units;
 mod user;
+mod user_groups;
 
 use std::sync::{Arc, LazyLock};
 
@@ -26,6 +27,8 @@ use datafusion::prelude::SessionConfig;
 use parking_lot::RwLock;
 use savanna_streams_model::StreamError;
 
+pub use extract::wrong_field;
+pub use time_units::wrong_unit;
 pub use user::{AggregateFunction, ScalarFunction, register_aggregate, register_scalar};
 
 static STATE: LazyLock<SessionState> = LazyLock::new(|| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type, TimeUnit, TimestampMicrosecondType};
-use datafusion::common::{Result, plan_err};
+use datafusion::common::{Result, plan_datafusion_err};
 use datafusion::logical_expr::ScalarUDF;
 
 use super::calendar::{DAY, Date, SECOND, weekday};
@@ -66,6 +66,15 @@ fn difference_type(types: &[DataType]) -> Result<DataType> {
     }
 }
 
+/// What is wrong with a name that should be a unit of time; none if it is one.
+pub fn wrong_unit(name: &str) -> Option<String> {
+    Unit::find(name).is_none().then(|| no_such_unit(name))
+}
+
+fn no_such_unit(name: &str) -> String {
+    format!("there is no unit of time {name}; the units are {}", Unit::NAMES.map(|(n, _)| n).join(", "))
+}
+
 /// A length of time that has a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
@@ -93,14 +102,13 @@ impl Unit {
         ("CENTURY", Self::Months(1_200)),
     ];
 
-    fn named(name: &str) -> Result<Self> {
+    fn find(name: &str) -> Option<Self> {
         let bare = name.strip_prefix("SQL_TSI_").unwrap_or(name);
-        match Self::NAMES.iter().find(|(n, _)| n.eq_ignore_ascii_case(bare)) {
-            Some((_, unit)) => Ok(*unit),
-            None => {
-                plan_err!("there is no unit of time {name}; the units are {}", Self::NAMES.map(|(n, _)| n).join(", "))
-            }
-        }
+        Self::NAMES.iter().find(|(n, _)| n.eq_ignore_ascii_case(bare)).map(|(_, unit)| *unit)
+    }
+
+    fn named(name: &str) -> Result<Self> {
+        Self::find(name).ok_or_else(|| plan_datafusion_err!("{}", no_such_unit(name)))
     }
 
     /// The last beginning of the unit at or before a time.

@@ -3,10 +3,11 @@
 use std::fmt::Display;
 
 use savanna_streams_model::StreamError;
+use savanna_streams_model::foreign::in_sql;
 
 /// An expression or operator could not compute a value.
 pub(crate) fn computing(place: &str, cause: &dyn Display) -> StreamError {
-    StreamError::Data { place: without_numbers(place), message: in_our_words(&cause.to_string()) }
+    StreamError::Data { place: in_sql(&with_fields(without_numbers(place))), message: in_our_words(&cause.to_string()) }
 }
 
 /// An expression as the user wrote it: the plan writes the number of a column behind its name, `price@2`.
@@ -23,24 +24,27 @@ fn without_numbers(expression: &str) -> String {
     out
 }
 
-/// The message without the library's prefixes, and what to do where it is known.
-fn in_our_words(message: &str) -> String {
-    const PREFIXES: [&str; 7] = [
-        "Arrow error: ",
-        "Execution error: ",
-        "Compute error: ",
-        "Cast error: ",
-        "Parser error: ",
-        "Arithmetic overflow: ",
-        "External error: ",
-    ];
-    let mut message = message;
-    while let Some(rest) = PREFIXES.iter().find_map(|prefix| message.strip_prefix(prefix)) {
-        message = rest;
+/// A field of a `ROW` as the user wrote it: the plan writes `get_field(r, a)`.
+fn with_fields(expression: String) -> String {
+    let mut text = expression;
+    while let Some(at) = text.rfind("get_field(") {
+        let inside = at + "get_field(".len();
+        let Some(end) = text[inside..].find(')').map(|end| inside + end) else { break };
+        let field = text[inside..end].replacen(", ", ".", 1);
+        text.replace_range(at..=end, &field);
     }
-    match message.trim_end() {
+    text
+}
+
+/// The message, and what to do where it is known.
+fn in_our_words(message: &str) -> String {
+    let message = in_sql(message);
+    match message.as_str() {
         "Divide by zero error" => "the divisor is 0; leave such rows out, or divide by NULLIF(.., 0)".into(),
-        other => other.to_owned(),
+        _ if message.starts_with("Cannot cast ") || message.starts_with("Can't cast ") => {
+            format!("{message}; leave such rows out, or TRY_CAST, which gives NULL for them")
+        }
+        _ => message,
     }
 }
 
@@ -60,5 +64,7 @@ mod tests {
             error.to_string(),
             "expression price / (a@b - 5): the divisor is 0; leave such rows out, or divide by NULLIF(.., 0)"
         );
+        let error = computing("expression CAST(get_field(get_field(r@1, a), b) AS Int64)", &"Cast error: no");
+        assert_eq!(error.to_string(), "expression CAST(r.a.b AS BIGINT): no");
     }
 }

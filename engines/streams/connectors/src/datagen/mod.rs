@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use savanna_streams_model::catalog::TableDef;
-use savanna_streams_model::source::{EqualTo, Offset, ScanSpec, Source, SourceReader};
+use savanna_streams_model::source::{Offset, ScanSpec, Source, SourceReader};
 use savanna_streams_model::{Result, StreamError};
 
 use crate::connector::{Connector, Promise};
@@ -57,7 +57,7 @@ const OPTIONS: &[OptionSpec] = &[
         "fields.#.length",
         Kind::Integer { min: 0, max: 1 << 20 },
         Presence::Default("100"),
-        "The length of a random text, or the most elements of an ARRAY.",
+        "The length of a random text.",
     ),
     option("fields.#.var-len", Kind::Boolean, Presence::Default("false"), "Whether texts may be shorter."),
     option(
@@ -169,10 +169,6 @@ impl Source for DatagenSource {
 
     fn partitions(&self, wanted: usize) -> usize {
         wanted.max(1)
-    }
-
-    fn pushes_down(&self, _: &EqualTo) -> bool {
-        false
     }
 
     fn open(

@@ -13,6 +13,7 @@ use datafusion::common::{Column, DFSchema, DFSchemaRef, DataFusionError, ScalarV
 use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{Expr, ExprSchemable, lit};
 use savanna_streams_model::catalog::TableDef;
+use savanna_streams_model::foreign::in_sql;
 use savanna_streams_model::graph::{PROCESSING_TIME, WINDOW_COLUMNS, with_processing_time};
 use savanna_streams_model::time::{WindowSpec, Windows};
 use savanna_streams_model::{Position, Result, StreamError};
@@ -293,7 +294,7 @@ impl Chain {
             Expr::Column(c) => schema.index_of(&c.name).ok().and_then(|at| below.columns.get(at).copied().flatten()),
             _ => None,
         };
-        Scope { columns: self.columns.iter().map(carried).collect(), windows }
+        Scope::new(self.columns.iter().map(carried).collect(), windows)
     }
 
     /// The columns of the base, and those of the window that is put over it.
@@ -432,14 +433,20 @@ pub(super) fn unsupported(what: &str, position: Option<Position>, instead: &str)
     StreamError::Unsupported { what: what.into(), position, instead: instead.into() }
 }
 
-/// A plan that DataFusion made does not hold together: a bug, not the user's mistake.
+/// A plan that DataFusion made does not hold together: a bug, not the user's mistake, unless DataFusion says that it cannot
+/// do something.
 #[expect(clippy::needless_pass_by_value, reason = "used as a function in map_err")]
 pub(super) fn broken(error: DataFusionError) -> StreamError {
-    match &error {
+    match error.find_root() {
+        DataFusionError::NotImplemented(text) => {
+            let text = in_sql(text);
+            let what = text.strip_prefix("Unsupported ").unwrap_or(&text);
+            unsupported(what, None, "write the expression in another way")
+        }
         DataFusionError::External(inner) if inner.is::<StreamError>() => {
             inner.downcast_ref::<StreamError>().cloned().unwrap_or(StreamError::Cancelled)
         }
-        other => StreamError::Internal(other.strip_backtrace()),
+        _ => StreamError::Internal(error.strip_backtrace()),
     }
 }
 

@@ -6,16 +6,18 @@
 //! | `FLOOR(time TO unit)`, `CEIL(time TO unit)` | `floor_time('unit', time)`, `ceil_time('unit', time)` |
 //! | `TIMESTAMPADD(unit, ..)`, `TIMESTAMPDIFF(unit, ..)` | the same with `'unit'` |
 //! | `JSON_VALUE(.. RETURNING type)` | `CAST(JSON_VALUE(..) AS type)` |
+//! | `rows[1].field` | `rows[1]['field']` |
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    CaseWhen, CastKind, CeilFloorKind, DateTimeField, Expr, Function, FunctionArg, FunctionArgExpr,
+    AccessExpr, CaseWhen, CastKind, CeilFloorKind, DateTimeField, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentClause, FunctionArgumentList, FunctionArguments, Ident, ObjectName, Spanned, Value, VisitMut,
     VisitorMut,
 };
-use savanna_streams_model::{Result, StreamError};
+use savanna_streams_functions::{wrong_field, wrong_unit};
+use savanna_streams_model::{Position, Result, StreamError};
 
 use crate::parse::position;
 
@@ -41,24 +43,55 @@ impl VisitorMut for Rewriter {
         let rewritten = match expr {
             Expr::Floor { expr, field: CeilFloorKind::DateTimeField(unit) } => rounding("floor_time", unit, expr),
             Expr::Ceil { expr, field: CeilFloorKind::DateTimeField(unit) } => rounding("ceil_time", unit, expr),
-            Expr::Function(function) => match call(function) {
-                Ok(rewritten) => rewritten,
-                Err(error) => return ControlFlow::Break(error),
-            },
-            _ => None,
+            Expr::Extract { field, expr, .. } => {
+                check(wrong_field(&field.to_string()), named_at(field).or(position(expr.span().start))).map(|()| None)
+            }
+            Expr::CompoundFieldAccess { root, access_chain } => {
+                // The first ones may belong to the name of a column.
+                let named = |access: &&mut AccessExpr| {
+                    matches!(**root, Expr::Identifier(_)) && matches!(access, AccessExpr::Dot(_))
+                };
+                access_chain.iter_mut().skip_while(named).for_each(name_field);
+                Ok(None)
+            }
+            Expr::Function(function) => call(function),
+            _ => Ok(None),
         };
-        if let Some(rewritten) = rewritten {
-            *expr = rewritten;
+        match rewritten {
+            Ok(Some(rewritten)) => *expr = rewritten,
+            Ok(None) => {}
+            Err(error) => return ControlFlow::Break(error),
         }
         ControlFlow::Continue(())
     }
 }
 
-fn rounding(function: &str, unit: &DateTimeField, time: &Expr) -> Option<Expr> {
+fn rounding(function: &str, unit: &DateTimeField, time: &Expr) -> Result<Option<Expr>> {
     if *unit == DateTimeField::NoDateTime {
-        return None;
+        return Ok(None);
     }
-    Some(function_call(function, vec![text(&unit.to_string()), time.clone()]))
+    let name = unit.to_string();
+    check(wrong_unit(&name), named_at(unit).or(position(time.span().start)))?;
+    Ok(Some(function_call(function, vec![text(&name), time.clone()])))
+}
+
+/// Where a field of a time is named, if its name is none that the parser knows.
+fn named_at(field: &DateTimeField) -> Option<Position> {
+    match field {
+        DateTimeField::Custom(name) => position(name.span.start),
+        _ => None,
+    }
+}
+
+fn check(wrong: Option<String>, position: Option<Position>) -> Result<()> {
+    wrong.map_or(Ok(()), |message| Err(StreamError::Invalid { message, position }))
+}
+
+/// `.field` behind an element is `.'field'`.
+fn name_field(access: &mut AccessExpr) {
+    if let AccessExpr::Dot(Expr::Identifier(name)) = access {
+        *access = AccessExpr::Dot(text(&name.value));
+    }
 }
 
 fn call(function: &mut Function) -> Result<Option<Expr>> {
@@ -85,6 +118,7 @@ fn call(function: &mut Function) -> Result<Option<Expr>> {
             if let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(unit))) = list.args.first_mut()
                 && let Expr::Identifier(ident) = unit
             {
+                check(wrong_unit(&ident.value), position(ident.span.start))?;
                 *unit = text(&ident.value);
                 return Ok(None);
             }

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 
 use datafusion::common::{Column, DataFusionError, SchemaError};
 use datafusion::sql::sqlparser::ast::{self, Spanned, Visit, Visitor};
+use savanna_streams_model::foreign::in_sql;
 use savanna_streams_model::{Position, StreamError};
 
 use super::Catalog;
@@ -60,17 +61,7 @@ fn plain(text: &str, query: Option<&Query>) -> StreamError {
         "optimizer",
         "ast node",
     ];
-    const PREFIXES: [&str; 5] = [
-        "Error during planning: ",
-        "Internal error: ",
-        "Execution error: ",
-        "This feature is not implemented: ",
-        "Parser error: ",
-    ];
-    let mut text = text.lines().next().unwrap_or_default().trim();
-    while let Some(rest) = PREFIXES.iter().find_map(|p| text.strip_prefix(p)) {
-        text = rest;
-    }
+    let text = in_sql(text.lines().next().unwrap_or_default());
     let signature =
         ["failed to match any signature", "Failed to coerce arguments", "coercion from", "No function matches"];
     if let Some(function) = signature.iter().any(|s| text.contains(s)).then(|| text.split('\'').nth(1)).flatten() {
@@ -90,40 +81,56 @@ fn plain(text: &str, query: Option<&Query>) -> StreamError {
     }
     if text.contains("must appear in the GROUP BY clause") {
         let name = text.split('"').nth(1).unwrap_or("one");
-        let bare = name.rsplit('.').next().unwrap_or(name);
         return StreamError::Invalid {
             message: format!("column {name} must be in GROUP BY or inside an aggregate"),
-            position: query.and_then(|q| find(q, name).or_else(|| find(q, bare))),
+            position: query.and_then(|q| find(q, name).or_else(|| find(q, bare(name)))),
         };
+    }
+    if text.contains("function calls cannot be nested") {
+        return StreamError::Invalid {
+            message: "an aggregate stands inside of another; compute the inner one in a subquery, by the same window"
+                .into(),
+            position: None,
+        };
+    }
+    if let Some(operation) = between(&text, "Cannot coerce arithmetic expression ", " to valid types") {
+        return StreamError::invalid(format!("there is no {operation}; CAST one side of it to the type of the other"));
+    }
+    if let Some(condition) = between(&text, "Cannot create filter with non-boolean predicate '", "'") {
+        let (_, data_type) = text.rsplit_once(' ').unwrap_or_default();
+        return StreamError::Invalid {
+            message: format!("the condition {condition} is {data_type}, not BOOLEAN; compare it with something"),
+            position: query.and_then(|q| find(q, condition).or_else(|| find(q, bare(condition)))),
+        };
+    }
+    if let Some(name) = text.strip_prefix("Invalid qualifier ") {
+        return StreamError::invalid(format!(
+            "{name}.* asks for all columns of a table {name}, which is not there; name the fields of a ROW one by one"
+        ));
     }
     if INSIDES.iter().any(|word| text.contains(word)) {
         return StreamError::Internal(format!("the query could not be planned ({})", text.trim_end_matches('.')));
     }
-    let text = sql_types(text.trim_end_matches('.'));
+    let text = text.trim_end_matches('.');
     let mut chars = text.chars();
     let text = match chars.next() {
         Some(first) if chars.clone().next().is_some_and(char::is_lowercase) => {
             first.to_lowercase().chain(chars).collect()
         }
-        _ => text,
+        _ => text.to_owned(),
     };
     StreamError::Invalid { message: text, position: None }
 }
 
-/// Arrow's names of types as those of SQL.
-fn sql_types(text: &str) -> String {
-    const NAMES: [(&str, &str); 9] = [
-        ("Utf8View", "VARCHAR"),
-        ("LargeUtf8", "VARCHAR"),
-        ("Utf8", "VARCHAR"),
-        ("Int64", "BIGINT"),
-        ("Int32", "INT"),
-        ("Float64", "DOUBLE"),
-        ("Float32", "FLOAT"),
-        ("Boolean", "BOOLEAN"),
-        ("Date32", "DATE"),
-    ];
-    NAMES.iter().fold(text.to_owned(), |text, (arrow, sql)| text.replace(arrow, sql))
+/// A column's name without its table's.
+fn bare(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or(name)
+}
+
+/// The part of a text behind one phrase and before another.
+fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
+    let rest = text.strip_prefix(before)?;
+    rest.find(after).map(|end| &rest[..end])
 }
 
 fn schema_error(error: &SchemaError, query: Option<&Query>) -> StreamError {

@@ -23,6 +23,9 @@ use super::physical::{self, Steps};
 /// What to do about a join of streams that would have to keep its rows for ever.
 const UNBOUNDED: &str = "say in ON how far apart the event times of both sides may lie (l.at BETWEEN r.at - INTERVAL '10' SECOND AND r.at), or put both sides in the same windows (TUMBLE, HOP) and join on window_start and window_end";
 
+/// What to do about bounds of a join between times at which rows are read.
+const BY_EVENT_TIME: &str = "which rows meet would depend on when they are read; declare a WATERMARK on the column that tells when they happened and bound that, or look a bounded table up with FOR SYSTEM_TIME AS OF";
+
 /// Two sides and what makes a pair.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pairing {
@@ -75,6 +78,9 @@ impl IntervalJoin {
         let mut draft = Draft::of(left, right, join)?;
         let (bounds, times) = draft.take_bounds()?;
         let (Some(earliest), Some(latest)) = (bounds.earliest, bounds.latest) else {
+            if draft.reads_the_clock() {
+                return Err(unsupported("JOIN of streams by processing time", None, BY_EVENT_TIME));
+            }
             let what = match (bounds.earliest, bounds.latest) {
                 (None, None) => "JOIN of streams without bounds of time",
                 _ => "JOIN of streams that is bounded in time on one side only",
@@ -267,6 +273,17 @@ impl Draft {
             }
         }
         Ok((half, [Vec::new(), Vec::new()]))
+    }
+
+    /// Whether a condition says something about `PROCTIME()`.
+    fn reads_the_clock(&self) -> bool {
+        let is_clock = |name: &str| {
+            self.sides.iter().any(|side| {
+                let at = side.fields[..side.visible].iter().position(|field| field.name() == name);
+                at.is_some_and(|at| side.chains.iter().any(|chain| chain.is_processing_time(&chain.columns[at])))
+            })
+        };
+        self.conditions.iter().flat_map(Expr::column_refs).any(|column| is_clock(&column.name))
     }
 
     /// The bounds by some clocks, and the other conditions. Equal times are both, as they make a key.

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArguments, GroupByExpr,
-    Query as SqlQuery, Select, SetExpr, Spanned, TableFactor, Value, Visit, Visitor, WindowType,
+    Interval, Query as SqlQuery, Select, SetExpr, Spanned, TableFactor, Value, Visit, Visitor, WindowType,
 };
 use datafusion::sql::sqlparser::tokenizer::Span;
 use savanna_streams_model::{Position, Result, StreamError};
@@ -55,6 +55,10 @@ fn refused_function(name: &str) -> Option<&'static str> {
         | "localtimestamp"
         | "current_row_timestamp" => CLOCK,
         "random" | "rand" | "uuid" | "rand_integer" => RANDOM,
+        "arrow_cast" | "arrow_try_cast" | "arrow_field" | "arrow_metadata" | "with_metadata" => {
+            "write CAST(.. AS type)"
+        }
+        "arrow_typeof" => "DESCRIBE tells the types of a table's columns",
         "grouping" => "GROUPING SETS are not supported either; write one query per grouping and UNION ALL them",
         _ => return None,
     })
@@ -221,9 +225,27 @@ impl Visitor for Checker {
             Expr::Value(value) if matches!(value.value, Value::Placeholder(_)) => {
                 refuse(format!("the parameter {}", value.value), value.span, "write the value itself")
             }
+            Expr::Interval(Interval { last_field: Some(_), .. }) => {
+                refuse("INTERVAL over several units", expr.span(), "write it in the smallest one: INTERVAL '14' MONTH")
+            }
+            Expr::Interval(Interval { value, leading_field: None, .. }) if is_number(value) => refuse(
+                "INTERVAL without a unit",
+                expr.span(),
+                format!("write INTERVAL {value} SECOND, or another unit"),
+            ),
             Expr::Lambda(_) => refuse("a lambda", expr.span(), "use functions without lambdas"),
             _ => ControlFlow::Continue(()),
         }
+    }
+}
+
+fn is_number(value: &Expr) -> bool {
+    match value {
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(text) => text.trim().parse::<f64>().is_ok(),
+            other => matches!(other, Value::Number(..)),
+        },
+        _ => false,
     }
 }
 

@@ -246,3 +246,40 @@ fn side_tables_that_do_not_fit_are_named() {
     assert!(world.error(&window("a")).to_string().contains("column other of late is no column of a"));
     assert!(world.error(&window("b")).to_string().contains("table none does not exist"));
 }
+
+#[test]
+fn what_libraries_say_is_told_in_words_of_sql() {
+    let world = World::new();
+    for (sql, message) in [
+        ("SELECT CAST(ts AS BOOLEAN) FROM events", "CAST from TIMESTAMP(3) to BOOLEAN is not supported"),
+        ("SELECT ts + 1 FROM events", "there is no TIMESTAMP(3) + BIGINT; CAST one side of it"),
+        ("SELECT k FROM events WHERE k", "the condition events.k is BIGINT, not BOOLEAN"),
+        ("SELECT INTERVAL '1' FROM events", "INTERVAL without a unit is not supported (line 1, column 17)"),
+        ("SELECT INTERVAL '1-2' YEAR TO MONTH FROM events", "INTERVAL over several units is not supported"),
+        ("SELECT CAST(1234.5 AS DECIMAL(3, 1)) FROM events", "a DECIMAL of precision 3"),
+        ("SELECT arrow_typeof(k) FROM events", "ARROW_TYPEOF is not supported"),
+        ("SELECT k.* FROM events", "k.* asks for all columns of a table k"),
+        (
+            "SELECT count(max(k)) FROM TUMBLE(events, ts, INTERVAL '1' SECOND) GROUP BY window_end",
+            "an aggregate stands inside of another",
+        ),
+        ("SELECT FLOOR(ts TO FORTNIGHT) FROM events", "there is no unit of time FORTNIGHT"),
+    ] {
+        let error = world.error(sql).to_string();
+        assert!(error.contains(message), "{sql}: {error}");
+    }
+}
+
+#[test]
+fn parts_of_values_are_looked_for_by_what_they_are() {
+    let world = World::new();
+    for (sql, message) in [
+        ("SELECT MAP['a', k][1] FROM events", "the keys of the value are VARCHAR, but 1 is BIGINT"),
+        ("SELECT ARRAY[k]['a'] FROM events", "the value is an array; read an element of it by number"),
+        ("SELECT k[1] FROM events", "k is BIGINT and has no elements or fields"),
+        ("SELECT ARRAY[ROW(k)][1].x FROM events", "field x does not exist; the fields here are c0"),
+    ] {
+        let error = world.error(sql).to_string();
+        assert!(error.contains(message), "{sql}: {error}");
+    }
+}

@@ -1,0 +1,2 @@
+SELECT bidder,
+  EXTRACT(FORTNIGHT FROM at) AS n FROM bids;

@@ -1,0 +1,2 @@
+SELECT bidder,
+  FLOOR(at TO FORTNIGHT) AS n FROM bids;

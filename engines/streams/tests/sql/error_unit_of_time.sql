@@ -1,0 +1,2 @@
+SELECT bidder,
+  TIMESTAMPDIFF(FORTNIGHT, at, at) AS n FROM bids;
