@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, lit};
-use savanna_streams_model::graph::{PaneAggregate, WINDOW_COLUMNS};
+use savanna_streams_model::graph::{WINDOW_COLUMNS, WindowAggregate};
 use savanna_streams_model::time::Windows;
 use savanna_streams_model::{Position, Result, StreamError};
 
@@ -29,7 +29,7 @@ pub(super) struct WindowedAggregate {
     /// The columns that the aggregate reads; the event time is the first.
     pub(super) row: SchemaRef,
     /// The aggregate over `row`.
-    pub(super) panes: PaneAggregate,
+    pub(super) panes: WindowAggregate,
     /// How many keys there are.
     pub(super) keys: usize,
     /// The columns that come out: keys, aggregates, window columns.
@@ -41,7 +41,7 @@ impl WindowedAggregate {
     pub(super) fn scope(&self) -> Scope {
         let mut columns = vec![None; self.schema.fields().len() - WINDOW_COLUMNS.len()];
         columns.extend(WINDOW_COLUMNS.map(Carries::of));
-        Scope { columns, windows: vec![self.panes.windows] }
+        Scope::new(columns, vec![self.panes.windows])
     }
 }
 
@@ -99,7 +99,7 @@ pub(super) fn by_panes(chains: &[Chain], aggregate: &Aggregate) -> Result<Option
     let row = Arc::new(rows.schema()?);
     let (plan, output) = physical::aggregate(&row, &keys, &functions)?;
     let schema = Arc::new(with_window(&output, row.field(0).data_type()));
-    let panes = PaneAggregate { time_column: 0, windows, aggregate: plan };
+    let panes = WindowAggregate { time_column: 0, windows, aggregate: plan };
     let base = WindowedAggregate { inputs, row, panes, keys: keys.len(), schema };
     Ok(Some(Chain { base: Base::Aggregate(Arc::new(base)), window: None, columns, filters }))
 }

@@ -39,6 +39,9 @@ impl Carries {
     }
 }
 
+/// The functions that give the first of their arguments that is not NULL.
+const CHOICES: [&str; 3] = ["coalesce", "nvl", "ifnull"];
+
 /// What the columns of rows say about the window that each row belongs to.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scope {
@@ -46,12 +49,47 @@ pub(super) struct Scope {
     pub(super) columns: Vec<Option<Carries>>,
     /// The windows that rows may belong to.
     pub(super) windows: Vec<Windows>,
+    /// By column, as far as there are any: what it carries where it is not NULL.
+    padded: Vec<Option<Padded>>,
+}
+
+/// A column of one side of an outer join, which is NULL in rows that have no partner on that side.
+#[derive(Clone, Debug, PartialEq)]
+struct Padded {
+    carries: Carries,
+    /// The sides that must be there, the one of the last join last.
+    sides: Vec<(JoinNumber, Side)>,
+}
+
+/// A join, by how many joins are below it.
+type JoinNumber = usize;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Left,
+    Right,
+}
+
+/// Whether one of some columns is not NULL in every row; each is told by the sides that it needs.
+fn cover(columns: &[&[(JoinNumber, Side)]]) -> bool {
+    let needing = |join: JoinNumber, side: Side| -> Vec<_> {
+        let of = columns.iter().filter_map(|sides| sides.split_last().filter(|(last, _)| **last == (join, side)));
+        of.map(|(_, rest)| rest).collect()
+    };
+    columns.iter().any(|sides| match sides.last() {
+        None => true,
+        Some((join, _)) => cover(&needing(*join, Side::Left)) && cover(&needing(*join, Side::Right)),
+    })
 }
 
 impl Scope {
     /// Nothing.
     pub(super) fn none(columns: usize) -> Self {
-        Self { columns: vec![None; columns], windows: Vec::new() }
+        Self::new(vec![None; columns], Vec::new())
+    }
+
+    pub(super) fn new(columns: Vec<Option<Carries>>, windows: Vec<Windows>) -> Self {
+        Self { columns, windows, padded: Vec::new() }
     }
 
     /// Whether rows that agree in a column which carries this belong to one window.
@@ -72,13 +110,64 @@ impl Scope {
                 schema.maybe_index_of_column(column).and_then(|i| self.columns.get(i).copied().flatten())
             }
             Expr::Alias(alias) => self.carried(&alias.expr, schema),
+            Expr::ScalarFunction(call) if CHOICES.contains(&call.name()) => self.chosen(&call.args, schema),
             _ => None,
         }
+    }
+
+    /// What the first of some values carries that is not NULL, if there always is one.
+    fn chosen(&self, values: &[Expr], schema: &DFSchema) -> Option<Carries> {
+        let kinds = values.iter().map(|value| match self.carried(value, schema) {
+            Some(carries) => Some(Padded { carries, sides: Vec::new() }),
+            None => self.padding(value, schema).cloned(),
+        });
+        let kinds = kinds.collect::<Option<Vec<_>>>()?;
+        let sides: Vec<_> = kinds.iter().map(|kind| kind.sides.as_slice()).collect();
+        let first = kinds.first()?.carries;
+        (kinds.iter().all(|kind| kind.carries == first) && cover(&sides)).then_some(first)
+    }
+
+    fn padding(&self, expr: &Expr, schema: &DFSchema) -> Option<&Padded> {
+        match expr {
+            Expr::Column(column) => self.padded.get(schema.maybe_index_of_column(column)?)?.as_ref(),
+            Expr::Alias(alias) => self.padding(&alias.expr, schema),
+            _ => None,
+        }
+    }
+
+    /// How the columns look behind an outer join that keeps rows without this side.
+    fn lost(&self, join: JoinNumber, side: Side) -> Self {
+        let padded = |(at, carried): (usize, &Option<Carries>)| {
+            let known = self.padded.get(at).cloned().flatten();
+            let mut padded = carried.map(|carries| Padded { carries, sides: Vec::new() }).or(known)?;
+            padded.sides.push((join, side));
+            Some(padded)
+        };
+        Self {
+            columns: vec![None; self.columns.len()],
+            windows: self.windows.clone(),
+            padded: self.columns.iter().enumerate().map(padded).collect(),
+        }
+    }
+
+    /// The columns of one and then those of the other.
+    fn beside(mut self, other: Self) -> Self {
+        self.padded.resize(self.columns.len(), None);
+        self.padded.extend(other.padded);
+        self.columns.extend(other.columns);
+        self
+    }
+
+    /// A number for a join of rows of both.
+    fn join_number(&self, other: &Self) -> JoinNumber {
+        let known = self.padded.iter().chain(&other.padded).flatten().flat_map(|padded| &padded.sides);
+        known.map(|(join, _)| join + 1).max().unwrap_or(0)
     }
 
     /// What rows of either have in common.
     pub(super) fn or(mut self, other: Self) -> Self {
         self.columns.iter_mut().zip(&other.columns).for_each(|(a, b)| *a = a.filter(|a| Some(*a) == *b));
+        self.padded.clear();
         self.and(other)
     }
 
@@ -140,7 +229,8 @@ impl Region {
     pub(super) fn project(self, step: &LogicalPlan, projection: &Projection) -> Result<Self> {
         let schema = projection.input.schema();
         let columns = projection.expr.iter().map(|e| self.scope.carried(e, schema)).collect();
-        let scope = Scope { columns, windows: self.scope.windows };
+        let padded = projection.expr.iter().map(|e| self.scope.padding(e, schema).cloned()).collect();
+        let scope = Scope { columns, windows: self.scope.windows, padded };
         Ok(Self { plan: on_top(step, self.plan)?, scope })
     }
 
@@ -157,7 +247,7 @@ impl Region {
             ));
         }
         columns.resize(aggregate.schema.fields().len(), None);
-        let scope = Scope { columns, windows: self.scope.windows };
+        let scope = Scope::new(columns, self.scope.windows);
         Ok(Self { plan: on_top(step, self.plan)?, scope })
     }
 
@@ -208,20 +298,21 @@ impl Region {
         let windows = left.scope.clone().and(right.scope.clone()).windows;
         joined.left = Arc::new(left.plan);
         joined.right = Arc::new(right.plan);
-        let lost = |scope: Scope| vec![None; scope.columns.len()];
         let (left, right) = (left.scope, right.scope);
-        let mark = [None];
-        let columns = match join.join_type {
-            JoinType::Inner => [left.columns, right.columns].concat(),
-            JoinType::Left => [left.columns, lost(right)].concat(),
-            JoinType::Right => [lost(left), right.columns].concat(),
-            JoinType::Full => [lost(left), lost(right)].concat(),
-            JoinType::LeftSemi | JoinType::LeftAnti => left.columns,
-            JoinType::RightSemi | JoinType::RightAnti => right.columns,
-            JoinType::LeftMark => [left.columns, mark.to_vec()].concat(),
-            JoinType::RightMark => [right.columns, mark.to_vec()].concat(),
+        let number = left.join_number(&right);
+        let (left_lost, right_lost) = (|| left.lost(number, Side::Left), || right.lost(number, Side::Right));
+        let mark = Scope::none(1);
+        let scope = match join.join_type {
+            JoinType::Inner => left.beside(right),
+            JoinType::Left => left.clone().beside(right_lost()),
+            JoinType::Right => left_lost().beside(right),
+            JoinType::Full => left_lost().beside(right_lost()),
+            JoinType::LeftSemi | JoinType::LeftAnti => left,
+            JoinType::RightSemi | JoinType::RightAnti => right,
+            JoinType::LeftMark => left.beside(mark),
+            JoinType::RightMark => right.beside(mark),
         };
-        Ok(Self { plan: LogicalPlan::Join(joined), scope: Scope { columns, windows } })
+        Ok(Self { plan: LogicalPlan::Join(joined), scope: Scope { windows, ..scope } })
     }
 
     /// The region as it is when something else stands on it: with column names that are unique.
@@ -359,5 +450,26 @@ impl Leaf {
         };
         let fields = chain.columns.iter().zip(&names).map(field).collect::<Result<Vec<_>, _>>().map_err(broken)?;
         Ok(Self { chain, names, window_end, schema: Arc::new(Schema::new(fields)) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Side::{Left, Right};
+    use super::*;
+
+    #[test]
+    fn columns_cover_all_rows_if_each_way_to_lose_one_leaves_another() {
+        let (left, right) = (&[(0, Left)][..], &[(0, Right)][..]);
+        assert!(cover(&[left, right]));
+        assert!(cover(&[left, &[]]));
+        assert!(!cover(&[left]));
+        assert!(!cover(&[left, left]));
+        assert!(!cover(&[]));
+        // (a FULL JOIN b) FULL JOIN c
+        let (a, b, c) = (&[(0, Left), (1, Left)][..], &[(0, Right), (1, Left)][..], &[(1, Right)][..]);
+        assert!(cover(&[a, b, c]));
+        assert!(!cover(&[a, c]));
+        assert!(!cover(&[a, b]));
     }
 }
