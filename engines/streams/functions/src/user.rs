@@ -40,12 +40,14 @@ use datafusion::execution::registry::FunctionRegistry;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::format_state_name;
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature, Volatility,
+    Accumulator, AggregateUDF, AggregateUDFImpl, ColumnarValue, GroupsAccumulator, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility,
 };
 use savanna_streams_model::StreamError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+use super::user_groups::UserGroups;
 
 /// A function of values: one result per row, from that row's arguments alone. Asked again, it must answer the same: an epoch
 /// that is replayed gives the same rows.
@@ -124,7 +126,7 @@ pub fn register_aggregate(function: impl AggregateFunction) -> Result<(), Stream
     super::register(&name, |registry| registry.register_udaf(Arc::new(udaf)).map(drop))
 }
 
-fn failed(name: &str, error: &str) -> DataFusionError {
+pub(super) fn failed(name: &str, error: &str) -> DataFusionError {
     exec_datafusion_err!("{}: {error}", name.to_uppercase())
 }
 
@@ -218,6 +220,14 @@ impl<F: AggregateFunction> AggregateUDFImpl for UserAggregate<F> {
             return exec_err!("{} does not take DISTINCT", self.name.to_uppercase());
         }
         Ok(Box::new(Accumulated { function: Arc::clone(&self.function), state: F::State::default() }))
+    }
+
+    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
+        !args.is_distinct
+    }
+
+    fn create_groups_accumulator(&self, _: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
+        Ok(Box::new(UserGroups::new(Arc::clone(&self.function))))
     }
 }
 
