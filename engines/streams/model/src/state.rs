@@ -1,5 +1,6 @@
 //! The one interface of keyed state. Late merging, spilling, snapshots and moves all go through it, so that an operator
-//! is written once and its state can be taken apart by key group.
+//! is written once and its state can be taken apart by key group. Only merge state is updated in one place and merged in
+//! another; moving works for all.
 
 use arrow::array::RecordBatch;
 use serde::{Deserialize, Serialize};
@@ -52,23 +53,44 @@ pub struct Delta {
     /// Fragments of sessions, one per row: key columns, the times of the first and the last row in it (microseconds), then
     /// the aggregates' state columns.
     pub fragments: Vec<RecordBatch>,
+    /// Rows of a join that may still find a partner, left and right: the side's columns, then whether the row has met one.
+    pub sides: [Vec<RecordBatch>; 2],
 }
 
 impl Delta {
     /// Whether nothing changed.
     pub fn is_empty(&self) -> bool {
-        self.panes.is_empty() && self.fragments.is_empty()
+        self.panes.is_empty() && self.fragments.is_empty() && self.sides.iter().all(Vec::is_empty)
     }
 
     /// The memory that its rows hold, in bytes.
     pub fn bytes(&self) -> usize {
         let panes = self.panes.iter().map(|pane| &pane.rows);
-        panes.chain(&self.fragments).map(RecordBatch::get_array_memory_size).sum()
+        let rows = panes.chain(&self.fragments).chain(self.sides.iter().flatten());
+        rows.map(RecordBatch::get_array_memory_size).sum()
     }
 }
 
-/// Keyed state. `R` is what an update takes, `O` what a scan gives, `G` a set of key groups.
-pub trait KeyedState<R: ?Sized, O, G: ?Sized> {
+/// State that can be taken apart by key group, whatever its kind. `G` is a set of key groups.
+pub trait MovableState<G: ?Sized> {
+    /// Takes the state of some key groups out, so that it can move.
+    ///
+    /// # Errors
+    /// A value cannot be computed.
+    fn extract(&mut self, groups: &G) -> Result<Delta>;
+
+    /// Puts extracted state in; the opposite of [`MovableState::extract`].
+    ///
+    /// # Errors
+    /// The state does not fit.
+    fn install(&mut self, state: &Delta) -> Result<()>;
+
+    /// Memory held, in bytes.
+    fn bytes(&self) -> usize;
+}
+
+/// Keyed state of the kind [`StateKind::Merge`]. `R` is what an update takes, `O` what a scan gives.
+pub trait KeyedState<R: ?Sized, O, G: ?Sized>: MovableState<G> {
     /// Takes rows in.
     ///
     /// # Errors
@@ -92,19 +114,4 @@ pub trait KeyedState<R: ?Sized, O, G: ?Sized> {
     /// # Errors
     /// The delta does not fit this state.
     fn merge(&mut self, delta: &Delta, id: DeltaId) -> Result<bool>;
-
-    /// Takes the state of some key groups out, so that it can move.
-    ///
-    /// # Errors
-    /// A value cannot be computed.
-    fn extract(&mut self, groups: &G) -> Result<Delta>;
-
-    /// Puts extracted state in; the opposite of [`KeyedState::extract`].
-    ///
-    /// # Errors
-    /// The state does not fit.
-    fn install(&mut self, state: &Delta) -> Result<()>;
-
-    /// Memory held, in bytes.
-    fn bytes(&self) -> usize;
 }

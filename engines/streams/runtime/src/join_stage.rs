@@ -8,6 +8,7 @@ use savanna_streams_model::Result;
 use savanna_streams_model::ids::{Epoch, StageId};
 use savanna_streams_model::join::IntervalJoin as JoinPlan;
 use savanna_streams_model::payload::Body;
+use savanna_streams_model::state::MovableState;
 use savanna_streams_model::time::EventTime;
 
 use crate::arena::CollectedInput;

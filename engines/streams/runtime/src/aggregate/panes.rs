@@ -8,7 +8,7 @@ use arrow::array::RecordBatch;
 use savanna_ownership::KeyGroupSet;
 use savanna_streams_model::Result;
 use savanna_streams_model::ids::Epoch;
-use savanna_streams_model::state::{Delta, DeltaId, KeyedState, PaneDelta};
+use savanna_streams_model::state::{Delta, DeltaId, KeyedState, MovableState, PaneDelta};
 use savanna_streams_model::time::{EventTime, WindowSpec};
 
 use super::ClosedWindows;
@@ -373,7 +373,9 @@ impl KeyedState<RecordBatch, ClosedWindows, KeyGroupSet> for PaneState {
         }
         Ok(new)
     }
+}
 
+impl MovableState<KeyGroupSet> for PaneState {
     fn extract(&mut self, groups: &KeyGroupSet) -> Result<Delta> {
         let fresh = self.drain_fresh()?;
         self.absorb(&fresh)?;

@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use savanna_ownership::KeyGroupSet;
 use savanna_streams_model::Result;
 use savanna_streams_model::ids::Epoch;
-use savanna_streams_model::state::{Delta, DeltaId, KeyedState};
+use savanna_streams_model::state::{Delta, DeltaId, KeyedState, MovableState};
 use savanna_streams_model::time::timestamp_values;
 
 use super::ClosedWindows;
@@ -141,7 +141,9 @@ impl KeyedState<RecordBatch, ClosedWindows, KeyGroupSet> for SessionState {
         }
         Ok(new)
     }
+}
 
+impl MovableState<KeyGroupSet> for SessionState {
     fn extract(&mut self, groups: &KeyGroupSet) -> Result<Delta> {
         let fresh = self.drain_fresh()?;
         self.absorb(&fresh)?;

@@ -6,7 +6,7 @@ use arrow::array::{ArrayRef, RecordBatch};
 use savanna_ownership::KeyGroupSet;
 use savanna_streams_model::Result;
 use savanna_streams_model::ids::Epoch;
-use savanna_streams_model::state::{Delta, DeltaId, KeyedState};
+use savanna_streams_model::state::{Delta, DeltaId, KeyedState, MovableState};
 use savanna_streams_model::time::{EventTime, Windows};
 
 use super::{AggregateSpec, PaneState, SessionState};

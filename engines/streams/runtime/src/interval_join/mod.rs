@@ -24,15 +24,18 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, new_null_array};
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::TaskContext;
+use savanna_ownership::KeyGroupSet;
 use savanna_streams_model::Result;
 use savanna_streams_model::join::{JoinKind, JoinSide};
+use savanna_streams_model::state::{Delta, MovableState};
 use savanna_streams_model::time::EventTime;
 
 use self::keys::KeyNumbers;
-use self::rows::Arrived;
+use self::rows::{Arrived, Rows};
 use self::side::Side;
 use crate::chain::batch_of;
 use crate::error::broken;
+use crate::key_cut::KeyCut;
 use crate::pair_condition::PairCondition;
 
 /// So many pairs are looked at together.
@@ -66,6 +69,7 @@ pub struct IntervalJoin {
 
 struct SidePlan {
     keys: Vec<usize>,
+    cut: KeyCut,
     time: usize,
     /// The times of partners, relative to a row's own.
     reach: (i64, i64),
@@ -89,13 +93,16 @@ impl IntervalJoin {
         if types(&join.left) != types(&join.right) {
             return Err(broken(format!("a join compares {:?} with {:?}", types(&join.left), types(&join.right))));
         }
-        let plan = |side: &JoinSide, reach, kept| SidePlan { keys: side.keys.clone(), time: side.time, reach, kept };
+        let plan = |side: &JoinSide, reach, kept| -> Result<SidePlan> {
+            let cut = KeyCut::new(side.keys.clone(), &side.schema)?;
+            Ok(SidePlan { keys: side.keys.clone(), cut, time: side.time, reach, kept })
+        };
         let negated = |bound: i64| bound.saturating_neg();
         Ok(Self {
             kind: join.kind,
             plans: [
-                plan(&join.left, (negated(join.latest), negated(join.earliest)), join.kind.keeps_left()),
-                plan(&join.right, (join.earliest, join.latest), join.kind.keeps_right()),
+                plan(&join.left, (negated(join.latest), negated(join.earliest)), join.kind.keeps_left())?,
+                plan(&join.right, (join.earliest, join.latest), join.kind.keeps_right())?,
             ],
             sides: [Side::new(Arc::clone(&join.left.schema)), Side::new(Arc::clone(&join.right.schema))],
             keys: KeyNumbers::new(types(&join.left))?,
@@ -131,11 +138,6 @@ impl IntervalJoin {
     /// No row with an earlier time, on whichever side, comes out any more.
     pub fn watermark(&self) -> EventTime {
         self.watermark
-    }
-
-    /// Memory held, in bytes.
-    pub fn bytes(&self) -> usize {
-        self.sides.iter().map(Side::bytes).sum::<usize>() + self.keys.bytes()
     }
 
     /// Keeps the new rows of a side and pairs them with what is there of the other.
@@ -257,14 +259,52 @@ impl IntervalJoin {
             return Ok(());
         }
         self.keys = self.keys.emptied()?;
-        let mut numbers = Vec::new();
-        for (side, plan) in self.sides.iter_mut().zip(&self.plans) {
-            for rows in side.take_live()? {
-                self.keys.number(&rows.batch, &plan.keys, &mut numbers)?;
-                side.insert(rows, &numbers)?;
+        for side in [LEFT, RIGHT] {
+            for rows in self.sides[side].take_live()? {
+                self.keep(side, rows)?;
             }
         }
         Ok(())
+    }
+
+    /// Adds rows without looking for their partners.
+    fn keep(&mut self, side: usize, rows: Rows) -> Result<()> {
+        let mut numbers = Vec::new();
+        self.keys.number(&rows.batch, &self.plans[side].keys, &mut numbers)?;
+        self.sides[side].insert(rows, &numbers).map(drop)
+    }
+}
+
+/// Both places have applied the same epochs, so that neither has given up rows that the other waits for.
+impl MovableState<KeyGroupSet> for IntervalJoin {
+    fn extract(&mut self, groups: &KeyGroupSet) -> Result<Delta> {
+        let mut extracted = Delta::default();
+        self.keys = self.keys.emptied()?;
+        for side in [LEFT, RIGHT] {
+            for rows in self.sides[side].take_live()? {
+                let (taken, left) = self.plans[side].cut.split(&rows.marked()?, groups)?;
+                extracted.sides[side].extend(taken);
+                if let Some(left) = left {
+                    let rows = Rows::unmarked(&left, self.sides[side].schema(), self.plans[side].time)?;
+                    self.keep(side, rows)?;
+                }
+            }
+        }
+        Ok(extracted)
+    }
+
+    fn install(&mut self, state: &Delta) -> Result<()> {
+        for side in [LEFT, RIGHT] {
+            for marked in &state.sides[side] {
+                let rows = Rows::unmarked(marked, self.sides[side].schema(), self.plans[side].time)?;
+                self.keep(side, rows)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        self.sides.iter().map(Side::bytes).sum::<usize>() + self.keys.bytes()
     }
 }
 

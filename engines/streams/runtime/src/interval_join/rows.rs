@@ -1,14 +1,16 @@
 //! Rows as a join keeps them: copied out of whatever they came in, sorted by time.
 
-use arrow::array::{Array, RecordBatch, UInt32Array};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array};
 use arrow::buffer::NullBuffer;
 use arrow::compute::{concat_batches, take_record_batch};
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use savanna_streams_model::Result;
 use savanna_streams_model::time::{timestamp_values, to_event_time};
 
 use crate::compact::without_shared_strings;
-use crate::error::computing;
+use crate::error::{broken, computing};
 use crate::lateness::TIME_LIMIT;
 
 /// Rows of one segment.
@@ -19,6 +21,37 @@ pub(super) struct Rows {
     pub(super) times: Vec<i64>,
     /// Which rows have met a partner.
     pub(super) matched: Vec<bool>,
+}
+
+impl Rows {
+    /// The rows with a column at the end that says which have met a partner.
+    pub(super) fn marked(&self) -> Result<RecordBatch> {
+        let schema = self.batch.schema();
+        let met = Arc::new(Field::new("met", DataType::Boolean, false));
+        let fields = schema.fields().iter().cloned().chain([met]).collect::<Vec<_>>();
+        let marks: ArrayRef = Arc::new(BooleanArray::from(self.matched.clone()));
+        let columns = self.batch.columns().iter().cloned().chain([marks]).collect();
+        RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
+            .map_err(|e| computing("marking rows of a join", &e))
+    }
+
+    /// The opposite. Rows keep their order, which is by time.
+    pub(super) fn unmarked(marked: &RecordBatch, schema: &SchemaRef, time: usize) -> Result<Self> {
+        let width = schema.fields().len();
+        let fits = marked.num_columns() == width + 1 && marked.column(width).data_type() == &DataType::Boolean;
+        if !fits {
+            return Err(broken(format!("rows of a join with {} columns do not fit {schema}", marked.num_columns())));
+        }
+        let batch = RecordBatch::try_new(Arc::clone(schema), marked.columns()[..width].to_vec())
+            .map_err(|e| broken(format!("rows of a join do not fit: {e}")))?;
+        let (values, unit) = timestamp_values(batch.column(time))?;
+        let times = values.iter().map(|value| to_event_time(*value, unit).0).collect();
+        Ok(Self {
+            times,
+            matched: marked.column(width).as_boolean().iter().map(|met| met == Some(true)).collect(),
+            batch,
+        })
+    }
 }
 
 /// What came in: rows that may find a partner, and rows that have no time or a key that is NULL, which never do.

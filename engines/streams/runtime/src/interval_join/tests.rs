@@ -8,12 +8,15 @@ use datafusion::physical_expr::expressions::{BinaryExpr, Column};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use proptest::prelude::*;
+use savanna_ownership::KeyGroupSet;
 use savanna_streams_model::ids::StageId;
 use savanna_streams_model::join::{IntervalJoin as Plan, JoinCondition, JoinKind, JoinSide};
 use savanna_streams_model::plan::{Leaf, PlanBytes};
+use savanna_streams_model::state::MovableState;
 use savanna_streams_model::time::EventTime;
 
 use super::{IntervalJoin, Watermarks};
+use crate::key_cut::KeyCut;
 
 const MILLI: i64 = 1_000;
 const KINDS: [JoinKind; 6] =
@@ -189,6 +192,15 @@ fn rows_do_not_hold_the_batches_that_they_came_in() {
     assert!(join.bytes() - before < 20_000, "{} bytes for four rows", join.bytes() - before);
 }
 
+#[test]
+fn state_that_does_not_fit_is_refused() {
+    let mut here = join(&plan(JoinKind::Inner, -20, 0));
+    let mut state = here.extract(&KeyGroupSet::full()).unwrap();
+    assert!(state.is_empty());
+    state.sides[0].push(batch(&[(Some(1), Some(1), 1)]));
+    assert!(here.install(&state).unwrap_err().to_string().contains("do not fit"));
+}
+
 fn row() -> impl Strategy<Value = Row> {
     (prop::option::weighted(0.95, -15_i64..15), prop::option::weighted(0.9, 0_i64..4), 0_i64..5)
 }
@@ -253,5 +265,45 @@ proptest! {
         found.extend(join.apply(&[], &[], END).unwrap());
         prop_assert_eq!(pairs(kind, &found), truth(&plan, &of(true, None), &of(false, None)));
         prop_assert_eq!(join.sides.iter().map(super::Side::live).sum::<usize>(), 0);
+    }
+
+    #[test]
+    fn a_join_gives_the_same_when_key_groups_move_between_two_places(
+        rows in rows(), kind in prop::sample::select(&KINDS), earliest in -25_i64..25, width in 0_i64..30,
+        moves in 0_usize..12, back in 0_usize..12, parts in 2_usize..5,
+    ) {
+        let plan = plan(kind, earliest, earliest + width);
+        let moved = KeyGroupSet::full().split(parts)[0].clone();
+        let cut = KeyCut::new(vec![1], &schema()).unwrap();
+        let of = |left: bool, epoch: Option<usize>| -> Vec<Row> {
+            let rows = rows.iter().filter(|(side, e, _)| *side == left && epoch.is_none_or(|epoch| epoch == *e));
+            rows.map(|(.., row)| *row).collect()
+        };
+        let (mut here, mut there) = (join(&plan), join(&plan));
+        let mut found = Vec::new();
+        for epoch in 0..12 {
+            if epoch == moves {
+                let state = here.extract(&moved).unwrap();
+                prop_assert!(here.extract(&moved).unwrap().is_empty(), "what is taken is gone");
+                there.install(&state).unwrap();
+                prop_assert!(there.extract(&moved.complement()).unwrap().is_empty(), "nothing else is taken");
+            }
+            if epoch == back && back > moves {
+                here.install(&there.extract(&KeyGroupSet::full()).unwrap()).unwrap();
+            }
+            let away = epoch >= moves && !(back > moves && epoch >= back);
+            let watermarks = Watermarks { left: watermark(&rows, true, epoch, 0), right: watermark(&rows, false, epoch, 0) };
+            let [left, right] = [true, false].map(|left| cut.split(&batch(&of(left, Some(epoch))), &moved).unwrap());
+            let side = |part: Option<RecordBatch>, other: Option<RecordBatch>| -> [Vec<RecordBatch>; 2] {
+                let (part, other) = (part.into_iter().collect::<Vec<_>>(), other.into_iter().collect::<Vec<_>>());
+                if away { [other, part] } else { [[other, part].concat(), Vec::new()] }
+            };
+            let ([left_here, left_there], [right_here, right_there]) = (side(left.0, left.1), side(right.0, right.1));
+            found.extend(here.apply(&left_here, &right_here, watermarks).unwrap());
+            found.extend(there.apply(&left_there, &right_there, watermarks).unwrap());
+        }
+        found.extend(here.apply(&[], &[], END).unwrap());
+        found.extend(there.apply(&[], &[], END).unwrap());
+        prop_assert_eq!(pairs(kind, &found), truth(&plan, &of(true, None), &of(false, None)));
     }
 }

@@ -7,12 +7,12 @@ use arrow::array::RecordBatch;
 use proptest::prelude::*;
 use savanna_ownership::KeyGroupSet;
 use savanna_streams_model::ids::{Epoch, StageId};
-use savanna_streams_model::state::{DeltaId, KeyedState};
+use savanna_streams_model::state::{DeltaId, KeyedState, MovableState};
 use savanna_streams_model::time::Windows;
 use savanna_streams_runtime::{AggregateSpec, SessionState};
 
 use crate::graphs::{
-    MILLI, filter_chain, functions, identity, input_schema, keep_late_rows, pane_aggregate, scan, windowed,
+    MILLI, filter_chain, functions, identity, input_schema, keep_late_rows, scan, window_aggregate, windowed,
 };
 use crate::memory::{Memory, Row, batch, rows_of};
 use crate::oracle::{Groups, group, groups};
@@ -58,7 +58,7 @@ fn on_time(partitions: &[Vec<Row>], delay_ms: i64, filtered: bool) -> (Vec<Row>,
 }
 
 fn state(gap_ms: i64, keyed: bool) -> SessionState {
-    let spec = AggregateSpec::decode(&pane_aggregate(session(gap_ms), keyed), &functions()).unwrap();
+    let spec = AggregateSpec::decode(&window_aggregate(session(gap_ms), keyed), &functions()).unwrap();
     SessionState::new(Arc::new(spec), gap_ms * MILLI).unwrap()
 }
 

@@ -12,20 +12,20 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, PhysicalGroupBy};
 use proptest::prelude::*;
 use savanna_ownership::KeyGroupSet;
-use savanna_streams_model::graph::PaneAggregate;
+use savanna_streams_model::graph::WindowAggregate;
 use savanna_streams_model::ids::{Epoch, StageId};
 use savanna_streams_model::plan::PlanBytes;
-use savanna_streams_model::state::{DeltaId, KeyedState};
+use savanna_streams_model::state::{DeltaId, KeyedState, MovableState};
 use savanna_streams_model::time::{EventTime, WindowSpec};
 use savanna_streams_runtime::{AggregateSpec, ClosedWindows, PaneState};
 
-use crate::graphs::{MILLI, functions, input_schema, leaf, pane_aggregate, windowed_schema};
+use crate::graphs::{MILLI, functions, input_schema, leaf, window_aggregate, windowed_schema};
 use crate::memory::{Row, batch};
 use crate::oracle::{Groups, groups};
 use crate::windows::any_window;
 
 fn state(window: WindowSpec, keyed: bool) -> PaneState {
-    let spec = AggregateSpec::decode(&pane_aggregate(window, keyed), &functions()).unwrap();
+    let spec = AggregateSpec::decode(&window_aggregate(window, keyed), &functions()).unwrap();
     PaneState::new(Arc::new(spec), window).unwrap()
 }
 
@@ -159,7 +159,7 @@ fn two_keys(window: WindowSpec) -> PaneState {
     );
     let exec: Arc<dyn ExecutionPlan> = Arc::new(exec.unwrap());
     let aggregate =
-        PaneAggregate { time_column: 0, windows: window.into(), aggregate: PlanBytes::encode(&exec).unwrap() };
+        WindowAggregate { time_column: 0, windows: window.into(), aggregate: PlanBytes::encode(&exec).unwrap() };
     PaneState::new(Arc::new(AggregateSpec::decode(&aggregate, &functions()).unwrap()), window).unwrap()
 }
 
