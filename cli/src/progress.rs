@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arrow::temporal_conversions::timestamp_us_to_datetime;
-use savanna_streams_model::handle::QueryStatus;
+use savanna_streams_model::handle::{QueryState, QueryStatus};
 
 const EVERY: Duration = Duration::from_millis(250);
 
@@ -61,6 +61,10 @@ fn unix_seconds() -> f64 {
 }
 
 fn line(status: &QueryStatus, events_per_second: f64, now: f64) -> String {
+    if status.state == QueryState::Loading {
+        let rows = status.more.get("lookup_rows").copied().unwrap_or(0.0);
+        return format!("reading the tables to look up in: {} rows", short(rows));
+    }
     let mut parts = vec![
         format!("{} events/s", short(events_per_second)),
         format!("{} events", short(status.events as f64)),
@@ -107,6 +111,14 @@ mod tests {
             line(&status, 1_250_000.0, 1_000_000_003.2),
             "1.25M events/s  2.50M events  12 rows  watermark lag 3.2 s  epoch 7"
         );
+    }
+
+    #[test]
+    fn the_line_says_that_a_query_waits_for_its_tables() {
+        let mut status = status();
+        status.state = QueryState::Loading;
+        status.more.insert("lookup_rows".into(), 12_000.0);
+        assert_eq!(line(&status, 0.0, 0.0), "reading the tables to look up in: 12.0k rows");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use savanna_node::Config;
 use savanna_node::billing::FunctionPrice;
-use savanna_streams_model::handle::{HandleError, QueryState, QueryStatus};
+use savanna_streams_model::handle::{HandleError, QueryStatus};
 use serde::Serialize;
 use tempfile::TempDir;
 
@@ -181,7 +181,7 @@ async fn complete(engine: &Engine, sql: &str) -> Result<(QueryStatus, Ended), Cl
     let mut ctrl_c = std::pin::pin!(tokio::signal::ctrl_c());
     let status = loop {
         let status = engine.status(&query).await?.ok_or_else(gone)?;
-        if status.state != QueryState::Running {
+        if status.state.is_over() {
             break status;
         }
         if live.due() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use savanna_node::{Config, StreamsService, streams};
 use savanna_streams_model::handle::{
-    CursorId, HandleError, QueryState, QueryStatus, Rows, SessionId, SharedStreamHandle, StreamReply, StreamRequest,
+    CursorId, HandleError, QueryStatus, Rows, SessionId, SharedStreamHandle, StreamReply, StreamRequest,
 };
 use savanna_streams_model::ids::QueryId;
 
@@ -107,7 +107,7 @@ impl Engine {
     pub(crate) async fn final_status(&self, query: &QueryId) -> Result<Option<QueryStatus>, HandleError> {
         for _ in 0..100 {
             match self.status(query).await? {
-                Some(status) if status.state == QueryState::Running => {
+                Some(status) if !status.state.is_over() => {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
                 status => return Ok(status),

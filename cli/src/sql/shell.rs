@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use savanna_http::Problem;
 use savanna_streams_model::Position;
 use savanna_streams_model::StreamError;
-use savanna_streams_model::handle::{CursorId, HandleError, QueryState, QueryStatus, Rows};
+use savanna_streams_model::handle::{CursorId, HandleError, QueryStatus, Rows};
 use savanna_streams_model::ids::QueryId;
 
 use super::diagnostic::{self, Origin};
@@ -184,7 +184,7 @@ impl Shell {
         let mut ctrl_c = std::pin::pin!(tokio::signal::ctrl_c());
         let ended = loop {
             match self.engine.status(query).await? {
-                Some(status) if status.state == QueryState::Running => {
+                Some(status) if !status.state.is_over() => {
                     if self.live.due() {
                         self.live.show(&status);
                     }

@@ -69,7 +69,7 @@ impl Summary {
 /// A query's end in one line, for people.
 pub(crate) fn line(status: &QueryStatus) -> String {
     let state = match status.state {
-        QueryState::Running => "runs on",
+        QueryState::Loading | QueryState::Running => "runs on",
         QueryState::Finished => "finished",
         QueryState::Cancelled => "cancelled",
         QueryState::Failed => "failed",

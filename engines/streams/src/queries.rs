@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use savanna_streams_model::handle::{QueryState, QueryStatus};
+use savanna_streams_model::handle::QueryStatus;
 use savanna_streams_model::ids::QueryId;
 use savanna_streams_model::{Result, StreamError};
 use savanna_streams_runtime::Query;
@@ -90,7 +90,7 @@ impl Queries {
 }
 
 fn is_running(query: &Query) -> bool {
-    query.status().state == QueryState::Running
+    !query.status().state.is_over()
 }
 
 fn unknown(id: &str) -> StreamError {

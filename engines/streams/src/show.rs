@@ -55,6 +55,7 @@ pub(crate) fn queries(all: &[QueryStatus]) -> Result<Rows> {
 
 fn state(state: QueryState) -> &'static str {
     match state {
+        QueryState::Loading => "loading",
         QueryState::Running => "running",
         QueryState::Finished => "finished",
         QueryState::Cancelled => "cancelled",

@@ -10,7 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use savanna_streams_model::handle::{QueryState, QueryStatus};
+use savanna_streams_model::handle::QueryStatus;
 
 use crate::types::{NodeStatus, ServiceState};
 
@@ -122,7 +122,7 @@ type QueryMetric<N> = (&'static str, &'static str, fn(&QueryStatus) -> N);
 fn query_registry(queries: &[QueryStatus]) -> Registry {
     let mut registry = Registry::with_prefix("savanna_streams");
     let running = Gauge::<i64>::default();
-    let count = queries.iter().filter(|q| q.state == QueryState::Running).count();
+    let count = queries.iter().filter(|q| !q.state.is_over()).count();
     running.set(i64::try_from(count).unwrap_or(i64::MAX));
     registry.register("queries_running", "Queries that run", running);
 

@@ -175,6 +175,8 @@ pub enum StreamReply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueryState {
+    /// It reads the tables that it looks rows up in; its streams wait.
+    Loading,
     /// It runs.
     Running,
     /// Its bounded sources have ended and every row is in the sink.
@@ -183,6 +185,13 @@ pub enum QueryState {
     Cancelled,
     /// It failed.
     Failed,
+}
+
+impl QueryState {
+    /// Whether nothing more will happen.
+    pub const fn is_over(self) -> bool {
+        matches!(self, Self::Finished | Self::Cancelled | Self::Failed)
+    }
 }
 
 /// A query as `SHOW QUERIES`, the control API and the status line tell it. Counters are since the start.

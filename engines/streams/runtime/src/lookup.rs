@@ -1,6 +1,6 @@
-//! Look-ups: each row of a stream meets the rows of a bounded table that was read when the query started.
+//! Look-ups: each row of a stream meets the rows of a bounded table that was read before the stream's first row.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
@@ -11,7 +11,7 @@ use arrow::row::{RowConverter, SortField};
 use datafusion::common::HashMap;
 use datafusion::execution::TaskContext;
 use savanna_streams_model::join::Lookup;
-use savanna_streams_model::source::{Connectors, Read};
+use savanna_streams_model::source::{Connectors, Read, ScanSpec, Source};
 use savanna_streams_model::{Result, StreamError};
 
 use crate::chain::{Chain, batch_of};
@@ -35,34 +35,6 @@ pub(crate) struct LookupTable {
 }
 
 impl LookupTable {
-    /// Reads the table to its end.
-    ///
-    /// # Errors
-    /// The table cannot be read, does not end, or a value cannot be computed.
-    pub(crate) fn read(lookup: &Lookup, connectors: &dyn Connectors, functions: &Arc<TaskContext>) -> Result<Self> {
-        let name = &lookup.table.table.name;
-        let source = connectors.source(&lookup.table.table)?;
-        if !source.bounded() {
-            return Err(StreamError::invalid(format!(
-                "a look-up reads its table once, but table {name} never ends; use a bounded table"
-            )));
-        }
-        let mut chain = Chain::decode(&lookup.chain, functions)?;
-        let mut batches = Vec::new();
-        let partitions = source.partitions(1).max(1);
-        for partition in 0..partitions {
-            let mut reader = source.open(&lookup.table, partition, partitions, None)?;
-            loop {
-                match reader.read(READ_EVENTS, READ_WAIT)? {
-                    Read::Rows(batch) => batches.extend(chain.apply(batch.rows)?),
-                    Read::Pending => {}
-                    Read::End => break,
-                }
-            }
-        }
-        Self::new(chain.output(), &batches, &lookup.table_keys)
-    }
-
     fn new(schema: &SchemaRef, batches: &[RecordBatch], keys: &[usize]) -> Result<Self> {
         let rows = concat_batches(schema, batches).map_err(|e| computing("reading a look-up table", &e))?;
         let rows = without_shared_strings(&rows)?;
@@ -96,9 +68,76 @@ impl LookupTable {
     }
 }
 
+/// A table that is read when its query runs, before any row is looked up.
+pub(crate) type Promised = Arc<OnceLock<LookupTable>>;
+
+/// A table that is about to be read.
+pub(crate) struct Loading {
+    source: Arc<dyn Source>,
+    scan: ScanSpec,
+    chain: Chain,
+    keys: Vec<usize>,
+    table: Promised,
+}
+
+impl Loading {
+    /// # Errors
+    /// The table cannot be opened, or never ends.
+    pub(crate) fn open(lookup: &Lookup, connectors: &dyn Connectors, functions: &Arc<TaskContext>) -> Result<Self> {
+        let name = &lookup.table.table.name;
+        let source = connectors.source(&lookup.table.table)?;
+        if !source.bounded() {
+            return Err(StreamError::invalid(format!(
+                "a look-up reads its table once, but table {name} never ends; use a bounded table"
+            )));
+        }
+        let chain = Chain::decode(&lookup.chain, functions)?;
+        Ok(Self {
+            source,
+            scan: lookup.table.clone(),
+            chain,
+            keys: lookup.table_keys.clone(),
+            table: Promised::default(),
+        })
+    }
+
+    /// The table, for those who look rows up in it.
+    pub(crate) fn promised(&self) -> Promised {
+        Arc::clone(&self.table)
+    }
+
+    /// Reads the table to its end. `go_on` hears how many rows came and says whether to read further.
+    ///
+    /// # Errors
+    /// The table cannot be read, a value cannot be computed, or [`StreamError::Cancelled`].
+    pub(crate) fn read(mut self, mut go_on: impl FnMut(u64) -> bool) -> Result<()> {
+        let mut batches = Vec::new();
+        let partitions = self.source.partitions(1).max(1);
+        for partition in 0..partitions {
+            let mut reader = self.source.open(&self.scan, partition, partitions, None)?;
+            loop {
+                let rows = match reader.read(READ_EVENTS, READ_WAIT)? {
+                    Read::Rows(batch) => {
+                        let rows = batch.rows.num_rows() as u64;
+                        batches.extend(self.chain.apply(batch.rows)?);
+                        rows
+                    }
+                    Read::Pending => 0,
+                    Read::End => break,
+                };
+                if !go_on(rows) {
+                    return Err(StreamError::Cancelled);
+                }
+            }
+        }
+        let table = LookupTable::new(self.chain.output(), &batches, &self.keys)?;
+        self.table.set(table).map_err(|_| broken("a look-up table was read twice"))
+    }
+}
+
 /// A look-up in one instance of a stage.
 pub(crate) struct LookupRows {
-    table: Arc<LookupTable>,
+    table: Promised,
     keys: Vec<usize>,
     outer: bool,
     condition: Option<PairCondition>,
@@ -106,7 +145,7 @@ pub(crate) struct LookupRows {
 }
 
 impl LookupRows {
-    pub(crate) fn decode(lookup: &Lookup, table: Arc<LookupTable>, functions: &Arc<TaskContext>) -> Result<Self> {
+    pub(crate) fn decode(lookup: &Lookup, table: Promised, functions: &Arc<TaskContext>) -> Result<Self> {
         let condition = lookup.condition.as_ref().map(|c| PairCondition::decode(c, functions)).transpose()?;
         let after = Chain::decode(&lookup.after, functions)?;
         Ok(Self { table, keys: lookup.stream_keys.clone(), outer: lookup.outer, condition, after })
@@ -114,7 +153,7 @@ impl LookupRows {
 
     /// This instance's share of the table's memory, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.table.bytes / Arc::strong_count(&self.table)
+        self.table.get().map_or(0, |table| table.bytes) / Arc::strong_count(&self.table)
     }
 
     /// The columns that come out.
@@ -124,18 +163,21 @@ impl LookupRows {
 
     /// Each row with its partners, in the stream's order.
     pub(crate) fn apply(&mut self, rows: &RecordBatch) -> Result<Vec<RecordBatch>> {
+        let Some(known) = self.table.get() else {
+            return Err(broken("a row came before the table that it is looked up in"));
+        };
         let keys: Vec<ArrayRef> = self.keys.iter().map(|key| Arc::clone(rows.column(*key))).collect();
-        let (bytes, nulls) = self.table.keys(&keys)?;
+        let (bytes, nulls) = known.keys(&keys)?;
         let (mut stream, mut table) = (Vec::new(), Vec::new());
         for (row, key) in bytes.iter().enumerate() {
             if nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row)) {
-                table.extend(self.table.rows_of(key.as_ref()).map(Some));
+                table.extend(known.rows_of(key.as_ref()).map(Some));
                 stream.resize(table.len(), row as u32);
             }
         }
         if let Some(condition) = &mut self.condition {
             let (left, right) = (condition.left.iter().copied(), condition.right.iter().copied());
-            let columns = pairs(rows, left, &stream, &self.table.rows, right, &table)?;
+            let columns = pairs(rows, left, &stream, &known.rows, right, &table)?;
             let holds = condition.holds(columns, stream.len())?;
             (stream, table) = holds.set_indices().map(|pair| (stream[pair], table[pair])).unzip();
         }
@@ -145,8 +187,8 @@ impl LookupRows {
         if stream.is_empty() {
             return Ok(Vec::new());
         }
-        let (left, right) = (0..rows.num_columns(), 0..self.table.rows.num_columns());
-        let columns = pairs(rows, left, &stream, &self.table.rows, right, &table)?;
+        let (left, right) = (0..rows.num_columns(), 0..known.rows.num_columns());
+        let columns = pairs(rows, left, &stream, &known.rows, right, &table)?;
         self.after.apply(batch_of(self.after.input(), columns, stream.len())?)
     }
 }
@@ -195,7 +237,6 @@ mod tests {
     use savanna_streams_model::catalog::TableDef;
     use savanna_streams_model::join::JoinCondition;
     use savanna_streams_model::plan::{Leaf, PlanBytes};
-    use savanna_streams_model::source::ScanSpec;
 
     use super::*;
 
@@ -249,7 +290,8 @@ mod tests {
             after: identity(Arc::new(Schema::new(joined))),
         };
         let table = LookupTable::new(&table.schema(), &[table], &lookup.table_keys).unwrap();
-        let mut lookup = LookupRows::decode(&lookup, Arc::new(table), &Arc::new(TaskContext::default())).unwrap();
+        let table = Arc::new(OnceLock::from(table));
+        let mut lookup = LookupRows::decode(&lookup, table, &Arc::new(TaskContext::default())).unwrap();
         let mut found = Vec::new();
         for batch in lookup.apply(&stream).unwrap() {
             assert_eq!(batch.schema(), *lookup.output());

@@ -38,7 +38,7 @@ use crate::clock::Instants;
 use crate::driver::{EpochRecord, Input, Outcome};
 use crate::error::broken;
 use crate::join_stage::JoinOperator;
-use crate::lookup::{LookupRows, LookupTable};
+use crate::lookup::{Loading, LookupRows, Promised};
 use crate::member::{Member, StageOperator};
 use crate::merge_stage::MergeOperator;
 use crate::options::RuntimeOptions;
@@ -178,6 +178,7 @@ impl Shared {
     fn status(&self) -> QueryStatus {
         let end = self.end.lock().clone();
         let (state, error) = match end.as_ref().map(|end| &end.outcome) {
+            None if self.progress.is_loading() => (QueryState::Loading, None),
             None => (QueryState::Running, None),
             Some(Outcome::Finished) => (QueryState::Finished, None),
             Some(Outcome::Cancelled) => (QueryState::Cancelled, None),
@@ -238,18 +239,18 @@ struct Starting {
     connectors: Arc<dyn Connectors>,
     options: RuntimeOptions,
     /// The tables of each stage's look-ups.
-    lookups: BTreeMap<StageId, Vec<Arc<LookupTable>>>,
+    lookups: BTreeMap<StageId, Vec<Promised>>,
 }
 
 impl Starting {
     fn start(mut self, sink: Box<dyn Sink>) -> Result<Arc<Query>> {
-        self.lookups = self.read_lookups()?;
+        let tables = self.open_lookups()?;
         let partitions = self.open_sources()?;
         let per_stage: Vec<usize> = (self.graph.stages.iter())
             .map(|stage| partitions.iter().filter(|partition| partition.stage.id == stage.id).count())
             .collect();
         let topology = Topology::new(&self.id, &self.graph, &per_stage, self.options.members)?;
-        let progress = Arc::new(Progress::new(partitions.len()));
+        let progress = Arc::new(Progress::new(partitions.len(), !tables.is_empty()));
         let instances = |stage: StageId| usize::from(topology.members(stage)).max(per_stage[usize::from(stage.0)]);
         let memory = Arc::new(Memory::new(&self.graph, instances, self.options.memory_limit));
         let (driver, inputs) = channel();
@@ -298,8 +299,15 @@ impl Starting {
             end: Mutex::new(None),
             ended: Condvar::new(),
         });
-        let supervisor =
-            Supervisor::new(Arc::clone(&shared), inputs, driver.clone(), scans, self.clock_windows(), &self.options);
+        let supervisor = Supervisor::new(
+            Arc::clone(&shared),
+            inputs,
+            driver.clone(),
+            tables,
+            scans,
+            self.clock_windows(),
+            &self.options,
+        );
         let supervisor = thread::Builder::new()
             .name(format!("{}-driver", self.id))
             .spawn(move || supervisor.run())
@@ -390,13 +398,15 @@ impl Starting {
         OutputOperator::decode(output, lookups, &stage.exchange, &self.functions, &self.options, outlet)
     }
 
-    /// Reads the tables of all look-ups, once for all instances of a stage.
-    fn read_lookups(&self) -> Result<BTreeMap<StageId, Vec<Arc<LookupTable>>>> {
-        let mut tables = BTreeMap::new();
+    /// Opens the tables of all look-ups, once for all instances of a stage. They are read on the driver's thread.
+    fn open_lookups(&mut self) -> Result<Vec<Loading>> {
+        let mut tables = Vec::new();
         for stage in &self.graph.stages {
-            let lookups = stage.output.iter().flat_map(|output| &output.lookups);
-            let read = |lookup| LookupTable::read(lookup, self.connectors.as_ref(), &self.functions).map(Arc::new);
-            tables.insert(stage.id, lookups.map(read).collect::<Result<_>>()?);
+            for lookup in stage.output.iter().flat_map(|output| &output.lookups) {
+                let table = Loading::open(lookup, self.connectors.as_ref(), &self.functions)?;
+                self.lookups.entry(stage.id).or_default().push(table.promised());
+                tables.push(table);
+            }
         }
         Ok(tables)
     }

@@ -25,6 +25,9 @@ pub(crate) struct Progress {
     /// One per source partition.
     pub(crate) scans: Vec<ScanProgress>,
     pub(crate) driver_cpu: Gauge,
+    /// Whether the tables of look-ups are still being read, and their rows so far.
+    loading: AtomicBool,
+    lookup_rows: AtomicU64,
 }
 
 /// The counters of one source partition.
@@ -40,7 +43,7 @@ pub(crate) struct ScanProgress {
 }
 
 impl Progress {
-    pub(crate) fn new(scans: usize) -> Self {
+    pub(crate) fn new(scans: usize, loading: bool) -> Self {
         let scan = |_| ScanProgress {
             events: AtomicU64::new(0),
             late_rows: AtomicU64::new(0),
@@ -60,7 +63,23 @@ impl Progress {
             replays: AtomicU64::new(0),
             scans: (0..scans).map(scan).collect(),
             driver_cpu: Gauge::default(),
+            loading: AtomicBool::new(loading),
+            lookup_rows: AtomicU64::new(0),
         }
+    }
+
+    /// Rows of tables for look-ups.
+    pub(crate) fn loaded(&self, rows: u64) {
+        self.lookup_rows.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    /// All such tables are there.
+    pub(crate) fn all_loaded(&self) {
+        self.loading.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn is_loading(&self) -> bool {
+        self.loading.load(Ordering::Acquire)
     }
 
     /// The newest epoch in the sink.
@@ -120,6 +139,7 @@ impl Progress {
         status.invocations = self.invocations.load(Ordering::Relaxed);
         status.billed_ms = self.billed_ms.load(Ordering::Relaxed);
         status.more.insert("replays".into(), self.replays.load(Ordering::Relaxed) as f64);
+        status.more.insert("lookup_rows".into(), self.lookup_rows.load(Ordering::Relaxed) as f64);
     }
 }
 

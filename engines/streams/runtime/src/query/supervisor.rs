@@ -16,6 +16,7 @@ use super::scan_thread::ScanThread;
 use crate::clock::Clock;
 use crate::cpu::thread_cpu;
 use crate::driver::{Action, Driver, DriverOptions, Input, Outcome};
+use crate::lookup::Loading;
 use crate::options::RuntimeOptions;
 
 /// How long the driver sleeps at most; only its CPU gauge waits for it.
@@ -27,6 +28,8 @@ pub(crate) struct Supervisor {
     inputs: Receiver<Input>,
     /// For the scan threads' ends.
     failures: Sender<Input>,
+    /// What is read before the first row of a stream.
+    tables: Vec<Loading>,
     scans: Vec<ScanThread>,
     driver: Driver,
     clock: Arc<dyn Clock>,
@@ -37,6 +40,7 @@ impl Supervisor {
         shared: Arc<Shared>,
         inputs: Receiver<Input>,
         failures: Sender<Input>,
+        tables: Vec<Loading>,
         scans: Vec<ScanThread>,
         clock_windows: Vec<Windows>,
         options: &RuntimeOptions,
@@ -49,7 +53,7 @@ impl Supervisor {
             clock_windows,
         };
         let driver = Driver::new(scans.len(), driver);
-        Self { shared, inputs, failures, scans, driver, clock: Arc::clone(&options.clock) }
+        Self { shared, inputs, failures, tables, scans, driver, clock: Arc::clone(&options.clock) }
     }
 
     /// Runs the query to its end.
@@ -58,6 +62,11 @@ impl Supervisor {
         let scans = std::mem::take(&mut self.scans);
         let mut threads = Vec::with_capacity(scans.len());
         let drive = catch_unwind(AssertUnwindSafe(|| {
+            match self.load() {
+                Ok(()) => {}
+                Err(StreamError::Cancelled) => return Outcome::Cancelled,
+                Err(error) => return Outcome::Failed(error),
+            }
             for scan in scans {
                 match self.spawn(scan) {
                     Ok(thread) => threads.push(thread),
@@ -85,6 +94,18 @@ impl Supervisor {
         tracing::debug!(query = %self.shared.id, ?outcome, "the query is over");
         self.shared.publish_end(outcome);
         self.shared.groups.dissolve();
+    }
+
+    /// Reads the tables for look-ups. Until then nobody but the user sends inputs.
+    fn load(&mut self) -> Result<(), StreamError> {
+        for table in std::mem::take(&mut self.tables) {
+            table.read(|rows| {
+                self.shared.progress.loaded(rows);
+                !matches!(self.inputs.try_recv(), Ok(Input::Cancel))
+            })?;
+        }
+        self.shared.progress.all_loaded();
+        Ok(())
     }
 
     fn spawn(&self, scan: ScanThread) -> Result<JoinHandle<()>, StreamError> {

@@ -4,6 +4,7 @@ mod failures;
 mod graphs;
 mod joins;
 mod limits;
+mod lookups;
 mod memory;
 mod oracle;
 mod processing_time;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arrow::array::{Array, AsArray, Int64Array, RecordBatch, TimestampMillisecondArray};
@@ -11,7 +12,7 @@ use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::ids::{Epoch, QueryId};
 use savanna_streams_model::sink::{Delivery, Sink};
 use savanna_streams_model::source::{
-    ConnectorInfo, Connectors, EqualTo, Offset, Read, ScanSpec, Source, SourceBatch, SourceReader,
+    ConnectorInfo, Connectors, Offset, Read, ScanSpec, Source, SourceBatch, SourceReader,
 };
 use savanna_streams_model::{Result, StreamError};
 
@@ -46,6 +47,8 @@ pub(crate) struct Memory {
 pub(crate) struct Table {
     pub(crate) partitions: Arc<Vec<Vec<Row>>>,
     pub(crate) then: Then,
+    /// Where it is set, nothing comes until it holds `true`.
+    pub(crate) gate: Option<Arc<AtomicBool>>,
 }
 
 /// What a sink was given: epochs with their rows.
@@ -57,8 +60,15 @@ impl Memory {
     }
 
     pub(crate) fn and(mut self, name: &str, partitions: Vec<Vec<Row>>) -> Self {
-        self.tables.insert(name.into(), Table { partitions: Arc::new(partitions), then: Then::End });
+        self.tables.insert(name.into(), Table { partitions: Arc::new(partitions), ..Table::default() });
         self
+    }
+
+    /// Holds a table's rows back until the gate that is returned is opened.
+    pub(crate) fn gate(&mut self, name: &str) -> Arc<AtomicBool> {
+        let gate = Arc::new(AtomicBool::new(false));
+        self.tables.get_mut(name).unwrap().gate = Some(Arc::clone(&gate));
+        gate
     }
 
     pub(crate) fn then(mut self, then: Then) -> Self {
@@ -98,10 +108,6 @@ impl Source for Table {
         self.partitions.len()
     }
 
-    fn pushes_down(&self, _: &EqualTo) -> bool {
-        false
-    }
-
     fn open(&self, _: &ScanSpec, partition: usize, _: usize, _: Option<&Offset>) -> Result<Box<dyn SourceReader>> {
         Ok(Box::new(Reader { table: self.clone(), partition, next: 0 }))
     }
@@ -115,6 +121,10 @@ struct Reader {
 
 impl SourceReader for Reader {
     fn read(&mut self, max_events: usize, wait: Duration) -> Result<Read> {
+        if self.table.gate.as_ref().is_some_and(|gate| !gate.load(Ordering::Acquire)) {
+            std::thread::yield_now();
+            return Ok(Read::Pending);
+        }
         let left = &self.table.partitions[self.partition][self.next..];
         if left.is_empty() {
             return match self.table.then {
