@@ -3,8 +3,8 @@
     python bench/arrow/run.py [--rounds 7] [--events 10000000]
 
 All read the same 10 million rows of 4 numeric columns; CPU time is that of each process while it works, its preparation left out.
-The systems take turns; printed are the median of million events per CPU-second and the interval from the second-lowest to the
-second-highest. Needs `pip install laminardb==0.17.0 numpy`.
+The systems take turns; printed is a JSON object for each case and system with the median of million events per CPU-second and
+the interval from the second-lowest to the second-highest. Needs `pip install laminardb==0.17.0 numpy`.
 """
 
 import argparse
@@ -139,7 +139,7 @@ def main():
     for (case, system), rates in figures.items():
         rates.sort()
         low, high = (rates[1], rates[-2]) if len(rates) > 3 else (rates[0], rates[-1])
-        print(f"{case:45} {system:24} {statistics.median(rates):7.1f}  {low:.1f}-{high:.1f}")
+        print(json.dumps({"case": case, "system": system, "median": statistics.median(rates), "low": low, "high": high}))
 
 
 if __name__ == "__main__":

@@ -26,6 +26,10 @@ use savanna_streams::model::source::{
 use savanna_streams::{EngineOptions, StreamEngine, StreamHandle, StreamReply, StreamRequest};
 use serde_json::json;
 
+/// As in the binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const BATCH_ROWS: usize = 8192;
 const KEYS: u64 = 1_000;
 /// Event time advances by 1 ms per so many events.

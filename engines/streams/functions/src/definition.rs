@@ -4,7 +4,9 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringViewArray};
+use arrow::array::{
+    Array, ArrayRef, AsArray, ByteView, Int64Array, NullBufferBuilder, StringViewArray, StringViewBuilder, make_view,
+};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::{Result, ScalarValue, plan_err};
@@ -172,6 +174,44 @@ impl Texts {
             Self::Column(column) => column.is_valid(row).then(|| column.value(row)),
         }
     }
+}
+
+/// A column with a part of each row's text. The parts of a column's texts stay where they are: nothing is copied.
+pub(super) fn parts<'t>(
+    texts: &'t Texts,
+    rows: usize,
+    mut part: impl FnMut(usize, &'t str) -> Result<Option<&'t str>>,
+) -> Result<ArrayRef> {
+    let Texts::Column(column) = texts else {
+        let mut out = StringViewBuilder::with_capacity(rows);
+        for row in 0..rows {
+            out.append_option(texts.get(row).map_or(Ok(None), |text| part(row, text))?);
+        }
+        return Ok(Arc::new(out.finish()));
+    };
+    let mut views = Vec::with_capacity(rows);
+    let mut nulls = NullBufferBuilder::new(rows);
+    for (row, view) in column.views().iter().enumerate() {
+        let text = column.is_valid(row).then(|| column.value(row));
+        let found = match text {
+            Some(text) => part(row, text)?.map(|part| view_of_part(*view, text, part)),
+            None => None,
+        };
+        nulls.append(found.is_some());
+        views.push(found.unwrap_or_default());
+    }
+    // SAFETY: each view is of a `str` that lies in the text of the view it is made from, or of an empty one.
+    let parts = unsafe { StringViewArray::new_unchecked(views.into(), column.data_buffers().to_vec(), nulls.finish()) };
+    Ok(Arc::new(parts))
+}
+
+/// The view of a part of the text that a view is of.
+fn view_of_part(view: u128, text: &str, part: &str) -> u128 {
+    let whole = ByteView::from(view);
+    let before = part.as_ptr() as usize - text.as_ptr() as usize;
+    assert!(before + part.len() <= text.len(), "a part lies in its text");
+    // A short text lies in its view: then the rest of the view is no place, and a part is as short.
+    make_view(part.as_bytes(), whole.buffer_index, whole.offset.wrapping_add(before as u32))
 }
 
 /// The whole numbers of an argument: one for all rows, or one for each.

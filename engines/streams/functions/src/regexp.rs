@@ -12,7 +12,7 @@ use datafusion::common::{Result, exec_datafusion_err};
 use datafusion::logical_expr::ScalarUDF;
 use regex::{CaptureLocations, Regex};
 
-use super::definition::{Call, Definition, boolean, text};
+use super::definition::{Call, Definition, boolean, parts, text};
 
 const TEXT: DataType = DataType::Utf8View;
 
@@ -44,15 +44,13 @@ fn extract(call: &Call) -> Result<ArrayRef> {
     let (texts, patterns) = (call.texts(0)?, call.texts(1)?);
     let groups = if call.arguments() == 3 { Some(call.integers(2)?) } else { None };
     let mut compiled = Compiled::new("REGEXP_EXTRACT");
-    let mut out = StringViewBuilder::with_capacity(call.rows());
-    for row in 0..call.rows() {
+    parts(&texts, call.rows(), |row, text| {
         let group = groups.as_ref().map_or(Some(0), |groups| groups.get(row));
-        out.append_option(match (texts.get(row), patterns.get(row), group) {
-            (Some(text), Some(pattern), Some(group)) => compiled.get(pattern)?.group(text, group),
-            _ => None,
-        });
-    }
-    Ok(Arc::new(out.finish()))
+        Ok(match patterns.get(row).zip(group) {
+            Some((pattern, group)) => compiled.get(pattern)?.group(text, group),
+            None => None,
+        })
+    })
 }
 
 /// `REGEXP_REPLACE(text, pattern, replacement)`: every match is replaced; `$1` in the replacement is a group of the match.

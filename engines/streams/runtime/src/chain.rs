@@ -20,6 +20,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use savanna_streams_model::Result;
 use savanna_streams_model::plan::{Leaf, PlanBytes, leaves};
 
+use crate::cheap_first::cheap_first;
 use crate::error::{broken, computing};
 use crate::plan_run::PlanRun;
 
@@ -210,7 +211,8 @@ fn steps(plan: &Arc<dyn ExecutionPlan>) -> Option<Vec<Step>> {
     {
         let mut steps = steps(filter.input())?;
         let keep = filter.projection().as_ref().map(|columns| columns.to_vec());
-        steps.push(Step::Filter { predicate: Arc::clone(filter.predicate()), keep });
+        let predicate = cheap_first(Arc::clone(filter.predicate())).ok()?;
+        steps.push(Step::Filter { predicate, keep });
         return Some(steps);
     }
     let projection = plan.downcast_ref::<ProjectionExec>()?;

@@ -24,6 +24,7 @@
 mod aggregate;
 pub mod arena;
 mod chain;
+mod cheap_first;
 mod clock;
 mod compact;
 mod cpu;

@@ -90,7 +90,7 @@ impl InvokerChoice {
 
 impl Default for EpochPolicy {
     fn default() -> Self {
-        Self { target: Duration::from_millis(200), min_events: 1, max_events: 16_000_000, fixed_events: None }
+        Self { target: Duration::from_millis(200), min_events: 1, max_events: 1_000_000, fixed_events: None }
     }
 }
 

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use datafusion::execution::TaskContext;
 use parking_lot::{Condvar, Mutex};
 use savanna_streams_model::catalog::TableDef;
-use savanna_streams_model::graph::{Operator, Output, ProcessingTime, Scan, Stage, StageGraph, Waiting};
+use savanna_streams_model::graph::{Alignment, Operator, Output, ProcessingTime, Scan, Stage, StageGraph, Waiting};
 use savanna_streams_model::handle::{QueryState, QueryStatus};
 use savanna_streams_model::ids::{QueryId, StageId};
 use savanna_streams_model::sink::Sink;
@@ -85,8 +85,14 @@ struct Partition<'g> {
     scan: &'g Scan,
     /// Its number within its scan.
     number: u32,
+    /// Its source ends: it is never slow because the world is.
+    bounded: bool,
     reader: Box<dyn SourceReader>,
 }
+
+/// How far the partitions of bounded sources run ahead of one another where streams meet, unless their tables say otherwise.
+/// What one is ahead waits in the state of a join, and would grow without end if one source is quicker to read.
+const DRIFT_US: i64 = 10_000_000;
 
 impl Query {
     /// Starts a query on threads of its own: one per source partition and one for the driver.
@@ -218,17 +224,28 @@ impl Shared {
 }
 
 /// How far partitions have come, where one of them has to know of the others.
-fn standings(partitions: &[Partition<'_>]) -> Option<Standings> {
+fn standings(graph: &StageGraph, partitions: &[Partition<'_>]) -> Option<Standings> {
     let waiting = |partition: &Partition<'_>| {
         partition.scan.watermark.as_ref().is_some_and(|watermark| watermark.waiting != Waiting::default())
     };
-    partitions.iter().any(waiting).then(|| {
+    let declared = partitions.iter().any(waiting);
+    let in_step = !declared && keep_step(graph, partitions);
+    (declared || in_step).then(|| {
+        let drift = in_step.then(|| Alignment { group: "the query".into(), max_drift: DRIFT_US });
         let standing = |partition: &Partition<'_>| match &partition.scan.watermark {
-            Some(watermark) => Standing::new(true, watermark.waiting.alignment.clone()),
+            Some(watermark) => Standing::new(true, watermark.waiting.alignment.clone().or_else(|| drift.clone())),
             None => Standing::new(false, None),
         };
         Standings::new(partitions.iter().map(standing).collect())
     })
+}
+
+/// Whether streams that end meet in this query.
+fn keep_step(graph: &StageGraph, partitions: &[Partition<'_>]) -> bool {
+    let meets = |stage: &Stage| matches!(stage.operator, Operator::Window(_) | Operator::IntervalJoin(_));
+    graph.stages.iter().any(meets)
+        && partitions.iter().all(|partition| partition.bounded && partition.scan.watermark.is_some())
+        && partitions.iter().any(|partition| partition.stage.id != partitions[0].stage.id)
 }
 
 /// A query that is being put together.
@@ -265,7 +282,7 @@ impl Starting {
         ));
         let limits = self.limits(partitions.len());
         let instants = Arc::new(Instants::new(Arc::clone(&self.options.clock)));
-        let standings = standings(&partitions).map(Arc::new);
+        let standings = standings(&self.graph, &partitions).map(Arc::new);
         let mut scans = Vec::with_capacity(partitions.len());
         for (source, partition) in partitions.into_iter().enumerate() {
             let output = self.output(partition.stage, &topology, partition.number)?;
@@ -325,7 +342,7 @@ impl Starting {
             let count = source.partitions(self.options.source_partitions.max(1)).max(1);
             for number in 0..count {
                 let reader = source.open(&scan.source, number, count, None)?;
-                partitions.push(Partition { stage, scan, number: number as u32, reader });
+                partitions.push(Partition { stage, scan, number: number as u32, bounded: source.bounded(), reader });
             }
         }
         Ok(partitions)

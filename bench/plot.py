@@ -1,0 +1,76 @@
+"""Draws the figures in bench/results: `python bench/plot.py` writes bench/plots/*.svg. Needs `pip install matplotlib`."""
+
+import json
+import pathlib
+
+import matplotlib
+
+matplotlib.use("svg")
+import matplotlib.pyplot as pyplot
+
+HERE = pathlib.Path(__file__).resolve().parent
+COLOURS = {"Savanna": "#c2410c", "serverless": "#c2410c", "provisioned": "#f59e0b", "Flink": "#64748b",
+           "DuckDB": "#0e7490", "LaminarDB": "#7c3aed"}
+
+
+def figures(name):
+    return [json.loads(line) for line in (HERE / "results" / name).read_text().splitlines()]
+
+
+def bar(axes, at, height, figure, system):
+    """A bar with its interval and its figure."""
+    error = [[figure["median"] - figure["low"]], [figure["high"] - figure["median"]]]
+    colour = COLOURS.get(system, "#a8a29e")
+    axes.barh(at, figure["median"], height=height, xerr=error, color=colour, ecolor="#1c1917", capsize=2, label=system)
+    text = f"{figure['median']:.1f}" if figure["median"] >= 1 else f"{figure['median']:.2f}"
+    axes.annotate(text, (figure["high"], at), (4, 0), textcoords="offset points", va="center", fontsize=8)
+
+
+def legend(axes):
+    handles = dict(zip(*reversed(axes.get_legend_handles_labels())))
+    axes.legend(handles.values(), handles.keys(), loc="lower right", fontsize=8)
+
+
+def save(figure, name):
+    figure.tight_layout()
+    (HERE / "plots").mkdir(exist_ok=True)
+    figure.savefig(HERE / "plots" / name, metadata={"Date": None})
+
+
+def flink():
+    """Each query in Savanna and in Flink, with the ratio."""
+    rows = figures("flink.jsonl")
+    figure, axes = pyplot.subplots(figsize=(8, 0.55 * len(rows) + 1))
+    for at, row in enumerate(rows):
+        bar(axes, at - 0.2, 0.38, row["savanna"], "Savanna")
+        bar(axes, at + 0.2, 0.38, row["flink"], "Flink")
+    names = [f"{row['query']}  ({row['ratio']['median']:.0f}x)" for row in rows]
+    axes.set(xscale="log", yticks=range(len(rows)), yticklabels=names, xlabel="million events per CPU-second (log)",
+             title="Nexmark: Savanna beside Flink 2.3, the same events")
+    axes.invert_yaxis()
+    legend(axes)
+    save(figure, "flink.svg")
+
+
+def arrow():
+    """Windows over ready-made batches, and what the parts cost alone."""
+    rows = figures("arrow.jsonl")
+    at, ticks, names = 0, [], []
+    figure, axes = pyplot.subplots(figsize=(8, 0.28 * len(rows) + 1.5))
+    for case in dict.fromkeys(row["case"] for row in rows):
+        mine = [row for row in rows if row["case"] == case]
+        for row in mine:
+            bar(axes, at, 0.85, row, row["system"])
+            ticks.append(at)
+            names.append(f"{case}: {row['system']}")
+            at += 1
+        at += 0.6
+    axes.set(yticks=ticks, xscale="log", xlabel="million events per CPU-second (log)", title="Windows over ready-made Arrow batches")
+    axes.set_yticklabels(names, fontsize=8)
+    axes.invert_yaxis()
+    save(figure, "arrow.svg")
+
+
+if __name__ == "__main__":
+    flink()
+    arrow()
