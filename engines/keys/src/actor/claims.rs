@@ -1,0 +1,137 @@
+//! Which keys belong to a running transaction, and who waits for them.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashSet;
+
+/// Keys that are held, and work that waits for keys, in the order in which it came.
+///
+/// Work may begin if none of its keys is held and none is wanted by work that came before: nobody is overtaken on a key,
+/// and who wants several keys gets them all at once. Keys of one name in several databases count as one.
+#[derive(Debug)]
+pub(super) struct Claims<W> {
+    held: HashSet<Box<[u8]>>,
+    waiting: VecDeque<Waiting<W>>,
+}
+
+#[derive(Debug)]
+struct Waiting<W> {
+    wants: Wants,
+    work: W,
+}
+
+/// What work needs before it begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Wants {
+    /// These keys.
+    Keys(Vec<Box<[u8]>>),
+    /// That nothing is held at all.
+    Everything,
+}
+
+impl<W> Default for Claims<W> {
+    fn default() -> Self {
+        Self { held: HashSet::new(), waiting: VecDeque::new() }
+    }
+}
+
+impl<W> Claims<W> {
+    /// Whether any work may begin.
+    #[must_use]
+    pub(super) fn is_free(&self) -> bool {
+        self.held.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Whether work on these keys has to wait.
+    #[must_use]
+    pub(super) fn blocks<'a>(&self, keys: impl IntoIterator<Item = &'a [u8]>) -> bool {
+        !self.is_free() && keys.into_iter().any(|key| self.held.contains(key) || self.is_wanted(key))
+    }
+
+    fn is_wanted(&self, key: &[u8]) -> bool {
+        self.waiting.iter().any(|waiting| match &waiting.wants {
+            Wants::Keys(keys) => keys.iter().any(|wanted| **wanted == *key),
+            Wants::Everything => true,
+        })
+    }
+
+    /// Lets work wait.
+    pub(super) fn wait(&mut self, wants: Wants, work: W) {
+        self.waiting.push_back(Waiting { wants, work });
+    }
+
+    /// Holds keys that are not blocked.
+    pub(super) fn hold(&mut self, keys: impl IntoIterator<Item = Box<[u8]>>) {
+        self.held.extend(keys);
+    }
+
+    /// Gives keys up.
+    pub(super) fn release<'a>(&mut self, keys: impl IntoIterator<Item = &'a [u8]>) {
+        for key in keys {
+            self.held.remove(key);
+        }
+    }
+
+    /// The first work that may begin now.
+    pub(super) fn next(&mut self) -> Option<W> {
+        let index = (0..self.waiting.len()).find(|index| self.may_begin(*index))?;
+        self.waiting.remove(index).map(|waiting| waiting.work)
+    }
+
+    fn may_begin(&self, index: usize) -> bool {
+        let before = || self.waiting.range(..index).map(|waiting| &waiting.wants);
+        match &self.waiting[index].wants {
+            Wants::Everything => self.held.is_empty() && index == 0,
+            Wants::Keys(keys) => keys.iter().all(|key| {
+                !self.held.contains(key)
+                    && before().all(|wants| matches!(wants, Wants::Keys(others) if !others.contains(key)))
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(names: &str) -> Wants {
+        Wants::Keys(names.split(' ').map(|name| name.as_bytes().into()).collect())
+    }
+
+    fn name(name: &str) -> Box<[u8]> {
+        name.as_bytes().into()
+    }
+
+    #[test]
+    fn work_begins_when_its_keys_are_free_and_nobody_is_overtaken_on_a_key() {
+        let mut claims = Claims::default();
+        assert!(!claims.blocks([&b"a"[..]]));
+        claims.hold([name("a")]);
+        assert!(claims.blocks([&b"a"[..]]) && !claims.blocks([&b"b"[..]]));
+        claims.wait(keys("a b"), 1);
+        assert!(claims.blocks([&b"b"[..]]), "wanted by one who came before");
+        claims.wait(keys("b"), 2);
+        claims.wait(keys("c"), 3);
+        assert_eq!(claims.next(), Some(3), "nobody wants what it wants");
+        assert_eq!(claims.next(), None);
+        claims.release([&b"a"[..]]);
+        assert_eq!(claims.next(), Some(1));
+        claims.hold([name("a"), name("b")]);
+        assert_eq!(claims.next(), None);
+        claims.release([&b"a"[..], b"b"]);
+        assert_eq!(claims.next(), Some(2));
+        assert!(claims.is_free());
+    }
+
+    #[test]
+    fn who_wants_everything_is_not_starved() {
+        let mut claims = Claims::default();
+        claims.hold([name("a")]);
+        claims.wait(Wants::Everything, 1);
+        assert!(claims.blocks([&b"z"[..]]), "or it would wait for ever");
+        claims.wait(keys("z"), 2);
+        assert_eq!(claims.next(), None);
+        claims.release([&b"a"[..]]);
+        assert_eq!((claims.next(), claims.next(), claims.next()), (Some(1), Some(2), None));
+    }
+}

@@ -1,0 +1,90 @@
+//! Requests that all actors answer a part of.
+
+use super::message::{Destination, Part};
+use super::{Actor, Work};
+use crate::command::{Combine, Command};
+use crate::commands::server::combine_info;
+use crate::reply::{Reply, Tape, Value};
+use crate::request::{Args, OwnedArgs};
+
+/// The parts that came so far.
+#[derive(Debug)]
+pub(super) struct Gather {
+    to: Destination,
+    combine: Combine,
+    missing: u16,
+    parts: Vec<Tape>,
+}
+
+impl Actor {
+    /// Asks all actors, this one too.
+    pub(super) fn begin_gather(
+        &mut self,
+        to: Destination,
+        database: u8,
+        command: &'static Command,
+        args: Args<'_>,
+        combine: Combine,
+    ) {
+        let number = self.number();
+        let missing = self.placement.actors();
+        self.gathers.insert(number, Gather { to, combine, missing, parts: Vec::new() });
+        let part = Destination::Gather(number);
+        for actor in self.placement.all() {
+            if actor == self.id {
+                continue;
+            }
+            self.requests_to(actor).push(part, database, command, args);
+        }
+        self.begin(Work::Task { from: self.id, to: part, database, command, args: OwnedArgs::of(args) });
+        // The own part is among the own replies, where no session looks for it.
+        let replies = self.take_own_replies();
+        for (to, part) in replies.iter() {
+            match to {
+                Destination::Gather(number) => self.hear_part(number, &part),
+                to => self.replies.push(to, |reply| part.play(reply)),
+            }
+        }
+    }
+
+    /// Takes one part.
+    pub(super) fn hear_part(&mut self, number: u64, part: &Part<'_>) {
+        let Some(gather) = self.gathers.get_mut(&number) else { return };
+        let mut tape = Tape::new();
+        part.play(&mut tape);
+        gather.parts.push(tape);
+        gather.missing -= 1;
+        if gather.missing > 0 {
+            return;
+        }
+        if let Some(Gather { to, combine, parts, .. }) = self.gathers.remove(&number) {
+            self.replies.push(to, |reply| combined(combine, &parts, reply));
+        }
+    }
+}
+
+fn combined(combine: Combine, parts: &[Tape], reply: &mut dyn Reply) {
+    let refused = parts.iter().find(|part| matches!(part.first(), Some(Value::Error(_))));
+    if let Some(refused) = refused {
+        return refused.play(reply);
+    }
+    match combine {
+        Combine::First => parts[0].play(reply),
+        Combine::Sum => {
+            let numbers = parts.iter().filter_map(Tape::first);
+            reply.integer(numbers.map(|value| if let Value::Integer(number) = value { number } else { 0 }).sum());
+        }
+        Combine::Concatenate => {
+            let lengths = parts.iter().filter_map(Tape::first);
+            reply.array(lengths.map(|value| if let Value::Array(length) = value { length } else { 0 }).sum());
+            for value in parts.iter().flat_map(|part| part.values().skip(1)) {
+                value.play(reply);
+            }
+        }
+        Combine::Any => {
+            let something = parts.iter().find(|part| part.first() != Some(Value::Null));
+            something.unwrap_or(&parts[0]).play(reply);
+        }
+        Combine::Info => combine_info(parts, reply),
+    }
+}

@@ -1,0 +1,160 @@
+//! What actors say to each other.
+
+use std::ops::Range;
+
+use savanna_lattice::Hlc;
+
+use crate::command::Command;
+use crate::keyspace::Entry;
+use crate::reply::{Reply, Tape};
+use crate::request::{Args, OwnedArgs};
+use crate::session::{SessionId, Ticket};
+
+use super::program::Program;
+
+/// One thing that an actor says to another.
+#[derive(Debug)]
+pub enum Message {
+    /// Requests about keys of the receiver, or about all keys.
+    Requests(Requests),
+    /// Replies to requests of the receiver's sessions.
+    Replies(Replies),
+    /// Requests to be run as one; all their keys are the receiver's.
+    Program {
+        /// Where the reply goes.
+        to: Destination,
+        /// What is to run.
+        program: Box<Program>,
+    },
+    /// A transaction of the sender needs keys.
+    Borrow {
+        /// The sender's number for the transaction.
+        transaction: u64,
+        /// The keys.
+        keys: Vec<Box<[u8]>>,
+    },
+    /// The keys that a transaction of the receiver asked for, in the same order.
+    Lent {
+        /// The receiver's number for the transaction.
+        transaction: u64,
+        /// The keys with their entries.
+        loans: Vec<Loan>,
+    },
+    /// A transaction has ended.
+    Return {
+        /// The keys, as they are now.
+        loans: Vec<Loan>,
+    },
+    /// Something was published; the receiver has listeners.
+    Published {
+        /// The channel.
+        channel: Box<[u8]>,
+        /// The message.
+        payload: Box<[u8]>,
+    },
+    /// How many of the sender's sessions listen to a channel now.
+    Listeners {
+        /// The channel.
+        channel: Box<[u8]>,
+        /// How many.
+        count: usize,
+    },
+    /// How many of the sender's sessions listen to a pattern now.
+    PatternListeners {
+        /// The pattern.
+        pattern: Box<[u8]>,
+        /// How many.
+        count: usize,
+    },
+}
+
+/// A key that goes from one actor to another and back, with its entries in all databases.
+#[derive(Debug)]
+pub struct Loan {
+    /// The key.
+    pub key: Box<[u8]>,
+    /// Databases and entries.
+    pub entries: Vec<(u8, Box<Entry>)>,
+    /// When a key of its class was last deleted: its version where it is not there.
+    pub deleted: Hlc,
+}
+
+/// Where a reply goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// To a session's place among its replies.
+    Session(SessionId, Ticket),
+    /// To a session that did not ask.
+    Push(SessionId),
+    /// To the parts of a request that all actors answer.
+    Gather(u64),
+}
+
+/// Requests on their way.
+#[derive(Debug, Default)]
+pub struct Requests {
+    args: OwnedArgs,
+    items: Vec<(Destination, u8, &'static Command, Range<usize>)>,
+}
+
+impl Requests {
+    /// Adds one.
+    pub fn push(&mut self, to: Destination, database: u8, command: &'static Command, args: Args<'_>) {
+        let words = self.args.push(args);
+        self.items.push((to, database, command, words));
+    }
+
+    /// In the order in which they were added.
+    pub fn iter(&self) -> impl Iterator<Item = (Destination, u8, &'static Command, Args<'_>)> {
+        self.items
+            .iter()
+            .map(|(to, database, command, words)| (*to, *database, *command, self.args.words(words.clone())))
+    }
+}
+
+/// Replies on their way.
+#[derive(Debug, Default)]
+pub struct Replies {
+    tape: Tape,
+    items: Vec<(Destination, Range<usize>)>,
+}
+
+impl Replies {
+    /// Adds the reply that `write` gives.
+    pub fn push(&mut self, to: Destination, write: impl FnOnce(&mut Tape)) {
+        let start = self.tape.position();
+        write(&mut self.tape);
+        self.items.push((to, start..self.tape.position()));
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Takes all out; memory is used again.
+    pub fn clear(&mut self) {
+        self.tape.clear();
+        self.items.clear();
+    }
+
+    /// Destinations, with a reply that can be played.
+    pub fn iter(&self) -> impl Iterator<Item = (Destination, Part<'_>)> {
+        self.items.iter().map(|(to, range)| (*to, Part { tape: &self.tape, range: range.clone() }))
+    }
+}
+
+/// One reply among many.
+#[derive(Clone, Debug)]
+pub struct Part<'a> {
+    tape: &'a Tape,
+    range: Range<usize>,
+}
+
+impl Part<'_> {
+    /// Plays it.
+    pub fn play(&self, to: &mut dyn Reply) {
+        self.tape.play_part(self.range.clone(), to);
+    }
+}

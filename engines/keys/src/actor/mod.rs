@@ -1,0 +1,525 @@
+//! An actor: a part of the keys, a part of the connections, and nothing shared.
+//!
+//! The actor is a state machine. Requests of its sessions and messages of other actors go in; replies and messages come
+//! out and are taken by whoever drives it: a thread with sockets, or a simulation.
+//!
+//! ```text
+//!               request                        deliver
+//!  session ───────────────► place of the keys? ◄─────────── other actors
+//!                            │ here: run                         ▲
+//!                            │ one other actor: send the request ┤
+//!                            │ several: a transaction borrows    ┤
+//!                            └ all: gather                       ┘
+//! ```
+
+mod claims;
+mod gather;
+pub mod message;
+pub mod program;
+mod pubsub;
+mod transaction;
+
+use hashbrown::HashMap;
+use savanna_lattice::UnixMillis;
+
+use self::claims::{Claims, Wants};
+use self::gather::Gather;
+use self::message::{Destination, Message, Replies, Requests};
+use self::program::Program;
+use self::pubsub::Listeners;
+pub(crate) use self::pubsub::Topic;
+use self::transaction::Transaction;
+use crate::command::{Class, Command, Flags, Run};
+use crate::config::Config;
+use crate::error::CommandError;
+use crate::keyspace::Keyspace;
+use crate::number::integer;
+use crate::placement::{ActorId, KeyHash, Placement};
+use crate::reply::Reply;
+use crate::request::{Args, OwnedArgs};
+use crate::session::{Session, SessionId, Sessions, Ticket};
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The reply is there.
+    Answered,
+    /// The reply comes later, to this place among the session's replies. Later requests may go on.
+    Later(Ticket),
+    /// The reply comes later, and later requests have to wait for it.
+    LaterAlone(Ticket),
+    /// The reply is there, and the session ends with it.
+    Closing,
+}
+
+/// A part of the keys with a part of the sessions.
+#[derive(Debug)]
+pub struct Actor {
+    id: ActorId,
+    placement: Placement,
+    /// The keys.
+    pub keys: Keyspace,
+    /// The sessions.
+    pub sessions: Sessions,
+    /// What is set.
+    pub config: Config,
+    /// What was counted.
+    pub counters: Counters,
+    listeners: Listeners,
+    claims: Claims<Work>,
+    transactions: HashMap<u64, Transaction>,
+    gathers: HashMap<u64, Gather>,
+    numbered: u64,
+    /// Replies to sessions of this actor that did not come at once.
+    replies: Replies,
+    /// What is to be sent, by actor.
+    outboxes: Vec<Vec<Message>>,
+}
+
+/// What an actor counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    /// Requests of its sessions.
+    pub requests: u64,
+    /// Requests that went to another actor.
+    pub sent: u64,
+    /// Transactions that borrowed keys.
+    pub transactions: u64,
+    /// When it began.
+    pub started: UnixMillis,
+}
+
+/// Work that may have to wait for keys.
+#[derive(Debug)]
+enum Work {
+    Task { from: ActorId, to: Destination, database: u8, command: &'static Command, args: OwnedArgs },
+    Program { from: ActorId, to: Destination, program: Box<Program> },
+    Borrow { from: ActorId, transaction: u64, keys: Vec<Box<[u8]>> },
+    Transaction(u64),
+}
+
+/// Where the keys of a request are.
+enum Place {
+    Here,
+    At(ActorId),
+    Several,
+}
+
+impl Actor {
+    /// An actor among `placement.actors()`, which all have the same configuration.
+    #[must_use]
+    pub fn new(id: ActorId, placement: Placement, config: Config, seed: u64) -> Self {
+        Self {
+            id,
+            placement,
+            keys: Keyspace::new(placement, seed ^ u64::from(id.0)),
+            sessions: Sessions::default(),
+            config,
+            counters: Counters::default(),
+            listeners: Listeners::default(),
+            claims: Claims::default(),
+            transactions: HashMap::new(),
+            gathers: HashMap::new(),
+            numbered: 0,
+            replies: Replies::default(),
+            outboxes: placement.all().map(|_| Vec::new()).collect(),
+        }
+    }
+
+    /// Which actor it is.
+    #[must_use]
+    pub const fn id(&self) -> ActorId {
+        self.id
+    }
+
+    /// Begins a session.
+    pub fn open_session(&mut self, address: String) -> SessionId {
+        let is_known = self.config.password.is_none();
+        self.sessions.open(address, is_known)
+    }
+
+    /// Ends a session. Transactions that it waits for run on.
+    pub fn close_session(&mut self, id: SessionId) {
+        if let Some(mut session) = self.sessions.close(id) {
+            self.unsubscribe_all(&mut session);
+        }
+    }
+
+    /// Takes a request of a session.
+    pub fn request(&mut self, id: SessionId, args: Args<'_>, reply: &mut dyn Reply) -> Progress {
+        if args.is_empty() {
+            return Progress::Answered;
+        }
+        let Some(mut session) = self.sessions.take(id) else { return Progress::Closing };
+        self.counters.requests += 1;
+        let outcome = match Command::find(&args[0]) {
+            None => Err(unknown_command(args)),
+            Some(command) if !command.takes(args.len()) => Err(CommandError::Arity(command.name.to_owned())),
+            Some(command) => self.admit(&mut session, command, args, reply),
+        };
+        let progress = outcome.unwrap_or_else(|error| {
+            if let Some(program) = &mut session.queued {
+                program.is_broken = true;
+            }
+            error.answer(reply);
+            Progress::Answered
+        });
+        self.sessions.put_back(session);
+        progress
+    }
+
+    fn admit(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        args: Args<'_>,
+        reply: &mut dyn Reply,
+    ) -> Result<Progress, CommandError> {
+        let flags = command.flags;
+        if !session.is_known && !flags.has(Flags::NO_AUTH) {
+            return Err(CommandError::text("NOAUTH Authentication required."));
+        }
+        if session.protocol == 2 && session.is_subscribed() && !pubsub::may_run_subscribed(command) {
+            return Err(CommandError::from(format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+                command.name
+            )));
+        }
+        if flags.has(Flags::DENYOOM) && self.is_full() {
+            return Err(CommandError::text("OOM command not allowed when used memory > 'maxmemory'."));
+        }
+        if let Some(program) = &mut session.queued
+            && !flags.has(Flags::UNQUEUED)
+        {
+            if flags.has(Flags::NO_MULTI) || command.class == Class::Everywhere && self.placement.actors() > 1 {
+                return Err(CommandError::from(format!(
+                    "ERR {} is not allowed in a transaction",
+                    command.name.to_uppercase()
+                )));
+            }
+            if program.byte_count() + args.byte_count() > self.config.request_bytes_max {
+                return Err(CommandError::text("ERR the transaction is longer than proto-max-bulk-len"));
+            }
+            program.push(command, args);
+            reply.simple("QUEUED");
+            return Ok(Progress::Answered);
+        }
+        self.dispatch(session, command, args, reply)
+    }
+
+    fn dispatch(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        args: Args<'_>,
+        reply: &mut dyn Reply,
+    ) -> Result<Progress, CommandError> {
+        match command.run {
+            Run::Session(run) => run(self, session, args, reply),
+            Run::Keys(run) => {
+                let place = match command.keys.of(args) {
+                    Ok(keys) if self.placement.actors() > 1 => self.place(keys),
+                    // Words that name no keys are refused by the command itself.
+                    _ => Place::Here,
+                };
+                match place {
+                    Place::Here => {
+                        if self.is_blocked(command, args) {
+                            return Ok(self.wait_here(session, command, args));
+                        }
+                        self.keys.select(session.database);
+                        run(&mut self.keys, args, reply)?;
+                        Ok(Progress::Answered)
+                    }
+                    Place::At(actor) => Ok(self.send_request(session, actor, command, args)),
+                    Place::Several => {
+                        let program = Box::new(Program::single(session.database, command, args));
+                        let ticket = session.ticket();
+                        self.begin_transaction(Destination::Session(session.id, ticket), program)?;
+                        Ok(Progress::LaterAlone(ticket))
+                    }
+                }
+            }
+            Run::Scan(run) => {
+                let cursor = integer(&args[1]).and_then(|cursor| u64::try_from(cursor).ok());
+                let cursor = cursor.ok_or(CommandError::text("ERR invalid cursor"))?;
+                let actor = self.placement.actor_of(KeyHash::from_cursor(cursor).group());
+                if actor != self.id {
+                    return Ok(self.send_request(session, actor, command, args));
+                }
+                if !self.claims.is_free() {
+                    return Ok(self.wait_here(session, command, args));
+                }
+                self.keys.select(session.database);
+                run(&mut self.keys, args, reply)?;
+                Ok(Progress::Answered)
+            }
+            Run::Everywhere(..) => self.ask_everybody(session, command, args, reply),
+        }
+    }
+
+    /// Runs a command on all actors.
+    pub(crate) fn ask_everybody(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        args: Args<'_>,
+        reply: &mut dyn Reply,
+    ) -> Result<Progress, CommandError> {
+        let Run::Everywhere(run, combine) = command.run else { return Err(CommandError::Syntax) };
+        if self.placement.actors() == 1 {
+            self.keys.select(session.database);
+            run(self, args, reply)?;
+            return Ok(Progress::Answered);
+        }
+        let ticket = session.ticket();
+        let to = Destination::Session(session.id, ticket);
+        self.begin_gather(to, session.database, command, args, combine);
+        Ok(Progress::LaterAlone(ticket))
+    }
+
+    /// The number of a client, unique in the node.
+    #[must_use]
+    pub fn client_number(&self, session: &Session) -> i64 {
+        i64::from(session.id.serial) * i64::from(self.placement.actors()) + i64::from(self.id.0)
+    }
+
+    fn wait_here(&mut self, session: &mut Session, command: &'static Command, args: Args<'_>) -> Progress {
+        let ticket = session.ticket();
+        let to = Destination::Session(session.id, ticket);
+        self.wait_for_keys(self.id, to, session.database, command, args);
+        Progress::Later(ticket)
+    }
+
+    fn wait_for_keys(
+        &mut self,
+        from: ActorId,
+        to: Destination,
+        database: u8,
+        command: &'static Command,
+        args: Args<'_>,
+    ) {
+        let wants = wants_of(command, args);
+        self.claims.wait(wants, Work::Task { from, to, database, command, args: OwnedArgs::of(args) });
+    }
+
+    fn send_request(
+        &mut self,
+        session: &mut Session,
+        actor: ActorId,
+        command: &'static Command,
+        args: Args<'_>,
+    ) -> Progress {
+        let ticket = session.ticket();
+        self.counters.sent += 1;
+        self.requests_to(actor).push(Destination::Session(session.id, ticket), session.database, command, args);
+        Progress::Later(ticket)
+    }
+
+    /// The batch of requests that is being filled for an actor.
+    fn requests_to(&mut self, actor: ActorId) -> &mut Requests {
+        let outbox = &mut self.outboxes[actor.index()];
+        if !matches!(outbox.last(), Some(Message::Requests(_))) {
+            outbox.push(Message::Requests(Requests::default()));
+        }
+        match outbox.last_mut() {
+            Some(Message::Requests(requests)) => requests,
+            _ => unreachable!("it was put there"),
+        }
+    }
+
+    fn place<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) -> Place {
+        let mut place = None;
+        for key in keys {
+            let actor = self.placement.actor_of(KeyHash::of(key).group());
+            match place {
+                None => place = Some(actor),
+                Some(other) if other == actor => {}
+                Some(_) => return Place::Several,
+            }
+        }
+        match place {
+            Some(actor) if actor != self.id => Place::At(actor),
+            _ => Place::Here,
+        }
+    }
+
+    /// Takes a message of another actor.
+    pub fn deliver(&mut self, from: ActorId, message: Message) {
+        match message {
+            Message::Requests(requests) => {
+                let mut replies = self.take_replies(from);
+                for (to, database, command, args) in requests.iter() {
+                    if self.is_blocked(command, args) {
+                        self.wait_for_keys(from, to, database, command, args);
+                    } else {
+                        replies.push(to, |reply| self.run(database, command, args, reply));
+                    }
+                }
+                self.put_replies(from, replies);
+            }
+            Message::Replies(replies) => {
+                for (to, part) in replies.iter() {
+                    match to {
+                        Destination::Gather(number) => self.hear_part(number, &part),
+                        to => self.replies.push(to, |reply| part.play(reply)),
+                    }
+                }
+            }
+            Message::Program { to, program } => self.begin(Work::Program { from, to, program }),
+            Message::Borrow { transaction, keys } => self.begin(Work::Borrow { from, transaction, keys }),
+            Message::Lent { transaction, loans } => self.hear_lent(from, transaction, loans),
+            Message::Return { loans } => self.take_back(loans),
+            Message::Published { channel, payload } => self.publish_here(&channel, &payload),
+            Message::Listeners { channel, count } => self.listeners.hear(from, channel, count),
+            Message::PatternListeners { pattern, count } => self.listeners.hear_pattern(from, pattern, count),
+        }
+    }
+
+    fn is_blocked(&self, command: &'static Command, args: Args<'_>) -> bool {
+        !self.claims.is_free()
+            && match command.run {
+                Run::Keys(_) => command.keys.of(args).is_ok_and(|keys| self.claims.blocks(keys)),
+                _ => true,
+            }
+    }
+
+    /// Does work, now or when its keys are free.
+    fn begin(&mut self, work: Work) {
+        let wants = match &work {
+            Work::Task { command, args, .. } => wants_of(command, args.args()),
+            Work::Program { program, .. } => Wants::Keys(transaction::keys_of(program)),
+            Work::Borrow { keys, .. } => Wants::Keys(keys.clone()),
+            Work::Transaction(number) => Wants::Keys(self.own_keys_of(*number)),
+        };
+        let is_blocked = match &wants {
+            Wants::Keys(keys) => self.claims.blocks(keys.iter().map(|key| &**key)),
+            Wants::Everything => !self.claims.is_free(),
+        };
+        if is_blocked { self.claims.wait(wants, work) } else { self.perform(work) }
+    }
+
+    fn perform(&mut self, work: Work) {
+        match work {
+            Work::Task { from, to, database, command, args } => {
+                let mut replies = self.take_replies(from);
+                replies.push(to, |reply| self.run(database, command, args.args(), reply));
+                self.put_replies(from, replies);
+            }
+            Work::Program { from, to, program } => {
+                let mut replies = self.take_replies(from);
+                replies.push(to, |reply| self.run_program(&program, None, &[], reply));
+                self.put_replies(from, replies);
+            }
+            Work::Borrow { from, transaction, keys } => self.lend(from, transaction, keys),
+            Work::Transaction(number) => self.hold_own(number),
+        }
+    }
+
+    /// Does the work that became possible.
+    fn resume(&mut self) {
+        while let Some(work) = self.claims.next() {
+            self.perform(work);
+        }
+    }
+
+    /// Runs one command whose keys are here.
+    fn run(&mut self, database: u8, command: &'static Command, args: Args<'_>, reply: &mut dyn Reply) {
+        self.keys.select(database);
+        let outcome = match command.run {
+            Run::Keys(run) | Run::Scan(run) => run(&mut self.keys, args, reply),
+            Run::Everywhere(run, _) => run(self, args, reply),
+            Run::Session(_) => Err(CommandError::text("ERR this command needs its connection")),
+        };
+        if let Err(error) = outcome {
+            error.answer(reply);
+        }
+    }
+
+    /// The replies that are being collected for an actor, to be put back.
+    fn take_replies(&mut self, to: ActorId) -> Replies {
+        if to == self.id {
+            return std::mem::take(&mut self.replies);
+        }
+        match self.outboxes[to.index()].pop_if(|message| matches!(message, Message::Replies(_))) {
+            Some(Message::Replies(replies)) => replies,
+            _ => Replies::default(),
+        }
+    }
+
+    fn put_replies(&mut self, to: ActorId, replies: Replies) {
+        if to == self.id {
+            self.replies = replies;
+        } else if !replies.is_empty() {
+            self.outboxes[to.index()].push(Message::Replies(replies));
+        }
+    }
+
+    fn send(&mut self, to: ActorId, message: Message) {
+        self.outboxes[to.index()].push(message);
+    }
+
+    /// Takes the replies that came for sessions of this actor; to be given back cleared.
+    #[must_use]
+    pub fn take_own_replies(&mut self) -> Replies {
+        std::mem::take(&mut self.replies)
+    }
+
+    /// Gives the memory of replies back that were taken.
+    pub fn recycle(&mut self, mut replies: Replies) {
+        if self.replies.is_empty() {
+            replies.clear();
+            self.replies = replies;
+        }
+    }
+
+    /// Takes what is to be sent to an actor. What the actor changed must be in the log first.
+    #[must_use]
+    pub fn take_outbox(&mut self, to: ActorId) -> Vec<Message> {
+        std::mem::take(&mut self.outboxes[to.index()])
+    }
+
+    /// All actors.
+    pub fn actors(&self) -> impl Iterator<Item = ActorId> + use<> {
+        self.placement.all()
+    }
+
+    /// Does what is due at this time. Says when to come again.
+    pub fn tick(&mut self, now: UnixMillis) -> Option<UnixMillis> {
+        /// Keys that may be deleted in one turn: about 1 ms.
+        const PATIENCE: usize = 2_000;
+        self.keys.set_now(now);
+        self.keys.expire_due(PATIENCE)
+    }
+
+    fn is_full(&self) -> bool {
+        self.config.memory_max != 0
+            && self.keys.databases().map(|(_, database)| database.bytes()).sum::<usize>()
+                > self.config.memory_max / usize::from(self.placement.actors())
+    }
+
+    fn number(&mut self) -> u64 {
+        self.numbered += 1;
+        self.numbered
+    }
+}
+
+fn wants_of(command: &'static Command, args: Args<'_>) -> Wants {
+    match (command.run, command.keys.of(args)) {
+        (Run::Keys(_), Ok(keys)) => Wants::Keys(keys.map(Box::from).collect()),
+        _ => Wants::Everything,
+    }
+}
+
+fn unknown_command(args: Args<'_>) -> CommandError {
+    const SHOWN: usize = 128;
+    let shown = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]).replace(['\r', '\n'], " ");
+    let mut beginning = String::new();
+    for word in args.from(1) {
+        if beginning.len() >= SHOWN {
+            break;
+        }
+        beginning.push_str(&format!("'{}' ", shown(word)));
+    }
+    CommandError::from(format!("ERR unknown command '{}', with args beginning with: {beginning}", shown(&args[0])))
+}

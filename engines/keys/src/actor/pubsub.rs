@@ -1,0 +1,244 @@
+//! Channels: who listens here, and how many elsewhere.
+
+use hashbrown::HashMap;
+
+use super::Actor;
+use super::message::{Destination, Message};
+use crate::command::{Command, Group};
+use crate::pattern;
+use crate::placement::ActorId;
+use crate::reply::Reply;
+use crate::session::{Session, SessionId};
+
+/// Whether a session with RESP2 may run this while it listens.
+pub(super) fn may_run_subscribed(command: &Command) -> bool {
+    command.group == Group::PubSub && command.name != "publish" && command.name != "pubsub"
+        || matches!(command.name, "ping" | "quit" | "reset")
+}
+
+/// Who listens to what. Every actor knows how many sessions of every other one listen to a channel, so that publishing
+/// asks nobody.
+#[derive(Debug, Default)]
+pub(super) struct Listeners {
+    channels: HashMap<Box<[u8]>, Audience>,
+    patterns: HashMap<Box<[u8]>, Audience>,
+}
+
+#[derive(Debug, Default)]
+struct Audience {
+    here: Vec<SessionId>,
+    elsewhere: Vec<(ActorId, usize)>,
+}
+
+impl Audience {
+    fn hear(&mut self, actor: ActorId, count: usize) {
+        self.elsewhere.retain(|(other, _)| *other != actor);
+        if count > 0 {
+            self.elsewhere.push((actor, count));
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.here.len() + self.elsewhere.iter().map(|(_, count)| count).sum::<usize>()
+    }
+
+    const fn is_empty(&self) -> bool {
+        self.here.is_empty() && self.elsewhere.is_empty()
+    }
+}
+
+type Audiences = HashMap<Box<[u8]>, Audience>;
+
+fn hear(audiences: &mut Audiences, actor: ActorId, name: Box<[u8]>, count: usize) {
+    let audience = audiences.entry(name.clone()).or_default();
+    audience.hear(actor, count);
+    if audience.is_empty() {
+        audiences.remove(&name);
+    }
+}
+
+fn join(audiences: &mut Audiences, name: &[u8], session: SessionId) -> usize {
+    let audience = audiences.entry(name.into()).or_default();
+    audience.here.push(session);
+    audience.here.len()
+}
+
+fn leave(audiences: &mut Audiences, name: &[u8], session: SessionId) -> usize {
+    let Some(audience) = audiences.get_mut(name) else { return 0 };
+    audience.here.retain(|other| *other != session);
+    let left = audience.here.len();
+    if audience.is_empty() {
+        audiences.remove(name);
+    }
+    left
+}
+
+impl Listeners {
+    pub(super) fn hear(&mut self, actor: ActorId, channel: Box<[u8]>, count: usize) {
+        hear(&mut self.channels, actor, channel, count);
+    }
+
+    pub(super) fn hear_pattern(&mut self, actor: ActorId, pattern: Box<[u8]>, count: usize) {
+        hear(&mut self.patterns, actor, pattern, count);
+    }
+}
+
+/// A channel, or a pattern of channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Topic {
+    Channel,
+    Pattern,
+}
+
+impl Topic {
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Channel => "",
+            Self::Pattern => "p",
+        }
+    }
+}
+
+impl Actor {
+    fn tell_listeners(&mut self, topic: Topic, name: &[u8], count: usize) {
+        for actor in self.placement.all() {
+            if actor == self.id {
+                continue;
+            }
+            let name = name.into();
+            self.send(
+                actor,
+                match topic {
+                    Topic::Channel => Message::Listeners { channel: name, count },
+                    Topic::Pattern => Message::PatternListeners { pattern: name, count },
+                },
+            );
+        }
+    }
+
+    /// Lets a session listen.
+    pub(crate) fn subscribe(&mut self, session: &mut Session, topic: Topic, name: &[u8], reply: &mut dyn Reply) {
+        let (names, audiences) = match topic {
+            Topic::Channel => (&mut session.channels, &mut self.listeners.channels),
+            Topic::Pattern => (&mut session.patterns, &mut self.listeners.patterns),
+        };
+        if !names.iter().any(|other| **other == *name) {
+            names.push(name.into());
+            let count = join(audiences, name, session.id);
+            self.tell_listeners(topic, name, count);
+        }
+        confirm(session, topic, "subscribe", Some(name), reply);
+    }
+
+    /// Lets a session stop listening: to one name, or to all.
+    pub(crate) fn unsubscribe(
+        &mut self,
+        session: &mut Session,
+        topic: Topic,
+        name: Option<&[u8]>,
+        reply: &mut dyn Reply,
+    ) {
+        let names = match topic {
+            Topic::Channel => &mut session.channels,
+            Topic::Pattern => &mut session.patterns,
+        };
+        let leaving: Vec<Box<[u8]>> = match name {
+            Some(name) => vec![name.into()],
+            None => names.clone(),
+        };
+        if leaving.is_empty() {
+            return confirm(session, topic, "unsubscribe", None, reply);
+        }
+        for name in leaving {
+            self.leave(session, topic, &name);
+            confirm(session, topic, "unsubscribe", Some(&name), reply);
+        }
+    }
+
+    fn leave(&mut self, session: &mut Session, topic: Topic, name: &[u8]) {
+        let (names, audiences) = match topic {
+            Topic::Channel => (&mut session.channels, &mut self.listeners.channels),
+            Topic::Pattern => (&mut session.patterns, &mut self.listeners.patterns),
+        };
+        let Some(index) = names.iter().position(|other| **other == *name) else { return };
+        names.remove(index);
+        let count = leave(audiences, name, session.id);
+        self.tell_listeners(topic, name, count);
+    }
+
+    /// Lets a session stop listening to anything, without a word to it.
+    pub(crate) fn unsubscribe_all(&mut self, session: &mut Session) {
+        for name in session.channels.clone() {
+            self.leave(session, Topic::Channel, &name);
+        }
+        for name in session.patterns.clone() {
+            self.leave(session, Topic::Pattern, &name);
+        }
+    }
+
+    /// Publishes to all who listen. Says how many.
+    pub(crate) fn publish(&mut self, channel: &[u8], payload: &[u8]) -> usize {
+        let audience = self.listeners.channels.get(channel);
+        let patterns = self.listeners.patterns.iter().filter(|(pattern, _)| pattern::matches(pattern, channel));
+        let audiences: Vec<&Audience> = audience.into_iter().chain(patterns.map(|(_, audience)| audience)).collect();
+        let count = audiences.iter().map(|audience| audience.len()).sum();
+        let mut actors: Vec<ActorId> =
+            audiences.iter().flat_map(|audience| &audience.elsewhere).map(|(actor, _)| *actor).collect();
+        actors.sort();
+        actors.dedup();
+        for actor in actors {
+            self.send(actor, Message::Published { channel: channel.into(), payload: payload.into() });
+        }
+        self.publish_here(channel, payload);
+        count
+    }
+
+    pub(super) fn publish_here(&mut self, channel: &[u8], payload: &[u8]) {
+        if let Some(audience) = self.listeners.channels.get(channel) {
+            for session in &audience.here {
+                self.replies.push(Destination::Push(*session), |reply| {
+                    reply.push(3);
+                    reply.bulk(b"message");
+                    reply.bulk(channel);
+                    reply.bulk(payload);
+                });
+            }
+        }
+        for (pattern, audience) in &self.listeners.patterns {
+            if !pattern::matches(pattern, channel) {
+                continue;
+            }
+            for session in &audience.here {
+                self.replies.push(Destination::Push(*session), |reply| {
+                    reply.push(4);
+                    reply.bulk(b"pmessage");
+                    reply.bulk(pattern);
+                    reply.bulk(channel);
+                    reply.bulk(payload);
+                });
+            }
+        }
+    }
+
+    /// The channels with listeners anywhere, each with their number.
+    pub(crate) fn listened_channels(&self) -> impl Iterator<Item = (&[u8], usize)> {
+        self.listeners.channels.iter().map(|(channel, audience)| (&**channel, audience.len()))
+    }
+
+    /// How many listen to a channel anywhere.
+    pub(crate) fn listeners_of(&self, channel: &[u8]) -> usize {
+        self.listeners.channels.get(channel).map_or(0, Audience::len)
+    }
+
+    /// How many patterns are listened to anywhere.
+    pub(crate) fn pattern_count(&self) -> usize {
+        self.listeners.patterns.len()
+    }
+}
+
+fn confirm(session: &Session, topic: Topic, what: &str, name: Option<&[u8]>, reply: &mut dyn Reply) {
+    reply.push(3);
+    reply.bulk(format!("{}{what}", topic.prefix()).as_bytes());
+    reply.bulk_or_null(name);
+    reply.count(session.channels.len() + session.patterns.len());
+}

@@ -1,0 +1,289 @@
+//! Work on keys of several actors, as one.
+//!
+//! A transaction visits the actors of its keys in ascending order and borrows its keys of each, all or none. With this one
+//! order nobody waits in a circle. Then it runs here, as if all keys were of this actor, and gives them back:
+//!
+//! ```text
+//!  this actor              actor 1              actor 2
+//!   │ Borrow {a, b} ────────►│ hold a, b            │
+//!   │◄─────────── Lent a, b  │                      │
+//!   │ Borrow {c} ───────────────────────────────────►│ c is held: the request for it waits
+//!   │◄────────────────────────────────────── Lent c  │
+//!   │ run; one append        │                      │
+//!   │ Return a, b ──────────►│ release, go on       │
+//!   │ Return c ─────────────────────────────────────►│
+//! ```
+//!
+//! Between `Lent` and `Return` the entries are in the tables of the actor that runs the transaction, but only while it
+//! runs is anything there looked at, so nobody sees them there.
+
+use savanna_lattice::Hlc;
+
+use super::message::{Destination, Loan, Message};
+use super::program::Program;
+use super::{Actor, Place, Progress, Work};
+use crate::command::Run;
+use crate::error::CommandError;
+use crate::keyspace::DATABASES;
+use crate::placement::{ActorId, KeyHash};
+use crate::reply::{Reply, Tape};
+use crate::session::{Session, Watched};
+
+/// A transaction that is under way.
+#[derive(Debug)]
+pub(super) struct Transaction {
+    to: Destination,
+    program: Box<Program>,
+    /// Actors in ascending order, with the keys that are theirs.
+    stops: Vec<(ActorId, Vec<Box<[u8]>>)>,
+    /// How many stops were made.
+    made: usize,
+    loans: Vec<(ActorId, Vec<Loan>)>,
+}
+
+/// The keys that a program reads, changes or compares, each once. Where its words are wrong it has none; running it then
+/// says so.
+pub(super) fn keys_of(program: &Program) -> Vec<Box<[u8]>> {
+    let mut keys: Vec<Box<[u8]>> = program.watched.iter().map(|watched| watched.key.clone()).collect();
+    for (command, args) in program.steps() {
+        if let Ok(named) = command.keys.of(args) {
+            keys.extend(named.map(Box::from));
+        }
+    }
+    keys.sort();
+    keys.dedup();
+    keys
+}
+
+impl Actor {
+    /// Runs a program as soon as all its keys are at hand.
+    ///
+    /// # Errors
+    /// None at present: the keys of each step were found when it was queued.
+    pub(super) fn begin_transaction(&mut self, to: Destination, program: Box<Program>) -> Result<(), CommandError> {
+        let mut stops: Vec<(ActorId, Vec<Box<[u8]>>)> = Vec::new();
+        let keys = keys_of(&program).into_iter();
+        let mut placed: Vec<(ActorId, Box<[u8]>)> =
+            keys.map(|key| (self.placement.actor_of(KeyHash::of(&key).group()), key)).collect();
+        placed.sort();
+        for (actor, key) in placed {
+            match stops.last_mut() {
+                Some((last, keys)) if *last == actor => keys.push(key),
+                _ => stops.push((actor, vec![key])),
+            }
+        }
+        let number = self.number();
+        self.counters.transactions += 1;
+        self.transactions.insert(number, Transaction { to, program, stops, made: 0, loans: Vec::new() });
+        self.next_stop(number);
+        Ok(())
+    }
+
+    fn next_stop(&mut self, number: u64) {
+        let Some(transaction) = self.transactions.get(&number) else { return };
+        match transaction.stops.get(transaction.made) {
+            None => self.run_transaction(number),
+            Some((actor, _)) if *actor == self.id => self.begin(Work::Transaction(number)),
+            Some((actor, keys)) => {
+                let (actor, keys) = (*actor, keys.clone());
+                self.send(actor, Message::Borrow { transaction: number, keys });
+            }
+        }
+    }
+
+    /// The keys of this actor that a transaction of its own needs.
+    pub(super) fn own_keys_of(&self, number: u64) -> Vec<Box<[u8]>> {
+        let stops = self.transactions.get(&number).map(|transaction| &transaction.stops);
+        let own = stops.into_iter().flatten().find(|(actor, _)| *actor == self.id);
+        own.map(|(_, keys)| keys.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn hold_own(&mut self, number: u64) {
+        self.claims.hold(self.own_keys_of(number));
+        if let Some(transaction) = self.transactions.get_mut(&number) {
+            transaction.made += 1;
+        }
+        self.next_stop(number);
+    }
+
+    /// Lends keys to a transaction of another actor.
+    pub(super) fn lend(&mut self, to: ActorId, transaction: u64, keys: Vec<Box<[u8]>>) {
+        self.claims.hold(keys.iter().cloned());
+        let loans = keys.into_iter().map(|key| self.loan(key)).collect();
+        self.send(to, Message::Lent { transaction, loans });
+    }
+
+    fn loan(&mut self, key: Box<[u8]>) -> Loan {
+        let deleted = self.keys.deletion_version(&key);
+        let entries = (0..DATABASES).filter_map(|database| Some((database, self.keys.lend(database, &key)?)));
+        Loan { entries: entries.collect(), key, deleted }
+    }
+
+    pub(super) fn hear_lent(&mut self, from: ActorId, number: u64, loans: Vec<Loan>) {
+        let Some(transaction) = self.transactions.get_mut(&number) else { return };
+        transaction.loans.push((from, loans));
+        transaction.made += 1;
+        self.next_stop(number);
+    }
+
+    fn run_transaction(&mut self, number: u64) {
+        let Some(Transaction { to, program, loans, stops, .. }) = self.transactions.remove(&number) else { return };
+        let mut borrowed = Vec::new();
+        for (actor, loans) in loans {
+            for mut loan in loans {
+                for (database, entry) in loan.entries.drain(..) {
+                    self.keys.adopt(database, entry);
+                }
+                let deleted_here = self.keys.deletion_version(&loan.key);
+                borrowed.push((actor, loan, deleted_here));
+            }
+        }
+        let mut session = match to {
+            Destination::Session(id, _) => self.sessions.take(id),
+            _ => None,
+        };
+        let mut tape = Tape::new();
+        let absent: Vec<&Loan> = borrowed.iter().map(|(_, loan, _)| loan).collect();
+        self.run_program(&program, session.as_deref_mut(), &absent, &mut tape);
+        if let Some(session) = session {
+            self.sessions.put_back(session);
+        }
+        self.replies.push(to, |reply| tape.play(reply));
+        for returned in borrowed.chunk_by_mut(|(one, ..), (other, ..)| one == other) {
+            let actor = returned[0].0;
+            let loans = returned.iter_mut().map(|(_, loan, deleted_here)| {
+                let mut loan = self.loan(std::mem::take(&mut loan.key));
+                if loan.deleted == *deleted_here {
+                    loan.deleted = Hlc::ZERO; // nothing was deleted, so nothing is to be told
+                }
+                loan
+            });
+            let loans = loans.collect();
+            self.send(actor, Message::Return { loans });
+        }
+        let own = stops.into_iter().find(|(actor, _)| *actor == self.id);
+        if let Some((_, keys)) = own {
+            self.claims.release(keys.iter().map(|key| &**key));
+            self.resume();
+        }
+    }
+
+    /// Takes keys back that were lent.
+    pub(super) fn take_back(&mut self, loans: Vec<Loan>) {
+        for Loan { key, entries, deleted } in loans {
+            self.keys.note_deleted_elsewhere(&key, deleted);
+            for (database, entry) in entries {
+                self.keys.adopt(database, entry);
+            }
+            self.claims.release([&*key]);
+        }
+        self.resume();
+    }
+
+    /// Runs a program whose keys are all here; `borrowed` tells the versions of keys that are not there.
+    pub(super) fn run_program(
+        &mut self,
+        program: &Program,
+        mut session: Option<&mut Session>,
+        borrowed: &[&Loan],
+        reply: &mut dyn Reply,
+    ) {
+        if self.has_changed(program, borrowed) {
+            return reply.null_array();
+        }
+        if program.notes_versions {
+            if let Some(session) = session {
+                self.note_versions(program, session, borrowed);
+            }
+            return reply.ok();
+        }
+        if program.replies_with_list {
+            reply.array(program.len());
+        }
+        let mut database = program.database;
+        for (command, args) in program.steps() {
+            match (command.run, &mut session) {
+                (Run::Session(run), Some(session)) => {
+                    session.database = database;
+                    match run(self, session, args, reply) {
+                        Ok(Progress::Answered | Progress::Closing) => {}
+                        Ok(_) => reply.error("ERR this command cannot wait inside of a transaction"),
+                        Err(error) => error.answer(reply),
+                    }
+                    database = session.database;
+                }
+                _ => self.run(database, command, args, reply),
+            }
+        }
+    }
+
+    fn has_changed(&mut self, program: &Program, borrowed: &[&Loan]) -> bool {
+        let watched = program.watched.iter();
+        watched.into_iter().any(|watched| self.version_of(watched.database, &watched.key, borrowed) != watched.version)
+    }
+
+    /// What WATCH does, with all keys here.
+    pub(crate) fn note_versions(&mut self, program: &Program, session: &mut Session, borrowed: &[&Loan]) {
+        for key in keys_of(program) {
+            let version = self.version_of(program.database, &key, borrowed);
+            session.watched.push(Watched { database: program.database, key, version });
+        }
+    }
+
+    fn version_of(&mut self, database: u8, key: &[u8], borrowed: &[&Loan]) -> Hlc {
+        self.keys.select(database);
+        match (self.keys.peek(key), borrowed.iter().find(|loan| *loan.key == *key)) {
+            (Some(entry), _) => entry.version,
+            (None, Some(loan)) => loan.deleted,
+            (None, None) => self.keys.version(key),
+        }
+    }
+
+    /// Notes the versions of keys, here or as a transaction.
+    pub(crate) fn watch(
+        &mut self,
+        session: &mut Session,
+        mut program: Box<Program>,
+        reply: &mut dyn Reply,
+    ) -> Result<Progress, CommandError> {
+        program.notes_versions = true;
+        let keys = keys_of(&program);
+        let keys = || keys.iter().map(|key| &**key);
+        if matches!(self.place(keys()), Place::Here) && !self.claims.blocks(keys()) {
+            self.run_program(&program, Some(session), &[], reply);
+            return Ok(Progress::Answered);
+        }
+        let ticket = session.ticket();
+        self.begin_transaction(Destination::Session(session.id, ticket), program)?;
+        Ok(Progress::LaterAlone(ticket))
+    }
+
+    /// Runs what MULTI has queued: here, at the one actor that has all the keys, or as a transaction.
+    pub(crate) fn execute(
+        &mut self,
+        session: &mut Session,
+        mut program: Box<Program>,
+        reply: &mut dyn Reply,
+    ) -> Result<Progress, CommandError> {
+        program.replies_with_list = true;
+        let keys = keys_of(&program);
+        let place = self.place(keys.iter().map(|key| &**key));
+        let needs_session = program.steps().any(|(command, _)| matches!(command.run, Run::Session(_)));
+        match place {
+            Place::Here if !self.claims.blocks(keys.iter().map(|key| &**key)) => {
+                self.run_program(&program, Some(session), &[], reply);
+                Ok(Progress::Answered)
+            }
+            Place::At(actor) if !needs_session => {
+                let ticket = session.ticket();
+                self.send(actor, Message::Program { to: Destination::Session(session.id, ticket), program });
+                Ok(Progress::LaterAlone(ticket))
+            }
+            _ => {
+                let ticket = session.ticket();
+                self.begin_transaction(Destination::Session(session.id, ticket), program)?;
+                Ok(Progress::LaterAlone(ticket))
+            }
+        }
+    }
+}

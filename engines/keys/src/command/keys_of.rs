@@ -1,0 +1,102 @@
+//! Which words of a request are keys.
+
+use crate::error::CommandError;
+use crate::number::integer;
+use crate::request::Args;
+
+/// Which words of a request are keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// None.
+    None,
+    /// From `first` to `last` (negative: from the end) by steps.
+    Range {
+        /// The first.
+        first: usize,
+        /// The last.
+        last: isize,
+        /// How many words from one to the next.
+        step: usize,
+    },
+    /// As many as the word `at` says, behind it; and the word `also`, if it is not 0.
+    Counted {
+        /// Where the number is.
+        at: usize,
+        /// A key before it.
+        also: usize,
+    },
+}
+
+impl Keys {
+    /// One key, the first argument.
+    pub const ONE: Self = Self::Range { first: 1, last: 1, step: 1 };
+    /// Two keys, the first arguments.
+    pub const TWO: Self = Self::Range { first: 1, last: 2, step: 1 };
+    /// All arguments.
+    pub const ALL: Self = Self::Range { first: 1, last: -1, step: 1 };
+
+    /// The keys of a request.
+    ///
+    /// # Errors
+    /// If a number of keys is none, or there are fewer.
+    pub fn of<'a>(self, args: Args<'a>) -> Result<impl Iterator<Item = &'a [u8]> + Clone, CommandError> {
+        let (also, range, step) = match self {
+            Self::None => (0, 0..0, 1),
+            Self::Range { first, last, step } => {
+                let end = if last < 0 { args.len().saturating_sub(last.unsigned_abs() - 1) } else { last as usize + 1 };
+                (0, first..end.min(args.len()).max(first), step)
+            }
+            Self::Counted { at, also } => {
+                let count = args.len().checked_sub(at + 1).map(|_| &args[at]).and_then(integer);
+                let Some(count) = count else { return Err(CommandError::NotInteger) };
+                let count =
+                    usize::try_from(count).map_err(|_| CommandError::text("ERR Number of keys can't be negative"))?;
+                if count > args.len() - at - 1 {
+                    return Err(CommandError::text("ERR Number of keys can't be greater than number of args"));
+                }
+                (also, at + 1..at + 1 + count, 1)
+            }
+        };
+        let also = (also != 0 && also < args.len()).then_some(also);
+        Ok(also.into_iter().chain(range.step_by(step)).map(move |index| args.at(index)))
+    }
+
+    /// First, last and step, as `COMMAND` gives them.
+    #[must_use]
+    pub const fn triple(self) -> (i64, i64, i64) {
+        match self {
+            Self::None => (0, 0, 0),
+            Self::Range { first, last, step } => (first as i64, last as i64, step as i64),
+            Self::Counted { also: 0, .. } => (0, 0, 0),
+            Self::Counted { also, .. } => (also as i64, also as i64, 1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::OwnedArgs;
+
+    fn keys(keys: Keys, words: &str) -> String {
+        let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+        let args = OwnedArgs::of_words(&words);
+        match keys.of(args.args()) {
+            Ok(keys) => keys.map(|key| String::from_utf8_lossy(key).into_owned()).collect::<Vec<_>>().join(" "),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn keys_are_found_where_the_table_says() {
+        assert_eq!(keys(Keys::ONE, "GET a"), "a");
+        assert_eq!(keys(Keys::ALL, "DEL a b c"), "a b c");
+        assert_eq!(keys(Keys::Range { first: 1, last: -1, step: 2 }, "MSET a 1 b 2"), "a b");
+        assert_eq!(keys(Keys::Range { first: 1, last: -2, step: 1 }, "BLPOP a b 0"), "a b");
+        assert_eq!(keys(Keys::Counted { at: 2, also: 1 }, "ZUNIONSTORE d 2 a b WEIGHTS 1 2"), "d a b");
+        assert_eq!(keys(Keys::Counted { at: 1, also: 0 }, "SINTERCARD 0 a"), "");
+        assert!(keys(Keys::Counted { at: 1, also: 0 }, "SINTERCARD 3 a").starts_with("ERR Number of keys"));
+        assert!(keys(Keys::Counted { at: 1, also: 0 }, "SINTERCARD x a").starts_with("ERR value is not"));
+        assert!(keys(Keys::Counted { at: 1, also: 0 }, "SINTERCARD -1 a").starts_with("ERR Number of keys"));
+    }
+}

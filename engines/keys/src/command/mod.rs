@@ -1,0 +1,278 @@
+//! What there is to say about a command; [`table`] says it of all.
+
+mod keys_of;
+mod table;
+
+use std::sync::LazyLock;
+
+use hashbrown::HashMap;
+
+pub use self::{keys_of::Keys, table::TABLE};
+use crate::actor::{Actor, Progress};
+use crate::error::{CommandError, Outcome};
+use crate::keyspace::Keyspace;
+use crate::reply::Reply;
+use crate::request::Args;
+use crate::session::Session;
+
+/// A command.
+#[derive(Debug)]
+pub struct Command {
+    /// Its name, in small letters.
+    pub name: &'static str,
+    /// How many words a request has, the name included; `-n` for at least `n`.
+    pub arity: i16,
+    /// What it does.
+    pub flags: Flags,
+    /// Which words are keys.
+    pub keys: Keys,
+    /// Where it may run.
+    pub class: Class,
+    /// What it is about.
+    pub group: Group,
+    /// The version of Redis that had it first; of Savanna's own commands, that of Savanna.
+    pub since: &'static str,
+    /// What it is for, in one sentence.
+    pub summary: &'static str,
+    /// Its function.
+    pub run: Run,
+}
+
+/// Where a command may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// On any replica of its key.
+    Read,
+    /// On any replica of its key; the change spreads.
+    Merge,
+    /// On the first replica of its key, because it tests and returns.
+    Primary,
+    /// On the connection's thread.
+    Session,
+    /// On all threads; the replies are put together.
+    Everywhere,
+}
+
+impl Class {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Merge => "merge",
+            Self::Primary => "primary",
+            Self::Session => "session",
+            Self::Everywhere => "everywhere",
+        }
+    }
+}
+
+/// What a command is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Keys of any type.
+    Generic,
+    /// Strings.
+    String,
+    /// Bits of strings.
+    Bitmap,
+    /// Hashes.
+    Hash,
+    /// Lists.
+    List,
+    /// Sets.
+    Set,
+    /// Sorted sets.
+    SortedSet,
+    /// Several commands as one.
+    Transactions,
+    /// Messages to all who listen.
+    PubSub,
+    /// The connection.
+    Connection,
+    /// The server.
+    Server,
+}
+
+impl Group {
+    /// Its name in `COMMAND DOCS`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Generic => "generic",
+            Self::String => "string",
+            Self::Bitmap => "bitmap",
+            Self::Hash => "hash",
+            Self::List => "list",
+            Self::Set => "set",
+            Self::SortedSet => "sorted-set",
+            Self::Transactions => "transactions",
+            Self::PubSub => "pubsub",
+            Self::Connection => "connection",
+            Self::Server => "server",
+        }
+    }
+
+    /// Its name as a category of access control.
+    #[must_use]
+    pub const fn category(self) -> &'static str {
+        match self {
+            Self::Generic => "keyspace",
+            Self::SortedSet => "sortedset",
+            Self::Transactions => "transaction",
+            Self::Server => "dangerous",
+            other => other.name(),
+        }
+    }
+}
+
+/// What a command does, as a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flags(u16);
+
+impl Flags {
+    /// Nothing in particular.
+    pub const NONE: Self = Self(0);
+    /// It changes keys.
+    pub const WRITE: Self = Self(1);
+    /// It only reads.
+    pub const READONLY: Self = Self(2);
+    /// It may need more memory.
+    pub const DENYOOM: Self = Self(4);
+    /// It is for operators.
+    pub const ADMIN: Self = Self(8);
+    /// It is about messages.
+    pub const PUBSUB: Self = Self(16);
+    /// It takes the same short time whatever the size of the value.
+    pub const FAST: Self = Self(32);
+    /// It may wait.
+    pub const BLOCKING: Self = Self(64);
+    /// It runs before the client is known.
+    pub const NO_AUTH: Self = Self(128);
+    /// It is not queued by MULTI: it runs at once, or is refused by [`Flags::NO_MULTI`].
+    pub const UNQUEUED: Self = Self(256);
+    /// It is refused within MULTI.
+    pub const NO_MULTI: Self = Self(512);
+
+    const NAMES: [(Self, &'static str); 10] = [
+        (Self::WRITE, "write"),
+        (Self::READONLY, "readonly"),
+        (Self::DENYOOM, "denyoom"),
+        (Self::ADMIN, "admin"),
+        (Self::PUBSUB, "pubsub"),
+        (Self::FAST, "fast"),
+        (Self::BLOCKING, "blocking"),
+        (Self::NO_AUTH, "no_auth"),
+        (Self::UNQUEUED, "allow_busy"),
+        (Self::NO_MULTI, "no_multi"),
+    ];
+
+    /// Both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether all of `other` are in the set.
+    #[must_use]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Their names in `COMMAND`.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        Self::NAMES.into_iter().filter(move |(flag, _)| self.has(*flag)).map(|(_, name)| name)
+    }
+}
+
+/// A command's function.
+#[derive(Clone, Copy, Debug)]
+pub enum Run {
+    /// About keys, which are all at hand.
+    Keys(fn(&mut Keyspace, Args<'_>, &mut dyn Reply) -> Outcome),
+    /// About the session.
+    Session(fn(&mut Actor, &mut Session, Args<'_>, &mut dyn Reply) -> Result<Progress, CommandError>),
+    /// A part of the whole.
+    Everywhere(fn(&mut Actor, Args<'_>, &mut dyn Reply) -> Outcome, Combine),
+    /// About the keys at a place that a cursor names.
+    Scan(fn(&mut Keyspace, Args<'_>, &mut dyn Reply) -> Outcome),
+}
+
+/// How the parts' replies become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Combine {
+    /// The first one; all are equal.
+    First,
+    /// Numbers, added up.
+    Sum,
+    /// Lists, one behind the other.
+    Concatenate,
+    /// The first that is something.
+    Any,
+    /// Lines of numbers.
+    Info,
+}
+
+impl Command {
+    /// The command of a name in any letters.
+    #[must_use]
+    pub fn find(name: &[u8]) -> Option<&'static Self> {
+        BY_NAME.get(&folded(name)?).copied()
+    }
+
+    /// Whether a request may have so many words.
+    #[must_use]
+    pub const fn takes(&self, words: usize) -> bool {
+        if self.arity >= 0 { words == self.arity as usize } else { words >= self.arity.unsigned_abs() as usize }
+    }
+}
+
+static BY_NAME: LazyLock<HashMap<[u64; 3], &'static Command>> =
+    LazyLock::new(|| TABLE.iter().filter_map(|command| Some((folded(command.name.as_bytes())?, command))).collect());
+
+/// A name of up to 24 bytes in small letters, as three numbers.
+fn folded(name: &[u8]) -> Option<[u64; 3]> {
+    let mut bytes = [0_u8; 24];
+    bytes.get_mut(..name.len())?.copy_from_slice(name);
+    bytes.make_ascii_lowercase();
+    let mut words = [0; 3];
+    for (word, chunk) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
+        *word = u64::from_le_bytes(*chunk);
+    }
+    Some(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_found_by_its_name_in_any_letters() {
+        for command in TABLE {
+            let found = Command::find(command.name.to_uppercase().as_bytes()).expect(command.name);
+            assert_eq!(found.name, command.name, "two commands of one name");
+            assert_eq!(command.name, command.name.to_lowercase());
+        }
+        assert!(Command::find(b"nothing").is_none());
+        assert!(Command::find(&[b'x'; 100]).is_none());
+    }
+
+    #[test]
+    fn classes_flags_and_functions_agree() {
+        for command in TABLE {
+            let Command { name, flags, class, run, keys, .. } = command;
+            assert!(!(flags.has(Flags::WRITE) && flags.has(Flags::READONLY)), "{name}");
+            assert!(!flags.has(Flags::DENYOOM) || flags.has(Flags::WRITE) || *class == Class::Session, "{name}");
+            match run {
+                Run::Keys(_) => {
+                    assert!(matches!(class, Class::Read | Class::Merge | Class::Primary), "{name}");
+                    assert_ne!(*keys, Keys::None, "{name}");
+                    assert_eq!(*class == Class::Read, flags.has(Flags::READONLY), "{name}");
+                }
+                Run::Session(_) => assert_eq!(*class, Class::Session, "{name}"),
+                Run::Everywhere(..) => assert_eq!(*class, Class::Everywhere, "{name}"),
+                Run::Scan(_) => assert_eq!(*class, Class::Read, "{name}"),
+            }
+        }
+    }
+}

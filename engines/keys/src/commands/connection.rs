@@ -1,0 +1,216 @@
+//! The connection itself.
+
+use super::generic::parse_database;
+use crate::actor::{Actor, Progress};
+use crate::error::CommandError;
+use crate::number::parse_integer;
+use crate::reply::Reply;
+use crate::request::Args;
+use crate::session::Session;
+
+type Done = Result<Progress, CommandError>;
+
+/// `PING [message]`
+pub fn ping(_: &mut Actor, session: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
+    if args.len() > 2 {
+        return Err(CommandError::Arity("ping".to_owned()));
+    }
+    let message = args.from(1).next();
+    if session.protocol == 2 && session.is_subscribed() {
+        reply.array(2);
+        reply.bulk(b"pong");
+        reply.bulk(message.unwrap_or_default());
+    } else {
+        match message {
+            Some(message) => reply.bulk(message),
+            None => reply.simple("PONG"),
+        }
+    }
+    Ok(Progress::Answered)
+}
+
+/// `ECHO message`
+pub fn echo(_: &mut Actor, _: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
+    reply.bulk(&args[1]);
+    Ok(Progress::Answered)
+}
+
+/// `SELECT index`
+pub fn select(_: &mut Actor, session: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
+    session.database = parse_database(&args[1])?;
+    reply.ok();
+    Ok(Progress::Answered)
+}
+
+/// `QUIT`
+pub fn quit(_: &mut Actor, _: &mut Session, _: Args<'_>, reply: &mut dyn Reply) -> Done {
+    reply.ok();
+    Ok(Progress::Closing)
+}
+
+/// `RESET`
+pub fn reset(actor: &mut Actor, session: &mut Session, _: Args<'_>, reply: &mut dyn Reply) -> Done {
+    actor.unsubscribe_all(session);
+    session.queued = None;
+    session.watched.clear();
+    session.database = 0;
+    session.name.clear();
+    session.protocol = 2;
+    session.is_known = actor.config.password.is_none();
+    reply.use_protocol(2);
+    reply.simple("RESET");
+    Ok(Progress::Answered)
+}
+
+/// `AUTH [username] password`
+pub fn auth(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
+    match args.len() {
+        2 if actor.config.password.is_none() => {
+            return Err(CommandError::text(
+                "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
+                 configuration is correct?",
+            ));
+        }
+        2 => admit(actor, session, b"default", &args[1])?,
+        3 => admit(actor, session, &args[1], &args[2])?,
+        _ => return Err(CommandError::Syntax),
+    }
+    reply.ok();
+    Ok(Progress::Answered)
+}
+
+fn admit(actor: &Actor, session: &mut Session, user: &[u8], password: &[u8]) -> Result<(), CommandError> {
+    let is_right = actor.config.password.as_ref().is_none_or(|expected| is_equal(expected.as_bytes(), password));
+    if user != b"default" || !is_right {
+        return Err(CommandError::text("WRONGPASS invalid username-password pair or user is disabled."));
+    }
+    session.is_known = true;
+    Ok(())
+}
+
+/// Compares in a time that does not tell how much is right.
+fn is_equal(expected: &[u8], came: &[u8]) -> bool {
+    let differing = expected.iter().zip(came).fold(0, |differing, (a, b)| differing | (a ^ b));
+    expected.len() == came.len() && differing == 0
+}
+
+/// `HELLO [version [AUTH user password] [SETNAME name]]`
+pub fn hello(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
+    let mut protocol = session.protocol;
+    if args.len() > 1 {
+        let version = crate::number::integer(&args[1])
+            .ok_or(CommandError::text("ERR Protocol version is not an integer or out of range"))?;
+        if !(2..=3).contains(&version) {
+            return Err(CommandError::text("NOPROTO unsupported protocol version"));
+        }
+        protocol = version as u8;
+    }
+    let mut name = None;
+    let mut options = args.from(2);
+    while let Some(option) = options.next() {
+        let unknown = || CommandError::from(format!("ERR Syntax error in HELLO option '{}'", option.escape_ascii()));
+        match option.to_ascii_lowercase().as_slice() {
+            b"auth" => {
+                let (user, password) = options.next().zip(options.next()).ok_or_else(unknown)?;
+                admit(actor, session, user, password)?;
+            }
+            b"setname" => name = Some(options.next().ok_or_else(unknown)?),
+            _ => return Err(unknown()),
+        }
+    }
+    if !session.is_known {
+        return Err(CommandError::text(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> \
+             <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
+        ));
+    }
+    if let Some(name) = name {
+        rename(session, name)?;
+    }
+    session.protocol = protocol;
+    reply.use_protocol(protocol);
+    reply.map(7);
+    reply.bulk(b"server");
+    reply.bulk(b"redis");
+    reply.bulk(b"version");
+    reply.bulk(super::server::REDIS_VERSION.as_bytes());
+    reply.bulk(b"proto");
+    reply.integer(i64::from(protocol));
+    reply.bulk(b"id");
+    reply.integer(actor.client_number(session));
+    reply.bulk(b"mode");
+    reply.bulk(b"standalone");
+    reply.bulk(b"role");
+    reply.bulk(b"master");
+    reply.bulk(b"modules");
+    reply.array(0);
+    Ok(Progress::Answered)
+}
+
+fn rename(session: &mut Session, name: &[u8]) -> Result<(), CommandError> {
+    if !name.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
+        return Err(CommandError::text("ERR Client names cannot contain spaces, newlines or special characters."));
+    }
+    session.name = name.to_vec();
+    Ok(())
+}
+
+/// `CLIENT ID | GETNAME | SETNAME | SETINFO | INFO | LIST | NO-EVICT | NO-TOUCH`
+pub fn client(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
+    match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
+        (b"id", 2) => reply.integer(actor.client_number(session)),
+        (b"getname", 2) => reply.bulk_or_null((!session.name.is_empty()).then_some(&session.name)),
+        (b"setname", 3) => {
+            rename(session, &args[2])?;
+            reply.ok();
+        }
+        (b"setinfo", 4) => match args[2].to_ascii_lowercase().as_slice() {
+            b"lib-name" | b"lib-ver" => reply.ok(),
+            _ => return Err(CommandError::from(format!("ERR Unrecognized option '{}'", args[2].escape_ascii()))),
+        },
+        (b"info", 2) => reply.verbatim(&line(actor, session)),
+        (b"list", _) => {
+            let mut lines = line(actor, session);
+            for other in actor.sessions.iter() {
+                lines.push_str(&line(actor, other));
+            }
+            reply.verbatim(&lines);
+        }
+        (b"no-evict" | b"no-touch", 3) => {
+            if !args[2].eq_ignore_ascii_case(b"on") && !args[2].eq_ignore_ascii_case(b"off") {
+                return Err(CommandError::Syntax);
+            }
+            reply.ok();
+        }
+        _ => {
+            return Err(CommandError::from(format!(
+                "ERR unknown subcommand or wrong number of arguments for '{}'. Try CLIENT HELP.",
+                args[1].escape_ascii()
+            )));
+        }
+    }
+    Ok(Progress::Answered)
+}
+
+fn line(actor: &Actor, session: &Session) -> String {
+    format!(
+        "id={} addr={} name={} db={} sub={} psub={} multi={} watch={} resp={} user=default\n",
+        actor.client_number(session),
+        session.address,
+        String::from_utf8_lossy(&session.name),
+        session.database,
+        session.channels.len(),
+        session.patterns.len(),
+        session.queued.as_ref().map_or(-1, |program| program.len() as i64),
+        session.watched.len(),
+        session.protocol,
+    )
+}
+
+/// `WAIT replicas timeout`: there are none yet
+pub fn wait(_: &mut Actor, _: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
+    parse_integer(&args[1])?;
+    parse_integer(&args[2])?;
+    reply.integer(0);
+    Ok(Progress::Answered)
+}

@@ -1,0 +1,312 @@
+//! Keys of any type.
+
+use savanna_ownership::KEY_GROUPS;
+
+use crate::actor::Actor;
+use crate::error::{CommandError, Outcome};
+use crate::keyspace::{DATABASES, Keyspace, Value};
+use crate::number::{integer, parse_integer};
+use crate::pattern;
+use crate::placement::KeyHash;
+use crate::reply::Reply;
+use crate::request::Args;
+
+/// `DEL key [key ...]`, `UNLINK key [key ...]`
+pub fn del(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let count = args.from(1).filter(|key| keys.delete(key)).count();
+    reply.count(count);
+    Ok(())
+}
+
+/// `EXISTS key [key ...]`
+pub fn exists(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    reply.count(args.from(1).filter(|key| keys.contains(key)).count());
+    Ok(())
+}
+
+/// `TOUCH key [key ...]`
+pub fn touch(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let count = args.from(1).filter(|key| keys.get(key).is_some()).count();
+    reply.count(count);
+    Ok(())
+}
+
+/// `TYPE key`
+pub fn type_of(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    reply.simple(keys.peek(&args[1]).map_or("none", |entry| entry.value.type_name()));
+    Ok(())
+}
+
+/// `RENAME key newkey`
+pub fn rename(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    rename_key(keys, &args[1], &args[2])?;
+    reply.ok();
+    Ok(())
+}
+
+/// `RENAMENX key newkey`
+pub fn renamenx(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    if !keys.contains(&args[1]) {
+        return Err(CommandError::NoSuchKey);
+    }
+    let is_free = !keys.contains(&args[2]);
+    if is_free {
+        rename_key(keys, &args[1], &args[2])?;
+    }
+    reply.flag(is_free);
+    Ok(())
+}
+
+fn rename_key(keys: &mut Keyspace, from: &[u8], to: &[u8]) -> Outcome {
+    if from == to {
+        return if keys.contains(from) { Ok(()) } else { Err(CommandError::NoSuchKey) };
+    }
+    let entry = keys.take(from).ok_or(CommandError::NoSuchKey)?;
+    let expires_at = entry.expires_at();
+    keys.put(to, entry.value, expires_at);
+    Ok(())
+}
+
+/// `COPY source destination [DB database] [REPLACE]`
+pub fn copy(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let here = keys.selected();
+    let (mut database, mut replaces) = (here, false);
+    let mut options = args.from(3);
+    while let Some(option) = options.next() {
+        if option.eq_ignore_ascii_case(b"replace") {
+            replaces = true;
+        } else if option.eq_ignore_ascii_case(b"db") {
+            database = parse_database(options.next().ok_or(CommandError::Syntax)?)?;
+        } else {
+            return Err(CommandError::Syntax);
+        }
+    }
+    if database == here && args[1] == args[2] {
+        return Err(CommandError::text("ERR source and destination objects are the same"));
+    }
+    let Some(entry) = keys.peek(&args[1]) else {
+        reply.integer(0);
+        return Ok(());
+    };
+    let (value, expires_at) = (entry.value.clone(), entry.expires_at());
+    keys.select(database);
+    let is_put = replaces || !keys.contains(&args[2]);
+    if is_put {
+        keys.put(&args[2], value, expires_at);
+    }
+    keys.select(here);
+    reply.flag(is_put);
+    Ok(())
+}
+
+/// `MOVE key database`
+pub fn move_key(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let here = keys.selected();
+    let there = parse_database(&args[2])?;
+    if here == there {
+        return Err(CommandError::text("ERR source and destination objects are the same"));
+    }
+    keys.select(there);
+    let is_free = !keys.contains(&args[1]);
+    keys.select(here);
+    let entry = if is_free { keys.take(&args[1]) } else { None };
+    reply.flag(entry.is_some());
+    if let Some(entry) = entry {
+        let expires_at = entry.expires_at();
+        keys.select(there);
+        keys.put(&args[1], entry.value, expires_at);
+        keys.select(here);
+    }
+    Ok(())
+}
+
+/// The number of a database.
+pub(super) fn parse_database(text: &[u8]) -> Result<u8, CommandError> {
+    let number = parse_integer(text)?;
+    let number = u8::try_from(number).ok().filter(|number| *number < DATABASES);
+    number.ok_or(CommandError::text("ERR DB index is out of range"))
+}
+
+/// `RANDOMKEY`, for the keys of one actor
+pub fn randomkey(actor: &mut Actor, _: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    reply.bulk_or_null(actor.keys.random_key().as_deref());
+    Ok(())
+}
+
+/// `DBSIZE`, for the keys of one actor
+pub fn dbsize(actor: &mut Actor, _: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    // Keys whose time has come are no keys, counted or not.
+    actor.keys.expire_due(usize::MAX);
+    reply.count(actor.keys.database().map_or(0, |database| database.len()));
+    Ok(())
+}
+
+/// `KEYS pattern`, for the keys of one actor
+pub fn keys(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let now = actor.keys.now();
+    let entries = actor.keys.database().into_iter().flat_map(|database| database.iter());
+    let found: Vec<&[u8]> = entries
+        .filter(|entry| !entry.has_expired(now) && pattern::matches(&args[1], &entry.key))
+        .map(|entry| &*entry.key)
+        .collect();
+    reply.array(found.len());
+    for key in found {
+        reply.bulk(key);
+    }
+    Ok(())
+}
+
+/// `FLUSHDB [ASYNC | SYNC]`, for the keys of one actor
+pub fn flushdb(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    flush(actor, args, reply, false)
+}
+
+/// `FLUSHALL [ASYNC | SYNC]`, for the keys of one actor
+pub fn flushall(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    flush(actor, args, reply, true)
+}
+
+fn flush(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply, all: bool) -> Outcome {
+    let is_mode = |mode: &[u8]| mode.eq_ignore_ascii_case(b"async") || mode.eq_ignore_ascii_case(b"sync");
+    if args.len() > 2 || !args.from(1).all(is_mode) {
+        return Err(CommandError::Syntax);
+    }
+    let flushed = actor.keys.flush(all);
+    const FEW: usize = 10_000;
+    if flushed.iter().map(|database| database.len()).sum::<usize>() > FEW {
+        // Giving so much memory back takes longer than a turn may.
+        std::thread::spawn(move || drop(flushed));
+    }
+    reply.ok();
+    Ok(())
+}
+
+/// What `SCAN` and its kin were asked for besides the cursor.
+pub(super) struct ScanOptions<'a> {
+    /// What names must match.
+    pub pattern: Option<&'a [u8]>,
+    /// About how many to look at.
+    pub count: usize,
+    /// Of which type keys must be.
+    pub type_name: Option<&'a [u8]>,
+    /// Whether values are left out.
+    pub no_values: bool,
+}
+
+impl<'a> ScanOptions<'a> {
+    /// The options from the word `first` on.
+    ///
+    /// # Errors
+    /// [`CommandError::Syntax`], [`CommandError::NotInteger`].
+    pub(super) fn parse(args: Args<'a>, first: usize) -> Result<Self, CommandError> {
+        let mut parsed = Self { pattern: None, count: 10, type_name: None, no_values: false };
+        let mut options = args.from(first);
+        while let Some(option) = options.next() {
+            let mut value = || options.next().ok_or(CommandError::Syntax);
+            match option.to_ascii_lowercase().as_slice() {
+                b"match" => parsed.pattern = Some(value()?),
+                b"count" => {
+                    let count = parse_integer(value()?)?;
+                    parsed.count =
+                        usize::try_from(count).ok().filter(|count| *count > 0).ok_or(CommandError::Syntax)?;
+                }
+                b"type" => parsed.type_name = Some(value()?),
+                b"novalues" => parsed.no_values = true,
+                _ => return Err(CommandError::Syntax),
+            }
+        }
+        Ok(parsed)
+    }
+
+    /// The places of a collection of this length that a step from `cursor` looks at: it walks down, and the range's start
+    /// is the next cursor.
+    pub(super) fn walk(&self, cursor: usize, length: usize) -> std::ops::Range<usize> {
+        let end = if cursor == 0 { length } else { cursor.min(length) };
+        end.saturating_sub(self.count)..end
+    }
+
+    /// Whether a name is wanted.
+    pub(super) fn wants(&self, name: &[u8]) -> bool {
+        self.pattern.is_none_or(|pattern| pattern::matches(pattern, name))
+    }
+}
+
+/// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`, on the actor of the cursor's place
+pub fn scan(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let options = ScanOptions::parse(args, 2)?;
+    let cursor = integer(&args[1]).and_then(|cursor| u64::try_from(cursor).ok());
+    let from = KeyHash::from_cursor(cursor.ok_or(CommandError::text("ERR invalid cursor"))?);
+    let placement = keys.placement();
+    let end = placement.end_of(placement.actor_of(from.group()));
+    let mut found: Vec<Box<[u8]>> = Vec::new();
+    let next = keys.scan(from, end, options.count, &mut |entry| {
+        let is_of_type = options.type_name.is_none_or(|name| entry.value.type_name().as_bytes() == name);
+        if is_of_type && options.wants(&entry.key) {
+            found.push(Box::from(&*entry.key));
+        }
+    });
+    let after = (end < KEY_GROUPS).then(|| KeyHash::first_of(end));
+    let cursor = next.or(after).map_or(0, KeyHash::cursor);
+    reply.array(2);
+    reply.bulk(cursor.to_string().as_bytes());
+    reply.array(found.len());
+    for key in found {
+        reply.bulk(&key);
+    }
+    Ok(())
+}
+
+/// `OBJECT ENCODING | FREQ | IDLETIME | REFCOUNT key`
+pub fn object(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let subcommand = args[1].to_ascii_lowercase();
+    if args.len() != 3 {
+        return Err(CommandError::from(format!(
+            "ERR unknown subcommand or wrong number of arguments for '{}'. Try OBJECT HELP.",
+            args[1].escape_ascii()
+        )));
+    }
+    let now = keys.now();
+    let Some(entry) = keys.peek(&args[2]) else {
+        reply.null();
+        return Ok(());
+    };
+    match subcommand.as_slice() {
+        b"encoding" => reply.bulk(encoding(&entry.value).as_bytes()),
+        b"idletime" => reply.integer(i64::from(entry.idle_seconds(now))),
+        b"refcount" => reply.integer(1),
+        b"freq" => {
+            return Err(CommandError::text(
+                "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
+                 switching between policies at runtime LRU and LFU data will take some time to adjust.",
+            ));
+        }
+        _ => {
+            return Err(CommandError::from(format!(
+                "ERR unknown subcommand '{}'. Try OBJECT HELP.",
+                args[1].escape_ascii()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The name of the encoding that Redis would have for a value of this size; Savanna's own are other ones.
+fn encoding(value: &Value) -> &'static str {
+    const FEW: usize = 128;
+    match value {
+        Value::String(bytes) if integer(bytes).is_some() => "int",
+        Value::String(bytes) if bytes.len() <= 44 => "embstr",
+        Value::String(_) | Value::Buffer(_) => "raw",
+        Value::Hash(hash) if hash.len() <= FEW && hash.iter().all(|(f, v)| f.len() <= 64 && v.len() <= 64) => {
+            "listpack"
+        }
+        Value::Hash(_) => "hashtable",
+        Value::Set(set) if set.len() <= 512 && set.iter().all(|member| integer(member).is_some()) => "intset",
+        Value::Set(set) if set.len() <= FEW && set.iter().all(|member| member.len() <= 64) => "listpack",
+        Value::Set(_) => "hashtable",
+        Value::List(list) if list.iter().map(<[u8]>::len).sum::<usize>() <= 8192 => "listpack",
+        Value::List(_) => "quicklist",
+        Value::SortedSet(set) if set.len() <= FEW && set.iter().all(|(member, _)| member.len() <= 64) => "listpack",
+        Value::SortedSet(_) => "skiplist",
+    }
+}

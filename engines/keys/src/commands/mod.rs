@@ -1,0 +1,73 @@
+//! The commands' functions, a file per type. What is to be known of each command is in [`crate::command::TABLE`].
+
+pub mod bitmaps;
+pub mod connection;
+pub mod expiry;
+pub mod generic;
+pub mod hashes;
+pub mod lists;
+pub mod pubsub;
+pub mod server;
+pub mod sets;
+pub mod sorted_sets;
+pub mod strings;
+pub mod transactions;
+
+use crate::error::CommandError;
+use crate::number::integer;
+
+/// A range of indices, of which negative ones count from the end, as indices of something of this length.
+fn clamp_range(start: i64, end: i64, length: usize) -> std::ops::Range<usize> {
+    let length = length as i64;
+    let from_end = |index: i64| if index < 0 { index.saturating_add(length).max(0) } else { index };
+    // An end before the first element is no end at all.
+    if end < -length {
+        return 0..0;
+    }
+    let start = from_end(start).min(length);
+    let end = from_end(end).min(length - 1) + 1;
+    start as usize..end.max(start) as usize
+}
+
+/// As [`clamp_range`] for the parts of strings, where an end before the first byte is the first byte.
+fn clamp_part(start: i64, end: i64, length: usize) -> std::ops::Range<usize> {
+    if start < 0 && end < 0 && start > end {
+        return 0..0;
+    }
+    clamp_range(start, end.max(-(length as i64)), length)
+}
+
+/// An index, negative ones from the end, of something of this length.
+fn index_in(index: i64, length: usize) -> Option<usize> {
+    let index = if index < 0 { index.checked_add(length as i64)? } else { index };
+    usize::try_from(index).ok().filter(|index| *index < length)
+}
+
+/// A number that must not be negative; anything else is refused with this text.
+fn parse_count(text: &[u8], refusal: &'static str) -> Result<usize, CommandError> {
+    let count = integer(text).and_then(|count| usize::try_from(count).ok());
+    count.ok_or(CommandError::text(refusal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_clamped_as_in_redis() {
+        for (start, end, expected) in [
+            (0, -1, 0..5),
+            (1, 2, 1..3),
+            (-2, -1, 3..5),
+            (-100, 100, 0..5),
+            (3, 1, 3..3),
+            (5, 9, 5..5),
+            (0, -6, 0..0),
+            (0, -5, 0..1),
+        ] {
+            assert_eq!(clamp_range(start, end, 5), expected, "{start} {end}");
+        }
+        assert!(clamp_range(0, -1, 0).is_empty());
+        assert_eq!((index_in(-1, 3), index_in(3, 3), index_in(-4, 3)), (Some(2), None, None));
+    }
+}

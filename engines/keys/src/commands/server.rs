@@ -1,0 +1,332 @@
+//! The server: what it is, has and does.
+
+use std::fmt::Write as _;
+
+use crate::actor::{Actor, Progress};
+use crate::command::{Class, Combine, Command, Flags, Group, Keys, Run, TABLE};
+use crate::error::{CommandError, Outcome};
+use crate::keyspace::Keyspace;
+use crate::reply::{Reply, Tape, Value};
+use crate::request::Args;
+use crate::session::Session;
+
+type Done = Result<Progress, CommandError>;
+
+/// The version of Redis whose commands these are; clients ask for it.
+pub const REDIS_VERSION: &str = "7.0.15";
+
+/// `TIME`
+pub fn time(actor: &mut Actor, _: &mut Session, _: Args<'_>, reply: &mut dyn Reply) -> Done {
+    let now = actor.keys.now().0;
+    reply.array(2);
+    reply.bulk((now / 1000).to_string().as_bytes());
+    reply.bulk((now % 1000 * 1000).to_string().as_bytes());
+    Ok(Progress::Answered)
+}
+
+/// `COMMAND [COUNT | LIST | INFO [name ...] | DOCS [name ...] | GETKEYS command [arg ...]]`
+pub fn command(_: &mut Actor, _: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
+    if args.len() == 1 {
+        reply.array(TABLE.len());
+        TABLE.iter().for_each(|command| describe(command, reply));
+        return Ok(Progress::Answered);
+    }
+    match args[1].to_ascii_lowercase().as_slice() {
+        b"count" if args.len() == 2 => reply.count(TABLE.len()),
+        b"list" if args.len() == 2 => {
+            reply.array(TABLE.len());
+            TABLE.iter().for_each(|command| reply.bulk(command.name.as_bytes()));
+        }
+        b"info" if args.len() == 2 => {
+            reply.array(TABLE.len());
+            TABLE.iter().for_each(|command| describe(command, reply));
+        }
+        b"info" => {
+            reply.array(args.len() - 2);
+            for name in args.from(2) {
+                match Command::find(name) {
+                    Some(command) => describe(command, reply),
+                    None => reply.null_array(),
+                }
+            }
+        }
+        b"docs" => {
+            let wanted: Vec<&Command> =
+                if args.len() == 2 { TABLE.iter().collect() } else { args.from(2).filter_map(Command::find).collect() };
+            reply.map(wanted.len());
+            wanted.into_iter().for_each(|command| document(command, reply));
+        }
+        b"getkeys" if args.len() > 2 => {
+            let request = args.skip(2);
+            let command = Command::find(&request[0]).ok_or(CommandError::text("ERR Invalid command specified"))?;
+            if !command.takes(request.len()) {
+                return Err(CommandError::text("ERR Invalid number of arguments specified for command"));
+            }
+            let keys: Vec<&[u8]> = command.keys.of(request)?.collect();
+            if keys.is_empty() {
+                return Err(CommandError::text("ERR The command has no key arguments"));
+            }
+            reply.array(keys.len());
+            keys.into_iter().for_each(|key| reply.bulk(key));
+        }
+        _ => {
+            return Err(CommandError::from(format!(
+                "ERR unknown subcommand or wrong number of arguments for '{}'. Try COMMAND HELP.",
+                args[1].escape_ascii()
+            )));
+        }
+    }
+    Ok(Progress::Answered)
+}
+
+fn describe(command: &Command, reply: &mut dyn Reply) {
+    let (first, last, step) = command.keys.triple();
+    reply.array(10);
+    reply.bulk(command.name.as_bytes());
+    reply.integer(i64::from(command.arity));
+    let flags: Vec<&str> = command.flags.names().collect();
+    reply.set(flags.len());
+    flags.into_iter().for_each(|flag| reply.simple(flag));
+    [first, last, step].into_iter().for_each(|number| reply.integer(number));
+    let categories = [
+        Some(format!("@{}", command.group.category())),
+        command.flags.has(Flags::WRITE).then(|| "@write".to_owned()),
+        command.flags.has(Flags::READONLY).then(|| "@read".to_owned()),
+        command.flags.has(Flags::ADMIN).then(|| "@admin".to_owned()),
+        Some(if command.flags.has(Flags::FAST) { "@fast" } else { "@slow" }.to_owned()),
+    ];
+    let categories: Vec<String> = categories.into_iter().flatten().collect();
+    reply.set(categories.len());
+    categories.iter().for_each(|category| reply.simple(category));
+    // Hints, key specifications and subcommands are not told.
+    (0..3).for_each(|_| reply.array(0));
+}
+
+fn document(command: &Command, reply: &mut dyn Reply) {
+    reply.bulk(command.name.as_bytes());
+    reply.map(4);
+    for (name, text) in [
+        ("summary", command.summary),
+        ("since", command.since),
+        ("group", command.group.name()),
+        ("savanna-class", command.class.name()),
+    ] {
+        reply.bulk(name.as_bytes());
+        reply.bulk(text.as_bytes());
+    }
+}
+
+/// `CONFIG GET pattern [pattern ...] | SET name value [name value ...] | RESETSTAT | REWRITE`
+pub fn config(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
+    match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
+        (b"get", 3..) => {
+            let mut found = Vec::new();
+            for pattern in args.from(2) {
+                found.extend(actor.config.matching(pattern));
+            }
+            found.sort();
+            found.dedup();
+            reply.map(found.len());
+            for (name, value) in found {
+                reply.bulk(name.as_bytes());
+                reply.bulk(value.as_bytes());
+            }
+        }
+        (b"set", 4..) => {
+            check_config(actor, args)?;
+            return actor.ask_everybody(session, &CONFIG_SET, args, reply);
+        }
+        (b"resetstat", 2) => reply.ok(),
+        (b"rewrite", 2) => {
+            return Err(CommandError::text("ERR The server is running without a config file"));
+        }
+        _ => {
+            return Err(CommandError::from(format!(
+                "ERR unknown subcommand or wrong number of arguments for '{}'. Try CONFIG HELP.",
+                args[1].escape_ascii()
+            )));
+        }
+    }
+    Ok(Progress::Answered)
+}
+
+/// Sets nothing if anything cannot be set.
+fn check_config(actor: &Actor, args: Args<'_>) -> Outcome {
+    if !args.len().is_multiple_of(2) {
+        return Err(CommandError::Arity("config|set".to_owned()));
+    }
+    let mut trial = actor.config.clone();
+    for (name, value) in args.from(2).step_by(2).zip(args.from(3).step_by(2)) {
+        trial.set(name, value).map_err(|reason| {
+            CommandError::from(if reason.starts_with("Unknown") {
+                format!("ERR {reason} - '{}'", name.escape_ascii())
+            } else {
+                format!("ERR CONFIG SET failed (possibly related to argument '{}') - {reason}", name.escape_ascii())
+            })
+        })?;
+    }
+    Ok(())
+}
+
+static CONFIG_SET: Command = Command {
+    name: "config|set",
+    arity: -4,
+    flags: Flags::ADMIN,
+    keys: Keys::None,
+    class: Class::Everywhere,
+    group: Group::Server,
+    since: "2.0.0",
+    summary: "Sets configuration.",
+    run: Run::Everywhere(config_set, Combine::First),
+};
+
+fn config_set(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    check_config(actor, args)?;
+    for (name, value) in args.from(2).step_by(2).zip(args.from(3).step_by(2)) {
+        actor.config.set(name, value)?;
+    }
+    reply.ok();
+    Ok(())
+}
+
+/// `INFO [section ...]`, the part of one actor: `key:value` lines of numbers that are added up by [`combine_info`]
+pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let sections: Vec<Vec<u8>> = args.from(1).map(<[u8]>::to_ascii_lowercase).collect();
+    let wants = |name: &str| {
+        sections.is_empty()
+            || sections
+                .iter()
+                .any(|s| matches!(s.as_slice(), b"all" | b"everything" | b"default") || *s == name.as_bytes())
+    };
+    let mut text = String::new();
+    let mut section = |name: &str, lines: &[(&str, String)]| {
+        if wants(&name.to_ascii_lowercase()) {
+            // Writing into a string does not fail.
+            let _ = write!(text, "{}# {name}\r\n", if text.is_empty() { "" } else { "\r\n" });
+            for (key, value) in lines {
+                let _ = write!(text, "{key}:{value}\r\n");
+            }
+        }
+    };
+    let now = actor.keys.now().0;
+    let uptime = now.saturating_sub(actor.counters.started.0) / 1000;
+    section(
+        "Server",
+        &[
+            ("redis_version", REDIS_VERSION.to_owned()),
+            ("savanna_version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("redis_mode", "standalone".to_owned()),
+            ("process_id", std::process::id().to_string()),
+            ("threads", actor.actors().count().to_string()),
+            ("uptime_in_seconds", uptime.to_string()),
+            ("uptime_in_days", (uptime / 86_400).to_string()),
+        ],
+    );
+    let (open, opened) = actor.sessions.counts();
+    section(
+        "Clients",
+        &[("connected_clients", open.to_string()), ("maxclients", actor.config.clients_max.to_string())],
+    );
+    let bytes: usize = actor.keys.databases().map(|(_, database)| database.bytes()).sum();
+    section(
+        "Memory",
+        &[
+            ("used_memory", bytes.to_string()),
+            ("maxmemory", actor.config.memory_max.to_string()),
+            ("maxmemory_policy", "noeviction".to_owned()),
+        ],
+    );
+    section(
+        "Persistence",
+        &[("loading", "0".to_owned()), ("aof_enabled", u8::from(actor.config.is_logged).to_string())],
+    );
+    let counters = actor.keys.counters;
+    section(
+        "Stats",
+        &[
+            ("total_connections_received", opened.to_string()),
+            ("total_commands_processed", actor.counters.requests.to_string()),
+            ("expired_keys", counters.expired.to_string()),
+            ("keyspace_hits", counters.hits.to_string()),
+            ("keyspace_misses", counters.misses.to_string()),
+            ("requests_to_other_threads", actor.counters.sent.to_string()),
+            ("transactions_over_threads", actor.counters.transactions.to_string()),
+        ],
+    );
+    section("Replication", &[("role", "master".to_owned()), ("connected_slaves", "0".to_owned())]);
+    section("Cluster", &[("cluster_enabled", "0".to_owned())]);
+    let databases: Vec<(String, String)> = actor
+        .keys
+        .databases()
+        .filter(|(_, database)| database.len() > 0)
+        .map(|(number, database)| {
+            (format!("db{number}"), format!("keys={},expires={},avg_ttl=0", database.len(), database.expiring()))
+        })
+        .collect();
+    let lines: Vec<(&str, String)> = databases.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+    section("Keyspace", &lines);
+    reply.verbatim(&text);
+    Ok(())
+}
+
+/// Puts the actors' parts of `INFO` together: what counts is added up, what is the same for all is told once.
+pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
+    const ADDED: [&str; 9] = [
+        "connected_clients",
+        "used_memory",
+        "total_connections_received",
+        "total_commands_processed",
+        "expired_keys",
+        "keyspace_hits",
+        "keyspace_misses",
+        "requests_to_other_threads",
+        "transactions_over_threads",
+    ];
+    let mut lines: Vec<(String, String)> = Vec::new();
+    for part in parts {
+        let Some(Value::Verbatim(text)) = part.first() else { continue };
+        for line in text.split("\r\n") {
+            let (key, value) = line.split_once(':').unwrap_or((line, ""));
+            match lines.iter_mut().find(|(other, _)| other == key && !key.is_empty()) {
+                None => lines.push((key.to_owned(), value.to_owned())),
+                Some((_, mine)) if ADDED.contains(&key) => *mine = added(mine, value),
+                Some((_, mine)) if key.starts_with("db") => {
+                    let fields = mine.split(',').zip(value.split(','));
+                    let sums = fields.map(|(a, b)| match (a.split_once('='), b.split_once('=')) {
+                        (Some((name, a)), Some((_, b))) => format!("{name}={}", added(a, b)),
+                        _ => a.to_owned(),
+                    });
+                    *mine = sums.collect::<Vec<_>>().join(",");
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    let mut text = String::new();
+    for (key, value) in lines.iter().filter(|(key, _)| !key.is_empty()) {
+        let _ = match key.strip_prefix("# ") {
+            Some(_) => write!(text, "{}{key}\r\n", if text.is_empty() { "" } else { "\r\n" }),
+            None => write!(text, "{key}:{value}\r\n"),
+        };
+    }
+    reply.verbatim(&text);
+}
+
+fn added(a: &str, b: &str) -> String {
+    (a.parse::<u64>().unwrap_or(0) + b.parse::<u64>().unwrap_or(0)).to_string()
+}
+
+/// `MEMORY USAGE key [SAMPLES count]`
+pub fn memory(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    if !args[1].eq_ignore_ascii_case(b"usage") {
+        return Err(CommandError::from(format!(
+            "ERR unknown subcommand '{}'. Try MEMORY HELP.",
+            args[1].escape_ascii()
+        )));
+    }
+    match keys.peek(&args[2]) {
+        Some(entry) => reply.count(entry.byte_count()),
+        None => reply.null(),
+    }
+    Ok(())
+}

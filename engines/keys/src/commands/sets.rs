@@ -1,0 +1,238 @@
+//! Sets.
+
+use savanna_lattice::UnixMillis;
+
+use super::generic::ScanOptions;
+use super::parse_count;
+use crate::error::{CommandError, Outcome};
+use crate::keyspace::{Collection, Keyspace, Set};
+use crate::number::parse_integer;
+use crate::reply::Reply;
+use crate::request::Args;
+
+/// `SADD key member [member ...]`
+pub fn sadd(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let added = keys.change::<Set, _>(&args[1], |set| Ok(args.from(2).filter(|member| set.add(member)).count()))?;
+    reply.count(added);
+    Ok(())
+}
+
+/// `SREM key member [member ...]`
+pub fn srem(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let removed =
+        keys.change_present::<Set, _>(&args[1], |set| Ok(args.from(2).filter(|member| set.remove(member)).count()))?;
+    reply.count(removed.unwrap_or(0));
+    Ok(())
+}
+
+/// `SCARD key`
+pub fn scard(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    reply.count(keys.collection::<Set>(&args[1])?.map_or(0, Set::len));
+    Ok(())
+}
+
+/// `SISMEMBER key member`
+pub fn sismember(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    reply.flag(keys.collection::<Set>(&args[1])?.is_some_and(|set| set.contains(&args[2])));
+    Ok(())
+}
+
+/// `SMISMEMBER key member [member ...]`
+pub fn smismember(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let set = keys.collection::<Set>(&args[1])?;
+    reply.array(args.len() - 2);
+    args.from(2).for_each(|member| reply.flag(set.is_some_and(|set| set.contains(member))));
+    Ok(())
+}
+
+/// `SMEMBERS key`
+pub fn smembers(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let set = keys.collection::<Set>(&args[1])?;
+    reply.set(set.map_or(0, Set::len));
+    set.into_iter().flat_map(Set::iter).for_each(|member| reply.bulk(member));
+    Ok(())
+}
+
+/// `SMOVE source destination member`
+pub fn smove(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let (source, destination, member) = (&args[1], &args[2], &args[3]);
+    let Some(set) = keys.collection::<Set>(source)? else {
+        reply.integer(0);
+        return Ok(());
+    };
+    let is_there = set.contains(member);
+    keys.collection::<Set>(destination)?;
+    if is_there && source != destination {
+        keys.change::<Set, _>(source, |set| Ok(set.remove(member)))?;
+        keys.change::<Set, _>(destination, |set| Ok(set.add(member)))?;
+    }
+    reply.flag(is_there);
+    Ok(())
+}
+
+/// `SPOP key [count]`
+pub fn spop(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    if args.len() > 3 {
+        return Err(CommandError::Syntax);
+    }
+    let refusal = "ERR value is out of range, must be positive";
+    let count = args.from(2).next().map(|count| parse_count(count, refusal)).transpose()?;
+    let mut random = keys.random.clone();
+    let popped = keys.change_present::<Set, _>(&args[1], |set| {
+        let mut popped: Vec<Box<[u8]>> = Vec::new();
+        while popped.len() < count.unwrap_or(1) {
+            let Some(member) = set.at(random.below(set.len())).map(Box::from) else { break };
+            set.remove(&member);
+            popped.push(member);
+        }
+        Ok(popped)
+    })?;
+    keys.random = random;
+    let popped = popped.unwrap_or_default();
+    if count.is_some() {
+        reply.set(popped.len());
+        popped.iter().for_each(|member| reply.bulk(member));
+    } else {
+        reply.bulk_or_null(popped.first().map(|member| &**member));
+    }
+    Ok(())
+}
+
+/// `SRANDMEMBER key [count]`
+pub fn srandmember(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    if args.len() > 3 {
+        return Err(CommandError::Syntax);
+    }
+    let count = args.from(2).next().map(parse_integer).transpose()?;
+    let mut random = keys.random.clone();
+    let set = keys.collection::<Set>(&args[1])?;
+    match (set, count) {
+        (None, None) => reply.null(),
+        (None, Some(_)) => reply.array(0),
+        (Some(set), None) => reply.bulk_or_null(set.at(random.below(set.len()))),
+        (Some(set), Some(count)) => {
+            let chosen = random.choose(set.len(), count);
+            reply.array(chosen.len());
+            chosen.into_iter().for_each(|index| reply.bulk_or_null(set.at(index)));
+        }
+    }
+    keys.random = random;
+    Ok(())
+}
+
+/// `SSCAN key cursor [MATCH pattern] [COUNT count]`
+pub fn sscan(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let options = ScanOptions::parse(args, 3)?;
+    let cursor = parse_count(&args[2], "ERR invalid cursor")?;
+    let set = keys.collection::<Set>(&args[1])?;
+    let range = options.walk(cursor, set.map_or(0, Set::len));
+    let next = range.start;
+    let members = range.rev().filter_map(|index| set?.at(index));
+    let found: Vec<_> = members.filter(|member| options.wants(member)).collect();
+    reply.array(2);
+    reply.bulk(next.to_string().as_bytes());
+    reply.array(found.len());
+    found.into_iter().for_each(|member| reply.bulk(member));
+    Ok(())
+}
+
+/// What is made of several sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    Union,
+    Intersection,
+    Difference,
+}
+
+/// Combines the sets of `names`. Sets that are not there are empty.
+fn combine<'a>(
+    keys: &mut Keyspace,
+    mut names: impl Iterator<Item = &'a [u8]>,
+    operation: Operation,
+) -> Result<Set, CommandError> {
+    let mut sets = Vec::new();
+    for name in names.by_ref() {
+        sets.push(keys.collection::<Set>(name)?.cloned().unwrap_or_default());
+    }
+    Ok(match operation {
+        Operation::Union => sets.iter().flat_map(Set::iter).collect(),
+        Operation::Intersection => {
+            sets.sort_by_key(Set::len);
+            let Some((smallest, others)) = sets.split_first() else { return Ok(Set::default()) };
+            smallest.iter().filter(|member| others.iter().all(|other| other.contains(member))).collect()
+        }
+        Operation::Difference => {
+            let Some((first, others)) = sets.split_first() else { return Ok(Set::default()) };
+            first.iter().filter(|member| !others.iter().any(|other| other.contains(member))).collect()
+        }
+    })
+}
+
+fn answer_combined(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, operation: Operation) -> Outcome {
+    let set = combine(keys, args.from(1), operation)?;
+    reply.set(set.len());
+    set.iter().for_each(|member| reply.bulk(member));
+    Ok(())
+}
+
+fn store_combined(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, operation: Operation) -> Outcome {
+    let set = combine(keys, args.from(2), operation)?;
+    reply.count(set.len());
+    if set.is_empty() {
+        keys.delete(&args[1]);
+    } else {
+        keys.put(&args[1], set.into_value(), UnixMillis::NEVER);
+    }
+    Ok(())
+}
+
+/// `SUNION key [key ...]`
+pub fn sunion(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    answer_combined(keys, args, reply, Operation::Union)
+}
+
+/// `SINTER key [key ...]`
+pub fn sinter(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    answer_combined(keys, args, reply, Operation::Intersection)
+}
+
+/// `SDIFF key [key ...]`
+pub fn sdiff(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    answer_combined(keys, args, reply, Operation::Difference)
+}
+
+/// `SUNIONSTORE destination key [key ...]`
+pub fn sunionstore(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    store_combined(keys, args, reply, Operation::Union)
+}
+
+/// `SINTERSTORE destination key [key ...]`
+pub fn sinterstore(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    store_combined(keys, args, reply, Operation::Intersection)
+}
+
+/// `SDIFFSTORE destination key [key ...]`
+pub fn sdiffstore(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    store_combined(keys, args, reply, Operation::Difference)
+}
+
+/// `SINTERCARD numkeys key [key ...] [LIMIT limit]`
+pub fn sintercard(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let number = parse_integer(&args[1]).ok().and_then(|number| usize::try_from(number).ok());
+    let number =
+        number.filter(|number| *number > 0).ok_or(CommandError::text("ERR numkeys should be greater than 0"))?;
+    let rest = 2 + number;
+    if rest > args.len() {
+        return Err(CommandError::text("ERR Number of keys can't be greater than number of args"));
+    }
+    let limit = match (args.len() - rest, args.from(rest).next()) {
+        (0, _) => 0,
+        (2, Some(option)) if option.eq_ignore_ascii_case(b"limit") => {
+            parse_count(&args[rest + 1], "ERR LIMIT can't be negative")?
+        }
+        _ => return Err(CommandError::Syntax),
+    };
+    let count = combine(keys, args.from(2).take(number), Operation::Intersection)?.len();
+    reply.count(if limit == 0 { count } else { count.min(limit) });
+    Ok(())
+}

@@ -1,0 +1,276 @@
+//! Strings.
+
+use savanna_lattice::UnixMillis;
+
+use super::clamp_part;
+use super::expiry::{self, Unit};
+use crate::error::{CommandError, Outcome};
+use crate::keyspace::{Expiry, Keyspace, Value};
+use crate::number::{Digits, parse_float, parse_integer, plain};
+use crate::reply::Reply;
+use crate::request::Args;
+
+/// The longest string, as in Redis.
+pub(super) const LENGTH_MAX: usize = 512 << 20;
+
+/// `GET key`
+pub fn get(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let value = keys.string(&args[1])?;
+    reply.bulk_or_null(value);
+    Ok(())
+}
+
+/// `SET key value [NX | XX] [GET] [EX seconds | PX ms | EXAT s | PXAT ms | KEEPTTL]`
+pub fn set(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    if args.len() == 3 {
+        keys.set_string(&args[1], &args[2], Expiry::At(UnixMillis::NEVER));
+        reply.ok();
+        return Ok(());
+    }
+    let (mut nx, mut xx, mut get, mut keeps) = (false, false, false, false);
+    let mut time: Option<(Unit, &[u8])> = None;
+    let mut options = args.from(3);
+    while let Some(option) = options.next() {
+        match option.to_ascii_lowercase().as_slice() {
+            b"nx" if !xx => nx = true,
+            b"xx" if !nx => xx = true,
+            b"get" => get = true,
+            b"keepttl" if time.is_none() => keeps = true,
+            other => {
+                // The same unit may come again; the last time counts.
+                let is_first = |unit: &Unit| !keeps && time.is_none_or(|(other, _)| other == *unit);
+                let unit = expiry::unit_of(other).filter(is_first).ok_or(CommandError::Syntax)?;
+                time = Some((unit, options.next().ok_or(CommandError::Syntax)?));
+            }
+        }
+    }
+    let expiry = match time {
+        None if keeps => Expiry::Keep,
+        None => Expiry::At(UnixMillis::NEVER),
+        Some((unit, text)) => Expiry::At(expiry::positive_instant(keys, text, unit, "set")?),
+    };
+    let key = &args[1];
+    let is_there = keys.contains(key);
+    if get {
+        reply.bulk_or_null(keys.string(key)?);
+    }
+    let is_set = !(nx && is_there || xx && !is_there);
+    if is_set {
+        set_or_drop(keys, key, &args[2], expiry);
+    }
+    match (get, is_set) {
+        (true, _) => {}
+        (false, true) => reply.ok(),
+        (false, false) => reply.null(),
+    }
+    Ok(())
+}
+
+/// Writes a string, unless its time has come already: then the key is deleted.
+fn set_or_drop(keys: &mut Keyspace, key: &[u8], value: &[u8], expiry: Expiry) {
+    match expiry {
+        Expiry::At(at) if at <= keys.now() => drop(keys.delete(key)),
+        expiry => keys.set_string(key, value, expiry),
+    }
+}
+
+/// `SETNX key value`
+pub fn setnx(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let is_new = !keys.contains(&args[1]);
+    if is_new {
+        keys.set_string(&args[1], &args[2], Expiry::At(UnixMillis::NEVER));
+    }
+    reply.flag(is_new);
+    Ok(())
+}
+
+/// `SETEX key seconds value`
+pub fn setex(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    set_expiring(keys, args, reply, expiry::SECONDS, "setex")
+}
+
+/// `PSETEX key milliseconds value`
+pub fn psetex(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    set_expiring(keys, args, reply, expiry::MILLIS, "psetex")
+}
+
+fn set_expiring(
+    keys: &mut Keyspace,
+    args: Args<'_>,
+    reply: &mut dyn Reply,
+    unit: Unit,
+    command: &'static str,
+) -> Outcome {
+    let at = expiry::positive_instant(keys, &args[2], unit, command)?;
+    keys.set_string(&args[1], &args[3], Expiry::At(at));
+    reply.ok();
+    Ok(())
+}
+
+/// `GETSET key value`
+pub fn getset(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    reply.bulk_or_null(keys.string(&args[1])?);
+    keys.set_string(&args[1], &args[2], Expiry::At(UnixMillis::NEVER));
+    Ok(())
+}
+
+/// `GETDEL key`
+pub fn getdel(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    reply.bulk_or_null(keys.string(&args[1])?);
+    keys.delete(&args[1]);
+    Ok(())
+}
+
+/// `GETEX key [EX seconds | PX ms | EXAT s | PXAT ms | PERSIST]`
+pub fn getex(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let expiry = match args.len() {
+        2 => None,
+        3 if args[2].eq_ignore_ascii_case(b"persist") => Some(UnixMillis::NEVER),
+        4 => {
+            let unit = expiry::unit_of(&args[2]).ok_or(CommandError::Syntax)?;
+            Some(expiry::positive_instant(keys, &args[3], unit, "getex")?)
+        }
+        _ => return Err(CommandError::Syntax),
+    };
+    reply.bulk_or_null(keys.string(&args[1])?);
+    let present = keys.peek(&args[1]).map(|entry| entry.expires_at());
+    if let Some(at) = expiry.filter(|at| Some(*at) != present) {
+        keys.expire(&args[1], at);
+    }
+    Ok(())
+}
+
+/// `MGET key [key ...]`
+pub fn mget(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    reply.array(args.len() - 1);
+    for key in args.from(1) {
+        reply.bulk_or_null(keys.get(key).and_then(Value::as_string));
+    }
+    Ok(())
+}
+
+/// `MSET key value [key value ...]`
+pub fn mset(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    set_pairs(keys, args, "mset")?;
+    reply.ok();
+    Ok(())
+}
+
+/// `MSETNX key value [key value ...]`
+pub fn msetnx(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let is_new = !args.from(1).step_by(2).any(|key| keys.contains(key));
+    if args.len().is_multiple_of(2) || is_new {
+        set_pairs(keys, args, "msetnx")?;
+    }
+    reply.flag(is_new);
+    Ok(())
+}
+
+fn set_pairs(keys: &mut Keyspace, args: Args<'_>, command: &str) -> Outcome {
+    if args.len().is_multiple_of(2) {
+        return Err(CommandError::Arity(command.to_owned()));
+    }
+    for (key, value) in args.from(1).step_by(2).zip(args.from(2).step_by(2)) {
+        keys.set_string(key, value, Expiry::At(UnixMillis::NEVER));
+    }
+    Ok(())
+}
+
+/// `APPEND key value`
+pub fn append(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let tail = &args[2];
+    let length = keys.string(&args[1])?.map_or(0, <[u8]>::len) + tail.len();
+    refuse_too_long(length)?;
+    let length = keys.change_string(&args[1], |bytes| {
+        let from = bytes.len();
+        bytes.extend_from_slice(tail);
+        (Some(from), bytes.len())
+    })?;
+    reply.count(length);
+    Ok(())
+}
+
+fn refuse_too_long(length: usize) -> Outcome {
+    if length > LENGTH_MAX {
+        return Err(CommandError::text("ERR string exceeds maximum allowed size (proto-max-bulk-len)"));
+    }
+    Ok(())
+}
+
+/// `STRLEN key`
+pub fn strlen(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    reply.count(keys.string(&args[1])?.map_or(0, <[u8]>::len));
+    Ok(())
+}
+
+/// `GETRANGE key start end`
+pub fn getrange(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let (start, end) = (parse_integer(&args[2])?, parse_integer(&args[3])?);
+    let bytes = keys.string(&args[1])?.unwrap_or_default();
+    reply.bulk(&bytes[clamp_part(start, end, bytes.len())]);
+    Ok(())
+}
+
+/// `SETRANGE key offset value`
+pub fn setrange(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let offset = usize::try_from(parse_integer(&args[2])?);
+    let offset = offset.map_err(|_| CommandError::text("ERR offset is out of range"))?;
+    let part = &args[3];
+    if part.is_empty() {
+        return strlen(keys, args, reply);
+    }
+    keys.string(&args[1])?;
+    refuse_too_long(offset.saturating_add(part.len()))?;
+    let length = keys.change_string(&args[1], |bytes| {
+        let from = offset.min(bytes.len());
+        if bytes.len() < offset + part.len() {
+            bytes.resize(offset + part.len(), 0);
+        }
+        bytes[offset..offset + part.len()].copy_from_slice(part);
+        (Some(from), bytes.len())
+    })?;
+    reply.count(length);
+    Ok(())
+}
+
+/// `INCR key`
+pub fn incr(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    add(keys, args, reply, 1)
+}
+
+/// `DECR key`
+pub fn decr(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    add(keys, args, reply, -1)
+}
+
+/// `INCRBY key increment`
+pub fn incrby(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    add(keys, args, reply, parse_integer(&args[2])?)
+}
+
+/// `DECRBY key decrement`
+pub fn decrby(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let negated = parse_integer(&args[2])?.checked_neg();
+    add(keys, args, reply, negated.ok_or(CommandError::text("ERR decrement would overflow"))?)
+}
+
+fn add(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, amount: i64) -> Outcome {
+    let number = keys.string(&args[1])?.map_or(Ok(0), parse_integer)?;
+    let sum = number.checked_add(amount).ok_or(CommandError::text("ERR increment or decrement would overflow"))?;
+    keys.set_string(&args[1], Digits::of(sum).as_bytes(), Expiry::Keep);
+    reply.integer(sum);
+    Ok(())
+}
+
+/// `INCRBYFLOAT key increment`
+pub fn incrbyfloat(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let number = keys.string(&args[1])?.map_or(Ok(0.0), parse_float)?;
+    let sum = number + parse_float(&args[2])?;
+    if !sum.is_finite() {
+        return Err(CommandError::text("ERR increment would produce NaN or Infinity"));
+    }
+    let text = plain(sum);
+    keys.set_string(&args[1], text.as_bytes(), Expiry::Keep);
+    reply.bulk(text.as_bytes());
+    Ok(())
+}

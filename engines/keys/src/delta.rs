@@ -1,0 +1,349 @@
+//! Changes of keys as bytes: what goes to the log and into snapshots.
+//!
+//! A delta belongs to one key and says from which version it leads to which. Format 1, little-endian:
+//!
+//! ```text
+//! ┌────────┬──────┬────┬────────┬─────┬──────┬─────────┬─────────────────────────────┐
+//! │ length │ kind │ db │ length │ key │ base │ version │ by kind                     │   length: of all that follows it
+//! └────────┴──────┴────┴────────┴─────┴──────┴─────────┴─────────────────────────────┘
+//!  4        1      1    4              8      8
+//!  1 whole       type 1, expiry 8, content: a string's bytes, or operations upon nothing
+//!  2 operations  type 1, operations
+//!  3 delete
+//!  4 expiry      when 8
+//! ```
+//!
+//! A *whole* and a *delete* apply if they are later than what is there; the others only exactly at their base. So a log may be
+//! replayed from any point before a snapshot, and twice.
+
+use savanna_lattice::{Hlc, UnixMillis};
+
+/// The type tag of strings; collections have [`Collection::TAG`](crate::keyspace::Collection::TAG).
+pub const STRING_TAG: u8 = 1;
+
+/// Bytes that are no delta.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "expected a change of a key, came bytes with {0}; the log is of another version, or damaged in a way its checksums did not see"
+)]
+pub struct Malformed(String);
+
+impl Malformed {
+    /// An operation that a type does not have.
+    #[must_use]
+    pub fn operation(of: &'static str, tag: u8) -> Self {
+        Self(format!("operation {tag} on a {of}"))
+    }
+
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self(what.into())
+    }
+}
+
+/// What a delta is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header<'a> {
+    /// The database's number.
+    pub database: u8,
+    /// The key.
+    pub key: &'a [u8],
+    /// The version before; [`Hlc::ZERO`] of a key that was not there.
+    pub base: Hlc,
+    /// The version after.
+    pub version: Hlc,
+}
+
+/// A delta's kind and content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// The whole value.
+    Whole {
+        /// Its type.
+        tag: u8,
+        /// When it expires.
+        expires_at: UnixMillis,
+        /// A string's bytes, or operations.
+        content: &'a [u8],
+    },
+    /// Changes of a value's parts.
+    Operations {
+        /// Its type.
+        tag: u8,
+        /// The operations.
+        operations: &'a [u8],
+    },
+    /// The key is deleted.
+    Delete,
+    /// The key expires at another time.
+    Expiry(UnixMillis),
+}
+
+const WHOLE: u8 = 1;
+const OPERATIONS: u8 = 2;
+const DELETE: u8 = 3;
+const EXPIRY: u8 = 4;
+
+/// Deltas that wait to be appended.
+#[derive(Debug, Default)]
+pub struct DeltaLog {
+    bytes: Vec<u8>,
+    /// Where the delta begins that is being written.
+    open_at: usize,
+    enabled: bool,
+}
+
+impl DeltaLog {
+    /// A log that keeps nothing until it is enabled.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { bytes: Vec::new(), open_at: 0, enabled: false }
+    }
+
+    /// Whether deltas are kept at all.
+    pub const fn enable(&mut self, enabled: bool) {
+        self.enabled = enabled;
+    }
+
+    /// Whether deltas are kept.
+    #[must_use]
+    pub const fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
+    /// What waits.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Forgets what waits; its memory is used again unless it is much.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(1 << 20);
+    }
+
+    /// The whole value of a string.
+    pub fn string(&mut self, header: Header<'_>, expires_at: UnixMillis, value: &[u8]) {
+        if let Some(mut writer) = self.begin(WHOLE, header) {
+            writer.tag(STRING_TAG);
+            writer.number(expires_at.0);
+            writer.0.extend_from_slice(value);
+            self.end();
+        }
+    }
+
+    /// The whole value of a collection.
+    pub fn whole(
+        &mut self,
+        header: Header<'_>,
+        tag: u8,
+        expires_at: UnixMillis,
+        write: impl FnOnce(&mut OpWriter<'_>),
+    ) {
+        if let Some(mut writer) = self.begin(WHOLE, header) {
+            writer.tag(tag);
+            writer.number(expires_at.0);
+            write(&mut writer);
+            self.end();
+        }
+    }
+
+    /// A deletion.
+    pub fn delete(&mut self, header: Header<'_>) {
+        if self.begin(DELETE, header).is_some() {
+            self.end();
+        }
+    }
+
+    /// A change of the expiry.
+    pub fn expiry(&mut self, header: Header<'_>, at: UnixMillis) {
+        if let Some(mut writer) = self.begin(EXPIRY, header) {
+            writer.number(at.0);
+            self.end();
+        }
+    }
+
+    /// Begins a delta of operations, to be ended by [`DeltaLog::end`].
+    pub fn begin_operations(&mut self, header: Header<'_>, tag: u8) {
+        if let Some(mut writer) = self.begin(OPERATIONS, header) {
+            writer.tag(tag);
+        }
+    }
+
+    /// More operations of the delta that was begun.
+    pub fn operation(&mut self, write: impl FnOnce(&mut OpWriter<'_>)) {
+        if self.enabled {
+            write(&mut OpWriter(&mut self.bytes));
+        }
+    }
+
+    fn begin(&mut self, kind: u8, header: Header<'_>) -> Option<OpWriter<'_>> {
+        if !self.enabled {
+            return None;
+        }
+        self.open_at = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; 4]);
+        let mut writer = OpWriter(&mut self.bytes);
+        writer.tag(kind);
+        writer.tag(header.database);
+        writer.bytes(header.key);
+        writer.0.extend_from_slice(&hlc_bits(header.base).to_le_bytes());
+        writer.0.extend_from_slice(&hlc_bits(header.version).to_le_bytes());
+        Some(writer)
+    }
+
+    /// Ends the delta that was begun.
+    pub fn end(&mut self) {
+        if self.enabled {
+            let length = (self.bytes.len() - self.open_at - 4) as u32;
+            self.bytes[self.open_at..self.open_at + 4].copy_from_slice(&length.to_le_bytes());
+        }
+    }
+}
+
+const fn hlc_bits(hlc: Hlc) -> u64 {
+    hlc.at().0 << 16 | hlc.counter() as u64
+}
+
+const fn hlc_of(bits: u64) -> Hlc {
+    Hlc::new(UnixMillis(bits >> 16), bits as u16)
+}
+
+/// Writes the operations of a delta.
+#[derive(Debug)]
+pub struct OpWriter<'a>(&'a mut Vec<u8>);
+
+impl OpWriter<'_> {
+    /// Which operation follows.
+    pub fn tag(&mut self, tag: u8) {
+        self.0.push(tag);
+    }
+
+    /// A number.
+    pub fn number(&mut self, number: u64) {
+        self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    /// A byte string.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        self.0.extend_from_slice(bytes);
+    }
+}
+
+/// Reads what [`OpWriter`] wrote.
+#[derive(Clone, Debug)]
+pub struct OpReader<'a>(&'a [u8]);
+
+impl<'a> OpReader<'a> {
+    /// Reads these bytes.
+    #[must_use]
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// The next operation, if there is one.
+    pub fn tag(&mut self) -> Option<u8> {
+        let (&tag, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(tag)
+    }
+
+    /// A number.
+    ///
+    /// # Errors
+    /// [`Malformed`] if the bytes end.
+    pub fn number(&mut self) -> Result<u64, Malformed> {
+        let (number, rest) = self.0.split_first_chunk().ok_or_else(|| Malformed::new("no end"))?;
+        self.0 = rest;
+        Ok(u64::from_le_bytes(*number))
+    }
+
+    /// A byte string.
+    ///
+    /// # Errors
+    /// [`Malformed`] if the bytes end.
+    pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let (length, rest) = self.0.split_first_chunk().ok_or_else(|| Malformed::new("no end"))?;
+        let length = u32::from_le_bytes(*length) as usize;
+        let (bytes, rest) = rest.split_at_checked(length).ok_or_else(|| Malformed::new("no end"))?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    fn hlc(&mut self) -> Result<Hlc, Malformed> {
+        self.number().map(hlc_of)
+    }
+
+    fn byte(&mut self) -> Result<u8, Malformed> {
+        self.tag().ok_or_else(|| Malformed::new("no end"))
+    }
+}
+
+/// Reads the deltas of one append.
+///
+/// # Errors
+/// [`Malformed`] for what is none, or with the error of `apply`.
+pub fn read_all(
+    mut bytes: &[u8],
+    apply: &mut dyn FnMut(Header<'_>, Body<'_>) -> Result<(), Malformed>,
+) -> Result<(), Malformed> {
+    while !bytes.is_empty() {
+        let mut reader = OpReader(bytes);
+        let delta = reader.bytes()?;
+        bytes = reader.0;
+        let (header, body) = read_one(delta)?;
+        apply(header, body)?;
+    }
+    Ok(())
+}
+
+fn read_one(delta: &[u8]) -> Result<(Header<'_>, Body<'_>), Malformed> {
+    let mut reader = OpReader(delta);
+    let kind = reader.byte()?;
+    let header = Header { database: reader.byte()?, key: reader.bytes()?, base: reader.hlc()?, version: reader.hlc()? };
+    let body = match kind {
+        WHOLE => Body::Whole { tag: reader.byte()?, expires_at: UnixMillis(reader.number()?), content: reader.0 },
+        OPERATIONS => Body::Operations { tag: reader.byte()?, operations: reader.0 },
+        DELETE => Body::Delete,
+        EXPIRY => Body::Expiry(UnixMillis(reader.number()?)),
+        other => return Err(Malformed::new(format!("a delta of kind {other}"))),
+    };
+    Ok((header, body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deltas_are_read_as_they_were_written() {
+        let at = |ms| Hlc::new(UnixMillis(ms), 3);
+        let header = Header { database: 2, key: b"key", base: at(1), version: at(2) };
+        let mut log = DeltaLog::new();
+        log.string(header, UnixMillis::NEVER, b"ignored before it is enabled");
+        log.enable(true);
+        log.string(header, UnixMillis(9), b"value");
+        log.begin_operations(header, 7);
+        log.operation(|operations| operations.bytes(b"a"));
+        log.operation(|operations| operations.number(5));
+        log.end();
+        log.delete(header);
+        log.expiry(header, UnixMillis(11));
+        let mut seen = Vec::new();
+        read_all(log.bytes(), &mut |came, body| {
+            assert_eq!(came, header);
+            seen.push(format!("{body:?}"));
+            Ok(())
+        })
+        .expect("reads");
+        assert_eq!(seen.len(), 4);
+        assert!(seen[0].contains("Whole { tag: 1, expires_at: UnixMillis(9)"), "{}", seen[0]);
+        assert!(seen[1].starts_with("Operations { tag: 7"), "{}", seen[1]);
+        assert_eq!(seen[2..], ["Delete", "Expiry(UnixMillis(11))"]);
+        for cut in 1..log.bytes().len() {
+            // Whatever is cut off is an error or a shorter list, and no panic.
+            let _ = read_all(&log.bytes()[..cut], &mut |_, _| Ok(()));
+        }
+    }
+}

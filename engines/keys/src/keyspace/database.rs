@@ -1,0 +1,166 @@
+//! The keys of one database, by key group.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry as Slot;
+use savanna_lattice::UnixMillis;
+use savanna_ownership::{KEY_GROUPS, KeyGroup};
+
+use crate::keyspace::entry::Entry;
+use crate::placement::KeyHash;
+
+/// The keys of one database that one actor holds: a small hash table per key group, so that no growth is ever long and a
+/// position in the space of hashes is a position in the database.
+#[derive(Debug)]
+pub struct Database {
+    groups: Box<[HashTable<Box<Entry>>]>,
+    len: usize,
+    /// Keys by the time when they expire, found again by their hash. What is not true any more is dropped when its time
+    /// comes.
+    expiries: BinaryHeap<Reverse<(UnixMillis, KeyHash)>>,
+    expiring: usize,
+    bytes: usize,
+}
+
+impl Default for Database {
+    fn default() -> Self {
+        let groups = (0..KEY_GROUPS).map(|_| HashTable::new()).collect();
+        Self { groups, len: 0, expiries: BinaryHeap::new(), expiring: 0, bytes: 0 }
+    }
+}
+
+/// The hash within a group: the group's own bits go where hashbrown looks for neither place nor tag.
+const fn spread(hash: KeyHash) -> u64 {
+    hash.get().rotate_left(32)
+}
+
+fn rehash(entry: &Entry) -> u64 {
+    spread(KeyHash::of(&entry.key))
+}
+
+impl Database {
+    /// How many keys there are, expired ones included.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// How many keys expire some time.
+    #[must_use]
+    pub const fn expiring(&self) -> usize {
+        self.expiring
+    }
+
+    /// About how many bytes the keys and their values took when they were last counted.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// A key's entry.
+    #[must_use]
+    pub fn find(&self, hash: KeyHash, key: &[u8]) -> Option<&Entry> {
+        let group = &self.groups[usize::from(hash.group().get())];
+        group.find(spread(hash), |entry| *entry.key == *key).map(|entry| &**entry)
+    }
+
+    /// A key's entry, to be changed; whoever changes the expiry tells [`Database::note_expiry`].
+    pub fn find_mut(&mut self, hash: KeyHash, key: &[u8]) -> Option<&mut Entry> {
+        let group = &mut self.groups[usize::from(hash.group().get())];
+        group.find_mut(spread(hash), |entry| *entry.key == *key).map(|entry| &mut **entry)
+    }
+
+    /// Puts an entry in the place of the one of the same key.
+    pub fn insert(&mut self, hash: KeyHash, entry: Box<Entry>) -> &mut Entry {
+        let expires_at = entry.expires_at();
+        if expires_at != UnixMillis::NEVER {
+            self.expiring += 1;
+            self.expiries.push(Reverse((expires_at, hash)));
+        }
+        self.bytes += entry.byte_count();
+        let group = &mut self.groups[usize::from(hash.group().get())];
+        let slot = group.entry(spread(hash), |other| other.key == entry.key, |other| rehash(other));
+        let placed = match slot {
+            Slot::Occupied(mut slot) => {
+                let old = std::mem::replace(slot.get_mut(), entry);
+                self.expiring -= usize::from(old.expires_at() != UnixMillis::NEVER);
+                self.bytes = self.bytes.saturating_sub(old.byte_count());
+                slot.into_mut()
+            }
+            Slot::Vacant(slot) => {
+                self.len += 1;
+                slot.insert(entry).into_mut()
+            }
+        };
+        placed
+    }
+
+    /// Takes a key's entry out.
+    pub fn remove(&mut self, hash: KeyHash, key: &[u8]) -> Option<Box<Entry>> {
+        let group = &mut self.groups[usize::from(hash.group().get())];
+        let slot = group.find_entry(spread(hash), |entry| *entry.key == *key).ok()?;
+        let (entry, _) = slot.remove();
+        self.len -= 1;
+        self.expiring -= usize::from(entry.expires_at() != UnixMillis::NEVER);
+        self.bytes = self.bytes.saturating_sub(entry.byte_count());
+        Some(entry)
+    }
+
+    /// Hears that an entry's size changed.
+    pub const fn note_size(&mut self, before: usize, after: usize) {
+        self.bytes = (self.bytes + after).saturating_sub(before);
+    }
+
+    /// Hears that a key's expiry changed.
+    pub fn note_expiry(&mut self, hash: KeyHash, before: UnixMillis, after: UnixMillis) {
+        self.expiring += usize::from(after != UnixMillis::NEVER);
+        self.expiring -= usize::from(before != UnixMillis::NEVER);
+        if after != UnixMillis::NEVER {
+            self.expiries.push(Reverse((after, hash)));
+            if self.expiries.len() > 2 * self.expiring + 1024 {
+                self.rebuild_expiries();
+            }
+        }
+    }
+
+    fn rebuild_expiries(&mut self) {
+        let entries = self.groups.iter().flatten().filter(|entry| entry.expires_at() != UnixMillis::NEVER);
+        self.expiries = entries.map(|entry| Reverse((entry.expires_at(), KeyHash::of(&entry.key)))).collect();
+    }
+
+    /// When the next key may expire.
+    #[must_use]
+    pub fn next_expiry(&self) -> Option<UnixMillis> {
+        self.expiries.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// A key whose time has come, if there is one; it is to be removed. Looks at no more than `patience` notes.
+    pub fn next_expired(&mut self, now: UnixMillis, patience: &mut usize) -> Option<(KeyHash, Box<[u8]>)> {
+        while *patience > 0 {
+            let Reverse((at, hash)) = *self.expiries.peek()?;
+            if at > now {
+                return None;
+            }
+            *patience -= 1;
+            let group = &self.groups[usize::from(hash.group().get())];
+            let found = group.find(spread(hash), |entry| entry.has_expired(now) && KeyHash::of(&entry.key) == hash);
+            match found {
+                Some(entry) => return Some((hash, Box::from(&*entry.key))),
+                None => drop(self.expiries.pop()),
+            }
+        }
+        None
+    }
+
+    /// All entries, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.groups.iter().flatten().map(|entry| &**entry)
+    }
+
+    /// The entries of a key group.
+    pub fn group(&self, group: KeyGroup) -> impl ExactSizeIterator<Item = &Entry> {
+        self.groups[usize::from(group.get())].iter().map(|entry| &**entry)
+    }
+}

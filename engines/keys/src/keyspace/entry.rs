@@ -1,0 +1,154 @@
+//! One key with its value, in one cache line.
+
+use savanna_lattice::{Hlc, UnixMillis};
+
+use crate::keyspace::types::{Hash, List, Set, SortedSet};
+use crate::short_bytes::ShortBytes;
+
+/// A key, its value, and what is known of both.
+#[derive(Debug)]
+pub struct Entry {
+    /// The key.
+    pub key: ShortBytes,
+    /// The value.
+    pub value: Value,
+    /// The last change.
+    pub version: Hlc,
+    life: Life,
+}
+
+/// Expiry (48 bits of milliseconds) above an access clock (16 bits of seconds).
+#[derive(Clone, Copy, Debug)]
+struct Life(u64);
+
+const ACCESS_BITS: u32 = 16;
+const EXPIRY_NEVER: u64 = (1 << (u64::BITS - ACCESS_BITS)) - 1;
+
+impl Entry {
+    /// A key that does not expire.
+    #[must_use]
+    pub fn new(key: &[u8], value: Value, version: Hlc) -> Self {
+        Self { key: key.into(), value, version, life: Life(EXPIRY_NEVER << ACCESS_BITS) }
+    }
+
+    /// When it expires; [`UnixMillis::NEVER`] if it does not.
+    #[must_use]
+    pub const fn expires_at(&self) -> UnixMillis {
+        match self.life.0 >> ACCESS_BITS {
+            EXPIRY_NEVER => UnixMillis::NEVER,
+            at => UnixMillis(at),
+        }
+    }
+
+    /// Lets it expire at a time, in the year 10889 at the latest; [`UnixMillis::NEVER`] takes the expiry away.
+    pub const fn expire_at(&mut self, at: UnixMillis) {
+        let at = if at.0 > EXPIRY_NEVER { EXPIRY_NEVER } else { at.0 };
+        self.life.0 = at << ACCESS_BITS | self.life.0 & ((1 << ACCESS_BITS) - 1);
+    }
+
+    /// Whether its time has come.
+    #[must_use]
+    pub fn has_expired(&self, now: UnixMillis) -> bool {
+        self.life.0 >> ACCESS_BITS != EXPIRY_NEVER && self.expires_at() <= now
+    }
+
+    /// Notes an access.
+    pub const fn touch(&mut self, now: UnixMillis) {
+        self.life.0 = self.life.0 >> ACCESS_BITS << ACCESS_BITS | access_clock(now) as u64;
+    }
+
+    /// Whole seconds since the last access; wrong after 18 hours without one.
+    #[must_use]
+    pub const fn idle_seconds(&self, now: UnixMillis) -> u16 {
+        access_clock(now).wrapping_sub(self.life.0 as u16)
+    }
+
+    /// About how many bytes it takes.
+    #[must_use]
+    pub fn byte_count(&self) -> usize {
+        size_of::<Self>() + self.key.heap_bytes() + self.value.heap_bytes()
+    }
+}
+
+const fn access_clock(now: UnixMillis) -> u16 {
+    (now.0 / 1000) as u16
+}
+
+/// A value of one of the types.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// A string.
+    String(ShortBytes),
+    /// A string that is changed in parts, with room to grow.
+    Buffer(Box<Vec<u8>>),
+    /// Fields and their values.
+    Hash(Box<Hash>),
+    /// A set of strings.
+    Set(Box<Set>),
+    /// A list of strings.
+    List(Box<List>),
+    /// A set of strings in the order of their scores.
+    SortedSet(Box<SortedSet>),
+}
+
+impl Value {
+    /// The name that `TYPE` gives.
+    #[must_use]
+    pub const fn type_name(&self) -> &'static str {
+        match self {
+            Self::String(_) | Self::Buffer(_) => "string",
+            Self::Hash(_) => "hash",
+            Self::Set(_) => "set",
+            Self::List(_) => "list",
+            Self::SortedSet(_) => "zset",
+        }
+    }
+
+    /// The bytes, if it is a string.
+    #[must_use]
+    pub fn as_string(&self) -> Option<&[u8]> {
+        match self {
+            Self::String(bytes) => Some(bytes),
+            Self::Buffer(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// About how many bytes it takes outside of its entry.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            Self::String(bytes) => bytes.heap_bytes(),
+            Self::Buffer(bytes) => bytes.capacity() + size_of::<Vec<u8>>(),
+            Self::Hash(hash) => hash.byte_count(),
+            Self::Set(set) => set.byte_count(),
+            Self::List(list) => list.byte_count(),
+            Self::SortedSet(set) => set.byte_count(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_a_cache_line() {
+        assert_eq!(size_of::<Entry>(), 64);
+    }
+
+    #[test]
+    fn expiry_and_access_do_not_disturb_each_other() {
+        let mut entry = Entry::new(b"k", Value::String(ShortBytes::EMPTY), Hlc::ZERO);
+        let now = UnixMillis(1_800_000_000_123);
+        entry.touch(now);
+        assert!(!entry.has_expired(UnixMillis::NEVER));
+        entry.expire_at(now);
+        assert_eq!((entry.expires_at(), entry.idle_seconds(UnixMillis(now.0 + 5_000))), (now, 5));
+        assert!(entry.has_expired(now) && !entry.has_expired(UnixMillis(now.0 - 1)));
+        entry.touch(UnixMillis(now.0 + 5_000));
+        assert_eq!(entry.expires_at(), now);
+        entry.expire_at(UnixMillis::NEVER);
+        assert_eq!(entry.expires_at(), UnixMillis::NEVER);
+    }
+}

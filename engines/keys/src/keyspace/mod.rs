@@ -1,0 +1,653 @@
+//! An actor's private state: its databases, its clock, and the log of what it changes.
+//!
+//! Every change goes through a function of [`Keyspace`] or a method of [`Change`], which change the value and write the
+//! delta in one step, so that neither can be forgotten. Keys whose time has come are gone for whoever looks.
+
+mod database;
+pub mod entry;
+mod scan;
+mod types;
+
+use std::time::Duration;
+
+use savanna_lattice::{Hlc, HlcClock, UnixMillis};
+
+pub use self::{
+    database::Database,
+    entry::{Entry, Value},
+    types::{Collection, End, Hash, List, Score, ScoreRange, Set, SortedSet},
+};
+use crate::delta::{Body, DeltaLog, Header, Malformed, OpReader, OpWriter, STRING_TAG};
+use crate::error::CommandError;
+use crate::placement::{KeyHash, Placement};
+use crate::random::Random;
+use crate::short_bytes::ShortBytes;
+
+/// How many databases there are, as in Redis' default.
+pub const DATABASES: u8 = 16;
+
+/// How far an actor's clock may be led ahead of the wall clock by what it hears. Actors of one process share a wall
+/// clock, so only a clock that was set back lets them differ.
+const DRIFT_MAX: Duration = Duration::from_secs(u32::MAX as u64);
+
+/// Keys deleted lately are told apart by WATCH in this many classes.
+const DELETION_CLASSES: usize = 1024;
+
+/// What the keyspace counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    /// Keys that were looked up and found.
+    pub hits: u64,
+    /// Keys that were looked up and not found.
+    pub misses: u64,
+    /// Keys whose time came.
+    pub expired: u64,
+    /// Changes.
+    pub changes: u64,
+}
+
+/// The keys of one actor.
+#[derive(Debug)]
+pub struct Keyspace {
+    databases: [Option<Box<Database>>; DATABASES as usize],
+    /// The database of the present command.
+    selected: u8,
+    now: UnixMillis,
+    clock: HlcClock,
+    /// The latest deletion in each class of keys: the version of a key that is not there.
+    deleted: Box<[Hlc]>,
+    /// Deltas for the log.
+    pub log: DeltaLog,
+    /// What was counted.
+    pub counters: Counters,
+    /// Chance, for commands that want some.
+    pub random: Random,
+    /// Keys that got elements; somebody may wait for them.
+    pub ready: Vec<(u8, Box<[u8]>)>,
+    /// Whether anybody waits for keys, so that `ready` is worth filling.
+    pub is_awaited: bool,
+    placement: Placement,
+}
+
+/// What happens to a key's expiry when its value is replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    /// It stays.
+    Keep,
+    /// From now on it is this; [`UnixMillis::NEVER`] for none.
+    At(UnixMillis),
+}
+
+impl Keyspace {
+    /// An empty keyspace of an actor among `placement.actors()`, with a seed for chance.
+    #[must_use]
+    pub fn new(placement: Placement, seed: u64) -> Self {
+        Self {
+            databases: [const { None }; DATABASES as usize],
+            selected: 0,
+            now: UnixMillis(0),
+            clock: HlcClock::new(DRIFT_MAX),
+            deleted: vec![Hlc::ZERO; DELETION_CLASSES].into(),
+            log: DeltaLog::new(),
+            counters: Counters::default(),
+            random: Random::new(seed),
+            ready: Vec::new(),
+            is_awaited: false,
+            placement,
+        }
+    }
+
+    /// The time, as the loop read it last.
+    #[must_use]
+    pub const fn now(&self) -> UnixMillis {
+        self.now
+    }
+
+    /// Hears what time it is.
+    pub const fn set_now(&mut self, now: UnixMillis) {
+        self.now = now;
+    }
+
+    /// The database that the next functions are about.
+    #[must_use]
+    pub const fn selected(&self) -> u8 {
+        self.selected
+    }
+
+    /// Chooses the database that the next functions are about, below [`DATABASES`].
+    pub const fn select(&mut self, database: u8) {
+        self.selected = database % DATABASES;
+    }
+
+    /// How the keys are spread over actors.
+    #[must_use]
+    pub const fn placement(&self) -> Placement {
+        self.placement
+    }
+
+    /// The selected database, if it ever held a key.
+    #[must_use]
+    pub fn database(&self) -> Option<&Database> {
+        self.databases[usize::from(self.selected)].as_deref()
+    }
+
+    fn database_mut(&mut self) -> Option<&mut Database> {
+        self.databases[usize::from(self.selected)].as_deref_mut()
+    }
+
+    /// All databases that ever held a key, with their numbers.
+    pub fn databases(&self) -> impl Iterator<Item = (u8, &Database)> {
+        (0..).zip(&self.databases).filter_map(|(number, database)| Some((number, database.as_deref()?)))
+    }
+
+    /// A key's entry, for those who want to know about it without using it.
+    #[must_use]
+    pub fn peek(&self, key: &[u8]) -> Option<&Entry> {
+        self.database()?.find(KeyHash::of(key), key).filter(|entry| !entry.has_expired(self.now))
+    }
+
+    /// Whether a key is there.
+    #[must_use]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.peek(key).is_some()
+    }
+
+    /// The version of a key for WATCH: that of its last change, or of the last deletion of a key of its class.
+    #[must_use]
+    pub fn version(&self, key: &[u8]) -> Hlc {
+        match self.peek(key) {
+            Some(entry) => entry.version,
+            None => self.deletion_version(key),
+        }
+    }
+
+    /// A key's value. Counts a hit or a miss.
+    pub fn get(&mut self, key: &[u8]) -> Option<&Value> {
+        let hash = KeyHash::of(key);
+        let now = self.now;
+        let found = self.databases[usize::from(self.selected)].as_mut().and_then(|d| d.find_mut(hash, key));
+        match found {
+            Some(entry) if !entry.has_expired(now) => {
+                self.counters.hits += 1;
+                entry.touch(now);
+                Some(&entry.value)
+            }
+            _ => {
+                self.counters.misses += 1;
+                None
+            }
+        }
+    }
+
+    /// A string's bytes.
+    ///
+    /// # Errors
+    /// [`CommandError::WrongType`].
+    pub fn string(&mut self, key: &[u8]) -> Result<Option<&[u8]>, CommandError> {
+        self.get(key).map(|value| value.as_string().ok_or(CommandError::WrongType)).transpose()
+    }
+
+    /// A collection.
+    ///
+    /// # Errors
+    /// [`CommandError::WrongType`].
+    pub fn collection<T: Collection>(&mut self, key: &[u8]) -> Result<Option<&T>, CommandError> {
+        self.get(key).map(|value| T::of(value).ok_or(CommandError::WrongType)).transpose()
+    }
+
+    /// Writes a string, whatever was there.
+    pub fn set_string(&mut self, key: &[u8], bytes: &[u8], expiry: Expiry) {
+        let hash = KeyHash::of(key);
+        let version = self.clock.now(self.now);
+        let now = self.now;
+        self.counters.changes += 1;
+        let database = self.databases[usize::from(self.selected)].get_or_insert_default();
+        let (base, before, after) = match database.find_mut(hash, key) {
+            Some(entry) => {
+                let before = entry.expires_at();
+                let after = match expiry {
+                    Expiry::Keep if !entry.has_expired(now) => before,
+                    Expiry::Keep => UnixMillis::NEVER,
+                    Expiry::At(at) => at,
+                };
+                let size_before = entry.value.heap_bytes();
+                match &mut entry.value {
+                    Value::String(mine) => mine.assign(bytes),
+                    other => *other = Value::String(bytes.into()),
+                }
+                let size_after = entry.value.heap_bytes();
+                let base = std::mem::replace(&mut entry.version, version);
+                entry.expire_at(after);
+                entry.touch(now);
+                database.note_size(size_before, size_after);
+                (base, before, after)
+            }
+            None => {
+                let after = match expiry {
+                    Expiry::Keep => UnixMillis::NEVER,
+                    Expiry::At(at) => at,
+                };
+                let mut entry = Box::new(Entry::new(key, Value::String(bytes.into()), version));
+                entry.expire_at(after);
+                entry.touch(now);
+                database.insert(hash, entry);
+                (Hlc::ZERO, after, after)
+            }
+        };
+        if before != after {
+            database.note_expiry(hash, before, after);
+        }
+        self.log.string(Header { database: self.selected, key, base, version }, after, bytes);
+    }
+
+    /// Changes a string's bytes in parts: `change` gets them, empty if there are none, and says from where on they changed;
+    /// `None` if they did not. The expiry stays.
+    ///
+    /// # Errors
+    /// [`CommandError::WrongType`].
+    pub fn change_string<R>(
+        &mut self,
+        key: &[u8],
+        change: impl FnOnce(&mut Vec<u8>) -> (Option<usize>, R),
+    ) -> Result<R, CommandError> {
+        let hash = KeyHash::of(key);
+        self.expire_if_due(hash, key);
+        let version = self.clock.now(self.now);
+        let now = self.now;
+        let database = self.databases[usize::from(self.selected)].get_or_insert_default();
+        let Some(entry) = database.find_mut(hash, key) else {
+            let mut bytes = Vec::new();
+            let (changed, result) = change(&mut bytes);
+            if changed.is_some() {
+                let header = Header { database: self.selected, key, base: Hlc::ZERO, version };
+                self.log.string(header, UnixMillis::NEVER, &bytes);
+                database.insert(hash, Box::new(Entry::new(key, Value::Buffer(Box::new(bytes)), version)));
+                self.counters.changes += 1;
+            }
+            return Ok(result);
+        };
+        let size_before = entry.value.heap_bytes();
+        let bytes = match &mut entry.value {
+            Value::Buffer(bytes) => bytes,
+            value @ Value::String(_) => {
+                if let Value::String(short) = std::mem::replace(value, Value::Buffer(Box::default()))
+                    && let Value::Buffer(bytes) = value
+                {
+                    **bytes = short.into_vec();
+                }
+                match value {
+                    Value::Buffer(bytes) => bytes,
+                    _ => return Err(CommandError::WrongType),
+                }
+            }
+            _ => return Err(CommandError::WrongType),
+        };
+        let (changed, result) = change(bytes);
+        if let Some(from) = changed {
+            let header = Header { database: self.selected, key, base: entry.version, version };
+            self.log.begin_operations(header, STRING_TAG);
+            self.log.operation(|operations| {
+                operations.number(from as u64);
+                operations.bytes(bytes.get(from..).unwrap_or_default());
+            });
+            self.log.end();
+            entry.version = version;
+            self.counters.changes += 1;
+        }
+        entry.touch(now);
+        let size_after = entry.value.heap_bytes();
+        database.note_size(size_before, size_after);
+        Ok(result)
+    }
+
+    /// Changes a collection; one that is not there begins empty, one that ends empty is no key.
+    ///
+    /// # Errors
+    /// [`CommandError::WrongType`], or that of `change`.
+    pub fn change<T: Collection, R>(
+        &mut self,
+        key: &[u8],
+        change: impl FnOnce(&mut Change<'_, T>) -> Result<R, CommandError>,
+    ) -> Result<R, CommandError> {
+        let hash = KeyHash::of(key);
+        self.expire_if_due(hash, key);
+        let version = self.clock.now(self.now);
+        let now = self.now;
+        let database = self.databases[usize::from(self.selected)].get_or_insert_default();
+        let Some(entry) = database.find_mut(hash, key) else {
+            let mut value = T::default();
+            let header = Header { database: self.selected, key, base: Hlc::ZERO, version };
+            let mut beginning = Change { value: &mut value, log: &mut self.log, header, is_open: false };
+            let result = change(&mut beginning);
+            let is_open = beginning.is_open;
+            if is_open {
+                self.log.end();
+                self.counters.changes += 1;
+            }
+            if !value.is_empty() {
+                let mut entry = Box::new(Entry::new(key, value.into_value(), version));
+                entry.touch(now);
+                database.insert(hash, entry);
+            }
+            return result;
+        };
+        let size_before = entry.value.heap_bytes();
+        let header = Header { database: self.selected, key, base: entry.version, version };
+        let value = T::of_mut(&mut entry.value).ok_or(CommandError::WrongType)?;
+        let mut present = Change { value, log: &mut self.log, header, is_open: false };
+        let result = change(&mut present);
+        let is_open = present.is_open;
+        let is_empty = value.is_empty();
+        if is_open {
+            self.log.end();
+            entry.version = version;
+            self.counters.changes += 1;
+        }
+        entry.touch(now);
+        let size_after = entry.value.heap_bytes();
+        database.note_size(size_before, size_after);
+        if is_empty {
+            database.remove(hash, key);
+            self.note_deletion(hash, version);
+        }
+        result
+    }
+
+    /// Changes a collection that is there; `None` if it is not.
+    ///
+    /// # Errors
+    /// [`CommandError::WrongType`], or that of `change`.
+    pub fn change_present<T: Collection, R>(
+        &mut self,
+        key: &[u8],
+        change: impl FnOnce(&mut Change<'_, T>) -> Result<R, CommandError>,
+    ) -> Result<Option<R>, CommandError> {
+        if self.get(key).is_none() {
+            return Ok(None);
+        }
+        self.change(key, change).map(Some)
+    }
+
+    /// Puts a whole value in the place of what is there.
+    pub fn put(&mut self, key: &[u8], value: Value, expires_at: UnixMillis) {
+        let hash = KeyHash::of(key);
+        let version = self.clock.now(self.now);
+        let database = self.databases[usize::from(self.selected)].get_or_insert_default();
+        let base = database.find(hash, key).map_or(Hlc::ZERO, |entry| entry.version);
+        let mut entry = Box::new(Entry::new(key, value, version));
+        entry.expire_at(expires_at);
+        entry.touch(self.now);
+        let header = Header { database: self.selected, key, base, version };
+        log_whole(&mut self.log, header, &entry);
+        database.insert(hash, entry);
+        self.counters.changes += 1;
+        self.note_ready(key);
+    }
+
+    /// Deletes a key. Says whether it was there.
+    pub fn delete(&mut self, key: &[u8]) -> bool {
+        self.take(key).is_some()
+    }
+
+    /// Deletes a key and gives what it was.
+    pub fn take(&mut self, key: &[u8]) -> Option<Box<Entry>> {
+        let hash = KeyHash::of(key);
+        let entry = self.database_mut()?.remove(hash, key)?;
+        let version = self.clock.now(self.now);
+        self.log.delete(Header { database: self.selected, key, base: entry.version, version });
+        self.note_deletion(hash, version);
+        self.counters.changes += 1;
+        (!entry.has_expired(self.now)).then_some(entry)
+    }
+
+    /// Lets a key expire at a time, or never. Says whether it is there. A time that has come deletes it.
+    pub fn expire(&mut self, key: &[u8], at: UnixMillis) -> bool {
+        let hash = KeyHash::of(key);
+        if !self.contains(key) {
+            return false;
+        }
+        if at <= self.now {
+            return self.delete(key);
+        }
+        let version = self.clock.now(self.now);
+        let database = self.databases[usize::from(self.selected)].get_or_insert_default();
+        let Some(entry) = database.find_mut(hash, key) else { return false };
+        let before = entry.expires_at();
+        entry.expire_at(at);
+        let at = entry.expires_at();
+        let base = std::mem::replace(&mut entry.version, version);
+        database.note_expiry(hash, before, at);
+        self.log.expiry(Header { database: self.selected, key, base, version }, at);
+        self.counters.changes += 1;
+        true
+    }
+
+    /// Hears that a key got elements.
+    pub fn note_ready(&mut self, key: &[u8]) {
+        if self.is_awaited {
+            self.ready.push((self.selected, key.into()));
+        }
+    }
+
+    /// Empties the selected database, or all. Returns what was in them, so that it can be dropped elsewhere.
+    pub fn flush(&mut self, all: bool) -> Vec<Box<Database>> {
+        let numbers = if all { 0..DATABASES } else { self.selected..self.selected + 1 };
+        let mut flushed = Vec::new();
+        for number in numbers {
+            let Some(database) = self.databases[usize::from(number)].take() else { continue };
+            for entry in database.iter() {
+                let version = self.clock.now(self.now);
+                self.log.delete(Header { database: number, key: &entry.key, base: entry.version, version });
+                self.deleted[deletion_class(KeyHash::of(&entry.key))] = version;
+            }
+            self.counters.changes += database.len() as u64;
+            flushed.push(database);
+        }
+        flushed
+    }
+
+    /// Deletes keys whose time has come. Looks at no more than `patience`. Says when to come again.
+    pub fn expire_due(&mut self, mut patience: usize) -> Option<UnixMillis> {
+        let before = self.selected;
+        for number in 0..DATABASES {
+            self.selected = number;
+            while let Some(database) = self.databases[usize::from(number)].as_deref_mut() {
+                let Some((hash, key)) = database.next_expired(self.now, &mut patience) else { break };
+                self.expire_if_due(hash, &key);
+            }
+        }
+        self.selected = before;
+        self.databases.iter().flatten().filter_map(|database| database.next_expiry()).min()
+    }
+
+    fn expire_if_due(&mut self, hash: KeyHash, key: &[u8]) {
+        let now = self.now;
+        if self.database().and_then(|d| d.find(hash, key)).is_some_and(|entry| entry.has_expired(now)) {
+            self.take(key);
+            self.counters.expired += 1;
+        }
+    }
+
+    fn note_deletion(&mut self, hash: KeyHash, version: Hlc) {
+        let class = &mut self.deleted[deletion_class(hash)];
+        *class = version.max(*class);
+    }
+
+    /// When a key of this key's class was last deleted.
+    #[must_use]
+    pub fn deletion_version(&self, key: &[u8]) -> Hlc {
+        self.deleted[deletion_class(KeyHash::of(key))]
+    }
+
+    /// Gives a key's entry away, to another actor's transaction. Not a deletion: the log knows nothing of it.
+    pub fn lend(&mut self, database: u8, key: &[u8]) -> Option<Box<Entry>> {
+        self.databases[usize::from(database)].as_mut()?.remove(KeyHash::of(key), key)
+    }
+
+    /// Takes an entry in, lent or given back.
+    pub fn adopt(&mut self, database: u8, entry: Box<Entry>) {
+        self.observe(entry.version);
+        let database = self.databases[usize::from(database)].get_or_insert_default();
+        database.insert(KeyHash::of(&entry.key), entry);
+    }
+
+    /// Hears of a version, so that later changes are later than it.
+    pub fn observe(&mut self, version: Hlc) {
+        // The bound on drift is beyond all clocks of one process.
+        let _ = self.clock.observe(version, self.now);
+    }
+
+    /// Hears that another actor deleted a key of this one.
+    pub fn note_deleted_elsewhere(&mut self, key: &[u8], version: Hlc) {
+        self.observe(version);
+        self.note_deletion(KeyHash::of(key), version);
+    }
+
+    /// The latest version given out or heard of.
+    #[must_use]
+    pub const fn latest_version(&self) -> Hlc {
+        self.clock.last()
+    }
+
+    /// Applies a delta that was read back. See [`crate::delta`] for when one applies.
+    ///
+    /// # Errors
+    /// [`Malformed`] if the content does not fit.
+    pub fn replay(&mut self, header: Header<'_>, body: Body<'_>) -> Result<(), Malformed> {
+        if header.database >= DATABASES {
+            return Err(Malformed::new(format!("database {}", header.database)));
+        }
+        self.observe(header.version);
+        let (key, version) = (header.key, header.version);
+        let hash = KeyHash::of(key);
+        let database = self.databases[usize::from(header.database)].get_or_insert_default();
+        let present = database.find_mut(hash, key);
+        if present.as_ref().is_some_and(|entry| entry.version >= version) {
+            return Ok(());
+        }
+        match body {
+            Body::Whole { tag, expires_at, content } => {
+                let mut entry = Box::new(Entry::new(key, whole_value(tag, content)?, version));
+                entry.expire_at(expires_at);
+                database.insert(hash, entry);
+            }
+            Body::Delete => {
+                database.remove(hash, key);
+                self.note_deletion(hash, version);
+            }
+            Body::Expiry(at) => {
+                let Some(entry) = present.filter(|entry| entry.version == header.base) else { return Ok(()) };
+                let before = entry.expires_at();
+                entry.expire_at(at);
+                entry.version = version;
+                database.note_expiry(hash, before, at);
+            }
+            Body::Operations { tag, operations } => match present {
+                Some(entry) if entry.version == header.base => {
+                    let size_before = entry.value.heap_bytes();
+                    let is_empty = apply_operations(&mut entry.value, tag, operations)?;
+                    entry.version = version;
+                    let size_after = entry.value.heap_bytes();
+                    database.note_size(size_before, size_after);
+                    if is_empty {
+                        database.remove(hash, key);
+                        self.note_deletion(hash, version);
+                    }
+                }
+                None if header.base == Hlc::ZERO => {
+                    let value = whole_value(tag, operations)?;
+                    database.insert(hash, Box::new(Entry::new(key, value, version)));
+                }
+                // Its beginning is not there, because the key was deleted since: the deletion follows.
+                _ => {}
+            },
+        }
+        Ok(())
+    }
+}
+
+const fn deletion_class(hash: KeyHash) -> usize {
+    hash.get() as usize % DELETION_CLASSES
+}
+
+/// Writes an entry's whole value into a log.
+pub fn log_whole(log: &mut DeltaLog, header: Header<'_>, entry: &Entry) {
+    let expires_at = entry.expires_at();
+    match &entry.value {
+        Value::String(bytes) => log.string(header, expires_at, bytes),
+        Value::Buffer(bytes) => log.string(header, expires_at, bytes),
+        Value::Hash(it) => log.whole(header, Hash::TAG, expires_at, |to| it.write_whole(to)),
+        Value::Set(it) => log.whole(header, Set::TAG, expires_at, |to| it.write_whole(to)),
+        Value::List(it) => log.whole(header, List::TAG, expires_at, |to| it.write_whole(to)),
+        Value::SortedSet(it) => log.whole(header, SortedSet::TAG, expires_at, |to| it.write_whole(to)),
+    }
+}
+
+fn whole_value(tag: u8, content: &[u8]) -> Result<Value, Malformed> {
+    fn collected<T: Collection>(content: &[u8]) -> Result<Value, Malformed> {
+        let mut value = T::default();
+        value.apply(&mut OpReader::new(content))?;
+        Ok(value.into_value())
+    }
+    match tag {
+        STRING_TAG => Ok(Value::String(ShortBytes::from(content))),
+        Hash::TAG => collected::<Hash>(content),
+        Set::TAG => collected::<Set>(content),
+        List::TAG => collected::<List>(content),
+        SortedSet::TAG => collected::<SortedSet>(content),
+        other => Err(Malformed::new(format!("a value of type {other}"))),
+    }
+}
+
+/// Applies operations to a value of their type. Says whether nothing is left.
+fn apply_operations(value: &mut Value, tag: u8, operations: &[u8]) -> Result<bool, Malformed> {
+    fn apply<T: Collection>(value: &mut Value, mut operations: OpReader<'_>) -> Result<bool, Malformed> {
+        let value = T::of_mut(value).ok_or_else(|| Malformed::new("operations for another type"))?;
+        value.apply(&mut operations)?;
+        Ok(value.is_empty())
+    }
+    let mut operations = OpReader::new(operations);
+    match tag {
+        STRING_TAG => {
+            let from = operations.number()? as usize;
+            let tail = operations.bytes()?;
+            let mut bytes = value.as_string().ok_or_else(|| Malformed::new("operations for another type"))?.to_vec();
+            bytes.resize(from, 0);
+            bytes.extend_from_slice(tail);
+            *value = Value::Buffer(Box::new(bytes));
+            Ok(false)
+        }
+        Hash::TAG => apply::<Hash>(value, operations),
+        Set::TAG => apply::<Set>(value, operations),
+        List::TAG => apply::<List>(value, operations),
+        SortedSet::TAG => apply::<SortedSet>(value, operations),
+        other => Err(Malformed::new(format!("operations on type {other}"))),
+    }
+}
+
+/// A collection that is being changed: each method changes the value and writes the delta.
+#[derive(Debug)]
+pub struct Change<'a, T> {
+    value: &'a mut T,
+    log: &'a mut DeltaLog,
+    header: Header<'a>,
+    is_open: bool,
+}
+
+impl<T: Collection> Change<'_, T> {
+    fn log(&mut self, operation: impl FnOnce(&mut OpWriter<'_>)) {
+        if !self.is_open {
+            self.log.begin_operations(self.header, T::TAG);
+            self.is_open = true;
+        }
+        self.log.operation(operation);
+    }
+}
+
+impl<T> std::ops::Deref for Change<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.value
+    }
+}

@@ -1,0 +1,372 @@
+//! Replies: the values of RESP3, given to whoever encodes them, or kept on a tape.
+
+use std::fmt;
+
+/// What a command answers with. A face encodes it for its client's protocol; a [`Tape`] keeps it.
+///
+/// An aggregate is begun with its length and followed by as many values.
+pub trait Reply {
+    /// A short text such as `OK`.
+    fn simple(&mut self, text: &str);
+    /// An error, with its code as the first word.
+    fn error(&mut self, text: &str);
+    /// A whole number.
+    fn integer(&mut self, number: i64);
+    /// A byte string.
+    fn bulk(&mut self, bytes: &[u8]);
+    /// No value.
+    fn null(&mut self);
+    /// No aggregate (RESP2 tells it from no value).
+    fn null_array(&mut self);
+    /// A number with a fraction.
+    fn double(&mut self, number: f64);
+    /// Text for people.
+    fn verbatim(&mut self, text: &str);
+    /// A list of `length` values.
+    fn array(&mut self, length: usize);
+    /// A map of `length` keys and values, by turns.
+    fn map(&mut self, length: usize);
+    /// A set of `length` values.
+    fn set(&mut self, length: usize);
+    /// Something that was not asked for, of `length` values.
+    fn push(&mut self, length: usize);
+    /// A list of `length` pairs, each announced by [`Reply::pair`]: lists in RESP3, flat in RESP2.
+    fn pairs(&mut self, length: usize);
+    /// The beginning of one of the pairs.
+    fn pair(&mut self);
+
+    /// From here on the client speaks this version of RESP.
+    fn use_protocol(&mut self, _version: u8) {}
+
+    /// The text `OK`.
+    fn ok(&mut self) {
+        self.simple("OK");
+    }
+
+    /// A byte string, or no value.
+    fn bulk_or_null(&mut self, bytes: Option<&[u8]>) {
+        match bytes {
+            Some(bytes) => self.bulk(bytes),
+            None => self.null(),
+        }
+    }
+
+    /// 1 or 0.
+    fn flag(&mut self, flag: bool) {
+        self.integer(i64::from(flag));
+    }
+
+    /// A count.
+    fn count(&mut self, count: usize) {
+        self.integer(count as i64);
+    }
+}
+
+/// Replies as plain bytes, to be sent to another thread or read again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tape {
+    bytes: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Mark {
+    Simple,
+    Error,
+    Integer,
+    Bulk,
+    Null,
+    NullArray,
+    Double,
+    Verbatim,
+    Array,
+    Map,
+    Set,
+    Push,
+    Pairs,
+    Pair,
+}
+
+const MARKS: [Mark; 14] = [
+    Mark::Simple,
+    Mark::Error,
+    Mark::Integer,
+    Mark::Bulk,
+    Mark::Null,
+    Mark::NullArray,
+    Mark::Double,
+    Mark::Verbatim,
+    Mark::Array,
+    Mark::Map,
+    Mark::Set,
+    Mark::Push,
+    Mark::Pairs,
+    Mark::Pair,
+];
+
+impl Tape {
+    /// An empty tape.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { bytes: Vec::new() }
+    }
+
+    /// Where the next value will begin.
+    #[must_use]
+    pub const fn position(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether nothing is on it.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Takes everything off; its memory is used again.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+    }
+
+    /// Plays everything.
+    pub fn play(&self, to: &mut dyn Reply) {
+        self.play_part(0..self.bytes.len(), to);
+    }
+
+    /// Plays what lies between two positions.
+    ///
+    /// # Panics
+    /// If they are no positions of this tape.
+    pub fn play_part(&self, part: std::ops::Range<usize>, to: &mut dyn Reply) {
+        let mut rest = &self.bytes[part];
+        while let Some(value) = next(&mut rest) {
+            value.play(to);
+        }
+    }
+
+    /// The values, an aggregate's beginning as one of its own.
+    pub fn values(&self) -> impl Iterator<Item = Value<'_>> {
+        let mut rest = &self.bytes[..];
+        std::iter::from_fn(move || next(&mut rest))
+    }
+
+    /// The first value.
+    #[must_use]
+    pub fn first(&self) -> Option<Value<'_>> {
+        self.values().next()
+    }
+
+    fn mark(&mut self, mark: Mark) {
+        self.bytes.push(mark as u8);
+    }
+
+    fn number(&mut self, mark: Mark, number: u64) {
+        self.mark(mark);
+        self.bytes.extend_from_slice(&number.to_le_bytes());
+    }
+
+    fn string(&mut self, mark: Mark, bytes: &[u8]) {
+        self.number(mark, bytes.len() as u64);
+        self.bytes.extend_from_slice(bytes);
+    }
+}
+
+/// One value on a tape.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// See [`Reply::simple`].
+    Simple(&'a str),
+    /// See [`Reply::error`].
+    Error(&'a str),
+    /// See [`Reply::integer`].
+    Integer(i64),
+    /// See [`Reply::bulk`].
+    Bulk(&'a [u8]),
+    /// See [`Reply::null`].
+    Null,
+    /// See [`Reply::null_array`].
+    NullArray,
+    /// See [`Reply::double`].
+    Double(f64),
+    /// See [`Reply::verbatim`].
+    Verbatim(&'a str),
+    /// See [`Reply::array`].
+    Array(usize),
+    /// See [`Reply::map`].
+    Map(usize),
+    /// See [`Reply::set`].
+    Set(usize),
+    /// See [`Reply::push`].
+    Push(usize),
+    /// See [`Reply::pairs`].
+    Pairs(usize),
+    /// See [`Reply::pair`].
+    Pair,
+}
+
+impl Value<'_> {
+    /// Gives the value to `to`.
+    pub fn play(self, to: &mut dyn Reply) {
+        match self {
+            Self::Simple(text) => to.simple(text),
+            Self::Error(text) => to.error(text),
+            Self::Integer(number) => to.integer(number),
+            Self::Bulk(bytes) => to.bulk(bytes),
+            Self::Null => to.null(),
+            Self::NullArray => to.null_array(),
+            Self::Double(number) => to.double(number),
+            Self::Verbatim(text) => to.verbatim(text),
+            Self::Array(length) => to.array(length),
+            Self::Map(length) => to.map(length),
+            Self::Set(length) => to.set(length),
+            Self::Push(length) => to.push(length),
+            Self::Pairs(length) => to.pairs(length),
+            Self::Pair => to.pair(),
+        }
+    }
+}
+
+/// Takes the next value off `rest`. A tape is only ever written by this file, so what does not parse is its end.
+fn next<'a>(rest: &mut &'a [u8]) -> Option<Value<'a>> {
+    let (&mark, mut after) = rest.split_first()?;
+    let mut number = || {
+        let (number, rest) = after.split_first_chunk()?;
+        after = rest;
+        Some(u64::from_le_bytes(*number))
+    };
+    let value = match *MARKS.get(usize::from(mark))? {
+        Mark::Integer => Value::Integer(number()? as i64),
+        Mark::Double => Value::Double(f64::from_bits(number()?)),
+        Mark::Array => Value::Array(number()? as usize),
+        Mark::Map => Value::Map(number()? as usize),
+        Mark::Set => Value::Set(number()? as usize),
+        Mark::Push => Value::Push(number()? as usize),
+        Mark::Pairs => Value::Pairs(number()? as usize),
+        Mark::Pair => Value::Pair,
+        Mark::Null => Value::Null,
+        Mark::NullArray => Value::NullArray,
+        string @ (Mark::Simple | Mark::Error | Mark::Bulk | Mark::Verbatim) => {
+            let length = number()? as usize;
+            let (bytes, rest) = after.split_at_checked(length)?;
+            after = rest;
+            match string {
+                Mark::Bulk => Value::Bulk(bytes),
+                Mark::Error => Value::Error(str::from_utf8(bytes).ok()?),
+                Mark::Verbatim => Value::Verbatim(str::from_utf8(bytes).ok()?),
+                _ => Value::Simple(str::from_utf8(bytes).ok()?),
+            }
+        }
+    };
+    *rest = after;
+    Some(value)
+}
+
+impl Reply for Tape {
+    fn simple(&mut self, text: &str) {
+        self.string(Mark::Simple, text.as_bytes());
+    }
+
+    fn error(&mut self, text: &str) {
+        self.string(Mark::Error, text.as_bytes());
+    }
+
+    fn integer(&mut self, number: i64) {
+        self.number(Mark::Integer, number as u64);
+    }
+
+    fn bulk(&mut self, bytes: &[u8]) {
+        self.string(Mark::Bulk, bytes);
+    }
+
+    fn null(&mut self) {
+        self.mark(Mark::Null);
+    }
+
+    fn null_array(&mut self) {
+        self.mark(Mark::NullArray);
+    }
+
+    fn double(&mut self, number: f64) {
+        self.number(Mark::Double, number.to_bits());
+    }
+
+    fn verbatim(&mut self, text: &str) {
+        self.string(Mark::Verbatim, text.as_bytes());
+    }
+
+    fn array(&mut self, length: usize) {
+        self.number(Mark::Array, length as u64);
+    }
+
+    fn map(&mut self, length: usize) {
+        self.number(Mark::Map, length as u64);
+    }
+
+    fn set(&mut self, length: usize) {
+        self.number(Mark::Set, length as u64);
+    }
+
+    fn push(&mut self, length: usize) {
+        self.number(Mark::Push, length as u64);
+    }
+
+    fn pairs(&mut self, length: usize) {
+        self.number(Mark::Pairs, length as u64);
+    }
+
+    fn pair(&mut self) {
+        self.mark(Mark::Pair);
+    }
+}
+
+impl fmt::Display for Tape {
+    /// One value per line, for tests and logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, value) in self.values().enumerate() {
+            let separator = if index == 0 { "" } else { " " };
+            match value {
+                Value::Simple(text) => write!(f, "{separator}{text}")?,
+                Value::Error(text) => write!(f, "{separator}!{text}")?,
+                Value::Integer(number) => write!(f, "{separator}{number}")?,
+                Value::Bulk(bytes) => write!(f, "{separator}\"{}\"", bytes.escape_ascii())?,
+                Value::Null | Value::NullArray => write!(f, "{separator}nil")?,
+                Value::Double(number) => write!(f, "{separator}{number:?}")?,
+                Value::Verbatim(text) => write!(f, "{separator}{text}")?,
+                Value::Array(length) => write!(f, "{separator}[{length}]")?,
+                Value::Map(length) => write!(f, "{separator}%{length}")?,
+                Value::Set(length) => write!(f, "{separator}~{length}")?,
+                Value::Push(length) => write!(f, "{separator}>{length}")?,
+                Value::Pairs(length) => write!(f, "{separator}[{length} pairs]")?,
+                Value::Pair => write!(f, "{separator}&")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_on_a_tape_plays_again() {
+        let mut tape = Tape::new();
+        tape.map(1);
+        tape.bulk(b"key\r\n");
+        tape.array(3);
+        tape.integer(-7);
+        tape.double(2.5);
+        tape.null();
+        let first = tape.position();
+        tape.error("ERR no");
+        tape.pairs(1);
+        tape.pair();
+        tape.simple("a");
+        tape.verbatim("b");
+        let mut copy = Tape::new();
+        tape.play_part(0..first, &mut copy);
+        tape.play_part(first..tape.position(), &mut copy);
+        assert_eq!(copy, tape);
+        assert_eq!(tape.to_string(), "%1 \"key\\r\\n\" [3] -7 2.5 nil !ERR no [1 pairs] & a b");
+    }
+}

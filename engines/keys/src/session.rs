@@ -1,0 +1,149 @@
+//! What is known of a connection: everything that outlives one request.
+
+use std::collections::VecDeque;
+
+use savanna_lattice::Hlc;
+
+use crate::actor::program::Program;
+
+/// A session of an actor. The number of its place is used again, its serial is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionId {
+    /// Its place.
+    pub place: u32,
+    /// Counts the sessions of the actor.
+    pub serial: u32,
+}
+
+/// Keeps a reply's place among those of its session: the n-th one that did not come at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// A key whose version was noted by WATCH.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    /// The database.
+    pub database: u8,
+    /// The key.
+    pub key: Box<[u8]>,
+    /// Its version then.
+    pub version: Hlc,
+}
+
+/// A connection's state.
+#[derive(Debug)]
+pub struct Session {
+    /// Which session it is.
+    pub id: SessionId,
+    /// The selected database.
+    pub database: u8,
+    /// 2 or 3: the version of RESP that the client asked for.
+    pub protocol: u8,
+    /// Whether the client may do more than introduce itself.
+    pub is_known: bool,
+    /// The name that the client gave itself.
+    pub name: Vec<u8>,
+    /// Where the client is, for lists of clients.
+    pub address: String,
+    /// What MULTI has queued.
+    pub queued: Option<Program>,
+    /// What WATCH noted.
+    pub watched: Vec<Watched>,
+    /// Channels listened to.
+    pub channels: Vec<Box<[u8]>>,
+    /// Patterns of channels listened to.
+    pub patterns: Vec<Box<[u8]>>,
+    next_ticket: u64,
+}
+
+impl Session {
+    fn new(id: SessionId, address: String, is_known: bool) -> Self {
+        Self {
+            id,
+            database: 0,
+            protocol: 2,
+            is_known,
+            name: Vec::new(),
+            address,
+            queued: None,
+            watched: Vec::new(),
+            channels: Vec::new(),
+            patterns: Vec::new(),
+            next_ticket: 0,
+        }
+    }
+
+    /// The place of a reply that comes later.
+    pub const fn ticket(&mut self) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        ticket
+    }
+
+    /// Whether it listens to channels.
+    #[must_use]
+    pub const fn is_subscribed(&self) -> bool {
+        !self.channels.is_empty() || !self.patterns.is_empty()
+    }
+}
+
+/// The sessions of an actor.
+#[derive(Debug, Default)]
+pub struct Sessions {
+    places: Vec<Option<Box<Session>>>,
+    free: VecDeque<u32>,
+    opened: u32,
+    open: usize,
+}
+
+impl Sessions {
+    /// Begins a session.
+    pub fn open(&mut self, address: String, is_known: bool) -> SessionId {
+        let place = self.free.pop_front().unwrap_or_else(|| {
+            self.places.push(None);
+            self.places.len() as u32 - 1
+        });
+        self.opened += 1;
+        self.open += 1;
+        let id = SessionId { place, serial: self.opened };
+        self.places[place as usize] = Some(Box::new(Session::new(id, address, is_known)));
+        id
+    }
+
+    /// Ends a session, and gives it.
+    pub fn close(&mut self, id: SessionId) -> Option<Box<Session>> {
+        let session = self.take(id)?;
+        self.free.push_back(id.place);
+        self.open -= 1;
+        Some(session)
+    }
+
+    /// Takes a session out, to be put back after its request ran.
+    pub fn take(&mut self, id: SessionId) -> Option<Box<Session>> {
+        let place = self.places.get_mut(id.place as usize)?;
+        place.take_if(|session| session.id == id)
+    }
+
+    /// Puts a session back.
+    pub fn put_back(&mut self, session: Box<Session>) {
+        let place = session.id.place as usize;
+        self.places[place] = Some(session);
+    }
+
+    /// A session.
+    #[must_use]
+    pub fn get(&self, id: SessionId) -> Option<&Session> {
+        self.places.get(id.place as usize)?.as_deref().filter(|session| session.id == id)
+    }
+
+    /// All sessions.
+    pub fn iter(&self) -> impl Iterator<Item = &Session> {
+        self.places.iter().filter_map(Option::as_deref)
+    }
+
+    /// How many there are, and how many there ever were.
+    #[must_use]
+    pub const fn counts(&self) -> (usize, u32) {
+        (self.open, self.opened)
+    }
+}

@@ -1,0 +1,7 @@
+//! Actors together: in a world of seeded delays, and with their log.
+
+mod docs;
+mod recovery;
+mod scan;
+mod transactions;
+mod world;

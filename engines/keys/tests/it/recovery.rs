@@ -1,0 +1,157 @@
+//! What is in the log comes back, once, whatever the number of actors.
+
+use savanna_epoch::OwnerEpoch;
+use savanna_journal::{Journal, Options};
+use savanna_keys::actor::Actor;
+use savanna_keys::config::Config;
+use savanna_keys::delta::{self, DeltaLog, Header};
+use savanna_keys::keyspace::{Keyspace, log_whole};
+use savanna_keys::log::{append_changes, recover};
+use savanna_keys::placement::{ActorId, KeyHash, Placement};
+use savanna_keys::reply::Tape;
+use savanna_keys::request::OwnedArgs;
+use savanna_keys::session::SessionId;
+use savanna_lattice::Hlc;
+
+use crate::world::NOW;
+
+const SCRIPT: [&str; 30] = [
+    "SET a 1",
+    "INCR a",
+    "APPEND a xyz",
+    "SETRANGE a 1 --",
+    "SETBIT bits 100 1",
+    "SET gone 1",
+    "DEL gone",
+    "SET lives 1 EX 100",
+    "PERSIST lives",
+    "EXPIRE lives 200",
+    "SET other 1 PX 5000000",
+    "HSET h f 1 g 2 k 3",
+    "HDEL h g",
+    "HINCRBY h f 41",
+    "SADD s 1 2 3 4",
+    "SREM s 2",
+    "SADD emptied x",
+    "SREM emptied x",
+    "RPUSH l a b c d e f",
+    "LPOP l",
+    "LSET l 0 B",
+    "LINSERT l AFTER c c2",
+    "LREM l 1 d",
+    "LTRIM l 0 3",
+    "ZADD z 1 a 2 b 3 c",
+    "ZADD z 5 a",
+    "ZREM z b",
+    "RENAME s t",
+    "COPY z z2",
+    "GETEX other PERSIST",
+];
+
+fn run(actor: &mut Actor, session: SessionId, line: &str) -> String {
+    let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+    let mut tape = Tape::new();
+    actor.request(session, OwnedArgs::of_words(&words).args(), &mut tape);
+    tape.to_string()
+}
+
+/// All keys with everything about them, in order: the deltas of a snapshot.
+fn contents(keyspaces: &[&Keyspace]) -> Vec<String> {
+    let mut deltas = Vec::new();
+    for (number, database) in keyspaces.iter().flat_map(|keys| keys.databases()) {
+        for entry in database.iter() {
+            let mut log = DeltaLog::new();
+            log.enable(true);
+            let header = Header { database: number, key: &entry.key, base: Hlc::ZERO, version: entry.version };
+            log_whole(&mut log, header, entry);
+            deltas.push(log.bytes().escape_ascii().to_string());
+        }
+    }
+    deltas.sort();
+    deltas
+}
+
+fn new_actor() -> (Actor, SessionId) {
+    let mut actor = Actor::new(ActorId(0), Placement::over(1), Config::default(), 0);
+    actor.tick(NOW);
+    let session = actor.open_session(String::new());
+    (actor, session)
+}
+
+fn scripted(actor: &mut Actor, session: SessionId) {
+    for line in SCRIPT {
+        let reply = run(actor, session, line);
+        assert!(!reply.starts_with('!'), "{line}: {reply}");
+    }
+}
+
+#[test]
+fn everything_in_the_log_comes_back_with_any_number_of_actors() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut actor, session) = new_actor();
+    let journal = recover(Options::dir(folder.path()), OwnerEpoch(1), Placement::over(1), &mut [&mut actor.keys])
+        .expect("an empty log");
+    scripted(&mut actor, session);
+    append_changes(&journal, &mut actor.keys).expect("takes it").expect("something changed");
+    assert_eq!(append_changes(&journal, &mut actor.keys).expect("takes it"), None);
+    journal.close().expect("flushes");
+    drop(journal);
+    let before = contents(&[&actor.keys]);
+    assert!(before.len() > 8);
+    for (opening, actors) in [(2, 1), (3, 4)] {
+        let placement = Placement::over(actors);
+        let mut keyspaces: Vec<Keyspace> = placement.all().map(|_| Keyspace::new(placement, 0)).collect();
+        let mut borrowed: Vec<&mut Keyspace> = keyspaces.iter_mut().collect();
+        recover(Options::dir(folder.path()), OwnerEpoch(opening), placement, &mut borrowed).expect("reads");
+        let borrowed: Vec<&Keyspace> = keyspaces.iter().collect();
+        assert_eq!(contents(&borrowed), before, "{actors} actors");
+        for (actor, keys) in keyspaces.iter().enumerate() {
+            for (_, database) in keys.databases() {
+                for entry in database.iter() {
+                    let owner = placement.actor_of(KeyHash::of(&entry.key).group());
+                    assert_eq!(owner.index(), actor, "{:?}", entry.key);
+                }
+            }
+            assert!(keys.latest_version() >= keyspaces[0].latest_version(), "clocks go on after all");
+        }
+    }
+}
+
+/// A fuzzy snapshot is the state at some time after the beginning of the log that is put on top of it.
+#[test]
+fn a_log_put_on_top_of_what_it_led_to_changes_nothing() {
+    let (mut actor, session) = new_actor();
+    actor.keys.log.enable(true);
+    scripted(&mut actor, session);
+    let log = actor.keys.log.bytes().to_vec();
+    let whole = contents(&[&actor.keys]);
+    // Every prefix of the log may be what the snapshot has seen.
+    let mut lengths = vec![0];
+    let mut at = 0;
+    while at < log.len() {
+        at += 4 + u32::from_le_bytes(log[at..at + 4].try_into().expect("four bytes")) as usize;
+        lengths.push(at);
+    }
+    for seen in lengths {
+        let mut keys = Keyspace::new(Placement::over(1), 0);
+        keys.set_now(NOW);
+        for part in [&log[..seen], &log, &log] {
+            delta::read_all(part, &mut |header, body| keys.replay(header, body)).expect("replays");
+        }
+        assert_eq!(contents(&[&keys]), whole, "after {seen} of {} bytes", log.len());
+    }
+}
+
+#[test]
+fn records_that_are_no_deltas_are_an_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let journal =
+        Journal::open(Options::dir(folder.path()), OwnerEpoch(1), &mut |_| Ok::<(), &str>(())).expect("opens");
+    journal.append(&[savanna_journal::Draft { shard: 0, kind: 1, payload: b"\x08\0\0\0nonsense" }]).expect("takes it");
+    journal.close().expect("flushes");
+    drop(journal);
+    let placement = Placement::over(1);
+    let mut keys = Keyspace::new(placement, 0);
+    let error = recover(Options::dir(folder.path()), OwnerEpoch(2), placement, &mut [&mut keys]).expect_err("no delta");
+    assert!(error.to_string().contains("expected a change of a key"), "{error}");
+}

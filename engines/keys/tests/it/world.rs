@@ -1,0 +1,150 @@
+//! Several actors with queues between them. A seed decides which message is delivered next, so that any delay happens.
+
+use std::collections::{HashMap, VecDeque};
+
+use savanna_keys::actor::message::{Destination, Message};
+use savanna_keys::actor::{Actor, Progress};
+use savanna_keys::config::Config;
+use savanna_keys::placement::{ActorId, Placement};
+use savanna_keys::reply::Tape;
+use savanna_keys::request::OwnedArgs;
+use savanna_keys::session::{SessionId, Ticket};
+use savanna_lattice::UnixMillis;
+
+/// Chance from a seed (SplitMix64).
+pub(crate) struct Chance(u64);
+
+impl Chance {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((u128::from(z ^ (z >> 31)) * bound as u128) >> 64) as usize
+    }
+}
+
+/// A client of one of the actors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Client {
+    pub(crate) actor: usize,
+    pub(crate) session: SessionId,
+}
+
+/// The actors, and what is on its way between them. Messages from one actor to another keep their order.
+pub(crate) struct World {
+    pub(crate) actors: Vec<Actor>,
+    queues: Vec<Vec<VecDeque<Message>>>,
+    /// Replies that came late.
+    arrived: HashMap<(usize, SessionId, Ticket), Tape>,
+    kept: u64,
+    pub(crate) chance: Chance,
+}
+
+/// The simulation's one instant.
+pub(crate) const NOW: UnixMillis = UnixMillis(1_800_000_000_000);
+
+impl World {
+    pub(crate) fn new(actors: u16, seed: u64) -> Self {
+        let placement = Placement::over(actors);
+        let mut world = Self {
+            actors: placement.all().map(|id| Actor::new(id, placement, Config::default(), seed)).collect(),
+            queues: placement.all().map(|_| placement.all().map(|_| VecDeque::new()).collect()).collect(),
+            arrived: HashMap::new(),
+            kept: 0,
+            chance: Chance::new(seed),
+        };
+        for actor in &mut world.actors {
+            actor.tick(NOW);
+        }
+        world
+    }
+
+    pub(crate) fn client(&mut self, actor: usize) -> Client {
+        Client { actor, session: self.actors[actor].open_session(String::new()) }
+    }
+
+    /// Sends a request. Gives its reply, or the place of the one that comes later.
+    pub(crate) fn request(&mut self, client: Client, words: &[&str]) -> Result<Tape, Ticket> {
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        let mut tape = Tape::new();
+        let actor = &mut self.actors[client.actor];
+        let progress = actor.request(client.session, OwnedArgs::of_words(&words).args(), &mut tape);
+        self.collect(client.actor);
+        match progress {
+            Progress::Answered | Progress::Closing => Ok(tape),
+            Progress::Later(ticket) | Progress::LaterAlone(ticket) => Err(ticket),
+        }
+    }
+
+    /// The reply of that place, if it came.
+    pub(crate) fn arrived(&mut self, client: Client, ticket: Ticket) -> Option<Tape> {
+        self.arrived.remove(&(client.actor, client.session, ticket))
+    }
+
+    /// Keeps a reply that came at once as if it had come late.
+    pub(crate) fn keep(&mut self, client: Client, tape: Tape) -> Ticket {
+        self.kept += 1;
+        let ticket = Ticket(u64::MAX - self.kept);
+        self.arrived.insert((client.actor, client.session, ticket), tape);
+        ticket
+    }
+
+    /// Sends a request and delivers messages until the reply is there.
+    pub(crate) fn call(&mut self, client: Client, words: &[&str]) -> String {
+        let ticket = match self.request(client, words) {
+            Ok(tape) => return tape.to_string(),
+            Err(ticket) => ticket,
+        };
+        loop {
+            if let Some(tape) = self.arrived(client, ticket) {
+                return tape.to_string();
+            }
+            assert!(self.deliver_one(), "no reply to {words:?}, and nothing is on its way");
+        }
+    }
+
+    /// Delivers one message, if there is one.
+    pub(crate) fn deliver_one(&mut self) -> bool {
+        let actors = self.actors.len();
+        let busy: Vec<(usize, usize)> = (0..actors)
+            .flat_map(|from| (0..actors).map(move |to| (from, to)))
+            .filter(|(from, to)| !self.queues[*from][*to].is_empty())
+            .collect();
+        if busy.is_empty() {
+            return false;
+        }
+        let (from, to) = busy[self.chance.below(busy.len())];
+        if let Some(message) = self.queues[from][to].pop_front() {
+            self.actors[to].deliver(ActorId(from as u16), message);
+        }
+        self.collect(to);
+        true
+    }
+
+    /// Delivers everything.
+    pub(crate) fn settle(&mut self) {
+        while self.deliver_one() {}
+    }
+
+    /// Takes out what an actor has to say.
+    fn collect(&mut self, actor: usize) {
+        for to in 0..self.actors.len() {
+            let messages = self.actors[actor].take_outbox(ActorId(to as u16));
+            self.queues[actor][to].extend(messages);
+        }
+        let replies = self.actors[actor].take_own_replies();
+        for (to, part) in replies.iter() {
+            if let Destination::Session(session, ticket) = to {
+                let mut tape = Tape::new();
+                part.play(&mut tape);
+                self.arrived.insert((actor, session, ticket), tape);
+            }
+        }
+        self.actors[actor].recycle(replies);
+    }
+}

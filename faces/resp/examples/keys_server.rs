@@ -1,0 +1,30 @@
+//! A server of its own, for tests and measurements: `keys_server [--port N] [--threads N] [--dir DIR] [--appendfsync MODE]`.
+
+use std::error::Error;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use savanna_epoch::OwnerEpoch;
+use savanna_journal::Options;
+use savanna_keys::config::Config;
+use savanna_resp::{Server, ServerOptions};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let (mut port, mut threads, mut log, mut config) = (6380, 1, None, Config::default());
+    let mut words = std::env::args().skip(1);
+    while let Some(option) = words.next() {
+        let value = words.next().ok_or_else(|| format!("expected a value behind {option}"))?;
+        match option.as_str() {
+            "--port" => port = value.parse()?,
+            "--threads" => threads = value.parse()?,
+            "--dir" => log = Some((Options::dir(value), OwnerEpoch(1))),
+            other => config.set(other.trim_start_matches('-').as_bytes(), value.as_bytes())?,
+        }
+    }
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let server = Server::start(ServerOptions { address, threads, config, log, seed: u64::from(std::process::id()) })?;
+    println!("listening on {}", server.address());
+    Ok(server.wait()?)
+}

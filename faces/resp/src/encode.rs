@@ -1,0 +1,169 @@
+//! Replies in RESP2 and RESP3.
+
+use savanna_keys::number::{Digits, shortest};
+use savanna_keys::reply::Reply;
+
+/// Writes replies for a client behind what is in a buffer.
+#[derive(Debug)]
+pub struct Encoder<'a> {
+    out: &'a mut Vec<u8>,
+    /// 2 or 3. A request may change it, for its own reply and those that follow.
+    pub protocol: u8,
+}
+
+impl<'a> Encoder<'a> {
+    /// Writes to `out` in this version of the protocol.
+    pub const fn new(out: &'a mut Vec<u8>, protocol: u8) -> Self {
+        Self { out, protocol }
+    }
+
+    fn line(&mut self, mark: u8, text: &[u8]) {
+        self.out.push(mark);
+        self.out.extend_from_slice(text);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    fn number(&mut self, mark: u8, number: i64) {
+        self.line(mark, Digits::of(number).as_bytes());
+    }
+
+    /// Text of one line, whatever is in it.
+    fn text(&mut self, mark: u8, text: &str) {
+        if text.contains(['\r', '\n']) {
+            self.line(mark, text.replace(['\r', '\n'], " ").as_bytes());
+        } else {
+            self.line(mark, text.as_bytes());
+        }
+    }
+
+    const fn is_third(&self) -> bool {
+        self.protocol == 3
+    }
+}
+
+impl Reply for Encoder<'_> {
+    fn use_protocol(&mut self, version: u8) {
+        self.protocol = version;
+    }
+
+    fn simple(&mut self, text: &str) {
+        self.text(b'+', text);
+    }
+
+    fn error(&mut self, text: &str) {
+        self.text(b'-', text);
+    }
+
+    fn integer(&mut self, number: i64) {
+        self.number(b':', number);
+    }
+
+    fn bulk(&mut self, bytes: &[u8]) {
+        self.out.reserve(bytes.len() + 16);
+        self.number(b'$', bytes.len() as i64);
+        self.out.extend_from_slice(bytes);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    fn null(&mut self) {
+        self.out.extend_from_slice(if self.is_third() { b"_\r\n" } else { b"$-1\r\n" });
+    }
+
+    fn null_array(&mut self) {
+        self.out.extend_from_slice(if self.is_third() { b"_\r\n" } else { b"*-1\r\n" });
+    }
+
+    fn double(&mut self, number: f64) {
+        let text = shortest(number);
+        if self.is_third() { self.line(b',', text.as_bytes()) } else { self.bulk(text.as_bytes()) }
+    }
+
+    fn verbatim(&mut self, text: &str) {
+        if self.is_third() {
+            self.number(b'=', text.len() as i64 + 4);
+            self.out.extend_from_slice(b"txt:");
+            self.out.extend_from_slice(text.as_bytes());
+            self.out.extend_from_slice(b"\r\n");
+        } else {
+            self.bulk(text.as_bytes());
+        }
+    }
+
+    fn array(&mut self, length: usize) {
+        self.number(b'*', length as i64);
+    }
+
+    fn map(&mut self, length: usize) {
+        if self.is_third() { self.number(b'%', length as i64) } else { self.array(2 * length) }
+    }
+
+    fn set(&mut self, length: usize) {
+        self.number(if self.is_third() { b'~' } else { b'*' }, length as i64);
+    }
+
+    fn push(&mut self, length: usize) {
+        self.number(if self.is_third() { b'>' } else { b'*' }, length as i64);
+    }
+
+    fn pairs(&mut self, length: usize) {
+        self.array(if self.is_third() { length } else { 2 * length });
+    }
+
+    fn pair(&mut self) {
+        if self.is_third() {
+            self.array(2);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(protocol: u8, write: impl FnOnce(&mut dyn Reply)) -> String {
+        let mut out = Vec::new();
+        write(&mut Encoder::new(&mut out, protocol));
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn each_value_has_its_form_in_both_versions() {
+        type Write = fn(&mut dyn Reply);
+        let cases: [(Write, &str, &str); 12] = [
+            (|r| r.ok(), "+OK\r\n", "+OK\r\n"),
+            (|r| r.error("ERR a\r\nb"), "-ERR a  b\r\n", "-ERR a  b\r\n"),
+            (|r| r.integer(-5), ":-5\r\n", ":-5\r\n"),
+            (|r| r.bulk(b"a\r\n"), "$3\r\na\r\n\r\n", "$3\r\na\r\n\r\n"),
+            (|r| r.null(), "$-1\r\n", "_\r\n"),
+            (|r| r.null_array(), "*-1\r\n", "_\r\n"),
+            (|r| r.double(1.5), "$3\r\n1.5\r\n", ",1.5\r\n"),
+            (|r| r.verbatim("hi"), "$2\r\nhi\r\n", "=6\r\ntxt:hi\r\n"),
+            (|r| r.map(2), "*4\r\n", "%2\r\n"),
+            (|r| r.set(2), "*2\r\n", "~2\r\n"),
+            (|r| r.push(3), "*3\r\n", ">3\r\n"),
+            (
+                |r| {
+                    r.pairs(1);
+                    r.pair()
+                },
+                "*2\r\n",
+                "*1\r\n*2\r\n",
+            ),
+        ];
+        for (write, second, third) in cases {
+            assert_eq!(encoded(2, write), second);
+            assert_eq!(encoded(3, write), third);
+        }
+    }
+
+    #[test]
+    fn a_reply_may_change_the_version() {
+        assert_eq!(
+            encoded(2, |reply| {
+                reply.use_protocol(3);
+                reply.null();
+            }),
+            "_\r\n"
+        );
+    }
+}

@@ -1,0 +1,31 @@
+//! The Redis protocol, RESP2 and RESP3: sockets on one side, the actors of the keys engine on the other.
+//!
+//! ```text
+//!            ┌─ thread 0 ──────────────────────────────────┐
+//!  clients ──┤ sockets ─ Parser ─► Actor ─► Encoder ─ sockets │
+//!            └──────────────────────┬──────────────────────┘
+//!                                mailboxes, one wake-up for a batch      one log for all
+//!            ┌─ thread 1 ──────────────────────────────────┐
+//! ```
+//!
+//! A thread is an event loop with one actor; nothing is shared but mailboxes and the log. [`Server`] begins and ends them.
+//!
+//! # A tour of the source
+//!
+//! `parse` finds requests in the receive buffer, `encode` writes replies, `output` keeps their order and holds back what is
+//! not durable, `connection` has a socket with both, `thread` is the loop, `mailbox` lies between loops, `server` starts
+//! them.
+
+mod connection;
+mod encode;
+mod mailbox;
+mod output;
+pub mod parse;
+mod server;
+mod thread;
+
+pub use crate::{
+    encode::Encoder,
+    server::{Server, ServerError, ServerOptions},
+    thread::ThreadError,
+};

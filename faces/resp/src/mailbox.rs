@@ -1,0 +1,102 @@
+//! How the threads of a server reach each other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use mio::Waker;
+use savanna_journal::Lsn;
+use savanna_keys::actor::message::Message;
+use savanna_keys::placement::ActorId;
+
+/// Something for a thread.
+#[derive(Debug)]
+pub(crate) enum Mail {
+    /// What an actor says, with the position of the log on which it depends.
+    Messages {
+        /// Who says it.
+        from: ActorId,
+        /// What it depends on.
+        depends: Lsn,
+        /// What it says.
+        messages: Vec<Message>,
+    },
+    /// A client for this thread.
+    Client(std::net::TcpStream),
+    /// The server ends.
+    Stop,
+}
+
+/// Where a thread's mail is put in.
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    sender: Sender<Mail>,
+    bell: Bell,
+}
+
+/// Wakes a thread that sleeps.
+#[derive(Clone, Debug)]
+pub(crate) struct Bell {
+    waker: Arc<Waker>,
+    is_asleep: Arc<AtomicBool>,
+}
+
+impl Bell {
+    /// Wakes the thread if it sleeps.
+    pub(crate) fn ring(&self) {
+        if self.is_asleep.swap(false, Ordering::SeqCst)
+            && let Err(error) = self.waker.wake()
+        {
+            tracing::error!(%error, "could not wake a thread of the keys service");
+        }
+    }
+}
+
+/// Where a thread's mail comes out.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    receiver: Receiver<Mail>,
+    bell: Bell,
+}
+
+/// A mailbox for the thread that `waker` wakes.
+#[must_use]
+pub(crate) fn mailbox(waker: Waker) -> (Slot, Mailbox) {
+    let (sender, receiver) = channel();
+    let bell = Bell { waker: Arc::new(waker), is_asleep: Arc::new(AtomicBool::new(false)) };
+    (Slot { sender, bell: bell.clone() }, Mailbox { receiver, bell })
+}
+
+impl Slot {
+    /// Puts mail in, and wakes the thread if it sleeps. A thread that has ended gets none.
+    pub(crate) fn put(&self, mail: Mail) {
+        if self.sender.send(mail).is_ok() {
+            self.bell.ring();
+        }
+    }
+}
+
+impl Mailbox {
+    /// Takes the oldest mail out.
+    #[must_use]
+    pub(crate) fn take(&self) -> Option<Mail> {
+        self.receiver.try_recv().ok()
+    }
+
+    /// What wakes this thread.
+    #[must_use]
+    pub(crate) fn bell(&self) -> Bell {
+        self.bell.clone()
+    }
+
+    /// Says that the thread is about to sleep. Mail that came before has to be looked for once more after this; mail that
+    /// comes later wakes it.
+    pub(crate) fn fall_asleep(&self) {
+        self.bell.is_asleep.store(true, Ordering::SeqCst);
+    }
+
+    /// Says that the thread is awake.
+    pub(crate) fn wake_up(&self) {
+        self.bell.is_asleep.store(false, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,184 @@
+//! The threads of a server, from the beginning to the end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use mio::net::TcpListener;
+use mio::{Interest, Poll, Waker};
+use savanna_epoch::OwnerEpoch;
+use savanna_journal::{JournalError, Options};
+use savanna_keys::actor::Actor;
+use savanna_keys::config::Config;
+use savanna_keys::log::recover;
+use savanna_keys::placement::Placement;
+
+use crate::mailbox::{Mail, Slot, mailbox};
+use crate::thread::{LISTEN, State, Thread, ThreadError, WAKE};
+
+/// What a server is to be.
+#[derive(Debug)]
+pub struct ServerOptions {
+    /// Where it listens; port 0 for any.
+    pub address: SocketAddr,
+    /// How many threads it has.
+    pub threads: u16,
+    /// What is set.
+    pub config: Config,
+    /// Where its log is, and under which epoch it is written; none to keep nothing.
+    pub log: Option<(Options, OwnerEpoch)>,
+    /// A seed for what is left to chance.
+    pub seed: u64,
+}
+
+/// Why a server did not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The port cannot be listened to.
+    #[error("could not listen on {address}: {source}; choose another port, or end what has it")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the operating system says.
+        #[source]
+        source: io::Error,
+    },
+    /// A thread could not be started.
+    #[error("could not start a thread of the keys service: {0}; check the limits of threads and open files")]
+    Start(#[source] io::Error),
+    /// The log could not be opened.
+    #[error("could not read the log of the keys service: {0}")]
+    Log(#[from] JournalError),
+    /// A thread ended.
+    #[error("a thread of the keys service ended: {0}")]
+    Thread(#[from] ThreadError),
+    /// A thread panicked.
+    #[error("a thread of the keys service panicked; its keys are not served any more, restart the process")]
+    Panicked,
+}
+
+/// A running server. Dropping it stops it.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    slots: Vec<Slot>,
+    threads: Vec<JoinHandle<Result<(), ThreadError>>>,
+    client_count: Arc<AtomicUsize>,
+}
+
+impl Server {
+    /// Reads the log, then listens. Blocks while it reads.
+    ///
+    /// # Errors
+    /// [`ServerError::Log`], [`ServerError::Listen`], [`ServerError::Start`].
+    pub fn start(options: ServerOptions) -> Result<Self, ServerError> {
+        let ServerOptions { address, threads, mut config, log, seed } = options;
+        let placement = Placement::over(threads);
+        config.is_logged = log.is_some();
+        let mut actors: Vec<Actor> =
+            placement.all().map(|id| Actor::new(id, placement, config.clone(), seed)).collect();
+        let journal = log
+            .map(|(options, epoch)| {
+                let mut keyspaces: Vec<_> = actors.iter_mut().map(|actor| &mut actor.keys).collect();
+                recover(options, epoch, placement, &mut keyspaces)
+            })
+            .transpose()?;
+        let listen = |source| ServerError::Listen { address, source };
+        let listener = TcpListener::bind(address).map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let mut listener = Some(listener);
+        let client_count = Arc::new(AtomicUsize::new(0));
+        let (mut polls, mut slots) = (Vec::new(), Vec::new());
+        for _ in &actors {
+            let poll = Poll::new().map_err(ServerError::Start)?;
+            let waker = Waker::new(poll.registry(), WAKE).map_err(ServerError::Start)?;
+            let (slot, mailbox) = mailbox(waker);
+            slots.push(slot);
+            polls.push((poll, mailbox));
+        }
+        let mut server = Self { address, slots, threads: Vec::new(), client_count };
+        for (actor, (poll, mailbox)) in actors.into_iter().zip(polls) {
+            let mut listener = listener.take();
+            if let Some(listener) = &mut listener {
+                poll.registry().register(listener, LISTEN, Interest::READABLE).map_err(ServerError::Start)?;
+            }
+            let name = format!("keys-{}", actor.id().0);
+            let mut thread = Thread {
+                actor,
+                poll,
+                listener,
+                mailbox,
+                slots: server.slots.clone(),
+                journal: journal.clone(),
+                client_count: Arc::clone(&server.client_count),
+                state: State::new(),
+            };
+            let slots = server.slots.clone();
+            let run = move || {
+                let ended = thread.run();
+                if let Err(error) = &ended {
+                    tracing::error!(%error, "the keys service ends");
+                }
+                // One for all: keys of a thread that ended are nobody's.
+                slots.iter().for_each(|slot| slot.put(Mail::Stop));
+                ended
+            };
+            let thread = std::thread::Builder::new().name(name).spawn(run).map_err(ServerError::Start)?;
+            server.threads.push(thread);
+        }
+        Ok(server)
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How many clients there are.
+    #[must_use]
+    pub fn client_count(&self) -> usize {
+        self.client_count.load(Ordering::Relaxed)
+    }
+
+    /// Stops serving: connections are closed, changes are handed to the log.
+    ///
+    /// # Errors
+    /// As [`Server::wait`].
+    pub fn stop(mut self) -> Result<(), ServerError> {
+        self.tell_to_stop();
+        self.join()
+    }
+
+    /// Waits until the server ends, which it does by itself only if it cannot go on.
+    ///
+    /// # Errors
+    /// [`ServerError::Thread`], [`ServerError::Panicked`].
+    pub fn wait(mut self) -> Result<(), ServerError> {
+        self.join()
+    }
+
+    fn tell_to_stop(&self) {
+        self.slots.iter().for_each(|slot| slot.put(Mail::Stop));
+    }
+
+    fn join(&mut self) -> Result<(), ServerError> {
+        let mut outcome = Ok(());
+        for thread in self.threads.drain(..) {
+            let ended = thread.join().map_err(|_| ServerError::Panicked).and_then(|ended| Ok(ended?));
+            outcome = outcome.and(ended);
+        }
+        outcome
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.tell_to_stop();
+        if let Err(error) = self.join() {
+            tracing::error!(%error, "the keys service had ended before it was stopped");
+        }
+    }
+}

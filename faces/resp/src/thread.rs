@@ -1,0 +1,500 @@
+//! The loop of one thread: sockets and mail in, an actor in the middle, log, mail and sockets out.
+//!
+//! A turn reads each socket that has something once, runs what is complete, and takes the mail. Then, in this order: the
+//! actor's changes are appended to the log, mail for other threads leaves, replies are put to their connections, and
+//! each connection is written to once.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+use savanna_journal::{Journal, JournalError, Lsn};
+use savanna_keys::actor::message::Destination;
+use savanna_keys::actor::{Actor, Progress};
+use savanna_keys::config::Sync;
+use savanna_keys::log::append_changes;
+use savanna_keys::reply::Reply;
+use savanna_keys::request::Args;
+use savanna_lattice::UnixMillis;
+
+use crate::connection::{Connection, OUTPUT_BYTES_MAX, ReadOutcome};
+use crate::encode::Encoder;
+use crate::mailbox::{Mail, Mailbox, Slot};
+use crate::parse::Limits;
+
+pub(crate) const WAKE: Token = Token(usize::MAX);
+pub(crate) const LISTEN: Token = Token(usize::MAX - 1);
+
+/// How long changes may wait for company before they are appended, where replies do not wait for them.
+const APPEND_PERIOD: Duration = Duration::from_millis(50);
+/// More changes than this are appended at once.
+const APPEND_BYTES: usize = 1 << 20;
+/// The longest sleep.
+const SLEEP_MAX: Duration = Duration::from_secs(10);
+/// How long to wait before a log that takes nothing more is tried again.
+const BACKLOG_PAUSE: Duration = Duration::from_millis(1);
+const READ_BYTES: usize = 64 << 10;
+
+/// Why a thread ended before it was told to.
+#[derive(Debug, thiserror::Error)]
+pub enum ThreadError {
+    /// The operating system refused something without which it cannot go on.
+    #[error("could not wait for sockets: {0}; check the limits of open files and memory")]
+    Poll(#[from] io::Error),
+    /// The log ended. Nothing more is told to anybody.
+    #[error(transparent)]
+    Log(#[from] JournalError),
+}
+
+/// One thread of the server.
+pub(crate) struct Thread {
+    pub(crate) actor: Actor,
+    pub(crate) poll: Poll,
+    /// The first thread accepts clients for all.
+    pub(crate) listener: Option<TcpListener>,
+    pub(crate) mailbox: Mailbox,
+    /// The threads' mailboxes, this one's too, by actor.
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) journal: Option<Arc<Journal>>,
+    pub(crate) client_count: Arc<AtomicUsize>,
+    pub(crate) state: State,
+}
+
+/// What a thread keeps from turn to turn.
+pub(crate) struct State {
+    /// By the place of their sessions.
+    connections: Vec<Option<Box<Connection>>>,
+    /// Connections that are to be served in this turn.
+    listed: Vec<usize>,
+    /// Connections that may have something to be sent.
+    touched: Vec<usize>,
+    /// What everything said from now on depends on.
+    depends: Lsn,
+    /// The position for which the log was asked to wake this thread.
+    asked: Lsn,
+    has_log_failed: Arc<AtomicBool>,
+    appended_at: Instant,
+    next_client: usize,
+    buffer: Vec<u8>,
+    limits: Limits,
+    is_stopping: bool,
+}
+
+impl State {
+    pub(crate) fn new() -> Self {
+        Self {
+            connections: Vec::new(),
+            listed: Vec::new(),
+            touched: Vec::new(),
+            depends: Lsn::NONE,
+            asked: Lsn::NONE,
+            has_log_failed: Arc::new(AtomicBool::new(false)),
+            appended_at: Instant::now(),
+            next_client: 0,
+            buffer: vec![0; READ_BYTES],
+            limits: Limits::default(),
+            is_stopping: false,
+        }
+    }
+}
+
+fn unix_now() -> UnixMillis {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixMillis(since.as_millis() as u64)
+}
+
+impl Thread {
+    /// Serves until it is told to stop.
+    pub(crate) fn run(&mut self) -> Result<(), ThreadError> {
+        let mut events = Events::with_capacity(1024);
+        let mut due = self.actor.tick(unix_now());
+        self.actor.counters.started = self.actor.keys.now();
+        while !self.state.is_stopping {
+            self.sleep(&mut events, due)?;
+            due = self.actor.tick(unix_now());
+            for event in &events {
+                match event.token() {
+                    WAKE => {}
+                    LISTEN => self.accept(),
+                    Token(place) => {
+                        if let Some(Some(connection)) = self.state.connections.get_mut(place) {
+                            connection.is_readable |= event.is_readable() || event.is_read_closed() || event.is_error();
+                            connection.is_writable |= event.is_writable();
+                            self.list(place);
+                        }
+                    }
+                }
+            }
+            self.take_mail();
+            self.serve_listed();
+            self.finish_turn()?;
+        }
+        self.append(true)
+    }
+
+    fn sleep(&mut self, events: &mut Events, due: Option<UnixMillis>) -> Result<(), ThreadError> {
+        let now = unix_now();
+        let mut timeout = due.map_or(SLEEP_MAX, |due| Duration::from_millis(due.0.saturating_sub(now.0)));
+        if !self.actor.keys.log.bytes().is_empty() {
+            timeout = timeout.min(APPEND_PERIOD);
+        }
+        if !self.state.listed.is_empty() {
+            timeout = Duration::ZERO;
+        }
+        self.mailbox.fall_asleep();
+        let mail = self.mailbox.take();
+        if mail.is_some() {
+            timeout = Duration::ZERO;
+        }
+        let polled = self.poll.poll(events, Some(timeout.min(SLEEP_MAX)));
+        self.mailbox.wake_up();
+        if let Err(error) = polled
+            && error.kind() != io::ErrorKind::Interrupted
+        {
+            return Err(error.into());
+        }
+        if let Some(mail) = mail {
+            self.hear(mail);
+        }
+        Ok(())
+    }
+
+    fn list(&mut self, place: usize) {
+        if let Some(Some(connection)) = self.state.connections.get_mut(place)
+            && !connection.is_listed
+        {
+            connection.is_listed = true;
+            self.state.listed.push(place);
+        }
+    }
+
+    fn accept(&mut self) {
+        loop {
+            let accepted = match &self.listener {
+                Some(listener) => listener.accept(),
+                None => return,
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    let thread = self.state.next_client % self.slots.len();
+                    self.state.next_client += 1;
+                    if thread == self.actor.id().index() {
+                        self.greet(stream);
+                    } else {
+                        self.slots[thread].put(Mail::Client(stream.into()));
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    tracing::warn!(%error, "could not accept a client");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn greet(&mut self, mut stream: TcpStream) {
+        if self.client_count.fetch_add(1, Ordering::Relaxed) >= self.actor.config.clients_max {
+            self.client_count.fetch_sub(1, Ordering::Relaxed);
+            // It is sent away, whether it hears why or not.
+            let _ = io::Write::write(&mut stream, b"-ERR max number of clients reached\r\n");
+            return;
+        }
+        // Without it replies are late, which is no reason to refuse a client.
+        let _ = stream.set_nodelay(true);
+        let address = stream.peer_addr().map_or_else(|_| String::new(), |address| address.to_string());
+        let session = self.actor.open_session(address);
+        let place = session.place as usize;
+        let registered =
+            self.poll.registry().register(&mut stream, Token(place), Interest::READABLE | Interest::WRITABLE);
+        if let Err(error) = registered {
+            tracing::warn!(%error, "could not take a client");
+            self.actor.close_session(session);
+            self.client_count.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        if self.state.connections.len() <= place {
+            self.state.connections.resize_with(place + 1, || None);
+        }
+        self.state.connections[place] = Some(Box::new(Connection::new(stream, session)));
+    }
+
+    fn take_mail(&mut self) {
+        while let Some(mail) = self.mailbox.take() {
+            self.hear(mail);
+        }
+    }
+
+    fn hear(&mut self, mail: Mail) {
+        match mail {
+            Mail::Messages { from, depends, messages } => {
+                self.state.depends = self.state.depends.max(depends);
+                messages.into_iter().for_each(|message| self.actor.deliver(from, message));
+            }
+            Mail::Client(stream) => {
+                if stream.set_nonblocking(true).is_ok() {
+                    self.greet(TcpStream::from_std(stream));
+                }
+            }
+            Mail::Stop => self.state.is_stopping = true,
+        }
+    }
+
+    fn serve_listed(&mut self) {
+        // Who is listed again while it is served comes in the next turn.
+        let listed = std::mem::take(&mut self.state.listed);
+        for place in &listed {
+            let Some(mut connection) = self.state.connections.get_mut(*place).and_then(Option::take) else { continue };
+            connection.is_listed = false;
+            let stays = self.serve(&mut connection);
+            self.settle(*place, connection, stays);
+        }
+        for place in listed {
+            self.touch(place);
+        }
+    }
+
+    /// Notes that a connection may have something to be sent.
+    fn touch(&mut self, place: usize) {
+        if let Some(Some(connection)) = self.state.connections.get_mut(place)
+            && !connection.is_touched
+        {
+            connection.is_touched = true;
+            self.state.touched.push(place);
+        }
+    }
+
+    /// Puts a connection back, or ends it.
+    fn settle(&mut self, place: usize, connection: Box<Connection>, stays: bool) {
+        if stays {
+            self.state.connections[place] = Some(connection);
+        } else {
+            self.actor.close_session(connection.session);
+            self.client_count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Runs what a client asked for. Says whether the client is still there.
+    fn serve(&mut self, connection: &mut Connection) -> bool {
+        self.run_input(connection);
+        if !connection.is_readable || !connection.may_run() {
+            return true;
+        }
+        let mut buffer = std::mem::take(&mut self.state.buffer);
+        let stays = match connection.read(&mut buffer) {
+            ReadOutcome::Gone => false,
+            ReadOutcome::Nothing => true,
+            ReadOutcome::Bytes(count) => {
+                if connection.input.is_empty() {
+                    let ran = self.run_bytes(connection, &buffer[..count]);
+                    connection.input.extend_from_slice(&buffer[ran..count]);
+                    connection.was_stopped = !connection.input.is_empty() && !connection.may_run();
+                } else {
+                    connection.input.extend_from_slice(&buffer[..count]);
+                    self.run_input(connection);
+                }
+                true
+            }
+        };
+        self.state.buffer = buffer;
+        if stays && connection.is_readable && !connection.is_listed {
+            connection.is_listed = true;
+            self.state.listed.push(connection.session.place as usize);
+        }
+        stays
+    }
+
+    fn run_input(&mut self, connection: &mut Connection) {
+        if connection.input.is_empty() || !connection.may_run() {
+            return;
+        }
+        let input = std::mem::take(&mut connection.input);
+        let ran = self.run_bytes(connection, &input);
+        connection.input = input;
+        connection.input.drain(..ran);
+        // What is left is the beginning of a request, unless something stopped before it.
+        connection.was_stopped = !connection.input.is_empty() && !connection.may_run();
+        if connection.input.is_empty() {
+            connection.input.shrink_to(READ_BYTES);
+        }
+    }
+
+    /// Runs the complete requests in `bytes`, as far as they may run. Says how many bytes they had.
+    fn run_bytes(&mut self, connection: &mut Connection, bytes: &[u8]) -> usize {
+        self.state.limits.word_bytes = self.actor.config.request_bytes_max;
+        let mut ran = 0;
+        while connection.may_run() {
+            match connection.parser.next(&bytes[ran..], &self.state.limits) {
+                Ok(None) => break,
+                Ok(Some(length)) => {
+                    let args = Args::new(&bytes[ran..], connection.parser.spans());
+                    let mut encoder = Encoder::new(connection.output.next(), connection.protocol);
+                    let progress = self.actor.request(connection.session, args, &mut encoder);
+                    connection.protocol = encoder.protocol;
+                    match progress {
+                        Progress::Answered => {}
+                        Progress::Later(ticket) => connection.output.wait(ticket),
+                        Progress::LaterAlone(ticket) => {
+                            connection.output.wait(ticket);
+                            connection.awaits = Some(ticket);
+                        }
+                        Progress::Closing => connection.is_closing = true,
+                    }
+                    ran += length;
+                }
+                Err(error) => {
+                    Encoder::new(connection.output.next(), connection.protocol).error(&format!("ERR {error}"));
+                    connection.is_closing = true;
+                    return bytes.len();
+                }
+            }
+        }
+        connection.parser.shrink();
+        ran
+    }
+
+    fn finish_turn(&mut self) -> Result<(), ThreadError> {
+        self.append(false)?;
+        for actor in self.actor.actors() {
+            let messages = self.actor.take_outbox(actor);
+            if !messages.is_empty() {
+                let mail = Mail::Messages { from: self.actor.id(), depends: self.state.depends, messages };
+                self.slots[actor.index()].put(mail);
+            }
+        }
+        self.put_replies();
+        self.write_all()
+    }
+
+    /// Appends what the actor changed, if it is time.
+    fn append(&mut self, at_once: bool) -> Result<(), ThreadError> {
+        let Some(journal) = &self.journal else {
+            self.actor.keys.log.clear();
+            return Ok(());
+        };
+        let waiting = self.actor.keys.log.bytes().len();
+        let is_due = at_once
+            || self.actor.config.sync == Sync::Always
+            || waiting > APPEND_BYTES
+            || self.state.appended_at.elapsed() >= APPEND_PERIOD;
+        if waiting == 0 || !is_due {
+            return Ok(());
+        }
+        self.state.appended_at = Instant::now();
+        loop {
+            match append_changes(journal, &mut self.actor.keys) {
+                Ok(Some(lsn)) => self.state.depends = lsn,
+                Ok(None) => {}
+                Err(JournalError::Backlog { .. }) => {
+                    // The disk is behind: clients wait with this thread.
+                    std::thread::sleep(BACKLOG_PAUSE);
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            }
+            return Ok(());
+        }
+    }
+
+    /// Puts replies that came from elsewhere to their connections.
+    fn put_replies(&mut self) {
+        let replies = self.actor.take_own_replies();
+        for (to, part) in replies.iter() {
+            let (session, ticket) = match to {
+                Destination::Session(session, ticket) => (session, Some(ticket)),
+                Destination::Push(session) => (session, None),
+                Destination::Gather(_) => continue,
+            };
+            let place = session.place as usize;
+            let Some(Some(connection)) = self.state.connections.get_mut(place) else { continue };
+            if connection.session != session {
+                continue;
+            }
+            let protocol = connection.protocol;
+            match ticket {
+                Some(ticket) => {
+                    connection.output.fill(ticket, |bytes| part.play(&mut Encoder::new(bytes, protocol)));
+                    if connection.awaits == Some(ticket) {
+                        connection.awaits = None;
+                    }
+                }
+                None => {
+                    part.play(&mut Encoder::new(connection.output.next(), protocol));
+                    if connection.output.len() > OUTPUT_BYTES_MAX {
+                        connection.is_closing = true;
+                        connection.is_writable = false;
+                    }
+                }
+            }
+            self.touch(place);
+            self.go_on(place);
+        }
+        self.actor.recycle(replies);
+    }
+
+    /// Writes to the connections that have something to be sent.
+    fn write_all(&mut self) -> Result<(), ThreadError> {
+        let gate = self.gate()?;
+        let durable = self.journal.as_ref().map(|journal| journal.durable());
+        let mut places = std::mem::take(&mut self.state.touched);
+        places.retain(|place| {
+            let Some(mut connection) = self.state.connections.get_mut(*place).and_then(Option::take) else {
+                return false;
+            };
+            connection.output.release(gate);
+            if let Some(durable) = durable {
+                connection.output.hear_durable(durable);
+            }
+            let is_there = connection.write();
+            let is_full = connection.is_closing && connection.output.len() > OUTPUT_BYTES_MAX;
+            let is_done = connection.is_closing && connection.output.is_empty();
+            let stays = is_there && !is_done && !is_full;
+            connection.is_touched = connection.output.is_held();
+            let is_touched = connection.is_touched;
+            self.settle(*place, connection, stays);
+            if stays {
+                self.go_on(*place);
+            }
+            stays && is_touched
+        });
+        self.state.touched = places;
+        Ok(())
+    }
+
+    /// Lists a connection whose requests had to wait and may run now.
+    fn go_on(&mut self, place: usize) {
+        if let Some(Some(connection)) = self.state.connections.get(place)
+            && connection.may_run()
+            && (connection.is_readable || connection.was_stopped)
+        {
+            self.list(place);
+        }
+    }
+
+    /// What replies of this turn wait for; asks the log to wake this thread when it is durable.
+    fn gate(&mut self) -> Result<Option<Lsn>, ThreadError> {
+        let Some(journal) = &self.journal else { return Ok(None) };
+        if self.state.has_log_failed.load(Ordering::Acquire) {
+            return Err(JournalError::Stopped { reason: "a flush failed".to_owned() }.into());
+        }
+        let depends = self.state.depends;
+        if self.actor.config.sync != Sync::Always || depends <= journal.durable() {
+            return Ok(None);
+        }
+        if self.state.asked < depends {
+            self.state.asked = depends;
+            let (bell, failed) = (self.mailbox.bell(), Arc::clone(&self.state.has_log_failed));
+            journal.gate().hold(depends, move |outcome| {
+                if outcome.is_err() {
+                    failed.store(true, Ordering::Release);
+                }
+                bell.ring();
+            });
+        }
+        Ok(Some(depends))
+    }
+}
