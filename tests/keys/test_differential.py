@@ -1,0 +1,284 @@
+"""Random commands to Savanna and to redis-server: replies and all keys must be equal.
+
+Differences that are meant are in `meant` below, each with its reason. Not asked for: INCRBYFLOAT and HINCRBYFLOAT, because Redis
+adds with 80 bits and Savanna with 64 (`test_fractions`); what is left to chance; OBJECT REFCOUNT, because Redis shares
+small numbers.
+"""
+
+import os
+import random
+
+import pytest
+
+from resp import Client, Refused
+
+ROUNDS = int(os.environ.get("KEYS_DIFFERENTIAL_ROUNDS", "3"))
+COMMANDS = 1500
+
+KEYS = ["a", "b", "c", "d", "{t}1", "{t}2"]
+FIELDS = ["f", "g", "h", "1", "2", "3", "a longer field than fits in place of an entry"]
+VALUES = ["", "x", "10", "-3", "3.5", "hello", "007", "9223372036854775807", "v" * 100]
+
+# Replies whose order is that of a hash table.
+UNORDERED = {
+    "SMEMBERS", "SUNION", "SINTER", "SDIFF", "SPOP", "HKEYS", "HVALS", "HGETALL", "KEYS",
+}  # fmt: skip
+
+
+class Words:
+    """Words for commands, from a seed."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+
+    def key(self):
+        return self.random.choice(KEYS)
+
+    def keys(self, most=3):
+        return [self.key() for _ in range(self.random.randint(1, most))]
+
+    def field(self):
+        return self.random.choice(FIELDS)
+
+    def fields(self):
+        return [self.field() for _ in range(self.random.randint(1, 3))]
+
+    def value(self):
+        return self.random.choice(VALUES)
+
+    def integer(self):
+        return self.random.choice(["0", "1", "-1", "2", "5", "-7", "100", "x", "9223372036854775807", "1.5", ""])
+
+    def index(self):
+        return self.random.choice(["0", "1", "-1", "2", "-2", "3", "-100", "100", "x"])
+
+    def score(self):
+        return self.random.choice(["0", "1", "2.5", "-1", "10", "inf", "-inf", "1e3", "x"])
+
+    def bound(self):
+        return self.random.choice(["-inf", "+inf", "0", "(1", "2.5", "(10", "1", "x", "(inf"])
+
+    def bytes_bound(self):
+        return self.random.choice(["-", "+", "[f", "(f", "[a", "(z", "x", "[1"])
+
+    def some(self, *options):
+        """A random part of the options, in a random order; each may be a word or a list of words."""
+        chosen = self.random.sample(options, self.random.randint(0, min(2, len(options))))
+        return [word for option in chosen for word in (option if isinstance(option, list) else [option])]
+
+
+def strings(w):
+    key, value = w.key(), w.value()
+    return w.random.choice([
+        ["SET", key, value, *w.some("NX", "XX", "GET", "KEEPTTL", ["EX", "100"], ["PX", "100000"], ["EX", w.integer()])],
+        ["GET", key], ["SETNX", key, value], ["SETEX", key, w.random.choice(["100", "0", "x"]), value],
+        ["PSETEX", key, "100000", value], ["GETSET", key, value], ["GETDEL", key],
+        ["GETEX", key, *w.some("PERSIST", ["EX", "100"])], ["MGET", *w.keys()], ["MSET", key, value, w.key(), w.value()],
+        ["MSET", key, value, w.key()], ["MSETNX", key, value, w.key(), w.value()], ["APPEND", key, value], ["STRLEN", key],
+        ["GETRANGE", key, w.index(), w.index()], ["SUBSTR", key, w.index(), w.index()],
+        ["SETRANGE", key, w.random.choice(["0", "1", "5", "-1", "x"]), value],
+        ["INCR", key], ["DECR", key], ["INCRBY", key, w.integer()], ["DECRBY", key, w.integer()],
+        ["SET", key, "10"], ["SET", key, "3.5"],
+    ])  # fmt: skip
+
+
+def bitmaps(w):
+    key = w.key()
+    unit = w.random.choice([[], ["BYTE"], ["BIT"], ["X"]])
+    return w.random.choice([
+        ["SETBIT", key, w.random.choice(["0", "1", "7", "8", "100", "-1", "x"]), w.random.choice(["0", "1", "2"])],
+        ["GETBIT", key, w.random.choice(["0", "1", "7", "100", "x"])], ["BITCOUNT", key],
+        ["BITCOUNT", key, w.index(), w.index(), *unit], ["BITPOS", key, w.random.choice(["0", "1", "2"])],
+        ["BITPOS", key, w.random.choice(["0", "1"]), w.index()],
+        ["BITPOS", key, w.random.choice(["0", "1"]), w.index(), w.index(), *unit],
+        ["BITOP", w.random.choice(["AND", "OR", "XOR"]), key, *w.keys()], ["BITOP", "NOT", key, *w.keys(2)],
+        ["SET", key, w.random.choice(["foobar", "\x00\x7f", "~"])],
+    ])  # fmt: skip
+
+
+def hashes(w):
+    key, field = w.key(), w.field()
+    return w.random.choice([
+        ["HSET", key, field, w.value(), w.field(), w.value()], ["HSET", key, field], ["HMSET", key, field, w.value()],
+        ["HSETNX", key, field, w.value()], ["HGET", key, field], ["HMGET", key, *w.fields()], ["HGETALL", key],
+        ["HKEYS", key], ["HVALS", key], ["HLEN", key], ["HSTRLEN", key, field], ["HEXISTS", key, field],
+        ["HDEL", key, *w.fields()], ["HINCRBY", key, field, w.integer()],
+        ["HRANDFIELD", key, "0"], ["HRANDFIELD", key, "x"],
+    ])  # fmt: skip
+
+
+def lists(w):
+    key = w.key()
+    end = w.random.choice(["LEFT", "RIGHT"])
+    return w.random.choice([
+        ["LPUSH", key, *w.fields()], ["RPUSH", key, *w.fields()], ["LPUSHX", key, w.field()], ["RPUSHX", key, w.field()],
+        ["RPUSH", key, *w.fields(), *w.fields(), *w.fields()], ["LPOP", key], ["RPOP", key],
+        ["LPOP", key, w.random.choice(["0", "1", "2", "-1", "x"])], ["RPOP", key, w.random.choice(["0", "2"])],
+        ["LLEN", key], ["LINDEX", key, w.index()], ["LRANGE", key, w.index(), w.index()], ["LRANGE", key, "0", "-1"],
+        ["LSET", key, w.index(), w.value()], ["LINSERT", key, w.random.choice(["BEFORE", "AFTER", "x"]), w.field(), w.value()],
+        ["LREM", key, w.random.choice(["0", "1", "-1", "2", "x"]), w.field()], ["LTRIM", key, w.index(), w.index()],
+        ["LPOS", key, w.field(), *w.some(["RANK", w.index()], ["COUNT", w.index()], ["MAXLEN", "2"])],
+        ["RPOPLPUSH", key, w.key()], ["LMOVE", key, w.key(), end, w.random.choice(["LEFT", "RIGHT", "x"])],
+        ["LMPOP", "2", key, w.key(), end, *w.some(["COUNT", w.random.choice(["0", "2"])])],
+    ])  # fmt: skip
+
+
+def sets(w):
+    key = w.key()
+    return w.random.choice([
+        ["SADD", key, *w.fields()], ["SADD", key, *w.fields(), *w.fields()], ["SREM", key, *w.fields()], ["SCARD", key],
+        ["SISMEMBER", key, w.field()], ["SMISMEMBER", key, *w.fields()], ["SMEMBERS", key],
+        ["SMOVE", key, w.key(), w.field()], ["SUNION", *w.keys()], ["SINTER", *w.keys()], ["SDIFF", *w.keys()],
+        ["SUNIONSTORE", key, *w.keys()], ["SINTERSTORE", key, *w.keys()], ["SDIFFSTORE", key, *w.keys()],
+        ["SINTERCARD", "2", key, w.key(), *w.some(["LIMIT", w.random.choice(["0", "1", "-1"])])],
+        ["SINTERCARD", w.random.choice(["0", "x", "5"]), key], ["SRANDMEMBER", key, "0"], ["SPOP", key, "0"],
+        ["SPOP", key, "100"] if w.random.random() < 0.2 else ["SCARD", key],
+    ])  # fmt: skip
+
+
+def sorted_sets(w):
+    key = w.key()
+    scores = w.random.choice([[], ["WITHSCORES"]])
+    limit = w.random.choice([[], ["LIMIT", w.random.choice(["0", "1", "-1"]), w.random.choice(["1", "2", "-1"])]])
+    by = w.random.choice([[w.index(), w.index()], [w.bound(), w.bound(), "BYSCORE", *limit], ["0", "-1", *limit]])
+    reverse = w.random.choice([[], ["REV"]])
+    weights = w.some(["WEIGHTS", "2", "0.5"], ["AGGREGATE", w.random.choice(["SUM", "MIN", "MAX", "x"])])
+    return w.random.choice([
+        ["ZADD", key, w.score(), w.field(), w.score(), w.field()], ["ZADD", key, "1", w.field(), "2", w.field(), "3", w.field()],
+        ["ZADD", key, *w.some("NX", "XX", "GT", "LT", "CH"), w.score(), w.field()],
+        ["ZADD", key, *w.some("NX", "XX", "GT"), "INCR", w.score(), w.field()], ["ZADD", key, "1"],
+        ["ZINCRBY", key, w.score(), w.field()], ["ZREM", key, *w.fields()], ["ZCARD", key], ["ZSCORE", key, w.field()],
+        ["ZMSCORE", key, *w.fields()], ["ZRANK", key, w.field()], ["ZREVRANK", key, w.field()],
+        ["ZRANGE", key, *by, *reverse, *scores], ["ZREVRANGE", key, w.index(), w.index(), *scores],
+        ["ZRANGEBYSCORE", key, w.bound(), w.bound(), *scores, *limit],
+        ["ZREVRANGEBYSCORE", key, w.bound(), w.bound(), *scores, *limit],
+        ["ZRANGESTORE", key, w.key(), *by, *reverse], ["ZCOUNT", key, w.bound(), w.bound()],
+        ["ZREMRANGEBYRANK", key, w.index(), w.index()] if w.random.random() < 0.3 else ["ZCARD", key],
+        ["ZREMRANGEBYSCORE", key, w.bound(), w.bound()] if w.random.random() < 0.3 else ["ZCARD", key],
+        ["ZPOPMIN", key], ["ZPOPMAX", key, w.random.choice(["0", "1", "2"])],
+        ["ZMPOP", "2", key, w.key(), w.random.choice(["MIN", "MAX"]), *w.some(["COUNT", "2"])],
+        ["ZUNION", "2", key, w.key(), *weights, *scores], ["ZINTER", "2", key, w.key(), *weights, *scores],
+        ["ZDIFF", "2", key, w.key(), *scores], ["ZUNIONSTORE", key, "2", w.key(), w.key(), *weights],
+        ["ZINTERSTORE", key, "2", w.key(), w.key(), *weights], ["ZDIFFSTORE", key, "2", w.key(), w.key()],
+        ["ZUNION", w.random.choice(["0", "x", "3"]), key], ["ZRANDMEMBER", key, "0"],
+    ])  # fmt: skip
+
+
+def ranges_of_bytes(w):
+    # In keys of their own: these ranges mean something only where all scores are equal.
+    key, low, high = w.random.choice(["lex1", "lex2"]), w.bytes_bound(), w.bytes_bound()
+    limit = w.random.choice([[], ["LIMIT", w.random.choice(["0", "1", "-1"]), w.random.choice(["1", "2", "-1"])]])
+    reverse = w.random.choice([[], ["REV"]])
+    return w.random.choice([
+        ["ZADD", key, "0", w.field(), "0", w.field(), "0", w.field()], ["ZRANGEBYLEX", key, low, high, *limit],
+        ["ZREVRANGEBYLEX", key, low, high, *limit], ["ZRANGE", key, low, high, "BYLEX", *limit, *reverse],
+        ["ZRANGESTORE", "lex2", key, low, high, "BYLEX", *limit, *reverse], ["ZLEXCOUNT", key, low, high],
+        ["ZREMRANGEBYLEX", key, low, high] if w.random.random() < 0.3 else ["ZCARD", key],
+    ])  # fmt: skip
+
+
+def keys(w):
+    key = w.key()
+    return w.random.choice([
+        ["DEL", *w.keys()], ["UNLINK", key], ["EXISTS", *w.keys()], ["TOUCH", *w.keys()], ["TYPE", key],
+        ["EXPIRE", key, w.random.choice(["100", "-1", "0", "x", "9223372036854775807"]), *w.some("NX", "XX", "GT", "LT")],
+        ["PEXPIRE", key, "100000"], ["EXPIREAT", key, "4000000000"], ["PEXPIREAT", key, "4000000000000"], ["PERSIST", key],
+        ["EXPIRETIME", key], ["PEXPIRETIME", key], ["TTL", key], ["RENAME", key, w.key()], ["RENAMENX", key, w.key()],
+        ["COPY", key, w.key(), *w.some("REPLACE", ["DB", w.random.choice(["0", "1", "16"])])],
+        ["MOVE", key, w.random.choice(["0", "1", "99"])], ["SELECT", w.random.choice(["0", "0", "0", "1", "16"])],
+        ["DBSIZE"], ["KEYS", w.random.choice(["*", "[ab]", "{t}?", "x*"])],
+    ])  # fmt: skip
+
+
+def transactions(w):
+    return w.random.choice([
+        ["MULTI"], ["EXEC"], ["EXEC"], ["DISCARD"], ["WATCH", *w.keys()], ["UNWATCH"], ["PING"], ["ECHO", "x"], ["NOSUCH", "x"],
+        ["GET"], ["INCR", w.key()], ["SET", w.key(), w.value()], ["RPUSH", w.key(), w.value()], ["GET", w.key()],
+        ["RENAME", w.key(), w.key()], ["MSET", w.key(), "1", w.key(), "2"], ["DEL", *w.keys()],
+    ])  # fmt: skip
+
+
+GROUPS = [strings, bitmaps, hashes, lists, sets, sorted_sets, ranges_of_bytes, keys, transactions]
+
+
+def normal(command, reply):
+    """What is compared: without the order of a hash table."""
+    name = command[0].upper()
+    if isinstance(reply, list) and name in UNORDERED:
+        if name == "HGETALL" and reply and not isinstance(reply[0], tuple):
+            reply = list(zip(reply[::2], reply[1::2]))
+        return sorted(reply, key=repr)
+    return reply
+
+
+def meant(command, theirs, ours, in_transaction):
+    """Differences that are meant."""
+    name = command[0].upper()
+    if name in ("TTL", "EXPIRETIME", "PEXPIRETIME") and isinstance(theirs, int) and isinstance(ours, int):
+        # The two servers do not read their clocks at the same instant.
+        return abs(theirs - ours) <= (1000 if name == "PEXPIRETIME" else 1)
+    if isinstance(theirs, Refused) and isinstance(ours, Refused) and in_transaction:
+        return theirs.split()[0] == ours.split()[0]
+    if name in ("DBSIZE", "KEYS") and isinstance(ours, Refused) and in_transaction:
+        # With several threads, what all threads answer is no part of a transaction.
+        return True
+    return False
+
+
+def whole(client):
+    """All keys with their values."""
+    state = {}
+    for database in ("0", "1"):
+        client.call("SELECT", database)
+        for key in sorted(client.call("KEYS", "*")):
+            kind = client.call("TYPE", key)
+            read = {
+                "string": ["GET", key], "hash": ["HGETALL", key], "list": ["LRANGE", key, "0", "-1"],
+                "set": ["SMEMBERS", key], "zset": ["ZRANGE", key, "0", "-1", "WITHSCORES"],
+            }[kind]  # fmt: skip
+            state[database, key] = kind, normal(read, client.call(*read)), client.call("TTL", key) >= 0
+    return state
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+@pytest.mark.parametrize("seed", range(ROUNDS))
+@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.__name__)
+def test_replies_and_keys_are_those_of_redis(redis, savanna, group, seed, protocol):
+    words = Words(f"{group.__name__} {seed} {protocol}")
+    mixed = [group, group, group, group, *GROUPS[:-1]]
+    theirs, ours = Client(redis.port, protocol), Client(savanna.port, protocol)
+    for client in (theirs, ours):
+        client.call("FLUSHALL")
+    history, in_transaction = [], False
+    for _ in range(COMMANDS):
+        command = words.random.choice(mixed)(words)
+        if in_transaction and command[0] in ("DBSIZE", "KEYS", "WATCH"):
+            continue
+        history.append(" ".join(repr(word) if not word or " " in word else word for word in command))
+        expected, came = theirs.call(*command), ours.call(*command)
+        expected, came = normal(command, expected), normal(command, came)
+        if expected != came and not meant(command, expected, came, in_transaction):
+            context = "\n".join(history[-12:])
+            raise AssertionError(f"{context}\nredis:   {expected!r}\nsavanna: {came!r}")
+        if command[0] == "MULTI" and came == "OK":
+            in_transaction = True
+        elif command[0] in ("EXEC", "DISCARD"):
+            in_transaction = False
+    for client in (theirs, ours):
+        client.call("DISCARD")
+    assert whole(ours) == whole(theirs), "\n".join(history[-12:])
+    for client in (theirs, ours):
+        client.close()
+
+
+def test_fractions_are_added_with_64_bits(redis, savanna):
+    theirs, ours = Client(redis.port), Client(savanna.port)
+    for client in (theirs, ours):
+        client.call("FLUSHALL")
+    for command in (["INCRBYFLOAT", "a"], ["HINCRBYFLOAT", "h", "f"]):
+        for amount in ("0.1", "0.2", "1e3", "-1000.25", "5", "x", "inf", "1e300"):
+            expected, came = theirs.call(*command, amount), ours.call(*command, amount)
+            if isinstance(expected, Refused):
+                assert came == expected
+            else:
+                assert abs(float(came) - float(expected)) <= 1e-12 * max(1, abs(float(expected)))

@@ -1,0 +1,189 @@
+"""What only a real server shows: sockets, the log, and being killed."""
+
+import random
+import threading
+
+import pytest
+
+from conftest import SERVER, Server
+from resp import Client, Refused
+
+
+def start(folder, *options):
+    return Server([SERVER, "--dir", str(folder / "data"), *options], folder / "log")
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_with_always_every_acknowledged_write_is_there_after_a_kill(tmp_path, threads):
+    server = start(tmp_path, "--threads", str(threads), "--appendfsync", "always")
+    acknowledged = {}
+
+    def write(number):
+        client = Client(server.port)
+        try:
+            for count in range(1, 1_000_000):
+                if client.call("SET", f"{number}:{count % 50}", count) == "OK":
+                    acknowledged[f"{number}:{count % 50}"] = count
+        except OSError:
+            return
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(6)]
+    for writer in writers:
+        writer.start()
+    while sum(acknowledged.copy().values()) < 2000:
+        pass
+    server.kill()
+    for writer in writers:
+        writer.join()
+    server.start()
+    client = Client(server.port)
+    for key, count in acknowledged.items():
+        assert int(client.call("GET", key)) >= count, key
+    server.kill()
+
+
+def test_transfers_that_are_cut_short_by_a_kill_are_there_in_whole_or_not_at_all(tmp_path):
+    server = start(tmp_path, "--threads", "3", "--appendfsync", "always")
+    accounts = [f"account:{number}" for number in range(8)]
+    client = Client(server.port)
+    for account in accounts:
+        client.call("SET", account, 100)
+    made, wrong = [], []
+
+    def transfer(seed):
+        chance, client = random.Random(seed), Client(server.port)
+        try:
+            while True:
+                source, target = chance.sample(accounts, 2)
+                for command in (["MULTI"], ["DECRBY", source, 7], ["INCRBY", target, 7], ["EXEC"]):
+                    reply = client.call(*command)
+                assert len(reply) == 2, reply
+                made.append(1)
+                balances = [int(balance) for balance in client.call("MGET", *accounts)]
+                if sum(balances) != 800:
+                    wrong.append(balances)
+        except OSError:
+            return
+
+    workers = [threading.Thread(target=transfer, args=(seed,)) for seed in range(6)]
+    for worker in workers:
+        worker.start()
+    while len(made) < 300:
+        pass
+    server.kill()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+    for _ in range(2):
+        server.start()
+        assert sum(int(balance) for balance in Client(server.port).call("MGET", *accounts)) == 800
+        server.kill()
+
+
+def test_with_everysec_what_was_written_is_there_after_an_orderly_end(tmp_path):
+    server = start(tmp_path, "--threads", "2")
+    client = Client(server.port)
+    assert client.call("CONFIG", "GET", "appendfsync") == [b"appendfsync", b"everysec"]
+    client.call("RPUSH", "list", *range(100))
+    assert client.call("CONFIG", "SET", "appendfsync", "always") == "OK"
+    client.call("SADD", "set", "a")
+    server.kill()
+    server.start()
+    client = Client(server.port)
+    assert (client.call("LLEN", "list"), client.call("SCARD", "set")) == (100, 1), "always covers what came before it"
+    server.kill()
+
+
+def test_replies_of_a_pipeline_come_in_its_order(savanna):
+    client = Client(savanna.port)
+    count = 5000
+    for number in range(count):
+        client.send("SET", f"key:{number}", number)
+        client.send("GET", f"key:{number}")
+        if number % 100 == 0:
+            client.send("MGET", f"key:{number}", "key:0")
+    for number in range(count):
+        assert client.receive() == "OK"
+        assert client.receive() == str(number).encode()
+        if number % 100 == 0:
+            assert client.receive() == [str(number).encode(), b"0"]
+
+
+def test_what_is_no_request_costs_its_sender_the_connection_and_nobody_else(savanna):
+    neighbour = Client(savanna.port)
+    for bytes_, answer in [
+        (b"*1\r\n$-5\r\n", "ERR Protocol error: invalid bulk length"),
+        (b"*99999999\r\n", "ERR Protocol error: invalid multibulk length"),
+        (b"*1\r\n:5\r\n", "ERR Protocol error: expected '$', got ':'"),
+        (b"a" * 100_000, "ERR Protocol error: too big inline request"),
+    ]:
+        client = Client(savanna.port)
+        client.socket.sendall(bytes_)
+        assert client.receive() == Refused(answer)
+        with pytest.raises(OSError):
+            client.receive()
+    assert neighbour.call("PING") == "PONG"
+
+
+def test_a_long_value_goes_in_and_out(savanna):
+    client = Client(savanna.port)
+    value = bytes(range(256)) * 40_000
+    assert client.call("SET", "long", value) == "OK"
+    assert client.call("GET", "long") == value
+    assert client.call("STRLEN", "long") == len(value)
+
+
+def test_a_client_that_does_not_read_is_not_read_from(savanna):
+    client, neighbour = Client(savanna.port), Client(savanna.port)
+    neighbour.call("SET", "big", b"x" * 1_000_000)
+    client.socket.settimeout(2)
+    try:
+        for _ in range(1_000_000):
+            client.send("GET", "big")
+    except TimeoutError:
+        pass
+    assert neighbour.call("PING") == "PONG"
+    client.socket.settimeout(30)
+    assert len(client.receive()) == 1_000_000
+
+
+def test_messages_reach_clients_of_all_threads(savanna):
+    listeners = [Client(savanna.port, protocol) for protocol in (2, 3, 2, 3)]
+    for listener in listeners:
+        assert listener.call("SUBSCRIBE", "news")[0] == b"subscribe"
+        assert listener.call("PSUBSCRIBE", "n*")[2] == 2
+    speaker = Client(savanna.port)
+    # A subscription is heard of by the other threads a moment after its reply.
+    while speaker.call("PUBLISH", "news", "hello") < 2 * len(listeners):
+        pass
+    speaker.call("PUBLISH", "news", "last")
+    for listener in listeners:
+        received = [listener.receive()]
+        while received[-1] != [b"pmessage", b"n*", b"news", b"last"]:
+            received.append(listener.receive())
+        assert [b"message", b"news", b"last"] in received
+
+
+def test_a_password_is_asked_for(tmp_path):
+    server = Server([SERVER], tmp_path / "log")
+    client = Client(server.port)
+    assert client.call("CONFIG", "SET", "requirepass", "secret") == "OK"
+    stranger = Client(server.port)
+    assert stranger.call("GET", "a") == Refused("NOAUTH Authentication required.")
+    assert stranger.call("AUTH", "wrong").startswith("WRONGPASS")
+    assert stranger.call("AUTH", "secret") == "OK"
+    assert stranger.call("GET", "a") is None
+    greeted = Client(server.port)
+    assert greeted.call("HELLO", "3", "AUTH", "default", "secret")[0] == (b"server", b"redis")
+    server.kill()
+
+
+def test_keys_expire_by_themselves(savanna):
+    client = Client(savanna.port)
+    client.call("FLUSHALL")
+    for number in range(100):
+        client.call("SET", f"soon:{number}", "x", "PX", 1 + number % 5)
+    client.call("SET", "later", "x", "EX", 1000)
+    while client.call("DBSIZE") > 1:
+        pass
+    assert client.call("TTL", "later") in (999, 1000)
