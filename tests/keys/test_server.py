@@ -187,3 +187,49 @@ def test_keys_expire_by_themselves(savanna):
     while client.call("DBSIZE") > 1:
         pass
     assert client.call("TTL", "later") in (999, 1000)
+
+
+def log_bytes(folder):
+    return sum(file.stat().st_size for file in (folder / "data").glob("segment-*"))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_rewritten_log_is_short_and_holds_everything(tmp_path, threads):
+    server = start(tmp_path, "--threads", str(threads), "--appendfsync", "always")
+    writing, expected = threading.Event(), {}
+
+    def write(number):
+        client = Client(server.port)
+        count = 0
+        while not writing.is_set():
+            count += 1
+            keys = [f"{number}:{(count + offset) % 20}" for offset in range(3)]
+            for command in (["MULTI"], *(["APPEND", key, "x"] for key in keys), ["LPUSH", keys[0] + ":list", count], ["EXEC"]):
+                client.call(*command)
+            for key in keys:
+                expected[key] = expected.get(key, 0) + 1
+            expected[keys[0] + ":list"] = expected.get(keys[0] + ":list", 0) + 1
+
+    client = Client(server.port)
+    for number in range(20_000):
+        client.send("SET", f"often:{number % 10}", "v" * 500)
+    for number in range(20_000):
+        client.receive()
+    before = log_bytes(tmp_path)
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for writer in writers:
+        writer.start()
+    for _ in range(100):
+        assert client.call("BGREWRITEAOF").endswith("started")
+    writing.set()
+    for writer in writers:
+        writer.join()
+    while log_bytes(tmp_path) > before / 3:
+        client.call("BGREWRITEAOF")
+    server.kill()
+    server.start()
+    client = Client(server.port)
+    for key, length in expected.items():
+        assert client.call("LLEN" if key.endswith("list") else "STRLEN", key) == length, key
+    assert client.call("GET", "often:9") == b"v" * 500
+    server.kill()

@@ -89,14 +89,19 @@ pub struct DeltaLog {
     bytes: Vec<u8>,
     /// Where the delta begins that is being written.
     open_at: usize,
+    /// Where what waits may be cut into several appends.
+    cuts: Vec<usize>,
     enabled: bool,
 }
+
+/// Less than this is not worth an append of its own.
+const PART_BYTES: usize = 8 << 20;
 
 impl DeltaLog {
     /// A log that keeps nothing until it is enabled.
     #[must_use]
     pub const fn new() -> Self {
-        Self { bytes: Vec::new(), open_at: 0, enabled: false }
+        Self { bytes: Vec::new(), open_at: 0, cuts: Vec::new(), enabled: false }
     }
 
     /// Whether deltas are kept at all.
@@ -116,8 +121,32 @@ impl DeltaLog {
         &self.bytes
     }
 
+    /// Says that what comes belongs to another request, so that the log may hold one without the other.
+    pub fn note_request(&mut self) {
+        if self.bytes.len() - self.cuts.last().copied().unwrap_or(0) >= PART_BYTES {
+            self.cuts.push(self.bytes.len());
+        }
+    }
+
+    /// The first part of what waits, to be appended as one.
+    #[must_use]
+    pub fn first_part(&self) -> &[u8] {
+        &self.bytes[..self.cuts.first().copied().unwrap_or(self.bytes.len())]
+    }
+
+    /// Forgets the first part.
+    pub fn drop_first_part(&mut self) {
+        if self.cuts.is_empty() {
+            return self.clear();
+        }
+        let end = self.cuts.remove(0);
+        self.bytes.drain(..end);
+        self.cuts.iter_mut().for_each(|cut| *cut -= end);
+    }
+
     /// Forgets what waits; its memory is used again unless it is much.
     pub fn clear(&mut self) {
+        self.cuts.clear();
         self.bytes.clear();
         self.bytes.shrink_to(1 << 20);
     }
@@ -315,6 +344,30 @@ fn read_one(delta: &[u8]) -> Result<(Header<'_>, Body<'_>), Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn much_is_cut_between_requests() {
+        let header = Header { database: 0, key: b"k", base: Hlc::ZERO, version: Hlc::ZERO };
+        let mut log = DeltaLog::new();
+        log.enable(true);
+        let long = vec![b'x'; PART_BYTES];
+        for value in [&b"a"[..], &long, b"b", b"c"] {
+            log.string(header, UnixMillis::NEVER, value);
+            log.note_request();
+        }
+        let mut parts = Vec::new();
+        while !log.bytes().is_empty() {
+            let mut count = 0;
+            read_all(log.first_part(), &mut |_, _| {
+                count += 1;
+                Ok(())
+            })
+            .expect("whole deltas");
+            parts.push(count);
+            log.drop_first_part();
+        }
+        assert_eq!(parts, [2, 2]);
+    }
 
     #[test]
     fn deltas_are_read_as_they_were_written() {

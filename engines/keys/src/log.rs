@@ -2,6 +2,11 @@
 //!
 //! One journal for all: what a transaction changes on several actors is one append, and all of them share a flush. An
 //! actor appends at the end of its turn, before its messages and replies leave.
+//!
+//! So that the log does not grow for ever, it is *rewritten* while it serves: from some position on, each actor appends
+//! all its keys once more, a few per turn, among its changes. Since a delta knows which version it leads to, the order does
+//! not matter. When all actors are done and that is durable, the log before the position is not needed any more.
+//! No process is forked, and nothing stands still.
 
 use std::sync::Arc;
 
@@ -30,7 +35,7 @@ pub fn recover(
     keyspaces: &mut [&mut Keyspace],
 ) -> Result<Arc<Journal>, JournalError> {
     let mut latest = Hlc::ZERO;
-    let journal = Journal::open(options, epoch, &mut |record| {
+    let journal = Journal::open(options.segment_bytes(SEGMENT_BYTES), epoch, &mut |record| {
         delta::read_all(&record.payload, &mut |header, body| {
             latest = latest.max(header.version);
             let actor = placement.actor_of(KeyHash::of(header.key).group());
@@ -45,16 +50,20 @@ pub fn recover(
     Ok(Arc::new(journal))
 }
 
-/// Appends what an actor changed, all or nothing. Gives the position on which everything the actor says from now on
+/// The bytes of a log's segments, and the most that one request may change: a string of 512 MiB and its like fit.
+pub const SEGMENT_BYTES: usize = 1 << 30;
+
+/// Appends what an actor changed; each request's part all or nothing. Gives the position on which everything the actor says from now on
 /// depends; `None` if nothing was changed.
 ///
 /// # Errors
-/// Those of [`Journal::append`]. After [`JournalError::Backlog`] the changes wait, and it is to be tried again.
+/// Those of [`Journal::append`]. After [`JournalError::Backlog`] the changes that were not taken wait, and it is to be
+/// tried again.
 pub fn append_changes(journal: &Journal, keys: &mut Keyspace) -> Result<Option<Lsn>, JournalError> {
-    if keys.log.bytes().is_empty() {
-        return Ok(None);
+    let mut last = None;
+    while !keys.log.bytes().is_empty() {
+        last = Some(journal.append(&[Draft { shard: 0, kind: DELTAS, payload: keys.log.first_part() }])?);
+        keys.log.drop_first_part();
     }
-    let lsn = journal.append(&[Draft { shard: 0, kind: DELTAS, payload: keys.log.bytes() }])?;
-    keys.log.clear();
-    Ok(Some(lsn))
+    Ok(last)
 }

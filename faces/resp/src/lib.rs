@@ -13,14 +13,15 @@
 //! # A tour of the source
 //!
 //! `parse` finds requests in the receive buffer, `encode` writes replies, `output` keeps their order and holds back what is
-//! not durable, `connection` has a socket with both, `thread` is the loop, `mailbox` lies between loops, `server` starts
-//! them.
+//! not durable, `connection` has a socket with both, `thread` is the loop, `mailbox` lies between loops, `rewrite`
+//! shortens the log, `server` starts them.
 
 mod connection;
 mod encode;
 mod mailbox;
 mod output;
 pub mod parse;
+mod rewrite;
 mod server;
 mod thread;
 

@@ -21,6 +21,12 @@ pub(crate) enum Mail {
         /// What it says.
         messages: Vec<Message>,
     },
+    /// A thread asks the first one for a rewrite of the log.
+    WantRewrite,
+    /// The log is being rewritten: all keys are to be appended once more.
+    Rewrite,
+    /// A thread has appended all its keys, the last up to here.
+    Rewritten(Lsn),
     /// A client for this thread.
     Client(std::net::TcpStream),
     /// The server ends.

@@ -24,6 +24,7 @@ use crate::connection::{Connection, OUTPUT_BYTES_MAX, ReadOutcome};
 use crate::encode::Encoder;
 use crate::mailbox::{Mail, Mailbox, Slot};
 use crate::parse::Limits;
+use crate::rewrite::Rewrites;
 
 pub(crate) const WAKE: Token = Token(usize::MAX);
 pub(crate) const LISTEN: Token = Token(usize::MAX - 1);
@@ -32,6 +33,8 @@ pub(crate) const LISTEN: Token = Token(usize::MAX - 1);
 const APPEND_PERIOD: Duration = Duration::from_millis(50);
 /// More changes than this are appended at once.
 const APPEND_BYTES: usize = 1 << 20;
+/// Bytes of keys that are written again in one turn: a fraction of a millisecond.
+const REWRITE_BYTES: usize = 256 << 10;
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(10);
 /// How long to wait before a log that takes nothing more is tried again.
@@ -80,6 +83,8 @@ pub(crate) struct State {
     next_client: usize,
     buffer: Vec<u8>,
     limits: Limits,
+    /// Used by the first thread.
+    rewrites: Rewrites,
     is_stopping: bool,
 }
 
@@ -96,6 +101,7 @@ impl State {
             next_client: 0,
             buffer: vec![0; READ_BYTES],
             limits: Limits::default(),
+            rewrites: Rewrites::default(),
             is_stopping: false,
         }
     }
@@ -141,7 +147,7 @@ impl Thread {
         if !self.actor.keys.log.bytes().is_empty() {
             timeout = timeout.min(APPEND_PERIOD);
         }
-        if !self.state.listed.is_empty() {
+        if !self.state.listed.is_empty() || self.actor.keys.is_rewriting() {
             timeout = Duration::ZERO;
         }
         self.mailbox.fall_asleep();
@@ -240,6 +246,9 @@ impl Thread {
                     self.greet(TcpStream::from_std(stream));
                 }
             }
+            Mail::WantRewrite => self.begin_rewrite(),
+            Mail::Rewrite => self.actor.keys.begin_rewrite(),
+            Mail::Rewritten(end) => self.state.rewrites.hear_done(end),
             Mail::Stop => self.state.is_stopping = true,
         }
     }
@@ -358,6 +367,7 @@ impl Thread {
     }
 
     fn finish_turn(&mut self) -> Result<(), ThreadError> {
+        self.rewrite()?;
         self.append(false)?;
         for actor in self.actor.actors() {
             let messages = self.actor.take_outbox(actor);
@@ -397,6 +407,37 @@ impl Thread {
                 Err(error) => return Err(error.into()),
             }
             return Ok(());
+        }
+    }
+
+    /// Goes on with a rewrite of the log, if there is one; the first thread also sees whether one is due or done.
+    fn rewrite(&mut self) -> Result<(), ThreadError> {
+        let Some(journal) = self.journal.clone() else { return Ok(()) };
+        if std::mem::take(&mut self.actor.is_rewrite_wanted) {
+            self.slots[0].put(Mail::WantRewrite);
+        }
+        if self.actor.keys.is_rewriting() && self.actor.rewrite_some(REWRITE_BYTES) {
+            self.append(true)?;
+            self.slots[0].put(Mail::Rewritten(self.state.depends));
+        }
+        if self.actor.id().index() != 0 {
+            return Ok(());
+        }
+        let appended = journal.stats().bytes;
+        if self.state.rewrites.is_due(appended) {
+            self.begin_rewrite();
+        }
+        if let Some(oldest) = self.state.rewrites.finish(journal.durable(), appended) {
+            journal.truncate_before(oldest)?;
+            tracing::info!(%oldest, "the log of the keys service was shortened");
+        }
+        Ok(())
+    }
+
+    fn begin_rewrite(&mut self) {
+        let Some(journal) = &self.journal else { return };
+        if self.state.rewrites.begin(journal.appended(), journal.stats().bytes, self.slots.len()) {
+            self.slots.iter().for_each(|slot| slot.put(Mail::Rewrite));
         }
     }
 

@@ -42,6 +42,11 @@ impl<W> Claims<W> {
         self.held.is_empty() && self.waiting.is_empty()
     }
 
+    /// Whether no key is held.
+    pub(super) fn holds_nothing(&self) -> bool {
+        self.held.is_empty()
+    }
+
     /// Whether work on these keys has to wait.
     #[must_use]
     pub(super) fn blocks<'a>(&self, keys: impl IntoIterator<Item = &'a [u8]>) -> bool {

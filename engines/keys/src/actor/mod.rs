@@ -65,6 +65,8 @@ pub struct Actor {
     pub config: Config,
     /// What was counted.
     pub counters: Counters,
+    /// Whether somebody asked for a rewrite of the log.
+    pub is_rewrite_wanted: bool,
     listeners: Listeners,
     claims: Claims<Work>,
     transactions: HashMap<u64, Transaction>,
@@ -116,6 +118,7 @@ impl Actor {
             sessions: Sessions::default(),
             config,
             counters: Counters::default(),
+            is_rewrite_wanted: false,
             listeners: Listeners::default(),
             claims: Claims::default(),
             transactions: HashMap::new(),
@@ -165,6 +168,7 @@ impl Actor {
             Progress::Answered
         });
         self.sessions.put_back(session);
+        self.keys.log.note_request();
         progress
     }
 
@@ -354,6 +358,7 @@ impl Actor {
                         self.wait_for_keys(from, to, database, command, args);
                     } else {
                         replies.push(to, |reply| self.run(database, command, args, reply));
+                        self.keys.log.note_request();
                     }
                 }
                 self.put_replies(from, replies);
@@ -371,9 +376,10 @@ impl Actor {
             Message::Lent { transaction, loans } => self.hear_lent(from, transaction, loans),
             Message::Return { loans } => self.take_back(loans),
             Message::Published { channel, payload } => self.publish_here(&channel, &payload),
-            Message::Listeners { channel, count } => self.listeners.hear(from, channel, count),
-            Message::PatternListeners { pattern, count } => self.listeners.hear_pattern(from, pattern, count),
+            Message::Listeners { channel, count } => self.listeners.hear(from, &channel, count),
+            Message::PatternListeners { pattern, count } => self.listeners.hear_pattern(from, &pattern, count),
         }
+        self.keys.log.note_request();
     }
 
     fn is_blocked(&self, command: &'static Command, args: Args<'_>) -> bool {
@@ -490,6 +496,16 @@ impl Actor {
         const PATIENCE: usize = 2_000;
         self.keys.set_now(now);
         self.keys.expire_due(PATIENCE)
+    }
+
+    /// Goes on with a rewrite of the log (see [`crate::log`]) by about `bytes`. Says whether this actor is done.
+    pub fn rewrite_some(&mut self, bytes: usize) -> bool {
+        // A key that is lent is written when it comes back.
+        let is_done = self.keys.rewrite_some(bytes) && self.claims.holds_nothing();
+        if is_done {
+            self.keys.end_rewrite();
+        }
+        is_done
     }
 
     fn is_full(&self) -> bool {

@@ -46,7 +46,7 @@ impl Program {
 
     /// How many steps there are.
     #[must_use]
-    pub const fn len(&self) -> usize {
+    pub const fn step_count(&self) -> usize {
         self.steps.len()
     }
 

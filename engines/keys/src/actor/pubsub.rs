@@ -49,11 +49,11 @@ impl Audience {
 
 type Audiences = HashMap<Box<[u8]>, Audience>;
 
-fn hear(audiences: &mut Audiences, actor: ActorId, name: Box<[u8]>, count: usize) {
-    let audience = audiences.entry(name.clone()).or_default();
+fn hear(audiences: &mut Audiences, actor: ActorId, name: &[u8], count: usize) {
+    let audience = audiences.entry(name.into()).or_default();
     audience.hear(actor, count);
     if audience.is_empty() {
-        audiences.remove(&name);
+        audiences.remove(name);
     }
 }
 
@@ -74,11 +74,11 @@ fn leave(audiences: &mut Audiences, name: &[u8], session: SessionId) -> usize {
 }
 
 impl Listeners {
-    pub(super) fn hear(&mut self, actor: ActorId, channel: Box<[u8]>, count: usize) {
+    pub(super) fn hear(&mut self, actor: ActorId, channel: &[u8], count: usize) {
         hear(&mut self.channels, actor, channel, count);
     }
 
-    pub(super) fn hear_pattern(&mut self, actor: ActorId, pattern: Box<[u8]>, count: usize) {
+    pub(super) fn hear_pattern(&mut self, actor: ActorId, pattern: &[u8], count: usize) {
         hear(&mut self.patterns, actor, pattern, count);
     }
 }

@@ -173,7 +173,7 @@ impl Actor {
         for Loan { key, entries, deleted } in loans {
             self.keys.note_deleted_elsewhere(&key, deleted);
             for (database, entry) in entries {
-                self.keys.adopt(database, entry);
+                self.keys.take_back(database, entry);
             }
             self.claims.release([&*key]);
         }
@@ -198,7 +198,7 @@ impl Actor {
             return reply.ok();
         }
         if program.replies_with_list {
-            reply.array(program.len());
+            reply.array(program.step_count());
         }
         let mut database = program.database;
         for (command, args) in program.steps() {

@@ -201,7 +201,7 @@ fn line(actor: &Actor, session: &Session) -> String {
         session.database,
         session.channels.len(),
         session.patterns.len(),
-        session.queued.as_ref().map_or(-1, |program| program.len() as i64),
+        session.queued.as_ref().map_or(-1, |program| program.step_count() as i64),
         session.watched.len(),
         session.protocol,
     )

@@ -4,7 +4,7 @@ use savanna_ownership::KEY_GROUPS;
 
 use crate::actor::Actor;
 use crate::error::{CommandError, Outcome};
-use crate::keyspace::{DATABASES, Keyspace, Value};
+use crate::keyspace::{Collection as _, DATABASES, Keyspace, Value};
 use crate::number::{integer, parse_integer};
 use crate::pattern;
 use crate::placement::KeyHash;
@@ -137,7 +137,7 @@ pub fn randomkey(actor: &mut Actor, _: Args<'_>, reply: &mut dyn Reply) -> Outco
 pub fn dbsize(actor: &mut Actor, _: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     // Keys whose time has come are no keys, counted or not.
     actor.keys.expire_due(usize::MAX);
-    reply.count(actor.keys.database().map_or(0, |database| database.len()));
+    reply.count(actor.keys.database().map_or(0, |database| database.key_count()));
     Ok(())
 }
 
@@ -173,7 +173,7 @@ fn flush(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply, all: bool) ->
     }
     let flushed = actor.keys.flush(all);
     const FEW: usize = 10_000;
-    if flushed.iter().map(|database| database.len()).sum::<usize>() > FEW {
+    if flushed.iter().map(|database| database.key_count()).sum::<usize>() > FEW {
         // Giving so much memory back takes longer than a turn may.
         std::thread::spawn(move || drop(flushed));
     }

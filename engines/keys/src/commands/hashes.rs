@@ -3,7 +3,7 @@
 use super::generic::ScanOptions;
 use super::parse_count;
 use crate::error::{CommandError, Outcome};
-use crate::keyspace::{Hash, Keyspace};
+use crate::keyspace::{Collection as _, Hash, Keyspace};
 use crate::number::{Digits, integer, parse_float, parse_integer, plain};
 use crate::reply::Reply;
 use crate::request::Args;

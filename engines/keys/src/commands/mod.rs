@@ -46,7 +46,7 @@ fn index_in(index: i64, length: usize) -> Option<usize> {
 /// A number that must not be negative; anything else is refused with this text.
 fn parse_count(text: &[u8], refusal: &'static str) -> Result<usize, CommandError> {
     let count = integer(text).and_then(|count| usize::try_from(count).ok());
-    count.ok_or(CommandError::text(refusal))
+    count.ok_or_else(|| CommandError::text(refusal))
 }
 
 #[cfg(test)]

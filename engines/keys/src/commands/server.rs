@@ -258,9 +258,9 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
     let databases: Vec<(String, String)> = actor
         .keys
         .databases()
-        .filter(|(_, database)| database.len() > 0)
+        .filter(|(_, database)| database.key_count() > 0)
         .map(|(number, database)| {
-            (format!("db{number}"), format!("keys={},expires={},avg_ttl=0", database.len(), database.expiring()))
+            (format!("db{number}"), format!("keys={},expires={},avg_ttl=0", database.key_count(), database.expiring()))
         })
         .collect();
     let lines: Vec<(&str, String)> = databases.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
@@ -314,6 +314,16 @@ pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
 
 fn added(a: &str, b: &str) -> String {
     (a.parse::<u64>().unwrap_or(0) + b.parse::<u64>().unwrap_or(0)).to_string()
+}
+
+/// `BGREWRITEAOF`
+pub fn bgrewriteaof(actor: &mut Actor, _: &mut Session, _: Args<'_>, reply: &mut dyn Reply) -> Done {
+    if !actor.config.is_logged {
+        return Err(CommandError::text("ERR there is no log; start with a data directory"));
+    }
+    actor.is_rewrite_wanted = true;
+    reply.simple("Background append only file rewriting started");
+    Ok(Progress::Answered)
 }
 
 /// `MEMORY USAGE key [SAMPLES count]`

@@ -43,7 +43,7 @@ fn rehash(entry: &Entry) -> u64 {
 impl Database {
     /// How many keys there are, expired ones included.
     #[must_use]
-    pub const fn len(&self) -> usize {
+    pub const fn key_count(&self) -> usize {
         self.len
     }
 
@@ -82,7 +82,7 @@ impl Database {
         self.bytes += entry.byte_count();
         let group = &mut self.groups[usize::from(hash.group().get())];
         let slot = group.entry(spread(hash), |other| other.key == entry.key, |other| rehash(other));
-        let placed = match slot {
+        match slot {
             Slot::Occupied(mut slot) => {
                 let old = std::mem::replace(slot.get_mut(), entry);
                 self.expiring -= usize::from(old.expires_at() != UnixMillis::NEVER);
@@ -93,8 +93,7 @@ impl Database {
                 self.len += 1;
                 slot.insert(entry).into_mut()
             }
-        };
-        placed
+        }
     }
 
     /// Takes a key's entry out.

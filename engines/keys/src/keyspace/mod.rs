@@ -5,6 +5,7 @@
 
 mod database;
 pub mod entry;
+mod rewrite;
 mod scan;
 mod types;
 
@@ -66,6 +67,8 @@ pub struct Keyspace {
     pub ready: Vec<(u8, Box<[u8]>)>,
     /// Whether anybody waits for keys, so that `ready` is worth filling.
     pub is_awaited: bool,
+    /// Where the log is being rewritten.
+    rewriting: Option<rewrite::Place>,
     placement: Placement,
 }
 
@@ -93,6 +96,7 @@ impl Keyspace {
             random: Random::new(seed),
             ready: Vec::new(),
             is_awaited: false,
+            rewriting: None,
             placement,
         }
     }
@@ -440,7 +444,7 @@ impl Keyspace {
                 self.log.delete(Header { database: number, key: &entry.key, base: entry.version, version });
                 self.deleted[deletion_class(KeyHash::of(&entry.key))] = version;
             }
-            self.counters.changes += database.len() as u64;
+            self.counters.changes += database.key_count() as u64;
             flushed.push(database);
         }
         flushed

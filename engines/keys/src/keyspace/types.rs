@@ -33,8 +33,13 @@ pub trait Collection: Default {
     /// As a value.
     fn into_value(self) -> Value;
 
+    /// How many elements there are.
+    fn len(&self) -> usize;
+
     /// Whether nothing is left; an empty collection is no key.
-    fn is_empty(&self) -> bool;
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 
     /// Takes the operations of a delta.
     ///

@@ -23,12 +23,6 @@ const REMOVE: u8 = 2;
 const FIELD_BYTES: usize = 72;
 
 impl Hash {
-    /// How many fields there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.fields.len()
-    }
-
     /// The value of a field.
     #[must_use]
     pub fn get(&self, field: &[u8]) -> Option<&[u8]> {
@@ -106,8 +100,8 @@ impl Collection for Hash {
 
     collection_of!(Hash);
 
-    fn is_empty(&self) -> bool {
-        self.fields.is_empty()
+    fn len(&self) -> usize {
+        self.fields.len()
     }
 
     fn apply(&mut self, operations: &mut OpReader<'_>) -> Result<(), Malformed> {

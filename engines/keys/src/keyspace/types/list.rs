@@ -34,12 +34,6 @@ const REMOVE: u8 = 7;
 const KEEP: u8 = 8;
 
 impl List {
-    /// How many elements there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.elements.len()
-    }
-
     /// An element.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&[u8]> {
@@ -189,8 +183,8 @@ impl Collection for List {
 
     collection_of!(List);
 
-    fn is_empty(&self) -> bool {
-        self.elements.is_empty()
+    fn len(&self) -> usize {
+        self.elements.len()
     }
 
     fn apply(&mut self, operations: &mut OpReader<'_>) -> Result<(), Malformed> {

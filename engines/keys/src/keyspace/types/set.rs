@@ -23,12 +23,6 @@ const REMOVE: u8 = 2;
 const MEMBER_BYTES: usize = 48;
 
 impl Set {
-    /// How many members there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.members.len()
-    }
-
     /// Whether a string is a member.
     #[must_use]
     pub fn contains(&self, member: &[u8]) -> bool {
@@ -109,8 +103,8 @@ impl Collection for Set {
 
     collection_of!(Set);
 
-    fn is_empty(&self) -> bool {
-        self.members.is_empty()
+    fn len(&self) -> usize {
+        self.members.len()
     }
 
     fn apply(&mut self, operations: &mut OpReader<'_>) -> Result<(), Malformed> {

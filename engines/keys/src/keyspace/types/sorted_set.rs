@@ -70,12 +70,6 @@ const REMOVE: u8 = 2;
 const MEMBER_BYTES: usize = 96;
 
 impl SortedSet {
-    /// How many members there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.scores.len()
-    }
-
     /// A member's score.
     #[must_use]
     pub fn score(&self, member: &[u8]) -> Option<Score> {
@@ -256,8 +250,8 @@ impl Collection for SortedSet {
 
     collection_of!(SortedSet);
 
-    fn is_empty(&self) -> bool {
-        self.scores.is_empty()
+    fn len(&self) -> usize {
+        self.scores.len()
     }
 
     fn apply(&mut self, operations: &mut OpReader<'_>) -> Result<(), Malformed> {

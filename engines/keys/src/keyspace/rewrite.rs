@@ -1,0 +1,68 @@
+//! Writing all keys into the log once more, so that its beginning is not needed.
+
+use savanna_ownership::{KEY_GROUPS, KeyGroup};
+
+use super::{DATABASES, Entry, Keyspace, log_whole};
+use crate::delta::Header;
+
+/// Which key groups were written.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Place {
+    database: u8,
+    group: u16,
+}
+
+impl Keyspace {
+    /// Begins to write all keys. Until [`Keyspace::end_rewrite`], keys that come back from elsewhere are written, too.
+    pub fn begin_rewrite(&mut self) {
+        self.rewriting = Some(Place::default());
+    }
+
+    /// Whether keys are being written.
+    #[must_use]
+    pub const fn is_rewriting(&self) -> bool {
+        self.rewriting.is_some()
+    }
+
+    /// Writes keys up to about `bytes`, and at least one key group with keys. Says whether all keys that are here were
+    /// written.
+    pub fn rewrite_some(&mut self, bytes: usize) -> bool {
+        let Some(mut place) = self.rewriting else { return true };
+        let end = self.log.bytes().len() + bytes;
+        while place.database < DATABASES && self.log.bytes().len() < end {
+            match &self.databases[usize::from(place.database)] {
+                Some(database) if place.group < KEY_GROUPS => {
+                    if let Ok(group) = KeyGroup::new(place.group) {
+                        for entry in database.group(group) {
+                            let header = header_of(place.database, entry);
+                            log_whole(&mut self.log, header, entry);
+                            self.log.note_request();
+                        }
+                    }
+                    place.group += 1;
+                }
+                _ => place = Place { database: place.database + 1, group: 0 },
+            }
+        }
+        self.rewriting = Some(place);
+        place.database == DATABASES
+    }
+
+    /// Ends what [`Keyspace::begin_rewrite`] began.
+    pub const fn end_rewrite(&mut self) {
+        self.rewriting = None;
+    }
+
+    /// Takes back an entry that was lent.
+    pub fn take_back(&mut self, database: u8, entry: Box<Entry>) {
+        if self.is_rewriting() {
+            log_whole(&mut self.log, header_of(database, &entry), &entry);
+        }
+        self.adopt(database, entry);
+    }
+}
+
+/// From a version to itself: the delta says what is there, for those who do not know.
+fn header_of(database: u8, entry: &Entry) -> Header<'_> {
+    Header { database, key: &entry.key, base: entry.version, version: entry.version }
+}
