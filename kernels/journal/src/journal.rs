@@ -164,7 +164,7 @@ impl Journal {
 
     /// Records before `lsn` are not needed any more: what they say is durable elsewhere. Returns at once; segments that
     /// hold only such records are removed in the background. Records before `lsn` that share a segment with later ones
-    /// are still replayed.
+    /// are still replayed; a long segment that is being written ends, so that the next truncation can remove it.
     ///
     /// # Errors
     /// [`JournalError::BeyondDurable`] if records would be dropped that are not durable; otherwise as

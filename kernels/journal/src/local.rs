@@ -54,6 +54,9 @@ use crate::{
 const ZERO_AHEAD_MAX: usize = 1 << 20;
 const ZERO_AHEAD_MIN: usize = 64 << 10;
 
+/// A segment that is longer than this ends when a truncation comes into it.
+const LONG_BYTES: usize = 1 << 20;
+
 /// The end of the name of a file that is not complete yet.
 const UNFINISHED: &str = ".new";
 
@@ -198,7 +201,9 @@ impl Backend for LocalBackend {
     fn truncate(&mut self, oldest: Lsn, durable: Lsn) -> Result<(), JournalError> {
         self.oldest = self.oldest.max(oldest);
         let active_is_needless = durable < oldest && durable >= self.active.header.first;
-        if !active_is_needless && self.finished.iter().all(|segment| segment.last >= oldest) {
+        // A long segment ends here, so that the next truncation can remove it.
+        let active_is_long = oldest > self.active.header.first && self.active.end >= LONG_BYTES;
+        if !active_is_needless && !active_is_long && self.finished.iter().all(|segment| segment.last >= oldest) {
             return Ok(());
         }
         // The promise is withdrawn durably before anything is removed, so that a missing segment is always an error.

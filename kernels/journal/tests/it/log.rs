@@ -149,6 +149,26 @@ fn a_group_is_refused_whole_when_it_is_too_large_or_too_much_waits() {
 }
 
 #[test]
+fn a_long_segment_ends_when_a_truncation_comes_into_it_and_goes_with_the_next_one() {
+    let disk = SimDisk::new(0);
+    let (journal, _) = open(on(&disk).segment_bytes(64 << 20), 1).expect("opened");
+    let long = vec![b'x'; 300_000];
+    for _ in 0..6 {
+        append(&journal, &long).expect("accepted");
+    }
+    wait(&journal, Lsn(6)).expect("durable");
+    journal.truncate_before(Lsn(4)).expect("accepted");
+    append(&journal, b"y").expect("accepted");
+    wait(&journal, Lsn(7)).expect("durable");
+    journal.truncate_before(Lsn(7)).expect("accepted");
+    journal.close().expect("closed");
+    let bytes: usize = disk.files().iter().map(|(_, bytes)| bytes).sum();
+    assert!(bytes < 1_000_000, "{bytes} bytes");
+    let (_, records) = open(on(&disk).segment_bytes(64 << 20), 2).expect("opened");
+    assert_eq!(records.iter().map(|record| record.lsn).collect::<Vec<_>>(), [Lsn(7)]);
+}
+
+#[test]
 fn segments_roll_and_old_ones_go_when_they_are_truncated() {
     let disk = SimDisk::new(0);
     let mut history = History::default();
