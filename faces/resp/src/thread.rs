@@ -78,6 +78,8 @@ pub(crate) struct State {
     depends: Lsn,
     /// The position for which the log was asked to wake this thread.
     asked: Lsn,
+    /// Up to where the log was durable when connections were last written to.
+    durable: Lsn,
     has_log_failed: Arc<AtomicBool>,
     appended_at: Instant,
     next_client: usize,
@@ -96,6 +98,7 @@ impl State {
             touched: Vec::new(),
             depends: Lsn::NONE,
             asked: Lsn::NONE,
+            durable: Lsn::NONE,
             has_log_failed: Arc::new(AtomicBool::new(false)),
             appended_at: Instant::now(),
             next_client: 0,
@@ -152,7 +155,7 @@ impl Thread {
         }
         self.mailbox.fall_asleep();
         let mail = self.mailbox.take();
-        if mail.is_some() {
+        if mail.is_some() || self.may_release() {
             timeout = Duration::ZERO;
         }
         let polled = self.poll.poll(events, Some(timeout.min(SLEEP_MAX)));
@@ -166,6 +169,13 @@ impl Thread {
             self.hear(mail);
         }
         Ok(())
+    }
+
+    /// Whether the log has become durable further than connections that wait for it know. Looked at after the thread said
+    /// that it sleeps: what the log says later wakes it.
+    fn may_release(&self) -> bool {
+        !self.state.touched.is_empty()
+            && self.journal.as_ref().is_some_and(|journal| journal.durable() > self.state.durable)
     }
 
     fn list(&mut self, place: usize) {
@@ -481,6 +491,7 @@ impl Thread {
     fn write_all(&mut self) -> Result<(), ThreadError> {
         let gate = self.gate()?;
         let durable = self.journal.as_ref().map(|journal| journal.durable());
+        self.state.durable = durable.unwrap_or(Lsn::NONE);
         let mut places = std::mem::take(&mut self.state.touched);
         places.retain(|place| {
             let Some(mut connection) = self.state.connections.get_mut(*place).and_then(Option::take) else {

@@ -134,6 +134,9 @@ pub fn hincrby(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Ou
 /// `HINCRBYFLOAT key field increment`
 pub fn hincrbyfloat(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let amount = parse_float(&args[3])?;
+    if !amount.is_finite() {
+        return Err(CommandError::text("ERR value is NaN or Infinity"));
+    }
     let text = keys.change::<Hash, _>(&args[1], |hash| {
         let not_a_number = CommandError::text("ERR hash value is not a float");
         let number = hash.get(&args[2]).map_or(Ok(0.0), |value| parse_float(value).map_err(|_| not_a_number))?;
