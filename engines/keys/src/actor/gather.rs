@@ -37,8 +37,15 @@ impl Actor {
             self.requests_to(actor).push(part, database, command, args);
         }
         self.begin(Work::Task { from: self.id, to: part, database, command, args: OwnedArgs::of(args) });
-        // The own part is among the own replies, where no session looks for it.
-        let replies = self.take_own_replies();
+    }
+
+    /// Takes this actor's own parts out of its replies, where no session looks for them. They come at once, or when no
+    /// transaction holds keys any more.
+    pub(super) fn hear_own_parts(&mut self) {
+        if !self.replies.has_parts() {
+            return;
+        }
+        let replies = std::mem::take(&mut self.replies);
         for (to, part) in replies.iter() {
             match to {
                 Destination::Gather(number) => self.hear_part(number, &part),

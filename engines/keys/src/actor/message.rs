@@ -117,6 +117,7 @@ impl Requests {
 pub struct Replies {
     tape: Tape,
     items: Vec<(Destination, Range<usize>)>,
+    has_parts: bool,
 }
 
 impl Replies {
@@ -124,6 +125,7 @@ impl Replies {
     pub fn push(&mut self, to: Destination, write: impl FnOnce(&mut Tape)) {
         let start = self.tape.position();
         write(&mut self.tape);
+        self.has_parts |= matches!(to, Destination::Gather(_));
         self.items.push((to, start..self.tape.position()));
     }
 
@@ -133,8 +135,15 @@ impl Replies {
         self.items.is_empty()
     }
 
+    /// Whether some are parts of a reply.
+    #[must_use]
+    pub const fn has_parts(&self) -> bool {
+        self.has_parts
+    }
+
     /// Takes all out; memory is used again.
     pub fn clear(&mut self) {
+        self.has_parts = false;
         self.tape.clear();
         self.items.clear();
     }

@@ -468,6 +468,7 @@ impl Actor {
     /// Takes the replies that came for sessions of this actor; to be given back cleared.
     #[must_use]
     pub fn take_own_replies(&mut self) -> Replies {
+        self.hear_own_parts();
         std::mem::take(&mut self.replies)
     }
 

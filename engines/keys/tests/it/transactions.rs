@@ -345,6 +345,36 @@ fn commands_over_several_actors_do_what_they_do_on_one() {
 }
 
 #[test]
+fn what_all_actors_answer_waits_for_transactions_and_is_answered() {
+    for seed in 0..200 {
+        let mut world = World::new(3, seed);
+        let clients: Vec<Client> = (0..6).map(|index| world.client(index % 3)).collect();
+        let mut awaited = Vec::new();
+        for round in 0..40 {
+            let client = clients[world.chance.below(clients.len())];
+            let words: &[&str] = match world.chance.below(5) {
+                0 => &["DBSIZE"],
+                1 => &["KEYS", "*"],
+                2 => &["SCAN", "0"],
+                3 => &["MSET", "a", "1", "b", "2", "c", "3", "d", "4", "e", "5"],
+                _ => &["SUNIONSTORE", "s", "t", "u", "v"],
+            };
+            if let Err(ticket) = world.request(client, words) {
+                awaited.push((client, ticket, words[0], round));
+            }
+            for _ in 0..world.chance.below(6) {
+                world.deliver_one();
+            }
+        }
+        world.settle();
+        for (client, ticket, command, round) in awaited {
+            let reply = world.arrived(client, ticket);
+            assert!(reply.is_some(), "seed {seed}: no reply to {command} of round {round}");
+        }
+    }
+}
+
+#[test]
 fn messages_reach_listeners_of_all_actors() {
     let mut world = World::new(3, 1);
     let (here, there) = (world.client(0), world.client(2));
