@@ -233,3 +233,38 @@ def test_a_rewritten_log_is_short_and_holds_everything(tmp_path, threads):
         assert client.call("LLEN" if key.endswith("list") else "STRLEN", key) == length, key
     assert client.call("GET", "often:9") == b"v" * 500
     server.kill()
+
+
+def test_everybody_is_answered_in_a_storm_of_transactions_and_of_what_all_threads_answer(savanna):
+    keys, unanswered = [f"key:{number}" for number in range(12)], []
+
+    def run(seed):
+        chance, client = random.Random(seed), Client(savanna.port)
+        for _ in range(150):
+            commands = chance.choice([
+                [["MULTI"], *(["INCR", chance.choice(keys)] for _ in range(3)), ["EXEC"]],
+                [["MSET", *(word for key in chance.sample(keys, 4) for word in (key, 1))]],
+                [["WATCH", *chance.sample(keys, 3)], ["UNWATCH"]],
+                [["RENAME", chance.choice(keys), chance.choice(keys)]],
+                [["INCR", chance.choice(keys)] for _ in range(20)],
+                [["KEYS", "*"]], [["FLUSHALL"]], [["DBSIZE"]], [["SCAN", "0"]],
+            ])  # fmt: skip
+            try:
+                for command in commands:
+                    client.send(*command)
+                if chance.random() < 0.05:
+                    client.close()
+                    client = Client(savanna.port)
+                    continue
+                for _ in commands:
+                    client.receive()
+            except OSError as error:
+                unanswered.append((seed, commands, error))
+                return
+
+    workers = [threading.Thread(target=run, args=(seed,)) for seed in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not unanswered
