@@ -48,7 +48,7 @@ fn with_sql_types(message: &str) -> String {
             '\'' if !out.ends_with(char::is_alphanumeric) => rest[1..].find('\'').map(|end| end + 2),
             _ => None,
         };
-        let len = quoted.unwrap_or(first.len_utf8());
+        let len = quoted.unwrap_or_else(|| first.len_utf8());
         out.push_str(&rest[..len]);
         rest = &rest[len..];
     }

@@ -41,7 +41,7 @@ impl Folders {
             place: file.display().to_string(),
             message: format!("expected {expected}, got {got}"),
         };
-        let inside = file.strip_prefix(&self.root).unwrap_or(file).parent().unwrap_or(Path::new(""));
+        let inside = file.strip_prefix(&self.root).unwrap_or(file).parent().unwrap_or_else(|| Path::new(""));
         let parts: Vec<String> = inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
         let named = |(name, part): (&String, &String)| {
             let (of, value) = part.split_once('=')?;
@@ -81,7 +81,7 @@ pub(crate) struct FolderValues {
 
 impl FolderValues {
     /// Rows of the file, with the columns of its folders among theirs.
-    pub(crate) fn complete(&self, rows: RecordBatch) -> Result<RecordBatch> {
+    pub(crate) fn complete(&self, rows: &RecordBatch) -> Result<RecordBatch> {
         let count = rows.num_rows();
         let internal = |e: arrow::error::ArrowError| StreamError::Internal(format!("a folder's columns: {e}"));
         let all = arrow::array::UInt32Array::from(vec![0; count]);
@@ -120,7 +120,7 @@ mod tests {
         let n: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
         let rows = RecordBatch::try_from_iter_with_nullable([("n", n, true)]).unwrap();
         let values = folders.values(Path::new("/data/y=2026/hm=12%3A30/part.csv")).unwrap();
-        let rows = values.complete(rows).unwrap();
+        let rows = values.complete(&rows).unwrap();
         assert_eq!(rows.column(0).as_string_view().iter().collect::<Vec<_>>(), [Some("12:30"); 2]);
         assert_eq!(rows.column(2).as_primitive::<Int64Type>().values(), &[2026, 2026]);
         let values = folders.values(Path::new("/data/y=__DEFAULT_PARTITION__/hm=a/part.csv")).unwrap();

@@ -215,7 +215,7 @@ impl SourceReader for FileReader {
             match self.read_unit(max_events, wait)? {
                 Next::Rows(rows, events) => {
                     let rows = match &self.in_folders {
-                        Some(values) => values.complete(rows)?,
+                        Some(values) => values.complete(&rows)?,
                         None => rows,
                     };
                     return Ok(Read::Rows(SourceBatch { rows, left_out_time: None, events }));

@@ -44,7 +44,8 @@ impl VisitorMut for Rewriter {
             Expr::Floor { expr, field: CeilFloorKind::DateTimeField(unit) } => rounding("floor_time", unit, expr),
             Expr::Ceil { expr, field: CeilFloorKind::DateTimeField(unit) } => rounding("ceil_time", unit, expr),
             Expr::Extract { field, expr, .. } => {
-                check(wrong_field(&field.to_string()), named_at(field).or(position(expr.span().start))).map(|()| None)
+                check(wrong_field(&field.to_string()), named_at(field).or_else(|| position(expr.span().start)))
+                    .map(|()| None)
             }
             Expr::CompoundFieldAccess { root, access_chain } => {
                 // The first ones may belong to the name of a column.
@@ -71,7 +72,7 @@ fn rounding(function: &str, unit: &DateTimeField, time: &Expr) -> Result<Option<
         return Ok(None);
     }
     let name = unit.to_string();
-    check(wrong_unit(&name), named_at(unit).or(position(time.span().start)))?;
+    check(wrong_unit(&name), named_at(unit).or_else(|| position(time.span().start)))?;
     Ok(Some(function_call(function, vec![text(&name), time.clone()])))
 }
 

@@ -97,7 +97,7 @@ fn plain(text: &str, query: Option<&Query>) -> StreamError {
         return StreamError::invalid(format!("there is no {operation}; CAST one side of it to the type of the other"));
     }
     if let Some(condition) = between(&text, "Cannot create filter with non-boolean predicate '", "'") {
-        let (_, data_type) = text.rsplit_once(' ').unwrap_or_default();
+        let (_, data_type) = text.rsplit_once(" returning ").unwrap_or_default();
         return StreamError::Invalid {
             message: format!("the condition {condition} is {data_type}, not BOOLEAN; compare it with something"),
             position: query.and_then(|q| find(q, condition).or_else(|| find(q, bare(condition)))),

@@ -26,10 +26,14 @@ pub(super) enum Relation {
     /// Those of all these chains together.
     Rows(Vec<Chain>),
     /// Those that a plan gives for each window.
-    Windows(Region),
+    Windows(Box<Region>),
 }
 
 impl Relation {
+    fn windows(region: Region) -> Self {
+        Self::Windows(Box::new(region))
+    }
+
     /// The relation that a plan is.
     ///
     /// # Errors
@@ -46,18 +50,18 @@ impl Relation {
                 None => Err(StreamError::Internal(format!("{} is no table of a stream", scan.table_name))),
             },
             LogicalPlan::SubqueryAlias(alias) => match Self::of(&alias.input)? {
-                Self::Windows(region) => region.under(plan).map(Self::Windows),
+                Self::Windows(region) => region.under(plan).map(Self::windows),
                 rows => Ok(rows),
             },
             LogicalPlan::Projection(projection) => match Self::of(&projection.input)? {
-                Self::Windows(region) => region.project(plan, projection).map(Self::Windows),
+                Self::Windows(region) => region.project(plan, projection).map(Self::windows),
                 Self::Rows(chains) => {
                     let schema = projection.input.schema();
                     Self::each(chains, |chain| chain.project(&projection.expr, schema))
                 }
             },
             LogicalPlan::Filter(filter) => match Self::of(&filter.input)? {
-                Self::Windows(region) => region.under(plan).map(Self::Windows),
+                Self::Windows(region) => region.under(plan).map(Self::windows),
                 Self::Rows(chains) => {
                     let schema = filter.input.schema();
                     Self::each(chains, |chain| chain.filter(&filter.predicate, schema))
@@ -90,7 +94,7 @@ impl Relation {
                         "put the rows in windows (TUMBLE, HOP) and add window_start and window_end to PARTITION BY",
                     ));
                 }
-                input.region(&over.input)?.over(plan, over).map(Self::Windows)
+                input.region(&over.input)?.over(plan, over).map(Self::windows)
             }
             LogicalPlan::Distinct(Distinct::All(_)) => {
                 Err(StreamError::Internal("DISTINCT that is no aggregate".into()))
@@ -178,7 +182,7 @@ impl Relation {
     fn region(self, plan: &LogicalPlan) -> Result<Region> {
         match self {
             Self::Rows(chains) => Region::of(chains, plan),
-            Self::Windows(region) => Ok(region),
+            Self::Windows(region) => Ok(*region),
         }
     }
 
@@ -205,7 +209,7 @@ impl Relation {
                 ));
             }
         }
-        input.region(&aggregate.input)?.aggregate(plan, aggregate).map(Self::Windows)
+        input.region(&aggregate.input)?.aggregate(plan, aggregate).map(Self::windows)
     }
 
     fn join(join: &Join) -> Result<Self> {
@@ -222,7 +226,7 @@ impl Relation {
             }
         }
         let (left, right) = (left.region(&join.left)?, right.region(&join.right)?);
-        Region::join(left, right, join).map(Self::Windows)
+        Region::join(left, right, join).map(Self::windows)
     }
 }
 
