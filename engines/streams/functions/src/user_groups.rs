@@ -14,19 +14,58 @@ use super::user::{AggregateFunction, failed};
 pub(super) struct UserGroups<F: AggregateFunction> {
     function: Arc<F>,
     states: Vec<F::State>,
+    /// By group: all 0 but while rows are put in order.
+    slots: Vec<u32>,
     /// What the states take, in bytes.
     held: usize,
 }
 
+/// Rows of a batch, group by group.
+struct ByGroup {
+    rows: Vec<u32>,
+    /// Each group with the number of its rows, in the order of the rows.
+    groups: Vec<(usize, usize)>,
+}
+
 impl<F: AggregateFunction> UserGroups<F> {
     pub(super) fn new(function: Arc<F>) -> Self {
-        Self { function, states: Vec::new(), held: 0 }
+        Self { function, states: Vec::new(), slots: Vec::new(), held: 0 }
     }
 
     fn grow(&mut self, groups: usize) {
         let added = groups.saturating_sub(self.states.len());
         self.held += added * self.function.bytes(&F::State::default());
         self.states.resize_with(self.states.len() + added, F::State::default);
+    }
+
+    /// Puts rows in order by counting: first how many each group has, then where they begin.
+    fn by_group(&mut self, group_indices: &[usize], filter: Option<&BooleanArray>) -> ByGroup {
+        let kept = |row: usize| filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row));
+        let kept = || group_indices.iter().enumerate().filter(move |(row, _)| kept(*row));
+        self.slots.resize(self.states.len(), 0);
+        let mut touched = Vec::new();
+        for (_, group) in kept() {
+            let count = &mut self.slots[*group];
+            if *count == 0 {
+                touched.push(*group);
+            }
+            *count += 1;
+        }
+        let mut total = 0;
+        let mut begin = |group: usize| {
+            let count = std::mem::replace(&mut self.slots[group], total);
+            total += count;
+            (group, count as usize)
+        };
+        let groups: Vec<(usize, usize)> = touched.into_iter().map(&mut begin).collect();
+        let mut rows = vec![0; total as usize];
+        for (row, group) in kept() {
+            let next = &mut self.slots[*group];
+            rows[*next as usize] = row as u32;
+            *next += 1;
+        }
+        groups.iter().for_each(|(group, _)| self.slots[*group] = 0);
+        ByGroup { rows, groups }
     }
 
     /// Changes a group's state.
@@ -40,6 +79,7 @@ impl<F: AggregateFunction> UserGroups<F> {
 
     fn take(&mut self, emit_to: EmitTo) -> Vec<F::State> {
         let taken = emit_to.take_needed(&mut self.states);
+        self.slots.truncate(self.states.len());
         self.held = self.states.iter().map(|state| self.function.bytes(state)).sum();
         taken
     }
@@ -54,23 +94,19 @@ impl<F: AggregateFunction> GroupsAccumulator for UserGroups<F> {
         total_num_groups: usize,
     ) -> Result<()> {
         self.grow(total_num_groups);
-        let kept = |row: usize| filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row));
-        let all = group_indices.iter().zip(0_u32..);
-        let mut rows: Vec<(usize, u32)> =
-            all.filter(|(_, row)| kept(*row as usize)).map(|(group, row)| (*group, row)).collect();
-        let in_order = rows.is_sorted() && rows.len() == group_indices.len();
-        rows.sort_unstable();
+        let ByGroup { rows, groups } = self.by_group(group_indices, filter);
+        let in_order = rows.len() == group_indices.len() && rows.is_sorted();
         let columns = if in_order {
             values.to_vec()
         } else {
-            let places = UInt32Array::from_iter_values(rows.iter().map(|(_, row)| *row));
+            let places = UInt32Array::from(rows);
             values.iter().map(|column| Ok(take(column, &places, None)?)).collect::<Result<_>>()?
         };
         let mut start = 0;
-        for of_group in rows.chunk_by(|a, b| a.0 == b.0) {
-            let arguments: Vec<ArrayRef> = columns.iter().map(|column| column.slice(start, of_group.len())).collect();
-            self.change(of_group[0].0, |function, state| function.add(state, &arguments))?;
-            start += of_group.len();
+        for (group, count) in groups {
+            let arguments: Vec<ArrayRef> = columns.iter().map(|column| column.slice(start, count)).collect();
+            self.change(group, |function, state| function.add(state, &arguments))?;
+            start += count;
         }
         Ok(())
     }
@@ -123,7 +159,8 @@ impl<F: AggregateFunction> GroupsAccumulator for UserGroups<F> {
     }
 
     fn size(&self) -> usize {
-        self.held + (self.states.capacity() - self.states.len()) * size_of::<F::State>()
+        let slots = self.slots.capacity() * size_of::<u32>();
+        self.held + slots + (self.states.capacity() - self.states.len()) * size_of::<F::State>()
     }
 }
 
