@@ -52,7 +52,7 @@ impl<'a> Names<'a> {
     /// The logical plan of a query, as written.
     pub(super) fn plan(&self, query: &Query) -> Result<LogicalPlan> {
         let mut sql = query.ast.clone();
-        names::give(&mut sql, self.views.is_empty());
+        names::give(&mut sql, self.views.is_empty()).map_err(external)?;
         group_windows::rewrite(&mut sql).map_err(external)?;
         refuse::check(&sql)?;
         dialect::rewrite(&mut sql).map_err(external)?;

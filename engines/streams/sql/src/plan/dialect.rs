@@ -8,25 +8,23 @@
 //! | `JSON_VALUE(.. RETURNING type)` | `CAST(JSON_VALUE(..) AS type)` |
 //! | `rows[1].field` | `rows[1]['field']` |
 
-use std::ops::ControlFlow;
-
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, CaseWhen, CastKind, CeilFloorKind, DateTimeField, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentClause, FunctionArgumentList, FunctionArguments, Ident, ObjectName, Spanned, Value, VisitMut,
-    VisitorMut,
 };
 use savanna_streams_functions::{wrong_field, wrong_unit};
 use savanna_streams_model::{Position, Result, StreamError};
 
+use super::walk::{self, NodeMut};
 use crate::parse::position;
 
 /// Rewrites all forms in a query or an expression.
 pub(super) fn rewrite(sql: &mut impl VisitMut) -> Result<()> {
-    match sql.visit(&mut Rewriter) {
-        ControlFlow::Break(error) => Err(error),
-        ControlFlow::Continue(()) => Ok(()),
-    }
+    walk::change(sql, &mut |node| match node {
+        NodeMut::WholeExpr(expr) => rewrite_expr(expr),
+        NodeMut::Select(_) | NodeMut::Expr(_) => Ok(()),
+    })
 }
 
 /// Whether a name is one of these forms and of no function.
@@ -34,37 +32,29 @@ pub(super) fn is_form(name: &str) -> bool {
     name == "if"
 }
 
-struct Rewriter;
-
-impl VisitorMut for Rewriter {
-    type Break = StreamError;
-
-    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<StreamError> {
-        let rewritten = match expr {
-            Expr::Floor { expr, field: CeilFloorKind::DateTimeField(unit) } => rounding("floor_time", unit, expr),
-            Expr::Ceil { expr, field: CeilFloorKind::DateTimeField(unit) } => rounding("ceil_time", unit, expr),
-            Expr::Extract { field, expr, .. } => {
-                check(wrong_field(&field.to_string()), named_at(field).or_else(|| position(expr.span().start)))
-                    .map(|()| None)
-            }
-            Expr::CompoundFieldAccess { root, access_chain } => {
-                // The first ones may belong to the name of a column.
-                let named = |access: &&mut AccessExpr| {
-                    matches!(**root, Expr::Identifier(_)) && matches!(access, AccessExpr::Dot(_))
-                };
-                access_chain.iter_mut().skip_while(named).for_each(name_field);
-                Ok(None)
-            }
-            Expr::Function(function) => call(function),
-            _ => Ok(None),
-        };
-        match rewritten {
-            Ok(Some(rewritten)) => *expr = rewritten,
-            Ok(None) => {}
-            Err(error) => return ControlFlow::Break(error),
+fn rewrite_expr(expr: &mut Expr) -> Result<()> {
+    let rewritten = match expr {
+        Expr::Floor { expr, field: CeilFloorKind::DateTimeField(unit) } => rounding("floor_time", unit, expr),
+        Expr::Ceil { expr, field: CeilFloorKind::DateTimeField(unit) } => rounding("ceil_time", unit, expr),
+        Expr::Extract { field, expr, .. } => {
+            check(wrong_field(&field.to_string()), named_at(field).or_else(|| position(expr.span().start)))
+                .map(|()| None)
         }
-        ControlFlow::Continue(())
+        Expr::CompoundFieldAccess { root, access_chain } => {
+            // The first ones may belong to the name of a column.
+            let named = |access: &&mut AccessExpr| {
+                matches!(**root, Expr::Identifier(_)) && matches!(access, AccessExpr::Dot(_))
+            };
+            access_chain.iter_mut().skip_while(named).for_each(name_field);
+            Ok(None)
+        }
+        Expr::Function(function) => call(function),
+        _ => Ok(None),
+    }?;
+    if let Some(rewritten) = rewritten {
+        *expr = rewritten;
     }
+    Ok(())
 }
 
 fn rounding(function: &str, unit: &DateTimeField, time: &Expr) -> Result<Option<Expr>> {

@@ -1,14 +1,14 @@
 //! DataFusion's errors in the words of the user's query.
 
 use std::error::Error;
-use std::ops::ControlFlow;
 
 use datafusion::common::{Column, DataFusionError, SchemaError};
-use datafusion::sql::sqlparser::ast::{self, Spanned, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{self, Spanned};
 use savanna_streams_model::foreign::in_sql;
 use savanna_streams_model::{Position, StreamError};
 
 use super::Catalog;
+use super::walk::{self, Node};
 use crate::names::hint;
 use crate::parse::position;
 use crate::statement::Query;
@@ -175,22 +175,12 @@ pub(super) fn column_position(column: &Column) -> Option<Position> {
     (start.line > 0).then_some(Position { line: start.line, column: start.column })
 }
 
-/// The first expression of a query that a test finds.
-struct FirstExpr<F>(F);
-
-impl<F: Fn(&ast::Expr) -> bool> Visitor for FirstExpr<F> {
-    type Break = Position;
-
-    fn pre_visit_expr(&mut self, expr: &ast::Expr) -> ControlFlow<Position> {
-        match position(expr.span().start) {
-            Some(place) if (self.0)(expr) => ControlFlow::Break(place),
-            _ => ControlFlow::Continue(()),
-        }
-    }
-}
-
+/// The place of the first expression of a query that a test finds.
 fn first_expr(query: &Query, test: impl Fn(&ast::Expr) -> bool) -> Option<Position> {
-    query.ast.visit(&mut FirstExpr(test)).break_value()
+    walk::find(&*query.ast, |node| match node {
+        Node::Expr(expr) if test(expr) => position(expr.span().start),
+        _ => None,
+    })
 }
 
 /// The first place of an identifier or dotted path in a query.
@@ -211,20 +201,14 @@ fn find_function(query: &Query, name: &str) -> Option<Position> {
 
 /// The first place of a table in a query; window functions take theirs as an expression.
 fn find_table(query: &Query, name: &str) -> Option<Position> {
-    struct Tables<'a>(&'a str);
-    impl Visitor for Tables<'_> {
-        type Break = Position;
-
-        fn pre_visit_relation(&mut self, relation: &ast::ObjectName) -> ControlFlow<Position> {
-            let same =
-                crate::parse::single_name(relation).is_some_and(|n| n == self.0) || relation.to_string() == self.0;
-            match position(relation.span().start) {
-                Some(place) if same => ControlFlow::Break(place),
-                _ => ControlFlow::Continue(()),
-            }
-        }
-    }
-    query.ast.visit(&mut Tables(name)).break_value().or_else(|| find(query, name))
+    let is_it = |relation: &ast::ObjectName| {
+        crate::parse::single_name(relation).is_some_and(|n| n == name) || relation.to_string() == name
+    };
+    let place = walk::find(&*query.ast, |node| match node {
+        Node::Relation(relation) if is_it(relation) => position(relation.span().start),
+        _ => None,
+    });
+    place.or_else(|| find(query, name))
 }
 
 /// A table or view that does not exist.

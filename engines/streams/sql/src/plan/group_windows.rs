@@ -8,17 +8,16 @@
 //!
 //! A session has the other keys of `GROUP BY` as its own, and sees the rows that `WHERE` leaves.
 
-use std::ops::ControlFlow;
-
 use datafusion::sql::sqlparser::ast::{
     Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgOperator, FunctionArguments, GroupByExpr, Ident, Query,
-    Select, SelectItem, SetExpr, Spanned, TableAlias, TableFactor, VisitMut, VisitorMut, WildcardAdditionalOptions,
+    Select, SelectItem, SetExpr, Spanned, TableAlias, TableFactor, WildcardAdditionalOptions,
 };
 use datafusion::sql::sqlparser::tokenizer::Span;
 use savanna_streams_model::graph::WINDOW_COLUMNS;
 use savanna_streams_model::{Result, StreamError};
 
 use super::chain::unsupported;
+use super::walk::{self, NodeMut};
 use crate::parse::{PARTITION_BY, position};
 
 /// The functions that group by windows.
@@ -29,23 +28,10 @@ const GROUP_WINDOWS: [&str; 3] = ["TUMBLE", "HOP", "SESSION"];
 /// # Errors
 /// A `SELECT` groups by two windows, over a join, or asks for another window than it groups by.
 pub(super) fn rewrite(query: &mut Query) -> Result<()> {
-    match query.visit(&mut Rewriter) {
-        ControlFlow::Break(error) => Err(error),
-        ControlFlow::Continue(()) => Ok(()),
-    }
-}
-
-struct Rewriter;
-
-impl VisitorMut for Rewriter {
-    type Break = StreamError;
-
-    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<StreamError> {
-        match rewrite_select(select) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(error) => ControlFlow::Break(error),
-        }
-    }
+    walk::change(query, &mut |node| match node {
+        NodeMut::Select(select) => rewrite_select(select),
+        NodeMut::Expr(_) | NodeMut::WholeExpr(_) => Ok(()),
+    })
 }
 
 fn rewrite_select(select: &mut Select) -> Result<()> {
@@ -81,13 +67,13 @@ fn rewrite_select(select: &mut Select) -> Result<()> {
     }
     let keys = if is_session { keys } else { Vec::new() };
     from.relation = table_function(&call, &from.relation, &keys, filtered)?;
-    let mut properties = Properties { name, arguments: arguments(&call) };
-    let selected = select.projection.visit(&mut properties);
-    let having = select.having.visit(&mut properties);
-    match (selected, having) {
-        (ControlFlow::Break(error), _) | (_, ControlFlow::Break(error)) => Err(error),
-        _ => Ok(()),
-    }
+    let properties = Properties { name, arguments: arguments(&call) };
+    let mut replace = |node: NodeMut<'_>| match node {
+        NodeMut::Expr(expr) => properties.replace(expr),
+        NodeMut::Select(_) | NodeMut::WholeExpr(_) => Ok(()),
+    };
+    walk::change(&mut select.projection, &mut replace)?;
+    walk::change(&mut select.having, &mut replace)
 }
 
 const IN_A_SUBQUERY: &str = "put the join in a subquery or view, and use FROM TABLE(TUMBLE(TABLE v, DESCRIPTOR(c), INTERVAL '10' SECOND)) over it";
@@ -200,26 +186,24 @@ struct Properties {
     arguments: Vec<FunctionArg>,
 }
 
-impl VisitorMut for Properties {
-    type Break = StreamError;
-
-    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<StreamError> {
+impl Properties {
+    fn replace(&self, expr: &mut Expr) -> Result<()> {
         let Expr::Function(call) = expr else {
-            return ControlFlow::Continue(());
+            return Ok(());
         };
         let called = call.name.to_string().to_ascii_uppercase();
         let Some(property) = called.strip_prefix(&self.name) else {
-            return ControlFlow::Continue(());
+            return Ok(());
         };
         let column = match property {
             "_START" => WINDOW_COLUMNS[0],
             "_END" => WINDOW_COLUMNS[1],
             "_ROWTIME" => WINDOW_COLUMNS[2],
-            _ => return ControlFlow::Continue(()),
+            _ => return Ok(()),
         };
         let text = |args: &[FunctionArg]| args.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         if text(&arguments(call)) != text(&self.arguments) {
-            return ControlFlow::Break(StreamError::Invalid {
+            return Err(StreamError::Invalid {
                 message: format!(
                     "{called} must have the arguments of {} in GROUP BY: {called}({})",
                     self.name,
@@ -229,6 +213,6 @@ impl VisitorMut for Properties {
             });
         }
         *expr = Expr::Identifier(Ident::new(column));
-        ControlFlow::Continue(())
+        Ok(())
     }
 }

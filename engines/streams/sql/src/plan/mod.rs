@@ -30,6 +30,7 @@ mod refuse;
 mod region;
 mod relation;
 mod scan;
+mod walk;
 mod window;
 mod window_plan;
 

@@ -1,35 +1,35 @@
 //! Names of result columns: what the user wrote, and no name twice.
 
-use std::ops::ControlFlow;
+use datafusion::sql::sqlparser::ast::{Expr, Ident, Query, Select, SelectItem, SetExpr};
+use savanna_streams_model::Result;
 
-use datafusion::sql::sqlparser::ast::{Expr, Ident, Query, Select, SelectItem, SetExpr, VisitMut, VisitorMut};
+use super::walk::{self, NodeMut};
 
 /// Gives columns without a name of their own their text as name (DataFusion's would be `count(Int64(1))`). In the result
 /// of a whole query, a repeated name gets a number: `SELECT a, a` has the columns `a` and `a_2`. (In a subquery a name that
 /// stands for two columns is the user's mistake.)
-pub(super) fn give(query: &mut Query, whole: bool) {
-    let _ = query.visit(&mut TextAsName);
+pub(super) fn give(query: &mut Query, whole: bool) -> Result<()> {
+    walk::change(query, &mut |node| {
+        if let NodeMut::Select(select) = node {
+            text_as_name(select);
+        }
+        Ok(())
+    })?;
     if whole {
         number_repeated(&mut query.body);
     }
+    Ok(())
 }
 
-struct TextAsName;
-
-impl VisitorMut for TextAsName {
-    type Break = ();
-
-    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
-        for item in &mut select.projection {
-            let SelectItem::UnnamedExpr(expr) = item else {
-                continue;
-            };
-            if !matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_)) {
-                let alias = Ident::with_quote('"', expr.to_string());
-                *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
-            }
+fn text_as_name(select: &mut Select) {
+    for item in &mut select.projection {
+        let SelectItem::UnnamedExpr(expr) = item else {
+            continue;
+        };
+        if !matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_)) {
+            let alias = Ident::with_quote('"', expr.to_string());
+            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
         }
-        ControlFlow::Continue(())
     }
 }
 

@@ -5,12 +5,13 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArguments, GroupByExpr,
-    Interval, Query as SqlQuery, Select, SetExpr, Spanned, TableFactor, Value, Visit, Visitor, WindowType,
+    Interval, Query as SqlQuery, Select, SetExpr, Spanned, TableFactor, Value, Visit, WindowType,
 };
 use datafusion::sql::sqlparser::tokenizer::Span;
 use savanna_streams_model::{Position, Result, StreamError};
 
 use super::context::external;
+use super::walk::{self, Node};
 use super::window::WINDOW_FUNCTIONS;
 use crate::names::hint;
 use crate::parse::position;
@@ -19,18 +20,12 @@ use savanna_streams_functions::functions;
 
 /// Checks a whole query.
 pub(super) fn check(query: &SqlQuery) -> Result<(), datafusion::common::DataFusionError> {
-    match query.visit(&mut Checker::default()) {
-        ControlFlow::Break(error) => Err(external(error)),
-        ControlFlow::Continue(()) => Ok(()),
-    }
+    Checker::default().check(query).map_err(external)
 }
 
 /// Checks an expression outside a query.
 pub(super) fn check_expression(expr: &Expr) -> Result<()> {
-    match expr.visit(&mut Checker::default()) {
-        ControlFlow::Break(error) => Err(error),
-        ControlFlow::Continue(()) => Ok(()),
-    }
+    Checker::default().check(expr)
 }
 
 /// Why the clock is not asked.
@@ -97,10 +92,22 @@ fn refuse(what: impl Into<String>, span: Span, instead: impl Into<String>) -> Ve
 
 const NO_ORDER: &str = "a stream has no end to sort before; rows come out as windows close";
 
-impl Visitor for Checker {
-    type Break = StreamError;
+impl Checker {
+    fn check(&mut self, tree: &impl Visit) -> Result<()> {
+        let refused = walk::find(tree, |node| {
+            let verdict = match node {
+                Node::Query(query) => self.query(query),
+                Node::Select(select) => self.select(select),
+                Node::Factor(factor) => self.factor(factor),
+                Node::Expr(expr) => self.expr(expr),
+                Node::Relation(_) => ControlFlow::Continue(()),
+            };
+            verdict.break_value()
+        });
+        refused.map_or(Ok(()), Err)
+    }
 
-    fn pre_visit_query(&mut self, query: &SqlQuery) -> Verdict {
+    fn query(&mut self, query: &SqlQuery) -> Verdict {
         if let Some(with) = &query.with
             && with.recursive
         {
@@ -135,7 +142,7 @@ impl Visitor for Checker {
         }
     }
 
-    fn pre_visit_select(&mut self, select: &Select) -> Verdict {
+    fn select(&mut self, select: &Select) -> Verdict {
         let place = select.select_token.0.span;
         match &select.distinct {
             Some(Distinct::On(on)) => {
@@ -170,7 +177,7 @@ impl Visitor for Checker {
         }
     }
 
-    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> Verdict {
+    fn factor(&mut self, factor: &TableFactor) -> Verdict {
         match factor {
             TableFactor::TableFunction { expr, .. } => {
                 if let Expr::Function(function) = expr {
@@ -203,7 +210,7 @@ impl Visitor for Checker {
         }
     }
 
-    fn pre_visit_expr(&mut self, expr: &Expr) -> Verdict {
+    fn expr(&mut self, expr: &Expr) -> Verdict {
         match expr {
             Expr::Function(function) => self.function(function),
             Expr::Subquery(query) if self.in_from.contains(&query.span()) => ControlFlow::Continue(()),
@@ -367,22 +374,9 @@ impl Checker {
 
 /// The place of the first call of an aggregate in a query, for errors about the aggregation as a whole.
 pub(super) fn first_aggregate(query: &Query) -> Option<Position> {
-    struct Finder;
-    impl Visitor for Finder {
-        type Break = Option<Position>;
-
-        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Option<Position>> {
-            match expr {
-                Expr::Function(f)
-                    if functions().aggregate_functions().contains_key(&f.name.to_string().to_ascii_lowercase()) =>
-                {
-                    ControlFlow::Break(position(f.name.span().start))
-                }
-                _ => ControlFlow::Continue(()),
-            }
-        }
-    }
-    query.ast.visit(&mut Finder).break_value().flatten()
+    let functions = functions();
+    let aggregates = functions.aggregate_functions();
+    first_function(query, |function| aggregates.contains_key(&function.name.to_string().to_ascii_lowercase()))
 }
 
 /// The place of the first function with `OVER`, likewise.
@@ -396,18 +390,10 @@ pub(super) fn first_call(query: &Query, name: &str) -> Option<Position> {
 }
 
 fn first_function(query: &Query, is_it: impl Fn(&Function) -> bool) -> Option<Position> {
-    struct Finder<F>(F);
-    impl<F: Fn(&Function) -> bool> Visitor for Finder<F> {
-        type Break = Option<Position>;
-
-        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Option<Position>> {
-            match expr {
-                Expr::Function(f) if self.0(f) => ControlFlow::Break(position(f.name.span().start)),
-                _ => ControlFlow::Continue(()),
-            }
-        }
-    }
-    query.ast.visit(&mut Finder(is_it)).break_value().flatten()
+    first(query, |node| match node {
+        Node::Expr(Expr::Function(function)) if is_it(function) => Some(function.name.span()),
+        _ => None,
+    })
 }
 
 /// The place of the first `DISTINCT` or set operation, likewise.
@@ -417,34 +403,22 @@ pub(super) fn first_select(query: &Query) -> Option<Position> {
 
 /// The place of the first joined table, likewise.
 pub(super) fn first_join(query: &Query) -> Option<Position> {
-    struct Finder;
-    impl Visitor for Finder {
-        type Break = Option<Position>;
-
-        fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Option<Position>> {
-            let second = select.from.get(1).map(|t| t.relation.span());
-            match select.from.iter().find_map(|t| t.joins.first()).map(|j| j.relation.span()).or(second) {
-                Some(span) => ControlFlow::Break(position(span.start)),
-                None => ControlFlow::Continue(()),
-            }
-        }
-    }
-    query.ast.visit(&mut Finder).break_value().flatten()
+    first(query, |node| {
+        let Node::Select(select) = node else { return None };
+        let joined = select.from.iter().find_map(|table| table.joins.first()).map(|join| &join.relation);
+        Some(joined.or(select.from.get(1).map(|table| &table.relation))?.span())
+    })
 }
 
 /// The place of the first `IN (SELECT ..)` or `EXISTS`, which are joins, likewise.
 pub(super) fn first_subquery(query: &Query) -> Option<Position> {
-    struct Finder;
-    impl Visitor for Finder {
-        type Break = Option<Position>;
+    first(query, |node| match node {
+        Node::Expr(Expr::InSubquery { expr, .. }) => Some(expr.span()),
+        Node::Expr(Expr::Exists { subquery, .. }) => Some(subquery.span()),
+        _ => None,
+    })
+}
 
-        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Option<Position>> {
-            match expr {
-                Expr::InSubquery { expr, .. } => ControlFlow::Break(position(expr.span().start)),
-                Expr::Exists { subquery, .. } => ControlFlow::Break(position(subquery.span().start)),
-                _ => ControlFlow::Continue(()),
-            }
-        }
-    }
-    query.ast.visit(&mut Finder).break_value().flatten()
+fn first(query: &Query, place: impl FnMut(Node<'_>) -> Option<Span>) -> Option<Position> {
+    walk::find(&*query.ast, place).and_then(|span| position(span.start))
 }
