@@ -21,7 +21,7 @@ use savanna_streams::model::catalog::TableDef;
 use savanna_streams::model::handle::QueryState;
 use savanna_streams::model::sink::Sink;
 use savanna_streams::model::source::{
-    ConnectorInfo, Connectors, EqualTo, Offset, Read, ScanSpec, Source, SourceBatch, SourceReader,
+    ConnectorInfo, Connectors, Offset, Read, ScanSpec, Source, SourceBatch, SourceReader,
 };
 use savanna_streams::{EngineOptions, StreamEngine, StreamHandle, StreamReply, StreamRequest};
 use serde_json::json;
@@ -277,10 +277,6 @@ impl Source for Input {
 
     fn partitions(&self, wanted: usize) -> usize {
         wanted
-    }
-
-    fn pushes_down(&self, _: &EqualTo) -> bool {
-        false
     }
 
     fn open(&self, scan: &ScanSpec, partition: usize, of: usize, _: Option<&Offset>) -> Result<Box<dyn SourceReader>> {

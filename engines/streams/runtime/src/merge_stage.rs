@@ -26,7 +26,8 @@ pub(crate) struct MergeOperator {
     state: WindowState,
     schema: SchemaRef,
     output: OutputOperator,
-    progress: Arc<Progress>,
+    /// Where closed windows are counted, if they are counted here.
+    progress: Option<Arc<Progress>>,
 }
 
 impl MergeOperator {
@@ -34,7 +35,7 @@ impl MergeOperator {
         stage: &Aggregate,
         functions: &Arc<TaskContext>,
         output: OutputOperator,
-        progress: Arc<Progress>,
+        progress: Option<Arc<Progress>>,
     ) -> Result<Self> {
         let spec = Arc::new(AggregateSpec::decode(&stage.aggregate, functions)?);
         let schema = Arc::clone(output.input());
@@ -66,7 +67,9 @@ impl StageOperator for MergeOperator {
         }
         self.state.complete(epoch);
         let closed = self.state.scan(watermark)?;
-        self.progress.windows_closed(epoch, closed.iter().flat_map(ClosedWindows::distinct_ends));
+        if let Some(progress) = &self.progress {
+            progress.windows_closed(epoch, closed.iter().flat_map(ClosedWindows::distinct_ends));
+        }
         for window in closed {
             let rows = self.rows(window)?;
             self.output.take(rows)?;

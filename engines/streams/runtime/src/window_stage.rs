@@ -26,7 +26,8 @@ pub(crate) struct WindowOperator {
     open: BTreeMap<i64, Vec<Vec<RecordBatch>>>,
     plan: PlanRun,
     output: OutputOperator,
-    progress: Arc<Progress>,
+    /// Where closed windows are counted, if they are counted here.
+    progress: Option<Arc<Progress>>,
 }
 
 struct Input {
@@ -39,7 +40,7 @@ impl WindowOperator {
         stage: &WindowPlan,
         functions: &Arc<TaskContext>,
         output: OutputOperator,
-        progress: Arc<Progress>,
+        progress: Option<Arc<Progress>>,
     ) -> Result<Self> {
         let inputs =
             stage.inputs.iter().map(|input| Input { stage: input.stage, window_end: input.window_end }).collect();
@@ -104,7 +105,9 @@ impl StageOperator for WindowOperator {
         while let Some(window) = self.open.first_entry()
             && *window.key() <= watermark.0
         {
-            self.progress.windows_closed(epoch, std::iter::once(*window.key()));
+            if let Some(progress) = &self.progress {
+                progress.windows_closed(epoch, std::iter::once(*window.key()));
+            }
             let gathered = window.remove();
             // Several leaves may read one input.
             for rows in self.plan.run(|leaf| gathered.get(leaf).cloned().unwrap_or_default())? {

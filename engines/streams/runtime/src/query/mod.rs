@@ -390,7 +390,10 @@ impl Starting {
     ) -> Result<Box<dyn StageOperator>> {
         // A member that collected part s sends sequence s (Flock, C8).
         let output = self.output(stage, topology, u32::from(shuffle))?;
-        let progress = Arc::clone(progress);
+        // Windows that go on to a window stage are counted there, once, whatever the epochs in which the stages close them.
+        let next = stage.next.and_then(|next| self.graph.stages.get(usize::from(next.0)));
+        let counted = !next.is_some_and(|next| matches!(next.operator, Operator::Window(_)));
+        let progress = counted.then(|| Arc::clone(progress));
         Ok(match &stage.operator {
             Operator::Aggregate(aggregate) => {
                 Box::new(MergeOperator::decode(aggregate, &self.functions, output, progress)?)
