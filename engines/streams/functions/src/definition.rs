@@ -9,7 +9,7 @@ use arrow::array::{
 };
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
-use datafusion::common::{Result, ScalarValue, plan_err};
+use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
@@ -194,24 +194,28 @@ pub(super) fn parts<'t>(
     for (row, view) in column.views().iter().enumerate() {
         let text = column.is_valid(row).then(|| column.value(row));
         let found = match text {
-            Some(text) => part(row, text)?.map(|part| view_of_part(*view, text, part)),
+            Some(text) => part(row, text)?.map(|part| view_of_part(*view, text, part)).transpose()?,
             None => None,
         };
         nulls.append(found.is_some());
         views.push(found.unwrap_or_default());
     }
-    // SAFETY: each view is of a `str` that lies in the text of the view it is made from, or of an empty one.
+    // SAFETY: `view_of_part` makes views only of a `str` that lies in the text of the view it is made from, whose buffers these
+    // are; where there is no part, the view is of the empty text.
     let parts = unsafe { StringViewArray::new_unchecked(views.into(), column.data_buffers().to_vec(), nulls.finish()) };
     Ok(Arc::new(parts))
 }
 
 /// The view of a part of the text that a view is of.
-fn view_of_part(view: u128, text: &str, part: &str) -> u128 {
+fn view_of_part(view: u128, text: &str, part: &str) -> Result<u128> {
+    let before = (part.as_ptr() as usize).checked_sub(text.as_ptr() as usize);
+    let inside = before.filter(|before| before.checked_add(part.len()).is_some_and(|end| end <= text.len()));
+    let Some(before) = inside else {
+        return internal_err!("a part of a text must lie in it");
+    };
     let whole = ByteView::from(view);
-    let before = part.as_ptr() as usize - text.as_ptr() as usize;
-    assert!(before + part.len() <= text.len(), "a part lies in its text");
     // A short text lies in its view: then the rest of the view is no place, and a part is as short.
-    make_view(part.as_bytes(), whole.buffer_index, whole.offset.wrapping_add(before as u32))
+    Ok(make_view(part.as_bytes(), whole.buffer_index, whole.offset.wrapping_add(before as u32)))
 }
 
 /// The whole numbers of an argument: one for all rows, or one for each.
@@ -225,6 +229,44 @@ impl Integers {
         match self {
             Self::Constant(number) => *number,
             Self::Column(column) => column.is_valid(row).then(|| column.value(row)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_part_of_something_else_is_refused() {
+        let column = Texts::Column(StringViewArray::from_iter_values(["a text that is too long to lie in its view"]));
+        let error = parts(&column, 1, |_, _| Ok(Some("elsewhere, and too long to lie in its view"))).unwrap_err();
+        assert!(error.to_string().contains("must lie in it"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn parts_are_what_copies_would_be(
+            texts in prop::collection::vec(prop::option::of("[aé€]{0,12}-?[xyz]{0,20}"), 1..20),
+            from in 0_usize..30, length in 0_usize..30, offset in 0_usize..20,
+        ) {
+            let part = |text: &'_ str| -> Option<std::ops::Range<usize>> {
+                let start = text.char_indices().nth(from)?.0;
+                let end = text[start..].char_indices().nth(length).map_or(text.len(), |(at, _)| start + at);
+                Some(start..end)
+            };
+            let whole = StringViewArray::from_iter(texts);
+            let column = whole.slice(offset.min(whole.len()), whole.len() - offset.min(whole.len()));
+            let expected: StringViewArray = column.iter().map(|text| text.and_then(|t| Some(&t[part(t)?]))).collect();
+            let rows = column.len();
+            let found = parts(&Texts::Column(column), rows, |_, text| Ok(part(text).map(|range| &text[range]))).unwrap();
+            let found = found.as_string_view();
+            prop_assert_eq!(found, &expected);
+            // Checks what the unsafe constructor did not.
+            let checked = StringViewArray::try_new(found.views().clone(), found.data_buffers().to_vec(), found.nulls().cloned());
+            prop_assert!(checked.is_ok(), "{checked:?}");
         }
     }
 }
