@@ -115,14 +115,13 @@ impl Server {
                 client_count: Arc::clone(&server.client_count),
                 state: State::new(),
             };
-            let slots = server.slots.clone();
+            let one_for_all = OneForAll { slots: server.slots.clone() };
             let run = move || {
+                let _one_for_all = one_for_all;
                 let ended = thread.run();
                 if let Err(error) = &ended {
                     tracing::error!(%error, "the keys service ends");
                 }
-                // One for all: keys of a thread that ended are nobody's.
-                slots.iter().for_each(|slot| slot.put(Mail::Stop));
                 ended
             };
             let thread = std::thread::Builder::new().name(name).spawn(run).map_err(ServerError::Start)?;
@@ -174,11 +173,40 @@ impl Server {
     }
 }
 
+/// Stops all threads when one ends, by a panic too: its keys are nobody's then.
+struct OneForAll {
+    slots: Vec<Slot>,
+}
+
+impl Drop for OneForAll {
+    fn drop(&mut self) {
+        self.slots.iter().for_each(|slot| slot.put(Mail::Stop));
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         self.tell_to_stop();
         if let Err(error) = self.join() {
             tracing::error!(%error, "the keys service had ended before it was stopped");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_in_one_thread_stops_all() {
+        let poll = Poll::new().unwrap();
+        let (slot, mailbox) = mailbox(Waker::new(poll.registry(), WAKE).unwrap());
+        let one_for_all = OneForAll { slots: vec![slot] };
+        let panicking = std::thread::spawn(move || {
+            let _one_for_all = one_for_all;
+            panic!("a bug");
+        });
+        assert!(panicking.join().is_err());
+        assert!(matches!(mailbox.take(), Some(Mail::Stop)));
     }
 }

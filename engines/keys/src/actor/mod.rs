@@ -195,7 +195,9 @@ impl Actor {
         if let Some(program) = &mut session.queued
             && !flags.has(Flags::UNQUEUED)
         {
-            if flags.has(Flags::NO_MULTI) || command.class == Class::Everywhere && self.placement.actors() > 1 {
+            // A transaction borrows keys, not the whole of what other threads have.
+            let is_about_all = command.class == Class::Everywhere || matches!(command.run, Run::Scan(_));
+            if flags.has(Flags::NO_MULTI) || is_about_all && self.placement.actors() > 1 {
                 return Err(CommandError::from(format!(
                     "ERR {} is not allowed in a transaction",
                     command.name.to_uppercase()
