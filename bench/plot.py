@@ -1,4 +1,5 @@
-"""Draws the figures in bench/results: `python bench/plot.py` writes bench/plots/*.svg. Needs `pip install matplotlib`."""
+"""Draws bench/results/flink.jsonl and bench/results/arrow.jsonl, the output of bench/flink/run.py and bench/arrow/run.py, as
+bench/plots/*.svg. Needs `pip install matplotlib`."""
 
 import json
 import pathlib
@@ -72,5 +73,8 @@ def arrow():
 
 
 if __name__ == "__main__":
-    flink()
-    arrow()
+    for name, draw in (("flink", flink), ("arrow", arrow)):
+        if (HERE / "results" / f"{name}.jsonl").exists():
+            draw()
+        else:
+            print(f"bench/results/{name}.jsonl is not there; make it with: python bench/{name}/run.py > bench/results/{name}.jsonl")
