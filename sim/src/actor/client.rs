@@ -112,13 +112,9 @@ impl Client {
             self.router = RouterCore::new(Self::limits());
         }
         let op = OpId { client: self.number, number };
-        let shard_number = self.rng.random_range(0..self.scenario.shards);
+        let (shard_number, writes) = self.next_target(number, now);
         let key = self.rng.random_range(0..self.scenario.keys);
-        let kind = if self.rng.random_bool(0.5) {
-            OpKind::Write(((self.number as u64 + 1) << 32) | number)
-        } else {
-            OpKind::Read
-        };
+        let kind = if writes { OpKind::Write(((self.number as u64 + 1) << 32) | number) } else { OpKind::Read };
         let value = if let OpKind::Write(value) = kind { value } else { 0 };
         let shard = protocol::shard(shard_number);
         let request = RegisterRequest { key, value };
@@ -127,6 +123,17 @@ impl Client {
         let input =
             RouterInput::Call { id: CallId(number), shard, idempotent: kind == OpKind::Read, timeout: OP_TIMEOUT };
         self.route(input, now, out);
+    }
+
+    /// The shard of an operation, and whether it writes. By chance while there are faults; afterwards each in turn, so that
+    /// a shard which is not served again shows, and not one that nobody happened to ask.
+    fn next_target(&mut self, number: u64, now: Duration) -> (usize, bool) {
+        let shards = self.scenario.shards;
+        if now < Scenario::SERVING_AGAIN {
+            return (self.rng.random_range(0..shards), self.rng.random_bool(0.5));
+        }
+        let turn = number as usize;
+        (turn % shards, (turn / shards).is_multiple_of(2))
     }
 
     fn route(&mut self, input: RouterInput, now: Duration, out: &mut Out) {
