@@ -91,7 +91,8 @@ pub(crate) struct Dev {
     /// Where data is kept [default: savanna-data]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<String>,
-    /// What to run, with commas between: streams (all its faces), pgwire, http [default: streams]
+    /// What to run, with commas between: streams, keys (with all their faces), pgwire, http
+    /// [default: streams,keys]
     #[arg(long, value_name = "SERVICE,..")]
     pub(crate) only: Option<String>,
     /// The IP address to listen on [default: 127.0.0.1]
@@ -103,6 +104,9 @@ pub(crate) struct Dev {
     /// Port of control API, metrics and health, 0 for any [default: 8080]
     #[arg(long, value_name = "PORT")]
     pub(crate) http_port: Option<String>,
+    /// Port of the Redis protocol, 0 for any [default: 6380]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) keys_port: Option<String>,
 }
 
 /// Which node to ask.

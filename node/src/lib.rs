@@ -6,6 +6,7 @@
 //!   data directory: lease, coordinator        data_dir     at most one process serves it; a later one takes over
 //!                     |
 //!   streams engine -> pgwire, HTTP            services     each may fail alone; status says so
+//!   keys engine -> RESP                       keys
 //!                     |
 //!   until Ctrl-C or the lease is lost         node
 //! ```
@@ -14,6 +15,7 @@ mod board;
 pub mod config;
 mod data_dir;
 mod error;
+mod keys;
 mod node;
 pub mod remote;
 mod services;

@@ -46,11 +46,15 @@ impl Node {
     }
 
     async fn serve(config: Config, data_dir: DataDir, streams: StreamsService) -> Self {
-        let lease = ShownLease { name: config.node().name.clone(), epoch: data_dir.epoch().0, guard: data_dir.guard() };
+        let (epoch, guard) = (data_dir.epoch(), data_dir.guard());
+        let lease = ShownLease { name: config.node().name.clone(), epoch: epoch.0, guard: guard.clone() };
         let shutdown_timeout = config.node().shutdown_timeout;
         let board = Arc::new(Board::new(config, lease));
         let node = board.config().node().clone();
-        let services = Services::start(&node, Arc::clone(&board), streams).await;
+        let mut services = Services::start(&node, Arc::clone(&board), streams).await;
+        if node.runs("keys") {
+            services.start_keys(node, epoch, guard).await;
+        }
         Self { board, data_dir, services, shutdown_timeout }
     }
 

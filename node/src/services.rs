@@ -8,14 +8,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use savanna_epoch::OwnerEpoch;
 use savanna_http::{HttpFace, HttpLimits, NodeView};
+use savanna_ownership::guard::LeaseGuard;
+use savanna_resp::{ServerError, Stopper};
 use savanna_streams_model::handle::SharedStreamHandle;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::board::Board;
 use crate::config::NodeConfig;
+use crate::keys::{self, KeysError};
+
+const ENDED_BY_ITSELF: &str = "it ended by itself; restart the node and report it with the log";
 
 /// The streams engine as a node runs it.
 pub struct StreamsService {
@@ -38,13 +44,14 @@ pub(crate) struct Services {
     stopping: watch::Sender<bool>,
     faces: Vec<(&'static str, JoinHandle<()>)>,
     streams: Option<StreamsService>,
+    keys: Option<Stopper>,
 }
 
 impl Services {
     /// Starts what the configuration names. What does not start is on the board.
     pub(crate) async fn start(config: &NodeConfig, board: Arc<Board>, streams: StreamsService) -> Self {
         let (stopping, _) = watch::channel(false);
-        let mut services = Self { board, stopping, faces: Vec::new(), streams: None };
+        let mut services = Self { board, stopping, faces: Vec::new(), streams: None, keys: None };
         services.board.running("streams", None);
         let handle = Arc::clone(&streams.handle);
         services.streams = Some(streams);
@@ -64,6 +71,29 @@ impl Services {
             Ok::<(), Infallible>(())
         })
         .await;
+    }
+
+    /// Keys behind the Redis protocol, over the log that the data directory has.
+    pub(crate) async fn start_keys(&mut self, config: NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) {
+        self.board.starting("keys");
+        let address = SocketAddr::new(config.address, config.keys_port);
+        let server = match spawn_blocking(move || keys::start(&config, epoch, lease)).await {
+            Ok(Ok(server)) => server,
+            Ok(Err(KeysError::Server(ServerError::Listen { source, .. }))) => {
+                return self.board.failed("keys", &cannot_listen(address, &source, "keys.port"));
+            }
+            Ok(Err(error)) => return self.board.failed("keys", &error.to_string()),
+            Err(error) => return self.board.failed("keys", &format!("it ended while it started: {error}")),
+        };
+        self.board.running("keys", Some(server.address()));
+        self.keys = Some(server.stopper());
+        let (board, stopping) = (Arc::clone(&self.board), self.stopping.subscribe());
+        let task = spawn_blocking(move || match server.wait() {
+            Err(error) => board.failed("keys", &format!("{error}; restart the node")),
+            Ok(()) if *stopping.borrow() => board.stopped("keys"),
+            Ok(()) => board.failed("keys", ENDED_BY_ITSELF),
+        });
+        self.faces.push(("keys", task));
     }
 
     /// Control API, metrics and health.
@@ -121,7 +151,7 @@ impl Services {
             match serving.await {
                 Err(error) => board.failed(name, &format!("it ended: {error}; restart the node")),
                 Ok(()) if *stopping.borrow() => board.stopped(name),
-                Ok(()) => board.failed(name, "it ended by itself; restart the node and report it with the log"),
+                Ok(()) => board.failed(name, ENDED_BY_ITSELF),
             }
         });
         self.faces.push((name, task));
@@ -130,6 +160,9 @@ impl Services {
     /// Stops all: no new connections, queries cancelled, connections answered; what is left after `timeout` is cut off.
     pub(crate) async fn stop(mut self, timeout: Duration) {
         self.stopping.send_replace(true);
+        if let Some(keys) = self.keys.take() {
+            keys.stop();
+        }
         let faces = std::mem::take(&mut self.faces);
         let streams = self.streams.take();
         let aborts: Vec<_> = faces.iter().map(|(name, task)| (*name, task.abort_handle())).collect();

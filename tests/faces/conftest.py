@@ -20,7 +20,8 @@ class Node:
         self.log = directory / "node.log"
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
-                [SAVANNA, "dev", "--data-dir", directory / "data", "--http-port", "0", "--pgwire-port", "0"],
+                [SAVANNA, "dev", "--data-dir", directory / "data", "--http-port", "0", "--pgwire-port", "0",
+                 "--keys-port", "0"],
                 stdout=log, stderr=log,
             )
         self.ports = self.wait_for_ports()
@@ -30,7 +31,7 @@ class Node:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             text = self.log.read_text()
-            ports = {name: re.search(rf"{name}\b[^\n]*?127\.0\.0\.1:(\d+)", text) for name in ("http", "pgwire")}
+            ports = {name: re.search(rf"{name}\b[^\n]*?127\.0\.0\.1:(\d+)", text) for name in ("http", "pgwire", "keys")}
             if all(ports.values()):
                 return {name: int(found.group(1)) for name, found in ports.items()}
             assert self.process.poll() is None, f"the node ended:\n{text}"

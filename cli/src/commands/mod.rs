@@ -38,13 +38,14 @@ fn configuration(args: &Args) -> Result<Config, CliError> {
         sources = sources.flag(key, value, "--set");
     }
     let mut own = vec![("log", log, "--log")];
-    if let Command::Dev(Dev { data_dir, only, address, pgwire_port, http_port }) = &args.command {
+    if let Command::Dev(Dev { data_dir, only, address, pgwire_port, http_port, keys_port }) = &args.command {
         own.extend([
             ("data_dir", data_dir, "--data-dir"),
             ("services", only, "--only"),
             ("address", address, "--address"),
             ("pgwire.port", pgwire_port, "--pgwire-port"),
             ("http.port", http_port, "--http-port"),
+            ("keys.port", keys_port, "--keys-port"),
         ]);
     }
     for (key, value, flag) in own {

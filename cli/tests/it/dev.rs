@@ -1,6 +1,7 @@
 //! `savanna dev`: start, take-over, stop; with real processes and signals.
 
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -72,16 +73,71 @@ fn a_process_that_is_stopped_in_order_leaves_the_directory_free_at_once() {
     }
 }
 
+/// A client of the keys service.
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn of(node: &Dev) -> Self {
+        let address = node.service("keys")["address"].as_str().unwrap();
+        Self(BufReader::new(TcpStream::connect(address).unwrap()))
+    }
+
+    fn send(&mut self, line: &str) {
+        self.0.get_mut().write_all(format!("{line}\r\n").as_bytes()).unwrap();
+    }
+
+    /// A line of the reply, empty if the server has closed the connection.
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        // A connection that is reset is closed, too.
+        let _ = self.0.read_line(&mut line);
+        line.trim_end().to_owned()
+    }
+
+    fn call(&mut self, line: &str) -> String {
+        self.send(line);
+        self.line()
+    }
+}
+
+#[test]
+fn keys_are_there_again_after_a_stop_in_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = Dev::start(directory.path(), &[]);
+    assert_eq!(Client::of(&first).call("INCR visits"), ":1");
+    first.process.signal(Signal::SIGINT);
+    assert_eq!(first.process.end().0.code(), Some(0));
+    assert_eq!(Client::of(&Dev::start(directory.path(), &[])).call("INCR visits"), ":2");
+}
+
+#[test]
+fn a_process_that_was_paused_past_its_lease_tells_nobody_what_keys_it_had() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = Dev::start(directory.path(), &[]);
+    let mut client = Client::of(&first);
+    assert_eq!(client.call("CONFIG SET appendfsync always"), "+OK");
+    assert_eq!(client.call("SET owner first"), "+OK");
+    first.process.signal(Signal::SIGSTOP);
+    let second = Dev::start(directory.path(), &[]);
+    assert_eq!(Client::of(&second).call("SET owner second"), "+OK");
+    client.send("GET owner");
+    first.process.signal(Signal::SIGCONT);
+    assert_eq!(client.line(), "");
+    assert_eq!(Client::of(&second).call("STRLEN owner"), ":6");
+}
+
 #[test]
 fn a_port_that_is_taken_stops_only_its_service() {
-    let directory = tempfile::tempdir().unwrap();
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = taken.local_addr().unwrap().port().to_string();
-    let node = Dev::start(directory.path(), &["--pgwire-port", &port]);
-    assert_eq!(node.service("pgwire")["state"], "failed");
-    let reason = node.service("pgwire")["reason"].as_str().unwrap();
-    assert!(reason.contains("is taken by another process"), "{reason}");
-    assert_serves(&node);
+    for service in ["pgwire", "keys"] {
+        let directory = tempfile::tempdir().unwrap();
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = taken.local_addr().unwrap().port().to_string();
+        let node = Dev::start(directory.path(), &[&format!("--{service}-port"), &port]);
+        assert_eq!(node.service(service)["state"], "failed");
+        let reason = node.service(service)["reason"].as_str().unwrap();
+        assert!(reason.contains("is taken by another process"), "{reason}");
+        assert_serves(&node);
+    }
 }
 
 #[test]

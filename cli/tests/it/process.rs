@@ -123,8 +123,10 @@ impl Dev {
         let mut arguments = vec!["dev", "--data-dir", directory, "--output", "json"];
         arguments.extend(["--set", "lease.ttl=1s", "--set", "lease.margin=200ms"]);
         arguments.extend(["--http-port", "0"]);
-        if !more.contains(&"--pgwire-port") {
-            arguments.extend(["--pgwire-port", "0"]);
+        for port in ["--pgwire-port", "--keys-port"] {
+            if !more.contains(&port) {
+                arguments.extend([port, "0"]);
+            }
         }
         arguments.extend(more);
         let mut process = Running::start(savanna(&arguments));

@@ -24,7 +24,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let server = Server::start(ServerOptions { address, threads, config, log, seed: u64::from(std::process::id()) })?;
+    let seed = u64::from(std::process::id());
+    let server = Server::start(ServerOptions { address, threads, config, log, lease: None, seed })?;
     println!("listening on {}", server.address());
     Ok(server.wait()?)
 }

@@ -27,6 +27,6 @@ mod thread;
 
 pub use crate::{
     encode::Encoder,
-    server::{Server, ServerError, ServerOptions},
+    server::{Server, ServerError, ServerOptions, Stopper},
     thread::ThreadError,
 };

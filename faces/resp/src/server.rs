@@ -14,6 +14,7 @@ use savanna_keys::actor::Actor;
 use savanna_keys::config::Config;
 use savanna_keys::log::recover;
 use savanna_keys::placement::Placement;
+use savanna_ownership::guard::LeaseGuard;
 
 use crate::mailbox::{Mail, Slot, mailbox};
 use crate::thread::{LISTEN, State, Thread, ThreadError, WAKE};
@@ -29,6 +30,8 @@ pub struct ServerOptions {
     pub config: Config,
     /// Where its log is, and under which epoch it is written; none to keep nothing.
     pub log: Option<(Options, OwnerEpoch)>,
+    /// The lease under which it may tell anybody anything; none where nobody else could have its keys.
+    pub lease: Option<LeaseGuard>,
     /// A seed for what is left to chance.
     pub seed: u64,
 }
@@ -74,7 +77,7 @@ impl Server {
     /// # Errors
     /// [`ServerError::Log`], [`ServerError::Listen`], [`ServerError::Start`].
     pub fn start(options: ServerOptions) -> Result<Self, ServerError> {
-        let ServerOptions { address, threads, mut config, log, seed } = options;
+        let ServerOptions { address, threads, mut config, log, lease, seed } = options;
         let placement = Placement::over(threads);
         config.is_logged = log.is_some();
         let mut actors: Vec<Actor> =
@@ -112,10 +115,11 @@ impl Server {
                 mailbox,
                 slots: server.slots.clone(),
                 journal: journal.clone(),
+                lease: lease.clone(),
                 client_count: Arc::clone(&server.client_count),
                 state: State::new(),
             };
-            let one_for_all = OneForAll { slots: server.slots.clone() };
+            let one_for_all = OneForAll(server.stopper());
             let run = move || {
                 let _one_for_all = one_for_all;
                 let ended = thread.run();
@@ -142,13 +146,10 @@ impl Server {
         self.client_count.load(Ordering::Relaxed)
     }
 
-    /// Stops serving: connections are closed, changes are handed to the log.
-    ///
-    /// # Errors
-    /// As [`Server::wait`].
-    pub fn stop(mut self) -> Result<(), ServerError> {
-        self.tell_to_stop();
-        self.join()
+    /// What stops it while somebody else waits for its end.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper { slots: self.slots.clone() }
     }
 
     /// Waits until the server ends, which it does by itself only if it cannot go on.
@@ -157,10 +158,6 @@ impl Server {
     /// [`ServerError::Thread`], [`ServerError::Panicked`].
     pub fn wait(mut self) -> Result<(), ServerError> {
         self.join()
-    }
-
-    fn tell_to_stop(&self) {
-        self.slots.iter().for_each(|slot| slot.put(Mail::Stop));
     }
 
     fn join(&mut self) -> Result<(), ServerError> {
@@ -173,20 +170,31 @@ impl Server {
     }
 }
 
-/// Stops all threads when one ends, by a panic too: its keys are nobody's then.
-struct OneForAll {
+/// Stops a server.
+#[derive(Clone, Debug)]
+pub struct Stopper {
     slots: Vec<Slot>,
 }
 
+impl Stopper {
+    /// Tells the server to stop: connections are closed, changes are handed to the log. It ends a little later.
+    pub fn stop(&self) {
+        self.slots.iter().for_each(|slot| slot.put(Mail::Stop));
+    }
+}
+
+/// Stops all threads when one ends, by a panic too: its keys are nobody's then.
+struct OneForAll(Stopper);
+
 impl Drop for OneForAll {
     fn drop(&mut self) {
-        self.slots.iter().for_each(|slot| slot.put(Mail::Stop));
+        self.0.stop();
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.tell_to_stop();
+        self.stopper().stop();
         if let Err(error) = self.join() {
             tracing::error!(%error, "the keys service had ended before it was stopped");
         }
@@ -201,7 +209,7 @@ mod tests {
     fn a_panic_in_one_thread_stops_all() {
         let poll = Poll::new().unwrap();
         let (slot, mailbox) = mailbox(Waker::new(poll.registry(), WAKE).unwrap());
-        let one_for_all = OneForAll { slots: vec![slot] };
+        let one_for_all = OneForAll(Stopper { slots: vec![slot] });
         let panicking = std::thread::spawn(move || {
             let _one_for_all = one_for_all;
             panic!("a bug");

@@ -19,6 +19,7 @@ use savanna_keys::log::append_changes;
 use savanna_keys::reply::Reply;
 use savanna_keys::request::Args;
 use savanna_lattice::UnixMillis;
+use savanna_ownership::guard::LeaseGuard;
 
 use crate::connection::{Connection, OUTPUT_BYTES_MAX, ReadOutcome};
 use crate::encode::Encoder;
@@ -39,6 +40,8 @@ const REWRITE_BYTES: usize = 256 << 10;
 const SLEEP_MAX: Duration = Duration::from_secs(10);
 /// How long to wait before a log that takes nothing more is tried again.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(1);
+/// How long replies wait before the lease is looked at again.
+const LEASE_PAUSE: Duration = Duration::from_millis(10);
 const READ_BYTES: usize = 64 << 10;
 
 /// Why a thread ended before it was told to.
@@ -62,6 +65,7 @@ pub(crate) struct Thread {
     /// The threads' mailboxes, this one's too, by actor.
     pub(crate) slots: Vec<Slot>,
     pub(crate) journal: Option<Arc<Journal>>,
+    pub(crate) lease: Option<LeaseGuard>,
     pub(crate) client_count: Arc<AtomicUsize>,
     pub(crate) state: State,
 }
@@ -150,6 +154,9 @@ impl Thread {
         if !self.actor.keys.log.bytes().is_empty() {
             timeout = timeout.min(APPEND_PERIOD);
         }
+        if !self.state.touched.is_empty() && !self.may_tell() {
+            timeout = timeout.min(LEASE_PAUSE);
+        }
         if !self.state.listed.is_empty() || self.actor.keys.is_rewriting() {
             timeout = Duration::ZERO;
         }
@@ -169,6 +176,11 @@ impl Thread {
             self.hear(mail);
         }
         Ok(())
+    }
+
+    /// Whether this process is the one that serves these keys. If not, another one may have changed them already.
+    fn may_tell(&self) -> bool {
+        self.lease.as_ref().is_none_or(LeaseGuard::serving)
     }
 
     /// Whether the log has become durable further than connections that wait for it know. Looked at after the thread said
@@ -490,6 +502,9 @@ impl Thread {
     /// Writes to the connections that have something to be sent.
     fn write_all(&mut self) -> Result<(), ThreadError> {
         let gate = self.gate()?;
+        if !self.may_tell() {
+            return Ok(());
+        }
         let durable = self.journal.as_ref().map(|journal| journal.durable());
         self.state.durable = durable.unwrap_or(Lsn::NONE);
         let mut places = std::mem::take(&mut self.state.touched);

@@ -139,6 +139,12 @@ pub struct NodeConfig {
     pub shutdown_timeout: Duration,
     /// The filter of logs.
     pub log: String,
+    /// The port of the Redis protocol, 0 for any.
+    pub keys_port: u16,
+    /// Threads of the keys service; none for one per core.
+    pub keys_threads: Option<u16>,
+    /// A file with its other settings, in the form of `redis.conf`.
+    pub keys_config: Option<PathBuf>,
     /// Partitions asked of each source; none for as many as the engine chooses.
     pub streams_parallelism: Option<usize>,
     /// Members of each function group; none for as many as the engine chooses.
@@ -278,7 +284,7 @@ mod tests {
         let error = load("", &[], &[("services", "streams,kyes", "--only")]).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "flag --only: services takes names of services (streams, pgwire, http), with commas between them, but `streams,kyes` came"
+            "flag --only: services takes names of services (streams, keys, pgwire, http), with commas between them, but `streams,kyes` came"
         );
     }
 
@@ -286,11 +292,12 @@ mod tests {
     fn single_faces_can_be_chosen() {
         let runs = |services: &str| {
             let config = load("", &[], &[("services", services, "--only")]).unwrap();
-            (config.node().runs("pgwire"), config.node().runs("http"))
+            ["pgwire", "http", "keys"].map(|service| config.node().runs(service))
         };
-        assert_eq!(runs("streams"), (true, true));
-        assert_eq!(runs("http"), (false, true));
-        assert_eq!(runs("pgwire, http,http"), (true, true));
+        assert_eq!(runs("streams"), [true, true, false]);
+        assert_eq!(runs("http"), [false, true, false]);
+        assert_eq!(runs("pgwire, http,http"), [true, true, false]);
+        assert_eq!(runs("keys"), [false, true, true]);
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub struct SettingSpec {
 }
 
 /// What a node can be told to run: an engine with all its faces, or single faces (with the engine behind them).
-pub(crate) const SERVICES: [&str; 3] = ["streams", "pgwire", "http"];
+pub(crate) const SERVICES: [&str; 4] = ["streams", "keys", "pgwire", "http"];
 
 const fn setting(key: &'static str, default: &'static str, help: &'static str) -> SettingSpec {
     SettingSpec { key, default, help }
@@ -34,8 +34,8 @@ pub const SETTINGS: &[SettingSpec] = &[
     setting("data_dir", "savanna-data", "where data is kept; one process at a time serves it"),
     setting(
         "services",
-        "streams",
-        "what to run: streams (the engine with all its faces), or single faces of pgwire, http",
+        "streams,keys",
+        "what to run: streams, keys (an engine with all its faces), or single faces of pgwire, http",
     ),
     setting("address", "127.0.0.1", "the IP address on which every face listens"),
     setting("pgwire.port", "5433", "port of the PostgreSQL protocol, 0 for any"),
@@ -52,6 +52,9 @@ pub const SETTINGS: &[SettingSpec] = &[
     setting("lease.margin", "500ms", "how much earlier than its lease ends a process stops serving"),
     setting("shutdown.timeout", "10s", "how long a shutdown may take before what is left is cut off"),
     setting("log", "info", "what is logged: a level, or directives such as info,savanna_streams=debug"),
+    setting("keys.port", "6380", "port of the Redis protocol, 0 for any"),
+    setting("keys.threads", "auto", "threads of the keys service, one per core if auto"),
+    setting("keys.config", "none", "a file with the other settings of the keys service, in the form of redis.conf"),
     setting("streams.parallelism", "auto", "partitions asked of each source"),
     setting("streams.group_size", "auto", "members of each function group"),
 ];
@@ -101,9 +104,14 @@ impl Reader<'_> {
 }
 
 impl NodeConfig {
-    /// Whether a face is to be opened.
-    pub fn runs(&self, face: &str) -> bool {
-        self.services.iter().any(|service| service == "streams" || service == face)
+    /// Whether a service is to be started.
+    pub fn runs(&self, name: &str) -> bool {
+        let faces = |service: &str| match service {
+            "streams" => ["pgwire", "http"].contains(&name),
+            "keys" => name == "http",
+            _ => false,
+        };
+        self.services.iter().any(|service| service == name || faces(service))
     }
 
     pub(super) fn of(values: &BTreeMap<&'static str, Sourced>) -> Result<Self, ConfigError> {
@@ -130,6 +138,13 @@ impl NodeConfig {
             shutdown_timeout: read.time("shutdown.timeout")?,
             log: read.get("log", "a level (error, warn, info, debug, trace, off) or directives", |text| {
                 telemetry::is_filter(text).then(|| text.to_owned())
+            })?,
+            keys_port: read.port("keys.port")?,
+            keys_threads: read.automatic("keys.threads")?,
+            keys_config: read.get("keys.config", "the path of a file, or none", |text| match text {
+                "" => None,
+                "none" => Some(None),
+                path => Some(Some(PathBuf::from(path))),
             })?,
             streams_parallelism: read.automatic("streams.parallelism")?.map(usize::from),
             streams_group_size: read.automatic("streams.group_size")?,

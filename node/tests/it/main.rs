@@ -45,6 +45,8 @@ pub(crate) fn config(directory: &Path, flags: &[(&str, &str)]) -> Config {
     let defaults = [
         ("pgwire.port", "0"),
         ("http.port", "0"),
+        ("keys.port", "0"),
+        ("keys.threads", "1"),
         ("lease.ttl", "600ms"),
         ("lease.margin", "100ms"),
         ("shutdown.timeout", "2s"),

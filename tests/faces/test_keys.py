@@ -1,0 +1,43 @@
+"""The Redis face with redis-py and redis-cli."""
+
+import subprocess
+
+import pytest
+import redis
+
+
+@pytest.fixture
+def client(node):
+    with redis.Redis(port=node.ports["keys"], decode_responses=True, protocol=3) as client:
+        yield client
+
+
+def test_redis_cli_writes_and_reads(node):
+    cli = ["redis-cli", "-p", str(node.ports["keys"])]
+    run = lambda *words: subprocess.run([*cli, *words], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert run("SET", "cli:greeting", "hello") == "OK\n"
+    assert run("GET", "cli:greeting") == "hello\n"
+
+
+def test_keys_of_several_threads_change_as_one(client):
+    names = [f"account:{number}" for number in range(16)]
+    with client.pipeline() as transaction:
+        for name in names:
+            transaction.incrby(name, 5)
+        assert transaction.execute() == [5] * len(names)
+    assert client.mget(names) == ["5"] * len(names)
+    with client.pipeline() as transaction:
+        transaction.watch(*names)
+        client.incr(names[3])
+        transaction.multi()
+        transaction.delete(*names)
+        with pytest.raises(redis.WatchError):
+            transaction.execute()
+
+
+def test_a_message_reaches_who_listens(client):
+    with client.pubsub(ignore_subscribe_messages=True) as listener:
+        listener.subscribe("news")
+        assert listener.get_message(timeout=60) is None
+        assert client.publish("news", "rain") == 1
+        assert listener.get_message(timeout=60)["data"] == "rain"
