@@ -1,5 +1,7 @@
 //! What can be set, in the names that Redis has for it.
 
+use std::path::PathBuf;
+
 use crate::number::integer;
 use crate::pattern;
 
@@ -23,6 +25,44 @@ pub enum Eviction {
     Refuse,
 }
 
+/// How much a client may leave unread before it is sent away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutputLimit {
+    /// More bytes than this, 0 for no limit.
+    pub hard: usize,
+    /// More bytes than this, 0 for no limit, ..
+    pub soft: usize,
+    /// .. for so many seconds.
+    pub soft_seconds: u64,
+}
+
+/// Connections that are encrypted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// The port, 0 for none.
+    pub port: u16,
+    /// The server's certificates, the chain of one, in PEM.
+    pub certificates: PathBuf,
+    /// The key of the first one, in PEM.
+    pub key: PathBuf,
+    /// Those who may have signed clients' certificates, in PEM.
+    pub authorities: PathBuf,
+    /// Whether clients have to show certificates.
+    pub clients: TlsClients,
+}
+
+/// Whether clients have to show certificates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TlsClients {
+    /// Who shows none is not let in.
+    #[default]
+    Required,
+    /// One that is shown must be right.
+    Optional,
+    /// Nobody is asked.
+    Unasked,
+}
+
 /// An actor's configuration; all actors of a node have the same.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -42,6 +82,24 @@ pub struct Config {
     pub clients_max: usize,
     /// Seconds after which an idle client is sent away, 0 for never.
     pub idle_seconds_max: u64,
+    /// Seconds after which a silent client is asked by the operating system whether it is still there, 0 for never.
+    pub keepalive_seconds: u32,
+    /// What a client that asks and does not read the answers may leave.
+    pub output_normal: OutputLimit,
+    /// What a client that listens to messages may leave.
+    pub output_listening: OutputLimit,
+    /// The longest request.
+    pub query_bytes_max: usize,
+    /// Requests that ran for so many microseconds are noted; negative for none.
+    pub slow_micros: i64,
+    /// How many of them are kept.
+    pub slow_kept: usize,
+    /// How many refusals of users' requests are kept.
+    pub denied_kept: usize,
+    /// Where users are read from at the start, and saved.
+    pub users_file: Option<PathBuf>,
+    /// Connections that are encrypted.
+    pub tls: Tls,
 }
 
 impl Default for Config {
@@ -55,12 +113,24 @@ impl Default for Config {
             is_logged: false,
             clients_max: 10_000,
             idle_seconds_max: 0,
+            keepalive_seconds: 300,
+            output_normal: OutputLimit { hard: 0, soft: 0, soft_seconds: 0 },
+            output_listening: OutputLimit { hard: 32 << 20, soft: 8 << 20, soft_seconds: 60 },
+            query_bytes_max: 1 << 30,
+            slow_micros: 10_000,
+            slow_kept: 128,
+            denied_kept: 128,
+            users_file: None,
+            tls: Tls::default(),
         }
     }
 }
 
+/// The limit of Redis for its replicas, of which there are none here.
+const NO_REPLICAS: OutputLimit = OutputLimit { hard: 256 << 20, soft: 64 << 20, soft_seconds: 60 };
+
 /// Settings that tune how Redis stores things. Savanna does not store them so; clients that set them may.
-const WITHOUT_EFFECT: [(&str, &str); 14] = [
+const WITHOUT_EFFECT: [(&str, &str); 13] = [
     ("save", ""),
     ("list-max-listpack-size", "128"),
     ("list-max-ziplist-size", "128"),
@@ -74,14 +144,21 @@ const WITHOUT_EFFECT: [(&str, &str); 14] = [
     ("zset-max-ziplist-entries", "128"),
     ("zset-max-ziplist-value", "64"),
     ("notify-keyspace-events", ""),
-    ("slowlog-log-slower-than", "10000"),
 ];
 
 impl Config {
     /// Names and values whose names match a pattern.
     #[must_use]
     pub fn matching(&self, wanted: &[u8]) -> Vec<(&'static str, String)> {
+        let path = |path: &PathBuf| path.display().to_string();
+        let clients = match self.tls.clients {
+            TlsClients::Required => "yes",
+            TlsClients::Optional => "optional",
+            TlsClients::Unasked => "no",
+        };
         let own = [
+            ("aclfile", self.users_file.as_ref().map_or_else(String::new, path)),
+            ("acllog-max-len", self.denied_kept.to_string()),
             (
                 "appendfsync",
                 match self.sync {
@@ -91,17 +168,88 @@ impl Config {
                 },
             ),
             ("appendonly", if self.is_logged { "yes" } else { "no" }.to_owned()),
+            ("client-output-buffer-limit", self.output_limits()),
+            ("client-query-buffer-limit", self.query_bytes_max.to_string()),
             ("databases", crate::keyspace::DATABASES.to_string()),
             ("maxclients", self.clients_max.to_string()),
             ("maxmemory", self.memory_max.to_string()),
             ("maxmemory-policy", "noeviction".to_owned()),
             ("proto-max-bulk-len", self.request_bytes_max.to_string()),
             ("requirepass", self.password.clone().unwrap_or_default()),
+            ("slowlog-log-slower-than", self.slow_micros.to_string()),
+            ("slowlog-max-len", self.slow_kept.to_string()),
+            ("tcp-keepalive", self.keepalive_seconds.to_string()),
             ("timeout", self.idle_seconds_max.to_string()),
+            ("tls-auth-clients", clients.to_owned()),
+            ("tls-ca-cert-file", path(&self.tls.authorities)),
+            ("tls-cert-file", path(&self.tls.certificates)),
+            ("tls-key-file", path(&self.tls.key)),
+            ("tls-port", self.tls.port.to_string()),
         ];
         let without_effect = WITHOUT_EFFECT.map(|(name, value)| (name, value.to_owned()));
         let wanted = wanted.to_ascii_lowercase();
         own.into_iter().chain(without_effect).filter(|(name, _)| pattern::matches(&wanted, name.as_bytes())).collect()
+    }
+
+    /// Sets one value before there are actors: what [`Config::set`] sets, and what cannot be changed later.
+    ///
+    /// # Errors
+    /// A text that says what was expected.
+    pub fn set_at_start(&mut self, name: &[u8], value: &[u8]) -> Result<(), String> {
+        let text = String::from_utf8_lossy(value);
+        match name {
+            b"aclfile" => self.users_file = (!value.is_empty()).then(|| text.as_ref().into()),
+            b"tls-port" => {
+                self.tls.port = text.parse().map_err(|_| format!("tls-port must be a port, came '{text}'"))?;
+            }
+            b"tls-cert-file" => self.tls.certificates = text.as_ref().into(),
+            b"tls-key-file" => self.tls.key = text.as_ref().into(),
+            b"tls-ca-cert-file" => self.tls.authorities = text.as_ref().into(),
+            b"tls-auth-clients" => {
+                self.tls.clients = match value {
+                    b"yes" => TlsClients::Required,
+                    b"optional" => TlsClients::Optional,
+                    b"no" => TlsClients::Unasked,
+                    _ => return Err(format!("tls-auth-clients must be yes, no or optional, came '{text}'")),
+                };
+            }
+            _ => return self.set(name, value),
+        }
+        Ok(())
+    }
+
+    fn output_limits(&self) -> String {
+        let line =
+            |name: &str, limit: OutputLimit| format!("{name} {} {} {}", limit.hard, limit.soft, limit.soft_seconds);
+        [line("normal", self.output_normal), line("slave", NO_REPLICAS), line("pubsub", self.output_listening)]
+            .join(" ")
+    }
+
+    /// Sets limits: `CLASS HARD SOFT SECONDS ..`; all or none of them.
+    fn set_output_limits(&mut self, value: &[u8]) -> Result<(), String> {
+        const EXPECTED: &str = "Wrong number of arguments in buffer limit configuration.";
+        let words: Vec<&[u8]> = value.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).collect();
+        let (mut normal, mut listening) = (self.output_normal, self.output_listening);
+        let (groups, rest) = words.as_chunks::<4>();
+        if !rest.is_empty() {
+            return Err(EXPECTED.to_owned());
+        }
+        for [class, hard, soft, seconds] in groups {
+            let limit =
+                bytes(hard).zip(bytes(soft)).zip(integer(seconds).and_then(|seconds| u64::try_from(seconds).ok()));
+            let Some(((hard, soft), soft_seconds)) = limit else {
+                return Err("Error in hard, soft or soft_seconds setting in buffer limit configuration.".to_owned());
+            };
+            let limit = OutputLimit { hard, soft, soft_seconds };
+            match class.to_ascii_lowercase().as_slice() {
+                b"normal" => normal = limit,
+                b"pubsub" => listening = limit,
+                b"slave" | b"replica" => {}
+                _ => return Err("Invalid client class specified in buffer limit configuration.".to_owned()),
+            }
+        }
+        (self.output_normal, self.output_listening) = (normal, listening);
+        Ok(())
     }
 
     /// Sets one value.
@@ -138,9 +286,28 @@ impl Config {
                 self.request_bytes_max = limit.min(u32::MAX as usize / 2);
             }
             "requirepass" => self.password = (!value.is_empty()).then(text),
+            "acllog-max-len" => self.denied_kept = number()?,
+            "client-output-buffer-limit" => self.set_output_limits(value)?,
+            "client-query-buffer-limit" => {
+                let limit = bytes(value).ok_or("argument must be a memory value")?;
+                if !(1 << 20..=u32::MAX as usize / 2).contains(&limit) {
+                    return Err("argument must be between 1mb and 2147483647".to_owned());
+                }
+                self.query_bytes_max = limit;
+            }
+            "slowlog-log-slower-than" => {
+                let micros = integer(value).filter(|micros| *micros >= -1);
+                self.slow_micros =
+                    micros.ok_or_else(|| format!("argument must be between -1 and {}, came '{}'", i64::MAX, text()))?;
+            }
+            "slowlog-max-len" => self.slow_kept = number()?,
+            "tcp-keepalive" => {
+                self.keepalive_seconds = u32::try_from(number()?).map_err(|_| "argument is too large".to_owned())?;
+            }
             "timeout" => self.idle_seconds_max = number()? as u64,
             "maxclients" => self.clients_max = number()?,
-            "appendonly" | "databases" => return Err("can't set immutable config".to_owned()),
+            "appendonly" | "databases" | "aclfile" | "tls-port" | "tls-cert-file" | "tls-key-file"
+            | "tls-ca-cert-file" | "tls-auth-clients" => return Err("can't set immutable config".to_owned()),
             other if WITHOUT_EFFECT.iter().any(|(name, _)| *name == other) => {}
             _ => return Err("Unknown option or number of arguments for CONFIG SET".to_owned()),
         }

@@ -10,6 +10,7 @@
 //! A face reads requests from clients ([`request::Args`]), gives them to its thread's actor and encodes what it answers
 //! ([`reply::Reply`]). `docs/design/0003-keys.md` says why things are as they are.
 
+pub mod access;
 pub mod actor;
 pub mod command;
 pub mod commands;

@@ -1,9 +1,11 @@
 //! What is known of a connection: everything that outlives one request.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use savanna_lattice::Hlc;
 
+use crate::access::{Access, User, Users};
 use crate::actor::program::Program;
 
 /// A session of an actor. The number of its place is used again, its serial is not.
@@ -39,8 +41,10 @@ pub struct Session {
     pub database: u8,
     /// 2 or 3: the version of RESP that the client asked for.
     pub protocol: u8,
-    /// Whether the client may do more than introduce itself.
-    pub is_known: bool,
+    /// Who the client is.
+    pub user: Arc<User>,
+    /// What is known of its rights without asking the user's rules.
+    pub access: Access,
     /// The name that the client gave itself.
     pub name: Vec<u8>,
     /// Where the client is, for lists of clients.
@@ -57,12 +61,14 @@ pub struct Session {
 }
 
 impl Session {
-    fn new(id: SessionId, address: String, is_known: bool) -> Self {
+    fn new(id: SessionId, address: String, users: &Users) -> Self {
+        let (user, access) = stranger(users);
         Self {
             id,
             database: 0,
             protocol: 2,
-            is_known,
+            user,
+            access,
             name: Vec::new(),
             address,
             queued: None,
@@ -71,6 +77,17 @@ impl Session {
             patterns: Vec::new(),
             next_ticket: 0,
         }
+    }
+
+    /// Lets the client be a user.
+    pub fn become_user(&mut self, user: Arc<User>) {
+        self.access = user.access();
+        self.user = user;
+    }
+
+    /// Lets the client be nobody in particular again.
+    pub fn forget_user(&mut self, users: &Users) {
+        (self.user, self.access) = stranger(users);
     }
 
     /// The place of a reply that comes later.
@@ -87,6 +104,13 @@ impl Session {
     }
 }
 
+/// Who a client is before it said so.
+fn stranger(users: &Users) -> (Arc<User>, Access) {
+    let user = users.default_user();
+    let access = if users.is_open() { user.access() } else { Access::Unknown };
+    (user, access)
+}
+
 /// The sessions of an actor.
 #[derive(Debug, Default)]
 pub struct Sessions {
@@ -98,7 +122,7 @@ pub struct Sessions {
 
 impl Sessions {
     /// Begins a session.
-    pub fn open(&mut self, address: String, is_known: bool) -> SessionId {
+    pub fn open(&mut self, address: String, users: &Users) -> SessionId {
         let place = self.free.pop_front().unwrap_or_else(|| {
             self.places.push(None);
             self.places.len() as u32 - 1
@@ -106,7 +130,7 @@ impl Sessions {
         self.opened += 1;
         self.open += 1;
         let id = SessionId { place, serial: self.opened };
-        self.places[place as usize] = Some(Box::new(Session::new(id, address, is_known)));
+        self.places[place as usize] = Some(Box::new(Session::new(id, address, users)));
         id
     }
 
@@ -139,6 +163,11 @@ impl Sessions {
     /// All sessions.
     pub fn iter(&self) -> impl Iterator<Item = &Session> {
         self.places.iter().filter_map(Option::as_deref)
+    }
+
+    /// All sessions, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Session> {
+        self.places.iter_mut().filter_map(Option::as_deref_mut)
     }
 
     /// How many there are, and how many there ever were.

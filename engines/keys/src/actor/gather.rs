@@ -4,12 +4,14 @@ use super::message::{Destination, Part};
 use super::{Actor, Work};
 use crate::command::{Combine, Command};
 use crate::commands::server::combine_info;
+use crate::placement::ActorId;
 use crate::reply::{Reply, Tape, Value};
 use crate::request::{Args, OwnedArgs};
 
 /// The parts that came so far.
 #[derive(Debug)]
 pub(super) struct Gather {
+    from: ActorId,
     to: Destination,
     combine: Combine,
     missing: u16,
@@ -17,9 +19,10 @@ pub(super) struct Gather {
 }
 
 impl Actor {
-    /// Asks all actors, this one too.
+    /// Asks all actors, this one too, for a session of the actor `from`.
     pub(super) fn begin_gather(
         &mut self,
+        from: ActorId,
         to: Destination,
         database: u8,
         command: &'static Command,
@@ -28,7 +31,7 @@ impl Actor {
     ) {
         let number = self.number();
         let missing = self.placement.actors();
-        self.gathers.insert(number, Gather { to, combine, missing, parts: Vec::new() });
+        self.gathers.insert(number, Gather { from, to, combine, missing, parts: Vec::new() });
         let part = Destination::Gather(number);
         for actor in self.placement.all() {
             if actor == self.id {
@@ -64,8 +67,10 @@ impl Actor {
         if gather.missing > 0 {
             return;
         }
-        if let Some(Gather { to, combine, parts, .. }) = self.gathers.remove(&number) {
-            self.replies.push(to, |reply| combined(combine, &parts, reply));
+        if let Some(Gather { from, to, combine, parts, .. }) = self.gathers.remove(&number) {
+            let mut replies = self.take_replies(from);
+            replies.push(to, |reply| combined(combine, &parts, reply));
+            self.put_replies(from, replies);
         }
     }
 }

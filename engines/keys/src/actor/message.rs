@@ -10,6 +10,7 @@ use crate::reply::{Reply, Tape};
 use crate::request::{Args, OwnedArgs};
 use crate::session::{SessionId, Ticket};
 
+use super::logbook::Note;
 use super::program::Program;
 
 /// One thing that an actor says to another.
@@ -26,6 +27,19 @@ pub enum Message {
         /// What is to run.
         program: Box<Program>,
     },
+    /// A request of the sender's session that all actors answer, to be given to them in the receiver's order.
+    ForAll {
+        /// Where the reply goes.
+        to: Destination,
+        /// The database.
+        database: u8,
+        /// The command.
+        command: &'static Command,
+        /// Its words.
+        args: OwnedArgs,
+    },
+    /// Something for the first actor's logbook.
+    Noted(Note),
     /// A transaction of the sender needs keys.
     Borrow {
         /// The sender's number for the transaction.

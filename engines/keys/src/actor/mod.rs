@@ -14,22 +14,28 @@
 
 mod claims;
 mod gather;
+pub mod logbook;
 pub mod message;
 pub mod program;
 mod pubsub;
 mod transaction;
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use savanna_lattice::UnixMillis;
 
 use self::claims::{Claims, Wants};
 use self::gather::Gather;
+use self::logbook::{DeniedRequest, Logbook, Note};
 use self::message::{Destination, Message, Replies, Requests};
 use self::program::Program;
 use self::pubsub::Listeners;
 pub(crate) use self::pubsub::Topic;
 use self::transaction::Transaction;
-use crate::command::{Class, Command, Flags, Run};
+use crate::access::{Access, Denial, Users};
+use crate::command::{Class, Combine, Command, Flags, Run};
 use crate::config::Config;
 use crate::error::CommandError;
 use crate::keyspace::Keyspace;
@@ -65,6 +71,14 @@ pub struct Actor {
     pub config: Config,
     /// What was counted.
     pub counters: Counters,
+    /// What time it is for those who want to know how long something takes.
+    pub stopwatch: fn() -> Duration,
+    users: Users,
+    have_users_changed: bool,
+    /// Sessions that have to end.
+    dismissed: Vec<SessionId>,
+    /// Kept by the first actor.
+    pub(crate) logbook: Logbook,
     /// Whether somebody asked for a rewrite of the log.
     pub is_rewrite_wanted: bool,
     listeners: Listeners,
@@ -77,6 +91,9 @@ pub struct Actor {
     /// What is to be sent, by actor.
     outboxes: Vec<Vec<Message>>,
 }
+
+/// The actor that keeps what there is once, and puts what all are told in one order.
+pub(crate) const FIRST: ActorId = ActorId(0);
 
 /// What an actor counted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -116,8 +133,13 @@ impl Actor {
             placement,
             keys: Keyspace::new(placement, seed ^ u64::from(id.0)),
             sessions: Sessions::default(),
+            users: Users::new(config.password.as_deref()),
+            have_users_changed: false,
+            dismissed: Vec::new(),
+            logbook: Logbook::default(),
             config,
             counters: Counters::default(),
+            stopwatch: || Duration::ZERO,
             is_rewrite_wanted: false,
             listeners: Listeners::default(),
             claims: Claims::default(),
@@ -137,8 +159,7 @@ impl Actor {
 
     /// Begins a session.
     pub fn open_session(&mut self, address: String) -> SessionId {
-        let is_known = self.config.password.is_none();
-        self.sessions.open(address, is_known)
+        self.sessions.open(address, &self.users)
     }
 
     /// Ends a session. Transactions that it waits for run on.
@@ -169,6 +190,7 @@ impl Actor {
         });
         self.sessions.put_back(session);
         self.keys.log.note_request();
+        self.settle();
         progress
     }
 
@@ -180,8 +202,8 @@ impl Actor {
         reply: &mut dyn Reply,
     ) -> Result<Progress, CommandError> {
         let flags = command.flags;
-        if !session.is_known && !flags.has(Flags::NO_AUTH) {
-            return Err(CommandError::text("NOAUTH Authentication required."));
+        if session.access != Access::Full {
+            self.check_access(session, command, args)?;
         }
         if session.protocol == 2 && session.is_subscribed() && !pubsub::may_run_subscribed(command) {
             return Err(CommandError::from(format!(
@@ -213,6 +235,97 @@ impl Actor {
         self.dispatch(session, command, args, reply)
     }
 
+    /// Whether the session's user may run a request: this is the place where requests are admitted.
+    fn check_access(
+        &mut self,
+        session: &Session,
+        command: &'static Command,
+        args: Args<'_>,
+    ) -> Result<(), CommandError> {
+        if session.access == Access::Unknown {
+            if command.flags.has(Flags::NO_AUTH) {
+                return Ok(());
+            }
+            return Err(CommandError::text("NOAUTH Authentication required."));
+        }
+        session.user.check(command, args).map_err(|denial| {
+            let text = match &denial {
+                Denial::Command(name) => format!("NOPERM this user has no permissions to run the '{name}' command"),
+                Denial::Key(_) => {
+                    "NOPERM this user has no permissions to access one of the keys used as arguments".to_owned()
+                }
+                Denial::Channel(_) => {
+                    "NOPERM this user has no permissions to access one of the channels used as arguments".to_owned()
+                }
+            };
+            self.note_denied(session, session.user.name().into(), denial.reason(), denial.object().into());
+            CommandError::from(text)
+        })
+    }
+
+    /// Whether the session's user may still run what was queued.
+    pub(crate) fn check_queued(&mut self, session: &Session, program: &Program) -> Result<(), CommandError> {
+        if session.access == Access::Full {
+            return Ok(());
+        }
+        program.steps().try_for_each(|(command, args)| self.check_access(session, command, args))
+    }
+
+    pub(crate) fn note_denied(&mut self, session: &Session, user: Box<[u8]>, reason: &'static str, object: Box<[u8]>) {
+        let context = if session.queued.is_some() { "multi" } else { "toplevel" };
+        let client = crate::commands::connection::line(self, session);
+        self.note(Note::Denied(DeniedRequest { at: self.keys.now(), reason, context, object, user, client }));
+    }
+
+    /// All users.
+    #[must_use]
+    pub const fn users(&self) -> &Users {
+        &self.users
+    }
+
+    /// Changes users; sessions have what they may do from before the next request on.
+    pub fn change_users<R>(&mut self, change: impl FnOnce(&mut Users) -> R) -> R {
+        self.have_users_changed = true;
+        change(&mut self.users)
+    }
+
+    /// Gives sessions their users as they are now. Who is no user any more, or listens to what it may not, has to go.
+    fn renew_sessions(&mut self) {
+        for session in self.sessions.iter_mut() {
+            match self.users.get(session.user.name()) {
+                None => {
+                    session.access = Access::Unknown;
+                    self.dismissed.push(session.id);
+                }
+                Some(user) => {
+                    let may_listen = session.channels.iter().all(|name| user.may_use_channel(name))
+                        && session.patterns.iter().all(|name| user.may_listen_to_pattern(name));
+                    if !may_listen {
+                        self.dismissed.push(session.id);
+                    }
+                    session.user = Arc::clone(user);
+                    if session.access != Access::Unknown {
+                        session.access = user.access();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes the sessions that have to end.
+    #[must_use]
+    pub fn take_dismissed(&mut self) -> Vec<SessionId> {
+        std::mem::take(&mut self.dismissed)
+    }
+
+    /// Does what is left to do when a request or a message has been taken.
+    fn settle(&mut self) {
+        if std::mem::take(&mut self.have_users_changed) {
+            self.renew_sessions();
+        }
+        self.hear_own_parts();
+    }
+
     fn dispatch(
         &mut self,
         session: &mut Session,
@@ -234,8 +347,12 @@ impl Actor {
                             return Ok(self.wait_here(session, command, args));
                         }
                         self.keys.select(session.database);
-                        run(&mut self.keys, args, reply)?;
-                        Ok(Progress::Answered)
+                        let began = self.begin_timing(command);
+                        let outcome = run(&mut self.keys, args, reply);
+                        if let Some(began) = began {
+                            self.end_timing(began, args, Some(session));
+                        }
+                        outcome.map(|()| Progress::Answered)
                     }
                     Place::At(actor) => Ok(self.send_request(session, actor, command, args)),
                     Place::Several => {
@@ -280,8 +397,31 @@ impl Actor {
         }
         let ticket = session.ticket();
         let to = Destination::Session(session.id, ticket);
-        self.begin_gather(to, session.database, command, args, combine);
+        if combine == Combine::First && self.id != FIRST {
+            // What changes all actors reaches them in one order.
+            let (database, args) = (session.database, OwnedArgs::of(args));
+            self.send(FIRST, Message::ForAll { to, database, command, args });
+        } else {
+            self.begin_gather(self.id, to, session.database, command, args, combine);
+        }
         Ok(Progress::LaterAlone(ticket))
+    }
+
+    /// Runs a command on the first actor.
+    pub(crate) fn ask_first(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        args: Args<'_>,
+        reply: &mut dyn Reply,
+    ) -> Result<Progress, CommandError> {
+        match command.run {
+            Run::Everywhere(run, _) if self.id == FIRST => {
+                run(self, args, reply)?;
+                Ok(Progress::Answered)
+            }
+            _ => Ok(self.send_request(session, FIRST, command, args)),
+        }
     }
 
     /// The number of a client, unique in the node.
@@ -373,6 +513,12 @@ impl Actor {
                     }
                 }
             }
+            Message::ForAll { to, database, command, args } => {
+                if let Run::Everywhere(_, combine) = command.run {
+                    self.begin_gather(from, to, database, command, args.args(), combine);
+                }
+            }
+            Message::Noted(note) => self.note(note),
             Message::Program { to, program } => self.begin(Work::Program { from, to, program }),
             Message::Borrow { transaction, keys } => self.begin(Work::Borrow { from, transaction, keys }),
             Message::Lent { transaction, loans } => self.hear_lent(from, transaction, loans),
@@ -382,6 +528,7 @@ impl Actor {
             Message::PatternListeners { pattern, count } => self.listeners.hear_pattern(from, &pattern, count),
         }
         self.keys.log.note_request();
+        self.settle();
     }
 
     fn is_blocked(&self, command: &'static Command, args: Args<'_>) -> bool {
@@ -434,11 +581,15 @@ impl Actor {
     /// Runs one command whose keys are here.
     fn run(&mut self, database: u8, command: &'static Command, args: Args<'_>, reply: &mut dyn Reply) {
         self.keys.select(database);
+        let began = self.begin_timing(command);
         let outcome = match command.run {
             Run::Keys(run) | Run::Scan(run) => run(&mut self.keys, args, reply),
             Run::Everywhere(run, _) => run(self, args, reply),
             Run::Session(_) => Err(CommandError::text("ERR this command needs its connection")),
         };
+        if let Some(began) = began {
+            self.end_timing(began, args, None);
+        }
         if let Err(error) = outcome {
             error.answer(reply);
         }

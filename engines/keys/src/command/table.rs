@@ -3,7 +3,8 @@
 use super::Run::{Everywhere, Keys as OnKeys, Scan, Session};
 use super::{Class, Combine, Command, Flags, Group, Keys, Run};
 use crate::commands::{
-    bitmaps, connection, expiry, generic, hashes, lists, pubsub, server, sets, sorted_sets, strings, transactions,
+    acl, bitmaps, connection, expiry, generic, hashes, lists, pubsub, server, sets, slowlog, sorted_sets, strings,
+    transactions,
 };
 
 /// All commands, by group.
@@ -79,8 +80,10 @@ pub static TABLE: &[Command] = &[
     row("reset", 1, Flags::FAST.and(Flags::NO_AUTH).and(Flags::UNQUEUED), Keys::None, Class::Session, Group::Connection, "6.2.0", "Brings the connection back to its beginning.", Session(connection::reset)),
     // Server
     row("command", -1, Flags::NONE, Keys::None, Class::Session, Group::Server, "2.8.13", "Tells about commands.", Session(server::command)),
+    row("acl", -2, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, Class::Session, Group::Server, "6.0.0", "Tells and changes what users may do.", Session(acl::acl)),
     row("config", -2, Flags::ADMIN, Keys::None, Class::Session, Group::Server, "2.0.0", "Tells and changes what is set.", Session(server::config)),
     row("info", -1, Flags::NONE, Keys::None, Class::Everywhere, Group::Server, "1.0.0", "Tells about the server.", Everywhere(server::info, Combine::Info)),
+    row("slowlog", -2, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, Class::Session, Group::Server, "2.2.12", "Tells of requests that took long.", Session(slowlog::slowlog)),
     row("time", 1, Flags::FAST, Keys::None, Class::Session, Group::Server, "2.6.0", "Gives the server's time.", Session(server::time)),
     row("dbsize", 1, Flags::READONLY.and(Flags::FAST), Keys::None, Class::Everywhere, Group::Server, "1.0.0", "Gives the number of keys.", Everywhere(generic::dbsize, Combine::Sum)),
     row("bgrewriteaof", 1, Flags::ADMIN, Keys::None, Class::Session, Group::Server, "1.0.0", "Shortens the log to what is there now.", Session(server::bgrewriteaof)),

@@ -1,6 +1,7 @@
 //! The connection itself.
 
 use super::generic::parse_database;
+use crate::access::Access;
 use crate::actor::{Actor, Progress};
 use crate::error::CommandError;
 use crate::number::parse_integer;
@@ -56,7 +57,7 @@ pub fn reset(actor: &mut Actor, session: &mut Session, _: Args<'_>, reply: &mut 
     session.database = 0;
     session.name.clear();
     session.protocol = 2;
-    session.is_known = actor.config.password.is_none();
+    session.forget_user(actor.users());
     reply.use_protocol(2);
     reply.simple("RESET");
     Ok(Progress::Answered)
@@ -65,7 +66,7 @@ pub fn reset(actor: &mut Actor, session: &mut Session, _: Args<'_>, reply: &mut 
 /// `AUTH [username] password`
 pub fn auth(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
     match args.len() {
-        2 if actor.config.password.is_none() => {
+        2 if actor.users().needs_no_password() => {
             return Err(CommandError::text(
                 "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
                  configuration is correct?",
@@ -79,19 +80,15 @@ pub fn auth(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &mu
     Ok(Progress::Answered)
 }
 
-fn admit(actor: &Actor, session: &mut Session, user: &[u8], password: &[u8]) -> Result<(), CommandError> {
-    let is_right = actor.config.password.as_ref().is_none_or(|expected| is_equal(expected.as_bytes(), password));
-    if user != b"default" || !is_right {
-        return Err(CommandError::text("WRONGPASS invalid username-password pair or user is disabled."));
+fn admit(actor: &mut Actor, session: &mut Session, name: &[u8], password: &[u8]) -> Result<(), CommandError> {
+    match actor.users().authenticate(name, password) {
+        Some(user) => session.become_user(user),
+        None => {
+            actor.note_denied(session, name.into(), "auth", (*b"AUTH").into());
+            return Err(CommandError::text("WRONGPASS invalid username-password pair or user is disabled."));
+        }
     }
-    session.is_known = true;
     Ok(())
-}
-
-/// Compares in a time that does not tell how much is right.
-fn is_equal(expected: &[u8], came: &[u8]) -> bool {
-    let differing = expected.iter().zip(came).fold(0, |differing, (a, b)| differing | (a ^ b));
-    expected.len() == came.len() && differing == 0
 }
 
 /// `HELLO [version [AUTH user password] [SETNAME name]]`
@@ -118,7 +115,7 @@ pub fn hello(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &m
             _ => return Err(unknown()),
         }
     }
-    if !session.is_known {
+    if session.access == Access::Unknown {
         return Err(CommandError::text(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> \
              <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
@@ -192,9 +189,10 @@ pub fn client(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &
     Ok(Progress::Answered)
 }
 
-fn line(actor: &Actor, session: &Session) -> String {
+/// A client as `CLIENT INFO` tells it.
+pub(crate) fn line(actor: &Actor, session: &Session) -> String {
     format!(
-        "id={} addr={} name={} db={} sub={} psub={} multi={} watch={} resp={} user=default\n",
+        "id={} addr={} name={} db={} sub={} psub={} multi={} watch={} resp={} user={}\n",
         actor.client_number(session),
         session.address,
         String::from_utf8_lossy(&session.name),
@@ -204,6 +202,7 @@ fn line(actor: &Actor, session: &Session) -> String {
         session.queued.as_ref().map_or(-1, |program| program.step_count() as i64),
         session.watched.len(),
         session.protocol,
+        String::from_utf8_lossy(session.user.name()),
     )
 }
 

@@ -1,5 +1,6 @@
 //! The commands' functions, a file per type. What is to be known of each command is in [`crate::command::TABLE`].
 
+pub mod acl;
 pub mod bitmaps;
 pub mod connection;
 pub mod expiry;
@@ -9,6 +10,7 @@ pub mod lists;
 pub mod pubsub;
 pub mod server;
 pub mod sets;
+pub mod slowlog;
 pub mod sorted_sets;
 pub mod strings;
 pub mod transactions;

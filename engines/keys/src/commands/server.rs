@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::access::categories_of;
 use crate::actor::{Actor, Progress};
 use crate::command::{Class, Combine, Command, Flags, Group, Keys, Run, TABLE};
 use crate::error::{CommandError, Outcome};
@@ -88,14 +89,7 @@ fn describe(command: &Command, reply: &mut dyn Reply) {
     reply.set(flags.len());
     flags.into_iter().for_each(|flag| reply.simple(flag));
     [first, last, step].into_iter().for_each(|number| reply.integer(number));
-    let categories = [
-        Some(format!("@{}", command.group.category())),
-        command.flags.has(Flags::WRITE).then(|| "@write".to_owned()),
-        command.flags.has(Flags::READONLY).then(|| "@read".to_owned()),
-        command.flags.has(Flags::ADMIN).then(|| "@admin".to_owned()),
-        Some(if command.flags.has(Flags::FAST) { "@fast" } else { "@slow" }.to_owned()),
-    ];
-    let categories: Vec<String> = categories.into_iter().flatten().collect();
+    let categories: Vec<String> = categories_of(command).names().map(|name| format!("@{name}")).collect();
     reply.set(categories.len());
     categories.iter().for_each(|category| reply.simple(category));
     // Hints, key specifications and subcommands are not told.
@@ -184,6 +178,10 @@ fn config_set(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outco
     check_config(actor, args)?;
     for (name, value) in args.from(2).step_by(2).zip(args.from(3).step_by(2)) {
         actor.config.set(name, value)?;
+        if name.eq_ignore_ascii_case(b"requirepass") {
+            let password = actor.config.password.clone();
+            actor.change_users(|users| users.set_default_password(password.as_deref()));
+        }
     }
     reply.ok();
     Ok(())

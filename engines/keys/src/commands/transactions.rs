@@ -38,6 +38,7 @@ pub fn exec(
     if program.is_broken {
         return Err(CommandError::text("EXECABORT Transaction discarded because of previous errors."));
     }
+    actor.check_queued(session, &program)?;
     actor.execute(session, Box::new(program), reply)
 }
 

@@ -1,0 +1,374 @@
+//! Users: who may run which commands on which keys and channels.
+//!
+//! Every actor has all users; a change goes to all and is acknowledged when all have it. A session has its user at hand, and
+//! a mark that says whether there is anything to look at: for a user with all rights a request costs one comparison.
+
+mod permissions;
+mod rules;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use self::permissions::Need;
+pub(crate) use self::permissions::{CATEGORIES, Categories, Permission, categories_of, has_subcommands, permissions};
+pub(crate) use self::rules::{RuleError, hexadecimal};
+use crate::command::Command;
+use crate::pattern;
+use crate::request::Args;
+
+/// The user that a client is before it says who it is.
+pub(crate) const DEFAULT_USER: &[u8] = b"default";
+
+/// What is known of a session's rights without looking at its user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It may do everything.
+    Full,
+    /// Its user's rules have to be asked.
+    Restricted,
+    /// It has not said who it is.
+    Unknown,
+}
+
+/// A user.
+#[derive(Clone, Debug)]
+pub struct User {
+    name: Box<[u8]>,
+    is_on: bool,
+    /// Whether any password is right.
+    has_nopass: bool,
+    passwords: Vec<Sha>,
+    commands: Commands,
+    keys: Vec<KeyPattern>,
+    channels: Vec<Box<[u8]>>,
+}
+
+type Sha = [u8; 32];
+
+/// Commands that a user may run.
+#[derive(Clone, Debug)]
+struct Commands {
+    /// By permission.
+    granted: Vec<bool>,
+    /// Commands that may be run with this first argument.
+    first_words: Vec<(&'static Command, Box<str>)>,
+    /// The rules that led to it.
+    rules: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+struct KeyPattern {
+    allows: Need,
+    pattern: Box<[u8]>,
+}
+
+/// Why a user may not run a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Denial {
+    /// The command.
+    Command(String),
+    /// A key.
+    Key(Box<[u8]>),
+    /// A channel.
+    Channel(Box<[u8]>),
+}
+
+impl Denial {
+    /// What it is about, as `ACL LOG` names it.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Command(_) => "command",
+            Self::Key(_) => "key",
+            Self::Channel(_) => "channel",
+        }
+    }
+
+    /// The command, key or channel.
+    #[must_use]
+    pub fn object(&self) -> &[u8] {
+        match self {
+            Self::Command(name) => name.as_bytes(),
+            Self::Key(name) | Self::Channel(name) => name,
+        }
+    }
+}
+
+impl User {
+    /// A user that may do nothing.
+    fn new(name: &[u8]) -> Self {
+        Self {
+            name: name.into(),
+            is_on: false,
+            has_nopass: false,
+            passwords: Vec::new(),
+            commands: Commands::none(),
+            keys: Vec::new(),
+            channels: Vec::new(),
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// What a session of this user has.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        if self.commands.are_all() && self.has_all_keys() && self.has_all_channels() {
+            Access::Full
+        } else {
+            Access::Restricted
+        }
+    }
+
+    /// Whether it may run a request whose number of words is right.
+    ///
+    /// # Errors
+    /// What it may not.
+    pub fn check(&self, command: &'static Command, args: Args<'_>) -> Result<(), Denial> {
+        if !self.commands.allow(command, args) {
+            let name = permissions::permission_for(command, args).map(|index| permissions()[index].name());
+            return Err(Denial::Command(name.unwrap_or_else(|| command.name.to_owned())));
+        }
+        if !self.has_all_keys()
+            // Words that name no keys are refused by the command itself.
+            && let Ok(keys) = command.keys.of(args)
+        {
+            let (first, others) = permissions::needs_of(command, args);
+            let needs = std::iter::once(first).chain(std::iter::repeat(others));
+            for (key, need) in keys.zip(needs) {
+                let allows = |rule: &KeyPattern| rule.allows.covers(need) && pattern::matches(&rule.pattern, key);
+                if !self.keys.iter().any(allows) {
+                    return Err(Denial::Key(key.into()));
+                }
+            }
+        }
+        match command.name {
+            "publish" => self.check_channels(args.from(1).take(1)),
+            "subscribe" => self.check_channels(args.from(1)),
+            "psubscribe" => args
+                .from(1)
+                .find(|name| !self.may_listen_to_pattern(name))
+                .map_or(Ok(()), |name| Err(Denial::Channel(name.into()))),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_channels<'a>(&self, mut names: impl Iterator<Item = &'a [u8]>) -> Result<(), Denial> {
+        names.find(|name| !self.may_use_channel(name)).map_or(Ok(()), |name| Err(Denial::Channel(name.into())))
+    }
+
+    /// Whether it may publish to a channel and listen to it.
+    #[must_use]
+    pub fn may_use_channel(&self, name: &[u8]) -> bool {
+        self.channels.iter().any(|pattern| pattern::matches(pattern, name))
+    }
+
+    /// Whether it may listen to all channels of a pattern: only to patterns that a rule names.
+    #[must_use]
+    pub fn may_listen_to_pattern(&self, name: &[u8]) -> bool {
+        self.has_all_channels() || self.channels.iter().any(|pattern| **pattern == *name)
+    }
+
+    fn has_all_keys(&self) -> bool {
+        self.keys.iter().any(|rule| rule.allows == Need::BOTH && *rule.pattern == *b"*")
+    }
+
+    fn has_all_channels(&self) -> bool {
+        self.channels.iter().any(|pattern| **pattern == *b"*")
+    }
+
+    fn accepts(&self, password: &[u8]) -> bool {
+        let hash = sha_of(password);
+        // All are compared, each in the same time: how long it takes tells nothing.
+        let is_right = self.passwords.iter().fold(false, |found, expected| {
+            found | (expected.iter().zip(hash).fold(0, |differing, (a, b)| differing | (a ^ b)) == 0)
+        });
+        self.is_on && (self.has_nopass || is_right)
+    }
+}
+
+fn sha_of(password: &[u8]) -> Sha {
+    Sha256::digest(password).into()
+}
+
+impl Commands {
+    fn none() -> Self {
+        Self { granted: vec![false; permissions().len()], first_words: Vec::new(), rules: vec!["-@all".to_owned()] }
+    }
+
+    fn are_all(&self) -> bool {
+        self.granted.iter().all(|granted| *granted)
+    }
+
+    fn allow(&self, command: &'static Command, args: Args<'_>) -> bool {
+        // To say who one is, and to leave, is everybody's right.
+        command.flags.has(crate::command::Flags::NO_AUTH)
+            || permissions::permission_for(command, args).is_none_or(|index| self.granted[index])
+            || self.first_words.iter().any(|(other, word)| {
+                std::ptr::eq(*other, command)
+                    && args.from(1).next().is_some_and(|first| first.eq_ignore_ascii_case(word.as_bytes()))
+            })
+    }
+}
+
+/// All users.
+#[derive(Clone, Debug)]
+pub struct Users {
+    by_name: BTreeMap<Box<[u8]>, Arc<User>>,
+}
+
+impl Users {
+    /// The default user alone, who may do everything; with a password if there is one.
+    #[must_use]
+    pub fn new(password: Option<&str>) -> Self {
+        let mut users = Self { by_name: BTreeMap::new() };
+        let mut user = User::new(DEFAULT_USER);
+        for rule in ["on", "nopass", "~*", "&*", "+@all"] {
+            // These are rules.
+            let _ = user.apply(rule.as_bytes());
+        }
+        users.put(user);
+        users.set_default_password(password);
+        users
+    }
+
+    fn put(&mut self, user: User) {
+        self.by_name.insert(user.name.clone(), Arc::new(user));
+    }
+
+    /// A user.
+    #[must_use]
+    pub fn get(&self, name: &[u8]) -> Option<&Arc<User>> {
+        self.by_name.get(name)
+    }
+
+    /// All users, by name.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<User>> {
+        self.by_name.values()
+    }
+
+    /// The default user.
+    #[must_use]
+    pub fn default_user(&self) -> Arc<User> {
+        self.get(DEFAULT_USER).map_or_else(|| Arc::new(User::new(DEFAULT_USER)), Arc::clone)
+    }
+
+    /// Whether a client is the default user without a word.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.get(DEFAULT_USER).is_some_and(|user| user.is_on && user.has_nopass)
+    }
+
+    /// Whether any password is right for the default user.
+    #[must_use]
+    pub fn needs_no_password(&self) -> bool {
+        self.get(DEFAULT_USER).is_some_and(|user| user.has_nopass)
+    }
+
+    /// The user of this name and password, if it may come in.
+    #[must_use]
+    pub fn authenticate(&self, name: &[u8], password: &[u8]) -> Option<Arc<User>> {
+        match self.get(name) {
+            Some(user) => user.accepts(password).then(|| Arc::clone(user)),
+            None => {
+                // As long as for a user that is there.
+                let _ = sha_of(password);
+                None
+            }
+        }
+    }
+
+    /// Makes or changes a user by rules: by all or by none of them.
+    ///
+    /// # Errors
+    /// The rule that is none, and why.
+    pub(crate) fn change<'a>(
+        &mut self,
+        name: &[u8],
+        rules: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<(), (&'a [u8], RuleError)> {
+        let mut user = self.get(name).map_or_else(|| User::new(name), |user| User::clone(user));
+        for rule in rules {
+            user.apply(rule).map_err(|error| (rule, error))?;
+        }
+        self.put(user);
+        Ok(())
+    }
+
+    /// Removes a user. Says whether it was there.
+    pub(crate) fn remove(&mut self, name: &[u8]) -> bool {
+        name != DEFAULT_USER && self.by_name.remove(name).is_some()
+    }
+
+    /// Sets what the default user has to know, as `requirepass` does.
+    pub fn set_default_password(&mut self, password: Option<&str>) {
+        let mut user = User::clone(&self.default_user());
+        user.passwords.clear();
+        user.passwords.extend(password.map(|password| sha_of(password.as_bytes())));
+        user.has_nopass = password.is_none();
+        self.put(user);
+    }
+
+    /// The users as `user NAME RULE ..` lines.
+    #[must_use]
+    pub fn to_text(&self) -> Vec<u8> {
+        let lines = self.iter().flat_map(|user| [user.line(), b"\n".to_vec()]);
+        lines.flatten().collect()
+    }
+
+    /// Users from such lines; blank ones and those that begin with `#` are skipped. Without a line for it, the default user
+    /// is as in a new server.
+    ///
+    /// # Errors
+    /// What is wrong, with the number of the line.
+    pub fn of_text(text: &[u8]) -> Result<Self, String> {
+        let mut users = Self::new(None);
+        for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
+            let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+            let refused = |reason: String| Err(format!("line {}: {reason}", index + 1));
+            match (words.next(), words.next()) {
+                (None, _) => {}
+                (Some(word), _) if word.starts_with(b"#") => {}
+                (Some(b"user"), Some(name)) => {
+                    users.put(User::new(name));
+                    if let Err((rule, error)) = users.change(name, words) {
+                        return refused(format!("'{}': {error}", rule.escape_ascii()));
+                    }
+                }
+                _ => return refused("expected 'user NAME RULE ..'".to_owned()),
+            }
+        }
+        Ok(users)
+    }
+
+    /// Reads users from a file.
+    ///
+    /// # Errors
+    /// Why it could not be read, or what is wrong in it.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let text =
+            fs::read(path).map_err(|error| format!("could not read the users in {}: {error}", path.display()))?;
+        Self::of_text(&text).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// Writes the users to a file, in whole or not at all.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        let beside = path.with_extension("new");
+        let mut file = fs::File::create(&beside)?;
+        file.write_all(&self.to_text())?;
+        file.sync_all()?;
+        fs::rename(&beside, path)
+    }
+}

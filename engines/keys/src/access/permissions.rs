@@ -1,0 +1,281 @@
+//! What can be permitted: commands, their subcommands, and categories of both.
+
+use std::sync::LazyLock;
+
+use crate::command::{Class, Command, Flags, Group, TABLE};
+use crate::request::Args;
+
+/// A set of categories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Categories(u32);
+
+/// All categories, in the order in which `ACL CAT` gives them.
+pub(crate) const CATEGORIES: [&str; 21] = [
+    "keyspace",
+    "read",
+    "write",
+    "set",
+    "sortedset",
+    "list",
+    "hash",
+    "string",
+    "bitmap",
+    "hyperloglog",
+    "geo",
+    "stream",
+    "pubsub",
+    "admin",
+    "fast",
+    "slow",
+    "blocking",
+    "dangerous",
+    "connection",
+    "transaction",
+    "scripting",
+];
+
+impl Categories {
+    /// Those of these names; what is no name is left out.
+    fn of(names: &[&str]) -> Self {
+        let bit = |name: &&str| CATEGORIES.iter().position(|other| other == name).map_or(0, |index| 1 << index);
+        Self(names.iter().map(bit).fold(0, |all, bit| all | bit))
+    }
+
+    /// One, by its name in any letters.
+    #[must_use]
+    pub(crate) fn find(name: &[u8]) -> Option<Self> {
+        CATEGORIES.iter().position(|other| other.as_bytes().eq_ignore_ascii_case(name)).map(|index| Self(1 << index))
+    }
+
+    /// Whether the two have one in common.
+    #[must_use]
+    pub(crate) const fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Their names.
+    pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
+        CATEGORIES.into_iter().enumerate().filter(move |(index, _)| self.0 & 1 << index != 0).map(|(_, name)| name)
+    }
+}
+
+/// Commands of which each subcommand is permitted by itself: the command, the categories, the subcommands.
+const SUBCOMMANDS: &[(&str, &[&str], &[&str])] = &[
+    (
+        "acl",
+        &["admin", "dangerous", "slow"],
+        &["deluser", "dryrun", "getuser", "list", "load", "log", "save", "setuser", "users"],
+    ),
+    ("acl", &["slow"], &["cat", "genpass", "help", "whoami"]),
+    (
+        "client",
+        &["connection", "slow"],
+        &[
+            "caching",
+            "getname",
+            "getredir",
+            "help",
+            "id",
+            "info",
+            "no-touch",
+            "reply",
+            "setinfo",
+            "setname",
+            "tracking",
+            "trackinginfo",
+        ],
+    ),
+    (
+        "client",
+        &["admin", "connection", "dangerous", "slow"],
+        &["kill", "list", "no-evict", "pause", "unblock", "unpause"],
+    ),
+    ("command", &["connection", "slow"], &["count", "docs", "getkeys", "getkeysandflags", "help", "info", "list"]),
+    ("config", &["admin", "dangerous", "slow"], &["get", "resetstat", "rewrite", "set"]),
+    ("config", &["slow"], &["help"]),
+    ("memory", &["slow"], &["doctor", "help", "malloc-stats", "purge", "stats"]),
+    ("memory", &["read", "slow"], &["usage"]),
+    ("object", &["keyspace", "read", "slow"], &["encoding", "freq", "idletime", "refcount"]),
+    ("object", &["keyspace", "slow"], &["help"]),
+    ("pubsub", &["pubsub", "slow"], &["channels", "numpat", "numsub", "shardchannels", "shardnumsub"]),
+    ("pubsub", &["slow"], &["help"]),
+    ("script", &["scripting", "slow"], &["debug", "exists", "flush", "help", "kill", "load"]),
+    ("slowlog", &["admin", "dangerous", "slow"], &["get", "len", "reset"]),
+    ("slowlog", &["slow"], &["help"]),
+    ("latency", &["admin", "dangerous", "slow"], &["doctor", "graph", "histogram", "history", "latest", "reset"]),
+    ("latency", &["slow"], &["help"]),
+    ("function", &["scripting", "slow"], &["dump", "help", "kill", "list", "stats"]),
+    ("function", &["scripting", "slow", "write"], &["delete", "flush", "load", "restore"]),
+    ("xinfo", &["read", "slow", "stream"], &["consumers", "groups", "stream"]),
+    ("xinfo", &["slow", "stream"], &["help"]),
+    ("xgroup", &["slow", "stream", "write"], &["create", "createconsumer", "delconsumer", "destroy", "setid"]),
+    ("xgroup", &["slow", "stream"], &["help"]),
+];
+
+/// Commands that may harm others, though they are no operator's.
+const DANGEROUS: [&str; 8] = ["flushall", "flushdb", "info", "keys", "restore", "sort", "sort_ro", "swapdb"];
+/// Commands of the server that are about keys.
+const ABOUT_KEYS: [&str; 4] = ["dbsize", "flushall", "flushdb", "swapdb"];
+/// Commands about the connection that stand in another group.
+const ABOUT_CONNECTIONS: [&str; 2] = ["command", "wait"];
+
+/// Something that can be permitted by itself.
+#[derive(Debug)]
+pub(crate) struct Permission {
+    /// The command.
+    pub(crate) command: &'static Command,
+    /// Which of its subcommands; none for the command where it has no such, or is called with none of them.
+    pub(crate) subcommand: Option<&'static str>,
+    /// Its categories.
+    pub(crate) categories: Categories,
+}
+
+impl Permission {
+    /// Its name in rules and errors.
+    #[must_use]
+    pub(crate) fn name(&self) -> String {
+        match self.subcommand {
+            None => self.command.name.to_owned(),
+            Some(subcommand) => format!("{}|{subcommand}", self.command.name),
+        }
+    }
+}
+
+/// All permissions, and where those of each command begin: its own is the first, its subcommands' follow.
+struct Permissions {
+    all: Vec<Permission>,
+    first: Vec<usize>,
+}
+
+static PERMISSIONS: LazyLock<Permissions> = LazyLock::new(|| {
+    let (mut all, mut first) = (Vec::new(), Vec::new());
+    for command in TABLE {
+        first.push(all.len());
+        all.push(Permission { command, subcommand: None, categories: categories_of(command) });
+        for (_, categories, subcommands) in SUBCOMMANDS.iter().filter(|(name, ..)| *name == command.name) {
+            let categories = Categories::of(categories);
+            all.extend(subcommands.iter().map(|name| Permission { command, subcommand: Some(name), categories }));
+        }
+    }
+    first.push(all.len());
+    Permissions { all, first }
+});
+
+/// All permissions.
+#[must_use]
+pub(crate) fn permissions() -> &'static [Permission] {
+    &PERMISSIONS.all
+}
+
+/// The permissions of a command, as indices: its own, then its subcommands'.
+#[must_use]
+pub(crate) fn permissions_of(command: &Command) -> std::ops::Range<usize> {
+    match TABLE.iter().position(|other| std::ptr::eq(other, command)) {
+        Some(index) => PERMISSIONS.first[index]..PERMISSIONS.first[index + 1],
+        None => 0..0,
+    }
+}
+
+/// Whether the command's subcommands are permitted one by one.
+#[must_use]
+pub(crate) fn has_subcommands(command: &Command) -> bool {
+    permissions_of(command).len() > 1
+}
+
+/// The permission that a request needs, as an index; none for commands that are not in the table.
+#[must_use]
+pub(crate) fn permission_for(command: &Command, args: Args<'_>) -> Option<usize> {
+    let mut own = permissions_of(command);
+    let first = own.next()?;
+    let word = args.from(1).next().unwrap_or_default();
+    let is_asked = |index: &usize| {
+        let subcommand = PERMISSIONS.all[*index].subcommand.unwrap_or_default();
+        subcommand.as_bytes().eq_ignore_ascii_case(word)
+    };
+    Some(own.find(is_asked).unwrap_or(first))
+}
+
+/// The categories of a command.
+#[must_use]
+pub(crate) fn categories_of(command: &Command) -> Categories {
+    let Command { name, flags, group, class, .. } = command;
+    if SUBCOMMANDS.iter().any(|(container, ..)| container == name) && *name != "command" {
+        return Categories::of(&["slow"]);
+    }
+    let mut names = vec![if flags.has(Flags::FAST) { "fast" } else { "slow" }];
+    match group {
+        Group::Server => {}
+        Group::Connection | Group::Generic if ABOUT_CONNECTIONS.contains(name) => {}
+        group => names.push(group.category()),
+    }
+    if ABOUT_KEYS.contains(name) {
+        names.push("keyspace");
+    }
+    if ABOUT_CONNECTIONS.contains(name) {
+        names.push("connection");
+    }
+    if flags.has(Flags::WRITE) {
+        names.push("write");
+    }
+    if flags.has(Flags::READONLY) || *class == Class::Everywhere && *name == "dbsize" {
+        names.push("read");
+    }
+    if flags.has(Flags::ADMIN) {
+        names.extend(["admin", "dangerous"]);
+    }
+    if flags.has(Flags::BLOCKING) {
+        names.push("blocking");
+    }
+    if DANGEROUS.contains(name) {
+        names.push("dangerous");
+    }
+    Categories::of(&names)
+}
+
+/// What a command does with a key's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Need(u8);
+
+impl Need {
+    /// It tells no more than that the key is there, of what type, or how long.
+    pub(crate) const LOOK: Self = Self(0);
+    /// It tells of the value.
+    pub(crate) const READ: Self = Self(1);
+    /// It changes the value.
+    pub(crate) const WRITE: Self = Self(2);
+    /// Both.
+    pub(crate) const BOTH: Self = Self(3);
+
+    /// Whether who may do `self` may do `other`.
+    #[must_use]
+    pub(crate) const fn covers(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Both together.
+    #[must_use]
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// What a request does with its first key, and with the others. What is not known to need less needs both.
+#[must_use]
+pub(crate) fn needs_of(command: &Command, args: Args<'_>) -> (Need, Need) {
+    let both = |need| (need, need);
+    match command.name {
+        "copy" => (Need::READ, Need::WRITE),
+        "rename" | "renamenx" | "lmove" | "rpoplpush" | "smove" | "blmove" | "brpoplpush" => (Need::BOTH, Need::WRITE),
+        "bitop" | "sunionstore" | "sinterstore" | "sdiffstore" | "zrangestore" | "zunionstore" | "zinterstore"
+        | "zdiffstore" | "geosearchstore" | "pfmerge" => (Need::WRITE, Need::READ),
+        "object" | "memory" | "strlen" | "exists" | "touch" | "type" | "watch" | "llen" | "hlen" | "hstrlen"
+        | "hexists" | "scard" | "sismember" | "zcard" => both(Need::LOOK),
+        "set" if args.from(3).any(|word| word.eq_ignore_ascii_case(b"get")) => both(Need::BOTH),
+        "set" | "setnx" | "setex" | "psetex" | "mset" | "msetnx" | "append" | "setrange" | "del" | "unlink"
+        | "expire" | "pexpire" | "expireat" | "pexpireat" | "persist" | "hset" | "hmset" | "hsetnx" | "hdel"
+        | "lpush" | "rpush" | "lpushx" | "rpushx" | "lset" | "linsert" | "lrem" | "ltrim" | "sadd" | "srem"
+        | "zadd" | "zrem" | "zremrangebyrank" | "zremrangebyscore" | "zremrangebylex" | "restore" => both(Need::WRITE),
+        _ if command.flags.has(Flags::READONLY) => both(Need::READ),
+        _ => both(Need::BOTH),
+    }
+}

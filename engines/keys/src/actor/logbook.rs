@@ -1,0 +1,164 @@
+//! What the first actor keeps for all: requests that took long, and those that were refused to their users.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use savanna_lattice::UnixMillis;
+
+use super::message::Message;
+use super::{Actor, FIRST};
+use crate::command::{Command, Flags};
+use crate::request::Args;
+use crate::session::Session;
+
+/// Something to be kept.
+#[derive(Debug)]
+pub enum Note {
+    /// A request took long.
+    Slow(SlowRequest),
+    /// A request, or who made it, was refused.
+    Denied(DeniedRequest),
+}
+
+/// A request that took long.
+#[derive(Debug)]
+pub struct SlowRequest {
+    /// When it ended.
+    pub at: UnixMillis,
+    /// How long it ran.
+    pub took: Duration,
+    /// The beginning of its words.
+    pub words: Vec<Vec<u8>>,
+    /// The client's address, if it ran on the client's thread.
+    pub address: String,
+    /// The client's name.
+    pub client: Vec<u8>,
+}
+
+/// A request that was refused.
+#[derive(Debug)]
+pub struct DeniedRequest {
+    /// When.
+    pub at: UnixMillis,
+    /// `command`, `key`, `channel` or `auth`.
+    pub reason: &'static str,
+    /// `toplevel` or `multi`.
+    pub context: &'static str,
+    /// The command, key or channel.
+    pub object: Box<[u8]>,
+    /// The user.
+    pub user: Box<[u8]>,
+    /// The client, as `CLIENT INFO` tells it.
+    pub client: String,
+}
+
+/// Refusals that are alike.
+#[derive(Debug)]
+pub(crate) struct Denials {
+    pub(crate) count: u64,
+    pub(crate) last: DeniedRequest,
+}
+
+/// What is kept, the newest first.
+#[derive(Debug, Default)]
+pub(crate) struct Logbook {
+    slow: VecDeque<(i64, SlowRequest)>,
+    slow_count: i64,
+    denied: VecDeque<Denials>,
+}
+
+/// Refusals that come later than this after those that are alike are counted anew.
+const ALIKE_MILLIS: u64 = 60_000;
+/// What is kept of a slow request: so many words, of so many bytes.
+const WORDS_KEPT: usize = 32;
+const BYTES_KEPT: usize = 128;
+
+impl Logbook {
+    fn hear(&mut self, note: Note, slow_kept: usize, denied_kept: usize) {
+        match note {
+            Note::Slow(slow) => {
+                self.slow.push_front((self.slow_count, slow));
+                self.slow_count += 1;
+            }
+            Note::Denied(denied) => {
+                let is_alike = |other: &Denials| {
+                    let last = &other.last;
+                    denied.at.0.saturating_sub(last.at.0) < ALIKE_MILLIS
+                        && (last.reason, last.context, &last.object, &last.user)
+                            == (denied.reason, denied.context, &denied.object, &denied.user)
+                };
+                let count = match self.denied.iter().position(is_alike) {
+                    Some(index) => self.denied.remove(index).map_or(0, |alike| alike.count),
+                    None => 0,
+                };
+                self.denied.push_front(Denials { count: count + 1, last: denied });
+            }
+        }
+        self.slow.truncate(slow_kept);
+        self.denied.truncate(denied_kept);
+    }
+
+    /// Slow requests with their numbers, the newest first.
+    pub(crate) fn slow(&self) -> impl ExactSizeIterator<Item = &(i64, SlowRequest)> {
+        self.slow.iter()
+    }
+
+    /// Refusals, the newest first.
+    pub(crate) fn denied(&self) -> impl ExactSizeIterator<Item = &Denials> {
+        self.denied.iter()
+    }
+
+    /// Forgets the slow requests.
+    pub(crate) fn forget_slow(&mut self) {
+        self.slow.clear();
+    }
+
+    /// Forgets the refusals.
+    pub(crate) fn forget_denied(&mut self) {
+        self.denied.clear();
+    }
+}
+
+impl Actor {
+    /// Brings something to the first actor.
+    pub(crate) fn note(&mut self, note: Note) {
+        if self.id == FIRST {
+            self.logbook.hear(note, self.config.slow_kept, self.config.denied_kept);
+        } else {
+            self.send(FIRST, Message::Noted(note));
+        }
+    }
+
+    /// When a command begins, if its time is taken: short commands take the same time always, and are looked at only if
+    /// what they take may be called slow.
+    pub(super) fn begin_timing(&self, command: &Command) -> Option<Duration> {
+        /// No command that is marked as fast takes this long.
+        const FAST_MICROS: i64 = 1000;
+        let slow = self.config.slow_micros;
+        let is_timed = slow >= 0 && (slow < FAST_MICROS || !command.flags.has(Flags::FAST));
+        is_timed.then(self.stopwatch)
+    }
+
+    /// Notes a request that took long since `began`.
+    pub(super) fn end_timing(&mut self, began: Duration, args: Args<'_>, session: Option<&Session>) {
+        let took = (self.stopwatch)().saturating_sub(began);
+        if i64::try_from(took.as_micros()).unwrap_or(i64::MAX) < self.config.slow_micros {
+            return;
+        }
+        let shown = args.len().min(WORDS_KEPT);
+        let mut words: Vec<Vec<u8>> = args.from(0).take(shown).map(shortened).collect();
+        if args.len() > WORDS_KEPT {
+            words[WORDS_KEPT - 1] = format!("... ({} more arguments)", args.len() - WORDS_KEPT + 1).into_bytes();
+        }
+        let address = session.map_or_else(String::new, |session| session.address.clone());
+        let client = session.map_or_else(Vec::new, |session| session.name.clone());
+        self.note(Note::Slow(SlowRequest { at: self.keys.now(), took, words, address, client }));
+    }
+}
+
+fn shortened(word: &[u8]) -> Vec<u8> {
+    if word.len() <= BYTES_KEPT {
+        return word.to_vec();
+    }
+    [&word[..BYTES_KEPT], format!("... ({} more bytes)", word.len() - BYTES_KEPT).as_bytes()].concat()
+}
