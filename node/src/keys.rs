@@ -56,7 +56,7 @@ fn read_settings(path: &Path) -> Result<KeysConfig, KeysError> {
         }
         let (key, value) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         let value = value.trim().trim_matches('"');
-        settings.set(key.as_bytes(), value.as_bytes()).map_err(|reason| KeysError::Setting {
+        settings.set_at_start(key.as_bytes(), value.as_bytes()).map_err(|reason| KeysError::Setting {
             path: name(),
             line: number,
             text: line.to_owned(),

@@ -1,7 +1,9 @@
-//! A server of its own, for tests and measurements: `keys_server [--port N] [--threads N] [--dir DIR] [--appendfsync MODE]`.
+//! A server of its own, for tests and measurements: `keys_server [--port N] [--threads N] [--dir DIR] [--SETTING VALUE ..]`.
+//! Settings are those of `CONFIG`, and `tls-port` and its companions.
 
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
 
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::Options;
@@ -11,7 +13,17 @@ use savanna_resp::{Server, ServerOptions};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve() -> Result<(), Box<dyn Error>> {
     let (mut port, mut threads, mut log, mut config) = (6380, 1, None, Config::default());
     let mut words = std::env::args().skip(1);
     while let Some(option) = words.next() {
@@ -20,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             "--port" => port = value.parse()?,
             "--threads" => threads = value.parse()?,
             "--dir" => log = Some((Options::dir(value), OwnerEpoch(1))),
-            other => config.set(other.trim_start_matches('-').as_bytes(), value.as_bytes())?,
+            other => config.set_at_start(other.trim_start_matches('-').as_bytes(), value.as_bytes())?,
         }
     }
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));

@@ -1,18 +1,20 @@
 //! A client's socket, with what was read and not yet run, and what was answered and not yet sent.
 
-use std::io::{self, Read as _, Write as _};
+use std::io;
 
-use mio::net::TcpStream;
+use savanna_keys::config::OutputLimit;
 use savanna_keys::session::{SessionId, Ticket};
+use savanna_lattice::UnixMillis;
 
 use crate::output::Output;
 use crate::parse::Parser;
+use crate::stream::Stream;
 
 /// A client.
 #[derive(Debug)]
 pub(crate) struct Connection {
     /// Its socket.
-    pub stream: TcpStream,
+    pub stream: Stream,
     /// Its session.
     pub session: SessionId,
     /// The protocol's version for replies that come later.
@@ -25,12 +27,21 @@ pub(crate) struct Connection {
     pub output: Output,
     /// A reply before which no further request may run.
     pub awaits: Option<Ticket>,
+    /// How many replies may be awaited: so many as are no more than a pause's worth of bytes, if they are as long as those
+    /// that came.
+    awaited_max: usize,
     /// Whether there may be something to read.
     pub is_readable: bool,
     /// Whether the socket takes something.
     pub is_writable: bool,
     /// Whether it ends when everything is sent.
     pub is_closing: bool,
+    /// Whether it ends when it was written to once more, whatever is left to be sent.
+    pub is_dismissed: bool,
+    /// When something was last heard of it.
+    pub heard_at: UnixMillis,
+    /// Since when more was waiting to be sent than the soft limit.
+    pub over_soft_since: Option<UnixMillis>,
     /// Whether it is in the list of those that are to be served in this turn.
     pub is_listed: bool,
     /// Whether it is in the list of those that may have something to be sent.
@@ -52,15 +63,15 @@ pub(crate) enum ReadOutcome {
 
 /// With more than this to be sent, a client is not read from.
 const OUTPUT_PAUSE_BYTES: usize = 1 << 20;
-/// With more than this to be sent, a client that only listens is sent away.
-pub(crate) const OUTPUT_BYTES_MAX: usize = 64 << 20;
-/// With more replies awaited than this, a client is not read from: nobody knows how long they are.
+/// With more replies awaited than this, a client is not read from.
 const AWAITED_MAX: usize = 128;
+/// As many may be awaited at first, when nobody knows how long they are.
+const AWAITED_FIRST: usize = 16;
 
 impl Connection {
     /// A client that has said nothing yet.
     #[must_use]
-    pub(crate) fn new(stream: TcpStream, session: SessionId) -> Self {
+    pub(crate) fn new(stream: Stream, session: SessionId, now: UnixMillis) -> Self {
         Self {
             stream,
             session,
@@ -69,9 +80,13 @@ impl Connection {
             parser: Parser::default(),
             output: Output::default(),
             awaits: None,
+            awaited_max: AWAITED_FIRST,
             is_readable: false,
             is_writable: true,
             is_closing: false,
+            is_dismissed: false,
+            heard_at: now,
+            over_soft_since: None,
             is_listed: false,
             is_touched: false,
             was_stopped: false,
@@ -84,17 +99,22 @@ impl Connection {
         self.awaits.is_none()
             && !self.is_closing
             && self.output.len() < OUTPUT_PAUSE_BYTES
-            && self.output.slot_count() < AWAITED_MAX
+            && self.output.slot_count() < self.awaited_max
+    }
+
+    /// Learns from a reply that was awaited how many more may be.
+    pub(crate) fn note_awaited(&mut self, bytes: usize) {
+        let fitting = OUTPUT_PAUSE_BYTES / bytes.max(1);
+        self.awaited_max = fitting.min(self.awaited_max + 1).clamp(1, AWAITED_MAX);
     }
 
     /// Reads what is there, once.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> ReadOutcome {
         loop {
             match self.stream.read(buffer) {
-                Ok(0) => return ReadOutcome::Gone,
-                Ok(count) => {
-                    // A socket that filled less than the buffer is empty; it says when it is not.
-                    self.is_readable = count == buffer.len();
+                Ok((0, _)) => return ReadOutcome::Gone,
+                Ok((count, may_be_more)) => {
+                    self.is_readable = may_be_more;
                     return ReadOutcome::Bytes(count);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -109,15 +129,42 @@ impl Connection {
 
     /// Sends what may be sent. Says whether the client is still there.
     pub(crate) fn write(&mut self) -> bool {
-        while self.is_writable && !self.output.sendable().is_empty() {
-            match self.stream.write(self.output.sendable()) {
-                Ok(0) => return false,
-                Ok(count) => self.output.note_sent(count),
+        while self.is_writable && !(self.output.sendable().is_empty() && self.stream.is_flushed()) {
+            let sendable = self.output.sendable();
+            let written = if sendable.is_empty() {
+                self.stream.flush().map(|()| None)
+            } else {
+                self.stream.write(sendable).map(Some)
+            };
+            match written {
+                Ok(None) => {}
+                Ok(Some(0)) => return false,
+                Ok(Some(count)) => self.output.note_sent(count),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_writable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return false,
             }
         }
         true
+    }
+
+    /// Whether everything was said and sent.
+    #[must_use]
+    pub(crate) fn is_finished(&self) -> bool {
+        self.is_closing && self.output.is_empty() && self.stream.is_flushed()
+    }
+
+    /// Whether it leaves more unread than it may.
+    pub(crate) fn leaves_too_much(&mut self, limit: OutputLimit, now: UnixMillis) -> bool {
+        let waiting = self.output.len();
+        if limit.soft == 0 || waiting <= limit.soft {
+            self.over_soft_since = None;
+        } else {
+            let since = *self.over_soft_since.get_or_insert(now);
+            if now.0.saturating_sub(since.0) >= 1000 * limit.soft_seconds {
+                return true;
+            }
+        }
+        limit.hard != 0 && waiting > limit.hard
     }
 }

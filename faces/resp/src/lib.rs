@@ -13,7 +13,7 @@
 //! # A tour of the source
 //!
 //! `parse` finds requests in the receive buffer, `encode` writes replies, `output` keeps their order and holds back what is
-//! not durable, `connection` has a socket with both, `thread` is the loop, `mailbox` lies between loops, `rewrite`
+//! not durable, `stream` is a socket, by `tls` encrypted or not, `connection` has one with both, `thread` is the loop, `mailbox` lies between loops, `rewrite`
 //! shortens the log, `server` starts them.
 
 mod connection;
@@ -23,10 +23,13 @@ mod output;
 pub mod parse;
 mod rewrite;
 mod server;
+mod stream;
 mod thread;
+mod tls;
 
 pub use crate::{
     encode::Encoder,
     server::{Server, ServerError, ServerOptions, Stopper},
     thread::ThreadError,
+    tls::TlsError,
 };

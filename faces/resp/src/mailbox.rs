@@ -27,8 +27,8 @@ pub(crate) enum Mail {
     Rewrite,
     /// A thread has appended all its keys, the last up to here.
     Rewritten(Lsn),
-    /// A client for this thread.
-    Client(std::net::TcpStream),
+    /// A client for this thread, and whether its connection is encrypted.
+    Client(std::net::TcpStream, bool),
     /// The server ends.
     Stop,
 }

@@ -54,20 +54,25 @@ impl Output {
         self.slots.push_back(Slot::Waiting(ticket));
     }
 
-    /// Writes a reply that came to its place.
-    pub(crate) fn fill(&mut self, ticket: Ticket, write: impl FnOnce(&mut Vec<u8>)) {
+    /// Writes a reply that came to its place. Says how many bytes it has.
+    pub(crate) fn fill(&mut self, ticket: Ticket, write: impl FnOnce(&mut Vec<u8>)) -> usize {
         let place = self.slots.iter().position(|slot| matches!(slot, Slot::Waiting(other) if *other == ticket));
         match place {
-            None => {}
+            None => 0,
             Some(0) => {
                 self.slots.pop_front();
+                let before = self.bytes.len();
                 write(&mut self.bytes);
+                let count = self.bytes.len() - before;
                 self.follow();
+                count
             }
             Some(place) => {
                 let mut bytes = Vec::new();
                 write(&mut bytes);
+                let count = bytes.len();
                 self.slots[place] = Slot::Ready(bytes);
+                count
             }
         }
     }

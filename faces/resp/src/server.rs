@@ -8,8 +8,10 @@ use std::thread::JoinHandle;
 
 use mio::net::TcpListener;
 use mio::{Interest, Poll, Waker};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::{JournalError, Options};
+use savanna_keys::access::Users;
 use savanna_keys::actor::Actor;
 use savanna_keys::config::Config;
 use savanna_keys::log::recover;
@@ -17,7 +19,8 @@ use savanna_keys::placement::Placement;
 use savanna_ownership::guard::LeaseGuard;
 
 use crate::mailbox::{Mail, Slot, mailbox};
-use crate::thread::{LISTEN, State, Thread, ThreadError, WAKE};
+use crate::thread::{LISTEN, LISTEN_TLS, State, Thread, ThreadError, WAKE};
+use crate::tls::{self, TlsError};
 
 /// What a server is to be.
 #[derive(Debug)]
@@ -51,6 +54,12 @@ pub enum ServerError {
     /// A thread could not be started.
     #[error("could not start a thread of the keys service: {0}; check the limits of threads and open files")]
     Start(#[source] io::Error),
+    /// There can be no encrypted connections.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The users could not be read.
+    #[error("{0}; correct the file that aclfile names, or start without")]
+    Users(String),
     /// The log could not be opened.
     #[error("could not read the log of the keys service: {0}")]
     Log(#[from] JournalError),
@@ -80,18 +89,31 @@ impl Server {
         let ServerOptions { address, threads, mut config, log, lease, seed } = options;
         let placement = Placement::over(threads);
         config.is_logged = log.is_some();
+        let tls = if config.tls.port == 0 { None } else { Some(tls::configuration(&config.tls)?) };
+        let users = config.users_file.as_deref().filter(|path| path.exists()).map(Users::read).transpose();
+        let users = users.map_err(ServerError::Users)?;
+        allow_files(config.clients_max);
         let mut actors: Vec<Actor> =
             placement.all().map(|id| Actor::new(id, placement, config.clone(), seed)).collect();
+        if let Some(users) = &users {
+            actors.iter_mut().for_each(|actor| actor.change_users(|all| *all = users.clone()));
+        }
+        let tls_address = SocketAddr::new(address.ip(), config.tls.port);
         let journal = log
             .map(|(options, epoch)| {
                 let mut keyspaces: Vec<_> = actors.iter_mut().map(|actor| &mut actor.keys).collect();
                 recover(options, epoch, placement, &mut keyspaces)
             })
             .transpose()?;
-        let listen = |source| ServerError::Listen { address, source };
-        let listener = TcpListener::bind(address).map_err(listen)?;
-        let address = listener.local_addr().map_err(listen)?;
+        let bind = |address| {
+            let listen = |source| ServerError::Listen { address, source };
+            let listener = TcpListener::bind(address).map_err(listen)?;
+            let address = listener.local_addr().map_err(listen)?;
+            Ok::<_, ServerError>((listener, address))
+        };
+        let (listener, address) = bind(address)?;
         let mut listener = Some(listener);
+        let mut tls_listener = tls.as_ref().map(|_| bind(tls_address)).transpose()?.map(|(listener, _)| listener);
         let client_count = Arc::new(AtomicUsize::new(0));
         let (mut polls, mut slots) = (Vec::new(), Vec::new());
         for _ in &actors {
@@ -103,15 +125,19 @@ impl Server {
         }
         let mut server = Self { address, slots, threads: Vec::new(), client_count };
         for (actor, (poll, mailbox)) in actors.into_iter().zip(polls) {
-            let mut listener = listener.take();
-            if let Some(listener) = &mut listener {
-                poll.registry().register(listener, LISTEN, Interest::READABLE).map_err(ServerError::Start)?;
+            let (mut listener, mut tls_listener) = (listener.take(), tls_listener.take());
+            for (listener, token) in [(&mut listener, LISTEN), (&mut tls_listener, LISTEN_TLS)] {
+                if let Some(listener) = listener {
+                    poll.registry().register(listener, token, Interest::READABLE).map_err(ServerError::Start)?;
+                }
             }
             let name = format!("keys-{}", actor.id().0);
             let mut thread = Thread {
                 actor,
                 poll,
                 listener,
+                tls_listener,
+                tls: tls.clone(),
                 mailbox,
                 slots: server.slots.clone(),
                 journal: journal.clone(),
@@ -167,6 +193,20 @@ impl Server {
             outcome = outcome.and(ended);
         }
         outcome
+    }
+}
+
+/// Asks the operating system for as many files as there may be clients.
+fn allow_files(clients_max: usize) {
+    /// For the log, the threads, and what else the process has.
+    const OTHERS: u64 = 256;
+    let wanted = clients_max as u64 + OTHERS;
+    // Where it refuses, clients that are too many wait until others go.
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < wanted
+        && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, wanted.min(hard), hard)
+    {
+        tracing::warn!(%error, "the limit of open files stays at {soft}");
     }
 }
 

@@ -5,12 +5,13 @@
 //! each connection is written to once.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
+use rustls::ServerConfig;
 use savanna_journal::{Journal, JournalError, Lsn};
 use savanna_keys::actor::message::Destination;
 use savanna_keys::actor::{Actor, Progress};
@@ -18,17 +19,21 @@ use savanna_keys::config::Sync;
 use savanna_keys::log::append_changes;
 use savanna_keys::reply::Reply;
 use savanna_keys::request::Args;
+use savanna_keys::session::Session;
 use savanna_lattice::UnixMillis;
 use savanna_ownership::guard::LeaseGuard;
+use socket2::{SockRef, TcpKeepalive};
 
-use crate::connection::{Connection, OUTPUT_BYTES_MAX, ReadOutcome};
+use crate::connection::{Connection, ReadOutcome};
 use crate::encode::Encoder;
 use crate::mailbox::{Mail, Mailbox, Slot};
 use crate::parse::Limits;
 use crate::rewrite::Rewrites;
+use crate::stream::Stream;
 
 pub(crate) const WAKE: Token = Token(usize::MAX);
 pub(crate) const LISTEN: Token = Token(usize::MAX - 1);
+pub(crate) const LISTEN_TLS: Token = Token(usize::MAX - 2);
 
 /// How long changes may wait for company before they are appended, where replies do not wait for them.
 const APPEND_PERIOD: Duration = Duration::from_millis(50);
@@ -43,6 +48,12 @@ const BACKLOG_PAUSE: Duration = Duration::from_millis(1);
 /// How long replies wait before the lease is looked at again.
 const LEASE_PAUSE: Duration = Duration::from_millis(10);
 const READ_BYTES: usize = 64 << 10;
+/// How often connections are looked through for those that have to go.
+const INSPECTION_PERIOD: Duration = Duration::from_secs(1);
+/// How long to wait before clients are accepted again after the operating system refused, for want of files mostly.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How often a silent client is asked whether it is still there before it is given up.
+const KEEPALIVE_RETRIES: u32 = 3;
 
 /// Why a thread ended before it was told to.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +72,10 @@ pub(crate) struct Thread {
     pub(crate) poll: Poll,
     /// The first thread accepts clients for all.
     pub(crate) listener: Option<TcpListener>,
+    /// As `listener`, for encrypted connections.
+    pub(crate) tls_listener: Option<TcpListener>,
+    /// What encrypted connections need.
+    pub(crate) tls: Option<Arc<ServerConfig>>,
     pub(crate) mailbox: Mailbox,
     /// The threads' mailboxes, this one's too, by actor.
     pub(crate) slots: Vec<Slot>,
@@ -87,6 +102,11 @@ pub(crate) struct State {
     has_log_failed: Arc<AtomicBool>,
     appended_at: Instant,
     next_client: usize,
+    /// Whether clients wait whom the operating system could not give.
+    must_accept_again: bool,
+    inspected_at: UnixMillis,
+    /// Whether a connection is above its soft limit.
+    is_any_over_soft: bool,
     buffer: Vec<u8>,
     limits: Limits,
     /// Used by the first thread.
@@ -106,12 +126,22 @@ impl State {
             has_log_failed: Arc::new(AtomicBool::new(false)),
             appended_at: Instant::now(),
             next_client: 0,
+            must_accept_again: false,
+            inspected_at: UnixMillis(0),
+            is_any_over_soft: false,
             buffer: vec![0; READ_BYTES],
             limits: Limits::default(),
             rewrites: Rewrites::default(),
             is_stopping: false,
         }
     }
+}
+
+/// What all threads count durations from.
+static BEGIN: OnceLock<Instant> = OnceLock::new();
+
+fn since_begin() -> Duration {
+    BEGIN.get().map_or(Duration::ZERO, Instant::elapsed)
 }
 
 fn unix_now() -> UnixMillis {
@@ -124,6 +154,8 @@ impl Thread {
     pub(crate) fn run(&mut self) -> Result<(), ThreadError> {
         let mut events = Events::with_capacity(1024);
         let mut due = self.actor.tick(unix_now());
+        BEGIN.get_or_init(Instant::now);
+        self.actor.stopwatch = since_begin;
         self.actor.counters.started = self.actor.keys.now();
         while !self.state.is_stopping {
             self.sleep(&mut events, due)?;
@@ -131,7 +163,7 @@ impl Thread {
             for event in &events {
                 match event.token() {
                     WAKE => {}
-                    LISTEN => self.accept(),
+                    LISTEN | LISTEN_TLS => self.state.must_accept_again = true,
                     Token(place) => {
                         if let Some(Some(connection)) = self.state.connections.get_mut(place) {
                             connection.is_readable |= event.is_readable() || event.is_read_closed() || event.is_error();
@@ -141,8 +173,13 @@ impl Thread {
                     }
                 }
             }
+            if self.state.must_accept_again {
+                self.accept();
+            }
             self.take_mail();
             self.serve_listed();
+            self.dismiss();
+            self.inspect();
             self.finish_turn()?;
         }
         self.append(true)
@@ -156,6 +193,12 @@ impl Thread {
         }
         if !self.state.touched.is_empty() && !self.may_tell() {
             timeout = timeout.min(LEASE_PAUSE);
+        }
+        if self.actor.config.idle_seconds_max > 0 || self.state.is_any_over_soft {
+            timeout = timeout.min(INSPECTION_PERIOD);
+        }
+        if self.state.must_accept_again {
+            timeout = timeout.min(ACCEPT_PAUSE);
         }
         if !self.state.listed.is_empty() || self.actor.keys.is_rewriting() {
             timeout = Duration::ZERO;
@@ -200,8 +243,15 @@ impl Thread {
     }
 
     fn accept(&mut self) {
+        self.state.must_accept_again = false;
+        self.accept_from(false);
+        self.accept_from(true);
+    }
+
+    fn accept_from(&mut self, is_encrypted: bool) {
         loop {
-            let accepted = match &self.listener {
+            let listener = if is_encrypted { &self.tls_listener } else { &self.listener };
+            let accepted = match listener {
                 Some(listener) => listener.accept(),
                 None => return,
             };
@@ -210,45 +260,117 @@ impl Thread {
                     let thread = self.state.next_client % self.slots.len();
                     self.state.next_client += 1;
                     if thread == self.actor.id().index() {
-                        self.greet(stream);
+                        self.greet(stream, is_encrypted);
                     } else {
-                        self.slots[thread].put(Mail::Client(stream.into()));
+                        self.slots[thread].put(Mail::Client(stream.into(), is_encrypted));
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     tracing::warn!(%error, "could not accept a client");
+                    self.state.must_accept_again = true;
                     return;
                 }
             }
         }
     }
 
-    fn greet(&mut self, mut stream: TcpStream) {
+    fn greet(&mut self, mut stream: TcpStream, is_encrypted: bool) {
         if self.client_count.fetch_add(1, Ordering::Relaxed) >= self.actor.config.clients_max {
             self.client_count.fetch_sub(1, Ordering::Relaxed);
             // It is sent away, whether it hears why or not.
-            let _ = io::Write::write(&mut stream, b"-ERR max number of clients reached\r\n");
+            if !is_encrypted {
+                let _ = io::Write::write(&mut stream, b"-ERR max number of clients reached\r\n");
+            }
             return;
         }
         // Without it replies are late, which is no reason to refuse a client.
         let _ = stream.set_nodelay(true);
+        self.keep_alive(&stream);
         let address = stream.peer_addr().map_or_else(|_| String::new(), |address| address.to_string());
         let session = self.actor.open_session(address);
         let place = session.place as usize;
         let registered =
             self.poll.registry().register(&mut stream, Token(place), Interest::READABLE | Interest::WRITABLE);
-        if let Err(error) = registered {
-            tracing::warn!(%error, "could not take a client");
-            self.actor.close_session(session);
-            self.client_count.fetch_sub(1, Ordering::Relaxed);
-            return;
-        }
+        let tls = if is_encrypted { self.tls.clone() } else { None };
+        let stream = registered.and_then(|()| Stream::new(stream, tls).map_err(io::Error::other));
+        let stream = match stream {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "could not take a client");
+                self.actor.close_session(session);
+                self.client_count.fetch_sub(1, Ordering::Relaxed);
+                return;
+            }
+        };
         if self.state.connections.len() <= place {
             self.state.connections.resize_with(place + 1, || None);
         }
-        self.state.connections[place] = Some(Box::new(Connection::new(stream, session)));
+        self.state.connections[place] = Some(Box::new(Connection::new(stream, session, self.actor.keys.now())));
+    }
+
+    /// Lets the operating system find out whether a silent client is still there.
+    fn keep_alive(&self, stream: &TcpStream) {
+        let seconds = self.actor.config.keepalive_seconds;
+        if seconds == 0 {
+            return;
+        }
+        let between = Duration::from_secs(u64::from(seconds.div_ceil(KEEPALIVE_RETRIES)));
+        let keepalive = TcpKeepalive::new()
+            .with_time(Duration::from_secs(u64::from(seconds)))
+            .with_interval(between)
+            .with_retries(KEEPALIVE_RETRIES);
+        // Without it a client that vanished is found out when it is written to.
+        let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive);
+    }
+
+    /// Marks the connections of sessions that have to end.
+    fn dismiss(&mut self) {
+        for session in self.actor.take_dismissed() {
+            let place = session.place as usize;
+            if let Some(Some(connection)) = self.state.connections.get_mut(place)
+                && connection.session == session
+            {
+                connection.is_dismissed = true;
+                self.touch(place);
+            }
+        }
+    }
+
+    /// Marks, once a period, the connections that are idle, or leave too much unread, for too long.
+    fn inspect(&mut self) {
+        let now = self.actor.keys.now();
+        let idle = self.actor.config.idle_seconds_max;
+        let is_due = now.0.saturating_sub(self.state.inspected_at.0) >= INSPECTION_PERIOD.as_millis() as u64;
+        if !is_due || idle == 0 && !self.state.is_any_over_soft {
+            return;
+        }
+        self.state.inspected_at = now;
+        self.state.is_any_over_soft = false;
+        for place in 0..self.state.connections.len() {
+            let Some(mut connection) = self.state.connections[place].take() else { continue };
+            let listens = self.actor.sessions.get(connection.session).is_some_and(Session::is_subscribed);
+            let is_idle = idle > 0
+                && now.0.saturating_sub(connection.heard_at.0) >= 1000 * idle
+                && !listens
+                && connection.awaits.is_none();
+            connection.is_dismissed |= is_idle || self.leaves_too_much(&mut connection);
+            let is_dismissed = connection.is_dismissed;
+            self.state.connections[place] = Some(connection);
+            if is_dismissed {
+                self.touch(place);
+            }
+        }
+    }
+
+    fn leaves_too_much(&mut self, connection: &mut Connection) -> bool {
+        let listens = self.actor.sessions.get(connection.session).is_some_and(Session::is_subscribed);
+        let config = &self.actor.config;
+        let limit = if listens { config.output_listening } else { config.output_normal };
+        let leaves = connection.leaves_too_much(limit, self.actor.keys.now());
+        self.state.is_any_over_soft |= connection.over_soft_since.is_some();
+        leaves
     }
 
     fn take_mail(&mut self) {
@@ -263,9 +385,9 @@ impl Thread {
                 self.state.depends = self.state.depends.max(depends);
                 messages.into_iter().for_each(|message| self.actor.deliver(from, message));
             }
-            Mail::Client(stream) => {
+            Mail::Client(stream, is_encrypted) => {
                 if stream.set_nonblocking(true).is_ok() {
-                    self.greet(TcpStream::from_std(stream));
+                    self.greet(TcpStream::from_std(stream), is_encrypted);
                 }
             }
             Mail::WantRewrite => self.begin_rewrite(),
@@ -300,10 +422,11 @@ impl Thread {
     }
 
     /// Puts a connection back, or ends it.
-    fn settle(&mut self, place: usize, connection: Box<Connection>, stays: bool) {
+    fn settle(&mut self, place: usize, mut connection: Box<Connection>, stays: bool) {
         if stays {
             self.state.connections[place] = Some(connection);
         } else {
+            connection.stream.say_goodbye();
             self.actor.close_session(connection.session);
             self.client_count.fetch_sub(1, Ordering::Relaxed);
         }
@@ -320,6 +443,7 @@ impl Thread {
             ReadOutcome::Gone => false,
             ReadOutcome::Nothing => true,
             ReadOutcome::Bytes(count) => {
+                connection.heard_at = self.actor.keys.now();
                 if connection.input.is_empty() {
                     let ran = self.run_bytes(connection, &buffer[..count]);
                     connection.input.extend_from_slice(&buffer[ran..count]);
@@ -357,6 +481,7 @@ impl Thread {
     /// Runs the complete requests in `bytes`, as far as they may run. Says how many bytes they had.
     fn run_bytes(&mut self, connection: &mut Connection, bytes: &[u8]) -> usize {
         self.state.limits.word_bytes = self.actor.config.request_bytes_max;
+        self.state.limits.request_bytes = self.actor.config.query_bytes_max;
         let mut ran = 0;
         while connection.may_run() {
             match connection.parser.next(&bytes[ran..], &self.state.limits) {
@@ -480,17 +605,16 @@ impl Thread {
             let protocol = connection.protocol;
             match ticket {
                 Some(ticket) => {
-                    connection.output.fill(ticket, |bytes| part.play(&mut Encoder::new(bytes, protocol)));
+                    let count = connection.output.fill(ticket, |bytes| part.play(&mut Encoder::new(bytes, protocol)));
+                    connection.note_awaited(count);
                     if connection.awaits == Some(ticket) {
                         connection.awaits = None;
                     }
                 }
                 None => {
                     part.play(&mut Encoder::new(connection.output.next(), protocol));
-                    if connection.output.len() > OUTPUT_BYTES_MAX {
-                        connection.is_closing = true;
-                        connection.is_writable = false;
-                    }
+                    let hard = self.actor.config.output_listening.hard;
+                    connection.is_dismissed |= hard != 0 && connection.output.len() > hard;
                 }
             }
             self.touch(place);
@@ -517,9 +641,8 @@ impl Thread {
                 connection.output.hear_durable(durable);
             }
             let is_there = connection.write();
-            let is_full = connection.is_closing && connection.output.len() > OUTPUT_BYTES_MAX;
-            let is_done = connection.is_closing && connection.output.is_empty();
-            let stays = is_there && !is_done && !is_full;
+            let leaves_too_much = !connection.output.is_empty() && self.leaves_too_much(&mut connection);
+            let stays = is_there && !connection.is_finished() && !connection.is_dismissed && !leaves_too_much;
             connection.is_touched = connection.output.is_held();
             let is_touched = connection.is_touched;
             self.settle(*place, connection, stays);

@@ -37,7 +37,7 @@ fn answer(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
             let count = args.from(2).next().map_or(Some(10), integer).filter(|count| *count >= -1);
             let count = count.ok_or(CommandError::text("ERR count should be greater than or equal to -1"))?;
             let slow = actor.logbook.slow();
-            let count = usize::try_from(count).map_or(slow.len(), |count| count.min(slow.len()));
+            let count = usize::try_from(count).map_or_else(|_| slow.len(), |count| count.min(slow.len()));
             reply.array(count);
             for (number, slow) in slow.take(count) {
                 reply.array(6);
