@@ -14,7 +14,7 @@ SECONDS_EACH ?= 60
 
 .DEFAULT_GOAL := help
 
-.PHONY: help run test suites soak fuzz fmt lint bench package build-deps test-deps clean-data
+.PHONY: help run test suites soak fuzz fmt lint bench package build-deps test-deps suites-deps clean-data
 
 help: ## list the tasks
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ build-deps: ## install what the build needs (compiler tools from Debian)
 test-deps: ## install what the tests need (etcd, psql, DuckDB, an S3 server)
 	@tools/install build test
 
+suites-deps: ## install what the long tests need besides (Go, Node.js, a JDK and Maven)
+	@tools/install build test suites
+
 run: build-deps ## build and watch a streaming query over an auction print its windows
 	@echo "building savanna (the first time takes some minutes) ..." >&2
 	@$(CARGO) build --locked -p savanna
@@ -33,7 +36,7 @@ run: build-deps ## build and watch a streaming query over an auction print its w
 test: test-deps ## units, laws, simulation at 100 seeds, one smoke per face with a real client
 	@tools/test $(CRATE)
 
-suites: test-deps ## conformance, differential, drivers, chaos; writes tests/RESULTS.md
+suites: suites-deps ## conformance, differential, drivers, chaos; writes tests/RESULTS.md
 	@tools/suites
 
 soak: build-deps ## thousands of seeds and crash storms

@@ -12,7 +12,7 @@ import pytest
 
 from resp import Client, Refused
 
-ROUNDS = int(os.environ.get("KEYS_DIFFERENTIAL_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("KEYS_DIFFERENTIAL_ROUNDS", "1"))
 COMMANDS = 1500
 
 KEYS = ["a", "b", "c", "d", "{t}1", "{t}2"]
