@@ -17,7 +17,7 @@ const KINDS: [JoinKind; 6] =
     [JoinKind::Inner, JoinKind::Left, JoinKind::Right, JoinKind::Full, JoinKind::Semi, JoinKind::Anti];
 
 /// `l JOIN r ON l.k = r.k AND l.t - r.t BETWEEN earliest AND latest`, by key group.
-fn join_graph(kind: JoinKind, earliest: i64, latest: i64, delay: i64) -> StageGraph {
+pub(crate) fn join_graph(kind: JoinKind, earliest: i64, latest: i64, delay: i64) -> StageGraph {
     let side = |stage| JoinSide { stages: vec![StageId(stage)], schema: input_schema(), keys: vec![1], time: 0 };
     let (earliest, latest) = (earliest * MILLI, latest * MILLI);
     let join = IntervalJoin { kind, left: side(0), right: side(1), earliest, latest, condition: None };

@@ -6,16 +6,24 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use parking_lot::Mutex;
 use proptest::prelude::*;
 use savanna_streams_model::Result;
+use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::graph::{Alignment, Scan, Waiting};
 use savanna_streams_model::ids::{Epoch, QueryId};
+use savanna_streams_model::join::JoinKind;
 use savanna_streams_model::sink::{Delivery, Sink};
+use savanna_streams_model::source::{
+    ConnectorInfo, Connectors, Offset, Read, ScanSpec, Source, SourceBatch, SourceReader,
+};
 use savanna_streams_model::time::EventTime;
 use savanna_streams_runtime::{Clock, Query, RuntimeOptions};
 
 use crate::graphs::{MILLI, functions, identity, input_schema, scan, window, windowed};
-use crate::memory::{Memory, Row, Then};
+use crate::joins::join_graph;
+use crate::memory::{Memory, MemorySink, Row, Then, batch};
 use crate::oracle::{groups, truth};
 use crate::windows::{any_run, any_window, partitions, run};
 
@@ -58,6 +66,86 @@ impl Sink for Telling {
     }
 }
 
+/// Two tables, `l` and `r`, of a row for each tenth of a second, and how far they have been read.
+#[derive(Clone, Debug)]
+struct Paced {
+    /// How many rows of each table a read gives.
+    rows_per_read: [usize; 2],
+    read: Arc<Mutex<ReadSoFar>>,
+}
+
+#[derive(Debug)]
+struct ReadSoFar {
+    /// How many rows of each table; the last of them lies so many tenths after the first.
+    rows: [usize; 2],
+    /// The most rows that one was ahead of the other when it was read on.
+    ahead: usize,
+}
+
+const PACED_ROWS: usize = 1000;
+
+impl Connectors for Paced {
+    fn source(&self, table: &TableDef) -> Result<Arc<dyn Source>> {
+        Ok(Arc::new(PacedTable { number: usize::from(table.name == "r"), paced: self.clone() }))
+    }
+
+    fn sink(&self, _: &TableDef, _: SchemaRef) -> Result<Box<dyn Sink>> {
+        Ok(Box::new(MemorySink::default()))
+    }
+
+    fn check(&self, _: &mut TableDef) -> Result<()> {
+        Ok(())
+    }
+
+    fn list(&self) -> Vec<ConnectorInfo> {
+        Vec::new()
+    }
+}
+
+#[derive(Clone, Debug)]
+struct PacedTable {
+    number: usize,
+    paced: Paced,
+}
+
+impl Source for PacedTable {
+    fn bounded(&self) -> bool {
+        true
+    }
+
+    fn replayable(&self) -> bool {
+        true
+    }
+
+    fn partitions(&self, _: usize) -> usize {
+        1
+    }
+
+    fn open(&self, _: &ScanSpec, _: usize, _: usize, _: Option<&Offset>) -> Result<Box<dyn SourceReader>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl SourceReader for PacedTable {
+    fn read(&mut self, max_events: usize, _: Duration) -> Result<Read> {
+        let mut read = self.paced.read.lock();
+        let (own, other) = (read.rows[self.number], read.rows[1 - self.number]);
+        if own == PACED_ROWS {
+            return Ok(Read::End);
+        }
+        read.ahead = read.ahead.max(own.saturating_sub(other));
+        let end = PACED_ROWS.min(own + max_events.min(self.paced.rows_per_read[self.number]));
+        read.rows[self.number] = end;
+        let row = |at| Row { time: Some(at as i64 * 100), key: Some(0), value: at as i64 };
+        let rows: Vec<Row> = (own..end).map(row).collect();
+        Ok(Read::Rows(SourceBatch { rows: batch(&rows), left_out_time: None, events: rows.len() as u64 }))
+    }
+
+    fn offset(&self) -> Offset {
+        Offset(self.paced.read.lock().rows[self.number].to_string())
+    }
+}
+
 fn waiting(name: &str, delay: i64, waiting: Waiting) -> Scan {
     let mut scan = scan(name, delay);
     scan.watermark.as_mut().expect("a scan with a watermark").waiting = waiting;
@@ -90,6 +178,24 @@ fn an_idle_partition_does_not_hold_windows_back() {
     let expected: Vec<(i64, i64)> = (0..9).map(|i| (i * 10, i * 10 + 10)).collect();
     assert_eq!(windows_beside_silence(None, 9), expected);
     assert_eq!(windows_beside_silence(Some(10), 9), expected, "with epochs of a fixed size");
+}
+
+#[test]
+fn bounded_sources_that_meet_keep_step() {
+    for rows_per_read in [[50, 1], [1, 50]] {
+        let read = Arc::new(Mutex::new(ReadSoFar { rows: [0, 0], ahead: 0 }));
+        let connectors = Arc::new(Paced { rows_per_read, read: Arc::clone(&read) });
+        let graph = join_graph(JoinKind::Inner, 0, 0, 0);
+        let id = QueryId { code: graph.code(), job: 1 };
+        let sink = MemorySink::default();
+        let pairs = Arc::clone(&sink.rows);
+        let options = RuntimeOptions::default();
+        Query::start(id, graph, functions(), connectors, Box::new(sink), options).unwrap().wait().unwrap();
+        let pairs: usize = pairs.lock().iter().flat_map(|(_, rows)| rows).map(RecordBatch::num_rows).sum();
+        assert_eq!(pairs, PACED_ROWS);
+        let ahead = read.lock().ahead;
+        assert!(ahead <= 101, "one table was read on when it was {ahead} rows ahead of the other, more than 10 s");
+    }
 }
 
 proptest! {
