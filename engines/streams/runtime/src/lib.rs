@@ -35,6 +35,7 @@ mod interval_join;
 pub mod invoker;
 mod join_stage;
 mod key_cut;
+mod key_numbers;
 mod lateness;
 mod lookup;
 pub mod member;

@@ -8,9 +8,9 @@ use savanna_streams_model::Result;
 
 use super::accumulators::Accumulators;
 use super::spec::{AggregateSpec, Evaluated};
-use super::table::Keys;
 use crate::chain::batch_of;
 use crate::error::computing;
+use crate::key_numbers::KeyNumbers;
 
 /// No fragment.
 const NONE: u32 = u32::MAX;
@@ -26,7 +26,7 @@ pub(super) fn touch(a: (i64, i64), b: (i64, i64), gap: i64) -> bool {
 
 /// The fragments of the rows since the last freeze.
 pub(super) struct Fragments {
-    keys: Keys,
+    keys: KeyNumbers,
     accumulators: Accumulators,
     /// The newest fragment of each key.
     newest: Vec<u32>,
@@ -44,13 +44,13 @@ struct Fragment {
 
 impl Fragments {
     pub(super) fn new(spec: &AggregateSpec) -> Result<Self> {
-        let (keys, accumulators) = (Keys::new(spec)?, Accumulators::new(spec)?);
+        let (keys, accumulators) = (spec.new_keys()?, Accumulators::new(spec)?);
         Ok(Self { keys, accumulators, newest: Vec::new(), fragments: Vec::new() })
     }
 
     /// Adds rows with their times in microseconds. `ids` is scratch space.
     pub(super) fn update(&mut self, rows: &Evaluated, times: &[i64], gap: i64, ids: &mut Vec<usize>) -> Result<()> {
-        self.keys.intern(&rows.keys, rows.rows, ids)?;
+        self.keys.number(&rows.keys, rows.rows, ids)?;
         self.newest.resize(self.keys.len(), NONE);
         for (id, time) in ids.iter_mut().zip(times) {
             *id = self.fragment_of(*id, *time, gap);

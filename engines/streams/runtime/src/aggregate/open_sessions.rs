@@ -13,9 +13,9 @@ use super::ClosedWindows;
 use super::accumulators::Accumulators;
 use super::fragments::touch;
 use super::spec::AggregateSpec;
-use super::table::Keys;
 use crate::chain::batch_of;
 use crate::error::computing;
+use crate::key_numbers::KeyNumbers;
 
 /// The end of a list.
 const NONE: u32 = u32::MAX;
@@ -31,7 +31,7 @@ const CROWDED: (usize, usize) = (4, 4096);
 ///         -> session (10:05:00 .. 10:05:00) -> row 11 of batch 2
 /// ```
 pub(super) struct OpenSessions {
-    keys: Keys,
+    keys: KeyNumbers,
     /// The first session of each key's list.
     of_key: Vec<u32>,
     /// Those that are over stay until everything is joined.
@@ -67,7 +67,7 @@ struct Fragment {
 impl OpenSessions {
     pub(super) fn new(spec: &AggregateSpec) -> Result<Self> {
         Ok(Self {
-            keys: Keys::new(spec)?,
+            keys: spec.new_keys()?,
             of_key: Vec::new(),
             sessions: Vec::new(),
             open: 0,
@@ -92,7 +92,7 @@ impl OpenSessions {
     fn add_rows(&mut self, spec: &AggregateSpec, rows: RecordBatch, gap: i64) -> Result<()> {
         let keys = spec.key_columns();
         let mut ids = std::mem::take(&mut self.ids);
-        self.keys.intern(&rows.columns()[..keys], rows.num_rows(), &mut ids)?;
+        self.keys.number(&rows.columns()[..keys], rows.num_rows(), &mut ids)?;
         self.of_key.resize(self.keys.len(), NONE);
         let firsts = rows.column(keys).as_primitive::<Int64Type>().values();
         let lasts = rows.column(keys + 1).as_primitive::<Int64Type>().values();

@@ -12,8 +12,6 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
-use datafusion::physical_plan::aggregates::order::GroupOrdering;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, aggregate_expressions};
 use savanna_streams_model::graph::WindowAggregate;
 use savanna_streams_model::time::Windows;
@@ -21,6 +19,7 @@ use savanna_streams_model::{Result, StreamError};
 
 use crate::chain::{evaluate, evaluate_condition};
 use crate::error::{broken, computing};
+use crate::key_numbers::KeyNumbers;
 
 /// A windowed aggregate, lifted out of a planned `AggregateExec`.
 #[derive(Debug)]
@@ -127,13 +126,8 @@ impl AggregateSpec {
         })
     }
 
-    pub(super) fn new_groups(&self) -> Result<Option<Box<dyn GroupValues>>> {
-        if self.keys.is_empty() {
-            return Ok(None);
-        }
-        new_group_values(Arc::clone(&self.key_schema), &GroupOrdering::None)
-            .map(Some)
-            .map_err(|e| computing("GROUP BY", &e))
+    pub(super) fn new_keys(&self) -> Result<KeyNumbers> {
+        KeyNumbers::new(&self.key_schema)
     }
 
     pub(super) fn new_accumulators(&self) -> Result<Vec<Box<dyn GroupsAccumulator>>> {
@@ -216,19 +210,19 @@ impl Evaluated {
         }
     }
 
-    /// Some rows, copied; constants are not.
+    /// Some rows, copied; constants are not, and what several functions take is copied once.
     pub(super) fn take(&self, spec: &AggregateSpec, positions: &UInt32Array) -> Result<Self> {
-        let take = |array: &ArrayRef| {
-            arrow::compute::take(array, positions, None).map_err(|e| computing("splitting rows by pane", &e))
+        let mut copied: Vec<(&ArrayRef, ArrayRef)> = Vec::new();
+        let mut take = |array| -> Result<ArrayRef> {
+            if let Some((_, copy)) = copied.iter().find(|(original, _)| Arc::ptr_eq(original, array)) {
+                return Ok(Arc::clone(copy));
+            }
+            let copy = arrow::compute::take(array, positions, None);
+            let copy = copy.map_err(|e| computing("splitting rows by pane", &e))?;
+            copied.push((array, Arc::clone(&copy)));
+            Ok(copy)
         };
-        let arguments_of =
-            |(arrays, function): (&Vec<ArrayRef>, &Function)| -> Result<Vec<ArrayRef>> {
-                let arguments = arrays.iter().zip(&function.arguments);
-                let taken = arguments.map(|(array, argument)| {
-                    if argument.is::<Literal>() { Ok(array.slice(0, positions.len())) } else { take(array) }
-                });
-                taken.collect()
-            };
+        let keys = self.keys.iter().map(&mut take).collect::<Result<_>>()?;
         let filter = |filter: &Option<BooleanArray>| -> Result<Option<BooleanArray>> {
             let Some(filter) = filter else {
                 return Ok(None);
@@ -237,9 +231,16 @@ impl Evaluated {
                 arrow::compute::take(filter, positions, None).map_err(|e| computing("splitting rows by pane", &e))?;
             Ok(Some(kept.as_boolean().clone()))
         };
-        let arguments = self.arguments.iter().zip(&spec.functions).map(arguments_of);
+        let arguments = self.arguments.iter().zip(&spec.functions).map(|(arrays, function)| {
+            let arguments = arrays.iter().zip(&function.arguments);
+            let taken = arguments.map(|(array, argument)| match argument.is::<Literal>() {
+                true => Ok(array.slice(0, positions.len())),
+                false => take(array),
+            });
+            taken.collect::<Result<_>>()
+        });
         Ok(Self {
-            keys: self.keys.iter().map(take).collect::<Result<_>>()?,
+            keys,
             arguments: arguments.collect::<Result<_>>()?,
             filters: self.filters.iter().map(filter).collect::<Result<_>>()?,
             rows: positions.len(),

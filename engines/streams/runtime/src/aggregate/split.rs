@@ -81,10 +81,7 @@ fn scattered(window: &WindowSpec, values: &[i64], unit: TimeUnit) -> Result<Vec<
         values.iter().fold((i64::MAX, i64::MIN), |(low, high), value| (low.min(*value), high.max(*value)));
     let (first, last) = (Pane::of(window, earliest, unit)?, Pane::of(window, latest, unit)?);
     if last.start_us - first.start_us < FEW_PANES * window.pane() {
-        let panes =
-            std::iter::successors(Some(first), |pane| (pane.start_us < last.start_us).then(|| pane.next(window)));
-        let rows = panes.map(|pane| (pane.start_us, rows_of(&pane, values)));
-        return Ok(gathered(rows.filter(|(_, positions)| !positions.is_empty())));
+        return Ok(gathered(few_panes(window, first, &last, values)));
     }
     let mut panes: BTreeMap<i64, Vec<u32>> = BTreeMap::new();
     for (row, value) in (0..).zip(values) {
@@ -93,16 +90,35 @@ fn scattered(window: &WindowSpec, values: &[i64], unit: TimeUnit) -> Result<Vec<
     Ok(gathered(panes))
 }
 
-/// The positions of the values that lie in a pane.
-fn rows_of(pane: &Pane, values: &[i64]) -> Vec<u32> {
-    let mut positions = vec![0; values.len()];
-    let mut count = 0;
-    for (row, value) in (0..).zip(values) {
-        positions[count] = row;
-        count += usize::from(pane.holds(*value));
+/// The positions of the values by pane. All of them lie in the first pane, the last, or between them.
+fn few_panes(window: &WindowSpec, first: Pane, last: &Pane, values: &[i64]) -> Vec<(i64, Vec<u32>)> {
+    let (mut panes, mut rest) = (Vec::new(), (0..values.len() as u32).collect());
+    let mut pane = first;
+    while pane.start_us < last.start_us {
+        let (inside, outside) = parted(&pane, rest, values);
+        panes.push((pane.start_us, inside));
+        rest = outside;
+        pane = pane.next(window);
     }
-    positions.truncate(count);
-    positions
+    panes.push((pane.start_us, rest));
+    panes.retain(|(_, positions)| !positions.is_empty());
+    panes
+}
+
+/// The positions of values that lie in a pane, and of those that do not.
+fn parted(pane: &Pane, mut positions: Vec<u32>, values: &[i64]) -> (Vec<u32>, Vec<u32>) {
+    let mut outside = vec![0; positions.len()];
+    let mut inside = 0;
+    for at in 0..positions.len() {
+        let position = positions[at];
+        // Both are written, and one of them counts.
+        positions[inside] = position;
+        outside[at - inside] = position;
+        inside += usize::from(pane.holds(values[position as usize]));
+    }
+    outside.truncate(positions.len() - inside);
+    positions.truncate(inside);
+    (positions, outside)
 }
 
 fn gathered(panes: impl IntoIterator<Item = (i64, Vec<u32>)>) -> Vec<PaneRows> {

@@ -13,7 +13,6 @@
 //! Keys are numbered once for both sides; a row knows the next older row of its key. A look-up therefore costs one number per row and one
 //! step per row of the same key, whatever the number of epochs that the state spans.
 
-mod keys;
 mod rows;
 mod side;
 #[cfg(test)]
@@ -30,12 +29,12 @@ use savanna_streams_model::join::{JoinKind, JoinSide};
 use savanna_streams_model::state::{Delta, MovableState};
 use savanna_streams_model::time::EventTime;
 
-use self::keys::KeyNumbers;
 use self::rows::{Arrived, Rows};
 use self::side::Side;
 use crate::chain::batch_of;
 use crate::error::broken;
 use crate::key_cut::KeyCut;
+use crate::key_numbers::KeyNumbers;
 use crate::pair_condition::PairCondition;
 
 /// So many pairs are looked at together.
@@ -77,6 +76,12 @@ struct SidePlan {
     kept: bool,
 }
 
+impl SidePlan {
+    fn key_columns(&self, rows: &RecordBatch) -> Vec<ArrayRef> {
+        self.keys.iter().map(|key| Arc::clone(rows.column(*key))).collect()
+    }
+}
+
 /// Row numbers of both sides, pair by pair.
 #[derive(Default)]
 struct Pairs([Vec<u32>; 2]);
@@ -97,6 +102,7 @@ impl IntervalJoin {
             let cut = KeyCut::new(side.keys.clone(), &side.schema)?;
             Ok(SidePlan { keys: side.keys.clone(), cut, time: side.time, reach, kept })
         };
+        let keys = join.left.schema.project(&join.left.keys).map_err(|e| broken(format!("the keys of a join: {e}")))?;
         let negated = |bound: i64| bound.saturating_neg();
         Ok(Self {
             kind: join.kind,
@@ -105,7 +111,7 @@ impl IntervalJoin {
                 plan(&join.right, (join.earliest, join.latest), join.kind.keeps_right())?,
             ],
             sides: [Side::new(Arc::clone(&join.left.schema)), Side::new(Arc::clone(&join.right.schema))],
-            keys: KeyNumbers::new(types(&join.left))?,
+            keys: KeyNumbers::new(&Arc::new(keys))?,
             condition: join
                 .condition
                 .as_ref()
@@ -149,7 +155,7 @@ impl IntervalJoin {
             out.push(self.padded(side, alone.columns().to_vec(), rows)?);
         }
         let mut keys = Vec::new();
-        self.keys.number(&rows.batch, &plan.keys, &mut keys)?;
+        self.keys.number(&plan.key_columns(&rows.batch), rows.batch.num_rows(), &mut keys)?;
         let rows = self.sides[side].insert(rows, &keys)?;
         let mut pairs = Pairs::default();
         for (row, key) in rows.zip(keys) {
@@ -270,7 +276,7 @@ impl IntervalJoin {
     /// Adds rows without looking for their partners.
     fn keep(&mut self, side: usize, rows: Rows) -> Result<()> {
         let mut numbers = Vec::new();
-        self.keys.number(&rows.batch, &self.plans[side].keys, &mut numbers)?;
+        self.keys.number(&self.plans[side].key_columns(&rows.batch), rows.batch.num_rows(), &mut numbers)?;
         self.sides[side].insert(rows, &numbers).map(drop)
     }
 }
