@@ -61,12 +61,13 @@ fn for_each(call: &Call, function: &str, mut take: impl FnMut(Option<Option<Valu
 
 /// One step down.
 #[derive(Clone, Debug, PartialEq)]
-enum Step {
+pub(super) enum Step {
     Name(String),
     Index(usize),
 }
 
-fn steps(path: &str, function: &str) -> Result<Vec<Step>> {
+/// The steps of a path. `function` is named in errors.
+pub(super) fn steps(path: &str, function: &str) -> Result<Vec<Step>> {
     let wrong = || exec_err!("{function}: expected a path of names and indexes such as '$.user.tags[0]', got '{path}'");
     let bare = path.trim().trim_start_matches("lax ").trim_start();
     let Some(mut rest) = bare.strip_prefix('$') else { return wrong() };

@@ -2,6 +2,7 @@
 
 mod average;
 mod calendar;
+mod constants;
 mod definition;
 mod extract;
 mod json;
@@ -27,6 +28,7 @@ use datafusion::prelude::SessionConfig;
 use parking_lot::RwLock;
 use savanna_streams_model::StreamError;
 
+pub use constants::wrong_text;
 pub use extract::wrong_field;
 pub use time_units::wrong_unit;
 pub use user::{AggregateFunction, ScalarFunction, register_aggregate, register_scalar};

@@ -92,6 +92,16 @@ fn replacement_of_java(replacement: &str) -> String {
     out
 }
 
+/// A pattern, ready to be matched. `function` is named in errors.
+pub(super) fn compiled(pattern: &str, function: &str) -> Result<Regex> {
+    Regex::new(pattern).map_err(|e| {
+        // Before the reason, in its last line, it draws the place.
+        let text = e.to_string();
+        let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        exec_datafusion_err!("{function}: '{pattern}' is no regular expression: {reason}")
+    })
+}
+
 /// A pattern and what its matching needs.
 struct Matcher {
     regex: Regex,
@@ -140,8 +150,7 @@ impl Compiled {
         if let Some(matcher) = kept.get(pattern) {
             return Ok(Rc::clone(matcher));
         }
-        let regex = Regex::new(pattern)
-            .map_err(|e| exec_datafusion_err!("{}: '{pattern}' is no regular expression: {e}", self.function))?;
+        let regex = compiled(pattern, self.function)?;
         let places = RefCell::new(regex.capture_locations());
         let matcher = Rc::new(Matcher { regex, places });
         if kept.len() >= KEPT_MAX {

@@ -26,7 +26,7 @@ pub fn parse(sql: &str) -> Result<Statement> {
     let mut words = tokens.iter().filter(|t| !matches!(t.token, Token::Whitespace(_)));
     let declaration = words.next().is_some_and(|t| tokens::is_word(&t.token, "CREATE"))
         && words.take(3).any(|t| tokens::is_word(&t.token, "TABLE"));
-    let tokens = tokens::rewrite(tokens, declaration);
+    let tokens = tokens::rewrite(tokens, declaration)?;
     tokens::refuse_foreign_constructs(&tokens)?;
     let parser = Parser::new(&tokens::DIALECT).with_tokens_with_locations(tokens);
     let mut parser = StatementParser { sql, parser };
@@ -37,7 +37,7 @@ pub fn parse(sql: &str) -> Result<Statement> {
 
 /// Parses an expression, such as that of a computed column.
 pub(crate) fn parse_expression(text: &str) -> Result<datafusion::sql::sqlparser::ast::Expr> {
-    let tokens = tokens::rewrite(tokens::tokenize(text)?, false);
+    let tokens = tokens::rewrite(tokens::tokenize(text)?, false)?;
     let mut parser = Parser::new(&tokens::DIALECT).with_tokens_with_locations(tokens);
     parser.parse_expr().map_err(|e| tokens::syntax_error(e, text))
 }

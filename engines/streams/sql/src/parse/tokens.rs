@@ -27,11 +27,14 @@ pub(crate) fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>> {
 /// Rewrites what the standard grammar does not know. Spans stay those of the user's text.
 ///
 /// - `ROW<..>` as a type becomes `STRUCT<..>`;
-/// - `TABLE t` as an argument of a window function becomes `t`, and `PARTITION BY k` behind it a named argument;
+/// - `TABLE t` as an argument of a window function, or of any in `TABLE(..)`, becomes `t`, and `PARTITION BY k` behind it a named argument;
 /// - `t FOR SYSTEM_TIME AS OF s.x` becomes a function of `t` and `s.x` named [`AS_OF`];
 /// - `MAP<k, v>` as a type becomes `MAP(k, v)`, and `MAP[k, v]` becomes `MAP {k: v}`;
 /// - `WITH LOCAL TIME ZONE` becomes `WITH TIME ZONE`.
-pub(crate) fn rewrite(tokens: Vec<TokenWithSpan>, declaration: bool) -> Vec<TokenWithSpan> {
+///
+/// # Errors
+/// A map has a key without a value.
+pub(crate) fn rewrite(tokens: Vec<TokenWithSpan>, declaration: bool) -> Result<Vec<TokenWithSpan>> {
     let mut tokens: Vec<TokenWithSpan> =
         tokens.into_iter().filter(|t| !matches!(t.token, Token::Whitespace(_))).collect();
     let mut drop = vec![false; tokens.len()];
@@ -41,7 +44,7 @@ pub(crate) fn rewrite(tokens: Vec<TokenWithSpan>, declaration: bool) -> Vec<Toke
         if is_word(&tokens[i].token, "TABLE") {
             let first_argument = before == Some(&Token::LParen)
                 && i >= 2
-                && WINDOW_FUNCTIONS.iter().any(|f| is_word(&tokens[i - 2].token, f));
+                && (WINDOW_FUNCTIONS.iter().any(|f| is_word(&tokens[i - 2].token, f)) || in_table(&tokens[..i - 2]));
             let named_argument = before == Some(&Token::RArrow);
             drop[i] = (first_argument || named_argument) && matches!(after, Some(Token::Word(_)));
         } else if is_word(&tokens[i].token, "LOCAL") {
@@ -52,6 +55,11 @@ pub(crate) fn rewrite(tokens: Vec<TokenWithSpan>, declaration: bool) -> Vec<Toke
     tokens.retain(|_| !drop.next().unwrap_or(false));
     let tokens = points_in_time_as_functions(partitions_as_arguments(tokens));
     maps_in_braces(nested_types(tokens, declaration))
+}
+
+/// Whether a call behind these tokens stands in `TABLE(..)`.
+fn in_table(tokens: &[TokenWithSpan]) -> bool {
+    matches!(tokens, [.., table, open] if open.token == Token::LParen && is_word(&table.token, "TABLE"))
 }
 
 /// `SESSION(t PARTITION BY k, ..)` becomes `SESSION(t, "PARTITION BY" => k, ..)`.
@@ -165,7 +173,7 @@ fn nested_types(tokens: Vec<TokenWithSpan>, declaration: bool) -> Vec<TokenWithS
 }
 
 /// `MAP[k, v, k, v]` becomes `MAP {k: v, k: v}`.
-fn maps_in_braces(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+fn maps_in_braces(mut tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>> {
     /// A bracket that is open; of a map, whether a key comes next.
     enum Open {
         Map { key: bool },
@@ -182,8 +190,14 @@ fn maps_in_braces(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             }
             Token::LBracket | Token::LParen | Token::LBrace => open.push(Open::Other),
             Token::RBracket | Token::RParen | Token::RBrace => {
-                if let Some(Open::Map { .. }) = open.pop() {
+                if let Some(Open::Map { key }) = open.pop() {
                     *token = Token::RBrace;
+                    if key && tokens[i - 1].token != Token::LBrace {
+                        return Err(StreamError::Invalid {
+                            message: "MAP[..] takes keys and values in turn, but its last key has no value".into(),
+                            position: position(tokens[i].span.start),
+                        });
+                    }
                 }
             }
             Token::Comma => {
@@ -197,7 +211,7 @@ fn maps_in_braces(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             _ => {}
         }
     }
-    tokens
+    Ok(tokens)
 }
 
 /// Refuses constructs that the grammar would only stumble over, by name and place.
@@ -293,18 +307,19 @@ mod tests {
     #[test]
     fn table_before_a_name_vanishes_only_in_window_functions() {
         let text = |sql: &str| {
-            let tokens = rewrite(tokenize(sql).unwrap(), false);
+            let tokens = rewrite(tokenize(sql).unwrap(), false).unwrap();
             tokens.iter().map(|t| t.token.to_string()).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(text("HOP(TABLE bid, x)"), "HOP ( bid , x )");
         assert_eq!(text("TUMBLE(DATA => TABLE bid)"), "TUMBLE ( DATA => bid )");
+        assert_eq!(text("TABLE(FOO(TABLE bid, x))"), "TABLE ( FOO ( bid , x ) )");
         assert_eq!(text("a IN (TABLE bid)"), "a IN ( TABLE bid )");
     }
 
     #[test]
     fn nested_types_and_maps_are_written_as_the_grammar_has_them() {
         let text = |sql: &str| {
-            let tokens = rewrite(tokenize(sql).unwrap(), false);
+            let tokens = rewrite(tokenize(sql).unwrap(), false).unwrap();
             tokens.iter().map(|t| t.token.to_string()).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(text("CAST(x AS ARRAY<ROW<a INT>>)"), "CAST ( x AS ARRAY < STRUCT < a INT > > )");

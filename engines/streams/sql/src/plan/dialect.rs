@@ -7,13 +7,18 @@
 //! | `TIMESTAMPADD(unit, ..)`, `TIMESTAMPDIFF(unit, ..)` | the same with `'unit'` |
 //! | `JSON_VALUE(.. RETURNING type)` | `CAST(JSON_VALUE(..) AS type)` |
 //! | `rows[1].field` | `rows[1]['field']` |
+//! | `text LIKE '10!%' ESCAPE '!'` | `text LIKE '10\%'` |
+//! | `text RLIKE pattern` | `REGEXP(text, pattern)` |
+//!
+//! Constant arguments that no row can make right are refused on the way.
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, CaseWhen, CastKind, CeilFloorKind, DateTimeField, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgumentClause, FunctionArgumentList, FunctionArguments, Ident, ObjectName, Spanned, Value, VisitMut,
+    AccessExpr, BinaryOperator, CaseWhen, CastKind, CeilFloorKind, DateTimeField, Expr, Function, FunctionArg,
+    FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList, FunctionArguments, Ident, ObjectName, Spanned,
+    UnaryOperator, Value, ValueWithSpan, VisitMut,
 };
-use savanna_streams_functions::{wrong_field, wrong_unit};
+use savanna_streams_functions::{wrong_field, wrong_text, wrong_unit};
 use savanna_streams_model::{Position, Result, StreamError};
 
 use super::walk::{self, NodeMut};
@@ -48,6 +53,11 @@ fn rewrite_expr(expr: &mut Expr) -> Result<()> {
             access_chain.iter_mut().skip_while(named).for_each(name_field);
             Ok(None)
         }
+        Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. } => {
+            escape(pattern, escape_char).map(|()| None)
+        }
+        Expr::RLike { negated, expr, pattern, .. } => regexp(*negated, expr, pattern).map(Some),
+        Expr::BinaryOp { op, right, .. } if is_regexp(op) => check_text("REGEXP", 1, right).map(|()| None),
         Expr::Function(function) => call(function),
         _ => Ok(None),
     }?;
@@ -74,6 +84,65 @@ fn named_at(field: &DateTimeField) -> Option<Position> {
     }
 }
 
+/// Puts `\\` in the place of the character that `ESCAPE` names.
+fn escape(pattern: &mut Expr, escape: &mut Option<ValueWithSpan>) -> Result<()> {
+    let Some(given) = escape.take() else {
+        return Ok(());
+    };
+    let place = position(given.span.start);
+    let wrong = |message: String| StreamError::Invalid { message, position: place };
+    let escape = match &given.value {
+        Value::SingleQuotedString(text) if text.chars().count() == 1 => text.chars().next().unwrap_or('\\'),
+        other => return Err(wrong(format!("ESCAPE takes one character, such as '!', but got {other}"))),
+    };
+    let Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(pattern), .. }) = pattern else {
+        let instead = "write the pattern as a text in quotes, or escape with \\ in it, without ESCAPE".into();
+        return Err(StreamError::Unsupported {
+            what: "ESCAPE behind a computed pattern".into(),
+            position: place,
+            instead,
+        });
+    };
+    let mut escaped = String::with_capacity(pattern.len());
+    let mut chars = pattern.chars();
+    while let Some(c) = chars.next() {
+        let (c, literal) = if c == escape {
+            let next = chars.next().filter(|next| ['%', '_', escape].contains(next));
+            let wrong = || wrong(format!("in LIKE '{pattern}', {escape} must stand before %, _ or another {escape}"));
+            (next.ok_or_else(wrong)?, true)
+        } else {
+            (c, c == '\\')
+        };
+        if literal && ['%', '_', '\\'].contains(&c) {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+    *pattern = escaped;
+    Ok(())
+}
+
+fn regexp(negated: bool, text: &Expr, pattern: &Expr) -> Result<Expr> {
+    check_text("REGEXP", 1, pattern)?;
+    let found = function_call("regexp", vec![text.clone(), pattern.clone()]);
+    Ok(if negated { Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(found) } } else { found })
+}
+
+fn is_regexp(op: &BinaryOperator) -> bool {
+    use BinaryOperator::{PGRegexIMatch, PGRegexMatch, PGRegexNotIMatch, PGRegexNotMatch};
+    matches!(op, PGRegexMatch | PGRegexIMatch | PGRegexNotMatch | PGRegexNotIMatch)
+}
+
+/// Refuses a constant text that is wrong as this argument of a function.
+fn check_text(function: &str, place: usize, argument: &Expr) -> Result<()> {
+    match argument {
+        Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), span }) => {
+            check(wrong_text(function, place, text), position(span.start))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn check(wrong: Option<String>, position: Option<Position>) -> Result<()> {
     wrong.map_or(Ok(()), |message| Err(StreamError::Invalid { message, position }))
 }
@@ -91,6 +160,11 @@ fn call(function: &mut Function) -> Result<Option<Expr>> {
     let FunctionArguments::List(list) = &mut function.args else {
         return Ok(None);
     };
+    for (at, argument) in list.args.iter().enumerate() {
+        if let FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) = argument {
+            check_text(&name, at, argument)?;
+        }
+    }
     match name.as_str() {
         "IF" => {
             let [condition, then, otherwise] = arguments(list).try_into().map_err(|given: Vec<Expr>| {

@@ -187,7 +187,11 @@ impl Checker {
                     }
                     return ControlFlow::Continue(());
                 }
-                refuse("TABLE(..) of an expression", expr.span(), "the table functions are TUMBLE and HOP")
+                refuse(
+                    "TABLE(..) of an expression",
+                    expr.span(),
+                    "the table functions are TUMBLE, HOP, CUMULATE and SESSION",
+                )
             }
             TableFactor::Table { args: Some(args), .. } => {
                 self.tables_of(&args.args);
@@ -240,6 +244,7 @@ impl Checker {
                 expr.span(),
                 format!("write INTERVAL {value} SECOND, or another unit"),
             ),
+            Expr::SimilarTo { .. } => refuse("SIMILAR TO", expr.span(), "use LIKE, or REGEXP(text, pattern)"),
             Expr::Lambda(_) => refuse("a lambda", expr.span(), "use functions without lambdas"),
             _ => ControlFlow::Continue(()),
         }

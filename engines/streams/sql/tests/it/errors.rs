@@ -264,9 +264,35 @@ fn what_libraries_say_is_told_in_words_of_sql() {
             "an aggregate stands inside of another",
         ),
         ("SELECT FLOOR(ts TO FORTNIGHT) FROM events", "there is no unit of time FORTNIGHT"),
+        ("SELECT s SIMILAR TO 'a' FROM events", "SIMILAR TO is not supported"),
+        ("SELECT s LIKE 'a' ESCAPE 'ab' FROM events", "ESCAPE takes one character, such as '!', but got 'ab'"),
+        ("SELECT s LIKE 'a!b' ESCAPE '!' FROM events", "in LIKE 'a!b', ! must stand before %, _ or another !"),
+        ("SELECT s LIKE s ESCAPE '!' FROM events", "ESCAPE behind a computed pattern is not supported"),
+        ("SELECT MAP['a', 1, 'b'] FROM events", "its last key has no value (line 1, column 23)"),
+        (
+            "SELECT * FROM TABLE(FOO(TABLE events, DESCRIPTOR(ts), INTERVAL '1' SECOND))",
+            "table function FOO does not exist (line 1, column 21); the table functions are",
+        ),
     ] {
         let error = world.error(sql).to_string();
         assert!(error.contains(message), "{sql}: {error}");
+    }
+}
+
+#[test]
+fn constants_that_no_row_makes_right_are_refused_when_planned() {
+    let world = World::new();
+    for (call, message) in [
+        ("REGEXP(s, '(')", "REGEXP: '(' is no regular expression: unclosed group (line 1, column 18)"),
+        ("s RLIKE '('", "REGEXP: '(' is no regular expression: unclosed group"),
+        ("s ~ '('", "REGEXP: '(' is no regular expression: unclosed group"),
+        ("REGEXP_REPLACE(s, '(?=a)', '')", "look-around, including look-ahead and look-behind, is not supported"),
+        ("DATE_FORMAT(ts, 'yyyy-bb')", "the pattern yyyy-bb has the letter b"),
+        ("TO_TIMESTAMP(s, 'yyyy ''at')", "has a quote that is not closed"),
+        ("JSON_VALUE(s, 'a' RETURNING INT)", "expected a path of names and indexes such as '$.user.tags[0]', got 'a'"),
+    ] {
+        let error = world.error(&format!("SELECT {call} FROM events")).to_string();
+        assert!(error.contains(message) && error.contains("(line 1, column "), "{call}: {error}");
     }
 }
 

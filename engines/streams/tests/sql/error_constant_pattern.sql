@@ -1,0 +1,2 @@
+SELECT bidder,
+  REGEXP(item, '(') AS n FROM bids;

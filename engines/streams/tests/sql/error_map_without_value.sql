@@ -1,0 +1,1 @@
+SELECT MAP['a', price, 'b'] AS m FROM bids;
