@@ -10,6 +10,7 @@ SELECT price FROM nameless;
 -- The whole table, with the columns that are in the names of its folders.
 SELECT hm, item, price FROM out_by_item;
 SELECT hm, price FROM out_by_item WHERE item IS NULL;
+SELECT hm, price FROM out_by_item WHERE item = 'lamp';
 
 -- Parquet files take the rows of several epochs, too.
 CREATE TABLE in_parquet (price BIGINT, item VARCHAR, at TIMESTAMP(3), auction BIGINT) PARTITIONED BY (auction)
@@ -17,3 +18,4 @@ WITH ('connector' = 'file', 'path' = '${OUT}/parquet', 'format' = 'parquet', 'si
 INSERT INTO in_parquet SELECT price, item, at, auction FROM bids;
 SELECT * FROM in_parquet;
 SELECT auction FROM in_parquet WHERE auction > 1;
+SELECT auction, price FROM in_parquet WHERE auction = 1;

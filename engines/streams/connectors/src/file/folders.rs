@@ -3,9 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray, new_null_array};
-use arrow::compute::{CastOptions, cast_with_options, take};
+use arrow::array::{
+    Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, RecordBatchOptions, StringArray, new_null_array,
+};
+use arrow::compute::{CastOptions, cast, cast_with_options, take};
 use arrow::datatypes::{Field, Schema, SchemaRef};
+use savanna_streams_model::source::{EqualTo, Literal};
 use savanna_streams_model::{Result, StreamError, type_name};
 
 use super::partitions::{is_nothing, unescape};
@@ -80,6 +83,15 @@ pub(crate) struct FolderValues {
 }
 
 impl FolderValues {
+    /// Whether conditions on columns of the folders hold.
+    pub(crate) fn meet(&self, conditions: &[EqualTo]) -> bool {
+        conditions.iter().all(|condition| {
+            let column = condition.path.0.first().and_then(|name| self.wanted.index_of(name).ok());
+            let value = column.and_then(|column| self.values[column].as_ref());
+            value.is_some_and(|value| equals(value, &condition.value))
+        })
+    }
+
     /// Rows of the file, with the columns of its folders among theirs.
     pub(crate) fn complete(&self, rows: &RecordBatch) -> Result<RecordBatch> {
         let count = rows.num_rows();
@@ -96,9 +108,19 @@ impl FolderValues {
     }
 }
 
+/// Whether a folder's value is this one; NULL is none.
+fn equals(value: &ArrayRef, literal: &Literal) -> bool {
+    let literal: ArrayRef = match literal {
+        Literal::Integer(number) => Arc::new(Int64Array::from(vec![*number])),
+        Literal::Text(text) => Arc::new(StringArray::from(vec![text.as_str()])),
+        Literal::Boolean(truth) => Arc::new(BooleanArray::from(vec![*truth])),
+    };
+    value.is_valid(0) && cast(&literal, value.data_type()).is_ok_and(|literal| *literal == **value)
+}
+
 #[cfg(test)]
 mod tests {
-    use arrow::array::{AsArray, Int64Array};
+    use arrow::array::AsArray;
     use arrow::datatypes::{DataType, Int64Type};
 
     use super::*;
@@ -125,6 +147,20 @@ mod tests {
         assert_eq!(rows.column(2).as_primitive::<Int64Type>().values(), &[2026, 2026]);
         let values = folders.values(Path::new("/data/y=__DEFAULT_PARTITION__/hm=a/part.csv")).unwrap();
         assert_eq!(values.values[2].as_ref().unwrap().null_count(), 1);
+    }
+
+    #[test]
+    fn conditions_are_on_the_values_of_folders() {
+        let meets = |file: &str, column: &str, value| {
+            let path = savanna_streams_model::source::FieldPath(vec![column.into()]);
+            folders().values(Path::new(file)).unwrap().meet(&[EqualTo { path, value }])
+        };
+        let file = "/data/y=2026/hm=12%3A30/part.csv";
+        assert!(meets(file, "hm", Literal::Text("12:30".into())));
+        assert!(!meets(file, "hm", Literal::Text("12%3A30".into())));
+        assert!(meets(file, "y", Literal::Integer(2026)) && !meets(file, "y", Literal::Integer(2025)));
+        let nothing = "/data/y=__DEFAULT_PARTITION__/hm=a/part.csv";
+        assert!(!meets(nothing, "y", Literal::Integer(0)));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::sink::{Delivery, Sink};
-use savanna_streams_model::source::{Offset, ScanSpec, Source, SourceReader};
+use savanna_streams_model::source::{EqualTo, Offset, ScanSpec, Source, SourceReader};
 use savanna_streams_model::time::parse_duration;
 use savanna_streams_model::{Result, StreamError};
 
@@ -195,7 +195,8 @@ impl Connector for FileConnector {
             return Err(listing::nothing_there(&settings.path));
         }
         let units = files.into_iter().map(|file| units_of(&settings, file)).collect::<Result<Vec<_>>>()?;
-        Ok(Arc::new(FileSource { settings, units: units.into_iter().flatten().collect() }))
+        let folders = table.partitioned_by.clone();
+        Ok(Arc::new(FileSource { settings, folders, units: units.into_iter().flatten().collect() }))
     }
 
     fn sink(&self, table: &TableDef, schema: SchemaRef) -> Result<Box<dyn Sink>> {
@@ -223,7 +224,26 @@ fn units_of(settings: &Settings, path: PathBuf) -> Result<Vec<Unit>> {
 #[derive(Debug)]
 struct FileSource {
     settings: Settings,
+    /// The columns that name folders.
+    folders: Vec<String>,
     units: Vec<Unit>,
+}
+
+impl FileSource {
+    /// What a scan reads: its conditions are all on folders.
+    fn units_of(&self, scan: &ScanSpec) -> Result<Vec<Unit>> {
+        if scan.equal_to.is_empty() {
+            return Ok(self.units.clone());
+        }
+        let folders = Folders::new(&self.settings.path, &self.folders, scan.table.physical_schema());
+        let mut units = Vec::new();
+        for unit in &self.units {
+            if folders.values(&unit.path)?.meet(&scan.equal_to) {
+                units.push(unit.clone());
+            }
+        }
+        Ok(units)
+    }
 }
 
 impl Source for FileSource {
@@ -238,6 +258,11 @@ impl Source for FileSource {
     fn partitions(&self, wanted: usize) -> usize {
         // New files are read in one order, so there is one reader for them.
         if self.settings.follow { 1 } else { wanted.min(self.units.len()).max(1) }
+    }
+
+    /// Folders with other values are not read.
+    fn pushes_down(&self, condition: &EqualTo) -> bool {
+        matches!(condition.path.0.as_slice(), [column] if self.folders.contains(column))
     }
 
     fn open(
@@ -261,7 +286,8 @@ impl Source for FileSource {
             follow: self.settings.follow,
             on_error: self.settings.on_error.clone(),
         };
-        let dealt = self.units.iter().skip(partition).step_by(partitions.max(1)).cloned().collect();
+        let units = self.units_of(scan)?;
+        let dealt = units.into_iter().skip(partition).step_by(partitions.max(1)).collect();
         Ok(Box::new(FileReader::open(reading, dealt, from)?))
     }
 }

@@ -7,7 +7,7 @@ use arrow::datatypes::DataType;
 use savanna_streams_connectors::{BuiltinConnectors, generate_events, nexmark_table};
 use savanna_streams_model::catalog::{TableDef, varchar};
 use savanna_streams_model::ids::{Epoch, QueryId};
-use savanna_streams_model::source::{Connectors, FieldPath, Read, ScanSpec};
+use savanna_streams_model::source::{Connectors, EqualTo, FieldPath, Literal, Read, ScanSpec};
 use tempfile::TempDir;
 
 use crate::{TIMESTAMP, bid_columns, checked, concat, drain, lines, open, options, read_all, source, table};
@@ -455,6 +455,14 @@ fn a_partitioned_table_is_written_and_read_by_folder() {
         ["{\"n\":2}"]
     );
     assert_eq!(read_all(&out).unwrap(), [r#"{"n":1,"dt":"a"}"#, r#"{"n":2,"dt":"b"}"#]);
+    let where_b = EqualTo { path: FieldPath(vec!["dt".into()]), value: Literal::Text("b".into()) };
+    let where_n = EqualTo { path: FieldPath(vec!["n".into()]), value: Literal::Integer(2) };
+    // A file in a folder that is left out is not even opened.
+    append(&directory.path().join("dt=a/broken.csv"), "no number\n");
+    let whole = source(&out).unwrap();
+    assert!(whole.pushes_down(&where_b) && !whole.pushes_down(&where_n), "only conditions on folders");
+    let scan = ScanSpec { equal_to: vec![where_b], ..ScanSpec::everything(out.clone()) };
+    assert_eq!(lines(&drain(whole.open(&scan, 0, 1, None).unwrap().as_mut(), 10).unwrap()), [r#"{"n":2,"dt":"b"}"#]);
     let mut followed = out.clone();
     followed.options.insert("follow".into(), "true".into());
     assert!(source(&followed).unwrap_err().to_string().contains("leave one of them out"));
