@@ -61,7 +61,7 @@ pub struct Stage {
 }
 
 /// What happens to an operator's rows before they leave its stage: `chain`, the look-ups, then at most one of `expand` and
-/// `aggregate`.
+/// `aggregate`, then `first_rows`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
     /// Filters and projections over the operator's columns, a chain of `FilterExec` and `ProjectionExec` over a
@@ -74,12 +74,15 @@ pub struct Output {
     pub expand: Option<Expand>,
     /// The first half of a windowed aggregate: deltas leave the stage instead of rows.
     pub aggregate: Option<WindowAggregate>,
+    /// A plan over some of the rows that leave, which keeps those that the next stage can need: the first of each window.
+    #[serde(default)]
+    pub first_rows: Option<PlanBytes>,
 }
 
 impl Output {
     /// Rows as the chain gives them.
     pub fn rows(chain: PlanBytes) -> Self {
-        Self { chain, lookups: Vec::new(), expand: None, aggregate: None }
+        Self { chain, lookups: Vec::new(), expand: None, aggregate: None, first_rows: None }
     }
 
     /// The windows that rows are put in.
@@ -268,6 +271,9 @@ pub struct WindowInput {
     pub schema: SchemaRef,
     /// Which of them is `window_end`: rows are gathered by it.
     pub window_end: usize,
+    /// A plan over some of the rows that keeps those that are needed, as in the sender.
+    #[serde(default)]
+    pub first_rows: Option<PlanBytes>,
 }
 
 /// Where the result goes.

@@ -31,6 +31,7 @@ mod cpu;
 pub mod driver;
 mod error;
 mod expand;
+mod first_rows;
 mod interval_join;
 pub mod invoker;
 mod join_stage;

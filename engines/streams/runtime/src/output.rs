@@ -16,6 +16,7 @@ use crate::aggregate::{AggregateSpec, WindowState};
 use crate::chain::{Chain, SmallBatches};
 use crate::error::broken;
 use crate::expand::ExpandRows;
+use crate::first_rows::{FirstRows, Gathered};
 use crate::key_cut::KeyCut;
 use crate::lookup::LookupRows;
 use crate::member::Outgoing;
@@ -29,6 +30,7 @@ pub(crate) struct OutputOperator {
     small: Option<SmallBatches>,
     lookups: Vec<LookupRows>,
     end: End,
+    first_rows: Option<FirstRows>,
     cut: KeyCut,
     outlet: Outlet,
     mode: Mode,
@@ -36,8 +38,8 @@ pub(crate) struct OutputOperator {
 
 /// What happens to rows after the chain.
 enum End {
-    Rows(Vec<RecordBatch>),
-    Windows { expand: Box<ExpandRows>, small: SmallBatches, rows: Vec<RecordBatch>, without_time: u64 },
+    Rows(Gathered),
+    Windows { expand: Box<ExpandRows>, small: SmallBatches, rows: Gathered, without_time: u64 },
     Aggregate(Box<WindowState>),
 }
 
@@ -62,11 +64,11 @@ impl OutputOperator {
                 let expand = Box::new(ExpandRows::decode(expand, functions)?);
                 let leaving = Arc::clone(expand.output());
                 let small = SmallBatches::new(&leaving, batch_rows);
-                (End::Windows { expand, small, rows: Vec::new(), without_time: 0 }, leaving)
+                (End::Windows { expand, small, rows: Gathered::default(), without_time: 0 }, leaving)
             }
             (None, None) => {
                 let rows = lookups.last().map_or_else(|| chain.output(), LookupRows::output);
-                (End::Rows(Vec::new()), Arc::clone(rows))
+                (End::Rows(Gathered::default()), Arc::clone(rows))
             }
             (Some(_), Some(_)) => {
                 return Err(broken("an output that both aggregates and adds windows as columns"));
@@ -76,8 +78,9 @@ impl OutputOperator {
             Exchange::Single => KeyCut::new(Vec::new(), &Schema::empty())?,
             Exchange::KeyGroup { columns } => KeyCut::new(columns.clone(), &leaving)?,
         };
+        let first_rows = output.first_rows.as_ref().map(|plan| FirstRows::decode(plan, functions)).transpose()?;
         let small = chain.filters().then(|| SmallBatches::new(chain.output(), batch_rows));
-        Ok(Self { chain, small, lookups, end, cut, outlet, mode: options.mode })
+        Ok(Self { chain, small, lookups, end, first_rows, cut, outlet, mode: options.mode })
     }
 
     /// The columns that the operator must give.
@@ -115,7 +118,8 @@ impl OutputOperator {
             let found: Result<Vec<_>> = batches.iter().map(|rows| lookup.apply(rows)).collect();
             batches = found?.concat();
         }
-        batches.into_iter().try_for_each(|rows| self.end.take(rows, first_window_end))
+        let Self { end, first_rows, .. } = self;
+        batches.into_iter().try_for_each(|rows| end.take(rows, first_window_end, first_rows.as_mut()))
     }
 
     /// The positions of the rows that the chain lets pass.
@@ -137,9 +141,7 @@ impl OutputOperator {
         let tables: usize = self.lookups.iter().map(LookupRows::bytes).sum();
         tables
             + match &self.end {
-                End::Rows(rows) | End::Windows { rows, .. } => {
-                    rows.iter().map(RecordBatch::get_array_memory_size).sum()
-                }
+                End::Rows(rows) | End::Windows { rows, .. } => rows.bytes(),
                 End::Aggregate(state) => state.bytes(),
             }
     }
@@ -152,11 +154,14 @@ impl OutputOperator {
             }
         }
         let members = self.outlet.parts();
+        let mut first_rows = self.first_rows.as_mut();
         let bodies: Vec<Body> = match &mut self.end {
-            End::Rows(rows) => self.cut.rows(std::mem::take(rows), members)?.into_iter().map(Body::Rows).collect(),
+            End::Rows(rows) => self.cut.rows(rows.take(first_rows)?, members)?.into_iter().map(Body::Rows).collect(),
             End::Windows { small, rows, .. } => {
-                rows.extend(small.flush()?);
-                self.cut.rows(std::mem::take(rows), members)?.into_iter().map(Body::Rows).collect()
+                for batch in small.flush()? {
+                    rows.push(batch, first_rows.as_deref_mut())?;
+                }
+                self.cut.rows(rows.take(first_rows)?, members)?.into_iter().map(Body::Rows).collect()
             }
             End::Aggregate(state) => {
                 let upto = match self.mode {
@@ -171,14 +176,21 @@ impl OutputOperator {
 }
 
 impl End {
-    fn take(&mut self, batch: RecordBatch, first_window_end: Option<i64>) -> Result<()> {
+    fn take(
+        &mut self,
+        batch: RecordBatch,
+        first_window_end: Option<i64>,
+        mut first_rows: Option<&mut FirstRows>,
+    ) -> Result<()> {
         match self {
-            Self::Rows(rows) => rows.push(batch),
+            Self::Rows(rows) => rows.push(batch, first_rows)?,
             Self::Windows { expand, small, rows, without_time } => {
                 let (expanded, timeless) = expand.apply(&batch, first_window_end)?;
                 *without_time += timeless;
                 for batch in expanded {
-                    rows.extend(small.push(batch)?);
+                    for batch in small.push(batch)? {
+                        rows.push(batch, first_rows.as_deref_mut())?;
+                    }
                 }
             }
             Self::Aggregate(state) => state.update(&batch, first_window_end)?,

@@ -7,13 +7,14 @@ use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
 use datafusion::execution::TaskContext;
 use savanna_streams_model::Result;
-use savanna_streams_model::graph::WindowPlan;
+use savanna_streams_model::graph::{WindowInput, WindowPlan};
 use savanna_streams_model::ids::{Epoch, StageId};
 use savanna_streams_model::payload::Body;
 use savanna_streams_model::time::{EventTime, timestamp_values, to_event_time};
 
 use crate::arena::CollectedInput;
 use crate::error::{broken, computing};
+use crate::first_rows::{FirstRows, Gathered};
 use crate::member::{Outgoing, StageOperator};
 use crate::output::OutputOperator;
 use crate::plan_run::PlanRun;
@@ -23,7 +24,7 @@ use crate::query::Progress;
 pub(crate) struct WindowOperator {
     inputs: Vec<Input>,
     /// Rows of open windows by end (microseconds); per input.
-    open: BTreeMap<i64, Vec<Vec<RecordBatch>>>,
+    open: BTreeMap<i64, Vec<Gathered>>,
     plan: PlanRun,
     output: OutputOperator,
     /// Where closed windows are counted, if they are counted here.
@@ -33,6 +34,7 @@ pub(crate) struct WindowOperator {
 struct Input {
     stage: StageId,
     window_end: usize,
+    first_rows: Option<FirstRows>,
 }
 
 impl WindowOperator {
@@ -42,21 +44,24 @@ impl WindowOperator {
         output: OutputOperator,
         progress: Option<Arc<Progress>>,
     ) -> Result<Self> {
-        let inputs =
-            stage.inputs.iter().map(|input| Input { stage: input.stage, window_end: input.window_end }).collect();
+        let input = |input: &WindowInput| {
+            let first_rows = input.first_rows.as_ref().map(|plan| FirstRows::decode(plan, functions)).transpose()?;
+            Ok(Input { stage: input.stage, window_end: input.window_end, first_rows })
+        };
+        let inputs = stage.inputs.iter().map(input).collect::<Result<_>>()?;
         let plan = PlanRun::new(stage.plan.decode(functions)?, Arc::clone(functions))?;
         Ok(Self { inputs, open: BTreeMap::new(), plan, output, progress })
     }
 
     fn gather(&mut self, from: StageId, rows: &RecordBatch) -> Result<()> {
-        for index in 0..self.inputs.len() {
-            let Input { stage, window_end } = &self.inputs[index];
+        let inputs = self.inputs.len();
+        for (index, Input { stage, window_end, first_rows }) in self.inputs.iter_mut().enumerate() {
             if *stage != from {
                 continue;
             }
             for (end, rows) in by_window_end(rows, *window_end)? {
-                let window = self.open.entry(end).or_insert_with(|| vec![Vec::new(); self.inputs.len()]);
-                window[index].push(rows);
+                let window = self.open.entry(end).or_insert_with(|| (0..inputs).map(|_| Gathered::default()).collect());
+                window[index].push(rows, first_rows.as_mut())?;
             }
         }
         Ok(())
@@ -108,7 +113,7 @@ impl StageOperator for WindowOperator {
             if let Some(progress) = &self.progress {
                 progress.windows_closed(epoch, std::iter::once(*window.key()));
             }
-            let gathered = window.remove();
+            let gathered = window.remove().into_iter().map(|mut rows| rows.take(None)).collect::<Result<Vec<_>>>()?;
             // Several leaves may read one input.
             for rows in self.plan.run(|leaf| gathered.get(leaf).cloned().unwrap_or_default())? {
                 self.output.take(rows)?;
@@ -118,7 +123,7 @@ impl StageOperator for WindowOperator {
     }
 
     fn bytes(&self) -> usize {
-        let open: usize = self.open.values().flatten().flatten().map(RecordBatch::get_array_memory_size).sum();
+        let open: usize = self.open.values().flatten().map(Gathered::bytes).sum();
         open + self.output.bytes()
     }
 }

@@ -190,6 +190,21 @@ impl Block<'_> {
         if let Some(panes) = &output.aggregate {
             self.panes("partial aggregate", panes);
         }
+        if let Some(first_rows) = &output.first_rows {
+            self.first_rows(first_rows);
+        }
+    }
+
+    /// Which rows leave, by their number in their window.
+    fn first_rows(&mut self, plan: &PlanBytes) {
+        let mut at = self.decode(plan);
+        while let Some(plan) = at {
+            if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+                let needed = readable(&filter.predicate().to_string());
+                self.item("keeps", &format!("rows with {needed} in each window"));
+            }
+            at = plan.children().first().map(|child| Arc::clone(child));
+        }
     }
 
     fn panes(&mut self, name: &str, panes: &WindowAggregate) {

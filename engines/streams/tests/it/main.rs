@@ -1,6 +1,7 @@
 //! The engine through its handle, as a face uses it: files of SQL and the rows or the error that they give.
 
 mod files;
+mod first_rows;
 mod processing_time;
 mod session;
 mod user_functions;

@@ -164,7 +164,7 @@ pub(crate) fn keep_late_rows(scan: &mut Scan) {
 
 /// The first half of a windowed aggregate.
 pub(crate) fn panes(chain: PlanBytes, windows: impl Into<Windows>, keyed: bool) -> Output {
-    Output { chain, lookups: Vec::new(), expand: None, aggregate: Some(window_aggregate(windows, keyed)) }
+    Output { aggregate: Some(window_aggregate(windows, keyed)), ..Output::rows(chain) }
 }
 
 /// A cut by the first column.

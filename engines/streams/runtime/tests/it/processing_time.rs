@@ -48,8 +48,7 @@ fn graph() -> StageGraph {
         watermark: None,
         processing_time: Some(ProcessingTime::Watermark),
     };
-    let panes =
-        Output { chain: identity(&rows), lookups: Vec::new(), expand: None, aggregate: Some(aggregate.clone()) };
+    let panes = Output { aggregate: Some(aggregate.clone()), ..Output::rows(identity(&rows)) };
     let merge = Operator::Aggregate(Aggregate { inputs: vec![StageId(0)], aggregate });
     let stages = vec![
         stage(0, Operator::Scan(scan), panes, Exchange::KeyGroup { columns: vec![0] }, 1),

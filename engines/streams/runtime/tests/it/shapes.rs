@@ -51,7 +51,7 @@ proptest! {
         let memory = Arc::new(Memory::with("t", partitions));
         let chain = if filtered { filter_chain() } else { identity(&input_schema()) };
         let expand = Expand { time_column: 0, window, after: identity(&expanded_schema()) };
-        let output = Output { chain, lookups: Vec::new(), expand: Some(expand), aggregate: None };
+        let output = Output { expand: Some(expand), ..Output::rows(chain) };
         let stages = vec![scan_stage(0, scan("t", delay), output, Exchange::Single, 1), sink(1, &[0])];
         let graph = StageGraph { stages, output: expanded_schema().as_ref().clone() };
         let (status, rows) = run(graph, &memory, how);
@@ -109,7 +109,12 @@ fn join_graph(delay: i64, window: savanna_streams_model::time::WindowSpec) -> St
     );
     let join: Arc<dyn ExecutionPlan> = Arc::new(join.unwrap());
     let output = join.schema().as_ref().clone();
-    let input = |from: u16| WindowInput { stage: StageId(from), schema: windowed_schema(true), window_end: 8 };
+    let input = |from: u16| WindowInput {
+        stage: StageId(from),
+        schema: windowed_schema(true),
+        window_end: 8,
+        first_rows: None,
+    };
     let counted = |id: u16, name: &str, next: u16| {
         scan_stage(id, scan(name, delay), panes(identity(&input_schema()), window, true), by_key(), next)
     };

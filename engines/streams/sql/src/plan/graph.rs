@@ -203,7 +203,11 @@ impl<'a> GraphBuilder<'a> {
         for input in &planning.inputs {
             let target = Target::Rows(&input.names);
             let (stage, schema) = self.stage(&input.chain, &target, input.exchange.clone(), Waits::Nothing)?;
-            inputs.push(WindowInput { stage, schema, window_end: input.window_end });
+            let first_rows = input.first_rows(&schema)?;
+            if let Some(output) = &mut self.stages[usize::from(stage.0)].output {
+                output.first_rows.clone_from(&first_rows);
+            }
+            inputs.push(WindowInput { stage, schema, window_end: input.window_end, first_rows });
         }
         let schemas: Vec<SchemaRef> = inputs.iter().map(|input| SchemaRef::clone(&input.schema)).collect();
         let (plan, schema) = planning.encode(&schemas)?;

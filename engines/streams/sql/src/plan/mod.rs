@@ -16,6 +16,7 @@ mod dialect;
 mod errors;
 pub(crate) mod expression;
 mod fields;
+mod first_rows;
 mod graph;
 mod group_windows;
 mod insert;

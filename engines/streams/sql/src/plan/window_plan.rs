@@ -28,6 +28,7 @@ use savanna_streams_model::plan::PlanBytes;
 use savanna_streams_model::{Result, StreamError};
 
 use super::chain::{Chain, broken};
+use super::first_rows::FirstRows;
 use super::key_columns;
 use super::region::{Leaf, Region};
 use savanna_streams_functions::session;
@@ -50,6 +51,7 @@ pub(super) struct Input {
     pub(super) window_end: usize,
     /// How the rows come: by columns that the plan keeps apart, if there are such.
     pub(super) exchange: Exchange,
+    first_rows: Option<FirstRows>,
 }
 
 impl WindowPlanning {
@@ -57,13 +59,20 @@ impl WindowPlanning {
         let plan = optimize(region.plan.clone())?;
         let plan = plan.transform_up(settle_order).map_err(broken)?.data;
         let mut leaves: Vec<(Arc<dyn TableSource>, BTreeSet<usize>)> = Vec::new();
+        let mut times_read: Vec<usize> = Vec::new();
         plan.apply(|node| {
             if let LogicalPlan::TableScan(scan) = node {
                 let read =
                     scan.projection.clone().unwrap_or_else(|| (0..scan.source.schema().fields().len()).collect());
-                match leaves.iter_mut().find(|(source, _)| same(source, &scan.source)) {
-                    Some((_, columns)) => columns.extend(read),
-                    None => leaves.push((Arc::clone(&scan.source), read.into_iter().collect())),
+                match leaves.iter().position(|(source, _)| same(source, &scan.source)) {
+                    Some(at) => {
+                        leaves[at].1.extend(read);
+                        times_read[at] += 1;
+                    }
+                    None => {
+                        leaves.push((Arc::clone(&scan.source), read.into_iter().collect()));
+                        times_read.push(1);
+                    }
                 }
             }
             Ok(TreeNodeRecursion::Continue)
@@ -85,7 +94,11 @@ impl WindowPlanning {
             chain.columns = kept.iter().map(|column| leaf.chain.columns[*column].clone()).collect();
             let names = kept.iter().map(|column| leaf.names[*column].clone()).collect();
             let window_end = place(leaf.window_end);
-            inputs.push(Input { leaf: source, kept, chain, names, window_end, exchange });
+            let first_rows = match times_read[at] {
+                1 => FirstRows::of(&plan, &|scan| same(&source, &scan.source)),
+                _ => None,
+            };
+            inputs.push(Input { leaf: source, kept, chain, names, window_end, exchange, first_rows });
         }
         Ok(Self { plan, inputs })
     }
@@ -109,10 +122,25 @@ impl WindowPlanning {
             Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
         };
         let plan = self.plan.clone().transform_up(place).map_err(broken)?.data;
-        let planner = DefaultPhysicalPlanner::default();
-        let physical = futures::executor::block_on(planner.create_physical_plan(&plan, session())).map_err(broken)?;
+        let physical = physical(&plan)?;
         Ok((PlanBytes::encode(&physical)?, physical.schema()))
     }
+}
+
+impl Input {
+    /// The plan that keeps, of rows of these columns, those that are needed; none if all may be.
+    pub(super) fn first_rows(&self, schema: &SchemaRef) -> Result<Option<PlanBytes>> {
+        let Some(first) = &self.first_rows else {
+            return Ok(None);
+        };
+        let rows = PlacedLeaf { index: 0, schema: Arc::clone(schema) };
+        PlanBytes::encode(&physical(&first.plan(Arc::new(rows))?)?).map(Some)
+    }
+}
+
+fn physical(plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
+    let planner = DefaultPhysicalPlanner::default();
+    futures::executor::block_on(planner.create_physical_plan(plan, session())).map_err(broken)
 }
 
 fn leaf_of(source: &Arc<dyn TableSource>) -> Result<&Leaf> {

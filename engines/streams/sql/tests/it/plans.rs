@@ -299,6 +299,31 @@ fn only_what_a_plan_over_windows_reads_is_sent() {
 }
 
 #[test]
+fn rankings_keep_their_first_rows_where_rows_are_read() {
+    let world = World::new();
+    let ranked = |function: &str, rows: &str, condition: &str| {
+        world.explain(&format!(
+            "SELECT auction, price FROM (
+                 SELECT auction, price, {function}() OVER (PARTITION BY window_start, window_end ORDER BY price DESC) AS n
+                 FROM {rows}) WHERE {condition}"
+        ))
+    };
+    let rows = "TABLE(TUMBLE(TABLE bid, DESCRIPTOR(dateTime), INTERVAL '10' SECOND))";
+    let keeps = |last: u64| format!("keeps: rows with PLACE() <= {last} in each window\n");
+    for (condition, last) in [("n <= 3", 3), ("n < 3 AND price > 7", 2), ("5 >= n", 5), ("n BETWEEN 2 AND 4", 4)] {
+        for function in ["ROW_NUMBER", "RANK", "DENSE_RANK"] {
+            has(&ranked(function, rows, condition), &[&keeps(last)]);
+        }
+    }
+    let counted = "(SELECT auction, count(*) AS price, window_start, window_end FROM TABLE(TUMBLE(TABLE bid, DESCRIPTOR(dateTime), INTERVAL '10' SECOND)) GROUP BY auction, window_start, window_end)";
+    has(&ranked("RANK", counted, "n = 1"), &[&keeps(1)]);
+    for condition in ["n > 3", "n <= 3 OR price > 7", "n <> 2"] {
+        let text = ranked("ROW_NUMBER", rows, condition);
+        assert!(!text.contains("keeps:"), "{text}");
+    }
+}
+
+#[test]
 fn group_windows_are_the_table_functions() {
     let world = World::new();
     let old = world.plan("SELECT k, count(*) AS n, TUMBLE_END(ts, INTERVAL '1' SECOND) AS e FROM events GROUP BY k, TUMBLE(ts, INTERVAL '1' SECOND)");
