@@ -40,7 +40,7 @@ pub(crate) struct OutputOperator {
 enum End {
     Rows(Gathered),
     Windows { expand: Box<ExpandRows>, small: SmallBatches, rows: Gathered, without_time: u64 },
-    Aggregate(Box<WindowState>),
+    Aggregate(WindowState),
 }
 
 impl OutputOperator {
@@ -58,7 +58,7 @@ impl OutputOperator {
             (Some(aggregate), None) => {
                 let spec = Arc::new(AggregateSpec::decode(aggregate, functions)?);
                 let leaving = Arc::clone(spec.delta_schema());
-                (End::Aggregate(Box::new(WindowState::new(spec)?)), leaving)
+                (End::Aggregate(WindowState::new(spec)?), leaving)
             }
             (None, Some(expand)) => {
                 let expand = Box::new(ExpandRows::decode(expand, functions)?);

@@ -31,8 +31,8 @@ impl ClosedWindows {
 
 /// Merge state, by panes or by fragments of sessions.
 pub(crate) enum WindowState {
-    Panes(PaneState),
-    Sessions(SessionState),
+    Panes(Box<PaneState>),
+    Sessions(Box<SessionState>),
 }
 
 type Keyed = dyn KeyedState<RecordBatch, ClosedWindows, KeyGroupSet>;
@@ -40,8 +40,8 @@ type Keyed = dyn KeyedState<RecordBatch, ClosedWindows, KeyGroupSet>;
 impl WindowState {
     pub(crate) fn new(spec: Arc<AggregateSpec>) -> Result<Self> {
         Ok(match *spec.windows() {
-            Windows::Fixed(window) => Self::Panes(PaneState::new(spec, window)?),
-            Windows::Session { gap } => Self::Sessions(SessionState::new(spec, gap)?),
+            Windows::Fixed(window) => Self::Panes(Box::new(PaneState::new(spec, window)?)),
+            Windows::Session { gap } => Self::Sessions(Box::new(SessionState::new(spec, gap)?)),
         })
     }
 
@@ -95,8 +95,8 @@ impl WindowState {
 
     fn keyed_mut(&mut self) -> &mut Keyed {
         match self {
-            Self::Panes(panes) => panes,
-            Self::Sessions(sessions) => sessions,
+            Self::Panes(panes) => panes.as_mut(),
+            Self::Sessions(sessions) => sessions.as_mut(),
         }
     }
 }

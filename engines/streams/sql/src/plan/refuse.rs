@@ -411,7 +411,7 @@ pub(super) fn first_join(query: &Query) -> Option<Position> {
     first(query, |node| {
         let Node::Select(select) = node else { return None };
         let joined = select.from.iter().find_map(|table| table.joins.first()).map(|join| &join.relation);
-        Some(joined.or(select.from.get(1).map(|table| &table.relation))?.span())
+        Some(joined.or_else(|| select.from.get(1).map(|table| &table.relation))?.span())
     })
 }
 
