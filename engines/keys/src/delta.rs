@@ -11,12 +11,14 @@
 //!  2 operations  type 1, operations
 //!  3 delete
 //!  4 expiry      when 8
+//!  5 kept        as whole; the value stays in its life
+//!  6 replicated  since 8, copies 8, writer 8, a part of the replicas' state (savanna_lattice::form), or nothing
 //! ```
 //!
-//! A *whole* and a *delete* apply if they are later than what is there; the others only exactly at their base. So a log may be
-//! replayed from any point before a snapshot, and twice.
+//! A *whole*, a *kept* and a *delete* apply if they are later than what is there; *operations* and *expiry* only exactly at
+//! their base. What is *replicated* merges. So a log may be replayed from any point before a snapshot, and twice.
 
-use savanna_lattice::{Hlc, UnixMillis};
+use savanna_lattice::{Hlc, UnixMillis, WriterId};
 
 /// The type tag of strings; collections have [`Collection::TAG`](crate::keyspace::Collection::TAG).
 pub const STRING_TAG: u8 = 1;
@@ -58,6 +60,8 @@ pub struct Header<'a> {
 pub enum Body<'a> {
     /// The whole value.
     Whole {
+        /// Whether it was changed within its life, and not written anew.
+        is_kept: bool,
         /// Its type.
         tag: u8,
         /// When it expires.
@@ -76,12 +80,25 @@ pub enum Body<'a> {
     Delete,
     /// The key expires at another time.
     Expiry(UnixMillis),
+    /// A change of a key with several replicas.
+    Replicated {
+        /// Since when it has so many.
+        since: Hlc,
+        /// How many.
+        copies: u16,
+        /// Who made the change.
+        writer: WriterId,
+        /// What changed, as the replicas keep it; empty if only their number did.
+        state: &'a [u8],
+    },
 }
 
 const WHOLE: u8 = 1;
 const OPERATIONS: u8 = 2;
 const DELETE: u8 = 3;
 const EXPIRY: u8 = 4;
+const KEPT: u8 = 5;
+const REPLICATED: u8 = 6;
 
 /// Deltas that wait to be appended.
 #[derive(Debug, Default)]
@@ -91,6 +108,8 @@ pub struct DeltaLog {
     open_at: usize,
     /// Where what waits may be cut into several appends.
     cuts: Vec<usize>,
+    /// Where the changes begin that replicas have not seen.
+    unseen_at: usize,
     enabled: bool,
 }
 
@@ -101,7 +120,7 @@ impl DeltaLog {
     /// A log that keeps nothing until it is enabled.
     #[must_use]
     pub const fn new() -> Self {
-        Self { bytes: Vec::new(), open_at: 0, cuts: Vec::new(), enabled: false }
+        Self { bytes: Vec::new(), open_at: 0, cuts: Vec::new(), unseen_at: 0, enabled: false }
     }
 
     /// Whether deltas are kept at all.
@@ -141,19 +160,45 @@ impl DeltaLog {
         }
         let end = self.cuts.remove(0);
         self.bytes.drain(..end);
+        self.unseen_at = self.unseen_at.saturating_sub(end);
         self.cuts.iter_mut().for_each(|cut| *cut -= end);
     }
 
     /// Forgets what waits; its memory is used again unless it is much.
     pub fn clear(&mut self) {
         self.cuts.clear();
+        self.unseen_at = 0;
         self.bytes.clear();
         self.bytes.shrink_to(1 << 20);
     }
 
-    /// The whole value of a string.
-    pub fn string(&mut self, header: Header<'_>, expires_at: UnixMillis, value: &[u8]) {
-        if let Some(mut writer) = self.begin(WHOLE, header) {
+    /// The changes that replicas have not seen.
+    #[must_use]
+    pub fn unseen(&self) -> &[u8] {
+        &self.bytes[self.unseen_at..]
+    }
+
+    /// Says that replicas have seen everything.
+    pub const fn note_seen(&mut self) {
+        self.unseen_at = self.bytes.len();
+    }
+
+    /// Takes out what replicas have not seen, to be put back with [`DeltaLog::copy`] or in another form.
+    #[must_use]
+    pub fn take_unseen(&mut self) -> Vec<u8> {
+        let unseen_at = self.unseen_at;
+        self.cuts.retain(|cut| *cut <= unseen_at);
+        self.bytes.split_off(unseen_at)
+    }
+
+    /// Puts a delta in as it is.
+    pub fn copy(&mut self, delta: &[u8]) {
+        self.bytes.extend_from_slice(delta);
+    }
+
+    /// The whole value of a string; `is_kept` if it was changed within its life.
+    pub fn string(&mut self, header: Header<'_>, expires_at: UnixMillis, value: &[u8], is_kept: bool) {
+        if let Some(mut writer) = self.begin(if is_kept { KEPT } else { WHOLE }, header) {
             writer.tag(STRING_TAG);
             writer.number(expires_at.0);
             writer.0.extend_from_slice(value);
@@ -173,6 +218,17 @@ impl DeltaLog {
             writer.tag(tag);
             writer.number(expires_at.0);
             write(&mut writer);
+            self.end();
+        }
+    }
+
+    /// A change of a key with several replicas.
+    pub fn replicated(&mut self, header: Header<'_>, since: Hlc, copies: u16, writer: WriterId, state: &[u8]) {
+        if let Some(mut to) = self.begin(REPLICATED, header) {
+            to.number(hlc_bits(since));
+            to.number(u64::from(copies));
+            to.number(u64::from(writer.0));
+            to.0.extend_from_slice(state);
             self.end();
         }
     }
@@ -314,15 +370,27 @@ impl<'a> OpReader<'a> {
 /// # Errors
 /// [`Malformed`] for what is none, or with the error of `apply`.
 pub fn read_all(
-    mut bytes: &[u8],
+    bytes: &[u8],
     apply: &mut dyn FnMut(Header<'_>, Body<'_>) -> Result<(), Malformed>,
+) -> Result<(), Malformed> {
+    read_each(bytes, |_, header, body| apply(header, body))
+}
+
+/// As [`read_all`], with the bytes of each delta.
+///
+/// # Errors
+/// As [`read_all`].
+pub fn read_each(
+    mut bytes: &[u8],
+    mut apply: impl FnMut(&[u8], Header<'_>, Body<'_>) -> Result<(), Malformed>,
 ) -> Result<(), Malformed> {
     while !bytes.is_empty() {
         let mut reader = OpReader(bytes);
         let delta = reader.bytes()?;
+        let whole = &bytes[..4 + delta.len()];
         bytes = reader.0;
         let (header, body) = read_one(delta)?;
-        apply(header, body)?;
+        apply(whole, header, body)?;
     }
     Ok(())
 }
@@ -332,10 +400,21 @@ fn read_one(delta: &[u8]) -> Result<(Header<'_>, Body<'_>), Malformed> {
     let kind = reader.byte()?;
     let header = Header { database: reader.byte()?, key: reader.bytes()?, base: reader.hlc()?, version: reader.hlc()? };
     let body = match kind {
-        WHOLE => Body::Whole { tag: reader.byte()?, expires_at: UnixMillis(reader.number()?), content: reader.0 },
+        WHOLE | KEPT => Body::Whole {
+            is_kept: kind == KEPT,
+            tag: reader.byte()?,
+            expires_at: UnixMillis(reader.number()?),
+            content: reader.0,
+        },
         OPERATIONS => Body::Operations { tag: reader.byte()?, operations: reader.0 },
         DELETE => Body::Delete,
         EXPIRY => Body::Expiry(UnixMillis(reader.number()?)),
+        REPLICATED => Body::Replicated {
+            since: reader.hlc()?,
+            copies: reader.number()? as u16,
+            writer: WriterId(reader.number()? as u32),
+            state: reader.0,
+        },
         other => return Err(Malformed::new(format!("a delta of kind {other}"))),
     };
     Ok((header, body))
@@ -352,7 +431,7 @@ mod tests {
         log.enable(true);
         let long = vec![b'x'; PART_BYTES];
         for value in [&b"a"[..], &long, b"b", b"c"] {
-            log.string(header, UnixMillis::NEVER, value);
+            log.string(header, UnixMillis::NEVER, value, false);
             log.note_request();
         }
         let mut parts = Vec::new();
@@ -374,9 +453,9 @@ mod tests {
         let at = |ms| Hlc::new(UnixMillis(ms), 3);
         let header = Header { database: 2, key: b"key", base: at(1), version: at(2) };
         let mut log = DeltaLog::new();
-        log.string(header, UnixMillis::NEVER, b"ignored before it is enabled");
+        log.string(header, UnixMillis::NEVER, b"ignored before it is enabled", false);
         log.enable(true);
-        log.string(header, UnixMillis(9), b"value");
+        log.string(header, UnixMillis(9), b"value", false);
         log.begin_operations(header, 7);
         log.operation(|operations| operations.bytes(b"a"));
         log.operation(|operations| operations.number(5));
@@ -391,7 +470,7 @@ mod tests {
         })
         .expect("reads");
         assert_eq!(seen.len(), 4);
-        assert!(seen[0].contains("Whole { tag: 1, expires_at: UnixMillis(9)"), "{}", seen[0]);
+        assert!(seen[0].contains("Whole { is_kept: false, tag: 1, expires_at: UnixMillis(9)"), "{}", seen[0]);
         assert!(seen[1].starts_with("Operations { tag: 7"), "{}", seen[1]);
         assert_eq!(seen[2..], ["Delete", "Expiry(UnixMillis(11))"]);
         for cut in 1..log.bytes().len() {

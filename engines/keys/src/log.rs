@@ -42,6 +42,15 @@ pub fn recover(
             keyspaces[actor.index()].replay(header, body)
         })
     })?;
+    let last = keyspaces.iter().map(|keyspace| keyspace.last_writer()).max().unwrap_or_default();
+    for (keyspace, id) in keyspaces.iter_mut().zip(placement.all()) {
+        keyspace.belong_to(id, last);
+    }
+    for first in placement.all() {
+        for recovered in keyspaces[first.index()].recovered() {
+            keyspaces.iter_mut().for_each(|keyspace| keyspace.take_copy(first, &recovered));
+        }
+    }
     for keyspace in keyspaces {
         // Also later than what was deleted, of which nothing is left.
         keyspace.observe(latest);

@@ -121,6 +121,14 @@ impl Placement {
         ActorId((group.get() as u32 * self.actors as u32 / KEY_GROUPS as u32) as u16)
     }
 
+    /// Whether an actor has a replica of the keys of a group that have `copies` of them: the group's own actor and those that
+    /// follow it in the ring.
+    #[must_use]
+    pub const fn holds(self, actor: ActorId, group: KeyGroup, copies: u16) -> bool {
+        let distance = (actor.0 as u32 + self.actors as u32 - self.actor_of(group).0 as u32) % self.actors as u32;
+        distance < copies as u32
+    }
+
     /// The first key group after those of an actor.
     #[must_use]
     pub const fn end_of(self, actor: ActorId) -> u16 {

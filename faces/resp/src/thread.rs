@@ -200,6 +200,9 @@ impl Thread {
         if self.state.must_accept_again {
             timeout = timeout.min(ACCEPT_PAUSE);
         }
+        if let Some(due) = self.actor.gossip_due() {
+            timeout = timeout.min(Duration::from_millis(due.0.saturating_sub(now.0)));
+        }
         if !self.state.listed.is_empty() || self.actor.keys.is_rewriting() {
             timeout = Duration::ZERO;
         }

@@ -16,6 +16,14 @@ pub struct TypeTag(pub u8);
 impl TypeTag {
     /// No value: the key is deleted. Below every other tag, see [`Incarnation::revived`].
     pub const NONE: Self = Self(0);
+    /// No value: the incarnation of the same stamp has come to its end. Above every other tag, see [`Incarnated::ended`].
+    pub const ENDED: Self = Self(u8::MAX);
+
+    /// Whether there is no value.
+    #[must_use]
+    pub const fn is_end(self) -> bool {
+        matches!(self, Self::NONE | Self::ENDED)
+    }
 }
 
 /// One life of a key. Ordered by stamp, then by tag.
@@ -102,6 +110,13 @@ impl<L> Incarnated<L> {
         Self { state: Pair::new(Incarnation::new(stamp, TypeTag::NONE), (UNCHANGED, None)) }
     }
 
+    /// The end of this incarnation and of no later one: who lets an expired value go must not delete what another replica has
+    /// written since.
+    #[must_use]
+    pub const fn ended(&self) -> Self {
+        Self { state: Pair::new(self.state.version.revived(TypeTag::ENDED), (UNCHANGED, None)) }
+    }
+
     /// A change of the inner value, as a delta of this incarnation.
     #[must_use]
     pub const fn delta(&self, change: L) -> Self {
@@ -149,8 +164,8 @@ impl<L> TryFrom<Encoded<L>> for Incarnated<L> {
     type Error = &'static str;
 
     fn try_from(state: Encoded<L>) -> Result<Self, Self::Error> {
-        if state.version.tag == TypeTag::NONE && state.value.1.is_some() {
-            return Err("expected no value in a deleted incarnation, came one");
+        if state.version.tag.is_end() && state.value.1.is_some() {
+            return Err("expected no value in an incarnation that ended, came one");
         }
         Ok(Self { state })
     }
@@ -222,6 +237,22 @@ mod tests {
         key.merge(never);
         assert!(!key.merge(soon));
         assert!(key.value(UnixMillis(50)).is_some());
+    }
+
+    #[test]
+    fn an_end_ends_one_incarnation_and_spares_the_one_written_since() {
+        let mut here = Incarnated::begin(Incarnation::new(at(1, X), COUNTER), PnCounter::new());
+        let mut there = here.clone();
+        let end = here.ended();
+        let late = counting(&mut here, X, 4);
+        assert!(here.merge(end.clone()) && !here.merge(late));
+        assert_eq!(counter(&here), None);
+        let mut base = PnCounter::new();
+        base.add(Y, 7).expect("fits");
+        there.merge(Incarnated::begin(Incarnation::new(at(2, Y), COUNTER), base));
+        assert!(!there.merge(end));
+        here.merge(there.clone());
+        assert_eq!((counter(&here), here == there), (Some(7), true));
     }
 
     #[test]

@@ -84,6 +84,12 @@ impl<K: Ord, V: Ord> OrMap<K, V> {
         if self.named { self.store.iter().count() } else { self.store.stores.len() }
     }
 
+    /// All keys that it says something about, ascending, also those that it removes; `None` of what is no delta, because
+    /// its context alone removes keys.
+    pub fn named(&self) -> Option<impl Iterator<Item = &K>> {
+        self.named.then(|| self.store.stores.iter().map(|(key, _)| key))
+    }
+
     /// The keys, ascending.
     pub fn keys(&self) -> impl Iterator<Item = &K> {
         self.store.iter().map(|(key, _)| key)
@@ -170,5 +176,7 @@ mod tests {
         changes.merge(set.remove(&1));
         assert_eq!((changes.len(), set.len()), (1, 1));
         assert!(changes.keys().eq(&[2]));
+        assert!(changes.named().expect("a delta").eq(&[1, 2]), "what it removes, too");
+        assert!(set.named().is_none());
     }
 }

@@ -6,10 +6,12 @@ use savanna_lattice::Hlc;
 
 use crate::command::Command;
 use crate::keyspace::Entry;
+use crate::keyspace::replica::LentReplica;
 use crate::reply::{Reply, Tape};
 use crate::request::{Args, OwnedArgs};
 use crate::session::{SessionId, Ticket};
 
+use super::gossip::Gossip;
 use super::logbook::Note;
 use super::program::Program;
 
@@ -59,6 +61,8 @@ pub enum Message {
         /// The keys, as they are now.
         loans: Vec<Loan>,
     },
+    /// What the sender's replicas tell the receiver's.
+    Gossip(Gossip),
     /// Something was published; the receiver has listeners.
     Published {
         /// The channel.
@@ -89,6 +93,8 @@ pub struct Loan {
     pub key: Box<[u8]>,
     /// Databases and entries.
     pub entries: Vec<(u8, Box<Entry>)>,
+    /// Databases in which it has replicas, with the first one's state.
+    pub replicas: Vec<(u8, LentReplica)>,
     /// When a key of its class was last deleted: its version where it is not there.
     pub deleted: Hlc,
 }

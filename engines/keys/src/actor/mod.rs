@@ -14,6 +14,7 @@
 
 mod claims;
 mod gather;
+pub mod gossip;
 pub mod logbook;
 pub mod message;
 pub mod program;
@@ -24,10 +25,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use savanna_lattice::UnixMillis;
+use savanna_lattice::{UnixMillis, WriterId};
 
 use self::claims::{Claims, Wants};
 use self::gather::Gather;
+use self::gossip::Rounds;
 use self::logbook::{DeniedRequest, Logbook, Note};
 use self::message::{Destination, Message, Replies, Requests};
 use self::program::Program;
@@ -85,6 +87,7 @@ pub struct Actor {
     claims: Claims<Work>,
     transactions: HashMap<u64, Transaction>,
     gathers: HashMap<u64, Gather>,
+    rounds: Rounds,
     numbered: u64,
     /// Replies to sessions of this actor that did not come at once.
     replies: Replies,
@@ -128,10 +131,12 @@ impl Actor {
     /// An actor among `placement.actors()`, which all have the same configuration.
     #[must_use]
     pub fn new(id: ActorId, placement: Placement, config: Config, seed: u64) -> Self {
+        let mut keys = Keyspace::new(placement, seed ^ u64::from(id.0));
+        keys.belong_to(id, WriterId(0));
         Self {
             id,
             placement,
-            keys: Keyspace::new(placement, seed ^ u64::from(id.0)),
+            keys,
             sessions: Sessions::default(),
             users: Users::new(config.password.as_deref()),
             have_users_changed: false,
@@ -145,6 +150,7 @@ impl Actor {
             claims: Claims::default(),
             transactions: HashMap::new(),
             gathers: HashMap::new(),
+            rounds: Rounds::new(placement.actors()),
             numbered: 0,
             replies: Replies::default(),
             outboxes: placement.all().map(|_| Vec::new()).collect(),
@@ -189,7 +195,7 @@ impl Actor {
             Progress::Answered
         });
         self.sessions.put_back(session);
-        self.keys.log.note_request();
+        self.note_request();
         self.settle();
         progress
     }
@@ -337,7 +343,10 @@ impl Actor {
             Run::Session(run) => run(self, session, args, reply),
             Run::Keys(run) => {
                 let place = match command.keys.of(args) {
-                    Ok(keys) if self.placement.actors() > 1 => self.place(keys),
+                    Ok(keys) if self.placement.actors() > 1 => {
+                        let is_here = self.keys.has_replicas() && command.class_of(args) != Class::Primary;
+                        self.place(keys, is_here.then_some(session.database))
+                    }
                     // Words that name no keys are refused by the command itself.
                     _ => Place::Here,
                 };
@@ -474,10 +483,14 @@ impl Actor {
         }
     }
 
-    fn place<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) -> Place {
+    /// Where keys are. With a database, replicas in it that are here count.
+    fn place<'a>(&self, keys: impl Iterator<Item = &'a [u8]>, replicas_of: Option<u8>) -> Place {
         let mut place = None;
         for key in keys {
-            let actor = self.placement.actor_of(KeyHash::of(key).group());
+            let mut actor = self.placement.actor_of(KeyHash::of(key).group());
+            if actor != self.id && replicas_of.is_some_and(|database| self.keys.serves(database, key)) {
+                actor = self.id;
+            }
             match place {
                 None => place = Some(actor),
                 Some(other) if other == actor => {}
@@ -500,7 +513,7 @@ impl Actor {
                         self.wait_for_keys(from, to, database, command, args);
                     } else {
                         replies.push(to, |reply| self.run(database, command, args, reply));
-                        self.keys.log.note_request();
+                        self.note_request();
                     }
                 }
                 self.put_replies(from, replies);
@@ -523,11 +536,12 @@ impl Actor {
             Message::Borrow { transaction, keys } => self.begin(Work::Borrow { from, transaction, keys }),
             Message::Lent { transaction, loans } => self.hear_lent(from, transaction, loans),
             Message::Return { loans } => self.take_back(loans),
+            Message::Gossip(gossip) => self.hear_gossip(from, gossip),
             Message::Published { channel, payload } => self.publish_here(&channel, &payload),
             Message::Listeners { channel, count } => self.listeners.hear(from, &channel, count),
             Message::PatternListeners { pattern, count } => self.listeners.hear_pattern(from, &pattern, count),
         }
-        self.keys.log.note_request();
+        self.note_request();
         self.settle();
     }
 
@@ -644,12 +658,22 @@ impl Actor {
         self.placement.all()
     }
 
-    /// Does what is due at this time. Says when to come again.
+    /// Says that what comes belongs to another request.
+    fn note_request(&mut self) {
+        if self.keys.has_replicas() {
+            self.keys.translate_changes();
+        }
+        self.keys.log.note_request();
+    }
+
+    /// Does what is due at this time. Says when to come again; [`Actor::gossip_due`] may be earlier.
     pub fn tick(&mut self, now: UnixMillis) -> Option<UnixMillis> {
         /// Keys that may be deleted in one turn: about 1 ms.
         const PATIENCE: usize = 2_000;
         self.keys.set_now(now);
-        self.keys.expire_due(PATIENCE)
+        let due = self.keys.expire_due(PATIENCE);
+        self.gossip();
+        due
     }
 
     /// Goes on with a rewrite of the log (see [`crate::log`]) by about `bytes`. Says whether this actor is done.

@@ -25,6 +25,7 @@ use super::{Actor, Place, Progress, Work};
 use crate::command::Run;
 use crate::error::CommandError;
 use crate::keyspace::DATABASES;
+use crate::keyspace::replica::Aside;
 use crate::placement::{ActorId, KeyHash};
 use crate::reply::{Reply, Tape};
 use crate::session::{Session, Watched};
@@ -39,6 +40,19 @@ pub(super) struct Transaction {
     /// How many stops were made.
     made: usize,
     loans: Vec<(ActorId, Vec<Loan>)>,
+}
+
+/// A key that a transaction has borrowed.
+#[derive(Debug)]
+struct Borrowed {
+    from: ActorId,
+    loan: Loan,
+    /// When a key of its class was last deleted here before the transaction ran.
+    deleted_here: Hlc,
+    /// In which databases it has replicas.
+    replicated: Vec<u8>,
+    /// This actor's own copy.
+    aside: Aside,
 }
 
 /// The keys that a program reads, changes or compares, each once. Where its words are wrong it has none; running it then
@@ -114,9 +128,16 @@ impl Actor {
     }
 
     fn loan(&mut self, key: Box<[u8]>) -> Loan {
+        self.keys.translate_changes();
         let deleted = self.keys.deletion_version(&key);
-        let entries = (0..DATABASES).filter_map(|database| Some((database, self.keys.lend(database, &key)?)));
-        Loan { entries: entries.collect(), key, deleted }
+        let entries = (0..DATABASES).filter_map(|database| Some((database, self.keys.lend(database, &key)?))).collect();
+        let mut replicas = Vec::new();
+        if self.keys.has_replicas() {
+            replicas.extend(
+                (0..DATABASES).filter_map(|database| Some((database, self.keys.lend_replica(database, &key)?))),
+            );
+        }
+        Loan { entries, replicas, key, deleted }
     }
 
     pub(super) fn hear_lent(&mut self, from: ActorId, number: u64, loans: Vec<Loan>) {
@@ -131,11 +152,19 @@ impl Actor {
         let mut borrowed = Vec::new();
         for (actor, loans) in loans {
             for mut loan in loans {
+                let mut aside = Aside::default();
+                if self.keys.has_replicas() {
+                    aside = self.keys.put_aside(0..DATABASES, &loan.key);
+                }
+                let replicated: Vec<u8> = loan.replicas.iter().map(|(database, _)| *database).collect();
+                for (database, replica) in loan.replicas.drain(..) {
+                    self.keys.borrow_replica(database, &loan.key, replica);
+                }
                 for (database, entry) in loan.entries.drain(..) {
                     self.keys.adopt(database, entry);
                 }
                 let deleted_here = self.keys.deletion_version(&loan.key);
-                borrowed.push((actor, loan, deleted_here));
+                borrowed.push(Borrowed { from: actor, loan, deleted_here, replicated, aside });
             }
         }
         let mut session = match to {
@@ -143,22 +172,16 @@ impl Actor {
             _ => None,
         };
         let mut tape = Tape::new();
-        let absent: Vec<&Loan> = borrowed.iter().map(|(_, loan, _)| loan).collect();
+        let absent: Vec<&Loan> = borrowed.iter().map(|borrowed| &borrowed.loan).collect();
         self.run_program(&program, session.as_deref_mut(), &absent, &mut tape);
+        self.keys.translate_changes();
         if let Some(session) = session {
             self.sessions.put_back(session);
         }
         self.replies.push(to, |reply| tape.play(reply));
-        for returned in borrowed.chunk_by_mut(|(one, ..), (other, ..)| one == other) {
-            let actor = returned[0].0;
-            let loans = returned.iter_mut().map(|(_, loan, deleted_here)| {
-                let mut loan = self.loan(std::mem::take(&mut loan.key));
-                if loan.deleted == *deleted_here {
-                    loan.deleted = Hlc::ZERO; // nothing was deleted, so nothing is to be told
-                }
-                loan
-            });
-            let loans = loans.collect();
+        for returned in borrowed.chunk_by_mut(|one, other| one.from == other.from) {
+            let actor = returned[0].from;
+            let loans = returned.iter_mut().map(|borrowed| self.give_back(borrowed)).collect();
             self.send(actor, Message::Return { loans });
         }
         let own = stops.into_iter().find(|(actor, _)| *actor == self.id);
@@ -168,12 +191,30 @@ impl Actor {
         }
     }
 
+    /// Takes a borrowed key out, as it is now.
+    fn give_back(&mut self, borrowed: &mut Borrowed) -> Loan {
+        let key = std::mem::take(&mut borrowed.loan.key);
+        let databases = std::mem::take(&mut borrowed.replicated).into_iter();
+        let replicas: Vec<_> =
+            databases.filter_map(|database| Some((database, self.keys.unborrow_replica(database, &key)?))).collect();
+        let mut loan = self.loan(key);
+        self.keys.put_back(std::mem::take(&mut borrowed.aside));
+        loan.replicas = replicas;
+        if loan.deleted == borrowed.deleted_here {
+            loan.deleted = Hlc::ZERO; // nothing was deleted, so nothing is to be told
+        }
+        loan
+    }
+
     /// Takes keys back that were lent.
     pub(super) fn take_back(&mut self, loans: Vec<Loan>) {
-        for Loan { key, entries, deleted } in loans {
+        for Loan { key, entries, replicas, deleted } in loans {
             self.keys.note_deleted_elsewhere(&key, deleted);
             for (database, entry) in entries {
                 self.keys.take_back(database, entry);
+            }
+            for (database, replica) in replicas {
+                self.keys.take_back_replica(database, &key, replica);
             }
             self.claims.release([&*key]);
         }
@@ -249,7 +290,7 @@ impl Actor {
         program.notes_versions = true;
         let keys = keys_of(&program);
         let keys = || keys.iter().map(|key| &**key);
-        if matches!(self.place(keys()), Place::Here) && !self.claims.blocks(keys()) {
+        if matches!(self.place(keys(), None), Place::Here) && !self.claims.blocks(keys()) {
             self.run_program(&program, Some(session), &[], reply);
             return Ok(Progress::Answered);
         }
@@ -267,7 +308,7 @@ impl Actor {
     ) -> Result<Progress, CommandError> {
         program.replies_with_list = true;
         let keys = keys_of(&program);
-        let place = self.place(keys.iter().map(|key| &**key));
+        let place = self.place(keys.iter().map(|key| &**key), None);
         let needs_session = program.steps().any(|(command, _)| matches!(command.run, Run::Session(_)));
         match place {
             Place::Here if !self.claims.blocks(keys.iter().map(|key| &**key)) => {

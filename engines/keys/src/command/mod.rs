@@ -11,6 +11,7 @@ pub use self::{keys_of::Keys, table::TABLE};
 use crate::actor::{Actor, Progress};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Keyspace;
+use crate::number::{float, integer};
 use crate::reply::Reply;
 use crate::request::Args;
 use crate::session::Session;
@@ -220,11 +221,28 @@ impl Command {
         BY_NAME.get(&folded(name)?).copied()
     }
 
+    /// Where a request of this command may run: one that merges tests and returns with some options.
+    #[must_use]
+    pub fn class_of(&self, args: Args<'_>) -> Class {
+        let plain = match (self.class, self.name) {
+            (Class::Merge, "set") => args.from(3).all(|option| integer(option).is_some() || is_time(option)),
+            (Class::Merge, "zadd") => args.len() > 2 && float(&args[2]).is_some(),
+            (Class::Merge, "expire" | "pexpire" | "expireat" | "pexpireat") => args.len() == 3,
+            _ => true,
+        };
+        if plain { self.class } else { Class::Primary }
+    }
+
     /// Whether a request may have so many words.
     #[must_use]
     pub const fn takes(&self, words: usize) -> bool {
         if self.arity >= 0 { words == self.arity as usize } else { words >= self.arity.unsigned_abs() as usize }
     }
+}
+
+/// Whether an option says when a key expires.
+fn is_time(option: &[u8]) -> bool {
+    [&b"ex"[..], b"px", b"exat", b"pxat"].iter().any(|name| option.eq_ignore_ascii_case(name))
 }
 
 static BY_NAME: LazyLock<HashMap<[u64; 3], &'static Command>> =

@@ -3,8 +3,8 @@
 use super::Run::{Everywhere, Keys as OnKeys, Scan, Session};
 use super::{Class, Combine, Command, Flags, Group, Keys, Run};
 use crate::commands::{
-    acl, bitmaps, connection, expiry, generic, hashes, lists, pubsub, server, sets, slowlog, sorted_sets, strings,
-    transactions,
+    acl, bitmaps, connection, expiry, generic, hashes, lists, pubsub, replication, server, sets, slowlog, sorted_sets,
+    strings, transactions,
 };
 
 /// All commands, by group.
@@ -55,6 +55,8 @@ pub static TABLE: &[Command] = &[
     row("scan", -2, Flags::READONLY, Keys::None, Class::Read, Group::Generic, "2.8.0", "Walks through the keys.", Scan(generic::scan)),
     row("keys", 2, Flags::READONLY, Keys::None, Class::Everywhere, Group::Generic, "1.0.0", "Gives all keys that match a pattern.", Everywhere(generic::keys, Combine::Concatenate)),
     row("randomkey", 1, Flags::READONLY, Keys::None, Class::Everywhere, Group::Generic, "1.0.0", "Gives a key by chance.", Everywhere(generic::randomkey, Combine::Any)),
+    row("sav.replicate", 3, Flags::WRITE.and(Flags::DENYOOM).and(Flags::NO_MULTI), Keys::ONE, Class::Primary, Group::Generic, "0.1.0", "Says at how many threads a key has replicas.", OnKeys(replication::replicate)),
+    row("sav.replicas", 2, Flags::READONLY.and(Flags::FAST), Keys::ONE, Class::Read, Group::Generic, "0.1.0", "Tells at how many threads a key has replicas.", OnKeys(replication::replicas)),
     row("wait", 3, Flags::NONE, Keys::None, Class::Session, Group::Generic, "3.0.0", "Waits for replicas; there are none outside of the process.", Session(connection::wait)),
     // Transactions
     row("multi", 1, Flags::FAST.and(Flags::UNQUEUED), Keys::None, Class::Session, Group::Transactions, "1.2.0", "Begins a transaction: what follows is queued.", Session(transactions::multi)),

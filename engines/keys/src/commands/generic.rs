@@ -137,7 +137,7 @@ pub fn randomkey(actor: &mut Actor, _: Args<'_>, reply: &mut dyn Reply) -> Outco
 pub fn dbsize(actor: &mut Actor, _: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     // Keys whose time has come are no keys, counted or not.
     actor.keys.expire_due(usize::MAX);
-    reply.count(actor.keys.database().map_or(0, |database| database.key_count()));
+    reply.count(actor.keys.key_count());
     Ok(())
 }
 
@@ -147,6 +147,7 @@ pub fn keys(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
     let entries = actor.keys.database().into_iter().flat_map(|database| database.iter());
     let found: Vec<&[u8]> = entries
         .filter(|entry| !entry.has_expired(now) && pattern::matches(&args[1], &entry.key))
+        .filter(|entry| actor.keys.is_first_replica(&entry.key))
         .map(|entry| &*entry.key)
         .collect();
     reply.array(found.len());

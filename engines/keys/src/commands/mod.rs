@@ -8,6 +8,7 @@ pub mod generic;
 pub mod hashes;
 pub mod lists;
 pub mod pubsub;
+pub mod replication;
 pub mod server;
 pub mod sets;
 pub mod slowlog;

@@ -2,7 +2,7 @@
 
 use savanna_lattice::{Hlc, UnixMillis};
 
-use crate::keyspace::types::{Hash, List, Set, SortedSet};
+use crate::keyspace::types::{Collection as _, Hash, List, Set, SortedSet};
 use crate::short_bytes::ShortBytes;
 
 /// A key, its value, and what is known of both.
@@ -111,6 +111,18 @@ impl Value {
             Self::String(bytes) => Some(bytes),
             Self::Buffer(bytes) => Some(bytes),
             _ => None,
+        }
+    }
+
+    /// Whether it is a collection without elements.
+    #[must_use]
+    pub fn is_empty_collection(&self) -> bool {
+        match self {
+            Self::String(_) | Self::Buffer(_) => false,
+            Self::Hash(hash) => hash.is_empty(),
+            Self::Set(set) => set.is_empty(),
+            Self::List(list) => list.is_empty(),
+            Self::SortedSet(set) => set.is_empty(),
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod database;
 pub mod entry;
+pub mod replica;
 mod rewrite;
 mod scan;
 mod types;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use savanna_lattice::{Hlc, HlcClock, UnixMillis};
 
+use self::replica::Replicas;
 pub use self::{
     database::Database,
     entry::{Entry, Value},
@@ -70,6 +72,8 @@ pub struct Keyspace {
     /// Where the log is being rewritten.
     rewriting: Option<rewrite::Place>,
     placement: Placement,
+    /// Keys that have replicas at other actors, too.
+    replicas: Replicas,
 }
 
 /// What happens to a key's expiry when its value is replaced.
@@ -98,6 +102,7 @@ impl Keyspace {
             is_awaited: false,
             rewriting: None,
             placement,
+            replicas: Replicas::new(placement),
         }
     }
 
@@ -144,10 +149,22 @@ impl Keyspace {
         (0..).zip(&self.databases).filter_map(|(number, database)| Some((number, database.as_deref()?)))
     }
 
+    /// How many keys of this actor the selected database has.
+    #[must_use]
+    pub fn key_count(&self) -> usize {
+        let counted = self.database().map_or(0, Database::key_count);
+        counted - self.copies_in(self.selected)
+    }
+
     /// A key's entry, for those who want to know about it without using it.
     #[must_use]
     pub fn peek(&self, key: &[u8]) -> Option<&Entry> {
         self.database()?.find(KeyHash::of(key), key).filter(|entry| !entry.has_expired(self.now))
+    }
+
+    /// A key's entry in a database, expired or not.
+    fn peek_in(&self, database: u8, key: &[u8]) -> Option<&Entry> {
+        self.databases[usize::from(database)].as_ref()?.find(KeyHash::of(key), key)
     }
 
     /// Whether a key is there.
@@ -241,7 +258,8 @@ impl Keyspace {
         if before != after {
             database.note_expiry(hash, before, after);
         }
-        self.log.string(Header { database: self.selected, key, base, version }, after, bytes);
+        let is_kept = expiry == Expiry::Keep;
+        self.log.string(Header { database: self.selected, key, base, version }, after, bytes, is_kept);
     }
 
     /// Changes a string's bytes in parts: `change` gets them, empty if there are none, and says from where on they changed;
@@ -264,7 +282,7 @@ impl Keyspace {
             let (changed, result) = change(&mut bytes);
             if changed.is_some() {
                 let header = Header { database: self.selected, key, base: Hlc::ZERO, version };
-                self.log.string(header, UnixMillis::NEVER, &bytes);
+                self.log.string(header, UnixMillis::NEVER, &bytes, false);
                 database.insert(hash, Box::new(Entry::new(key, Value::Buffer(Box::new(bytes)), version)));
                 self.counters.changes += 1;
             }
@@ -457,7 +475,12 @@ impl Keyspace {
             self.selected = number;
             while let Some(database) = self.databases[usize::from(number)].as_deref_mut() {
                 let Some((hash, key)) = database.next_expired(self.now, &mut patience) else { break };
-                self.expire_if_due(hash, &key);
+                if self.replicas.is_first(&key) {
+                    self.expire_if_due(hash, &key);
+                } else {
+                    // The first replica deletes it; here it is only gone.
+                    database.remove(hash, &key);
+                }
             }
         }
         self.selected = before;
@@ -523,6 +546,12 @@ impl Keyspace {
         }
         self.observe(header.version);
         let (key, version) = (header.key, header.version);
+        if let Body::Replicated { since, copies, writer, state } = body {
+            return self.replay_replicated(header, replica::vector(since, copies), writer, state);
+        }
+        if self.replicas.get(header.database, key).is_some() {
+            return Ok(()); // of before it had replicas
+        }
         let hash = KeyHash::of(key);
         let database = self.databases[usize::from(header.database)].get_or_insert_default();
         let present = database.find_mut(hash, key);
@@ -530,7 +559,7 @@ impl Keyspace {
             return Ok(());
         }
         match body {
-            Body::Whole { tag, expires_at, content } => {
+            Body::Whole { tag, expires_at, content, .. } => {
                 let mut entry = Box::new(Entry::new(key, whole_value(tag, content)?, version));
                 entry.expire_at(expires_at);
                 database.insert(hash, entry);
@@ -546,6 +575,7 @@ impl Keyspace {
                 entry.version = version;
                 database.note_expiry(hash, before, at);
             }
+            Body::Replicated { .. } => {}
             Body::Operations { tag, operations } => match present {
                 Some(entry) if entry.version == header.base => {
                     let size_before = entry.value.heap_bytes();
@@ -578,8 +608,8 @@ const fn deletion_class(hash: KeyHash) -> usize {
 pub fn log_whole(log: &mut DeltaLog, header: Header<'_>, entry: &Entry) {
     let expires_at = entry.expires_at();
     match &entry.value {
-        Value::String(bytes) => log.string(header, expires_at, bytes),
-        Value::Buffer(bytes) => log.string(header, expires_at, bytes),
+        Value::String(bytes) => log.string(header, expires_at, bytes, false),
+        Value::Buffer(bytes) => log.string(header, expires_at, bytes, false),
         Value::Hash(it) => log.whole(header, Hash::TAG, expires_at, |to| it.write_whole(to)),
         Value::Set(it) => log.whole(header, Set::TAG, expires_at, |to| it.write_whole(to)),
         Value::List(it) => log.whole(header, List::TAG, expires_at, |to| it.write_whole(to)),

@@ -33,7 +33,10 @@ impl Keyspace {
             match &self.databases[usize::from(place.database)] {
                 Some(database) if place.group < KEY_GROUPS => {
                     if let Ok(group) = KeyGroup::new(place.group) {
-                        for entry in database.group(group) {
+                        // Those with replicas are written at the end.
+                        let replicas = &self.replicas;
+                        let single = |entry: &&Entry| replicas.get(place.database, &entry.key).is_none();
+                        for entry in database.group(group).filter(single) {
                             let header = header_of(place.database, entry);
                             log_whole(&mut self.log, header, entry);
                             self.log.note_request();
@@ -44,8 +47,13 @@ impl Keyspace {
                 _ => place = Place { database: place.database + 1, group: 0 },
             }
         }
+        let was_done = self.rewriting.is_some_and(|before| before.database == DATABASES);
         self.rewriting = Some(place);
-        place.database == DATABASES
+        let is_done = place.database == DATABASES;
+        if is_done && !was_done {
+            self.rewrite_replicas();
+        }
+        is_done
     }
 
     /// Ends what [`Keyspace::begin_rewrite`] began.
@@ -55,7 +63,7 @@ impl Keyspace {
 
     /// Takes back an entry that was lent.
     pub fn take_back(&mut self, database: u8, entry: Box<Entry>) {
-        if self.is_rewriting() {
+        if self.is_rewriting() && self.replicas.get(database, &entry.key).is_none() {
             log_whole(&mut self.log, header_of(database, &entry), &entry);
         }
         self.adopt(database, entry);

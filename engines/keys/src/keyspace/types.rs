@@ -51,6 +51,15 @@ pub trait Collection: Default {
     fn write_whole(&self, operations: &mut OpWriter<'_>);
 }
 
+/// One operation of a delta.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Operation<'a, V> {
+    /// An element is there, with this beside it.
+    Put(&'a [u8], V),
+    /// An element is gone.
+    Remove(&'a [u8]),
+}
+
 macro_rules! collection_of {
     ($type:ident) => {
         fn of(value: &Value) -> Option<&Self> {

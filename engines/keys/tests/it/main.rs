@@ -2,6 +2,7 @@
 
 mod docs;
 mod recovery;
+mod replicas;
 mod scan;
 mod transactions;
 mod world;

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use savanna_keys::actor::gossip::{Gossip, PERIOD};
 use savanna_keys::actor::message::{Destination, Message};
 use savanna_keys::actor::{Actor, Progress};
 use savanna_keys::config::Config;
@@ -9,7 +10,7 @@ use savanna_keys::placement::{ActorId, Placement};
 use savanna_keys::reply::Tape;
 use savanna_keys::request::OwnedArgs;
 use savanna_keys::session::{SessionId, Ticket};
-use savanna_lattice::UnixMillis;
+use savanna_lattice::{Incarnated, Incarnation, Stamp, TypeTag, UnixMillis};
 
 /// Chance from a seed (SplitMix64).
 pub(crate) struct Chance(u64);
@@ -39,13 +40,36 @@ pub(crate) struct Client {
 pub(crate) struct World {
     pub(crate) actors: Vec<Actor>,
     queues: Vec<Vec<VecDeque<Message>>>,
+    /// What replicas tell each other: it may come in any order, and twice.
+    gossip: Vec<(usize, usize, Gossip)>,
+    /// How many of such messages were sent.
+    pub(crate) told: usize,
+    pub(crate) fault: Fault,
+    pub(crate) now: UnixMillis,
     /// Replies that came late.
     arrived: HashMap<(usize, SessionId, Ticket), Tape>,
     kept: u64,
     pub(crate) chance: Chance,
 }
 
-/// The simulation's one instant.
+/// What goes wrong with what replicas tell each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It comes late, twice and in any order, which is right.
+    Disorder,
+    /// One in eight is lost.
+    Loss,
+    /// Who hears something tells it to the others, as if it had made the change.
+    Echo,
+    /// Everybody says of itself to have heard everything.
+    Boast,
+    /// Deletions are left out.
+    NoDeletions,
+    /// Each change is taken into the life that the receiver has.
+    NoLives,
+}
+
+/// The simulation's first instant.
 pub(crate) const NOW: UnixMillis = UnixMillis(1_800_000_000_000);
 
 impl World {
@@ -54,6 +78,10 @@ impl World {
         let mut world = Self {
             actors: placement.all().map(|id| Actor::new(id, placement, Config::default(), seed)).collect(),
             queues: placement.all().map(|_| placement.all().map(|_| VecDeque::new()).collect()).collect(),
+            gossip: Vec::new(),
+            told: 0,
+            fault: Fault::Disorder,
+            now: NOW,
             arrived: HashMap::new(),
             kept: 0,
             chance: Chance::new(seed),
@@ -115,10 +143,15 @@ impl World {
             .flat_map(|from| (0..actors).map(move |to| (from, to)))
             .filter(|(from, to)| !self.queues[*from][*to].is_empty())
             .collect();
-        if busy.is_empty() {
+        if busy.is_empty() && self.gossip.is_empty() {
             return false;
         }
-        let (from, to) = busy[self.chance.below(busy.len())];
+        let place = self.chance.below(busy.len() + usize::from(!self.gossip.is_empty()));
+        if place == busy.len() {
+            self.deliver_gossip();
+            return true;
+        }
+        let (from, to) = busy[place];
         if let Some(message) = self.queues[from][to].pop_front() {
             self.actors[to].deliver(ActorId(from as u16), message);
         }
@@ -131,11 +164,82 @@ impl World {
         while self.deliver_one() {}
     }
 
+    /// Delivers everything but what replicas tell each other.
+    pub(crate) fn settle_requests(&mut self) {
+        let gossip = std::mem::take(&mut self.gossip);
+        self.settle();
+        self.gossip = gossip;
+    }
+
+    /// Lets time pass, and delivers nothing.
+    pub(crate) fn pass(&mut self, millis: u64) {
+        self.now = UnixMillis(self.now.0 + millis);
+        for actor in 0..self.actors.len() {
+            self.actors[actor].tick(self.now);
+            self.collect(actor);
+        }
+    }
+
+    /// Lets time pass and delivers everything until no replica has anything to tell. Says after how many periods; `None`
+    /// if there was no end.
+    pub(crate) fn quiesce(&mut self) -> Option<usize> {
+        (0..20).find(|_| {
+            let is_settled = (0..2_000).any(|_| !self.deliver_one());
+            self.pass(PERIOD);
+            is_settled && self.gossip.is_empty() && self.actors.iter().all(|actor| actor.gossip_due().is_none())
+        })
+    }
+
+    fn deliver_gossip(&mut self) {
+        let (from, to, mut gossip) = {
+            let place = self.chance.below(self.gossip.len());
+            self.gossip.swap_remove(place)
+        };
+        if self.chance.below(4) == 0 {
+            self.gossip.push((from, to, gossip.clone()));
+        }
+        if self.fault == Fault::Echo && !gossip.items.is_empty() {
+            for next in (0..self.actors.len()).filter(|next| *next != to) {
+                let number = 1_000_000 + self.told as u64;
+                self.tell(to, next, Gossip { number, ..gossip.clone() });
+            }
+        }
+        if self.fault == Fault::NoLives {
+            for state in gossip.items.iter_mut().filter_map(|item| item.state.as_mut()) {
+                let latest = Stamp::new(self.actors[to].keys.latest_version(), state.incarnation().writer);
+                if let Some(content) = state.value(self.now).cloned() {
+                    *state = Incarnated::begin(Incarnation::new(latest, state.incarnation().tag), content);
+                }
+            }
+        }
+        self.actors[to].deliver(ActorId(from as u16), Message::Gossip(gossip));
+        self.collect(to);
+    }
+
+    /// Sends what replicas tell each other, as the fault has it.
+    fn tell(&mut self, from: usize, to: usize, mut gossip: Gossip) {
+        self.told += 1;
+        match self.fault {
+            Fault::Disorder | Fault::NoLives | Fault::Echo => {}
+            Fault::Loss => gossip.items.retain(|_| self.chance.below(8) > 0),
+            Fault::Boast => gossip.heard.fill(u64::MAX),
+            Fault::NoDeletions => gossip
+                .items
+                .retain(|item| item.state.as_ref().is_none_or(|state| state.incarnation().tag != TypeTag::NONE)),
+        }
+        self.gossip.push((from, to, gossip));
+    }
+
     /// Takes out what an actor has to say.
     fn collect(&mut self, actor: usize) {
         for to in 0..self.actors.len() {
             let messages = self.actors[actor].take_outbox(ActorId(to as u16));
-            self.queues[actor][to].extend(messages);
+            for message in messages {
+                match message {
+                    Message::Gossip(gossip) => self.tell(actor, to, gossip),
+                    message => self.queues[actor][to].push_back(message),
+                }
+            }
         }
         let replies = self.actors[actor].take_own_replies();
         for (to, part) in replies.iter() {

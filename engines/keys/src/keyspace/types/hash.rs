@@ -3,7 +3,7 @@
 use hashbrown::DefaultHashBuilder;
 use indexmap::IndexMap;
 
-use super::{Collection, collection_of};
+use super::{Collection, Operation, collection_of};
 use crate::delta::{Malformed, OpReader, OpWriter};
 use crate::keyspace::Change;
 use crate::keyspace::entry::Value;
@@ -46,7 +46,7 @@ impl Hash {
         size_of::<Self>() + self.heap_bytes
     }
 
-    fn put(&mut self, field: &[u8], value: &[u8]) -> bool {
+    pub(in crate::keyspace) fn put(&mut self, field: &[u8], value: &[u8]) -> bool {
         match self.fields.get_mut(field) {
             Some(mine) => {
                 self.heap_bytes -= mine.heap_bytes();
@@ -63,10 +63,23 @@ impl Hash {
         }
     }
 
-    fn remove(&mut self, field: &[u8]) -> bool {
+    pub(in crate::keyspace) fn remove(&mut self, field: &[u8]) -> bool {
         let Some((field, value)) = self.fields.swap_remove_entry(field) else { return false };
         self.heap_bytes -= FIELD_BYTES + field.heap_bytes() + value.heap_bytes();
         true
+    }
+
+    /// The next operation of a delta.
+    pub(in crate::keyspace) fn operation<'a>(
+        operations: &mut OpReader<'a>,
+    ) -> Result<Option<Operation<'a, &'a [u8]>>, Malformed> {
+        let Some(tag) = operations.tag() else { return Ok(None) };
+        let field = operations.bytes()?;
+        match tag {
+            PUT => Ok(Some(Operation::Put(field, operations.bytes()?))),
+            REMOVE => Ok(Some(Operation::Remove(field))),
+            other => Err(Malformed::operation("hash", other)),
+        }
     }
 }
 
@@ -105,13 +118,11 @@ impl Collection for Hash {
     }
 
     fn apply(&mut self, operations: &mut OpReader<'_>) -> Result<(), Malformed> {
-        while let Some(tag) = operations.tag() {
-            let field = operations.bytes()?;
-            match tag {
-                PUT => drop(self.put(field, operations.bytes()?)),
-                REMOVE => drop(self.remove(field)),
-                other => return Err(Malformed::operation("hash", other)),
-            }
+        while let Some(operation) = Self::operation(operations)? {
+            match operation {
+                Operation::Put(field, value) => self.put(field, value),
+                Operation::Remove(field) => self.remove(field),
+            };
         }
         Ok(())
     }

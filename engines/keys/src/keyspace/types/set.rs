@@ -3,7 +3,7 @@
 use hashbrown::DefaultHashBuilder;
 use indexmap::IndexSet;
 
-use super::{Collection, collection_of};
+use super::{Collection, Operation, collection_of};
 use crate::delta::{Malformed, OpReader, OpWriter};
 use crate::keyspace::Change;
 use crate::keyspace::entry::Value;
@@ -46,7 +46,7 @@ impl Set {
         size_of::<Self>() + self.heap_bytes
     }
 
-    fn add(&mut self, member: &[u8]) -> bool {
+    pub(in crate::keyspace) fn add(&mut self, member: &[u8]) -> bool {
         if self.members.contains(member) {
             return false;
         }
@@ -55,10 +55,23 @@ impl Set {
         self.members.insert(member)
     }
 
-    fn remove(&mut self, member: &[u8]) -> bool {
+    pub(in crate::keyspace) fn remove(&mut self, member: &[u8]) -> bool {
         let Some(member) = self.members.swap_take(member) else { return false };
         self.heap_bytes -= MEMBER_BYTES + member.heap_bytes();
         true
+    }
+
+    /// The next operation of a delta.
+    pub(in crate::keyspace) fn operation<'a>(
+        operations: &mut OpReader<'a>,
+    ) -> Result<Option<Operation<'a, ()>>, Malformed> {
+        let Some(tag) = operations.tag() else { return Ok(None) };
+        let member = operations.bytes()?;
+        match tag {
+            ADD => Ok(Some(Operation::Put(member, ()))),
+            REMOVE => Ok(Some(Operation::Remove(member))),
+            other => Err(Malformed::operation("set", other)),
+        }
     }
 }
 
@@ -108,13 +121,11 @@ impl Collection for Set {
     }
 
     fn apply(&mut self, operations: &mut OpReader<'_>) -> Result<(), Malformed> {
-        while let Some(tag) = operations.tag() {
-            let member = operations.bytes()?;
-            match tag {
-                ADD => drop(self.add(member)),
-                REMOVE => drop(self.remove(member)),
-                other => return Err(Malformed::operation("set", other)),
-            }
+        while let Some(operation) = Self::operation(operations)? {
+            match operation {
+                Operation::Put(member, ()) => self.add(member),
+                Operation::Remove(member) => self.remove(member),
+            };
         }
         Ok(())
     }

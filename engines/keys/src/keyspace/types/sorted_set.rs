@@ -5,7 +5,7 @@ use std::ops::{Bound, Range};
 
 use hashbrown::{DefaultHashBuilder, HashMap};
 
-use super::{Collection, collection_of};
+use super::{Collection, Operation, collection_of};
 use crate::delta::{Malformed, OpReader, OpWriter};
 use crate::keyspace::Change;
 use crate::keyspace::entry::Value;
@@ -150,7 +150,7 @@ impl SortedSet {
         full + self.runs.get(run).map_or(0, |run| run.partition_point(before))
     }
 
-    fn put(&mut self, member: &[u8], score: Score) -> bool {
+    pub(in crate::keyspace) fn put(&mut self, member: &[u8], score: Score) -> bool {
         let new = match self.scores.get_mut(member) {
             Some(mine) if *mine == score => return false,
             Some(mine) => {
@@ -169,11 +169,27 @@ impl SortedSet {
         new
     }
 
-    fn remove(&mut self, member: &[u8]) -> bool {
+    pub(in crate::keyspace) fn remove(&mut self, member: &[u8]) -> bool {
         let Some((member, score)) = self.scores.remove_entry(member) else { return false };
         self.heap_bytes -= MEMBER_BYTES + 2 * member.heap_bytes();
         self.unlink(&member, score);
         true
+    }
+
+    /// The next operation of a delta.
+    pub(in crate::keyspace) fn operation<'a>(
+        operations: &mut OpReader<'a>,
+    ) -> Result<Option<Operation<'a, Score>>, Malformed> {
+        let Some(tag) = operations.tag() else { return Ok(None) };
+        match tag {
+            PUT => {
+                let score = Score::new(f64::from_bits(operations.number()?));
+                let score = score.ok_or_else(|| Malformed::operation("zset score", tag))?;
+                Ok(Some(Operation::Put(operations.bytes()?, score)))
+            }
+            REMOVE => Ok(Some(Operation::Remove(operations.bytes()?))),
+            other => Err(Malformed::operation("zset", other)),
+        }
     }
 
     fn link(&mut self, member: &[u8], score: Score) {
@@ -255,16 +271,11 @@ impl Collection for SortedSet {
     }
 
     fn apply(&mut self, operations: &mut OpReader<'_>) -> Result<(), Malformed> {
-        while let Some(tag) = operations.tag() {
-            match tag {
-                PUT => {
-                    let score = Score::new(f64::from_bits(operations.number()?));
-                    let score = score.ok_or_else(|| Malformed::operation("zset score", tag))?;
-                    self.put(operations.bytes()?, score);
-                }
-                REMOVE => drop(self.remove(operations.bytes()?)),
-                other => return Err(Malformed::operation("zset", other)),
-            }
+        while let Some(operation) = Self::operation(operations)? {
+            match operation {
+                Operation::Put(member, score) => self.put(member, score),
+                Operation::Remove(member) => self.remove(member),
+            };
         }
         Ok(())
     }

@@ -1,0 +1,183 @@
+//! What replicas tell each other behind the requests.
+//!
+//! Changes are merged where they are made and told once per [`PERIOD`], or when no request has come for [`DIP`]. What was
+//! heard is never told on. An actor that was told something says within the period how far it has heard everybody: that
+//! lets deletions be forgotten. Where nothing changes, nothing is sent and no clock runs.
+//!
+//! Messages from one actor to another are numbered. They may come late, twice, or in another order: changes merge anyhow,
+//! and what an actor *has heard* counts only up to the first message that is missing.
+
+use std::collections::BTreeMap;
+
+use savanna_lattice::{Hlc, UnixMillis};
+
+use super::Actor;
+use super::message::Message;
+use crate::keyspace::replica::Item;
+use crate::placement::ActorId;
+
+/// How long a change waits for others at most, in milliseconds.
+pub const PERIOD: u64 = 100;
+
+/// How long without a request, in milliseconds, lets changes be told before the period ends.
+pub const DIP: u64 = 5;
+
+/// What one replica holder tells another.
+#[derive(Clone, Debug)]
+pub struct Gossip {
+    /// Counts the sender's messages to all.
+    pub number: u64,
+    /// The sender's clock: nothing in here is later.
+    pub clock: Hlc,
+    /// Up to which message the sender has heard each actor.
+    pub heard: Vec<u64>,
+    /// What it tells.
+    pub items: Vec<Item>,
+}
+
+/// What an actor knows of the others.
+#[derive(Debug)]
+pub(super) struct Rounds {
+    /// How many messages were sent to each.
+    sent: u64,
+    /// By actor.
+    peers: Vec<Peer>,
+    /// Whether something was heard that the others are to know of.
+    owes_answer: bool,
+    /// When there began to be something to tell, and how many requests there had been.
+    waiting: Option<Waiting>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    since: UnixMillis,
+    looked_at: UnixMillis,
+    requests: u64,
+}
+
+/// What is known of another actor.
+#[derive(Clone, Debug, Default)]
+struct Peer {
+    /// All messages up to this one were heard.
+    heard: u64,
+    /// Up to where it had heard each actor when it sent that one.
+    knows: Vec<u64>,
+    /// Messages that came before one that is missing.
+    early: BTreeMap<u64, Vec<u64>>,
+}
+
+impl Rounds {
+    pub(super) fn new(actors: u16) -> Self {
+        Self { sent: 0, peers: vec![Peer::default(); usize::from(actors)], owes_answer: false, waiting: None }
+    }
+
+    /// Hears a message's number and what its sender had heard. Says whether it is new.
+    fn hear(&mut self, from: ActorId, number: u64, knows: Vec<u64>) -> bool {
+        let peer = &mut self.peers[from.index()];
+        if number <= peer.heard || peer.early.contains_key(&number) {
+            return false;
+        }
+        peer.early.insert(number, knows);
+        while let Some(knows) = peer.early.remove(&(peer.heard + 1)) {
+            peer.heard += 1;
+            peer.knows = knows;
+        }
+        true
+    }
+
+    /// Whether every actor but `own` had heard a message when it sent the last of those that were heard of it without a gap.
+    fn is_known(&self, own: ActorId, from: ActorId, number: u64) -> bool {
+        let others = self.peers.iter().enumerate().filter(|(index, _)| *index != own.index());
+        others.into_iter().all(|(_, peer)| peer.knows.get(from.index()).is_some_and(|heard| *heard >= number))
+    }
+
+    /// Up to where each actor was heard, with the own messages.
+    fn heard(&self, own: ActorId) -> Vec<u64> {
+        let mut heard: Vec<u64> = self.peers.iter().map(|peer| peer.heard).collect();
+        heard[own.index()] = self.sent;
+        heard
+    }
+}
+
+impl Actor {
+    /// When something is to be told at the latest, if there is anything.
+    #[must_use]
+    pub fn gossip_due(&self) -> Option<UnixMillis> {
+        if !self.keys.has_unsent() && !self.rounds.owes_answer {
+            return None;
+        }
+        let waiting = self.rounds.waiting;
+        Some(waiting.map_or_else(|| self.keys.now(), |waiting| UnixMillis(waiting.looked_at.0 + DIP)))
+    }
+
+    /// Tells the others what changed, if it is time.
+    pub(super) fn gossip(&mut self) {
+        if !self.keys.has_unsent() && !self.rounds.owes_answer {
+            return;
+        }
+        let (now, requests) = (self.keys.now(), self.counters.requests);
+        let waiting = *self.rounds.waiting.get_or_insert(Waiting { since: now, looked_at: now, requests });
+        let is_dip = now.0 >= waiting.looked_at.0 + DIP && requests == waiting.requests;
+        if is_dip || now.0 >= waiting.since.0 + PERIOD {
+            self.tell();
+        } else if now.0 >= waiting.looked_at.0 + DIP {
+            self.rounds.waiting = Some(Waiting { looked_at: now, requests, ..waiting });
+        }
+    }
+
+    fn tell(&mut self) {
+        self.rounds.waiting = None;
+        self.rounds.owes_answer = false;
+        self.rounds.sent += 1;
+        let number = self.rounds.sent;
+        let mut items: Vec<Vec<Item>> = self.placement.all().map(|_| Vec::new()).collect();
+        for (actor, item) in self.keys.take_unsent(number) {
+            items[actor.index()].push(item);
+        }
+        let heard = self.rounds.heard(self.id);
+        let clock = self.keys.latest_version();
+        for (actor, items) in self.placement.all().zip(items) {
+            if actor != self.id {
+                self.send(actor, Message::Gossip(Gossip { number, clock, heard: heard.clone(), items }));
+            }
+        }
+    }
+
+    /// Hears what another actor tells.
+    pub(super) fn hear_gossip(&mut self, from: ActorId, gossip: Gossip) {
+        let Gossip { number, clock, heard, items } = gossip;
+        if !self.rounds.hear(from, number, heard) {
+            return;
+        }
+        self.keys.observe(clock);
+        self.keys.translate_changes();
+        self.rounds.owes_answer |= !items.is_empty();
+        for item in items {
+            self.keys.hear_item(from, number, item);
+        }
+        let (rounds, own) = (&self.rounds, self.id);
+        self.keys.reclaim(&|actor, number| rounds.is_known(own, actor, number));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_heard_counts_up_to_the_first_message_that_is_missing() {
+        let mut rounds = Rounds::new(3);
+        let (own, one, two) = (ActorId(0), ActorId(1), ActorId(2));
+        assert!(rounds.hear(two, 1, vec![0, 0, 1]));
+        assert!(rounds.hear(one, 2, vec![0, 2, 1]), "before the first");
+        assert_eq!(rounds.heard(own), [0, 0, 1]);
+        assert!(!rounds.is_known(own, two, 1), "the first message may hold what is older");
+        assert!(!rounds.hear(one, 2, vec![9, 9, 9]), "it came already");
+        assert!(rounds.hear(one, 1, vec![0, 1, 0]));
+        assert_eq!(rounds.heard(own), [0, 2, 1]);
+        assert!(rounds.is_known(own, two, 1) && !rounds.is_known(own, one, 1));
+        assert!(!rounds.hear(two, 1, vec![0, 2, 1]), "late");
+        assert!(rounds.hear(two, 2, vec![0, 2, 2]));
+        assert!(rounds.is_known(own, one, 2));
+    }
+}

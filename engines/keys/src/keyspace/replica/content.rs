@@ -1,0 +1,238 @@
+//! What the replicas of a key merge, by type; and the ordinary value that shows it.
+
+use std::cmp::Ordering;
+
+use savanna_lattice::{Lattice, Lww, Max, OrMap, OrSet, PnCounter, Stamp, TypeTag};
+use serde::{Deserialize, Serialize};
+
+use crate::delta::{Malformed, OpReader, STRING_TAG};
+use crate::keyspace::entry::Value;
+use crate::keyspace::types::{Collection, Hash, List, Operation, Score, Set, SortedSet};
+use crate::number::{Digits, integer};
+use crate::short_bytes::ShortBytes;
+
+type Bytes = Box<[u8]>;
+
+/// The type of strings that are numbers; other types have their tag in deltas.
+const NUMBER_TAG: TypeTag = TypeTag(6);
+
+/// A value of one incarnation, as replicas merge it; a delta is a small one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Content {
+    /// A string, written once in its incarnation.
+    String(Max<Bytes>),
+    /// A number: what was written, and what was counted since.
+    Number {
+        /// What was written.
+        base: Max<i64>,
+        /// What was counted since.
+        counted: PnCounter,
+    },
+    /// Fields; the last writer of each wins, a write concurrent with a removal survives.
+    Hash(OrMap<Bytes, Lww<Bytes>>),
+    /// Members; an addition concurrent with a removal survives.
+    Set(OrSet<Bytes>),
+    /// Members with the bits of their scores, as fields.
+    SortedSet(OrMap<Bytes, Lww<u64>>),
+    /// A list as a whole, as the operations that make it: it has no merge of its own.
+    List(Max<Bytes>),
+}
+
+impl Content {
+    /// A string, or the number that it spells.
+    pub(super) fn of_string(bytes: &[u8]) -> Self {
+        match integer(bytes) {
+            Some(number) => Self::Number { base: Max(number), counted: PnCounter::new() },
+            None => Self::String(Max(bytes.into())),
+        }
+    }
+
+    /// A whole value from its content in a delta.
+    pub(super) fn of_whole(tag: u8, content: &[u8], stamp: Stamp) -> Result<Self, Malformed> {
+        match tag {
+            STRING_TAG => Ok(Self::of_string(content)),
+            List::TAG => Ok(Self::List(Max(content.into()))),
+            tag => {
+                let mut whole = Self::empty(tag)?;
+                whole.change(content, stamp)?;
+                Ok(whole)
+            }
+        }
+    }
+
+    /// A collection without elements, which can be changed by operations.
+    pub(super) fn empty(tag: u8) -> Result<Self, Malformed> {
+        match tag {
+            Hash::TAG => Ok(Self::Hash(OrMap::new())),
+            Set::TAG => Ok(Self::Set(OrSet::new())),
+            SortedSet::TAG => Ok(Self::SortedSet(OrMap::new())),
+            other => Err(Malformed::new(format!("a replicated value of type {other}"))),
+        }
+    }
+
+    /// Its type in the incarnation.
+    pub(super) const fn tag(&self) -> TypeTag {
+        match self {
+            Self::String(_) => TypeTag(STRING_TAG),
+            Self::Number { .. } => NUMBER_TAG,
+            Self::Hash(_) => TypeTag(Hash::TAG),
+            Self::Set(_) => TypeTag(Set::TAG),
+            Self::SortedSet(_) => TypeTag(SortedSet::TAG),
+            Self::List(_) => TypeTag(List::TAG),
+        }
+    }
+
+    /// Applies the operations of a collection's delta in the name of a writer. Gives the delta for the other replicas.
+    pub(super) fn change(&mut self, operations: &[u8], stamp: Stamp) -> Result<Self, Malformed> {
+        let mut operations = OpReader::new(operations);
+        let writer = stamp.writer;
+        match self {
+            Self::Hash(fields) => {
+                let mut delta = None;
+                while let Some(operation) = Hash::operation(&mut operations)? {
+                    delta.merge(Some(match operation {
+                        Operation::Put(field, value) => {
+                            fields.insert(writer, field.into(), Lww::write(stamp, value.into()))
+                        }
+                        Operation::Remove(field) => fields.remove(field),
+                    }));
+                }
+                Ok(Self::Hash(delta.unwrap_or_default()))
+            }
+            Self::Set(members) => {
+                let mut delta = None;
+                while let Some(operation) = Set::operation(&mut operations)? {
+                    delta.merge(Some(match operation {
+                        Operation::Put(member, ()) => members.add(writer, member.into()),
+                        Operation::Remove(member) => members.remove(member),
+                    }));
+                }
+                Ok(Self::Set(delta.unwrap_or_default()))
+            }
+            Self::SortedSet(members) => {
+                let mut delta = None;
+                while let Some(operation) = SortedSet::operation(&mut operations)? {
+                    delta.merge(Some(match operation {
+                        Operation::Put(member, score) => {
+                            members.insert(writer, member.into(), Lww::write(stamp, score.get().to_bits()))
+                        }
+                        Operation::Remove(member) => members.remove(member),
+                    }));
+                }
+                Ok(Self::SortedSet(delta.unwrap_or_default()))
+            }
+            Self::String(_) | Self::Number { .. } | Self::List(_) => Err(Malformed::new("operations on a whole value")),
+        }
+    }
+
+    /// Counts a number up or down to `target`. Gives the delta; `None` if it is no number, or too far away.
+    pub(super) fn count_to(&mut self, target: i64, stamp: Stamp) -> Option<Self> {
+        let Self::Number { base, counted } = self else { return None };
+        let amount = i64::try_from(i128::from(target) - i128::from(base.0) - counted.value()).ok()?;
+        let counted = counted.add(stamp.writer, amount).ok()?;
+        Some(Self::Number { base: *base, counted })
+    }
+
+    /// The ordinary value that shows it; `None` of a collection without elements.
+    pub(super) fn show(&self) -> Option<Value> {
+        match self {
+            Self::String(Max(bytes)) => Some(Value::String(ShortBytes::from(&**bytes))),
+            Self::Number { base, counted } => {
+                let sum = i128::from(base.0) + counted.value();
+                let digits = i64::try_from(sum).map(|sum| ShortBytes::from(Digits::of(sum).as_bytes()));
+                Some(Value::String(digits.unwrap_or_else(|_| sum.to_string().into_bytes().into())))
+            }
+            Self::Hash(fields) => {
+                let mut hash = Hash::default();
+                fields.keys().filter_map(|field| Some((field, latest(fields, field)?))).for_each(|(field, value)| {
+                    hash.put(field, value);
+                });
+                (!hash.is_empty()).then(|| hash.into_value())
+            }
+            Self::Set(members) => {
+                let set: Set = members.keys().map(|member| &**member).collect();
+                (!set.is_empty()).then(|| set.into_value())
+            }
+            Self::SortedSet(members) => {
+                let scored = members.keys().filter_map(|member| Some((&**member, score(members, member)?)));
+                let set: SortedSet = scored.collect();
+                (!set.is_empty()).then(|| set.into_value())
+            }
+            Self::List(Max(operations)) => {
+                let mut list = List::default();
+                list.apply(&mut OpReader::new(operations)).ok()?;
+                (!list.is_empty()).then(|| list.into_value())
+            }
+        }
+    }
+
+    /// Brings the ordinary value up to date in what `delta` was about. Says whether that was possible; if not, the value is
+    /// to be shown anew.
+    pub(super) fn patch(&self, value: &mut Value, delta: &Self) -> bool {
+        match (self, value, delta) {
+            (Self::Hash(fields), Value::Hash(hash), Self::Hash(changed)) => {
+                let Some(named) = changed.named() else { return false };
+                for field in named {
+                    match latest(fields, field) {
+                        Some(value) => hash.put(field, value),
+                        None => hash.remove(field),
+                    };
+                }
+                true
+            }
+            (Self::Set(members), Value::Set(set), Self::Set(changed)) => {
+                let Some(named) = changed.named() else { return false };
+                for member in named {
+                    if members.contains(member) {
+                        set.add(member)
+                    } else {
+                        set.remove(member)
+                    };
+                }
+                true
+            }
+            (Self::SortedSet(members), Value::SortedSet(set), Self::SortedSet(changed)) => {
+                let Some(named) = changed.named() else { return false };
+                for member in named {
+                    match score(members, member) {
+                        Some(score) => set.put(member, score),
+                        None => set.remove(member),
+                    };
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The value of a field's last write.
+fn latest<'a, V: Ord>(fields: &'a OrMap<Bytes, Lww<V>>, field: &[u8]) -> Option<&'a V> {
+    fields.get(field).max().map(Lww::get)
+}
+
+fn score(members: &OrMap<Bytes, Lww<u64>>, member: &[u8]) -> Option<Score> {
+    latest(members, member).and_then(|bits| Score::new(f64::from_bits(*bits)))
+}
+
+impl Lattice for Content {
+    fn merge(&mut self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Number { base, counted }, Self::Number { base: other, counted: more }) => {
+                base.merge(other) | counted.merge(more)
+            }
+            (Self::Hash(fields), Self::Hash(other)) => fields.merge(other),
+            (Self::Set(members), Self::Set(other)) => members.merge(other),
+            (Self::SortedSet(members), Self::SortedSet(other)) => members.merge(other),
+            (Self::String(mine), Self::String(other)) | (Self::List(mine), Self::List(other)) => mine.merge(other),
+            // One incarnation has one type. If that was broken after all, the larger type wins, so that replicas agree.
+            (mine, other) => match other.tag().cmp(&mine.tag()) {
+                Ordering::Greater => {
+                    *mine = other;
+                    true
+                }
+                _ => false,
+            },
+        }
+    }
+}

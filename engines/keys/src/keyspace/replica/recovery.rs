@@ -1,0 +1,111 @@
+//! Replicas and the log: read back, and written once more.
+//!
+//! Each actor logs what it changed itself. Read back, all changes merge at the first replica, and the others get copies: so
+//! they are equal from the beginning. No older change can arrive any more, so deletions are forgotten at once; and every
+//! actor takes a name that is not in the log, because changes that it made in an older one may be lost.
+
+use savanna_lattice::{Hlc, Lattice as _, Max, Pair, WriterId, decode};
+
+use super::{Replica, Standing, State, Vector, log_state};
+use crate::delta::{Header, Malformed};
+use crate::keyspace::Keyspace;
+use crate::placement::{ActorId, KeyHash};
+
+/// A key with its replicas, as it was read back.
+#[derive(Clone, Debug)]
+pub(crate) struct Recovered {
+    database: u8,
+    key: Box<[u8]>,
+    vector: Vector,
+    state: Option<State>,
+    version: Hlc,
+}
+
+impl Keyspace {
+    /// Takes back a change of a key with replicas.
+    pub(in crate::keyspace) fn replay_replicated(
+        &mut self,
+        header: Header<'_>,
+        vector: Vector,
+        writer: WriterId,
+        state: &[u8],
+    ) -> Result<(), Malformed> {
+        let Header { database, key, version, .. } = header;
+        self.replicas.last_writer = self.replicas.last_writer.max(writer);
+        if self.replicas.get(database, key).is_none() {
+            let entry = self.databases[usize::from(database)].as_ref().and_then(|d| d.find(KeyHash::of(key), key));
+            if entry.is_some_and(|entry| entry.version > version) {
+                return Ok(()); // of replicas that were given up since
+            }
+            self.replicas.insert(database, key, Replica::new(vector, Standing::Serving));
+        }
+        let Some(replica) = self.replicas.get_mut(database, key) else { return Ok(()) };
+        let is_given_up = vector.value.0 == 1 && state.is_empty();
+        replica.vector.merge(vector);
+        if is_given_up {
+            // Its whole value follows.
+            self.replicas.remove(database, key);
+        } else if !state.is_empty() {
+            let delta = decode(state).map_err(|error| Malformed::new(error.to_string()))?;
+            self.merge(database, key, delta, Some(version));
+        }
+        Ok(())
+    }
+
+    /// Says which actor this is. Names of writers begin after `last`.
+    pub(crate) fn belong_to(&mut self, id: ActorId, last: WriterId) {
+        self.replicas.belong_to(id, last);
+    }
+
+    /// The last name of a writer that was read back.
+    pub(crate) const fn last_writer(&self) -> WriterId {
+        self.replicas.last_writer
+    }
+
+    /// Keys of this actor with replicas, for the other actors; deletions are forgotten.
+    pub(crate) fn recovered(&mut self) -> Vec<Recovered> {
+        let keys: Vec<(u8, Box<[u8]>)> =
+            self.replicas.iter().map(|(database, key, _)| (database, key.into())).collect();
+        let mut recovered = Vec::new();
+        for (database, key) in keys {
+            let version = self.peek_in(database, &key).map_or(Hlc::ZERO, |entry| entry.version);
+            let Some(replica) = self.replicas.get_mut(database, &key) else { continue };
+            if replica.is_dead() {
+                replica.state = None;
+            }
+            let (vector, state) = (replica.vector, replica.state.clone());
+            recovered.push(Recovered { database, key, vector, state, version });
+        }
+        recovered
+    }
+
+    /// Takes a copy of a key's state that another actor read back, if this actor has a replica.
+    pub(crate) fn take_copy(&mut self, first: ActorId, recovered: &Recovered) {
+        let Recovered { database, key, vector, state, version } = recovered;
+        let holds = self.placement.holds(self.replicas.id, KeyHash::of(key).group(), vector.value.0);
+        if self.replicas.id == first || !holds {
+            return;
+        }
+        let mut replica = Replica::new(*vector, Standing::Serving);
+        replica.state.clone_from(state);
+        self.replicas.insert(*database, key, replica);
+        self.show(*database, key, None, Some(*version));
+    }
+
+    /// Writes the state of all replicas here once more.
+    pub(in crate::keyspace) fn rewrite_replicas(&mut self) {
+        let version = self.latest_version();
+        for (database, key, replica) in self.replicas.iter() {
+            let header = Header { database, key, base: version, version };
+            if replica.standing != Standing::GivenUp {
+                log_state(&mut self.log, header, replica.vector, self.replicas.writer, replica.state.as_ref());
+            }
+        }
+        self.log.note_seen();
+    }
+}
+
+/// A vector as the log has it.
+pub(in crate::keyspace) const fn vector(since: Hlc, copies: u16) -> Vector {
+    Pair::new(since, Max(copies))
+}

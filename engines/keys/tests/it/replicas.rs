@@ -1,0 +1,410 @@
+//! Replicas of keys become equal, and what was deleted stays deleted, whatever order they hear of each other in.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::Path;
+
+use savanna_epoch::OwnerEpoch;
+use savanna_journal::{Journal, Options};
+use savanna_keys::delta;
+use savanna_keys::keyspace::{Keyspace, Value};
+use savanna_keys::log::{append_changes, recover};
+use savanna_keys::placement::Placement;
+use savanna_keys::reply::Tape;
+use savanna_keys::session::Ticket;
+use savanna_lattice::UnixMillis;
+
+use crate::world::{Client, Fault, World};
+
+const KEYS: [&str; 5] = ["string", "number", "hash", "set", "zset"];
+
+/// A world whose keys of these names have replicas at all of its actors, which serve them.
+fn replicated(actors: u16, seed: u64, keys: &[&str]) -> (World, Vec<Client>) {
+    let mut world = World::new(actors, seed);
+    let clients: Vec<Client> = (0..usize::from(actors)).map(|actor| world.client(actor)).collect();
+    for key in keys {
+        assert_eq!(world.call(clients[0], &["SAV.REPLICATE", key, "FULL"]), "OK");
+    }
+    world.quiesce().expect("an end");
+    for actor in &world.actors {
+        for key in keys {
+            let is_here = actor.keys.serves(0, key.as_bytes());
+            assert!(is_here || actor.keys.is_first_replica(key.as_bytes()), "{key} at {}", actor.id());
+        }
+    }
+    (world, clients)
+}
+
+/// What a keyspace shows of the keys with replicas.
+fn shown(keys: &Keyspace, now: UnixMillis) -> BTreeMap<String, String> {
+    let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+    let mut shown = BTreeMap::new();
+    for (_, database) in keys.databases() {
+        for entry in database.iter().filter(|entry| !entry.has_expired(now)) {
+            let value = match &entry.value {
+                Value::String(bytes) => text(bytes),
+                Value::Buffer(bytes) => text(bytes),
+                Value::Hash(hash) => {
+                    let fields: BTreeMap<_, _> = hash.iter().map(|(field, value)| (text(field), text(value))).collect();
+                    format!("{fields:?}")
+                }
+                Value::Set(set) => format!("{:?}", set.iter().map(text).collect::<BTreeSet<_>>()),
+                Value::SortedSet(set) => format!("{:?}", set.iter().map(|(m, s)| (text(m), s)).collect::<Vec<_>>()),
+                Value::List(list) => format!("{:?}", list.iter().map(text).collect::<Vec<_>>()),
+            };
+            shown.insert(text(&entry.key), format!("{value} {:?}", entry.expires_at()));
+        }
+    }
+    shown
+}
+
+/// A random command about one of the keys.
+fn command(world: &mut World, number: usize) -> Vec<String> {
+    let chance = &mut world.chance;
+    let element = format!("e{}", chance.below(6));
+    let value = number.to_string();
+    let words: &[&str] = match chance.below(24) {
+        0..2 => &["SET", "string", &format!("s{value}")],
+        2 => &["APPEND", "string", "+"],
+        3 => &["SET", "string", &value, "PX", "450"],
+        4 => &["SET", "number", &value],
+        5..8 => &["INCRBY", "number", &value],
+        8..10 => &["HSET", "hash", &element, &value],
+        10 => &["HDEL", "hash", &element],
+        11 => &["HINCRBY", "hash", "count", "1"],
+        12..14 => &["SADD", "set", &element],
+        14 => &["SREM", "set", &element],
+        15 => &["SPOP", "set"],
+        16..18 => &["ZADD", "zset", &value, &element],
+        18 => &["ZREM", "zset", &element],
+        19 => &["ZPOPMIN", "zset"],
+        20 => &["PEXPIRE", KEYS[chance.below(5)], "250"],
+        21 => &["PERSIST", KEYS[chance.below(5)]],
+        22 => &["DEL", KEYS[chance.below(5)]],
+        _ => &["RENAME", KEYS[3 + chance.below(2)], KEYS[chance.below(5)]],
+    };
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+fn send(world: &mut World, client: Client, words: &[String]) -> Result<Tape, Ticket> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    world.request(client, &words)
+}
+
+/// Random commands of clients at all actors, with random delays.
+fn disturb(world: &mut World, clients: &[Client], count: usize) {
+    for number in 0..count {
+        let words = command(world, number);
+        let client = clients[world.chance.below(clients.len())];
+        // Whoever has to wait for a reply gets it in the end.
+        let _ = send(world, client, &words);
+        for _ in 0..world.chance.below(6) {
+            world.deliver_one();
+        }
+        if world.chance.below(4) == 0 {
+            world.pass(40);
+        }
+    }
+}
+
+/// Random commands of clients at all actors; then what is wrong with what the actors came to, if anything.
+fn objection(seed: u64, fault: Fault) -> Option<String> {
+    let (mut world, clients) = replicated(3, seed, &KEYS);
+    world.fault = fault;
+    disturb(&mut world, &clients, 150);
+    let Some(_) = world.quiesce() else { return Some("they go on telling each other".to_owned()) };
+    let first = shown(&world.actors[0].keys, world.now);
+    for actor in &world.actors[1..] {
+        let other = shown(&actor.keys, world.now);
+        if other != first {
+            return Some(format!("{} has {other:?}, actor 0 has {first:?}", actor.id()));
+        }
+    }
+    let tombstones: usize = world.actors.iter().map(|actor| actor.keys.tombstones()).sum();
+    if tombstones > 0 {
+        return Some(format!("{tombstones} deletions are still remembered"));
+    }
+    // All that was ever changed, merged in another order.
+    let mut changes = Vec::new();
+    for actor in &world.actors {
+        let mut rest = actor.keys.log.bytes();
+        while let Some(length) = rest.first_chunk().map(|length| 4 + u32::from_le_bytes(*length) as usize) {
+            changes.push(rest[..length].to_vec());
+            rest = &rest[length..];
+        }
+    }
+    let mut model = Keyspace::new(Placement::over(1), 0);
+    model.set_now(world.now);
+    for _ in 0..changes.len() * 2 {
+        let change = &changes[world.chance.below(changes.len())];
+        delta::read_all(change, &mut |header, body| model.replay(header, body)).expect("a delta");
+    }
+    for change in changes.iter().rev() {
+        delta::read_all(change, &mut |header, body| model.replay(header, body)).expect("a delta");
+    }
+    let merged = shown(&model, world.now);
+    (merged != first).then(|| format!("the log merges to {merged:?}, the actors have {first:?}"))
+}
+
+#[test]
+fn replicas_become_equal_to_the_merge_of_all_changes_and_deletions_are_forgotten() {
+    for seed in 0..300 {
+        assert_eq!(objection(seed, Fault::Disorder), None, "seed {seed}");
+    }
+}
+
+#[test]
+fn the_checker_finds_what_is_lost_echoed_forgotten_early_or_without_a_life() {
+    for fault in [Fault::Loss, Fault::Echo, Fault::NoDeletions, Fault::NoLives, Fault::Boast] {
+        let found = (0..8).filter(|seed| objection(*seed, fault).is_some()).count();
+        assert!(found > 1, "{fault:?}: found in {found} of 8 runs");
+    }
+}
+
+/// Members that come back after somebody who had seen them deleted the set.
+fn resurrected(seed: u64, fault: Fault) -> usize {
+    let (mut world, clients) = replicated(3, seed, &["set"]);
+    world.fault = fault;
+    let mut deleted = HashSet::new();
+    for number in 0..120 {
+        let client = clients[world.chance.below(clients.len())];
+        if world.chance.below(5) == 0 {
+            let reply = world.request(client, &["SMEMBERS", "set"]).expect("every actor has a replica");
+            deleted.extend(reply.values().filter_map(|value| match value {
+                savanna_keys::reply::Value::Bulk(member) => Some(member.to_vec()),
+                _ => None,
+            }));
+            world.request(client, &["DEL", "set"]).expect("every actor has a replica");
+        } else {
+            world.request(client, &["SADD", "set", &number.to_string()]).expect("every actor has a replica");
+        }
+        for _ in 0..world.chance.below(4) {
+            world.deliver_one();
+        }
+        if world.chance.below(3) == 0 {
+            world.pass(40);
+        }
+    }
+    world.quiesce();
+    let mut back = HashSet::new();
+    for client in clients {
+        let reply = world.request(client, &["SMEMBERS", "set"]).expect("every actor has a replica");
+        back.extend(reply.values().filter_map(|value| match value {
+            savanna_keys::reply::Value::Bulk(member) => deleted.contains(member).then(|| member.to_vec()),
+            _ => None,
+        }));
+    }
+    back.len()
+}
+
+#[test]
+fn what_was_deleted_does_not_come_back() {
+    for seed in 0..300 {
+        assert_eq!(resurrected(seed, Fault::Disorder), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn the_checker_finds_what_comes_back_where_lives_are_not_told_apart() {
+    let found = (0..100).filter(|seed| resurrected(*seed, Fault::NoLives) > 0).count();
+    assert!(found > 2, "found in {found} of 100 runs");
+}
+
+/// The replies to all commands, of clients at all actors at once.
+fn replies(seed: u64, count: usize, key: &str, words: &[&str]) -> Vec<String> {
+    let (mut world, clients) = replicated(2, seed, &[key]);
+    if words[0] == "SPOP" || words[0] == "ZPOPMIN" {
+        for number in 0..count {
+            let (number, client) = (number.to_string(), clients[number % 2]);
+            match words[0] {
+                "SPOP" => world.call(client, &["SADD", key, &number]),
+                _ => world.call(client, &["ZADD", key, &number, &number]),
+            };
+        }
+        world.pass(7);
+    }
+    let mut awaited = Vec::new();
+    let mut replies = Vec::new();
+    for _ in 0..count {
+        let client = clients[world.chance.below(2)];
+        match world.request(client, words) {
+            Ok(tape) => replies.push(tape.to_string()),
+            Err(ticket) => awaited.push((client, ticket)),
+        }
+        for _ in 0..world.chance.below(3) {
+            world.deliver_one();
+        }
+    }
+    world.quiesce().expect("an end");
+    for (client, ticket) in awaited {
+        replies.push(world.arrived(client, ticket).expect("a reply").to_string());
+    }
+    replies
+}
+
+#[test]
+fn what_tests_and_returns_is_answered_once() {
+    for seed in 0..100 {
+        let counts = replies(seed, 40, "n", &["INCR", "n"]);
+        assert_eq!(counts.iter().collect::<HashSet<_>>().len(), 40, "seed {seed}: {counts:?}");
+        let wins = replies(seed, 20, "n", &["SET", "n", "x", "NX"]);
+        assert_eq!(wins.iter().filter(|reply| *reply == "OK").count(), 1, "seed {seed}: {wins:?}");
+        for (key, words) in [("s", ["SPOP", "s"]), ("z", ["ZPOPMIN", "z"])] {
+            let popped = replies(seed, 30, key, &words);
+            let popped: Vec<_> = popped.into_iter().filter(|reply| reply != "nil" && reply != "[0]").collect();
+            assert_eq!(popped.iter().collect::<HashSet<_>>().len(), popped.len(), "seed {seed}: {popped:?}");
+            assert!(popped.len() >= 15, "seed {seed}: {popped:?}");
+        }
+    }
+}
+
+#[test]
+fn changes_of_a_period_are_told_as_one_and_where_nothing_changes_nothing_is_told() {
+    let (mut world, clients) = replicated(3, 1, &["set"]);
+    let before = world.told;
+    for number in 0..1_000 {
+        world.request(clients[0], &["SADD", "set", &number.to_string()]).expect("here");
+    }
+    world.quiesce().expect("an end");
+    assert!(world.told - before <= 2 + 2 * 2, "one message to each, and what they have heard: {}", world.told - before);
+    let before = world.told;
+    for _ in 0..100 {
+        world.pass(1_000);
+    }
+    assert_eq!(world.told, before);
+}
+
+#[test]
+fn a_transaction_changes_the_first_replica() {
+    for seed in 0..50 {
+        let (mut world, clients) = replicated(3, seed, &["set", "number"]);
+        for client in &clients {
+            for words in [&["MULTI"][..], &["SADD", "set", "a", "b"], &["INCR", "number"], &["SET", "plain", "1"]] {
+                world.request(*client, words).expect("at once");
+            }
+            assert!(world.call(*client, &["EXEC"]).starts_with("[3] "));
+        }
+        world.quiesce().expect("an end");
+        for client in &clients {
+            assert_eq!(world.request(*client, &["SCARD", "set"]).expect("here").to_string(), "2");
+            assert_eq!(world.request(*client, &["GET", "number"]).expect("here").to_string(), "\"3\"", "seed {seed}");
+        }
+        assert_eq!(world.call(clients[0], &["DBSIZE"]), "3", "a copy is no key of its own");
+        assert_eq!(world.call(clients[1], &["KEYS", "set"]), "[1] \"set\"");
+    }
+}
+
+#[test]
+fn a_key_gets_replicas_and_loses_them_while_it_is_written() {
+    for seed in 0..150 {
+        let (mut world, clients) = replicated(3, seed, &[]);
+        let mut awaited = Vec::new();
+        for number in 0..60 {
+            let client = clients[world.chance.below(3)];
+            let copies = (1 + world.chance.below(3)).to_string();
+            let member = number.to_string();
+            let words: &[&str] = match world.chance.below(6) {
+                0 => &["SAV.REPLICATE", "set", &copies],
+                _ => &["SADD", "set", &member],
+            };
+            if let Err(ticket) = world.request(client, words) {
+                awaited.push((client, ticket));
+            }
+            for _ in 0..world.chance.below(5) {
+                world.deliver_one();
+            }
+            if world.chance.below(4) == 0 {
+                world.pass(60);
+            }
+        }
+        world.quiesce().expect("an end");
+        for (client, ticket) in awaited {
+            world.arrived(client, ticket).expect("a reply");
+        }
+        let copies = world.call(clients[0], &["SAV.REPLICAS", "set"]);
+        let members: Vec<String> = clients.iter().map(|client| world.call(*client, &["SMEMBERS", "set"])).collect();
+        let count: BTreeSet<String> = clients.iter().map(|client| world.call(*client, &["SCARD", "set"])).collect();
+        assert_eq!(count.len(), 1, "seed {seed}, {copies} replicas: {members:?}");
+        assert_eq!(world.call(clients[0], &["SAV.REPLICATE", "set", "1"]), "OK");
+        world.quiesce().expect("an end");
+        let holding = world.actors.iter().filter(|actor| actor.keys.has_replicas()).count();
+        assert_eq!(holding, 0, "seed {seed}: nobody remembers that there were replicas");
+    }
+}
+
+#[test]
+fn a_list_is_refused_by_name() {
+    let mut world = World::new(2, 1);
+    let client = world.client(0);
+    world.call(client, &["RPUSH", "list", "a"]);
+    let refused = world.call(client, &["SAV.REPLICATE", "list", "2"]);
+    assert!(refused.contains("a list has an order"), "{refused}");
+    let refused = world.call(client, &["SAV.REPLICATE", "x", "3"]);
+    assert!(refused.contains("from 1 to 2"), "{refused}");
+}
+
+/// Appends what the actors changed to a log, and reads it back into a new world.
+fn restarted(world: &mut World, folder: &Path, opening: u64) -> (World, Vec<Client>) {
+    let nothing = &mut |_: savanna_journal::Record| Ok::<(), &str>(());
+    let journal = Journal::open(Options::dir(folder), OwnerEpoch(opening), nothing).expect("opens");
+    for actor in &mut world.actors {
+        append_changes(&journal, &mut actor.keys).expect("takes it");
+    }
+    journal.close().expect("flushes");
+    drop(journal);
+    let mut after = World::new(world.actors.len() as u16, opening);
+    after.pass(world.now.0 - after.now.0);
+    let placement = Placement::over(world.actors.len() as u16);
+    let mut keyspaces: Vec<&mut Keyspace> = after.actors.iter_mut().map(|actor| &mut actor.keys).collect();
+    recover(Options::dir(folder), OwnerEpoch(opening + 1), placement, &mut keyspaces).expect("reads");
+    let clients = (0..after.actors.len()).map(|actor| after.client(actor)).collect();
+    (after, clients)
+}
+
+#[test]
+fn after_a_crash_the_replicas_are_equal_and_nothing_that_was_logged_is_missing() {
+    for seed in 0..60 {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (mut world, mut clients) = replicated(3, seed, &KEYS);
+        for opening in [1, 3] {
+            disturb(&mut world, &clients, 60);
+            world.settle_requests();
+            // What replicas were telling each other is lost; what was changed is in the log.
+            let (after, new_clients) = restarted(&mut world, folder.path(), opening);
+            world.fault = Fault::Disorder;
+            world.quiesce().expect("an end");
+            let expected = shown(&world.actors[0].keys, world.now);
+            for actor in &after.actors {
+                assert_eq!(shown(&actor.keys, world.now), expected, "seed {seed}, {}", actor.id());
+                assert_eq!(actor.keys.tombstones(), 0);
+            }
+            (world, clients) = (after, new_clients);
+        }
+    }
+}
+
+#[test]
+fn what_was_written_once_more_is_enough() {
+    for seed in 0..30 {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (mut world, clients) = replicated(3, seed, &KEYS);
+        disturb(&mut world, &clients, 100);
+        for actor in &mut world.actors {
+            actor.keys.log.clear();
+            actor.keys.begin_rewrite();
+        }
+        disturb(&mut world, &clients, 5);
+        for _ in 0..100 {
+            world.deliver_one();
+            for actor in &mut world.actors {
+                actor.rewrite_some(1);
+            }
+        }
+        world.settle();
+        world.actors.iter_mut().for_each(|actor| while !actor.rewrite_some(1 << 20) {});
+        let (after, _) = restarted(&mut world, folder.path(), 1);
+        world.quiesce().expect("an end");
+        for actor in &after.actors {
+            assert_eq!(shown(&actor.keys, world.now), shown(&world.actors[0].keys, world.now), "seed {seed}");
+        }
+    }
+}
