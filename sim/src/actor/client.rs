@@ -46,6 +46,8 @@ pub(crate) struct Client {
     router: RouterCore,
     rng: ChaCha8Rng,
     next_op: u64,
+    /// Operations since the faults ended.
+    turn: usize,
     operation: Option<Operation>,
     purposes: BTreeMap<CallId, Purpose>,
     stopped: bool,
@@ -60,6 +62,7 @@ impl Client {
             router: RouterCore::new(Self::limits()),
             rng: ChaCha8Rng::seed_from_u64(seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
             next_op: 1,
+            turn: 0,
             operation: None,
             purposes: BTreeMap::new(),
             stopped: false,
@@ -112,8 +115,7 @@ impl Client {
             self.router = RouterCore::new(Self::limits());
         }
         let op = OpId { client: self.number, number };
-        let (shard_number, writes) = self.next_target(number, now);
-        let key = self.rng.random_range(0..self.scenario.keys);
+        let (shard_number, key, writes) = self.next_target(now);
         let kind = if writes { OpKind::Write(((self.number as u64 + 1) << 32) | number) } else { OpKind::Read };
         let value = if let OpKind::Write(value) = kind { value } else { 0 };
         let shard = protocol::shard(shard_number);
@@ -125,15 +127,18 @@ impl Client {
         self.route(input, now, out);
     }
 
-    /// The shard of an operation, and whether it writes. By chance while there are faults; afterwards each in turn, so that
-    /// a shard which is not served again shows, and not one that nobody happened to ask.
-    fn next_target(&mut self, number: u64, now: Duration) -> (usize, bool) {
-        let shards = self.scenario.shards;
+    /// The shard and key of an operation, and whether it writes. By chance while there are faults; afterwards each in turn, read
+    /// and then written: so a shard that is not served again shows, not one that nobody happened to ask, and what was
+    /// lost shows before it is written over.
+    fn next_target(&mut self, now: Duration) -> (usize, u32, bool) {
+        let Scenario { shards, keys, .. } = *self.scenario;
         if now < Scenario::SERVING_AGAIN {
-            return (self.rng.random_range(0..shards), self.rng.random_bool(0.5));
+            return (self.rng.random_range(0..shards), self.rng.random_range(0..keys), self.rng.random_bool(0.5));
         }
-        let turn = number as usize;
-        (turn % shards, (turn / shards).is_multiple_of(2))
+        let round = self.turn / shards;
+        let target = (self.turn % shards, (round / 2) as u32 % keys, round % 2 == 1);
+        self.turn += 1;
+        target
     }
 
     fn route(&mut self, input: RouterInput, now: Duration, out: &mut Out) {
