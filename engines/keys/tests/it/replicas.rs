@@ -294,6 +294,26 @@ fn a_transaction_changes_the_first_replica() {
 }
 
 #[test]
+fn a_transaction_does_not_repeat_what_an_earlier_one_changed() {
+    let (mut world, clients) = replicated(3, 1, &[]);
+    for (number, client) in clients.iter().cycle().take(12).enumerate() {
+        let (key, other) = (format!("key{number}"), format!("other{number}"));
+        for (member, copies) in [("a", "2"), ("b", "2")] {
+            for words in [&["MULTI"][..], &["SADD", &key, member], &["SET", &other, "1"], &["SET", "far", "1"]] {
+                world.request(*client, words).expect("at once");
+            }
+            world.call(*client, &["EXEC"]);
+            if member == "a" {
+                assert_eq!(world.call(clients[0], &["SREM", &key, "a"]), "1");
+            }
+            assert_eq!(world.call(clients[0], &["SAV.REPLICATE", &key, copies]), "OK");
+        }
+        world.quiesce().expect("an end");
+        assert_eq!(world.call(*client, &["SMEMBERS", &key]), "~1 \"b\"");
+    }
+}
+
+#[test]
 fn a_key_gets_replicas_and_loses_them_while_it_is_written() {
     for seed in 0..150 {
         let (mut world, clients) = replicated(3, seed, &[]);
