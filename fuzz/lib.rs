@@ -1,4 +1,5 @@
-//! What the targets share: an engine that knows nothing, and a client that only sends.
+//! What the targets of the engine's faces share: an engine that knows nothing, and a client that only sends.
+#![cfg(feature = "engine")]
 
 use std::future::Future;
 
