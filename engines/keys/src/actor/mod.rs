@@ -196,7 +196,9 @@ impl Actor {
         });
         self.sessions.put_back(session);
         self.note_request();
-        self.settle();
+        if self.have_users_changed {
+            self.renew_sessions();
+        }
         progress
     }
 
@@ -297,6 +299,7 @@ impl Actor {
 
     /// Gives sessions their users as they are now. Who is no user any more, or listens to what it may not, has to go.
     fn renew_sessions(&mut self) {
+        self.have_users_changed = false;
         for session in self.sessions.iter_mut() {
             match self.users.get(session.user.name()) {
                 None => {
@@ -322,14 +325,6 @@ impl Actor {
     #[must_use]
     pub fn take_dismissed(&mut self) -> Vec<SessionId> {
         std::mem::take(&mut self.dismissed)
-    }
-
-    /// Does what is left to do when a request or a message has been taken.
-    fn settle(&mut self) {
-        if std::mem::take(&mut self.have_users_changed) {
-            self.renew_sessions();
-        }
-        self.hear_own_parts();
     }
 
     fn dispatch(
@@ -542,7 +537,10 @@ impl Actor {
             Message::PatternListeners { pattern, count } => self.listeners.hear_pattern(from, &pattern, count),
         }
         self.note_request();
-        self.settle();
+        if self.have_users_changed {
+            self.renew_sessions();
+        }
+        self.hear_own_parts();
     }
 
     fn is_blocked(&self, command: &'static Command, args: Args<'_>) -> bool {

@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry as Slot;
+use hashbrown::hash_table::Entry as Place;
 use savanna_lattice::UnixMillis;
 use savanna_ownership::{KEY_GROUPS, KeyGroup};
+use twox_hash::XxHash3_64;
 
 use crate::keyspace::entry::Entry;
 use crate::placement::KeyHash;
@@ -16,31 +17,44 @@ use crate::placement::KeyHash;
 #[derive(Debug)]
 pub struct Database {
     groups: Box<[HashTable<Box<Entry>>]>,
+    seed: u64,
     len: usize,
-    /// Keys by the time when they expire, found again by their hash. What is not true any more is dropped when its time
+    /// Keys by the time when they expire, found again by their slot. What is not true any more is dropped when its time
     /// comes.
-    expiries: BinaryHeap<Reverse<(UnixMillis, KeyHash)>>,
+    expiries: BinaryHeap<Reverse<(UnixMillis, Slot)>>,
     expiring: usize,
     bytes: usize,
 }
 
-impl Default for Database {
-    fn default() -> Self {
-        let groups = (0..KEY_GROUPS).map(|_| HashTable::new()).collect();
-        Self { groups, len: 0, expiries: BinaryHeap::new(), expiring: 0, bytes: 0 }
+/// Where an entry lies: the key group in the top bits, as in its [`KeyHash`]; below them a hash that depends on a seed, so that
+/// nobody who chooses names can choose them so that a group's table is slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Slot(u64);
+
+impl Slot {
+    fn of(hash: KeyHash, key: &[u8], seed: u64) -> Self {
+        let group = KeyHash::first_of(hash.group().get()).get();
+        Self(group | XxHash3_64::oneshot_with_seed(seed, key) >> KEY_GROUPS.trailing_zeros())
+    }
+
+    const fn group(self) -> usize {
+        KeyGroup::from_hash(self.0).get() as usize
+    }
+
+    /// The hash within a group: the group's own bits go where hashbrown looks for neither place nor tag.
+    const fn within(self) -> u64 {
+        self.0.rotate_left(32)
     }
 }
 
-/// The hash within a group: the group's own bits go where hashbrown looks for neither place nor tag.
-const fn spread(hash: KeyHash) -> u64 {
-    hash.get().rotate_left(32)
-}
-
-fn rehash(entry: &Entry) -> u64 {
-    spread(KeyHash::of(&entry.key))
-}
-
 impl Database {
+    /// A database without keys.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let groups = (0..KEY_GROUPS).map(|_| HashTable::new()).collect();
+        Self { groups, seed, len: 0, expiries: BinaryHeap::new(), expiring: 0, bytes: 0 }
+    }
+
     /// How many keys there are, expired ones included.
     #[must_use]
     pub const fn key_count(&self) -> usize {
@@ -62,34 +76,35 @@ impl Database {
     /// A key's entry.
     #[must_use]
     pub fn find(&self, hash: KeyHash, key: &[u8]) -> Option<&Entry> {
-        let group = &self.groups[usize::from(hash.group().get())];
-        group.find(spread(hash), |entry| *entry.key == *key).map(|entry| &**entry)
+        let slot = Slot::of(hash, key, self.seed);
+        self.groups[slot.group()].find(slot.within(), |entry| *entry.key == *key).map(|entry| &**entry)
     }
 
     /// A key's entry, to be changed; whoever changes the expiry tells [`Database::note_expiry`].
     pub fn find_mut(&mut self, hash: KeyHash, key: &[u8]) -> Option<&mut Entry> {
-        let group = &mut self.groups[usize::from(hash.group().get())];
-        group.find_mut(spread(hash), |entry| *entry.key == *key).map(|entry| &mut **entry)
+        let slot = Slot::of(hash, key, self.seed);
+        self.groups[slot.group()].find_mut(slot.within(), |entry| *entry.key == *key).map(|entry| &mut **entry)
     }
 
     /// Puts an entry in the place of the one of the same key.
     pub fn insert(&mut self, hash: KeyHash, entry: Box<Entry>) -> &mut Entry {
+        let (seed, slot) = (self.seed, Slot::of(hash, &entry.key, self.seed));
         let expires_at = entry.expires_at();
         if expires_at != UnixMillis::NEVER {
             self.expiring += 1;
-            self.expiries.push(Reverse((expires_at, hash)));
+            self.expiries.push(Reverse((expires_at, slot)));
         }
         self.bytes += entry.byte_count();
-        let group = &mut self.groups[usize::from(hash.group().get())];
-        let slot = group.entry(spread(hash), |other| other.key == entry.key, |other| rehash(other));
-        match slot {
-            Slot::Occupied(mut slot) => {
+        // All entries of the table are of this key group.
+        let rehash = |other: &Entry| Slot::of(hash, &other.key, seed).within();
+        match self.groups[slot.group()].entry(slot.within(), |other| other.key == entry.key, |other| rehash(other)) {
+            Place::Occupied(mut slot) => {
                 let old = std::mem::replace(slot.get_mut(), entry);
                 self.expiring -= usize::from(old.expires_at() != UnixMillis::NEVER);
                 self.bytes = self.bytes.saturating_sub(old.byte_count());
                 slot.into_mut()
             }
-            Slot::Vacant(slot) => {
+            Place::Vacant(slot) => {
                 self.len += 1;
                 slot.insert(entry).into_mut()
             }
@@ -98,9 +113,9 @@ impl Database {
 
     /// Takes a key's entry out.
     pub fn remove(&mut self, hash: KeyHash, key: &[u8]) -> Option<Box<Entry>> {
-        let group = &mut self.groups[usize::from(hash.group().get())];
-        let slot = group.find_entry(spread(hash), |entry| *entry.key == *key).ok()?;
-        let (entry, _) = slot.remove();
+        let slot = Slot::of(hash, key, self.seed);
+        let found = self.groups[slot.group()].find_entry(slot.within(), |entry| *entry.key == *key).ok()?;
+        let (entry, _) = found.remove();
         self.len -= 1;
         self.expiring -= usize::from(entry.expires_at() != UnixMillis::NEVER);
         self.bytes = self.bytes.saturating_sub(entry.byte_count());
@@ -113,11 +128,11 @@ impl Database {
     }
 
     /// Hears that a key's expiry changed.
-    pub fn note_expiry(&mut self, hash: KeyHash, before: UnixMillis, after: UnixMillis) {
+    pub fn note_expiry(&mut self, hash: KeyHash, key: &[u8], before: UnixMillis, after: UnixMillis) {
         self.expiring += usize::from(after != UnixMillis::NEVER);
         self.expiring -= usize::from(before != UnixMillis::NEVER);
         if after != UnixMillis::NEVER {
-            self.expiries.push(Reverse((after, hash)));
+            self.expiries.push(Reverse((after, Slot::of(hash, key, self.seed))));
             if self.expiries.len() > 2 * self.expiring + 1024 {
                 self.rebuild_expiries();
             }
@@ -126,7 +141,9 @@ impl Database {
 
     fn rebuild_expiries(&mut self) {
         let entries = self.groups.iter().flatten().filter(|entry| entry.expires_at() != UnixMillis::NEVER);
-        self.expiries = entries.map(|entry| Reverse((entry.expires_at(), KeyHash::of(&entry.key)))).collect();
+        self.expiries = entries
+            .map(|entry| Reverse((entry.expires_at(), Slot::of(KeyHash::of(&entry.key), &entry.key, self.seed))))
+            .collect();
     }
 
     /// When the next key may expire.
@@ -138,15 +155,16 @@ impl Database {
     /// A key whose time has come, if there is one; it is to be removed. Looks at no more than `patience` notes.
     pub fn next_expired(&mut self, now: UnixMillis, patience: &mut usize) -> Option<(KeyHash, Box<[u8]>)> {
         while *patience > 0 {
-            let Reverse((at, hash)) = *self.expiries.peek()?;
+            let Reverse((at, slot)) = *self.expiries.peek()?;
             if at > now {
                 return None;
             }
             *patience -= 1;
-            let group = &self.groups[usize::from(hash.group().get())];
-            let found = group.find(spread(hash), |entry| entry.has_expired(now) && KeyHash::of(&entry.key) == hash);
-            match found {
-                Some(entry) => return Some((hash, Box::from(&*entry.key))),
+            let is_it = |entry: &Entry| {
+                entry.has_expired(now) && Slot::of(KeyHash::of(&entry.key), &entry.key, self.seed) == slot
+            };
+            match self.groups[slot.group()].find(slot.within(), |entry| is_it(entry)) {
+                Some(entry) => return Some((KeyHash::of(&entry.key), Box::from(&*entry.key))),
                 None => drop(self.expiries.pop()),
             }
         }

@@ -53,6 +53,8 @@ pub struct Counters {
 #[derive(Debug)]
 pub struct Keyspace {
     databases: [Option<Box<Database>>; DATABASES as usize],
+    /// What places in databases' tables depend on.
+    table_seed: u64,
     /// The database of the present command.
     selected: u8,
     now: UnixMillis,
@@ -89,8 +91,12 @@ impl Keyspace {
     /// An empty keyspace of an actor among `placement.actors()`, with a seed for chance.
     #[must_use]
     pub fn new(placement: Placement, seed: u64) -> Self {
+        /// So that what is left to chance does not tell the other seed.
+        const OF_TABLES: u64 = 0x7461_626c_6573_0000;
+        let table_seed = Random::new(seed ^ OF_TABLES).next();
         Self {
             databases: [const { None }; DATABASES as usize],
+            table_seed,
             selected: 0,
             now: UnixMillis(0),
             clock: HlcClock::new(DRIFT_MAX),
@@ -222,7 +228,8 @@ impl Keyspace {
         let version = self.clock.now(self.now);
         let now = self.now;
         self.counters.changes += 1;
-        let database = self.databases[usize::from(self.selected)].get_or_insert_default();
+        let database =
+            self.databases[usize::from(self.selected)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
         let (base, before, after) = match database.find_mut(hash, key) {
             Some(entry) => {
                 let before = entry.expires_at();
@@ -256,7 +263,7 @@ impl Keyspace {
             }
         };
         if before != after {
-            database.note_expiry(hash, before, after);
+            database.note_expiry(hash, key, before, after);
         }
         let is_kept = expiry == Expiry::Keep;
         self.log.string(Header { database: self.selected, key, base, version }, after, bytes, is_kept);
@@ -276,7 +283,8 @@ impl Keyspace {
         self.expire_if_due(hash, key);
         let version = self.clock.now(self.now);
         let now = self.now;
-        let database = self.databases[usize::from(self.selected)].get_or_insert_default();
+        let database =
+            self.databases[usize::from(self.selected)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
         let Some(entry) = database.find_mut(hash, key) else {
             let mut bytes = Vec::new();
             let (changed, result) = change(&mut bytes);
@@ -335,7 +343,8 @@ impl Keyspace {
         self.expire_if_due(hash, key);
         let version = self.clock.now(self.now);
         let now = self.now;
-        let database = self.databases[usize::from(self.selected)].get_or_insert_default();
+        let database =
+            self.databases[usize::from(self.selected)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
         let Some(entry) = database.find_mut(hash, key) else {
             let mut value = T::default();
             let header = Header { database: self.selected, key, base: Hlc::ZERO, version };
@@ -394,7 +403,8 @@ impl Keyspace {
     pub fn put(&mut self, key: &[u8], value: Value, expires_at: UnixMillis) {
         let hash = KeyHash::of(key);
         let version = self.clock.now(self.now);
-        let database = self.databases[usize::from(self.selected)].get_or_insert_default();
+        let database =
+            self.databases[usize::from(self.selected)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
         let base = database.find(hash, key).map_or(Hlc::ZERO, |entry| entry.version);
         let mut entry = Box::new(Entry::new(key, value, version));
         entry.expire_at(expires_at);
@@ -432,13 +442,14 @@ impl Keyspace {
             return self.delete(key);
         }
         let version = self.clock.now(self.now);
-        let database = self.databases[usize::from(self.selected)].get_or_insert_default();
+        let database =
+            self.databases[usize::from(self.selected)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
         let Some(entry) = database.find_mut(hash, key) else { return false };
         let before = entry.expires_at();
         entry.expire_at(at);
         let at = entry.expires_at();
         let base = std::mem::replace(&mut entry.version, version);
-        database.note_expiry(hash, before, at);
+        database.note_expiry(hash, key, before, at);
         self.log.expiry(Header { database: self.selected, key, base, version }, at);
         self.counters.changes += 1;
         true
@@ -514,7 +525,8 @@ impl Keyspace {
     /// Takes an entry in, lent or given back.
     pub fn adopt(&mut self, database: u8, entry: Box<Entry>) {
         self.observe(entry.version);
-        let database = self.databases[usize::from(database)].get_or_insert_default();
+        let database =
+            self.databases[usize::from(database)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
         database.insert(KeyHash::of(&entry.key), entry);
     }
 
@@ -553,7 +565,8 @@ impl Keyspace {
             return Ok(()); // of before it had replicas
         }
         let hash = KeyHash::of(key);
-        let database = self.databases[usize::from(header.database)].get_or_insert_default();
+        let database = self.databases[usize::from(header.database)]
+            .get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
         let present = database.find_mut(hash, key);
         if present.as_ref().is_some_and(|entry| entry.version >= version) {
             return Ok(());
@@ -573,7 +586,7 @@ impl Keyspace {
                 let before = entry.expires_at();
                 entry.expire_at(at);
                 entry.version = version;
-                database.note_expiry(hash, before, at);
+                database.note_expiry(hash, key, before, at);
             }
             Body::Replicated { .. } => {}
             Body::Operations { tag, operations } => match present {

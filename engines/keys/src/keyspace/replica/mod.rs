@@ -31,6 +31,7 @@ pub use self::{content::Content, loan::LentReplica};
 use super::{Entry, Keyspace, List, Value, log_whole};
 use crate::delta::{Body, DeltaLog, Header, Malformed, STRING_TAG, read_all, read_each};
 use crate::error::CommandError;
+use crate::keyspace::Database;
 use crate::keyspace::types::Collection as _;
 use crate::number::integer;
 use crate::placement::{ActorId, KeyHash};
@@ -458,7 +459,8 @@ impl Keyspace {
         let version = version.unwrap_or_else(|| self.clock.now(self.now));
         let hash = KeyHash::of(key);
         let Some(replica) = self.replicas.get(number, key) else { return };
-        let database = self.databases[usize::from(number)].get_or_insert_default();
+        let database =
+            self.databases[usize::from(number)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
         let shown = replica.state.as_ref().and_then(|state| Some((state.value(self.now)?, state.expires_at())));
         let Some((content, expires_at)) = shown else {
             if database.remove(hash, key).is_some() {
@@ -475,7 +477,7 @@ impl Keyspace {
                 let (size_after, is_empty) = (entry.value.heap_bytes(), entry.value.is_empty_collection());
                 database.note_size(size, size_after);
                 if expiry != expires_at {
-                    database.note_expiry(hash, expiry, expires_at);
+                    database.note_expiry(hash, key, expiry, expires_at);
                 }
                 if is_empty {
                     database.remove(hash, key);
