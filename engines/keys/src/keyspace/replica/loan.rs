@@ -63,8 +63,6 @@ impl Keyspace {
     /// Takes in the state of a borrowed key.
     pub(crate) fn borrow_replica(&mut self, database: u8, key: &[u8], lent: LentReplica) {
         self.observe(lent.clock);
-        // What was changed here before is older than the loan.
-        self.translate_changes();
         let mut replica = Replica::new(lent.vector, Standing::Serving);
         replica.state = lent.state;
         replica.name = Some(lent.writer);
