@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::datasource::provider_as_source;
@@ -63,7 +64,9 @@ fn upper_bound(condition: &Expr) -> Option<(&Expr, u64)> {
         (Expr::Literal(value, _), column) => (column, op.swap()?, value),
         _ => return None,
     };
-    let Ok(ScalarValue::UInt64(Some(number))) = literal.cast_to(&arrow::datatypes::DataType::UInt64) else {
+    // A fraction would be cut off, and `n < 2.5` keep too little.
+    let whole = Some(literal).filter(|literal| literal.data_type().is_integer());
+    let Some(Ok(ScalarValue::UInt64(Some(number)))) = whole.map(|literal| literal.cast_to(&DataType::UInt64)) else {
         return None;
     };
     match op {
