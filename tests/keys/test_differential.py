@@ -58,6 +58,10 @@ class Words:
     def bound(self):
         return self.random.choice(["-inf", "+inf", "0", "(1", "2.5", "(10", "1", "x", "(inf"])
 
+    def timeout(self):
+        # Never "0": a single connection would wait for ever.
+        return self.random.choice(["0.01", "0.001", "1e-3", "-1", "x"])
+
     def bytes_bound(self):
         return self.random.choice(["-", "+", "[f", "(f", "[a", "(z", "x", "[1"])
 
@@ -120,6 +124,10 @@ def lists(w):
         ["LPOS", key, w.field(), *w.some(["RANK", w.index()], ["COUNT", w.index()], ["MAXLEN", "2"])],
         ["RPOPLPUSH", key, w.key()], ["LMOVE", key, w.key(), end, w.random.choice(["LEFT", "RIGHT", "x"])],
         ["LMPOP", "2", key, w.key(), end, *w.some(["COUNT", w.random.choice(["0", "2"])])],
+        ["BLPOP", *w.keys(), w.timeout()], ["BRPOP", *w.keys(), w.timeout()],
+        ["BRPOPLPUSH", key, w.key(), w.timeout()], ["BLMOVE", key, w.key(), end, w.random.choice(["LEFT", "RIGHT", "x"]), w.timeout()],
+        ["BLMPOP", w.timeout(), "2", key, w.key(), end, *w.some(["COUNT", w.random.choice(["0", "2"])])],
+        ["BLMPOP", w.timeout(), w.random.choice(["0", "-1", "5"]), key, end],
     ])  # fmt: skip
 
 
@@ -157,6 +165,8 @@ def sorted_sets(w):
         ["ZREMRANGEBYSCORE", key, w.bound(), w.bound()] if w.random.random() < 0.3 else ["ZCARD", key],
         ["ZPOPMIN", key], ["ZPOPMAX", key, w.random.choice(["0", "1", "2"])],
         ["ZMPOP", "2", key, w.key(), w.random.choice(["MIN", "MAX"]), *w.some(["COUNT", "2"])],
+        ["BZPOPMIN", *w.keys(), w.timeout()], ["BZPOPMAX", *w.keys(), w.timeout()],
+        ["BZMPOP", w.timeout(), "2", key, w.key(), w.random.choice(["MIN", "MAX", "x"]), *w.some(["COUNT", "2"])],
         ["ZUNION", "2", key, w.key(), *weights, *scores], ["ZINTER", "2", key, w.key(), *weights, *scores],
         ["ZDIFF", "2", key, w.key(), *scores], ["ZUNIONSTORE", key, "2", w.key(), w.key(), *weights],
         ["ZINTERSTORE", key, "2", w.key(), w.key(), *weights], ["ZDIFFSTORE", key, "2", w.key(), w.key()],
@@ -195,6 +205,7 @@ def transactions(w):
         ["MULTI"], ["EXEC"], ["EXEC"], ["DISCARD"], ["WATCH", *w.keys()], ["UNWATCH"], ["PING"], ["ECHO", "x"], ["NOSUCH", "x"],
         ["GET"], ["INCR", w.key()], ["SET", w.key(), w.value()], ["RPUSH", w.key(), w.value()], ["GET", w.key()],
         ["RENAME", w.key(), w.key()], ["MSET", w.key(), "1", w.key(), "2"], ["DEL", *w.keys()],
+        ["BLPOP", *w.keys(), w.timeout()], ["BLMOVE", w.key(), w.key(), "LEFT", "LEFT", w.timeout()],
     ])  # fmt: skip
 
 

@@ -100,6 +100,8 @@ pub struct Config {
     pub users_file: Option<PathBuf>,
     /// Connections that are encrypted.
     pub tls: Tls,
+    /// Milliseconds after which a script is stopped.
+    pub script_millis_max: u64,
 }
 
 impl Default for Config {
@@ -122,6 +124,7 @@ impl Default for Config {
             denied_kept: 128,
             users_file: None,
             tls: Tls::default(),
+            script_millis_max: 5000,
         }
     }
 }
@@ -170,6 +173,8 @@ impl Config {
             ("appendonly", if self.is_logged { "yes" } else { "no" }.to_owned()),
             ("client-output-buffer-limit", self.output_limits()),
             ("client-query-buffer-limit", self.query_bytes_max.to_string()),
+            ("busy-reply-threshold", self.script_millis_max.to_string()),
+            ("lua-time-limit", self.script_millis_max.to_string()),
             ("databases", crate::keyspace::DATABASES.to_string()),
             ("maxclients", self.clients_max.to_string()),
             ("maxmemory", self.memory_max.to_string()),
@@ -305,6 +310,7 @@ impl Config {
                 self.keepalive_seconds = u32::try_from(number()?).map_err(|_| "argument is too large".to_owned())?;
             }
             "timeout" => self.idle_seconds_max = number()? as u64,
+            "busy-reply-threshold" | "lua-time-limit" => self.script_millis_max = number()? as u64,
             "maxclients" => self.clients_max = number()?,
             "appendonly" | "databases" | "aclfile" | "tls-port" | "tls-cert-file" | "tls-key-file"
             | "tls-ca-cert-file" | "tls-auth-clients" => return Err("can't set immutable config".to_owned()),

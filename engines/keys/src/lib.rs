@@ -25,5 +25,6 @@ pub mod placement;
 mod random;
 pub mod reply;
 pub mod request;
+mod scripting;
 pub mod session;
 pub mod short_bytes;

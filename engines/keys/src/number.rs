@@ -46,6 +46,22 @@ pub fn parse_float(text: &[u8]) -> Result<f64, CommandError> {
     float(text).ok_or(CommandError::NotFloat)
 }
 
+/// How long a request waits: seconds with a fraction, as milliseconds rounded up; 0 for ever.
+///
+/// # Errors
+/// If it is no number, negative, or longer than time goes.
+pub fn parse_timeout(text: &[u8]) -> Result<u64, CommandError> {
+    let seconds = float(text).ok_or(CommandError::text("ERR timeout is not a float or out of range"))?;
+    let millis = (seconds * 1000.0).ceil();
+    if millis > i64::MAX as f64 / 2.0 {
+        return Err(CommandError::text("ERR timeout is out of range"));
+    }
+    if millis < 0.0 {
+        return Err(CommandError::text("ERR timeout is negative"));
+    }
+    Ok(millis as u64)
+}
+
 /// The shortest digits that give the number back, as in `ZSCORE`: `3`, `3.5`, `1e+20`, `inf`.
 #[must_use]
 pub fn shortest(number: f64) -> String {
@@ -71,6 +87,25 @@ pub fn shortest(number: f64) -> String {
 pub fn plain(number: f64) -> String {
     let shortest = format!("{number}"); // Rust never writes an exponent here, and rounds to what gives the number back.
     if shortest == "-0" { "0".to_owned() } else { shortest }
+}
+
+/// A number in the digits of C's `%.{precision}g`.
+#[must_use]
+pub fn general(number: f64, precision: usize) -> String {
+    if !number.is_finite() {
+        return if number.is_nan() { "nan" } else { if number > 0.0 { "inf" } else { "-inf" } }.to_owned();
+    }
+    let scientific = format!("{number:.*e}", precision - 1);
+    let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let without_zeros = |text: &str| {
+        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text.to_owned() }
+    };
+    if (-4..precision as i32).contains(&exponent) {
+        return without_zeros(&format!("{number:.*}", (precision as i32 - 1 - exponent) as usize));
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{}e{sign}{:02}", without_zeros(digits), exponent.abs())
 }
 
 /// Digits of a whole number, without an allocation.
@@ -110,6 +145,23 @@ impl Digits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_have_the_digits_of_c() {
+        for (number, precision, expected) in [
+            (3.0, 14, "3"),
+            (0.1, 17, "0.10000000000000001"),
+            (0.1, 14, "0.1"),
+            (1e20, 17, "1e+20"),
+            (1e15, 14, "1e+15"),
+            (-0.00001, 14, "-1e-05"),
+            (100.0, 14, "100"),
+            (0.0, 14, "0"),
+            (123456789012345678.0, 17, "1.2345678901234568e+17"),
+        ] {
+            assert_eq!(general(number, precision), expected);
+        }
+    }
 
     #[test]
     fn a_whole_number_has_one_spelling() {

@@ -12,6 +12,8 @@ pub trait Reply {
     fn error(&mut self, text: &str);
     /// A whole number.
     fn integer(&mut self, number: i64);
+    /// True or false.
+    fn boolean(&mut self, flag: bool);
     /// A byte string.
     fn bulk(&mut self, bytes: &[u8]);
     /// No value.
@@ -85,9 +87,10 @@ enum Mark {
     Push,
     Pairs,
     Pair,
+    Boolean,
 }
 
-const MARKS: [Mark; 14] = [
+const MARKS: [Mark; 15] = [
     Mark::Simple,
     Mark::Error,
     Mark::Integer,
@@ -102,6 +105,7 @@ const MARKS: [Mark; 14] = [
     Mark::Push,
     Mark::Pairs,
     Mark::Pair,
+    Mark::Boolean,
 ];
 
 impl Tape {
@@ -180,6 +184,8 @@ pub enum Value<'a> {
     Error(&'a str),
     /// See [`Reply::integer`].
     Integer(i64),
+    /// See [`Reply::boolean`].
+    Boolean(bool),
     /// See [`Reply::bulk`].
     Bulk(&'a [u8]),
     /// See [`Reply::null`].
@@ -211,6 +217,7 @@ impl Value<'_> {
             Self::Simple(text) => to.simple(text),
             Self::Error(text) => to.error(text),
             Self::Integer(number) => to.integer(number),
+            Self::Boolean(flag) => to.boolean(flag),
             Self::Bulk(bytes) => to.bulk(bytes),
             Self::Null => to.null(),
             Self::NullArray => to.null_array(),
@@ -236,6 +243,7 @@ fn next<'a>(rest: &mut &'a [u8]) -> Option<Value<'a>> {
     };
     let value = match *MARKS.get(usize::from(mark))? {
         Mark::Integer => Value::Integer(number()? as i64),
+        Mark::Boolean => Value::Boolean(number()? != 0),
         Mark::Double => Value::Double(f64::from_bits(number()?)),
         Mark::Array => Value::Array(number()? as usize),
         Mark::Map => Value::Map(number()? as usize),
@@ -272,6 +280,10 @@ impl Reply for Tape {
 
     fn integer(&mut self, number: i64) {
         self.number(Mark::Integer, number as u64);
+    }
+
+    fn boolean(&mut self, flag: bool) {
+        self.number(Mark::Boolean, u64::from(flag));
     }
 
     fn bulk(&mut self, bytes: &[u8]) {
@@ -328,6 +340,7 @@ impl fmt::Display for Tape {
                 Value::Simple(text) => write!(f, "{separator}{text}")?,
                 Value::Error(text) => write!(f, "{separator}!{text}")?,
                 Value::Integer(number) => write!(f, "{separator}{number}")?,
+                Value::Boolean(flag) => write!(f, "{separator}{flag}")?,
                 Value::Bulk(bytes) => write!(f, "{separator}\"{}\"", bytes.escape_ascii())?,
                 Value::Null | Value::NullArray => write!(f, "{separator}nil")?,
                 Value::Double(number) => write!(f, "{separator}{number:?}")?,

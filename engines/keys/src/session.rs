@@ -90,6 +90,11 @@ impl Session {
         (self.user, self.access) = stranger(users);
     }
 
+    /// The session of a script that runs.
+    pub(crate) fn of_script(database: u8, users: &Users) -> Self {
+        Self { database, ..Self::new(SessionId { place: u32::MAX, serial: 0 }, String::new(), users) }
+    }
+
     /// The place of a reply that comes later.
     pub const fn ticket(&mut self) -> Ticket {
         let ticket = Ticket(self.next_ticket);

@@ -34,6 +34,8 @@ pub(crate) struct Connection {
     pub is_readable: bool,
     /// Whether the socket takes something.
     pub is_writable: bool,
+    /// Whether the client sends nothing more. Who waits for a key then waits for nobody.
+    pub is_hung_up: bool,
     /// Whether it ends when everything is sent.
     pub is_closing: bool,
     /// Whether it ends when it was written to once more, whatever is left to be sent.
@@ -83,6 +85,7 @@ impl Connection {
             awaited_max: AWAITED_FIRST,
             is_readable: false,
             is_writable: true,
+            is_hung_up: false,
             is_closing: false,
             is_dismissed: false,
             heard_at: now,

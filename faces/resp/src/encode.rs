@@ -73,6 +73,10 @@ impl Reply for Encoder<'_> {
         self.out.extend_from_slice(if self.is_third() { b"_\r\n" } else { b"*-1\r\n" });
     }
 
+    fn boolean(&mut self, flag: bool) {
+        if self.is_third() { self.line(b'#', if flag { b"t" } else { b"f" }) } else { self.flag(flag) }
+    }
+
     fn double(&mut self, number: f64) {
         let text = shortest(number);
         if self.is_third() { self.line(b',', text.as_bytes()) } else { self.bulk(text.as_bytes()) }

@@ -168,6 +168,7 @@ impl Thread {
                         if let Some(Some(connection)) = self.state.connections.get_mut(place) {
                             connection.is_readable |= event.is_readable() || event.is_read_closed() || event.is_error();
                             connection.is_writable |= event.is_writable();
+                            connection.is_hung_up |= event.is_read_closed() || event.is_error();
                             self.list(place);
                         }
                     }
@@ -187,6 +188,7 @@ impl Thread {
 
     fn sleep(&mut self, events: &mut Events, due: Option<UnixMillis>) -> Result<(), ThreadError> {
         let now = unix_now();
+        let due = due.into_iter().chain(self.actor.next_time_out()).min();
         let mut timeout = due.map_or(SLEEP_MAX, |due| Duration::from_millis(due.0.saturating_sub(now.0)));
         if !self.actor.keys.log.bytes().is_empty() {
             timeout = timeout.min(APPEND_PERIOD);
@@ -437,6 +439,10 @@ impl Thread {
 
     /// Runs what a client asked for. Says whether the client is still there.
     fn serve(&mut self, connection: &mut Connection) -> bool {
+        self.read_and_run(connection) && !(connection.is_hung_up && self.actor.is_waiting(connection.session))
+    }
+
+    fn read_and_run(&mut self, connection: &mut Connection) -> bool {
         self.run_input(connection);
         if !connection.is_readable || !connection.may_run() {
             return true;
@@ -598,7 +604,7 @@ impl Thread {
             let (session, ticket) = match to {
                 Destination::Session(session, ticket) => (session, Some(ticket)),
                 Destination::Push(session) => (session, None),
-                Destination::Gather(_) => continue,
+                Destination::Gather(_) | Destination::Waiter(_) => continue,
             };
             let place = session.place as usize;
             let Some(Some(connection)) = self.state.connections.get_mut(place) else { continue };

@@ -217,7 +217,8 @@ pub(crate) fn categories_of(command: &Command) -> Categories {
     if flags.has(Flags::WRITE) {
         names.push("write");
     }
-    if flags.has(Flags::READONLY) || *class == Class::Everywhere && *name == "dbsize" {
+    // What a script reads is permitted by the commands in it.
+    if flags.has(Flags::READONLY) && *group != Group::Scripting || *class == Class::Everywhere && *name == "dbsize" {
         names.push("read");
     }
     if flags.has(Flags::ADMIN) {

@@ -42,6 +42,11 @@ impl<W> Claims<W> {
         self.held.is_empty() && self.waiting.is_empty()
     }
 
+    /// Whether a key is held.
+    pub(super) fn holds(&self, key: &[u8]) -> bool {
+        self.held.contains(key)
+    }
+
     /// Whether no key is held.
     pub(super) fn holds_nothing(&self) -> bool {
         self.held.is_empty()

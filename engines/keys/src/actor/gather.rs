@@ -60,9 +60,7 @@ impl Actor {
     /// Takes one part.
     pub(super) fn hear_part(&mut self, number: u64, part: &Part<'_>) {
         let Some(gather) = self.gathers.get_mut(&number) else { return };
-        let mut tape = Tape::new();
-        part.play(&mut tape);
-        gather.parts.push(tape);
+        gather.parts.push(part.to_tape());
         gather.missing -= 1;
         if gather.missing > 0 {
             return;

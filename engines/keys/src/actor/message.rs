@@ -84,6 +84,38 @@ pub enum Message {
         /// How many.
         count: usize,
     },
+    /// A request of one of the sender's sessions waits for a key.
+    Await {
+        /// The sender's number for it.
+        waiter: u64,
+        /// The database.
+        database: u8,
+        /// What waits.
+        command: &'static Command,
+        /// The key.
+        key: Box<[u8]>,
+    },
+    /// A key has something for a waiter of the receiver.
+    Ready {
+        /// The receiver's number for it.
+        waiter: u64,
+        /// The key.
+        key: Box<[u8]>,
+    },
+    /// A script that the sender heard of.
+    Script {
+        /// Its text.
+        source: Box<[u8]>,
+    },
+    /// A waiter of the sender waits no longer.
+    Forget {
+        /// The sender's number for it.
+        waiter: u64,
+        /// The database.
+        database: u8,
+        /// The key.
+        key: Box<[u8]>,
+    },
 }
 
 /// A key that goes from one actor to another and back, with its entries in all databases.
@@ -108,6 +140,8 @@ pub enum Destination {
     Push(SessionId),
     /// To the parts of a request that all actors answer.
     Gather(u64),
+    /// To a request that waits for something.
+    Waiter(u64),
 }
 
 /// Requests on their way.
@@ -185,5 +219,12 @@ impl Part<'_> {
     /// Plays it.
     pub fn play(&self, to: &mut dyn Reply) {
         self.tape.play_part(self.range.clone(), to);
+    }
+
+    /// A tape of its own.
+    pub(super) fn to_tape(&self) -> Tape {
+        let mut tape = Tape::new();
+        self.play(&mut tape);
+        tape
     }
 }

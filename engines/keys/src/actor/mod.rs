@@ -19,7 +19,9 @@ pub mod logbook;
 pub mod message;
 pub mod program;
 mod pubsub;
+mod scripts;
 mod transaction;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +38,9 @@ use self::program::Program;
 use self::pubsub::Listeners;
 pub(crate) use self::pubsub::Topic;
 use self::transaction::Transaction;
-use crate::access::{Access, Denial, Users};
+pub(crate) use self::waiting::Ending;
+use self::waiting::Waiters;
+use crate::access::{Access, Denial, User, Users};
 use crate::command::{Class, Combine, Command, Flags, Run};
 use crate::config::Config;
 use crate::error::CommandError;
@@ -45,6 +49,7 @@ use crate::number::integer;
 use crate::placement::{ActorId, KeyHash, Placement};
 use crate::reply::Reply;
 use crate::request::{Args, OwnedArgs};
+use crate::scripting::Scripts;
 use crate::session::{Session, SessionId, Sessions, Ticket};
 
 /// What became of a request.
@@ -88,6 +93,10 @@ pub struct Actor {
     transactions: HashMap<u64, Transaction>,
     gathers: HashMap<u64, Gather>,
     rounds: Rounds,
+    waiters: Waiters,
+    pub(crate) scripts: Scripts,
+    /// For whom a script runs, if not for somebody who may do everything.
+    script_user: Option<Arc<User>>,
     numbered: u64,
     /// Replies to sessions of this actor that did not come at once.
     replies: Replies,
@@ -151,6 +160,9 @@ impl Actor {
             transactions: HashMap::new(),
             gathers: HashMap::new(),
             rounds: Rounds::new(placement.actors()),
+            waiters: Waiters::default(),
+            scripts: Scripts::default(),
+            script_user: None,
             numbered: 0,
             replies: Replies::default(),
             outboxes: placement.all().map(|_| Vec::new()).collect(),
@@ -170,6 +182,7 @@ impl Actor {
 
     /// Ends a session. Transactions that it waits for run on.
     pub fn close_session(&mut self, id: SessionId) {
+        self.abandon(id);
         if let Some(mut session) = self.sessions.close(id) {
             self.unsubscribe_all(&mut session);
         }
@@ -195,6 +208,7 @@ impl Actor {
             Progress::Answered
         });
         self.sessions.put_back(session);
+        self.serve_ready();
         self.note_request();
         if self.have_users_changed {
             self.renew_sessions();
@@ -336,7 +350,14 @@ impl Actor {
     ) -> Result<Progress, CommandError> {
         match command.run {
             Run::Session(run) => run(self, session, args, reply),
-            Run::Keys(run) => {
+            Run::Script(_) if session.access != Access::Full => {
+                let program = Box::new(Program::single(session.database, command, args));
+                self.execute(session, program, reply)
+            }
+            Run::Keys(_) | Run::Waits(..) | Run::Script(_) => {
+                if let Some(deadline) = command.deadline(args, self.keys.now()) {
+                    return self.wait_for_something(session, command, args, deadline, reply);
+                }
                 let place = match command.keys.of(args) {
                     Ok(keys) if self.placement.actors() > 1 => {
                         let is_here = self.keys.has_replicas() && command.class_of(args) != Class::Primary;
@@ -352,7 +373,11 @@ impl Actor {
                         }
                         self.keys.select(session.database);
                         let began = self.begin_timing(command);
-                        let outcome = run(&mut self.keys, args, reply);
+                        let outcome = match command.run {
+                            Run::Keys(run) | Run::Waits(run, _) => run(&mut self.keys, args, reply),
+                            Run::Script(run) => run(self, args, reply),
+                            _ => Ok(()),
+                        };
                         if let Some(began) = began {
                             self.end_timing(began, args, Some(session));
                         }
@@ -362,7 +387,7 @@ impl Actor {
                     Place::Several => {
                         let program = Box::new(Program::single(session.database, command, args));
                         let ticket = session.ticket();
-                        self.begin_transaction(Destination::Session(session.id, ticket), program)?;
+                        self.begin_transaction(Destination::Session(session.id, ticket), program);
                         Ok(Progress::LaterAlone(ticket))
                     }
                 }
@@ -411,6 +436,24 @@ impl Actor {
         Ok(Progress::LaterAlone(ticket))
     }
 
+    /// Runs a command on the actor that has a client of this number, if any has.
+    pub(crate) fn ask_actor_of(
+        &mut self,
+        client: i64,
+        session: &mut Session,
+        command: &'static Command,
+        args: Args<'_>,
+        reply: &mut dyn Reply,
+    ) -> Result<Progress, CommandError> {
+        let index = client.rem_euclid(i64::from(self.placement.actors()));
+        let actor = ActorId(index as u16);
+        if actor != self.id {
+            return Ok(self.send_request(session, actor, command, args));
+        }
+        self.run(session.database, command, args, reply);
+        Ok(Progress::Answered)
+    }
+
     /// Runs a command on the first actor.
     pub(crate) fn ask_first(
         &mut self,
@@ -430,8 +473,8 @@ impl Actor {
 
     /// The number of a client, unique in the node.
     #[must_use]
-    pub fn client_number(&self, session: &Session) -> i64 {
-        i64::from(session.id.serial) * i64::from(self.placement.actors()) + i64::from(self.id.0)
+    pub fn client_number(&self, session: SessionId) -> i64 {
+        i64::from(session.serial) * i64::from(self.placement.actors()) + i64::from(self.id.0)
     }
 
     fn wait_here(&mut self, session: &mut Session, command: &'static Command, args: Args<'_>) -> Progress {
@@ -508,6 +551,7 @@ impl Actor {
                         self.wait_for_keys(from, to, database, command, args);
                     } else {
                         replies.push(to, |reply| self.run(database, command, args, reply));
+                        self.serve_ready();
                         self.note_request();
                     }
                 }
@@ -517,6 +561,7 @@ impl Actor {
                 for (to, part) in replies.iter() {
                     match to {
                         Destination::Gather(number) => self.hear_part(number, &part),
+                        Destination::Waiter(number) => self.hear_outcome(number, &part.to_tape()),
                         to => self.replies.push(to, |reply| part.play(reply)),
                     }
                 }
@@ -535,7 +580,12 @@ impl Actor {
             Message::Published { channel, payload } => self.publish_here(&channel, &payload),
             Message::Listeners { channel, count } => self.listeners.hear(from, &channel, count),
             Message::PatternListeners { pattern, count } => self.listeners.hear_pattern(from, &pattern, count),
+            Message::Script { source } => self.hear_script(&source),
+            Message::Await { waiter, database, command, key } => self.hear_await(from, waiter, database, command, key),
+            Message::Ready { waiter, key } => self.hear_ready(waiter, &key),
+            Message::Forget { waiter, database, key } => self.hear_forget(from, waiter, database, key),
         }
+        self.serve_ready();
         self.note_request();
         if self.have_users_changed {
             self.renew_sessions();
@@ -546,7 +596,9 @@ impl Actor {
     fn is_blocked(&self, command: &'static Command, args: Args<'_>) -> bool {
         !self.claims.is_free()
             && match command.run {
-                Run::Keys(_) => command.keys.of(args).is_ok_and(|keys| self.claims.blocks(keys)),
+                Run::Keys(_) | Run::Waits(..) | Run::Script(_) => {
+                    command.keys.of(args).is_ok_and(|keys| self.claims.blocks(keys))
+                }
                 _ => true,
             }
     }
@@ -595,8 +647,8 @@ impl Actor {
         self.keys.select(database);
         let began = self.begin_timing(command);
         let outcome = match command.run {
-            Run::Keys(run) | Run::Scan(run) => run(&mut self.keys, args, reply),
-            Run::Everywhere(run, _) => run(self, args, reply),
+            Run::Keys(run) | Run::Waits(run, _) | Run::Scan(run) => run(&mut self.keys, args, reply),
+            Run::Everywhere(run, _) | Run::Script(run) => run(self, args, reply),
             Run::Session(_) => Err(CommandError::text("ERR this command needs its connection")),
         };
         if let Some(began) = began {
@@ -620,7 +672,9 @@ impl Actor {
 
     fn put_replies(&mut self, to: ActorId, replies: Replies) {
         if to == self.id {
-            self.replies = replies;
+            // What ran may have published something.
+            let meanwhile = std::mem::replace(&mut self.replies, replies);
+            meanwhile.iter().for_each(|(to, part)| self.replies.push(to, |reply| part.play(reply)));
         } else if !replies.is_empty() {
             self.outboxes[to.index()].push(Message::Replies(replies));
         }
@@ -669,6 +723,10 @@ impl Actor {
         /// Keys that may be deleted in one turn: about 1 ms.
         const PATIENCE: usize = 2_000;
         self.keys.set_now(now);
+        if self.end_overdue(now) {
+            self.serve_ready();
+            self.note_request();
+        }
         let due = self.keys.expire_due(PATIENCE);
         self.gossip();
         due
@@ -698,7 +756,7 @@ impl Actor {
 
 fn wants_of(command: &'static Command, args: Args<'_>) -> Wants {
     match (command.run, command.keys.of(args)) {
-        (Run::Keys(_), Ok(keys)) => Wants::Keys(keys.map(Box::from).collect()),
+        (Run::Keys(_) | Run::Waits(..) | Run::Script(_), Ok(keys)) => Wants::Keys(keys.map(Box::from).collect()),
         _ => Wants::Everything,
     }
 }

@@ -1,7 +1,9 @@
 //! Several requests that run as one.
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use crate::access::User;
 use crate::command::Command;
 use crate::request::{Args, OwnedArgs};
 use crate::session::Watched;
@@ -15,6 +17,8 @@ pub struct Program {
     pub database: u8,
     /// It runs only if these keys are as they were.
     pub watched: Vec<Watched>,
+    /// For whom its scripts run, if not for somebody who may do everything.
+    pub user: Option<Arc<User>>,
     /// Whether a request was refused when it was to be queued.
     pub is_broken: bool,
     /// Whether the reply is a list of the steps' replies.

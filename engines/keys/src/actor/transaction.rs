@@ -17,11 +17,14 @@
 //! Between `Lent` and `Return` the entries are in the tables of the actor that runs the transaction, but only while it
 //! runs is anything there looked at, so nobody sees them there.
 
+use std::sync::Arc;
+
 use savanna_lattice::Hlc;
 
 use super::message::{Destination, Loan, Message};
 use super::program::Program;
 use super::{Actor, Place, Progress, Work};
+use crate::access::Access;
 use crate::command::Run;
 use crate::error::CommandError;
 use crate::keyspace::DATABASES;
@@ -71,10 +74,7 @@ pub(super) fn keys_of(program: &Program) -> Vec<Box<[u8]>> {
 
 impl Actor {
     /// Runs a program as soon as all its keys are at hand.
-    ///
-    /// # Errors
-    /// None at present: the keys of each step were found when it was queued.
-    pub(super) fn begin_transaction(&mut self, to: Destination, program: Box<Program>) -> Result<(), CommandError> {
+    pub(super) fn begin_transaction(&mut self, to: Destination, program: Box<Program>) {
         let mut stops: Vec<(ActorId, Vec<Box<[u8]>>)> = Vec::new();
         let keys = keys_of(&program).into_iter();
         let mut placed: Vec<(ActorId, Box<[u8]>)> =
@@ -90,7 +90,6 @@ impl Actor {
         self.counters.transactions += 1;
         self.transactions.insert(number, Transaction { to, program, stops, made: 0, loans: Vec::new() });
         self.next_stop(number);
-        Ok(())
     }
 
     fn next_stop(&mut self, number: u64) {
@@ -171,14 +170,17 @@ impl Actor {
             Destination::Session(id, _) => self.sessions.take(id),
             _ => None,
         };
+        // A waiter that is gone takes nothing.
+        let is_abandoned = matches!(to, Destination::Waiter(number) if !self.waiters.has(number));
         let mut tape = Tape::new();
         let absent: Vec<&Loan> = borrowed.iter().map(|borrowed| &borrowed.loan).collect();
-        self.run_program(&program, session.as_deref_mut(), &absent, &mut tape);
+        if !is_abandoned {
+            self.run_program(&program, session.as_deref_mut(), &absent, &mut tape);
+        }
         self.keys.translate_changes();
         if let Some(session) = session {
             self.sessions.put_back(session);
         }
-        self.replies.push(to, |reply| tape.play(reply));
         for returned in borrowed.chunk_by_mut(|one, other| one.from == other.from) {
             let actor = returned[0].from;
             let loans = returned.iter_mut().map(|borrowed| self.give_back(borrowed)).collect();
@@ -188,6 +190,10 @@ impl Actor {
         if let Some((_, keys)) = own {
             self.claims.release(keys.iter().map(|key| &**key));
             self.resume();
+        }
+        match to {
+            Destination::Waiter(number) => self.hear_outcome(number, &tape),
+            to => self.replies.push(to, |reply| tape.play(reply)),
         }
     }
 
@@ -211,6 +217,9 @@ impl Actor {
         for Loan { key, entries, replicas, deleted } in loans {
             self.keys.note_deleted_elsewhere(&key, deleted);
             for (database, entry) in entries {
+                if self.keys.is_awaited {
+                    self.keys.ready.push((database, key.clone()));
+                }
                 self.keys.take_back(database, entry);
             }
             for (database, replica) in replicas {
@@ -242,6 +251,7 @@ impl Actor {
             reply.array(program.step_count());
         }
         let mut database = program.database;
+        let user_before = std::mem::replace(&mut self.script_user, program.user.clone());
         for (command, args) in program.steps() {
             match (command.run, &mut session) {
                 (Run::Session(run), Some(session)) => {
@@ -256,6 +266,7 @@ impl Actor {
                 _ => self.run(database, command, args, reply),
             }
         }
+        self.script_user = user_before;
     }
 
     fn has_changed(&mut self, program: &Program, borrowed: &[&Loan]) -> bool {
@@ -295,18 +306,18 @@ impl Actor {
             return Ok(Progress::Answered);
         }
         let ticket = session.ticket();
-        self.begin_transaction(Destination::Session(session.id, ticket), program)?;
+        self.begin_transaction(Destination::Session(session.id, ticket), program);
         Ok(Progress::LaterAlone(ticket))
     }
 
-    /// Runs what MULTI has queued: here, at the one actor that has all the keys, or as a transaction.
+    /// Runs what MULTI has queued, or a script for somebody who may not do everything: here, at the one actor that has all the keys, or as a transaction.
     pub(crate) fn execute(
         &mut self,
         session: &mut Session,
         mut program: Box<Program>,
         reply: &mut dyn Reply,
     ) -> Result<Progress, CommandError> {
-        program.replies_with_list = true;
+        program.user = (session.access != Access::Full).then(|| Arc::clone(&session.user));
         let keys = keys_of(&program);
         let place = self.place(keys.iter().map(|key| &**key), None);
         let needs_session = program.steps().any(|(command, _)| matches!(command.run, Run::Session(_)));
@@ -322,7 +333,7 @@ impl Actor {
             }
             _ => {
                 let ticket = session.ticket();
-                self.begin_transaction(Destination::Session(session.id, ticket), program)?;
+                self.begin_transaction(Destination::Session(session.id, ticket), program);
                 Ok(Progress::LaterAlone(ticket))
             }
         }

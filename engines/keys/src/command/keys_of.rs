@@ -2,7 +2,7 @@
 
 use crate::error::CommandError;
 use crate::number::integer;
-use crate::request::Args;
+use crate::request::{Args, OwnedArgs};
 
 /// Which words of a request are keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +61,24 @@ impl Keys {
         Ok(also.into_iter().chain(range.step_by(step)).map(move |index| args.at(index)))
     }
 
+    /// The request with one key instead of all.
+    #[must_use]
+    pub fn only(self, args: Args<'_>, key: &[u8]) -> OwnedArgs {
+        let mut words: Vec<&[u8]> = args.from(0).collect();
+        match self {
+            Self::None => {}
+            Self::Range { first, last, .. } => {
+                let end = if last < 0 { args.len().saturating_sub(last.unsigned_abs() - 1) } else { last as usize + 1 };
+                words.splice(first..end.clamp(first, args.len()), [key]);
+            }
+            Self::Counted { at, .. } => {
+                let count = self.of(args).map_or(0, |keys| keys.count());
+                words.splice(at..at + 1 + count, [b"1", key]);
+            }
+        }
+        OwnedArgs::of_words(&words)
+    }
+
     /// First, last and step, as `COMMAND` gives them.
     #[must_use]
     pub const fn triple(self) -> (i64, i64, i64) {
@@ -76,7 +94,6 @@ impl Keys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::OwnedArgs;
 
     fn keys(keys: Keys, words: &str) -> String {
         let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
@@ -85,6 +102,18 @@ mod tests {
             Ok(keys) => keys.map(|key| String::from_utf8_lossy(key).into_owned()).collect::<Vec<_>>().join(" "),
             Err(error) => error.to_string(),
         }
+    }
+
+    #[test]
+    fn a_request_is_narrowed_to_one_key() {
+        let narrowed = |keys: Keys, words: &str| {
+            let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+            let args = keys.only(OwnedArgs::of_words(&words).args(), b"x");
+            let words = args.args().from(0).map(|word| String::from_utf8_lossy(word).into_owned());
+            words.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(narrowed(Keys::Range { first: 1, last: -2, step: 1 }, "BLPOP a b 0"), "BLPOP x 0");
+        assert_eq!(narrowed(Keys::Counted { at: 2, also: 0 }, "BLMPOP 0 2 a b LEFT"), "BLMPOP 0 1 x LEFT");
     }
 
     #[test]

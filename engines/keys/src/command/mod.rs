@@ -7,11 +7,13 @@ use std::sync::LazyLock;
 
 use hashbrown::HashMap;
 
+use savanna_lattice::UnixMillis;
+
 pub use self::{keys_of::Keys, table::TABLE};
 use crate::actor::{Actor, Progress};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Keyspace;
-use crate::number::{float, integer};
+use crate::number::{float, integer, parse_timeout};
 use crate::reply::Reply;
 use crate::request::Args;
 use crate::session::Session;
@@ -87,6 +89,8 @@ pub enum Group {
     SortedSet,
     /// Several commands as one.
     Transactions,
+    /// Scripts.
+    Scripting,
     /// Messages to all who listen.
     PubSub,
     /// The connection.
@@ -108,6 +112,7 @@ impl Group {
             Self::Set => "set",
             Self::SortedSet => "sorted-set",
             Self::Transactions => "transactions",
+            Self::Scripting => "scripting",
             Self::PubSub => "pubsub",
             Self::Connection => "connection",
             Self::Server => "server",
@@ -191,12 +196,26 @@ impl Flags {
 pub enum Run {
     /// About keys, which are all at hand.
     Keys(fn(&mut Keyspace, Args<'_>, &mut dyn Reply) -> Outcome),
+    /// About keys, which are all at hand. If it answers with nothing, the request waits for some of its keys to have
+    /// something; inside of a transaction it does not.
+    Waits(fn(&mut Keyspace, Args<'_>, &mut dyn Reply) -> Outcome, WaitsFor),
+    /// About keys, which are all at hand, by commands that it finds out itself.
+    Script(fn(&mut Actor, Args<'_>, &mut dyn Reply) -> Outcome),
     /// About the session.
     Session(fn(&mut Actor, &mut Session, Args<'_>, &mut dyn Reply) -> Result<Progress, CommandError>),
     /// A part of the whole.
     Everywhere(fn(&mut Actor, Args<'_>, &mut dyn Reply) -> Outcome, Combine),
     /// About the keys at a place that a cursor names.
     Scan(fn(&mut Keyspace, Args<'_>, &mut dyn Reply) -> Outcome),
+}
+
+/// Which keys a command waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// Any of its keys.
+    AnyKey,
+    /// The first of its keys.
+    FirstKey,
 }
 
 /// How the parts' replies become one.
@@ -237,6 +256,16 @@ impl Command {
     #[must_use]
     pub const fn takes(&self, words: usize) -> bool {
         if self.arity >= 0 { words == self.arity as usize } else { words >= self.arity.unsigned_abs() as usize }
+    }
+
+    /// Until when a request waits, if it is of a command that waits and says so rightly.
+    pub(crate) fn deadline(&self, args: Args<'_>, now: UnixMillis) -> Option<UnixMillis> {
+        let Run::Waits(..) = self.run else { return None };
+        let text = if matches!(self.keys, Keys::Counted { .. }) { &args[1] } else { &args[args.len() - 1] };
+        match parse_timeout(text).ok()? {
+            0 => Some(UnixMillis::NEVER),
+            millis => Some(UnixMillis(now.0.saturating_add(millis))),
+        }
     }
 }
 
@@ -282,11 +311,13 @@ mod tests {
             assert!(!(flags.has(Flags::WRITE) && flags.has(Flags::READONLY)), "{name}");
             assert!(!flags.has(Flags::DENYOOM) || flags.has(Flags::WRITE) || *class == Class::Session, "{name}");
             match run {
-                Run::Keys(_) => {
+                Run::Keys(_) | Run::Waits(..) => {
+                    assert_eq!(matches!(run, Run::Waits(..)), flags.has(Flags::BLOCKING), "{name}");
                     assert!(matches!(class, Class::Read | Class::Merge | Class::Primary), "{name}");
                     assert_ne!(*keys, Keys::None, "{name}");
                     assert_eq!(*class == Class::Read, flags.has(Flags::READONLY), "{name}");
                 }
+                Run::Script(_) => assert!(matches!(class, Class::Read | Class::Primary), "{name}"),
                 Run::Session(_) => assert_eq!(*class, Class::Session, "{name}"),
                 Run::Everywhere(..) => assert_eq!(*class, Class::Everywhere, "{name}"),
                 Run::Scan(_) => assert_eq!(*class, Class::Read, "{name}"),

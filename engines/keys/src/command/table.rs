@@ -1,10 +1,11 @@
 //! All commands. `COMMAND`, `COMMAND DOCS`, routing and the list in `docs/keys.md` come from here.
 
-use super::Run::{Everywhere, Keys as OnKeys, Scan, Session};
+use super::Run::{Everywhere, Keys as OnKeys, Scan, Script, Session, Waits};
+use super::WaitsFor::{AnyKey, FirstKey};
 use super::{Class, Combine, Command, Flags, Group, Keys, Run};
 use crate::commands::{
-    acl, bitmaps, connection, expiry, generic, hashes, lists, pubsub, replication, server, sets, slowlog, sorted_sets,
-    strings, transactions,
+    acl, bitmaps, connection, expiry, generic, hashes, lists, pubsub, replication, scripts, server, sets, slowlog,
+    sorted_sets, strings, transactions,
 };
 
 /// All commands, by group.
@@ -64,6 +65,12 @@ pub static TABLE: &[Command] = &[
     row("discard", 1, Flags::FAST.and(Flags::UNQUEUED), Keys::None, Class::Session, Group::Transactions, "2.0.0", "Forgets what was queued.", Session(transactions::discard)),
     row("watch", -2, Flags::FAST.and(Flags::UNQUEUED), Keys::ALL, Class::Session, Group::Transactions, "2.2.0", "Lets EXEC run only if these keys have not changed.", Session(transactions::watch)),
     row("unwatch", 1, Flags::FAST, Keys::None, Class::Session, Group::Transactions, "2.2.0", "Forgets what was watched.", Session(transactions::unwatch)),
+    // Scripting
+    row("eval", -3, Flags::NONE, Keys::Counted { at: 2, also: 0 }, Class::Primary, Group::Scripting, "2.6.0", "Runs a script.", Script(scripts::eval)),
+    row("evalsha", -3, Flags::NONE, Keys::Counted { at: 2, also: 0 }, Class::Primary, Group::Scripting, "2.6.0", "Runs a script that is known.", Script(scripts::evalsha)),
+    row("eval_ro", -3, Flags::READONLY, Keys::Counted { at: 2, also: 0 }, Class::Read, Group::Scripting, "7.0.0", "Runs a script that changes nothing.", Script(scripts::eval_ro)),
+    row("evalsha_ro", -3, Flags::READONLY, Keys::Counted { at: 2, also: 0 }, Class::Read, Group::Scripting, "7.0.0", "Runs a script that is known and changes nothing.", Script(scripts::evalsha_ro)),
+    row("script", -2, Flags::NONE, Keys::None, Class::Session, Group::Scripting, "2.6.0", "Tells and changes which scripts are known.", Session(scripts::script)),
     // PubSub
     row("subscribe", -2, Flags::PUBSUB.and(Flags::NO_MULTI), Keys::None, Class::Session, Group::PubSub, "2.0.0", "Listens to channels.", Session(pubsub::subscribe)),
     row("unsubscribe", -1, Flags::PUBSUB.and(Flags::NO_MULTI), Keys::None, Class::Session, Group::PubSub, "2.0.0", "Stops listening to channels.", Session(pubsub::unsubscribe)),
@@ -133,6 +140,11 @@ pub static TABLE: &[Command] = &[
     row("rpoplpush", 3, Flags::WRITE.and(Flags::DENYOOM), Keys::TWO, Class::Primary, Group::List, "1.2.0", "Moves the last element to the left end of another list.", OnKeys(lists::rpoplpush)),
     row("lmove", 5, Flags::WRITE.and(Flags::DENYOOM), Keys::TWO, Class::Primary, Group::List, "6.2.0", "Moves an element from one list to another.", OnKeys(lists::lmove)),
     row("lmpop", -4, Flags::WRITE, Keys::Counted { at: 1, also: 0 }, Class::Primary, Group::List, "7.0.0", "Takes elements from the first list that has any.", OnKeys(lists::lmpop)),
+    row("blpop", -3, Flags::WRITE.and(Flags::BLOCKING), Keys::Range { first: 1, last: -2, step: 1 }, Class::Primary, Group::List, "2.0.0", "Takes an element from the left end of the first list that has any, or waits for one.", Waits(lists::blpop, AnyKey)),
+    row("brpop", -3, Flags::WRITE.and(Flags::BLOCKING), Keys::Range { first: 1, last: -2, step: 1 }, Class::Primary, Group::List, "2.0.0", "Takes an element from the right end of the first list that has any, or waits for one.", Waits(lists::brpop, AnyKey)),
+    row("blmpop", -5, Flags::WRITE.and(Flags::BLOCKING), Keys::Counted { at: 2, also: 0 }, Class::Primary, Group::List, "7.0.0", "Takes elements from the first list that has any, or waits for some.", Waits(lists::blmpop, AnyKey)),
+    row("blmove", 6, Flags::WRITE.and(Flags::DENYOOM).and(Flags::BLOCKING), Keys::TWO, Class::Primary, Group::List, "6.2.0", "Moves an element from one list to another, or waits for one.", Waits(lists::blmove, FirstKey)),
+    row("brpoplpush", 4, Flags::WRITE.and(Flags::DENYOOM).and(Flags::BLOCKING), Keys::TWO, Class::Primary, Group::List, "2.2.0", "Moves the last element to the left end of another list, or waits for one.", Waits(lists::brpoplpush, FirstKey)),
     // Set
     row("sadd", -3, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), Keys::ONE, Class::Merge, Group::Set, "1.0.0", "Adds members.", OnKeys(sets::sadd)),
     row("srem", -3, Flags::WRITE.and(Flags::FAST), Keys::ONE, Class::Merge, Group::Set, "1.0.0", "Removes members.", OnKeys(sets::srem)),
@@ -175,6 +187,9 @@ pub static TABLE: &[Command] = &[
     row("zpopmin", -2, Flags::WRITE.and(Flags::FAST), Keys::ONE, Class::Primary, Group::SortedSet, "5.0.0", "Takes out the members with the lowest scores.", OnKeys(sorted_sets::zpopmin)),
     row("zpopmax", -2, Flags::WRITE.and(Flags::FAST), Keys::ONE, Class::Primary, Group::SortedSet, "5.0.0", "Takes out the members with the highest scores.", OnKeys(sorted_sets::zpopmax)),
     row("zmpop", -4, Flags::WRITE, Keys::Counted { at: 1, also: 0 }, Class::Primary, Group::SortedSet, "7.0.0", "Takes members out of the first sorted set that has any.", OnKeys(sorted_sets::zmpop)),
+    row("bzpopmin", -3, Flags::WRITE.and(Flags::BLOCKING).and(Flags::FAST), Keys::Range { first: 1, last: -2, step: 1 }, Class::Primary, Group::SortedSet, "5.0.0", "Takes out the member with the lowest score, or waits for one.", Waits(sorted_sets::bzpopmin, AnyKey)),
+    row("bzpopmax", -3, Flags::WRITE.and(Flags::BLOCKING).and(Flags::FAST), Keys::Range { first: 1, last: -2, step: 1 }, Class::Primary, Group::SortedSet, "5.0.0", "Takes out the member with the highest score, or waits for one.", Waits(sorted_sets::bzpopmax, AnyKey)),
+    row("bzmpop", -5, Flags::WRITE.and(Flags::BLOCKING), Keys::Counted { at: 2, also: 0 }, Class::Primary, Group::SortedSet, "7.0.0", "Takes members out of the first sorted set that has any, or waits for some.", Waits(sorted_sets::bzmpop, AnyKey)),
     row("zunion", -3, Flags::READONLY, Keys::Counted { at: 1, also: 0 }, Class::Read, Group::SortedSet, "6.2.0", "Gives the union of sorted sets.", OnKeys(sorted_sets::zunion)),
     row("zinter", -3, Flags::READONLY, Keys::Counted { at: 1, also: 0 }, Class::Read, Group::SortedSet, "6.2.0", "Gives the intersection of sorted sets.", OnKeys(sorted_sets::zinter)),
     row("zdiff", -3, Flags::READONLY, Keys::Counted { at: 1, also: 0 }, Class::Read, Group::SortedSet, "6.2.0", "Gives the members of the first sorted set that are in no other.", OnKeys(sorted_sets::zdiff)),

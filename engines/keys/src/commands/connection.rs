@@ -2,8 +2,9 @@
 
 use super::generic::parse_database;
 use crate::access::Access;
-use crate::actor::{Actor, Progress};
-use crate::error::CommandError;
+use crate::actor::{Actor, Ending, Progress};
+use crate::command::{Class, Combine, Command, Flags, Group, Keys, Run};
+use crate::error::{CommandError, Outcome};
 use crate::number::parse_integer;
 use crate::reply::Reply;
 use crate::request::Args;
@@ -134,7 +135,7 @@ pub fn hello(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &m
     reply.bulk(b"proto");
     reply.integer(i64::from(protocol));
     reply.bulk(b"id");
-    reply.integer(actor.client_number(session));
+    reply.integer(actor.client_number(session.id));
     reply.bulk(b"mode");
     reply.bulk(b"standalone");
     reply.bulk(b"role");
@@ -152,10 +153,10 @@ fn rename(session: &mut Session, name: &[u8]) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// `CLIENT ID | GETNAME | SETNAME | SETINFO | INFO | LIST | NO-EVICT | NO-TOUCH`
+/// `CLIENT ID | GETNAME | SETNAME | SETINFO | INFO | LIST | UNBLOCK | NO-EVICT | NO-TOUCH`
 pub fn client(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
     match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
-        (b"id", 2) => reply.integer(actor.client_number(session)),
+        (b"id", 2) => reply.integer(actor.client_number(session.id)),
         (b"getname", 2) => reply.bulk_or_null((!session.name.is_empty()).then_some(&session.name)),
         (b"setname", 3) => {
             rename(session, &args[2])?;
@@ -173,6 +174,7 @@ pub fn client(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &
             }
             reply.verbatim(&lines);
         }
+        (b"unblock", 3 | 4) => return unblock(actor, session, args, reply),
         (b"no-evict" | b"no-touch", 3) => {
             if !args[2].eq_ignore_ascii_case(b"on") && !args[2].eq_ignore_ascii_case(b"off") {
                 return Err(CommandError::Syntax);
@@ -189,11 +191,45 @@ pub fn client(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &
     Ok(Progress::Answered)
 }
 
+/// `CLIENT UNBLOCK id [TIMEOUT | ERROR]`
+fn unblock(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
+    let client = parse_integer(&args[2])?;
+    parse_ending(args)?;
+    actor.ask_actor_of(client, session, &CLIENT_UNBLOCK, args, reply)
+}
+
+fn parse_ending(args: Args<'_>) -> Result<Ending, CommandError> {
+    match args.from(3).next().map(<[u8]>::to_ascii_lowercase).as_deref() {
+        None | Some(b"timeout") => Ok(Ending::TimeOut),
+        Some(b"error") => Ok(Ending::Unblocked),
+        _ => Err(CommandError::text("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")),
+    }
+}
+
+/// The part of `CLIENT UNBLOCK` at the client's actor.
+static CLIENT_UNBLOCK: Command = Command {
+    name: "client|unblock",
+    arity: -3,
+    flags: Flags::NONE,
+    keys: Keys::None,
+    class: Class::Everywhere,
+    group: Group::Connection,
+    since: "5.0.0",
+    summary: "Lets a client wait no longer.",
+    run: Run::Everywhere(unblock_here, Combine::First),
+};
+
+fn unblock_here(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let unblocked = actor.unblock(parse_integer(&args[2])?, parse_ending(args)?);
+    reply.flag(unblocked);
+    Ok(())
+}
+
 /// A client as `CLIENT INFO` tells it.
 pub(crate) fn line(actor: &Actor, session: &Session) -> String {
     format!(
         "id={} addr={} name={} db={} sub={} psub={} multi={} watch={} resp={} user={}\n",
-        actor.client_number(session),
+        actor.client_number(session.id),
         session.address,
         String::from_utf8_lossy(&session.name),
         session.database,

@@ -1,9 +1,9 @@
 //! Lists.
 
-use super::{clamp_range, index_in, parse_count};
+use super::{clamp_range, index_in, parse_count, parse_number_of_keys, parse_pop_count};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::{Collection as _, End, Keyspace, List};
-use crate::number::parse_integer;
+use crate::number::{parse_integer, parse_timeout};
 use crate::reply::Reply;
 use crate::request::Args;
 
@@ -32,7 +32,6 @@ fn push(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, end: End) ->
         args.from(2).for_each(|element| list.push(end, element));
         Ok(list.len())
     })?;
-    keys.note_ready(&args[1]);
     reply.count(length);
     Ok(())
 }
@@ -61,20 +60,29 @@ fn pop(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, end: End) -> 
     }
     let refusal = "ERR value is out of range, must be positive";
     let count = args.from(2).next().map(|count| parse_count(count, refusal)).transpose()?;
-    let popped = keys.change_present::<List, _>(&args[1], |list| {
-        let count = count.unwrap_or(1).min(list.len());
-        Ok((0..count).filter_map(|_| list.pop(end)).collect::<Vec<_>>())
-    })?;
+    let popped = take(keys, &args[1], end, count.unwrap_or(1))?;
     match (popped, count) {
         (None, None) => reply.null(),
         (None, Some(_)) => reply.null_array(),
         (Some(popped), None) => reply.bulk_or_null(popped.first().map(|element| &**element)),
-        (Some(popped), Some(_)) => {
-            reply.array(popped.len());
-            popped.iter().for_each(|element| reply.bulk(element));
-        }
+        (Some(popped), Some(_)) => answer_elements(&popped, reply),
     }
     Ok(())
+}
+
+type Popped = Vec<Box<[u8]>>;
+
+/// Takes up to `count` elements from an end; `None` if there is no list.
+fn take(keys: &mut Keyspace, key: &[u8], end: End, count: usize) -> Result<Option<Popped>, CommandError> {
+    keys.change_present::<List, _>(key, |list| {
+        let count = count.min(list.len());
+        Ok((0..count).filter_map(|_| list.pop(end)).map(|element| (*element).into()).collect())
+    })
+}
+
+fn answer_elements(elements: &Popped, reply: &mut dyn Reply) {
+    reply.array(elements.len());
+    elements.iter().for_each(|element| reply.bulk(element));
 }
 
 /// `LLEN key`
@@ -141,11 +149,9 @@ pub fn lrem(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
     let removed = keys.change_present::<List, _>(&args[1], |list| {
         let is_it = |(_, element): &(usize, &[u8])| **element == args[3];
         let limit = if count == 0 { usize::MAX } else { count.unsigned_abs() as usize };
-        let mut places: Vec<usize> = if count < 0 {
-            list.iter().enumerate().rev().filter(is_it).take(limit).map(|(index, _)| index).collect()
-        } else {
-            list.iter().enumerate().filter(is_it).take(limit).map(|(index, _)| index).collect()
-        };
+        let mut places = in_direction(list, count < 0, |elements| {
+            elements.filter(is_it).take(limit).map(|(index, _)| index).collect::<Vec<_>>()
+        });
         // From the right, so that the other places stay where they are.
         places.sort_unstable_by(|a, b| b.cmp(a));
         places.iter().for_each(|index| list.remove(*index));
@@ -153,6 +159,16 @@ pub fn lrem(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
     })?;
     reply.count(removed.unwrap_or(0));
     Ok(())
+}
+
+/// Elements with their places, from the left or from the right, given to `look`.
+fn in_direction<R>(
+    list: &List,
+    from_right: bool,
+    look: impl FnOnce(&mut dyn Iterator<Item = (usize, &[u8])>) -> R,
+) -> R {
+    let mut elements = list.iter().enumerate();
+    if from_right { look(&mut elements.rev()) } else { look(&mut elements) }
 }
 
 /// `LTRIM key start stop`
@@ -214,7 +230,6 @@ fn move_element(
                 list.push(to, element);
                 Ok(())
             })?;
-            keys.note_ready(destination);
         }
         element
     };
@@ -255,28 +270,12 @@ pub fn lpos(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
         Some(count) => count,
     };
     let is_it = |(_, element): &(usize, &[u8])| **element == args[2];
-    let places: Vec<usize> = match list {
-        None => Vec::new(),
-        Some(list) if rank < 0 => list
-            .iter()
-            .enumerate()
-            .rev()
-            .take(looked_at)
-            .filter(is_it)
-            .skip(skipped)
-            .take(limit)
-            .map(|(index, _)| index)
-            .collect(),
-        Some(list) => list
-            .iter()
-            .enumerate()
-            .take(looked_at)
-            .filter(is_it)
-            .skip(skipped)
-            .take(limit)
-            .map(|(index, _)| index)
-            .collect(),
-    };
+    let places = list.map_or_else(Vec::new, |list| {
+        in_direction(list, rank < 0, |elements| {
+            let found = elements.take(looked_at).filter(is_it).skip(skipped);
+            found.take(limit).map(|(index, _)| index).collect()
+        })
+    });
     match (count, places.first()) {
         (Some(_), _) => {
             reply.array(places.len());
@@ -290,33 +289,65 @@ pub fn lpos(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
 
 /// `LMPOP numkeys key [key ...] LEFT | RIGHT [COUNT count]`
 pub fn lmpop(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    let number = parse_integer(&args[1]).ok().and_then(|number| usize::try_from(number).ok());
-    let number =
-        number.filter(|number| *number > 0).ok_or(CommandError::text("ERR numkeys should be greater than 0"))?;
-    let options = 2 + number;
-    let end = parse_end(args.from(options).next().ok_or(CommandError::Syntax)?)?;
-    let count = match args.len() - options {
-        1 => 1,
-        3 if args[options + 1].eq_ignore_ascii_case(b"count") => {
-            let count = parse_integer(&args[options + 2]).ok().and_then(|count| usize::try_from(count).ok());
-            count.filter(|count| *count > 0).ok_or(CommandError::text("ERR count should be greater than 0"))?
-        }
-        _ => return Err(CommandError::Syntax),
-    };
+    pop_several(keys, args, None, reply)
+}
+
+/// `LMPOP`, with a time-out that is read after all else is right.
+fn pop_several(keys: &mut Keyspace, args: Args<'_>, timeout: Option<&[u8]>, reply: &mut dyn Reply) -> Outcome {
+    let (number, rest) = parse_number_of_keys(args, 1)?;
+    let end = parse_end(&args[rest])?;
+    let count = parse_pop_count(args.skip(rest + 1))?;
+    timeout.map(parse_timeout).transpose()?;
     for key in args.from(2).take(number) {
-        if keys.collection::<List>(key)?.is_none_or(|list| list.is_empty()) {
-            continue;
-        }
-        let popped = keys.change::<List, _>(key, |list| {
-            let count = count.min(list.len());
-            Ok((0..count).filter_map(|_| list.pop(end)).collect::<Vec<_>>())
-        })?;
+        let Some(popped) = take(keys, key, end, count)? else { continue };
         reply.array(2);
         reply.bulk(key);
-        reply.array(popped.len());
-        popped.iter().for_each(|element| reply.bulk(element));
+        answer_elements(&popped, reply);
         return Ok(());
     }
     reply.null_array();
     Ok(())
+}
+
+/// `BLPOP key [key ...] timeout`, without the waiting
+pub fn blpop(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    pop_first(keys, args, reply, End::Left)
+}
+
+/// `BRPOP key [key ...] timeout`, without the waiting
+pub fn brpop(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    pop_first(keys, args, reply, End::Right)
+}
+
+fn pop_first(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, end: End) -> Outcome {
+    let timeout = args.len() - 1;
+    parse_timeout(&args[timeout])?;
+    for key in args.from(1).take(timeout - 1) {
+        let popped = take(keys, key, end, 1)?.unwrap_or_default();
+        let Some(element) = popped.first() else { continue };
+        reply.array(2);
+        reply.bulk(key);
+        reply.bulk(element);
+        return Ok(());
+    }
+    reply.null_array();
+    Ok(())
+}
+
+/// `BRPOPLPUSH source destination timeout`, without the waiting
+pub fn brpoplpush(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    parse_timeout(&args[3])?;
+    rpoplpush(keys, args, reply)
+}
+
+/// `BLMOVE source destination LEFT | RIGHT LEFT | RIGHT timeout`, without the waiting
+pub fn blmove(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let (from, to) = (parse_end(&args[3])?, parse_end(&args[4])?);
+    parse_timeout(&args[5])?;
+    move_element(keys, &args[1], &args[2], from, to, reply)
+}
+
+/// `BLMPOP timeout numkeys key [key ...] LEFT | RIGHT [COUNT count]`, without the waiting
+pub fn blmpop(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    pop_several(keys, args.skip(1), Some(args.at(1)), reply)
 }

@@ -9,6 +9,7 @@ pub mod hashes;
 pub mod lists;
 pub mod pubsub;
 pub mod replication;
+pub mod scripts;
 pub mod server;
 pub mod sets;
 pub mod slowlog;
@@ -18,6 +19,7 @@ pub mod transactions;
 
 use crate::error::CommandError;
 use crate::number::integer;
+use crate::request::Args;
 
 /// A range of indices, of which negative ones count from the end, as indices of something of this length.
 fn clamp_range(start: i64, end: i64, length: usize) -> std::ops::Range<usize> {
@@ -50,6 +52,30 @@ fn index_in(index: i64, length: usize) -> Option<usize> {
 fn parse_count(text: &[u8], refusal: &'static str) -> Result<usize, CommandError> {
     let count = integer(text).and_then(|count| usize::try_from(count).ok());
     count.ok_or_else(|| CommandError::text(refusal))
+}
+
+/// The number of keys at a word, and the first word behind them.
+fn parse_number_of_keys(args: Args<'_>, at: usize) -> Result<(usize, usize), CommandError> {
+    let number = parse_positive(&args[at], "ERR numkeys should be greater than 0")?;
+    if at.saturating_add(number) >= args.len() {
+        return Err(CommandError::Syntax);
+    }
+    Ok((number, at + 1 + number))
+}
+
+/// How many elements to take: `[COUNT count]` and nothing else, 1 if it is not said.
+fn parse_pop_count(options: Args<'_>) -> Result<usize, CommandError> {
+    match options.len() {
+        0 => Ok(1),
+        2 if options[0].eq_ignore_ascii_case(b"count") => {
+            parse_positive(&options[1], "ERR count should be greater than 0")
+        }
+        _ => Err(CommandError::Syntax),
+    }
+}
+
+fn parse_positive(text: &[u8], refusal: &'static str) -> Result<usize, CommandError> {
+    parse_count(text, refusal).and_then(|number| if number > 0 { Ok(number) } else { Err(CommandError::text(refusal)) })
 }
 
 #[cfg(test)]

@@ -223,7 +223,11 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
     let (open, opened) = actor.sessions.counts();
     section(
         "Clients",
-        &[("connected_clients", open.to_string()), ("maxclients", actor.config.clients_max.to_string())],
+        &[
+            ("connected_clients", open.to_string()),
+            ("blocked_clients", actor.waiting_count().to_string()),
+            ("maxclients", actor.config.clients_max.to_string()),
+        ],
     );
     let bytes: usize = actor.keys.databases().map(|(_, database)| database.bytes()).sum();
     section(
@@ -269,8 +273,9 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
 
 /// Puts the actors' parts of `INFO` together: what counts is added up, what is the same for all is told once.
 pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
-    const ADDED: [&str; 9] = [
+    const ADDED: [&str; 10] = [
         "connected_clients",
+        "blocked_clients",
         "used_memory",
         "total_connections_received",
         "total_commands_processed",

@@ -6,10 +6,10 @@ use hashbrown::HashMap;
 use savanna_lattice::UnixMillis;
 
 use super::generic::ScanOptions;
-use super::{clamp_range, parse_count};
+use super::{clamp_range, parse_count, parse_number_of_keys, parse_pop_count};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::{Collection, Keyspace, Score, ScoreRange, Set, SortedSet};
-use crate::number::{float, parse_float, parse_integer, shortest};
+use crate::number::{float, parse_float, parse_integer, parse_timeout, shortest};
 use crate::reply::Reply;
 use crate::request::Args;
 
@@ -73,7 +73,6 @@ pub fn zadd(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
             }
             Ok(())
         })?;
-        keys.note_ready(&args[1]);
     }
     if incr {
         match sum {
@@ -98,7 +97,6 @@ pub fn zincrby(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Ou
         set.put(&args[3], sum);
         Ok(sum)
     })?;
-    keys.note_ready(&args[1]);
     reply.double(sum.get());
     Ok(())
 }
@@ -526,20 +524,19 @@ fn pop(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, is_highest: b
 
 /// `ZMPOP numkeys key [key ...] MIN | MAX [COUNT count]`
 pub fn zmpop(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    pop_several(keys, args, None, reply)
+}
+
+/// `ZMPOP`, with a time-out that is read after all else is right.
+fn pop_several(keys: &mut Keyspace, args: Args<'_>, timeout: Option<&[u8]>, reply: &mut dyn Reply) -> Outcome {
     let (number, rest) = parse_number_of_keys(args, 1)?;
     let is_highest = match args.from(rest).next().map(<[u8]>::to_ascii_lowercase).as_deref() {
         Some(b"min") => false,
         Some(b"max") => true,
         _ => return Err(CommandError::Syntax),
     };
-    let count = match args.len() - rest {
-        1 => 1,
-        3 if args[rest + 1].eq_ignore_ascii_case(b"count") => {
-            let count = parse_integer(&args[rest + 2]).ok().and_then(|count| usize::try_from(count).ok());
-            count.filter(|count| *count > 0).ok_or(CommandError::text("ERR count should be greater than 0"))?
-        }
-        _ => return Err(CommandError::Syntax),
-    };
+    let count = parse_pop_count(args.skip(rest + 1))?;
+    timeout.map(parse_timeout).transpose()?;
     for key in args.from(2).take(number) {
         let Some(taken) = take_from_end(keys, key, count, is_highest)? else { continue };
         reply.array(2);
@@ -556,15 +553,35 @@ pub fn zmpop(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outc
     Ok(())
 }
 
-/// The number of keys at a word, and the first word behind them.
-fn parse_number_of_keys(args: Args<'_>, at: usize) -> Result<(usize, usize), CommandError> {
-    let number = parse_integer(&args[at]).ok().and_then(|number| usize::try_from(number).ok());
-    let number =
-        number.filter(|number| *number > 0).ok_or(CommandError::text("ERR numkeys should be greater than 0"))?;
-    if at + number >= args.len() {
-        return Err(CommandError::Syntax);
+/// `BZMPOP timeout numkeys key [key ...] MIN | MAX [COUNT count]`, without the waiting
+pub fn bzmpop(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    pop_several(keys, args.skip(1), Some(args.at(1)), reply)
+}
+
+/// `BZPOPMIN key [key ...] timeout`, without the waiting
+pub fn bzpopmin(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    pop_first(keys, args, reply, false)
+}
+
+/// `BZPOPMAX key [key ...] timeout`, without the waiting
+pub fn bzpopmax(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    pop_first(keys, args, reply, true)
+}
+
+fn pop_first(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, is_highest: bool) -> Outcome {
+    let timeout = args.len() - 1;
+    parse_timeout(&args[timeout])?;
+    for key in args.from(1).take(timeout - 1) {
+        let taken = take_from_end(keys, key, 1, is_highest)?.unwrap_or_default();
+        let Some((member, score)) = taken.first() else { continue };
+        reply.array(3);
+        reply.bulk(key);
+        reply.bulk(member);
+        reply.double(score.get());
+        return Ok(());
     }
-    Ok((number, at + 1 + number))
+    reply.null_array();
+    Ok(())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

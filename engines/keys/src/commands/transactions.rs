@@ -39,6 +39,7 @@ pub fn exec(
         return Err(CommandError::text("EXECABORT Transaction discarded because of previous errors."));
     }
     actor.check_queued(session, &program)?;
+    program.replies_with_list = true;
     actor.execute(session, Box::new(program), reply)
 }
 

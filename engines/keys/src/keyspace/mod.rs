@@ -359,6 +359,7 @@ impl Keyspace {
                 let mut entry = Box::new(Entry::new(key, value.into_value(), version));
                 entry.touch(now);
                 database.insert(hash, entry);
+                self.note_ready(key);
             }
             return result;
         };
@@ -455,8 +456,8 @@ impl Keyspace {
         true
     }
 
-    /// Hears that a key got elements.
-    pub fn note_ready(&mut self, key: &[u8]) {
+    /// Hears that a key has come to be: who waits for one waits for a key that is not there.
+    fn note_ready(&mut self, key: &[u8]) {
         if self.is_awaited {
             self.ready.push((self.selected, key.into()));
         }

@@ -8,7 +8,7 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/keys.md");
 const BEGIN: &str = "<!-- commands: begin, written by `UPDATE_SNAPSHOTS=1 cargo test -p savanna-keys` -->\n";
 const END: &str = "<!-- commands: end -->\n";
 
-const GROUPS: [(Group, &str); 11] = [
+const GROUPS: [(Group, &str); 12] = [
     (Group::String, "Strings"),
     (Group::Bitmap, "Bitmaps"),
     (Group::Hash, "Hashes"),
@@ -17,6 +17,7 @@ const GROUPS: [(Group, &str); 11] = [
     (Group::SortedSet, "Sorted sets"),
     (Group::Generic, "Keys of any type"),
     (Group::Transactions, "Transactions"),
+    (Group::Scripting, "Scripts"),
     (Group::PubSub, "Messages"),
     (Group::Connection, "Connection"),
     (Group::Server, "Server"),

@@ -5,4 +5,5 @@ mod recovery;
 mod replicas;
 mod scan;
 mod transactions;
+mod waiting;
 mod world;

@@ -159,6 +159,20 @@ impl World {
         true
     }
 
+    /// Lets the time be this for all.
+    pub(crate) fn tick(&mut self, now: UnixMillis) {
+        for actor in 0..self.actors.len() {
+            self.actors[actor].tick(now);
+            self.collect(actor);
+        }
+    }
+
+    /// Ends a client's session.
+    pub(crate) fn close(&mut self, client: Client) {
+        self.actors[client.actor].close_session(client.session);
+        self.collect(client.actor);
+    }
+
     /// Delivers everything.
     pub(crate) fn settle(&mut self) {
         while self.deliver_one() {}

@@ -492,6 +492,9 @@ impl Keyspace {
                 entry.expire_at(expires_at);
                 entry.touch(self.now);
                 database.insert(hash, entry);
+                if self.is_awaited {
+                    self.ready.push((number, key.into()));
+                }
             }
             None => {
                 if database.remove(hash, key).is_some() {

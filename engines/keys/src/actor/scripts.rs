@@ -1,0 +1,128 @@
+//! What an actor does for scripts.
+
+use hashbrown::HashSet;
+
+use super::message::Message;
+use super::{Actor, Progress};
+use crate::access::Denial;
+use crate::command::{Command, Flags, Run};
+use crate::commands::scripts::SESSION_COMMANDS;
+use crate::error::CommandError;
+use crate::reply::Reply;
+use crate::request::Args;
+use crate::scripting::{Digest, digest};
+use crate::session::Session;
+
+impl Actor {
+    /// Keeps a script that compiles, and tells the other actors if they are to know it and do not.
+    ///
+    /// # Errors
+    /// The compiler's.
+    pub(crate) fn learn_script(&mut self, digest: Digest, source: &[u8], tells: bool) -> Result<(), CommandError> {
+        if !self.scripts.learn(digest, source) {
+            return Ok(());
+        }
+        if let Err(error) = self.scripts.compile(&digest) {
+            self.scripts.unlearn(&digest);
+            return Err(error);
+        }
+        for actor in self.placement.all().filter(|actor| tells && *actor != self.id) {
+            self.outboxes[actor.index()].push(Message::Script { source: source.into() });
+        }
+        Ok(())
+    }
+
+    /// Hears of a script that another actor has compiled.
+    pub(super) fn hear_script(&mut self, source: &[u8]) {
+        self.scripts.learn(digest(source), source);
+    }
+
+    /// Whether a script is known.
+    pub(crate) fn knows_script(&self, digest: &[u8]) -> bool {
+        self.scripts.knows(digest)
+    }
+
+    /// Forgets all scripts.
+    pub(crate) fn forget_scripts(&mut self) {
+        self.scripts.forget();
+    }
+
+    /// Runs a command that a script asks for.
+    pub(crate) fn run_from_script(
+        &mut self,
+        session: &mut Session,
+        args: Args<'_>,
+        declared: &HashSet<&[u8]>,
+        is_readonly: bool,
+        reply: &mut dyn Reply,
+    ) {
+        let outcome = self.admit_from_script(args, declared, is_readonly).and_then(|command| match command.run {
+            Run::Session(run) => run(self, session, args, reply).map(|_: Progress| ()),
+            _ => {
+                self.run(session.database, command, args, reply);
+                Ok(())
+            }
+        });
+        if let Err(error) = outcome {
+            error.answer(reply);
+        }
+    }
+
+    fn admit_from_script(
+        &self,
+        args: Args<'_>,
+        declared: &HashSet<&[u8]>,
+        is_readonly: bool,
+    ) -> Result<&'static Command, CommandError> {
+        let command = Command::find(&args[0]);
+        let command = command.ok_or(CommandError::text("ERR Unknown Redis command called from script"))?;
+        if !command.takes(args.len()) {
+            return Err(CommandError::text("ERR Wrong number of args calling Redis command from script"));
+        }
+        let is_allowed = match command.run {
+            Run::Keys(_) => true,
+            Run::Session(_) => SESSION_COMMANDS.contains(&command.name),
+            Run::Scan(_) | Run::Everywhere(..) => self.placement.actors() == 1,
+            Run::Waits(..) | Run::Script(_) => false,
+        };
+        if !is_allowed {
+            return Err(CommandError::text("ERR This Redis command is not allowed from script"));
+        }
+        if let Some(user) = &self.script_user {
+            user.check(command, args).map_err(|denial| {
+                CommandError::text(match denial {
+                    Denial::Command(_) => "NOPERM The user executing the script can't run this command or subcommand",
+                    Denial::Key(_) => {
+                        "NOPERM The user executing the script can't access at least one of the keys mentioned in the \
+                         command arguments"
+                    }
+                    Denial::Channel(_) => {
+                        "NOPERM The user executing the script can't publish to the channel mentioned in the command"
+                    }
+                })
+            })?;
+        }
+        if is_readonly && command.flags.has(Flags::WRITE) {
+            return Err(CommandError::text("ERR Write commands are not allowed from read-only scripts."));
+        }
+        if command.flags.has(Flags::DENYOOM) && self.is_full() {
+            return Err(CommandError::text("OOM command not allowed when used memory > 'maxmemory'."));
+        }
+        if self.placement.actors() > 1 {
+            let mut keys = command.keys.of(args).into_iter().flatten();
+            if let Some(key) = keys.find(|key| !declared.contains(key) && !self.has_at_hand(key)) {
+                return Err(CommandError::from(format!(
+                    "ERR Script used the key '{}', which it did not declare and which is not on the same thread: name it \
+                     among its keys, or give all of them one {{tag}}",
+                    key.escape_ascii()
+                )));
+            }
+        }
+        Ok(command)
+    }
+
+    /// Whether a key is of this actor, and no transaction has it.
+    fn has_at_hand(&self, key: &[u8]) -> bool {
+        self.owner_of(key) == self.id && !self.claims.holds(key)
+    }
+}

@@ -1,0 +1,362 @@
+//! Requests that wait until a key has something for them.
+//!
+//! No actor waits: a waiter is a record at the actor of its session. It stands in a queue at the actor of each key that it
+//! waits for; who came first is called first, and while somebody is called, those behind are not.
+//!
+//! ```text
+//!  session's actor        key's actor
+//!   │ try ──────────────────►│ nothing there
+//!   │ Await k ──────────────►│ stands in the queue of k
+//!   │                        │ something is pushed to k
+//!   │◄────────────── Ready k │ the first one is called
+//!   │ try ──────────────────►│ takes an element
+//!   │ Forget k ─────────────►│ the next one is called, if something is left
+//! ```
+//!
+//! Whoever finds nothing says `Await` again and keeps its place; the key's actor looks at the key whenever it hears that, so
+//! that no call is missed. A time-out that comes during a try waits for its outcome, so that nothing is taken in vain.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use hashbrown::HashMap;
+use savanna_lattice::UnixMillis;
+
+use super::message::{Destination, Message};
+use super::program::Program;
+use super::transaction::keys_of;
+use super::{Actor, Place, Progress};
+use crate::command::{Command, Group, Run, WaitsFor};
+use crate::error::CommandError;
+use crate::keyspace::Value as KeyValue;
+use crate::placement::{ActorId, KeyHash};
+use crate::reply::{Reply, Tape, Value};
+use crate::request::{Args, OwnedArgs};
+use crate::session::{Session, SessionId, Ticket};
+
+/// Waiters of an actor's sessions, and the queues at its keys.
+#[derive(Debug, Default)]
+pub(super) struct Waiters {
+    by_number: HashMap<u64, Waiter>,
+    by_session: HashMap<SessionId, u64>,
+    deadlines: BTreeSet<(UnixMillis, u64)>,
+    queues: HashMap<(u8, Box<[u8]>), VecDeque<Standing>>,
+}
+
+/// A request that waits.
+#[derive(Debug)]
+struct Waiter {
+    session: SessionId,
+    ticket: Ticket,
+    database: u8,
+    command: &'static Command,
+    args: OwnedArgs,
+    deadline: UnixMillis,
+    /// Whether it was called and looks at the key.
+    is_trying: bool,
+    /// How it ends if it finds nothing.
+    ending: Option<Ending>,
+}
+
+/// How waiting ends without an element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// As if the time were over.
+    TimeOut,
+    /// With an error.
+    Unblocked,
+}
+
+/// A waiter in the queue of a key.
+#[derive(Debug)]
+struct Standing {
+    from: ActorId,
+    number: u64,
+    command: &'static Command,
+    is_called: bool,
+}
+
+impl Waiters {
+    /// Whether a waiter is still there.
+    pub(super) fn has(&self, number: u64) -> bool {
+        self.by_number.contains_key(&number)
+    }
+}
+
+impl Waiter {
+    /// The keys that it waits for, each once.
+    fn awaited(&self) -> Vec<Box<[u8]>> {
+        let mut awaited: Vec<Box<[u8]>> = Vec::new();
+        for key in self.command.keys.of(self.args.args()).into_iter().flatten() {
+            if !awaited.iter().any(|other| **other == *key) {
+                awaited.push(key.into());
+            }
+            if matches!(self.command.run, Run::Waits(_, WaitsFor::FirstKey)) {
+                break;
+            }
+        }
+        awaited
+    }
+
+    /// What it does when it is called for a key, or to begin with.
+    fn attempt(&self, key: Option<&[u8]>) -> Box<Program> {
+        let args = self.args.args();
+        let narrowed = match (key, self.command.run) {
+            (Some(key), Run::Waits(_, WaitsFor::AnyKey)) => self.command.keys.only(args, key),
+            _ => self.args.clone(),
+        };
+        Box::new(Program::single(self.database, self.command, narrowed.args()))
+    }
+}
+
+/// Whether a reply says that there was nothing.
+fn is_nothing(reply: &Tape) -> bool {
+    matches!(reply.first(), Some(Value::Null | Value::NullArray))
+}
+
+/// Whether a command takes its elements out of such values.
+fn is_served_by(command: &Command, value: &KeyValue) -> bool {
+    match value {
+        KeyValue::List(_) => command.group == Group::List,
+        KeyValue::SortedSet(_) => command.group == Group::SortedSet,
+        _ => false,
+    }
+}
+
+impl Actor {
+    /// Runs a command that waits if there is nothing for it.
+    pub(super) fn wait_for_something(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        args: Args<'_>,
+        deadline: UnixMillis,
+        reply: &mut dyn Reply,
+    ) -> Result<Progress, CommandError> {
+        let is_here = command.keys.of(args).is_ok_and(|keys| matches!(self.place(keys, None), Place::Here));
+        let tries_here = is_here && !self.is_blocked(command, args);
+        if tries_here {
+            let mut tape = Tape::new();
+            self.run(session.database, command, args, &mut tape);
+            if !is_nothing(&tape) {
+                tape.play(reply);
+                return Ok(Progress::Answered);
+            }
+        }
+        let (number, ticket) = (self.number(), session.ticket());
+        let waiter = Waiter {
+            session: session.id,
+            ticket,
+            database: session.database,
+            command,
+            args: OwnedArgs::of(args),
+            deadline,
+            is_trying: false,
+            ending: None,
+        };
+        self.waiters.by_number.insert(number, waiter);
+        self.waiters.by_session.insert(session.id, number);
+        if deadline != UnixMillis::NEVER {
+            self.waiters.deadlines.insert((deadline, number));
+        }
+        if tries_here {
+            self.stand_in_queues(number);
+        } else {
+            self.try_for(number, None);
+        }
+        Ok(Progress::LaterAlone(ticket))
+    }
+
+    /// Looks for something, in one key or in all.
+    fn try_for(&mut self, number: u64, key: Option<&[u8]>) {
+        let Some(waiter) = self.waiters.by_number.get_mut(&number) else { return };
+        waiter.is_trying = true;
+        let program = waiter.attempt(key);
+        let to = Destination::Waiter(number);
+        let keys = keys_of(&program);
+        let keys = || keys.iter().map(|key| &**key);
+        match self.place(keys(), None) {
+            Place::Here if !self.claims.blocks(keys()) => {
+                let mut tape = Tape::new();
+                self.run_program(&program, None, &[], &mut tape);
+                self.hear_outcome(number, &tape);
+            }
+            Place::At(actor) => self.send(actor, Message::Program { to, program }),
+            _ => self.begin_transaction(to, program),
+        }
+    }
+
+    /// Hears what came of a try.
+    pub(super) fn hear_outcome(&mut self, number: u64, outcome: &Tape) {
+        let Some(waiter) = self.waiters.by_number.get_mut(&number) else { return };
+        waiter.is_trying = false;
+        match waiter.ending {
+            _ if !is_nothing(outcome) => {
+                if let Some(to) = self.leave_queues(number) {
+                    self.replies.push(to, |reply| outcome.play(reply));
+                }
+            }
+            Some(ending) => self.end_waiting(number, ending),
+            None => self.stand_in_queues(number),
+        }
+    }
+
+    fn stand_in_queues(&mut self, number: u64) {
+        let Some(waiter) = self.waiters.by_number.get(&number) else { return };
+        let (database, command) = (waiter.database, waiter.command);
+        for key in waiter.awaited() {
+            match self.owner_of(&key) {
+                actor if actor == self.id => self.hear_await(actor, number, database, command, key),
+                actor => self.send(actor, Message::Await { waiter: number, database, command, key }),
+            }
+        }
+    }
+
+    /// Takes a waiter out of everything. Returns where its reply goes.
+    fn leave_queues(&mut self, number: u64) -> Option<Destination> {
+        let waiter = self.waiters.by_number.remove(&number)?;
+        self.waiters.by_session.remove(&waiter.session);
+        self.waiters.deadlines.remove(&(waiter.deadline, number));
+        let database = waiter.database;
+        for key in waiter.awaited() {
+            match self.owner_of(&key) {
+                actor if actor == self.id => self.hear_forget(actor, number, database, key),
+                actor => self.send(actor, Message::Forget { waiter: number, database, key }),
+            }
+        }
+        Some(Destination::Session(waiter.session, waiter.ticket))
+    }
+
+    pub(super) fn owner_of(&self, key: &[u8]) -> ActorId {
+        self.placement.actor_of(KeyHash::of(key).group())
+    }
+
+    fn end_waiting(&mut self, number: u64, ending: Ending) {
+        let Some(waiter) = self.waiters.by_number.get_mut(&number) else { return };
+        if waiter.is_trying {
+            waiter.ending = Some(ending);
+            return;
+        }
+        if let Some(to) = self.leave_queues(number) {
+            self.replies.push(to, |reply| match ending {
+                Ending::TimeOut => reply.null_array(),
+                Ending::Unblocked => reply.error("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
+            });
+        }
+    }
+
+    /// Ends the waiting of those whose time is over. Says whether there were any.
+    pub(super) fn end_overdue(&mut self, now: UnixMillis) -> bool {
+        let mut were_any = false;
+        while let Some((deadline, number)) = self.waiters.deadlines.first().copied()
+            && deadline <= now
+        {
+            self.waiters.deadlines.pop_first();
+            self.end_waiting(number, Ending::TimeOut);
+            were_any = true;
+        }
+        were_any
+    }
+
+    /// When the next waiter's time is over.
+    #[must_use]
+    pub fn next_time_out(&self) -> Option<UnixMillis> {
+        self.waiters.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Whether a session waits for a key.
+    #[must_use]
+    pub fn is_waiting(&self, session: SessionId) -> bool {
+        self.waiters.by_session.contains_key(&session)
+    }
+
+    /// How many sessions wait for keys.
+    #[must_use]
+    pub fn waiting_count(&self) -> usize {
+        self.waiters.by_session.len()
+    }
+
+    /// Lets a client of this actor wait no longer. Says whether it waited.
+    pub(crate) fn unblock(&mut self, client: i64, ending: Ending) -> bool {
+        let mut waiting = self.waiters.by_session.iter();
+        let Some((_, number)) = waiting.find(|(session, _)| self.client_number(**session) == client) else {
+            return false;
+        };
+        self.end_waiting(*number, ending);
+        true
+    }
+
+    /// Hears that a session has ended.
+    pub(super) fn abandon(&mut self, session: SessionId) {
+        if let Some(number) = self.waiters.by_session.get(&session) {
+            self.leave_queues(*number);
+        }
+    }
+
+    /// Hears that a waiter is called for a key.
+    pub(super) fn hear_ready(&mut self, number: u64, key: &[u8]) {
+        let waiter = self.waiters.by_number.get(&number);
+        // Who is trying says `Await` afterwards, and is called again if something is left.
+        if waiter.is_some_and(|waiter| !waiter.is_trying) {
+            self.try_for(number, Some(key));
+        }
+    }
+
+    /// Puts a waiter into the queue of a key, or calls it back to its place.
+    pub(super) fn hear_await(
+        &mut self,
+        from: ActorId,
+        number: u64,
+        database: u8,
+        command: &'static Command,
+        key: Box<[u8]>,
+    ) {
+        self.keys.ready.push((database, key.clone()));
+        self.keys.is_awaited = true;
+        let queue = self.waiters.queues.entry((database, key)).or_default();
+        match queue.iter_mut().find(|standing| (standing.from, standing.number) == (from, number)) {
+            Some(standing) => standing.is_called = false,
+            None => queue.push_back(Standing { from, number, command, is_called: false }),
+        }
+    }
+
+    /// Takes a waiter out of the queue of a key.
+    pub(super) fn hear_forget(&mut self, from: ActorId, number: u64, database: u8, key: Box<[u8]>) {
+        let place = (database, key);
+        let Some(queue) = self.waiters.queues.get_mut(&place) else { return };
+        queue.retain(|standing| (standing.from, standing.number) != (from, number));
+        if queue.is_empty() {
+            self.waiters.queues.remove(&place);
+            self.keys.is_awaited = !self.waiters.queues.is_empty();
+        } else {
+            self.keys.ready.push(place);
+        }
+    }
+
+    /// Calls waiters of keys that got something.
+    pub(super) fn serve_ready(&mut self) {
+        while !self.keys.ready.is_empty() {
+            for (database, key) in std::mem::take(&mut self.keys.ready) {
+                self.call_first(database, key);
+            }
+        }
+    }
+
+    fn call_first(&mut self, database: u8, key: Box<[u8]>) {
+        self.keys.select(database);
+        let Some(entry) = self.keys.peek(&key) else { return };
+        let place = (database, key);
+        let Some(queue) = self.waiters.queues.get_mut(&place) else { return };
+        let Some(first) = queue.iter_mut().find(|standing| is_served_by(standing.command, &entry.value)) else {
+            return;
+        };
+        if std::mem::replace(&mut first.is_called, true) {
+            return;
+        }
+        let (from, number, key) = (first.from, first.number, place.1);
+        if from == self.id {
+            self.hear_ready(number, &key);
+        } else {
+            self.send(from, Message::Ready { waiter: number, key });
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Values of replies as values of Lua, and back, by Redis' rules.
+
+use mlua::{Lua, Table, Value};
+
+use crate::number::{general, shortest};
+use crate::reply::{self, Reply, Tape};
+
+/// A list of strings.
+pub(super) fn strings(lua: &Lua, items: &[&[u8]]) -> mlua::Result<Table> {
+    let table = lua.create_table_with_capacity(items.len(), 0)?;
+    for (index, item) in items.iter().enumerate() {
+        table.raw_seti(index + 1, lua.create_string(item)?)?;
+    }
+    Ok(table)
+}
+
+/// The words of a request out of Lua's arguments.
+pub(super) fn words(args: &[Value]) -> Result<Vec<Vec<u8>>, &'static str> {
+    if args.is_empty() {
+        return Err("ERR Please specify at least one argument for this redis lib call");
+    }
+    let word = |arg: &Value| match arg {
+        Value::String(text) => Ok(text.as_bytes().to_vec()),
+        Value::Integer(number) => Ok(number.to_string().into_bytes()),
+        Value::Number(number) => Ok(general(*number, 17).into_bytes()),
+        _ => Err("ERR Lua redis lib command arguments must be strings or integers"),
+    };
+    args.iter().map(word).collect()
+}
+
+/// A reply as a value of Lua.
+pub(super) fn to_lua(lua: &Lua, tape: &Tape, protocol: u8) -> mlua::Result<Value> {
+    next_value(lua, &mut tape.values(), protocol)
+}
+
+fn next_value<'a>(lua: &Lua, values: &mut impl Iterator<Item = reply::Value<'a>>, protocol: u8) -> mlua::Result<Value> {
+    let is_third = protocol == 3;
+    let Some(value) = values.next() else { return Ok(Value::Nil) };
+    let text = |bytes: &[u8]| lua.create_string(bytes).map(Value::String);
+    let field = |name: &str, value: Value| {
+        let table = lua.create_table()?;
+        table.raw_set(name, value)?;
+        Ok(Value::Table(table))
+    };
+    match value {
+        reply::Value::Simple(status) => field("ok", text(status.as_bytes())?),
+        reply::Value::Error(error) => field("err", text(error.as_bytes())?),
+        reply::Value::Integer(number) => Ok(Value::Number(number as f64)),
+        reply::Value::Bulk(bytes) => text(bytes),
+        reply::Value::Null | reply::Value::NullArray if is_third => Ok(Value::Nil),
+        reply::Value::Null | reply::Value::NullArray => Ok(Value::Boolean(false)),
+        reply::Value::Boolean(flag) if is_third => Ok(Value::Boolean(flag)),
+        reply::Value::Boolean(flag) => Ok(if flag { Value::Number(1.0) } else { Value::Boolean(false) }),
+        reply::Value::Double(number) if is_third => field("double", Value::Number(number)),
+        reply::Value::Double(number) => text(shortest(number).as_bytes()),
+        reply::Value::Verbatim(bytes) if is_third => {
+            let inner = lua.create_table()?;
+            inner.raw_set("format", "txt")?;
+            inner.raw_set("string", text(bytes.as_bytes())?)?;
+            field("verbatim_string", Value::Table(inner))
+        }
+        reply::Value::Verbatim(bytes) => text(bytes.as_bytes()),
+        reply::Value::Map(length) if is_third => {
+            let inner = lua.create_table()?;
+            for _ in 0..length {
+                let name = next_value(lua, values, protocol)?;
+                inner.raw_set(name, next_value(lua, values, protocol)?)?;
+            }
+            field("map", Value::Table(inner))
+        }
+        reply::Value::Set(length) if is_third => {
+            let inner = lua.create_table()?;
+            for _ in 0..length {
+                inner.raw_set(next_value(lua, values, protocol)?, true)?;
+            }
+            field("set", Value::Table(inner))
+        }
+        reply::Value::Map(length) => list(lua, values, protocol, 2 * length),
+        reply::Value::Array(length) | reply::Value::Set(length) | reply::Value::Push(length) => {
+            list(lua, values, protocol, length)
+        }
+        reply::Value::Pairs(length) => {
+            let table = lua.create_table()?;
+            for _ in 0..length {
+                let _pair = values.next();
+                let (first, second) = (next_value(lua, values, protocol)?, next_value(lua, values, protocol)?);
+                if is_third {
+                    let pair = lua.create_table()?;
+                    pair.raw_push(first)?;
+                    pair.raw_push(second)?;
+                    table.raw_push(pair)?;
+                } else {
+                    table.raw_push(first)?;
+                    table.raw_push(second)?;
+                }
+            }
+            Ok(Value::Table(table))
+        }
+        reply::Value::Pair => next_value(lua, values, protocol),
+    }
+}
+
+fn list<'a>(
+    lua: &Lua,
+    values: &mut impl Iterator<Item = reply::Value<'a>>,
+    protocol: u8,
+    length: usize,
+) -> mlua::Result<Value> {
+    let table = lua.create_table()?;
+    for index in 1..=length {
+        // By number, because a value may be nil.
+        table.raw_set(index, next_value(lua, values, protocol)?)?;
+    }
+    Ok(Value::Table(table))
+}
+
+/// How deep a reply may be.
+const DEPTH_MAX: usize = 1000;
+
+/// Answers with a value of Lua.
+pub(super) fn answer(value: &Value, protocol: u8, reply: &mut dyn Reply) -> mlua::Result<()> {
+    answer_inner(value, protocol, DEPTH_MAX, reply)
+}
+
+fn answer_inner(value: &Value, protocol: u8, depth: usize, reply: &mut dyn Reply) -> mlua::Result<()> {
+    match value {
+        Value::String(text) => reply.bulk(&text.as_bytes()),
+        Value::Integer(number) => reply.integer(*number),
+        Value::Number(number) => reply.integer(*number as i64),
+        Value::Boolean(flag) if protocol == 3 => reply.boolean(*flag),
+        Value::Boolean(true) => reply.integer(1),
+        Value::Table(_) if depth == 0 => reply.error("ERR reached lua stack limit"),
+        Value::Table(table) => return answer_table(table, protocol, depth - 1, reply),
+        _ => reply.null(),
+    }
+    Ok(())
+}
+
+fn answer_table(table: &Table, protocol: u8, depth: usize, reply: &mut dyn Reply) -> mlua::Result<()> {
+    if let Value::String(error) = table.raw_get("err")? {
+        reply.error(&error.to_string_lossy().replace(['\r', '\n'], " "));
+        return Ok(());
+    }
+    if let Value::String(status) = table.raw_get("ok")? {
+        reply.simple(&status.to_string_lossy().replace(['\r', '\n'], " "));
+        return Ok(());
+    }
+    match table.raw_get("double")? {
+        Value::Number(number) => {
+            reply.double(number);
+            return Ok(());
+        }
+        Value::Integer(number) => {
+            reply.double(number as f64);
+            return Ok(());
+        }
+        _ => {}
+    }
+    if let Value::Table(map) = table.raw_get("map")? {
+        let pairs: Vec<(Value, Value)> = map.pairs().collect::<mlua::Result<_>>()?;
+        reply.map(pairs.len());
+        for (name, value) in pairs {
+            answer_inner(&name, protocol, depth, reply)?;
+            answer_inner(&value, protocol, depth, reply)?;
+        }
+        return Ok(());
+    }
+    if let Value::Table(set) = table.raw_get("set")? {
+        let members: Vec<(Value, Value)> = set.pairs().collect::<mlua::Result<_>>()?;
+        reply.set(members.len());
+        for (member, _) in members {
+            answer_inner(&member, protocol, depth, reply)?;
+        }
+        return Ok(());
+    }
+    if let Value::Table(verbatim) = table.raw_get("verbatim_string")?
+        && let Value::String(text) = verbatim.raw_get("string")?
+    {
+        reply.verbatim(&text.to_string_lossy());
+        return Ok(());
+    }
+    let mut items = Vec::new();
+    loop {
+        match table.raw_get(items.len() + 1)? {
+            Value::Nil => break,
+            item => items.push(item),
+        }
+    }
+    reply.array(items.len());
+    items.iter().try_for_each(|item| answer_inner(item, protocol, depth, reply))
+}

@@ -1,0 +1,446 @@
+//! Scripts in Lua 5.1, as Redis has them.
+//!
+//! A script is a transaction over the keys that it declares: it runs where they all are, or where they were borrowed to
+//! (see [`crate::actor`]). It sees nothing but its arguments, the keys, and the libraries that Redis gives to scripts, and
+//! leaves nothing behind. One that runs too long or takes too much memory is stopped with an error; what it wrote before
+//! stays, as with any other error.
+
+mod bits;
+mod convert;
+mod json;
+mod msgpack;
+mod structs;
+
+use std::cell::{Cell, RefCell};
+use std::time::{Duration, Instant};
+
+use hashbrown::{HashMap, HashSet};
+use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, Value, VmState};
+
+use crate::actor::Actor;
+use crate::error::CommandError;
+use crate::reply::{self, Reply, Tape};
+use crate::request::OwnedArgs;
+
+/// Bytes that scripts of one actor may take together.
+const MEMORY_BYTES_MAX: usize = 256 << 20;
+/// How many instructions run between two looks at the clock.
+const INSTRUCTIONS: u32 = 100_000;
+/// The name of a script's text in messages.
+const CHUNK: &str = "@user_script";
+
+/// The name of a script: the hexadecimal SHA-1 of its text.
+pub(crate) type Digest = [u8; 40];
+
+/// The scripts that an actor knows, and what runs them.
+#[derive(Debug, Default)]
+pub(crate) struct Scripts {
+    machine: Option<Machine>,
+    sources: HashMap<Digest, Box<[u8]>>,
+}
+
+/// An interpreter with compiled scripts.
+#[derive(Debug)]
+struct Machine {
+    lua: Lua,
+    run: Function,
+    compiled: HashMap<Digest, Compiled>,
+}
+
+#[derive(Clone, Debug)]
+struct Compiled {
+    function: Function,
+    is_readonly: bool,
+}
+
+/// What a script runs with.
+pub(crate) struct Invocation<'a> {
+    /// Its name.
+    pub digest: Digest,
+    /// The keys that it declares.
+    pub keys: Vec<&'a [u8]>,
+    /// Its other arguments.
+    pub arguments: Vec<&'a [u8]>,
+    /// Whether it may change nothing.
+    pub is_readonly: bool,
+}
+
+/// A refusal by one of the libraries.
+struct Refused(String);
+
+type Given = Result<MultiValue, Refused>;
+type LibraryFunction = fn(&Lua, &[Value]) -> Given;
+
+impl From<mlua::Error> for Refused {
+    fn from(error: mlua::Error) -> Self {
+        Self(message(&error))
+    }
+}
+
+impl From<&str> for Refused {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+/// A reply of a command that a script raises as an error.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct RefusedCommand(String);
+
+/// The text of an error that a script raised, and whether it is a reply.
+fn raised(error: &mlua::Error) -> (String, bool) {
+    match error.downcast_ref::<RefusedCommand>() {
+        Some(RefusedCommand(text)) => (text.clone(), true),
+        None => (message(error), false),
+    }
+}
+
+/// An error's own text, without where Rust saw it.
+fn message(error: &mlua::Error) -> String {
+    match error {
+        mlua::Error::RuntimeError(text) | mlua::Error::SyntaxError { message: text, .. } => text.clone(),
+        mlua::Error::MemoryError(_) => "not enough memory".to_owned(),
+        mlua::Error::CallbackError { cause, .. } => message(cause),
+        other => other.to_string(),
+    }
+}
+
+/// The name of a script.
+pub(crate) fn digest(source: &[u8]) -> Digest {
+    use sha1::Digest as _;
+    let mut hexadecimal = [0; 40];
+    for (pair, byte) in hexadecimal.as_chunks_mut::<2>().0.iter_mut().zip(sha1::Sha1::digest(source)) {
+        *pair = [byte >> 4, byte & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)]);
+    }
+    hexadecimal
+}
+
+impl Scripts {
+    /// Whether a script is known.
+    pub(crate) fn knows(&self, digest: &[u8]) -> bool {
+        self.sources.contains_key(digest)
+    }
+
+    /// Keeps a script. Says whether it is new.
+    pub(crate) fn learn(&mut self, digest: Digest, source: &[u8]) -> bool {
+        if self.knows(&digest) {
+            return false;
+        }
+        self.sources.insert(digest, source.into());
+        true
+    }
+
+    /// Forgets a script.
+    pub(crate) fn unlearn(&mut self, digest: &Digest) {
+        self.sources.remove(digest);
+    }
+
+    /// Forgets all scripts.
+    pub(crate) fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Compiles a script that is known.
+    ///
+    /// # Errors
+    /// The compiler's, or if it is not known.
+    pub(crate) fn compile(&mut self, digest: &Digest) -> Result<(), CommandError> {
+        self.compiled(digest).map(drop)
+    }
+
+    fn compiled(&mut self, digest: &Digest) -> Result<Compiled, CommandError> {
+        let source =
+            self.sources.get(digest).ok_or(CommandError::text("NOSCRIPT No matching script. Please use EVAL."))?;
+        let machine = match &mut self.machine {
+            Some(machine) => machine,
+            none => none.insert(Machine::new().map_err(|error| {
+                CommandError::from(format!("ERR could not make an interpreter: {}", message(&error)))
+            })?),
+        };
+        if let Some(compiled) = machine.compiled.get(digest) {
+            return Ok(compiled.clone());
+        }
+        let (is_readonly, text) = without_first_line(source)?;
+        let chunk = machine.lua.load(text).set_name(CHUNK).set_mode(mlua::chunk::ChunkMode::Text);
+        let function = chunk.into_function().map_err(|error| {
+            CommandError::from(format!("ERR Error compiling script (new function): {}", one_line(&message(&error))))
+        })?;
+        let compiled = Compiled { function, is_readonly };
+        machine.compiled.insert(*digest, compiled.clone());
+        Ok(compiled)
+    }
+}
+
+/// What `#!lua flags=...` in the first line says, and the script without it. (The line stays as an empty one.)
+fn without_first_line(source: &[u8]) -> Result<(bool, &[u8]), CommandError> {
+    if !source.starts_with(b"#!") {
+        return Ok((false, source));
+    }
+    let end = source.iter().position(|byte| *byte == b'\n');
+    let end = end.ok_or(CommandError::text("ERR Invalid script shebang"))?;
+    let line = String::from_utf8_lossy(&source[2..end]);
+    let mut words = line.split_whitespace();
+    let engine = words.next().unwrap_or_default();
+    if engine != "lua" {
+        return Err(CommandError::from(format!("ERR Unexpected engine in script shebang: #!{engine}")));
+    }
+    let mut is_readonly = false;
+    for word in words {
+        let flags = word
+            .strip_prefix("flags=")
+            .ok_or_else(|| CommandError::from(format!("ERR Unknown lua shebang option: {word}")))?;
+        for flag in flags.split(',').filter(|flag| !flag.is_empty()) {
+            match flag {
+                "no-writes" => is_readonly = true,
+                "allow-oom" | "allow-stale" | "no-cluster" | "allow-cross-slot-keys" => {}
+                other => return Err(CommandError::from(format!("ERR Unexpected flag in script shebang: {other}"))),
+            }
+        }
+    }
+    Ok((is_readonly, &source[end..]))
+}
+
+fn one_line(text: &str) -> String {
+    text.replace(['\r', '\n'], " ")
+}
+
+impl Machine {
+    fn new() -> mlua::Result<Self> {
+        let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
+        let lua = Lua::new_with(libraries, LuaOptions::default())?;
+        lua.set_memory_limit(MEMORY_BYTES_MAX)?;
+        let native = lua.create_table()?;
+        native.raw_set("bit", library(&lua, bits::FUNCTIONS)?)?;
+        let cjson = library(&lua, json::FUNCTIONS)?;
+        cjson.raw_set("null", Value::NULL)?;
+        native.raw_set("cjson", cjson)?;
+        native.raw_set("cmsgpack", library(&lua, msgpack::FUNCTIONS)?)?;
+        native.raw_set("struct", library(&lua, structs::FUNCTIONS)?)?;
+        native.raw_set("redis", library(&lua, &[("sha1hex", sha1hex), ("log", log)])?)?;
+        native.raw_set("message", lua.create_function(|_, error: mlua::Error| Ok(raised(&error)))?)?;
+        native.raw_set("line", lua.create_function(|lua, ()| Ok(present_line(lua)))?)?;
+        let run = lua.load(include_str!("prelude.lua")).set_name("=prelude").call(native)?;
+        Ok(Self { lua, run, compiled: HashMap::new() })
+    }
+}
+
+/// The line of the script that runs now.
+fn present_line(lua: &Lua) -> Option<usize> {
+    const DEPTH: usize = 32;
+    (1..DEPTH).find_map(|level| {
+        lua.inspect_stack(level, |frame| {
+            let is_of_script = frame.source().source.is_some_and(|source| source == CHUNK);
+            is_of_script.then(|| frame.current_line()).flatten()
+        })?
+    })
+}
+
+fn library(lua: &Lua, functions: &[(&str, LibraryFunction)]) -> mlua::Result<Table> {
+    let table = lua.create_table()?;
+    for (name, function) in functions {
+        let function = *function;
+        let raising = lua.create_function(move |lua, args: MultiValue| {
+            let args: Vec<Value> = args.into_iter().collect();
+            function(lua, &args).map_err(|Refused(text)| {
+                mlua::Error::RuntimeError(match present_line(lua) {
+                    Some(line) => format!("{}:{line}: {text}", &CHUNK[1..]),
+                    None => text,
+                })
+            })
+        })?;
+        table.raw_set(*name, raising)?;
+    }
+    Ok(table)
+}
+
+/// A byte string among a library function's arguments, numbers included.
+fn bytes_at(args: &[Value], index: usize) -> Result<Vec<u8>, Refused> {
+    match args.get(index) {
+        Some(Value::String(text)) => Ok(text.as_bytes().to_vec()),
+        Some(Value::Integer(number)) => Ok(number.to_string().into_bytes()),
+        Some(Value::Number(number)) => Ok(crate::number::general(*number, 14).into_bytes()),
+        _ => Err(Refused(format!("bad argument #{} (string expected)", index + 1))),
+    }
+}
+
+/// A number among a library function's arguments.
+fn number_at(args: &[Value], index: usize) -> Result<f64, Refused> {
+    match args.get(index) {
+        Some(Value::Integer(number)) => Some(*number as f64),
+        Some(Value::Number(number)) => Some(*number),
+        Some(Value::String(text)) => str::from_utf8(&text.as_bytes()).ok().and_then(|text| text.trim().parse().ok()),
+        _ => None,
+    }
+    .ok_or_else(|| Refused(format!("bad argument #{} (number expected)", index + 1)))
+}
+
+fn text(lua: &Lua, bytes: &[u8]) -> Given {
+    Ok(MultiValue::from_iter([Value::String(lua.create_string(bytes)?)]))
+}
+
+/// `redis.sha1hex(text)`
+fn sha1hex(lua: &Lua, args: &[Value]) -> Given {
+    if args.len() != 1 {
+        return Err("wrong number of arguments".into());
+    }
+    text(lua, &digest(&bytes_at(args, 0)?))
+}
+
+/// `redis.log(level, text ...)`
+fn log(_: &Lua, args: &[Value]) -> Given {
+    if args.len() < 2 {
+        return Err("redis.log() requires two arguments or more.".into());
+    }
+    let level = number_at(args, 0).map_err(|_| Refused::from("First argument must be a number (log level)."))?;
+    if !(0.0..=3.0).contains(&level) {
+        return Err("Invalid log level.".into());
+    }
+    let words: Vec<Vec<u8>> = (1..args.len()).filter_map(|index| bytes_at(args, index).ok()).collect();
+    let words = words.join(&b' ');
+    let words = String::from_utf8_lossy(&words);
+    match level as u8 {
+        0 | 1 => tracing::debug!(script = %words),
+        2 => tracing::info!(script = %words),
+        _ => tracing::warn!(script = %words),
+    }
+    Ok(MultiValue::new())
+}
+
+impl Actor {
+    /// Runs a script that is known, and whose keys are all at hand.
+    ///
+    /// # Errors
+    /// If it is not known or cannot be compiled.
+    pub(crate) fn run_script(
+        &mut self,
+        invocation: &Invocation<'_>,
+        database: u8,
+        reply: &mut dyn Reply,
+    ) -> Result<(), CommandError> {
+        let mut scripts = std::mem::take(&mut self.scripts);
+        let outcome = scripts.compiled(&invocation.digest).map(|compiled| {
+            if let Some(machine) = &scripts.machine
+                && let Err(error) = self.run_compiled(machine, &compiled, invocation, database, reply)
+            {
+                reply.error(&failure(&message(&error), None, &invocation.digest));
+            }
+        });
+        // Nothing that ran could learn a script meanwhile.
+        self.scripts = scripts;
+        outcome
+    }
+
+    fn run_compiled(
+        &mut self,
+        machine: &Machine,
+        compiled: &Compiled,
+        invocation: &Invocation<'_>,
+        database: u8,
+        reply: &mut dyn Reply,
+    ) -> mlua::Result<()> {
+        let lua = &machine.lua;
+        let limit = Duration::from_millis(self.config.script_millis_max);
+        let is_readonly = invocation.is_readonly || compiled.is_readonly;
+        let declared: HashSet<&[u8]> = invocation.keys.iter().copied().collect();
+        let keys = convert::strings(lua, &invocation.keys)?;
+        let arguments = convert::strings(lua, &invocation.arguments)?;
+        stop_after(lua, limit)?;
+        let mut session = crate::session::Session::of_script(database, self.users());
+        let protocol = Cell::new(2);
+        let run = RefCell::new(|args: MultiValue| {
+            let args: Vec<Value> = args.into_iter().collect();
+            let mut tape = Tape::new();
+            match convert::words(&args) {
+                Ok(words) => {
+                    let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+                    let request = OwnedArgs::of_words(&words);
+                    self.run_from_script(&mut session, request.args(), &declared, is_readonly, &mut tape);
+                }
+                Err(refusal) => tape.error(refusal),
+            }
+            tape
+        });
+        let outcome: mlua::Result<(bool, Value)> = lua.scope(|scope| {
+            let pcall =
+                scope.create_function(|lua, args| convert::to_lua(lua, &(run.borrow_mut())(args), protocol.get()))?;
+            let call = scope.create_function(|lua, args| {
+                let tape = (run.borrow_mut())(args);
+                match tape.first() {
+                    Some(reply::Value::Error(text)) => Err(mlua::Error::external(RefusedCommand(text.to_owned()))),
+                    _ => convert::to_lua(lua, &tape, protocol.get()),
+                }
+            })?;
+            let setresp = scope.create_function(|_, version: Value| match number_at(&[version], 0) {
+                Ok(version) if version == 2.0 || version == 3.0 => {
+                    protocol.set(version as u8);
+                    Ok(())
+                }
+                _ => Err(mlua::Error::external(RefusedCommand("ERR RESP version must be 2 or 3.".to_owned()))),
+            })?;
+            machine.run.call((&compiled.function, keys, arguments, call, pcall, setresp))
+        });
+        lua.remove_hook();
+        match outcome? {
+            (true, value) => convert::answer(&value, protocol.get(), reply),
+            (false, Value::Table(error)) => {
+                let text: mlua::LuaString = error.raw_get("err")?;
+                let line: Option<usize> = error.raw_get("line")?;
+                reply.error(&failure(&text.to_string_lossy(), line, &invocation.digest));
+                Ok(())
+            }
+            (false, other) => {
+                reply.error(&failure(&format!("ERR {}", other.to_string()?), None, &invocation.digest));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// An error's text with the script and the line where it happened.
+fn failure(text: &str, line: Option<usize>, digest: &Digest) -> String {
+    let text = one_line(text);
+    let digest = String::from_utf8_lossy(digest);
+    match line {
+        Some(line) => format!("{text} script: {digest}, on {CHUNK}:{line}."),
+        None => format!("{text} script: {digest}"),
+    }
+}
+
+/// Stops what runs when it has run for so long.
+fn stop_after(lua: &Lua, limit: Duration) -> mlua::Result<()> {
+    let began = Instant::now();
+    let too_long = move || {
+        mlua::Error::RuntimeError(format!(
+            "Script was stopped: it ran for more than {} ms (lua-time-limit)",
+            limit.as_millis()
+        ))
+    };
+    lua.set_hook(HookTriggers::new().every_nth_instruction(INSTRUCTIONS), move |lua, _| {
+        if began.elapsed() < limit {
+            return Ok(VmState::Continue);
+        }
+        // A script that catches the error meets it again in its next line.
+        lua.set_hook(HookTriggers::EVERY_LINE, move |_, _| Err(too_long()))?;
+        Err(too_long())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_is_named_by_its_digest() {
+        assert_eq!(&digest(b"return 1"), b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
+    }
+
+    #[test]
+    fn the_first_line_tells_how_a_script_runs() {
+        assert_eq!(without_first_line(b"return 1").ok(), Some((false, &b"return 1"[..])));
+        assert_eq!(without_first_line(b"#!lua flags=no-writes\nx").ok(), Some((true, &b"\nx"[..])));
+        for bad in ["#!lua", "#!js\n", "#!lua name=x\n", "#!lua flags=x\n"] {
+            assert!(without_first_line(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+-- What scripts see. Gets Rust's functions and gives back the function that runs a script.
+--
+-- A script runs in an environment of its own, so that it leaves nothing behind: names that it does not define are looked up
+-- among the allowed functions, and new globals are refused. The libraries' tables are seen through proxies.
+
+local native = ...
+local error, setmetatable, setfenv, type, tostring = error, setmetatable, setfenv, type, tostring
+local pcall, xpcall, rawset, select = pcall, xpcall, rawset, select
+
+local function refuse()
+  error("Attempt to modify a readonly table", 2)
+end
+
+local proxies = {}
+
+local function locked(table)
+  local proxy = setmetatable({}, { __index = table, __newindex = refuse, __metatable = false })
+  proxies[proxy] = true
+  return proxy
+end
+
+local redis = native.redis
+
+local function single(field)
+  return function(...)
+    local text = ...
+    if select("#", ...) ~= 1 or type(text) ~= "string" then
+      return { err = "ERR wrong number or type of arguments" }
+    end
+    return { [field] = text }
+  end
+end
+
+redis.status_reply = single("ok")
+
+local as_error = single("err")
+function redis.error_reply(...)
+  local reply = as_error(...)
+  local text = reply.err:gsub("^%-", "")
+  if not text:find(" ", 1, true) then text = "ERR " .. text end
+  reply.err = text
+  return reply
+end
+
+function redis.replicate_commands() return true end
+function redis.set_repl() end
+
+redis.REPL_NONE, redis.REPL_AOF, redis.REPL_SLAVE, redis.REPL_REPLICA, redis.REPL_ALL = 0, 1, 2, 2, 3
+redis.LOG_DEBUG, redis.LOG_VERBOSE, redis.LOG_NOTICE, redis.LOG_WARNING = 0, 1, 2, 3
+
+string.dump = nil
+getmetatable("").__index = locked(string)
+getmetatable("").__metatable = false
+
+-- What a script catches is a string, even if a command was refused.
+local function caught(err)
+  if type(err) == "userdata" then return (native.message(err)) end
+  if type(err) == "table" and type(err.err) == "string" then return err.err end
+  return err
+end
+
+local function finish(succeeded, ...)
+  if succeeded then return succeeded, ... end
+  return succeeded, caught((...))
+end
+
+local allowed = {
+  assert = assert, error = error, getmetatable = getmetatable, ipairs = ipairs, next = next, pairs = pairs,
+  rawequal = rawequal, rawget = rawget, select = select, setmetatable = setmetatable,
+  tonumber = tonumber, tostring = tostring, type = type, unpack = unpack,
+  _VERSION = _VERSION,
+  string = locked(string), table = locked(table), math = locked(math),
+  coroutine = locked(coroutine),
+  redis = locked(redis), server = locked(redis),
+  bit = locked(native.bit), cjson = locked(native.cjson),
+  cmsgpack = locked(native.cmsgpack), struct = locked(native.struct),
+}
+
+function allowed.pcall(...)
+  return finish(pcall(...))
+end
+
+function allowed.xpcall(f, handler)
+  return xpcall(f, function(err) return handler(caught(err)) end)
+end
+
+function allowed.rawset(table, name, value)
+  if proxies[table] then refuse() end
+  return rawset(table, name, value)
+end
+
+local globals = {
+  __index = function(_, name)
+    local value = allowed[name]
+    if value == nil then
+      error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2)
+    end
+    return value
+  end,
+  __newindex = refuse,
+  __metatable = false,
+}
+
+local function located(err)
+  local text
+  if type(err) == "userdata" then
+    local is_reply
+    text, is_reply = native.message(err)
+    if not is_reply then text = "ERR " .. text end
+  elseif type(err) == "table" then
+    text = type(err.err) == "string" and err.err or "ERR unknown error"
+  else
+    text = "ERR " .. tostring(err)
+  end
+  return { err = text, line = native.line() }
+end
+
+-- Gives whether the script ended well, and what it gave.
+return function(script, keys, argv, call, pcall, setresp)
+  local environment = { KEYS = keys, ARGV = argv }
+  environment._G = environment
+  setfenv(script, setmetatable(environment, globals))
+  redis.call, redis.pcall, redis.setresp = call, pcall, setresp
+  return xpcall(script, located)
+end
