@@ -157,6 +157,43 @@ def test_scripts_in_transactions_and_publishing(savanna):
     assert listener.receive() == [b"message", b"news", b"x"]
 
 
+def test_a_script_may_do_no_more_than_its_user(savanna):
+    admin = Client(savanna.port)
+    admin.call("FLUSHALL")
+    assert admin.call("ACL", "SETUSER", "clerk", "on", ">secret", "~own:*", "&own", "+@all", "-del") == "OK"
+    try:
+        # Clients of all threads, keys of all threads.
+        for number in range(6):
+            clerk, own, other = Client(savanna.port), f"own:{number}", f"other:{number}"
+            assert clerk.call("AUTH", "clerk", "secret") == "OK"
+            wrap = [lambda *words: clerk.call(*words), lambda *words: in_transaction(clerk, *words)]
+            for call in wrap:
+                assert call("EVAL", "return redis.call('SET', KEYS[1], ARGV[1])", 1, own, "x") == "OK"
+                assert call("EVAL", "return redis.call('GET', KEYS[1])", 1, own) == b"x"
+                # A key that it declares is refused as in any command; one that it does not declare, when it is used.
+                assert call("EVAL", "return redis.call('SET', KEYS[1], 1)", 1, other).startswith(("NOPERM", "EXECABORT"))
+                for script in ("return redis.call('SET', ARGV[1], 1)", "return redis.pcall('GET', ARGV[1])"):
+                    for key in (other, f"other:{{{own}}}"):
+                        reply = call("EVAL", script, 1, own, key)
+                        assert isinstance(reply, Refused) and "can't access" in reply, reply
+                for forbidden in ("redis.call('DEL', KEYS[1])", "redis.call('PUBLISH', 'other', 'x')"):
+                    reply = call("EVAL", "return " + forbidden, 1, own)
+                    assert isinstance(reply, Refused) and reply.startswith("NOPERM"), reply
+                assert call("EVAL", "return redis.call('PUBLISH', 'own', 'x')", 1, own) == 0
+            assert admin.call("EXISTS", other, f"other:{{{own}}}") == 0
+            assert admin.call("EVAL", "return redis.call('GET', KEYS[1])", 1, own) == b"x"
+    finally:
+        admin.call("ACL", "DELUSER", "clerk")
+
+
+def in_transaction(client, *words):
+    """The reply to a command that runs in a transaction."""
+    client.call("MULTI")
+    client.call(*words)
+    replies = client.call("EXEC")
+    return replies if isinstance(replies, Refused) else replies[0]
+
+
 # redis-py's Lock (redis/lock.py).
 RELEASE = """
     local token = redis.call('get', KEYS[1])
