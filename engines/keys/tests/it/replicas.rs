@@ -18,7 +18,7 @@ use crate::world::{Client, Fault, World};
 const KEYS: [&str; 5] = ["string", "number", "hash", "set", "zset"];
 
 /// A world whose keys of these names have replicas at all of its actors, which serve them.
-fn replicated(actors: u16, seed: u64, keys: &[&str]) -> (World, Vec<Client>) {
+pub(crate) fn replicated(actors: u16, seed: u64, keys: &[&str]) -> (World, Vec<Client>) {
     let mut world = World::new(actors, seed);
     let clients: Vec<Client> = (0..usize::from(actors)).map(|actor| world.client(actor)).collect();
     for key in keys {

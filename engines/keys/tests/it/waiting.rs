@@ -6,12 +6,32 @@ use savanna_keys::reply::{Tape, Value};
 use savanna_keys::session::Ticket;
 use savanna_lattice::UnixMillis;
 
+use crate::replicas::replicated;
 use crate::world::{Client, NOW, World};
 
-/// A client that waits for an element of some keys, again and again.
+/// A client that takes elements of some keys, again and again.
 struct Worker {
     client: Client,
     awaited: Option<Ticket>,
+    /// What it looked at, where it looks first.
+    seen: Option<String>,
+}
+
+impl Worker {
+    const fn of(client: Client) -> Self {
+        Self { client, awaited: None, seen: None }
+    }
+}
+
+/// How clients take elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taking {
+    /// By commands that wait, which is right.
+    Waiting,
+    /// They look and then take, which is not one step.
+    LookingFirst,
+    /// As `Waiting`, but who leaves does so while an element may be on its way to it.
+    Vanishing,
 }
 
 fn element(reply: &Tape) -> Option<String> {
@@ -22,8 +42,9 @@ fn element(reply: &Tape) -> Option<String> {
         .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
 }
 
-#[test]
-fn each_pushed_element_is_given_to_one_waiter_and_none_is_lost() {
+/// Clients take what one pushes, with random delays, times that are over, and clients that leave; then what is wrong with
+/// what they were given, if anything.
+fn objection(seed: u64, taking: Taking) -> Option<String> {
     const KEYS: [&str; 4] = ["a", "b", "c", "d"];
     const REQUESTS: [&[&str]; 6] = [
         &["BLPOP", "a", "0"],
@@ -33,80 +54,152 @@ fn each_pushed_element_is_given_to_one_waiter_and_none_is_lost() {
         &["BLMOVE", "a", "moved", "LEFT", "RIGHT", "0.003"],
         &["BRPOPLPUSH", "c", "moved", "0"],
     ];
-    for seed in 0..150 {
-        let actors = 1 + (seed % 3) as u16;
-        let mut world = World::new(actors, seed);
-        let pusher = world.client(0);
-        let mut workers: Vec<Worker> =
-            (0..7).map(|index| Worker { client: world.client(index % usize::from(actors)), awaited: None }).collect();
-        let (mut pushed, mut given, mut now) = (0, Vec::new(), NOW);
-        // Replies of waiters whose client went away are not seen by anybody.
-        let mut gone = 0;
-        while pushed < 60 {
-            match world.chance.below(8) {
-                0..4 => drop(world.deliver_one()),
-                4 => {
-                    let key = KEYS[world.chance.below(KEYS.len())];
-                    let count = 1 + world.chance.below(3);
-                    let elements: Vec<String> = (pushed..pushed + count).map(|number| number.to_string()).collect();
-                    pushed += count;
-                    let mut words = vec!["RPUSH", key];
-                    words.extend(elements.iter().map(String::as_str));
-                    let _ = world.request(pusher, &words);
-                }
-                5 => {
-                    now = UnixMillis(now.0 + 1);
-                    world.tick(now);
-                }
-                6 if gone < 2 && world.chance.below(20) == 0 => {
-                    let index = world.chance.below(workers.len());
-                    let client = workers[index].client;
+    let actors = 1 + (seed % 3) as u16;
+    let mut world = World::new(actors, seed);
+    let pusher = world.client(0);
+    let mut workers: Vec<Worker> = (0..7).map(|index| Worker::of(world.client(index % usize::from(actors)))).collect();
+    let (mut pushed, mut given, mut now, mut gone) = (0, Vec::new(), NOW, 0);
+    while pushed < 60 {
+        match world.chance.below(8) {
+            0..4 => drop(world.deliver_one()),
+            4 => {
+                let key = KEYS[world.chance.below(KEYS.len())];
+                let count = 1 + world.chance.below(3);
+                let elements: Vec<String> = (pushed..pushed + count).map(|number| number.to_string()).collect();
+                pushed += count;
+                let mut words = vec!["RPUSH", key];
+                words.extend(elements.iter().map(String::as_str));
+                let _ = world.request(pusher, &words);
+            }
+            5 => {
+                now = UnixMillis(now.0 + 1);
+                world.tick(now);
+            }
+            6 if gone < 2 && world.chance.below(20) == 0 => {
+                let index = world.chance.below(workers.len());
+                let client = workers[index].client;
+                if taking != Taking::Vanishing {
                     world.settle();
-                    world.close(client);
-                    gone += 1;
-                    collect(&mut world, &mut workers[index], &mut given);
-                    workers[index] = Worker { client: world.client(client.actor), awaited: None };
                 }
-                _ => {
-                    let index = world.chance.below(workers.len());
-                    let worker = &mut workers[index];
-                    collect(&mut world, worker, &mut given);
-                    if worker.awaited.is_none() {
-                        let words = REQUESTS[world.chance.below(REQUESTS.len())];
-                        match world.request(worker.client, words) {
-                            Ok(reply) => given.extend(element(&reply)),
-                            Err(ticket) => worker.awaited = Some(ticket),
-                        }
+                world.close(client);
+                gone += 1;
+                collect(&mut world, &mut workers[index], taking, &mut given);
+                workers[index] = Worker::of(world.client(client.actor));
+            }
+            _ => {
+                let index = world.chance.below(workers.len());
+                let worker = &mut workers[index];
+                collect(&mut world, worker, taking, &mut given);
+                if worker.awaited.is_some() {
+                    continue;
+                }
+                let (words, is_take): (&[&str], bool) = match (taking, worker.seen.take()) {
+                    (Taking::LookingFirst, None) => (&["LRANGE", "a", "0", "0"], false),
+                    (Taking::LookingFirst, Some(seen)) => {
+                        given.push(seen);
+                        (&["LPOP", "a"], true)
                     }
+                    _ => (REQUESTS[world.chance.below(REQUESTS.len())], false),
+                };
+                match world.request(worker.client, words) {
+                    // What it takes after it looked was given to it when it looked.
+                    _ if is_take => {}
+                    Ok(reply) => hear(worker, &reply, taking, &mut given),
+                    Err(ticket) => worker.awaited = Some(ticket),
                 }
             }
         }
-        world.settle();
-        workers.iter_mut().for_each(|worker| collect(&mut world, worker, &mut given));
-        let mut left = Vec::new();
-        for key in KEYS {
-            let reply = world.call(pusher, &["LRANGE", key, "0", "-1"]);
-            left.extend(reply.split('"').skip(1).step_by(2).map(str::to_owned));
+    }
+    world.settle();
+    workers.iter_mut().for_each(|worker| collect(&mut world, worker, taking, &mut given));
+    for worker in &workers {
+        if worker.awaited.is_none() && world.actors[worker.client.actor].is_waiting(worker.client.session) {
+            return Some("somebody waits who was answered".to_owned());
         }
-        // What was moved was given to its waiter, too.
-        let all: Vec<&String> = given.iter().chain(&left).collect();
-        let distinct: HashSet<&&String> = all.iter().collect();
-        assert_eq!(all.len(), distinct.len(), "doubled; seed {seed}");
-        assert_eq!(all.len(), pushed, "lost; seed {seed}");
-        for worker in &workers {
-            if worker.awaited.is_none() {
-                assert!(!world.actors[worker.client.actor].is_waiting(worker.client.session), "seed {seed}");
+    }
+    let mut left = Vec::new();
+    for key in KEYS {
+        let reply = world.call(pusher, &["LRANGE", key, "0", "-1"]);
+        left.extend(reply.split('"').skip(1).step_by(2).map(str::to_owned));
+    }
+    // What was moved was given to its waiter, too.
+    let all: Vec<&String> = given.iter().chain(&left).collect();
+    let distinct: HashSet<&&String> = all.iter().collect();
+    if all.len() > distinct.len() {
+        return Some("an element was given twice".to_owned());
+    }
+    (all.len() < pushed).then(|| "an element was lost".to_owned())
+}
+
+fn collect(world: &mut World, worker: &mut Worker, taking: Taking, given: &mut Vec<String>) {
+    if let Some(ticket) = worker.awaited
+        && let Some(reply) = world.arrived(worker.client, ticket)
+    {
+        worker.awaited = None;
+        hear(worker, &reply, taking, given);
+    }
+}
+
+fn hear(worker: &mut Worker, reply: &Tape, taking: Taking, given: &mut Vec<String>) {
+    match taking {
+        Taking::LookingFirst => worker.seen = element(reply),
+        Taking::Waiting | Taking::Vanishing => given.extend(element(reply)),
+    }
+}
+
+#[test]
+fn each_pushed_element_is_given_to_one_waiter_and_none_is_lost() {
+    for seed in 0..150 {
+        assert_eq!(objection(seed, Taking::Waiting), None, "seed {seed}");
+    }
+}
+
+#[test]
+fn the_checker_finds_elements_that_are_given_twice_or_to_somebody_who_left() {
+    for (taking, expected) in
+        [(Taking::LookingFirst, "an element was given twice"), (Taking::Vanishing, "an element was lost")]
+    {
+        let found = (0..150).find_map(|seed| objection(seed, taking));
+        assert_eq!(found.as_deref(), Some(expected), "{taking:?}");
+    }
+}
+
+#[test]
+fn who_waits_for_a_key_with_replicas_is_served_by_what_another_replica_tells() {
+    for seed in 0..30 {
+        let (mut world, clients) = replicated(3, seed, &["zset"]);
+        for (waiting, telling) in [(0, 1), (1, 2), (2, 0), (1, 1)] {
+            let ticket = world.request(clients[waiting], &["BZPOPMIN", "zset", "0"]).expect_err("nothing there");
+            world.settle_requests();
+            assert_eq!(world.call(clients[telling], &["ZADD", "zset", "1", "member"]), "1");
+            world.quiesce().expect("an end");
+            let reply = world.arrived(clients[waiting], ticket).expect("it was served").to_string();
+            assert!(reply.contains("\"member\""), "seed {seed}: {reply}");
+            for client in &clients {
+                assert_eq!(world.call(*client, &["EXISTS", "zset"]), "0", "seed {seed}");
             }
         }
     }
 }
 
-fn collect(world: &mut World, worker: &mut Worker, given: &mut Vec<String>) {
-    if let Some(ticket) = worker.awaited
-        && let Some(reply) = world.arrived(worker.client, ticket)
-    {
-        worker.awaited = None;
-        given.extend(element(&reply));
+#[test]
+fn a_script_that_reads_runs_at_the_replica_of_its_session() {
+    let (mut world, clients) = replicated(3, 5, &["number"]);
+    world.call(clients[0], &["SET", "number", "7"]);
+    world.quiesce().expect("an end");
+    for client in &clients {
+        let script = ["EVAL_RO", "return redis.call('GET', KEYS[1])", "1", "number"];
+        let reply = world.request(*client, &script).expect("at once, without a message");
+        assert_eq!(reply.to_string(), "\"7\"");
+        // What it must not do, it may not do there either.
+        let refused = world.call(*client, &["EVAL_RO", "return redis.call('INCR', KEYS[1])", "1", "number"]);
+        assert!(refused.contains("Write commands are not allowed"), "{refused}");
+    }
+    // One that may write runs at the first replica, and its change is told.
+    assert_eq!(world.call(clients[1], &["EVAL", "return redis.call('INCR', KEYS[1])", "1", "number"]), "8");
+    world.quiesce().expect("an end");
+    for client in &clients {
+        assert_eq!(world.call(*client, &["GET", "number"]), "\"8\"");
     }
 }
 
