@@ -209,7 +209,23 @@ def transactions(w):
     ])  # fmt: skip
 
 
-GROUPS = [strings, bitmaps, hashes, lists, sets, sorted_sets, ranges_of_bytes, keys, transactions]
+def sorting(w):
+    key = w.key()
+    limit = w.random.choice([[], ["LIMIT", w.random.choice(["0", "1", "-1", "5", "x"]), w.random.choice(["0", "1", "2", "-1"])]])
+    options = [*limit, *w.some("ASC", "DESC", "ALPHA", ["GET", "#"], ["GET", "none"]), *w.random.choice([[], ["ALPHA"], ["ALPHA"]])]
+    number = w.random.choice(["1", "2", "3", "10", "-5", "2.5", "0"])
+    return w.random.choice([
+        ["SORT", key, *options], ["SORT", key, *options, "STORE", w.key()], ["SORT_RO", key, *options],
+        ["SORT_RO", key, "STORE", w.key()], ["SORT", key, "NOSUCH"], ["SORT", key, "LIMIT", "1"], ["SORT", key, "STORE"],
+        ["RPUSH", key, number, number, w.field()], ["RPUSH", key, number, "7"], ["SADD", key, number, "7", "11"],
+        ["ZADD", key, "3", number, "2", "7"], ["SORT", "sorted", "BY", "nosort", *limit, *w.some("DESC", ["STORE", w.key()])],
+        ["ZADD", "sorted", w.random.choice(["1", "2", "3"]), w.field()], ["DEL", key],
+        ["DUMP", "missing"], ["RESTORE", key, w.random.choice(["0", "-1", "x"]), w.random.choice(["", "x", "xxxxxxxxxxxx"]), *w.some("REPLACE")],
+        ["RESTORE", "missing", "0", "x", *w.some("REPLACE", "ABSTTL", ["IDLETIME", "-1"], ["FREQ", "256"], ["FREQ"], "NOSUCH")],
+    ])  # fmt: skip
+
+
+GROUPS = [strings, bitmaps, hashes, lists, sets, sorted_sets, ranges_of_bytes, keys, sorting, transactions]
 
 
 def normal(command, reply):
@@ -280,6 +296,70 @@ def test_replies_and_keys_are_those_of_redis(redis, savanna, group, seed, protoc
     assert whole(ours) == whole(theirs), "\n".join(history[-12:])
     for client in (theirs, ours):
         client.close()
+
+
+def test_values_are_restored_as_they_were_dumped(savanna):
+    client = Client(savanna.port)
+    client.call("FLUSHALL")
+    client.call("SET", "string", b"\x00\xff" * 100)
+    client.call("APPEND", "string", "more")
+    client.call("SET", "number", "-12")
+    client.call("HSET", "hash", "f", "v", "g", "w" * 1000)
+    client.call("RPUSH", "list", "x", "", "x", "y")
+    client.call("SADD", "set", *range(500))
+    client.call("ZADD", "zset", "-inf", "a", "1.5", "b", "1.5", "c")
+    before = whole(client)
+    client.call("SELECT", "0")
+    for kind in ("string", "number", "hash", "list", "set", "zset"):
+        payload = client.call("DUMP", kind)
+        assert client.call("RESTORE", kind, 0, payload).startswith("BUSYKEY")
+        assert client.call("RESTORE", kind, 0, payload, "REPLACE") == "OK"
+        assert client.call("RESTORE", "copy", 100_000, payload) == "OK"
+        assert 0 < client.call("PTTL", "copy") <= 100_000
+        assert client.call("DUMP", "copy") == payload
+        assert client.call("RESTORE", "copy", 1, payload, "REPLACE", "ABSTTL") == "OK"
+        assert client.call("EXISTS", "copy") == 0
+        # Whatever is changed or cut off is noticed, and changes nothing.
+        for index in range(0, len(payload), 1 + len(payload) // 50):
+            wrong = payload[:index] + bytes([payload[index] ^ 1]) + payload[index + 1 :]
+            for bad in (wrong, payload[:index]):
+                assert client.call("RESTORE", kind, 0, bad, "REPLACE") == "ERR DUMP payload version or checksum are wrong"
+    assert whole(client) == before
+    assert client.call("DUMP", "missing") is None
+
+
+def test_sorting_by_patterns_is_refused(savanna):
+    client = Client(savanna.port)
+    for words in (["BY", "weight_*"], ["GET", "#", "GET", "name_*"]):
+        assert "does not name" in client.call("SORT", "list", *words)
+
+
+def test_a_walk_through_a_sorted_set_returns_what_stays(savanna):
+    client = Client(savanna.port)
+    client.call("FLUSHALL")
+    staying = {f"stays {number}".encode() for number in range(300)}
+    for number, member in enumerate(staying):
+        client.call("ZADD", "z", number, member, number, f"goes {number}")
+    cursor, seen, step = b"0", set(), 0
+    while step == 0 or cursor != b"0":
+        cursor, part = client.call("ZSCAN", "z", cursor, "COUNT", 7)
+        assert len(part) <= 2 * 7
+        seen.update(part[::2])
+        client.call("ZREM", "z", *[f"goes {number}" for number in range(3 * step, 3 * step + 3)])
+        client.call("ZADD", "z", step, f"new {step}", step, next(iter(staying)))
+        step += 1
+    assert staying <= seen and step > 10
+
+
+def test_commands_are_listed_by_filters(redis, savanna):
+    theirs, ours = Client(redis.port), Client(savanna.port)
+    known = {client: set(client.call("COMMAND", "LIST")) for client in (theirs, ours)}
+    both = known[theirs] & known[ours]
+    for words in (["PATTERN", "h*"], ["PATTERN", "*SET"], ["ACLCAT", "hash"], ["ACLCAT", "@x"], ["ACLCAT", "blocking"], ["MODULE", "x"]):
+        expected, came = (set(client.call("COMMAND", "LIST", "FILTERBY", *words)) & both for client in (theirs, ours))
+        assert came == expected, words
+    assert ours.call("COMMAND", "LIST", "FILTERBY", "x", "y") == theirs.call("COMMAND", "LIST", "FILTERBY", "x", "y")
+    assert all(isinstance(client.call("OBJECT", "HELP"), list) for client in (theirs, ours))
 
 
 def test_fractions_are_added_with_64_bits(redis, savanna):

@@ -128,6 +128,7 @@ REQUESTS = [
     ["HINCRBY", "a:1", "f", "1"], ["EXPIRE", "a:1", "1"], ["KEYS", "*"], ["SCAN", "0"], ["DBSIZE"], ["FLUSHALL"], ["PING"], ["INFO"],
     ["CONFIG", "GET", "x"], ["CONFIG", "SET", "x", "y"], ["CLIENT", "LIST"], ["CLIENT", "ID"], ["ACL", "WHOAMI"], ["ACL", "LIST"],
     ["OBJECT", "ENCODING", "a:1"], ["MEMORY", "USAGE", "a:1"], ["SUBSCRIBE", "n1", "m1"], ["PSUBSCRIBE", "n*"], ["PUBLISH", "n1", "x"],
+    ["SORT", "a:1"], ["SORT", "a:1", "STORE", "b:1"], ["DUMP", "a:1"], ["RESTORE", "b:1", "0", "x"],
     ["MULTI"], ["WATCH", "a:1"], ["SELECT", "0"], ["SELECT", "1"], ["COMMAND", "COUNT"], ["TIME"], ["SLOWLOG", "GET"], ["SINTERCARD", "1", "a:1"],
 ]  # fmt: skip
 

@@ -298,7 +298,12 @@ const fn hlc_of(bits: u64) -> Hlc {
 #[derive(Debug)]
 pub struct OpWriter<'a>(&'a mut Vec<u8>);
 
-impl OpWriter<'_> {
+impl<'a> OpWriter<'a> {
+    /// Writes behind these bytes.
+    pub const fn new(bytes: &'a mut Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
     /// Which operation follows.
     pub fn tag(&mut self, tag: u8) {
         self.0.push(tag);

@@ -118,6 +118,8 @@ const DANGEROUS: [&str; 8] = ["flushall", "flushdb", "info", "keys", "restore", 
 const ABOUT_KEYS: [&str; 4] = ["dbsize", "flushall", "flushdb", "swapdb"];
 /// Commands about the connection that stand in another group.
 const ABOUT_CONNECTIONS: [&str; 2] = ["command", "wait"];
+/// Commands about all collections.
+const SORTING: [&str; 2] = ["sort", "sort_ro"];
 
 /// Something that can be permitted by itself.
 #[derive(Debug)]
@@ -206,6 +208,7 @@ pub(crate) fn categories_of(command: &Command) -> Categories {
     match group {
         Group::Server => {}
         Group::Connection | Group::Generic if ABOUT_CONNECTIONS.contains(name) => {}
+        Group::Generic if SORTING.contains(name) => names.extend(["list", "set", "sortedset"]),
         group => names.push(group.category()),
     }
     if ABOUT_KEYS.contains(name) {
@@ -271,6 +274,7 @@ pub(crate) fn needs_of(command: &Command, args: Args<'_>) -> (Need, Need) {
         | "zdiffstore" | "geosearchstore" | "pfmerge" => (Need::WRITE, Need::READ),
         "object" | "memory" | "strlen" | "exists" | "touch" | "type" | "watch" | "llen" | "hlen" | "hstrlen"
         | "hexists" | "scard" | "sismember" | "zcard" => both(Need::LOOK),
+        "sort" => (Need::READ, Need::WRITE),
         "set" if args.from(3).any(|word| word.eq_ignore_ascii_case(b"get")) => both(Need::BOTH),
         "set" | "setnx" | "setex" | "psetex" | "mset" | "msetnx" | "append" | "setrange" | "del" | "unlink"
         | "expire" | "pexpire" | "expireat" | "pexpireat" | "persist" | "hset" | "hmset" | "hsetnx" | "hdel"

@@ -25,6 +25,8 @@ pub enum Keys {
         /// A key before it.
         also: usize,
     },
+    /// The first argument, and the one behind the last `STORE`.
+    Sort,
 }
 
 impl Keys {
@@ -56,6 +58,14 @@ impl Keys {
                 }
                 (also, at + 1..at + 1 + count, 1)
             }
+            Self::Sort => {
+                let store = (2..args.len() - 1).rfind(|index| args[*index].eq_ignore_ascii_case(b"store"));
+                // One step leads from the first argument to the one behind `STORE`.
+                match store {
+                    None => (0, 1..args.len().min(2), 1),
+                    Some(index) => (0, 1..index + 2, index),
+                }
+            }
         };
         let also = (also != 0 && also < args.len()).then_some(also);
         Ok(also.into_iter().chain(range.step_by(step)).map(move |index| args.at(index)))
@@ -66,7 +76,7 @@ impl Keys {
     pub fn only(self, args: Args<'_>, key: &[u8]) -> OwnedArgs {
         let mut words: Vec<&[u8]> = args.from(0).collect();
         match self {
-            Self::None => {}
+            Self::None | Self::Sort => {}
             Self::Range { first, last, .. } => {
                 let end = if last < 0 { args.len().saturating_sub(last.unsigned_abs() - 1) } else { last as usize + 1 };
                 words.splice(first..end.clamp(first, args.len()), [key]);
@@ -86,6 +96,7 @@ impl Keys {
             Self::None => (0, 0, 0),
             Self::Range { first, last, step } => (first as i64, last as i64, step as i64),
             Self::Counted { also: 0, .. } => (0, 0, 0),
+            Self::Sort => (1, 1, 1),
             Self::Counted { also, .. } => (also as i64, also as i64, 1),
         }
     }
@@ -124,6 +135,8 @@ mod tests {
         assert_eq!(keys(Keys::Range { first: 1, last: -2, step: 1 }, "BLPOP a b 0"), "a b");
         assert_eq!(keys(Keys::Counted { at: 2, also: 1 }, "ZUNIONSTORE d 2 a b WEIGHTS 1 2"), "d a b");
         assert_eq!(keys(Keys::Counted { at: 1, also: 0 }, "SINTERCARD 0 a"), "");
+        assert_eq!(keys(Keys::Sort, "SORT a ALPHA store b"), "a b");
+        assert_eq!(keys(Keys::Sort, "SORT a STORE"), "a");
         assert!(keys(Keys::Counted { at: 1, also: 0 }, "SINTERCARD 3 a").starts_with("ERR Number of keys"));
         assert!(keys(Keys::Counted { at: 1, also: 0 }, "SINTERCARD x a").starts_with("ERR value is not"));
         assert!(keys(Keys::Counted { at: 1, also: 0 }, "SINTERCARD -1 a").starts_with("ERR Number of keys"));

@@ -4,8 +4,8 @@ use super::Run::{Everywhere, Keys as OnKeys, Scan, Script, Session, Waits};
 use super::WaitsFor::{AnyKey, FirstKey};
 use super::{Class, Combine, Command, Flags, Group, Keys, Run};
 use crate::commands::{
-    acl, bitmaps, connection, expiry, generic, hashes, lists, pubsub, replication, scripts, server, sets, slowlog,
-    sorted_sets, strings, transactions,
+    acl, bitmaps, connection, dump, expiry, generic, hashes, lists, pubsub, replication, scripts, server, sets,
+    slowlog, sort, sorted_sets, strings, transactions,
 };
 
 /// All commands, by group.
@@ -53,6 +53,10 @@ pub static TABLE: &[Command] = &[
     row("copy", -3, Flags::WRITE.and(Flags::DENYOOM), Keys::TWO, Class::Primary, Group::Generic, "6.2.0", "Copies a key.", OnKeys(generic::copy)),
     row("move", 3, Flags::WRITE.and(Flags::FAST), Keys::ONE, Class::Primary, Group::Generic, "1.0.0", "Moves a key to another database.", OnKeys(generic::move_key)),
     row("object", -2, Flags::READONLY, Keys::Range { first: 2, last: 2, step: 1 }, Class::Read, Group::Generic, "2.2.3", "Tells how a value is kept.", OnKeys(generic::object)),
+    row("dump", 2, Flags::READONLY, Keys::ONE, Class::Read, Group::Generic, "2.6.0", "Gives a value as bytes.", OnKeys(dump::dump)),
+    row("restore", -4, Flags::WRITE.and(Flags::DENYOOM), Keys::ONE, Class::Primary, Group::Generic, "2.6.0", "Makes a key of the bytes of a value.", OnKeys(dump::restore)),
+    row("sort", -2, Flags::WRITE.and(Flags::DENYOOM), Keys::Sort, Class::Primary, Group::Generic, "1.0.0", "Sorts the elements of a list, set or sorted set, and gives or keeps them.", OnKeys(sort::sort)),
+    row("sort_ro", -2, Flags::READONLY, Keys::ONE, Class::Read, Group::Generic, "7.0.0", "Sorts the elements of a list, set or sorted set.", OnKeys(sort::sort_ro)),
     row("scan", -2, Flags::READONLY, Keys::None, Class::Read, Group::Generic, "2.8.0", "Walks through the keys.", Scan(generic::scan)),
     row("keys", 2, Flags::READONLY, Keys::None, Class::Everywhere, Group::Generic, "1.0.0", "Gives all keys that match a pattern.", Everywhere(generic::keys, Combine::Concatenate)),
     row("randomkey", 1, Flags::READONLY, Keys::None, Class::Everywhere, Group::Generic, "1.0.0", "Gives a key by chance.", Everywhere(generic::randomkey, Combine::Any)),

@@ -257,9 +257,21 @@ pub fn scan(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
     Ok(())
 }
 
-/// `OBJECT ENCODING | FREQ | IDLETIME | REFCOUNT key`
+/// `OBJECT ENCODING | FREQ | IDLETIME | REFCOUNT key`, `OBJECT HELP`
 pub fn object(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let subcommand = args[1].to_ascii_lowercase();
+    if subcommand == b"help" && args.len() == 2 {
+        const HELP: [&str; 5] = [
+            "OBJECT ENCODING key: the name of the encoding that Redis would have chosen.",
+            "OBJECT FREQ key: how often a key is used, if that is counted.",
+            "OBJECT IDLETIME key: seconds since a key was used.",
+            "OBJECT REFCOUNT key: 1.",
+            "OBJECT HELP: this.",
+        ];
+        reply.array(HELP.len());
+        HELP.into_iter().for_each(|line| reply.simple(line));
+        return Ok(());
+    }
     if args.len() != 3 {
         return Err(CommandError::from(format!(
             "ERR unknown subcommand or wrong number of arguments for '{}'. Try OBJECT HELP.",

@@ -3,6 +3,7 @@
 pub mod acl;
 pub mod bitmaps;
 pub mod connection;
+pub mod dump;
 pub mod expiry;
 pub mod generic;
 pub mod hashes;
@@ -13,6 +14,7 @@ pub mod scripts;
 pub mod server;
 pub mod sets;
 pub mod slowlog;
+pub mod sort;
 pub mod sorted_sets;
 pub mod strings;
 pub mod transactions;

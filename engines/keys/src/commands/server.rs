@@ -7,6 +7,7 @@ use crate::actor::{Actor, Progress};
 use crate::command::{Class, Combine, Command, Flags, Group, Keys, Run, TABLE};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Keyspace;
+use crate::pattern;
 use crate::reply::{Reply, Tape, Value};
 use crate::request::Args;
 use crate::session::Session;
@@ -25,7 +26,7 @@ pub fn time(actor: &mut Actor, _: &mut Session, _: Args<'_>, reply: &mut dyn Rep
     Ok(Progress::Answered)
 }
 
-/// `COMMAND [COUNT | LIST | INFO [name ...] | DOCS [name ...] | GETKEYS command [arg ...]]`
+/// `COMMAND [COUNT | LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern] | INFO [name ...] | DOCS [name ...] | GETKEYS command [arg ...]]`
 pub fn command(_: &mut Actor, _: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
     if args.len() == 1 {
         reply.array(TABLE.len());
@@ -37,6 +38,11 @@ pub fn command(_: &mut Actor, _: &mut Session, args: Args<'_>, reply: &mut dyn R
         b"list" if args.len() == 2 => {
             reply.array(TABLE.len());
             TABLE.iter().for_each(|command| reply.bulk(command.name.as_bytes()));
+        }
+        b"list" if args.len() == 5 && args[2].eq_ignore_ascii_case(b"filterby") => {
+            let wanted = filtered(&args[3].to_ascii_lowercase(), &args[4])?;
+            reply.array(wanted.len());
+            wanted.into_iter().for_each(|command| reply.bulk(command.name.as_bytes()));
         }
         b"info" if args.len() == 2 => {
             reply.array(TABLE.len());
@@ -78,6 +84,17 @@ pub fn command(_: &mut Actor, _: &mut Session, args: Args<'_>, reply: &mut dyn R
         }
     }
     Ok(Progress::Answered)
+}
+
+/// The commands that a filter of `COMMAND LIST` lets through.
+fn filtered(filter: &[u8], value: &[u8]) -> Result<Vec<&'static Command>, CommandError> {
+    let is_wanted: &dyn Fn(&Command) -> bool = match filter {
+        b"module" => &|_| false,
+        b"aclcat" => &|command| categories_of(command).names().any(|name| name.as_bytes().eq_ignore_ascii_case(value)),
+        b"pattern" => &|command| pattern::matches(&value.to_ascii_lowercase(), command.name.as_bytes()),
+        _ => return Err(CommandError::Syntax),
+    };
+    Ok(TABLE.iter().filter(|command| is_wanted(command)).collect())
 }
 
 fn describe(command: &Command, reply: &mut dyn Reply) {

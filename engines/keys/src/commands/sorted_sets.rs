@@ -758,16 +758,16 @@ pub fn zrandmember(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -
 }
 
 /// `ZSCAN key cursor [MATCH pattern] [COUNT count]`
-///
-/// A sorted set keeps no order that stays while it changes, so one step tells all.
 pub fn zscan(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let options = ScanOptions::parse(args, 3)?;
-    parse_count(&args[2], "ERR invalid cursor")?;
+    let cursor = parse_count(&args[2], "ERR invalid cursor")?;
     let set = keys.collection::<SortedSet>(&args[1])?;
-    let members = set.into_iter().flat_map(SortedSet::iter);
+    let range = options.walk(cursor, set.map_or(0, SortedSet::len));
+    let next = range.start;
+    let members = range.rev().filter_map(|index| set?.at(index));
     let found: Vec<_> = members.filter(|(member, _)| options.wants(member)).collect();
     reply.array(2);
-    reply.bulk(b"0");
+    reply.bulk(next.to_string().as_bytes());
     reply.array(2 * found.len());
     for (member, score) in found {
         reply.bulk(member);

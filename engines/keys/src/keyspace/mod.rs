@@ -574,7 +574,7 @@ impl Keyspace {
         }
         match body {
             Body::Whole { tag, expires_at, content, .. } => {
-                let mut entry = Box::new(Entry::new(key, whole_value(tag, content)?, version));
+                let mut entry = Box::new(Entry::new(key, value_of(tag, content)?, version));
                 entry.expire_at(expires_at);
                 database.insert(hash, entry);
             }
@@ -603,7 +603,7 @@ impl Keyspace {
                     }
                 }
                 None if header.base == Hlc::ZERO => {
-                    let value = whole_value(tag, operations)?;
+                    let value = value_of(tag, operations)?;
                     database.insert(hash, Box::new(Entry::new(key, value, version)));
                 }
                 // Its beginning is not there, because the key was deleted since: the deletion follows.
@@ -631,7 +631,28 @@ pub fn log_whole(log: &mut DeltaLog, header: Header<'_>, entry: &Entry) {
     }
 }
 
-fn whole_value(tag: u8, content: &[u8]) -> Result<Value, Malformed> {
+/// A value's type and content, as a *whole* delta has them (see [`crate::delta`]).
+pub(crate) fn content_of(value: &Value) -> (u8, Vec<u8>) {
+    fn collected<T: Collection>(collection: &T) -> (u8, Vec<u8>) {
+        let mut content = Vec::new();
+        collection.write_whole(&mut OpWriter::new(&mut content));
+        (T::TAG, content)
+    }
+    match value {
+        Value::String(bytes) => (STRING_TAG, bytes.to_vec()),
+        Value::Buffer(bytes) => (STRING_TAG, bytes.to_vec()),
+        Value::Hash(it) => collected(&**it),
+        Value::Set(it) => collected(&**it),
+        Value::List(it) => collected(&**it),
+        Value::SortedSet(it) => collected(&**it),
+    }
+}
+
+/// The value of this type and content.
+///
+/// # Errors
+/// [`Malformed`] if they do not fit.
+pub(crate) fn value_of(tag: u8, content: &[u8]) -> Result<Value, Malformed> {
     fn collected<T: Collection>(content: &[u8]) -> Result<Value, Malformed> {
         let mut value = T::default();
         value.apply(&mut OpReader::new(content))?;

@@ -34,6 +34,18 @@ const REMOVE: u8 = 7;
 const KEEP: u8 = 8;
 
 impl List {
+    /// Whether a content only adds elements at the end, as [`Collection::write_whole`] does. Others may take time that grows
+    /// with the list for each of its operations.
+    pub(crate) fn is_plain(content: &[u8]) -> bool {
+        let mut operations = OpReader::new(content);
+        while let Some(tag) = operations.tag() {
+            if tag != PUSH_RIGHT || operations.bytes().is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
     /// An element.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&[u8]> {
@@ -110,6 +122,14 @@ impl List {
         for gone in self.elements.drain(..start).map(|e| e.heap_bytes()).collect::<Vec<_>>() {
             self.heap_bytes -= gone;
         }
+    }
+}
+
+impl<'a> FromIterator<&'a [u8]> for List {
+    fn from_iter<I: IntoIterator<Item = &'a [u8]>>(elements: I) -> Self {
+        let mut list = Self::default();
+        elements.into_iter().for_each(|element| list.push(End::Right, element));
+        list
     }
 }
 

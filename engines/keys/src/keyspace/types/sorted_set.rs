@@ -3,7 +3,8 @@
 use std::cmp::Ordering;
 use std::ops::{Bound, Range};
 
-use hashbrown::{DefaultHashBuilder, HashMap};
+use hashbrown::DefaultHashBuilder;
+use indexmap::IndexMap;
 
 use super::{Collection, Operation, collection_of};
 use crate::delta::{Malformed, OpReader, OpWriter};
@@ -53,7 +54,7 @@ pub type ScoreRange = (Bound<Score>, Bound<Score>);
 /// rank by adding up the lengths of the runs before, which at a million members are 4,000 numbers in a row.
 #[derive(Clone, Debug, Default)]
 pub struct SortedSet {
-    scores: HashMap<ShortBytes, Score, DefaultHashBuilder>,
+    scores: IndexMap<ShortBytes, Score, DefaultHashBuilder>,
     runs: Vec<Vec<Place>>,
     heap_bytes: usize,
 }
@@ -74,6 +75,12 @@ impl SortedSet {
     #[must_use]
     pub fn score(&self, member: &[u8]) -> Option<Score> {
         self.scores.get(member).copied()
+    }
+
+    /// A member and its score by its place in no order.
+    #[must_use]
+    pub fn at(&self, index: usize) -> Option<(&[u8], Score)> {
+        self.scores.get_index(index).map(|(member, score)| (&**member, *score))
     }
 
     /// How many members come before this one.
@@ -170,7 +177,10 @@ impl SortedSet {
     }
 
     pub(in crate::keyspace) fn remove(&mut self, member: &[u8]) -> bool {
-        let Some((member, score)) = self.scores.remove_entry(member) else { return false };
+        let Some((member, score)) = self.scores.swap_remove_full(member).map(|(_, member, score)| (member, score))
+        else {
+            return false;
+        };
         self.heap_bytes -= MEMBER_BYTES + 2 * member.heap_bytes();
         self.unlink(&member, score);
         true
