@@ -108,6 +108,8 @@ pub struct DeltaLog {
     open_at: usize,
     /// Where what waits may be cut into several appends.
     cuts: Vec<usize>,
+    /// How many bytes of the first part are appended already.
+    appended: usize,
     /// Where the changes begin that replicas have not seen.
     unseen_at: usize,
     enabled: bool,
@@ -120,7 +122,7 @@ impl DeltaLog {
     /// A log that keeps nothing until it is enabled.
     #[must_use]
     pub const fn new() -> Self {
-        Self { bytes: Vec::new(), open_at: 0, cuts: Vec::new(), unseen_at: 0, enabled: false }
+        Self { bytes: Vec::new(), open_at: 0, cuts: Vec::new(), appended: 0, unseen_at: 0, enabled: false }
     }
 
     /// Whether deltas are kept at all.
@@ -147,14 +149,21 @@ impl DeltaLog {
         }
     }
 
-    /// The first part of what waits, to be appended as one.
+    /// What is left of the first part of what waits, and whether some of it is appended already. All of a part has to be
+    /// in the log, or nothing.
     #[must_use]
-    pub fn first_part(&self) -> &[u8] {
-        &self.bytes[..self.cuts.first().copied().unwrap_or(self.bytes.len())]
+    pub fn first_part(&self) -> (bool, &[u8]) {
+        let end = self.cuts.first().copied().unwrap_or(self.bytes.len());
+        (self.appended > 0, &self.bytes[self.appended..end])
     }
 
-    /// Forgets the first part.
-    pub fn drop_first_part(&mut self) {
+    /// Hears that so much of the first part is appended.
+    pub fn drop_first(&mut self, count: usize) {
+        self.appended += count;
+        if self.appended < self.cuts.first().copied().unwrap_or(self.bytes.len()) {
+            return;
+        }
+        self.appended = 0;
         if self.cuts.is_empty() {
             return self.clear();
         }
@@ -167,7 +176,7 @@ impl DeltaLog {
     /// Forgets what waits; its memory is used again unless it is much.
     pub fn clear(&mut self) {
         self.cuts.clear();
-        self.unseen_at = 0;
+        (self.appended, self.unseen_at) = (0, 0);
         self.bytes.clear();
         self.bytes.shrink_to(1 << 20);
     }
@@ -442,13 +451,15 @@ mod tests {
         let mut parts = Vec::new();
         while !log.bytes().is_empty() {
             let mut count = 0;
-            read_all(log.first_part(), &mut |_, _| {
+            let (_, part) = log.first_part();
+            let length = part.len();
+            read_all(part, &mut |_, _| {
                 count += 1;
                 Ok(())
             })
             .expect("whole deltas");
             parts.push(count);
-            log.drop_first_part();
+            log.drop_first(length);
         }
         assert_eq!(parts, [2, 2]);
     }

@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::{Draft, Journal, JournalError, Lsn, Options};
 use savanna_lattice::Hlc;
@@ -18,8 +19,14 @@ use crate::delta;
 use crate::keyspace::Keyspace;
 use crate::placement::{KeyHash, Placement};
 
-/// The kind of records that hold deltas.
+/// The kinds of records: deltas, or a part of deltas that are too many for one record. Only what has an end counts.
 const DELTAS: u16 = 1;
+const BEGINNING: u16 = 2;
+const MIDDLE: u16 = 3;
+const END: u16 = 4;
+
+/// Deltas that have to be in the log together are cut into records of at most so many bytes.
+const RECORD_BYTES_MAX: usize = 256 << 20;
 
 /// Opens the log and puts what is in it into the keyspaces of the actors, in the order of their numbers.
 ///
@@ -35,8 +42,31 @@ pub fn recover(
     keyspaces: &mut [&mut Keyspace],
 ) -> Result<Arc<Journal>, JournalError> {
     let mut latest = Hlc::ZERO;
+    let mut begun: HashMap<u64, Vec<u8>> = HashMap::new();
     let journal = Journal::open(options.segment_bytes(SEGMENT_BYTES), epoch, &mut |record| {
-        delta::read_all(&record.payload, &mut |header, body| {
+        let whole;
+        let deltas: &[u8] = match record.kind {
+            BEGINNING => {
+                begun.insert(record.shard, record.payload.to_vec());
+                return Ok(());
+            }
+            // What has no beginning was shortened away, and is in the log once more.
+            MIDDLE => {
+                if let Some(beginning) = begun.get_mut(&record.shard) {
+                    beginning.extend_from_slice(&record.payload);
+                }
+                return Ok(());
+            }
+            END => match begun.remove(&record.shard) {
+                None => return Ok(()),
+                Some(beginning) => {
+                    whole = [&beginning, &record.payload[..]].concat();
+                    &whole
+                }
+            },
+            _ => &record.payload,
+        };
+        delta::read_all(deltas, &mut |header, body| {
             latest = latest.max(header.version);
             let actor = placement.actor_of(KeyHash::of(header.key).group());
             keyspaces[actor.index()].replay(header, body)
@@ -59,7 +89,7 @@ pub fn recover(
     Ok(Arc::new(journal))
 }
 
-/// The bytes of a log's segments, and the most that one request may change: a string of 512 MiB and its like fit.
+/// The bytes of a log's segments.
 pub const SEGMENT_BYTES: usize = 1 << 30;
 
 /// Appends what an actor changed; each request's part all or nothing. Gives the position on which everything the actor says from now on
@@ -69,10 +99,69 @@ pub const SEGMENT_BYTES: usize = 1 << 30;
 /// Those of [`Journal::append`]. After [`JournalError::Backlog`] the changes that were not taken wait, and it is to be
 /// tried again.
 pub fn append_changes(journal: &Journal, keys: &mut Keyspace) -> Result<Option<Lsn>, JournalError> {
+    append_in_records(journal, keys, RECORD_BYTES_MAX)
+}
+
+fn append_in_records(journal: &Journal, keys: &mut Keyspace, record_bytes: usize) -> Result<Option<Lsn>, JournalError> {
+    // Other actors append meanwhile.
+    let shard = u64::from(keys.actor().0);
     let mut last = None;
     while !keys.log.bytes().is_empty() {
-        last = Some(journal.append(&[Draft { shard: 0, kind: DELTAS, payload: keys.log.first_part() }])?);
-        keys.log.drop_first_part();
+        let (is_begun, rest) = keys.log.first_part();
+        let payload = &rest[..rest.len().min(record_bytes)];
+        let kind = match (is_begun, payload.len() == rest.len()) {
+            (false, true) => DELTAS,
+            (false, false) => BEGINNING,
+            (true, false) => MIDDLE,
+            (true, true) => END,
+        };
+        last = Some(journal.append(&[Draft { shard, kind, payload }])?);
+        keys.log.drop_first(payload.len());
     }
     Ok(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use savanna_lattice::UnixMillis;
+
+    use super::*;
+    use crate::keyspace::Expiry;
+
+    fn opened(folder: &std::path::Path, epoch: u64, keys: &mut Keyspace) -> Arc<Journal> {
+        recover(Options::dir(folder), OwnerEpoch(epoch), Placement::over(1), &mut [keys]).expect("a log")
+    }
+
+    #[test]
+    fn what_is_too_much_for_a_record_is_there_in_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut keys = Keyspace::new(Placement::over(1), 1);
+        let journal = opened(folder.path(), 1, &mut keys);
+        let never = Expiry::At(UnixMillis::NEVER);
+        keys.set_string(b"a", &[b'a'; 1000], never);
+        keys.set_string(b"b", &[b'b'; 1000], never);
+        append_in_records(&journal, &mut keys, 300).expect("takes it");
+        assert!(keys.log.bytes().is_empty());
+        // The process ends in the midst of the next change.
+        keys.set_string(b"c", &[b'c'; 1000], never);
+        let (is_begun, rest) = keys.log.first_part();
+        assert!(!is_begun);
+        journal.append(&[Draft { shard: 0, kind: BEGINNING, payload: &rest[..300] }]).expect("takes it");
+        journal.close().expect("flushes");
+        drop(journal);
+        let mut again = Keyspace::new(Placement::over(1), 1);
+        let journal = opened(folder.path(), 2, &mut again);
+        assert_eq!(again.string(b"a").expect("a string"), Some(&[b'a'; 1000][..]));
+        assert!(again.contains(b"b") && !again.contains(b"c"));
+        // What comes behind it does not belong to it.
+        again.set_string(b"d", b"d", never);
+        append_changes(&journal, &mut again).expect("takes it");
+        again.set_string(b"e", &[b'e'; 1000], never);
+        append_in_records(&journal, &mut again, 300).expect("takes it");
+        journal.close().expect("flushes");
+        drop(journal);
+        let mut last = Keyspace::new(Placement::over(1), 1);
+        opened(folder.path(), 3, &mut last);
+        assert!(last.contains(b"d") && last.contains(b"e") && !last.contains(b"c"));
+    }
 }

@@ -52,6 +52,11 @@ impl Keyspace {
         Ok(())
     }
 
+    /// Which actor this is.
+    pub(crate) fn actor(&self) -> ActorId {
+        self.replicas.id
+    }
+
     /// Says which actor this is. Names of writers begin after `last`.
     pub(crate) fn belong_to(&mut self, id: ActorId, last: WriterId) {
         self.replicas.belong_to(id, last);
