@@ -20,8 +20,8 @@ pub(crate) enum KeysError {
     #[error("keys.config names {path}, which cannot be read: {source}; check the path")]
     Read { path: String, source: std::io::Error },
     /// A line of that file is wrong.
-    #[error("{path}:{line}: `{text}`: {reason}")]
-    Setting { path: String, line: usize, text: String, reason: String },
+    #[error("{path}:{line}: {setting}: {reason}")]
+    Setting { path: String, line: usize, setting: String, reason: String },
     /// The server did not start.
     #[error(transparent)]
     Server(#[from] ServerError),
@@ -59,7 +59,8 @@ fn read_settings(path: &Path) -> Result<KeysConfig, KeysError> {
         settings.set_at_start(key.as_bytes(), value.as_bytes()).map_err(|reason| KeysError::Setting {
             path: name(),
             line: number,
-            text: line.to_owned(),
+            // Not its value: that may be a password.
+            setting: key.to_owned(),
             reason,
         })?;
     }
@@ -68,6 +69,8 @@ fn read_settings(path: &Path) -> Result<KeysConfig, KeysError> {
 
 #[cfg(test)]
 mod tests {
+    use savanna_keys::config::Secret;
+
     use super::*;
 
     fn settings(text: &str) -> Result<KeysConfig, KeysError> {
@@ -79,14 +82,15 @@ mod tests {
 
     #[test]
     fn settings_have_the_form_of_redis_conf() {
-        let read = settings("# durable\nappendfsync always\n\n  maxmemory   2mb\nrequirepass \"open sesame\"\n").unwrap();
+        let read =
+            settings("# durable\nappendfsync always\n\n  maxmemory   2mb\nrequirepass \"open sesame\"\n").unwrap();
         assert_eq!(read.sync, savanna_keys::config::Sync::Always);
-        assert_eq!((read.memory_max, read.password.as_deref()), (2 << 20, Some("open sesame")));
+        assert_eq!((read.memory_max, read.password.as_ref().map(Secret::reveal)), (2 << 20, Some(&b"open sesame"[..])));
     }
 
     #[test]
     fn a_wrong_setting_is_refused_with_its_line() {
         let text = settings("appendfsync always\nmaxmemory lots\n").unwrap_err().to_string();
-        assert!(text.ends_with("keys.conf:2: `maxmemory lots`: argument must be a memory value"), "{text}");
+        assert!(text.ends_with("keys.conf:2: maxmemory: argument must be a memory value"), "{text}");
     }
 }

@@ -8,8 +8,8 @@ class Refused(str):
 
 
 class Client:
-    def __init__(self, port, protocol=2):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+    def __init__(self, port, protocol=2, host="127.0.0.1"):
+        self.socket = socket.create_connection((host, port), timeout=30)
         self.reader = self.socket.makefile("rb")
         if protocol == 3:
             self.call("HELLO", "3")

@@ -1,7 +1,9 @@
 """Limits of connections: what a hostile or a slow client costs, it costs itself."""
 
+import re
 import resource
 import socket
+import time
 
 import pytest
 
@@ -36,6 +38,19 @@ def is_gone(client):
     except OSError:
         return True
     return True
+
+
+def wait_until(is_so, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, f"it is not so after {seconds} s"
+        time.sleep(0.01)
+
+
+def resident(server):
+    """Kilobytes of memory."""
+    lines = open(f"/proc/{server.process.pid}/status").read().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
 
 def test_an_idle_client_is_sent_away_and_a_listener_stays(server):
@@ -114,6 +129,95 @@ def test_a_request_that_is_too_long_is_no_request(server):
     assert is_gone(client)
 
 
+def test_a_loud_publisher_ends_no_server_and_its_neighbours_are_served(server):
+    neighbour = Client(server.port)
+    neighbour.call("CONFIG", "SET", "client-output-buffer-limit", "pubsub 4mb 0 0")
+    listeners = [Client(server.port) for _ in range(100)]
+    for listener in listeners:
+        assert listener.call("SUBSCRIBE", "flood")[0] == b"subscribe"
+    speaker = Client(server.port)
+    speaker.socket.settimeout(60)
+    wait_until(lambda: speaker.call("PUBSUB", "NUMSUB", "flood") == [b"flood", 100])
+    for _ in range(50):
+        speaker.send("PUBLISH", "flood", "x" * 1_000_000)
+        assert neighbour.call("PING") == "PONG"
+    counts = [speaker.receive() for _ in range(50)]
+    assert counts[0] == 100
+    # Who does not read is sent away.
+    wait_until(lambda: speaker.call("PUBLISH", "flood", "x") == 0)
+    assert all(is_gone(listener) for listener in listeners)
+    assert resident(server) < 2_000_000
+
+
+def test_no_reply_is_longer_than_its_limit(server):
+    client, other = Client(server.port), Client(server.port)
+    other.call("SETRANGE", "long", 99_999_999, "x")
+    # Within no limit of its own: an error in the place of 10 GB.
+    assert client.call("MGET", *["long"] * 100) == Refused("ERR the reply is too long; ask for it in parts")
+    assert client.call("PING") == "PONG"
+    assert other.call("BITOP", "OR", "union", *["long"] * 3) == 100_000_000
+    other.call("CONFIG", "SET", "client-output-buffer-limit", "normal 1mb 0 0")
+    client.send("GET", "long")
+    assert is_gone(client)
+    assert resident(server) < 3_000_000
+    other.call("DEL", "long", "union")
+
+
+@pytest.mark.parametrize("end", [b"", b"SET a", b"PING\r\n"])
+def test_who_says_something_and_leaves_is_gone(server, end):
+    other = Client(server.port)
+    for _ in range(200):
+        client = socket.create_connection(("127.0.0.1", server.port))
+        client.sendall(end)
+        client.close()
+    wait_until(lambda: int(re.search(rb"connected_clients:(\d+)", other.call("INFO"))[1]) < 20)
+
+
+def test_who_hangs_up_is_answered_first(server):
+    for request in (b"PING\r\n", b"MGET a b c d e f\r\n" * 3 + b"PING\r\n"):
+        client = Client(server.port)
+        client.socket.sendall(request)
+        client.socket.shutdown(socket.SHUT_WR)
+        client.socket.settimeout(30)
+        assert client.reader.read().endswith(b"+PONG\r\n")
+
+
+def test_a_web_page_sends_no_commands(server):
+    other = Client(server.port)
+    other.call("SET", "precious", 1)
+    for head in (b"POST / HTTP/1.1\r\nHost: x\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\n"):
+        client = Client(server.port)
+        client.socket.sendall(head + b"FLUSHALL\r\n")
+        assert is_gone(client)
+    assert other.call("GET", "precious") == b"1"
+
+
+def test_who_is_being_answered_is_not_idle(server):
+    client, other = Client(server.port), Client(server.port)
+    other.call("SETRANGE", "slow", 30_000_000, "x")
+    other.call("CONFIG", "SET", "timeout", 1)
+    client.send("GET", "slow")
+    read, began = 0, time.monotonic()
+    while time.monotonic() < began + 3:
+        read += len(client.socket.recv(100_000))
+        assert other.call("PING") == "PONG"
+        time.sleep(0.02)
+    while read < 30_000_001:
+        received = client.socket.recv(1 << 20)
+        assert received
+        read += len(received)
+    other.call("DEL", "slow")
+
+
+def test_a_reply_is_in_the_protocol_of_its_request(server):
+    for _ in range(6):
+        client = Client(server.port)
+        client.socket.sendall(b"GET missing\r\nGET none\r\nHELLO 3\r\nGET missing\r\n")
+        assert client.reader.read(10) == b"$-1\r\n$-1\r\n"
+        assert dict(client.receive())[b"proto"] == 3
+        assert client.reader.readline() == b"_\r\n"
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 def test_thousands_of_half_requests_cost_nobody_else(tmp_path, threads):
     server = Server([SERVER, "--threads", str(threads)], tmp_path / "log")
@@ -129,10 +233,7 @@ def test_thousands_of_half_requests_cost_nobody_else(tmp_path, threads):
     neighbour = Client(server.port)
     for number in range(1000):
         assert neighbour.call("SET", "a", number) == "OK"
-    resident = next(
-        int(line.split()[1]) for line in open(f"/proc/{server.process.pid}/status") if line.startswith("VmRSS")
-    )
-    assert resident < 400_000, "kilobytes for thousands of clients that promise much and send little"
+    assert resident(server) < 400_000, "kilobytes for thousands of clients that promise much and send little"
     for client in clients:
         client.close()
     server.kill()

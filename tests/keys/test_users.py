@@ -2,6 +2,8 @@
 
 import random
 import re
+import socket
+import subprocess
 
 import pytest
 
@@ -88,6 +90,74 @@ def test_refusals_are_kept(savanna, admin):
     assert kept == {(b"key", b"b", 3), (b"command", b"set", 1), (b"auth", b"AUTH", 1)}
     assert all(entry[b"username"] == b"nosy" for entry in entries)
     assert len(admin.call("ACL", "LOG", "1")) == 1
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_may_hold_a_password_is_not_shown(tmp_path, threads):
+    server = Server([SERVER, "--threads", str(threads)], tmp_path / "log")
+    admin = Client(server.port)
+    admin.call("CONFIG", "SET", "slowlog-log-slower-than", 0)
+    assert admin.call("ACL", "SETUSER", "bob", "on", ">hunter2", "+@all") == "OK"
+    assert admin.call("AUTH", "bob", "hunter3").startswith("WRONGPASS")
+    assert admin.call("HELLO", 2, "AUTH", "bob", "hunter4").startswith("WRONGPASS")
+    assert admin.call("CONFIG", "SET", "requirepass", "hunter5") == "OK"
+    shown = repr(admin.call("SLOWLOG", "GET", -1))
+    assert "hunter" not in shown
+    assert threads == 1 or "SETUSER', b'(redacted)" in shown
+    server.kill()
+
+
+def test_a_stranger_is_heard_out_shortly(tmp_path):
+    server = Server([SERVER, "--threads", "2", "--requirepass", "s"], tmp_path / "log")
+    for request, refusal in [
+        (b"*11\r\n", "invalid multibulk length"), (b"*2\r\n$16385\r\n", "invalid bulk length"),
+    ]:  # fmt: skip
+        stranger = Client(server.port)
+        stranger.socket.sendall(request)
+        assert refusal in stranger.receive()
+    client = Client(server.port)
+    # What follows in the same packet is a known client's.
+    client.socket.sendall(b"AUTH s\r\n*12\r\n$4\r\nMGET\r\n" + b"$1\r\na\r\n" * 11)
+    assert client.receive() == "OK" and client.receive() == [None] * 11
+    assert client.call("AUTH", "n" * 100_000, "x" * 1_000_000).startswith("WRONGPASS")
+    entry = client.call("ACL", "LOG", 1)[0]
+    assert len(dict(zip(entry[::2], entry[1::2]))[b"username"]) < 200
+    server.kill()
+
+
+def test_a_file_of_users_opens_no_door(tmp_path):
+    users = tmp_path / "users.acl"
+    command = [SERVER, "--requirepass", "s3cret", "--aclfile", str(users)]
+    ended = subprocess.run([*command, "--port", "0"], capture_output=True, text=True, timeout=30)
+    assert ended.returncode != 0 and "users.acl" in ended.stderr, "a file that is not there"
+    users.write_text("user clerk on >q +get ~*\n")
+    server = Server(command, tmp_path / "log")
+    assert Client(server.port).call("GET", "a") == Refused("NOAUTH Authentication required.")
+    admin = Client(server.port)
+    assert admin.call("AUTH", "s3cret") == "OK" and admin.call("ACL", "LOAD") == "OK"
+    assert Client(server.port).call("GET", "a") == Refused("NOAUTH Authentication required.")
+    assert admin.call("ACL", "SAVE") == "OK"
+    assert users.stat().st_mode & 0o777 == 0o600
+    server.kill()
+
+
+def own_address():
+    """An address of this machine that is not the loopback's."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # sends nothing
+        return probe.getsockname()[0]
+
+
+def test_without_a_password_other_machines_are_refused(tmp_path):
+    server = Server([SERVER, "--threads", "2", "--address", "0.0.0.0"], tmp_path / "log")
+    for _ in range(2):
+        assert Client(server.port, host=own_address()).receive().startswith("DENIED")
+    near = Client(server.port)
+    assert near.call("CONFIG", "SET", "protected-mode", "no") == "OK"
+    assert Client(server.port, host=own_address()).call("PING") == "PONG"
+    assert near.call("CONFIG", "SET", "protected-mode", "yes", "requirepass", "s") == "OK"
+    assert Client(server.port, host=own_address()).call("PING").startswith("NOAUTH")
+    server.kill()
 
 
 def test_users_are_saved_and_loaded(tmp_path):

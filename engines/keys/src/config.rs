@@ -1,5 +1,9 @@
 //! What can be set, in the names that Redis has for it.
 
+use std::ffi::OsStr;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use crate::number::integer;
@@ -36,6 +40,33 @@ pub struct OutputLimit {
     pub soft_seconds: u64,
 }
 
+/// Something that nobody is shown by mistake.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Box<[u8]>);
+
+impl Secret {
+    /// Keeps a secret.
+    #[must_use]
+    pub fn new(secret: &[u8]) -> Self {
+        Self(secret.into())
+    }
+
+    /// The secret.
+    #[must_use]
+    pub fn reveal(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// A longer password is none: who comes in must not cost much.
+pub(crate) const PASSWORD_BYTES_MAX: usize = 512;
+
 /// Connections that are encrypted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
@@ -67,7 +98,9 @@ pub enum TlsClients {
 #[derive(Clone, Debug)]
 pub struct Config {
     /// What clients have to know, if anything.
-    pub password: Option<String>,
+    pub password: Option<Secret>,
+    /// Whether clients from other machines are refused while nobody has to say who it is.
+    pub is_protected: bool,
     /// Bytes that keys may take, 0 for no limit.
     pub memory_max: usize,
     /// What happens when they do.
@@ -108,6 +141,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             password: None,
+            is_protected: true,
             memory_max: 0,
             eviction: Eviction::default(),
             request_bytes_max: 512 << 20,
@@ -152,8 +186,9 @@ const WITHOUT_EFFECT: [(&str, &str); 13] = [
 impl Config {
     /// Names and values whose names match a pattern.
     #[must_use]
-    pub fn matching(&self, wanted: &[u8]) -> Vec<(&'static str, String)> {
+    pub fn matching(&self, wanted: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
         let path = |path: &PathBuf| path.display().to_string();
+        let password = self.password.as_ref().map_or_else(Vec::new, |password| password.reveal().to_vec());
         let clients = match self.tls.clients {
             TlsClients::Required => "yes",
             TlsClients::Optional => "optional",
@@ -180,7 +215,7 @@ impl Config {
             ("maxmemory", self.memory_max.to_string()),
             ("maxmemory-policy", "noeviction".to_owned()),
             ("proto-max-bulk-len", self.request_bytes_max.to_string()),
-            ("requirepass", self.password.clone().unwrap_or_default()),
+            ("protected-mode", if self.is_protected { "yes" } else { "no" }.to_owned()),
             ("slowlog-log-slower-than", self.slow_micros.to_string()),
             ("slowlog-max-len", self.slow_kept.to_string()),
             ("tcp-keepalive", self.keepalive_seconds.to_string()),
@@ -193,7 +228,9 @@ impl Config {
         ];
         let without_effect = WITHOUT_EFFECT.map(|(name, value)| (name, value.to_owned()));
         let wanted = wanted.to_ascii_lowercase();
-        own.into_iter().chain(without_effect).filter(|(name, _)| pattern::matches(&wanted, name.as_bytes())).collect()
+        let texts = own.into_iter().chain(without_effect).map(|(name, value)| (name, value.into_bytes()));
+        let all = texts.chain([("requirepass", password)]);
+        all.filter(|(name, _)| pattern::matches(&wanted, name.as_bytes())).collect()
     }
 
     /// Sets one value before there are actors: what [`Config::set`] sets, and what cannot be changed later.
@@ -202,14 +239,15 @@ impl Config {
     /// A text that says what was expected.
     pub fn set_at_start(&mut self, name: &[u8], value: &[u8]) -> Result<(), String> {
         let text = String::from_utf8_lossy(value);
-        match name {
-            b"aclfile" => self.users_file = (!value.is_empty()).then(|| text.as_ref().into()),
+        let path = || PathBuf::from(OsStr::from_bytes(value));
+        match name.to_ascii_lowercase().as_slice() {
+            b"aclfile" => self.users_file = (!value.is_empty()).then(path),
             b"tls-port" => {
                 self.tls.port = text.parse().map_err(|_| format!("tls-port must be a port, came '{text}'"))?;
             }
-            b"tls-cert-file" => self.tls.certificates = text.as_ref().into(),
-            b"tls-key-file" => self.tls.key = text.as_ref().into(),
-            b"tls-ca-cert-file" => self.tls.authorities = text.as_ref().into(),
+            b"tls-cert-file" => self.tls.certificates = path(),
+            b"tls-key-file" => self.tls.key = path(),
+            b"tls-ca-cert-file" => self.tls.authorities = path(),
             b"tls-auth-clients" => {
                 self.tls.clients = match value {
                     b"yes" => TlsClients::Required,
@@ -290,8 +328,20 @@ impl Config {
                 }
                 self.request_bytes_max = limit.min(u32::MAX as usize / 2);
             }
-            "requirepass" => self.password = (!value.is_empty()).then(text),
-            "acllog-max-len" => self.denied_kept = number()?,
+            "protected-mode" => {
+                self.is_protected = match value {
+                    b"yes" => true,
+                    b"no" => false,
+                    _ => return Err("argument must be 'yes' or 'no'".to_owned()),
+                };
+            }
+            "requirepass" => {
+                if value.len() > PASSWORD_BYTES_MAX {
+                    return Err(format!("argument must be at most {PASSWORD_BYTES_MAX} bytes long"));
+                }
+                self.password = (!value.is_empty()).then(|| Secret::new(value));
+            }
+            "acllog-max-len" => self.denied_kept = within(number()?, 0..=KEPT_MAX)?,
             "client-output-buffer-limit" => self.set_output_limits(value)?,
             "client-query-buffer-limit" => {
                 let limit = bytes(value).ok_or("argument must be a memory value")?;
@@ -305,13 +355,14 @@ impl Config {
                 self.slow_micros =
                     micros.ok_or_else(|| format!("argument must be between -1 and {}, came '{}'", i64::MAX, text()))?;
             }
-            "slowlog-max-len" => self.slow_kept = number()?,
+            "slowlog-max-len" => self.slow_kept = within(number()?, 0..=KEPT_MAX)?,
             "tcp-keepalive" => {
-                self.keepalive_seconds = u32::try_from(number()?).map_err(|_| "argument is too large".to_owned())?;
+                // No operating system waits longer.
+                self.keepalive_seconds = within(number()?, 0..=32_767)? as u32;
             }
-            "timeout" => self.idle_seconds_max = number()? as u64,
+            "timeout" => self.idle_seconds_max = within(number()?, 0..=i32::MAX as usize)? as u64,
+            "maxclients" => self.clients_max = within(number()?, 1..=u32::MAX as usize)?,
             "busy-reply-threshold" | "lua-time-limit" => self.script_millis_max = number()? as u64,
-            "maxclients" => self.clients_max = number()?,
             "appendonly" | "databases" | "aclfile" | "tls-port" | "tls-cert-file" | "tls-key-file"
             | "tls-ca-cert-file" | "tls-auth-clients" => return Err("can't set immutable config".to_owned()),
             other if WITHOUT_EFFECT.iter().any(|(name, _)| *name == other) => {}
@@ -319,6 +370,14 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// No more slow or refused requests are kept.
+const KEPT_MAX: usize = 1 << 20;
+
+fn within(number: usize, range: RangeInclusive<usize>) -> Result<usize, String> {
+    let refusal = || format!("argument must be between {} and {}, came {number}", range.start(), range.end());
+    if range.contains(&number) { Ok(number) } else { Err(refusal()) }
 }
 
 /// A number of bytes: `100`, `64kb`, `1gb`, `1m`.
@@ -350,10 +409,22 @@ mod tests {
             [("appendfsync", "always", "always"), ("MaxMemory", "2mb", "2097152"), ("timeout", "5", "5")]
         {
             config.set(name.as_bytes(), value.as_bytes()).expect(name);
-            assert_eq!(config.matching(name.as_bytes())[0].1, shown);
+            assert_eq!(config.matching(name.as_bytes())[0].1, shown.as_bytes());
+        }
+        for (name, value) in [("maxclients", "0"), ("timeout", "9223372036854775807"), ("tcp-keepalive", "40000")] {
+            assert!(config.set(name.as_bytes(), value.as_bytes()).is_err(), "{name}");
         }
         assert!(config.set(b"maxmemory", b"2xb").is_err());
         assert!(config.set(b"no-such-thing", b"1").is_err());
         assert_eq!(config.matching(b"max*").len(), 3);
+    }
+
+    #[test]
+    fn passwords_are_bytes_and_are_not_shown_by_mistake() {
+        let mut config = Config::default();
+        config.set_at_start(b"RequirePass", b"\xff\xfehunter2").expect("bytes");
+        assert_eq!(config.matching(b"requirepass"), [("requirepass", b"\xff\xfehunter2".to_vec())]);
+        assert!(!format!("{config:?}").contains("hunter2"));
+        assert!(config.set(b"requirepass", &[b'x'; 513]).is_err());
     }
 }

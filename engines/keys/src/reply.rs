@@ -64,11 +64,22 @@ pub trait Reply {
     }
 }
 
+/// What stands in the place of a reply that is longer than a client may be sent.
+pub const TOO_LONG: &str = "ERR the reply is too long; ask for it in parts";
+
 /// Replies as plain bytes, to be sent to another thread or read again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tape {
     bytes: Vec<u8>,
+    /// Where the present reply has to end, if it has to.
+    stop: Option<usize>,
+    is_too_long: bool,
 }
+
+/// What an empty tape keeps of its memory.
+const KEPT_BYTES: usize = 1 << 20;
+/// No reply on a tape is longer.
+const REPLY_BYTES_MAX: usize = 1 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -112,7 +123,7 @@ impl Tape {
     /// An empty tape.
     #[must_use]
     pub const fn new() -> Self {
-        Self { bytes: Vec::new() }
+        Self { bytes: Vec::new(), stop: None, is_too_long: false }
     }
 
     /// Where the next value will begin.
@@ -127,9 +138,26 @@ impl Tape {
         self.bytes.is_empty()
     }
 
-    /// Takes everything off; its memory is used again.
+    /// Takes everything off; its memory is used again unless it is much.
     pub fn clear(&mut self) {
         self.bytes.clear();
+        self.bytes.shrink_to(KEPT_BYTES);
+    }
+
+    /// Writes one reply; in place of one that is too long there is an error.
+    pub fn write_reply(&mut self, write: impl FnOnce(&mut Self)) {
+        self.write_at_most(REPLY_BYTES_MAX, write);
+    }
+
+    fn write_at_most(&mut self, bytes: usize, write: impl FnOnce(&mut Self)) {
+        let start = self.bytes.len();
+        self.stop = Some(start + bytes);
+        write(self);
+        self.stop = None;
+        if std::mem::take(&mut self.is_too_long) {
+            self.bytes.truncate(start);
+            self.error(TOO_LONG);
+        }
     }
 
     /// Plays everything.
@@ -161,17 +189,23 @@ impl Tape {
     }
 
     fn mark(&mut self, mark: Mark) {
-        self.bytes.push(mark as u8);
+        self.put(&[&[mark as u8]]);
     }
 
     fn number(&mut self, mark: Mark, number: u64) {
-        self.mark(mark);
-        self.bytes.extend_from_slice(&number.to_le_bytes());
+        self.put(&[&[mark as u8], &number.to_le_bytes()]);
     }
 
     fn string(&mut self, mark: Mark, bytes: &[u8]) {
-        self.number(mark, bytes.len() as u64);
-        self.bytes.extend_from_slice(bytes);
+        self.put(&[&[mark as u8], &(bytes.len() as u64).to_le_bytes(), bytes]);
+    }
+
+    fn put(&mut self, parts: &[&[u8]]) {
+        let count: usize = parts.iter().map(|part| part.len()).sum();
+        self.is_too_long |= self.stop.is_some_and(|stop| self.bytes.len() + count > stop);
+        if !self.is_too_long {
+            parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is known of a connection: everything that outlives one request.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use savanna_lattice::Hlc;
@@ -54,9 +54,9 @@ pub struct Session {
     /// What WATCH noted.
     pub watched: Vec<Watched>,
     /// Channels listened to.
-    pub channels: Vec<Box<[u8]>>,
+    pub channels: BTreeSet<Box<[u8]>>,
     /// Patterns of channels listened to.
-    pub patterns: Vec<Box<[u8]>>,
+    pub patterns: BTreeSet<Box<[u8]>>,
     next_ticket: u64,
 }
 
@@ -73,8 +73,8 @@ impl Session {
             address,
             queued: None,
             watched: Vec::new(),
-            channels: Vec::new(),
-            patterns: Vec::new(),
+            channels: BTreeSet::new(),
+            patterns: BTreeSet::new(),
             next_ticket: 0,
         }
     }
@@ -104,7 +104,7 @@ impl Session {
 
     /// Whether it listens to channels.
     #[must_use]
-    pub const fn is_subscribed(&self) -> bool {
+    pub fn is_subscribed(&self) -> bool {
         !self.channels.is_empty() || !self.patterns.is_empty()
     }
 }

@@ -1,8 +1,8 @@
-//! A server of its own, for tests and measurements: `keys_server [--port N] [--threads N] [--dir DIR] [--SETTING VALUE ..]`.
+//! A server of its own, for tests and measurements: `keys_server [--address IP] [--port N] [--threads N] [--dir DIR] [--SETTING VALUE ..]`.
 //! Settings are those of `CONFIG`, and `tls-port` and its companions.
 
 use std::error::Error;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 
 use savanna_epoch::OwnerEpoch;
@@ -24,18 +24,20 @@ fn main() -> ExitCode {
 }
 
 fn serve() -> Result<(), Box<dyn Error>> {
-    let (mut port, mut threads, mut log, mut config) = (6380, 1, None, Config::default());
+    let (mut ip, mut port, mut threads) = (IpAddr::from(Ipv4Addr::LOCALHOST), 6380, 1);
+    let (mut log, mut config) = (None, Config::default());
     let mut words = std::env::args().skip(1);
     while let Some(option) = words.next() {
         let value = words.next().ok_or_else(|| format!("expected a value behind {option}"))?;
         match option.as_str() {
+            "--address" => ip = value.parse()?,
             "--port" => port = value.parse()?,
             "--threads" => threads = value.parse()?,
             "--dir" => log = Some((Options::dir(value), OwnerEpoch(1))),
             other => config.set_at_start(other.trim_start_matches('-').as_bytes(), value.as_bytes())?,
         }
     }
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let address = SocketAddr::new(ip, port);
     let seed = u64::from(std::process::id());
     let server = Server::start(ServerOptions { address, threads, config, log, lease: None, seed })?;
     println!("listening on {}", server.address());

@@ -36,11 +36,13 @@ pub(crate) struct Connection {
     pub is_writable: bool,
     /// Whether the client sends nothing more. Who waits for a key then waits for nobody.
     pub is_hung_up: bool,
+    /// Whether it waits until other threads have heard what it published.
+    pub is_held_back: bool,
     /// Whether it ends when everything is sent.
     pub is_closing: bool,
     /// Whether it ends when it was written to once more, whatever is left to be sent.
     pub is_dismissed: bool,
-    /// When something was last heard of it.
+    /// When it last said something, or took something.
     pub heard_at: UnixMillis,
     /// Since when more was waiting to be sent than the soft limit.
     pub over_soft_since: Option<UnixMillis>,
@@ -59,12 +61,16 @@ pub(crate) enum ReadOutcome {
     Bytes(usize),
     /// Nothing for now.
     Nothing,
+    /// The client has said everything.
+    End,
     /// The client is gone.
     Gone,
 }
 
 /// With more than this to be sent, a client is not read from.
 const OUTPUT_PAUSE_BYTES: usize = 1 << 20;
+/// No reply is longer.
+pub(crate) const REPLY_BYTES_MAX: usize = 1 << 30;
 /// With more replies awaited than this, a client is not read from.
 const AWAITED_MAX: usize = 128;
 /// As many may be awaited at first, when nobody knows how long they are.
@@ -86,6 +92,7 @@ impl Connection {
             is_readable: false,
             is_writable: true,
             is_hung_up: false,
+            is_held_back: false,
             is_closing: false,
             is_dismissed: false,
             heard_at: now,
@@ -101,6 +108,8 @@ impl Connection {
     pub(crate) fn may_run(&self) -> bool {
         self.awaits.is_none()
             && !self.is_closing
+            && !self.is_dismissed
+            && !self.is_held_back
             && self.output.len() < OUTPUT_PAUSE_BYTES
             && self.output.slot_count() < self.awaited_max
     }
@@ -115,9 +124,13 @@ impl Connection {
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> ReadOutcome {
         loop {
             match self.stream.read(buffer) {
-                Ok((0, _)) => return ReadOutcome::Gone,
+                Ok((0, _)) => {
+                    self.is_readable = false;
+                    return ReadOutcome::End;
+                }
                 Ok((count, may_be_more)) => {
-                    self.is_readable = may_be_more;
+                    // The end may have been announced together with the last bytes, and is not announced again.
+                    self.is_readable = may_be_more || self.is_hung_up;
                     return ReadOutcome::Bytes(count);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -131,7 +144,7 @@ impl Connection {
     }
 
     /// Sends what may be sent. Says whether the client is still there.
-    pub(crate) fn write(&mut self) -> bool {
+    pub(crate) fn write(&mut self, now: UnixMillis) -> bool {
         while self.is_writable && !(self.output.sendable().is_empty() && self.stream.is_flushed()) {
             let sendable = self.output.sendable();
             let written = if sendable.is_empty() {
@@ -142,7 +155,10 @@ impl Connection {
             match written {
                 Ok(None) => {}
                 Ok(Some(0)) => return false,
-                Ok(Some(count)) => self.output.note_sent(count),
+                Ok(Some(count)) => {
+                    self.heard_at = now;
+                    self.output.note_sent(count);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_writable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return false,
@@ -157,6 +173,19 @@ impl Connection {
         self.is_closing && self.output.is_empty() && self.stream.is_flushed()
     }
 
+    /// Whether nothing is on its way to it.
+    #[must_use]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.awaits.is_none() && self.output.is_empty()
+    }
+
+    /// How many bytes the next reply may have.
+    #[must_use]
+    pub(crate) fn room(&self, limit: OutputLimit) -> usize {
+        let hard = if limit.hard == 0 { usize::MAX } else { limit.hard };
+        hard.saturating_sub(self.output.len()).min(REPLY_BYTES_MAX)
+    }
+
     /// Whether it leaves more unread than it may.
     pub(crate) fn leaves_too_much(&mut self, limit: OutputLimit, now: UnixMillis) -> bool {
         let waiting = self.output.len();
@@ -164,7 +193,7 @@ impl Connection {
             self.over_soft_since = None;
         } else {
             let since = *self.over_soft_since.get_or_insert(now);
-            if now.0.saturating_sub(since.0) >= 1000 * limit.soft_seconds {
+            if now.0.saturating_sub(since.0) >= limit.soft_seconds.saturating_mul(1000) {
                 return true;
             }
         }

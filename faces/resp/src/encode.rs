@@ -1,12 +1,17 @@
 //! Replies in RESP2 and RESP3.
 
 use savanna_keys::number::{Digits, shortest};
-use savanna_keys::reply::Reply;
+use savanna_keys::reply::{Reply, TOO_LONG};
 
 /// Writes replies for a client behind what is in a buffer.
 #[derive(Debug)]
 pub struct Encoder<'a> {
     out: &'a mut Vec<u8>,
+    /// Where the reply begins.
+    start: usize,
+    /// Where it has to end.
+    stop: usize,
+    is_too_long: bool,
     /// 2 or 3. A request may change it, for its own reply and those that follow.
     pub protocol: u8,
 }
@@ -14,13 +19,39 @@ pub struct Encoder<'a> {
 impl<'a> Encoder<'a> {
     /// Writes to `out` in this version of the protocol.
     pub const fn new(out: &'a mut Vec<u8>, protocol: u8) -> Self {
-        Self { out, protocol }
+        let start = out.len();
+        Self { out, start, stop: usize::MAX, is_too_long: false, protocol }
+    }
+
+    /// Lets the reply have at most so many bytes. What is above is not kept.
+    #[must_use]
+    pub const fn at_most(mut self, bytes: usize) -> Self {
+        self.stop = self.start.saturating_add(bytes);
+        self
+    }
+
+    /// Ends the reply: in place of one that is too long there is an error. Says whether it had room.
+    pub fn finish(&mut self) -> bool {
+        let had_room = !self.is_too_long;
+        if !had_room {
+            self.out.truncate(self.start);
+            (self.stop, self.is_too_long) = (usize::MAX, false);
+            self.error(TOO_LONG);
+        }
+        had_room
+    }
+
+    /// Writes parts that belong together, or nothing.
+    fn put(&mut self, parts: &[&[u8]]) {
+        let count: usize = parts.iter().map(|part| part.len()).sum();
+        self.is_too_long |= count > self.stop.saturating_sub(self.out.len());
+        if !self.is_too_long {
+            parts.iter().for_each(|part| self.out.extend_from_slice(part));
+        }
     }
 
     fn line(&mut self, mark: u8, text: &[u8]) {
-        self.out.push(mark);
-        self.out.extend_from_slice(text);
-        self.out.extend_from_slice(b"\r\n");
+        self.put(&[&[mark], text, b"\r\n"]);
     }
 
     fn number(&mut self, mark: u8, number: i64) {
@@ -59,18 +90,15 @@ impl Reply for Encoder<'_> {
     }
 
     fn bulk(&mut self, bytes: &[u8]) {
-        self.out.reserve(bytes.len() + 16);
-        self.number(b'$', bytes.len() as i64);
-        self.out.extend_from_slice(bytes);
-        self.out.extend_from_slice(b"\r\n");
+        self.put(&[b"$", Digits::of(bytes.len() as i64).as_bytes(), b"\r\n", bytes, b"\r\n"]);
     }
 
     fn null(&mut self) {
-        self.out.extend_from_slice(if self.is_third() { b"_\r\n" } else { b"$-1\r\n" });
+        self.put(&[if self.is_third() { b"_\r\n" } else { b"$-1\r\n" }]);
     }
 
     fn null_array(&mut self) {
-        self.out.extend_from_slice(if self.is_third() { b"_\r\n" } else { b"*-1\r\n" });
+        self.put(&[if self.is_third() { b"_\r\n" } else { b"*-1\r\n" }]);
     }
 
     fn boolean(&mut self, flag: bool) {
@@ -84,10 +112,8 @@ impl Reply for Encoder<'_> {
 
     fn verbatim(&mut self, text: &str) {
         if self.is_third() {
-            self.number(b'=', text.len() as i64 + 4);
-            self.out.extend_from_slice(b"txt:");
-            self.out.extend_from_slice(text.as_bytes());
-            self.out.extend_from_slice(b"\r\n");
+            let length = Digits::of(text.len() as i64 + 4);
+            self.put(&[b"=", length.as_bytes(), b"\r\ntxt:", text.as_bytes(), b"\r\n"]);
         } else {
             self.bulk(text.as_bytes());
         }
@@ -158,6 +184,18 @@ mod tests {
             assert_eq!(encoded(2, write), second);
             assert_eq!(encoded(3, write), third);
         }
+    }
+
+    #[test]
+    fn a_reply_that_is_too_long_is_an_error_and_takes_no_memory() {
+        let mut out = b"+OK\r\n".to_vec();
+        let mut encoder = Encoder::new(&mut out, 2).at_most(20);
+        encoder.array(1000);
+        (0..1000).for_each(|_| encoder.bulk(b"0123456789"));
+        assert!(!encoder.finish());
+        assert_eq!(out, format!("+OK\r\n-{TOO_LONG}\r\n").as_bytes());
+        assert!(out.capacity() < 200);
+        assert!(Encoder::new(&mut out, 2).at_most(0).finish(), "nothing fits");
     }
 
     #[test]

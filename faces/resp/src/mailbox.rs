@@ -1,7 +1,7 @@
 //! How the threads of a server reach each other.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use mio::Waker;
@@ -20,6 +20,8 @@ pub(crate) enum Mail {
         depends: Lsn,
         /// What it says.
         messages: Vec<Message>,
+        /// Bytes of what was published among it.
+        published: usize,
     },
     /// A thread asks the first one for a rewrite of the log.
     WantRewrite,
@@ -38,7 +40,12 @@ pub(crate) enum Mail {
 pub(crate) struct Slot {
     sender: Sender<Mail>,
     bell: Bell,
+    /// Bytes of what was published and is not heard yet.
+    published: Arc<AtomicUsize>,
 }
+
+/// Who publishes waits while a thread has more than this to hear.
+const PUBLISHED_MAX: usize = 16 << 20;
 
 /// Wakes a thread that sleeps.
 #[derive(Clone, Debug)]
@@ -70,15 +77,32 @@ pub(crate) struct Mailbox {
 pub(crate) fn mailbox(waker: Waker) -> (Slot, Mailbox) {
     let (sender, receiver) = channel();
     let bell = Bell { waker: Arc::new(waker), is_asleep: Arc::new(AtomicBool::new(false)) };
-    (Slot { sender, bell: bell.clone() }, Mailbox { receiver, bell })
+    (Slot { sender, bell: bell.clone(), published: Arc::default() }, Mailbox { receiver, bell })
 }
 
 impl Slot {
     /// Puts mail in, and wakes the thread if it sleeps. A thread that has ended gets none.
     pub(crate) fn put(&self, mail: Mail) {
+        let published = if let Mail::Messages { published, .. } = &mail { *published } else { 0 };
+        if published > 0 {
+            self.published.fetch_add(published, Ordering::Relaxed);
+        }
         if self.sender.send(mail).is_ok() {
             self.bell.ring();
         }
+    }
+
+    /// Says that so much of what was published is heard.
+    pub(crate) fn note_heard(&self, published: usize) {
+        if published > 0 {
+            self.published.fetch_sub(published, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the thread has much to hear.
+    #[must_use]
+    pub(crate) fn is_behind(&self) -> bool {
+        self.published.load(Ordering::Relaxed) > PUBLISHED_MAX
     }
 }
 

@@ -27,7 +27,8 @@ pub(crate) struct Output {
 
 #[derive(Debug)]
 enum Slot {
-    Waiting(Ticket),
+    /// With the protocol's version when it was asked for.
+    Waiting(Ticket, u8),
     Ready(Vec<u8>),
 }
 
@@ -50,26 +51,30 @@ impl Output {
     }
 
     /// Keeps a place for a reply that comes later.
-    pub(crate) fn wait(&mut self, ticket: Ticket) {
-        self.slots.push_back(Slot::Waiting(ticket));
+    pub(crate) fn wait(&mut self, ticket: Ticket, protocol: u8) {
+        self.slots.push_back(Slot::Waiting(ticket, protocol));
     }
 
-    /// Writes a reply that came to its place. Says how many bytes it has.
-    pub(crate) fn fill(&mut self, ticket: Ticket, write: impl FnOnce(&mut Vec<u8>)) -> usize {
-        let place = self.slots.iter().position(|slot| matches!(slot, Slot::Waiting(other) if *other == ticket));
+    /// Writes a reply that came to its place, in the protocol's version that it is given. Says how many bytes it has.
+    pub(crate) fn fill(&mut self, ticket: Ticket, write: impl FnOnce(&mut Vec<u8>, u8)) -> usize {
+        let mut slots = self.slots.iter().enumerate();
+        let place = slots.find_map(|(place, slot)| match slot {
+            Slot::Waiting(other, protocol) if *other == ticket => Some((place, *protocol)),
+            _ => None,
+        });
         match place {
             None => 0,
-            Some(0) => {
+            Some((0, protocol)) => {
                 self.slots.pop_front();
                 let before = self.bytes.len();
-                write(&mut self.bytes);
+                write(&mut self.bytes, protocol);
                 let count = self.bytes.len() - before;
                 self.follow();
                 count
             }
-            Some(place) => {
+            Some((place, protocol)) => {
                 let mut bytes = Vec::new();
-                write(&mut bytes);
+                write(&mut bytes, protocol);
                 let count = bytes.len();
                 self.slots[place] = Slot::Ready(bytes);
                 count
@@ -171,17 +176,17 @@ mod tests {
     fn replies_keep_the_order_of_their_requests() {
         let mut output = Output::default();
         say(&mut output, "1");
-        output.wait(Ticket(1));
+        output.wait(Ticket(1), 2);
         say(&mut output, "3");
         say(&mut output, "4");
-        output.wait(Ticket(2));
+        output.wait(Ticket(2), 3);
         say(&mut output, "6");
         output.release(None);
         assert_eq!(send(&mut output), "1");
-        output.fill(Ticket(2), |bytes| bytes.push(b'5'));
+        output.fill(Ticket(2), |bytes, protocol| bytes.push(b'2' + protocol));
         output.release(None);
         assert_eq!(send(&mut output), "");
-        output.fill(Ticket(1), |bytes| bytes.push(b'2'));
+        output.fill(Ticket(1), |bytes, protocol| bytes.push(b'0' + protocol));
         output.release(None);
         assert_eq!(send(&mut output), "23456");
         assert!(output.is_empty());

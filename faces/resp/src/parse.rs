@@ -24,6 +24,12 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// For clients that have not said who they are, as in Redis.
+    pub const OF_STRANGERS: Self =
+        Self { words: 10, word_bytes: 16 << 10, line_bytes: 64 << 10, request_bytes: 256 << 10 };
+}
+
 /// Bytes that are no request. The connection cannot go on after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
@@ -45,6 +51,9 @@ pub enum ProtocolError {
     /// A quote that does not end before a blank, or holds a backslash.
     #[error("Protocol error: unbalanced quotes in request")]
     Quotes,
+    /// A request of HTTP: a web page may let a browser send it, with commands in its body.
+    #[error("Protocol error: this is no HTTP server")]
+    Http,
     /// All words together are too long.
     #[error("Protocol error: too big request")]
     TooLong,
@@ -177,6 +186,10 @@ impl Parser {
             self.spans.push(Span { start: start as u32, length: (stop - start) as u32 });
             at = next;
         }
+        let first = self.spans.first().map_or(&[][..], |span| &line[span.start as usize..][..span.length as usize]);
+        if first.eq_ignore_ascii_case(b"post") || first.eq_ignore_ascii_case(b"host:") {
+            return Err(ProtocolError::Http);
+        }
         Ok(Some(end + 1))
     }
 }
@@ -252,6 +265,8 @@ mod tests {
             (b"*99999999999999999999\r\n", ProtocolError::ListLength),
             (b"*000000000000000000000000000000000001\r\n", ProtocolError::EndlessLength),
             (&[b'a'; 60], ProtocolError::EndlessLine),
+            (b"POST / HTTP/1.1\r\n", ProtocolError::Http),
+            (b"hOsT: localhost\r\n", ProtocolError::Http),
         ] {
             assert_eq!(Parser::default().next(bytes, &limits), Err(expected), "{}", bytes.escape_ascii());
         }

@@ -58,7 +58,7 @@ pub enum ServerError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The users could not be read.
-    #[error("{0}; correct the file that aclfile names, or start without")]
+    #[error("{0}; correct the file that aclfile names (an empty one is a beginning), or start without")]
     Users(String),
     /// The log could not be opened.
     #[error("could not read the log of the keys service: {0}")]
@@ -90,8 +90,8 @@ impl Server {
         let placement = Placement::over(threads);
         config.is_logged = log.is_some();
         let tls = if config.tls.port == 0 { None } else { Some(tls::configuration(&config.tls)?) };
-        let users = config.users_file.as_deref().filter(|path| path.exists()).map(Users::read).transpose();
-        let users = users.map_err(ServerError::Users)?;
+        let read = |path| Users::read(path, config.password.as_ref());
+        let users = config.users_file.as_deref().map(read).transpose().map_err(ServerError::Users)?;
         allow_files(config.clients_max);
         let mut actors: Vec<Actor> =
             placement.all().map(|id| Actor::new(id, placement, config.clone(), seed)).collect();

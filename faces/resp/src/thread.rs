@@ -5,6 +5,7 @@
 //! each connection is written to once.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,21 +14,22 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use rustls::ServerConfig;
 use savanna_journal::{Journal, JournalError, Lsn};
-use savanna_keys::actor::message::Destination;
+use savanna_keys::access::Access;
+use savanna_keys::actor::message::{Destination, Message};
 use savanna_keys::actor::{Actor, Progress};
-use savanna_keys::config::Sync;
+use savanna_keys::config::{OutputLimit, Sync, TlsClients};
 use savanna_keys::log::append_changes;
 use savanna_keys::reply::Reply;
 use savanna_keys::request::Args;
-use savanna_keys::session::Session;
+use savanna_keys::session::{Session, SessionId};
 use savanna_lattice::UnixMillis;
 use savanna_ownership::guard::LeaseGuard;
 use socket2::{SockRef, TcpKeepalive};
 
-use crate::connection::{Connection, ReadOutcome};
+use crate::connection::{Connection, REPLY_BYTES_MAX, ReadOutcome};
 use crate::encode::Encoder;
 use crate::mailbox::{Mail, Mailbox, Slot};
-use crate::parse::Limits;
+use crate::parse::{Limits, ProtocolError};
 use crate::rewrite::Rewrites;
 use crate::stream::Stream;
 
@@ -47,11 +49,19 @@ const SLEEP_MAX: Duration = Duration::from_secs(10);
 const BACKLOG_PAUSE: Duration = Duration::from_millis(1);
 /// How long replies wait before the lease is looked at again.
 const LEASE_PAUSE: Duration = Duration::from_millis(10);
+/// How long who publishes waits before other threads are looked at again.
+const PUBLISH_PAUSE: Duration = Duration::from_millis(1);
+/// With more replies and messages for connections than this, a turn takes no more mail.
+const HEARD_BYTES: usize = 8 << 20;
 const READ_BYTES: usize = 64 << 10;
 /// How often connections are looked through for those that have to go.
 const INSPECTION_PERIOD: Duration = Duration::from_secs(1);
 /// How long to wait before clients are accepted again after the operating system refused, for want of files mostly.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// What a client from elsewhere is told where nobody has to say who it is.
+const PROTECTED: &[u8] =
+    b"-DENIED Savanna serves keys to other machines only if clients have to say who they are: set \
+requirepass, or users with aclfile; or let anybody do everything with protected-mode no\r\n";
 /// How often a silent client is asked whether it is still there before it is given up.
 const KEEPALIVE_RETRIES: u32 = 3;
 
@@ -104,11 +114,14 @@ pub(crate) struct State {
     next_client: usize,
     /// Whether clients wait whom the operating system could not give.
     must_accept_again: bool,
+    /// When to try again, if the operating system refused.
+    accept_after: Option<Instant>,
+    /// Connections that wait until other threads have heard what they published.
+    held_back: Vec<usize>,
     inspected_at: UnixMillis,
     /// Whether a connection is above its soft limit.
     is_any_over_soft: bool,
     buffer: Vec<u8>,
-    limits: Limits,
     /// Used by the first thread.
     rewrites: Rewrites,
     is_stopping: bool,
@@ -127,10 +140,11 @@ impl State {
             appended_at: Instant::now(),
             next_client: 0,
             must_accept_again: false,
+            accept_after: None,
+            held_back: Vec::new(),
             inspected_at: UnixMillis(0),
             is_any_over_soft: false,
             buffer: vec![0; READ_BYTES],
-            limits: Limits::default(),
             rewrites: Rewrites::default(),
             is_stopping: false,
         }
@@ -174,10 +188,11 @@ impl Thread {
                     }
                 }
             }
-            if self.state.must_accept_again {
+            if self.state.must_accept_again && self.state.accept_after.is_none_or(|after| after <= Instant::now()) {
                 self.accept();
             }
             self.take_mail();
+            self.let_publishers_go_on();
             self.serve_listed();
             self.dismiss();
             self.inspect();
@@ -201,6 +216,9 @@ impl Thread {
         }
         if self.state.must_accept_again {
             timeout = timeout.min(ACCEPT_PAUSE);
+        }
+        if !self.state.held_back.is_empty() {
+            timeout = timeout.min(PUBLISH_PAUSE);
         }
         if let Some(due) = self.actor.gossip_due() {
             timeout = timeout.min(Duration::from_millis(due.0.saturating_sub(now.0)));
@@ -235,6 +253,7 @@ impl Thread {
     /// that it sleeps: what the log says later wakes it.
     fn may_release(&self) -> bool {
         !self.state.touched.is_empty()
+            && self.may_tell()
             && self.journal.as_ref().is_some_and(|journal| journal.durable() > self.state.durable)
     }
 
@@ -249,6 +268,7 @@ impl Thread {
 
     fn accept(&mut self) {
         self.state.must_accept_again = false;
+        self.state.accept_after = None;
         self.accept_from(false);
         self.accept_from(true);
     }
@@ -275,6 +295,7 @@ impl Thread {
                 Err(error) => {
                     tracing::warn!(%error, "could not accept a client");
                     self.state.must_accept_again = true;
+                    self.state.accept_after = Some(Instant::now() + ACCEPT_PAUSE);
                     return;
                 }
             }
@@ -282,6 +303,13 @@ impl Thread {
     }
 
     fn greet(&mut self, mut stream: TcpStream, is_encrypted: bool) {
+        let peer = stream.peer_addr();
+        if self.is_protected_from(peer.as_ref().ok(), is_encrypted) {
+            if !is_encrypted {
+                let _ = io::Write::write(&mut stream, PROTECTED);
+            }
+            return;
+        }
         if self.client_count.fetch_add(1, Ordering::Relaxed) >= self.actor.config.clients_max {
             self.client_count.fetch_sub(1, Ordering::Relaxed);
             // It is sent away, whether it hears why or not.
@@ -293,7 +321,7 @@ impl Thread {
         // Without it replies are late, which is no reason to refuse a client.
         let _ = stream.set_nodelay(true);
         self.keep_alive(&stream);
-        let address = stream.peer_addr().map_or_else(|_| String::new(), |address| address.to_string());
+        let address = peer.map_or_else(|_| String::new(), |address| address.to_string());
         let session = self.actor.open_session(address);
         let place = session.place as usize;
         let registered =
@@ -313,6 +341,16 @@ impl Thread {
             self.state.connections.resize_with(place + 1, || None);
         }
         self.state.connections[place] = Some(Box::new(Connection::new(stream, session, self.actor.keys.now())));
+    }
+
+    /// Whether nobody has said who may come from elsewhere: no password is set, and no certificate is asked for.
+    fn is_protected_from(&self, peer: Option<&SocketAddr>, is_encrypted: bool) -> bool {
+        let config = &self.actor.config;
+        let shows_certificate = is_encrypted && config.tls.clients == TlsClients::Required;
+        config.is_protected
+            && !shows_certificate
+            && self.actor.users().is_open()
+            && peer.is_none_or(|peer| !peer.ip().to_canonical().is_loopback())
     }
 
     /// Lets the operating system find out whether a silent client is still there.
@@ -357,9 +395,9 @@ impl Thread {
             let Some(mut connection) = self.state.connections[place].take() else { continue };
             let listens = self.actor.sessions.get(connection.session).is_some_and(Session::is_subscribed);
             let is_idle = idle > 0
-                && now.0.saturating_sub(connection.heard_at.0) >= 1000 * idle
+                && now.0.saturating_sub(connection.heard_at.0) >= idle.saturating_mul(1000)
                 && !listens
-                && connection.awaits.is_none();
+                && connection.is_quiet();
             connection.is_dismissed |= is_idle || self.leaves_too_much(&mut connection);
             let is_dismissed = connection.is_dismissed;
             self.state.connections[place] = Some(connection);
@@ -379,14 +417,34 @@ impl Thread {
     }
 
     fn take_mail(&mut self) {
-        while let Some(mail) = self.mailbox.take() {
+        while self.actor.reply_bytes() < HEARD_BYTES
+            && let Some(mail) = self.mailbox.take()
+        {
             self.hear(mail);
         }
     }
 
+    /// Lets those go on who published more than other threads could hear, once these have.
+    fn let_publishers_go_on(&mut self) {
+        if self.state.held_back.is_empty() || self.is_anybody_behind() {
+            return;
+        }
+        for place in std::mem::take(&mut self.state.held_back) {
+            if let Some(Some(connection)) = self.state.connections.get_mut(place) {
+                connection.is_held_back = false;
+                self.list(place);
+            }
+        }
+    }
+
+    fn is_anybody_behind(&self) -> bool {
+        self.slots.iter().any(Slot::is_behind)
+    }
+
     fn hear(&mut self, mail: Mail) {
         match mail {
-            Mail::Messages { from, depends, messages } => {
+            Mail::Messages { from, depends, messages, published } => {
+                self.slots[self.actor.id().index()].note_heard(published);
                 self.state.depends = self.state.depends.max(depends);
                 messages.into_iter().for_each(|message| self.actor.deliver(from, message));
             }
@@ -450,6 +508,11 @@ impl Thread {
         let mut buffer = std::mem::take(&mut self.state.buffer);
         let stays = match connection.read(&mut buffer) {
             ReadOutcome::Gone => false,
+            ReadOutcome::End => {
+                // It may still be waiting for replies.
+                connection.is_closing = true;
+                true
+            }
             ReadOutcome::Nothing => true,
             ReadOutcome::Bytes(count) => {
                 connection.heard_at = self.actor.keys.now();
@@ -489,29 +552,43 @@ impl Thread {
 
     /// Runs the complete requests in `bytes`, as far as they may run. Says how many bytes they had.
     fn run_bytes(&mut self, connection: &mut Connection, bytes: &[u8]) -> usize {
-        self.state.limits.word_bytes = self.actor.config.request_bytes_max;
-        self.state.limits.request_bytes = self.actor.config.query_bytes_max;
+        let (mut limits, output_limit) = self.limits_of(connection.session);
         let mut ran = 0;
         while connection.may_run() {
-            match connection.parser.next(&bytes[ran..], &self.state.limits) {
+            match connection.parser.next(&bytes[ran..], &limits) {
                 Ok(None) => break,
                 Ok(Some(length)) => {
                     let args = Args::new(&bytes[ran..], connection.parser.spans());
-                    let mut encoder = Encoder::new(connection.output.next(), connection.protocol);
+                    let room = connection.room(output_limit);
+                    let mut encoder = Encoder::new(connection.output.next(), connection.protocol).at_most(room);
                     let progress = self.actor.request(connection.session, args, &mut encoder);
+                    let had_room = encoder.finish();
                     connection.protocol = encoder.protocol;
+                    connection.is_dismissed |= !had_room && room < REPLY_BYTES_MAX;
                     match progress {
                         Progress::Answered => {}
-                        Progress::Later(ticket) => connection.output.wait(ticket),
+                        Progress::Later(ticket) => connection.output.wait(ticket, connection.protocol),
                         Progress::LaterAlone(ticket) => {
-                            connection.output.wait(ticket);
+                            connection.output.wait(ticket, connection.protocol);
                             connection.awaits = Some(ticket);
                         }
                         Progress::Closing => connection.is_closing = true,
                     }
                     ran += length;
+                    if limits.words == Limits::OF_STRANGERS.words {
+                        limits = self.limits_of(connection.session).0;
+                    }
+                    if self.actor.has_published_elsewhere() && self.is_anybody_behind() {
+                        connection.is_held_back = true;
+                        self.state.held_back.push(connection.session.place as usize);
+                    }
                 }
                 Err(error) => {
+                    if error == ProtocolError::Http {
+                        tracing::warn!(
+                            "a client of the keys service speaks HTTP, maybe for a web page; it is sent away"
+                        );
+                    }
                     Encoder::new(connection.output.next(), connection.protocol).error(&format!("ERR {error}"));
                     connection.is_closing = true;
                     return bytes.len();
@@ -522,13 +599,30 @@ impl Thread {
         ran
     }
 
+    /// How long a session's requests may be, and what it may leave unread.
+    fn limits_of(&self, session: SessionId) -> (Limits, OutputLimit) {
+        let config = &self.actor.config;
+        let session = self.actor.sessions.get(session);
+        let limits = match session.map(|session| session.access) {
+            Some(Access::Unknown) => Limits::OF_STRANGERS,
+            _ => Limits {
+                word_bytes: config.request_bytes_max,
+                request_bytes: config.query_bytes_max,
+                ..Limits::default()
+            },
+        };
+        let listens = session.is_some_and(Session::is_subscribed);
+        (limits, if listens { config.output_listening } else { config.output_normal })
+    }
+
     fn finish_turn(&mut self) -> Result<(), ThreadError> {
         self.rewrite()?;
         self.append(false)?;
         for actor in self.actor.actors() {
             let messages = self.actor.take_outbox(actor);
             if !messages.is_empty() {
-                let mail = Mail::Messages { from: self.actor.id(), depends: self.state.depends, messages };
+                let published = messages.iter().map(Message::published_bytes).sum();
+                let mail = Mail::Messages { from: self.actor.id(), depends: self.state.depends, messages, published };
                 self.slots[actor.index()].put(mail);
             }
         }
@@ -611,19 +705,30 @@ impl Thread {
             if connection.session != session {
                 continue;
             }
-            let protocol = connection.protocol;
+            if connection.is_dismissed {
+                continue;
+            }
             match ticket {
                 Some(ticket) => {
-                    let count = connection.output.fill(ticket, |bytes| part.play(&mut Encoder::new(bytes, protocol)));
+                    let room = connection.room(self.actor.config.output_normal);
+                    let mut had_room = true;
+                    let count = connection.output.fill(ticket, |bytes, protocol| {
+                        let mut encoder = Encoder::new(bytes, protocol).at_most(room);
+                        part.play(&mut encoder);
+                        had_room = encoder.finish();
+                    });
+                    connection.is_dismissed |= !had_room && room < REPLY_BYTES_MAX;
                     connection.note_awaited(count);
                     if connection.awaits == Some(ticket) {
                         connection.awaits = None;
                     }
                 }
                 None => {
-                    part.play(&mut Encoder::new(connection.output.next(), protocol));
-                    let hard = self.actor.config.output_listening.hard;
-                    connection.is_dismissed |= hard != 0 && connection.output.len() > hard;
+                    let (room, protocol) = (connection.room(self.actor.config.output_listening), connection.protocol);
+                    let mut encoder = Encoder::new(connection.output.next(), protocol).at_most(room);
+                    part.play(&mut encoder);
+                    // There is nobody to be told that a message is missing.
+                    connection.is_dismissed |= !encoder.finish();
                 }
             }
             self.touch(place);
@@ -635,9 +740,7 @@ impl Thread {
     /// Writes to the connections that have something to be sent.
     fn write_all(&mut self) -> Result<(), ThreadError> {
         let gate = self.gate()?;
-        if !self.may_tell() {
-            return Ok(());
-        }
+        let may_tell = self.may_tell();
         let durable = self.journal.as_ref().map(|journal| journal.durable());
         self.state.durable = durable.unwrap_or(Lsn::NONE);
         let mut places = std::mem::take(&mut self.state.touched);
@@ -645,11 +748,16 @@ impl Thread {
             let Some(mut connection) = self.state.connections.get_mut(*place).and_then(Option::take) else {
                 return false;
             };
+            if !may_tell {
+                let stays = !connection.is_dismissed;
+                self.settle(*place, connection, stays);
+                return stays;
+            }
             connection.output.release(gate);
             if let Some(durable) = durable {
                 connection.output.hear_durable(durable);
             }
-            let is_there = connection.write();
+            let is_there = connection.write(self.actor.keys.now());
             let leaves_too_much = !connection.output.is_empty() && self.leaves_too_much(&mut connection);
             let stays = is_there && !connection.is_finished() && !connection.is_dismissed && !leaves_too_much;
             connection.is_touched = connection.output.is_held();

@@ -9,6 +9,7 @@ mod rules;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use self::permissions::Need;
 pub(crate) use self::permissions::{CATEGORIES, Categories, Permission, categories_of, has_subcommands, permissions};
 pub(crate) use self::rules::{RuleError, hexadecimal};
 use crate::command::Command;
+use crate::config::{PASSWORD_BYTES_MAX, Secret};
 use crate::pattern;
 use crate::request::Args;
 
@@ -187,6 +189,9 @@ impl User {
     }
 
     fn accepts(&self, password: &[u8]) -> bool {
+        if password.len() > PASSWORD_BYTES_MAX {
+            return self.is_on && self.has_nopass;
+        }
         let hash = sha_of(password);
         // All are compared, each in the same time: how long it takes tells nothing.
         let is_right = self.passwords.iter().fold(false, |found, expected| {
@@ -229,7 +234,7 @@ pub struct Users {
 impl Users {
     /// The default user alone, who may do everything; with a password if there is one.
     #[must_use]
-    pub fn new(password: Option<&str>) -> Self {
+    pub fn new(password: Option<&Secret>) -> Self {
         let mut users = Self { by_name: BTreeMap::new() };
         let mut user = User::new(DEFAULT_USER);
         for rule in ["on", "nopass", "~*", "&*", "+@all"] {
@@ -281,7 +286,7 @@ impl Users {
             Some(user) => user.accepts(password).then(|| Arc::clone(user)),
             None => {
                 // As long as for a user that is there.
-                let _ = sha_of(password);
+                let _ = sha_of(&password[..password.len().min(PASSWORD_BYTES_MAX)]);
                 None
             }
         }
@@ -310,10 +315,10 @@ impl Users {
     }
 
     /// Sets what the default user has to know, as `requirepass` does.
-    pub fn set_default_password(&mut self, password: Option<&str>) {
+    pub fn set_default_password(&mut self, password: Option<&Secret>) {
         let mut user = User::clone(&self.default_user());
         user.passwords.clear();
-        user.passwords.extend(password.map(|password| sha_of(password.as_bytes())));
+        user.passwords.extend(password.map(|password| sha_of(password.reveal())));
         user.has_nopass = password.is_none();
         self.put(user);
     }
@@ -326,12 +331,12 @@ impl Users {
     }
 
     /// Users from such lines; blank ones and those that begin with `#` are skipped. Without a line for it, the default user
-    /// is as in a new server.
+    /// is as in a new server, with a password if there is one.
     ///
     /// # Errors
     /// What is wrong, with the number of the line.
-    pub fn of_text(text: &[u8]) -> Result<Self, String> {
-        let mut users = Self::new(None);
+    pub fn of_text(text: &[u8], password: Option<&Secret>) -> Result<Self, String> {
+        let mut users = Self::new(password);
         for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
             let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
             let refused = |reason: String| Err(format!("line {}: {reason}", index + 1));
@@ -350,14 +355,14 @@ impl Users {
         Ok(users)
     }
 
-    /// Reads users from a file.
+    /// Reads users from a file, as [`Users::of_text`] does.
     ///
     /// # Errors
     /// Why it could not be read, or what is wrong in it.
-    pub fn read(path: &Path) -> Result<Self, String> {
+    pub fn read(path: &Path, password: Option<&Secret>) -> Result<Self, String> {
         let text =
             fs::read(path).map_err(|error| format!("could not read the users in {}: {error}", path.display()))?;
-        Self::of_text(&text).map_err(|error| format!("{}: {error}", path.display()))
+        Self::of_text(&text, password).map_err(|error| format!("{}: {error}", path.display()))
     }
 
     /// Writes the users to a file, in whole or not at all.
@@ -365,8 +370,10 @@ impl Users {
     /// # Errors
     /// What the operating system says.
     pub fn write(&self, path: &Path) -> io::Result<()> {
-        let beside = path.with_extension("new");
-        let mut file = fs::File::create(&beside)?;
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".new");
+        // Hashes of passwords are nobody else's business.
+        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
         file.write_all(&self.to_text())?;
         file.sync_all()?;
         fs::rename(&beside, path)

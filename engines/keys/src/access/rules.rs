@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::permissions::{Categories, Need, permissions_of};
 use super::{Commands, KeyPattern, Sha, User, has_subcommands, permissions, sha_of};
 use crate::command::Command;
+use crate::config::PASSWORD_BYTES_MAX;
 
 /// Why a word is no rule. The texts are those of Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +30,8 @@ pub(crate) enum RuleError {
          'resetchannels' to start with an empty list of channels"
     )]
     AllChannels,
+    #[error("A password has at most {PASSWORD_BYTES_MAX} bytes")]
+    LongPassword,
     #[error("Selectors are not supported; give the user one set of rules, or make a second user")]
     Selector,
 }
@@ -64,7 +67,13 @@ impl User {
     /// Applies a rule whose first byte says what it is about.
     fn apply_marked(&mut self, rule: &[u8]) -> Result<(), RuleError> {
         let (mark, word) = rule.split_first().ok_or(RuleError::Syntax)?;
+        // It is to be one word in a file of users; a password is kept as its hash.
+        let is_blank = |byte: &u8| byte.is_ascii_whitespace() || byte.is_ascii_control();
+        if !matches!(mark, b'>' | b'<' | b'(') && word.iter().any(is_blank) {
+            return Err(RuleError::Syntax);
+        }
         match mark {
+            b'>' if word.len() > PASSWORD_BYTES_MAX => return Err(RuleError::LongPassword),
             b'>' => self.add_password(sha_of(word)),
             b'#' => self.add_password(sha_in(word)?),
             b'<' => return self.remove_password(&sha_of(word)),
@@ -294,6 +303,7 @@ pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
     use crate::access::{Access, Denial, Users};
+    use crate::config::Secret;
     use crate::request::OwnedArgs;
 
     fn user(rules: &str) -> User {
@@ -389,15 +399,28 @@ mod tests {
 
     #[test]
     fn users_are_read_back_as_they_were_written() {
-        let mut users = Users::new(Some("secret"));
+        let mut users = Users::new(Some(&Secret::new(b"secret")));
         let rules = "on >a >b ~x* %R~y &c -@all +@read +config|get -get";
         users.change(b"amina", rules.split(' ').map(str::as_bytes)).expect("rules");
         let text = users.to_text();
-        let again = Users::of_text(&text).expect("users");
+        let again = Users::of_text(&text, None).expect("users");
         assert_eq!(again.to_text(), text);
         assert!(again.authenticate(b"amina", b"b").is_some() && again.authenticate(b"amina", b"c").is_none());
         assert!(again.authenticate(b"default", b"secret").is_some() && !again.is_open());
-        let wrong = Users::of_text(b"# users\nuser a on\nuser b +nothing\n").expect_err("no command");
+        let wrong = Users::of_text(b"# users\nuser a on\nuser b +nothing\n", None).expect_err("no command");
         assert!(wrong.starts_with("line 3: '+nothing'"), "{wrong}");
+        let with_password = Users::of_text(b"user a on", Some(&Secret::new(b"s"))).expect("users");
+        assert!(!with_password.is_open(), "a file without a line for the default user opens no door");
+    }
+
+    #[test]
+    fn rules_are_one_word_each_and_passwords_are_short() {
+        let mut users = Users::new(None);
+        for rule in ["+select|0 y", "~a\nuser x on nopass +@all ~*", "&a b", ">\u{0}".repeat(300).as_str()] {
+            assert!(users.change(b"a", std::iter::once(rule.as_bytes())).is_err(), "{rule}");
+        }
+        users.change(b"a", [&b"on"[..], b">two words"].into_iter()).expect("kept as a hash");
+        assert!(users.authenticate(b"a", b"two words").is_some());
+        assert!(users.authenticate(b"a", &[b'x'; 1 << 20]).is_none());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 
 /// Keys that are held, and work that waits for keys, in the order in which it came.
 ///
@@ -12,6 +12,10 @@ use hashbrown::HashSet;
 pub(super) struct Claims<W> {
     held: HashSet<Box<[u8]>>,
     waiting: VecDeque<Waiting<W>>,
+    /// By how many that wait a key is wanted.
+    wanted: HashMap<Box<[u8]>, usize>,
+    /// How many want everything.
+    greedy: usize,
 }
 
 #[derive(Debug)]
@@ -31,7 +35,7 @@ pub(super) enum Wants {
 
 impl<W> Default for Claims<W> {
     fn default() -> Self {
-        Self { held: HashSet::new(), waiting: VecDeque::new() }
+        Self { held: HashSet::new(), waiting: VecDeque::new(), wanted: HashMap::new(), greedy: 0 }
     }
 }
 
@@ -59,14 +63,19 @@ impl<W> Claims<W> {
     }
 
     fn is_wanted(&self, key: &[u8]) -> bool {
-        self.waiting.iter().any(|waiting| match &waiting.wants {
-            Wants::Keys(keys) => keys.iter().any(|wanted| **wanted == *key),
-            Wants::Everything => true,
-        })
+        self.greedy > 0 || self.wanted.contains_key(key)
     }
 
     /// Lets work wait.
     pub(super) fn wait(&mut self, wants: Wants, work: W) {
+        match &wants {
+            Wants::Keys(keys) => {
+                for key in keys {
+                    *self.wanted.entry(key.clone()).or_default() += 1;
+                }
+            }
+            Wants::Everything => self.greedy += 1,
+        }
         self.waiting.push_back(Waiting { wants, work });
     }
 
@@ -84,19 +93,41 @@ impl<W> Claims<W> {
 
     /// The first work that may begin now.
     pub(super) fn next(&mut self) -> Option<W> {
-        let index = (0..self.waiting.len()).find(|index| self.may_begin(*index))?;
-        self.waiting.remove(index).map(|waiting| waiting.work)
+        let index = self.first_unblocked()?;
+        let Waiting { wants, work } = self.waiting.remove(index)?;
+        match wants {
+            Wants::Keys(keys) => keys.iter().for_each(|key| self.want_less(key)),
+            Wants::Everything => self.greedy -= 1,
+        }
+        Some(work)
     }
 
-    fn may_begin(&self, index: usize) -> bool {
-        let before = || self.waiting.range(..index).map(|waiting| &waiting.wants);
-        match &self.waiting[index].wants {
-            Wants::Everything => self.held.is_empty() && index == 0,
-            Wants::Keys(keys) => keys.iter().all(|key| {
-                !self.held.contains(key)
-                    && before().all(|wants| matches!(wants, Wants::Keys(others) if !others.contains(key)))
-            }),
+    fn want_less(&mut self, key: &[u8]) {
+        if let Some(count) = self.wanted.get_mut(key) {
+            *count -= 1;
+            if *count == 0 {
+                self.wanted.remove(key);
+            }
         }
+    }
+
+    fn first_unblocked(&self) -> Option<usize> {
+        let mut wanted_before: HashSet<&[u8]> = HashSet::new();
+        for (index, waiting) in self.waiting.iter().enumerate() {
+            match &waiting.wants {
+                // Nobody overtakes it.
+                Wants::Everything => return (self.held.is_empty() && index == 0).then_some(index),
+                Wants::Keys(keys) => {
+                    let is_free = |key: &&[u8]| !self.held.contains(*key) && !wanted_before.contains(key);
+                    let mut names = keys.iter().map(|key| &**key);
+                    if names.all(|key| is_free(&key)) {
+                        return Some(index);
+                    }
+                    wanted_before.extend(keys.iter().map(|key| &**key));
+                }
+            }
+        }
+        None
     }
 }
 

@@ -48,13 +48,15 @@ impl Actor {
         if !self.replies.has_parts() {
             return;
         }
-        let replies = std::mem::take(&mut self.replies);
+        let mut replies = std::mem::take(&mut self.replies);
         for (to, part) in replies.iter() {
-            match to {
-                Destination::Gather(number) => self.hear_part(number, &part),
-                to => self.replies.push(to, |reply| part.play(reply)),
+            if let Destination::Gather(number) = to {
+                self.hear_part(number, &part);
             }
         }
+        replies.forget_parts();
+        let combined = std::mem::replace(&mut self.replies, replies);
+        combined.iter().for_each(|(to, part)| self.replies.push(to, |reply| part.play(reply)));
     }
 
     /// Takes one part.

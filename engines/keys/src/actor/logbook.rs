@@ -141,23 +141,27 @@ impl Actor {
     }
 
     /// Notes a request that took long since `began`.
-    pub(super) fn end_timing(&mut self, began: Duration, args: Args<'_>, session: Option<&Session>) {
+    pub(super) fn end_timing(&mut self, began: Duration, command: &Command, args: Args<'_>, session: Option<&Session>) {
         let took = (self.stopwatch)().saturating_sub(began);
         if i64::try_from(took.as_micros()).unwrap_or(i64::MAX) < self.config.slow_micros {
             return;
         }
-        let shown = args.len().min(WORDS_KEPT);
-        let mut words: Vec<Vec<u8>> = args.from(0).take(shown).map(shortened).collect();
-        if args.len() > WORDS_KEPT {
+        let mut words: Vec<Vec<u8>> = args.from(0).take(WORDS_KEPT).map(shortened).collect();
+        if command.flags.has(Flags::SECRET) {
+            // What is done, and not to whom, or with which password.
+            words.truncate(2);
+            words.push(b"(redacted)".to_vec());
+        } else if args.len() > WORDS_KEPT {
             words[WORDS_KEPT - 1] = format!("... ({} more arguments)", args.len() - WORDS_KEPT + 1).into_bytes();
         }
         let address = session.map_or_else(String::new, |session| session.address.clone());
-        let client = session.map_or_else(Vec::new, |session| session.name.clone());
+        let client = session.map_or_else(Vec::new, |session| shortened(&session.name));
         self.note(Note::Slow(SlowRequest { at: self.keys.now(), took, words, address, client }));
     }
 }
 
-fn shortened(word: &[u8]) -> Vec<u8> {
+/// The beginning of a word.
+pub(super) fn shortened(word: &[u8]) -> Vec<u8> {
     if word.len() <= BYTES_KEPT {
         return word.to_vec();
     }

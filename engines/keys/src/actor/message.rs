@@ -118,6 +118,17 @@ pub enum Message {
     },
 }
 
+impl Message {
+    /// Bytes of what is published with it.
+    #[must_use]
+    pub fn published_bytes(&self) -> usize {
+        match self {
+            Self::Published { channel, payload } => channel.len() + payload.len(),
+            _ => 0,
+        }
+    }
+}
+
 /// A key that goes from one actor to another and back, with its entries in all databases.
 #[derive(Debug)]
 pub struct Loan {
@@ -144,6 +155,9 @@ pub enum Destination {
     Waiter(u64),
 }
 
+/// With more bytes than this, requests go in another message.
+const REQUESTS_BYTES: usize = 64 << 20;
+
 /// Requests on their way.
 #[derive(Debug, Default)]
 pub struct Requests {
@@ -156,6 +170,12 @@ impl Requests {
     pub fn push(&mut self, to: Destination, database: u8, command: &'static Command, args: Args<'_>) {
         let words = self.args.push(args);
         self.items.push((to, database, command, words));
+    }
+
+    /// Whether one more request goes in another message.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.args.byte_count() > REQUESTS_BYTES
     }
 
     /// In the order in which they were added.
@@ -172,15 +192,38 @@ pub struct Replies {
     tape: Tape,
     items: Vec<(Destination, Range<usize>)>,
     has_parts: bool,
+    byte_count: usize,
 }
 
 impl Replies {
     /// Adds the reply that `write` gives.
     pub fn push(&mut self, to: Destination, write: impl FnOnce(&mut Tape)) {
         let start = self.tape.position();
-        write(&mut self.tape);
+        self.tape.write_reply(write);
         self.has_parts |= matches!(to, Destination::Gather(_));
+        self.byte_count += self.tape.position() - start;
         self.items.push((to, start..self.tape.position()));
+    }
+
+    /// Adds something for several sessions that did not ask. It is kept once.
+    pub fn push_to_all(&mut self, to: &[SessionId], write: impl FnOnce(&mut Tape)) {
+        let start = self.tape.position();
+        self.tape.write_reply(write);
+        let range = start..self.tape.position();
+        self.byte_count += range.len() * to.len();
+        self.items.extend(to.iter().map(|session| (Destination::Push(*session), range.clone())));
+    }
+
+    /// Takes out what are parts of replies; the rest stays.
+    pub fn forget_parts(&mut self) {
+        self.items.retain(|(to, _)| !matches!(to, Destination::Gather(_)));
+        self.has_parts = false;
+    }
+
+    /// The bytes of all replies, for each session that gets them.
+    #[must_use]
+    pub const fn byte_count(&self) -> usize {
+        self.byte_count
     }
 
     /// Whether there are none.
@@ -198,6 +241,7 @@ impl Replies {
     /// Takes all out; memory is used again.
     pub fn clear(&mut self) {
         self.has_parts = false;
+        self.byte_count = 0;
         self.tape.clear();
         self.items.clear();
     }

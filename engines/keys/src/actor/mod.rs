@@ -147,7 +147,7 @@ impl Actor {
             placement,
             keys,
             sessions: Sessions::default(),
-            users: Users::new(config.password.as_deref()),
+            users: Users::new(config.password.as_ref()),
             have_users_changed: false,
             dismissed: Vec::new(),
             logbook: Logbook::default(),
@@ -280,7 +280,7 @@ impl Actor {
                     "NOPERM this user has no permissions to access one of the channels used as arguments".to_owned()
                 }
             };
-            self.note_denied(session, session.user.name().into(), denial.reason(), denial.object().into());
+            self.note_denied(session, session.user.name(), denial.reason(), denial.object());
             CommandError::from(text)
         })
     }
@@ -293,9 +293,10 @@ impl Actor {
         program.steps().try_for_each(|(command, args)| self.check_access(session, command, args))
     }
 
-    pub(crate) fn note_denied(&mut self, session: &Session, user: Box<[u8]>, reason: &'static str, object: Box<[u8]>) {
+    pub(crate) fn note_denied(&mut self, session: &Session, user: &[u8], reason: &'static str, object: &[u8]) {
         let context = if session.queued.is_some() { "multi" } else { "toplevel" };
         let client = crate::commands::connection::line(self, session);
+        let (object, user) = (logbook::shortened(object).into(), logbook::shortened(user).into());
         self.note(Note::Denied(DeniedRequest { at: self.keys.now(), reason, context, object, user, client }));
     }
 
@@ -379,7 +380,7 @@ impl Actor {
                             _ => Ok(()),
                         };
                         if let Some(began) = began {
-                            self.end_timing(began, args, Some(session));
+                            self.end_timing(began, command, args, Some(session));
                         }
                         outcome.map(|()| Progress::Answered)
                     }
@@ -512,7 +513,7 @@ impl Actor {
     /// The batch of requests that is being filled for an actor.
     fn requests_to(&mut self, actor: ActorId) -> &mut Requests {
         let outbox = &mut self.outboxes[actor.index()];
-        if !matches!(outbox.last(), Some(Message::Requests(_))) {
+        if !matches!(outbox.last(), Some(Message::Requests(requests)) if !requests.is_full()) {
             outbox.push(Message::Requests(Requests::default()));
         }
         match outbox.last_mut() {
@@ -652,7 +653,7 @@ impl Actor {
             Run::Session(_) => Err(CommandError::text("ERR this command needs its connection")),
         };
         if let Some(began) = began {
-            self.end_timing(began, args, None);
+            self.end_timing(began, command, args, None);
         }
         if let Err(error) = outcome {
             error.answer(reply);
@@ -682,6 +683,12 @@ impl Actor {
 
     fn send(&mut self, to: ActorId, message: Message) {
         self.outboxes[to.index()].push(message);
+    }
+
+    /// Bytes of replies and messages for sessions of this actor, for each session that gets them.
+    #[must_use]
+    pub const fn reply_bytes(&self) -> usize {
+        self.replies.byte_count()
     }
 
     /// Takes the replies that came for sessions of this actor; to be given back cleared.

@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 
 use super::Actor;
-use super::message::{Destination, Message};
+use super::message::Message;
 use crate::command::{Command, Group};
 use crate::pattern;
 use crate::placement::ActorId;
@@ -22,6 +22,8 @@ pub(super) fn may_run_subscribed(command: &Command) -> bool {
 pub(super) struct Listeners {
     channels: HashMap<Box<[u8]>, Audience>,
     patterns: HashMap<Box<[u8]>, Audience>,
+    /// Whether something was published to other actors since somebody asked.
+    has_published_elsewhere: bool,
 }
 
 #[derive(Debug, Default)]
@@ -122,8 +124,8 @@ impl Actor {
             Topic::Channel => (&mut session.channels, &mut self.listeners.channels),
             Topic::Pattern => (&mut session.patterns, &mut self.listeners.patterns),
         };
-        if !names.iter().any(|other| **other == *name) {
-            names.push(name.into());
+        if !names.contains(name) {
+            names.insert(name.into());
             let count = join(audiences, name, session.id);
             self.tell_listeners(topic, name, count);
         }
@@ -144,7 +146,7 @@ impl Actor {
         };
         let leaving: Vec<Box<[u8]>> = match name {
             Some(name) => vec![name.into()],
-            None => names.clone(),
+            None => names.iter().cloned().collect(),
         };
         if leaving.is_empty() {
             return confirm(session, topic, "unsubscribe", None, reply);
@@ -160,8 +162,9 @@ impl Actor {
             Topic::Channel => (&mut session.channels, &mut self.listeners.channels),
             Topic::Pattern => (&mut session.patterns, &mut self.listeners.patterns),
         };
-        let Some(index) = names.iter().position(|other| **other == *name) else { return };
-        names.remove(index);
+        if !names.remove(name) {
+            return;
+        }
         let count = leave(audiences, name, session.id);
         self.tell_listeners(topic, name, count);
     }
@@ -186,6 +189,7 @@ impl Actor {
             audiences.iter().flat_map(|audience| &audience.elsewhere).map(|(actor, _)| *actor).collect();
         actors.sort();
         actors.dedup();
+        self.listeners.has_published_elsewhere |= !actors.is_empty();
         for actor in actors {
             self.send(actor, Message::Published { channel: channel.into(), payload: payload.into() });
         }
@@ -193,30 +197,31 @@ impl Actor {
         count
     }
 
+    /// Whether something was published to other actors since this was asked last.
+    pub fn has_published_elsewhere(&mut self) -> bool {
+        std::mem::take(&mut self.listeners.has_published_elsewhere)
+    }
+
     pub(super) fn publish_here(&mut self, channel: &[u8], payload: &[u8]) {
-        if let Some(audience) = self.listeners.channels.get(channel) {
-            for session in &audience.here {
-                self.replies.push(Destination::Push(*session), |reply| {
-                    reply.push(3);
-                    reply.bulk(b"message");
-                    reply.bulk(channel);
-                    reply.bulk(payload);
-                });
-            }
+        if let Some(audience) = self.listeners.channels.get(channel).filter(|audience| !audience.here.is_empty()) {
+            self.replies.push_to_all(&audience.here, |reply| {
+                reply.push(3);
+                reply.bulk(b"message");
+                reply.bulk(channel);
+                reply.bulk(payload);
+            });
         }
         for (pattern, audience) in &self.listeners.patterns {
-            if !pattern::matches(pattern, channel) {
+            if audience.here.is_empty() || !pattern::matches(pattern, channel) {
                 continue;
             }
-            for session in &audience.here {
-                self.replies.push(Destination::Push(*session), |reply| {
-                    reply.push(4);
-                    reply.bulk(b"pmessage");
-                    reply.bulk(pattern);
-                    reply.bulk(channel);
-                    reply.bulk(payload);
-                });
-            }
+            self.replies.push_to_all(&audience.here, |reply| {
+                reply.push(4);
+                reply.bulk(b"pmessage");
+                reply.bulk(pattern);
+                reply.bulk(channel);
+                reply.bulk(payload);
+            });
         }
     }
 

@@ -19,6 +19,7 @@
 
 use std::sync::Arc;
 
+use hashbrown::HashSet;
 use savanna_lattice::Hlc;
 
 use super::message::{Destination, Loan, Message};
@@ -173,7 +174,8 @@ impl Actor {
         // A waiter that is gone takes nothing.
         let is_abandoned = matches!(to, Destination::Waiter(number) if !self.waiters.has(number));
         let mut tape = Tape::new();
-        let absent: Vec<&Loan> = borrowed.iter().map(|borrowed| &borrowed.loan).collect();
+        let mut absent: Vec<&Loan> = borrowed.iter().map(|borrowed| &borrowed.loan).collect();
+        absent.sort_by(|a, b| a.key.cmp(&b.key));
         if !is_abandoned {
             self.run_program(&program, session.as_deref_mut(), &absent, &mut tape);
         }
@@ -230,7 +232,8 @@ impl Actor {
         self.resume();
     }
 
-    /// Runs a program whose keys are all here; `borrowed` tells the versions of keys that are not there.
+    /// Runs a program whose keys are all here; `borrowed`, in the order of the keys, tells the versions of
+    /// those that are not there.
     pub(super) fn run_program(
         &mut self,
         program: &Program,
@@ -276,7 +279,14 @@ impl Actor {
 
     /// What WATCH does, with all keys here.
     pub(crate) fn note_versions(&mut self, program: &Program, session: &mut Session, borrowed: &[&Loan]) {
-        for key in keys_of(program) {
+        let watched: HashSet<Box<[u8]>> = session
+            .watched
+            .iter()
+            .filter(|watched| watched.database == program.database)
+            .map(|watched| watched.key.clone())
+            .collect();
+        // The version that a key had first counts.
+        for key in keys_of(program).into_iter().filter(|key| !watched.contains(key)) {
             let version = self.version_of(program.database, &key, borrowed);
             session.watched.push(Watched { database: program.database, key, version });
         }
@@ -284,10 +294,10 @@ impl Actor {
 
     fn version_of(&mut self, database: u8, key: &[u8], borrowed: &[&Loan]) -> Hlc {
         self.keys.select(database);
-        match (self.keys.peek(key), borrowed.iter().find(|loan| *loan.key == *key)) {
+        match (self.keys.peek(key), borrowed.binary_search_by(|loan| (*loan.key).cmp(key))) {
             (Some(entry), _) => entry.version,
-            (None, Some(loan)) => loan.deleted,
-            (None, None) => self.keys.version(key),
+            (None, Ok(index)) => borrowed[index].deleted,
+            (None, Err(_)) => self.keys.version(key),
         }
     }
 

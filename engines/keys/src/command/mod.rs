@@ -160,6 +160,9 @@ impl Flags {
     /// It is refused within MULTI.
     pub const NO_MULTI: Self = Self(512);
 
+    /// Its words are not shown to others: there may be passwords among them.
+    pub const SECRET: Self = Self(1024);
+
     const NAMES: [(Self, &'static str); 10] = [
         (Self::WRITE, "write"),
         (Self::READONLY, "readonly"),

@@ -94,7 +94,7 @@ pub static TABLE: &[Command] = &[
     // Server
     row("command", -1, Flags::NONE, Keys::None, Class::Session, Group::Server, "2.8.13", "Tells about commands.", Session(server::command)),
     row("acl", -2, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, Class::Session, Group::Server, "6.0.0", "Tells and changes what users may do.", Session(acl::acl)),
-    row("config", -2, Flags::ADMIN, Keys::None, Class::Session, Group::Server, "2.0.0", "Tells and changes what is set.", Session(server::config)),
+    row("config", -2, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, Class::Session, Group::Server, "2.0.0", "Tells and changes what is set.", Session(server::config)),
     row("info", -1, Flags::NONE, Keys::None, Class::Everywhere, Group::Server, "1.0.0", "Tells about the server.", Everywhere(server::info, Combine::Info)),
     row("slowlog", -2, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, Class::Session, Group::Server, "2.2.12", "Tells of requests that took long.", Session(slowlog::slowlog)),
     row("time", 1, Flags::FAST, Keys::None, Class::Session, Group::Server, "2.6.0", "Gives the server's time.", Session(server::time)),

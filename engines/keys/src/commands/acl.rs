@@ -38,7 +38,8 @@ pub fn acl(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &mut
         (b"load", 2) => {
             // Read once, so that all actors get the same.
             let path = actor.config.users_file.as_deref().ok_or(NO_FILE)?;
-            let users = Users::read(path).map_err(|reason| CommandError::from(format!("ERR {reason}")))?;
+            let users = Users::read(path, actor.config.password.as_ref())
+                .map_err(|reason| CommandError::from(format!("ERR {reason}")))?;
             let text = users.to_text();
             let words = crate::request::OwnedArgs::of_words(&[b"acl", b"load", &text]);
             return actor.ask_everybody(session, &LOAD, words.args(), reply);
@@ -55,11 +56,11 @@ pub fn acl(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &mut
 
 const NO_FILE: CommandError = CommandError::text("ERR there is no file of users; start with --aclfile");
 
-const fn part(name: &'static str, run: fn(&mut Actor, Args<'_>, &mut dyn Reply) -> Outcome) -> Command {
+const fn part(name: &'static str, flags: Flags, run: fn(&mut Actor, Args<'_>, &mut dyn Reply) -> Outcome) -> Command {
     Command {
         name,
         arity: -2,
-        flags: Flags::ADMIN,
+        flags: flags.and(Flags::ADMIN),
         keys: Keys::None,
         class: Class::Everywhere,
         group: Group::Server,
@@ -69,11 +70,11 @@ const fn part(name: &'static str, run: fn(&mut Actor, Args<'_>, &mut dyn Reply) 
     }
 }
 
-static SETUSER: Command = part("acl|setuser", set_user);
-static DELUSER: Command = part("acl|deluser", delete_users);
-static LOAD: Command = part("acl|load", load);
-static SAVE: Command = part("acl|save", save);
-static LOG: Command = part("acl|log", log);
+static SETUSER: Command = part("acl|setuser", Flags::SECRET, set_user);
+static DELUSER: Command = part("acl|deluser", Flags::NONE, delete_users);
+static LOAD: Command = part("acl|load", Flags::SECRET, load);
+static SAVE: Command = part("acl|save", Flags::NONE, save);
+static LOG: Command = part("acl|log", Flags::NONE, log);
 
 fn set_user(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let name = &args[2];
@@ -97,7 +98,7 @@ fn delete_users(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Out
 }
 
 fn load(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    let loaded = Users::of_text(&args[2]).map_err(|reason| CommandError::from(format!("ERR {reason}")))?;
+    let loaded = Users::of_text(&args[2], None).map_err(|reason| CommandError::from(format!("ERR {reason}")))?;
     actor.change_users(|users| *users = loaded);
     reply.ok();
     Ok(())

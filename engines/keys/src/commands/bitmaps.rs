@@ -158,19 +158,20 @@ pub fn bitop(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outc
         b"not" => return Err(CommandError::text("ERR BITOP NOT must be called with a single source key.")),
         _ => return Err(CommandError::Syntax),
     };
-    let mut sources = Vec::new();
+    let mut length = 0;
     for key in args.from(3) {
-        sources.push(keys.string(key)?.unwrap_or_default().to_vec());
+        length = length.max(keys.string(key)?.map_or(0, <[u8]>::len));
     }
-    let length = sources.iter().map(Vec::len).max().unwrap_or(0);
-    sources.iter_mut().for_each(|source| source.resize(length, 0));
-    let mut sources = sources.into_iter();
-    let mut result = sources.next().unwrap_or_default();
+    let mut result = keys.string(&args[3])?.unwrap_or_default().to_vec();
+    result.resize(length, 0);
     if operation == b"not" {
         result.iter_mut().for_each(|byte| *byte = combine(*byte, 0));
     }
-    for other in sources {
-        result.iter_mut().zip(other).for_each(|(mine, theirs)| *mine = combine(*mine, theirs));
+    for key in args.from(4) {
+        let other = keys.string(key)?.unwrap_or_default();
+        let (head, tail) = result.split_at_mut(other.len());
+        head.iter_mut().zip(other).for_each(|(mine, theirs)| *mine = combine(*mine, *theirs));
+        tail.iter_mut().for_each(|mine| *mine = combine(*mine, 0));
     }
     if result.is_empty() {
         keys.delete(&args[2]);

@@ -85,7 +85,7 @@ fn admit(actor: &mut Actor, session: &mut Session, name: &[u8], password: &[u8])
     match actor.users().authenticate(name, password) {
         Some(user) => session.become_user(user),
         None => {
-            actor.note_denied(session, name.into(), "auth", (*b"AUTH").into());
+            actor.note_denied(session, name, "auth", b"AUTH");
             return Err(CommandError::text("WRONGPASS invalid username-password pair or user is disabled."));
         }
     }
@@ -103,18 +103,21 @@ pub fn hello(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &m
         }
         protocol = version as u8;
     }
-    let mut name = None;
+    let (mut name, mut user) = (None, None);
     let mut options = args.from(2);
     while let Some(option) = options.next() {
         let unknown = || CommandError::from(format!("ERR Syntax error in HELLO option '{}'", option.escape_ascii()));
         match option.to_ascii_lowercase().as_slice() {
             b"auth" => {
-                let (user, password) = options.next().zip(options.next()).ok_or_else(unknown)?;
-                admit(actor, session, user, password)?;
+                user = Some(options.next().zip(options.next()).ok_or_else(unknown)?);
             }
             b"setname" => name = Some(options.next().ok_or_else(unknown)?),
             _ => return Err(unknown()),
         }
+    }
+    name.map_or(Ok(()), check_name)?;
+    if let Some((user, password)) = user {
+        admit(actor, session, user, password)?;
     }
     if session.access == Access::Unknown {
         return Err(CommandError::text(
@@ -123,7 +126,7 @@ pub fn hello(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &m
         ));
     }
     if let Some(name) = name {
-        rename(session, name)?;
+        session.name = name.to_vec();
     }
     session.protocol = protocol;
     reply.use_protocol(protocol);
@@ -145,11 +148,14 @@ pub fn hello(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &m
     Ok(Progress::Answered)
 }
 
-fn rename(session: &mut Session, name: &[u8]) -> Result<(), CommandError> {
+fn check_name(name: &[u8]) -> Result<(), CommandError> {
+    const NAME_BYTES_MAX: usize = 1024;
+    if name.len() > NAME_BYTES_MAX {
+        return Err(CommandError::text("ERR Client names have at most 1024 bytes."));
+    }
     if !name.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
         return Err(CommandError::text("ERR Client names cannot contain spaces, newlines or special characters."));
     }
-    session.name = name.to_vec();
     Ok(())
 }
 
@@ -159,7 +165,8 @@ pub fn client(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &
         (b"id", 2) => reply.integer(actor.client_number(session.id)),
         (b"getname", 2) => reply.bulk_or_null((!session.name.is_empty()).then_some(&session.name)),
         (b"setname", 3) => {
-            rename(session, &args[2])?;
+            check_name(&args[2])?;
+            session.name = args[2].to_vec();
             reply.ok();
         }
         (b"setinfo", 4) => match args[2].to_ascii_lowercase().as_slice() {

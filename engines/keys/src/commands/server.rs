@@ -140,7 +140,7 @@ pub fn config(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &
             reply.map(found.len());
             for (name, value) in found {
                 reply.bulk(name.as_bytes());
-                reply.bulk(value.as_bytes());
+                reply.bulk(&value);
             }
         }
         (b"set", 4..) => {
@@ -182,7 +182,7 @@ fn check_config(actor: &Actor, args: Args<'_>) -> Outcome {
 static CONFIG_SET: Command = Command {
     name: "config|set",
     arity: -4,
-    flags: Flags::ADMIN,
+    flags: Flags::ADMIN.and(Flags::SECRET),
     keys: Keys::None,
     class: Class::Everywhere,
     group: Group::Server,
@@ -197,7 +197,7 @@ fn config_set(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outco
         actor.config.set(name, value)?;
         if name.eq_ignore_ascii_case(b"requirepass") {
             let password = actor.config.password.clone();
-            actor.change_users(|users| users.set_default_password(password.as_deref()));
+            actor.change_users(|users| users.set_default_password(password.as_ref()));
         }
     }
     reply.ok();

@@ -627,7 +627,10 @@ fn combine(
     }
     let (number, rest) = parse_number_of_keys(args, at)?;
     for key in args.from(at + 1).take(number) {
-        weighted(keys, key, 1.0)?;
+        let value = keys.get(key);
+        if value.is_some_and(|value| SortedSet::of(value).is_none() && Set::of(value).is_none()) {
+            return Err(CommandError::WrongType);
+        }
     }
     let mut weights = vec![1.0; number];
     let (mut aggregate, mut with_scores) = (Aggregate::Sum, false);
@@ -652,13 +655,11 @@ fn combine(
             _ => return Err(CommandError::Syntax),
         }
     }
-    let mut inputs: Vec<HashMap<Box<[u8]>, f64>> = Vec::with_capacity(number);
-    for (key, weight) in args.from(at + 1).take(number).zip(weights) {
-        inputs.push(weighted(keys, key, weight)?);
-    }
-    let mut inputs = inputs.into_iter();
-    let mut result = inputs.next().unwrap_or_default();
-    for other in inputs {
+    let mut inputs = args.from(at + 1).take(number).zip(weights);
+    let (first, weight) = inputs.next().ok_or(CommandError::Syntax)?;
+    let mut result = weighted(keys, first, weight)?;
+    for (key, weight) in inputs {
+        let other = weighted(keys, key, weight)?;
         match operation {
             Operation::Union => {
                 for (member, score) in other {
