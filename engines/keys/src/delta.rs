@@ -12,7 +12,8 @@
 //!  3 delete
 //!  4 expiry      when 8
 //!  5 kept        as whole; the value stays in its life
-//!  6 replicated  since 8, copies 8, writer 8, a part of the replicas' state (savanna_lattice::form), or nothing
+//!  6 replicated  since 8, copies 8, writer 8, a part of the replicas' state (savanna_lattice::form), or nothing;
+//!                0 copies: it has no replicas any more, and its value follows
 //! ```
 //!
 //! A *whole*, a *kept* and a *delete* apply if they are later than what is there; *operations* and *expiry* only exactly at

@@ -75,16 +75,14 @@ pub fn recover(
     let last = keyspaces.iter().map(|keyspace| keyspace.last_writer()).max().unwrap_or_default();
     for (keyspace, id) in keyspaces.iter_mut().zip(placement.all()) {
         keyspace.belong_to(id, last);
+        // Also later than what was deleted, of which nothing is left.
+        keyspace.observe(latest);
+        keyspace.log.enable(true);
     }
     for first in placement.all() {
         for recovered in keyspaces[first.index()].recovered() {
             keyspaces.iter_mut().for_each(|keyspace| keyspace.take_copy(first, &recovered));
         }
-    }
-    for keyspace in keyspaces {
-        // Also later than what was deleted, of which nothing is left.
-        keyspace.observe(latest);
-        keyspace.log.enable(true);
     }
     Ok(Arc::new(journal))
 }
@@ -99,6 +97,7 @@ pub const SEGMENT_BYTES: usize = 1 << 30;
 /// Those of [`Journal::append`]. After [`JournalError::Backlog`] the changes that were not taken wait, and it is to be
 /// tried again.
 pub fn append_changes(journal: &Journal, keys: &mut Keyspace) -> Result<Option<Lsn>, JournalError> {
+    keys.translate_changes();
     append_in_records(journal, keys, RECORD_BYTES_MAX)
 }
 

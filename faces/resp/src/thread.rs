@@ -617,7 +617,8 @@ impl Thread {
 
     fn finish_turn(&mut self) -> Result<(), ThreadError> {
         self.rewrite()?;
-        self.append(false)?;
+        // Who reads a message may write what follows from it: the log has to have this thread's part first.
+        self.append(self.actor.has_messages())?;
         for actor in self.actor.actors() {
             let messages = self.actor.take_outbox(actor);
             if !messages.is_empty() {

@@ -148,6 +148,12 @@ impl<L> Incarnated<L> {
         self.state.value.1.as_ref().filter(|_| now < self.expires_at())
     }
 
+    /// The value, expired or not: of a delta, what it changes.
+    #[must_use]
+    pub const fn content(&self) -> Option<&L> {
+        self.state.value.1.as_ref()
+    }
+
     /// The value, expired or not, to be changed by its own methods only; their deltas go into [`Incarnated::delta`].
     pub const fn value_mut(&mut self) -> Option<&mut L> {
         self.state.value.1.as_mut()

@@ -706,6 +706,13 @@ impl Actor {
         }
     }
 
+    /// Whether anything is to be sent. What the actor changed must be in the log first, or the log would have what follows
+    /// from a change before the change.
+    #[must_use]
+    pub fn has_messages(&self) -> bool {
+        self.outboxes.iter().any(|outbox| !outbox.is_empty())
+    }
+
     /// Takes what is to be sent to an actor. What the actor changed must be in the log first.
     #[must_use]
     pub fn take_outbox(&mut self, to: ActorId) -> Vec<Message> {
@@ -735,12 +742,14 @@ impl Actor {
             self.note_request();
         }
         let due = self.keys.expire_due(PATIENCE);
+        self.note_request();
         self.gossip();
         due
     }
 
     /// Goes on with a rewrite of the log (see [`crate::log`]) by about `bytes`. Says whether this actor is done.
     pub fn rewrite_some(&mut self, bytes: usize) -> bool {
+        self.note_request();
         // A key that is lent is written when it comes back.
         let is_done = self.keys.rewrite_some(bytes) && self.claims.holds_nothing();
         if is_done {

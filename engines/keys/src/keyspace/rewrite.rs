@@ -5,11 +5,14 @@ use savanna_ownership::{KEY_GROUPS, KeyGroup};
 use super::{DATABASES, Entry, Keyspace, log_whole};
 use crate::delta::Header;
 
-/// Which key groups were written.
-#[derive(Clone, Copy, Debug, Default)]
+/// What was written.
+#[derive(Debug, Default)]
 pub(super) struct Place {
+    /// Databases and key groups before these.
     database: u8,
     group: u16,
+    /// Keys with replicas that are still to be written, once all key groups are.
+    replicas: Option<Vec<(u8, Box<[u8]>)>>,
 }
 
 impl Keyspace {
@@ -27,13 +30,13 @@ impl Keyspace {
     /// Writes keys up to about `bytes`, and at least one key group with keys. Says whether all keys that are here were
     /// written.
     pub fn rewrite_some(&mut self, bytes: usize) -> bool {
-        let Some(mut place) = self.rewriting else { return true };
+        let Some(mut place) = self.rewriting.take() else { return true };
         let end = self.log.bytes().len() + bytes;
         while place.database < DATABASES && self.log.bytes().len() < end {
             match &self.databases[usize::from(place.database)] {
                 Some(database) if place.group < KEY_GROUPS => {
                     if let Ok(group) = KeyGroup::new(place.group) {
-                        // Those with replicas are written at the end.
+                        // Those with replicas are written at the end; some have no entry.
                         let replicas = &self.replicas;
                         let single = |entry: &&Entry| replicas.get(place.database, &entry.key).is_none();
                         for entry in database.group(group).filter(single) {
@@ -44,20 +47,27 @@ impl Keyspace {
                     }
                     place.group += 1;
                 }
-                _ => place = Place { database: place.database + 1, group: 0 },
+                _ => (place.database, place.group) = (place.database + 1, 0),
             }
         }
-        let was_done = self.rewriting.is_some_and(|before| before.database == DATABASES);
-        self.rewriting = Some(place);
-        let is_done = place.database == DATABASES;
-        if is_done && !was_done {
-            self.rewrite_replicas();
+        let mut is_done = false;
+        if place.database == DATABASES {
+            let replicas = place.replicas.get_or_insert_with(|| self.replicas.keys());
+            while self.log.bytes().len() < end
+                && let Some((database, key)) = replicas.pop()
+            {
+                self.rewrite_replica(database, &key);
+                self.log.note_request();
+            }
+            is_done = replicas.is_empty();
         }
+        self.rewriting = Some(place);
+        self.log.note_seen();
         is_done
     }
 
     /// Ends what [`Keyspace::begin_rewrite`] began.
-    pub const fn end_rewrite(&mut self) {
+    pub fn end_rewrite(&mut self) {
         self.rewriting = None;
     }
 

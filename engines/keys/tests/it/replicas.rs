@@ -428,3 +428,102 @@ fn what_was_written_once_more_is_enough() {
         }
     }
 }
+
+/// What is wrong with what the log leads to, if anything, after random commands on keys with replicas or without.
+fn objection_to_log(seed: u64, fault: Fault, copies: &str) -> Option<String> {
+    let mut world = World::new(3, seed);
+    world.begin_log();
+    let clients: Vec<Client> = (0..3).map(|actor| world.client(actor)).collect();
+    for key in KEYS {
+        world.call(clients[0], &["SAV.REPLICATE", key, copies]);
+    }
+    world.quiesce().expect("an end");
+    world.fault = fault;
+    disturb(&mut world, &clients, 150);
+    world.quiesce().expect("an end");
+    (0..3).for_each(|actor| world.append(actor));
+    let mut model = Keyspace::new(Placement::over(1), 0);
+    model.set_now(world.now);
+    for appended in world.log.iter().flatten() {
+        delta::read_all(appended, &mut |header, body| model.replay(header, body)).expect("deltas");
+    }
+    let (model, mut all) = (shown(&model, world.now), BTreeMap::new());
+    world.actors.iter().for_each(|actor| all.extend(shown(&actor.keys, world.now)));
+    (model != all).then(|| format!("the log leads to {model:?}, the actors have {all:?}"))
+}
+
+#[test]
+fn the_log_leads_to_what_the_actors_have_whenever_they_append() {
+    for copies in ["1", "FULL"] {
+        for seed in 0..100 {
+            assert_eq!(objection_to_log(seed, Fault::Disorder, copies), None, "seed {seed}, {copies} replicas");
+        }
+    }
+}
+
+#[test]
+fn the_checker_finds_messages_that_leave_before_the_changes_are_appended() {
+    let found = (0..100).filter(|seed| objection_to_log(*seed, Fault::LateAppend, "1").is_some()).count();
+    assert!(found > 2, "found in {found} of 100 runs");
+}
+
+#[test]
+fn a_crash_while_a_key_loses_its_replicas_loses_nothing_of_it() {
+    for seed in 0..40 {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (mut world, clients) = replicated(3, seed, &["set"]);
+        world.call(clients[0], &["SADD", "set", "a", "b", "c"]);
+        world.quiesce().expect("an end");
+        world.call(clients[1], &["SADD", "set", "d"]);
+        world.call(clients[0], &["SAV.REPLICATE", "set", "1"]);
+        world.call(clients[2], &["SADD", "set", "e"]);
+        for _ in 0..world.chance.below(4) {
+            world.pass(10);
+            world.deliver_one();
+        }
+        let (mut after, clients) = restarted(&mut world, folder.path(), 1);
+        assert_eq!(after.call(clients[0], &["SCARD", "set"]), "5", "seed {seed}");
+        assert!(after.actors.iter().all(|actor| !actor.keys.has_replicas()), "seed {seed}: it has one replica");
+    }
+}
+
+#[test]
+fn what_was_told_with_an_expiry_that_has_passed_is_shown_where_the_life_goes_on() {
+    let (mut world, clients) = replicated(2, 1, &["set"]);
+    let first = usize::from(!world.actors[0].keys.is_first_replica(b"set"));
+    let (first, other) = (clients[first], clients[1 - first]);
+    world.call(first, &["SADD", "set", "a"]);
+    world.call(first, &["PEXPIRE", "set", "10000"]);
+    world.quiesce().expect("an end");
+    world.request(other, &["SADD", "set", "b"]).expect("here");
+    world.request(other, &["PEXPIRE", "set", "50"]).expect("here");
+    world.pass(1);
+    world.request(first, &["PERSIST", "set"]).expect("here");
+    world.pass(60);
+    world.quiesce().expect("an end");
+    for client in clients {
+        assert_eq!(world.call(client, &["SISMEMBER", "set", "b"]), "1", "at actor {}", client.actor);
+    }
+}
+
+#[test]
+fn what_expires_without_a_request_is_seen_by_the_replicas() {
+    let (mut world, clients) = replicated(2, 1, &["set"]);
+    world.call(clients[0], &["SADD", "set", "a"]);
+    world.call(clients[0], &["PEXPIRE", "set", "5000"]);
+    world.quiesce().expect("an end");
+    world.pass(6000);
+    let dead: usize = world.actors.iter().map(|actor| actor.keys.tombstones()).sum();
+    assert_eq!(dead, 1, "the first replica has ended the life");
+}
+
+#[test]
+fn replicas_are_written_once_more_a_few_at_a_time() {
+    let (mut world, clients) = replicated(2, 1, &KEYS);
+    disturb(&mut world, &clients, 50);
+    world.quiesce().expect("an end");
+    let actor = &mut world.actors[0];
+    actor.keys.begin_rewrite();
+    let turns = (1..).find(|_| actor.rewrite_some(1)).expect("an end");
+    assert!(turns >= KEYS.len(), "{turns} turns");
+}

@@ -45,6 +45,8 @@ pub(crate) struct World {
     /// How many of such messages were sent.
     pub(crate) told: usize,
     pub(crate) fault: Fault,
+    /// What the actors appended, one behind the other, if there is a log.
+    pub(crate) log: Option<Vec<Vec<u8>>>,
     pub(crate) now: UnixMillis,
     /// Replies that came late.
     arrived: HashMap<(usize, SessionId, Ticket), Tape>,
@@ -63,6 +65,8 @@ pub(crate) enum Fault {
     Echo,
     /// Everybody says of itself to have heard everything.
     Boast,
+    /// It leaves before the changes that it is about are in the log.
+    LateAppend,
     /// Deletions are left out.
     NoDeletions,
     /// Each change is taken into the life that the receiver has.
@@ -81,6 +85,7 @@ impl World {
             gossip: Vec::new(),
             told: 0,
             fault: Fault::Disorder,
+            log: None,
             now: NOW,
             arrived: HashMap::new(),
             kept: 0,
@@ -234,7 +239,7 @@ impl World {
     fn tell(&mut self, from: usize, to: usize, mut gossip: Gossip) {
         self.told += 1;
         match self.fault {
-            Fault::Disorder | Fault::NoLives | Fault::Echo => {}
+            Fault::Disorder | Fault::NoLives | Fault::Echo | Fault::LateAppend => {}
             Fault::Loss => gossip.items.retain(|_| self.chance.below(8) > 0),
             Fault::Boast => gossip.heard.fill(u64::MAX),
             Fault::NoDeletions => gossip
@@ -244,8 +249,29 @@ impl World {
         self.gossip.push((from, to, gossip));
     }
 
-    /// Takes out what an actor has to say.
+    /// Has a log from now on.
+    pub(crate) fn begin_log(&mut self) {
+        self.log = Some(Vec::new());
+        self.actors.iter_mut().for_each(|actor| actor.keys.log.enable(true));
+    }
+
+    /// Appends what an actor changed.
+    pub(crate) fn append(&mut self, actor: usize) {
+        let keys = &mut self.actors[actor].keys;
+        keys.translate_changes();
+        if let Some(log) = &mut self.log {
+            log.push(keys.log.bytes().to_vec());
+            keys.log.clear();
+        }
+    }
+
+    /// Takes out what an actor has to say. Its changes are appended before, or at some other time if there is nothing.
     fn collect(&mut self, actor: usize) {
+        if self.log.is_some()
+            && (self.chance.below(8) == 0 || self.actors[actor].has_messages() && self.fault != Fault::LateAppend)
+        {
+            self.append(actor);
+        }
         for to in 0..self.actors.len() {
             let messages = self.actors[actor].take_outbox(ActorId(to as u16));
             for message in messages {

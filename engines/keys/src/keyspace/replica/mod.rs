@@ -45,6 +45,9 @@ pub type Vector = Pair<Hlc, Max<u16>>;
 /// A replica at each actor, however many there are.
 pub const FULL: u16 = u16::MAX;
 
+/// Instead of a number of replicas in the log: there are none any more, and the whole value follows.
+const GIVEN_UP: u16 = 0;
+
 /// A message by its sender and its number.
 type Told = (ActorId, u64);
 
@@ -300,17 +303,19 @@ impl Keyspace {
                 None => Some(Incarnated::deleted(stamp)),
             },
             Body::Operations { tag, operations } => {
-                let mut state = match living.filter(|state| state.incarnation().tag == TypeTag(tag)) {
-                    Some(state) => state.delta(Content::empty(tag)?),
+                let same = living.filter(|state| state.incarnation().tag == TypeTag(tag)).map(|state| state.incarnation());
+                let incarnation = match same {
+                    Some(same) => same,
                     None => {
                         let before = replica.state.as_ref().map(Incarnated::incarnation);
                         let revived = before.filter(|before| before.tag == TypeTag::NONE);
-                        let incarnation = revived
+                        let begun = revived
                             .map_or_else(|| Incarnation::new(stamp, TypeTag(tag)), |dead| dead.revived(TypeTag(tag)));
-                        Incarnated::begin(incarnation, Content::empty(tag)?)
+                        replica.state.merge(Some(Incarnated::begin(begun, Content::empty(tag)?)));
+                        begun
                     }
                 };
-                replica.state.merge(Some(state.clone()));
+                let mut state = Incarnated::begin(incarnation, Content::empty(tag)?);
                 if let Some(content) = replica.state.as_mut().and_then(Incarnated::value_mut) {
                     state = state.delta(content.change(operations, stamp)?);
                 }
@@ -470,8 +475,8 @@ impl Keyspace {
         };
         if let (Some(entry), Some(patch)) = (database.find_mut(hash, key), patch) {
             let (size, expiry) = (entry.value.heap_bytes(), entry.expires_at());
-            // A patch without content is about the expiry alone.
-            if patch.value(self.now).is_none_or(|patch| content.patch(&mut entry.value, patch)) {
+            // A patch without content is about the expiry alone. One whose own expiry has passed may be of a life that goes on.
+            if patch.content().is_none_or(|patch| content.patch(&mut entry.value, patch)) {
                 entry.version = version.max(entry.version);
                 entry.expire_at(expires_at);
                 let (size_after, is_empty) = (entry.value.heap_bytes(), entry.value.is_empty_collection());
@@ -560,7 +565,7 @@ impl Keyspace {
         }
         let version = self.clock.now(self.now);
         let header = Header { database, key, base: version, version };
-        self.log.replicated(header, replica.vector.version, 1, self.replicas.writer, &[]);
+        self.log.replicated(header, replica.vector.version, GIVEN_UP, self.replicas.writer, &[]);
         match self.databases[usize::from(database)].as_mut().and_then(|d| d.find_mut(KeyHash::of(key), key)) {
             Some(entry) => {
                 entry.version = version;

@@ -6,7 +6,7 @@
 
 use savanna_lattice::{Hlc, Lattice as _, Max, Pair, WriterId, decode};
 
-use super::{Replica, Standing, State, Vector, log_state};
+use super::{GIVEN_UP, Replica, Standing, State, Vector, log_state};
 use crate::delta::{Header, Malformed};
 use crate::keyspace::Keyspace;
 use crate::placement::{ActorId, KeyHash};
@@ -40,10 +40,8 @@ impl Keyspace {
             self.replicas.insert(database, key, Replica::new(vector, Standing::Serving));
         }
         let Some(replica) = self.replicas.get_mut(database, key) else { return Ok(()) };
-        let is_given_up = vector.value.0 == 1 && state.is_empty();
         replica.vector.merge(vector);
-        if is_given_up {
-            // Its whole value follows.
+        if vector.value.0 == GIVEN_UP {
             self.replicas.remove(database, key);
         } else if !state.is_empty() {
             let delta = decode(state).map_err(|error| Malformed::new(error.to_string()))?;
@@ -69,12 +67,15 @@ impl Keyspace {
 
     /// Keys of this actor with replicas, for the other actors; deletions are forgotten.
     pub(crate) fn recovered(&mut self) -> Vec<Recovered> {
-        let keys: Vec<(u8, Box<[u8]>)> =
-            self.replicas.iter().map(|(database, key, _)| (database, key.into())).collect();
         let mut recovered = Vec::new();
-        for (database, key) in keys {
+        for (database, key) in self.replicas.keys() {
             let version = self.peek_in(database, &key).map_or(Hlc::ZERO, |entry| entry.version);
             let Some(replica) = self.replicas.get_mut(database, &key) else { continue };
+            if replica.vector.value.0 == 1 || self.placement.actors() == 1 {
+                // All that the others changed is merged.
+                self.leave(database, &key);
+                continue;
+            }
             if replica.is_dead() {
                 replica.state = None;
             }
@@ -97,16 +98,13 @@ impl Keyspace {
         self.show(*database, key, None, Some(*version));
     }
 
-    /// Writes the state of all replicas here once more.
-    pub(in crate::keyspace) fn rewrite_replicas(&mut self) {
+    /// Writes the state of a replica here once more, if there is one.
+    pub(in crate::keyspace) fn rewrite_replica(&mut self, database: u8, key: &[u8]) {
         let version = self.latest_version();
-        for (database, key, replica) in self.replicas.iter() {
-            let header = Header { database, key, base: version, version };
-            if replica.standing != Standing::GivenUp {
-                log_state(&mut self.log, header, replica.vector, self.replicas.writer, replica.state.as_ref());
-            }
-        }
-        self.log.note_seen();
+        let writer = self.replicas.writer;
+        let Some(replica) = self.replicas.get(database, key).filter(|it| it.standing != Standing::GivenUp) else { return };
+        let header = Header { database, key, base: version, version };
+        log_state(&mut self.log, header, replica.vector, writer, replica.state.as_ref());
     }
 }
 

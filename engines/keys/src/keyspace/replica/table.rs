@@ -87,6 +87,10 @@ impl Replicas {
             .flat_map(|(number, table)| table.iter().map(move |(key, replica)| (number, &**key, replica)))
     }
 
+    pub(in crate::keyspace) fn keys(&self) -> Vec<Key> {
+        self.iter().map(|(database, key, _)| (database, key.into())).collect()
+    }
+
     /// Notes that a replica has something to tell.
     pub(super) fn list(&mut self, database: u8, key: &[u8]) {
         if let Some(replica) = self.tables[usize::from(database)].get_mut(key)
