@@ -7,6 +7,7 @@ use savanna_lattice::Hlc;
 
 use crate::access::{Access, User, Users};
 use crate::actor::program::Program;
+use crate::placement::KeyHash;
 
 /// A session of an actor. The number of its place is used again, its serial is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,8 +58,13 @@ pub struct Session {
     pub channels: BTreeSet<Box<[u8]>>,
     /// Patterns of channels listened to.
     pub patterns: BTreeSet<Box<[u8]>>,
+    /// Keys with whose first replica it stays, the latest last.
+    with_first: VecDeque<KeyHash>,
     next_ticket: u64,
 }
+
+/// With the first replicas of how many keys a session stays.
+const WITH_FIRST_MAX: usize = 64;
 
 impl Session {
     fn new(id: SessionId, address: String, users: &Users) -> Self {
@@ -75,6 +81,7 @@ impl Session {
             watched: Vec::new(),
             channels: BTreeSet::new(),
             patterns: BTreeSet::new(),
+            with_first: VecDeque::new(),
             next_ticket: 0,
         }
     }
@@ -93,6 +100,23 @@ impl Session {
     /// The session of a script that runs.
     pub(crate) fn of_script(database: u8, users: &Users) -> Self {
         Self { database, ..Self::new(SessionId { place: u32::MAX, serial: 0 }, String::new(), users) }
+    }
+
+    /// Whether it was at a key's first replica before, where it sees what it did there.
+    #[must_use]
+    pub fn stays_with_first(&self, key: KeyHash) -> bool {
+        self.with_first.contains(&key)
+    }
+
+    /// Notes that it goes to a key's first replica.
+    pub fn stay_with_first(&mut self, key: KeyHash) {
+        if self.stays_with_first(key) {
+            return;
+        }
+        if self.with_first.len() == WITH_FIRST_MAX {
+            self.with_first.pop_front();
+        }
+        self.with_first.push_back(key);
     }
 
     /// The place of a reply that comes later.

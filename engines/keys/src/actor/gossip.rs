@@ -1,8 +1,8 @@
 //! What replicas tell each other behind the requests.
 //!
 //! Changes are merged where they are made and told once per [`PERIOD`], or when no request has come for [`DIP`]. What was
-//! heard is never told on. An actor that was told something says within the period how far it has heard everybody: that
-//! lets deletions be forgotten. Where nothing changes, nothing is sent and no clock runs.
+//! heard is never told on. An actor that was told something, or is asked, says within the period how far it has heard
+//! everybody: that lets the replication of a key end. Where nothing changes, nothing is sent and no clock runs.
 //!
 //! Messages from one actor to another are numbered. They may come late, twice, or in another order: changes merge anyhow,
 //! and what an actor *has heard* counts only up to the first message that is missing.
@@ -31,6 +31,8 @@ pub struct Gossip {
     pub clock: Hlc,
     /// Up to which message the sender has heard each actor.
     pub heard: Vec<u64>,
+    /// Whether the sender waits for all to have heard it.
+    pub asks: bool,
     /// What it tells.
     pub items: Vec<Item>,
 }
@@ -85,8 +87,12 @@ impl Rounds {
         true
     }
 
-    /// Whether every actor but `own` had heard a message when it sent the last of those that were heard of it without a gap.
+    /// Whether every actor but `own` had heard a message when it sent the last of those that were heard of it without a gap,
+    /// and this one has heard it and all before.
     fn is_known(&self, own: ActorId, from: ActorId, number: u64) -> bool {
+        if from != own && self.peers[from.index()].heard < number {
+            return false;
+        }
         let others = self.peers.iter().enumerate().filter(|(index, _)| *index != own.index());
         others.into_iter().all(|(_, peer)| peer.knows.get(from.index()).is_some_and(|heard| *heard >= number))
     }
@@ -125,7 +131,7 @@ impl Actor {
         }
     }
 
-    fn tell(&mut self) {
+    pub(super) fn tell(&mut self) {
         self.rounds.waiting = None;
         self.rounds.owes_answer = false;
         self.rounds.sent += 1;
@@ -134,24 +140,25 @@ impl Actor {
         for (actor, item) in self.keys.take_unsent(number) {
             items[actor.index()].push(item);
         }
+        let asks = self.keys.awaits_all(number);
         let heard = self.rounds.heard(self.id);
         let clock = self.keys.latest_version();
         for (actor, items) in self.placement.all().zip(items) {
             if actor != self.id {
-                self.send(actor, Message::Gossip(Gossip { number, clock, heard: heard.clone(), items }));
+                self.send(actor, Message::Gossip(Gossip { number, clock, heard: heard.clone(), asks, items }));
             }
         }
     }
 
     /// Hears what another actor tells.
     pub(super) fn hear_gossip(&mut self, from: ActorId, gossip: Gossip) {
-        let Gossip { number, clock, heard, items } = gossip;
+        let Gossip { number, clock, heard, asks, items } = gossip;
         if !self.rounds.hear(from, number, heard) {
             return;
         }
         self.keys.observe(clock);
         self.keys.translate_changes();
-        self.rounds.owes_answer |= !items.is_empty();
+        self.rounds.owes_answer |= asks || !items.is_empty();
         for item in items {
             self.keys.hear_item(from, number, item);
         }

@@ -361,8 +361,8 @@ impl Actor {
                 }
                 let place = match command.keys.of(args) {
                     Ok(keys) if self.placement.actors() > 1 => {
-                        let is_here = self.keys.has_replicas() && command.class_of(args) != Class::Primary;
-                        self.place(keys, is_here.then_some(session.database))
+                        let is_copied = self.keys.has_replicas() && self.may_use_copy(session, command, args);
+                        self.place(keys, is_copied.then_some(session.database))
                     }
                     // Words that name no keys are refused by the command itself.
                     _ => Place::Here,
@@ -408,6 +408,33 @@ impl Actor {
                 Ok(Progress::Answered)
             }
             Run::Everywhere(..) => self.ask_everybody(session, command, args, reply),
+        }
+    }
+
+    /// Whether a copy here may answer a request. Not one that tests and returns, nor what belongs to a transaction; and who went
+    /// to a key's first replica once stays with it, for the copy here may not have heard of that yet.
+    fn may_use_copy(&mut self, session: &mut Session, command: &'static Command, args: Args<'_>) -> bool {
+        let keys = || command.keys.of(args).into_iter().flatten();
+        let Some(key) = keys().next() else { return false };
+        let is_one = keys().nth(1).is_none();
+        if is_one
+            && session.watched.is_empty()
+            && command.class_of(args) != Class::Primary
+            && !session.stays_with_first(KeyHash::of(key))
+        {
+            return true;
+        }
+        keys().for_each(|key| self.go_to_first(session, key));
+        false
+    }
+
+    /// Says that a session goes to a key's first replica. What was changed here comes there before.
+    fn go_to_first(&mut self, session: &mut Session, key: &[u8]) {
+        if !self.keys.is_first_replica(key) && self.keys.serves(session.database, key) {
+            session.stay_with_first(KeyHash::of(key));
+            if self.keys.has_unsent_of(session.database, key) {
+                self.tell();
+            }
         }
     }
 
@@ -622,6 +649,10 @@ impl Actor {
     fn perform(&mut self, work: Work) {
         match work {
             Work::Task { from, to, database, command, args } => {
+                if let Some(actor) = self.moved_to(database, command, args.args()) {
+                    // The copy that was here was given up meanwhile.
+                    return self.requests_to(actor).push(to, database, command, args.args());
+                }
                 let mut replies = self.take_replies(from);
                 replies.push(to, |reply| self.run(database, command, args.args(), reply));
                 self.put_replies(from, replies);
@@ -633,6 +664,15 @@ impl Actor {
             }
             Work::Borrow { from, transaction, keys } => self.lend(from, transaction, keys),
             Work::Transaction(number) => self.hold_own(number),
+        }
+    }
+
+    /// Which other actor has the key of a request that waited here.
+    fn moved_to(&self, database: u8, command: &'static Command, args: Args<'_>) -> Option<ActorId> {
+        let keys = command.keys.of(args).ok().filter(|_| wants_of(command, args) != Wants::Everything)?;
+        match self.place(keys, Some(database)) {
+            Place::At(actor) => Some(actor),
+            _ => None,
         }
     }
 
@@ -742,9 +782,10 @@ impl Actor {
             self.note_request();
         }
         let due = self.keys.expire_due(PATIENCE);
+        let absent = self.keys.end_absent(PATIENCE);
         self.note_request();
         self.gossip();
-        due
+        due.into_iter().chain(absent).min()
     }
 
     /// Goes on with a rewrite of the log (see [`crate::log`]) by about `bytes`. Says whether this actor is done.

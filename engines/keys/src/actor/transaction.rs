@@ -149,6 +149,8 @@ impl Actor {
 
     fn run_transaction(&mut self, number: u64) {
         let Some(Transaction { to, program, loans, stops, .. }) = self.transactions.remove(&number) else { return };
+        // What ran before is of this actor's own copies.
+        self.keys.translate_changes();
         let mut borrowed = Vec::new();
         for (actor, loans) in loans {
             for mut loan in loans {
@@ -329,6 +331,7 @@ impl Actor {
     ) -> Result<Progress, CommandError> {
         program.user = (session.access != Access::Full).then(|| Arc::clone(&session.user));
         let keys = keys_of(&program);
+        keys.iter().for_each(|key| self.go_to_first(session, key));
         let place = self.place(keys.iter().map(|key| &**key), None);
         let needs_session = program.steps().any(|(command, _)| matches!(command.run, Run::Session(_)));
         match place {

@@ -45,6 +45,8 @@ pub(crate) struct World {
     /// How many of such messages were sent.
     pub(crate) told: usize,
     pub(crate) fault: Fault,
+    /// Whether what replicas tell keeps its order among the other messages, as in threads' mailboxes.
+    pub(crate) is_orderly: bool,
     /// What the actors appended, one behind the other, if there is a log.
     pub(crate) log: Option<Vec<Vec<u8>>>,
     pub(crate) now: UnixMillis,
@@ -85,6 +87,7 @@ impl World {
             gossip: Vec::new(),
             told: 0,
             fault: Fault::Disorder,
+            is_orderly: false,
             log: None,
             now: NOW,
             arrived: HashMap::new(),
@@ -276,7 +279,7 @@ impl World {
             let messages = self.actors[actor].take_outbox(ActorId(to as u16));
             for message in messages {
                 match message {
-                    Message::Gossip(gossip) => self.tell(actor, to, gossip),
+                    Message::Gossip(gossip) if !self.is_orderly => self.tell(actor, to, gossip),
                     message => self.queues[actor][to].push_back(message),
                 }
             }

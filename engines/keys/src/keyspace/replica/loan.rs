@@ -92,7 +92,6 @@ impl Keyspace {
         let has_heard = replica.state.is_some();
         if lent.changed.is_some() {
             replica.unsent.merge(lent.changed);
-            replica.dead_since = None;
         }
         replica.hear(lent.state);
         if is_rewriting {
@@ -103,5 +102,6 @@ impl Keyspace {
         if has_heard {
             self.show(database, key, None, None);
         }
+        self.note_presence(database, key);
     }
 }

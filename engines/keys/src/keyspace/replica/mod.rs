@@ -48,8 +48,11 @@ pub const FULL: u16 = u16::MAX;
 /// Instead of a number of replicas in the log: there are none any more, and the whole value follows.
 const GIVEN_UP: u16 = 0;
 
+/// How long a key may be without a value, in milliseconds, until it has one replica again.
+pub const ABSENCE: u64 = 60_000;
+
 /// A message by its sender and its number.
-type Told = (ActorId, u64);
+pub(super) type Told = (ActorId, u64);
 
 /// What one replica tells another.
 #[derive(Clone, Debug)]
@@ -82,20 +85,22 @@ enum Standing {
 pub(super) struct Replica {
     vector: Vector,
     standing: Standing,
-    /// `None` if nothing was ever written, or a deletion of which all know.
+    /// The present life, or the deletion after which the next one begins; `None` until it is heard of.
     state: Option<State>,
     /// What was changed here and not told yet.
     unsent: Option<State>,
-    /// Whether everybody is to be told of the vector, and the other replicas all that is known.
+    /// Whether everybody is to be told of the vector, and new replicas all that is known.
     owes_vector: bool,
+    /// How many replicas hold what was told before that.
+    held: u16,
     /// Whether it is among those that have something to tell.
     is_listed: bool,
     /// Whether its state is with a transaction of another actor.
     is_lent: bool,
     /// In whose name it is changed; `None` for the actor's own.
     name: Option<WriterId>,
-    /// The message that tells of the present deletion.
-    dead_since: Option<Told>,
+    /// Since when the first replica has no value.
+    absent_since: Option<UnixMillis>,
     /// The message that tells that this is not a replica any more.
     leaving_since: Option<Told>,
 }
@@ -108,10 +113,11 @@ impl Replica {
             state: None,
             unsent: None,
             owes_vector: false,
+            held: 1,
             is_listed: false,
             is_lent: false,
             name: None,
-            dead_since: None,
+            absent_since: None,
             leaving_since: None,
         }
     }
@@ -133,7 +139,6 @@ impl Replica {
     fn note_change(&mut self, delta: State) {
         self.state.merge(Some(delta.clone()));
         self.unsent.merge(Some(delta));
-        self.dead_since = None;
     }
 }
 
@@ -195,7 +200,12 @@ impl Keyspace {
         let vector = Pair::new(version, Max(copies));
         let header = Header { database, key, base: version, version };
         match self.replicas.get_mut(database, key) {
-            Some(replica) => replica.vector = vector,
+            Some(replica) if replica.vector.value.0 == copies => return Ok(()),
+            Some(replica) => {
+                let held = if replica.owes_vector { replica.held } else { FULL };
+                replica.held = held.min(replica.vector.value.0);
+                replica.vector = vector;
+            }
             None if copies == 1 => return Ok(()),
             None => {
                 self.replicas.insert(database, key, Replica::new(vector, Standing::Serving));
@@ -208,15 +218,18 @@ impl Keyspace {
             replica.leaving_since = None;
             self.log.replicated(header, version, copies, writer, &[]);
             self.log.note_seen();
-            if replica.state.is_none()
-                && let Some(entry) =
-                    self.databases[usize::from(database)].as_ref().and_then(|d| d.find(KeyHash::of(key), key))
-            {
-                log_whole(&mut self.log, header, entry);
+            if replica.state.is_none() {
+                let entry = self.databases[usize::from(database)].as_ref().and_then(|d| d.find(KeyHash::of(key), key));
+                match entry {
+                    Some(entry) => log_whole(&mut self.log, header, entry),
+                    // Whoever writes first begins the life that follows a deletion all know, so that all begin the same.
+                    None => self.log.delete(header),
+                }
             }
         }
         self.translate_changes();
         self.replicas.list(database, key);
+        self.note_presence(database, key);
         Ok(())
     }
 
@@ -239,7 +252,6 @@ impl Keyspace {
         let Some(replica) = self.replicas.get_mut(database, key) else { return };
         replica.standing = Standing::GivenUp;
         replica.state = None;
-        replica.dead_since = None;
         if let Some(database) = self.databases[usize::from(database)].as_mut() {
             database.remove(KeyHash::of(key), key);
         }
@@ -303,7 +315,8 @@ impl Keyspace {
                 None => Some(Incarnated::deleted(stamp)),
             },
             Body::Operations { tag, operations } => {
-                let same = living.filter(|state| state.incarnation().tag == TypeTag(tag)).map(|state| state.incarnation());
+                let same =
+                    living.filter(|state| state.incarnation().tag == TypeTag(tag)).map(|state| state.incarnation());
                 let incarnation = match same {
                     Some(same) => same,
                     None => {
@@ -333,6 +346,7 @@ impl Keyspace {
             replica.note_change(delta);
             if replica.name.is_none() {
                 self.replicas.list(header.database, header.key);
+                self.note_presence(header.database, header.key);
             }
         }
         Ok(true)
@@ -356,28 +370,26 @@ impl Keyspace {
             let tells_all = replica.owes_vector && !replica.is_lent;
             for actor in placement.all().filter(|actor| *actor != own) {
                 let holds = placement.holds(actor, group, replica.vector.value.0);
-                let state = match (holds, tells_all) {
+                let is_new = tells_all && !placement.holds(actor, group, replica.held);
+                let state = match (holds, is_new) {
                     (true, true) => replica.state.clone(),
                     (true, false) => replica.unsent.clone(),
                     (false, _) => None,
                 };
                 if state.is_some() || tells_all {
-                    let item = Item { database, key: key.clone(), vector: replica.vector, state, is_whole: tells_all };
+                    let item = Item { database, key: key.clone(), vector: replica.vector, state, is_whole: is_new };
                     items.push((actor, item));
                 }
             }
             replica.unsent = None;
             let told = (own, number);
-            if replica.is_dead() && replica.dead_since.is_none() {
-                replica.dead_since = Some(told);
-            }
             if tells_all {
                 replica.leaving_since = (replica.vector.value.0 == 1).then_some(told);
                 replica.owes_vector = false;
             }
-            let (fades, owes) = (replica.dead_since.is_some() || replica.leaving_since.is_some(), replica.owes_vector);
-            if fades {
-                self.replicas.watch(database, &key);
+            let (leaves, owes) = (tells_all && replica.leaving_since.is_some(), replica.owes_vector);
+            if leaves {
+                self.replicas.watch(told, database, &key);
             }
             if owes {
                 self.replicas.list(database, &key);
@@ -395,10 +407,13 @@ impl Keyspace {
         let holds = |vector: Vector| own == first || placement.holds(own, group, vector.value.0);
         self.observe(vector.version);
         if self.replicas.get(database, &key).is_none() {
-            if !holds(vector) {
-                return;
-            }
-            self.replicas.insert(database, &key, Replica::new(vector, Standing::Joining));
+            // That this is no replica is kept, too, as long as older words may come that say it is.
+            let standing = match (holds(vector), from == first) {
+                (true, _) => Standing::Joining,
+                (false, true) => Standing::GivenUp,
+                (false, false) => return,
+            };
+            self.replicas.insert(database, &key, Replica::new(vector, standing));
             self.log.enable(true);
         }
         let Some(replica) = self.replicas.get_mut(database, &key) else { return };
@@ -410,7 +425,7 @@ impl Keyspace {
             }
             if knows && let Some(replica) = self.replicas.get_mut(database, &key) {
                 replica.leaving_since = Some((from, number));
-                self.replicas.watch(database, &key);
+                self.replicas.watch((from, number), database, &key);
             }
             return;
         }
@@ -435,15 +450,7 @@ impl Keyspace {
                 replica.unsent.merge(Some(delta.clone()));
                 self.replicas.list(database, &key);
             }
-            let ends = delta.incarnation();
             self.merge(database, &key, delta, None);
-            if let Some(replica) = self.replicas.get_mut(database, &key)
-                && replica.is_dead()
-                && replica.state.as_ref().is_some_and(|state| state.incarnation() == ends)
-            {
-                replica.dead_since = Some((from, number));
-                self.replicas.watch(database, &key);
-            }
         }
     }
 
@@ -456,6 +463,7 @@ impl Keyspace {
         let patch = delta.clone();
         if replica.hear(Some(delta)) && !replica.is_lent {
             self.show(database, key, is_same.then_some(&patch), version);
+            self.note_presence(database, key);
         }
     }
 
@@ -512,48 +520,77 @@ impl Keyspace {
     /// Gives up what nobody can refer to any more. `is_known` says of a message whether every actor has heard it, and this
     /// one has heard all that any of them said before it did.
     ///
-    /// * A deletion: every other replica knows it, so none writes into the life that ended, and all that it wrote before
-    ///   has arrived here.
     /// * The mark that this was a replica: nobody sends it anything any more.
-    /// * The last of several replicas: all changes of the others have arrived, and the key becomes as any other.
+    /// * The last of several replicas, with its deletions: all changes of the others have arrived, and the key becomes as
+    ///   any other.
     pub(crate) fn reclaim(&mut self, is_known: &dyn Fn(ActorId, u64) -> bool) {
-        for (database, key) in self.replicas.take_watched() {
-            let Some(replica) = self.replicas.get_mut(database, &key) else { continue };
-            let is_told = |told: Option<Told>| told.is_some_and(|(actor, number)| is_known(actor, number));
-            if replica.is_lent {
-                self.replicas.watch(database, &key);
-                continue;
-            }
-            if is_told(replica.leaving_since) {
-                self.leave(database, &key);
-                continue;
-            }
-            if !replica.is_dead() {
-                replica.dead_since = None;
-            } else if is_told(replica.dead_since) {
-                self.bury(database, &key);
-            }
+        for (told, (database, key)) in self.replicas.take_known(is_known) {
             let Some(replica) = self.replicas.get(database, &key) else { continue };
-            if replica.dead_since.is_some() || replica.leaving_since.is_some() {
-                self.replicas.watch(database, &key);
+            if replica.leaving_since != Some(told) {
+                continue;
+            }
+            // What was changed here last is told first.
+            let owes = replica.unsent.is_some() && !self.replicas.is_first(&key);
+            if replica.is_lent || owes {
+                self.replicas.watch(told, database, &key);
+            } else {
+                self.leave(database, &key);
             }
         }
     }
 
-    /// Forgets a deletion of which all know.
-    fn bury(&mut self, database: u8, key: &[u8]) {
-        let is_first = self.is_first_replica(key);
-        let version = self.clock.now(self.now);
-        let writer = self.replicas.writer;
-        let Some(replica) = self.replicas.get_mut(database, key) else { return };
-        if is_first {
-            // Once more, behind all changes of the life that it ended, whatever part of the log is dropped.
-            let header = Header { database, key, base: version, version };
-            log_state(&mut self.log, header, replica.vector, writer, replica.state.as_ref());
-            self.log.note_seen();
+    /// Whether anything is given up as soon as all know a message of this actor.
+    pub(crate) fn awaits_all(&self, number: u64) -> bool {
+        self.replicas.watches((self.replicas.id, number))
+    }
+
+    /// Notes whether the first replica of a key has a value.
+    fn note_presence(&mut self, database: u8, key: &[u8]) {
+        if !self.replicas.is_first(key) {
+            return;
         }
-        replica.state = None;
-        replica.dead_since = None;
+        let since = self.peek_in(database, key).is_none().then(|| self.now.max(self.clock.last().at()));
+        let Some(replica) = self.replicas.get_mut(database, key).filter(|replica| !replica.is_lent) else { return };
+        match (since, replica.absent_since) {
+            (Some(since), None) => {
+                replica.absent_since = Some(since);
+                self.replicas.note_absent(since, database, key);
+            }
+            (None, Some(_)) => replica.absent_since = None,
+            _ => {}
+        }
+    }
+
+    /// Lets keys of this actor that have had no value for [`ABSENCE`] have one replica, so that nothing is left of them. Says
+    /// when to come again.
+    pub(crate) fn end_absent(&mut self, patience: usize) -> Option<UnixMillis> {
+        for _ in 0..patience {
+            let due = UnixMillis(self.replicas.absent_since()?.0 + ABSENCE);
+            if self.now < due {
+                return Some(due);
+            }
+            let (since, (database, key)) = self.replicas.take_absent()?;
+            let Some(replica) = self.replicas.get_mut(database, &key) else { continue };
+            if replica.absent_since != Some(since) {
+                continue;
+            }
+            if replica.is_lent {
+                replica.absent_since = Some(self.now);
+                self.replicas.note_absent(self.now, database, &key);
+                continue;
+            }
+            replica.absent_since = None;
+            let selected = std::mem::replace(&mut self.selected, database);
+            // One replica is refused to no key.
+            let _ = self.replicate(&key, 1);
+            self.selected = selected;
+        }
+        Some(self.now)
+    }
+
+    /// Whether other replicas are still to be told of changes that were made here.
+    pub(crate) fn has_unsent_of(&self, database: u8, key: &[u8]) -> bool {
+        self.replicas.get(database, key).is_some_and(|replica| replica.unsent.is_some())
     }
 
     /// Forgets that a key has replicas, or had one here.

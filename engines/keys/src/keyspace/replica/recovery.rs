@@ -1,8 +1,7 @@
 //! Replicas and the log: read back, and written once more.
 //!
 //! Each actor logs what it changed itself. Read back, all changes merge at the first replica, and the others get copies: so
-//! they are equal from the beginning. No older change can arrive any more, so deletions are forgotten at once; and every
-//! actor takes a name that is not in the log, because changes that it made in an older one may be lost.
+//! they are equal from the beginning. Every actor takes a name that is not in the log, because changes that it made in an older one may be lost.
 
 use savanna_lattice::{Hlc, Lattice as _, Max, Pair, WriterId, decode};
 
@@ -65,7 +64,7 @@ impl Keyspace {
         self.replicas.last_writer
     }
 
-    /// Keys of this actor with replicas, for the other actors; deletions are forgotten.
+    /// Keys of this actor with replicas, for the other actors.
     pub(crate) fn recovered(&mut self) -> Vec<Recovered> {
         let mut recovered = Vec::new();
         for (database, key) in self.replicas.keys() {
@@ -76,10 +75,8 @@ impl Keyspace {
                 self.leave(database, &key);
                 continue;
             }
-            if replica.is_dead() {
-                replica.state = None;
-            }
             let (vector, state) = (replica.vector, replica.state.clone());
+            self.note_presence(database, &key);
             recovered.push(Recovered { database, key, vector, state, version });
         }
         recovered
@@ -102,7 +99,9 @@ impl Keyspace {
     pub(in crate::keyspace) fn rewrite_replica(&mut self, database: u8, key: &[u8]) {
         let version = self.latest_version();
         let writer = self.replicas.writer;
-        let Some(replica) = self.replicas.get(database, key).filter(|it| it.standing != Standing::GivenUp) else { return };
+        let Some(replica) = self.replicas.get(database, key).filter(|it| it.standing != Standing::GivenUp) else {
+            return;
+        };
         let header = Header { database, key, base: version, version };
         log_state(&mut self.log, header, replica.vector, writer, replica.state.as_ref());
     }

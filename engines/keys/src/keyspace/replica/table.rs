@@ -1,9 +1,11 @@
 //! Which keys have replicas here.
 
-use hashbrown::{HashMap, HashSet};
-use savanna_lattice::WriterId;
+use std::collections::{BTreeMap, VecDeque};
 
-use super::Replica;
+use hashbrown::HashMap;
+use savanna_lattice::{UnixMillis, WriterId};
+
+use super::{Replica, Told};
 use crate::keyspace::DATABASES;
 use crate::placement::{ActorId, KeyHash, Placement};
 
@@ -23,8 +25,10 @@ pub(in crate::keyspace) struct Replicas {
     pub(super) last_writer: WriterId,
     /// Those that have something to tell.
     listed: Vec<Key>,
-    /// Those with something to be given up when all know.
-    watched: HashSet<Key>,
+    /// Those to be given up when all know a message.
+    watched: BTreeMap<Told, Vec<Key>>,
+    /// Those without a value, since when.
+    absent: VecDeque<(UnixMillis, Key)>,
 }
 
 impl Replicas {
@@ -37,7 +41,8 @@ impl Replicas {
             placement,
             last_writer: WriterId(0),
             listed: Vec::new(),
-            watched: HashSet::new(),
+            watched: BTreeMap::new(),
+            absent: VecDeque::new(),
         }
     }
 
@@ -108,12 +113,33 @@ impl Replicas {
         std::mem::take(&mut self.listed)
     }
 
-    /// Notes that a replica has something to be given up when all know.
-    pub(super) fn watch(&mut self, database: u8, key: &[u8]) {
-        self.watched.insert((database, key.into()));
+    /// Notes that a replica is to be given up when all know a message.
+    pub(super) fn watch(&mut self, told: Told, database: u8, key: &[u8]) {
+        self.watched.entry(told).or_default().push((database, key.into()));
     }
 
-    pub(super) fn take_watched(&mut self) -> HashSet<Key> {
-        std::mem::take(&mut self.watched)
+    pub(super) fn watches(&self, told: Told) -> bool {
+        self.watched.contains_key(&told)
+    }
+
+    /// Takes out those whose message all know.
+    pub(super) fn take_known(&mut self, is_known: &dyn Fn(ActorId, u64) -> bool) -> Vec<(Told, Key)> {
+        let known: Vec<Told> = self.watched.keys().copied().filter(|(from, number)| is_known(*from, *number)).collect();
+        let keys = known.into_iter().filter_map(|told| Some((told, self.watched.remove(&told)?)));
+        keys.flat_map(|(told, keys)| keys.into_iter().map(move |key| (told, key))).collect()
+    }
+
+    /// Notes that a key has no value since some time.
+    pub(super) fn note_absent(&mut self, since: UnixMillis, database: u8, key: &[u8]) {
+        self.absent.push_back((since, (database, key.into())));
+    }
+
+    /// Since when the first of those without a value has none.
+    pub(super) fn absent_since(&self) -> Option<UnixMillis> {
+        self.absent.front().map(|(since, _)| *since)
+    }
+
+    pub(super) fn take_absent(&mut self) -> Option<(UnixMillis, Key)> {
+        self.absent.pop_front()
     }
 }
