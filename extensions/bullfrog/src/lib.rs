@@ -1,0 +1,49 @@
+//! BullFrog: a new schema at once, its data moved lazily, each row exactly once, as an extension of PostgreSQL.
+//!
+//! ```text
+//!  sql/          the truth (tables), and what users call: migrate, finish, abort ..
+//!  definition    text of a migration -> its statements, checked
+//!  registry      which tables are on the move, as this backend knows it
+//!  reading       planner: new table -> new UNION ALL what was not moved; old tables are closed
+//!  touching      executor: rows that a statement writes are moved before it runs
+//!  utility       COPY reads through the same path; statements that would change a table on the move are refused
+//!  requests      sessions ask movers, through shared memory
+//!  mover         the process that moves pages, for sessions and in the background
+//!  model/        what is decided without a server
+//! ```
+
+mod definition;
+mod errors;
+mod mover;
+mod nodes;
+mod phases;
+mod reading;
+mod registry;
+mod requests;
+mod settings;
+mod touching;
+mod utility;
+
+use pgrx::prelude::*;
+
+::pgrx::pg_module_magic!();
+
+/// Called by the server when it loads the library.
+#[pg_guard]
+pub extern "C-unwind" fn _PG_init() {
+    // SAFETY: a flag of the process, read on its only thread.
+    if unsafe { !pg_sys::process_shared_preload_libraries_in_progress } {
+        errors::raise(
+            PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            "bullfrog must be loaded when the server starts",
+            "Add bullfrog to shared_preload_libraries in postgresql.conf and restart the server.",
+        );
+    }
+    settings::define();
+    requests::share();
+    registry::watch();
+    reading::hook();
+    touching::hook();
+    utility::hook();
+    mover::register_launcher();
+}

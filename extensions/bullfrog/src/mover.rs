@@ -1,0 +1,438 @@
+//! The mover: one process per database with something on the move. It serves sessions first and sweeps over the rest when
+//! nobody asks. A page is moved as a whole, by a transaction that marks it in `bullfrog.moved`: after a crash at any point
+//! a page is either moved and marked or neither.
+//!
+//! Its transactions are always SERIALIZABLE. A serializable reader that saw a row in the old table, and a serializable
+//! writer that changes it in the new one, conflict through the mover in between: a mover that were not serializable
+//! would hide it from the server, and write skew could commit.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use bullfrog_model::board::Failure;
+use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime};
+use pgrx::pg_sys::panic::CaughtError;
+use pgrx::pg_sys::{self, Oid};
+use pgrx::prelude::*;
+use pgrx::spi::SpiClient;
+use savanna_ledger::{Claim, Ledger};
+
+use crate::requests::{alive, rest, wake, with_board};
+use crate::{registry, settings};
+
+/// Pages of a transaction in the background.
+const BATCH: usize = 16;
+/// How often a move is tried again that lost against other transactions.
+const ATTEMPTS: usize = 20;
+/// How often a mover that a session started looks for something on the move before it ends: the session may not have
+/// committed its migration yet.
+const PATIENCE: u32 = 30;
+const ROUND_MILLIS: i64 = 1000;
+/// What tells a mover that the launcher started it: what there is was committed long ago.
+const NO_PATIENCE: &str = "launcher";
+
+/// The owner of claims in the ledgers: this process does one transaction at a time.
+const SELF: () = ();
+
+unsafe extern "C-unwind" {
+    // Handlers of the server, to be called by the operating system only.
+    fn die(signal: std::ffi::c_int);
+    fn SignalHandlerForConfigReload(signal: std::ffi::c_int);
+}
+
+/// Registers the process that starts movers when the server starts.
+pub(crate) fn register_launcher() {
+    BackgroundWorkerBuilder::new("bullfrog launcher")
+        .set_library("bullfrog")
+        .set_function("bullfrog_launcher_main")
+        .enable_spi_access()
+        .set_start_time(BgWorkerStartTime::RecoveryFinished)
+        .set_restart_time(Some(Duration::from_secs(1)))
+        .load();
+}
+
+/// Starts the mover of this database. It ends by itself if there is one.
+pub(crate) fn start() {
+    // SAFETY: the number of this process's database.
+    if !start_in(unsafe { pg_sys::MyDatabaseId }, "") {
+        ereport!(
+            WARNING,
+            PgSqlErrorCode::ERRCODE_INSUFFICIENT_RESOURCES,
+            "bullfrog waits for a background process: all max_worker_processes are in use"
+        );
+        rest(1000);
+    }
+}
+
+fn start_in(database: Oid, patience: &str) -> bool {
+    BackgroundWorkerBuilder::new("bullfrog mover")
+        .set_library("bullfrog")
+        .set_function("bullfrog_mover_main")
+        .set_argument(database.into_datum())
+        .set_extra(patience)
+        .enable_spi_access()
+        .load_dynamic()
+        .is_ok()
+}
+
+/// Starts the process that moves rows of this database, unless it runs.
+#[pg_extern(sql = false)]
+fn start_mover() {
+    // SAFETY: the number of this process's database.
+    let database = unsafe { pg_sys::MyDatabaseId.to_u32() };
+    match with_board(|board| board.mover(database)) {
+        Some(mover) if alive(mover.pid) => wake(mover.pid),
+        _ => start(),
+    }
+}
+
+/// Starts a mover in each database when the server starts, also after a crash of one of its processes; those with nothing
+/// on the move end at once. Then it sleeps: the server starts it again only if it is there.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn bullfrog_launcher_main(_argument: pg_sys::Datum) {
+    // SAFETY: the start of a background process as the server wants it.
+    unsafe {
+        pg_sys::pqsignal(pg_sys::SIGTERM as i32, Some(die));
+        pg_sys::BackgroundWorkerUnblockSignals();
+        pg_sys::BackgroundWorkerInitializeConnection(std::ptr::null(), std::ptr::null(), 0);
+        pg_sys::StartTransactionCommand();
+    }
+    let databases = databases();
+    // SAFETY: ends the transaction above.
+    unsafe { pg_sys::CommitTransactionCommand() };
+    for database in databases {
+        while !start_in(database, NO_PATIENCE) {
+            rest(ROUND_MILLIS);
+        }
+    }
+    loop {
+        rest(3_600_000);
+    }
+}
+
+fn databases() -> Vec<Oid> {
+    let mut databases = Vec::new();
+    // SAFETY: a scan of a table that all databases share, as of now.
+    unsafe {
+        let access_share = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
+        let relation = pg_sys::table_open(pg_sys::DatabaseRelationId, access_share);
+        let scan =
+            pg_sys::systable_beginscan(relation, Oid::INVALID, false, std::ptr::null_mut(), 0, std::ptr::null_mut());
+        loop {
+            let tuple = pg_sys::systable_getnext(scan);
+            if tuple.is_null() {
+                break;
+            }
+            let database = pg_sys::heap_tuple_get_struct::<pg_sys::FormData_pg_database>(tuple);
+            if (*database).datallowconn && !(*database).datistemplate {
+                databases.push((*database).oid);
+            }
+        }
+        pg_sys::systable_endscan(scan);
+        pg_sys::table_close(relation, access_share);
+    }
+    databases
+}
+
+/// The mover of a database.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn bullfrog_mover_main(database: pg_sys::Datum) {
+    let database = Oid::from_u32(database.value() as u32);
+    // SAFETY: the start of a background process as the server wants it; settings are of this process.
+    let pid = unsafe {
+        pg_sys::pqsignal(pg_sys::SIGHUP as i32, Some(SignalHandlerForConfigReload));
+        pg_sys::pqsignal(pg_sys::SIGTERM as i32, Some(die));
+        pg_sys::BackgroundWorkerUnblockSignals();
+        pg_sys::BackgroundWorkerInitializeConnectionByOid(database, Oid::INVALID, 0);
+        for (name, value) in [
+            (c"default_transaction_isolation", c"serializable"),
+            // Rows that move are no news to triggers and rules of the new tables.
+            (c"session_replication_role", c"replica"),
+            // A move that a crash undoes is done again; what a client commits on top of it flushes it, too.
+            (c"synchronous_commit", c"off"),
+            (c"statement_timeout", c"0"),
+            (c"lock_timeout", c"0"),
+        ] {
+            pg_sys::SetConfigOption(
+                name.as_ptr(),
+                value.as_ptr(),
+                pg_sys::GucContext::PGC_SUSET,
+                pg_sys::GucSource::PGC_S_OVERRIDE,
+            );
+        }
+        pg_sys::MyProcPid
+    };
+    if with_board(|board| board.enter(database.to_u32(), pid, alive)) {
+        let patience = if BackgroundWorker::get_extra() == NO_PATIENCE { 0 } else { PATIENCE };
+        Mover { database: database.to_u32(), pid, sources: HashMap::new() }.run(patience);
+    }
+}
+
+/// An old table whose rows move.
+struct Source {
+    ledger: Ledger<()>,
+    /// Where the sweep goes on. It does not come back to a page that failed: sessions that need it are told why.
+    next: u64,
+}
+
+struct Mover {
+    database: u32,
+    pid: i32,
+    sources: HashMap<i32, Source>,
+}
+
+impl Mover {
+    fn run(&mut self, mut patience: u32) {
+        loop {
+            reload_settings();
+            self.serve();
+            match self.sweep() {
+                Sweep::Moved => rest(i64::from(settings::REST.get())),
+                Sweep::Later => rest(ROUND_MILLIS),
+                Sweep::Nothing if patience > 0 => {
+                    patience -= 1;
+                    rest(ROUND_MILLIS);
+                    continue;
+                }
+                Sweep::Nothing if with_board(|board| board.leave(self.pid)) => return,
+                Sweep::Nothing => continue,
+            }
+            // There is something: when there is nothing any more, it has ended.
+            patience = 0;
+        }
+    }
+
+    /// Does what sessions ask for.
+    fn serve(&mut self) {
+        while let Some((ticket, client, work)) = with_board(|board| board.take(self.database)) {
+            let outcome = self.move_pages(work.source, work.pages());
+            with_board(|board| board.answer(ticket, outcome));
+            wake(client);
+        }
+    }
+
+    /// Moves the next pages of the first table that has any.
+    fn sweep(&mut self) -> Sweep {
+        let mut due = Vec::new();
+        let mut on_the_move = false;
+        let delay = settings::START_DELAY.get();
+        let looked = self.look(|| {
+            on_the_move = !registry::current().is_empty();
+            if on_the_move {
+                due = due_sources(delay);
+            }
+        });
+        if let Err(failure) = looked {
+            warn("cannot look for rows to move", &failure);
+            return Sweep::Later;
+        }
+        if !on_the_move {
+            self.sources.clear();
+            return Sweep::Nothing;
+        }
+        for id in due {
+            let source = match self.source(id) {
+                Ok(source) => source,
+                Err(failure) => {
+                    warn("cannot read which pages were moved", &failure);
+                    continue;
+                }
+            };
+            let mut pages = Vec::new();
+            while let Some(page) = source.ledger.next_untouched(source.next).filter(|_| pages.len() < BATCH) {
+                source.next = page + 1;
+                pages.push(page as i64);
+            }
+            if pages.is_empty() {
+                continue;
+            }
+            if let Err(failure) = self.move_pages(id, &pages) {
+                // One bad row must not keep its neighbours.
+                for page in pages {
+                    if self.move_pages(id, &[page]).is_err() {
+                        warn(&format!("page {page} of source {id} cannot be moved"), &failure);
+                    }
+                }
+            }
+            return Sweep::Moved;
+        }
+        Sweep::Later
+    }
+
+    /// Moves those of the pages that were not moved yet, in one transaction.
+    fn move_pages(&mut self, id: i32, pages: &[i64]) -> Result<(), Failure> {
+        let ledger = &mut self.source(id)?.ledger;
+        let won: Vec<i64> = pages
+            .iter()
+            .copied()
+            .filter(|page| u64::try_from(*page).is_ok_and(|page| ledger.claim(page, SELF) == Claim::Won))
+            .collect();
+        if won.is_empty() {
+            return Ok(());
+        }
+        let mut outcome = Ok(());
+        for _ in 0..ATTEMPTS {
+            outcome = self.transaction(|| copy_pages(id, &won));
+            if !outcome.is_err_and(|failure: Failure| is_retriable(failure.code)) {
+                break;
+            }
+        }
+        if let Some(source) = self.sources.get_mut(&id) {
+            match outcome {
+                Ok(()) => source.ledger.finish(SELF),
+                Err(_) => source.ledger.release(SELF),
+            }
+        }
+        outcome
+    }
+
+    /// A source and what was moved of it, from the truth when it is asked for the first time.
+    fn source(&mut self, id: i32) -> Result<&mut Source, Failure> {
+        if !self.sources.contains_key(&id) {
+            let mut ledger = None;
+            self.look(|| ledger = read_ledger(id))?;
+            let ledger = ledger.ok_or_else(|| {
+                Failure::new(
+                    PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE as i32,
+                    "its migration was not committed yet, or has ended",
+                )
+            })?;
+            self.sources.insert(id, Source { ledger, next: 0 });
+        }
+        Ok(self.sources.get_mut(&id).expect("it was put there"))
+    }
+
+    /// Runs a transaction that moves something. Sessions see which it is, and wait for it.
+    fn transaction(&self, body: impl FnOnce()) -> Result<(), Failure> {
+        let outcome = self.look(|| {
+            // SAFETY: a transaction is under way.
+            let xid = unsafe { pg_sys::GetCurrentTransactionId() };
+            with_board(|board| board.set_transaction(self.pid, xid.into_inner()));
+            body();
+        });
+        with_board(|board| board.set_transaction(self.pid, 0));
+        outcome
+    }
+
+    /// Runs a transaction to its end.
+    fn look(&self, body: impl FnOnce()) -> Result<(), Failure> {
+        PgTryBuilder::new(AssertUnwindSafe(|| {
+            // SAFETY: a transaction as the server does it; an error goes to the handler below.
+            unsafe {
+                pg_sys::SetCurrentStatementStartTimestamp();
+                pg_sys::StartTransactionCommand();
+                pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+                body();
+                pg_sys::PopActiveSnapshot();
+                pg_sys::CommitTransactionCommand();
+            }
+            Ok(())
+        }))
+        .catch_others(|error| {
+            let failure = match &error {
+                CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => {
+                    Failure::new(report.sql_error_code() as i32, report.message())
+                }
+                CaughtError::RustPanic { ereport, .. } => {
+                    Failure::new(ereport.sql_error_code() as i32, ereport.message())
+                }
+            };
+            // SAFETY: the error was caught; the transaction is undone.
+            unsafe { pg_sys::AbortCurrentTransaction() };
+            Err(failure)
+        })
+        .execute()
+    }
+}
+
+enum Sweep {
+    /// Pages were moved.
+    Moved,
+    /// Something is on the move, but nothing is due.
+    Later,
+    /// Nothing is on the move.
+    Nothing,
+}
+
+fn reload_settings() {
+    // SAFETY: flags of this process.
+    unsafe {
+        if pg_sys::ConfigReloadPending != 0 {
+            pg_sys::ConfigReloadPending = 0;
+            pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP);
+        }
+    }
+}
+
+fn is_retriable(code: i32) -> bool {
+    code == PgSqlErrorCode::ERRCODE_T_R_SERIALIZATION_FAILURE as i32
+        || code == PgSqlErrorCode::ERRCODE_T_R_DEADLOCK_DETECTED as i32
+}
+
+fn warn(what: &str, failure: &Failure) {
+    ereport!(LOG, PgSqlErrorCode::ERRCODE_WARNING, format!("bullfrog: {what}: {}", failure.message()));
+}
+
+/// Sources whose migration moves in the background, oldest first.
+fn due_sources(delay_millis: i32) -> Vec<i32> {
+    run(|client| {
+        let rows = client.select(
+            "SELECT s.id FROM bullfrog.source s JOIN bullfrog.migration m ON m.id = s.migration
+             WHERE m.phase = 'moving' AND m.started + $1 * interval '1 millisecond' <= pg_catalog.clock_timestamp() ORDER BY s.id",
+            None,
+            &[delay_millis.into()],
+        )?;
+        rows.into_iter().filter_map(|row| row.get::<i32>(1).transpose()).collect()
+    })
+}
+
+/// Which pages of a source were moved. None if this process does not see such a source.
+fn read_ledger(source: i32) -> Option<Ledger<()>> {
+    run(|client| {
+        let found = client.select("SELECT pages FROM bullfrog.source WHERE id = $1", None, &[source.into()])?;
+        if found.is_empty() {
+            return Ok(None);
+        }
+        let pages = found.first().get_one::<i64>()?.unwrap_or(0);
+        let mut ledger = Ledger::new(u64::try_from(pages).unwrap_or(0));
+        for row in client.select("SELECT page FROM bullfrog.moved WHERE source = $1", None, &[source.into()])? {
+            if let Some(page) = row.get::<i64>(1)?.and_then(|page| u64::try_from(page).ok()) {
+                ledger.mark_done(page);
+            }
+        }
+        Ok(Some(ledger))
+    })
+}
+
+fn copy_pages(source: i32, pages: &[i64]) {
+    run(|client| {
+        for page in pages {
+            client.update(
+                "INSERT INTO bullfrog.moved (source, page) VALUES ($1, $2)",
+                None,
+                &[source.into(), (*page).into()],
+            )?;
+            client.update(
+                &format!("SELECT bullfrog.move_{source}($1::tid, $2::tid)"),
+                None,
+                &[format!("({page},0)").into(), format!("({},0)", page + 1).into()],
+            )?;
+        }
+        Ok(())
+    });
+}
+
+/// Runs statements of our own. What fails in the server comes here as an error of the server already.
+fn run<R>(body: impl FnOnce(&mut SpiClient<'_>) -> Result<R, spi::Error>) -> R {
+    match Spi::connect_mut(body) {
+        Ok(result) => result,
+        Err(error) => crate::errors::raise(
+            PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
+            error.to_string(),
+            "This is a defect of bullfrog.",
+        ),
+    }
+}

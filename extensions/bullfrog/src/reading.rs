@@ -1,0 +1,208 @@
+//! The read path. The planner sees every query after views and rules were expanded, whatever it came in by: the simple
+//! protocol, prepared statements, functions, foreign keys. There, a new table that is read becomes
+//! `new UNION ALL what was not moved`; both parts are seen by one snapshot, and a move changes both in one transaction, so
+//! each row is seen exactly once at any isolation level. A plan that is kept has both parts in it and stays right
+//! while rows move; when the migration ends, the server drops it because its tables changed.
+//!
+//! A new table that is written, or whose rows are locked, stays as it is: see [`crate::touching`].
+
+use std::ffi::{c_char, c_int, c_void};
+
+use pgrx::pg_sys::{self, Oid};
+use pgrx::prelude::*;
+
+use crate::errors::{raise, refuse};
+use crate::nodes;
+use crate::registry::{self, Registry, Target};
+use crate::touching::{self, Touch};
+
+static mut NEXT_PLANNER: pg_sys::planner_hook_type = None;
+
+/// Takes its place before the planner.
+pub(crate) fn hook() {
+    // SAFETY: hooks are set while the server loads libraries, one after the other.
+    unsafe {
+        NEXT_PLANNER = pg_sys::planner_hook;
+        pg_sys::planner_hook = Some(planner);
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn planner(
+    query: *mut pg_sys::Query,
+    text: *const c_char,
+    options: c_int,
+    parameters: pg_sys::ParamListInfo,
+) -> *mut pg_sys::PlannedStmt {
+    let registry = registry::current();
+    // SAFETY: the arguments are the server's.
+    unsafe {
+        if registry.is_empty() {
+            return plan(query, text, options, parameters);
+        }
+        let touches = rewrite(&registry, query);
+        let statement = plan(query, text, options, parameters);
+        for Touch { target, query } in touches {
+            touching::attach(statement, &target, plan(query, text, 0, parameters));
+        }
+        statement
+    }
+}
+
+/// Plans a query that needs nothing more of bullfrog.
+unsafe fn plan(
+    query: *mut pg_sys::Query,
+    text: *const c_char,
+    options: c_int,
+    parameters: pg_sys::ParamListInfo,
+) -> *mut pg_sys::PlannedStmt {
+    // SAFETY: the arguments are the server's; a hook may end in an error of the server, which passes the boundary.
+    unsafe {
+        match NEXT_PLANNER {
+            Some(next) => pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| next(query, text, options, parameters)),
+            None => pg_sys::standard_planner(query, text, options, parameters),
+        }
+    }
+}
+
+/// Lets a query read new tables with the rows that were not moved, and refuses it if it names an old table. Gives what
+/// must be moved before it runs.
+unsafe fn rewrite(registry: &Registry, query: *mut pg_sys::Query) -> Vec<Touch> {
+    let mut touches = Vec::new();
+    let mut reads = Vec::new();
+    // SAFETY: the tree is the server's, and not shared with anybody.
+    unsafe {
+        for level in nodes::levels(query) {
+            let relations: Vec<*mut pg_sys::RangeTblEntry> = nodes::elements((*level).rtable);
+            let locked: Vec<*mut pg_sys::RowMarkClause> = nodes::elements((*level).rowMarks);
+            let own = relations.iter().any(|entry| is_relation(*entry) && registry.is_own_view((**entry).relid));
+            for (number, entry) in (1..).zip(relations).filter(|(_, entry)| is_relation(*entry)) {
+                if let Some(target) = registry.closed((*entry).relid).filter(|_| !own) {
+                    refuse_old(target);
+                }
+                // The row EXCLUDED of an INSERT has the table's number and is no table.
+                let is_table = (*entry).relkind as u8 == pg_sys::RELKIND_RELATION;
+                let Some(target) = registry.target((*entry).relid).filter(|_| is_table) else {
+                    continue;
+                };
+                let written = (*level).resultRelation == number;
+                if written || locked.iter().any(|mark| (**mark).rti == number as u32) {
+                    if let Some(query) = touching::query(registry, target, level, number) {
+                        touches.push(Touch { target: *target, query });
+                    }
+                } else {
+                    check_read(target, level, entry, number);
+                    reads.push((*target, entry));
+                }
+            }
+        }
+        for (target, entry) in reads {
+            read_both_parts(registry, &target, entry);
+        }
+    }
+    touches
+}
+
+unsafe fn is_relation(entry: *mut pg_sys::RangeTblEntry) -> bool {
+    // SAFETY: a range table has entries only.
+    unsafe { (*entry).rtekind == pg_sys::RTEKind::RTE_RELATION }
+}
+
+/// Ends the statement, which names an old table.
+pub(crate) fn refuse_old(target: &Target) -> ! {
+    raise(
+        PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+        format!("table {} is closed: its rows are moving to a new schema", registry::qualified_name(target.old)),
+        format!(
+            "They are in {} and its sisters; SELECT * FROM bullfrog.progress tells the migration.",
+            registry::qualified_name(target.new)
+        ),
+    )
+}
+
+/// Refuses what has no meaning for rows of which some are elsewhere.
+unsafe fn check_read(target: &Target, level: *mut pg_sys::Query, entry: *mut pg_sys::RangeTblEntry, number: c_int) {
+    // SAFETY: the tree is the server's.
+    unsafe {
+        if !(*entry).tablesample.is_null() {
+            refuse(
+                format!(
+                    "TABLESAMPLE of {} is not supported while rows move to it",
+                    registry::qualified_name(target.new)
+                ),
+                "Wait for the end of the migration, or choose rows with WHERE.",
+            );
+        }
+        let mut search = SystemColumn { number, depth: 0 };
+        if nodes::walk_query(level, names_system_column, (&raw mut search).cast()) {
+            refuse(
+                format!(
+                    "system columns of {} cannot be read while rows move to it",
+                    registry::qualified_name(target.new)
+                ),
+                "Leave out ctid, xmin, tableoid and their like, or lock the rows with FOR UPDATE.",
+            );
+        }
+    }
+}
+
+struct SystemColumn {
+    number: c_int,
+    depth: u32,
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn names_system_column(node: *mut pg_sys::Node, context: *mut c_void) -> bool {
+    if node.is_null() {
+        return false;
+    }
+    // SAFETY: the context is a `SystemColumn`, the node one of the query's.
+    unsafe {
+        let search = context.cast::<SystemColumn>();
+        match nodes::tag(node) {
+            pg_sys::NodeTag::T_Var => {
+                let var = node.cast::<pg_sys::Var>();
+                (*var).varno == (*search).number && (*var).varlevelsup == (*search).depth && (*var).varattno < 0
+            }
+            pg_sys::NodeTag::T_Query => {
+                (*search).depth += 1;
+                let found = nodes::walk_query(node.cast(), names_system_column, context);
+                (*search).depth -= 1;
+                found
+            }
+            _ => nodes::walk_expression(node, names_system_column, context),
+        }
+    }
+}
+
+/// Turns a relation of a query into the subquery over both parts. The reader's rights on the new table are checked as
+/// ever; on the old one nobody needs any.
+unsafe fn read_both_parts(registry: &Registry, target: &Target, entry: *mut pg_sys::RangeTblEntry) {
+    // SAFETY: the entry is the server's, the subquery a copy of our own.
+    unsafe {
+        let subquery = registry.read_query(target);
+        for level in nodes::levels(subquery) {
+            for inner in nodes::elements::<pg_sys::RangeTblEntry>((*level).rtable) {
+                (*inner).requiredPerms = 0;
+                if is_relation(inner) && (*inner).relid == target.new {
+                    (*inner).requiredPerms = (*entry).requiredPerms;
+                    (*inner).checkAsUser = (*entry).checkAsUser;
+                    (*inner).selectedCols = (*entry).selectedCols;
+                }
+            }
+        }
+        (*entry).rtekind = pg_sys::RTEKind::RTE_SUBQUERY;
+        (*entry).subquery = subquery;
+        (*entry).security_barrier = false;
+        (*entry).relid = Oid::INVALID;
+        (*entry).relkind = 0;
+        (*entry).rellockmode = 0;
+        (*entry).inh = false;
+        (*entry).requiredPerms = 0;
+        (*entry).checkAsUser = Oid::INVALID;
+        (*entry).selectedCols = std::ptr::null_mut();
+        (*entry).insertedCols = std::ptr::null_mut();
+        (*entry).updatedCols = std::ptr::null_mut();
+        (*entry).extraUpdatedCols = std::ptr::null_mut();
+    }
+}

@@ -1,0 +1,32 @@
+//! Settings of postgresql.conf.
+
+use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
+
+/// Milliseconds from the switch until rows move in the background.
+pub(crate) static START_DELAY: GucSetting<i32> = GucSetting::<i32>::new(20_000);
+/// Milliseconds that the mover rests after each batch.
+pub(crate) static REST: GucSetting<i32> = GucSetting::<i32>::new(10);
+
+/// Makes the settings known. To be called while the server loads the library.
+pub(crate) fn define() {
+    GucRegistry::define_int_guc(
+        c"bullfrog.start_delay",
+        c"Time from the switch to a new schema until rows move in the background.",
+        c"Until then rows move only when a statement needs them.",
+        &START_DELAY,
+        0,
+        i32::MAX,
+        GucContext::Sighup,
+        GucFlags::UNIT_MS,
+    );
+    GucRegistry::define_int_guc(
+        c"bullfrog.rest",
+        c"Time that the mover rests after each batch of pages that it moved in the background.",
+        c"More leaves more of the machine to clients, and takes longer.",
+        &REST,
+        0,
+        60_000,
+        GucContext::Sighup,
+        GucFlags::UNIT_MS,
+    );
+}

@@ -1,0 +1,282 @@
+//! The write path. Before a statement that updates, deletes or locks rows of a new table runs, the pages of old rows that
+//! it may touch are moved. *May*: of its conditions only those are used that are about the new table alone and cannot
+//! change, so that no row is missed whatever other tables hold when the statement runs.
+//!
+//! The plan that finds the pages lies in the statement's own plan, behind its range table, so that it is kept, copied
+//! and dropped with it, and a prepared statement that is never planned again finds it, too.
+
+use std::ffi::{c_int, c_void};
+
+use pgrx::pg_sys;
+use pgrx::prelude::*;
+
+use crate::errors::{raise, refuse};
+use crate::nodes;
+use crate::registry::{self, Registry, Target};
+use crate::requests;
+
+/// Rows of a new table that a statement writes or locks.
+pub(crate) struct Touch {
+    /// The new table.
+    pub(crate) target: Target,
+    /// Finds the pages of old rows among them.
+    pub(crate) query: *mut pg_sys::Query,
+}
+
+static mut NEXT_START: pg_sys::ExecutorStart_hook_type = None;
+
+/// Takes its place before the executor.
+pub(crate) fn hook() {
+    // SAFETY: hooks are set while the server loads libraries, one after the other.
+    unsafe {
+        NEXT_START = pg_sys::ExecutorStart_hook;
+        pg_sys::ExecutorStart_hook = Some(executor_start);
+    }
+}
+
+/// The query for the pages that a level of a statement touches by its relation `number`; none if it touches none, as an
+/// INSERT: unique indexes see to it by triggers.
+///
+/// # Safety
+/// `level` is a query whose relation `number` is the target's new table.
+pub(crate) unsafe fn query(
+    registry: &Registry,
+    target: &Target,
+    level: *mut pg_sys::Query,
+    number: c_int,
+) -> Option<*mut pg_sys::Query> {
+    // SAFETY: the trees are the server's and copies of our own.
+    unsafe {
+        match (*level).commandType {
+            pg_sys::CmdType::CMD_INSERT => return None,
+            pg_sys::CmdType::CMD_MERGE => refuse(
+                format!("MERGE INTO {} is not supported while rows move to it", registry::qualified_name(target.new)),
+                "Use INSERT .. ON CONFLICT, UPDATE and DELETE, or wait for the end of the migration.",
+            ),
+            _ => {}
+        }
+        let condition = (*(*level).jointree).quals;
+        if !condition.is_null() && nodes::tag(condition) == pg_sys::NodeTag::T_CurrentOfExpr {
+            // A cursor's row may be one that was not moved: it is not in the table that the server looks into.
+            refuse(
+                format!(
+                    "WHERE CURRENT OF is not supported while rows move to {}",
+                    registry::qualified_name(target.new)
+                ),
+                "Name the row by its key, or wait for the end of the migration.",
+            );
+        }
+        let conditions = pg_sys::make_ands_implicit(condition.cast());
+        let mut kept = std::ptr::null_mut();
+        for condition in nodes::elements::<pg_sys::Node>(conditions) {
+            if is_about(condition, number) && !pg_sys::contain_mutable_functions(condition) {
+                let condition = nodes::copy(condition);
+                nodes::renumber(condition, number, 1);
+                kept = pg_sys::lappend(kept, condition.cast());
+            }
+        }
+        let query = registry.touch_query(target);
+        for level in nodes::levels(query) {
+            for entry in nodes::elements::<pg_sys::RangeTblEntry>((*level).rtable) {
+                (*entry).requiredPerms = 0;
+            }
+        }
+        if !kept.is_null() {
+            (*(*query).jointree).quals = pg_sys::make_ands_explicit(kept).cast();
+        }
+        Some(query)
+    }
+}
+
+/// Whether an expression uses only columns of one relation of its query, and what is known before the query runs.
+unsafe fn is_about(expression: *mut pg_sys::Node, number: c_int) -> bool {
+    #[pg_guard]
+    unsafe extern "C-unwind" fn is_about_else(node: *mut pg_sys::Node, context: *mut c_void) -> bool {
+        if node.is_null() {
+            return false;
+        }
+        // SAFETY: the context is a relation's number, the node one of an expression.
+        unsafe {
+            match nodes::tag(node) {
+                pg_sys::NodeTag::T_Var => {
+                    let var = node.cast::<pg_sys::Var>();
+                    (*var).varno != *context.cast::<c_int>() || (*var).varlevelsup != 0 || (*var).varattno <= 0
+                }
+                pg_sys::NodeTag::T_Param => {
+                    (*node.cast::<pg_sys::Param>()).paramkind != pg_sys::ParamKind::PARAM_EXTERN
+                }
+                pg_sys::NodeTag::T_SubLink
+                | pg_sys::NodeTag::T_Query
+                | pg_sys::NodeTag::T_Aggref
+                | pg_sys::NodeTag::T_GroupingFunc
+                | pg_sys::NodeTag::T_WindowFunc
+                | pg_sys::NodeTag::T_CurrentOfExpr => true,
+                _ => nodes::walk_expression(node, is_about_else, context),
+            }
+        }
+    }
+    let mut number = number;
+    // SAFETY: the walker gets the number it expects.
+    unsafe { !is_about_else(expression, (&raw mut number).cast()) }
+}
+
+/// Puts the plan for a target's pages into a statement's plan.
+///
+/// # Safety
+/// Both are finished plans, the second of a query of [`query`].
+pub(crate) unsafe fn attach(statement: *mut pg_sys::PlannedStmt, target: &Target, pages: *mut pg_sys::PlannedStmt) {
+    // SAFETY: nodes of the server, made as it makes them.
+    unsafe {
+        let carrier = match carrier(statement) {
+            Some(carrier) => carrier,
+            None => {
+                let carrier = pg_sys::palloc0(size_of::<pg_sys::RangeTblEntry>()).cast::<pg_sys::RangeTblEntry>();
+                (*carrier).type_ = pg_sys::NodeTag::T_RangeTblEntry;
+                (*carrier).rtekind = pg_sys::RTEKind::RTE_RESULT;
+                (*carrier).eref = pg_sys::makeAlias(c"bullfrog".as_ptr(), std::ptr::null_mut());
+                (*statement).rtable = pg_sys::lappend((*statement).rtable, carrier.cast());
+                carrier
+            }
+        };
+        let source = pg_sys::makeInteger(target.source);
+        (*carrier).values_lists = pg_sys::lappend((*carrier).values_lists, source.cast());
+        (*carrier).values_lists = pg_sys::lappend((*carrier).values_lists, pages.cast());
+        // What makes the pages' plan invalid makes the statement's plan invalid.
+        (*statement).relationOids = pg_sys::list_concat_unique_oid((*statement).relationOids, (*pages).relationOids);
+        (*statement).invalItems = pg_sys::list_concat((*statement).invalItems, (*pages).invalItems);
+    }
+}
+
+/// The entry that carries the plans for pages: the last one of the range table, which no plan node refers to.
+unsafe fn carrier(statement: *mut pg_sys::PlannedStmt) -> Option<*mut pg_sys::RangeTblEntry> {
+    // SAFETY: a range table has entries only.
+    unsafe {
+        let table = (*statement).rtable;
+        if table.is_null() || (*table).length == 0 {
+            return None;
+        }
+        let last = (*(*table).elements.add((*table).length as usize - 1)).ptr_value.cast::<pg_sys::RangeTblEntry>();
+        ((*last).rtekind == pg_sys::RTEKind::RTE_RESULT && !(*last).values_lists.is_null()).then_some(last)
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn executor_start(description: *mut pg_sys::QueryDesc, flags: c_int) {
+    // SAFETY: the arguments are the server's.
+    unsafe {
+        let is_run = flags & pg_sys::EXEC_FLAG_EXPLAIN_ONLY as c_int == 0;
+        if let Some(carrier) = carrier((*description).plannedstmt).filter(|_| is_run) {
+            move_touched(description, carrier);
+        }
+        match NEXT_START {
+            Some(next) => pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| next(description, flags)),
+            None => pg_sys::standard_ExecutorStart(description, flags),
+        }
+    }
+}
+
+/// Moves what a statement touches. If anything had to be moved, the statement's snapshot does not see it: it gets a new one,
+/// or must be tried again if its transaction has one snapshot for all.
+unsafe fn move_touched(description: *mut pg_sys::QueryDesc, carrier: *mut pg_sys::RangeTblEntry) {
+    // SAFETY: the carrier holds pairs of a number and a plan; the rest is the server's.
+    unsafe {
+        // Conditions are evaluated over old rows below: only for who may read and write the new ones.
+        pg_sys::ExecCheckRTPerms((*(*description).plannedstmt).rtable, true);
+        let parts: Vec<*mut c_void> = nodes::elements((*carrier).values_lists);
+        let mut moved = false;
+        for part in parts.chunks_exact(2) {
+            let source = (*part[0].cast::<pg_sys::Integer>()).ival;
+            let pages = run(part[1].cast(), description);
+            moved |= !pages.is_empty();
+            requests::have_moved(source, &pages);
+        }
+        if moved {
+            renew_snapshot(description);
+        }
+    }
+}
+
+unsafe fn renew_snapshot(description: *mut pg_sys::QueryDesc) {
+    // SAFETY: the description owns one registration of its snapshot, which passes from the old to the new one; if the
+    // old one is the active snapshot, too, the new one takes its place on the stack, at the same depth.
+    unsafe {
+        if pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as c_int {
+            raise(
+                PgSqlErrorCode::ERRCODE_T_R_SERIALIZATION_FAILURE,
+                "could not serialize access because rows had to be moved to their new table",
+                "They are there now: try the transaction again.",
+            );
+        }
+        let stale = (*description).snapshot;
+        let fresh = pg_sys::RegisterSnapshot(pg_sys::GetTransactionSnapshot());
+        if pg_sys::ActiveSnapshotSet() && pg_sys::GetActiveSnapshot() == stale {
+            pg_sys::PopActiveSnapshot();
+            pg_sys::PushActiveSnapshot(fresh);
+        }
+        pg_sys::UnregisterSnapshot(stale);
+        (*description).snapshot = fresh;
+    }
+}
+
+/// Runs a plan for pages with the statement's snapshot and parameters.
+unsafe fn run(plan: *mut pg_sys::PlannedStmt, statement: *mut pg_sys::QueryDesc) -> Vec<i64> {
+    let mut pages = Pages { receiver: pg_sys::DestReceiver::default(), found: Vec::new() };
+    pages.receiver.receiveSlot = Some(receive_page);
+    pages.receiver.rStartup = Some(begin_pages);
+    pages.receiver.rShutdown = Some(end_pages);
+    pages.receiver.rDestroy = Some(end_pages);
+    pages.receiver.mydest = pg_sys::CommandDest::DestNone;
+    // SAFETY: an execution as the server does it. The plan is not changed by it; the receiver outlives it.
+    unsafe {
+        for entry in nodes::elements::<pg_sys::RangeTblEntry>((*plan).rtable) {
+            if (*entry).rtekind == pg_sys::RTEKind::RTE_RELATION {
+                pg_sys::LockRelationOid((*entry).relid, (*entry).rellockmode);
+            }
+        }
+        pg_sys::PushActiveSnapshot((*statement).snapshot);
+        let execution = pg_sys::CreateQueryDesc(
+            plan,
+            (*statement).sourceText,
+            (*statement).snapshot,
+            std::ptr::null_mut(),
+            &raw mut pages.receiver,
+            (*statement).params,
+            (*statement).queryEnv,
+            0,
+        );
+        pg_sys::ExecutorStart(execution, 0);
+        pg_sys::ExecutorRun(execution, pg_sys::ScanDirection::ForwardScanDirection, 0, true);
+        pg_sys::ExecutorFinish(execution);
+        pg_sys::ExecutorEnd(execution);
+        pg_sys::FreeQueryDesc(execution);
+        pg_sys::PopActiveSnapshot();
+    }
+    pages.found
+}
+
+/// Where the executor puts the numbers of pages.
+#[repr(C)]
+struct Pages {
+    receiver: pg_sys::DestReceiver,
+    found: Vec<i64>,
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn receive_page(
+    slot: *mut pg_sys::TupleTableSlot,
+    receiver: *mut pg_sys::DestReceiver,
+) -> bool {
+    // SAFETY: the receiver is the head of `Pages`; rows have one column of type bigint.
+    unsafe {
+        if (*slot).tts_nvalid < 1 {
+            pg_sys::slot_getsomeattrs_int(slot, 1);
+        }
+        let page = (*(*slot).tts_values).value() as i64;
+        (*receiver.cast::<Pages>()).found.push(page);
+    }
+    true
+}
+
+unsafe extern "C-unwind" fn begin_pages(_: *mut pg_sys::DestReceiver, _: c_int, _: pg_sys::TupleDesc) {}
+
+unsafe extern "C-unwind" fn end_pages(_: *mut pg_sys::DestReceiver) {}

@@ -1,0 +1,200 @@
+"""From the plan to the end: what is taken and what is refused, pause, finish, abort."""
+
+import psycopg
+import pytest
+
+from conftest import CUSTOMERS, SPLIT, moved
+
+KEYED = "CREATE TABLE t AS SELECT id, {} FROM customer; ALTER TABLE t ADD PRIMARY KEY (id)"
+
+
+def migrate(connection, definition, name="m"):
+    connection.execute("SELECT bullfrog.migrate(%s, %s)", (name, definition), prepare=False)
+
+
+def test_the_plan_tells_kinds_and_obstacles_and_changes_nothing(customers):
+    customers.execute("CREATE VIEW names AS SELECT name FROM customer")
+    plan = customers.execute("SELECT new_table, old_table::text, kind, note FROM bullfrog.plan('split', %s)", (SPLIT,)).fetchall()
+    assert [row[:3] for row in plan] == [("public.customer_private", "customer", "1:n"), ("public.customer_public", "customer", "1:n")]
+    assert "refused: names reads it" in plan[0][3]
+    assert "evaluate town" in plan[1][3]
+    assert customers.execute("SELECT to_regclass('customer_private'), count(*) FROM customer").fetchone() == (None, CUSTOMERS)
+
+
+@pytest.mark.parametrize("query, why", [
+    ("SELECT count(*) AS n FROM customer", "aggregates"),
+    ("SELECT a.id FROM customer a, customer b", "joins"),
+    ("SELECT id FROM customer LIMIT 5", "LIMIT"),
+    ("SELECT DISTINCT city FROM customer", "DISTINCT"),
+    ("SELECT id, now() AS at FROM customer", "not immutable"),
+    ("SELECT id, random() AS r FROM customer", "not immutable"),
+    ("SELECT id, nextval('s') AS n FROM customer", "not immutable"),
+    ("SELECT id, ctid AS place FROM customer", "system columns"),
+    ("SELECT customer AS row FROM customer", "whole rows"),
+    ("SELECT id FROM customer WHERE id IN (SELECT 1)", "subqueries"),
+    ("SELECT id FROM customer UNION SELECT 1", "UNION"),
+    ("SELECT generate_series(1, 2) AS g FROM customer", "sets"),
+    ("SELECT 1 AS one", "no table"),
+    ("SELECT id FROM people", "ordinary table"),
+])
+def test_definitions_that_are_not_supported_are_refused(customers, query, why):
+    customers.execute("CREATE SEQUENCE s; CREATE VIEW people AS SELECT 1 AS id")
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match=why) as error:
+        migrate(customers, f"CREATE TABLE t AS {query}")
+    assert error.value.diag.message_hint
+    assert customers.execute("SELECT count(*) FROM customer").fetchone() == (CUSTOMERS,)
+
+
+@pytest.mark.parametrize("statement", [
+    "DROP TABLE customer", "SELECT 1", "CREATE TABLE u (id int)", "ALTER TABLE customer ADD COLUMN x int", "ALTER TABLE t ADD COLUMN x int",
+    "ALTER TABLE t ADD FOREIGN KEY (id) REFERENCES customer", "CREATE UNIQUE INDEX ON t ((id + 1))", "CREATE TEMPORARY TABLE u AS SELECT id FROM customer",
+    "ALTER TABLE t ADD UNIQUE (id) DEFERRABLE", "CREATE MATERIALIZED VIEW v AS SELECT id FROM customer", "CREATE INDEX ON customer (name)",
+])
+def test_statements_that_are_not_supported_are_refused(customers, statement):
+    with pytest.raises(psycopg.errors.FeatureNotSupported):
+        migrate(customers, f"CREATE TABLE t AS SELECT id FROM customer; {statement}")
+    assert customers.execute("SELECT to_regclass('t')").fetchone() == (None,)
+
+
+@pytest.mark.parametrize("setup, why", [
+    ("CREATE VIEW v AS SELECT * FROM customer", "v reads it"),
+    ("CREATE TABLE o (c int REFERENCES customer)", "foreign key"),
+    ("ALTER TABLE customer ENABLE ROW LEVEL SECURITY", "row-level security"),
+    ("CREATE TABLE child () INHERITS (customer)", "child inherits"),
+    ("CREATE RULE r AS ON DELETE TO customer DO INSTEAD NOTHING", "rule"),
+    ("CREATE PUBLICATION p FOR TABLE customer", "publication"),
+    ("ALTER TABLE customer SET UNLOGGED", "ordinary, permanent"),
+])
+def test_tables_that_something_depends_on_are_refused(customers, setup, why):
+    customers.execute(setup)
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match=why):
+        migrate(customers, "CREATE TABLE t AS SELECT id FROM customer")
+
+
+@pytest.mark.parametrize("definition, why", [
+    ("CREATE TABLE t AS SELECT id, city FROM customer; ALTER TABLE t ADD UNIQUE (city)", "unique index"),
+    ("CREATE TABLE t AS SELECT id, nullif(id, 7) AS n FROM customer; ALTER TABLE t ALTER COLUMN n SET NOT NULL", "NOT NULL of n"),
+    ("CREATE TABLE t AS SELECT id FROM customer; ALTER TABLE t ADD CONSTRAINT small CHECK (id < 1000)", "check small"),
+])
+def test_rows_that_would_violate_a_constraint_stop_the_switch(customers, definition, why):
+    with pytest.raises(psycopg.errors.IntegrityConstraintViolation, match=why):
+        migrate(customers, definition)
+    assert customers.execute("SELECT count(*) FROM customer").fetchone() == (CUSTOMERS,)
+
+
+def test_an_expression_that_fails_for_a_row_stops_the_switch(customers):
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        migrate(customers, KEYED.format("1000 / (id - 7) AS share"))
+
+
+def test_where_chooses_the_rows_that_move(customers):
+    migrate(customers, "CREATE TABLE t (number, short) AS SELECT id, left(name, 6)::varchar(6) FROM customer WHERE id % 2 = 0")
+    assert customers.execute("SELECT count(*), max(number) FROM t").fetchone() == (500, 1000)
+    customers.execute("UPDATE t SET short = 'x' WHERE number <= 100")
+    customers.execute("SELECT bullfrog.finish('m')")
+    assert customers.execute("SELECT count(*), count(*) FILTER (WHERE short = 'x') FROM t").fetchone() == (500, 50)
+
+
+def test_finish_leaves_ordinary_tables_and_nothing_else(split):
+    split.execute("UPDATE customer_private SET name = 'x' WHERE id = 1")
+    split.execute("SELECT bullfrog.finish('split')")
+    assert split.execute("SELECT to_regclass('customer'), count(*) FROM bullfrog.progress").fetchone() == (None, 0)
+    assert split.execute("SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'bullfrog%'").fetchone() == (0,)
+    assert split.execute("SELECT count(*) FROM bullfrog.moved").fetchone() == (0,)
+    assert split.execute("SELECT count(ctid) FROM ONLY customer_private").fetchone() == (CUSTOMERS,)
+    split.execute("ALTER TABLE customer_private ADD COLUMN more int")
+    assert split.execute("SELECT phase FROM bullfrog.migration").fetchone() == ("finished",)
+    with pytest.raises(psycopg.errors.UndefinedObject):
+        split.execute("SELECT bullfrog.finish('split')")
+
+
+def test_finish_may_keep_the_old_table(split):
+    split.execute("SELECT bullfrog.finish('split', keep_old => true)")
+    assert split.execute("SELECT count(*) FROM customer").fetchone() == (CUSTOMERS,)
+
+
+def test_finish_waits_for_snapshots_that_do_not_see_the_last_move(database, split):
+    reader = database.connect()
+    reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    reader.execute("SELECT 1")
+    with pytest.raises(psycopg.errors.ObjectInUse, match=f"process {reader.info.backend_pid}"):
+        split.execute("SELECT bullfrog.finish('split')")
+    assert reader.execute("SELECT count(*) FROM customer_private").fetchone() == (CUSTOMERS,)
+    reader.execute("COMMIT")
+    split.execute("SELECT bullfrog.finish('split')")
+
+
+def test_abort_brings_the_old_schema_back(split):
+    split.execute("SELECT FROM customer_private WHERE id = 1 FOR UPDATE")
+    assert moved(split) == 1
+    split.execute("SELECT bullfrog.abort('split')")
+    assert split.execute("SELECT count(*), to_regclass('customer_private') FROM customer").fetchone() == (CUSTOMERS, None)
+    split.execute("UPDATE customer SET name = 'x' WHERE id = 1")
+    migrate(split, SPLIT, "split")
+    assert split.execute("SELECT name FROM customer_private WHERE id = 1").fetchone() == ("x",)
+
+
+def test_abort_is_refused_when_it_would_lose_writes(split):
+    split.execute("UPDATE customer_private SET name = 'x' WHERE id = 1")
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="written to customer_private"):
+        split.execute("SELECT bullfrog.abort('split')")
+    assert split.execute("SELECT name FROM customer_private WHERE id = 1").fetchone() == ("x",)
+    split.execute("SELECT bullfrog.abort('split', discard_writes => true)")
+    assert split.execute("SELECT name FROM customer WHERE id = 1").fetchone() == ("name 1",)
+
+
+@pytest.mark.parametrize("statement", [
+    "DROP TABLE customer_private CASCADE", "DROP TABLE customer CASCADE", "TRUNCATE customer_public", "TRUNCATE customer", "ALTER TABLE customer_private ADD COLUMN x int",
+    "ALTER TABLE customer ADD COLUMN x int", "ALTER TABLE customer_private RENAME TO other", "ALTER TABLE customer_public ENABLE ROW LEVEL SECURITY",
+    "CREATE TABLE o (c int REFERENCES customer_private)", "CREATE UNIQUE INDEX ON customer_public (nick)", "VACUUM FULL customer", "VACUUM FULL",
+    "CLUSTER customer USING customer_pkey", "DROP EXTENSION bullfrog CASCADE", "ALTER TABLE customer_private DISABLE TRIGGER ALL",
+    "CREATE RULE r AS ON DELETE TO customer_private DO INSTEAD NOTHING", "DROP SCHEMA public CASCADE", "CREATE TABLE child () INHERITS (customer_public)",
+])
+def test_what_would_change_a_table_on_the_move_is_refused(split, statement):
+    with pytest.raises(psycopg.errors.ObjectInUse):
+        split.execute(statement)
+    assert split.execute("SELECT count(*) FROM customer_private JOIN customer_public USING (id)").fetchone() == (CUSTOMERS,)
+
+
+@pytest.mark.parametrize("statement", [
+    "VACUUM customer_public", "VACUUM ANALYZE customer", "ANALYZE customer_private", "CREATE INDEX ON customer_public (town)",
+    "GRANT SELECT ON customer_public TO PUBLIC", "COMMENT ON TABLE customer_public IS 'new'", "CREATE TABLE other (id int)", "REINDEX TABLE customer_public",
+])
+def test_what_changes_nothing_that_a_migration_relies_on_is_done(split, statement):
+    split.execute(statement)
+    assert split.execute("SELECT count(*) FROM customer_private JOIN customer_public USING (id)").fetchone() == (CUSTOMERS,)
+
+
+def test_two_migrations_of_different_tables_at_once(split):
+    split.execute("CREATE TABLE item AS SELECT i AS sku, i * 2 AS cap FROM generate_series(1, 100) i")
+    migrate(split, "CREATE TABLE article AS SELECT sku AS code, cap, NULL AS note FROM item", "articles")
+    split.execute("UPDATE article SET cap = 0 WHERE code = 1")
+    split.execute("SELECT bullfrog.finish('articles')")
+    assert split.execute("SELECT count(*), sum(cap) FROM article").fetchone() == (100, 10098)
+    assert split.execute("SELECT count(*) FROM customer_private").fetchone() == (CUSTOMERS,)
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match="is filling it"):
+        migrate(split, "CREATE TABLE t AS SELECT id FROM customer_private", "second")
+
+
+def test_a_migration_starts_at_read_committed_by_a_superuser_only(customers):
+    customers.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
+    with pytest.raises(psycopg.errors.ActiveSqlTransaction):
+        migrate(customers, SPLIT)
+    customers.execute("ROLLBACK")
+    customers.execute("CREATE ROLE nobody_special")
+    try:
+        customers.execute("SET ROLE nobody_special")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            migrate(customers, SPLIT)
+    finally:
+        customers.execute("RESET ROLE; DROP ROLE nobody_special")
+
+
+def test_every_object_of_the_extension_has_a_comment(customers):
+    without = customers.execute("""
+        SELECT pg_describe_object(d.classid, d.objid, 0) FROM pg_depend d
+        WHERE d.refclassid = 'pg_extension'::regclass AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'bullfrog') AND d.deptype = 'e'
+            AND d.classid IN ('pg_proc'::regclass, 'pg_class'::regclass)
+            AND (d.classid = 'pg_proc'::regclass OR (SELECT relkind FROM pg_class WHERE oid = d.objid) IN ('r', 'v'))
+            AND obj_description(d.objid, d.classid::regclass::name) IS NULL""").fetchall()
+    assert without == []

@@ -1,0 +1,107 @@
+"""Queries read new tables as if all rows had been there from the switch on."""
+
+import psycopg
+import pytest
+
+from conftest import CUSTOMERS, moved
+
+
+def test_the_new_tables_have_all_rows_at_once_and_nothing_was_moved(split):
+    assert split.execute("SELECT count(*), sum(id) FROM customer_private").fetchone() == (CUSTOMERS, 500500)
+    assert split.execute("SELECT nick, left(town, 6) FROM customer_public WHERE id = 42").fetchone() == ("nick 42", "CITY 2")
+    assert moved(split) == 0
+
+
+def test_old_and_new_rows_join(split):
+    rows = split.execute(
+        "SELECT count(*) FROM customer_private a JOIN customer_public b USING (id) WHERE a.name = replace(b.nick, 'nick', 'name')"
+    ).fetchone()
+    assert rows == (CUSTOMERS,)
+
+
+def test_a_row_is_read_once_when_its_page_was_moved(split):
+    split.execute("UPDATE customer_private SET name = 'new' WHERE id = 1")
+    assert moved(split) == 1
+    assert split.execute("SELECT count(*), count(DISTINCT id), sum((name = 'new')::int) FROM customer_private").fetchone() == (CUSTOMERS, CUSTOMERS, 1)
+    assert split.execute("SELECT count(*) FROM customer_public").fetchone() == (CUSTOMERS,)
+
+
+def test_a_prepared_statement_goes_on_from_before_a_move_to_after_the_end(split):
+    split.prepare_threshold = 0
+    split.execute("SET plan_cache_mode = force_generic_plan")
+    query = "SELECT name FROM customer_private WHERE id = %s"
+    assert split.execute(query, (7,)).fetchall() == [("name 7",)]
+    split.execute("UPDATE customer_private SET name = 'moved' WHERE id = %s", (7,))
+    assert split.execute(query, (7,)).fetchall() == [("moved",)]
+    assert split.execute(query, (CUSTOMERS,)).fetchall() == [(f"name {CUSTOMERS}",)]
+    split.execute("SELECT bullfrog.finish('split')")
+    assert split.execute(query, (7,)).fetchall() == [("moved",)]
+    assert split.execute(query, (CUSTOMERS,)).fetchall() == [(f"name {CUSTOMERS}",)]
+
+
+def test_a_view_and_a_function_read_both_parts(split):
+    split.execute("CREATE VIEW names AS SELECT name FROM customer_private")
+    split.execute("CREATE FUNCTION many() RETURNS bigint LANGUAGE sql AS 'SELECT count(*) FROM customer_private'")
+    assert split.execute("SELECT count(*), many() FROM names GROUP BY ()").fetchone() == (CUSTOMERS, CUSTOMERS)
+
+
+def test_copy_and_dump_read_both_parts(database, split):
+    with split.cursor().copy("COPY customer_public (id, nick) TO STDOUT") as copy:
+        assert len(list(copy.rows())) == CUSTOMERS
+    dump = database.server.run("pg_dump", "-h", database.server.root, "-U", "postgres", "-T", "customer", "-N", "bullfrog", database.name)
+    assert dump.count("\tnick ") == CUSTOMERS
+
+
+@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
+def test_a_read_only_transaction_sees_each_row_once_while_rows_move(database, split, level):
+    reader = database.connect()
+    reader.execute(f"BEGIN ISOLATION LEVEL {level} READ ONLY")
+    before = reader.execute("SELECT count(*), sum(id) FROM customer_private").fetchone()
+    split.execute("UPDATE customer_private SET name = 'moved'")
+    assert moved(split) > 1
+    assert reader.execute("SELECT count(*), sum(id) FROM customer_private").fetchone() == before
+    seen = reader.execute("SELECT count(*) FROM customer_private WHERE name = 'moved'").fetchone()[0]
+    assert seen == (CUSTOMERS if level == "READ COMMITTED" else 0)
+
+
+def test_a_snapshot_from_before_the_switch_reads_the_new_tables(database, customers):
+    reader = database.connect()
+    reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    reader.execute("SELECT 1")
+    customers.execute("UPDATE customer SET name = 'later' WHERE id = 1")
+    customers.execute("SELECT bullfrog.migrate('one', 'CREATE TABLE person AS SELECT id, name FROM customer')")
+    customers.execute("DELETE FROM person WHERE id = 2")
+    assert reader.execute("SELECT id, name FROM person WHERE id < 3 ORDER BY id").fetchall() == [(1, "name 1"), (2, "name 2")]
+
+
+def test_rights_are_those_of_the_new_table(database, split):
+    split.execute("DROP ROLE IF EXISTS clerk")
+    split.execute("CREATE ROLE clerk")
+    split.execute("GRANT SELECT, UPDATE ON customer_public TO clerk")
+    try:
+        split.execute("SET ROLE clerk")
+        assert split.execute("SELECT count(*) FROM customer_public").fetchone() == (CUSTOMERS,)
+        split.execute("UPDATE customer_public SET nick = 'x' WHERE id = 3")
+        for statement in ("SELECT * FROM customer_private", "UPDATE customer_private SET name = ''", "SELECT * FROM bullfrog.unmoved_1"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                split.execute(statement)
+        assert moved(split) == 1
+    finally:
+        split.execute("RESET ROLE")
+        split.execute("DROP OWNED BY clerk; DROP ROLE clerk")
+
+
+@pytest.mark.parametrize("statement", [
+    "SELECT * FROM customer", "INSERT INTO customer VALUES (0, '')", "UPDATE customer SET name = ''", "DELETE FROM customer",
+    "COPY customer TO STDOUT", "COPY customer FROM STDIN", "SELECT (SELECT max(id) FROM customer)", "WITH c AS (SELECT * FROM customer) SELECT 1 FROM c",
+])
+def test_a_statement_that_names_an_old_table_is_told_where_the_rows_are(split, statement):
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="customer is closed") as error:
+        split.execute(statement)
+    assert "customer_private" in error.value.diag.message_hint
+
+
+@pytest.mark.parametrize("query", ["SELECT ctid FROM customer_public", "SELECT * FROM customer_public TABLESAMPLE system (10)"])
+def test_what_has_no_meaning_while_rows_move_is_refused(split, query):
+    with pytest.raises(psycopg.errors.FeatureNotSupported):
+        split.execute(query)
