@@ -1,0 +1,69 @@
+//! Why a transaction cannot go on: reasons as data, which a face turns into its protocol's errors.
+
+use crate::{Csn, TxnId};
+
+/// What a commit met that came between a transaction's snapshot and itself. The transaction may be tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "expected no change since the snapshot of what the transaction {kind}, but commit {with} changed it; try again"
+)]
+pub struct Conflict {
+    /// What was changed.
+    pub kind: ConflictKind,
+    /// The commit that changed it. It may be given up yet, if it was still being decided.
+    pub with: Csn,
+}
+
+/// Which part of a transaction a concurrent commit met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConflictKind {
+    /// A row that it writes or locks: the first committer won.
+    Write,
+    /// A row that it read by key.
+    Read,
+    /// A range of keys that it read: a row in it came, went or changed.
+    Range,
+    /// A row whose presence or absence a constraint was checked against.
+    Probe,
+}
+
+impl std::fmt::Display for ConflictKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Write => "writes",
+            Self::Read => "read",
+            Self::Range => "scanned",
+            Self::Probe => "checked a constraint against",
+        })
+    }
+}
+
+/// Why a call was refused. Except after [`Conflict`](Self::Conflict) out of a commit, the transaction lives on until it
+/// is rolled back, to a savepoint or altogether.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TransactionError {
+    /// A concurrent commit came first (SQLSTATE 40001).
+    #[error(transparent)]
+    Conflict(#[from] Conflict),
+    /// Waiting for a lock closed a circle, and this transaction is the youngest in it (SQLSTATE 40P01).
+    #[error("transaction {0} waits for others that wait for it, and is the youngest of them; roll back and try again")]
+    Deadlock(TxnId),
+    /// There is no such transaction.
+    #[error("expected a transaction that lives, came {0}, which ended or never began; begin another")]
+    Unknown(TxnId),
+    /// It waits for a lock.
+    #[error("transaction {0} waits for a lock; wait for its event, or cancel the wait first")]
+    Waiting(TxnId),
+    /// No statement has begun, so there is no snapshot to read from.
+    #[error("transaction {0} has no snapshot; begin a statement first")]
+    NoSnapshot(TxnId),
+    /// A write at READ COMMITTED whose row is not locked strongly enough.
+    #[error("transaction {0} writes a row that it has not locked; lock it first, READ COMMITTED has no validation")]
+    NotLocked(TxnId),
+    /// A savepoint behind the state that it was rolled back to.
+    #[error("expected a savepoint that is still there, came one that transaction {0} rolled back; name an earlier one")]
+    NoSavepoint(TxnId),
+    /// A commit that was never numbered.
+    #[error("expected a commit that was numbered, came {0}; report each commit under its own number")]
+    UnknownCsn(Csn),
+}

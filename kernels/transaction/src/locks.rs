@@ -1,0 +1,283 @@
+//! Row locks: who holds which row how strongly, who waits in which order, and who waits in a circle.
+//!
+//! Requests for a row queue in the order in which they came. One is granted when it conflicts with no holder and with
+//! nobody who waits before it, so that a stream of readers does not starve a writer. A transaction that strengthens a
+//! lock it holds goes before those who hold nothing: they would have to wait for it anyway.
+
+use std::collections::VecDeque;
+
+use crate::{
+    RowLock, TxnId,
+    fault::{Rules, broken},
+    row::{NumberMap, Row},
+};
+
+/// What to do about a lock that cannot be had at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Queue for it.
+    Queue,
+    /// Give up: `NOWAIT` and `SKIP LOCKED`.
+    Never,
+}
+
+/// The answer to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// It was held as strongly before.
+    Held,
+    /// Granted, over what was held before.
+    Granted(Option<RowLock>),
+    Queued,
+    Busy,
+}
+
+/// A lock that somebody who waited has now, over what was held before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    pub(crate) txn: TxnId,
+    pub(crate) row: Row,
+    pub(crate) before: Option<RowLock>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    holders: Vec<(TxnId, RowLock)>,
+    waiters: VecDeque<(TxnId, RowLock)>,
+}
+
+impl Queue {
+    fn held_by(&self, txn: TxnId) -> Option<RowLock> {
+        self.holders.iter().find(|(holder, _)| *holder == txn).map(|(_, mode)| *mode)
+    }
+
+    /// Whether a holder is in the way of a request.
+    fn conflicts(&self, txn: TxnId, mode: RowLock) -> bool {
+        self.holders.iter().any(|(holder, held)| *holder != txn && held.conflicts(mode))
+    }
+
+    fn hold(&mut self, txn: TxnId, mode: RowLock) {
+        match self.holders.iter_mut().find(|(holder, _)| *holder == txn) {
+            Some((_, held)) => *held = mode,
+            None => self.holders.push((txn, mode)),
+        }
+    }
+}
+
+/// The lock table.
+#[derive(Debug, Default)]
+pub(crate) struct Locks {
+    rows: NumberMap<Row, Queue>,
+    /// Who waits, and for which row.
+    waiting: NumberMap<TxnId, Row>,
+    /// Emptied queues, for their memory.
+    spare: Vec<Queue>,
+    rules: Rules,
+}
+
+/// Emptied queues that are kept.
+const SPARE_MAX: usize = 64;
+
+impl Locks {
+    pub(crate) fn new(rules: Rules) -> Self {
+        Self { rules, ..Self::default() }
+    }
+
+    /// How strongly a transaction holds a row.
+    pub(crate) fn held(&self, txn: TxnId, row: Row) -> Option<RowLock> {
+        self.rows.get(&row)?.held_by(txn)
+    }
+
+    /// Rows that somebody holds.
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub(crate) fn request(&mut self, txn: TxnId, row: Row, mode: RowLock, wait: Wait) -> Request {
+        debug_assert!(!self.waiting.contains_key(&txn), "a transaction waits for one row at a time");
+        let spare = &mut self.spare;
+        let queue = self.rows.entry(row).or_insert_with(|| spare.pop().unwrap_or_default());
+        let before = queue.held_by(txn);
+        if before.is_some_and(|held| held >= mode) {
+            return Request::Held;
+        }
+        let queued_before = if before.is_some() { queue.strengthening() } else { queue.waiters.len() };
+        let overtakes = queue.waiters.range(..queued_before).any(|(_, asked)| asked.conflicts(mode));
+        if !queue.conflicts(txn, mode) && (!overtakes || broken!(self.rules, NewcomersOvertake)) {
+            queue.hold(txn, mode);
+            return Request::Granted(before);
+        }
+        match wait {
+            Wait::Never => Request::Busy,
+            Wait::Queue => {
+                queue.waiters.insert(queued_before, (txn, mode));
+                self.waiting.insert(txn, row);
+                Request::Queued
+            }
+        }
+    }
+
+    /// Gives a row back as far as `to`, the lock held before, if any; tells whom it was granted to.
+    pub(crate) fn release(&mut self, txn: TxnId, row: Row, to: Option<RowLock>, grants: &mut Vec<Grant>) {
+        let Some(queue) = self.rows.get_mut(&row) else { return };
+        match to {
+            Some(mode) => queue.hold(txn, mode),
+            None => queue.holders.retain(|(holder, _)| *holder != txn),
+        }
+        self.grant(row, grants);
+    }
+
+    /// Ends a transaction's wait, if it waits.
+    pub(crate) fn cancel(&mut self, txn: TxnId, grants: &mut Vec<Grant>) {
+        let Some(row) = self.waiting.remove(&txn) else { return };
+        if let Some(queue) = self.rows.get_mut(&row) {
+            queue.waiters.retain(|(waiter, _)| *waiter != txn);
+        }
+        self.grant(row, grants);
+    }
+
+    /// Those that wait in a circle with `txn`, it among them; nobody, if it waits for somebody who will go on.
+    pub(crate) fn circle(&self, txn: TxnId) -> Vec<TxnId> {
+        // Depth first along who waits for whom; `path` is the way from `txn` to where the search is.
+        let mut path = vec![(txn, self.blockers(txn))];
+        let mut visited = NumberMap::from_iter([(txn, ())]);
+        while let Some((_, blockers)) = path.last_mut() {
+            let Some(next) = blockers.pop() else {
+                path.pop();
+                continue;
+            };
+            if next == txn {
+                return path.into_iter().map(|(member, _)| member).collect();
+            }
+            if visited.insert(next, ()).is_none() {
+                path.push((next, self.blockers(next)));
+            }
+        }
+        Vec::new()
+    }
+
+    /// Whom a transaction waits for: holders in its way, and those in its way who wait before it.
+    fn blockers(&self, txn: TxnId) -> Vec<TxnId> {
+        let Some(queue) = self.waiting.get(&txn).and_then(|row| self.rows.get(row)) else { return Vec::new() };
+        let Some(place) = queue.waiters.iter().position(|(waiter, _)| *waiter == txn) else { return Vec::new() };
+        let mode = queue.waiters[place].1;
+        let before = queue.waiters.range(..place);
+        let others = queue.holders.iter().chain(before);
+        others.filter(|(other, held)| *other != txn && held.conflicts(mode)).map(|(other, _)| *other).collect()
+    }
+
+    /// Grants what can be granted, from the front of the queue on.
+    fn grant(&mut self, row: Row, grants: &mut Vec<Grant>) {
+        let Some(queue) = self.rows.get_mut(&row) else { return };
+        let mut place = 0;
+        while let Some((txn, mode)) = queue.waiters.get(place).copied() {
+            let overtakes = queue.waiters.range(..place).any(|(_, asked)| asked.conflicts(mode));
+            if overtakes || queue.conflicts(txn, mode) {
+                place += 1;
+                continue;
+            }
+            queue.waiters.remove(place);
+            let before = queue.held_by(txn);
+            queue.hold(txn, mode);
+            self.waiting.remove(&txn);
+            grants.push(Grant { txn, row, before });
+        }
+        if queue.holders.is_empty() && queue.waiters.is_empty() {
+            let queue = self.rows.remove(&row);
+            if self.spare.len() < SPARE_MAX {
+                self.spare.extend(queue);
+            }
+        }
+    }
+}
+
+impl Queue {
+    /// How many at the front of the queue hold the row already and want it more strongly.
+    fn strengthening(&self) -> usize {
+        self.waiters.iter().take_while(|(waiter, _)| self.held_by(*waiter).is_some()).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use RowLock::{KeyShare, NoKeyUpdate, Share, Update};
+
+    const ROW: Row = Row(1);
+    const OTHER: Row = Row(2);
+
+    fn ask(locks: &mut Locks, txn: u64, row: Row, mode: RowLock) -> Request {
+        locks.request(TxnId(txn), row, mode, Wait::Queue)
+    }
+
+    fn release(locks: &mut Locks, txn: u64, to: Option<RowLock>) -> Vec<u64> {
+        let mut grants = Vec::new();
+        locks.release(TxnId(txn), ROW, to, &mut grants);
+        grants.into_iter().map(|grant| grant.txn.0).collect()
+    }
+
+    #[test]
+    fn a_reader_does_not_overtake_a_writer_who_waits() {
+        let mut locks = Locks::default();
+        assert_eq!(ask(&mut locks, 1, ROW, Share), Request::Granted(None));
+        assert_eq!(ask(&mut locks, 2, ROW, Update), Request::Queued);
+        assert_eq!(ask(&mut locks, 3, ROW, Share), Request::Queued);
+        assert_eq!(locks.request(TxnId(4), ROW, Share, Wait::Never), Request::Busy);
+        assert_eq!(release(&mut locks, 1, None), [2]);
+        assert_eq!(release(&mut locks, 2, None), [3]);
+        assert_eq!(release(&mut locks, 3, None), [0; 0]);
+        assert_eq!(locks.len(), 0);
+    }
+
+    #[test]
+    fn who_waits_for_nobody_before_it_is_granted_together_with_others() {
+        let mut locks = Locks::default();
+        ask(&mut locks, 1, ROW, Update);
+        for (txn, mode) in [(2, Share), (3, KeyShare), (4, NoKeyUpdate), (5, KeyShare)] {
+            assert_eq!(ask(&mut locks, txn, ROW, mode), Request::Queued);
+        }
+        assert_eq!(release(&mut locks, 1, None), [2, 3, 5], "4 conflicts with 2, and 5 with nobody");
+        assert_eq!(release(&mut locks, 2, None), [4]);
+    }
+
+    #[test]
+    fn strengthening_a_lock_goes_before_those_who_hold_nothing() {
+        let mut locks = Locks::default();
+        ask(&mut locks, 1, ROW, Share);
+        ask(&mut locks, 2, ROW, KeyShare);
+        assert_eq!(ask(&mut locks, 3, ROW, NoKeyUpdate), Request::Queued);
+        assert_eq!(ask(&mut locks, 2, ROW, NoKeyUpdate), Request::Queued);
+        assert_eq!(release(&mut locks, 1, None), [2]);
+        assert_eq!(locks.held(TxnId(2), ROW), Some(NoKeyUpdate));
+        assert_eq!(ask(&mut locks, 2, ROW, KeyShare), Request::Held);
+        assert_eq!(release(&mut locks, 2, Some(KeyShare)), [3]);
+    }
+
+    #[test]
+    fn a_circle_is_found_also_through_those_who_wait_before() {
+        let mut locks = Locks::default();
+        ask(&mut locks, 1, ROW, Share);
+        ask(&mut locks, 2, OTHER, Update);
+        assert_eq!(ask(&mut locks, 2, ROW, Update), Request::Queued);
+        assert_eq!(locks.circle(TxnId(2)), []);
+        assert_eq!(ask(&mut locks, 3, ROW, Share), Request::Queued, "behind 2");
+        assert_eq!(locks.circle(TxnId(3)), [], "3 waits for 2, which waits for 1, which goes on");
+        assert_eq!(ask(&mut locks, 1, OTHER, KeyShare), Request::Queued);
+        assert_eq!(locks.circle(TxnId(1)), [TxnId(1), TxnId(2)]);
+        let mut grants = Vec::new();
+        locks.cancel(TxnId(2), &mut grants);
+        assert_eq!(grants, [Grant { txn: TxnId(3), row: ROW, before: None }], "nobody waits before it any more");
+        assert_eq!(locks.circle(TxnId(1)), []);
+    }
+
+    #[test]
+    fn two_who_strengthen_the_same_lock_wait_in_a_circle() {
+        let mut locks = Locks::default();
+        for txn in [1, 2] {
+            ask(&mut locks, txn, ROW, Share);
+        }
+        assert_eq!(ask(&mut locks, 1, ROW, Update), Request::Queued);
+        assert_eq!(ask(&mut locks, 2, ROW, Update), Request::Queued);
+        assert_eq!(locks.circle(TxnId(2)).len(), 2);
+    }
+}

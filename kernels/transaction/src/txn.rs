@@ -1,0 +1,69 @@
+//! One transaction while it runs: what it keeps to itself.
+
+use std::cell::Cell;
+
+use crate::{
+    Csn, Isolation, RowLock, TransactionError, TxnId,
+    reads::ReadSet,
+    row::{NumberMap, Row},
+    writes::WriteSet,
+};
+
+/// A lock that a transaction has, over what it had before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    pub(crate) row: Row,
+    pub(crate) before: Option<RowLock>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Txn<V> {
+    pub(crate) isolation: Isolation,
+    pub(crate) snapshot: Option<Csn>,
+    pub(crate) waiting: bool,
+    pub(crate) reads: ReadSet,
+    pub(crate) writes: WriteSet<V>,
+    /// In the order in which they were taken, so that a savepoint is a length.
+    pub(crate) locks: Vec<Held>,
+    /// The newest commit that it has read and that was not durable then. In a cell, because scans read on their own.
+    pub(crate) reply_after: Cell<Csn>,
+}
+
+impl<V> Txn<V> {
+    pub(crate) fn new(isolation: Isolation) -> Self {
+        Self {
+            isolation,
+            snapshot: None,
+            waiting: false,
+            reads: ReadSet::default(),
+            writes: WriteSet::default(),
+            locks: Vec::new(),
+            reply_after: Cell::new(Csn::NONE),
+        }
+    }
+
+    pub(crate) fn snapshot(&self, id: TxnId) -> Result<Csn, TransactionError> {
+        self.snapshot.ok_or(TransactionError::NoSnapshot(id))
+    }
+
+    /// Notes that what it says from now on depends on `csn`.
+    pub(crate) fn depend(&self, csn: Csn, durable: Csn) {
+        if csn > durable {
+            self.reply_after.set(self.reply_after.get().max(csn));
+        }
+    }
+
+    /// Whether it is compared with others when it commits.
+    pub(crate) fn is_validated(&self) -> bool {
+        self.isolation != Isolation::ReadCommitted
+    }
+}
+
+/// The transaction that a call is about, if it lives and does not wait.
+pub(crate) fn running<V>(txns: &mut NumberMap<TxnId, Box<Txn<V>>>, id: TxnId) -> Result<&mut Txn<V>, TransactionError> {
+    match txns.get_mut(&id) {
+        Some(txn) if txn.waiting => Err(TransactionError::Waiting(id)),
+        Some(txn) => Ok(txn),
+        None => Err(TransactionError::Unknown(id)),
+    }
+}

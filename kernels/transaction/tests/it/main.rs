@@ -1,0 +1,12 @@
+//! Isolation by known anomalies and by random histories, waiting, constraints, and what goes wrong without each rule.
+
+mod anomalies;
+mod constraints;
+mod history;
+mod locking;
+mod pipeline;
+mod random;
+mod savepoints;
+mod session;
+mod table;
+mod world;
