@@ -16,7 +16,8 @@ use super::ledger::Ledger;
 use super::pane_runs::{PaneRuns, Panes};
 use super::spec::{AggregateSpec, Constants, Evaluated};
 use super::split::{PaneRows, by_pane};
-use super::table::PaneTable;
+use super::table::{PaneTable, Results};
+use crate::compact::without_shared_strings;
 use crate::error::broken;
 use crate::key_cut::KeyCut;
 
@@ -74,11 +75,14 @@ impl PaneKey {
 }
 
 /// The merged rows of a pane. Windows that overlap read a pane several times, and a table can be read only once: it is
-/// frozen when the first of them closes.
+/// frozen when the first of them closes. What comes first is kept as it is, since often nothing else comes: then no table is
+/// needed.
 #[derive(Default)]
 struct Pane {
     frozen: Vec<RecordBatch>,
     live: Option<PaneTable>,
+    /// Whether a window has read it.
+    read: bool,
 }
 
 impl PaneState {
@@ -185,15 +189,11 @@ impl PaneState {
                 continue;
             }
             let pane = self.panes.entry(key).or_default();
-            if !pane.frozen.is_empty() {
+            if pane.read {
                 // State that was installed behind a window that was closed here already.
                 self.runs.forget_with(number(&self.window, key.pane));
             }
-            let table = match &mut pane.live {
-                Some(table) => table,
-                live => live.insert(PaneTable::new(&self.spec)?),
-            };
-            table.merge(&self.spec, &part.rows, &mut self.ids)?;
+            pane.add(&self.spec, &part.rows, &mut self.ids)?;
         }
         Ok(())
     }
@@ -218,10 +218,10 @@ impl PaneState {
         let start = window.start_of(end);
         let panes = self.panes.range(PaneKey::within(start..end));
         let keys: Vec<PaneKey> = panes.map(|(key, _)| *key).filter(|key| key.first_window_end <= end).collect();
-        let table = match keys.as_slice() {
-            [only] if window.last_end(EventTime(only.pane)) <= end => self.take_table(*only)?,
-            few if (end - start) / window.pane() <= FEW_PANES => self.merged_table(few)?,
-            many => self.covering_table(start..end, many)?,
+        let Results { rows, columns } = match keys.as_slice() {
+            [only] if window.last_end(EventTime(only.pane)) <= end => self.take_results(*only)?,
+            few if (end - start) / window.pane() <= FEW_PANES => self.merged_table(few)?.into_results()?,
+            many => self.covering_table(start..end, many)?.into_results()?,
         };
         while let Some(first) = self.panes.first_entry()
             && window.last_end(EventTime(first.key().pane)) <= end
@@ -229,24 +229,24 @@ impl PaneState {
             self.runs.forget_before(number(&window, first.key().pane) + 1);
             first.remove();
         }
-        let rows = table.len();
         if rows == 0 {
             return Ok(None);
         }
-        Ok(Some(ClosedWindows { starts: vec![start; rows], ends: vec![end; rows], columns: table.into_results()? }))
+        Ok(Some(ClosedWindows { starts: vec![start; rows], ends: vec![end; rows], columns }))
     }
 
-    /// The table of a pane that no other window will read.
-    fn take_table(&mut self, key: PaneKey) -> Result<PaneTable> {
+    /// The results of a pane that no other window will read.
+    fn take_results(&mut self, key: PaneKey) -> Result<Results> {
         let pane = self.panes.remove(&key).unwrap_or_default();
-        let mut table = match pane.live {
-            Some(table) => table,
-            None => PaneTable::new(&self.spec)?,
+        let mut table = match (pane.live, pane.frozen.as_slice()) {
+            (None, [rows]) => return Results::of_state(&self.spec, rows),
+            (None, _) => PaneTable::new(&self.spec)?,
+            (Some(table), _) => table,
         };
         for rows in &pane.frozen {
             table.merge(&self.spec, rows, &mut self.ids)?;
         }
-        Ok(table)
+        table.into_results()
     }
 
     /// The table of all panes in a stretch of time, from runs of them; rows that were late for some window lie beside.
@@ -331,7 +331,26 @@ fn merged(spec: &AggregateSpec, batches: &[RecordBatch], ids: &mut Vec<usize>) -
 }
 
 impl Pane {
+    /// Adds partial aggregates, one per key.
+    fn add(&mut self, spec: &AggregateSpec, rows: &RecordBatch, ids: &mut Vec<usize>) -> Result<()> {
+        if self.frozen.is_empty() && self.live.is_none() {
+            self.frozen.push(without_shared_strings(rows)?);
+            return Ok(());
+        }
+        let table = match &mut self.live {
+            Some(table) => table,
+            live => live.insert(PaneTable::new(spec)?),
+        };
+        if !self.read {
+            for rows in self.frozen.drain(..) {
+                table.merge(spec, &rows, ids)?;
+            }
+        }
+        table.merge(spec, rows, ids)
+    }
+
     fn freeze(&mut self, spec: &AggregateSpec) -> Result<()> {
+        self.read = true;
         if let Some(table) = self.live.take() {
             self.frozen.push(table.into_state(spec)?);
         }
@@ -390,7 +409,7 @@ impl MovableState<KeyGroupSet> for PaneState {
             }
             match kept {
                 Some(rows) => {
-                    self.panes.insert(key, Pane { frozen: vec![rows], live: None });
+                    self.panes.insert(key, Pane { frozen: vec![rows], ..Pane::default() });
                 }
                 None => {
                     self.panes.remove(&key);

@@ -14,6 +14,24 @@ pub(super) struct PaneTable {
     accumulators: Accumulators,
 }
 
+/// Keys and results, a row per group.
+pub(super) struct Results {
+    pub(super) rows: usize,
+    pub(super) columns: Vec<ArrayRef>,
+}
+
+impl Results {
+    /// The results of the groups of a single table, by their partial aggregates.
+    pub(super) fn of_state(spec: &AggregateSpec, rows: &RecordBatch) -> Result<Self> {
+        let (keys, state) = rows.columns().split_at(spec.key_columns());
+        let ids: Vec<usize> = (0..rows.num_rows()).collect();
+        let mut accumulators = Accumulators::new(spec)?;
+        accumulators.merge(spec, state, &ids, ids.len())?;
+        let columns = [keys.to_vec(), accumulators.results()?].concat();
+        Ok(Self { rows: ids.len(), columns })
+    }
+}
+
 impl PaneTable {
     pub(super) fn new(spec: &AggregateSpec) -> Result<Self> {
         Ok(Self { keys: spec.new_keys()?, accumulators: Accumulators::new(spec)? })
@@ -45,10 +63,11 @@ impl PaneTable {
     }
 
     /// Keys and results, and the end of the table.
-    pub(super) fn into_results(self) -> Result<Vec<ArrayRef>> {
+    pub(super) fn into_results(self) -> Result<Results> {
+        let rows = self.len();
         let mut columns = self.keys.into_columns()?;
         columns.extend(self.accumulators.results()?);
-        Ok(columns)
+        Ok(Results { rows, columns })
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -10,9 +10,11 @@
 //!   watermarks     ----------> rows that expire; those without a partner come out, if the join keeps them
 //! ```
 //!
-//! Keys are numbered once for both sides; a row knows the next older row of its key. A look-up therefore costs one number per row and one
-//! step per row of the same key, whatever the number of epochs that the state spans.
+//! As long as one of the two has few rows, each of these is compared with the other's rows of the right time, which lie together.
+//! Once that costs more than numbering keys, they are numbered, for both sides, and a row knows the next older row of its key. A
+//! look-up then costs one number per row and one step per row of the same key, whatever the number of epochs that the state spans.
 
+mod compare;
 mod rows;
 mod side;
 #[cfg(test)]
@@ -29,7 +31,8 @@ use savanna_streams_model::join::{JoinKind, JoinSide};
 use savanna_streams_model::state::{Delta, MovableState};
 use savanna_streams_model::time::EventTime;
 
-use self::rows::{Arrived, Rows};
+use self::compare::Effort;
+use self::rows::{Arrived, Rows, groups};
 use self::side::Side;
 use crate::chain::batch_of;
 use crate::error::broken;
@@ -60,6 +63,8 @@ pub struct IntervalJoin {
     /// By side: its columns.
     plans: [SidePlan; 2],
     sides: [Side; 2],
+    /// While keys are compared: what that has cost. None once they are numbered.
+    effort: Option<Effort>,
     keys: KeyNumbers,
     condition: Option<PairCondition>,
     schema: SchemaRef,
@@ -74,12 +79,6 @@ struct SidePlan {
     reach: (i64, i64),
     /// Whether rows without a partner come out.
     kept: bool,
-}
-
-impl SidePlan {
-    fn key_columns(&self, rows: &RecordBatch) -> Vec<ArrayRef> {
-        self.keys.iter().map(|key| Arc::clone(rows.column(*key))).collect()
-    }
 }
 
 /// Row numbers of both sides, pair by pair.
@@ -111,6 +110,7 @@ impl IntervalJoin {
                 plan(&join.right, (join.earliest, join.latest), join.kind.keeps_right())?,
             ],
             sides: [Side::new(Arc::clone(&join.left.schema)), Side::new(Arc::clone(&join.right.schema))],
+            effort: Some(Effort::default()),
             keys: KeyNumbers::new(&Arc::new(keys))?,
             condition: join
                 .condition
@@ -138,6 +138,7 @@ impl IntervalJoin {
         }
         self.expire(watermarks, &mut out)?;
         self.compact()?;
+        self.sides.iter_mut().try_for_each(Side::copy_out)?;
         Ok(out)
     }
 
@@ -148,23 +149,39 @@ impl IntervalJoin {
 
     /// Keeps the new rows of a side and pairs them with what is there of the other.
     fn take_in(&mut self, side: usize, batches: &[RecordBatch], out: &mut Vec<RecordBatch>) -> Result<()> {
-        let plan = &self.plans[side];
-        let Arrived { rows, alone } = Arrived::sorted(self.sides[side].schema(), batches, &plan.keys, plan.time)?;
-        if let Some(alone) = alone.filter(|_| plan.kept) {
-            let rows = alone.num_rows();
-            out.push(self.padded(side, alone.columns().to_vec(), rows)?);
+        let first = self.sides[side].numbers().end;
+        let SidePlan { keys, time, kept, .. } = &self.plans[side];
+        for group in groups(batches) {
+            let Arrived { rows, alone } = Arrived::sorted(self.sides[side].schema(), group, keys, *time)?;
+            self.sides[side].insert(rows)?;
+            if let Some(alone) = alone.filter(|_| *kept) {
+                let rows = alone.num_rows();
+                out.push(self.padded(side, alone.columns().to_vec(), rows)?);
+            }
         }
-        let mut keys = Vec::new();
-        self.keys.number(&plan.key_columns(&rows.batch), rows.batch.num_rows(), &mut keys)?;
-        let rows = self.sides[side].insert(rows, &keys)?;
+        let rows = first..self.sides[side].numbers().end;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        if let Some(candidates) = self.candidates(side, rows.clone()) {
+            return self.compare(&candidates, out);
+        }
+        self.effort = None;
+        self.number_keys(1 - side)?;
+        let keys = self.number_keys(side)?;
+        let keys = &keys[keys.len() - rows.len()..];
         let mut pairs = Pairs::default();
         for (row, key) in rows.zip(keys) {
-            self.look_up(side, row, key, &mut pairs);
+            self.look_up(side, row, *key, &mut pairs);
             if pairs.0[LEFT].len() >= PAIRS {
                 self.match_pairs(std::mem::take(&mut pairs), out)?;
             }
         }
         self.match_pairs(pairs, out)
+    }
+
+    fn number_keys(&mut self, side: usize) -> Result<Vec<usize>> {
+        self.sides[side].number_keys(&self.plans[side].keys, &mut self.keys)
     }
 
     fn look_up(&self, side: usize, row: u32, key: usize, pairs: &mut Pairs) {
@@ -241,12 +258,10 @@ impl IntervalJoin {
             let (_, latest) = self.plans[side].reach;
             let oldest = earlier(input[1 - side], latest);
             let mut unmatched = Vec::new();
-            self.sides[side].expire(oldest.0, &mut unmatched);
-            if self.plans[side].kept {
-                for rows in unmatched.chunks(PAIRS) {
-                    let columns = self.all_columns(side, rows)?;
-                    out.push(self.padded(side, columns, rows.len())?);
-                }
+            self.sides[side].expire(oldest.0, self.plans[side].kept.then_some(&mut unmatched));
+            for rows in unmatched.chunks(PAIRS) {
+                let columns = self.all_columns(side, rows)?;
+                out.push(self.padded(side, columns, rows.len())?);
             }
             self.sides[side].drop_expired();
             if side == LEFT || !self.kind.left_only() {
@@ -264,7 +279,7 @@ impl IntervalJoin {
         if expired < EXPIRED_MIN.max(live) {
             return Ok(());
         }
-        self.keys = self.keys.emptied()?;
+        self.forget_keys()?;
         for side in [LEFT, RIGHT] {
             for rows in self.sides[side].take_live()? {
                 self.keep(side, rows)?;
@@ -275,9 +290,14 @@ impl IntervalJoin {
 
     /// Adds rows without looking for their partners.
     fn keep(&mut self, side: usize, rows: Rows) -> Result<()> {
-        let mut numbers = Vec::new();
-        self.keys.number(&self.plans[side].key_columns(&rows.batch), rows.batch.num_rows(), &mut numbers)?;
-        self.sides[side].insert(rows, &numbers).map(drop)
+        self.sides[side].insert(rows).map(drop)
+    }
+
+    /// Gives all numbers of keys up. The sides are emptied, too.
+    fn forget_keys(&mut self) -> Result<()> {
+        self.keys = self.keys.emptied()?;
+        self.effort = Some(Effort::default());
+        Ok(())
     }
 }
 
@@ -285,7 +305,7 @@ impl IntervalJoin {
 impl MovableState<KeyGroupSet> for IntervalJoin {
     fn extract(&mut self, groups: &KeyGroupSet) -> Result<Delta> {
         let mut extracted = Delta::default();
-        self.keys = self.keys.emptied()?;
+        self.forget_keys()?;
         for side in [LEFT, RIGHT] {
             for rows in self.sides[side].take_live()? {
                 let (taken, left) = self.plans[side].cut.split(&rows.marked()?, groups)?;

@@ -1,5 +1,6 @@
-//! Rows as a join keeps them: copied out of whatever they came in, sorted by time.
+//! Rows as a join keeps them: sorted by time, and in the end copied out of whatever they came in.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array};
@@ -15,12 +16,31 @@ use crate::lateness::TIME_LIMIT;
 
 /// Rows of one segment.
 pub(super) struct Rows {
-    /// Sorted by time; holds no memory but its own.
+    /// Sorted by time.
     pub(super) batch: RecordBatch,
     /// The event times in microseconds.
     pub(super) times: Vec<i64>,
     /// Which rows have met a partner.
     pub(super) matched: Vec<bool>,
+    /// Whether the batch holds no memory but its own.
+    pub(super) copied: bool,
+}
+
+/// Batches with fewer rows are joined: the fewer segments a join has, the better.
+const SEGMENT_ROWS_MIN: usize = 4096;
+
+/// Batches in groups, each of which is worth a segment.
+pub(super) fn groups(mut batches: &[RecordBatch]) -> impl Iterator<Item = &[RecordBatch]> {
+    std::iter::from_fn(move || {
+        let mut rows = 0;
+        let enough = batches.iter().position(|batch| {
+            rows += batch.num_rows();
+            rows >= SEGMENT_ROWS_MIN
+        });
+        let (group, rest) = batches.split_at(enough.map_or(batches.len(), |last| last + 1));
+        batches = rest;
+        (rows > 0).then_some(group)
+    })
 }
 
 impl Rows {
@@ -50,6 +70,7 @@ impl Rows {
             times,
             matched: marked.column(width).as_boolean().iter().map(|met| met == Some(true)).collect(),
             batch,
+            copied: false,
         })
     }
 }
@@ -62,45 +83,63 @@ pub(super) struct Arrived {
 
 impl Arrived {
     pub(super) fn sorted(schema: &SchemaRef, batches: &[RecordBatch], keys: &[usize], time: usize) -> Result<Self> {
-        let batch = concat(schema, batches.iter())?;
+        let batch = match batches {
+            [one] => one.clone(),
+            _ => concat(schema, batches.iter())?,
+        };
         let times = batch.column(time);
         let (values, unit) = timestamp_values(times)?;
         let nulls = keys.iter().chain([&time]).map(|column| batch.column(*column).logical_nulls());
         let nulls = nulls.fold(None, |all, nulls| NullBuffer::union(all.as_ref(), nulls.as_ref()));
-        let alone = match nulls.filter(|nulls| nulls.null_count() > 0) {
-            None => None,
-            Some(nulls) => Some((taken(&batch, positions(nulls.len(), |row| nulls.is_null(row)))?, nulls)),
-        };
-        let micros = |row: u32| to_event_time(values[row as usize], unit).0;
-        let mut order = match &alone {
-            None => positions(values.len(), |_| true),
-            Some((_, nulls)) => positions(values.len(), |row| nulls.is_valid(row)),
-        };
-        if !order.is_sorted_by_key(|row| micros(*row)) {
-            order.sort_by_key(|row| micros(*row));
+        if let Some(nulls) = nulls.filter(|nulls| nulls.null_count() > 0) {
+            let alone = taken(&batch, positions(nulls.len(), |row| nulls.is_null(row)))?;
+            let batch = taken(&batch, positions(nulls.len(), |row| nulls.is_valid(row)))?;
+            let rows = Self::sorted(schema, &[batch], keys, time)?.rows;
+            return Ok(Self { rows, alone: Some(alone) });
         }
-        let times: Vec<i64> = order.iter().map(|row| micros(*row)).collect();
+        let times: Vec<i64> = values.iter().map(|value| to_event_time(*value, unit).0).collect();
         if times.iter().any(|time| time.saturating_abs() > TIME_LIMIT) {
             return Err(computing("event time", &"a value lies beyond any bounds of a join; filter such rows out"));
         }
         let matched = vec![false; times.len()];
-        let rows = Rows { batch: without_shared_strings(&taken(&batch, order)?)?, times, matched };
-        Ok(Self { rows, alone: alone.map(|(rows, _)| rows) })
+        let rows = sorted(Rows { batch, times, matched, copied: false })?;
+        Ok(Self { rows, alone: None })
     }
 }
 
-/// Several segments as one.
-pub(super) fn concatenated(schema: &SchemaRef, parts: &[Rows]) -> Result<Rows> {
-    let batch = concat(schema, parts.iter().map(|part| &part.batch))?;
-    let times: Vec<i64> = parts.iter().flat_map(|part| &part.times).copied().collect();
-    let matched: Vec<bool> = parts.iter().flat_map(|part| &part.matched).copied().collect();
+/// Rows in the order of their times.
+fn sorted(rows: Rows) -> Result<Rows> {
+    let Rows { batch, times, matched, copied } = rows;
+    if times.is_sorted() {
+        return Ok(Rows { batch, times, matched, copied });
+    }
     let mut order = positions(times.len(), |_| true);
     order.sort_by_key(|row| times[*row as usize]);
     Ok(Rows {
         times: order.iter().map(|row| times[*row as usize]).collect(),
         matched: order.iter().map(|row| matched[*row as usize]).collect(),
-        batch: without_shared_strings(&taken(&batch, order)?)?,
+        batch: taken(&batch, order)?,
+        copied: false,
     })
+}
+
+/// Several segments as one.
+pub(super) fn concatenated(schema: &SchemaRef, parts: &[Rows]) -> Result<Rows> {
+    let rows = sorted(Rows {
+        batch: concat(schema, parts.iter().map(|part| &part.batch))?,
+        times: parts.iter().flat_map(|part| &part.times).copied().collect(),
+        matched: parts.iter().flat_map(|part| &part.matched).copied().collect(),
+        copied: false,
+    })?;
+    // Of one part alone, the concatenation is a slice.
+    let batch =
+        if parts.len() == 1 { copied(&rows.batch, 0..rows.times.len())? } else { without_shared_strings(&rows.batch)? };
+    Ok(Rows { batch, copied: true, ..rows })
+}
+
+/// Some neighbouring rows, copied.
+pub(super) fn copied(batch: &RecordBatch, rows: Range<usize>) -> Result<RecordBatch> {
+    without_shared_strings(&taken(batch, (rows.start as u32..rows.end as u32).collect())?)
 }
 
 fn positions(rows: usize, keep: impl Fn(usize) -> bool) -> Vec<u32> {

@@ -1,13 +1,14 @@
 //! The rows of one side of a join that may still find a partner.
 //!
 //! ```text
-//!   newest row of each key      rows by number, oldest first            segments: one per epoch, sorted by time
+//!   newest row of each key      rows by number, oldest first            segments, each sorted by time
 //!     key 0 ----------------------------> 7 -> 3 -> 2                   [0 1 2 3] [4 5 6 7]
 //!     key 1 ------------------> 6 -> 4                                   expired^
 //! ```
 //!
-//! Rows that have expired are a prefix of their segment. They are skipped where it costs nothing, and their numbers given
-//! up when the join is compacted.
+//! Keys have numbers only once the join asks for them. Rows that have expired are a prefix of their segment. They are skipped
+//! where it costs nothing, and their numbers given up when the join is compacted. A segment lies in the batch that it came in
+//! until the end of the epoch; what is left of it then is copied.
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
@@ -17,8 +18,9 @@ use arrow::compute::{interleave, take};
 use arrow::datatypes::SchemaRef;
 use savanna_streams_model::Result;
 
-use super::rows::{Rows, concatenated};
+use super::rows::{Rows, concatenated, copied};
 use crate::error::{broken, computing};
+use crate::key_numbers::KeyNumbers;
 
 /// No row.
 const NONE: u32 = u32::MAX;
@@ -29,10 +31,11 @@ const SEGMENT_ROWS: usize = 65_536;
 pub(super) struct Side {
     schema: SchemaRef,
     segments: Vec<Segment>,
-    /// By row number: event time in microseconds, the next older row of the same key, whether it has met a partner.
+    /// By row number: event time in microseconds, whether it has met a partner.
     times: Vec<i64>,
-    older: Vec<u32>,
     matched: Vec<bool>,
+    /// By row number, of the rows whose keys have numbers: the next older row of the same key.
+    older: Vec<u32>,
     /// By key number.
     newest: Vec<u32>,
     /// Rows before this number have expired.
@@ -50,6 +53,8 @@ struct Segment {
     expired: u32,
     /// Sorted by time. None once all have expired.
     rows: Option<RecordBatch>,
+    /// Whether the rows hold no memory but their own.
+    copied: bool,
 }
 
 impl Side {
@@ -58,8 +63,8 @@ impl Side {
             schema,
             segments: Vec::new(),
             times: Vec::new(),
-            older: Vec::new(),
             matched: Vec::new(),
+            older: Vec::new(),
             newest: Vec::new(),
             first_live: 0,
             oldest: i64::MIN,
@@ -79,8 +84,13 @@ impl Side {
         self.expired
     }
 
-    /// Adds rows with their key numbers; returns their own.
-    pub(super) fn insert(&mut self, rows: Rows, keys: &[usize]) -> Result<Range<u32>> {
+    /// All rows, by number.
+    pub(super) fn numbers(&self) -> Range<u32> {
+        0..self.times.len() as u32
+    }
+
+    /// Adds rows; returns their numbers.
+    pub(super) fn insert(&mut self, rows: Rows) -> Result<Range<u32>> {
         let first = self.times.len() as u32;
         let Some(end) = u32::try_from(self.times.len() + rows.times.len()).ok().filter(|end| *end < NONE) else {
             return Err(broken("one side of a join holds more than 4 billion rows"));
@@ -88,14 +98,69 @@ impl Side {
         if rows.times.is_empty() {
             return Ok(first..first);
         }
-        if let Some(keys) = keys.iter().max().filter(|key| **key >= self.newest.len()) {
-            self.newest.resize(keys + 1, NONE);
-        }
-        self.older.extend((first..end).zip(keys).map(|(row, key)| std::mem::replace(&mut self.newest[*key], row)));
         self.times.extend(rows.times);
         self.matched.extend(rows.matched);
-        self.segments.push(Segment { first, len: end - first, expired: 0, rows: Some(rows.batch) });
+        let (rows, copied) = (Some(rows.batch), rows.copied);
+        self.segments.push(Segment { first, len: end - first, expired: 0, rows, copied });
         Ok(first..end)
+    }
+
+    /// Numbers the keys, which are in these columns, of all rows whose keys have no numbers yet. Returns the numbers of the
+    /// last rows' keys.
+    pub(super) fn number_keys(&mut self, columns: &[usize], keys: &mut KeyNumbers) -> Result<Vec<usize>> {
+        let from = self.older.len();
+        let (mut all, mut numbers) = (Vec::with_capacity(self.times.len() - from), Vec::new());
+        for segment in self.segments.iter().filter(|segment| segment.first as usize >= from) {
+            let Some(rows) = &segment.rows else { continue };
+            let columns: Vec<ArrayRef> = columns.iter().map(|column| Arc::clone(rows.column(*column))).collect();
+            keys.number(&columns, rows.num_rows(), &mut numbers)?;
+            self.newest.resize(self.newest.len().max(keys.len()), NONE);
+            // Rows in between have expired.
+            self.older.resize(segment.first as usize, NONE);
+            all.resize(segment.first as usize - from, usize::MAX);
+            let chained = (segment.first..).zip(&numbers);
+            self.older.extend(chained.map(|(row, key)| std::mem::replace(&mut self.newest[*key], row)));
+            all.extend_from_slice(&numbers);
+        }
+        self.older.resize(self.times.len(), NONE);
+        Ok(all)
+    }
+
+    /// Of some rows, those that have not expired.
+    pub(super) fn live_within(&self, rows: Range<u32>) -> impl Iterator<Item = u32> {
+        self.segments.iter().flat_map(move |segment| {
+            let live = segment.live();
+            live.start.max(rows.start)..live.end.min(rows.end)
+        })
+    }
+
+    /// How many segments there are.
+    pub(super) fn segments(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Of the rows from a number on, those that have not expired and whose time lies in a range: stretches of a segment each.
+    pub(super) fn stretches(&self, from: u32, times: RangeInclusive<i64>) -> impl Iterator<Item = Range<u32>> {
+        let of = move |segment: &Segment| {
+            let live = segment.live();
+            let known = &self.times[live.start as usize..live.end as usize];
+            let (Some(first), Some(last)) = (known.first(), known.last()) else { return None };
+            if segment.first < from || last < times.start() || first > times.end() {
+                return None;
+            }
+            let start = known.partition_point(|time| time < times.start());
+            let end = known.partition_point(|time| time <= times.end());
+            Some(live.start + start as u32..live.start + end as u32).filter(|stretch| !stretch.is_empty())
+        };
+        self.segments.iter().filter_map(of)
+    }
+
+    /// The batch that a row lies in, and where.
+    pub(super) fn place(&self, row: u32) -> Result<(&RecordBatch, usize)> {
+        let index = self.segments.partition_point(|segment| segment.first <= row).saturating_sub(1);
+        let segment = self.segments.get(index).filter(|segment| segment.numbers().contains(&row));
+        let place = segment.and_then(|segment| Some((segment.rows.as_ref()?, (row - segment.first) as usize)));
+        place.ok_or_else(|| broken("an expired row of a join is asked for"))
     }
 
     pub(super) fn time(&self, row: u32) -> i64 {
@@ -161,8 +226,9 @@ impl Side {
         columns.map(gather).collect()
     }
 
-    /// Lets rows before an instant expire; `unmatched` gets those that have met no partner, while they can still be gathered.
-    pub(super) fn expire(&mut self, before: i64, unmatched: &mut Vec<u32>) {
+    /// Lets rows before an instant expire; `unmatched`, if there is one, gets those that have met no partner, while they can
+    /// still be gathered.
+    pub(super) fn expire(&mut self, before: i64, mut unmatched: Option<&mut Vec<u32>>) {
         self.oldest = self.oldest.max(before);
         for segment in &mut self.segments {
             let times = &self.times[segment.first as usize..(segment.first + segment.len) as usize];
@@ -172,7 +238,9 @@ impl Side {
                 segment.expired += more as u32;
                 self.expired += more;
                 let numbers = segment.first + from as u32..segment.first + segment.expired;
-                unmatched.extend(numbers.filter(|row| !self.matched[*row as usize]));
+                if let Some(unmatched) = &mut unmatched {
+                    unmatched.extend(numbers.filter(|row| !self.matched[*row as usize]));
+                }
             }
         }
     }
@@ -184,6 +252,20 @@ impl Side {
         }
         let live = self.segments.iter().find(|segment| segment.rows.is_some());
         self.first_live = live.map_or(self.times.len() as u32, |segment| segment.first + segment.expired);
+    }
+
+    /// Copies rows out of the batches that they came in.
+    pub(super) fn copy_out(&mut self) -> Result<()> {
+        for segment in self.segments.iter_mut().filter(|segment| !segment.copied) {
+            if let Some(rows) = &segment.rows {
+                let live = segment.expired as usize..segment.len as usize;
+                segment.rows = Some(copied(rows, live)?);
+                (segment.first, segment.len) = (segment.first + segment.expired, segment.len - segment.expired);
+                segment.expired = 0;
+                segment.copied = true;
+            }
+        }
+        Ok(())
     }
 
     /// Takes all rows that have not expired out, small segments joined. The side is empty then.
@@ -199,6 +281,7 @@ impl Side {
                 batch: batch.slice(segment.expired as usize, numbers.len()),
                 times: emptied.times[numbers.clone()].to_vec(),
                 matched: emptied.matched[numbers].to_vec(),
+                copied: false,
             });
             if part.iter().map(|rows| rows.times.len()).sum::<usize>() >= SEGMENT_ROWS {
                 parts.push(concatenated(&self.schema, &std::mem::take(&mut part))?);
@@ -224,5 +307,9 @@ impl Side {
 impl Segment {
     fn numbers(&self) -> Range<u32> {
         self.first..self.first + self.len
+    }
+
+    fn live(&self) -> Range<u32> {
+        self.first + self.expired..self.first + self.len
     }
 }

@@ -177,6 +177,23 @@ fn state_is_cleaned_by_watermark() {
 }
 
 #[test]
+fn keys_are_numbered_when_comparing_them_would_cost_more() {
+    let rows = |count: i64, epoch: i64| -> Vec<Row> { (0..count).map(|i| (Some(epoch), Some(i), i)).collect() };
+    let mut join = join(&plan(JoinKind::Inner, -2, 2));
+    for epoch in 0..20 {
+        let out = join.apply(&[batch(&rows(100, epoch))], &[batch(&rows(1, epoch))], until(epoch, epoch)).unwrap();
+        assert_eq!(out.iter().map(RecordBatch::num_rows).sum::<usize>(), 1 + 2 * 2.min(epoch as usize));
+        assert!(join.effort.is_some(), "one row is looked for in epoch {epoch}");
+    }
+    assert_eq!(join.keys.len(), 0);
+    // Nothing expires, so that there is no compaction, with which comparing would begin anew.
+    let out = join.apply(&[batch(&rows(100, 20))], &[batch(&rows(100, 20))], until(19, 19)).unwrap();
+    assert_eq!(out.iter().map(RecordBatch::num_rows).sum::<usize>(), 300 + 2);
+    assert!(join.effort.is_none());
+    assert_eq!(join.keys.len(), 100);
+}
+
+#[test]
 fn rows_do_not_hold_the_batches_that_they_came_in() {
     let text = |i: i32| format!("a text that is too long to be stored in the view itself, number {i}");
     let strings = StringViewArray::from_iter_values((0..20_000).map(text));

@@ -24,6 +24,7 @@ mod join;
 mod key_columns;
 mod keywords;
 mod names;
+mod one_window;
 mod output;
 mod physical;
 mod point_in_time;

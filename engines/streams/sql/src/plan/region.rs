@@ -21,6 +21,7 @@ use savanna_streams_model::{Result, StreamError};
 use super::chain::{
     BASE, Chain, UniqueNames, base_column, broken, first_column_position, is_window_column, of_a_result, unsupported,
 };
+use super::one_window;
 use super::scan::field_path;
 use savanna_streams_functions::proctime;
 
@@ -101,6 +102,11 @@ impl Scope {
 
     fn keeps_apart(&self, columns: &[Option<Carries>]) -> bool {
         columns.iter().flatten().any(|carried| self.tells(*carried))
+    }
+
+    /// Whether all rows of a window agree in columns which carry this: those of a plan over one window have one end.
+    fn are_constant(&self, columns: &[Option<Carries>]) -> bool {
+        columns.iter().all(|carried| carried.is_some_and(|carried| self.tells(carried)))
     }
 
     /// What an expression over these columns carries.
@@ -246,9 +252,14 @@ impl Region {
                 "add the inner query's window_start and window_end to GROUP BY or SELECT DISTINCT",
             ));
         }
+        let one_group = self.scope.are_constant(&columns);
         columns.resize(aggregate.schema.fields().len(), None);
         let scope = Scope::new(columns, self.scope.windows);
-        Ok(Self { plan: on_top(step, self.plan)?, scope })
+        let plan = match on_top(step, self.plan)? {
+            LogicalPlan::Aggregate(aggregate) if one_group => one_window::ungrouped(&aggregate).map_err(broken)?,
+            plan => plan,
+        };
+        Ok(Self { plan, scope })
     }
 
     /// # Errors
@@ -285,15 +296,16 @@ impl Region {
             ));
         }
         let mut joined = join.clone();
-        if join.null_aware {
-            // NOT IN compares one column. That the windows are equal holds for all rows that the plan sees at a time.
+        if join.null_aware || join.join_type == JoinType::Inner {
+            // That the windows are equal holds for all rows that the plan sees at a time.
             let same = SameWindow::of(&left.scope, &right.scope, join);
             joined.on.retain(|(l, r)| !same.told_by(l, r));
             let conditions = join.filter.iter().flat_map(split_conjunction).cloned();
             joined.filter = conjunction(conditions.filter(|condition| !same.told(condition)));
-            if joined.on.len() != 1 {
-                return Err(unsupported("NOT IN with further equal columns", None, "write NOT EXISTS"));
-            }
+        }
+        if join.null_aware && joined.on.len() != 1 {
+            // NOT IN compares one column.
+            return Err(unsupported("NOT IN with further equal columns", None, "write NOT EXISTS"));
         }
         let windows = left.scope.clone().and(right.scope.clone()).windows;
         joined.left = Arc::new(left.plan);
@@ -312,7 +324,8 @@ impl Region {
             JoinType::LeftMark => left.beside(mark),
             JoinType::RightMark => right.beside(mark),
         };
-        Ok(Self { plan: LogicalPlan::Join(joined), scope: Scope { windows, ..scope } })
+        let plan = one_window::one_row_first(joined).map_err(broken)?;
+        Ok(Self { plan, scope: Scope { windows, ..scope } })
     }
 
     /// The region as it is when something else stands on it: with column names that are unique.

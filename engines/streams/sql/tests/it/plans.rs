@@ -191,6 +191,44 @@ fn all_joins_of_windows_work() {
 }
 
 #[test]
+fn a_plan_over_one_window_neither_groups_nor_joins_by_it() {
+    let world = World::new();
+    let counts = |windows: &str| {
+        format!(
+            "WITH c AS (SELECT k, window_start AS s, window_end AS e, count(*) AS n FROM TABLE({windows}) GROUP BY k, window_start, window_end)"
+        )
+    };
+    let most = "SELECT c.k, c.n FROM c JOIN (SELECT s, e, max(n) AS most FROM c GROUP BY s, e) m";
+    let hop = counts("HOP(TABLE events, DESCRIPTOR(ts), INTERVAL '1' SECOND, INTERVAL '3' SECOND)");
+    let text = world.explain(&format!("{hop} {most} ON c.s = m.s AND c.e = m.e AND c.n >= m.most"));
+    has(
+        &text,
+        &[
+            "input 0: stage 1 (k, count(*), window_end)",
+            "NestedLoopJoinExec: join_type=Inner, filter=n >= most, projection=[k, n]\n      ProjectionExec: expr=[value2 as most]",
+            "gby=[], aggr=[max(c.n) as value2, count(1) as rows]",
+        ],
+    );
+    let equal = world.explain(&format!("{hop} {most} ON c.s = m.s AND c.e = m.e AND c.n = m.most"));
+    has(&equal, &["HashJoinExec: mode=CollectLeft, join_type=Inner, on=[(most, n)]", "gby=[]"]);
+    let left = most.replace("JOIN", "LEFT JOIN");
+    let left = world.explain(&format!("{hop} {left} ON c.s = m.s AND c.e = m.e AND c.n >= m.most"));
+    has(&left, &["join_type=Left, on=[(s, s), (e, e)]"]);
+
+    let by_both = "SELECT s, e, max(n) AS most FROM c GROUP BY s, e";
+    has(&world.explain(&format!("{hop} {by_both}")), &["gby=[], "]);
+    for several_starts in [
+        "SESSION(TABLE events PARTITION BY k, DESCRIPTOR(ts), INTERVAL '1' SECOND)",
+        "CUMULATE(TABLE events, DESCRIPTOR(ts), INTERVAL '1' SECOND, INTERVAL '3' SECOND)",
+    ] {
+        let several_starts = counts(several_starts);
+        let text = world.explain(&format!("{several_starts} {by_both}"));
+        assert!(!text.contains("gby=[],"), "{text}");
+        has(&world.explain(&format!("{several_starts} SELECT e, max(n) AS most FROM c GROUP BY e")), &["gby=[], "]);
+    }
+}
+
+#[test]
 fn windows_take_views_ctes_and_queries() {
     let world = World::new();
     let count = "SELECT window_end, count(*) AS n FROM";
