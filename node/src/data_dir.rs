@@ -46,7 +46,7 @@ impl fmt::Display for Lost {
         write!(
             f,
             "{by} took over the data directory {}, which this process ({}) held under epoch {}; nothing that this process \
-             acknowledged is lost. Use that process, or give this one another directory with --data-dir and other ports \
+             acknowledged as durable is lost. Use that process, or give this one another directory with --data-dir and other ports \
              with --pgwire-port, --http-port and --keys-port",
             self.data_dir.display(),
             std::process::id(),

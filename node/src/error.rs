@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use savanna_ownership::data_dir::DataDirError;
 use savanna_ownership::embedded::OpenError;
 use savanna_ownership::keeper::JoinError;
+use savanna_resp::ServerError;
 
 use crate::config::ConfigError;
 
@@ -36,6 +37,9 @@ pub enum NodeError {
     /// The lease was lost before the node had started.
     #[error("{0}")]
     Lost(crate::Lost),
+    /// The keys service ended with an error, before or while the node was stopped.
+    #[error(transparent)]
+    Keys(#[from] ServerError),
     /// A task of the node panicked.
     #[error("a task of the node ended unexpectedly: {0}; please report it with the log")]
     Task(#[from] tokio::task::JoinError),

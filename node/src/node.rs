@@ -76,9 +76,10 @@ impl Node {
     /// Stops accepting, cancels queries, closes what is open, and gives the data directory up, in bounded time.
     ///
     /// # Errors
-    /// The data directory could not be given up; the next process waits for one lease then.
+    /// The data directory could not be given up; the next process waits for one lease then. Or the keys service ended badly.
     pub async fn shutdown(self) -> Result<(), NodeError> {
-        self.services.stop(self.shutdown_timeout).await;
-        self.data_dir.close().await
+        let stopped = self.services.stop(self.shutdown_timeout).await;
+        self.data_dir.close().await?;
+        Ok(stopped?)
     }
 }

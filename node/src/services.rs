@@ -44,7 +44,7 @@ pub(crate) struct Services {
     stopping: watch::Sender<bool>,
     faces: Vec<(&'static str, JoinHandle<()>)>,
     streams: Option<StreamsService>,
-    keys: Option<Stopper>,
+    keys: Option<(Stopper, JoinHandle<Result<(), ServerError>>)>,
 }
 
 impl Services {
@@ -86,14 +86,18 @@ impl Services {
             Err(error) => return self.board.failed("keys", &format!("it ended while it started: {error}")),
         };
         self.board.running("keys", Some(server.address()));
-        self.keys = Some(server.stopper());
+        let stopper = server.stopper();
         let (board, stopping) = (Arc::clone(&self.board), self.stopping.subscribe());
-        let task = spawn_blocking(move || match server.wait() {
-            Err(error) => board.failed("keys", &format!("{error}; restart the node")),
-            Ok(()) if *stopping.borrow() => board.stopped("keys"),
-            Ok(()) => board.failed("keys", ENDED_BY_ITSELF),
+        let task = spawn_blocking(move || {
+            let ended = server.wait();
+            match &ended {
+                Err(error) => board.failed("keys", &format!("{error}; restart the node")),
+                Ok(()) if *stopping.borrow() => board.stopped("keys"),
+                Ok(()) => board.failed("keys", ENDED_BY_ITSELF),
+            }
+            ended
         });
-        self.faces.push(("keys", task));
+        self.keys = Some((stopper, task));
     }
 
     /// Control API, metrics and health.
@@ -158,11 +162,15 @@ impl Services {
     }
 
     /// Stops all: no new connections, queries cancelled, connections answered; what is left after `timeout` is cut off.
-    pub(crate) async fn stop(mut self, timeout: Duration) {
+    ///
+    /// # Errors
+    /// The keys service had ended before, or could not make its last changes durable.
+    pub(crate) async fn stop(mut self, timeout: Duration) -> Result<(), ServerError> {
         self.stopping.send_replace(true);
-        if let Some(keys) = self.keys.take() {
-            keys.stop();
-        }
+        let keys = self.keys.take().map(|(stopper, task)| {
+            stopper.stop();
+            task
+        });
         let faces = std::mem::take(&mut self.faces);
         let streams = self.streams.take();
         let aborts: Vec<_> = faces.iter().map(|(name, task)| (*name, task.abort_handle())).collect();
@@ -177,13 +185,18 @@ impl Services {
                     tracing::error!(service = name, %error, "the service ended unexpectedly");
                 }
             }
+            match keys {
+                Some(keys) => keys.await.unwrap_or(Err(ServerError::Panicked)),
+                None => Ok(()),
+            }
         };
-        if tokio::time::timeout(timeout, stop).await.is_err() {
+        tokio::time::timeout(timeout, stop).await.unwrap_or_else(|_| {
             tracing::warn!(?timeout, "not everything had stopped in time; the rest is cut off");
             for (_, abort) in aborts {
                 abort.abort();
             }
-        }
+            Ok(())
+        })
     }
 }
 

@@ -27,6 +27,53 @@ pub enum Eviction {
     /// Commands that need more are refused.
     #[default]
     Refuse,
+    /// Keys are deleted.
+    Evict(Scope, Order),
+}
+
+/// Which keys may be deleted to make room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All.
+    All,
+    /// Those that expire some time.
+    Expiring,
+}
+
+/// Which key is deleted first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The one that was used longest ago.
+    LeastRecent,
+    /// The one that would expire first.
+    FirstToExpire,
+    /// Any.
+    Chance,
+}
+
+impl Eviction {
+    const NAMES: [(&str, Self); 6] = [
+        ("volatile-lru", Self::Evict(Scope::Expiring, Order::LeastRecent)),
+        ("volatile-random", Self::Evict(Scope::Expiring, Order::Chance)),
+        ("volatile-ttl", Self::Evict(Scope::Expiring, Order::FirstToExpire)),
+        ("allkeys-lru", Self::Evict(Scope::All, Order::LeastRecent)),
+        ("allkeys-random", Self::Evict(Scope::All, Order::Chance)),
+        ("noeviction", Self::Refuse),
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::NAMES.into_iter().find(|(_, policy)| *policy == self).map_or("", |(name, _)| name)
+    }
+
+    fn of_name(wanted: &str) -> Result<Self, String> {
+        let found = Self::NAMES.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
+        found.map(|(_, policy)| policy).ok_or_else(|| {
+            let names = Self::NAMES.map(|(name, _)| name).join(", ");
+            format!("argument(s) must be one of the following: {names}")
+        })
+    }
 }
 
 /// How much a client may leave unread before it is sent away.
@@ -213,7 +260,7 @@ impl Config {
             ("databases", crate::keyspace::DATABASES.to_string()),
             ("maxclients", self.clients_max.to_string()),
             ("maxmemory", self.memory_max.to_string()),
-            ("maxmemory-policy", "noeviction".to_owned()),
+            ("maxmemory-policy", self.eviction.name().to_owned()),
             ("proto-max-bulk-len", self.request_bytes_max.to_string()),
             ("protected-mode", if self.is_protected { "yes" } else { "no" }.to_owned()),
             ("slowlog-log-slower-than", self.slow_micros.to_string()),
@@ -316,11 +363,7 @@ impl Config {
                 };
             }
             "maxmemory" => self.memory_max = bytes(value).ok_or("argument must be a memory value")?,
-            "maxmemory-policy" => {
-                if value != b"noeviction" {
-                    return Err("argument(s) must be one of the following: noeviction".to_owned());
-                }
-            }
+            "maxmemory-policy" => self.eviction = Eviction::of_name(&text())?,
             "proto-max-bulk-len" => {
                 let limit = bytes(value).ok_or("argument must be a memory value")?;
                 if limit < 1 << 20 {
@@ -405,9 +448,12 @@ mod tests {
     #[test]
     fn settings_are_read_back_as_they_were_set() {
         let mut config = Config::default();
-        for (name, value, shown) in
-            [("appendfsync", "always", "always"), ("MaxMemory", "2mb", "2097152"), ("timeout", "5", "5")]
-        {
+        for (name, value, shown) in [
+            ("appendfsync", "always", "always"),
+            ("MaxMemory", "2mb", "2097152"),
+            ("timeout", "5", "5"),
+            ("maxmemory-policy", "allkeys-LRU", "allkeys-lru"),
+        ] {
             config.set(name.as_bytes(), value.as_bytes()).expect(name);
             assert_eq!(config.matching(name.as_bytes())[0].1, shown.as_bytes());
         }

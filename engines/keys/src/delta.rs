@@ -371,6 +371,11 @@ impl<'a> OpReader<'a> {
         Ok(bytes)
     }
 
+    /// A number of a narrower type.
+    fn number_below<T: TryFrom<u64>>(&mut self) -> Result<T, Malformed> {
+        T::try_from(self.number()?).map_err(|_| Malformed::new("a number that is too large"))
+    }
+
     fn hlc(&mut self) -> Result<Hlc, Malformed> {
         self.number().map(hlc_of)
     }
@@ -426,8 +431,8 @@ fn read_one(delta: &[u8]) -> Result<(Header<'_>, Body<'_>), Malformed> {
         EXPIRY => Body::Expiry(UnixMillis(reader.number()?)),
         REPLICATED => Body::Replicated {
             since: reader.hlc()?,
-            copies: reader.number()? as u16,
-            writer: WriterId(reader.number()? as u32),
+            copies: reader.number_below()?,
+            writer: WriterId(reader.number_below()?),
             state: reader.0,
         },
         other => return Err(Malformed::new(format!("a delta of kind {other}"))),

@@ -108,6 +108,25 @@ pub fn general(number: f64, precision: usize) -> String {
     format!("{}e{sign}{:02}", without_zeros(digits), exponent.abs())
 }
 
+/// Writes the digits of a whole number at the end of `bytes`, and says where they begin.
+pub fn write_digits(bytes: &mut [u8; 20], number: i64) -> usize {
+    let mut start = bytes.len();
+    let mut rest = number.unsigned_abs();
+    loop {
+        start -= 1;
+        bytes[start] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if number < 0 {
+        start -= 1;
+        bytes[start] = b'-';
+    }
+    start
+}
+
 /// Digits of a whole number, without an allocation.
 pub struct Digits {
     bytes: [u8; 20],
@@ -118,21 +137,9 @@ impl Digits {
     /// The digits of `number`.
     #[must_use]
     pub fn of(number: i64) -> Self {
-        let mut digits = Self { bytes: [0; 20], start: 20 };
-        let mut rest = number.unsigned_abs();
-        loop {
-            digits.start -= 1;
-            digits.bytes[digits.start] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            if rest == 0 {
-                break;
-            }
-        }
-        if number < 0 {
-            digits.start -= 1;
-            digits.bytes[digits.start] = b'-';
-        }
-        digits
+        let mut bytes = [0; 20];
+        let start = write_digits(&mut bytes, number);
+        Self { bytes, start }
     }
 
     /// As bytes.

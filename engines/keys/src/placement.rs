@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use memchr::memchr;
 use savanna_ownership::{KEY_GROUPS, KeyGroup, stable_hash};
 
 /// A key's place in the space of hashes. The key group is in its top 15 bits.
@@ -67,9 +68,9 @@ impl KeyHash {
 
 /// What lies between the first `{` and the first `}` after it, unless that is nothing.
 fn tag_of(key: &[u8]) -> Option<&[u8]> {
-    let open = key.iter().position(|byte| *byte == b'{')?;
+    let open = memchr(b'{', key)?;
     let rest = &key[open + 1..];
-    let close = rest.iter().position(|byte| *byte == b'}')?;
+    let close = memchr(b'}', rest)?;
     (close > 0).then(|| &rest[..close])
 }
 

@@ -111,7 +111,7 @@ impl Connection {
             && !self.is_dismissed
             && !self.is_held_back
             && self.output.len() < OUTPUT_PAUSE_BYTES
-            && self.output.slot_count() < self.awaited_max
+            && self.output.awaited_count() < self.awaited_max
     }
 
     /// Learns from a reply that was awaited how many more may be.

@@ -1,6 +1,6 @@
 //! Replies in RESP2 and RESP3.
 
-use savanna_keys::number::{Digits, shortest};
+use savanna_keys::number::{shortest, write_digits};
 use savanna_keys::reply::{Reply, TOO_LONG};
 
 /// Writes replies for a client behind what is in a buffer.
@@ -14,6 +14,27 @@ pub struct Encoder<'a> {
     is_too_long: bool,
     /// 2 or 3. A request may change it, for its own reply and those that follow.
     pub protocol: u8,
+}
+
+/// A mark, a number and the end of the line, as in `$64\r\n`.
+struct Head {
+    bytes: [u8; 23],
+    start: usize,
+}
+
+impl Head {
+    fn of(mark: u8, number: i64) -> Self {
+        let mut bytes = [mark; 23];
+        let [_, digits @ .., cr, lf] = &mut bytes;
+        (*cr, *lf) = (b'\r', b'\n');
+        // The byte before them keeps the mark.
+        let start = write_digits(digits, number);
+        Self { bytes, start }
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
 }
 
 impl<'a> Encoder<'a> {
@@ -46,6 +67,7 @@ impl<'a> Encoder<'a> {
         let count: usize = parts.iter().map(|part| part.len()).sum();
         self.is_too_long |= count > self.stop.saturating_sub(self.out.len());
         if !self.is_too_long {
+            self.out.reserve(count);
             parts.iter().for_each(|part| self.out.extend_from_slice(part));
         }
     }
@@ -55,7 +77,7 @@ impl<'a> Encoder<'a> {
     }
 
     fn number(&mut self, mark: u8, number: i64) {
-        self.line(mark, Digits::of(number).as_bytes());
+        self.put(&[Head::of(mark, number).as_bytes()]);
     }
 
     /// Text of one line, whatever is in it.
@@ -90,7 +112,7 @@ impl Reply for Encoder<'_> {
     }
 
     fn bulk(&mut self, bytes: &[u8]) {
-        self.put(&[b"$", Digits::of(bytes.len() as i64).as_bytes(), b"\r\n", bytes, b"\r\n"]);
+        self.put(&[Head::of(b'$', bytes.len() as i64).as_bytes(), bytes, b"\r\n"]);
     }
 
     fn null(&mut self) {
@@ -112,8 +134,7 @@ impl Reply for Encoder<'_> {
 
     fn verbatim(&mut self, text: &str) {
         if self.is_third() {
-            let length = Digits::of(text.len() as i64 + 4);
-            self.put(&[b"=", length.as_bytes(), b"\r\ntxt:", text.as_bytes(), b"\r\n"]);
+            self.put(&[Head::of(b'=', text.len() as i64 + 4).as_bytes(), b"txt:", text.as_bytes(), b"\r\n"]);
         } else {
             self.bulk(text.as_bytes());
         }

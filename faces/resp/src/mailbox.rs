@@ -25,6 +25,8 @@ pub(crate) enum Mail {
     },
     /// A thread asks the first one for a rewrite of the log.
     WantRewrite,
+    /// All threads have appended their keys once more, and what they had told before comes before this.
+    Settle,
     /// The log is being rewritten: all keys are to be appended once more.
     Rewrite,
     /// A thread has appended all its keys, the last up to here.

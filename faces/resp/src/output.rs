@@ -1,12 +1,16 @@
 //! A connection's replies on their way out.
 //!
 //! ```text
-//!  bytes ┌──────┬────────────────────────────┬──────────────┐   slots ┌─────────┬───────┬─────────┬───────┐
-//!        │ sent │ may be sent                │ not durable  │         │ waiting │ ready │ waiting │ ready │
-//!        └──────┴────────────────────────────┴──────────────┘         └─────────┴───────┴─────────┴───────┘
+//!  bytes ┌──────┬────────────────────────────┬──────────────┐  awaited ┌─────────┬─────────┬──────┐
+//!        │ sent │ may be sent                │ not durable  │          │ waiting │ waiting │ came │
+//!        └──────┴────────────────────────────┴──────────────┘          └────┬────┴────┬────┴──┬───┘
+//!                                                        behind ┌───────┬───┴─────────┴───────┴───┐
+//!                                                               │ moved │ what came behind them   │
+//!                                                               └───────┴─────────────────────────┘
 //! ```
 //!
-//! Replies that came behind one that is still awaited stay in slots; when it comes, they follow.
+//! Replies that came behind one that is still awaited lie behind each other; when it comes, they follow up to the next one that
+//! is awaited.
 
 use std::collections::VecDeque;
 
@@ -22,14 +26,28 @@ pub(crate) struct Output {
     released: usize,
     /// Bytes that may be sent once a position of the log is durable.
     held: VecDeque<(Lsn, usize)>,
-    slots: VecDeque<Slot>,
+    awaited: VecDeque<Awaited>,
+    /// What comes behind the first that is awaited, except for those that were awaited themselves.
+    behind: Vec<u8>,
+    /// How much of that is among the bytes to be sent.
+    moved: usize,
+    /// Bytes of replies that came before others that are still awaited.
+    early: usize,
+}
+
+/// A reply that did not come at once.
+#[derive(Debug)]
+struct Awaited {
+    /// Up to where what is behind comes before it.
+    place: usize,
+    reply: Late,
 }
 
 #[derive(Debug)]
-enum Slot {
+enum Late {
     /// With the protocol's version when it was asked for.
     Waiting(Ticket, u8),
-    Ready(Vec<u8>),
+    Came(Vec<u8>),
 }
 
 /// What a buffer may keep of its memory when it is empty.
@@ -38,34 +56,25 @@ const KEPT_BYTES: usize = 64 << 10;
 impl Output {
     /// Where the next reply is to be written.
     pub(crate) fn next(&mut self) -> &mut Vec<u8> {
-        if self.slots.is_empty() {
-            return &mut self.bytes;
-        }
-        if !matches!(self.slots.back(), Some(Slot::Ready(_))) {
-            self.slots.push_back(Slot::Ready(Vec::new()));
-        }
-        match self.slots.back_mut() {
-            Some(Slot::Ready(bytes)) => bytes,
-            _ => &mut self.bytes,
-        }
+        if self.awaited.is_empty() { &mut self.bytes } else { &mut self.behind }
     }
 
     /// Keeps a place for a reply that comes later.
     pub(crate) fn wait(&mut self, ticket: Ticket, protocol: u8) {
-        self.slots.push_back(Slot::Waiting(ticket, protocol));
+        self.awaited.push_back(Awaited { place: self.behind.len(), reply: Late::Waiting(ticket, protocol) });
     }
 
     /// Writes a reply that came to its place, in the protocol's version that it is given. Says how many bytes it has.
     pub(crate) fn fill(&mut self, ticket: Ticket, write: impl FnOnce(&mut Vec<u8>, u8)) -> usize {
-        let mut slots = self.slots.iter().enumerate();
-        let place = slots.find_map(|(place, slot)| match slot {
-            Slot::Waiting(other, protocol) if *other == ticket => Some((place, *protocol)),
+        let mut awaited = self.awaited.iter().enumerate();
+        let place = awaited.find_map(|(place, awaited)| match awaited.reply {
+            Late::Waiting(other, protocol) if other == ticket => Some((place, protocol)),
             _ => None,
         });
         match place {
             None => 0,
             Some((0, protocol)) => {
-                self.slots.pop_front();
+                self.awaited.pop_front();
                 let before = self.bytes.len();
                 write(&mut self.bytes, protocol);
                 let count = self.bytes.len() - before;
@@ -76,15 +85,32 @@ impl Output {
                 let mut bytes = Vec::new();
                 write(&mut bytes, protocol);
                 let count = bytes.len();
-                self.slots[place] = Slot::Ready(bytes);
+                self.early += count;
+                self.awaited[place].reply = Late::Came(bytes);
                 count
             }
         }
     }
 
+    /// Moves what nothing is awaited before.
     fn follow(&mut self) {
-        while let Some(Slot::Ready(bytes)) = self.slots.pop_front_if(|slot| matches!(slot, Slot::Ready(_))) {
+        loop {
+            let end = self.awaited.front().map_or(self.behind.len(), |first| first.place);
+            self.bytes.extend_from_slice(&self.behind[self.moved..end]);
+            self.moved = end;
+            let came = self.awaited.pop_front_if(|first| matches!(first.reply, Late::Came(_)));
+            let Some(Awaited { reply: Late::Came(bytes), .. }) = came else { break };
+            self.early -= bytes.len();
             self.bytes.extend_from_slice(&bytes);
+        }
+        if self.awaited.is_empty() {
+            self.behind.clear();
+            self.behind.shrink_to(KEPT_BYTES);
+            self.moved = 0;
+        } else if self.moved > KEPT_BYTES && self.moved > self.behind.len() / 2 {
+            self.behind.drain(..self.moved);
+            self.awaited.iter_mut().for_each(|awaited| awaited.place -= self.moved);
+            self.moved = 0;
         }
     }
 
@@ -141,20 +167,19 @@ impl Output {
     /// Bytes that wait.
     #[must_use]
     pub(crate) fn len(&self) -> usize {
-        let ready = |slot: &Slot| if let Slot::Ready(bytes) = slot { bytes.len() } else { 0 };
-        self.bytes.len() - self.sent + self.slots.iter().map(ready).sum::<usize>()
+        self.bytes.len() - self.sent + self.behind.len() - self.moved + self.early
     }
 
-    /// Replies that are awaited, with those behind them.
+    /// Replies that did not come at once and are not among the bytes to be sent.
     #[must_use]
-    pub(crate) fn slot_count(&self) -> usize {
-        self.slots.len()
+    pub(crate) fn awaited_count(&self) -> usize {
+        self.awaited.len()
     }
 
     /// Whether everything was said.
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
-        self.sent == self.bytes.len() && self.slots.is_empty()
+        self.sent == self.bytes.len() && self.awaited.is_empty()
     }
 }
 
@@ -190,6 +215,38 @@ mod tests {
         output.release(None);
         assert_eq!(send(&mut output), "23456");
         assert!(output.is_empty());
+    }
+
+    #[test]
+    fn a_reply_that_came_early_waits_for_those_before_it() {
+        let mut output = Output::default();
+        output.wait(Ticket(1), 2);
+        output.wait(Ticket(2), 2);
+        say(&mut output, "3");
+        output.wait(Ticket(4), 2);
+        say(&mut output, "5");
+        output.fill(Ticket(4), |bytes, _| bytes.push(b'4'));
+        assert_eq!((output.len(), output.awaited_count()), (3, 3));
+        output.fill(Ticket(1), |bytes, _| bytes.push(b'1'));
+        assert_eq!((output.len(), output.awaited_count()), (4, 2));
+        output.fill(Ticket(2), |bytes, _| bytes.push(b'2'));
+        output.release(None);
+        assert_eq!((output.len(), send(&mut output)), (5, "12345".to_owned()));
+        assert!(output.is_empty());
+    }
+
+    #[test]
+    fn what_was_moved_takes_no_memory_where_something_is_always_awaited() {
+        let mut output = Output::default();
+        output.wait(Ticket(0), 2);
+        for number in 1..10_000 {
+            say(&mut output, &format!("{number:0100}"));
+            output.wait(Ticket(number), 2);
+            output.fill(Ticket(number - 1), |bytes, _| bytes.push(b'!'));
+            output.release(None);
+            assert_eq!(send(&mut output), format!("!{number:0100}"));
+        }
+        assert!(output.behind.capacity() < 4 * KEPT_BYTES);
     }
 
     #[test]

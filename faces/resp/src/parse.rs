@@ -197,6 +197,13 @@ impl Parser {
 /// A decimal length at `at`, and where its line ends.
 fn length(bytes: &[u8], at: usize, refusal: ProtocolError) -> Result<Option<(i64, usize)>, ProtocolError> {
     // The usual case: one or two digits.
+    match bytes.get(at..) {
+        Some([one @ b'0'..=b'9', b'\r', b'\n', ..]) => return Ok(Some((i64::from(one - b'0'), at + 3))),
+        Some([ten @ b'0'..=b'9', one @ b'0'..=b'9', b'\r', b'\n', ..]) => {
+            return Ok(Some((i64::from(ten - b'0') * 10 + i64::from(one - b'0'), at + 4)));
+        }
+        _ => {}
+    }
     let mut number: i64 = 0;
     let negative = bytes.get(at) == Some(&b'-');
     let first = at + usize::from(negative);

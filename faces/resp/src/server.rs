@@ -10,7 +10,7 @@ use mio::net::TcpListener;
 use mio::{Interest, Poll, Waker};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use savanna_epoch::OwnerEpoch;
-use savanna_journal::{JournalError, Options};
+use savanna_journal::{Journal, JournalError, Options};
 use savanna_keys::access::Users;
 use savanna_keys::actor::Actor;
 use savanna_keys::config::Config;
@@ -63,6 +63,11 @@ pub enum ServerError {
     /// The log could not be opened.
     #[error("could not read the log of the keys service: {0}")]
     Log(#[from] JournalError),
+    /// The last changes did not become durable when the server stopped.
+    #[error(
+        "the last changes of keys are not on the disk: {0}; what was acknowledged under another appendfsync than always may be lost"
+    )]
+    LastFlush(#[source] JournalError),
     /// A thread ended.
     #[error("a thread of the keys service ended: {0}")]
     Thread(#[from] ThreadError),
@@ -77,6 +82,7 @@ pub struct Server {
     address: SocketAddr,
     slots: Vec<Slot>,
     threads: Vec<JoinHandle<Result<(), ThreadError>>>,
+    journal: Option<Arc<Journal>>,
     client_count: Arc<AtomicUsize>,
 }
 
@@ -123,7 +129,7 @@ impl Server {
             slots.push(slot);
             polls.push((poll, mailbox));
         }
-        let mut server = Self { address, slots, threads: Vec::new(), client_count };
+        let mut server = Self { address, slots, threads: Vec::new(), journal: journal.clone(), client_count };
         for (actor, (poll, mailbox)) in actors.into_iter().zip(polls) {
             let (mut listener, mut tls_listener) = (listener.take(), tls_listener.take());
             for (listener, token) in [(&mut listener, LISTEN), (&mut tls_listener, LISTEN_TLS)] {
@@ -192,7 +198,8 @@ impl Server {
             let ended = thread.join().map_err(|_| ServerError::Panicked).and_then(|ended| Ok(ended?));
             outcome = outcome.and(ended);
         }
-        outcome
+        let closed = self.journal.take().map_or(Ok(()), |journal| journal.close().map_err(ServerError::LastFlush));
+        outcome.and(closed)
     }
 }
 
@@ -243,6 +250,11 @@ impl Drop for Server {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpStream};
+
+    use savanna_journal::sim::{Fault, SimDisk};
+
     use super::*;
 
     #[test]
@@ -256,5 +268,27 @@ mod tests {
         });
         assert!(panicking.join().is_err());
         assert!(matches!(mailbox.take(), Some(Mail::Stop)));
+    }
+
+    #[test]
+    fn who_stops_it_hears_that_acknowledged_changes_are_not_on_the_disk() {
+        let disk = SimDisk::new(1);
+        let server = Server::start(ServerOptions {
+            address: (Ipv4Addr::LOCALHOST, 0).into(),
+            threads: 1,
+            config: Config::default(),
+            log: Some((Options::disk(Arc::clone(&disk) as _), OwnerEpoch(1))),
+            lease: None,
+            seed: 1,
+        })
+        .unwrap();
+        let mut client = TcpStream::connect(server.address()).unwrap();
+        disk.fail(1, Fault::PowerCut);
+        client.write_all(b"SET acknowledged early\r\n").unwrap();
+        let mut reply = [0; 5];
+        client.read_exact(&mut reply).unwrap();
+        assert_eq!(&reply, b"+OK\r\n");
+        server.stopper().stop();
+        assert!(server.wait().is_err());
     }
 }

@@ -124,6 +124,10 @@ pub(crate) struct State {
     buffer: Vec<u8>,
     /// Used by the first thread.
     rewrites: Rewrites,
+    /// Whether what was heard during a rewrite is to be appended.
+    has_settled: bool,
+    /// Whether the first thread is to hear that this one has appended what a rewrite needs, after what this one has told.
+    is_rewritten: bool,
     is_stopping: bool,
 }
 
@@ -146,6 +150,8 @@ impl State {
             is_any_over_soft: false,
             buffer: vec![0; READ_BYTES],
             rewrites: Rewrites::default(),
+            has_settled: false,
+            is_rewritten: false,
             is_stopping: false,
         }
     }
@@ -223,7 +229,7 @@ impl Thread {
         if let Some(due) = self.actor.gossip_due() {
             timeout = timeout.min(Duration::from_millis(due.0.saturating_sub(now.0)));
         }
-        if !self.state.listed.is_empty() || self.actor.keys.is_rewriting() {
+        if !self.state.listed.is_empty() || self.actor.keys.is_rewriting() || self.actor.owes_room() {
             timeout = Duration::ZERO;
         }
         self.mailbox.fall_asleep();
@@ -455,7 +461,15 @@ impl Thread {
             }
             Mail::WantRewrite => self.begin_rewrite(),
             Mail::Rewrite => self.actor.keys.begin_rewrite(),
-            Mail::Rewritten(end) => self.state.rewrites.hear_done(end),
+            Mail::Rewritten(end) => {
+                if self.state.rewrites.hear_done(end) {
+                    self.slots.iter().for_each(|slot| slot.put(Mail::Settle));
+                }
+            }
+            Mail::Settle => {
+                self.actor.keys.settle_rewrite();
+                self.state.has_settled = true;
+            }
             Mail::Stop => self.state.is_stopping = true,
         }
     }
@@ -627,6 +641,9 @@ impl Thread {
                 self.slots[actor.index()].put(mail);
             }
         }
+        if std::mem::take(&mut self.state.is_rewritten) {
+            self.slots[0].put(Mail::Rewritten(self.state.depends));
+        }
         self.put_replies();
         self.write_all()
     }
@@ -667,9 +684,10 @@ impl Thread {
         if std::mem::take(&mut self.actor.is_rewrite_wanted) {
             self.slots[0].put(Mail::WantRewrite);
         }
-        if self.actor.keys.is_rewriting() && self.actor.rewrite_some(REWRITE_BYTES) {
+        let is_written = self.actor.keys.is_rewriting() && self.actor.rewrite_some(REWRITE_BYTES);
+        if is_written || std::mem::take(&mut self.state.has_settled) {
             self.append(true)?;
-            self.slots[0].put(Mail::Rewritten(self.state.depends));
+            self.state.is_rewritten = true;
         }
         if self.actor.id().index() != 0 {
             return Ok(());

@@ -8,6 +8,7 @@ use twox_hash::XxHash3_64;
 
 /// XXH3-64 (seed 0, default secret) of `bytes`: the same number on every platform and in every version.
 #[must_use]
+#[inline]
 pub fn stable_hash(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }

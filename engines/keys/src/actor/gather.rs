@@ -3,6 +3,7 @@
 use super::message::{Destination, Part};
 use super::{Actor, Work};
 use crate::command::{Combine, Command};
+use crate::commands::hot_keys;
 use crate::commands::server::combine_info;
 use crate::placement::ActorId;
 use crate::reply::{Reply, Tape, Value};
@@ -98,5 +99,6 @@ fn combined(combine: Combine, parts: &[Tape], reply: &mut dyn Reply) {
             something.unwrap_or(&parts[0]).play(reply);
         }
         Combine::Info => combine_info(parts, reply),
+        Combine::HotKeys => hot_keys::combine(parts, reply),
     }
 }

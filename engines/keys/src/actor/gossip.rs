@@ -122,7 +122,10 @@ impl Actor {
             return;
         }
         let (now, requests) = (self.keys.now(), self.counters.requests);
-        let waiting = *self.rounds.waiting.get_or_insert(Waiting { since: now, looked_at: now, requests });
+        // A clock that was set back begins anew.
+        let waiting = self.rounds.waiting.filter(|waiting| waiting.looked_at <= now);
+        let waiting = waiting.unwrap_or(Waiting { since: now, looked_at: now, requests });
+        self.rounds.waiting = Some(waiting);
         let is_dip = now.0 >= waiting.looked_at.0 + DIP && requests == waiting.requests;
         if is_dip || now.0 >= waiting.since.0 + PERIOD {
             self.tell();

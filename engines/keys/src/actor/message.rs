@@ -48,6 +48,8 @@ pub enum Message {
         transaction: u64,
         /// The keys.
         keys: Vec<Box<[u8]>>,
+        /// Whether it may need more memory.
+        needs_room: bool,
     },
     /// The keys that a transaction of the receiver asked for, in the same order.
     Lent {
@@ -55,6 +57,8 @@ pub enum Message {
         transaction: u64,
         /// The keys with their entries.
         loans: Vec<Loan>,
+        /// Whether there is room for what the transaction may add to them.
+        has_room: bool,
     },
     /// A transaction has ended.
     Return {
@@ -192,6 +196,8 @@ pub struct Replies {
     tape: Tape,
     items: Vec<(Destination, Range<usize>)>,
     has_parts: bool,
+    /// Whether some go to requests that wait.
+    has_outcomes: bool,
     byte_count: usize,
 }
 
@@ -201,6 +207,7 @@ impl Replies {
         let start = self.tape.position();
         self.tape.write_reply(write);
         self.has_parts |= matches!(to, Destination::Gather(_));
+        self.has_outcomes |= matches!(to, Destination::Waiter(_));
         self.byte_count += self.tape.position() - start;
         self.items.push((to, start..self.tape.position()));
     }
@@ -238,9 +245,15 @@ impl Replies {
         self.has_parts
     }
 
+    /// Whether all go to sessions.
+    #[must_use]
+    pub const fn are_for_sessions(&self) -> bool {
+        !self.has_parts && !self.has_outcomes
+    }
+
     /// Takes all out; memory is used again.
     pub fn clear(&mut self) {
-        self.has_parts = false;
+        (self.has_parts, self.has_outcomes) = (false, false);
         self.byte_count = 0;
         self.tape.clear();
         self.items.clear();

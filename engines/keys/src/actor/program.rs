@@ -59,6 +59,18 @@ impl Program {
         self.steps.iter().map(|(command, words)| (*command, self.args.words(words.clone())))
     }
 
+    /// Whether a step may need more memory.
+    #[must_use]
+    pub fn needs_room(&self) -> bool {
+        self.steps().any(|(command, _)| command.needs_room())
+    }
+
+    /// Whether it does not run if there is, or is not, room.
+    #[must_use]
+    pub fn is_refused(&self, has_room: bool) -> bool {
+        self.steps().any(|(command, _)| command.is_refused(has_room))
+    }
+
     /// Bytes of all requests.
     #[must_use]
     pub fn byte_count(&self) -> usize {

@@ -3,9 +3,10 @@
 use hashbrown::HashSet;
 
 use super::message::Message;
+use super::room::out_of_memory;
 use super::{Actor, Progress};
 use crate::access::Denial;
-use crate::command::{Command, Flags, Run};
+use crate::command::{Combine, Command, Flags, Run};
 use crate::commands::scripts::SESSION_COMMANDS;
 use crate::error::CommandError;
 use crate::reply::Reply;
@@ -59,7 +60,7 @@ impl Actor {
         let outcome = self.admit_from_script(args, declared, is_readonly).and_then(|command| match command.run {
             Run::Session(run) => run(self, session, args, reply).map(|_: Progress| ()),
             _ => {
-                self.run(session.database, command, args, reply);
+                self.run_with_room(session.database, command, args, reply);
                 Ok(())
             }
         });
@@ -82,6 +83,7 @@ impl Actor {
         let is_allowed = match command.run {
             Run::Keys(_) => true,
             Run::Session(_) => SESSION_COMMANDS.contains(&command.name),
+            Run::Everywhere(_, Combine::HotKeys) => false,
             Run::Scan(_) | Run::Everywhere(..) => self.placement.actors() == 1,
             Run::Waits(..) | Run::Script(_) => false,
         };
@@ -105,8 +107,8 @@ impl Actor {
         if is_readonly && command.flags.has(Flags::WRITE) {
             return Err(CommandError::text("ERR Write commands are not allowed from read-only scripts."));
         }
-        if command.flags.has(Flags::DENYOOM) && self.is_full() {
-            return Err(CommandError::text("OOM command not allowed when used memory > 'maxmemory'."));
+        if command.is_refused(self.script_has_room) {
+            return Err(out_of_memory());
         }
         if self.placement.actors() > 1 {
             let mut keys = command.keys.of(args).into_iter().flatten();

@@ -24,6 +24,7 @@ use savanna_lattice::Hlc;
 
 use super::message::{Destination, Loan, Message};
 use super::program::Program;
+use super::room::out_of_memory;
 use super::{Actor, Place, Progress, Work};
 use crate::access::Access;
 use crate::command::Run;
@@ -44,6 +45,8 @@ pub(super) struct Transaction {
     /// How many stops were made.
     made: usize,
     loans: Vec<(ActorId, Vec<Loan>)>,
+    /// Whether everybody who lent keys has room for what may be added to them.
+    has_room: bool,
 }
 
 /// A key that a transaction has borrowed.
@@ -89,7 +92,8 @@ impl Actor {
         }
         let number = self.number();
         self.counters.transactions += 1;
-        self.transactions.insert(number, Transaction { to, program, stops, made: 0, loans: Vec::new() });
+        self.transactions
+            .insert(number, Transaction { to, program, stops, made: 0, loans: Vec::new(), has_room: true });
         self.next_stop(number);
     }
 
@@ -99,8 +103,8 @@ impl Actor {
             None => self.run_transaction(number),
             Some((actor, _)) if *actor == self.id => self.begin(Work::Transaction(number)),
             Some((actor, keys)) => {
-                let (actor, keys) = (*actor, keys.clone());
-                self.send(actor, Message::Borrow { transaction: number, keys });
+                let (actor, keys, needs_room) = (*actor, keys.clone(), transaction.program.needs_room());
+                self.send(actor, Message::Borrow { transaction: number, keys, needs_room });
             }
         }
     }
@@ -114,17 +118,21 @@ impl Actor {
 
     pub(super) fn hold_own(&mut self, number: u64) {
         self.claims.hold(self.own_keys_of(number));
+        let needs_room = self.transactions.get(&number).is_some_and(|transaction| transaction.program.needs_room());
+        let has_room = !needs_room || self.make_room();
         if let Some(transaction) = self.transactions.get_mut(&number) {
             transaction.made += 1;
+            transaction.has_room &= has_room;
         }
         self.next_stop(number);
     }
 
     /// Lends keys to a transaction of another actor.
-    pub(super) fn lend(&mut self, to: ActorId, transaction: u64, keys: Vec<Box<[u8]>>) {
+    pub(super) fn lend(&mut self, to: ActorId, transaction: u64, keys: Vec<Box<[u8]>>, needs_room: bool) {
         self.claims.hold(keys.iter().cloned());
+        let has_room = !needs_room || self.make_room();
         let loans = keys.into_iter().map(|key| self.loan(key)).collect();
-        self.send(to, Message::Lent { transaction, loans });
+        self.send(to, Message::Lent { transaction, loans, has_room });
     }
 
     fn loan(&mut self, key: Box<[u8]>) -> Loan {
@@ -140,15 +148,18 @@ impl Actor {
         Loan { entries, replicas, key, deleted }
     }
 
-    pub(super) fn hear_lent(&mut self, from: ActorId, number: u64, loans: Vec<Loan>) {
+    pub(super) fn hear_lent(&mut self, from: ActorId, number: u64, loans: Vec<Loan>, has_room: bool) {
         let Some(transaction) = self.transactions.get_mut(&number) else { return };
+        transaction.has_room &= has_room;
         transaction.loans.push((from, loans));
         transaction.made += 1;
         self.next_stop(number);
     }
 
     fn run_transaction(&mut self, number: u64) {
-        let Some(Transaction { to, program, loans, stops, .. }) = self.transactions.remove(&number) else { return };
+        let Some(Transaction { to, program, loans, stops, has_room, .. }) = self.transactions.remove(&number) else {
+            return;
+        };
         // What ran before is of this actor's own copies.
         self.keys.translate_changes();
         let mut borrowed = Vec::new();
@@ -178,7 +189,12 @@ impl Actor {
         let mut tape = Tape::new();
         let mut absent: Vec<&Loan> = borrowed.iter().map(|borrowed| &borrowed.loan).collect();
         absent.sort_by(|a, b| a.key.cmp(&b.key));
-        if !is_abandoned {
+        if is_abandoned {
+            // Nothing runs, and everything is given back.
+        } else if program.is_refused(has_room) {
+            refuse(&program, &mut tape);
+        } else {
+            self.script_has_room = has_room;
             self.run_program(&program, session.as_deref_mut(), &absent, &mut tape);
         }
         self.keys.translate_changes();
@@ -234,6 +250,16 @@ impl Actor {
         self.resume();
     }
 
+    /// Runs a program if there is room for what its steps may need; all its keys are this actor's.
+    pub(super) fn run_own_program(&mut self, program: &Program, session: Option<&mut Session>, reply: &mut dyn Reply) {
+        let has_room = !program.needs_room() || self.make_room();
+        if program.is_refused(has_room) {
+            return refuse(program, reply);
+        }
+        self.script_has_room = has_room;
+        self.run_program(program, session, &[], reply);
+    }
+
     /// Runs a program whose keys are all here; `borrowed`, in the order of the keys, tells the versions of
     /// those that are not there.
     pub(super) fn run_program(
@@ -268,7 +294,7 @@ impl Actor {
                     }
                     database = session.database;
                 }
-                _ => self.run(database, command, args, reply),
+                _ => self.run_with_room(database, command, args, reply),
             }
         }
         self.script_user = user_before;
@@ -336,7 +362,7 @@ impl Actor {
         let needs_session = program.steps().any(|(command, _)| matches!(command.run, Run::Session(_)));
         match place {
             Place::Here if !self.claims.blocks(keys.iter().map(|key| &**key)) => {
-                self.run_program(&program, Some(session), &[], reply);
+                self.run_own_program(&program, Some(session), reply);
                 Ok(Progress::Answered)
             }
             Place::At(actor) if !needs_session => {
@@ -350,5 +376,14 @@ impl Actor {
                 Ok(Progress::LaterAlone(ticket))
             }
         }
+    }
+}
+
+/// Answers a program that finds no room.
+fn refuse(program: &Program, reply: &mut dyn Reply) {
+    if program.replies_with_list {
+        reply.error(&format!("EXECABORT Transaction discarded because of: {}", out_of_memory()));
+    } else {
+        out_of_memory().answer(reply);
     }
 }

@@ -5,7 +5,7 @@ mod table;
 
 use std::sync::LazyLock;
 
-use hashbrown::HashMap;
+use hashbrown::HashTable;
 
 use savanna_lattice::UnixMillis;
 
@@ -234,13 +234,16 @@ pub enum Combine {
     Any,
     /// Lines of numbers.
     Info,
+    /// Keys with numbers, added up; also if there is one actor only.
+    HotKeys,
 }
 
 impl Command {
     /// The command of a name in any letters.
     #[must_use]
     pub fn find(name: &[u8]) -> Option<&'static Self> {
-        BY_NAME.get(&folded(name)?).copied()
+        let name = folded(name)?;
+        BY_NAME.find(spread(name), |(other, _)| *other == name).map(|(_, command)| *command)
     }
 
     /// Where a request of this command may run: one that merges tests and returns with some options.
@@ -253,6 +256,18 @@ impl Command {
             _ => true,
         };
         if plain { self.class } else { Class::Primary }
+    }
+
+    /// Whether it may need more memory, so that room is made before it runs.
+    #[must_use]
+    pub const fn needs_room(&self) -> bool {
+        self.flags.has(Flags::DENYOOM) || matches!(self.run, Run::Script(_)) && !self.flags.has(Flags::READONLY)
+    }
+
+    /// Whether it does not run if there is, or is not, room. A script does; then its commands may not.
+    #[must_use]
+    pub const fn is_refused(&self, has_room: bool) -> bool {
+        !has_room && self.flags.has(Flags::DENYOOM)
     }
 
     /// Whether a request may have so many words.
@@ -277,11 +292,26 @@ fn is_time(option: &[u8]) -> bool {
     [&b"ex"[..], b"px", b"exat", b"pxat"].iter().any(|name| option.eq_ignore_ascii_case(name))
 }
 
-static BY_NAME: LazyLock<HashMap<[u64; 3], &'static Command>> =
-    LazyLock::new(|| TABLE.iter().filter_map(|command| Some((folded(command.name.as_bytes())?, command))).collect());
+static BY_NAME: LazyLock<HashTable<(Name, &'static Command)>> = LazyLock::new(|| {
+    let mut table = HashTable::with_capacity(TABLE.len());
+    for command in TABLE {
+        if let Some(name) = folded(command.name.as_bytes()) {
+            table.insert_unique(spread(name), (name, command), |(name, _)| spread(*name));
+        }
+    }
+    table
+});
 
-/// A name of up to 24 bytes in small letters, as three numbers.
-fn folded(name: &[u8]) -> Option<[u64; 3]> {
+/// A name of up to 24 bytes in small letters.
+type Name = [u64; 3];
+
+/// A hash of a name. Nobody adds names to the table, so that it need not be a good one.
+const fn spread([first, second, third]: Name) -> u64 {
+    let product = (first ^ second.rotate_left(21) ^ third.rotate_left(42)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    product ^ product >> 32
+}
+
+fn folded(name: &[u8]) -> Option<Name> {
     let mut bytes = [0_u8; 24];
     bytes.get_mut(..name.len())?.copy_from_slice(name);
     bytes.make_ascii_lowercase();

@@ -4,8 +4,8 @@ use super::Run::{Everywhere, Keys as OnKeys, Scan, Script, Session, Waits};
 use super::WaitsFor::{AnyKey, FirstKey};
 use super::{Class, Combine, Command, Flags, Group, Keys, Run};
 use crate::commands::{
-    acl, bitmaps, connection, dump, expiry, generic, hashes, lists, pubsub, replication, scripts, server, sets,
-    slowlog, sort, sorted_sets, strings, transactions,
+    acl, bitmaps, connection, dump, expiry, generic, hashes, hot_keys, lists, pubsub, replication, scripts, server,
+    sets, slowlog, sort, sorted_sets, strings, transactions,
 };
 
 /// All commands, by group.
@@ -98,6 +98,7 @@ pub static TABLE: &[Command] = &[
     row("info", -1, Flags::NONE, Keys::None, Class::Everywhere, Group::Server, "1.0.0", "Tells about the server.", Everywhere(server::info, Combine::Info)),
     row("slowlog", -2, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, Class::Session, Group::Server, "2.2.12", "Tells of requests that took long.", Session(slowlog::slowlog)),
     row("time", 1, Flags::FAST, Keys::None, Class::Session, Group::Server, "2.6.0", "Gives the server's time.", Session(server::time)),
+    row("hotkeys", -1, Flags::READONLY.and(Flags::NO_MULTI), Keys::None, Class::Everywhere, Group::Server, "0.1.0", "Tells which keys are asked for most.", Everywhere(hot_keys::hot_keys, Combine::HotKeys)),
     row("dbsize", 1, Flags::READONLY.and(Flags::FAST), Keys::None, Class::Everywhere, Group::Server, "1.0.0", "Gives the number of keys.", Everywhere(generic::dbsize, Combine::Sum)),
     row("bgrewriteaof", 1, Flags::ADMIN, Keys::None, Class::Session, Group::Server, "1.0.0", "Shortens the log to what is there now.", Session(server::bgrewriteaof)),
     row("flushdb", -1, Flags::WRITE, Keys::None, Class::Everywhere, Group::Server, "1.0.0", "Deletes all keys of a database.", Everywhere(generic::flushdb, Combine::First)),

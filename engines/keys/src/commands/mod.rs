@@ -7,6 +7,7 @@ pub mod dump;
 pub mod expiry;
 pub mod generic;
 pub mod hashes;
+pub mod hot_keys;
 pub mod lists;
 pub mod pubsub;
 pub mod replication;

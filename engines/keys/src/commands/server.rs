@@ -246,13 +246,12 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
             ("maxclients", actor.config.clients_max.to_string()),
         ],
     );
-    let bytes: usize = actor.keys.databases().map(|(_, database)| database.bytes()).sum();
     section(
         "Memory",
         &[
-            ("used_memory", bytes.to_string()),
+            ("used_memory", actor.keys.byte_count().to_string()),
             ("maxmemory", actor.config.memory_max.to_string()),
-            ("maxmemory_policy", "noeviction".to_owned()),
+            ("maxmemory_policy", actor.config.eviction.name().to_owned()),
         ],
     );
     section(
@@ -266,6 +265,8 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
             ("total_connections_received", opened.to_string()),
             ("total_commands_processed", actor.counters.requests.to_string()),
             ("expired_keys", counters.expired.to_string()),
+            ("evicted_keys", counters.evicted.to_string()),
+            ("evicted_replicas", counters.given_up.to_string()),
             ("keyspace_hits", counters.hits.to_string()),
             ("keyspace_misses", counters.misses.to_string()),
             ("requests_to_other_threads", actor.counters.sent.to_string()),
@@ -277,10 +278,9 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
     let databases: Vec<(String, String)> = actor
         .keys
         .databases()
-        .filter(|(_, database)| database.key_count() > 0)
-        .map(|(number, database)| {
-            (format!("db{number}"), format!("keys={},expires={},avg_ttl=0", database.key_count(), database.expiring()))
-        })
+        .map(|(number, _)| (number, actor.keys.count_keys(number)))
+        .filter(|(_, (keys, _))| *keys > 0)
+        .map(|(number, (keys, expiring))| (format!("db{number}"), format!("keys={keys},expires={expiring},avg_ttl=0")))
         .collect();
     let lines: Vec<(&str, String)> = databases.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
     section("Keyspace", &lines);
@@ -290,13 +290,15 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
 
 /// Puts the actors' parts of `INFO` together: what counts is added up, what is the same for all is told once.
 pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
-    const ADDED: [&str; 10] = [
+    const ADDED: [&str; 12] = [
         "connected_clients",
         "blocked_clients",
         "used_memory",
         "total_connections_received",
         "total_commands_processed",
         "expired_keys",
+        "evicted_keys",
+        "evicted_replicas",
         "keyspace_hits",
         "keyspace_misses",
         "requests_to_other_threads",
@@ -354,8 +356,8 @@ pub fn memory(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Out
             args[1].escape_ascii()
         )));
     }
-    match keys.peek(&args[2]) {
-        Some(entry) => reply.count(entry.byte_count()),
+    match keys.bytes_of(&args[2]) {
+        Some(bytes) => reply.count(bytes),
         None => reply.null(),
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Place;
@@ -11,6 +12,7 @@ use twox_hash::XxHash3_64;
 
 use crate::keyspace::entry::Entry;
 use crate::placement::KeyHash;
+use crate::random::Random;
 
 /// The keys of one database that one actor holds: a small hash table per key group, so that no growth is ever long and a
 /// position in the space of hashes is a position in the database.
@@ -92,7 +94,7 @@ impl Database {
         let expires_at = entry.expires_at();
         if expires_at != UnixMillis::NEVER {
             self.expiring += 1;
-            self.expiries.push(Reverse((expires_at, slot)));
+            self.note(expires_at, slot);
         }
         self.bytes += entry.byte_count();
         // All entries of the table are of this key group.
@@ -132,11 +134,16 @@ impl Database {
         self.expiring += usize::from(after != UnixMillis::NEVER);
         self.expiring -= usize::from(before != UnixMillis::NEVER);
         if after != UnixMillis::NEVER {
-            self.expiries.push(Reverse((after, Slot::of(hash, key, self.seed))));
-            if self.expiries.len() > 2 * self.expiring + 1024 {
-                self.rebuild_expiries();
-            }
+            self.note(after, Slot::of(hash, key, self.seed));
         }
+    }
+
+    /// Notes when a key expires; what is not true any more is forgotten in time.
+    fn note(&mut self, at: UnixMillis, slot: Slot) {
+        if self.expiries.len() > 2 * self.expiring + self.len / 4 + 1024 {
+            self.rebuild_expiries();
+        }
+        self.expiries.push(Reverse((at, slot)));
     }
 
     fn rebuild_expiries(&mut self) {
@@ -169,6 +176,54 @@ impl Database {
             }
         }
         None
+    }
+
+    /// Up to `size` entries of these key groups, half of them from one random group on and half from another: what lies
+    /// together stays together, so that one place alone would be looked at again and again.
+    pub fn sample<'a>(
+        &'a self,
+        groups: Range<u16>,
+        random: &mut Random,
+        size: usize,
+    ) -> impl Iterator<Item = &'a Entry> + use<'a> {
+        let groups = &self.groups[usize::from(groups.start)..usize::from(groups.end)];
+        let half = size.div_ceil(2);
+        let mut part = || {
+            let (before, from) = groups.split_at(random.below(groups.len()));
+            let skipped = from.first().map_or(0, |group| random.below((group.len() + 1).saturating_sub(half)));
+            from.iter().flatten().skip(skipped).chain(before.iter().flatten()).take(half)
+        };
+        let (one, other) = (part(), part());
+        one.chain(other).map(|entry| &**entry)
+    }
+
+    /// Up to `size` entries of these key groups that expire some time, at random.
+    pub fn sample_expiring<'a>(
+        &'a mut self,
+        groups: Range<u16>,
+        random: &mut Random,
+        size: usize,
+    ) -> impl Iterator<Item = &'a Entry> + use<'a> {
+        // Most notes are to be true, so that they are found.
+        if self.expiries.len() > 2 * self.expiring {
+            self.rebuild_expiries();
+        }
+        let this: &'a Self = self;
+        let notes = this.expiries.as_slice();
+        let chosen: Vec<usize> = if notes.len() <= 4 * size {
+            (0..notes.len()).collect()
+        } else {
+            (0..4 * size).map(|_| random.below(notes.len())).collect()
+        };
+        let entries = chosen.into_iter().filter_map(move |place| {
+            let Reverse((at, slot)) = notes[place];
+            let group = this.groups.get(slot.group()).filter(|_| groups.contains(&(slot.group() as u16)))?;
+            let is_it = |entry: &Entry| {
+                entry.expires_at() == at && Slot::of(KeyHash::of(&entry.key), &entry.key, this.seed) == slot
+            };
+            group.find(slot.within(), move |entry| is_it(entry))
+        });
+        entries.take(size).map(|entry| &**entry)
     }
 
     /// All entries, in no order.

@@ -126,6 +126,18 @@ impl Value {
         }
     }
 
+    /// How many elements a collection has, 1 of a string.
+    #[must_use]
+    pub fn element_count(&self) -> usize {
+        match self {
+            Self::String(_) | Self::Buffer(_) => 1,
+            Self::Hash(hash) => hash.len(),
+            Self::Set(set) => set.len(),
+            Self::List(list) => list.len(),
+            Self::SortedSet(set) => set.len(),
+        }
+    }
+
     /// About how many bytes it takes outside of its entry.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {

@@ -5,6 +5,7 @@
 
 mod database;
 pub mod entry;
+mod eviction;
 pub mod replica;
 mod rewrite;
 mod scan;
@@ -45,6 +46,10 @@ pub struct Counters {
     pub misses: u64,
     /// Keys whose time came.
     pub expired: u64,
+    /// Keys that were deleted because memory was full.
+    pub evicted: u64,
+    /// Copies of other actors' keys that were given up because memory was full.
+    pub given_up: u64,
     /// Changes.
     pub changes: u64,
 }
@@ -73,6 +78,8 @@ pub struct Keyspace {
     pub is_awaited: bool,
     /// Where the log is being rewritten.
     rewriting: Option<rewrite::Place>,
+    /// Whether what first replicas hear is logged.
+    logs_heard: bool,
     placement: Placement,
     /// Keys that have replicas at other actors, too.
     replicas: Replicas,
@@ -107,6 +114,7 @@ impl Keyspace {
             ready: Vec::new(),
             is_awaited: false,
             rewriting: None,
+            logs_heard: false,
             placement,
             replicas: Replicas::new(placement),
         }
@@ -158,8 +166,30 @@ impl Keyspace {
     /// How many keys of this actor the selected database has.
     #[must_use]
     pub fn key_count(&self) -> usize {
-        let counted = self.database().map_or(0, Database::key_count);
-        counted - self.copies_in(self.selected)
+        self.count_keys(self.selected).0
+    }
+
+    /// How many keys of this actor a database has, and how many of them expire some time.
+    #[must_use]
+    pub fn count_keys(&self, database: u8) -> (usize, usize) {
+        let counted = self.databases[usize::from(database)].as_ref();
+        let counted = counted.map_or((0, 0), |database| (database.key_count(), database.expiring()));
+        self.copies_in(database).fold(counted, |(keys, expiring), copy| {
+            (keys - 1, expiring - usize::from(copy.expires_at() != UnixMillis::NEVER))
+        })
+    }
+
+    /// About how many bytes all keys here take, copies of other actors' keys and what replicas merge included.
+    #[must_use]
+    pub fn byte_count(&self) -> usize {
+        self.databases.iter().flatten().map(|database| database.bytes()).sum::<usize>() + self.replicas.bytes()
+    }
+
+    /// About how many bytes a key takes, if it is there.
+    #[must_use]
+    pub fn bytes_of(&self, key: &[u8]) -> Option<usize> {
+        let entry = self.peek(key)?;
+        Some(entry.byte_count() + self.replicas.bytes_of(self.selected, key))
     }
 
     /// A key's entry, for those who want to know about it without using it.

@@ -16,9 +16,12 @@ pub(super) struct Place {
 }
 
 impl Keyspace {
-    /// Begins to write all keys. Until [`Keyspace::end_rewrite`], keys that come back from elsewhere are written, too.
+    /// Begins to write all keys. Until [`Keyspace::end_rewrite`], keys that come back from elsewhere are written, too; until
+    /// [`Keyspace::settle_rewrite`], also what first replicas hear: it may be in the log before the rewrite only, of a
+    /// replica that was given up since.
     pub fn begin_rewrite(&mut self) {
         self.rewriting = Some(Place::default());
+        self.logs_heard = true;
     }
 
     /// Whether keys are being written.
@@ -69,6 +72,11 @@ impl Keyspace {
     /// Ends what [`Keyspace::begin_rewrite`] began.
     pub fn end_rewrite(&mut self) {
         self.rewriting = None;
+    }
+
+    /// Everybody has written all keys, and what was told before that has arrived.
+    pub const fn settle_rewrite(&mut self) {
+        self.logs_heard = false;
     }
 
     /// Takes back an entry that was lent.

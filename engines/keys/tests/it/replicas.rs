@@ -5,6 +5,7 @@ use std::path::Path;
 
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::{Journal, Options};
+use savanna_keys::actor::gossip::PERIOD;
 use savanna_keys::delta;
 use savanna_keys::keyspace::replica::ABSENCE;
 use savanna_keys::keyspace::{Keyspace, Value};
@@ -114,14 +115,35 @@ fn objection(seed: u64, fault: Fault) -> Option<String> {
     let (mut world, clients) = replicated(3, seed, &KEYS);
     world.fault = fault;
     disturb(&mut world, &clients, 150);
-    let Some(_) = world.quiesce() else { return Some("they go on telling each other".to_owned()) };
-    let first = shown(&world.actors[0].keys, world.now);
-    for actor in &world.actors[1..] {
-        let other = shown(&actor.keys, world.now);
-        if other != first {
-            return Some(format!("{} has {other:?}, actor 0 has {first:?}", actor.id()));
+    disagreement(&mut world)
+}
+
+/// What the first replicas show when all have told each other everything, which is what the others show, too.
+fn agreement(world: &mut World) -> Result<BTreeMap<String, String>, String> {
+    world.quiesce().ok_or("they go on telling each other")?;
+    let (mut first, now) = (BTreeMap::new(), world.now);
+    for actor in &world.actors {
+        first
+            .extend(shown(&actor.keys, now).into_iter().filter(|(key, _)| actor.keys.is_first_replica(key.as_bytes())));
+    }
+    for actor in &world.actors {
+        let has = |key: &str| actor.keys.is_first_replica(key.as_bytes()) || actor.keys.serves(0, key.as_bytes());
+        let mut expected = first.clone();
+        expected.retain(|key, _| has(key));
+        let shown = shown(&actor.keys, now);
+        if shown != expected {
+            return Err(format!("{} has {shown:?}, the first replicas are {expected:?}", actor.id()));
         }
     }
+    Ok(first)
+}
+
+/// What is wrong with what the actors come to when they have told each other everything.
+fn disagreement(world: &mut World) -> Option<String> {
+    let first = match agreement(world) {
+        Ok(first) => first,
+        Err(objection) => return Some(objection),
+    };
     // All that was ever changed, merged in another order.
     let mut changes = Vec::new();
     for actor in &world.actors {
@@ -374,6 +396,36 @@ fn the_checker_finds_replication_that_ends_before_all_have_heard_of_it() {
 }
 
 #[test]
+fn a_copy_that_was_given_up_stays_away_and_is_no_deletion() {
+    for seed in 0..150 {
+        let (mut world, clients) = replicated(3, seed, &KEYS);
+        let mut given_up = BTreeSet::new();
+        for _ in 0..12 {
+            disturb(&mut world, &clients, 12);
+            let (actor, key) = (world.chance.below(3), KEYS[world.chance.below(5)]);
+            if world.actors[actor].keys.give_up(0, key.as_bytes()) {
+                given_up.insert((actor, key));
+            }
+        }
+        assert_eq!(disagreement(&mut world), None, "seed {seed}");
+        assert!(!given_up.is_empty(), "seed {seed}");
+        for (actor, key) in given_up {
+            assert!(!world.actors[actor].keys.serves(0, key.as_bytes()), "seed {seed}: {key} came back");
+            assert_eq!(
+                world.call(clients[actor], &["TYPE", key]),
+                world.call(clients[(actor + 1) % 3], &["TYPE", key])
+            );
+        }
+        // Asked for anew, it is there again. (Without a value it would have one replica again after a while.)
+        world.call(clients[0], &["SET", KEYS[0], "x"]);
+        assert_eq!(world.call(clients[0], &["SAV.REPLICATE", KEYS[0], "FULL"]), "OK");
+        agreement(&mut world).unwrap_or_else(|objection| panic!("seed {seed}: {objection}"));
+        let served = world.actors.iter().filter(|actor| actor.keys.serves(0, KEYS[0].as_bytes())).count();
+        assert_eq!(served, 3, "seed {seed}");
+    }
+}
+
+#[test]
 fn a_list_is_refused_by_name() {
     let mut world = World::new(2, 1);
     let client = world.client(0);
@@ -448,6 +500,58 @@ fn what_was_written_once_more_is_enough() {
             assert_eq!(shown(&actor.keys, world.now), shown(&world.actors[0].keys, world.now), "seed {seed}");
         }
     }
+}
+
+#[test]
+fn what_a_copy_told_before_it_was_given_up_is_written_once_more_by_who_hears_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut world, clients) = replicated(2, 1, &["set"]);
+    let (first, other) = at_first_and_other(&world, &clients, "set");
+    world.call(other, &["SADD", "set", "a"]);
+    world.actors[other.actor].keys.log.clear(); // it is before the rewrite
+    world.pass(PERIOD);
+    world.pass(PERIOD);
+    assert!(world.actors[other.actor].keys.give_up(0, b"set"), "it is told");
+    for actor in &mut world.actors {
+        actor.keys.begin_rewrite();
+        while !actor.rewrite_some(1 << 20) {}
+    }
+    world.quiesce().expect("an end");
+    world.actors.iter_mut().for_each(|actor| actor.keys.settle_rewrite());
+    let (mut after, clients) = restarted(&mut world, folder.path(), 1);
+    assert_eq!(after.call(clients[first.actor], &["SISMEMBER", "set", "a"]), "1");
+}
+
+#[test]
+fn a_copy_that_comes_and_goes_makes_no_other_key_longer() {
+    let (mut world, clients) = replicated(2, 1, &["count", "set"]);
+    let (_, other) = at_first_and_other(&world, &clients, "set");
+    let mut lengths = Vec::new();
+    for _ in 0..20 {
+        clients.iter().for_each(|client| drop(world.call(*client, &["INCR", "count"])));
+        world.call(other, &["SADD", "set", "a"]);
+        world.quiesce().expect("an end");
+        assert!(world.actors[other.actor].keys.give_up(0, b"set"));
+        world.quiesce().expect("an end");
+        world.call(clients[0], &["SAV.REPLICATE", "set", "FULL"]);
+        world.quiesce().expect("an end");
+        world.call(clients[0], &["DEL", "set"]);
+        world.quiesce().expect("an end");
+        lengths.push(
+            world
+                .actors
+                .iter_mut()
+                .map(|actor| {
+                    actor.keys.log.clear();
+                    actor.keys.begin_rewrite();
+                    while !actor.rewrite_some(1 << 20) {}
+                    actor.keys.settle_rewrite();
+                    actor.keys.log.bytes().len()
+                })
+                .sum::<usize>(),
+        );
+    }
+    assert!(lengths[19] <= lengths[2] + 8, "{lengths:?}");
 }
 
 /// What is wrong with what the log leads to, if anything, after random commands on keys with replicas or without.

@@ -34,10 +34,12 @@ impl Keyspace {
     /// Lends the state of a key of this actor; its entry is lent by [`Keyspace::lend`].
     pub(crate) fn lend_replica(&mut self, database: u8, key: &[u8]) -> Option<LentReplica> {
         let clock = self.latest_version();
-        let writer = self.replicas.writer;
         let replica = self.replicas.get_mut(database, key)?;
         replica.is_lent = true;
-        Some(LentReplica { vector: replica.vector, state: replica.state.take(), writer, changed: None, clock })
+        let (vector, writer) = (replica.vector, replica.writer);
+        let lent = LentReplica { vector, state: replica.state.take(), writer, changed: None, clock };
+        self.weigh(database, key);
+        Some(lent)
     }
 
     /// Puts this actor's own copy of a key aside, to borrow the key.
@@ -63,20 +65,20 @@ impl Keyspace {
     /// Takes in the state of a borrowed key.
     pub(crate) fn borrow_replica(&mut self, database: u8, key: &[u8], lent: LentReplica) {
         self.observe(lent.clock);
-        let mut replica = Replica::new(lent.vector, Standing::Serving);
+        let mut replica = Replica::new(lent.vector, Standing::Serving, lent.writer);
         replica.state = lent.state;
-        replica.name = Some(lent.writer);
+        replica.is_borrowed = true;
         self.replicas.insert(database, key, replica);
         self.log.enable(true);
     }
 
     /// Takes the state of a borrowed key out, to be given back.
     pub(crate) fn unborrow_replica(&mut self, database: u8, key: &[u8]) -> Option<LentReplica> {
-        let replica = self.replicas.remove(database, key)?;
+        let replica = self.replicas.remove(database, key).filter(|replica| replica.is_borrowed)?;
         Some(LentReplica {
             vector: replica.vector,
             state: replica.state,
-            writer: replica.name?,
+            writer: replica.writer,
             changed: replica.unsent,
             clock: self.latest_version(),
         })
@@ -103,5 +105,6 @@ impl Keyspace {
             self.show(database, key, None, None);
         }
         self.note_presence(database, key);
+        self.weigh(database, key);
     }
 }

@@ -1,7 +1,8 @@
 //! Keys with replicas at several actors.
 //!
 //! The ordinary value of such a key is as that of any other, so that commands do not know the difference. Beside it lies
-//! the state that merges (`content`), in one incarnation after the other. Two translations keep them together:
+//! the state that merges (`content`), in one incarnation after the other. Two ways keep them together (`translate`, and
+//! [`Keyspace::show`] here):
 //!
 //! ```text
 //!  a command changes the value ──► its delta in the log ──translate──► state, other replicas, log
@@ -17,23 +18,22 @@
 
 mod content;
 mod loan;
+mod reclaim;
 mod recovery;
 mod table;
+mod tell;
+mod translate;
 
-use savanna_lattice::{
-    Hlc, Incarnated, Incarnation, Lattice as _, Max, Pair, Stamp, TypeTag, UnixMillis, WriterId, encode,
-};
+use savanna_lattice::{Hlc, Incarnated, Lattice as _, Max, Pair, UnixMillis, WriterId, encode};
 
 pub(crate) use self::loan::Aside;
 pub(super) use self::recovery::vector;
 pub(super) use self::table::Replicas;
-pub use self::{content::Content, loan::LentReplica};
-use super::{Entry, Keyspace, List, Value, log_whole};
-use crate::delta::{Body, DeltaLog, Header, Malformed, STRING_TAG, read_all, read_each};
+pub use self::{content::Content, loan::LentReplica, reclaim::ABSENCE};
+use super::{Entry, Keyspace, Value, log_whole};
+use crate::delta::{DeltaLog, Header};
 use crate::error::CommandError;
 use crate::keyspace::Database;
-use crate::keyspace::types::Collection as _;
-use crate::number::integer;
 use crate::placement::{ActorId, KeyHash};
 
 /// What the replicas of a key merge.
@@ -47,9 +47,6 @@ pub const FULL: u16 = u16::MAX;
 
 /// Instead of a number of replicas in the log: there are none any more, and the whole value follows.
 const GIVEN_UP: u16 = 0;
-
-/// How long a key may be without a value, in milliseconds, until it has one replica again.
-pub const ABSENCE: u64 = 60_000;
 
 /// A message by its sender and its number.
 pub(super) type Told = (ActorId, u64);
@@ -67,6 +64,8 @@ pub struct Item {
     pub state: Option<State>,
     /// Whether it is all that the sender knows.
     pub is_whole: bool,
+    /// Whether the sender has given its copy up, to make room.
+    pub has_given_up: bool,
 }
 
 /// What an actor may do with its replica.
@@ -89,16 +88,26 @@ pub(super) struct Replica {
     state: Option<State>,
     /// What was changed here and not told yet.
     unsent: Option<State>,
+    /// About how many bytes that takes, before what is changed again is counted once.
+    unsent_bytes: usize,
+    /// About how many bytes both states take, as counted last.
+    bytes: usize,
     /// Whether everybody is to be told of the vector, and new replicas all that is known.
     owes_vector: bool,
     /// How many replicas hold what was told before that.
     held: u16,
+    /// Whether it was given up to make room, and the first replica is to be told.
+    owes_notice: bool,
+    /// Whether another replica said so of itself.
+    is_missing_elsewhere: bool,
     /// Whether it is among those that have something to tell.
     is_listed: bool,
     /// Whether its state is with a transaction of another actor.
     is_lent: bool,
-    /// In whose name it is changed; `None` for the actor's own.
-    name: Option<WriterId>,
+    /// In whose name it is changed.
+    writer: WriterId,
+    /// Whether it is another actor's, for a transaction.
+    is_borrowed: bool,
     /// Since when the first replica has no value.
     absent_since: Option<UnixMillis>,
     /// The message that tells that this is not a replica any more.
@@ -106,17 +115,22 @@ pub(super) struct Replica {
 }
 
 impl Replica {
-    const fn new(vector: Vector, standing: Standing) -> Self {
+    const fn new(vector: Vector, standing: Standing, writer: WriterId) -> Self {
         Self {
             vector,
             standing,
             state: None,
             unsent: None,
+            unsent_bytes: 0,
+            bytes: 0,
             owes_vector: false,
             held: 1,
+            owes_notice: false,
+            is_missing_elsewhere: false,
             is_listed: false,
             is_lent: false,
-            name: None,
+            writer,
+            is_borrowed: false,
             absent_since: None,
             leaving_since: None,
         }
@@ -124,6 +138,11 @@ impl Replica {
 
     fn is_dead(&self) -> bool {
         self.state.as_ref().is_some_and(|state| state.incarnation().tag.is_end())
+    }
+
+    /// Whether nothing is lost if it is dropped.
+    pub(super) const fn may_be_given_up(&self) -> bool {
+        !matches!(self.standing, Standing::GivenUp) && self.unsent.is_none()
     }
 
     /// Merges what was heard. Says whether anything changed. What is not told yet and of a life that ended is not told: who
@@ -135,20 +154,12 @@ impl Replica {
         changed
     }
 
-    /// Merges a change of this actor, to be told to the others.
-    fn note_change(&mut self, delta: State) {
+    /// Merges a change of this actor, of so many bytes in the log, to be told to the others.
+    fn note_change(&mut self, delta: State, bytes: usize) {
+        self.unsent_bytes += bytes;
         self.state.merge(Some(delta.clone()));
         self.unsent.merge(Some(delta));
     }
-}
-
-/// The beginning of an incarnation that expires at a time.
-fn begin(stamp: Stamp, content: Content, expires_at: UnixMillis) -> State {
-    let mut state = Incarnated::begin(Incarnation::new(stamp, content.tag()), content);
-    if expires_at != UnixMillis::NEVER {
-        state.merge(state.expiring(stamp.hlc, expires_at));
-    }
-    state
 }
 
 impl Keyspace {
@@ -170,10 +181,23 @@ impl Keyspace {
         self.replicas.is_first(key)
     }
 
-    /// How many keys of other actors have a copy in a database.
-    pub(super) fn copies_in(&self, database: u8) -> usize {
-        let keys = self.replicas.iter().filter(|(number, key, _)| *number == database && !self.replicas.is_first(key));
-        keys.filter(|(_, key, _)| self.peek_in(database, key).is_some()).count()
+    /// The entries in a database that are copies of keys of other actors.
+    pub(super) fn copies_in(&self, database: u8) -> impl Iterator<Item = &Entry> {
+        let keys =
+            self.replicas.iter().filter(move |(number, key, _)| *number == database && !self.replicas.is_first(key));
+        keys.filter_map(move |(_, key, _)| self.peek_in(database, key))
+    }
+
+    /// Counts again what a replica takes besides its ordinary value. The state has every element of the value once more,
+    /// in a node of a tree and with who wrote it.
+    fn weigh(&mut self, database: u8, key: &[u8]) {
+        /// Of a tree's node, a change's number and a stamp, per element.
+        const ELEMENT: usize = 96;
+        let Some(replica) = self.replicas.get(database, key) else { return };
+        let value = self.peek_in(database, key).map(|entry| &entry.value);
+        let state = value.map_or(0, |value| value.heap_bytes() + value.element_count() * ELEMENT);
+        let unsent = replica.unsent_bytes.min(state + ELEMENT);
+        self.replicas.note_size(database, key, state + unsent);
     }
 
     /// How many replicas a key of this actor has.
@@ -200,15 +224,16 @@ impl Keyspace {
         let vector = Pair::new(version, Max(copies));
         let header = Header { database, key, base: version, version };
         match self.replicas.get_mut(database, key) {
-            Some(replica) if replica.vector.value.0 == copies => return Ok(()),
+            Some(replica) if replica.vector.value.0 == copies && !replica.is_missing_elsewhere => return Ok(()),
             Some(replica) => {
                 let held = if replica.owes_vector { replica.held } else { FULL };
-                replica.held = held.min(replica.vector.value.0);
+                let is_missing = std::mem::take(&mut replica.is_missing_elsewhere);
+                replica.held = if is_missing { 1 } else { held.min(replica.vector.value.0) };
                 replica.vector = vector;
             }
             None if copies == 1 => return Ok(()),
             None => {
-                self.replicas.insert(database, key, Replica::new(vector, Standing::Serving));
+                self.replicas.insert(database, key, Replica::new(vector, Standing::Serving, self.replicas.writer));
                 self.log.enable(true);
             }
         }
@@ -234,17 +259,19 @@ impl Keyspace {
     }
 
     /// Gives up this actor's copy of a key whose first replica is elsewhere. Nobody else loses anything by it. Says whether
-    /// there was one to give up: what was not told yet is told first.
+    /// there was one to give up: what was not told yet is told first, and what is being written into the log stays until then.
     pub fn give_up(&mut self, database: u8, key: &[u8]) -> bool {
-        if self.is_first_replica(key) {
-            return false;
+        self.translate_changes();
+        let replica = self.replicas.get(database, key).filter(|replica| replica.may_be_given_up());
+        let is_copy = replica.is_some() && !self.is_first_replica(key) && !self.is_rewriting();
+        if is_copy {
+            self.forget(database, key);
+            if let Some(replica) = self.replicas.get_mut(database, key) {
+                replica.owes_notice = true;
+            }
+            self.replicas.list(database, key);
         }
-        let Some(replica) = self.replicas.get_mut(database, key) else { return false };
-        if replica.standing == Standing::GivenUp || replica.unsent.is_some() {
-            return false;
-        }
-        self.forget(database, key);
-        true
+        is_copy
     }
 
     /// Drops state and value of a replica; its last changes are told yet.
@@ -255,215 +282,26 @@ impl Keyspace {
         if let Some(database) = self.databases[usize::from(database)].as_mut() {
             database.remove(KeyHash::of(key), key);
         }
-        // What this actor writes, should it get the replica again, must not be taken for what it wrote before.
-        self.replicas.renew_writer();
-    }
-
-    /// Tells replicas what changed since the last call, if it was about keys with replicas.
-    pub fn translate_changes(&mut self) {
-        if self.replicas.is_empty() || self.log.unseen().is_empty() {
-            return self.log.note_seen();
-        }
-        let mut concerns_any = false;
-        // These are this actor's own deltas: they are read as they were written.
-        let _ = read_all(self.log.unseen(), &mut |header, _| {
-            concerns_any |= self.replicas.get(header.database, header.key).is_some();
-            Ok(())
-        });
-        if concerns_any {
-            let changes = self.log.take_unseen();
-            let _ = read_each(&changes, |delta, header, body| {
-                if matches!(body, Body::Replicated { .. }) || !self.translate(header, body)? {
-                    self.log.copy(delta);
-                }
-                Ok(())
-            });
-        }
-        self.log.note_seen();
-    }
-
-    /// Turns a delta of an ordinary value into one of the replicas' state. Says whether the key has any.
-    fn translate(&mut self, header: Header<'_>, body: Body<'_>) -> Result<bool, Malformed> {
-        let entry = self.databases[usize::from(header.database)].as_ref();
-        let entry = entry.and_then(|database| database.find(KeyHash::of(header.key), header.key));
-        let own = self.replicas.writer;
-        let Some(replica) = self.replicas.get_mut(header.database, header.key) else { return Ok(false) };
-        let writer = replica.name.unwrap_or(own);
-        let stamp = Stamp::new(header.version, writer);
-        let is_living = replica.state.as_ref().is_some_and(|state| state.value(self.now).is_some());
-        let living = replica.state.as_mut().filter(|state| state.value(self.now).is_some());
-        let delta = match body {
-            Body::Delete => match (&replica.state, is_living) {
-                // Its time had come: only this life ends.
-                (Some(state), false) if !state.incarnation().tag.is_end() => Some(state.ended()),
-                _ => Some(Incarnated::deleted(stamp)),
-            },
-            Body::Expiry(at) => replica.state.as_ref().map(|state| state.expiring(header.version, at)),
-            Body::Whole { is_kept, tag, expires_at, content } => {
-                let counted = living.filter(|_| is_kept && tag == STRING_TAG).and_then(|state| {
-                    let change = state.value_mut()?.count_to(integer(content)?, stamp)?;
-                    Some(state.delta(change))
-                });
-                match counted {
-                    Some(counted) => Some(counted),
-                    None => Some(begin(stamp, Content::of_whole(tag, content, stamp)?, expires_at)),
-                }
-            }
-            // Changed in parts, but merged as a whole.
-            Body::Operations { tag: STRING_TAG | List::TAG, .. } => match entry {
-                Some(entry) => restated(entry, stamp)?,
-                None => Some(Incarnated::deleted(stamp)),
-            },
-            Body::Operations { tag, operations } => {
-                let same =
-                    living.filter(|state| state.incarnation().tag == TypeTag(tag)).map(|state| state.incarnation());
-                let incarnation = match same {
-                    Some(same) => same,
-                    None => {
-                        let before = replica.state.as_ref().map(Incarnated::incarnation);
-                        let revived = before.filter(|before| before.tag == TypeTag::NONE);
-                        let begun = revived
-                            .map_or_else(|| Incarnation::new(stamp, TypeTag(tag)), |dead| dead.revived(TypeTag(tag)));
-                        replica.state.merge(Some(Incarnated::begin(begun, Content::empty(tag)?)));
-                        begun
-                    }
-                };
-                let mut state = Incarnated::begin(incarnation, Content::empty(tag)?);
-                if let Some(content) = replica.state.as_mut().and_then(Incarnated::value_mut) {
-                    state = state.delta(content.change(operations, stamp)?);
-                }
-                // It had become empty, so that there was no key; the one that begins does not expire.
-                let expires = replica.state.as_ref().is_some_and(|state| state.expires_at() != UnixMillis::NEVER);
-                if header.base == Hlc::ZERO && expires {
-                    state.merge(state.expiring(header.version, UnixMillis::NEVER));
-                }
-                Some(state)
-            }
-            Body::Replicated { .. } => None,
-        };
-        if let Some(delta) = delta {
-            log_state(&mut self.log, header, replica.vector, writer, Some(&delta));
-            replica.note_change(delta);
-            if replica.name.is_none() {
-                self.replicas.list(header.database, header.key);
-                self.note_presence(header.database, header.key);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Whether there is something to tell.
-    pub(crate) const fn has_unsent(&self) -> bool {
-        self.replicas.has_listed()
-    }
-
-    /// What is to be told, and to whom, in the message of this number to each.
-    pub(crate) fn take_unsent(&mut self, number: u64) -> Vec<(ActorId, Item)> {
-        self.translate_changes();
-        let mut items = Vec::new();
-        for (database, key) in self.replicas.take_listed() {
-            let (placement, own) = (self.placement, self.replicas.id);
-            let group = KeyHash::of(&key).group();
-            let Some(replica) = self.replicas.get_mut(database, &key) else { continue };
-            replica.is_listed = false;
-            // All that is known is with the transaction that has the key.
-            let tells_all = replica.owes_vector && !replica.is_lent;
-            for actor in placement.all().filter(|actor| *actor != own) {
-                let holds = placement.holds(actor, group, replica.vector.value.0);
-                let is_new = tells_all && !placement.holds(actor, group, replica.held);
-                let state = match (holds, is_new) {
-                    (true, true) => replica.state.clone(),
-                    (true, false) => replica.unsent.clone(),
-                    (false, _) => None,
-                };
-                if state.is_some() || tells_all {
-                    let item = Item { database, key: key.clone(), vector: replica.vector, state, is_whole: is_new };
-                    items.push((actor, item));
-                }
-            }
-            replica.unsent = None;
-            let told = (own, number);
-            if tells_all {
-                replica.leaving_since = (replica.vector.value.0 == 1).then_some(told);
-                replica.owes_vector = false;
-            }
-            let (leaves, owes) = (tells_all && replica.leaving_since.is_some(), replica.owes_vector);
-            if leaves {
-                self.replicas.watch(told, database, &key);
-            }
-            if owes {
-                self.replicas.list(database, &key);
-            }
-        }
-        items
-    }
-
-    /// Hears what another replica tells in its message of this number.
-    pub(crate) fn hear_item(&mut self, from: ActorId, number: u64, item: Item) {
-        let Item { database, key, vector, state, is_whole } = item;
-        let group = KeyHash::of(&key).group();
-        let (own, first) = (self.replicas.id, self.placement.actor_of(group));
-        let placement = self.placement;
-        let holds = |vector: Vector| own == first || placement.holds(own, group, vector.value.0);
-        self.observe(vector.version);
-        if self.replicas.get(database, &key).is_none() {
-            // That this is no replica is kept, too, as long as older words may come that say it is.
-            let standing = match (holds(vector), from == first) {
-                (true, _) => Standing::Joining,
-                (false, true) => Standing::GivenUp,
-                (false, false) => return,
-            };
-            self.replicas.insert(database, &key, Replica::new(vector, standing));
-            self.log.enable(true);
-        }
-        let Some(replica) = self.replicas.get_mut(database, &key) else { return };
-        let is_new = replica.vector.merge(vector);
-        if !holds(replica.vector) {
-            let knows = from == first && replica.vector == vector;
-            if replica.standing != Standing::GivenUp {
-                self.forget(database, &key);
-            }
-            if knows && let Some(replica) = self.replicas.get_mut(database, &key) {
-                replica.leaving_since = Some((from, number));
-                self.replicas.watch((from, number), database, &key);
-            }
-            return;
-        }
-        if is_new {
-            replica.leaving_since = None;
-            if replica.standing == Standing::GivenUp {
-                replica.standing = Standing::Joining;
-                // What was written before and is not told yet is this replica's, too.
-                replica.state.clone_from(&replica.unsent);
-            }
-        }
-        let Some(replica) = self.replicas.get_mut(database, &key) else { return };
-        if replica.standing == Standing::GivenUp {
-            return;
-        }
-        if is_whole && from == first {
-            replica.standing = Standing::Serving;
-        }
-        if let Some(delta) = state {
-            if own == first && vector != replica.vector {
-                // Its sender did not know of all replicas yet; the first one does.
-                replica.unsent.merge(Some(delta.clone()));
-                self.replicas.list(database, &key);
-            }
-            self.merge(database, &key, delta, None);
-        }
+        self.weigh(database, key);
     }
 
     /// Merges what another replica changed, and shows it.
     fn merge(&mut self, database: u8, key: &[u8], delta: State, version: Option<Hlc>) {
         self.observe(delta.incarnation().hlc);
+        let (is_logged, now) = (self.logs_heard && self.replicas.is_first(key), self.latest_version());
         let Some(replica) = self.replicas.get_mut(database, key) else { return };
         let before = replica.state.as_ref().map(Incarnated::incarnation);
         let is_same = before == Some(delta.incarnation());
         let patch = delta.clone();
+        if is_logged {
+            let header = Header { database, key, base: now, version: now };
+            log_state(&mut self.log, header, replica.vector, replica.writer, Some(&patch));
+            self.log.note_seen();
+        }
         if replica.hear(Some(delta)) && !replica.is_lent {
             self.show(database, key, is_same.then_some(&patch), version);
             self.note_presence(database, key);
+            self.weigh(database, key);
         }
     }
 
@@ -516,129 +354,14 @@ impl Keyspace {
             }
         }
     }
-
-    /// Gives up what nobody can refer to any more. `is_known` says of a message whether every actor has heard it, and this
-    /// one has heard all that any of them said before it did.
-    ///
-    /// * The mark that this was a replica: nobody sends it anything any more.
-    /// * The last of several replicas, with its deletions: all changes of the others have arrived, and the key becomes as
-    ///   any other.
-    pub(crate) fn reclaim(&mut self, is_known: &dyn Fn(ActorId, u64) -> bool) {
-        for (told, (database, key)) in self.replicas.take_known(is_known) {
-            let Some(replica) = self.replicas.get(database, &key) else { continue };
-            if replica.leaving_since != Some(told) {
-                continue;
-            }
-            // What was changed here last is told first.
-            let owes = replica.unsent.is_some() && !self.replicas.is_first(&key);
-            if replica.is_lent || owes {
-                self.replicas.watch(told, database, &key);
-            } else {
-                self.leave(database, &key);
-            }
-        }
-    }
-
-    /// Whether anything is given up as soon as all know a message of this actor.
-    pub(crate) fn awaits_all(&self, number: u64) -> bool {
-        self.replicas.watches((self.replicas.id, number))
-    }
-
-    /// Notes whether the first replica of a key has a value.
-    fn note_presence(&mut self, database: u8, key: &[u8]) {
-        if !self.replicas.is_first(key) {
-            return;
-        }
-        let since = self.peek_in(database, key).is_none().then(|| self.now.max(self.clock.last().at()));
-        let Some(replica) = self.replicas.get_mut(database, key).filter(|replica| !replica.is_lent) else { return };
-        match (since, replica.absent_since) {
-            (Some(since), None) => {
-                replica.absent_since = Some(since);
-                self.replicas.note_absent(since, database, key);
-            }
-            (None, Some(_)) => replica.absent_since = None,
-            _ => {}
-        }
-    }
-
-    /// Lets keys of this actor that have had no value for [`ABSENCE`] have one replica, so that nothing is left of them. Says
-    /// when to come again.
-    pub(crate) fn end_absent(&mut self, patience: usize) -> Option<UnixMillis> {
-        for _ in 0..patience {
-            let due = UnixMillis(self.replicas.absent_since()?.0 + ABSENCE);
-            if self.now < due {
-                return Some(due);
-            }
-            let (since, (database, key)) = self.replicas.take_absent()?;
-            let Some(replica) = self.replicas.get_mut(database, &key) else { continue };
-            if replica.absent_since != Some(since) {
-                continue;
-            }
-            if replica.is_lent {
-                replica.absent_since = Some(self.now);
-                self.replicas.note_absent(self.now, database, &key);
-                continue;
-            }
-            replica.absent_since = None;
-            let selected = std::mem::replace(&mut self.selected, database);
-            // One replica is refused to no key.
-            let _ = self.replicate(&key, 1);
-            self.selected = selected;
-        }
-        Some(self.now)
-    }
-
-    /// Whether other replicas are still to be told of changes that were made here.
-    pub(crate) fn has_unsent_of(&self, database: u8, key: &[u8]) -> bool {
-        self.replicas.get(database, key).is_some_and(|replica| replica.unsent.is_some())
-    }
-
-    /// Forgets that a key has replicas, or had one here.
-    fn leave(&mut self, database: u8, key: &[u8]) {
-        let is_first = self.is_first_replica(key);
-        let Some(replica) = self.replicas.remove(database, key) else { return };
-        if !is_first {
-            return;
-        }
-        let version = self.clock.now(self.now);
-        let header = Header { database, key, base: version, version };
-        self.log.replicated(header, replica.vector.version, GIVEN_UP, self.replicas.writer, &[]);
-        match self.databases[usize::from(database)].as_mut().and_then(|d| d.find_mut(KeyHash::of(key), key)) {
-            Some(entry) => {
-                entry.version = version;
-                log_whole(&mut self.log, header, entry);
-            }
-            None => self.log.delete(header),
-        }
-        self.log.note_seen();
-    }
-
-    /// How many deletions of keys with replicas are remembered, and how many marks of replicas that were given up.
-    #[must_use]
-    pub fn tombstones(&self) -> usize {
-        self.replicas.iter().filter(|(_, _, replica)| replica.is_dead() || replica.leaving_since.is_some()).count()
-    }
 }
 
-/// A value that was changed in parts, written anew as a whole.
-fn restated(entry: &Entry, stamp: Stamp) -> Result<Option<State>, Malformed> {
-    let mut scratch = DeltaLog::new();
-    scratch.enable(true);
-    let header = Header { database: 0, key: &entry.key, base: Hlc::ZERO, version: stamp.hlc };
-    log_whole(&mut scratch, header, entry);
-    let mut state = None;
-    read_all(scratch.bytes(), &mut |_, body| {
-        if let Body::Whole { tag, expires_at, content, .. } = body {
-            state = Some(begin(stamp, Content::of_whole(tag, content, stamp)?, expires_at));
-        }
-        Ok(())
-    })?;
-    Ok(state)
-}
-
-fn log_state(log: &mut DeltaLog, header: Header<'_>, vector: Vector, writer: WriterId, state: Option<&State>) {
+/// Logs a state. Says how many bytes it has there.
+fn log_state(log: &mut DeltaLog, header: Header<'_>, vector: Vector, writer: WriterId, state: Option<&State>) -> usize {
     let encoded = state.map(encode).transpose();
     // Plain data always has a form.
     let Ok(encoded) = encoded else { unreachable!("replicas keep plain data") };
-    log.replicated(header, vector.version, vector.value.0, writer, &encoded.unwrap_or_default());
+    let encoded = encoded.unwrap_or_default();
+    log.replicated(header, vector.version, vector.value.0, writer, &encoded);
+    encoded.len()
 }

@@ -36,7 +36,7 @@ impl Keyspace {
             if entry.is_some_and(|entry| entry.version > version) {
                 return Ok(()); // of replicas that were given up since
             }
-            self.replicas.insert(database, key, Replica::new(vector, Standing::Serving));
+            self.replicas.insert(database, key, Replica::new(vector, Standing::Serving, self.replicas.writer));
         }
         let Some(replica) = self.replicas.get_mut(database, key) else { return Ok(()) };
         replica.vector.merge(vector);
@@ -66,7 +66,7 @@ impl Keyspace {
 
     /// Keys of this actor with replicas, for the other actors.
     pub(crate) fn recovered(&mut self) -> Vec<Recovered> {
-        let mut recovered = Vec::new();
+        let (mut recovered, own) = (Vec::new(), self.replicas.writer);
         for (database, key) in self.replicas.keys() {
             let version = self.peek_in(database, &key).map_or(Hlc::ZERO, |entry| entry.version);
             let Some(replica) = self.replicas.get_mut(database, &key) else { continue };
@@ -75,6 +75,7 @@ impl Keyspace {
                 self.leave(database, &key);
                 continue;
             }
+            replica.writer = own;
             let (vector, state) = (replica.vector, replica.state.clone());
             self.note_presence(database, &key);
             recovered.push(Recovered { database, key, vector, state, version });
@@ -89,16 +90,18 @@ impl Keyspace {
         if self.replicas.id == first || !holds {
             return;
         }
-        let mut replica = Replica::new(*vector, Standing::Serving);
+        let mut replica = Replica::new(*vector, Standing::Serving, self.replicas.writer);
         replica.state.clone_from(state);
         self.replicas.insert(*database, key, replica);
         self.show(*database, key, None, Some(*version));
+        self.weigh(*database, key);
     }
 
     /// Writes the state of a replica here once more, if there is one.
     pub(in crate::keyspace) fn rewrite_replica(&mut self, database: u8, key: &[u8]) {
         let version = self.latest_version();
-        let writer = self.replicas.writer;
+        // The last name that was given here: no other may be in a state that is read back.
+        let writer = self.replicas.last_given();
         let Some(replica) = self.replicas.get(database, key).filter(|it| it.standing != Standing::GivenUp) else {
             return;
         };

@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use hashbrown::HashMap;
+use hashbrown::DefaultHashBuilder;
+use indexmap::IndexMap;
 use savanna_lattice::{UnixMillis, WriterId};
 
 use super::{Replica, Told};
 use crate::keyspace::DATABASES;
 use crate::placement::{ActorId, KeyHash, Placement};
 
-type Table = HashMap<Box<[u8]>, Replica>;
+type Table = IndexMap<Box<[u8]>, Replica, DefaultHashBuilder>;
 type Key = (u8, Box<[u8]>);
 
 /// The keys of an actor that have several replicas, by database.
@@ -17,9 +18,15 @@ type Key = (u8, Box<[u8]>);
 pub(in crate::keyspace) struct Replicas {
     tables: [Table; DATABASES as usize],
     count: usize,
-    pub(super) id: ActorId,
-    /// In whose name this actor writes.
+    /// Whose turn it is to be looked at: a table and a place in it.
+    hand: (usize, usize),
+    /// About how many bytes they take besides their ordinary values.
+    bytes: usize,
+    pub(in crate::keyspace) id: ActorId,
+    /// In whose name this actor writes to first replicas.
     pub(super) writer: WriterId,
+    /// The last name that it took.
+    given: WriterId,
     placement: Placement,
     /// The largest name that was read back from the log.
     pub(super) last_writer: WriterId,
@@ -31,13 +38,21 @@ pub(in crate::keyspace) struct Replicas {
     absent: VecDeque<(UnixMillis, Key)>,
 }
 
+/// About how many bytes a replica takes in the table, with its states.
+const fn byte_count(key: &[u8], replica: &Replica) -> usize {
+    size_of::<(Box<[u8]>, Replica)>() + key.len() + replica.bytes
+}
+
 impl Replicas {
     pub(in crate::keyspace) fn new(placement: Placement) -> Self {
         Self {
             tables: std::array::from_fn(|_| Table::default()),
             count: 0,
+            hand: (0, 0),
+            bytes: 0,
             id: ActorId(0),
             writer: WriterId(1),
+            given: WriterId(1),
             placement,
             last_writer: WriterId(0),
             listed: Vec::new(),
@@ -50,11 +65,19 @@ impl Replicas {
     pub(in crate::keyspace) fn belong_to(&mut self, id: ActorId, last: WriterId) {
         self.id = id;
         self.writer = WriterId(last.0 + 1 + u32::from(id.0));
+        self.given = self.writer;
     }
 
-    /// Takes a name that no actor had before.
-    pub(super) fn renew_writer(&mut self) {
-        self.writer = WriterId(self.writer.0 + u32::from(self.placement.actors()));
+    /// A name that no actor had before: what is written to a replica that was dropped and came again must not be taken
+    /// for what was written before, of which nothing is known here.
+    pub(super) fn fresh_writer(&mut self) -> WriterId {
+        self.given = WriterId(self.given.0 + u32::from(self.placement.actors()));
+        self.given
+    }
+
+    /// The last name that this actor took.
+    pub(super) const fn last_given(&self) -> WriterId {
+        self.given
     }
 
     pub(in crate::keyspace) const fn is_empty(&self) -> bool {
@@ -75,15 +98,56 @@ impl Replicas {
     }
 
     pub(super) fn insert(&mut self, database: u8, key: &[u8], replica: Replica) -> Option<Replica> {
-        let before = self.tables[usize::from(database)].insert(key.into(), replica);
-        self.count += usize::from(before.is_none());
+        let before = self.remove(database, key);
+        self.count += 1;
+        self.bytes += byte_count(key, &replica);
+        self.tables[usize::from(database)].insert(key.into(), replica);
         before
     }
 
     pub(super) fn remove(&mut self, database: u8, key: &[u8]) -> Option<Replica> {
-        let removed = self.tables[usize::from(database)].remove(key);
-        self.count -= usize::from(removed.is_some());
-        removed
+        let removed = self.tables[usize::from(database)].swap_remove(key)?;
+        self.count -= 1;
+        self.bytes -= byte_count(key, &removed);
+        Some(removed)
+    }
+
+    pub(in crate::keyspace) const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// The place whose turn it is, each in turn. There must be any.
+    pub(in crate::keyspace) fn next_turn(&mut self) -> (usize, usize) {
+        while self.hand.1 >= self.tables[self.hand.0].len() {
+            self.hand = ((self.hand.0 + 1) % self.tables.len(), 0);
+        }
+        let place = self.hand;
+        self.hand.1 += 1;
+        place
+    }
+
+    /// The copy of another actor's key at a place, if there is one that can be given up.
+    pub(in crate::keyspace) fn copy_at(&self, (table, index): (usize, usize)) -> Option<(u8, &[u8])> {
+        let (key, replica) = self.tables[table].get_index(index)?;
+        (replica.may_be_given_up() && !self.is_first(key)).then_some((table as u8, key))
+    }
+
+    /// About how many bytes all take besides their ordinary values.
+    pub(in crate::keyspace) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// About how many bytes a key's replica takes besides its ordinary value.
+    pub(in crate::keyspace) fn bytes_of(&self, database: u8, key: &[u8]) -> usize {
+        self.get(database, key).map_or(0, |replica| byte_count(key, replica))
+    }
+
+    /// Hears how many bytes the states of a replica take now.
+    pub(super) fn note_size(&mut self, database: u8, key: &[u8], bytes: usize) {
+        if let Some(replica) = self.tables[usize::from(database)].get_mut(key) {
+            let before = std::mem::replace(&mut replica.bytes, bytes);
+            self.bytes = self.bytes + bytes - before;
+        }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (u8, &[u8], &Replica)> {

@@ -1,0 +1,152 @@
+//! Where the keys of a request are, and asking the actors that have them.
+
+use super::message::{Destination, Message, Requests};
+use super::{Actor, FIRST, Progress};
+use crate::command::{Class, Combine, Command, Run};
+use crate::error::CommandError;
+use crate::placement::{ActorId, KeyHash};
+use crate::reply::Reply;
+use crate::request::{Args, OwnedArgs};
+use crate::session::Session;
+
+/// Where the keys of a request are.
+pub(super) enum Place {
+    Here,
+    At(ActorId),
+    Several,
+}
+
+impl Actor {
+    /// Where keys are. With a database, replicas in it that are here count.
+    pub(super) fn place<'a>(&self, keys: impl Iterator<Item = &'a [u8]>, replicas_of: Option<u8>) -> Place {
+        let mut place = None;
+        for key in keys {
+            let mut actor = self.placement.actor_of(KeyHash::of(key).group());
+            if actor != self.id && replicas_of.is_some_and(|database| self.keys.serves(database, key)) {
+                actor = self.id;
+            }
+            match place {
+                None => place = Some(actor),
+                Some(other) if other == actor => {}
+                Some(_) => return Place::Several,
+            }
+        }
+        match place {
+            Some(actor) if actor != self.id => Place::At(actor),
+            _ => Place::Here,
+        }
+    }
+
+    /// Whether a copy here may answer a request. Not one that tests and returns, nor what belongs to a transaction; and who went
+    /// to a key's first replica once stays with it, for the copy here may not have heard of that yet.
+    pub(super) fn may_use_copy(&mut self, session: &mut Session, command: &'static Command, args: Args<'_>) -> bool {
+        let keys = || command.keys.of(args).into_iter().flatten();
+        let Some(key) = keys().next() else { return false };
+        let is_one = keys().nth(1).is_none();
+        if is_one
+            && session.watched.is_empty()
+            && command.class_of(args) != Class::Primary
+            && !session.stays_with_first(KeyHash::of(key))
+        {
+            return true;
+        }
+        keys().for_each(|key| self.go_to_first(session, key));
+        false
+    }
+
+    /// Says that a session goes to a key's first replica. What was changed here comes there before.
+    pub(super) fn go_to_first(&mut self, session: &mut Session, key: &[u8]) {
+        if !self.keys.is_first_replica(key) && self.keys.serves(session.database, key) {
+            session.stay_with_first(KeyHash::of(key));
+            if self.keys.has_unsent_of(session.database, key) {
+                self.tell();
+            }
+        }
+    }
+
+    pub(super) fn send_request(
+        &mut self,
+        session: &mut Session,
+        actor: ActorId,
+        command: &'static Command,
+        args: Args<'_>,
+    ) -> Progress {
+        let ticket = session.ticket();
+        self.counters.sent += 1;
+        self.requests_to(actor).push(Destination::Session(session.id, ticket), session.database, command, args);
+        Progress::Later(ticket)
+    }
+
+    /// The batch of requests that is being filled for an actor.
+    pub(super) fn requests_to(&mut self, actor: ActorId) -> &mut Requests {
+        let outbox = &mut self.outboxes[actor.index()];
+        if !matches!(outbox.last(), Some(Message::Requests(requests)) if !requests.is_full()) {
+            outbox.push(Message::Requests(Requests::default()));
+        }
+        match outbox.last_mut() {
+            Some(Message::Requests(requests)) => requests,
+            _ => unreachable!("it was put there"),
+        }
+    }
+
+    /// Runs a command on all actors.
+    pub(crate) fn ask_everybody(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        args: Args<'_>,
+        reply: &mut dyn Reply,
+    ) -> Result<Progress, CommandError> {
+        let Run::Everywhere(run, combine) = command.run else { return Err(CommandError::Syntax) };
+        if self.placement.actors() == 1 && combine != Combine::HotKeys {
+            self.keys.select(session.database);
+            run(self, args, reply)?;
+            return Ok(Progress::Answered);
+        }
+        let ticket = session.ticket();
+        let to = Destination::Session(session.id, ticket);
+        if combine == Combine::First && self.id != FIRST {
+            // What changes all actors reaches them in one order.
+            let (database, args) = (session.database, OwnedArgs::of(args));
+            self.send(FIRST, Message::ForAll { to, database, command, args });
+        } else {
+            self.begin_gather(self.id, to, session.database, command, args, combine);
+        }
+        Ok(Progress::LaterAlone(ticket))
+    }
+
+    /// Runs a command on the actor that has a client of this number, if any has.
+    pub(crate) fn ask_actor_of(
+        &mut self,
+        client: i64,
+        session: &mut Session,
+        command: &'static Command,
+        args: Args<'_>,
+        reply: &mut dyn Reply,
+    ) -> Result<Progress, CommandError> {
+        let index = client.rem_euclid(i64::from(self.placement.actors()));
+        let actor = ActorId(index as u16);
+        if actor != self.id {
+            return Ok(self.send_request(session, actor, command, args));
+        }
+        self.run(session.database, command, args, reply);
+        Ok(Progress::Answered)
+    }
+
+    /// Runs a command on the first actor.
+    pub(crate) fn ask_first(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        args: Args<'_>,
+        reply: &mut dyn Reply,
+    ) -> Result<Progress, CommandError> {
+        match command.run {
+            Run::Everywhere(run, _) if self.id == FIRST => {
+                run(self, args, reply)?;
+                Ok(Progress::Answered)
+            }
+            _ => Ok(self.send_request(session, FIRST, command, args)),
+        }
+    }
+}

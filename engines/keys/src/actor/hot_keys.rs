@@ -1,0 +1,138 @@
+//! Which keys are asked for most of late.
+//!
+//! Each actor counts a sample of the requests that it runs, by space-saving: a key that is not counted yet takes the place of
+//! the one with the lowest count and goes on from there. So a key with more than one in [`KEPT`] of the requests is always
+//! among those that are counted. Metwally, Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data
+//! streams (2005), section 3.
+
+use savanna_lattice::UnixMillis;
+
+use crate::random::Random;
+
+/// One of so many requests is looked at, on average.
+pub(super) const SAMPLED: u32 = 256;
+
+/// How many keys are counted at a time.
+pub(crate) const KEPT: usize = 128;
+
+/// After this time, in milliseconds, what was counted before counts half.
+const HALF_LIFE: u64 = 60_000;
+
+/// The keys that an actor is asked for most.
+#[derive(Debug)]
+pub(super) struct HotKeys {
+    /// Requests until one is looked at.
+    until_next: u32,
+    random: Random,
+    halved: UnixMillis,
+    counted: Vec<Counted>,
+}
+
+#[derive(Clone, Debug)]
+struct Counted {
+    database: u8,
+    key: Box<[u8]>,
+    count: u64,
+    /// What it may have got from the key whose place it took.
+    inherited: u64,
+}
+
+impl HotKeys {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { until_next: SAMPLED, random: Random::new(seed), halved: UnixMillis(0), counted: Vec::new() }
+    }
+
+    /// Hears of a request. Says whether it is to be noted.
+    #[inline]
+    pub(super) const fn is_next(&mut self) -> bool {
+        self.until_next -= 1;
+        self.until_next == 0
+    }
+
+    /// Notes a request about keys.
+    #[cold]
+    pub(super) fn note<'a>(&mut self, database: u8, keys: impl Iterator<Item = &'a [u8]>, now: UnixMillis) {
+        // Not every 256th: requests may come in a rhythm.
+        self.until_next = 1 + self.random.below(2 * SAMPLED as usize - 1) as u32;
+        self.fade(now);
+        for key in keys {
+            self.count(database, key);
+        }
+    }
+
+    fn count(&mut self, database: u8, key: &[u8]) {
+        let is_full = self.counted.len() == KEPT;
+        let known = self.counted.iter_mut().find(|counted| *counted.key == *key && counted.database == database);
+        match known {
+            Some(counted) => counted.count += 1,
+            None if !is_full => {
+                self.counted.push(Counted { database, key: key.into(), count: 1, inherited: 0 });
+            }
+            None => {
+                if let Some(lowest) = self.counted.iter_mut().min_by_key(|counted| counted.count) {
+                    let inherited = lowest.count;
+                    *lowest = Counted { database, key: key.into(), count: inherited + 1, inherited };
+                }
+            }
+        }
+    }
+
+    fn fade(&mut self, now: UnixMillis) {
+        let halvings = now.0.saturating_sub(self.halved.0) / HALF_LIFE;
+        if halvings == 0 {
+            return;
+        }
+        self.halved = now;
+        for counted in &mut self.counted {
+            counted.count = counted.count.checked_shr(halvings.min(64) as u32).unwrap_or(0);
+            counted.inherited = counted.inherited.checked_shr(halvings.min(64) as u32).unwrap_or(0);
+        }
+        self.counted.retain(|counted| counted.count > 0);
+    }
+
+    /// Keys of a database, with about how many requests of late were about each, at least.
+    pub(super) fn of_database(&mut self, database: u8, now: UnixMillis) -> Vec<(&[u8], u64)> {
+        self.fade(now);
+        let counted = self.counted.iter().filter(|counted| counted.database == database);
+        let counted = counted.map(|counted| (&*counted.key, (counted.count - counted.inherited) * u64::from(SAMPLED)));
+        counted.filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Notes requests about keys of these names.
+    fn ask<'a>(hot: &mut HotKeys, names: impl Iterator<Item = &'a str>) {
+        for name in names {
+            if hot.is_next() {
+                hot.note(0, [name.as_bytes()].into_iter(), UnixMillis(0));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_often_is_counted_among_many_others() {
+        let mut hot = HotKeys::new(1);
+        let names: Vec<String> = (0..10_000).map(|number| format!("key{number}")).collect();
+        // Every tenth request is about one key, in a rhythm.
+        let requests = (0..1_000_000).map(|number| if number % 10 == 0 { "hot" } else { &*names[number % 10_000] });
+        ask(&mut hot, requests);
+        let counts = hot.of_database(0, UnixMillis(0));
+        let (name, count) = counts.iter().max_by_key(|(_, count)| *count).expect("some");
+        assert_eq!(*name, b"hot");
+        assert!((80_000..120_000).contains(count), "{count}");
+        assert!(counts.len() <= KEPT && hot.of_database(1, UnixMillis(0)).is_empty());
+    }
+
+    #[test]
+    fn what_was_counted_fades() {
+        let mut hot = HotKeys::new(1);
+        ask(&mut hot, std::iter::repeat_n("hot", 100_000));
+        let before = hot.of_database(0, UnixMillis(0))[0].1;
+        let after = hot.of_database(0, UnixMillis(HALF_LIFE))[0].1;
+        assert!(after.abs_diff(before / 2) <= u64::from(SAMPLED), "{before} became {after}");
+        assert!(hot.of_database(0, UnixMillis(100 * HALF_LIFE)).is_empty());
+    }
+}

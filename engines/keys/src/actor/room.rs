@@ -1,0 +1,58 @@
+//! Memory for commands that may need more of it.
+//!
+//! Each actor has its share of `maxmemory`. The actor that has the keys makes room before it runs a command, so that
+//! what it gives up is in the log before what the command changes; a transaction asks each actor that it borrows from.
+
+use super::Actor;
+use crate::command::Command;
+use crate::error::CommandError;
+
+/// Keys that are given up at once, which takes about 1 ms; others follow between requests.
+const PATIENCE: usize = 1_000;
+
+impl Actor {
+    /// Whether there is room for what a command may need; if there is none, it is made.
+    pub(super) fn has_room_for(&mut self, command: &Command) -> bool {
+        self.script_has_room = !command.needs_room() || self.make_room();
+        self.script_has_room
+    }
+
+    /// Gives up keys until this actor takes no more than its share, or until that is enough for one turn. Says whether it was
+    /// possible.
+    pub(super) fn make_room(&mut self) -> bool {
+        self.owes_room = false;
+        if self.config.memory_max == 0 {
+            return true;
+        }
+        let share = self.config.memory_max / usize::from(self.placement.actors());
+        for _ in 0..PATIENCE {
+            if self.keys.byte_count() <= share {
+                return true;
+            }
+            if !self.keys.evict(self.config.eviction) {
+                return false;
+            }
+        }
+        self.owes_room = true;
+        true
+    }
+
+    /// Whether [`Actor::tick`] is to come again soon, to give up more.
+    #[must_use]
+    pub const fn owes_room(&self) -> bool {
+        self.owes_room
+    }
+
+    /// Goes on with what [`Actor::make_room`] left.
+    pub(super) fn make_owed_room(&mut self) {
+        if self.owes_room {
+            self.make_room();
+            self.note_request();
+        }
+    }
+}
+
+/// What a command is told that finds no room.
+pub(super) const fn out_of_memory() -> CommandError {
+    CommandError::text("OOM command not allowed when used memory > 'maxmemory'.")
+}

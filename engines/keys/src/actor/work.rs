@@ -1,0 +1,118 @@
+//! Work that may have to wait for keys that are lent.
+
+use super::claims::Wants;
+use super::elsewhere::Place;
+use super::message::Destination;
+use super::program::Program;
+use super::room::out_of_memory;
+use super::{Actor, Progress, transaction};
+use crate::command::{Command, Run};
+use crate::placement::ActorId;
+use crate::request::{Args, OwnedArgs};
+use crate::session::Session;
+
+/// Work that may have to wait for keys.
+#[derive(Debug)]
+pub(super) enum Work {
+    Task { from: ActorId, to: Destination, database: u8, command: &'static Command, args: OwnedArgs },
+    Program { from: ActorId, to: Destination, program: Box<Program> },
+    Borrow { from: ActorId, transaction: u64, keys: Vec<Box<[u8]>>, needs_room: bool },
+    Transaction(u64),
+}
+
+impl Actor {
+    pub(super) fn is_blocked(&self, command: &'static Command, args: Args<'_>) -> bool {
+        !self.claims.is_free()
+            && match command.run {
+                Run::Keys(_) | Run::Waits(..) | Run::Script(_) => {
+                    command.keys.of(args).is_ok_and(|keys| self.claims.blocks(keys))
+                }
+                _ => true,
+            }
+    }
+
+    pub(super) fn wait_here(&mut self, session: &mut Session, command: &'static Command, args: Args<'_>) -> Progress {
+        let ticket = session.ticket();
+        let to = Destination::Session(session.id, ticket);
+        self.wait_for_keys(self.id, to, session.database, command, args);
+        Progress::Later(ticket)
+    }
+
+    pub(super) fn wait_for_keys(
+        &mut self,
+        from: ActorId,
+        to: Destination,
+        database: u8,
+        command: &'static Command,
+        args: Args<'_>,
+    ) {
+        let wants = wants_of(command, args);
+        self.claims.wait(wants, Work::Task { from, to, database, command, args: OwnedArgs::of(args) });
+    }
+
+    /// Does work, now or when its keys are free.
+    pub(super) fn begin(&mut self, work: Work) {
+        let wants = match &work {
+            Work::Task { command, args, .. } => wants_of(command, args.args()),
+            Work::Program { program, .. } => Wants::Keys(transaction::keys_of(program)),
+            Work::Borrow { keys, .. } => Wants::Keys(keys.clone()),
+            Work::Transaction(number) => Wants::Keys(self.own_keys_of(*number)),
+        };
+        let is_blocked = match &wants {
+            Wants::Keys(keys) => self.claims.blocks(keys.iter().map(|key| &**key)),
+            Wants::Everything => !self.claims.is_free(),
+        };
+        if is_blocked { self.claims.wait(wants, work) } else { self.perform(work) }
+    }
+
+    pub(super) fn perform(&mut self, work: Work) {
+        match work {
+            Work::Task { from, to, database, command, args } => {
+                // Before the place is looked for again: a copy that was here may be given up, or was meanwhile.
+                let has_room = self.has_room_for(command);
+                if let Some(actor) = self.moved_to(database, command, args.args()) {
+                    return self.requests_to(actor).push(to, database, command, args.args());
+                }
+                let mut replies = self.take_replies(from);
+                replies.push(to, |reply| {
+                    if command.is_refused(has_room) {
+                        out_of_memory().answer(reply);
+                    } else {
+                        self.run_with_room(database, command, args.args(), reply);
+                    }
+                });
+                self.put_replies(from, replies);
+            }
+            Work::Program { from, to, program } => {
+                let mut replies = self.take_replies(from);
+                replies.push(to, |reply| self.run_own_program(&program, None, reply));
+                self.put_replies(from, replies);
+            }
+            Work::Borrow { from, transaction, keys, needs_room } => self.lend(from, transaction, keys, needs_room),
+            Work::Transaction(number) => self.hold_own(number),
+        }
+    }
+
+    /// Which other actor has the key of a request that waited here.
+    pub(super) fn moved_to(&self, database: u8, command: &'static Command, args: Args<'_>) -> Option<ActorId> {
+        let keys = command.keys.of(args).ok().filter(|_| wants_of(command, args) != Wants::Everything)?;
+        match self.place(keys, Some(database)) {
+            Place::At(actor) => Some(actor),
+            _ => None,
+        }
+    }
+
+    /// Does the work that became possible.
+    pub(super) fn resume(&mut self) {
+        while let Some(work) = self.claims.next() {
+            self.perform(work);
+        }
+    }
+}
+
+fn wants_of(command: &'static Command, args: Args<'_>) -> Wants {
+    match (command.run, command.keys.of(args)) {
+        (Run::Keys(_) | Run::Waits(..) | Run::Script(_), Ok(keys)) => Wants::Keys(keys.map(Box::from).collect()),
+        _ => Wants::Everything,
+    }
+}

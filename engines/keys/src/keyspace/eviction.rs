@@ -1,0 +1,95 @@
+//! Giving up keys when memory is full.
+//!
+//! No order of all keys is kept. A victim is the best one of a sample: of the keys in key groups from a random one on, or of
+//! random notes of when keys expire. Copies of other actors' keys go first, because nothing is lost by that.
+
+use std::cmp::Reverse;
+
+use savanna_lattice::UnixMillis;
+
+use super::{DATABASES, Keyspace};
+use crate::config::{Eviction, Order, Scope};
+use crate::keyspace::Entry;
+use crate::placement::ActorId;
+
+/// Keys that are looked at to find a victim.
+const SAMPLE: usize = 10;
+
+/// Marks of replicas that are looked at to find copies.
+const PATIENCE: usize = 1_000;
+
+type Key = (u8, Box<[u8]>);
+
+impl Keyspace {
+    /// Gives up one key: a copy of another actor's, or one of this actor's as the policy has it. Says whether there was one.
+    pub fn evict(&mut self, policy: Eviction) -> bool {
+        if let Some((database, key)) = self.coldest_copy()
+            && self.give_up(database, &key)
+        {
+            self.counters.given_up += 1;
+            return true;
+        }
+        let Eviction::Evict(scope, order) = policy else { return false };
+        let Some((database, key)) = self.victim(scope, order) else { return false };
+        let before = self.selected;
+        self.select(database);
+        match self.take(&key) {
+            Some(_) => self.counters.evicted += 1,
+            None => self.counters.expired += 1,
+        }
+        self.select(before);
+        true
+    }
+
+    /// The copy that was used longest ago among those whose turn it is.
+    fn coldest_copy(&mut self) -> Option<Key> {
+        let mut sample = Vec::new();
+        for _ in 0..self.replicas.len().min(PATIENCE) {
+            let place = self.replicas.next_turn();
+            let Some((database, key)) = self.replicas.copy_at(place) else { continue };
+            let Some(entry) = self.peek_in(database, key) else { continue };
+            sample.push((entry.idle_seconds(self.now), place));
+            if sample.len() == SAMPLE {
+                break;
+            }
+        }
+        let (_, place) = sample.into_iter().max()?;
+        self.replicas.copy_at(place).map(|(database, key)| (database, key.into()))
+    }
+
+    fn victim(&mut self, scope: Scope, order: Order) -> Option<Key> {
+        let count = |database: &super::Database| match scope {
+            Scope::All => database.key_count(),
+            Scope::Expiring => database.expiring(),
+        };
+        let counts: [usize; DATABASES as usize] =
+            std::array::from_fn(|number| self.databases[number].as_deref().map_or(0, count));
+        let mut chosen = self.random.below(counts.iter().sum());
+        let number = counts.iter().position(|count| {
+            let is_here = chosen < *count;
+            chosen = chosen.saturating_sub(*count);
+            is_here
+        })?;
+        let (id, placement) = (self.replicas.id, self.placement);
+        let first = if id.0 == 0 { 0 } else { placement.end_of(ActorId(id.0 - 1)) };
+        let own = first..placement.end_of(id);
+        let database = self.databases[number].as_deref_mut()?;
+        let now = self.now;
+        let best = match scope {
+            Scope::All => database.sample(own, &mut self.random, SAMPLE).max_by_key(|entry| rank(entry, order, now)),
+            Scope::Expiring => {
+                database.sample_expiring(own, &mut self.random, SAMPLE).max_by_key(|entry| rank(entry, order, now))
+            }
+        };
+        Some((number as u8, Box::from(&*best?.key)))
+    }
+}
+
+/// The higher, the rather it goes.
+fn rank(entry: &Entry, order: Order, now: UnixMillis) -> (u16, Reverse<UnixMillis>) {
+    match order {
+        Order::LeastRecent => (entry.idle_seconds(now), Reverse(UnixMillis(0))),
+        Order::FirstToExpire => (0, Reverse(entry.expires_at())),
+        Order::Chance => (0, Reverse(UnixMillis(0))),
+    }
+}
