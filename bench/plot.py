@@ -1,5 +1,5 @@
-"""Draws bench/results/flink.jsonl and bench/results/arrow.jsonl, the output of bench/flink/run.py and bench/arrow/run.py, as
-bench/plots/*.svg. Needs `pip install matplotlib`."""
+"""Draws bench/results/flink.jsonl and bench/results/arrow.jsonl, the output of bench/flink/run.py and bench/arrow/run.py, and
+bench/results/contention.jsonl, to which bench/keys/contention.py appends, as bench/plots/*.svg. Needs `pip install matplotlib`."""
 
 import json
 import pathlib
@@ -11,7 +11,8 @@ import matplotlib.pyplot as pyplot
 
 HERE = pathlib.Path(__file__).resolve().parent
 COLOURS = {"Savanna": "#c2410c", "serverless": "#c2410c", "provisioned": "#f59e0b", "Flink": "#64748b",
-           "DuckDB": "#0e7490", "LaminarDB": "#7c3aed"}
+           "DuckDB": "#0e7490", "LaminarDB": "#7c3aed", "actors, 1 replica": "#c2410c", "actors, 2 replicas": "#ea580c",
+           "actors, full": "#f59e0b"}
 
 
 def figures(name):
@@ -72,9 +73,33 @@ def arrow():
     save(figure, "arrow.svg")
 
 
+def contention():
+    """What an update costs in each kind of map, by threads and popularity of keys: the last figures of each."""
+    rows = {(row["zipf"], row["threads"], row["variant"]): row for row in figures("contention.jsonl")}
+    cases = sorted({(zipf, threads) for zipf, threads, _ in rows}, key=lambda case: (-case[0], case[1]))
+    names = list(dict.fromkeys(variant for _, _, variant in rows))
+    figure, panes = pyplot.subplots(len(cases), 1, sharex=True, figsize=(8, 0.3 * len(rows) + 1 * len(cases)), squeeze=False)
+    for (zipf, threads), axes in zip(cases, panes[:, 0]):
+        mine = [name for name in names if (zipf, threads, name) in rows]
+        for at, name in enumerate(mine):
+            bar(axes, at, 0.8, rows[zipf, threads, name]["cpu_ns"], name)
+        axes.set(xscale="log", yticks=range(len(mine)), title=f"Zipf {zipf:g}, {threads} thread{'s' * (threads > 1)}")
+        axes.set_yticklabels(mine, fontsize=8)
+        axes.invert_yaxis()
+    panes[-1, 0].set(xlabel="CPU ns per update of 1 KB (log)")
+    save(figure, "contention.svg")
+
+
+MADE_BY = {
+    "flink": "bench/flink/run.py > bench/results/flink.jsonl",
+    "arrow": "bench/arrow/run.py > bench/results/arrow.jsonl",
+    "contention": "bench/keys/contention.py",
+}
+
 if __name__ == "__main__":
-    for name, draw in (("flink", flink), ("arrow", arrow)):
+    for draw in (flink, arrow, contention):
+        name = draw.__name__
         if (HERE / "results" / f"{name}.jsonl").exists():
             draw()
         else:
-            print(f"bench/results/{name}.jsonl is not there; make it with: python bench/{name}/run.py > bench/results/{name}.jsonl")
+            print(f"bench/results/{name}.jsonl is not there; make it with: python {MADE_BY[name]}")

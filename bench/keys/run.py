@@ -2,17 +2,16 @@
 
     bench/keys/run.py [--pairs 7] [--requests 300000] [--keys 1000000] [--peer redis-server]
 
-Both servers run without persistence, with keys of 16 and values of 64 bytes. redis-benchmark is pinned to core 1 and has 50
-connections; a server with one thread is pinned to core 0, one with two to both. Runs are interleaved; ratios are those of pairs. A pipeline of 64 gets
-eight times as many requests. Appends to bench/results/keys.jsonl and prints a table.
+Builds `keys_server` and measures it; KEYS_SERVER names another one, whose commit is then not known. Both servers run without
+persistence, with keys of 16 and values of 64 bytes. redis-benchmark has 50 connections and a core of its own if there is one that the
+server does not have; a server with one thread has core 0, one with two has both 0 and 1. Runs are interleaved; ratios are those of
+pairs. A pipeline of 64 gets eight times as many requests. Memory is the peak of a server that was just started. Appends to
+bench/results/keys.jsonl and prints a table.
 """
 
 import argparse
-import datetime
-import json
 import os
 import pathlib
-import platform
 import shutil
 import socket
 import statistics
@@ -20,11 +19,11 @@ import subprocess
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-SAVANNA = pathlib.Path(os.environ.get("KEYS_SERVER", TARGET / "release" / "examples" / "keys_server"))
-RESULTS = ROOT / "bench" / "results" / "keys.jsonl"
+import record
+
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", record.ROOT / "target"))
 NAMES = 100_000
+CORES = os.cpu_count()
 # What a figure must be at most (docs/design/0003-keys.md): threads, pipeline, command.
 BARS = {
     (1, 1, "GET"): 0.85, (1, 1, "SET"): 0.85, (1, 64, "GET"): 0.45, (1, 64, "SET"): 0.60,
@@ -32,14 +31,23 @@ BARS = {
 }  # fmt: skip
 
 
+def build():
+    """The server to be measured, its commit, and its build profile."""
+    given = os.environ.get("KEYS_SERVER")
+    if given:
+        return pathlib.Path(given), f"not known: {given}", "not known"
+    command = ["cargo", "build", "--locked", "--release", "-p", "savanna-resp", "--example", "keys_server"]
+    subprocess.run(command, cwd=record.ROOT, check=True)
+    return TARGET / "release" / "examples" / "keys_server", record.head(), "release"
+
+
 class Server:
     """A server on cores of its own."""
 
-    def __init__(self, name, cores, command):
+    def __init__(self, cores, command):
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             self.port = listener.getsockname()[1]
-        self.name = name
         self.folder = tempfile.TemporaryDirectory()
         self.process = subprocess.Popen(
             ["taskset", "-c", cores, *command, "--port", str(self.port)],
@@ -63,9 +71,9 @@ class Server:
         tasks = pathlib.Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
         return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
-    def resident_bytes(self):
+    def peak_bytes(self):
         lines = pathlib.Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
     def stop(self):
         self.process.kill()
@@ -73,18 +81,18 @@ class Server:
         self.folder.cleanup()
 
 
-def savanna(threads):
-    return Server(f"savanna {threads}", "0" if threads == 1 else "0,1", [SAVANNA, "--threads", str(threads)])
+def savanna(binary, threads):
+    return Server("0" if threads == 1 else "0,1", [binary, "--threads", str(threads)])
 
 
 def peer(binary):
-    return Server(pathlib.Path(binary).name, "0", [binary, "--save", "", "--appendonly", "no"])
+    return Server("0", [binary, "--save", "", "--appendonly", "no"])
 
 
-def micros_per_operation(server, command, pipeline, requests):
+def micros_per_operation(server, client_core, command, pipeline, requests):
     before = server.cpu_seconds()
     subprocess.run(
-        ["taskset", "-c", "1", "redis-benchmark", "-p", str(server.port), "-c", "50", "-n", str(requests), "-P", str(pipeline),
+        ["taskset", "-c", str(client_core), "redis-benchmark", "-p", str(server.port), "-c", "50", "-n", str(requests), "-P", str(pipeline),
          "-d", "64", "-r", str(NAMES), "-t", command.lower(), "-q"],
         check=True, capture_output=True,
     )  # fmt: skip
@@ -105,16 +113,14 @@ def fill(server, keys):
     client.close()
 
 
-def bytes_per_key(server, keys):
-    before = server.resident_bytes()
+def bytes_per_key(start, keys):
+    """The peak of a server with so many keys, less that of the empty one."""
+    server = start()
+    before = server.peak_bytes()
     fill(server, keys)
-    return (server.resident_bytes() - before) / keys
-
-
-def interval(ratios):
-    ratios = sorted(ratios)
-    low, high = (ratios[1], ratios[-2]) if len(ratios) > 3 else (ratios[0], ratios[-1])
-    return {"median": statistics.median(ratios), "low": low, "high": high}
+    after = server.peak_bytes()
+    server.stop()
+    return (after - before) / keys
 
 
 def compare(ours, theirs, measure, pairs):
@@ -124,22 +130,12 @@ def compare(ours, theirs, measure, pairs):
     return {
         "ours": statistics.median(a for a, _ in figures),
         "theirs": statistics.median(b for _, b in figures),
-        "ratio": interval([a / b for a, b in figures]),
+        "ratio": record.interval([a / b for a, b in figures]),
     }
 
 
 def version(binary):
     return subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-
-
-def circumstances(options):
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
-    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
-    return {
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M"), "commit": commit.stdout.strip(),
-        "machine": f"{model}, {os.cpu_count()} cores, kernel {platform.release()}", "peer": version(options.peer),
-        "pairs": options.pairs, "requests": options.requests,
-    }  # fmt: skip
 
 
 def main():
@@ -149,12 +145,16 @@ def main():
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--peer", default=shutil.which("valkey-server") or shutil.which("redis-server"))
     options = parser.parse_args()
-    where = circumstances(options)
-    print(f"{where['machine']}\n{where['peer']}\ncommit {where['commit']}, {where['date']}, {options.pairs} pairs\n")
+    if not options.peer or not shutil.which("redis-benchmark"):
+        raise SystemExit("expected a Redis or Valkey to compare with, and redis-benchmark: install redis-server, or name one with --peer")
+    binary, commit, profile = build()
+    where = {**record.circumstances(commit, profile), "peer": version(options.peer), "pairs": options.pairs}
+    print(f"{where['machine']}\n{where['peer']}\ncommit {commit}, {where['date']}, {options.pairs} pairs\n")
     print("| threads | pipeline | command | ours, µs | theirs, µs | ratio | interval | bar | |\n|---|---|---|---|---|---|---|---|---|")
     results = []
     for threads in (1, 2):
-        ours, theirs = savanna(threads), peer(options.peer)
+        ours, theirs = savanna(binary, threads), peer(options.peer)
+        client_core = min(threads, CORES - 1)
         for server in (ours, theirs):
             fill(server, NAMES)
         for pipeline in (1, 64):
@@ -162,24 +162,22 @@ def main():
                 requests = options.requests * (8 if pipeline > 1 else 1)
 
                 def measure(server, command=command, pipeline=pipeline, requests=requests):
-                    return micros_per_operation(server, command, pipeline, requests)
+                    return micros_per_operation(server, client_core, command, pipeline, requests)
 
                 figure = compare(ours, theirs, measure, options.pairs)
                 bar, ratio = BARS[threads, pipeline, command], figure["ratio"]
-                results.append({"what": "cpu", "threads": threads, "pipeline": pipeline, "command": command, "bar": bar, **figure})
+                results.append({"what": "cpu", "threads": threads, "pipeline": pipeline, "command": command,
+                                "requests": requests, "bar": bar, **figure})  # fmt: skip
                 print(f"| {threads} | {pipeline} | {command} | {figure['ours']:.3f} | {figure['theirs']:.3f} | {ratio['median']:.2f} "
                       f"| {ratio['low']:.2f}-{ratio['high']:.2f} | {bar} | {'met' if ratio['high'] <= bar else 'missed'} |", flush=True)  # fmt: skip
         ours.stop(), theirs.stop()
-    figures = []
-    for server in (savanna(1), peer(options.peer)):
-        figures.append(bytes_per_key(server, options.keys))
-        server.stop()
-    results.append({"what": "memory", "keys": options.keys, "ours": figures[0], "theirs": figures[1]})
-    print(f"\nbytes per key of 16 B with a value of 64 B, {options.keys} keys: ours {figures[0]:.0f}, theirs {figures[1]:.0f}")
-    RESULTS.parent.mkdir(exist_ok=True)
-    with open(RESULTS, "a") as file:
-        for result in results:
-            file.write(json.dumps({**where, **result}) + "\n")
+    starts = (lambda: savanna(binary, 1), lambda: peer(options.peer))
+    figure = compare(*starts, lambda start: bytes_per_key(start, options.keys), options.pairs)
+    results.append({"what": "memory", "keys": options.keys, "bar": 1.0, **figure})
+    ratio = figure["ratio"]
+    print(f"\nbytes per key of 16 B with a value of 64 B, {options.keys} keys: ours {figure['ours']:.0f}, theirs {figure['theirs']:.0f}, "
+          f"ratio {ratio['median']:.2f}, {ratio['low']:.2f}-{ratio['high']:.2f}")  # fmt: skip
+    record.keep("keys", where, results)
 
 
 if __name__ == "__main__":
