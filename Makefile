@@ -9,12 +9,14 @@ SHELL := /bin/bash
 CARGO ?= cargo
 PROFILE_DIR := $(or $(CARGO_TARGET_DIR),target)
 PYTHON := .venv/bin/python
+EXTENSION := extensions/bullfrog/Cargo.toml
+export PGRX_PG_CONFIG_PATH ?= /usr/lib/postgresql/15/bin/pg_config
 SEEDS ?= 2000
 SECONDS_EACH ?= 60
 
 .DEFAULT_GOAL := help
 
-.PHONY: help run test suites soak fuzz fmt lint bench package build-deps test-deps suites-deps clean-data
+.PHONY: help run test suites soak fuzz fmt lint bench package build-deps extension-deps test-deps suites-deps clean-data
 
 help: ## list the tasks
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,11 +24,14 @@ help: ## list the tasks
 build-deps: ## install what the build needs (compiler tools from Debian)
 	@tools/install build
 
-test-deps: ## install what the tests need (etcd, psql, DuckDB, an S3 server)
-	@tools/install build test
+extension-deps: ## install what the PostgreSQL extension is built against (PostgreSQL 15, libclang)
+	@tools/install build extension
+
+test-deps: ## install what the tests need (etcd, psql, PostgreSQL, DuckDB, an S3 server)
+	@tools/install build extension test
 
 suites-deps: ## install what the long tests need besides (Go, Node.js, a JDK and Maven)
-	@tools/install build test suites
+	@tools/install build extension test suites
 
 run: build-deps ## build and watch a streaming query over an auction print its windows
 	@echo "building savanna (the first time takes some minutes) ..." >&2
@@ -40,17 +45,20 @@ suites: suites-deps ## conformance, differential, drivers, chaos; writes tests/R
 	@tools/suites
 
 soak: build-deps ## thousands of seeds and crash storms
-	@SAVANNA_SIM_SEEDS=$(SEEDS) PROPTEST_CASES=20000 $(CARGO) test --locked --release -p savanna-sim -p savanna-journal -p savanna-lattice -p savanna-ownership -p savanna-manifest -p savanna-rpc
+	@SAVANNA_SIM_SEEDS=$(SEEDS) PROPTEST_CASES=20000 $(CARGO) test --locked --release -p savanna-sim -p savanna-journal -p savanna-lattice -p savanna-ownership -p savanna-manifest -p savanna-rpc -p savanna-transaction
 
 fuzz: build-deps ## coverage-guided fuzzing of the network faces (a nightly compiler and cargo-fuzz)
 	@tools/fuzz $(SECONDS_EACH)
 
 fmt: ## format the code
 	@$(CARGO) fmt --all
+	@$(CARGO) fmt --all --manifest-path $(EXTENSION)
 
-lint: build-deps ## formatting, clippy without warnings, licences and advisories
+lint: extension-deps ## formatting, clippy without warnings, licences and advisories
 	@$(CARGO) fmt --all --check
+	@$(CARGO) fmt --all --check --manifest-path $(EXTENSION)
 	@$(CARGO) clippy --locked --workspace --all-targets --all-features -- -D warnings
+	@$(CARGO) clippy --locked --workspace --all-targets --manifest-path $(EXTENSION) -- -D warnings
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --offline check licenses bans sources; \
 	  else echo "cargo-deny is not installed: cargo install --locked cargo-deny" >&2; fi
 

@@ -42,6 +42,49 @@ def test_with_always_every_acknowledged_write_is_there_after_a_kill(tmp_path, th
     server.kill()
 
 
+def test_with_always_every_acknowledged_change_of_replicas_is_there_after_a_kill(tmp_path):
+    server = start(tmp_path, "--threads", "3", "--appendfsync", "always")
+    client = Client(server.port)
+    strings = [f"string:{number}" for number in range(6)]
+    for key in ["set", "hash", "count", *strings]:
+        assert client.call("SAV.REPLICATE", key, "FULL") == "OK"
+    members, fields, counts, written = set(), set(), set(), {}
+
+    # The connections go to the threads by turns, so each replica is written by some of them.
+    def write(number):
+        client = Client(server.port)
+        try:
+            for count in range(1_000_000):
+                name = f"{number}:{count}"
+                client.call("SADD", "set", name)
+                members.add(name.encode())
+                client.call("HSET", "hash", name, count)
+                fields.add(name.encode())
+                counts.add(client.call("INCR", "count"))
+                client.call("SET", strings[number], count)
+                written[number] = count
+        except OSError:
+            return
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(6)]
+    for writer in writers:
+        writer.start()
+    while len(members) < 600:
+        pass
+    server.kill()
+    for writer in writers:
+        writer.join()
+    server.start()
+    for client in [Client(server.port) for _ in range(6)]:
+        assert members <= set(client.call("SMEMBERS", "set"))
+        assert fields <= set(client.call("HKEYS", "hash"))
+        assert int(client.call("GET", "count")) >= max(counts)
+        for number, count in written.items():
+            assert int(client.call("GET", strings[number])) >= count
+        assert client.call("SAV.REPLICAS", "set") == 3
+    server.kill()
+
+
 def test_transfers_that_are_cut_short_by_a_kill_are_there_in_whole_or_not_at_all(tmp_path):
     server = start(tmp_path, "--threads", "3", "--appendfsync", "always")
     accounts = [f"account:{number}" for number in range(8)]
