@@ -18,45 +18,60 @@ COMMENT ON COLUMN bullfrog.migration.phase IS 'moving, paused (rows move only wh
 COMMENT ON COLUMN bullfrog.migration.started IS 'When the schema was switched.';
 COMMENT ON COLUMN bullfrog.migration.ended IS 'When it was finished or aborted.';
 
+CREATE TABLE bullfrog.old (
+    old_table regclass PRIMARY KEY,
+    migration int NOT NULL REFERENCES bullfrog.migration,
+    fingerprint text
+);
+COMMENT ON TABLE bullfrog.old IS 'Old tables whose rows are on the move. Nobody but bullfrog reads or writes them.';
+COMMENT ON COLUMN bullfrog.old.migration IS 'The migration it belongs to.';
+COMMENT ON COLUMN bullfrog.old.fingerprint IS 'Its form at the switch, which must not change.';
+
 CREATE TABLE bullfrog.source (
     id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     migration int NOT NULL REFERENCES bullfrog.migration,
-    old_table regclass NOT NULL UNIQUE,
+    old_table regclass NOT NULL REFERENCES bullfrog.old,
+    grouped boolean NOT NULL,
     pages bigint NOT NULL,
-    fingerprint text
+    swept bigint NOT NULL DEFAULT 0
 );
-COMMENT ON TABLE bullfrog.source IS 'Old tables whose rows are on the move. Nobody but bullfrog reads or writes them.';
+CREATE UNIQUE INDEX source_of_pages ON bullfrog.source (old_table) WHERE NOT grouped;
+COMMENT ON TABLE bullfrog.source IS 'What is moved granule by granule: the pages of an old table, or the groups of its rows.';
 COMMENT ON COLUMN bullfrog.source.migration IS 'The migration it belongs to.';
-COMMENT ON COLUMN bullfrog.source.old_table IS 'The old table.';
-COMMENT ON COLUMN bullfrog.source.pages IS 'Pages that it had at the switch; pages are moved as a whole.';
-COMMENT ON COLUMN bullfrog.source.fingerprint IS 'Its form at the switch, which must not change.';
+COMMENT ON COLUMN bullfrog.source.old_table IS 'The old table, of a join the driving one.';
+COMMENT ON COLUMN bullfrog.source.grouped IS 'Whether a granule is a group: one new row. Else it is a page, with all new rows that its rows are in.';
+COMMENT ON COLUMN bullfrog.source.pages IS 'Pages that the table had at the switch.';
+COMMENT ON COLUMN bullfrog.source.swept IS 'Of groups: those with a row on the pages before this one were moved.';
 
 CREATE TABLE bullfrog.target (
     id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     source int NOT NULL REFERENCES bullfrog.source,
-    old_table regclass NOT NULL,
+    grouped boolean NOT NULL,
+    old_tables oid[] NOT NULL,
     new_table regclass NOT NULL UNIQUE,
-    transformed regclass NOT NULL,
-    unmoved regclass NOT NULL,
+    views oid[] NOT NULL,
+    copy text NOT NULL,
     fingerprint text
 );
-COMMENT ON TABLE bullfrog.target IS 'New tables that do not have all of their rows yet. Every query reads them with the rest from the old table.';
-COMMENT ON COLUMN bullfrog.target.source IS 'The old table its rows come from.';
-COMMENT ON COLUMN bullfrog.target.old_table IS 'The same, as a table.';
+COMMENT ON TABLE bullfrog.target IS 'New tables that do not have all of their rows yet. Every query reads them with the rest from the old tables.';
+COMMENT ON COLUMN bullfrog.target.source IS 'By what its rows move.';
+COMMENT ON COLUMN bullfrog.target.grouped IS 'The same as of the source.';
+COMMENT ON COLUMN bullfrog.target.old_tables IS 'The old tables its rows come from, the driving one first.';
 COMMENT ON COLUMN bullfrog.target.new_table IS 'The new table.';
-COMMENT ON COLUMN bullfrog.target.transformed IS 'A view of all rows of the old table in the form of the new one, and where they lie.';
-COMMENT ON COLUMN bullfrog.target.unmoved IS 'The same without those that were moved.';
+COMMENT ON COLUMN bullfrog.target.views IS 'Views over the old tables: transformed_N has all rows in the form of the new one, and where their granules lie; '
+    'unmoved_N those that were not moved; members_N, of groups, the rows that they are made of.';
+COMMENT ON COLUMN bullfrog.target.copy IS 'The statement that copies rows: those from place $1 to before $2, or the groups of old rows there.';
 COMMENT ON COLUMN bullfrog.target.fingerprint IS 'Its form at the switch, which must not change. NULL: the switch is under way.';
 
 CREATE TABLE bullfrog.moved (
     source int NOT NULL,
-    page bigint NOT NULL,
+    granule bigint NOT NULL,
     moved_by xid8 NOT NULL DEFAULT pg_current_xact_id(),
-    PRIMARY KEY (source, page)
+    PRIMARY KEY (source, granule)
 );
-COMMENT ON TABLE bullfrog.moved IS 'Pages of old tables whose rows are in the new tables: written by the transaction that moved them.';
-COMMENT ON COLUMN bullfrog.moved.source IS 'The old table.';
-COMMENT ON COLUMN bullfrog.moved.page IS 'The number of the page.';
+COMMENT ON TABLE bullfrog.moved IS 'Granules whose rows are in the new tables: written by the transaction that moved them.';
+COMMENT ON COLUMN bullfrog.moved.source IS 'What it is a granule of.';
+COMMENT ON COLUMN bullfrog.moved.granule IS 'The number of the page, or the place of the group''s first row.';
 COMMENT ON COLUMN bullfrog.moved.moved_by IS 'The transaction that moved it.';
 
 -- What the library does -------------------------------------------------------------------------------------------------
@@ -65,12 +80,20 @@ CREATE FUNCTION bullfrog.page(tid) RETURNS bigint
     LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'page_wrapper';
 COMMENT ON FUNCTION bullfrog.page(tid) IS 'The page on which a row lies.';
 
+CREATE FUNCTION bullfrog.place(tid) RETURNS bigint
+    LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'place_wrapper';
+COMMENT ON FUNCTION bullfrog.place(tid) IS 'Where a row lies, as a number.';
+
 CREATE FUNCTION bullfrog.parse(definition text)
-    RETURNS TABLE (action text, statement text, new_table text, old_table regclass, query text, columns text[], origins smallint[])
+    RETURNS TABLE (action text, statement text, new_table text, old_tables oid[], grouped boolean, single boolean, query text, members text,
+        same_group text, columns text[], origins smallint[], required boolean[], keys smallint[], evaluated text[],
+        lookup_tables oid[], lookup_columns smallint[])
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'parse_wrapper';
 COMMENT ON FUNCTION bullfrog.parse(text) IS
-    'The statements of a migration: what each does to which new table; of those that create one, where its rows come from '
-    'and which columns are plain columns of the old table (0: an expression).';
+    'The statements of a migration: what each does to which new table; of those that create one, the old tables, the driving one first; whether '
+    'its rows are groups; whether a row of the driving table gives one row at most; the query with the places of granules (and keys of groups); '
+    'of groups, their member rows, and when two rows are of the same; which columns are plain columns of the driving table (0: more), and '
+    'which come from NOT NULL ones; which are keys of groups; what must be evaluated before the switch; by which columns moves look up rows.';
 
 CREATE FUNCTION bullfrog.next_phase(phase text, event text) RETURNS text
     LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'next_phase_wrapper';
@@ -83,7 +106,17 @@ COMMENT ON FUNCTION bullfrog.announce(regclass) IS 'Tells every session that pla
 CREATE FUNCTION bullfrog.move(source int, pages bigint[]) RETURNS void
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'move_pages_wrapper';
 COMMENT ON FUNCTION bullfrog.move(int, bigint[]) IS
-    'Has pages of an old table moved, and waits until they are, in a transaction of their own.';
+    'Has what has a row on pages of an old table moved, and waits until it is, in transactions of their own.';
+
+CREATE FUNCTION bullfrog.move_groups(source int, places bigint[]) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'move_groups_wrapper';
+COMMENT ON FUNCTION bullfrog.move_groups(int, bigint[]) IS
+    'Has the groups of rows of an old table moved, and waits until they are, in transactions of their own.';
+
+CREATE FUNCTION bullfrog.evaluate(relation oid, query text) RETURNS bigint
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'evaluate_wrapper';
+COMMENT ON FUNCTION bullfrog.evaluate(oid, text) IS
+    'The number that a query gives, run with the rights of a table''s owner in a security-restricted operation.';
 
 CREATE FUNCTION bullfrog.start_mover() RETURNS void
     LANGUAGE c AS 'MODULE_PATHNAME', 'start_mover_wrapper';
@@ -118,27 +151,45 @@ CREATE FUNCTION bullfrog.obstacles(old_table oid) RETURNS SETOF text
                 WHERE n.pnpubid = p.oid AND c.oid = old_table)
     UNION ALL SELECT 'a subscription writes to it' FROM pg_catalog.pg_subscription_rel s WHERE s.srrelid = old_table
     UNION ALL SELECT pg_catalog.format('the migration %I is moving it', m.name)
-        FROM bullfrog.source s JOIN bullfrog.migration m ON m.id = s.migration WHERE s.old_table = obstacles.old_table
+        FROM bullfrog.old o JOIN bullfrog.migration m ON m.id = o.migration WHERE o.old_table = obstacles.old_table
     UNION ALL SELECT pg_catalog.format('the migration %I is filling it', m.name)
         FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source JOIN bullfrog.migration m ON m.id = s.migration
         WHERE t.new_table = obstacles.old_table
 $$;
 COMMENT ON FUNCTION bullfrog.obstacles(oid) IS 'What of a table forbids to migrate it. No rows: nothing.';
 
+CREATE FUNCTION bullfrog.slow_lookups(tables oid[], columns smallint[]) RETURNS SETOF text
+    LANGUAGE sql STABLE AS $$
+    SELECT pg_catalog.format('no index of %s begins with %s, by which moves look up its rows', l.relation::regclass,
+        pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(a.attname), ' or '))
+    FROM ROWS FROM (pg_catalog.unnest(tables), pg_catalog.unnest(columns)) AS l (relation, attnum)
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = l.relation AND a.attnum = l.attnum
+    GROUP BY l.relation
+    HAVING NOT EXISTS (SELECT FROM pg_catalog.pg_index x WHERE x.indrelid = l.relation AND x.indkey[0] = ANY (pg_catalog.array_agg(l.attnum)))
+$$;
+COMMENT ON FUNCTION bullfrog.slow_lookups(oid[], smallint[]) IS 'Of tables whose rows moves look up by these columns: those that have no index for it.';
+
 CREATE FUNCTION bullfrog.plan(name text, definition text)
-    RETURNS TABLE (new_table text, old_table regclass, kind text, note text)
+    RETURNS TABLE (new_table text, old_tables regclass[], kind text, note text)
     LANGUAGE sql AS $$
     WITH item AS MATERIALIZED (SELECT * FROM bullfrog.parse(definition) p WHERE p.action = 'create')
-    SELECT i.new_table, i.old_table,
-        CASE WHEN pg_catalog.count(*) OVER (PARTITION BY i.old_table) > 1 THEN '1:n' ELSE '1:1' END,
+    SELECT i.new_table, i.old_tables::regclass[],
+        CASE WHEN i.grouped THEN 'n:1'
+            WHEN pg_catalog.cardinality(i.lookup_tables) > 0 AND i.single THEN 'foreign-key join'
+            WHEN pg_catalog.cardinality(i.old_tables) > 1 AND NOT i.single THEN 'n:n'
+            WHEN pg_catalog.count(*) FILTER (WHERE NOT i.grouped) OVER (PARTITION BY i.old_tables[1]) > 1 THEN '1:n'
+            WHEN i.single THEN '1:1' ELSE 'n:n' END,
         pg_catalog.concat_ws('; ',
-            (SELECT 'refused: ' || pg_catalog.string_agg(o, '; ') FROM bullfrog.obstacles(i.old_table) o),
-            (SELECT 'at the switch all rows are read once, to evaluate ' || pg_catalog.string_agg(pg_catalog.quote_ident(c.name), ', ')
-                FROM ROWS FROM (pg_catalog.unnest(i.columns), pg_catalog.unnest(i.origins)) AS c (name, origin) WHERE c.origin = 0))
+            (SELECT 'refused: ' || pg_catalog.string_agg(pg_catalog.concat_ws(': ', CASE WHEN pg_catalog.cardinality(i.old_tables) > 1 THEN t::regclass END, o), '; ')
+                FROM pg_catalog.unnest(i.old_tables) t CROSS JOIN bullfrog.obstacles(t) o),
+            CASE WHEN i.grouped THEN pg_catalog.format('moves by groups of %s', i.old_tables[1]::regclass)
+                WHEN pg_catalog.cardinality(i.old_tables) > 1 THEN pg_catalog.format('moves by pages of %s', i.old_tables[1]::regclass) END,
+            'at the switch all rows are read once, to evaluate ' || NULLIF(pg_catalog.array_to_string(i.evaluated, ', '), ''),
+            (SELECT pg_catalog.string_agg(l, '; ') FROM bullfrog.slow_lookups(i.lookup_tables, i.lookup_columns) l))
     FROM item i
 $$;
 COMMENT ON FUNCTION bullfrog.plan(text, text) IS
-    'What bullfrog.migrate would do: each new table, the old table its rows come from, how they relate, and what stands in the way or takes time.';
+    'What bullfrog.migrate would do: each new table, the old tables its rows come from (the first one drives), how they relate, and what stands in the way or takes time.';
 
 -- The switch ------------------------------------------------------------------------------------------------------------
 
@@ -174,7 +225,13 @@ CREATE FUNCTION bullfrog.fingerprint(relation oid) RETURNS text
         (SELECT pg_catalog.string_agg(p.oid::text, ',' ORDER BY p.oid) FROM pg_catalog.pg_policy p WHERE p.polrelid = relation),
         (SELECT pg_catalog.string_agg(x.indexrelid::text, ',' ORDER BY x.indexrelid) FROM pg_catalog.pg_index x WHERE x.indrelid = relation AND x.indisunique),
         (SELECT pg_catalog.string_agg(i.inhrelid::text || ',' || i.inhparent::text, ';' ORDER BY i.inhrelid, i.inhparent)
-            FROM pg_catalog.pg_inherits i WHERE relation IN (i.inhrelid, i.inhparent))))
+            FROM pg_catalog.pg_inherits i WHERE relation IN (i.inhrelid, i.inhparent)),
+        -- What its rows are made by.
+        (SELECT pg_catalog.string_agg(pg_catalog.concat_ws(',', p.oid, p.provolatile, p.prolang, p.probin, p.prosrc, p.prosqlbody), ';' ORDER BY p.oid)
+            FROM pg_catalog.pg_proc p WHERE p.oid IN (
+                SELECT d.refobjid FROM bullfrog.target t JOIN pg_catalog.pg_rewrite r ON r.ev_class = ANY (t.views)
+                JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_rewrite'::regclass AND d.objid = r.oid
+                WHERE t.new_table = relation AND d.refclassid = 'pg_catalog.pg_proc'::regclass))))
 $$;
 COMMENT ON FUNCTION bullfrog.fingerprint(oid) IS 'The form of a table as far as a migration relies on it.';
 
@@ -184,9 +241,9 @@ DECLARE
     changed record;
 BEGIN
     SELECT p.relation, m.name INTO changed
-        FROM (SELECT s.old_table AS relation, s.fingerprint, s.id AS source FROM bullfrog.source s
-              UNION ALL SELECT t.new_table, t.fingerprint, t.source FROM bullfrog.target t) p
-        JOIN bullfrog.source s ON s.id = p.source JOIN bullfrog.migration m ON m.id = s.migration
+        FROM (SELECT o.old_table AS relation, o.fingerprint, o.migration FROM bullfrog.old o
+              UNION ALL SELECT t.new_table, t.fingerprint, s.migration FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source) p
+        JOIN bullfrog.migration m ON m.id = p.migration
         WHERE p.fingerprint <> bullfrog.fingerprint(p.relation) LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'this would change %, which the migration % is moving', changed.relation, quote_ident(changed.name)
@@ -206,60 +263,64 @@ END
 $$;
 COMMENT ON FUNCTION bullfrog.violation(regclass, text, text) IS 'Refuses a migration whose rows do not satisfy what the new table asks for.';
 
-CREATE FUNCTION bullfrog.check_rows(relation regclass, transformed regclass, old_table regclass, columns text[], origins smallint[]) RETURNS void
+CREATE FUNCTION bullfrog.check_rows(target bullfrog.target, origins smallint[], required boolean[], keys smallint[], evaluated text[], single boolean)
+    RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    relation regclass := target.new_table;
+    transformed text := format('bullfrog.transformed_%s', target.id);
     found_rows bigint;
     item record;
 BEGIN
-    -- Expressions are immutable and the old table no longer changes: what can be evaluated now can be evaluated always.
-    IF 0 = ANY (origins) THEN
-        EXECUTE format('SELECT %s FROM %s', (SELECT string_agg(format('count(%I)', c), ' + ') FROM unnest(columns) c), transformed) INTO found_rows;
+    -- Expressions are immutable and the old tables no longer change: what can be evaluated now can be evaluated always.
+    IF cardinality(evaluated) > 0 THEN
+        PERFORM bullfrog.evaluate(relation, format('SELECT %s FROM %s',
+            (SELECT string_agg(format('count(%I)', a.attname), ' + ') FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum > 0), transformed));
     END IF;
-    FOR item IN
-        SELECT a.attname FROM pg_attribute a
-        LEFT JOIN pg_attribute o ON o.attrelid = old_table AND o.attnum = origins[a.attnum]
-        WHERE a.attrelid = relation AND a.attnum > 0 AND a.attnotnull AND o.attnotnull IS NOT TRUE
-    LOOP
-        EXECUTE format('SELECT count(*) FROM %s WHERE %I IS NULL', transformed, item.attname) INTO found_rows;
+    FOR item IN SELECT a.attname FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum > 0 AND a.attnotnull AND NOT required[a.attnum] LOOP
+        found_rows := bullfrog.evaluate(relation, format('SELECT count(*) FROM %s WHERE %I IS NULL', transformed, item.attname));
         IF found_rows > 0 THEN
             PERFORM bullfrog.violation(relation, format('NOT NULL of %I', item.attname), format('%s rows have no value.', found_rows));
         END IF;
     END LOOP;
     FOR item IN SELECT k.conname, pg_get_expr(k.conbin, k.conrelid) AS condition FROM pg_constraint k WHERE k.conrelid = relation AND k.contype = 'c' LOOP
-        EXECUTE format('SELECT count(*) FROM %s WHERE NOT (%s)', transformed, item.condition) INTO found_rows;
+        found_rows := bullfrog.evaluate(relation, format('SELECT count(*) FROM %s WHERE NOT (%s)', transformed, item.condition));
         IF found_rows > 0 THEN
             PERFORM bullfrog.violation(relation, format('the check %I', item.conname), format('%s rows do not satisfy it.', found_rows));
         END IF;
     END LOOP;
     FOR item IN
-        SELECT x.indexrelid::regclass AS index, string_agg(quote_ident(a.attname), ', ') AS keys,
-            string_agg(format('%I IS NOT NULL', a.attname), ' AND ') AS present, array_agg(origins[a.attnum]) AS key_origins
+        SELECT x.indexrelid::regclass AS index, string_agg(quote_ident(a.attname), ', ') AS keys, array_agg(a.attnum) AS columns,
+            string_agg(format('%I IS NOT NULL', a.attname), ' AND ') AS present, array_agg(origins[a.attnum]) AS origins
         FROM pg_index x JOIN pg_attribute a ON a.attrelid = relation AND a.attnum = ANY ((x.indkey::smallint[])[0:x.indnkeyatts - 1])
         WHERE x.indrelid = relation AND x.indisunique GROUP BY x.indexrelid
     LOOP
-        -- What the old table kept unique is unique.
-        CONTINUE WHEN EXISTS (
-            SELECT FROM pg_index o WHERE o.indrelid = old_table AND o.indisunique AND o.indisvalid AND o.indimmediate AND o.indpred IS NULL
-                AND (o.indkey::smallint[])[0:o.indnkeyatts - 1] <@ item.key_origins AND NOT 0 = ANY (o.indkey));
-        EXECUTE format('SELECT count(*) FROM (SELECT FROM %s WHERE %s GROUP BY %s HAVING count(*) > 1) AS twice', transformed, item.present, item.keys) INTO found_rows;
+        -- A group is there once, and what the old table kept unique is unique, unless a join takes its rows several times.
+        CONTINUE WHEN CASE WHEN target.grouped THEN keys <@ item.columns
+            ELSE single AND EXISTS (
+                SELECT FROM pg_index o WHERE o.indrelid = target.old_tables[1] AND o.indisunique AND o.indisvalid AND o.indimmediate
+                    AND o.indpred IS NULL AND (o.indkey::smallint[])[0:o.indnkeyatts - 1] <@ item.origins AND NOT 0 = ANY (o.indkey)) END;
+        found_rows := bullfrog.evaluate(relation, format(
+            'SELECT count(*) FROM (SELECT FROM %s WHERE %s GROUP BY %s HAVING count(*) > 1) AS twice', transformed, item.present, item.keys));
         IF found_rows > 0 THEN
             PERFORM bullfrog.violation(relation, format('the unique index %s', item.index), format('%s keys would be there several times.', found_rows));
         END IF;
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.check_rows(regclass, regclass, regclass, text[], smallint[]) IS
-    'Checks that every row of an old table can be a row of the new one. Reads the old table only for what its own constraints do not prove.';
+COMMENT ON FUNCTION bullfrog.check_rows(bullfrog.target, smallint[], boolean[], smallint[], text[], boolean) IS
+    'Checks that every row of the old tables can be a row of the new one. Reads the old tables only for what their own constraints do not prove.';
 
-CREATE FUNCTION bullfrog.guard_keys(target int, source int, relation regclass, unmoved regclass) RETURNS void
+CREATE FUNCTION bullfrog.guard_keys(target bullfrog.target) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    relation regclass := target.new_table;
     moves text;
     changed text;
 BEGIN
-    SELECT string_agg(format(E'    PERFORM bullfrog.move(%s, ARRAY(SELECT DISTINCT bullfrog.page(u.bullfrog_tid) FROM %s u WHERE %s));\n',
-            source, unmoved, k.same), ''),
+    SELECT string_agg(format(E'    PERFORM bullfrog.%s(%s, ARRAY(SELECT DISTINCT bullfrog.%s(u.bullfrog_tid) FROM bullfrog.unmoved_%s u WHERE %s));\n',
+            CASE WHEN target.grouped THEN 'move_groups' ELSE 'move' END, target.source, CASE WHEN target.grouped THEN 'place' ELSE 'page' END, target.id,
+            k.same), ''),
         string_agg(k.changed, ' OR ')
     INTO moves, changed
     FROM (
@@ -277,45 +338,124 @@ BEGIN
     IF moves IS NOT NULL THEN
         EXECUTE format(
             'CREATE FUNCTION bullfrog.guard_%s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS %L',
-            target, E'BEGIN\n' || moves || E'    RETURN NEW;\nEND');
-        EXECUTE format('COMMENT ON FUNCTION bullfrog.guard_%s() IS %L', target, format('Moves old rows whose key a new row of %s may have.', relation));
-        EXECUTE format('CREATE TRIGGER bullfrog_insert BEFORE INSERT ON %s FOR EACH ROW EXECUTE FUNCTION bullfrog.guard_%s()', relation, target);
+            target.id, E'BEGIN\n' || moves || E'    RETURN NEW;\nEND');
+        EXECUTE format('COMMENT ON FUNCTION bullfrog.guard_%s() IS %L', target.id, format('Moves old rows whose key a new row of %s may have.', relation));
+        EXECUTE format('CREATE TRIGGER bullfrog_insert BEFORE INSERT ON %s FOR EACH ROW EXECUTE FUNCTION bullfrog.guard_%s()', relation, target.id);
         EXECUTE format('CREATE TRIGGER bullfrog_update BEFORE UPDATE ON %s FOR EACH ROW WHEN (%s) EXECUTE FUNCTION bullfrog.guard_%s()',
-            relation, changed, target);
+            relation, changed, target.id);
     END IF;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.guard_keys(int, int, regclass, regclass) IS
+COMMENT ON FUNCTION bullfrog.guard_keys(bullfrog.target) IS
     'Lets the unique indexes of a new table see the keys of rows that were not moved yet, by moving these first.';
 
-CREATE FUNCTION bullfrog.own(source int, owner name) RETURNS void
+CREATE FUNCTION bullfrog.own(target bullfrog.target) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    t record;
+    owner name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class c WHERE c.oid = target.old_tables[1]);
+    view regclass;
 BEGIN
-    FOR t IN SELECT * FROM bullfrog.target g WHERE g.source = own.source LOOP
-        EXECUTE format('ALTER TABLE %s OWNER TO %I', t.new_table, owner);
-        EXECUTE format('ALTER VIEW %s OWNER TO %I', t.transformed, owner);
-        EXECUTE format('ALTER VIEW %s OWNER TO %I', t.unmoved, owner);
-        IF to_regprocedure(format('bullfrog.guard_%s()', t.id)) IS NOT NULL THEN
-            EXECUTE format('ALTER FUNCTION bullfrog.guard_%s() OWNER TO %I', t.id, owner);
-        END IF;
+    EXECUTE format('ALTER TABLE %s OWNER TO %I', target.new_table, owner);
+    FOREACH view IN ARRAY target.views LOOP
+        EXECUTE format('ALTER VIEW %s OWNER TO %I', view, owner);
     END LOOP;
-    EXECUTE format('ALTER FUNCTION bullfrog.move_%s(tid, tid) OWNER TO %I', source, owner);
+    IF to_regprocedure(format('bullfrog.guard_%s()', target.id)) IS NOT NULL THEN
+        EXECUTE format('ALTER FUNCTION bullfrog.guard_%s() OWNER TO %I', target.id, owner);
+    END IF;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.own(int, name) IS
-    'Gives what belongs to a migration to the owner of the old table: expressions are evaluated with that owner''s rights.';
+COMMENT ON FUNCTION bullfrog.own(bullfrog.target) IS
+    'Gives a new table and what belongs to it to the owner of the old tables: expressions are evaluated with that owner''s rights.';
+
+CREATE FUNCTION bullfrog.close(migration_id int, old_tables oid[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    old regclass;
+    hindrance text;
+BEGIN
+    FOREACH old IN ARRAY old_tables LOOP
+        EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', old);
+        CONTINUE WHEN EXISTS (SELECT FROM bullfrog.old o WHERE o.old_table = old AND o.migration = migration_id);
+        SELECT string_agg(o, '; ') INTO hindrance FROM bullfrog.obstacles(old) o;
+        IF hindrance IS NOT NULL THEN
+            RAISE EXCEPTION 'cannot migrate %: %', old, hindrance
+                USING ERRCODE = 'feature_not_supported', HINT = 'Drop or change what stands in the way; bullfrog.plan lists it.';
+        END IF;
+        INSERT INTO bullfrog.old (old_table, migration) VALUES (old, migration_id);
+    END LOOP;
+    IF (SELECT count(DISTINCT c.relowner) FROM pg_class c WHERE c.oid = ANY (old_tables)) > 1 THEN
+        RAISE EXCEPTION 'the tables of a join belong to several owners: %', array_to_string(old_tables::regclass[], ', ')
+            USING ERRCODE = 'feature_not_supported', HINT = 'Give them one owner: the new table belongs to it, and moves have its rights.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.close(int, oid[]) IS 'Locks old tables, refuses what cannot be migrated, and makes them part of a migration.';
+
+CREATE FUNCTION bullfrog.source_of(migration_id int, relation regclass, is_grouped boolean) RETURNS int
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found int;
+BEGIN
+    -- New tables that move by the pages of the same old table move together. Each grouping is for itself.
+    SELECT s.id INTO found FROM bullfrog.source s WHERE s.old_table = relation AND NOT s.grouped AND NOT is_grouped;
+    IF found IS NULL THEN
+        INSERT INTO bullfrog.source (migration, old_table, grouped, pages)
+            VALUES (migration_id, relation, is_grouped, pg_relation_size(relation) / current_setting('block_size')::int) RETURNING id INTO found;
+    END IF;
+    RETURN found;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.source_of(int, regclass, boolean) IS 'The source by which rows of an old table move, a new one if there is none.';
+
+CREATE FUNCTION bullfrog.prepare(target_id int, source int, item record) RETURNS void
+    LANGUAGE plpgsql AS $$
+DECLARE
+    names text := (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(c), ', ') FROM pg_catalog.unnest(item.columns) c);
+    places text := 'bullfrog_tid' || (SELECT COALESCE(pg_catalog.string_agg(', bullfrog_key_' || k, ''), '')
+        FROM pg_catalog.generate_series(1, pg_catalog.cardinality(item.keys)) k);
+    views text[] := ARRAY['transformed', 'unmoved'];
+    copy text;
+BEGIN
+    -- Names are those of the session that migrates, as in the definition.
+    EXECUTE pg_catalog.format('CREATE TABLE %1$s (%2$s) AS SELECT %2$s FROM (%4$s) AS t (%2$s, %3$s) WITH NO DATA', item.new_table, names, places, item.query);
+    EXECUTE pg_catalog.format('CREATE VIEW bullfrog.transformed_%s (%s, %s) AS %s', target_id, names, places, item.query);
+    EXECUTE pg_catalog.format('CREATE VIEW bullfrog.unmoved_%1$s AS SELECT t.* FROM bullfrog.transformed_%1$s t WHERE NOT EXISTS '
+        '(SELECT FROM bullfrog.moved m WHERE m.source = %2$s AND m.granule = bullfrog.%3$s(t.bullfrog_tid))',
+        target_id, source, CASE WHEN item.grouped THEN 'place' ELSE 'page' END);
+    EXECUTE pg_catalog.format('COMMENT ON VIEW bullfrog.transformed_%s IS %L', target_id,
+        pg_catalog.format('All rows of the old tables in the form of %s.', item.new_table));
+    EXECUTE pg_catalog.format('COMMENT ON VIEW bullfrog.unmoved_%s IS %L', target_id,
+        pg_catalog.format('Rows of the old tables that %s does not have yet.', item.new_table));
+    IF item.grouped THEN
+        views := views || 'members'::text;
+        EXECUTE pg_catalog.format('CREATE VIEW bullfrog.members_%s AS %s', target_id, item.members);
+        EXECUTE pg_catalog.format('COMMENT ON VIEW bullfrog.members_%s IS %L', target_id,
+            pg_catalog.format('The rows of which the groups of %s are made, with their keys.', item.new_table));
+        -- The whole of a group, whatever made it move: its rows are found by its key. OFFSET keeps the key's lookup below the aggregate.
+        copy := pg_catalog.format('WITH touched AS MATERIALIZED (SELECT DISTINCT %1$s FROM bullfrog.members_%2$s WHERE bullfrog_tid >= $1 AND bullfrog_tid < $2), '
+            'fresh AS MATERIALIZED (SELECT t.* FROM touched k '
+                'CROSS JOIN LATERAL (SELECT * FROM bullfrog.transformed_%2$s t WHERE %3$s OFFSET 0) t '
+                'WHERE NOT EXISTS (SELECT FROM bullfrog.moved m WHERE m.source = %4$s AND m.granule = bullfrog.place(t.bullfrog_tid))), '
+            'copied AS (INSERT INTO %5$s (%6$s) SELECT %6$s FROM fresh) SELECT bullfrog.place(bullfrog_tid) FROM fresh',
+            pg_catalog.replace(places, 'bullfrog_tid, ', ''), target_id, item.same_group, source, item.new_table, names);
+    ELSE
+        copy := pg_catalog.format('INSERT INTO %1$s (%2$s) SELECT %2$s FROM bullfrog.transformed_%3$s WHERE bullfrog_tid >= $1 AND bullfrog_tid < $2',
+            item.new_table, names, target_id);
+    END IF;
+    INSERT INTO bullfrog.target (id, source, grouped, old_tables, new_table, views, copy) OVERRIDING SYSTEM VALUE
+        VALUES (target_id, source, item.grouped, item.old_tables, item.new_table::regclass,
+            ARRAY(SELECT pg_catalog.format('bullfrog.%s_%s', v, target_id)::regclass::oid FROM pg_catalog.unnest(views) v), copy);
+END
+$$;
+COMMENT ON FUNCTION bullfrog.prepare(int, int, record) IS
+    'Creates a new table, empty, the views that have its rows until they are moved, and the statement that moves them.';
 
 CREATE FUNCTION bullfrog.migrate(name text, definition text) RETURNS void
     LANGUAGE plpgsql AS $$
 DECLARE
     migration_id int;
-    source_id int;
-    target_id int;
     item record;
-    names text;
-    hindrance text;
+    target bullfrog.target;
 BEGIN
     PERFORM bullfrog.require_quiet_session();
     IF EXISTS (SELECT FROM bullfrog.migration m WHERE m.name = migrate.name AND m.phase IN ('moving', 'paused')) THEN
@@ -324,88 +464,45 @@ BEGIN
     INSERT INTO bullfrog.migration (name, definition) VALUES (migrate.name, migrate.definition) RETURNING id INTO migration_id;
 
     FOR item IN SELECT * FROM bullfrog.parse(migrate.definition) LOOP
-        IF item.action <> 'create' THEN
+        IF item.action = 'create' THEN
+            PERFORM bullfrog.close(migration_id, item.old_tables);
+            PERFORM bullfrog.prepare(pg_catalog.nextval('bullfrog.target_id_seq')::int,
+                bullfrog.source_of(migration_id, item.old_tables[1]::regclass, item.grouped), item);
+        ELSE
             EXECUTE item.statement;
-            CONTINUE;
         END IF;
-        EXECUTE pg_catalog.format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', item.old_table);
-        SELECT s.id INTO source_id FROM bullfrog.source s WHERE s.old_table = item.old_table AND s.migration = migration_id;
-        IF NOT FOUND THEN
-            SELECT pg_catalog.string_agg(o, '; ') INTO hindrance FROM bullfrog.obstacles(item.old_table) o;
-            IF hindrance IS NOT NULL THEN
-                RAISE EXCEPTION 'cannot migrate %: %', item.old_table, hindrance
-                    USING ERRCODE = 'feature_not_supported', HINT = 'Drop or change what stands in the way; bullfrog.plan lists it.';
-            END IF;
-            INSERT INTO bullfrog.source (migration, old_table, pages)
-                VALUES (migration_id, item.old_table, pg_catalog.pg_relation_size(item.old_table) / pg_catalog.current_setting('block_size')::int)
-                RETURNING id INTO source_id;
-        END IF;
-        SELECT pg_catalog.string_agg(pg_catalog.quote_ident(c), ', ') INTO names FROM pg_catalog.unnest(item.columns) c;
-        target_id := pg_catalog.nextval('bullfrog.target_id_seq');
-        EXECUTE pg_catalog.format('CREATE TABLE %1$s (%2$s) AS SELECT %2$s FROM (%3$s) AS t (%2$s, bullfrog_tid) WITH NO DATA', item.new_table, names, item.query);
-        EXECUTE pg_catalog.format('CREATE VIEW bullfrog.transformed_%s (%s, bullfrog_tid) AS %s', target_id, names, item.query);
-        EXECUTE pg_catalog.format('CREATE VIEW bullfrog.unmoved_%1$s AS SELECT t.* FROM bullfrog.transformed_%1$s t WHERE NOT EXISTS '
-            '(SELECT FROM bullfrog.moved m WHERE m.source = %2$s AND m.page = bullfrog.page(t.bullfrog_tid))', target_id, source_id);
-        EXECUTE pg_catalog.format('COMMENT ON VIEW bullfrog.transformed_%s IS %L', target_id,
-            pg_catalog.format('All rows of %s in the form of %s.', item.old_table, item.new_table));
-        EXECUTE pg_catalog.format('COMMENT ON VIEW bullfrog.unmoved_%s IS %L', target_id,
-            pg_catalog.format('Rows of %s that %s does not have yet.', item.old_table, item.new_table));
-        INSERT INTO bullfrog.target (id, source, old_table, new_table, transformed, unmoved) OVERRIDING SYSTEM VALUE
-            VALUES (target_id, source_id, item.old_table, item.new_table::regclass, pg_catalog.format('bullfrog.transformed_%s', target_id)::regclass,
-                pg_catalog.format('bullfrog.unmoved_%s', target_id)::regclass);
     END LOOP;
 
-    FOR item IN
-        SELECT t.*, p.columns, p.origins FROM bullfrog.parse(migrate.definition) p
-        JOIN bullfrog.target t ON t.new_table = p.new_table::regclass WHERE p.action = 'create'
-    LOOP
-        PERFORM bullfrog.check_rows(item.new_table, item.transformed, item.old_table, item.columns, item.origins);
-        PERFORM bullfrog.guard_keys(item.id, item.source, item.new_table, item.unmoved);
+    FOR item IN SELECT * FROM bullfrog.parse(migrate.definition) p WHERE p.action = 'create' LOOP
+        SELECT * INTO target FROM bullfrog.target t WHERE t.new_table = item.new_table::regclass;
+        PERFORM bullfrog.guard_keys(target);
+        PERFORM bullfrog.own(target);
+        PERFORM bullfrog.check_rows(target, item.origins, item.required, item.keys, item.evaluated, item.single);
     END LOOP;
-    FOR item IN SELECT s.*, pg_catalog.pg_get_userbyid(c.relowner) AS owner
-        FROM bullfrog.source s JOIN pg_catalog.pg_class c ON c.oid = s.old_table WHERE s.migration = migration_id
-    LOOP
-        PERFORM bullfrog.prepare_moves(item.id);
-        PERFORM bullfrog.own(item.id, item.owner);
-        UPDATE bullfrog.source s SET fingerprint = bullfrog.fingerprint(s.old_table) WHERE s.id = item.id;
-        UPDATE bullfrog.target t SET fingerprint = bullfrog.fingerprint(t.new_table) WHERE t.source = item.id;
-        PERFORM bullfrog.announce(item.old_table);
-        PERFORM bullfrog.announce(t.new_table) FROM bullfrog.target t WHERE t.source = item.id;
-    END LOOP;
+    UPDATE bullfrog.old o SET fingerprint = bullfrog.fingerprint(o.old_table) WHERE o.migration = migration_id;
+    UPDATE bullfrog.target t SET fingerprint = bullfrog.fingerprint(t.new_table)
+        FROM bullfrog.source s WHERE s.id = t.source AND s.migration = migration_id;
+    PERFORM bullfrog.announce(o.old_table) FROM bullfrog.old o WHERE o.migration = migration_id;
+    PERFORM bullfrog.announce(t.new_table) FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id;
     PERFORM bullfrog.announce('bullfrog.target');
     PERFORM bullfrog.start_mover();
 END
 $$;
 COMMENT ON FUNCTION bullfrog.migrate(text, text) IS
     'Switches to a new schema: from the commit on the new tables answer every query, and the old ones are closed. Rows move later. '
-    'The text is CREATE TABLE new AS SELECT .. FROM old [WHERE ..], and what constrains the new tables.';
-
-CREATE FUNCTION bullfrog.prepare_moves(source int) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    moves text;
-BEGIN
-    SELECT string_agg(format(E'    INSERT INTO %1$s (%2$s) SELECT %2$s FROM %3$s WHERE bullfrog_tid >= first AND bullfrog_tid < beyond;\n', t.new_table,
-        (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = t.new_table AND a.attnum > 0),
-        t.transformed), '' ORDER BY t.id)
-    INTO moves FROM bullfrog.target t WHERE t.source = prepare_moves.source;
-    EXECUTE format('CREATE FUNCTION bullfrog.move_%s(first tid, beyond tid) RETURNS void LANGUAGE plpgsql SECURITY DEFINER '
-        'SET search_path = pg_catalog, pg_temp AS %L', source, E'BEGIN\n' || moves || 'END');
-    EXECUTE format('REVOKE ALL ON FUNCTION bullfrog.move_%s(tid, tid) FROM PUBLIC', source);
-    EXECUTE format('COMMENT ON FUNCTION bullfrog.move_%s(tid, tid) IS %L', source,
-        format('Copies rows of %s to their new tables.', (SELECT s.old_table FROM bullfrog.source s WHERE s.id = source)));
-END
-$$;
-COMMENT ON FUNCTION bullfrog.prepare_moves(int) IS 'Makes the function by which the mover copies rows of an old table to all of its new tables.';
+    'The text is CREATE TABLE new AS SELECT .. FROM old [JOIN ..] [WHERE ..] [GROUP BY ..], and what constrains the new tables.';
 
 -- While it goes on ------------------------------------------------------------------------------------------------------
 
 CREATE VIEW bullfrog.progress AS
-    SELECT m.name, m.phase, s.old_table, s.pages, d.pages AS pages_moved, s.pages - d.pages AS pages_left, m.started
+    SELECT m.name, m.phase, s.old_table, CASE WHEN s.grouped THEN 'group' ELSE 'page' END AS granule, d.granules AS granules_moved,
+        s.pages, p.done AS pages_moved, s.pages - p.done AS pages_left, m.started
     FROM bullfrog.migration m
     JOIN bullfrog.source s ON s.migration = m.id
-    CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS pages FROM bullfrog.moved v WHERE v.source = s.id) d;
-COMMENT ON VIEW bullfrog.progress IS 'Migrations under way: of each old table, how many of its pages were moved and how many are left.';
+    CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS granules FROM bullfrog.moved v WHERE v.source = s.id) d
+    CROSS JOIN LATERAL (SELECT CASE WHEN s.grouped THEN s.swept ELSE d.granules END AS done) p;
+COMMENT ON VIEW bullfrog.progress IS 'Migrations under way: of each old table, by what its rows move, how many were moved, and how many of its pages are done and left. '
+    'Groups that a statement moved count as pages only when the background has come to their pages.';
 
 CREATE FUNCTION bullfrog.under_way(name text) RETURNS bullfrog.migration
     LANGUAGE plpgsql AS $$
@@ -453,18 +550,18 @@ DECLARE
 BEGIN
     FOR s IN SELECT * FROM bullfrog.source WHERE migration = migration_id LOOP
         DELETE FROM bullfrog.moved v WHERE v.source = s.id;
-        EXECUTE format('DROP FUNCTION bullfrog.move_%s(tid, tid)', s.id);
         FOR t IN DELETE FROM bullfrog.target g WHERE g.source = s.id RETURNING * LOOP
             PERFORM bullfrog.announce('bullfrog.target');
             PERFORM bullfrog.announce(t.new_table);
             EXECUTE format('DROP TRIGGER IF EXISTS bullfrog_insert ON %s', t.new_table);
             EXECUTE format('DROP TRIGGER IF EXISTS bullfrog_update ON %s', t.new_table);
             EXECUTE format('DROP FUNCTION IF EXISTS bullfrog.guard_%s()', t.id);
-            EXECUTE format('DROP VIEW %s, %s', t.unmoved, t.transformed);
+            EXECUTE format('DROP VIEW IF EXISTS bullfrog.unmoved_%1$s, bullfrog.transformed_%1$s, bullfrog.members_%1$s', t.id);
         END LOOP;
-        PERFORM bullfrog.announce(s.old_table);
     END LOOP;
     DELETE FROM bullfrog.source WHERE migration = migration_id;
+    PERFORM bullfrog.announce(o.old_table) FROM bullfrog.old o WHERE o.migration = migration_id;
+    DELETE FROM bullfrog.old WHERE migration = migration_id;
 END
 $$;
 COMMENT ON FUNCTION bullfrog.forget(int) IS 'Removes everything of a migration except its tables and its record.';
@@ -484,8 +581,8 @@ BEGIN
     migration := bullfrog.under_way(finish.name);
     FOR s IN SELECT * FROM bullfrog.source c WHERE c.migration = migration.id LOOP
         PERFORM bullfrog.move(s.id, ARRAY(
-            SELECT p FROM pg_catalog.generate_series(0, s.pages - 1) p
-            WHERE NOT EXISTS (SELECT FROM bullfrog.moved v WHERE v.source = s.id AND v.page = p)));
+            SELECT p FROM pg_catalog.generate_series(s.swept, s.pages - 1) p
+            WHERE s.grouped OR NOT EXISTS (SELECT FROM bullfrog.moved v WHERE v.source = s.id AND v.granule = p)));
     END LOOP;
 
     -- A snapshot that does not see the last move still needs the old table.
@@ -502,12 +599,12 @@ BEGIN
             USING ERRCODE = 'object_in_use', HINT = 'All rows are moved. Finish again when transactions that began before the last move have ended.';
     END IF;
 
-    FOR item IN SELECT c.old_table AS relation FROM bullfrog.source c WHERE c.migration = migration.id
+    FOR item IN SELECT o.old_table AS relation FROM bullfrog.old o WHERE o.migration = migration.id
         UNION ALL SELECT t.new_table FROM bullfrog.target t JOIN bullfrog.source c ON c.id = t.source WHERE c.migration = migration.id
     LOOP
         EXECUTE pg_catalog.format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', item.relation);
     END LOOP;
-    olds := ARRAY(SELECT c.old_table FROM bullfrog.source c WHERE c.migration = migration.id);
+    olds := ARRAY(SELECT o.old_table FROM bullfrog.old o WHERE o.migration = migration.id);
     PERFORM bullfrog.forget(migration.id);
     IF NOT keep_old THEN
         FOR item IN SELECT o FROM pg_catalog.unnest(olds) o LOOP
@@ -520,25 +617,36 @@ $$;
 COMMENT ON FUNCTION bullfrog.finish(text, boolean) IS
     'Moves the rows that are left, drops the old tables (or keeps them, with the rows they had at the switch), and leaves the new tables as ordinary ones.';
 
+CREATE FUNCTION bullfrog.difference(target bullfrog.target) RETURNS bigint
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    names text;
+BEGIN
+    SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) INTO names FROM pg_attribute a WHERE a.attrelid = target.new_table AND a.attnum > 0;
+    RETURN bullfrog.evaluate(target.new_table, format(
+        'WITH new AS MATERIALIZED (SELECT ROW(%1$s)::text AS r FROM ONLY %2$s), old AS MATERIALIZED (SELECT ROW(%1$s)::text AS r FROM bullfrog.transformed_%3$s) '
+        'SELECT count(*) FROM ((TABLE new EXCEPT ALL TABLE old) UNION ALL (TABLE old EXCEPT ALL TABLE new)) AS d', names, target.new_table, target.id));
+END
+$$;
+COMMENT ON FUNCTION bullfrog.difference(bullfrog.target) IS 'How many rows the new schema has and the old one not, or the other way round.';
+
 CREATE FUNCTION bullfrog.abort(name text, discard_writes boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql AS $$
 DECLARE
     migration bullfrog.migration;
     news regclass[];
     t record;
-    names text;
     written bigint;
 BEGIN
     PERFORM bullfrog.require_quiet_session();
     migration := bullfrog.under_way(abort.name);
+    FOR t IN SELECT o.old_table FROM bullfrog.old o WHERE o.migration = migration.id LOOP
+        EXECUTE pg_catalog.format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', t.old_table);
+    END LOOP;
     FOR t IN SELECT g.* FROM bullfrog.target g JOIN bullfrog.source c ON c.id = g.source WHERE c.migration = migration.id ORDER BY g.id LOOP
-        EXECUTE pg_catalog.format('LOCK TABLE ONLY %s, ONLY %s IN ACCESS EXCLUSIVE MODE', t.old_table, t.new_table);
+        EXECUTE pg_catalog.format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', t.new_table);
         CONTINUE WHEN discard_writes;
-        SELECT pg_catalog.string_agg(pg_catalog.quote_ident(a.attname), ', ' ORDER BY a.attnum) INTO names
-            FROM pg_catalog.pg_attribute a WHERE a.attrelid = t.new_table AND a.attnum > 0;
-        EXECUTE pg_catalog.format('WITH new AS MATERIALIZED (SELECT ROW(%1$s)::text AS r FROM ONLY %2$s), old AS MATERIALIZED (SELECT ROW(%1$s)::text AS r FROM %3$s) '
-            'SELECT pg_catalog.count(*) FROM ((TABLE new EXCEPT ALL TABLE old) UNION ALL (TABLE old EXCEPT ALL TABLE new)) AS d', names, t.new_table, t.transformed)
-            INTO written;
+        SELECT bullfrog.difference(g) INTO written FROM bullfrog.target g WHERE g.id = t.id;
         IF written > 0 THEN
             RAISE EXCEPTION 'rows were written to % since the switch', t.new_table
                 USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = pg_catalog.format('%s rows are in one of the two schemas only.', written),
@@ -562,4 +670,4 @@ COMMENT ON SCHEMA bullfrog IS 'Schema changes at once: bullfrog.plan, migrate, p
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA bullfrog FROM PUBLIC;
 GRANT USAGE ON SCHEMA bullfrog TO PUBLIC;
 GRANT SELECT ON bullfrog.moved, bullfrog.progress TO PUBLIC;
-GRANT EXECUTE ON FUNCTION bullfrog.page(tid), bullfrog.move(int, bigint[]), bullfrog.verify() TO PUBLIC;
+GRANT EXECUTE ON FUNCTION bullfrog.page(tid), bullfrog.place(tid), bullfrog.move(int, bigint[]), bullfrog.move_groups(int, bigint[]), bullfrog.verify() TO PUBLIC;

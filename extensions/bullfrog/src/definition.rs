@@ -3,12 +3,12 @@
 
 use std::collections::HashSet;
 
-use bullfrog_model::definition::{Shape, check};
 use pgrx::pg_sys::{self, NodeTag, Oid};
 use pgrx::prelude::*;
 
-use crate::errors::{raise, refuse};
+use crate::errors::refuse;
 use crate::nodes;
+use crate::rows::Rows;
 
 /// A statement of a migration, as `bullfrog.parse` gives it.
 #[derive(Default)]
@@ -16,10 +16,7 @@ struct Statement {
     action: &'static str,
     text: String,
     new_table: Option<String>,
-    source: Option<Oid>,
-    query: Option<String>,
-    columns: Option<Vec<String>>,
-    origins: Option<Vec<i16>>,
+    rows: Option<Rows>,
 }
 
 /// The statements of a migration, checked.
@@ -33,10 +30,19 @@ fn parse(
         name!(action, String),
         name!(statement, String),
         name!(new_table, Option<String>),
-        name!(old_table, Option<Oid>),
+        name!(old_tables, Option<Vec<Oid>>),
+        name!(grouped, Option<bool>),
+        name!(single, Option<bool>),
         name!(query, Option<String>),
+        name!(members, Option<String>),
+        name!(same_group, Option<String>),
         name!(columns, Option<Vec<String>>),
         name!(origins, Option<Vec<i16>>),
+        name!(required, Option<Vec<bool>>),
+        name!(keys, Option<Vec<i16>>),
+        name!(evaluated, Option<Vec<String>>),
+        name!(lookup_tables, Option<Vec<Oid>>),
+        name!(lookup_columns, Option<Vec<i16>>),
     ),
 > {
     let mut new_tables = HashSet::new();
@@ -63,11 +69,33 @@ fn parse(
     if new_tables.is_empty() {
         refuse("the migration creates no table", "Write CREATE TABLE new AS SELECT .. FROM old.");
     }
-    TableIterator::new(
-        statements
-            .into_iter()
-            .map(|s| (s.action.to_owned(), s.text, s.new_table, s.source, s.query, s.columns, s.origins)),
-    )
+    TableIterator::new(statements.into_iter().map(|Statement { action, text, new_table, rows }| {
+        let action = action.to_owned();
+        let Some(rows) = rows else {
+            return (
+                action, text, new_table, None, None, None, None, None, None, None, None, None, None, None, None, None,
+            );
+        };
+        let (lookup_tables, lookup_columns) = rows.lookups.into_iter().unzip();
+        (
+            action,
+            text,
+            new_table,
+            Some(rows.old_tables),
+            Some(rows.is_grouped),
+            Some(rows.is_single),
+            Some(rows.query),
+            rows.members,
+            rows.same_group,
+            Some(rows.columns),
+            Some(rows.origins),
+            Some(rows.required),
+            Some(rows.keys),
+            Some(rows.evaluated),
+            Some(lookup_tables),
+            Some(lookup_columns),
+        )
+    }))
 }
 
 /// The text of one statement.
@@ -133,103 +161,11 @@ unsafe fn create(
         (*statement).stmt_location = (*raw).stmt_location;
         (*statement).stmt_len = (*raw).stmt_len;
         let query = pg_sys::parse_analyze_fixedparams(statement, text, std::ptr::null(), 0, std::ptr::null_mut());
-        if let Err(refusal) = check(&shape(query)) {
-            refuse(format!("cannot migrate to {}: {refusal}", name((*into).rel)), refusal.hint);
-        }
-
-        let entries: Vec<*mut pg_sys::TargetEntry> = nodes::elements((*query).targetList);
-        let given: Vec<*mut pg_sys::String> = nodes::elements((*into).colNames);
-        if given.len() > entries.len() {
-            raise(
-                PgSqlErrorCode::ERRCODE_SYNTAX_ERROR,
-                "too many column names were specified",
-                "Name at most the columns of the SELECT.",
-            );
-        }
-        let mut columns: Vec<String> = entries.iter().map(|entry| nodes::text((**entry).resname)).collect();
-        for (column, given) in columns.iter_mut().zip(given) {
-            *column = nodes::text((*given).sval);
-        }
-        let origins = entries.iter().map(|entry| origin((**entry).expr)).collect();
-        let (number, relation) = (1..)
-            .zip(nodes::elements::<pg_sys::RangeTblEntry>((*query).rtable))
-            .next()
-            .expect("the shape has one relation");
-        let place = pg_sys::makeVar(
-            number,
-            pg_sys::SelfItemPointerAttributeNumber as pg_sys::AttrNumber,
-            pg_sys::TIDOID,
-            -1,
-            Oid::INVALID,
-            0,
-        );
-        let last = pg_sys::AttrNumber::try_from(entries.len() + 1).unwrap_or(pg_sys::AttrNumber::MAX);
-        let entry = pg_sys::makeTargetEntry(place.cast(), last, pg_sys::pstrdup(c"bullfrog_tid".as_ptr()), false);
-        (*query).targetList = pg_sys::lappend((*query).targetList, entry.cast());
-        Statement {
-            action: "create",
-            new_table: Some(name((*into).rel)),
-            source: Some((*relation).relid),
-            query: Some(nodes::text(pg_sys::pg_get_querydef(query, false))),
-            columns: Some(columns),
-            origins: Some(origins),
-            ..Statement::default()
-        }
-    }
-}
-
-/// The number of the old column that an expression is; 0 if it is more than a column.
-unsafe fn origin(expression: *mut pg_sys::Expr) -> i16 {
-    // SAFETY: the tag tells the kind of a node.
-    unsafe { if nodes::tag(expression) == NodeTag::T_Var { (*expression.cast::<pg_sys::Var>()).varattno } else { 0 } }
-}
-
-unsafe fn shape(query: *mut pg_sys::Query) -> Shape {
-    #[pg_guard]
-    unsafe extern "C-unwind" fn is_row_or_system_column(
-        node: *mut pg_sys::Node,
-        context: *mut std::ffi::c_void,
-    ) -> bool {
-        if node.is_null() {
-            return false;
-        }
-        // SAFETY: a node of an expression.
-        unsafe {
-            if nodes::tag(node) == NodeTag::T_Var {
-                return (*node.cast::<pg_sys::Var>()).varattno <= 0;
-            }
-            nodes::tag(node) != NodeTag::T_Query && nodes::walk_expression(node, is_row_or_system_column, context)
-        }
-    }
-    // SAFETY: an analysed query.
-    unsafe {
-        let query_ref = &*query;
-        let relations: Vec<*mut pg_sys::RangeTblEntry> = nodes::elements(query_ref.rtable);
-        let relations: Vec<_> =
-            relations.into_iter().filter(|entry| (**entry).rtekind != pg_sys::RTEKind::RTE_JOIN).collect();
-        let is_table = |entry: &&*mut pg_sys::RangeTblEntry| {
-            (***entry).rtekind == pg_sys::RTEKind::RTE_RELATION && (***entry).relkind as u8 == pg_sys::RELKIND_RELATION
-        };
-        Shape {
-            relations: relations.len(),
-            tables: relations.iter().filter(is_table).count(),
-            aggregates: query_ref.hasAggs
-                || !query_ref.groupClause.is_null()
-                || !query_ref.groupingSets.is_null()
-                || !query_ref.havingQual.is_null(),
-            distinct: !query_ref.distinctClause.is_null(),
-            windows: query_ref.hasWindowFuncs,
-            set_operation: !query_ref.setOperations.is_null(),
-            order: !query_ref.sortClause.is_null(),
-            limit: !query_ref.limitCount.is_null() || !query_ref.limitOffset.is_null(),
-            set_returning: query_ref.hasTargetSRFs,
-            sublinks: query_ref.hasSubLinks,
-            with: !query_ref.cteList.is_null(),
-            row_locks: !query_ref.rowMarks.is_null(),
-            sampled: relations.iter().any(|entry| !(**entry).tablesample.is_null()),
-            whole_rows_or_system_columns: nodes::walk_query(query, is_row_or_system_column, std::ptr::null_mut()),
-            mutable: pg_sys::contain_mutable_functions(query.cast()),
-        }
+        let given = nodes::elements::<pg_sys::String>((*into).colNames);
+        let given = given.into_iter().map(|name| nodes::text((*name).sval)).collect();
+        let new_table = name((*into).rel);
+        let rows = Rows::of(query, given, &new_table);
+        Statement { action: "create", new_table: Some(new_table), rows: Some(rows), ..Statement::default() }
     }
 }
 

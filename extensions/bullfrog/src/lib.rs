@@ -3,24 +3,32 @@
 //! ```text
 //!  sql/          the truth (tables), and what users call: migrate, finish, abort ..
 //!  definition    text of a migration -> its statements, checked
+//!  rows          the query of a new table, made ready to move: places, keys of groups
+//!  shape         what of the query decides how rows move
+//!  evaluation    which of its expressions may fail for a row
 //!  registry      which tables are on the move, as this backend knows it
 //!  reading       planner: new table -> new UNION ALL what was not moved; old tables are closed
 //!  touching      executor: rows that a statement writes are moved before it runs
 //!  utility       COPY reads through the same path; statements that would change a table on the move are refused
 //!  requests      sessions ask movers, through shared memory
-//!  mover         the process that moves pages, for sessions and in the background
+//!  mover         the process that moves pages and groups, for sessions and in the background
+//!  rights        expressions of users run with their owner's rights only
 //!  model/        what is decided without a server
 //! ```
 
 mod definition;
 mod errors;
+mod evaluation;
 mod mover;
 mod nodes;
 mod phases;
 mod reading;
 mod registry;
 mod requests;
+mod rights;
+mod rows;
 mod settings;
+mod shape;
 mod touching;
 mod utility;
 

@@ -1,6 +1,6 @@
 //! The mover: one process per database with something on the move. It serves sessions first and sweeps over the rest when
-//! nobody asks. A page is moved as a whole, by a transaction that marks it in `bullfrog.moved`: after a crash at any point
-//! a page is either moved and marked or neither.
+//! nobody asks. A page or group is moved as a whole, by a transaction that marks it in `bullfrog.moved`: after a crash at
+//! any point it is either moved and marked or neither.
 //!
 //! Its transactions are always SERIALIZABLE. A serializable reader that saw a row in the old table, and a serializable
 //! writer that changes it in the new one, conflict through the mover in between: a mover that were not serializable
@@ -10,15 +10,17 @@ use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use bullfrog_model::board::Failure;
+use bullfrog_model::board::{Failure, Unit};
 use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime};
 use pgrx::pg_sys::panic::CaughtError;
 use pgrx::pg_sys::{self, Oid};
 use pgrx::prelude::*;
-use pgrx::spi::SpiClient;
+use pgrx::spi::{OwnedPreparedStatement, SpiClient};
 use savanna_ledger::{Claim, Ledger};
 
+use crate::errors::defect;
 use crate::requests::{alive, rest, wake, with_board};
+use crate::rights::with_rights_of;
 use crate::{registry, settings};
 
 /// Pages of a transaction in the background.
@@ -171,11 +173,18 @@ pub extern "C-unwind" fn bullfrog_mover_main(database: pg_sys::Datum) {
     }
 }
 
-/// An old table whose rows move.
+/// Rows of an old table, on their way to new tables.
 struct Source {
+    /// Pages that need not be looked at any more.
     ledger: Ledger<()>,
     /// Where the sweep goes on. It does not come back to a page that failed: sessions that need it are told why.
     next: u64,
+    /// By what its rows move.
+    unit: Unit,
+    /// Whose rights moves have.
+    owner: Oid,
+    /// What copies the rows that have a place from `$1` to before `$2`, to each new table.
+    copies: Vec<OwnedPreparedStatement>,
 }
 
 struct Mover {
@@ -208,7 +217,10 @@ impl Mover {
     /// Does what sessions ask for.
     fn serve(&mut self) {
         while let Some((ticket, client, work)) = with_board(|board| board.take(self.database)) {
-            let outcome = self.move_pages(work.source, work.pages());
+            let outcome = match work.unit {
+                Unit::Page => self.move_pages(work.source, work.numbers()),
+                Unit::Group => self.move_groups(work.source, work.numbers()),
+            };
             with_board(|board| board.answer(ticket, outcome));
             wake(client);
         }
@@ -262,7 +274,7 @@ impl Mover {
         Sweep::Later
     }
 
-    /// Moves those of the pages that were not moved yet, in one transaction.
+    /// Moves what has a row on the pages and was not moved yet, in one transaction.
     fn move_pages(&mut self, id: i32, pages: &[i64]) -> Result<(), Failure> {
         let ledger = &mut self.source(id)?.ledger;
         let won: Vec<i64> = pages
@@ -273,13 +285,17 @@ impl Mover {
         if won.is_empty() {
             return Ok(());
         }
-        let mut outcome = Ok(());
-        for _ in 0..ATTEMPTS {
-            outcome = self.transaction(|| copy_pages(id, &won));
-            if !outcome.is_err_and(|failure: Failure| is_retriable(failure.code)) {
-                break;
+        let runs = runs(&won);
+        let outcome = self.attempt(id, |source| {
+            let places = source.copy(runs.iter().map(|(first, beyond)| (place(*first, 0), place(*beyond, 0))));
+            match source.unit {
+                Unit::Page => mark(id, &won),
+                Unit::Group => {
+                    mark(id, &places);
+                    mark_swept(id, &runs);
+                }
             }
-        }
+        });
         if let Some(source) = self.sources.get_mut(&id) {
             match outcome {
                 Ok(()) => source.ledger.finish(SELF),
@@ -289,18 +305,44 @@ impl Mover {
         outcome
     }
 
+    /// Moves the groups of the rows at these places that were not moved yet, in one transaction.
+    fn move_groups(&mut self, id: i32, places: &[i64]) -> Result<(), Failure> {
+        self.attempt(id, |source| {
+            let places = source.copy(places.iter().map(|number| {
+                let (page, row) = (number >> 16, (number & 0xffff) as u16);
+                (place(page, row), place(page, row + 1))
+            }));
+            mark(id, &places);
+        })
+    }
+
+    /// Runs a transaction that moves rows of a source, again if it lost against others.
+    fn attempt(&mut self, id: i32, body: impl Fn(&Source)) -> Result<(), Failure> {
+        self.source(id)?;
+        let source = &self.sources[&id];
+        let mut outcome = Ok(());
+        for _ in 0..ATTEMPTS {
+            outcome = self.transaction(|| body(source));
+            if !outcome.is_err_and(|failure: Failure| is_retriable(failure.code)) {
+                break;
+            }
+        }
+        outcome
+    }
+
     /// A source and what was moved of it, from the truth when it is asked for the first time.
     fn source(&mut self, id: i32) -> Result<&mut Source, Failure> {
         if !self.sources.contains_key(&id) {
-            let mut ledger = None;
-            self.look(|| ledger = read_ledger(id))?;
-            let ledger = ledger.ok_or_else(|| {
+            let mut source = None;
+            // It locks the new tables, and may wait for a session that waits for it.
+            self.transaction(|| source = Source::read(id))?;
+            let source = source.ok_or_else(|| {
                 Failure::new(
                     PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE as i32,
                     "its migration was not committed yet, or has ended",
                 )
             })?;
-            self.sources.insert(id, Source { ledger, next: 0 });
+            self.sources.insert(id, source);
         }
         Ok(self.sources.get_mut(&id).expect("it was put there"))
     }
@@ -389,50 +431,115 @@ fn due_sources(delay_millis: i32) -> Vec<i32> {
     })
 }
 
-/// Which pages of a source were moved. None if this process does not see such a source.
-fn read_ledger(source: i32) -> Option<Ledger<()>> {
-    run(|client| {
-        let found = client.select("SELECT pages FROM bullfrog.source WHERE id = $1", None, &[source.into()])?;
-        if found.is_empty() {
-            return Ok(None);
-        }
-        let pages = found.first().get_one::<i64>()?.unwrap_or(0);
-        let mut ledger = Ledger::new(u64::try_from(pages).unwrap_or(0));
-        for row in client.select("SELECT page FROM bullfrog.moved WHERE source = $1", None, &[source.into()])? {
-            if let Some(page) = row.get::<i64>(1)?.and_then(|page| u64::try_from(page).ok()) {
-                ledger.mark_done(page);
+impl Source {
+    /// A source and which of its pages were moved. None if this process does not see such a source.
+    fn read(id: i32) -> Option<Self> {
+        run(|client| {
+            let found = client.select(
+                "SELECT s.pages, s.swept, s.grouped, c.relowner FROM bullfrog.source s
+                 JOIN pg_catalog.pg_class c ON c.oid = s.old_table WHERE s.id = $1",
+                None,
+                &[id.into()],
+            )?;
+            if found.is_empty() {
+                return Ok(None);
             }
-        }
-        Ok(Some(ledger))
-    })
+            let found = found.first();
+            let count = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok()).unwrap_or(0);
+            let (pages, swept) = (count(found.get(1)?), count(found.get(2)?));
+            let unit = if found.get(3)?.unwrap_or(false) { Unit::Group } else { Unit::Page };
+            let owner = found.get(4)?.unwrap_or(Oid::INVALID);
+            let mut ledger = Ledger::new(pages);
+            match unit {
+                Unit::Group => (0..swept).for_each(|page| ledger.mark_done(page)),
+                Unit::Page => {
+                    for row in
+                        client.select("SELECT granule FROM bullfrog.moved WHERE source = $1", None, &[id.into()])?
+                    {
+                        ledger.mark_done(count(row.get(1)?));
+                    }
+                }
+            }
+            let statements =
+                client.select("SELECT copy FROM bullfrog.target WHERE source = $1 ORDER BY id", None, &[id.into()])?;
+            let statements: Vec<String> =
+                statements.into_iter().filter_map(|row| row.get(1).transpose()).collect::<Result<_, _>>()?;
+            let tid = PgOid::from(pg_sys::TIDOID);
+            let copies = statements.iter().map(|statement| {
+                with_rights_of(owner, || client.prepare_mut(statement.as_str(), &[tid, tid]).map(|copy| copy.keep()))
+            });
+            let copies = copies.collect::<Result<_, _>>()?;
+            Ok(Some(Self { ledger, next: 0, unit, owner, copies }))
+        })
+    }
+
+    /// Copies the rows with a place in the ranges to their new tables. Gives the places of groups.
+    fn copy(&self, ranges: impl Iterator<Item = (pg_sys::ItemPointerData, pg_sys::ItemPointerData)>) -> Vec<i64> {
+        let mut places = Vec::new();
+        with_rights_of(self.owner, || {
+            run(|client| {
+                for (first, beyond) in ranges {
+                    for copy in &self.copies {
+                        let rows = client.update(copy, None, &[first.into(), beyond.into()])?;
+                        if self.unit == Unit::Group {
+                            for row in rows {
+                                places.extend(row.get::<i64>(1)?);
+                            }
+                        }
+                    }
+                }
+                Ok(())
+            });
+        });
+        places
+    }
 }
 
-fn copy_pages(source: i32, pages: &[i64]) {
+/// Writes the truth: these granules were moved by this transaction.
+fn mark(source: i32, granules: &[i64]) {
     run(|client| {
-        for page in pages {
+        client.update(
+            "INSERT INTO bullfrog.moved (source, granule) SELECT $1, pg_catalog.unnest($2)",
+            None,
+            &[source.into(), granules.to_vec().into()],
+        )?;
+        Ok(())
+    });
+}
+
+/// Notes how far the groups of all rows were moved, so that a new mover does not begin at the first page.
+fn mark_swept(source: i32, runs: &[(i64, i64)]) {
+    run(|client| {
+        for (first, beyond) in runs {
             client.update(
-                "INSERT INTO bullfrog.moved (source, page) VALUES ($1, $2)",
+                "UPDATE bullfrog.source SET swept = $3 WHERE id = $1 AND swept >= $2 AND swept < $3",
                 None,
-                &[source.into(), (*page).into()],
-            )?;
-            client.update(
-                &format!("SELECT bullfrog.move_{source}($1::tid, $2::tid)"),
-                None,
-                &[format!("({page},0)").into(), format!("({},0)", page + 1).into()],
+                &[source.into(), (*first).into(), (*beyond).into()],
             )?;
         }
         Ok(())
     });
 }
 
+/// Runs of consecutive pages: where each begins, and where it has ended.
+fn runs(pages: &[i64]) -> Vec<(i64, i64)> {
+    let mut runs: Vec<(i64, i64)> = Vec::new();
+    for page in pages {
+        match runs.last_mut() {
+            Some((_, beyond)) if beyond == page => *beyond += 1,
+            _ => runs.push((*page, page + 1)),
+        }
+    }
+    runs
+}
+
+fn place(page: i64, row: u16) -> pg_sys::ItemPointerData {
+    let mut place = pg_sys::ItemPointerData::default();
+    pgrx::itemptr::item_pointer_set_all(&mut place, page as u32, row);
+    place
+}
+
 /// Runs statements of our own. What fails in the server comes here as an error of the server already.
 fn run<R>(body: impl FnOnce(&mut SpiClient<'_>) -> Result<R, spi::Error>) -> R {
-    match Spi::connect_mut(body) {
-        Ok(result) => result,
-        Err(error) => crate::errors::raise(
-            PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
-            error.to_string(),
-            "This is a defect of bullfrog.",
-        ),
-    }
+    Spi::connect_mut(body).unwrap_or_else(|error| defect(&error))
 }

@@ -33,6 +33,13 @@ fn page(row: pg_sys::ItemPointerData) -> i64 {
     i64::from(pgrx::itemptr::item_pointer_get_both(row).0)
 }
 
+/// Where a row lies, as a number.
+#[pg_extern(sql = false, immutable, strict, parallel_safe)]
+fn place(row: pg_sys::ItemPointerData) -> i64 {
+    let (page, number) = pgrx::itemptr::item_pointer_get_both(row);
+    i64::from(page) << 16 | i64::from(number)
+}
+
 /// Tells every session that plans over this table are no longer valid.
 #[pg_extern(sql = false, strict)]
 fn announce(changed: pg_sys::Oid) {

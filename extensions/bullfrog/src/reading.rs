@@ -43,7 +43,7 @@ unsafe extern "C-unwind" fn planner(
         let touches = rewrite(&registry, query);
         let statement = plan(query, text, options, parameters);
         for Touch { target, query } in touches {
-            touching::attach(statement, &target, plan(query, text, 0, parameters));
+            touching::attach(statement, target, plan(query, text, 0, parameters));
         }
         statement
     }
@@ -67,7 +67,7 @@ unsafe fn plan(
 
 /// Lets a query read new tables with the rows that were not moved, and refuses it if it names an old table. Gives what
 /// must be moved before it runs.
-unsafe fn rewrite(registry: &Registry, query: *mut pg_sys::Query) -> Vec<Touch> {
+unsafe fn rewrite<'a>(registry: &'a Registry, query: *mut pg_sys::Query) -> Vec<Touch<'a>> {
     let mut touches = Vec::new();
     let mut reads = Vec::new();
     // SAFETY: the tree is the server's, and not shared with anybody.
@@ -78,7 +78,7 @@ unsafe fn rewrite(registry: &Registry, query: *mut pg_sys::Query) -> Vec<Touch> 
             let own = relations.iter().any(|entry| is_relation(*entry) && registry.is_own_view((**entry).relid));
             for (number, entry) in (1..).zip(relations).filter(|(_, entry)| is_relation(*entry)) {
                 if let Some(target) = registry.closed((*entry).relid).filter(|_| !own) {
-                    refuse_old(target);
+                    refuse_old(target, (*entry).relid);
                 }
                 // The row EXCLUDED of an INSERT has the table's number and is no table.
                 let is_table = (*entry).relkind as u8 == pg_sys::RELKIND_RELATION;
@@ -88,16 +88,16 @@ unsafe fn rewrite(registry: &Registry, query: *mut pg_sys::Query) -> Vec<Touch> 
                 let written = (*level).resultRelation == number;
                 if written || locked.iter().any(|mark| (**mark).rti == number as u32) {
                     if let Some(query) = touching::query(registry, target, level, number) {
-                        touches.push(Touch { target: *target, query });
+                        touches.push(Touch { target, query });
                     }
                 } else {
                     check_read(target, level, entry, number);
-                    reads.push((*target, entry));
+                    reads.push((target, entry));
                 }
             }
         }
         for (target, entry) in reads {
-            read_both_parts(registry, &target, entry);
+            read_both_parts(registry, target, entry);
         }
     }
     touches
@@ -109,10 +109,10 @@ unsafe fn is_relation(entry: *mut pg_sys::RangeTblEntry) -> bool {
 }
 
 /// Ends the statement, which names an old table.
-pub(crate) fn refuse_old(target: &Target) -> ! {
+pub(crate) fn refuse_old(target: &Target, old: Oid) -> ! {
     raise(
         PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-        format!("table {} is closed: its rows are moving to a new schema", registry::qualified_name(target.old)),
+        format!("table {} is closed: its rows are moving to a new schema", registry::qualified_name(old)),
         format!(
             "They are in {} and its sisters; SELECT * FROM bullfrog.progress tells the migration.",
             registry::qualified_name(target.new)

@@ -6,25 +6,27 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use bullfrog_model::board::Unit;
+use pgrx::FromDatum;
 use pgrx::pg_sys::{self, Oid};
 
 use crate::nodes;
 
 /// A new table that does not have all of its rows yet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Target {
     /// Its number.
     pub(crate) id: i32,
-    /// The number of the old table as a source.
+    /// The number of the source of its rows.
     pub(crate) source: i32,
-    /// The old table.
-    pub(crate) old: Oid,
+    /// By what its rows move.
+    pub(crate) unit: Unit,
+    /// The old tables.
+    pub(crate) olds: Vec<Oid>,
     /// The new table.
     pub(crate) new: Oid,
-    /// The view of all old rows in the form of the new table.
-    pub(crate) transformed: Oid,
-    /// The view of those that were not moved.
-    pub(crate) unmoved: Oid,
+    /// The views over the old tables.
+    pub(crate) views: Vec<Oid>,
 }
 
 /// All tables on the move in this database.
@@ -49,12 +51,12 @@ impl Registry {
 
     /// A target whose old table this is.
     pub(crate) fn closed(&self, old: Oid) -> Option<&Target> {
-        self.targets.iter().find(|target| target.old == old)
+        self.targets.iter().find(|target| target.olds.contains(&old))
     }
 
-    /// Whether this is a view of bullfrog's own over an old table.
+    /// Whether this is a view of bullfrog's own over old tables.
     pub(crate) fn is_own_view(&self, relation: Oid) -> bool {
-        self.targets.iter().any(|target| target.transformed == relation || target.unmoved == relation)
+        self.targets.iter().any(|target| target.views.contains(&relation))
     }
 
     /// All targets.
@@ -74,11 +76,15 @@ impl Registry {
         })
     }
 
-    /// A new copy of the query that tells the pages of rows that were not moved, its relations locked. Its first relation
-    /// has the new table's columns by their numbers.
+    /// A new copy of the query that tells the pages or groups of rows that were not moved, its relations locked. Its first
+    /// relation has the new table's columns by their numbers.
     pub(crate) fn touch_query(&self, target: &Target) -> *mut pg_sys::Query {
         self.copy_of(&self.touches, target.id, || {
-            format!("SELECT DISTINCT bullfrog.page(u.bullfrog_tid) FROM bullfrog.unmoved_{} u", target.id)
+            let granule = match target.unit {
+                Unit::Page => "page",
+                Unit::Group => "place",
+            };
+            format!("SELECT DISTINCT bullfrog.{granule}(u.bullfrog_tid) FROM bullfrog.unmoved_{} u", target.id)
         })
     }
 
@@ -172,7 +178,7 @@ pub(crate) fn current() -> Rc<Registry> {
 
 /// Reads `bullfrog.target` as of now, whatever snapshot the transaction has.
 fn load() -> Vec<Target> {
-    const COLUMNS: usize = 7;
+    const COLUMNS: usize = 8;
     let mut targets = Vec::new();
     // SAFETY: calls of the server in the order it wants them; the table has the columns of the SQL script, because it
     // belongs to the extension.
@@ -203,14 +209,14 @@ fn load() -> Vec<Target> {
                 continue;
             }
             let number = |i: usize| values[i].value() as u32 as i32;
-            let oid = |i: usize| Oid::from_u32(values[i].value() as u32);
+            let oids = |i: usize| Vec::<Oid>::from_datum(values[i], false).unwrap_or_default();
             targets.push(Target {
                 id: number(0),
                 source: number(1),
-                old: oid(2),
-                new: oid(3),
-                transformed: oid(4),
-                unmoved: oid(5),
+                unit: if values[2].value() == 0 { Unit::Page } else { Unit::Group },
+                olds: oids(3),
+                new: Oid::from_u32(values[4].value() as u32),
+                views: oids(5),
             });
         }
         pg_sys::systable_endscan(scan);

@@ -1,7 +1,7 @@
-//! Sessions ask the mover of their database for pages, and wait. The wait is for the mover's transaction, by its lock: a
+//! Sessions ask the mover of their database for pages or groups, and wait. The wait is for the mover's transaction, by its lock: a
 //! mover that waits for the session, directly or through others, is found by the server's deadlock detector.
 
-use bullfrog_model::board::{Board, PAGES, Pid, Work};
+use bullfrog_model::board::{Board, GRANULES, Pid, Unit, Work};
 use pgrx::lwlock::PgLwLock;
 use pgrx::prelude::*;
 use pgrx::{PGRXSharedMemory, pg_shmem_init};
@@ -45,17 +45,24 @@ pub(crate) fn wake(pid: Pid) {
     }
 }
 
-/// Has pages of an old table moved, and waits until they are.
+/// Has pages of a source moved, and waits until they are.
 #[pg_extern(sql = false, strict)]
 #[expect(clippy::needless_pass_by_value, reason = "an array of SQL comes by value")]
 fn move_pages(source: i32, pages: Vec<i64>) {
-    have_moved(source, &pages);
+    have_moved(source, Unit::Page, &pages);
 }
 
-/// Has pages of an old table moved, and waits until they are, in transactions of their own.
-pub(crate) fn have_moved(source: i32, pages: &[i64]) {
-    for part in pages.chunks(PAGES) {
-        if let Some(work) = Work::new(source, part) {
+/// Has groups of a source moved, and waits until they are.
+#[pg_extern(sql = false, strict)]
+#[expect(clippy::needless_pass_by_value, reason = "an array of SQL comes by value")]
+fn move_groups(source: i32, places: Vec<i64>) {
+    have_moved(source, Unit::Group, &places);
+}
+
+/// Has pages or groups of a source moved, and waits until they are, in transactions of their own.
+pub(crate) fn have_moved(source: i32, unit: Unit, numbers: &[i64]) {
+    for part in numbers.chunks(GRANULES) {
+        if let Some(work) = Work::new(source, unit, part) {
             ask(work);
         }
     }

@@ -1,12 +1,13 @@
-//! The write path. Before a statement that updates, deletes or locks rows of a new table runs, the pages of old rows that
-//! it may touch are moved. *May*: of its conditions only those are used that are about the new table alone and cannot
+//! The write path. Before a statement that updates, deletes or locks rows of a new table runs, the pages or groups of old
+//! rows that it may touch are moved. *May*: of its conditions only those are used that are about the new table alone and cannot
 //! change, so that no row is missed whatever other tables hold when the statement runs.
 //!
-//! The plan that finds the pages lies in the statement's own plan, behind its range table, so that it is kept, copied
+//! The plan that finds them lies in the statement's own plan, behind its range table, so that it is kept, copied
 //! and dropped with it, and a prepared statement that is never planned again finds it, too.
 
 use std::ffi::{c_int, c_void};
 
+use bullfrog_model::board::Unit;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 
@@ -16,10 +17,10 @@ use crate::registry::{self, Registry, Target};
 use crate::requests;
 
 /// Rows of a new table that a statement writes or locks.
-pub(crate) struct Touch {
+pub(crate) struct Touch<'a> {
     /// The new table.
-    pub(crate) target: Target,
-    /// Finds the pages of old rows among them.
+    pub(crate) target: &'a Target,
+    /// Finds the pages or groups of old rows among them.
     pub(crate) query: *mut pg_sys::Query,
 }
 
@@ -34,7 +35,7 @@ pub(crate) fn hook() {
     }
 }
 
-/// The query for the pages that a level of a statement touches by its relation `number`; none if it touches none, as an
+/// The query for the granules that a level of a statement touches by its relation `number`; none if it touches none, as an
 /// INSERT: unique indexes see to it by triggers.
 ///
 /// # Safety
@@ -120,11 +121,11 @@ unsafe fn is_about(expression: *mut pg_sys::Node, number: c_int) -> bool {
     unsafe { !is_about_else(expression, (&raw mut number).cast()) }
 }
 
-/// Puts the plan for a target's pages into a statement's plan.
+/// Puts the plan for a target's granules into a statement's plan.
 ///
 /// # Safety
 /// Both are finished plans, the second of a query of [`query`].
-pub(crate) unsafe fn attach(statement: *mut pg_sys::PlannedStmt, target: &Target, pages: *mut pg_sys::PlannedStmt) {
+pub(crate) unsafe fn attach(statement: *mut pg_sys::PlannedStmt, target: &Target, granules: *mut pg_sys::PlannedStmt) {
     // SAFETY: nodes of the server, made as it makes them.
     unsafe {
         let carrier = match carrier(statement) {
@@ -139,15 +140,17 @@ pub(crate) unsafe fn attach(statement: *mut pg_sys::PlannedStmt, target: &Target
             }
         };
         let source = pg_sys::makeInteger(target.source);
-        (*carrier).values_lists = pg_sys::lappend((*carrier).values_lists, source.cast());
-        (*carrier).values_lists = pg_sys::lappend((*carrier).values_lists, pages.cast());
-        // What makes the pages' plan invalid makes the statement's plan invalid.
-        (*statement).relationOids = pg_sys::list_concat_unique_oid((*statement).relationOids, (*pages).relationOids);
-        (*statement).invalItems = pg_sys::list_concat((*statement).invalItems, (*pages).invalItems);
+        let is_grouped = pg_sys::makeInteger(i32::from(target.unit == Unit::Group));
+        for part in [source.cast(), is_grouped.cast(), granules.cast::<c_void>()] {
+            (*carrier).values_lists = pg_sys::lappend((*carrier).values_lists, part);
+        }
+        // What makes this plan invalid makes the statement's plan invalid.
+        (*statement).relationOids = pg_sys::list_concat_unique_oid((*statement).relationOids, (*granules).relationOids);
+        (*statement).invalItems = pg_sys::list_concat((*statement).invalItems, (*granules).invalItems);
     }
 }
 
-/// The entry that carries the plans for pages: the last one of the range table, which no plan node refers to.
+/// The entry that carries the plans for granules: the last one of the range table, which no plan node refers to.
 unsafe fn carrier(statement: *mut pg_sys::PlannedStmt) -> Option<*mut pg_sys::RangeTblEntry> {
     // SAFETY: a range table has entries only.
     unsafe {
@@ -178,17 +181,18 @@ unsafe extern "C-unwind" fn executor_start(description: *mut pg_sys::QueryDesc, 
 /// Moves what a statement touches. If anything had to be moved, the statement's snapshot does not see it: it gets a new one,
 /// or must be tried again if its transaction has one snapshot for all.
 unsafe fn move_touched(description: *mut pg_sys::QueryDesc, carrier: *mut pg_sys::RangeTblEntry) {
-    // SAFETY: the carrier holds pairs of a number and a plan; the rest is the server's.
+    // SAFETY: the carrier holds, for each target, two numbers and a plan; the rest is the server's.
     unsafe {
         // Conditions are evaluated over old rows below: only for who may read and write the new ones.
         pg_sys::ExecCheckRTPerms((*(*description).plannedstmt).rtable, true);
         let parts: Vec<*mut c_void> = nodes::elements((*carrier).values_lists);
         let mut moved = false;
-        for part in parts.chunks_exact(2) {
-            let source = (*part[0].cast::<pg_sys::Integer>()).ival;
-            let pages = run(part[1].cast(), description);
-            moved |= !pages.is_empty();
-            requests::have_moved(source, &pages);
+        for part in parts.chunks_exact(3) {
+            let number = |part: *mut c_void| (*part.cast::<pg_sys::Integer>()).ival;
+            let unit = if number(part[1]) == 0 { Unit::Page } else { Unit::Group };
+            let granules = run(part[2].cast(), description);
+            moved |= !granules.is_empty();
+            requests::have_moved(number(part[0]), unit, &granules);
         }
         if moved {
             renew_snapshot(description);
@@ -218,14 +222,14 @@ unsafe fn renew_snapshot(description: *mut pg_sys::QueryDesc) {
     }
 }
 
-/// Runs a plan for pages with the statement's snapshot and parameters.
+/// Runs a plan for granules with the statement's snapshot and parameters.
 unsafe fn run(plan: *mut pg_sys::PlannedStmt, statement: *mut pg_sys::QueryDesc) -> Vec<i64> {
-    let mut pages = Pages { receiver: pg_sys::DestReceiver::default(), found: Vec::new() };
-    pages.receiver.receiveSlot = Some(receive_page);
-    pages.receiver.rStartup = Some(begin_pages);
-    pages.receiver.rShutdown = Some(end_pages);
-    pages.receiver.rDestroy = Some(end_pages);
-    pages.receiver.mydest = pg_sys::CommandDest::DestNone;
+    let mut granules = Granules { receiver: pg_sys::DestReceiver::default(), found: Vec::new() };
+    granules.receiver.receiveSlot = Some(receive);
+    granules.receiver.rStartup = Some(begin);
+    granules.receiver.rShutdown = Some(end);
+    granules.receiver.rDestroy = Some(end);
+    granules.receiver.mydest = pg_sys::CommandDest::DestNone;
     // SAFETY: an execution as the server does it. The plan is not changed by it; the receiver outlives it.
     unsafe {
         for entry in nodes::elements::<pg_sys::RangeTblEntry>((*plan).rtable) {
@@ -239,7 +243,7 @@ unsafe fn run(plan: *mut pg_sys::PlannedStmt, statement: *mut pg_sys::QueryDesc)
             (*statement).sourceText,
             (*statement).snapshot,
             std::ptr::null_mut(),
-            &raw mut pages.receiver,
+            &raw mut granules.receiver,
             (*statement).params,
             (*statement).queryEnv,
             0,
@@ -251,32 +255,29 @@ unsafe fn run(plan: *mut pg_sys::PlannedStmt, statement: *mut pg_sys::QueryDesc)
         pg_sys::FreeQueryDesc(execution);
         pg_sys::PopActiveSnapshot();
     }
-    pages.found
+    granules.found
 }
 
-/// Where the executor puts the numbers of pages.
+/// Where the executor puts the numbers of pages, or of places of groups.
 #[repr(C)]
-struct Pages {
+struct Granules {
     receiver: pg_sys::DestReceiver,
     found: Vec<i64>,
 }
 
 #[pg_guard]
-unsafe extern "C-unwind" fn receive_page(
-    slot: *mut pg_sys::TupleTableSlot,
-    receiver: *mut pg_sys::DestReceiver,
-) -> bool {
-    // SAFETY: the receiver is the head of `Pages`; rows have one column of type bigint.
+unsafe extern "C-unwind" fn receive(slot: *mut pg_sys::TupleTableSlot, receiver: *mut pg_sys::DestReceiver) -> bool {
+    // SAFETY: the receiver is the head of `Granules`; rows have one column of type bigint.
     unsafe {
         if (*slot).tts_nvalid < 1 {
             pg_sys::slot_getsomeattrs_int(slot, 1);
         }
-        let page = (*(*slot).tts_values).value() as i64;
-        (*receiver.cast::<Pages>()).found.push(page);
+        let number = (*(*slot).tts_values).value() as i64;
+        (*receiver.cast::<Granules>()).found.push(number);
     }
     true
 }
 
-unsafe extern "C-unwind" fn begin_pages(_: *mut pg_sys::DestReceiver, _: c_int, _: pg_sys::TupleDesc) {}
+unsafe extern "C-unwind" fn begin(_: *mut pg_sys::DestReceiver, _: c_int, _: pg_sys::TupleDesc) {}
 
-unsafe extern "C-unwind" fn end_pages(_: *mut pg_sys::DestReceiver) {}
+unsafe extern "C-unwind" fn end(_: *mut pg_sys::DestReceiver) {}

@@ -7,7 +7,7 @@ use std::ffi::c_char;
 use pgrx::pg_sys::{self, NodeTag, Oid};
 use pgrx::prelude::*;
 
-use crate::errors::raise;
+use crate::errors::{defect, raise};
 use crate::nodes;
 use crate::reading::refuse_old;
 use crate::registry::{self, Registry};
@@ -73,7 +73,7 @@ unsafe extern "C-unwind" fn process_utility(
             if !registry::current().is_empty()
                 && let Err(error) = Spi::run("SELECT bullfrog.verify()")
             {
-                raise(PgSqlErrorCode::ERRCODE_INTERNAL_ERROR, error.to_string(), "This is a defect of bullfrog.");
+                defect(&error);
             }
         }
     }
@@ -98,9 +98,11 @@ impl Kind {
             NodeTag::T_AlterTableStmt
             | NodeTag::T_AlterTableMoveAllStmt
             | NodeTag::T_AlterDomainStmt
+            | NodeTag::T_AlterFunctionStmt
             | NodeTag::T_AlterTypeStmt
             | NodeTag::T_AlterObjectSchemaStmt
             | NodeTag::T_AlterOwnerStmt
+            | NodeTag::T_CreateFunctionStmt
             | NodeTag::T_CreateStmt
             | NodeTag::T_CreateTrigStmt
             | NodeTag::T_CreatePolicyStmt
@@ -124,7 +126,7 @@ unsafe fn copy(registry: &Registry, copy: *mut pg_sys::CopyStmt) {
         }
         let table = find((*copy).relation);
         if let Some(target) = registry.closed(table) {
-            refuse_old(target);
+            refuse_old(target, table);
         }
         let Some(target) = registry.target(table).filter(|_| !(*copy).is_from) else {
             return;

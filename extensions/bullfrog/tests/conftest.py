@@ -4,6 +4,7 @@ The programs and files of the server are laid out again in a temporary directory
 libraries by where its program lies, so nothing is installed into the system, and no cluster of the system is touched.
 """
 
+import contextlib
 import os
 import pathlib
 import pwd
@@ -66,6 +67,8 @@ class Server:
             "unix_socket_directories": str(self.root),
             "max_worker_processes": "20",
             "deadlock_timeout": "100ms",
+            # The machine does not lose power in these tests, only processes die.
+            "fsync": "off",
             "bullfrog.start_delay": "1h",
             "bullfrog.rest": "0",
         }
@@ -159,21 +162,6 @@ class Database:
             connection.close()
 
 
-@pytest.fixture
-def database(server, request):
-    name = "".join(c if c.isalnum() else "_" for c in request.node.name)[:60].lower()
-    with server.connect() as admin:
-        admin.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
-        admin.execute(f'CREATE DATABASE "{name}"')
-    database = Database(server, name)
-    with database.connect() as connection:
-        connection.execute("CREATE EXTENSION bullfrog")
-    yield database
-    database.close()
-    with server.connect() as admin:
-        admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
-
-
 CUSTOMERS = 1000
 
 SPLIT = """
@@ -185,25 +173,83 @@ SPLIT = """
 """
 
 
+@pytest.fixture(scope="session")
+def template(server):
+    """A database with the extension and a table of 1000 customers on many pages, from which those of tests are copied."""
+    with server.connect() as admin:
+        admin.execute("CREATE DATABASE template")
+    with server.connect("template") as connection:
+        connection.execute("CREATE EXTENSION bullfrog")
+        connection.execute("CREATE TABLE customer (id int PRIMARY KEY, name text NOT NULL, ssn text, nick text, city text)")
+        connection.execute(
+            "INSERT INTO customer SELECT i, 'name ' || i, 's' || i, 'nick ' || i, 'city ' || (i % 10) || repeat('.', 200)"
+            f" FROM generate_series(1, {CUSTOMERS}) i"
+        )
+        connection.execute("ANALYZE customer")
+    with server.connect() as admin:
+        admin.execute("ALTER DATABASE template ALLOW_CONNECTIONS false")
+    return "template"
+
+
+@contextlib.contextmanager
+def database_from(server, template, name):
+    name = "".join(c if c.isalnum() else "_" for c in name)[:60].lower()
+    with server.connect() as admin:
+        admin.execute(f'CREATE DATABASE "{name}" TEMPLATE {template}')
+    database = Database(server, name)
+    yield database
+    database.close()
+    with server.connect() as admin:
+        admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.fixture
+def database(server, template, request):
+    with database_from(server, template, request.node.name) as database:
+        yield database
+
+
+@pytest.fixture(scope="module")
+def shared_database(server, template, request):
+    """For tests that leave everything as they found it."""
+    with database_from(server, template, f"shared by {request.node.name}") as database:
+        yield database
+
+
 @pytest.fixture
 def customers(database):
-    """A table of 1000 customers on many pages."""
-    connection = database.connect()
-    connection.execute("CREATE TABLE customer (id int PRIMARY KEY, name text NOT NULL, ssn text, nick text, city text)")
-    connection.execute(
-        "INSERT INTO customer SELECT i, 'name ' || i, 's' || i, 'nick ' || i, 'city ' || (i % 10) || repeat('.', 200)"
-        f" FROM generate_series(1, {CUSTOMERS}) i"
-    )
-    connection.execute("ANALYZE customer")
-    return connection
+    return database.connect()
 
 
 @pytest.fixture
 def split(customers):
     """The customers, with the split under way and nothing moved yet."""
-    customers.execute("SELECT bullfrog.migrate('split', %s)", (SPLIT,), prepare=False)
+    migrate(customers, SPLIT, "split")
     return customers
 
 
+@pytest.fixture(scope="module")
+def shared_customers(shared_database):
+    return shared_database.connect()
+
+
+@pytest.fixture(scope="module")
+def shared_split(shared_customers):
+    migrate(shared_customers, SPLIT, "split")
+    return shared_customers
+
+
+def migrate(connection, definition, name="m"):
+    connection.execute("SELECT bullfrog.migrate(%s, %s)", (name, definition), prepare=False)
+
+
 def moved(connection):
-    return connection.execute("SELECT sum(pages_moved)::int FROM bullfrog.progress").fetchone()[0]
+    """How many pages or groups were moved."""
+    return connection.execute("SELECT sum(granules_moved)::int FROM bullfrog.progress").fetchone()[0]
+
+
+def differing(connection, table, expected):
+    """How many rows are in one of two tables only."""
+    return connection.execute(
+        f"SELECT count(*) FROM ((TABLE {table} EXCEPT ALL TABLE {expected}) UNION ALL (TABLE {expected} EXCEPT ALL TABLE {table})) d"
+    ).fetchone()[0]

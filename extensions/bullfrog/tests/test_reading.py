@@ -95,13 +95,13 @@ def test_rights_are_those_of_the_new_table(database, split):
     "SELECT * FROM customer", "INSERT INTO customer VALUES (0, '')", "UPDATE customer SET name = ''", "DELETE FROM customer",
     "COPY customer TO STDOUT", "COPY customer FROM STDIN", "SELECT (SELECT max(id) FROM customer)", "WITH c AS (SELECT * FROM customer) SELECT 1 FROM c",
 ])
-def test_a_statement_that_names_an_old_table_is_told_where_the_rows_are(split, statement):
+def test_a_statement_that_names_an_old_table_is_told_where_the_rows_are(shared_split, statement):
     with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="customer is closed") as error:
-        split.execute(statement)
+        shared_split.execute(statement)
     assert "customer_private" in error.value.diag.message_hint
 
 
 @pytest.mark.parametrize("query", ["SELECT ctid FROM customer_public", "SELECT * FROM customer_public TABLESAMPLE system (10)"])
-def test_what_has_no_meaning_while_rows_move_is_refused(split, query):
+def test_what_has_no_meaning_while_rows_move_is_refused(shared_split, query):
     with pytest.raises(psycopg.errors.FeatureNotSupported):
-        split.execute(query)
+        shared_split.execute(query)

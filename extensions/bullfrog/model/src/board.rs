@@ -12,8 +12,8 @@ pub type Xid = u32;
 const MOVERS: usize = 16;
 /// Sessions that can wait for moves at a time; others wait for a place.
 const REQUESTS: usize = 64;
-/// Pages of one request, and so of one transaction of a mover: a session asks again for more.
-pub const PAGES: usize = 32;
+/// Pages or groups of one request, and so of one transaction of a mover: a session asks again for more.
+pub const GRANULES: usize = 32;
 /// Bytes of an error's message that are passed on.
 const MESSAGE: usize = 96;
 
@@ -28,28 +28,39 @@ pub struct Mover {
     pub xid: Xid,
 }
 
+/// By what a session names the rows that it wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Pages of the driving table: what has a row on them.
+    Page,
+    /// Places of rows in it: their groups.
+    Group,
+}
+
 /// What a session wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// The source whose pages are to be moved.
+    /// The source whose rows are to be moved.
     pub source: i32,
-    pages: [i64; PAGES],
+    /// What the numbers are.
+    pub unit: Unit,
+    numbers: [i64; GRANULES],
     len: usize,
 }
 
 impl Work {
-    /// A request for pages of a source, or none if they are more than [`PAGES`].
+    /// A request for pages or groups of a source, or none if they are more than [`GRANULES`].
     #[must_use]
-    pub fn new(source: i32, pages: &[i64]) -> Option<Self> {
-        let mut work = Self { source, pages: [0; PAGES], len: pages.len() };
-        work.pages.get_mut(..pages.len())?.copy_from_slice(pages);
+    pub fn new(source: i32, unit: Unit, numbers: &[i64]) -> Option<Self> {
+        let mut work = Self { source, unit, numbers: [0; GRANULES], len: numbers.len() };
+        work.numbers.get_mut(..numbers.len())?.copy_from_slice(numbers);
         Some(work)
     }
 
-    /// The pages to be moved.
+    /// The pages or places.
     #[must_use]
-    pub fn pages(&self) -> &[i64] {
-        &self.pages[..self.len]
+    pub fn numbers(&self) -> &[i64] {
+        &self.numbers[..self.len]
     }
 }
 
@@ -228,7 +239,7 @@ mod tests {
     }
 
     fn work(page: i64) -> Work {
-        Work::new(1, &[page]).expect("one page")
+        Work::new(1, Unit::Page, &[page]).expect("one page")
     }
 
     #[test]

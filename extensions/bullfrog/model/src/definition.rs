@@ -1,16 +1,24 @@
-//! Which queries can define a new table, and which cannot yet.
+//! Which queries can define a new table, in which portions their rows move, and which queries cannot yet.
 
 use std::fmt;
 
 /// What matters of the query that defines a new table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
-    /// Tables in `FROM`, subqueries and functions counted.
-    pub relations: usize,
-    /// Of these, ordinary tables.
-    pub tables: usize,
+    /// What is in `FROM`.
+    pub relations: Vec<Relation>,
+    /// What its conditions equate.
+    pub matches: Vec<Match>,
+    /// `FULL JOIN`.
+    pub full_join: bool,
     /// `GROUP BY`, `HAVING` or an aggregate.
     pub aggregates: bool,
+    /// Relations whose columns `GROUP BY` uses.
+    pub grouped_by: Vec<usize>,
+    /// `GROUPING SETS`, `CUBE` or `ROLLUP`.
+    pub grouping_sets: bool,
+    /// An aggregate whose value depends on the order of rows, which it does not tell.
+    pub unordered: bool,
     /// `DISTINCT`.
     pub distinct: bool,
     /// A window function.
@@ -37,6 +45,50 @@ pub struct Shape {
     pub mutable: bool,
 }
 
+/// An entry of `FROM`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Relation {
+    /// It is an ordinary table.
+    pub is_table: bool,
+    /// An outer join may give rows without one of it.
+    pub is_nullable: bool,
+    /// Its size.
+    pub pages: i64,
+    /// The columns of each of its unique keys.
+    pub unique: Vec<Vec<i16>>,
+}
+
+/// A condition of every new row: a column of a relation is equal to a column of another one, or to a constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Match {
+    /// The relation.
+    pub relation: usize,
+    /// Its column.
+    pub column: i16,
+    /// The other relation; none: a constant.
+    pub by: Option<usize>,
+}
+
+/// What is moved at a time: both have a place in the driving table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Granule {
+    /// A page of the driving table, with all new rows that its rows are in.
+    Page,
+    /// A group, which is one new row. Its place is that of its first row.
+    Group,
+}
+
+/// How the rows of a new table move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Movement {
+    /// The relation in whose places granules are told. Each new row comes from one row of it, or from one group.
+    pub driving: usize,
+    /// What is moved at a time.
+    pub granule: Granule,
+    /// No row (or group) gives more than one new row.
+    pub is_single: bool,
+}
+
 /// Why a query cannot define a new table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -52,28 +104,43 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Checks that each row of one table gives at most one row of the new table (kind 1:1; several such queries over the same
-/// table make 1:n), and the same row whenever it is asked for.
+/// Checks that each new row comes from one granule, and is the same row whenever it is asked for. Tells how they move.
 ///
 /// # Errors
 /// A [`Refusal`]: the first thing that stands in the way.
-pub fn check(shape: &Shape) -> Result<(), Refusal> {
-    const ONE_TABLE: &str = "Select from one table, with expressions over its columns and a WHERE.";
+pub fn check(shape: &Shape) -> Result<Movement, Refusal> {
+    const PLAIN: &str = "Select from tables and their joins, with expressions over their columns, WHERE and GROUP BY.";
+    const BY_ONE: &str = "Write GROUP BY over columns of one table; an outer join must keep all rows of that table.";
     let refusals = [
-        (shape.set_operation, "UNION, INTERSECT and EXCEPT are not supported", ONE_TABLE),
-        (shape.with, "WITH is not supported", ONE_TABLE),
-        (shape.aggregates, "aggregates are not supported yet", ONE_TABLE),
-        (shape.distinct, "DISTINCT is not supported", ONE_TABLE),
-        (shape.windows, "window functions are not supported", ONE_TABLE),
-        (shape.set_returning, "functions that return sets are not supported", ONE_TABLE),
-        (shape.sublinks, "subqueries are not supported", ONE_TABLE),
-        (shape.relations > 1, "joins are not supported yet", ONE_TABLE),
+        (shape.set_operation, "UNION, INTERSECT and EXCEPT are not supported", PLAIN),
+        (shape.with, "WITH is not supported", PLAIN),
+        (shape.distinct, "DISTINCT is not supported", "Write GROUP BY over the same columns."),
+        (shape.windows, "window functions are not supported", PLAIN),
+        (shape.set_returning, "functions that return sets are not supported", PLAIN),
+        (shape.sublinks, "subqueries are not supported", PLAIN),
         (
-            shape.relations == 0,
+            shape.relations.is_empty(),
             "there is no table to take rows from",
             "Create such a table with CREATE TABLE before the migration.",
         ),
-        (shape.tables != shape.relations, "rows can be taken from an ordinary table only", ONE_TABLE),
+        (
+            shape.relations.iter().any(|relation| !relation.is_table),
+            "rows can be taken from an ordinary table only",
+            PLAIN,
+        ),
+        (
+            shape.full_join,
+            "FULL JOIN is not supported",
+            "Its rows belong to no one table: write two tables, or LEFT JOIN.",
+        ),
+        (shape.grouping_sets, "GROUPING SETS, CUBE and ROLLUP are not supported", "Write a table for each grouping."),
+        (shape.aggregates && shape.grouped_by.is_empty(), "aggregates without GROUP BY are not supported", BY_ONE),
+        (shape.grouped_by.len() > 1, "GROUP BY over columns of several tables is not supported", BY_ONE),
+        (
+            shape.unordered,
+            "an aggregate depends on the order of rows",
+            "Its value could differ between the switch and the move. Write ORDER BY within it: array_agg(x ORDER BY ..).",
+        ),
         (shape.limit, "LIMIT is not supported", "A migration moves all rows; choose them with WHERE."),
         (shape.order, "ORDER BY is not supported", "Rows move in the order in which they are needed."),
         (shape.row_locks, "row locks are not supported", "Leave out FOR UPDATE or FOR SHARE."),
@@ -89,9 +156,51 @@ pub fn check(shape: &Shape) -> Result<(), Refusal> {
             "Its value could differ between the switch and the move. Write a constant, or cast with an explicit time zone or format.",
         ),
     ];
-    match refusals.into_iter().find(|(refused, ..)| *refused) {
-        Some((_, what, hint)) => Err(Refusal { what, hint }),
-        None => Ok(()),
+    if let Some((_, what, hint)) = refusals.into_iter().find(|(refused, ..)| *refused) {
+        return Err(Refusal { what, hint });
+    }
+    if shape.aggregates {
+        let driving = shape.grouped_by[0];
+        return if shape.relations[driving].is_nullable {
+            Err(Refusal {
+                what: "GROUP BY over columns that an outer join may leave out is not supported",
+                hint: BY_ONE,
+            })
+        } else {
+            Ok(Movement { driving, granule: Granule::Group, is_single: true })
+        };
+    }
+    let candidates = (0..shape.relations.len()).filter(|number| !shape.relations[*number].is_nullable);
+    let best = candidates
+        .map(|driving| Movement { driving, granule: Granule::Page, is_single: is_single(shape, driving) })
+        // Of a foreign-key join, the referring table: its rows give one new row each. Else the larger the table, the
+        // fewer new rows a page of it gives.
+        .max_by_key(|movement| {
+            (movement.is_single, shape.relations[movement.driving].pages, std::cmp::Reverse(movement.driving))
+        });
+    best.ok_or(Refusal { what: "no table keeps all of its rows in this join", hint: PLAIN })
+}
+
+/// Whether the conditions leave at most one row of every other relation for a row of this one: each has a unique key
+/// that is equal to columns of relations which are determined already.
+fn is_single(shape: &Shape, driving: usize) -> bool {
+    let mut determined = vec![driving];
+    loop {
+        let next = (0..shape.relations.len()).find(|relation| {
+            let is_matched = |column: &i16| {
+                shape.matches.iter().any(|given| {
+                    given.relation == *relation
+                        && given.column == *column
+                        && given.by.is_none_or(|by| determined.contains(&by))
+                })
+            };
+            !determined.contains(relation)
+                && shape.relations[*relation].unique.iter().any(|key| key.iter().all(is_matched))
+        });
+        match next {
+            Some(relation) => determined.push(relation),
+            None => return determined.len() == shape.relations.len(),
+        }
     }
 }
 
@@ -99,38 +208,38 @@ pub fn check(shape: &Shape) -> Result<(), Refusal> {
 mod tests {
     use super::*;
 
-    const PLAIN: Shape = Shape {
-        relations: 1,
-        tables: 1,
-        aggregates: false,
-        distinct: false,
-        windows: false,
-        set_operation: false,
-        order: false,
-        limit: false,
-        set_returning: false,
-        sublinks: false,
-        with: false,
-        row_locks: false,
-        sampled: false,
-        whole_rows_or_system_columns: false,
-        mutable: false,
-    };
+    fn table(pages: i64, unique: &[&[i16]]) -> Relation {
+        let unique = unique.iter().map(|key| key.to_vec()).collect();
+        Relation { is_table: true, is_nullable: false, pages, unique }
+    }
+
+    fn plain() -> Shape {
+        Shape { relations: vec![table(10, &[])], ..Shape::default() }
+    }
+
+    fn equal(left: (usize, i16), right: (usize, i16)) -> [Match; 2] {
+        [
+            Match { relation: left.0, column: left.1, by: Some(right.0) },
+            Match { relation: right.0, column: right.1, by: Some(left.0) },
+        ]
+    }
 
     #[test]
-    fn expressions_over_the_columns_of_one_table_are_taken() {
-        assert_eq!(check(&PLAIN), Ok(()));
+    fn rows_of_one_table_move_by_its_pages() {
+        assert_eq!(check(&plain()), Ok(Movement { driving: 0, granule: Granule::Page, is_single: true }));
     }
 
     #[test]
     fn what_could_move_a_row_twice_or_not_at_all_is_refused() {
         for (shape, what) in [
-            (Shape { relations: 2, tables: 2, ..PLAIN }, "joins"),
-            (Shape { aggregates: true, ..PLAIN }, "aggregates"),
-            (Shape { set_returning: true, ..PLAIN }, "sets"),
-            (Shape { limit: true, ..PLAIN }, "LIMIT"),
-            (Shape { distinct: true, ..PLAIN }, "DISTINCT"),
-            (Shape { sampled: true, ..PLAIN }, "TABLESAMPLE"),
+            (Shape { full_join: true, ..plain() }, "FULL JOIN"),
+            (Shape { aggregates: true, ..plain() }, "without GROUP BY"),
+            (Shape { aggregates: true, grouped_by: vec![0, 1], ..plain() }, "several tables"),
+            (Shape { aggregates: true, grouped_by: vec![0], grouping_sets: true, ..plain() }, "CUBE"),
+            (Shape { set_returning: true, ..plain() }, "sets"),
+            (Shape { limit: true, ..plain() }, "LIMIT"),
+            (Shape { distinct: true, ..plain() }, "DISTINCT"),
+            (Shape { sampled: true, ..plain() }, "TABLESAMPLE"),
         ] {
             let refusal = check(&shape).expect_err(what);
             assert!(refusal.what.contains(what), "{refusal}");
@@ -139,15 +248,83 @@ mod tests {
 
     #[test]
     fn what_could_differ_between_the_switch_and_the_move_is_refused() {
-        assert!(check(&Shape { mutable: true, ..PLAIN }).is_err_and(|refusal| refusal.what.contains("immutable")));
-        assert!(check(&Shape { whole_rows_or_system_columns: true, ..PLAIN }).is_err());
+        assert!(check(&Shape { mutable: true, ..plain() }).is_err_and(|refusal| refusal.what.contains("immutable")));
+        assert!(
+            check(&Shape { unordered: true, ..plain() }).is_err_and(|refusal| refusal.what.contains("order of rows"))
+        );
+        assert!(check(&Shape { whole_rows_or_system_columns: true, ..plain() }).is_err());
     }
 
     #[test]
     fn a_view_or_no_table_at_all_is_refused() {
-        assert!(check(&Shape { tables: 0, ..PLAIN }).is_err_and(|refusal| refusal.what.contains("ordinary table")));
-        assert!(
-            check(&Shape { relations: 0, tables: 0, ..PLAIN }).is_err_and(|refusal| refusal.what.contains("no table"))
-        );
+        let view = Shape { relations: vec![Relation::default()], ..plain() };
+        assert!(check(&view).is_err_and(|refusal| refusal.what.contains("ordinary table")));
+        assert!(check(&Shape::default()).is_err_and(|refusal| refusal.what.contains("no table")));
+    }
+
+    #[test]
+    fn groups_move_by_the_table_that_they_are_told_by() {
+        let mut shape = Shape {
+            relations: vec![table(1000, &[&[1]]), table(10, &[&[1]])],
+            aggregates: true,
+            grouped_by: vec![1],
+            ..Shape::default()
+        };
+        assert_eq!(check(&shape), Ok(Movement { driving: 1, granule: Granule::Group, is_single: true }));
+        shape.relations[1].is_nullable = true;
+        assert!(check(&shape).is_err_and(|refusal| refusal.what.contains("leave out")));
+    }
+
+    #[test]
+    fn a_foreign_key_join_moves_by_the_referring_table_whatever_its_size() {
+        // order_line (order, ..) refers to orders (id).
+        for pages in [1, 1000] {
+            let shape = Shape {
+                relations: vec![table(10, &[&[1]]), table(pages, &[&[1, 2]])],
+                matches: equal((0, 1), (1, 1)).to_vec(),
+                ..Shape::default()
+            };
+            assert_eq!(check(&shape), Ok(Movement { driving: 1, granule: Granule::Page, is_single: true }));
+        }
+    }
+
+    #[test]
+    fn a_many_to_many_join_moves_by_the_larger_table_and_the_first_of_equals() {
+        let join = |first, second| Shape {
+            relations: vec![table(first, &[]), table(second, &[])],
+            matches: equal((0, 2), (1, 2)).to_vec(),
+            ..Shape::default()
+        };
+        assert_eq!(check(&join(10, 20)), Ok(Movement { driving: 1, granule: Granule::Page, is_single: false }));
+        assert_eq!(check(&join(20, 10)), Ok(Movement { driving: 0, granule: Granule::Page, is_single: false }));
+        assert_eq!(check(&join(10, 10)), Ok(Movement { driving: 0, granule: Granule::Page, is_single: false }));
+    }
+
+    #[test]
+    fn the_side_that_an_outer_join_may_leave_out_never_drives() {
+        let mut shape = Shape { relations: vec![table(1, &[]), table(1000, &[])], ..Shape::default() };
+        shape.relations[1].is_nullable = true;
+        assert_eq!(check(&shape).map(|movement| movement.driving), Ok(0));
+    }
+
+    #[test]
+    fn keys_along_a_chain_leave_one_row_and_keys_in_a_circle_do_not() {
+        let chain = Shape {
+            relations: vec![table(1, &[]), table(1, &[&[1]]), table(1, &[&[1, 2]])],
+            matches: [equal((0, 5), (1, 1)), equal((1, 7), (2, 1))]
+                .concat()
+                .into_iter()
+                .chain([Match { relation: 2, column: 2, by: None }])
+                .collect(),
+            ..Shape::default()
+        };
+        assert!(is_single(&chain, 0));
+        // The second and the third determine each other, and nothing determines them.
+        let circle = Shape {
+            relations: vec![table(1, &[]), table(1, &[&[1]]), table(1, &[&[1]])],
+            matches: equal((1, 1), (2, 1)).to_vec(),
+            ..Shape::default()
+        };
+        assert!(!is_single(&circle, 0));
     }
 }

@@ -1,0 +1,62 @@
+//! Whether an expression has a value for every row. What may fail is evaluated for all rows before the switch: later, it
+//! would fail in every query that meets such a row.
+
+use std::ffi::c_void;
+
+use pgrx::pg_sys::{self, NodeTag, Oid};
+use pgrx::prelude::*;
+
+use crate::nodes;
+
+/// Aggregates of the server that have a value whatever they are given.
+const TOTAL: [&str; 8] = ["count", "min", "max", "sum", "avg", "bool_and", "bool_or", "every"];
+
+/// Whether an expression may fail for a row: it is more than columns, constants, comparisons and plain aggregates of them.
+///
+/// # Safety
+/// `node` is null or an analysed expression.
+pub(crate) unsafe fn may_fail(node: *mut pg_sys::Node) -> bool {
+    // SAFETY: the walker needs no context.
+    unsafe { fails(node, std::ptr::null_mut()) }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn fails(node: *mut pg_sys::Node, context: *mut c_void) -> bool {
+    if node.is_null() {
+        return false;
+    }
+    // SAFETY: the tag tells the kind of a node.
+    unsafe {
+        let is_plain = match nodes::tag(node) {
+            NodeTag::T_Var
+            | NodeTag::T_Const
+            | NodeTag::T_RelabelType
+            | NodeTag::T_BoolExpr
+            | NodeTag::T_NullTest
+            | NodeTag::T_BooleanTest
+            | NodeTag::T_List
+            | NodeTag::T_TargetEntry
+            | NodeTag::T_FromExpr
+            | NodeTag::T_JoinExpr
+            | NodeTag::T_RangeTblRef => true,
+            NodeTag::T_OpExpr => !pg_sys::get_op_btree_interpretation((*node.cast::<pg_sys::OpExpr>()).opno).is_null(),
+            NodeTag::T_Aggref => is_total(node.cast()),
+            _ => false,
+        };
+        !is_plain || nodes::walk_expression(node, fails, context)
+    }
+}
+
+unsafe fn is_total(aggregate: *mut pg_sys::Aggref) -> bool {
+    // SAFETY: a node of an analysed expression.
+    unsafe {
+        let function = (*aggregate).aggfnoid;
+        let name = nodes::text(pg_sys::get_func_name(function));
+        // Floating point numbers, money and intervals overflow.
+        let adds = name == "sum" || name == "avg";
+        let overflows = (*aggregate).aggtype != pg_sys::INT8OID && (*aggregate).aggtype != pg_sys::NUMERICOID;
+        pg_sys::get_func_namespace(function) == Oid::from_u32(pg_sys::PG_CATALOG_NAMESPACE)
+            && TOTAL.contains(&name.as_str())
+            && !(adds && overflows)
+    }
+}

@@ -1,0 +1,52 @@
+//! Expressions of a definition may call functions of the old tables' owner. Where bullfrog evaluates them by itself, it
+//! does so with that owner's rights and nothing more, as the server does for VACUUM and REFRESH.
+
+use pgrx::pg_sys::{self, Oid};
+use pgrx::prelude::*;
+
+use crate::errors::{defect, raise};
+
+/// Does something with a role's rights, in a security-restricted operation: nothing of it outlives it, neither settings
+/// nor temporary tables, and names are found in `pg_catalog` only. An error undoes it with the (sub)transaction.
+pub(crate) fn with_rights_of<R>(role: Oid, action: impl FnOnce() -> R) -> R {
+    let (mut user, mut context) = (Oid::INVALID, 0);
+    // SAFETY: as the server does it; the user and the level are put back below, or by the end of the transaction.
+    unsafe {
+        pg_sys::GetUserIdAndSecContext(&raw mut user, &raw mut context);
+        let level = pg_sys::NewGUCNestLevel();
+        pg_sys::set_config_option(
+            c"search_path".as_ptr(),
+            c"pg_catalog, pg_temp".as_ptr(),
+            pg_sys::GucContext::PGC_USERSET,
+            pg_sys::GucSource::PGC_S_SESSION,
+            pg_sys::GucAction::GUC_ACTION_SAVE,
+            true,
+            0,
+            false,
+        );
+        pg_sys::SetUserIdAndSecContext(role, context | pg_sys::SECURITY_RESTRICTED_OPERATION as i32);
+        let result = action();
+        pg_sys::AtEOXact_GUC(false, level);
+        pg_sys::SetUserIdAndSecContext(user, context);
+        result
+    }
+}
+
+/// The number that a query gives, with the rights of a table's owner.
+#[pg_extern(sql = false, strict)]
+fn evaluate(relation: Oid, query: &str) -> Option<i64> {
+    // SAFETY: the number of the current user.
+    if !unsafe { pg_sys::superuser() } {
+        raise(
+            PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
+            "only a superuser may take another's rights",
+            "bullfrog.migrate and bullfrog.abort call this function.",
+        );
+    }
+    let owner = "SELECT c.relowner FROM pg_catalog.pg_class c WHERE c.oid = $1";
+    let outcome = Spi::get_one_with_args::<Oid>(owner, &[relation.into()]).and_then(|owner| {
+        let owner = owner.unwrap_or_else(|| defect(&"the table is gone"));
+        with_rights_of(owner, || Spi::get_one::<i64>(query))
+    });
+    outcome.unwrap_or_else(|error| defect(&error))
+}

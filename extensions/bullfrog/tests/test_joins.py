@@ -1,0 +1,125 @@
+"""New tables that are joins of old ones: each row of the join comes once, with the page of the driving table it belongs to."""
+
+import psycopg
+import pytest
+
+from conftest import differing, migrate, moved
+
+STOCKINFO = """
+    CREATE TABLE stockinfo AS SELECT s.sku AS code, s.day, s.used, i.cap - s.used AS free, NULL AS audited_at FROM item i JOIN stocktake s USING (sku);
+    ALTER TABLE stockinfo ADD PRIMARY KEY (code, day)
+"""
+JOINS = {
+    "foreign_key": "SELECT s.sku, s.day, s.used, i.cap FROM item i, stocktake s WHERE i.sku = s.sku",
+    "many_to_many": "SELECT s.sku, s.day, i.sku AS other, i.cap FROM stocktake s JOIN item i ON i.depot = s.day",
+    "left": "SELECT i.sku, s.day, s.used FROM item i LEFT JOIN stocktake s ON s.sku = i.sku AND s.used > 50",
+    "right": "SELECT i.sku, s.day, s.used FROM stocktake s RIGHT JOIN item i ON s.sku = i.sku AND s.used > 50",
+    "self": "SELECT a.sku, b.sku AS other FROM item a JOIN item b ON b.sku = a.sku + 1",
+    "three": "SELECT s.sku, s.day, d.name, i.cap FROM stocktake s JOIN item i USING (sku) LEFT JOIN depot d ON d.number = i.depot WHERE s.used > 10",
+    "cross": "SELECT d.name, i.sku FROM depot d CROSS JOIN item i",
+}
+
+
+@pytest.fixture
+def stock(database):
+    connection = database.connect()
+    connection.execute("""
+        CREATE TABLE depot (number int PRIMARY KEY, name text NOT NULL);
+        CREATE TABLE item (sku int PRIMARY KEY, depot int, cap int NOT NULL, pad text);
+        CREATE TABLE stocktake (sku int NOT NULL, day int NOT NULL, used int CHECK (used > 0), pad text, PRIMARY KEY (sku, day));
+        INSERT INTO depot SELECT n, 'depot ' || n FROM generate_series(1, 5) n;
+        INSERT INTO item SELECT n, n % 7, 100 + n, repeat('.', 500) FROM generate_series(1, 200) n;
+        INSERT INTO stocktake SELECT s, d, 1 + (s * d) % 97, repeat('.', 200) FROM generate_series(1, 250) s, generate_series(1, 4) d WHERE s % 3 > 0;
+        ANALYZE""")
+    return connection
+
+
+@pytest.fixture
+def stockinfo(stock):
+    stock.execute("CREATE TABLE expected AS SELECT s.sku AS code, s.day, s.used, i.cap - s.used AS free, NULL AS audited_at FROM item i JOIN stocktake s USING (sku)")
+    migrate(stock, STOCKINFO)
+    return stock
+
+
+@pytest.mark.parametrize("query", JOINS.values(), ids=JOINS)
+def test_each_row_of_a_join_is_there_once_before_while_and_after_it_moves(stock, query):
+    stock.execute(f"CREATE TABLE expected AS {query}")
+    migrate(stock, f"CREATE TABLE t AS {query}")
+    assert differing(stock, "t", "expected") == 0
+    stock.execute("SELECT FROM t WHERE sku = 10 FOR UPDATE" if "s.sku, " in query else "SELECT bullfrog.move(id, '{0}') FROM bullfrog.source")
+    assert 0 < moved(stock) <= 2
+    assert differing(stock, "t", "expected") == 0
+    stock.execute("SELECT bullfrog.finish('m')")
+    assert differing(stock, "t", "expected") == 0
+
+
+def test_an_update_moves_the_page_of_its_row_whatever_table_its_condition_is_about(stockinfo):
+    assert stockinfo.execute("UPDATE stockinfo SET audited_at = 'now' WHERE code = 50 AND day = 2").rowcount == 1
+    assert moved(stockinfo) == 1
+    free = stockinfo.execute("SELECT free FROM expected WHERE code = 199 AND day = 4").fetchone()
+    changed = stockinfo.execute("UPDATE stockinfo SET audited_at = 'now' WHERE free = %s", free).rowcount
+    stockinfo.execute("UPDATE expected SET audited_at = 'now' WHERE (code = 50 AND day = 2) OR free = %s", free)
+    assert changed >= 1
+    assert differing(stockinfo, "stockinfo", "expected") == 0
+    stockinfo.execute("SELECT bullfrog.finish('m')")
+    assert differing(stockinfo, "stockinfo", "expected") == 0
+
+
+def test_keys_of_rows_that_were_not_moved_are_taken(stockinfo):
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        stockinfo.execute("INSERT INTO stockinfo VALUES (50, 2)")
+    stockinfo.execute("INSERT INTO stockinfo VALUES (50, 5)")
+    stockinfo.execute("INSERT INTO expected VALUES (50, 5)")
+    assert differing(stockinfo, "stockinfo", "expected") == 0
+
+
+@pytest.mark.parametrize("table", ["item", "stocktake"])
+def test_both_old_tables_are_closed_and_keep_their_form(stockinfo, table):
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match=f"{table} is closed"):
+        stockinfo.execute(f"SELECT * FROM {table}")
+    with pytest.raises(psycopg.errors.ObjectInUse):
+        stockinfo.execute(f"ALTER TABLE {table} ADD COLUMN more int")
+    stockinfo.execute("SELECT bullfrog.finish('m')")
+    assert stockinfo.execute("SELECT to_regclass(%s)", (table,)).fetchone() == (None,)
+
+
+def test_abort_opens_both_old_tables(stockinfo):
+    stockinfo.execute("SELECT FROM stockinfo WHERE code = 50 FOR UPDATE")
+    stockinfo.execute("SELECT bullfrog.abort('m')")
+    assert stockinfo.execute("SELECT to_regclass('stockinfo'), count(*) FROM item JOIN stocktake USING (sku)").fetchone()[0] is None
+
+
+def test_a_table_may_be_joined_and_move_by_itself_in_one_migration(stock):
+    stock.execute("CREATE TABLE expected AS SELECT s.sku AS code, s.day, s.used, i.cap - s.used AS free, NULL AS audited_at FROM item i JOIN stocktake s USING (sku)")
+    migrate(stock, STOCKINFO + "; CREATE TABLE article AS SELECT sku, cap FROM item; ALTER TABLE article ADD PRIMARY KEY (sku)")
+    stock.execute("UPDATE article SET cap = 0 WHERE sku = 50")
+    stock.execute("UPDATE stockinfo SET free = 0 WHERE code = 50 AND day = 1")
+    stock.execute("UPDATE expected SET free = 0 WHERE code = 50 AND day = 1")
+    assert differing(stock, "stockinfo", "expected") == 0
+    stock.execute("SELECT bullfrog.finish('m')")
+    assert differing(stock, "stockinfo", "expected") == 0
+    assert stock.execute("SELECT count(*), count(*) FILTER (WHERE cap = 0) FROM article").fetchone() == (200, 1)
+
+
+@pytest.mark.parametrize("join, kind, driving", [
+    ("foreign_key", "foreign-key join", "stocktake"), ("many_to_many", "n:n", "stocktake"), ("left", "n:n", "item"), ("self", "foreign-key join", "item"),
+    ("three", "foreign-key join", "stocktake"), ("cross", "n:n", "item"),
+])
+def test_the_plan_tells_the_kind_of_a_join_and_what_drives_it(stock, join, kind, driving):
+    plan = stock.execute("SELECT kind, (old_tables)[1]::text, note FROM bullfrog.plan('m', %s)", (f"CREATE TABLE t AS {JOINS[join]}",)).fetchone()
+    assert plan[:2] == (kind, driving)
+    assert ("no index of item begins with depot" in plan[2]) == (join == "many_to_many")
+
+
+def test_a_key_that_a_join_repeats_stops_the_switch(stock):
+    with pytest.raises(psycopg.errors.IntegrityConstraintViolation, match="unique index"):
+        migrate(stock, f"CREATE TABLE t AS {JOINS['many_to_many']}; ALTER TABLE t ADD UNIQUE (sku, day)")
+    with pytest.raises(psycopg.errors.IntegrityConstraintViolation, match="NOT NULL of day"):
+        migrate(stock, f"CREATE TABLE t AS {JOINS['left']}; ALTER TABLE t ALTER COLUMN day SET NOT NULL")
+
+
+def test_tables_of_several_owners_are_refused(stock):
+    stock.execute("BEGIN; CREATE ROLE somebody; ALTER TABLE item OWNER TO somebody")
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match="several owners"):
+        migrate(stock, STOCKINFO)
+    stock.execute("ROLLBACK")
