@@ -256,7 +256,14 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
     );
     section(
         "Persistence",
-        &[("loading", "0".to_owned()), ("aof_enabled", u8::from(actor.config.is_logged).to_string())],
+        &[
+            ("loading", "0".to_owned()),
+            ("aof_enabled", u8::from(actor.config.is_logged).to_string()),
+            (
+                "aof_rewrite_in_progress",
+                u8::from(actor.is_rewrite_wanted || actor.keys.is_being_rewritten()).to_string(),
+            ),
+        ],
     );
     let counters = actor.keys.counters;
     section(
@@ -312,6 +319,8 @@ pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
             match lines.iter_mut().find(|(other, _)| other == key && !key.is_empty()) {
                 None => lines.push((key.to_owned(), value.to_owned())),
                 Some((_, mine)) if ADDED.contains(&key) => *mine = added(mine, value),
+                // At any of the actors.
+                Some((_, mine)) if key == "aof_rewrite_in_progress" => *mine = value.max(mine).to_owned(),
                 Some((_, mine)) if key.starts_with("db") => {
                     let fields = mine.split(',').zip(value.split(','));
                     let sums = fields.map(|(a, b)| match (a.split_once('='), b.split_once('=')) {

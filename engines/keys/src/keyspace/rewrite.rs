@@ -30,6 +30,12 @@ impl Keyspace {
         self.rewriting.is_some()
     }
 
+    /// Whether a rewrite was begun, and not all actors are known to have written their keys.
+    #[must_use]
+    pub const fn is_being_rewritten(&self) -> bool {
+        self.logs_heard
+    }
+
     /// Writes keys up to about `bytes`, and at least one key group with keys. Says whether all keys that are here were
     /// written.
     pub fn rewrite_some(&mut self, bytes: usize) -> bool {

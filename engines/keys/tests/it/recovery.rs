@@ -13,7 +13,7 @@ use savanna_keys::request::OwnedArgs;
 use savanna_keys::session::SessionId;
 use savanna_lattice::Hlc;
 
-use crate::world::NOW;
+use crate::world::{NOW, World};
 
 const SCRIPT: [&str; 30] = [
     "SET a 1",
@@ -154,4 +154,19 @@ fn records_that_are_no_deltas_are_an_error() {
     let mut keys = Keyspace::new(placement, 0);
     let error = recover(Options::dir(folder.path()), OwnerEpoch(2), placement, &mut [&mut keys]).expect_err("no delta");
     assert!(error.to_string().contains("expected a change of a key"), "{error}");
+}
+
+#[test]
+fn info_says_whether_any_actor_is_writing_its_keys_once_more() {
+    let mut world = World::new(2, 1);
+    let client = world.client(0);
+    let is_rewriting = |world: &mut World| {
+        let info = world.call(client, &["INFO", "persistence"]);
+        info.contains("aof_rewrite_in_progress:1")
+    };
+    assert!(!is_rewriting(&mut world));
+    world.actors[1].keys.begin_rewrite();
+    assert!(is_rewriting(&mut world));
+    world.actors[1].keys.settle_rewrite();
+    assert!(!is_rewriting(&mut world));
 }

@@ -5,13 +5,12 @@ use std::cmp::Ordering;
 use savanna_lattice::{Lattice, Lww, Max, OrMap, OrSet, PnCounter, Stamp, TypeTag};
 use serde::{Deserialize, Serialize};
 
+use super::bytes::Bytes;
 use crate::delta::{Malformed, OpReader, STRING_TAG};
 use crate::keyspace::entry::Value;
 use crate::keyspace::types::{Collection, Hash, List, Operation, Score, Set, SortedSet};
 use crate::number::{Digits, integer};
 use crate::short_bytes::ShortBytes;
-
-type Bytes = Box<[u8]>;
 
 /// The type of strings that are numbers; other types have their tag in deltas.
 const NUMBER_TAG: TypeTag = TypeTag(6);

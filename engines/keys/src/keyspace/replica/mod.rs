@@ -16,6 +16,7 @@
 //! does, as long as the sender does not know yet that there are more.) What has to outlive its use, until nobody can refer to
 //! it any more, notes the message since which all know of its end: see [`Keyspace::reclaim`].
 
+mod bytes;
 mod content;
 mod loan;
 mod reclaim;
