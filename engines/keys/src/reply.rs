@@ -40,6 +40,9 @@ pub trait Reply {
     /// From here on the client speaks this version of RESP.
     fn use_protocol(&mut self, _version: u8) {}
 
+    /// From here on the client's requests are answered so.
+    fn answer(&mut self, _answering: Answering) {}
+
     /// The text `OK`.
     fn ok(&mut self) {
         self.simple("OK");
@@ -62,6 +65,19 @@ pub trait Reply {
     fn count(&mut self, count: usize) {
         self.integer(count as i64);
     }
+}
+
+/// Whether a client wants replies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answering {
+    /// It does, also to the present request.
+    On,
+    /// It wants none any more.
+    Off,
+    /// It wants none to the next request.
+    SkipNext,
+    /// It wants none to the present request.
+    Skip,
 }
 
 /// What stands in the place of a reply that is longer than a client may be sent.

@@ -3,10 +3,11 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use savanna_lattice::Hlc;
+use savanna_lattice::{Hlc, UnixMillis};
 
 use crate::access::{Access, User, Users};
 use crate::actor::program::Program;
+use crate::command::Command;
 use crate::placement::KeyHash;
 
 /// A session of an actor. The number of its place is used again, its serial is not.
@@ -50,6 +51,16 @@ pub struct Session {
     pub name: Vec<u8>,
     /// Where the client is, for lists of clients.
     pub address: String,
+    /// Where it came to.
+    pub local_address: String,
+    /// When it came.
+    pub opened_at: UnixMillis,
+    /// When its last request came.
+    pub heard_at: UnixMillis,
+    /// The command of its last request.
+    pub last: Option<&'static Command>,
+    /// Whether its next request is held back by a pause.
+    pub is_held: bool,
     /// What MULTI has queued.
     pub queued: Option<Program>,
     /// What WATCH noted.
@@ -67,8 +78,9 @@ pub struct Session {
 const WITH_FIRST_MAX: usize = 64;
 
 impl Session {
-    fn new(id: SessionId, address: String, users: &Users) -> Self {
+    fn new(id: SessionId, addresses: (String, String), now: UnixMillis, users: &Users) -> Self {
         let (user, access) = stranger(users);
+        let (address, local_address) = addresses;
         Self {
             id,
             database: 0,
@@ -77,6 +89,11 @@ impl Session {
             access,
             name: Vec::new(),
             address,
+            local_address,
+            opened_at: now,
+            heard_at: now,
+            last: None,
+            is_held: false,
             queued: None,
             watched: Vec::new(),
             channels: BTreeSet::new(),
@@ -99,7 +116,8 @@ impl Session {
 
     /// The session of a script that runs.
     pub(crate) fn of_script(database: u8, users: &Users) -> Self {
-        Self { database, ..Self::new(SessionId { place: u32::MAX, serial: 0 }, String::new(), users) }
+        let id = SessionId { place: u32::MAX, serial: 0 };
+        Self { database, ..Self::new(id, (String::new(), String::new()), UnixMillis(0), users) }
     }
 
     /// Whether it was at a key's first replica before, where it sees what it did there.
@@ -150,8 +168,8 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// Begins a session.
-    pub fn open(&mut self, address: String, users: &Users) -> SessionId {
+    /// Begins a session between two addresses, the client's and the one that it came to.
+    pub fn open(&mut self, addresses: (String, String), now: UnixMillis, users: &Users) -> SessionId {
         let place = self.free.pop_front().unwrap_or_else(|| {
             self.places.push(None);
             self.places.len() as u32 - 1
@@ -159,7 +177,7 @@ impl Sessions {
         self.opened += 1;
         self.open += 1;
         let id = SessionId { place, serial: self.opened };
-        self.places[place as usize] = Some(Box::new(Session::new(id, address, users)));
+        self.places[place as usize] = Some(Box::new(Session::new(id, addresses, now, users)));
         id
     }
 

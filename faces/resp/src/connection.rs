@@ -3,6 +3,7 @@
 use std::io;
 
 use savanna_keys::config::OutputLimit;
+use savanna_keys::reply::Answering;
 use savanna_keys::session::{SessionId, Ticket};
 use savanna_lattice::UnixMillis;
 
@@ -19,6 +20,8 @@ pub(crate) struct Connection {
     pub session: SessionId,
     /// The protocol's version for replies that come later.
     pub protocol: u8,
+    /// Whether it wants replies; `None` if it does.
+    pub answering: Option<Answering>,
     /// Bytes of requests that have not run.
     pub input: Vec<u8>,
     /// Where they are being looked through.
@@ -38,6 +41,8 @@ pub(crate) struct Connection {
     pub is_hung_up: bool,
     /// Whether it waits until other threads have heard what it published.
     pub is_held_back: bool,
+    /// Whether its next request waits for the end of a pause.
+    pub is_held: bool,
     /// Whether it ends when everything is sent.
     pub is_closing: bool,
     /// Whether it ends when it was written to once more, whatever is left to be sent.
@@ -84,6 +89,7 @@ impl Connection {
             stream,
             session,
             protocol: 2,
+            answering: None,
             input: Vec::new(),
             parser: Parser::default(),
             output: Output::default(),
@@ -93,6 +99,7 @@ impl Connection {
             is_writable: true,
             is_hung_up: false,
             is_held_back: false,
+            is_held: false,
             is_closing: false,
             is_dismissed: false,
             heard_at: now,
@@ -110,6 +117,7 @@ impl Connection {
             && !self.is_closing
             && !self.is_dismissed
             && !self.is_held_back
+            && !self.is_held
             && self.output.len() < OUTPUT_PAUSE_BYTES
             && self.output.awaited_count() < self.awaited_max
     }
@@ -173,10 +181,22 @@ impl Connection {
         self.is_closing && self.output.is_empty() && self.stream.is_flushed()
     }
 
+    /// Notes what a request says about the replies to those that follow.
+    pub(crate) fn note_answering(&mut self, said: Answering) {
+        let before = self.answering;
+        self.answering = match said {
+            Answering::On | Answering::Skip => None,
+            Answering::Off => Some(Answering::Off),
+            // Who wants no replies at all skips none.
+            Answering::SkipNext if before == Some(Answering::Off) => before,
+            Answering::SkipNext => Some(Answering::Skip),
+        };
+    }
+
     /// Whether nothing is on its way to it.
     #[must_use]
     pub(crate) fn is_quiet(&self) -> bool {
-        self.awaits.is_none() && self.output.is_empty()
+        self.awaits.is_none() && self.output.is_empty() && !self.is_held
     }
 
     /// How many bytes the next reply may have.

@@ -1,7 +1,7 @@
 //! Replies in RESP2 and RESP3.
 
 use savanna_keys::number::{shortest, write_digits};
-use savanna_keys::reply::{Reply, TOO_LONG};
+use savanna_keys::reply::{Answering, Reply, TOO_LONG};
 
 /// Writes replies for a client behind what is in a buffer.
 #[derive(Debug)]
@@ -14,6 +14,10 @@ pub struct Encoder<'a> {
     is_too_long: bool,
     /// 2 or 3. A request may change it, for its own reply and those that follow.
     pub protocol: u8,
+    /// Whether the client wants replies; `None` if it does and did not just say so.
+    pub answering: Option<Answering>,
+    /// Whether the reply is made of what the client is told also if it wants no replies.
+    is_pushed: bool,
 }
 
 /// A mark, a number and the end of the line, as in `$64\r\n`.
@@ -41,7 +45,7 @@ impl<'a> Encoder<'a> {
     /// Writes to `out` in this version of the protocol.
     pub const fn new(out: &'a mut Vec<u8>, protocol: u8) -> Self {
         let start = out.len();
-        Self { out, start, stop: usize::MAX, is_too_long: false, protocol }
+        Self { out, start, stop: usize::MAX, is_too_long: false, protocol, answering: None, is_pushed: false }
     }
 
     /// Lets the reply have at most so many bytes. What is above is not kept.
@@ -49,6 +53,13 @@ impl<'a> Encoder<'a> {
     pub const fn at_most(mut self, bytes: usize) -> Self {
         self.stop = self.start.saturating_add(bytes);
         self
+    }
+
+    /// Takes the reply back, unless it is pushed.
+    pub fn keep_quiet(&mut self) {
+        if !self.is_pushed {
+            self.out.truncate(self.start);
+        }
     }
 
     /// Ends the reply: in place of one that is too long there is an error. Says whether it had room.
@@ -97,6 +108,10 @@ impl<'a> Encoder<'a> {
 impl Reply for Encoder<'_> {
     fn use_protocol(&mut self, version: u8) {
         self.protocol = version;
+    }
+
+    fn answer(&mut self, answering: Answering) {
+        self.answering = Some(answering);
     }
 
     fn simple(&mut self, text: &str) {
@@ -153,6 +168,7 @@ impl Reply for Encoder<'_> {
     }
 
     fn push(&mut self, length: usize) {
+        self.is_pushed = true;
         self.number(if self.is_third() { b'>' } else { b'*' }, length as i64);
     }
 

@@ -45,8 +45,8 @@ struct Awaited {
 
 #[derive(Debug)]
 enum Late {
-    /// With the protocol's version when it was asked for.
-    Waiting(Ticket, u8),
+    /// With the protocol's version when it was asked for; `None` if the client does not want it.
+    Waiting(Ticket, Option<u8>),
     Came(Vec<u8>),
 }
 
@@ -59,8 +59,8 @@ impl Output {
         if self.awaited.is_empty() { &mut self.bytes } else { &mut self.behind }
     }
 
-    /// Keeps a place for a reply that comes later.
-    pub(crate) fn wait(&mut self, ticket: Ticket, protocol: u8) {
+    /// Keeps a place for a reply that comes later; without a protocol it is not written.
+    pub(crate) fn wait(&mut self, ticket: Ticket, protocol: Option<u8>) {
         self.awaited.push_back(Awaited { place: self.behind.len(), reply: Late::Waiting(ticket, protocol) });
     }
 
@@ -76,14 +76,18 @@ impl Output {
             Some((0, protocol)) => {
                 self.awaited.pop_front();
                 let before = self.bytes.len();
-                write(&mut self.bytes, protocol);
+                if let Some(protocol) = protocol {
+                    write(&mut self.bytes, protocol);
+                }
                 let count = self.bytes.len() - before;
                 self.follow();
                 count
             }
             Some((place, protocol)) => {
                 let mut bytes = Vec::new();
-                write(&mut bytes, protocol);
+                if let Some(protocol) = protocol {
+                    write(&mut bytes, protocol);
+                }
                 let count = bytes.len();
                 self.early += count;
                 self.awaited[place].reply = Late::Came(bytes);
@@ -201,10 +205,10 @@ mod tests {
     fn replies_keep_the_order_of_their_requests() {
         let mut output = Output::default();
         say(&mut output, "1");
-        output.wait(Ticket(1), 2);
+        output.wait(Ticket(1), Some(2));
         say(&mut output, "3");
         say(&mut output, "4");
-        output.wait(Ticket(2), 3);
+        output.wait(Ticket(2), Some(3));
         say(&mut output, "6");
         output.release(None);
         assert_eq!(send(&mut output), "1");
@@ -220,10 +224,10 @@ mod tests {
     #[test]
     fn a_reply_that_came_early_waits_for_those_before_it() {
         let mut output = Output::default();
-        output.wait(Ticket(1), 2);
-        output.wait(Ticket(2), 2);
+        output.wait(Ticket(1), Some(2));
+        output.wait(Ticket(2), Some(2));
         say(&mut output, "3");
-        output.wait(Ticket(4), 2);
+        output.wait(Ticket(4), Some(2));
         say(&mut output, "5");
         output.fill(Ticket(4), |bytes, _| bytes.push(b'4'));
         assert_eq!((output.len(), output.awaited_count()), (3, 3));
@@ -236,12 +240,27 @@ mod tests {
     }
 
     #[test]
+    fn a_reply_that_is_not_wanted_keeps_its_place_and_is_not_written() {
+        let mut output = Output::default();
+        output.wait(Ticket(1), None);
+        say(&mut output, "2");
+        output.wait(Ticket(3), None);
+        say(&mut output, "4");
+        assert_eq!(output.fill(Ticket(3), |bytes, _| bytes.push(b'3')), 0);
+        assert_eq!(output.awaited_count(), 2);
+        assert_eq!(output.fill(Ticket(1), |bytes, _| bytes.push(b'1')), 0);
+        output.release(None);
+        assert_eq!(send(&mut output), "24");
+        assert!(output.is_empty());
+    }
+
+    #[test]
     fn what_was_moved_takes_no_memory_where_something_is_always_awaited() {
         let mut output = Output::default();
-        output.wait(Ticket(0), 2);
+        output.wait(Ticket(0), Some(2));
         for number in 1..10_000 {
             say(&mut output, &format!("{number:0100}"));
-            output.wait(Ticket(number), 2);
+            output.wait(Ticket(number), Some(2));
             output.fill(Ticket(number - 1), |bytes, _| bytes.push(b'!'));
             output.release(None);
             assert_eq!(send(&mut output), format!("!{number:0100}"));

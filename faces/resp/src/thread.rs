@@ -19,7 +19,7 @@ use savanna_keys::actor::message::{Destination, Message};
 use savanna_keys::actor::{Actor, Progress};
 use savanna_keys::config::{OutputLimit, Sync, TlsClients};
 use savanna_keys::log::append_changes;
-use savanna_keys::reply::Reply;
+use savanna_keys::reply::{Answering, Reply};
 use savanna_keys::request::Args;
 use savanna_keys::session::{Session, SessionId};
 use savanna_lattice::UnixMillis;
@@ -118,6 +118,8 @@ pub(crate) struct State {
     accept_after: Option<Instant>,
     /// Connections that wait until other threads have heard what they published.
     held_back: Vec<usize>,
+    /// Connections that wait for the end of a pause.
+    paused: Vec<usize>,
     inspected_at: UnixMillis,
     /// Whether a connection is above its soft limit.
     is_any_over_soft: bool,
@@ -146,6 +148,7 @@ impl State {
             must_accept_again: false,
             accept_after: None,
             held_back: Vec::new(),
+            paused: Vec::new(),
             inspected_at: UnixMillis(0),
             is_any_over_soft: false,
             buffer: vec![0; READ_BYTES],
@@ -200,6 +203,7 @@ impl Thread {
             self.take_mail();
             self.let_publishers_go_on();
             self.serve_listed();
+            self.let_paused_go_on();
             self.dismiss();
             self.inspect();
             self.finish_turn()?;
@@ -328,7 +332,8 @@ impl Thread {
         let _ = stream.set_nodelay(true);
         self.keep_alive(&stream);
         let address = peer.map_or_else(|_| String::new(), |address| address.to_string());
-        let session = self.actor.open_session(address);
+        let local_address = stream.local_addr().map_or_else(|_| String::new(), |address| address.to_string());
+        let session = self.actor.open_session(address, local_address);
         let place = session.place as usize;
         let registered =
             self.poll.registry().register(&mut stream, Token(place), Interest::READABLE | Interest::WRITABLE);
@@ -443,6 +448,19 @@ impl Thread {
         }
     }
 
+    /// Lets those go on whose requests were held back by a pause that is over.
+    fn let_paused_go_on(&mut self) {
+        if self.state.paused.is_empty() || self.actor.is_paused() {
+            return;
+        }
+        for place in std::mem::take(&mut self.state.paused) {
+            if let Some(Some(connection)) = self.state.connections.get_mut(place) {
+                connection.is_held = false;
+                self.list(place);
+            }
+        }
+    }
+
     fn is_anybody_behind(&self) -> bool {
         self.slots.iter().any(Slot::is_behind)
     }
@@ -511,7 +529,9 @@ impl Thread {
 
     /// Runs what a client asked for. Says whether the client is still there.
     fn serve(&mut self, connection: &mut Connection) -> bool {
-        self.read_and_run(connection) && !(connection.is_hung_up && self.actor.is_waiting(connection.session))
+        let is_there = self.read_and_run(connection);
+        // Who hung up waits for nobody.
+        is_there && !(connection.is_hung_up && (connection.is_held || self.actor.is_waiting(connection.session)))
     }
 
     fn read_and_run(&mut self, connection: &mut Connection) -> bool {
@@ -575,18 +595,38 @@ impl Thread {
                     let args = Args::new(&bytes[ran..], connection.parser.spans());
                     let room = connection.room(output_limit);
                     let mut encoder = Encoder::new(connection.output.next(), connection.protocol).at_most(room);
+                    encoder.answering = connection.answering;
                     let progress = self.actor.request(connection.session, args, &mut encoder);
                     let had_room = encoder.finish();
                     connection.protocol = encoder.protocol;
                     connection.is_dismissed |= !had_room && room < REPLY_BYTES_MAX;
+                    let mut protocol = Some(connection.protocol);
+                    if let Some(answering) = encoder.answering
+                        && progress != Progress::Held
+                    {
+                        if answering != Answering::On {
+                            encoder.keep_quiet();
+                            protocol = None;
+                        }
+                        connection.note_answering(answering);
+                    }
                     match progress {
                         Progress::Answered => {}
-                        Progress::Later(ticket) => connection.output.wait(ticket, connection.protocol),
+                        Progress::Later(ticket) => connection.output.wait(ticket, protocol),
                         Progress::LaterAlone(ticket) => {
-                            connection.output.wait(ticket, connection.protocol);
+                            connection.output.wait(ticket, protocol);
                             connection.awaits = Some(ticket);
                         }
                         Progress::Closing => connection.is_closing = true,
+                        Progress::LaterClosing(ticket) => {
+                            connection.output.wait(ticket, protocol);
+                            connection.is_closing = true;
+                        }
+                        Progress::Held => {
+                            connection.is_held = true;
+                            self.state.paused.push(connection.session.place as usize);
+                            break;
+                        }
                     }
                     ran += length;
                     if limits.words == Limits::OF_STRANGERS.words {

@@ -108,7 +108,7 @@ impl Worker {
         peers: &[Sender<Mail>],
     ) -> Self {
         actor.tick(START);
-        let session = actor.open_session(String::new());
+        let session = actor.open_session(String::new(), String::new());
         let request = [b"SET", &name(0)[..], &workload.value()].concat();
         let span = |start: usize, end: usize| Span { start: start as u32, length: (end - start) as u32 };
         let spans = [span(0, KEY.start), span(KEY.start, KEY.end), span(KEY.end, request.len())];

@@ -56,7 +56,7 @@ impl Actor {
 
     pub(crate) fn note_denied(&mut self, session: &Session, user: &[u8], reason: &'static str, object: &[u8]) {
         let context = if session.queued.is_some() { "multi" } else { "toplevel" };
-        let client = crate::commands::connection::line(self, session);
+        let client = crate::commands::clients::line(self, session);
         let (object, user) = (logbook::shortened(object).into(), logbook::shortened(user).into());
         self.note(Note::Denied(DeniedRequest { at: self.keys.now(), reason, context, object, user, client }));
     }
@@ -89,6 +89,11 @@ impl Actor {
                 }
             }
         }
+    }
+
+    /// Ends a session before its next request.
+    pub(crate) fn dismiss(&mut self, session: SessionId) {
+        self.dismissed.push(session);
     }
 
     /// Takes the sessions that have to end.

@@ -1,13 +1,15 @@
 //! Requests that all actors answer a part of.
 
 use super::message::{Destination, Part};
-use super::{Actor, Work};
-use crate::command::{Combine, Command};
-use crate::commands::hot_keys;
+use super::{Actor, Progress, Work};
+use crate::command::{Combine, Command, Run};
 use crate::commands::server::combine_info;
+use crate::commands::{clients, hot_keys};
+use crate::error::CommandError;
 use crate::placement::ActorId;
 use crate::reply::{Reply, Tape, Value};
 use crate::request::{Args, OwnedArgs};
+use crate::session::Session;
 
 /// The parts that came so far.
 #[derive(Debug)]
@@ -43,21 +45,51 @@ impl Actor {
         self.begin(Work::Task { from: self.id, to: part, database, command, args: OwnedArgs::of(args) });
     }
 
+    /// Asks all other actors for a session of this one, whose own part is there.
+    pub(crate) fn ask_others(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        args: Args<'_>,
+        own: Tape,
+        reply: &mut dyn Reply,
+    ) -> Result<Progress, CommandError> {
+        let Run::Everywhere(_, combine) = command.run else { return Err(CommandError::Syntax) };
+        if self.placement.actors() == 1 {
+            combined(combine, &[own], reply);
+            return Ok(Progress::Answered);
+        }
+        let (number, ticket) = (self.number(), session.ticket());
+        let (from, to, missing) = (self.id, Destination::Session(session.id, ticket), self.placement.actors() - 1);
+        self.gathers.insert(number, Gather { from, to, combine, missing, parts: vec![own] });
+        for actor in self.placement.all().filter(|actor| *actor != from) {
+            self.requests_to(actor).push(Destination::Gather(number), session.database, command, args);
+        }
+        Ok(Progress::LaterAlone(ticket))
+    }
+
+    /// Puts what a request of all actors is answered with together, for parts that are no requests.
+    pub(super) fn gather_acknowledgements(&mut self, from: ActorId, to: Destination) -> u64 {
+        let (number, missing) = (self.number(), self.placement.actors());
+        self.gathers.insert(number, Gather { from, to, combine: Combine::First, missing, parts: Vec::new() });
+        number
+    }
+
     /// Takes this actor's own parts out of its replies, where no session looks for them. They come at once, or when no
     /// transaction holds keys any more.
     pub(super) fn hear_own_parts(&mut self) {
-        if !self.replies.has_parts() {
-            return;
-        }
-        let mut replies = std::mem::take(&mut self.replies);
-        for (to, part) in replies.iter() {
-            if let Destination::Gather(number) = to {
-                self.hear_part(number, &part);
+        // What they make together may be a part again.
+        while self.replies.has_parts() {
+            let mut replies = std::mem::take(&mut self.replies);
+            for (to, part) in replies.iter() {
+                if let Destination::Gather(number) = to {
+                    self.hear_part(number, &part);
+                }
             }
+            replies.forget_parts();
+            let combined = std::mem::replace(&mut self.replies, replies);
+            combined.iter().for_each(|(to, part)| self.replies.push(to, |reply| part.play(reply)));
         }
-        replies.forget_parts();
-        let combined = std::mem::replace(&mut self.replies, replies);
-        combined.iter().for_each(|(to, part)| self.replies.push(to, |reply| part.play(reply)));
     }
 
     /// Takes one part.
@@ -100,5 +132,7 @@ fn combined(combine: Combine, parts: &[Tape], reply: &mut dyn Reply) {
         }
         Combine::Info => combine_info(parts, reply),
         Combine::HotKeys => hot_keys::combine(parts, reply),
+        Combine::Clients => clients::combine(parts, reply),
+        Combine::Killed => clients::combine_killed(parts, reply),
     }
 }

@@ -13,6 +13,7 @@ use crate::session::{SessionId, Ticket};
 
 use super::gossip::Gossip;
 use super::logbook::Note;
+use super::pause::Pause;
 use super::program::Program;
 
 /// One thing that an actor says to another.
@@ -39,6 +40,20 @@ pub enum Message {
         command: &'static Command,
         /// Its words.
         args: OwnedArgs,
+    },
+    /// A session of the sender wants all actors to pause; to be told to them by the receiver, in its order.
+    PauseAll {
+        /// Where the reply goes.
+        to: Destination,
+        /// The pause.
+        pause: Pause,
+    },
+    /// The receiver is to pause, and to say so to the sender when what was under way has ended.
+    Pause {
+        /// The sender's number for the replies.
+        gather: u64,
+        /// The pause.
+        pause: Pause,
     },
     /// Something for the first actor's logbook.
     Noted(Note),

@@ -21,6 +21,7 @@ mod hot_keys;
 pub mod logbook;
 pub mod message;
 mod outbox;
+pub mod pause;
 pub mod program;
 mod pubsub;
 mod room;
@@ -43,6 +44,7 @@ use self::hot_keys::HotKeys;
 pub(crate) use self::hot_keys::KEPT as HOT_KEYS_KEPT;
 use self::logbook::Logbook;
 use self::message::{Destination, Message, Replies};
+use self::pause::Pause;
 use self::program::Program;
 use self::pubsub::Listeners;
 pub(crate) use self::pubsub::Topic;
@@ -53,6 +55,7 @@ use self::waiting::Waiters;
 use self::work::Work;
 use crate::access::{Access, User, Users};
 use crate::command::{Class, Command, Flags, Run};
+use crate::commands::clients::asks_others;
 use crate::config::Config;
 use crate::error::CommandError;
 use crate::keyspace::Keyspace;
@@ -74,6 +77,10 @@ pub enum Progress {
     LaterAlone(Ticket),
     /// The reply is there, and the session ends with it.
     Closing,
+    /// The reply comes later, and the session ends with it.
+    LaterClosing(Ticket),
+    /// The request did not run. It is to be given again when the actor is not paused any more.
+    Held,
 }
 
 /// A part of the keys with a part of the sessions.
@@ -111,6 +118,8 @@ pub struct Actor {
     /// Whether there was room for what the commands of a script may need when it began.
     script_has_room: bool,
     hot_keys: HotKeys,
+    /// What is held back, and until when.
+    pause: Option<Pause>,
     /// Whether more keys are to be given up than one turn has time for.
     owes_room: bool,
     numbered: u64,
@@ -165,6 +174,7 @@ impl Actor {
             script_user: None,
             script_has_room: true,
             hot_keys: HotKeys::new(seed ^ u64::from(id.0)),
+            pause: None,
             owes_room: false,
             numbered: 0,
             replies: Replies::default(),
@@ -178,9 +188,9 @@ impl Actor {
         self.id
     }
 
-    /// Begins a session.
-    pub fn open_session(&mut self, address: String) -> SessionId {
-        self.sessions.open(address, &self.users)
+    /// Begins a session of the client at `address`, which came to `local_address`.
+    pub fn open_session(&mut self, address: String, local_address: String) -> SessionId {
+        self.sessions.open((address, local_address), self.keys.now(), &self.users)
     }
 
     /// Ends a session. Transactions that it waits for run on.
@@ -227,6 +237,7 @@ impl Actor {
         reply: &mut dyn Reply,
     ) -> Result<Progress, CommandError> {
         let flags = command.flags;
+        (session.last, session.heard_at) = (Some(command), self.keys.now());
         if session.access != Access::Full {
             self.check_access(session, command, args)?;
         }
@@ -236,11 +247,15 @@ impl Actor {
                 command.name
             )));
         }
+        if self.pause.is_some() && self.holds_back(session, command, args) {
+            return Ok(Progress::Held);
+        }
         if let Some(program) = &mut session.queued
             && !flags.has(Flags::UNQUEUED)
         {
             // A transaction borrows keys, not the whole of what other threads have.
-            let is_about_all = command.class == Class::Everywhere || matches!(command.run, Run::Scan(_));
+            let is_about_all =
+                command.class == Class::Everywhere || matches!(command.run, Run::Scan(_)) || asks_others(command, args);
             if flags.has(Flags::NO_MULTI) || is_about_all && self.placement.actors() > 1 {
                 return Err(CommandError::from(format!(
                     "ERR {} is not allowed in a transaction",
@@ -374,6 +389,8 @@ impl Actor {
                     self.begin_gather(from, to, database, command, args.args(), combine);
                 }
             }
+            Message::PauseAll { to, pause } => self.pause_all(from, to, pause),
+            Message::Pause { gather, pause } => self.hear_pause(from, gather, pause),
             Message::Noted(note) => self.note(note),
             Message::Program { to, program } => self.begin(Work::Program { from, to, program }),
             Message::Borrow { transaction, keys, needs_room } => {
@@ -458,11 +475,15 @@ impl Actor {
         /// Keys that may be deleted in one turn: about 1 ms.
         const PATIENCE: usize = 2_000;
         self.keys.set_now(now);
+        self.end_pause_by(now);
         if self.end_overdue(now) {
             self.serve_ready();
             self.note_request();
         }
-        let due = self.keys.expire_due(PATIENCE);
+        let due = match &self.pause {
+            Some(pause) => Some(pause.until),
+            None => self.keys.expire_due(PATIENCE),
+        };
         let absent = self.keys.end_absent(PATIENCE);
         self.note_request();
         self.make_owed_room();

@@ -40,6 +40,8 @@ pub(super) struct Waiters {
     by_session: HashMap<SessionId, u64>,
     deadlines: BTreeSet<(UnixMillis, u64)>,
     queues: HashMap<(u8, Box<[u8]>), VecDeque<Standing>>,
+    /// Who was called for which key while nothing may be taken.
+    called_in_pause: Vec<(u64, Box<[u8]>)>,
 }
 
 /// A request that waits.
@@ -294,6 +296,9 @@ impl Actor {
 
     /// Hears that a waiter is called for a key.
     pub(super) fn hear_ready(&mut self, number: u64, key: &[u8]) {
+        if self.is_paused() {
+            return self.waiters.called_in_pause.push((number, key.into()));
+        }
         let waiter = self.waiters.by_number.get(&number);
         // Who is trying says `Await` afterwards, and is called again if something is left.
         if waiter.is_some_and(|waiter| !waiter.is_trying) {
@@ -332,9 +337,17 @@ impl Actor {
         }
     }
 
+    /// Lets those look for something who were called in a pause that is over.
+    pub(super) fn hear_ready_again(&mut self) {
+        for (number, key) in std::mem::take(&mut self.waiters.called_in_pause) {
+            self.hear_ready(number, &key);
+        }
+        self.serve_ready();
+    }
+
     /// Calls waiters of keys that got something.
     pub(super) fn serve_ready(&mut self) {
-        while !self.keys.ready.is_empty() {
+        while !self.keys.ready.is_empty() && !self.is_paused() {
             for (database, key) in std::mem::take(&mut self.keys.ready) {
                 self.call_first(database, key);
             }

@@ -6,7 +6,7 @@ use super::message::Destination;
 use super::program::Program;
 use super::room::out_of_memory;
 use super::{Actor, Progress, transaction};
-use crate::command::{Command, Run};
+use crate::command::{Command, Flags, Run};
 use crate::placement::ActorId;
 use crate::request::{Args, OwnedArgs};
 use crate::session::Session;
@@ -27,7 +27,7 @@ impl Actor {
                 Run::Keys(_) | Run::Waits(..) | Run::Script(_) => {
                     command.keys.of(args).is_ok_and(|keys| self.claims.blocks(keys))
                 }
-                _ => true,
+                _ => !command.flags.has(Flags::KEYLESS),
             }
     }
 
@@ -113,6 +113,7 @@ impl Actor {
 fn wants_of(command: &'static Command, args: Args<'_>) -> Wants {
     match (command.run, command.keys.of(args)) {
         (Run::Keys(_) | Run::Waits(..) | Run::Script(_), Ok(keys)) => Wants::Keys(keys.map(Box::from).collect()),
+        _ if command.flags.has(Flags::KEYLESS) => Wants::Keys(Vec::new()),
         _ => Wants::Everything,
     }
 }

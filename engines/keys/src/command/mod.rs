@@ -162,6 +162,8 @@ impl Flags {
 
     /// Its words are not shown to others: there may be passwords among them.
     pub const SECRET: Self = Self(1024);
+    /// It is not about keys, though all threads run it: it waits for none.
+    pub const KEYLESS: Self = Self(2048);
 
     const NAMES: [(Self, &'static str); 10] = [
         (Self::WRITE, "write"),
@@ -236,6 +238,10 @@ pub enum Combine {
     Info,
     /// Keys with numbers, added up; also if there is one actor only.
     HotKeys,
+    /// Lines about clients, in the order of their numbers.
+    Clients,
+    /// Numbers of clients: whether there are any.
+    Killed,
 }
 
 impl Command {

@@ -4,8 +4,8 @@ use super::Run::{Everywhere, Keys as OnKeys, Scan, Script, Session, Waits};
 use super::WaitsFor::{AnyKey, FirstKey};
 use super::{Class, Combine, Command, Flags, Group, Keys, Run};
 use crate::commands::{
-    acl, bitmaps, connection, dump, expiry, generic, hashes, hot_keys, lists, pubsub, replication, scripts, server,
-    sets, slowlog, sort, sorted_sets, strings, transactions,
+    acl, bitmaps, clients, connection, dump, expiry, generic, hashes, hot_keys, lists, pubsub, replication, scripts,
+    server, sets, slowlog, sort, sorted_sets, strings, transactions,
 };
 
 /// All commands, by group.
@@ -88,7 +88,7 @@ pub static TABLE: &[Command] = &[
     row("select", 2, Flags::FAST, Keys::None, Class::Session, Group::Connection, "1.0.0", "Chooses a database.", Session(connection::select)),
     row("auth", -2, Flags::FAST.and(Flags::NO_AUTH).and(Flags::UNQUEUED), Keys::None, Class::Session, Group::Connection, "1.0.0", "Tells who the client is.", Session(connection::auth)),
     row("hello", -1, Flags::FAST.and(Flags::NO_AUTH).and(Flags::UNQUEUED), Keys::None, Class::Session, Group::Connection, "6.0.0", "Chooses the protocol and tells who the client is.", Session(connection::hello)),
-    row("client", -2, Flags::NONE, Keys::None, Class::Session, Group::Connection, "2.4.0", "Tells about clients.", Session(connection::client)),
+    row("client", -2, Flags::NONE, Keys::None, Class::Session, Group::Connection, "2.4.0", "Tells about clients, and changes what may become of them.", Session(clients::client)),
     row("quit", -1, Flags::FAST.and(Flags::NO_AUTH).and(Flags::UNQUEUED), Keys::None, Class::Session, Group::Connection, "1.0.0", "Ends the connection.", Session(connection::quit)),
     row("reset", 1, Flags::FAST.and(Flags::NO_AUTH).and(Flags::UNQUEUED), Keys::None, Class::Session, Group::Connection, "6.2.0", "Brings the connection back to its beginning.", Session(connection::reset)),
     // Server

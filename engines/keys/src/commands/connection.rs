@@ -2,11 +2,10 @@
 
 use super::generic::parse_database;
 use crate::access::Access;
-use crate::actor::{Actor, Ending, Progress};
-use crate::command::{Class, Combine, Command, Flags, Group, Keys, Run};
-use crate::error::{CommandError, Outcome};
+use crate::actor::{Actor, Progress};
+use crate::error::CommandError;
 use crate::number::parse_integer;
-use crate::reply::Reply;
+use crate::reply::{Answering, Reply};
 use crate::request::Args;
 use crate::session::Session;
 
@@ -60,6 +59,7 @@ pub fn reset(actor: &mut Actor, session: &mut Session, _: Args<'_>, reply: &mut 
     session.protocol = 2;
     session.forget_user(actor.users());
     reply.use_protocol(2);
+    reply.answer(Answering::On);
     reply.simple("RESET");
     Ok(Progress::Answered)
 }
@@ -148,7 +148,7 @@ pub fn hello(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &m
     Ok(Progress::Answered)
 }
 
-fn check_name(name: &[u8]) -> Result<(), CommandError> {
+pub(super) fn check_name(name: &[u8]) -> Result<(), CommandError> {
     const NAME_BYTES_MAX: usize = 1024;
     if name.len() > NAME_BYTES_MAX {
         return Err(CommandError::text("ERR Client names have at most 1024 bytes."));
@@ -157,96 +157,6 @@ fn check_name(name: &[u8]) -> Result<(), CommandError> {
         return Err(CommandError::text("ERR Client names cannot contain spaces, newlines or special characters."));
     }
     Ok(())
-}
-
-/// `CLIENT ID | GETNAME | SETNAME | SETINFO | INFO | LIST | UNBLOCK | NO-EVICT | NO-TOUCH`
-pub fn client(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
-    match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
-        (b"id", 2) => reply.integer(actor.client_number(session.id)),
-        (b"getname", 2) => reply.bulk_or_null((!session.name.is_empty()).then_some(&session.name)),
-        (b"setname", 3) => {
-            check_name(&args[2])?;
-            session.name = args[2].to_vec();
-            reply.ok();
-        }
-        (b"setinfo", 4) => match args[2].to_ascii_lowercase().as_slice() {
-            b"lib-name" | b"lib-ver" => reply.ok(),
-            _ => return Err(CommandError::from(format!("ERR Unrecognized option '{}'", args[2].escape_ascii()))),
-        },
-        (b"info", 2) => reply.verbatim(&line(actor, session)),
-        (b"list", _) => {
-            let mut lines = line(actor, session);
-            for other in actor.sessions.iter() {
-                lines.push_str(&line(actor, other));
-            }
-            reply.verbatim(&lines);
-        }
-        (b"unblock", 3 | 4) => return unblock(actor, session, args, reply),
-        (b"no-evict" | b"no-touch", 3) => {
-            if !args[2].eq_ignore_ascii_case(b"on") && !args[2].eq_ignore_ascii_case(b"off") {
-                return Err(CommandError::Syntax);
-            }
-            reply.ok();
-        }
-        _ => {
-            return Err(CommandError::from(format!(
-                "ERR unknown subcommand or wrong number of arguments for '{}'. Try CLIENT HELP.",
-                args[1].escape_ascii()
-            )));
-        }
-    }
-    Ok(Progress::Answered)
-}
-
-/// `CLIENT UNBLOCK id [TIMEOUT | ERROR]`
-fn unblock(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
-    let client = parse_integer(&args[2])?;
-    parse_ending(args)?;
-    actor.ask_actor_of(client, session, &CLIENT_UNBLOCK, args, reply)
-}
-
-fn parse_ending(args: Args<'_>) -> Result<Ending, CommandError> {
-    match args.from(3).next().map(<[u8]>::to_ascii_lowercase).as_deref() {
-        None | Some(b"timeout") => Ok(Ending::TimeOut),
-        Some(b"error") => Ok(Ending::Unblocked),
-        _ => Err(CommandError::text("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")),
-    }
-}
-
-/// The part of `CLIENT UNBLOCK` at the client's actor.
-static CLIENT_UNBLOCK: Command = Command {
-    name: "client|unblock",
-    arity: -3,
-    flags: Flags::NONE,
-    keys: Keys::None,
-    class: Class::Everywhere,
-    group: Group::Connection,
-    since: "5.0.0",
-    summary: "Lets a client wait no longer.",
-    run: Run::Everywhere(unblock_here, Combine::First),
-};
-
-fn unblock_here(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    let unblocked = actor.unblock(parse_integer(&args[2])?, parse_ending(args)?);
-    reply.flag(unblocked);
-    Ok(())
-}
-
-/// A client as `CLIENT INFO` tells it.
-pub(crate) fn line(actor: &Actor, session: &Session) -> String {
-    format!(
-        "id={} addr={} name={} db={} sub={} psub={} multi={} watch={} resp={} user={}\n",
-        actor.client_number(session.id),
-        session.address,
-        String::from_utf8_lossy(&session.name),
-        session.database,
-        session.channels.len(),
-        session.patterns.len(),
-        session.queued.as_ref().map_or(-1, |program| program.step_count() as i64),
-        session.watched.len(),
-        session.protocol,
-        String::from_utf8_lossy(session.user.name()),
-    )
 }
 
 /// `WAIT replicas timeout`: there are none yet

@@ -135,8 +135,10 @@ pub fn randomkey(actor: &mut Actor, _: Args<'_>, reply: &mut dyn Reply) -> Outco
 
 /// `DBSIZE`, for the keys of one actor
 pub fn dbsize(actor: &mut Actor, _: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    // Keys whose time has come are no keys, counted or not.
-    actor.keys.expire_due(usize::MAX);
+    // Keys whose time has come are no keys, counted or not; but in a pause nothing is deleted.
+    if !actor.is_paused() {
+        actor.keys.expire_due(usize::MAX);
+    }
     reply.count(actor.keys.key_count());
     Ok(())
 }

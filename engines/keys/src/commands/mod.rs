@@ -2,6 +2,7 @@
 
 pub mod acl;
 pub mod bitmaps;
+pub mod clients;
 pub mod connection;
 pub mod dump;
 pub mod expiry;

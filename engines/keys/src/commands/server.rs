@@ -242,7 +242,7 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
         "Clients",
         &[
             ("connected_clients", open.to_string()),
-            ("blocked_clients", actor.waiting_count().to_string()),
+            ("blocked_clients", (actor.waiting_count() + actor.held_count()).to_string()),
             ("maxclients", actor.config.clients_max.to_string()),
         ],
     );

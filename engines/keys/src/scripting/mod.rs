@@ -122,6 +122,17 @@ impl Scripts {
         self.sources.contains_key(digest)
     }
 
+    /// Whether the script that a request of this command names, by its text or its digest, says that it changes nothing.
+    pub(crate) fn only_reads(&self, command: &str, named: &[u8]) -> bool {
+        let source = if command == "evalsha" {
+            let digest = Digest::try_from(named.to_ascii_lowercase());
+            digest.ok().and_then(|digest| self.sources.get(&digest)).map(|source| &**source)
+        } else {
+            Some(named)
+        };
+        source.is_some_and(|source| without_first_line(source).is_ok_and(|(is_readonly, _)| is_readonly))
+    }
+
     /// Keeps a script. Says whether it is new.
     pub(crate) fn learn(&mut self, digest: Digest, source: &[u8]) -> bool {
         if self.knows(&digest) {

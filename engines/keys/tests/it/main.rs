@@ -2,6 +2,7 @@
 
 mod docs;
 mod memory;
+mod pause;
 mod recovery;
 mod replicas;
 mod scan;

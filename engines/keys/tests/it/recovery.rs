@@ -74,7 +74,7 @@ fn contents(keyspaces: &[&Keyspace]) -> Vec<String> {
 fn new_actor() -> (Actor, SessionId) {
     let mut actor = Actor::new(ActorId(0), Placement::over(1), Config::default(), 0);
     actor.tick(NOW);
-    let session = actor.open_session(String::new());
+    let session = actor.open_session(String::new(), String::new());
     (actor, session)
 }
 

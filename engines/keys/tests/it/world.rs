@@ -101,19 +101,27 @@ impl World {
     }
 
     pub(crate) fn client(&mut self, actor: usize) -> Client {
-        Client { actor, session: self.actors[actor].open_session(String::new()) }
+        Client { actor, session: self.actors[actor].open_session(String::new(), String::new()) }
     }
 
-    /// Sends a request. Gives its reply, or the place of the one that comes later.
+    /// Sends a request that no pause holds back. Gives its reply, or the place of the one that comes later.
     pub(crate) fn request(&mut self, client: Client, words: &[&str]) -> Result<Tape, Ticket> {
+        self.try_request(client, words).expect("a request that is not held back")
+    }
+
+    /// Sends a request. Gives its reply, or the place of the one that comes later; `None` if it is held back by a pause.
+    pub(crate) fn try_request(&mut self, client: Client, words: &[&str]) -> Option<Result<Tape, Ticket>> {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         let mut tape = Tape::new();
         let actor = &mut self.actors[client.actor];
         let progress = actor.request(client.session, OwnedArgs::of_words(&words).args(), &mut tape);
         self.collect(client.actor);
         match progress {
-            Progress::Answered | Progress::Closing => Ok(tape),
-            Progress::Later(ticket) | Progress::LaterAlone(ticket) => Err(ticket),
+            Progress::Answered | Progress::Closing => Some(Ok(tape)),
+            Progress::Later(ticket) | Progress::LaterAlone(ticket) | Progress::LaterClosing(ticket) => {
+                Some(Err(ticket))
+            }
+            Progress::Held => None,
         }
     }
 
