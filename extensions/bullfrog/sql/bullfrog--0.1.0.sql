@@ -48,8 +48,11 @@ CREATE TABLE bullfrog.target (
     source int NOT NULL REFERENCES bullfrog.source,
     grouped boolean NOT NULL,
     old_tables oid[] NOT NULL,
+    readable boolean NOT NULL,
     new_table regclass NOT NULL UNIQUE,
     views oid[] NOT NULL,
+    origins smallint[] NOT NULL,
+    complete boolean NOT NULL,
     copy text NOT NULL,
     fingerprint text
 );
@@ -57,9 +60,12 @@ COMMENT ON TABLE bullfrog.target IS 'New tables that do not have all of their ro
 COMMENT ON COLUMN bullfrog.target.source IS 'By what its rows move.';
 COMMENT ON COLUMN bullfrog.target.grouped IS 'The same as of the source.';
 COMMENT ON COLUMN bullfrog.target.old_tables IS 'The old tables its rows come from, the driving one first.';
+COMMENT ON COLUMN bullfrog.target.readable IS 'Whether clients may read the old tables as of the switch.';
 COMMENT ON COLUMN bullfrog.target.new_table IS 'The new table.';
 COMMENT ON COLUMN bullfrog.target.views IS 'Views over the old tables: transformed_N has all rows in the form of the new one, and where their granules lie; '
-    'unmoved_N those that were not moved; members_N, of groups, the rows that they are made of.';
+    'unmoved_N those that were not moved; members_N, of groups, the rows that they are made of; all_N those in quarantine, too.';
+COMMENT ON COLUMN bullfrog.target.origins IS 'Of each column, which column of the first old table it is; 0: more than that.';
+COMMENT ON COLUMN bullfrog.target.complete IS 'Whether each row of its one old table gives a row.';
 COMMENT ON COLUMN bullfrog.target.copy IS 'The statement that copies rows: those from place $1 to before $2, or the groups of old rows there.';
 COMMENT ON COLUMN bullfrog.target.fingerprint IS 'Its form at the switch, which must not change. NULL: the switch is under way.';
 
@@ -74,6 +80,43 @@ COMMENT ON COLUMN bullfrog.moved.source IS 'What it is a granule of.';
 COMMENT ON COLUMN bullfrog.moved.granule IS 'The number of the page, or the place of the group''s first row.';
 COMMENT ON COLUMN bullfrog.moved.moved_by IS 'The transaction that moved it.';
 
+CREATE TABLE bullfrog.released (
+    migration int NOT NULL REFERENCES bullfrog.migration,
+    relation regclass NOT NULL,
+    name text NOT NULL,
+    refers_to regclass NOT NULL,
+    columns smallint[] NOT NULL,
+    referred smallint[] NOT NULL,
+    valid boolean NOT NULL,
+    definition text NOT NULL
+);
+COMMENT ON TABLE bullfrog.released IS 'Foreign keys from and to old tables, which ended at the switch. abort brings them back.';
+COMMENT ON COLUMN bullfrog.released.migration IS 'The migration under way.';
+COMMENT ON COLUMN bullfrog.released.relation IS 'The referring table.';
+COMMENT ON COLUMN bullfrog.released.name IS 'The name of the foreign key.';
+COMMENT ON COLUMN bullfrog.released.refers_to IS 'The table referred to.';
+COMMENT ON COLUMN bullfrog.released.columns IS 'The referring columns.';
+COMMENT ON COLUMN bullfrog.released.referred IS 'The columns referred to.';
+COMMENT ON COLUMN bullfrog.released.valid IS 'Whether it held for all rows.';
+COMMENT ON COLUMN bullfrog.released.definition IS 'What creates it again.';
+
+CREATE TABLE bullfrog.quarantined (
+    migration int NOT NULL REFERENCES bullfrog.migration,
+    target int NOT NULL,
+    place bigint NOT NULL,
+    new_table text NOT NULL,
+    violates text NOT NULL,
+    content jsonb NOT NULL,
+    PRIMARY KEY (target, place)
+);
+COMMENT ON TABLE bullfrog.quarantined IS 'Rows that new tables do not have because they violate what these ask for. They stay here when the migration has ended.';
+COMMENT ON COLUMN bullfrog.quarantined.migration IS 'The migration that left them out.';
+COMMENT ON COLUMN bullfrog.quarantined.target IS 'The number of the new table in it.';
+COMMENT ON COLUMN bullfrog.quarantined.place IS 'Where the old row, or the first row of a group, lay.';
+COMMENT ON COLUMN bullfrog.quarantined.new_table IS 'The new table.';
+COMMENT ON COLUMN bullfrog.quarantined.violates IS 'The constraint.';
+COMMENT ON COLUMN bullfrog.quarantined.content IS 'The row, in the form of the new table.';
+
 -- What the library does -------------------------------------------------------------------------------------------------
 
 CREATE FUNCTION bullfrog.page(tid) RETURNS bigint
@@ -85,15 +128,16 @@ CREATE FUNCTION bullfrog.place(tid) RETURNS bigint
 COMMENT ON FUNCTION bullfrog.place(tid) IS 'Where a row lies, as a number.';
 
 CREATE FUNCTION bullfrog.parse(definition text)
-    RETURNS TABLE (action text, statement text, new_table text, old_tables oid[], grouped boolean, single boolean, query text, members text,
-        same_group text, columns text[], origins smallint[], required boolean[], keys smallint[], evaluated text[],
+    RETURNS TABLE (action text, statement text, new_table text, old_tables oid[], grouped boolean, single boolean, complete boolean, query text,
+        members text, same_group text, columns text[], origins smallint[], required boolean[], keys smallint[], evaluated text[],
         lookup_tables oid[], lookup_columns smallint[])
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'parse_wrapper';
 COMMENT ON FUNCTION bullfrog.parse(text) IS
     'The statements of a migration: what each does to which new table; of those that create one, the old tables, the driving one first; whether '
-    'its rows are groups; whether a row of the driving table gives one row at most; the query with the places of granules (and keys of groups); '
+    'its rows are groups; whether a row of the driving table gives one row at most, and whether each gives one; the query with the places of granules (and keys of groups); '
     'of groups, their member rows, and when two rows are of the same; which columns are plain columns of the driving table (0: more), and '
-    'which come from NOT NULL ones; which are keys of groups; what must be evaluated before the switch; by which columns moves look up rows.';
+    'which come from NOT NULL ones; which are keys of groups; what must be evaluated before the switch; by which columns moves look up rows. '
+    'Of action release (foreign keys of other tables end): their names as columns.';
 
 CREATE FUNCTION bullfrog.next_phase(phase text, event text) RETURNS text
     LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'next_phase_wrapper';
@@ -113,10 +157,14 @@ CREATE FUNCTION bullfrog.move_groups(source int, places bigint[]) RETURNS void
 COMMENT ON FUNCTION bullfrog.move_groups(int, bigint[]) IS
     'Has the groups of rows of an old table moved, and waits until they are, in transactions of their own.';
 
-CREATE FUNCTION bullfrog.evaluate(relation oid, query text) RETURNS bigint
+CREATE FUNCTION bullfrog.evaluate(relation oid, query text) RETURNS SETOF jsonb
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'evaluate_wrapper';
 COMMENT ON FUNCTION bullfrog.evaluate(oid, text) IS
-    'The number that a query gives, run with the rights of a table''s owner in a security-restricted operation.';
+    'The rows that a query gives, one value each, run with the rights of a table''s owner in a security-restricted operation.';
+
+CREATE FUNCTION bullfrog.reach(point text) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'reach_point_wrapper';
+COMMENT ON FUNCTION bullfrog.reach(text) IS 'Passes a named point, at which builds for tests can be made to stop.';
 
 CREATE FUNCTION bullfrog.start_mover() RETURNS void
     LANGUAGE c AS 'MODULE_PATHNAME', 'start_mover_wrapper';
@@ -134,10 +182,6 @@ CREATE FUNCTION bullfrog.obstacles(old_table oid) RETURNS SETOF text
     UNION ALL SELECT 'it has row-level security' FROM pg_catalog.pg_class c WHERE c.oid = old_table AND c.relrowsecurity
     UNION ALL SELECT pg_catalog.format('it inherits from %s', i.inhparent::regclass) FROM pg_catalog.pg_inherits i WHERE i.inhrelid = old_table
     UNION ALL SELECT pg_catalog.format('%s inherits from it', i.inhrelid::regclass) FROM pg_catalog.pg_inherits i WHERE i.inhparent = old_table
-    UNION ALL SELECT pg_catalog.format('foreign key %I of %s refers to it', k.conname, k.conrelid::regclass) FROM pg_catalog.pg_constraint k
-        WHERE k.contype = 'f' AND k.confrelid = old_table AND k.conrelid <> old_table
-    UNION ALL SELECT pg_catalog.format('its foreign key %I refers to %s', k.conname, k.confrelid::regclass) FROM pg_catalog.pg_constraint k
-        WHERE k.contype = 'f' AND k.conrelid = old_table
     UNION ALL SELECT pg_catalog.format('it has the trigger %I', t.tgname) FROM pg_catalog.pg_trigger t WHERE t.tgrelid = old_table AND NOT t.tgisinternal
     UNION ALL SELECT pg_catalog.format('it has the rule %I', r.rulename) FROM pg_catalog.pg_rewrite r WHERE r.ev_class = old_table
     UNION ALL SELECT DISTINCT pg_catalog.format('%s reads it', r.ev_class::regclass) FROM pg_catalog.pg_depend d
@@ -169,22 +213,37 @@ CREATE FUNCTION bullfrog.slow_lookups(tables oid[], columns smallint[]) RETURNS 
 $$;
 COMMENT ON FUNCTION bullfrog.slow_lookups(oid[], smallint[]) IS 'Of tables whose rows moves look up by these columns: those that have no index for it.';
 
+CREATE FUNCTION bullfrog.referring(olds oid[]) RETURNS SETOF pg_catalog.pg_constraint
+    LANGUAGE sql STABLE AS $$
+    SELECT k.* FROM pg_catalog.pg_constraint k WHERE k.contype = 'f' AND k.confrelid = ANY (olds) AND k.conrelid <> ALL (olds)
+$$;
+COMMENT ON FUNCTION bullfrog.referring(oid[]) IS 'Foreign keys of other tables that refer to these.';
+
 CREATE FUNCTION bullfrog.plan(name text, definition text)
     RETURNS TABLE (new_table text, old_tables regclass[], kind text, note text)
     LANGUAGE sql AS $$
-    WITH item AS MATERIALIZED (SELECT * FROM bullfrog.parse(definition) p WHERE p.action = 'create')
+    WITH parsed AS MATERIALIZED (SELECT * FROM bullfrog.parse(definition)),
+    item AS (SELECT * FROM parsed p WHERE p.action = 'create'),
+    olds AS (SELECT pg_catalog.array_agg(o) AS olds FROM item i CROSS JOIN pg_catalog.unnest(i.old_tables) o),
+    obstacle AS (
+        SELECT o.old, b.what FROM olds CROSS JOIN pg_catalog.unnest(olds.olds) AS o (old) CROSS JOIN bullfrog.obstacles(o.old) AS b (what)
+        UNION SELECT k.confrelid, pg_catalog.format('foreign key %I of %s refers to it (ALTER TABLE %2$s DROP CONSTRAINT %1$I in the migration)', k.conname, k.conrelid::regclass)
+            FROM olds CROSS JOIN bullfrog.referring(olds.olds) k
+            WHERE NOT EXISTS (SELECT FROM parsed p WHERE p.action = 'release' AND pg_catalog.to_regclass(p.new_table) = k.conrelid AND k.conname = ANY (p.columns)))
     SELECT i.new_table, i.old_tables::regclass[],
         CASE WHEN i.grouped THEN 'n:1'
             WHEN pg_catalog.cardinality(i.lookup_tables) > 0 AND i.single THEN 'foreign-key join'
-            WHEN pg_catalog.cardinality(i.old_tables) > 1 AND NOT i.single THEN 'n:n'
+            WHEN NOT i.single THEN 'n:n'
             WHEN pg_catalog.count(*) FILTER (WHERE NOT i.grouped) OVER (PARTITION BY i.old_tables[1]) > 1 THEN '1:n'
-            WHEN i.single THEN '1:1' ELSE 'n:n' END,
+            ELSE '1:1' END,
         pg_catalog.concat_ws('; ',
-            (SELECT 'refused: ' || pg_catalog.string_agg(pg_catalog.concat_ws(': ', CASE WHEN pg_catalog.cardinality(i.old_tables) > 1 THEN t::regclass END, o), '; ')
-                FROM pg_catalog.unnest(i.old_tables) t CROSS JOIN bullfrog.obstacles(t) o),
+            (SELECT 'refused: ' || pg_catalog.string_agg(CASE WHEN pg_catalog.cardinality(i.old_tables) > 1 THEN o.old::regclass || ': ' ELSE '' END || o.what, '; ')
+                FROM obstacle o WHERE o.old = ANY (i.old_tables)),
             CASE WHEN i.grouped THEN pg_catalog.format('moves by groups of %s', i.old_tables[1]::regclass)
                 WHEN pg_catalog.cardinality(i.old_tables) > 1 THEN pg_catalog.format('moves by pages of %s', i.old_tables[1]::regclass) END,
             'at the switch all rows are read once, to evaluate ' || NULLIF(pg_catalog.array_to_string(i.evaluated, ', '), ''),
+            (SELECT pg_catalog.string_agg(pg_catalog.format('the foreign key %I of %s ends: declare it for the new table', k.conname, k.conrelid::regclass), '; ')
+                FROM pg_catalog.pg_constraint k WHERE k.contype = 'f' AND k.conrelid = ANY (i.old_tables)),
             (SELECT pg_catalog.string_agg(l, '; ') FROM bullfrog.slow_lookups(i.lookup_tables, i.lookup_columns) l))
     FROM item i
 $$;
@@ -253,45 +312,58 @@ END
 $$;
 COMMENT ON FUNCTION bullfrog.verify() IS 'Raises an error if a table of a migration under way has changed its form. Runs after each statement that may do it.';
 
-CREATE FUNCTION bullfrog.violation(relation regclass, what text, detail text) RETURNS void
-    LANGUAGE plpgsql AS $$
+CREATE FUNCTION bullfrog.judge(target bullfrog.target, checks text, what text, violating text) RETURNS bigint
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found_rows bigint;
 BEGIN
-    RAISE EXCEPTION 'rows of the old table would violate %', what
-        USING ERRCODE = 'integrity_constraint_violation', DETAIL = detail, TABLE = relation::text,
-            HINT = 'Correct the rows or the definition, then migrate again. Nothing was changed.';
+    IF checks = 'quarantine' THEN
+        INSERT INTO bullfrog.quarantined (migration, target, place, new_table, violates, content)
+            SELECT s.migration, target.id, bullfrog.place((e ->> 'bullfrog_tid')::tid), target.new_table::text, what,
+                (SELECT jsonb_object_agg(key, value) FROM jsonb_each(e) WHERE key NOT LIKE 'bullfrog\_%')
+            FROM bullfrog.source s CROSS JOIN bullfrog.evaluate(target.new_table, violating) e WHERE s.id = target.source;
+        GET DIAGNOSTICS found_rows = ROW_COUNT;
+        IF found_rows > 0 THEN
+            RAISE WARNING '% rows would violate %: they are in bullfrog.quarantined', found_rows, what;
+        END IF;
+        RETURN found_rows;
+    END IF;
+    SELECT e::bigint INTO found_rows FROM bullfrog.evaluate(target.new_table, format('SELECT to_jsonb(count(*)) FROM (%s) AS violating', violating)) e;
+    IF found_rows > 0 THEN
+        RAISE EXCEPTION 'rows would violate %', what
+            USING ERRCODE = 'integrity_constraint_violation', DETAIL = format('%s rows do not satisfy it.', found_rows), TABLE = target.new_table::text,
+                HINT = 'Nothing was changed. Correct the rows or the definition, then migrate again; or leave them out with checks => ''quarantine''.';
+    END IF;
+    RETURN 0;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.violation(regclass, text, text) IS 'Refuses a migration whose rows do not satisfy what the new table asks for.';
+COMMENT ON FUNCTION bullfrog.judge(bullfrog.target, text, text, text) IS
+    'What becomes of rows that violate a constraint: the migration is refused, or they are left out. Tells how many were.';
 
-CREATE FUNCTION bullfrog.check_rows(target bullfrog.target, origins smallint[], required boolean[], keys smallint[], evaluated text[], single boolean)
+CREATE FUNCTION bullfrog.check_rows(target bullfrog.target, checks text, required boolean[], keys smallint[], evaluated text[], single boolean)
     RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     relation regclass := target.new_table;
     transformed text := format('bullfrog.transformed_%s', target.id);
-    found_rows bigint;
     item record;
 BEGIN
     -- Expressions are immutable and the old tables no longer change: what can be evaluated now can be evaluated always.
     IF cardinality(evaluated) > 0 THEN
-        PERFORM bullfrog.evaluate(relation, format('SELECT %s FROM %s',
+        PERFORM bullfrog.evaluate(relation, format('SELECT to_jsonb(%s) FROM %s',
             (SELECT string_agg(format('count(%I)', a.attname), ' + ') FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum > 0), transformed));
     END IF;
     FOR item IN SELECT a.attname FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum > 0 AND a.attnotnull AND NOT required[a.attnum] LOOP
-        found_rows := bullfrog.evaluate(relation, format('SELECT count(*) FROM %s WHERE %I IS NULL', transformed, item.attname));
-        IF found_rows > 0 THEN
-            PERFORM bullfrog.violation(relation, format('NOT NULL of %I', item.attname), format('%s rows have no value.', found_rows));
-        END IF;
+        PERFORM bullfrog.judge(target, checks, format('NOT NULL of %I', item.attname),
+            format('SELECT to_jsonb(t) FROM %s t WHERE %I IS NULL', transformed, item.attname));
     END LOOP;
     FOR item IN SELECT k.conname, pg_get_expr(k.conbin, k.conrelid) AS condition FROM pg_constraint k WHERE k.conrelid = relation AND k.contype = 'c' LOOP
-        found_rows := bullfrog.evaluate(relation, format('SELECT count(*) FROM %s WHERE NOT (%s)', transformed, item.condition));
-        IF found_rows > 0 THEN
-            PERFORM bullfrog.violation(relation, format('the check %I', item.conname), format('%s rows do not satisfy it.', found_rows));
-        END IF;
+        PERFORM bullfrog.judge(target, checks, format('the check %I', item.conname),
+            format('SELECT to_jsonb(t) FROM %s t WHERE NOT (%s)', transformed, item.condition));
     END LOOP;
     FOR item IN
         SELECT x.indexrelid::regclass AS index, string_agg(quote_ident(a.attname), ', ') AS keys, array_agg(a.attnum) AS columns,
-            string_agg(format('%I IS NOT NULL', a.attname), ' AND ') AS present, array_agg(origins[a.attnum]) AS origins
+            string_agg(format('%I IS NOT NULL', a.attname), ' AND ') AS present, array_agg(target.origins[a.attnum]) AS origins
         FROM pg_index x JOIN pg_attribute a ON a.attrelid = relation AND a.attnum = ANY ((x.indkey::smallint[])[0:x.indnkeyatts - 1])
         WHERE x.indrelid = relation AND x.indisunique GROUP BY x.indexrelid
     LOOP
@@ -300,16 +372,73 @@ BEGIN
             ELSE single AND EXISTS (
                 SELECT FROM pg_index o WHERE o.indrelid = target.old_tables[1] AND o.indisunique AND o.indisvalid AND o.indimmediate
                     AND o.indpred IS NULL AND (o.indkey::smallint[])[0:o.indnkeyatts - 1] <@ item.origins AND NOT 0 = ANY (o.indkey)) END;
-        found_rows := bullfrog.evaluate(relation, format(
-            'SELECT count(*) FROM (SELECT FROM %s WHERE %s GROUP BY %s HAVING count(*) > 1) AS twice', transformed, item.present, item.keys));
-        IF found_rows > 0 THEN
-            PERFORM bullfrog.violation(relation, format('the unique index %s', item.index), format('%s keys would be there several times.', found_rows));
-        END IF;
+        PERFORM bullfrog.judge(target, checks, format('the unique index %s', item.index), format(
+            'SELECT to_jsonb(t) FROM %1$s t JOIN (SELECT bullfrog_tid, row_number() OVER (PARTITION BY %2$s ORDER BY bullfrog_tid) AS n FROM %1$s WHERE %3$s) AS same '
+            'USING (bullfrog_tid) WHERE same.n > 1', transformed, item.keys, item.present));
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.check_rows(bullfrog.target, smallint[], boolean[], smallint[], text[], boolean) IS
+COMMENT ON FUNCTION bullfrog.check_rows(bullfrog.target, text, boolean[], smallint[], text[], boolean) IS
     'Checks that every row of the old tables can be a row of the new one. Reads the old tables only for what their own constraints do not prove.';
+
+CREATE FUNCTION bullfrog.is_proven(migration_id int, key pg_catalog.pg_constraint, child bullfrog.target, parent bullfrog.target) RETURNS boolean
+    LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (
+        SELECT FROM bullfrog.released r
+        WHERE r.migration = migration_id AND r.valid
+            AND r.relation = COALESCE(child.old_tables[1], key.conrelid) AND r.refers_to = COALESCE(parent.old_tables[1], key.confrelid)
+            AND r.columns = CASE WHEN child.id IS NULL THEN key.conkey
+                ELSE ARRAY(SELECT child.origins[c.a] FROM pg_catalog.unnest(key.conkey) WITH ORDINALITY AS c (a, n) ORDER BY c.n) END
+            AND r.referred = CASE WHEN parent.id IS NULL THEN key.confkey
+                ELSE ARRAY(SELECT parent.origins[c.a] FROM pg_catalog.unnest(key.confkey) WITH ORDINALITY AS c (a, n) ORDER BY c.n) END)
+        AND (parent.id IS NULL OR parent.complete AND NOT EXISTS (SELECT FROM bullfrog.quarantined q WHERE q.target = parent.id))
+$$;
+COMMENT ON FUNCTION bullfrog.is_proven(int, pg_catalog.pg_constraint, bullfrog.target, bullfrog.target) IS
+    'Whether a foreign key holds because the old tables had it. No child or parent: that table is not one of the migration.';
+
+CREATE FUNCTION bullfrog.check_foreign_keys(migration_id int, checks text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    news oid[] := ARRAY(SELECT t.new_table::oid FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id);
+    key pg_constraint;
+    child bullfrog.target;
+    parent bullfrog.target;
+    columns record;
+    violating text;
+    found_rows bigint;
+BEGIN
+    -- What is left out for one key may be referred to by another: until nothing is left out any more.
+    LOOP
+        found_rows := 0;
+        FOR key IN SELECT * FROM pg_constraint k WHERE k.contype = 'f' AND (k.conrelid = ANY (news) OR k.confrelid = ANY (news)) ORDER BY k.oid LOOP
+            IF EXISTS (SELECT FROM bullfrog.old o WHERE o.old_table = key.confrelid) THEN
+                RAISE EXCEPTION 'foreign key % of % refers to %, an old table', quote_ident(key.conname), key.conrelid::regclass, key.confrelid::regclass
+                    USING ERRCODE = 'feature_not_supported', HINT = 'Let it refer to a new table.';
+            END IF;
+            SELECT * INTO child FROM bullfrog.target t WHERE t.new_table = key.conrelid AND t.fingerprint IS NULL;
+            SELECT * INTO parent FROM bullfrog.target t WHERE t.new_table = key.confrelid AND t.fingerprint IS NULL;
+            CONTINUE WHEN bullfrog.is_proven(migration_id, key, child, parent);
+            SELECT string_agg(format('c.%I IS NOT NULL', f.attname), ' AND ') AS present,
+                string_agg(format('p.%I OPERATOR(%I.%s) c.%I', p.attname, n.nspname, o.oprname, f.attname), ' AND ') AS equal
+            INTO columns
+            FROM unnest(key.conkey, key.confkey, key.conpfeqop) AS part (child, parent, operator)
+            JOIN pg_attribute f ON f.attrelid = key.conrelid AND f.attnum = part.child
+            JOIN pg_attribute p ON p.attrelid = key.confrelid AND p.attnum = part.parent
+            JOIN pg_operator o ON o.oid = part.operator
+            JOIN pg_namespace n ON n.oid = o.oprnamespace;
+            violating := format('SELECT to_jsonb(c) FROM %s c WHERE %s AND NOT EXISTS (SELECT FROM %s p WHERE %s)',
+                COALESCE('bullfrog.transformed_' || child.id, format('ONLY %s', key.conrelid::regclass)), columns.present,
+                COALESCE('bullfrog.transformed_' || parent.id, format('ONLY %s', key.confrelid::regclass)), columns.equal);
+            -- A row of a table that is not on the move cannot be left out.
+            found_rows := found_rows + CASE WHEN child.id IS NULL THEN bullfrog.judge(parent, 'before', format('the foreign key %I', key.conname), violating)
+                ELSE bullfrog.judge(child, checks, format('the foreign key %I', key.conname), violating) END;
+        END LOOP;
+        EXIT WHEN found_rows = 0;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.check_foreign_keys(int, text) IS
+    'Checks that foreign keys from and to new tables hold for all rows of the old tables. Reads only for what the foreign keys of these do not prove.';
 
 CREATE FUNCTION bullfrog.guard_keys(target bullfrog.target) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -367,15 +496,14 @@ $$;
 COMMENT ON FUNCTION bullfrog.own(bullfrog.target) IS
     'Gives a new table and what belongs to it to the owner of the old tables: expressions are evaluated with that owner''s rights.';
 
-CREATE FUNCTION bullfrog.close(migration_id int, old_tables oid[]) RETURNS void
+CREATE FUNCTION bullfrog.close(migration_id int, olds oid[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     old regclass;
     hindrance text;
 BEGIN
-    FOREACH old IN ARRAY old_tables LOOP
+    FOREACH old IN ARRAY olds LOOP
         EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', old);
-        CONTINUE WHEN EXISTS (SELECT FROM bullfrog.old o WHERE o.old_table = old AND o.migration = migration_id);
         SELECT string_agg(o, '; ') INTO hindrance FROM bullfrog.obstacles(old) o;
         IF hindrance IS NOT NULL THEN
             RAISE EXCEPTION 'cannot migrate %: %', old, hindrance
@@ -383,13 +511,42 @@ BEGIN
         END IF;
         INSERT INTO bullfrog.old (old_table, migration) VALUES (old, migration_id);
     END LOOP;
-    IF (SELECT count(DISTINCT c.relowner) FROM pg_class c WHERE c.oid = ANY (old_tables)) > 1 THEN
-        RAISE EXCEPTION 'the tables of a join belong to several owners: %', array_to_string(old_tables::regclass[], ', ')
-            USING ERRCODE = 'feature_not_supported', HINT = 'Give them one owner: the new table belongs to it, and moves have its rights.';
-    END IF;
+    INSERT INTO bullfrog.released (migration, relation, name, refers_to, columns, referred, valid, definition)
+        SELECT migration_id, k.conrelid, k.conname, k.confrelid, k.conkey, k.confkey, k.convalidated, pg_get_constraintdef(k.oid)
+        FROM pg_constraint k WHERE k.contype = 'f' AND (k.conrelid = ANY (olds) OR k.confrelid = ANY (olds)) ORDER BY k.oid;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.close(int, oid[]) IS 'Locks old tables, refuses what cannot be migrated, and makes them part of a migration.';
+COMMENT ON FUNCTION bullfrog.close(int, oid[]) IS
+    'Locks old tables, refuses what cannot be migrated, makes them part of a migration, and remembers their foreign keys.';
+
+CREATE FUNCTION bullfrog.release(olds oid[], statements text[]) RETURNS void
+    LANGUAGE plpgsql AS $$
+DECLARE
+    statement text;
+    key record;
+    others bigint;
+BEGIN
+    SELECT pg_catalog.count(*) INTO others FROM pg_catalog.pg_constraint k;
+    SELECT others - pg_catalog.count(*) INTO others FROM bullfrog.referring(olds);
+    FOREACH statement IN ARRAY statements LOOP
+        EXECUTE statement;
+    END LOOP;
+    IF others <> (SELECT pg_catalog.count(*) FROM pg_catalog.pg_constraint k) - (SELECT pg_catalog.count(*) FROM bullfrog.referring(olds)) THEN
+        RAISE EXCEPTION 'a migration drops no other constraints than foreign keys that refer to its old tables'
+            USING ERRCODE = 'feature_not_supported', HINT = 'Drop others before it or after it.';
+    END IF;
+    FOR key IN SELECT k.conname, k.conrelid::regclass AS relation, k.confrelid::regclass AS refers_to FROM bullfrog.referring(olds) k LOOP
+        RAISE EXCEPTION 'cannot migrate %: foreign key % of % refers to it', key.refers_to, pg_catalog.quote_ident(key.conname), key.relation
+            USING ERRCODE = 'feature_not_supported', HINT = pg_catalog.format(
+                'Let it end in the migration: ALTER TABLE %s DROP CONSTRAINT %I; and refer to a new table: ALTER TABLE %1$s ADD FOREIGN KEY ..', key.relation, key.conname);
+    END LOOP;
+    FOR key IN SELECT k.conname, k.conrelid::regclass AS relation FROM pg_catalog.pg_constraint k WHERE k.contype = 'f' AND k.conrelid = ANY (olds) LOOP
+        EXECUTE pg_catalog.format('ALTER TABLE ONLY %s DROP CONSTRAINT %I', key.relation, key.conname);
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.release(oid[], text[]) IS
+    'Lets foreign keys of old tables end, and by statements of the migration those that refer to them. Refuses if any is left.';
 
 CREATE FUNCTION bullfrog.source_of(migration_id int, relation regclass, is_grouped boolean) RETURNS int
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -407,7 +564,7 @@ END
 $$;
 COMMENT ON FUNCTION bullfrog.source_of(int, regclass, boolean) IS 'The source by which rows of an old table move, a new one if there is none.';
 
-CREATE FUNCTION bullfrog.prepare(target_id int, source int, item record) RETURNS void
+CREATE FUNCTION bullfrog.prepare(target_id int, source int, item record, checks text, compatible boolean) RETURNS void
     LANGUAGE plpgsql AS $$
 DECLARE
     names text := (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(c), ', ') FROM pg_catalog.unnest(item.columns) c);
@@ -416,9 +573,26 @@ DECLARE
     views text[] := ARRAY['transformed', 'unmoved'];
     copy text;
 BEGIN
+    IF (SELECT pg_catalog.count(DISTINCT c.relowner) FROM pg_catalog.pg_class c WHERE c.oid = ANY (item.old_tables)) > 1 THEN
+        RAISE EXCEPTION 'the tables of a join belong to several owners: %', pg_catalog.array_to_string(item.old_tables::regclass[], ', ')
+            USING ERRCODE = 'feature_not_supported', HINT = 'Give them one owner: the new table belongs to it, and moves have its rights.';
+    END IF;
     -- Names are those of the session that migrates, as in the definition.
     EXECUTE pg_catalog.format('CREATE TABLE %1$s (%2$s) AS SELECT %2$s FROM (%4$s) AS t (%2$s, %3$s) WITH NO DATA', item.new_table, names, places, item.query);
-    EXECUTE pg_catalog.format('CREATE VIEW bullfrog.transformed_%s (%s, %s) AS %s', target_id, names, places, item.query);
+    IF checks = 'quarantine' THEN
+        IF NOT item.single THEN
+            RAISE EXCEPTION 'rows of % cannot be put into quarantine', item.new_table
+                USING ERRCODE = 'feature_not_supported', HINT = 'Several of them come from one old row. Use checks => ''before''.';
+        END IF;
+        views := views || 'all'::text;
+        EXECUTE pg_catalog.format('CREATE VIEW bullfrog.all_%s (%s, %s) AS %s', target_id, names, places, item.query);
+        EXECUTE pg_catalog.format('COMMENT ON VIEW bullfrog.all_%s IS %L', target_id,
+            pg_catalog.format('All rows of the old tables in the form of %s, those in quarantine, too.', item.new_table));
+        EXECUTE pg_catalog.format('CREATE VIEW bullfrog.transformed_%1$s AS SELECT t.* FROM bullfrog.all_%1$s t WHERE NOT EXISTS '
+            '(SELECT FROM bullfrog.quarantined q WHERE q.target = %1$s AND q.place = bullfrog.place(t.bullfrog_tid))', target_id);
+    ELSE
+        EXECUTE pg_catalog.format('CREATE VIEW bullfrog.transformed_%s (%s, %s) AS %s', target_id, names, places, item.query);
+    END IF;
     EXECUTE pg_catalog.format('CREATE VIEW bullfrog.unmoved_%1$s AS SELECT t.* FROM bullfrog.transformed_%1$s t WHERE NOT EXISTS '
         '(SELECT FROM bullfrog.moved m WHERE m.source = %2$s AND m.granule = bullfrog.%3$s(t.bullfrog_tid))',
         target_id, source, CASE WHEN item.grouped THEN 'place' ELSE 'page' END);
@@ -442,18 +616,19 @@ BEGIN
         copy := pg_catalog.format('INSERT INTO %1$s (%2$s) SELECT %2$s FROM bullfrog.transformed_%3$s WHERE bullfrog_tid >= $1 AND bullfrog_tid < $2',
             item.new_table, names, target_id);
     END IF;
-    INSERT INTO bullfrog.target (id, source, grouped, old_tables, new_table, views, copy) OVERRIDING SYSTEM VALUE
-        VALUES (target_id, source, item.grouped, item.old_tables, item.new_table::regclass,
-            ARRAY(SELECT pg_catalog.format('bullfrog.%s_%s', v, target_id)::regclass::oid FROM pg_catalog.unnest(views) v), copy);
+    INSERT INTO bullfrog.target (id, source, grouped, old_tables, readable, new_table, views, origins, complete, copy) OVERRIDING SYSTEM VALUE
+        VALUES (target_id, source, item.grouped, item.old_tables, compatible, item.new_table::regclass,
+            ARRAY(SELECT pg_catalog.format('bullfrog.%s_%s', v, target_id)::regclass::oid FROM pg_catalog.unnest(views) v), item.origins, item.complete, copy);
 END
 $$;
-COMMENT ON FUNCTION bullfrog.prepare(int, int, record) IS
+COMMENT ON FUNCTION bullfrog.prepare(int, int, record, text, boolean) IS
     'Creates a new table, empty, the views that have its rows until they are moved, and the statement that moves them.';
 
-CREATE FUNCTION bullfrog.migrate(name text, definition text) RETURNS void
+CREATE FUNCTION bullfrog.migrate(name text, definition text, checks text DEFAULT 'before', compatible boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql AS $$
 DECLARE
     migration_id int;
+    olds oid[];
     item record;
     target bullfrog.target;
 BEGIN
@@ -461,24 +636,34 @@ BEGIN
     IF EXISTS (SELECT FROM bullfrog.migration m WHERE m.name = migrate.name AND m.phase IN ('moving', 'paused')) THEN
         RAISE EXCEPTION 'a migration named % is under way', pg_catalog.quote_ident(migrate.name) USING ERRCODE = 'duplicate_object';
     END IF;
+    IF checks NOT IN ('before', 'quarantine') THEN
+        RAISE EXCEPTION 'expected checks => ''before'' or ''quarantine'', got %', pg_catalog.quote_literal(checks) USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     INSERT INTO bullfrog.migration (name, definition) VALUES (migrate.name, migrate.definition) RETURNING id INTO migration_id;
 
-    FOR item IN SELECT * FROM bullfrog.parse(migrate.definition) LOOP
+    olds := ARRAY(SELECT DISTINCT o FROM bullfrog.parse(migrate.definition) p CROSS JOIN pg_catalog.unnest(p.old_tables) o ORDER BY o);
+    PERFORM bullfrog.close(migration_id, olds);
+    PERFORM bullfrog.release(olds, ARRAY(SELECT p.statement FROM bullfrog.parse(migrate.definition) p WHERE p.action = 'release'));
+    PERFORM bullfrog.reach('switch: tables closed');
+    FOR item IN SELECT * FROM bullfrog.parse(migrate.definition) p WHERE p.action <> 'release' LOOP
         IF item.action = 'create' THEN
-            PERFORM bullfrog.close(migration_id, item.old_tables);
             PERFORM bullfrog.prepare(pg_catalog.nextval('bullfrog.target_id_seq')::int,
-                bullfrog.source_of(migration_id, item.old_tables[1]::regclass, item.grouped), item);
+                bullfrog.source_of(migration_id, item.old_tables[1]::regclass, item.grouped), item, checks, compatible);
         ELSE
             EXECUTE item.statement;
         END IF;
     END LOOP;
+    PERFORM bullfrog.reach('switch: tables created');
 
     FOR item IN SELECT * FROM bullfrog.parse(migrate.definition) p WHERE p.action = 'create' LOOP
         SELECT * INTO target FROM bullfrog.target t WHERE t.new_table = item.new_table::regclass;
         PERFORM bullfrog.guard_keys(target);
         PERFORM bullfrog.own(target);
-        PERFORM bullfrog.check_rows(target, item.origins, item.required, item.keys, item.evaluated, item.single);
+        PERFORM bullfrog.check_rows(target, checks, item.required, item.keys, item.evaluated, item.single);
     END LOOP;
+    PERFORM bullfrog.check_foreign_keys(migration_id, checks);
+    PERFORM bullfrog.reach('switch: rows checked');
+
     UPDATE bullfrog.old o SET fingerprint = bullfrog.fingerprint(o.old_table) WHERE o.migration = migration_id;
     UPDATE bullfrog.target t SET fingerprint = bullfrog.fingerprint(t.new_table)
         FROM bullfrog.source s WHERE s.id = t.source AND s.migration = migration_id;
@@ -486,11 +671,13 @@ BEGIN
     PERFORM bullfrog.announce(t.new_table) FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id;
     PERFORM bullfrog.announce('bullfrog.target');
     PERFORM bullfrog.start_mover();
+    PERFORM bullfrog.reach('switch: announced');
 END
 $$;
-COMMENT ON FUNCTION bullfrog.migrate(text, text) IS
-    'Switches to a new schema: from the commit on the new tables answer every query, and the old ones are closed. Rows move later. '
-    'The text is CREATE TABLE new AS SELECT .. FROM old [JOIN ..] [WHERE ..] [GROUP BY ..], and what constrains the new tables.';
+COMMENT ON FUNCTION bullfrog.migrate(text, text, text, boolean) IS
+    'Switches to a new schema: from the commit on the new tables answer every query, and the old ones are closed (compatible: to writes). Rows move later. '
+    'The text is CREATE TABLE new AS SELECT .. FROM old [JOIN ..] [WHERE ..] [GROUP BY ..], and what constrains the new tables. '
+    'Rows that violate a constraint stop it (checks before), or are left out (quarantine).';
 
 -- While it goes on ------------------------------------------------------------------------------------------------------
 
@@ -556,12 +743,13 @@ BEGIN
             EXECUTE format('DROP TRIGGER IF EXISTS bullfrog_insert ON %s', t.new_table);
             EXECUTE format('DROP TRIGGER IF EXISTS bullfrog_update ON %s', t.new_table);
             EXECUTE format('DROP FUNCTION IF EXISTS bullfrog.guard_%s()', t.id);
-            EXECUTE format('DROP VIEW IF EXISTS bullfrog.unmoved_%1$s, bullfrog.transformed_%1$s, bullfrog.members_%1$s', t.id);
+            EXECUTE format('DROP VIEW IF EXISTS bullfrog.unmoved_%1$s, bullfrog.transformed_%1$s, bullfrog.all_%1$s, bullfrog.members_%1$s', t.id);
         END LOOP;
     END LOOP;
     DELETE FROM bullfrog.source WHERE migration = migration_id;
     PERFORM bullfrog.announce(o.old_table) FROM bullfrog.old o WHERE o.migration = migration_id;
     DELETE FROM bullfrog.old WHERE migration = migration_id;
+    DELETE FROM bullfrog.released WHERE migration = migration_id;
 END
 $$;
 COMMENT ON FUNCTION bullfrog.forget(int) IS 'Removes everything of a migration except its tables and its record.';
@@ -585,6 +773,8 @@ BEGIN
             WHERE s.grouped OR NOT EXISTS (SELECT FROM bullfrog.moved v WHERE v.source = s.id AND v.granule = p)));
     END LOOP;
 
+    PERFORM bullfrog.reach('finish: rows moved');
+
     -- A snapshot that does not see the last move still needs the old table.
     SELECT v.moved_by INTO last_move FROM bullfrog.moved v JOIN bullfrog.source c ON c.id = v.source
         WHERE c.migration = migration.id ORDER BY v.moved_by DESC LIMIT 1;
@@ -607,10 +797,9 @@ BEGIN
     olds := ARRAY(SELECT o.old_table FROM bullfrog.old o WHERE o.migration = migration.id);
     PERFORM bullfrog.forget(migration.id);
     IF NOT keep_old THEN
-        FOR item IN SELECT o FROM pg_catalog.unnest(olds) o LOOP
-            EXECUTE pg_catalog.format('DROP TABLE %s', item.o);
-        END LOOP;
+        EXECUTE 'DROP TABLE ' || pg_catalog.array_to_string(olds, ', ');
     END IF;
+    PERFORM bullfrog.reach('finish: tables dropped');
     UPDATE bullfrog.migration m SET phase = bullfrog.next_phase(m.phase, 'finish'), ended = pg_catalog.statement_timestamp() WHERE m.id = migration.id;
 END
 $$;
@@ -623,9 +812,10 @@ DECLARE
     names text;
 BEGIN
     SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) INTO names FROM pg_attribute a WHERE a.attrelid = target.new_table AND a.attnum > 0;
-    RETURN bullfrog.evaluate(target.new_table, format(
+    RETURN (SELECT e::bigint FROM bullfrog.evaluate(target.new_table, format(
         'WITH new AS MATERIALIZED (SELECT ROW(%1$s)::text AS r FROM ONLY %2$s), old AS MATERIALIZED (SELECT ROW(%1$s)::text AS r FROM bullfrog.transformed_%3$s) '
-        'SELECT count(*) FROM ((TABLE new EXCEPT ALL TABLE old) UNION ALL (TABLE old EXCEPT ALL TABLE new)) AS d', names, target.new_table, target.id));
+        'SELECT to_jsonb(count(*)) FROM ((TABLE new EXCEPT ALL TABLE old) UNION ALL (TABLE old EXCEPT ALL TABLE new)) AS d',
+        names, target.new_table, target.id)) e);
 END
 $$;
 COMMENT ON FUNCTION bullfrog.difference(bullfrog.target) IS 'How many rows the new schema has and the old one not, or the other way round.';
@@ -637,6 +827,8 @@ DECLARE
     news regclass[];
     t record;
     written bigint;
+    keys text[];
+    statement text;
 BEGIN
     PERFORM bullfrog.require_quiet_session();
     migration := bullfrog.under_way(abort.name);
@@ -654,10 +846,24 @@ BEGIN
         END IF;
     END LOOP;
     news := ARRAY(SELECT g.new_table FROM bullfrog.target g JOIN bullfrog.source c ON c.id = g.source WHERE c.migration = migration.id);
+    keys := ARRAY(SELECT pg_catalog.format('ALTER TABLE %s ADD CONSTRAINT %I %s', r.relation, r.name, r.definition)
+        FROM bullfrog.released r WHERE r.migration = migration.id);
     PERFORM bullfrog.forget(migration.id);
-    FOR t IN SELECT n FROM pg_catalog.unnest(news) n LOOP
-        EXECUTE pg_catalog.format('DROP TABLE %s', t.n);
+    FOR t IN SELECT k.conname, k.conrelid::regclass AS relation FROM bullfrog.referring(news::oid[]) k LOOP
+        EXECUTE pg_catalog.format('ALTER TABLE %s DROP CONSTRAINT %I', t.relation, t.conname);
     END LOOP;
+    EXECUTE 'DROP TABLE ' || pg_catalog.array_to_string(news, ', ');
+    FOREACH statement IN ARRAY keys LOOP
+        BEGIN
+            EXECUTE statement;
+        EXCEPTION WHEN foreign_key_violation THEN
+            RAISE EXCEPTION 'a foreign key of the old schema does not hold any more'
+                USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = statement || ': ' || SQLERRM,
+                    HINT = 'Rows of other tables were written since the switch. Correct them, then abort again; or finish the migration.';
+        END;
+    END LOOP;
+    DELETE FROM bullfrog.quarantined q WHERE q.migration = migration.id;
+    PERFORM bullfrog.reach('abort: tables dropped');
     UPDATE bullfrog.migration m SET phase = bullfrog.next_phase(m.phase, 'abort'), ended = pg_catalog.statement_timestamp() WHERE m.id = migration.id;
 END
 $$;
@@ -670,4 +876,5 @@ COMMENT ON SCHEMA bullfrog IS 'Schema changes at once: bullfrog.plan, migrate, p
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA bullfrog FROM PUBLIC;
 GRANT USAGE ON SCHEMA bullfrog TO PUBLIC;
 GRANT SELECT ON bullfrog.moved, bullfrog.progress TO PUBLIC;
+GRANT SELECT (target, place) ON bullfrog.quarantined TO PUBLIC;
 GRANT EXECUTE ON FUNCTION bullfrog.page(tid), bullfrog.place(tid), bullfrog.move(int, bigint[]), bullfrog.move_groups(int, bigint[]), bullfrog.verify() TO PUBLIC;

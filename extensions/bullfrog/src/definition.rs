@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use pgrx::pg_sys::{self, NodeTag, Oid};
+use pgrx::pg_sys::{self, AlterTableType, NodeTag, Oid};
 use pgrx::prelude::*;
 
 use crate::errors::refuse;
@@ -16,6 +16,8 @@ struct Statement {
     action: &'static str,
     text: String,
     new_table: Option<String>,
+    /// Constraints that it drops.
+    dropped: Option<Vec<String>>,
     rows: Option<Rows>,
 }
 
@@ -33,6 +35,7 @@ fn parse(
         name!(old_tables, Option<Vec<Oid>>),
         name!(grouped, Option<bool>),
         name!(single, Option<bool>),
+        name!(complete, Option<bool>),
         name!(query, Option<String>),
         name!(members, Option<String>),
         name!(same_group, Option<String>),
@@ -52,16 +55,14 @@ fn parse(
     unsafe {
         let parsed = pg_sys::raw_parser(text.as_ptr(), pg_sys::RawParseMode::RAW_PARSE_DEFAULT);
         for raw in nodes::elements::<pg_sys::RawStmt>(parsed) {
-            let statement = Statement { text: slice(definition, raw), ..read(raw, text.as_ptr()) };
-            if let Some(table) = &statement.new_table {
-                if statement.action == "create" {
+            let mut statement = read(raw, text.as_ptr(), &new_tables);
+            statement.text.insert_str(0, slice(definition, raw));
+            match (statement.action, &statement.new_table) {
+                ("create", Some(table)) => {
                     new_tables.insert(table.clone());
-                } else if !new_tables.contains(table) {
-                    refuse(
-                        format!("{table} is not created by this migration"),
-                        "A migration changes only the tables that it creates; change others before it or after it.",
-                    );
                 }
+                ("index", Some(table)) if !new_tables.contains(table) => refuse_other(table),
+                _ => {}
             }
             statements.push(statement);
         }
@@ -69,11 +70,12 @@ fn parse(
     if new_tables.is_empty() {
         refuse("the migration creates no table", "Write CREATE TABLE new AS SELECT .. FROM old.");
     }
-    TableIterator::new(statements.into_iter().map(|Statement { action, text, new_table, rows }| {
+    TableIterator::new(statements.into_iter().map(|Statement { action, text, new_table, dropped, rows }| {
         let action = action.to_owned();
         let Some(rows) = rows else {
             return (
-                action, text, new_table, None, None, None, None, None, None, None, None, None, None, None, None, None,
+                action, text, new_table, None, None, None, None, None, None, None, dropped, None, None, None, None,
+                None, None,
             );
         };
         let (lookup_tables, lookup_columns) = rows.lookups.into_iter().unzip();
@@ -84,6 +86,7 @@ fn parse(
             Some(rows.old_tables),
             Some(rows.is_grouped),
             Some(rows.is_single),
+            Some(rows.is_complete),
             Some(rows.query),
             rows.members,
             rows.same_group,
@@ -99,27 +102,27 @@ fn parse(
 }
 
 /// The text of one statement.
-unsafe fn slice(definition: &str, raw: *mut pg_sys::RawStmt) -> String {
+unsafe fn slice(definition: &str, raw: *mut pg_sys::RawStmt) -> &str {
     // SAFETY: a statement of this text.
     let (start, len) = unsafe { ((*raw).stmt_location.max(0) as usize, (*raw).stmt_len as usize) };
     let end = if len == 0 { definition.len() } else { start + len };
-    definition.get(start..end).unwrap_or_default().trim().to_owned()
+    definition.get(start..end).unwrap_or_default().trim()
 }
 
-unsafe fn read(raw: *mut pg_sys::RawStmt, text: *const std::ffi::c_char) -> Statement {
+unsafe fn read(raw: *mut pg_sys::RawStmt, text: *const std::ffi::c_char, new_tables: &HashSet<String>) -> Statement {
     // SAFETY: the tag tells the kind of a node.
     unsafe {
         let node = (*raw).stmt;
         match nodes::tag(node) {
             NodeTag::T_CreateTableAsStmt => create(raw, node.cast(), text),
-            NodeTag::T_AlterTableStmt => alter(node.cast()),
+            NodeTag::T_AlterTableStmt => alter(node.cast(), new_tables),
             NodeTag::T_IndexStmt => index(node.cast()),
             NodeTag::T_CommentStmt => Statement { action: "comment", ..Statement::default() },
             NodeTag::T_GrantStmt => Statement { action: "grant", ..Statement::default() },
             _ => refuse(
                 "a migration cannot have this kind of statement",
-                "It may have CREATE TABLE .. AS, ALTER TABLE .. ADD (PRIMARY KEY, UNIQUE, CHECK), ALTER COLUMN .. SET (NOT NULL, DEFAULT), \
-                 CREATE INDEX, COMMENT and GRANT.",
+                "It may have CREATE TABLE .. AS, ALTER TABLE .. ADD (PRIMARY KEY, UNIQUE, CHECK, FOREIGN KEY), ALTER COLUMN .. SET (NOT NULL, \
+                 DEFAULT), CREATE INDEX, COMMENT and GRANT.",
             ),
         }
     }
@@ -169,36 +172,100 @@ unsafe fn create(
     }
 }
 
-unsafe fn alter(alter: *mut pg_sys::AlterTableStmt) -> Statement {
+unsafe fn alter(alter: *mut pg_sys::AlterTableStmt, new_tables: &HashSet<String>) -> Statement {
     // SAFETY: nodes of the parser.
     unsafe {
-        for command in nodes::elements::<pg_sys::AlterTableCmd>((*alter).cmds) {
-            let allowed = match (*command).subtype {
-                pg_sys::AlterTableType::AT_AddConstraint => is_constraint_allowed((*command).def.cast()),
-                pg_sys::AlterTableType::AT_SetNotNull | pg_sys::AlterTableType::AT_ColumnDefault => true,
-                _ => false,
-            };
-            if !allowed || (*alter).objtype != pg_sys::ObjectType::OBJECT_TABLE {
-                refuse(
-                    format!("this change of {} is not supported in a migration", name((*alter).relation)),
-                    "Supported are ADD PRIMARY KEY, UNIQUE and CHECK (neither deferrable nor NOT VALID), SET NOT NULL, SET DEFAULT. \
-                     Foreign keys can be added after the migration.",
-                );
-            }
+        let table = name((*alter).relation);
+        let commands: Vec<*mut pg_sys::AlterTableCmd> = nodes::elements((*alter).cmds);
+        let is_table = (*alter).objtype == pg_sys::ObjectType::OBJECT_TABLE;
+        if !new_tables.contains(&table) {
+            return alter_other(table, &commands, new_tables);
         }
-        Statement { action: "alter", new_table: Some(name((*alter).relation)), ..Statement::default() }
+        let is_allowed = |command: &*mut pg_sys::AlterTableCmd| match (**command).subtype {
+            AlterTableType::AT_AddConstraint => is_constraint_allowed((**command).def.cast()),
+            AlterTableType::AT_SetNotNull | AlterTableType::AT_ColumnDefault => true,
+            _ => false,
+        };
+        if !is_table || !commands.iter().all(is_allowed) {
+            refuse(
+                format!("this change of {table} is not supported in a migration"),
+                "Supported are ADD PRIMARY KEY, UNIQUE, CHECK and FOREIGN KEY (not deferrable, NOT VALID or MATCH FULL), SET NOT NULL, SET DEFAULT.",
+            );
+        }
+        Statement { action: "alter", new_table: Some(table), ..Statement::default() }
     }
 }
 
+/// Of tables that the migration does not create, foreign keys may end and begin.
+unsafe fn alter_other(
+    table: String,
+    commands: &[*mut pg_sys::AlterTableCmd],
+    new_tables: &HashSet<String>,
+) -> Statement {
+    // SAFETY: nodes of the parser.
+    unsafe {
+        if commands.iter().all(|command| (**command).subtype == AlterTableType::AT_DropConstraint) {
+            let dropped = commands.iter().map(|command| nodes::text((**command).name)).collect();
+            return Statement {
+                action: "release",
+                new_table: Some(table),
+                dropped: Some(dropped),
+                ..Statement::default()
+            };
+        }
+        match commands {
+            [command] if (**command).subtype == AlterTableType::AT_AddConstraint => {
+                let constraint = (**command).def.cast::<pg_sys::Constraint>();
+                if is_foreign_key_allowed(constraint) && new_tables.contains(&name((*constraint).pktable)) {
+                    // Not all of the new table's rows are in it yet: bullfrog checks them by itself.
+                    let text = if (*constraint).skip_validation { "" } else { " NOT VALID" };
+                    return Statement {
+                        action: "attach",
+                        text: text.to_owned(),
+                        new_table: Some(table),
+                        ..Statement::default()
+                    };
+                }
+            }
+            _ => {}
+        }
+        refuse_other(&table)
+    }
+}
+
+fn refuse_other(table: &str) -> ! {
+    refuse(
+        format!("{table} is not created by this migration"),
+        "Of other tables it may DROP CONSTRAINT, of foreign keys to old tables, and ADD one FOREIGN KEY to a new table in each statement. \
+         Change others before it or after it.",
+    )
+}
+
 unsafe fn is_constraint_allowed(constraint: *mut pg_sys::Constraint) -> bool {
-    use pg_sys::ConstrType::{CONSTR_CHECK, CONSTR_PRIMARY, CONSTR_UNIQUE};
+    use pg_sys::ConstrType::{CONSTR_CHECK, CONSTR_FOREIGN, CONSTR_PRIMARY, CONSTR_UNIQUE};
     // SAFETY: a node of the parser.
-    let constraint = unsafe { &*constraint };
-    matches!(constraint.contype, CONSTR_CHECK | CONSTR_PRIMARY | CONSTR_UNIQUE)
-        && !constraint.deferrable
-        && !constraint.skip_validation
-        && !constraint.nulls_not_distinct
-        && constraint.indexname.is_null()
+    unsafe {
+        let is_valid = !(*constraint).skip_validation;
+        match (*constraint).contype {
+            CONSTR_FOREIGN => is_valid && is_foreign_key_allowed(constraint),
+            CONSTR_CHECK | CONSTR_PRIMARY | CONSTR_UNIQUE => {
+                is_valid
+                    && !(*constraint).deferrable
+                    && !(*constraint).nulls_not_distinct
+                    && (*constraint).indexname.is_null()
+            }
+            _ => false,
+        }
+    }
+}
+
+unsafe fn is_foreign_key_allowed(constraint: *mut pg_sys::Constraint) -> bool {
+    // SAFETY: a node of the parser.
+    unsafe {
+        (*constraint).contype == pg_sys::ConstrType::CONSTR_FOREIGN
+            && !(*constraint).deferrable
+            && (*constraint).fk_matchtype as u8 == b's'
+    }
 }
 
 unsafe fn index(index: *mut pg_sys::IndexStmt) -> Statement {

@@ -12,6 +12,7 @@
 //!  utility       COPY reads through the same path; statements that would change a table on the move are refused
 //!  requests      sessions ask movers, through shared memory
 //!  mover         the process that moves pages and groups, for sessions and in the background
+//!  stops         where tests make a process stop, to kill it
 //!  rights        expressions of users run with their owner's rights only
 //!  model/        what is decided without a server
 //! ```
@@ -29,6 +30,7 @@ mod rights;
 mod rows;
 mod settings;
 mod shape;
+mod stops;
 mod touching;
 mod utility;
 

@@ -21,6 +21,7 @@ use savanna_ledger::{Claim, Ledger};
 use crate::errors::defect;
 use crate::requests::{alive, rest, wake, with_board};
 use crate::rights::with_rights_of;
+use crate::stops::reach;
 use crate::{registry, settings};
 
 /// Pages of a transaction in the background.
@@ -221,6 +222,7 @@ impl Mover {
                 Unit::Page => self.move_pages(work.source, work.numbers()),
                 Unit::Group => self.move_groups(work.source, work.numbers()),
             };
+            reach("move: committed");
             with_board(|board| board.answer(ticket, outcome));
             wake(client);
         }
@@ -353,7 +355,9 @@ impl Mover {
             // SAFETY: a transaction is under way.
             let xid = unsafe { pg_sys::GetCurrentTransactionId() };
             with_board(|board| board.set_transaction(self.pid, xid.into_inner()));
+            reach("move: begun");
             body();
+            reach("move: marked");
         });
         with_board(|board| board.set_transaction(self.pid, 0));
         outcome
@@ -491,6 +495,7 @@ impl Source {
                 Ok(())
             });
         });
+        reach("move: copied");
         places
     }
 }

@@ -77,7 +77,11 @@ unsafe fn rewrite<'a>(registry: &'a Registry, query: *mut pg_sys::Query) -> Vec<
             let locked: Vec<*mut pg_sys::RowMarkClause> = nodes::elements((*level).rowMarks);
             let own = relations.iter().any(|entry| is_relation(*entry) && registry.is_own_view((**entry).relid));
             for (number, entry) in (1..).zip(relations).filter(|(_, entry)| is_relation(*entry)) {
-                if let Some(target) = registry.closed((*entry).relid).filter(|_| !own) {
+                let written = (*level).resultRelation == number;
+                let is_read = !written && !locked.iter().any(|mark| (**mark).rti == number as u32);
+                if let Some(target) = registry.closed((*entry).relid).filter(|_| !own)
+                    && !(is_read && target.are_olds_readable)
+                {
                     refuse_old(target, (*entry).relid);
                 }
                 // The row EXCLUDED of an INSERT has the table's number and is no table.
@@ -85,14 +89,11 @@ unsafe fn rewrite<'a>(registry: &'a Registry, query: *mut pg_sys::Query) -> Vec<
                 let Some(target) = registry.target((*entry).relid).filter(|_| is_table) else {
                     continue;
                 };
-                let written = (*level).resultRelation == number;
-                if written || locked.iter().any(|mark| (**mark).rti == number as u32) {
-                    if let Some(query) = touching::query(registry, target, level, number) {
-                        touches.push(Touch { target, query });
-                    }
-                } else {
+                if is_read {
                     check_read(target, level, entry, number);
                     reads.push((target, entry));
+                } else if let Some(query) = touching::query(registry, target, level, number) {
+                    touches.push(Touch { target, query });
                 }
             }
         }
@@ -112,7 +113,11 @@ unsafe fn is_relation(entry: *mut pg_sys::RangeTblEntry) -> bool {
 pub(crate) fn refuse_old(target: &Target, old: Oid) -> ! {
     raise(
         PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-        format!("table {} is closed: its rows are moving to a new schema", registry::qualified_name(old)),
+        format!(
+            "table {} is closed{}: its rows are moving to a new schema",
+            registry::qualified_name(old),
+            if target.are_olds_readable { " to writes" } else { "" }
+        ),
         format!(
             "They are in {} and its sisters; SELECT * FROM bullfrog.progress tells the migration.",
             registry::qualified_name(target.new)

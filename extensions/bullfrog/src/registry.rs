@@ -23,6 +23,8 @@ pub(crate) struct Target {
     pub(crate) unit: Unit,
     /// The old tables.
     pub(crate) olds: Vec<Oid>,
+    /// Whether clients may read them as of the switch.
+    pub(crate) are_olds_readable: bool,
     /// The new table.
     pub(crate) new: Oid,
     /// The views over the old tables.
@@ -178,7 +180,7 @@ pub(crate) fn current() -> Rc<Registry> {
 
 /// Reads `bullfrog.target` as of now, whatever snapshot the transaction has.
 fn load() -> Vec<Target> {
-    const COLUMNS: usize = 8;
+    const COLUMNS: usize = 11;
     let mut targets = Vec::new();
     // SAFETY: calls of the server in the order it wants them; the table has the columns of the SQL script, because it
     // belongs to the extension.
@@ -215,8 +217,9 @@ fn load() -> Vec<Target> {
                 source: number(1),
                 unit: if values[2].value() == 0 { Unit::Page } else { Unit::Group },
                 olds: oids(3),
-                new: Oid::from_u32(values[4].value() as u32),
-                views: oids(5),
+                are_olds_readable: values[4].value() != 0,
+                new: Oid::from_u32(values[5].value() as u32),
+                views: oids(6),
             });
         }
         pg_sys::systable_endscan(scan);

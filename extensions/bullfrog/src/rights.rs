@@ -1,6 +1,7 @@
 //! Expressions of a definition may call functions of the old tables' owner. Where bullfrog evaluates them by itself, it
 //! does so with that owner's rights and nothing more, as the server does for VACUUM and REFRESH.
 
+use pgrx::JsonB;
 use pgrx::pg_sys::{self, Oid};
 use pgrx::prelude::*;
 
@@ -32,10 +33,10 @@ pub(crate) fn with_rights_of<R>(role: Oid, action: impl FnOnce() -> R) -> R {
     }
 }
 
-/// The number that a query gives, with the rights of a table's owner.
+/// The rows that a query gives, one value each, with the rights of a table's owner.
 #[pg_extern(sql = false, strict)]
-fn evaluate(relation: Oid, query: &str) -> Option<i64> {
-    // SAFETY: the number of the current user.
+fn evaluate(relation: Oid, query: &str) -> SetOfIterator<'static, JsonB> {
+    // SAFETY: the right of the current user.
     if !unsafe { pg_sys::superuser() } {
         raise(
             PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
@@ -44,9 +45,13 @@ fn evaluate(relation: Oid, query: &str) -> Option<i64> {
         );
     }
     let owner = "SELECT c.relowner FROM pg_catalog.pg_class c WHERE c.oid = $1";
-    let outcome = Spi::get_one_with_args::<Oid>(owner, &[relation.into()]).and_then(|owner| {
-        let owner = owner.unwrap_or_else(|| defect(&"the table is gone"));
-        with_rights_of(owner, || Spi::get_one::<i64>(query))
+    let owner = Spi::get_one_with_args::<Oid>(owner, &[relation.into()]).unwrap_or_else(|error| defect(&error));
+    let owner = owner.unwrap_or_else(|| defect(&"the table is gone"));
+    let rows = with_rights_of(owner, || {
+        Spi::connect(|client| {
+            let rows = client.select(query, None, &[])?;
+            rows.into_iter().filter_map(|row| row.get::<JsonB>(1).transpose()).collect::<Result<Vec<_>, spi::Error>>()
+        })
     });
-    outcome.unwrap_or_else(|error| defect(&error))
+    SetOfIterator::new(rows.unwrap_or_else(|error| defect(&error)))
 }

@@ -20,6 +20,8 @@ pub(crate) struct Rows {
     pub(crate) is_grouped: bool,
     /// No row of the driving table (or group) gives more than one new row.
     pub(crate) is_single: bool,
+    /// It has a row for each row of its one old table.
+    pub(crate) is_complete: bool,
     /// The query, with `bullfrog_tid`, and for groups `bullfrog_key_1` ..
     pub(crate) query: String,
     /// Of groups: the rows that they are made of, each with its place and its keys.
@@ -85,6 +87,7 @@ impl Rows {
                 old_tables,
                 is_grouped,
                 is_single: movement.is_single,
+                is_complete: survey.tables.len() == 1 && (*(*query).jointree).quals.is_null() && !is_grouped,
                 query: String::new(),
                 members: None,
                 same_group: None,

@@ -125,7 +125,7 @@ unsafe fn copy(registry: &Registry, copy: *mut pg_sys::CopyStmt) {
             return;
         }
         let table = find((*copy).relation);
-        if let Some(target) = registry.closed(table) {
+        if let Some(target) = registry.closed(table).filter(|target| (*copy).is_from || !target.are_olds_readable) {
             refuse_old(target, table);
         }
         let Some(target) = registry.target(table).filter(|_| !(*copy).is_from) else {

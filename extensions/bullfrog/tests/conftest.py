@@ -138,6 +138,33 @@ def is_gone(pid):
         return True
 
 
+def wait_for_crash(connection):
+    """Waits until the server has noticed that one of its processes was killed: it ends all sessions. Until then it would
+    take a connection that it is about to end."""
+    def is_ended():
+        try:
+            connection.execute("SELECT 1")
+        except psycopg.OperationalError:
+            return True
+        return False
+
+    wait_until(is_ended, "the server noticed the crash")
+
+
+def reconnect(database):
+    connections = []
+
+    def try_to():
+        try:
+            connections.append(database.connect())
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    wait_until(try_to, "the server takes connections")
+    return connections[0]
+
+
 @pytest.fixture(scope="session")
 def server():
     server = Server()

@@ -47,7 +47,8 @@ def test_definitions_that_are_not_supported_are_refused(shared_customers, query,
 
 @pytest.mark.parametrize("statement", [
     "DROP TABLE customer", "SELECT 1", "CREATE TABLE u (id int)", "ALTER TABLE customer ADD COLUMN x int", "ALTER TABLE t ADD COLUMN x int",
-    "ALTER TABLE t ADD FOREIGN KEY (id) REFERENCES customer", "CREATE UNIQUE INDEX ON t ((id + 1))", "CREATE TEMPORARY TABLE u AS SELECT id FROM customer",
+    "ALTER TABLE t ADD FOREIGN KEY (id) REFERENCES customer", "ALTER TABLE customer DROP CONSTRAINT customer_pkey",
+    "ALTER TABLE customer ADD FOREIGN KEY (id) REFERENCES customer", "ALTER TABLE t ADD FOREIGN KEY (id) REFERENCES t DEFERRABLE", "CREATE UNIQUE INDEX ON t ((id + 1))", "CREATE TEMPORARY TABLE u AS SELECT id FROM customer",
     "ALTER TABLE t ADD UNIQUE (id) DEFERRABLE", "CREATE MATERIALIZED VIEW v AS SELECT id FROM customer", "CREATE INDEX ON customer (name)",
 ])
 def test_statements_that_are_not_supported_are_refused(shared_customers, statement):
@@ -58,7 +59,7 @@ def test_statements_that_are_not_supported_are_refused(shared_customers, stateme
 
 @pytest.mark.parametrize("setup, why", [
     ("CREATE VIEW v AS SELECT * FROM customer", "v reads it"),
-    ("CREATE TABLE o (c int REFERENCES customer)", "foreign key"),
+    ("CREATE TABLE o (c int REFERENCES customer)", "foreign key o_c_fkey of o refers to it"),
     ("ALTER TABLE customer ENABLE ROW LEVEL SECURITY", "row-level security"),
     ("CREATE TABLE child () INHERITS (customer)", "child inherits"),
     ("CREATE RULE r AS ON DELETE TO customer DO INSTEAD NOTHING", "rule"),

@@ -6,7 +6,7 @@ import signal
 import psycopg
 import pytest
 
-from conftest import CUSTOMERS, SPLIT, moved, wait_until
+from conftest import CUSTOMERS, SPLIT, moved, reconnect, wait_for_crash, wait_until
 
 
 def pages_left(connection):
@@ -91,28 +91,6 @@ def test_a_session_that_gives_up_leaves_the_move_to_the_mover(database, split):
     check_all(split)
 
 
-def is_ended(connection):
-    try:
-        connection.execute("SELECT 1")
-    except psycopg.OperationalError:
-        return True
-    return False
-
-
-def reconnect(database):
-    connections = []
-
-    def try_to():
-        try:
-            connections.append(database.connect())
-        except psycopg.OperationalError:
-            return False
-        return True
-
-    wait_until(try_to, "the server takes connections")
-    return connections[0]
-
-
 @pytest.mark.parametrize("victim", ["session", "mover", "server"])
 def test_a_crash_in_the_middle_of_moves_loses_nothing(server, database, split, victim):
     """The victim is killed while a mover waits in the middle of a page: the first new table has its rows, the second not."""
@@ -130,8 +108,7 @@ def test_a_crash_in_the_middle_of_moves_loses_nothing(server, database, split, v
         server.start()
     else:
         os.kill(mover(split) if victim == "mover" else waiting.info.backend_pid, signal.SIGKILL)
-        # The server ends all sessions when it notices; until then it would take a connection that it is about to end.
-        wait_until(lambda: is_ended(split), "the server noticed the crash")
+        wait_for_crash(split)
     connection = reconnect(database)
     check_all(connection)
     assert connection.execute("SELECT id FROM customer_private WHERE name IN ('before', 'after')").fetchall() == [(1,)]

@@ -92,5 +92,5 @@ def test_only_a_superuser_may_take_an_owners_rights(hostile):
     hostile.execute("GRANT EXECUTE ON FUNCTION bullfrog.evaluate TO mallory")
     hostile.execute("SET ROLE mallory")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        hostile.execute("SELECT bullfrog.evaluate('pg_class'::regclass, 'SELECT 1')")
+        hostile.execute("SELECT bullfrog.evaluate('pg_class'::regclass, 'SELECT to_jsonb(1)')")
     hostile.execute("RESET ROLE")
