@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
+use crate::keyspace::events::EventClasses;
 use crate::number::integer;
 use crate::pattern;
 
@@ -182,6 +183,8 @@ pub struct Config {
     pub tls: Tls,
     /// Milliseconds after which a script is stopped.
     pub script_millis_max: u64,
+    /// What clients are told that becomes of keys.
+    pub events: EventClasses,
 }
 
 impl Default for Config {
@@ -206,6 +209,7 @@ impl Default for Config {
             users_file: None,
             tls: Tls::default(),
             script_millis_max: 5000,
+            events: EventClasses::default(),
         }
     }
 }
@@ -214,7 +218,7 @@ impl Default for Config {
 const NO_REPLICAS: OutputLimit = OutputLimit { hard: 256 << 20, soft: 64 << 20, soft_seconds: 60 };
 
 /// Settings that tune how Redis stores things. Savanna does not store them so; clients that set them may.
-const WITHOUT_EFFECT: [(&str, &str); 13] = [
+const WITHOUT_EFFECT: [(&str, &str); 12] = [
     ("save", ""),
     ("list-max-listpack-size", "128"),
     ("list-max-ziplist-size", "128"),
@@ -227,7 +231,6 @@ const WITHOUT_EFFECT: [(&str, &str); 13] = [
     ("zset-max-listpack-value", "64"),
     ("zset-max-ziplist-entries", "128"),
     ("zset-max-ziplist-value", "64"),
-    ("notify-keyspace-events", ""),
 ];
 
 impl Config {
@@ -261,6 +264,7 @@ impl Config {
             ("maxclients", self.clients_max.to_string()),
             ("maxmemory", self.memory_max.to_string()),
             ("maxmemory-policy", self.eviction.name().to_owned()),
+            ("notify-keyspace-events", self.events.to_text()),
             ("proto-max-bulk-len", self.request_bytes_max.to_string()),
             ("protected-mode", if self.is_protected { "yes" } else { "no" }.to_owned()),
             ("slowlog-log-slower-than", self.slow_micros.to_string()),
@@ -364,6 +368,10 @@ impl Config {
             }
             "maxmemory" => self.memory_max = bytes(value).ok_or("argument must be a memory value")?,
             "maxmemory-policy" => self.eviction = Eviction::of_name(&text())?,
+            "notify-keyspace-events" => {
+                self.events =
+                    EventClasses::parse(value).ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;
+            }
             "proto-max-bulk-len" => {
                 let limit = bytes(value).ok_or("argument must be a memory value")?;
                 if limit < 1 << 20 {

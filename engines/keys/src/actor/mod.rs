@@ -151,6 +151,7 @@ impl Actor {
     pub fn new(id: ActorId, placement: Placement, config: Config, seed: u64) -> Self {
         let mut keys = Keyspace::new(placement, seed ^ u64::from(id.0));
         keys.belong_to(id, WriterId(0));
+        keys.events.want(config.events);
         Self {
             id,
             placement,
@@ -468,6 +469,9 @@ impl Actor {
             self.keys.translate_changes();
         }
         self.keys.log.note_request();
+        if self.keys.events.are_noted() {
+            self.publish_events();
+        }
     }
 
     /// Does what is due at this time. Says when to come again; [`Actor::gossip_due`] may be earlier.

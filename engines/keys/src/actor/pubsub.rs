@@ -5,6 +5,7 @@ use hashbrown::HashMap;
 use super::Actor;
 use super::message::Message;
 use crate::command::{Command, Group};
+use crate::keyspace::events::{Event, EventClasses};
 use crate::pattern;
 use crate::placement::ActorId;
 use crate::reply::Reply;
@@ -195,6 +196,25 @@ impl Actor {
         }
         self.publish_here(channel, payload);
         count
+    }
+
+    /// Publishes what became of keys.
+    #[cold]
+    pub(super) fn publish_events(&mut self) {
+        let channels = self.keys.events.wanted();
+        for Event { name, database, key } in self.keys.events.take() {
+            // Mostly nobody listens to most of them.
+            if self.listeners.channels.is_empty() && self.listeners.patterns.is_empty() {
+                continue;
+            }
+            if channels.meets(EventClasses::KEYSPACE) {
+                let channel = [format!("__keyspace@{database}__:").as_bytes(), &key].concat();
+                self.publish(&channel, name.as_bytes());
+            }
+            if channels.meets(EventClasses::KEYEVENT) {
+                self.publish(format!("__keyevent@{database}__:{name}").as_bytes(), &key);
+            }
+        }
     }
 
     /// Whether something was published to other actors since this was asked last.

@@ -7,6 +7,7 @@ use savanna_lattice::UnixMillis;
 use super::clamp_range;
 use super::strings::LENGTH_MAX;
 use crate::error::{CommandError, Outcome};
+use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Expiry, Keyspace};
 use crate::number::{integer, parse_integer};
 use crate::reply::Reply;
@@ -36,8 +37,8 @@ pub fn setbit(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Out
         b"1" => true,
         _ => return Err(CommandError::text("ERR bit is not an integer or out of range")),
     };
-    keys.string(&args[1])?;
-    let before = keys.change_string(&args[1], |bytes| {
+    keys.peek_string(&args[1])?;
+    let (before, is_changed) = keys.change_string(&args[1], |bytes| {
         let before = bit(bytes, offset);
         let from = bytes.len().min(offset / 8);
         let grows = bytes.len() <= offset / 8;
@@ -49,8 +50,12 @@ pub fn setbit(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Out
         } else {
             bytes[offset / 8] &= !mask(offset);
         }
-        ((grows || before != value).then_some(from), before)
+        let is_changed = grows || before != value;
+        (is_changed.then_some(from), (before, is_changed))
     })?;
+    if is_changed {
+        keys.note_event(EventClasses::STRING, "setbit", &args[1]);
+    }
     reply.flag(before);
     Ok(())
 }
@@ -162,21 +167,22 @@ pub fn bitop(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outc
     for key in args.from(3) {
         length = length.max(keys.string(key)?.map_or(0, <[u8]>::len));
     }
-    let mut result = keys.string(&args[3])?.unwrap_or_default().to_vec();
+    let mut result = keys.peek_string(&args[3])?.unwrap_or_default().to_vec();
     result.resize(length, 0);
     if operation == b"not" {
         result.iter_mut().for_each(|byte| *byte = combine(*byte, 0));
     }
     for key in args.from(4) {
-        let other = keys.string(key)?.unwrap_or_default();
+        let other = keys.peek_string(key)?.unwrap_or_default();
         let (head, tail) = result.split_at_mut(other.len());
         head.iter_mut().zip(other).for_each(|(mine, theirs)| *mine = combine(*mine, *theirs));
         tail.iter_mut().for_each(|mine| *mine = combine(*mine, 0));
     }
-    if result.is_empty() {
-        keys.delete(&args[2]);
-    } else {
+    if !result.is_empty() {
         keys.set_string(&args[2], &result, Expiry::At(UnixMillis::NEVER));
+        keys.note_event(EventClasses::STRING, "set", &args[2]);
+    } else if keys.delete(&args[2]) {
+        keys.note_event(EventClasses::GENERIC, "del", &args[2]);
     }
     reply.count(length);
     Ok(())

@@ -11,6 +11,7 @@ use savanna_lattice::UnixMillis;
 
 use crate::delta::STRING_TAG;
 use crate::error::{CommandError, Outcome};
+use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Collection as _, Keyspace, List, Value, content_of, value_of};
 use crate::number::parse_integer;
 use crate::reply::Reply;
@@ -67,10 +68,11 @@ pub fn restore(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Ou
         at if is_absolute => UnixMillis(at),
         millis => UnixMillis(keys.now().0.saturating_add(millis)),
     };
-    if expires_at <= keys.now() {
-        keys.delete(&args[1]);
-    } else {
-        keys.put(&args[1], value, expires_at);
+    if expires_at > keys.now() {
+        keys.put_as_new(&args[1], value, expires_at);
+        keys.note_event(EventClasses::GENERIC, "restore", &args[1]);
+    } else if keys.delete(&args[1]) {
+        keys.note_event(EventClasses::GENERIC, "del", &args[1]);
     }
     reply.ok();
     Ok(())

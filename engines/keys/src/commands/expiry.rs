@@ -4,6 +4,7 @@ use savanna_lattice::UnixMillis;
 
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Keyspace;
+use crate::keyspace::events::EventClasses;
 use crate::number::parse_integer;
 use crate::reply::Reply;
 use crate::request::Args;
@@ -107,14 +108,28 @@ fn expire_in(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, unit: U
     let present = entry.expires_at();
     let is_bound = present != UnixMillis::NEVER;
     let refused = nx && is_bound || xx && !is_bound || gt && at <= present || lt && is_bound && at >= present;
-    reply.flag(!refused && keys.expire(&args[1], at));
+    reply.flag(!refused && expire_at(keys, &args[1], at));
     Ok(())
+}
+
+/// Lets a key that is there expire at a time, or never; notes the event. Says whether it is there.
+pub(super) fn expire_at(keys: &mut Keyspace, key: &[u8], at: UnixMillis) -> bool {
+    let is_there = keys.expire(key, at);
+    if is_there {
+        let event = match at {
+            UnixMillis::NEVER => "persist",
+            at if at <= keys.now() => "del",
+            _ => "expire",
+        };
+        keys.note_event(EventClasses::GENERIC, event, key);
+    }
+    is_there
 }
 
 /// `PERSIST key`
 pub fn persist(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let is_bound = keys.peek(&args[1]).is_some_and(|entry| entry.expires_at() != UnixMillis::NEVER);
-    reply.flag(is_bound && keys.expire(&args[1], UnixMillis::NEVER));
+    reply.flag(is_bound && expire_at(keys, &args[1], UnixMillis::NEVER));
     Ok(())
 }
 
@@ -141,12 +156,12 @@ pub fn pexpiretime(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -
 }
 
 fn answer_expiry(
-    keys: &Keyspace,
+    keys: &mut Keyspace,
     args: Args<'_>,
     reply: &mut dyn Reply,
     shown: impl FnOnce(UnixMillis) -> i64,
 ) -> Outcome {
-    reply.integer(match keys.peek(&args[1]).map(|entry| entry.expires_at()) {
+    reply.integer(match keys.look(&args[1]).map(|entry| entry.expires_at()) {
         None => -2,
         Some(UnixMillis::NEVER) => -1,
         Some(at) => shown(at),

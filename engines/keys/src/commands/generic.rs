@@ -4,6 +4,7 @@ use savanna_ownership::KEY_GROUPS;
 
 use crate::actor::Actor;
 use crate::error::{CommandError, Outcome};
+use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Collection as _, DATABASES, Keyspace, Value};
 use crate::number::{integer, parse_integer};
 use crate::pattern;
@@ -13,14 +14,21 @@ use crate::request::Args;
 
 /// `DEL key [key ...]`, `UNLINK key [key ...]`
 pub fn del(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    let count = args.from(1).filter(|key| keys.delete(key)).count();
+    let mut count = 0;
+    for key in args.from(1) {
+        if keys.delete(key) {
+            keys.note_event(EventClasses::GENERIC, "del", key);
+            count += 1;
+        }
+    }
     reply.count(count);
     Ok(())
 }
 
 /// `EXISTS key [key ...]`
 pub fn exists(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    reply.count(args.from(1).filter(|key| keys.contains(key)).count());
+    let count = args.from(1).filter(|key| keys.look(key).is_some()).count();
+    reply.count(count);
     Ok(())
 }
 
@@ -33,7 +41,7 @@ pub fn touch(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outc
 
 /// `TYPE key`
 pub fn type_of(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    reply.simple(keys.peek(&args[1]).map_or("none", |entry| entry.value.type_name()));
+    reply.simple(keys.look(&args[1]).map_or("none", |entry| entry.value.type_name()));
     Ok(())
 }
 
@@ -63,7 +71,9 @@ fn rename_key(keys: &mut Keyspace, from: &[u8], to: &[u8]) -> Outcome {
     }
     let entry = keys.take(from).ok_or(CommandError::NoSuchKey)?;
     let expires_at = entry.expires_at();
-    keys.put(to, entry.value, expires_at);
+    keys.put_as_new(to, entry.value, expires_at);
+    keys.note_event(EventClasses::GENERIC, "rename_from", from);
+    keys.note_event(EventClasses::GENERIC, "rename_to", to);
     Ok(())
 }
 
@@ -84,7 +94,7 @@ pub fn copy(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
     if database == here && args[1] == args[2] {
         return Err(CommandError::text("ERR source and destination objects are the same"));
     }
-    let Some(entry) = keys.peek(&args[1]) else {
+    let Some(entry) = keys.look(&args[1]) else {
         reply.integer(0);
         return Ok(());
     };
@@ -92,7 +102,8 @@ pub fn copy(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
     keys.select(database);
     let is_put = replaces || !keys.contains(&args[2]);
     if is_put {
-        keys.put(&args[2], value, expires_at);
+        keys.put_as_new(&args[2], value, expires_at);
+        keys.note_event(EventClasses::GENERIC, "copy_to", &args[2]);
     }
     keys.select(here);
     reply.flag(is_put);
@@ -114,7 +125,11 @@ pub fn move_key(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> O
     if let Some(entry) = entry {
         let expires_at = entry.expires_at();
         keys.select(there);
-        keys.put(&args[1], entry.value, expires_at);
+        keys.put_as_new(&args[1], entry.value, expires_at);
+        keys.select(here);
+        keys.note_event(EventClasses::GENERIC, "move_from", &args[1]);
+        keys.select(there);
+        keys.note_event(EventClasses::GENERIC, "move_to", &args[1]);
         keys.select(here);
     }
     Ok(())

@@ -3,6 +3,7 @@
 use super::generic::ScanOptions;
 use super::parse_count;
 use crate::error::{CommandError, Outcome};
+use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Collection as _, Hash, Keyspace};
 use crate::number::{Digits, integer, parse_float, parse_integer, plain};
 use crate::reply::Reply;
@@ -26,10 +27,12 @@ fn put_fields(keys: &mut Keyspace, args: Args<'_>, command: &str) -> Result<usiz
     if !args.len().is_multiple_of(2) {
         return Err(CommandError::Arity(command.to_owned()));
     }
-    keys.change::<Hash, _>(&args[1], |hash| {
+    let added = keys.change::<Hash, _>(&args[1], |hash| {
         let fields = args.from(2).step_by(2).zip(args.from(3).step_by(2));
         Ok(fields.filter(|(field, value)| hash.put(field, value)).count())
-    })
+    })?;
+    keys.note_event(EventClasses::HASH, "hset", &args[1]);
+    Ok(added)
 }
 
 /// `HSETNX key field value`
@@ -41,6 +44,9 @@ pub fn hsetnx(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Out
         }
         Ok(is_new)
     })?;
+    if is_new {
+        keys.note_event(EventClasses::HASH, "hset", &args[1]);
+    }
     reply.flag(is_new);
     Ok(())
 }
@@ -113,7 +119,11 @@ pub fn hexists(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Ou
 pub fn hdel(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let removed =
         keys.change_present::<Hash, _>(&args[1], |hash| Ok(args.from(2).filter(|field| hash.remove(field)).count()))?;
-    reply.count(removed.unwrap_or(0));
+    let removed = removed.unwrap_or(0);
+    if removed > 0 {
+        keys.note_taken(EventClasses::HASH, "hdel", &args[1]);
+    }
+    reply.count(removed);
     Ok(())
 }
 
@@ -127,6 +137,7 @@ pub fn hincrby(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Ou
         hash.put(&args[2], Digits::of(sum).as_bytes());
         Ok(sum)
     })?;
+    keys.note_event(EventClasses::HASH, "hincrby", &args[1]);
     reply.integer(sum);
     Ok(())
 }
@@ -148,6 +159,7 @@ pub fn hincrbyfloat(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) 
         hash.put(&args[2], text.as_bytes());
         Ok(text)
     })?;
+    keys.note_event(EventClasses::HASH, "hincrbyfloat", &args[1]);
     reply.bulk(text.as_bytes());
     Ok(())
 }

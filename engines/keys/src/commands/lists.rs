@@ -2,6 +2,7 @@
 
 use super::{clamp_range, index_in, parse_count, parse_number_of_keys, parse_pop_count};
 use crate::error::{CommandError, Outcome};
+use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Collection as _, End, Keyspace, List};
 use crate::number::{parse_integer, parse_timeout};
 use crate::reply::Reply;
@@ -27,17 +28,32 @@ pub fn rpushx(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Out
     push_present(keys, args, reply, End::Right)
 }
 
+const fn pushed(end: End) -> &'static str {
+    match end {
+        End::Left => "lpush",
+        End::Right => "rpush",
+    }
+}
+
+const fn popped(end: End) -> &'static str {
+    match end {
+        End::Left => "lpop",
+        End::Right => "rpop",
+    }
+}
+
 fn push(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, end: End) -> Outcome {
     let length = keys.change::<List, _>(&args[1], |list| {
         args.from(2).for_each(|element| list.push(end, element));
         Ok(list.len())
     })?;
+    keys.note_event(EventClasses::LIST, pushed(end), &args[1]);
     reply.count(length);
     Ok(())
 }
 
 fn push_present(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, end: End) -> Outcome {
-    if keys.collection::<List>(&args[1])?.is_none() {
+    if keys.peek_collection::<List>(&args[1])?.is_none() {
         reply.integer(0);
         return Ok(());
     }
@@ -60,8 +76,7 @@ fn pop(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, end: End) -> 
     }
     let refusal = "ERR value is out of range, must be positive";
     let count = args.from(2).next().map(|count| parse_count(count, refusal)).transpose()?;
-    let popped = take(keys, &args[1], end, count.unwrap_or(1))?;
-    match (popped, count) {
+    match (take(keys, &args[1], end, count.unwrap_or(1))?, count) {
         (None, None) => reply.null(),
         (None, Some(_)) => reply.null_array(),
         (Some(popped), None) => reply.bulk_or_null(popped.first().map(|element| &**element)),
@@ -74,10 +89,14 @@ type Popped = Vec<Box<[u8]>>;
 
 /// Takes up to `count` elements from an end; `None` if there is no list.
 fn take(keys: &mut Keyspace, key: &[u8], end: End, count: usize) -> Result<Option<Popped>, CommandError> {
-    keys.change_present::<List, _>(key, |list| {
+    let taken = keys.change_present::<List, Popped>(key, |list| {
         let count = count.min(list.len());
         Ok((0..count).filter_map(|_| list.pop(end)).map(|element| (*element).into()).collect())
-    })
+    })?;
+    if taken.as_ref().is_some_and(|taken| !taken.is_empty()) {
+        keys.note_taken(EventClasses::LIST, popped(end), key);
+    }
+    Ok(taken)
 }
 
 fn answer_elements(elements: &Popped, reply: &mut dyn Reply) {
@@ -123,6 +142,7 @@ pub fn lset(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
         Ok(list.put(index, &args[3]))
     })?;
     set.ok_or(CommandError::NoSuchKey)?;
+    keys.note_event(EventClasses::LIST, "lset", &args[1]);
     reply.ok();
     Ok(())
 }
@@ -139,6 +159,9 @@ pub fn linsert(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Ou
         list.insert(pivot + offset, &args[4]);
         Ok(list.len() as i64)
     })?;
+    if length.is_some_and(|length| length > 0) {
+        keys.note_event(EventClasses::LIST, "linsert", &args[1]);
+    }
     reply.integer(length.unwrap_or(0));
     Ok(())
 }
@@ -157,7 +180,11 @@ pub fn lrem(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
         places.iter().for_each(|index| list.remove(*index));
         Ok(places.len())
     })?;
-    reply.count(removed.unwrap_or(0));
+    let removed = removed.unwrap_or(0);
+    if removed > 0 {
+        keys.note_taken(EventClasses::LIST, "lrem", &args[1]);
+    }
+    reply.count(removed);
     Ok(())
 }
 
@@ -174,11 +201,14 @@ fn in_direction<R>(
 /// `LTRIM key start stop`
 pub fn ltrim(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let (start, stop) = (parse_integer(&args[2])?, parse_integer(&args[3])?);
-    keys.change_present::<List, _>(&args[1], |list| {
+    let trimmed = keys.change_present::<List, _>(&args[1], |list| {
         let range = clamp_range(start, stop, list.len());
         list.keep(range);
         Ok(())
     })?;
+    if trimmed.is_some() {
+        keys.note_taken(EventClasses::LIST, "ltrim", &args[1]);
+    }
     reply.ok();
     Ok(())
 }
@@ -210,11 +240,11 @@ fn move_element(
     to: End,
     reply: &mut dyn Reply,
 ) -> Outcome {
-    if keys.collection::<List>(source)?.is_none() {
+    if keys.peek_collection::<List>(source)?.is_none() {
         reply.null();
         return Ok(());
     }
-    keys.collection::<List>(destination)?;
+    keys.peek_collection::<List>(destination)?;
     let element = if source == destination {
         keys.change::<List, _>(source, |list| {
             let element = list.pop(from);
@@ -233,6 +263,10 @@ fn move_element(
         }
         element
     };
+    if element.is_some() {
+        keys.note_event(EventClasses::LIST, pushed(to), destination);
+        keys.note_taken(EventClasses::LIST, popped(from), source);
+    }
     reply.bulk_or_null(element.as_deref());
     Ok(())
 }

@@ -200,6 +200,7 @@ fn config_set(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outco
             actor.change_users(|users| users.set_default_password(password.as_ref()));
         }
     }
+    actor.keys.events.want(actor.config.events);
     reply.ok();
     Ok(())
 }

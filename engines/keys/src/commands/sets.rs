@@ -1,10 +1,9 @@
 //! Sets.
 
-use savanna_lattice::UnixMillis;
-
 use super::generic::ScanOptions;
 use super::parse_count;
 use crate::error::{CommandError, Outcome};
+use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Collection, Keyspace, Set};
 use crate::number::parse_integer;
 use crate::reply::Reply;
@@ -13,6 +12,9 @@ use crate::request::Args;
 /// `SADD key member [member ...]`
 pub fn sadd(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let added = keys.change::<Set, _>(&args[1], |set| Ok(args.from(2).filter(|member| set.add(member)).count()))?;
+    if added > 0 {
+        keys.note_event(EventClasses::SET, "sadd", &args[1]);
+    }
     reply.count(added);
     Ok(())
 }
@@ -21,7 +23,11 @@ pub fn sadd(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
 pub fn srem(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let removed =
         keys.change_present::<Set, _>(&args[1], |set| Ok(args.from(2).filter(|member| set.remove(member)).count()))?;
-    reply.count(removed.unwrap_or(0));
+    let removed = removed.unwrap_or(0);
+    if removed > 0 {
+        keys.note_taken(EventClasses::SET, "srem", &args[1]);
+    }
+    reply.count(removed);
     Ok(())
 }
 
@@ -56,15 +62,18 @@ pub fn smembers(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> O
 /// `SMOVE source destination member`
 pub fn smove(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let (source, destination, member) = (&args[1], &args[2], &args[3]);
-    let Some(set) = keys.collection::<Set>(source)? else {
+    let Some(set) = keys.peek_collection::<Set>(source)? else {
         reply.integer(0);
         return Ok(());
     };
     let is_there = set.contains(member);
-    keys.collection::<Set>(destination)?;
+    keys.peek_collection::<Set>(destination)?;
     if is_there && source != destination {
         keys.change::<Set, _>(source, |set| Ok(set.remove(member)))?;
-        keys.change::<Set, _>(destination, |set| Ok(set.add(member)))?;
+        keys.note_taken(EventClasses::SET, "srem", source);
+        if keys.change::<Set, _>(destination, |set| Ok(set.add(member)))? {
+            keys.note_event(EventClasses::SET, "sadd", destination);
+        }
     }
     reply.flag(is_there);
     Ok(())
@@ -89,6 +98,9 @@ pub fn spop(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
     })?;
     keys.random = random;
     let popped = popped.unwrap_or_default();
+    if !popped.is_empty() {
+        keys.note_taken(EventClasses::SET, "spop", &args[1]);
+    }
     if count.is_some() {
         reply.set(popped.len());
         popped.iter().for_each(|member| reply.bulk(member));
@@ -178,11 +190,12 @@ fn answer_combined(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, o
 fn store_combined(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, operation: Operation) -> Outcome {
     let set = combine(keys, args.from(2), operation)?;
     reply.count(set.len());
-    if set.is_empty() {
-        keys.delete(&args[1]);
-    } else {
-        keys.put(&args[1], set.into_value(), UnixMillis::NEVER);
-    }
+    let stored = match operation {
+        Operation::Union => "sunionstore",
+        Operation::Intersection => "sinterstore",
+        Operation::Difference => "sdiffstore",
+    };
+    keys.store(&args[1], (!set.is_empty()).then(|| set.into_value()), EventClasses::SET, stored);
     Ok(())
 }
 

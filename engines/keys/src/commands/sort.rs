@@ -2,9 +2,8 @@
 
 use std::cmp::Ordering;
 
-use savanna_lattice::UnixMillis;
-
 use crate::error::{CommandError, Outcome};
+use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Collection as _, Keyspace, List, Value};
 use crate::number::{float, parse_integer};
 use crate::reply::Reply;
@@ -108,11 +107,7 @@ fn answer(keys: &mut Keyspace, key: &[u8], request: &Request<'_>, reply: &mut dy
         Some(destination) => {
             let list: List = found.map(Option::unwrap_or_default).collect();
             reply.count(list.len());
-            if list.is_empty() {
-                keys.delete(destination);
-            } else {
-                keys.put(destination, list.into_value(), UnixMillis::NEVER);
-            }
+            keys.store(destination, (!list.is_empty()).then(|| list.into_value()), EventClasses::LIST, "sortstore");
         }
     }
     Ok(())

@@ -3,11 +3,11 @@
 use std::ops::{Bound, Range};
 
 use hashbrown::HashMap;
-use savanna_lattice::UnixMillis;
 
 use super::generic::ScanOptions;
 use super::{clamp_range, parse_count, parse_number_of_keys, parse_pop_count};
 use crate::error::{CommandError, Outcome};
+use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Collection, Keyspace, Score, ScoreRange, Set, SortedSet};
 use crate::number::{float, parse_float, parse_integer, parse_timeout, shortest};
 use crate::reply::Reply;
@@ -51,7 +51,7 @@ pub fn zadd(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
     let scores = args.from(first).step_by(2).map(parse_score).collect::<Result<Vec<_>, _>>()?;
     let members = args.from(first + 1).step_by(2);
     let (mut added, mut changed, mut sum) = (0, 0, None);
-    let is_absent = keys.collection::<SortedSet>(&args[1])?.is_none();
+    let is_absent = keys.peek_collection::<SortedSet>(&args[1])?.is_none();
     if !(xx && is_absent) {
         keys.change::<SortedSet, _>(&args[1], |set| {
             for (score, member) in scores.iter().zip(members) {
@@ -74,6 +74,9 @@ pub fn zadd(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
             Ok(())
         })?;
     }
+    if changed > 0 {
+        keys.note_event(EventClasses::SORTED_SET, if incr { "zincr" } else { "zadd" }, &args[1]);
+    }
     if incr {
         match sum {
             Some(sum) => reply.double(sum.get()),
@@ -92,11 +95,15 @@ fn added_scores(a: Score, b: Score) -> Result<Score, CommandError> {
 /// `ZINCRBY key increment member`
 pub fn zincrby(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let amount = parse_score(&args[2])?;
-    let sum = keys.change::<SortedSet, _>(&args[1], |set| {
-        let sum = set.score(&args[3]).map_or(Ok(amount), |present| added_scores(present, amount))?;
+    let (sum, is_change) = keys.change::<SortedSet, _>(&args[1], |set| {
+        let present = set.score(&args[3]);
+        let sum = present.map_or(Ok(amount), |present| added_scores(present, amount))?;
         set.put(&args[3], sum);
-        Ok(sum)
+        Ok((sum, present != Some(sum)))
     })?;
+    if is_change {
+        keys.note_event(EventClasses::SORTED_SET, "zincr", &args[1]);
+    }
     reply.double(sum.get());
     Ok(())
 }
@@ -105,7 +112,11 @@ pub fn zincrby(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Ou
 pub fn zrem(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let removed = keys
         .change_present::<SortedSet, _>(&args[1], |set| Ok(args.from(2).filter(|member| set.remove(member)).count()))?;
-    reply.count(removed.unwrap_or(0));
+    let removed = removed.unwrap_or(0);
+    if removed > 0 {
+        keys.note_taken(EventClasses::SORTED_SET, "zrem", &args[1]);
+    }
+    reply.count(removed);
     Ok(())
 }
 
@@ -367,17 +378,13 @@ pub fn zrangestore(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -
         Some(set) => set.range(selection.of(set)).collect(),
         None => SortedSet::default(),
     };
-    store(keys, &args[1], selected, reply);
+    store(keys, &args[1], selected, reply, "zrangestore");
     Ok(())
 }
 
-fn store(keys: &mut Keyspace, key: &[u8], set: SortedSet, reply: &mut dyn Reply) {
+fn store(keys: &mut Keyspace, key: &[u8], set: SortedSet, reply: &mut dyn Reply, event: &'static str) {
     reply.count(set.len());
-    if set.is_empty() {
-        keys.delete(key);
-    } else {
-        keys.put(key, set.into_value(), UnixMillis::NEVER);
-    }
+    keys.store(key, (!set.is_empty()).then(|| set.into_value()), EventClasses::SORTED_SET, event);
 }
 
 /// The older commands, each a `ZRANGE` with options in its name.
@@ -445,25 +452,35 @@ fn count(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, wanted: Wan
 
 /// `ZREMRANGEBYRANK key start stop`
 pub fn zremrangebyrank(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    remove_range(keys, args, reply, Wanted::ranks(args.at(2), args.at(3))?)
+    remove_range(keys, args, reply, Wanted::ranks(args.at(2), args.at(3))?, "zremrangebyrank")
 }
 
 /// `ZREMRANGEBYSCORE key min max`
 pub fn zremrangebyscore(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    remove_range(keys, args, reply, Wanted::scores(args.at(2), args.at(3))?)
+    remove_range(keys, args, reply, Wanted::scores(args.at(2), args.at(3))?, "zremrangebyscore")
 }
 
 /// `ZREMRANGEBYLEX key min max`
 pub fn zremrangebylex(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    remove_range(keys, args, reply, Wanted::bytes(args.at(2), args.at(3))?)
+    remove_range(keys, args, reply, Wanted::bytes(args.at(2), args.at(3))?, "zremrangebylex")
 }
 
-fn remove_range(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, wanted: Wanted<'_>) -> Outcome {
+fn remove_range(
+    keys: &mut Keyspace,
+    args: Args<'_>,
+    reply: &mut dyn Reply,
+    wanted: Wanted<'_>,
+    event: &'static str,
+) -> Outcome {
     let removed = keys.change_present::<SortedSet, _>(&args[1], |set| {
         let members: Vec<Box<[u8]>> = set.range(wanted.of(set, false)).map(|(member, _)| member.into()).collect();
         Ok(members.iter().filter(|member| set.remove(member)).count())
     })?;
-    reply.count(removed.unwrap_or(0));
+    let removed = removed.unwrap_or(0);
+    if removed > 0 {
+        keys.note_taken(EventClasses::SORTED_SET, event, &args[1]);
+    }
+    reply.count(removed);
     Ok(())
 }
 
@@ -485,7 +502,7 @@ fn take_from_end(
     count: usize,
     is_highest: bool,
 ) -> Result<Option<Popped>, CommandError> {
-    keys.change_present::<SortedSet, _>(key, |set| {
+    let taken = keys.change_present::<SortedSet, Popped>(key, |set| {
         let count = count.min(set.len());
         let taken: Popped = if is_highest {
             let range = set.len() - count..set.len();
@@ -497,7 +514,11 @@ fn take_from_end(
             set.remove(member);
         }
         Ok(taken)
-    })
+    })?;
+    if taken.as_ref().is_some_and(|taken| !taken.is_empty()) {
+        keys.note_taken(EventClasses::SORTED_SET, if is_highest { "zpopmax" } else { "zpopmin" }, key);
+    }
+    Ok(taken)
 }
 
 fn pop(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, is_highest: bool) -> Outcome {
@@ -681,9 +702,9 @@ fn combine(
 }
 
 /// The members of a sorted set, or of a set with scores of 1.
-fn weighted(keys: &mut Keyspace, key: &[u8], weight: f64) -> Result<HashMap<Box<[u8]>, f64>, CommandError> {
+fn weighted(keys: &Keyspace, key: &[u8], weight: f64) -> Result<HashMap<Box<[u8]>, f64>, CommandError> {
     let product = |score: f64| if (score * weight).is_nan() { 0.0 } else { score * weight };
-    let Some(value) = keys.get(key) else { return Ok(HashMap::new()) };
+    let Some(value) = keys.peek(key).map(|entry| &entry.value) else { return Ok(HashMap::new()) };
     if let Some(set) = SortedSet::of(value) {
         return Ok(set.iter().map(|(member, score)| (member.into(), product(score.get()))).collect());
     }
@@ -699,7 +720,12 @@ fn answer_combined(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, o
 
 fn store_combined(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, operation: Operation) -> Outcome {
     let (set, _) = combine(keys, args, 2, operation, false)?;
-    store(keys, &args[1], set, reply);
+    let stored = match operation {
+        Operation::Union => "zunionstore",
+        Operation::Intersection => "zinterstore",
+        Operation::Difference => "zdiffstore",
+    };
+    store(keys, &args[1], set, reply, stored);
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use savanna_lattice::UnixMillis;
 use super::clamp_part;
 use super::expiry::{self, Unit};
 use crate::error::{CommandError, Outcome};
+use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Expiry, Keyspace, Value};
 use crate::number::{Digits, parse_float, parse_integer, plain};
 use crate::reply::Reply;
@@ -24,6 +25,7 @@ pub fn get(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcom
 pub fn set(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     if args.len() == 3 {
         keys.set_string(&args[1], &args[2], Expiry::At(UnixMillis::NEVER));
+        keys.note_event(EventClasses::STRING, "set", &args[1]);
         reply.ok();
         return Ok(());
     }
@@ -72,13 +74,17 @@ fn set_or_drop(keys: &mut Keyspace, key: &[u8], value: &[u8], expiry: Expiry) {
         Expiry::At(at) if at <= keys.now() => drop(keys.delete(key)),
         expiry => keys.set_string(key, value, expiry),
     }
+    keys.note_event(EventClasses::STRING, "set", key);
+    if matches!(expiry, Expiry::At(at) if at != UnixMillis::NEVER) {
+        keys.note_event(EventClasses::GENERIC, "expire", key);
+    }
 }
 
 /// `SETNX key value`
 pub fn setnx(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let is_new = !keys.contains(&args[1]);
     if is_new {
-        keys.set_string(&args[1], &args[2], Expiry::At(UnixMillis::NEVER));
+        set_or_drop(keys, &args[1], &args[2], Expiry::At(UnixMillis::NEVER));
     }
     reply.flag(is_new);
     Ok(())
@@ -102,7 +108,7 @@ fn set_expiring(
     command: &'static str,
 ) -> Outcome {
     let at = expiry::positive_instant(keys, &args[2], unit, command)?;
-    keys.set_string(&args[1], &args[3], Expiry::At(at));
+    set_or_drop(keys, &args[1], &args[3], Expiry::At(at));
     reply.ok();
     Ok(())
 }
@@ -110,14 +116,16 @@ fn set_expiring(
 /// `GETSET key value`
 pub fn getset(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     reply.bulk_or_null(keys.string(&args[1])?);
-    keys.set_string(&args[1], &args[2], Expiry::At(UnixMillis::NEVER));
+    set_or_drop(keys, &args[1], &args[2], Expiry::At(UnixMillis::NEVER));
     Ok(())
 }
 
 /// `GETDEL key`
 pub fn getdel(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     reply.bulk_or_null(keys.string(&args[1])?);
-    keys.delete(&args[1]);
+    if keys.delete(&args[1]) {
+        keys.note_event(EventClasses::GENERIC, "del", &args[1]);
+    }
     Ok(())
 }
 
@@ -134,8 +142,9 @@ pub fn getex(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outc
     };
     reply.bulk_or_null(keys.string(&args[1])?);
     let present = keys.peek(&args[1]).map(|entry| entry.expires_at());
-    if let Some(at) = expiry.filter(|at| Some(*at) != present) {
-        keys.expire(&args[1], at);
+    let expiry = expiry.filter(|at| *at != UnixMillis::NEVER || present != Some(UnixMillis::NEVER));
+    if let Some(at) = expiry {
+        expiry::expire_at(keys, &args[1], at);
     }
     Ok(())
 }
@@ -171,7 +180,7 @@ fn set_pairs(keys: &mut Keyspace, args: Args<'_>, command: &str) -> Outcome {
         return Err(CommandError::Arity(command.to_owned()));
     }
     for (key, value) in args.from(1).step_by(2).zip(args.from(2).step_by(2)) {
-        keys.set_string(key, value, Expiry::At(UnixMillis::NEVER));
+        set_or_drop(keys, key, value, Expiry::At(UnixMillis::NEVER));
     }
     Ok(())
 }
@@ -179,13 +188,14 @@ fn set_pairs(keys: &mut Keyspace, args: Args<'_>, command: &str) -> Outcome {
 /// `APPEND key value`
 pub fn append(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let tail = &args[2];
-    let length = keys.string(&args[1])?.map_or(0, <[u8]>::len) + tail.len();
+    let length = keys.peek_string(&args[1])?.map_or(0, <[u8]>::len) + tail.len();
     refuse_too_long(length)?;
     let length = keys.change_string(&args[1], |bytes| {
         let from = bytes.len();
         bytes.extend_from_slice(tail);
         (Some(from), bytes.len())
     })?;
+    keys.note_event(EventClasses::STRING, "append", &args[1]);
     reply.count(length);
     Ok(())
 }
@@ -216,10 +226,11 @@ pub fn setrange(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> O
     let offset = usize::try_from(parse_integer(&args[2])?);
     let offset = offset.map_err(|_| CommandError::text("ERR offset is out of range"))?;
     let part = &args[3];
+    let present = keys.peek_string(&args[1])?.map_or(0, <[u8]>::len);
     if part.is_empty() {
-        return strlen(keys, args, reply);
+        reply.count(present);
+        return Ok(());
     }
-    keys.string(&args[1])?;
     refuse_too_long(offset.saturating_add(part.len()))?;
     let length = keys.change_string(&args[1], |bytes| {
         let from = offset.min(bytes.len());
@@ -229,6 +240,7 @@ pub fn setrange(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> O
         bytes[offset..offset + part.len()].copy_from_slice(part);
         (Some(from), bytes.len())
     })?;
+    keys.note_event(EventClasses::STRING, "setrange", &args[1]);
     reply.count(length);
     Ok(())
 }
@@ -255,22 +267,24 @@ pub fn decrby(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Out
 }
 
 fn add(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, amount: i64) -> Outcome {
-    let number = keys.string(&args[1])?.map_or(Ok(0), parse_integer)?;
+    let number = keys.peek_string(&args[1])?.map_or(Ok(0), parse_integer)?;
     let sum = number.checked_add(amount).ok_or(CommandError::text("ERR increment or decrement would overflow"))?;
     keys.set_string(&args[1], Digits::of(sum).as_bytes(), Expiry::Keep);
+    keys.note_event(EventClasses::STRING, "incrby", &args[1]);
     reply.integer(sum);
     Ok(())
 }
 
 /// `INCRBYFLOAT key increment`
 pub fn incrbyfloat(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    let number = keys.string(&args[1])?.map_or(Ok(0.0), parse_float)?;
+    let number = keys.peek_string(&args[1])?.map_or(Ok(0.0), parse_float)?;
     let sum = number + parse_float(&args[2])?;
     if !sum.is_finite() {
         return Err(CommandError::text("ERR increment would produce NaN or Infinity"));
     }
     let text = plain(sum);
     keys.set_string(&args[1], text.as_bytes(), Expiry::Keep);
+    keys.note_event(EventClasses::STRING, "incrbyfloat", &args[1]);
     reply.bulk(text.as_bytes());
     Ok(())
 }

@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 
 use savanna_lattice::UnixMillis;
 
+use super::events::EventClasses;
 use super::{DATABASES, Keyspace};
 use crate::config::{Eviction, Order, Scope};
 use crate::keyspace::Entry;
@@ -34,7 +35,10 @@ impl Keyspace {
         let before = self.selected;
         self.select(database);
         match self.take(&key) {
-            Some(_) => self.counters.evicted += 1,
+            Some(_) => {
+                self.counters.evicted += 1;
+                self.note_event(EventClasses::EVICTED, "evicted", &key);
+            }
             None => self.counters.expired += 1,
         }
         self.select(before);

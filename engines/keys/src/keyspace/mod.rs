@@ -5,6 +5,7 @@
 
 mod database;
 pub mod entry;
+pub mod events;
 mod eviction;
 pub mod replica;
 mod rewrite;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use savanna_lattice::{Hlc, HlcClock, UnixMillis};
 
+use self::events::{EventClasses, Events};
 use self::replica::Replicas;
 pub use self::{
     database::Database,
@@ -74,6 +76,8 @@ pub struct Keyspace {
     pub random: Random,
     /// Keys that got elements; somebody may wait for them.
     pub ready: Vec<(u8, Box<[u8]>)>,
+    /// What became of keys, if anybody wants to hear of it.
+    pub events: Events,
     /// Whether anybody waits for keys, so that `ready` is worth filling.
     pub is_awaited: bool,
     /// Where the log is being rewritten.
@@ -112,6 +116,7 @@ impl Keyspace {
             counters: Counters::default(),
             random: Random::new(seed),
             ready: Vec::new(),
+            events: Events::default(),
             is_awaited: false,
             rewriting: None,
             logs_heard: false,
@@ -218,7 +223,7 @@ impl Keyspace {
         }
     }
 
-    /// A key's value. Counts a hit or a miss.
+    /// A key's value, for those who read it. Counts a hit or a miss.
     pub fn get(&mut self, key: &[u8]) -> Option<&Value> {
         let hash = KeyHash::of(key);
         let now = self.now;
@@ -231,9 +236,37 @@ impl Keyspace {
             }
             _ => {
                 self.counters.misses += 1;
+                self.events.note(EventClasses::MISS, "keymiss", self.selected, key);
                 None
             }
         }
+    }
+
+    /// A key's entry, for those who tell whether or how it is there without using it. Counts a hit or a miss.
+    pub fn look(&mut self, key: &[u8]) -> Option<&Entry> {
+        if self.contains(key) {
+            self.counters.hits += 1;
+        } else {
+            self.counters.misses += 1;
+            self.note_event(EventClasses::MISS, "keymiss", key);
+        }
+        self.peek(key)
+    }
+
+    /// A string's bytes, for those who are about to change it.
+    ///
+    /// # Errors
+    /// [`CommandError::WrongType`].
+    pub fn peek_string(&self, key: &[u8]) -> Result<Option<&[u8]>, CommandError> {
+        self.peek(key).map(|entry| entry.value.as_string().ok_or(CommandError::WrongType)).transpose()
+    }
+
+    /// A collection, for those who are about to change it.
+    ///
+    /// # Errors
+    /// [`CommandError::WrongType`].
+    pub fn peek_collection<T: Collection>(&self, key: &[u8]) -> Result<Option<&T>, CommandError> {
+        self.peek(key).map(|entry| T::of(&entry.value).ok_or(CommandError::WrongType)).transpose()
     }
 
     /// A string's bytes.
@@ -255,6 +288,9 @@ impl Keyspace {
     /// Writes a string, whatever was there.
     pub fn set_string(&mut self, key: &[u8], bytes: &[u8], expiry: Expiry) {
         let hash = KeyHash::of(key);
+        if self.events.are_wanted() {
+            self.note_arrival(hash, key);
+        }
         let version = self.clock.now(self.now);
         let now = self.now;
         self.counters.changes += 1;
@@ -323,6 +359,7 @@ impl Keyspace {
                 self.log.string(header, UnixMillis::NEVER, &bytes, false);
                 database.insert(hash, Box::new(Entry::new(key, Value::Buffer(Box::new(bytes)), version)));
                 self.counters.changes += 1;
+                self.note_event(EventClasses::NEW, "new", key);
             }
             return Ok(result);
         };
@@ -389,6 +426,7 @@ impl Keyspace {
                 let mut entry = Box::new(Entry::new(key, value.into_value(), version));
                 entry.touch(now);
                 database.insert(hash, entry);
+                self.note_event(EventClasses::NEW, "new", key);
                 self.note_ready(key);
             }
             return result;
@@ -424,7 +462,7 @@ impl Keyspace {
         key: &[u8],
         change: impl FnOnce(&mut Change<'_, T>) -> Result<R, CommandError>,
     ) -> Result<Option<R>, CommandError> {
-        if self.get(key).is_none() {
+        if !self.contains(key) {
             return Ok(None);
         }
         self.change(key, change).map(Some)
@@ -433,6 +471,9 @@ impl Keyspace {
     /// Puts a whole value in the place of what is there.
     pub fn put(&mut self, key: &[u8], value: Value, expires_at: UnixMillis) {
         let hash = KeyHash::of(key);
+        if self.events.are_wanted() {
+            self.note_arrival(hash, key);
+        }
         let version = self.clock.now(self.now);
         let database =
             self.databases[usize::from(self.selected)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
@@ -445,6 +486,24 @@ impl Keyspace {
         database.insert(hash, entry);
         self.counters.changes += 1;
         self.note_ready(key);
+    }
+
+    /// Puts a whole value in the place of what is there, as if that had been deleted before.
+    pub fn put_as_new(&mut self, key: &[u8], value: Value, expires_at: UnixMillis) {
+        if self.events.are_wanted() && self.contains(key) {
+            self.note_event(EventClasses::NEW, "new", key);
+        }
+        self.put(key, value, expires_at);
+    }
+
+    /// Puts a result in the place of what is there, or deletes that if there is none; notes the event that goes with it.
+    pub fn store(&mut self, key: &[u8], value: Option<Value>, class: EventClasses, name: &'static str) {
+        if let Some(value) = value {
+            self.put(key, value, UnixMillis::NEVER);
+            self.note_event(class, name, key);
+        } else if self.delete(key) {
+            self.note_event(EventClasses::GENERIC, "del", key);
+        }
     }
 
     /// Deletes a key. Says whether it was there.
@@ -460,7 +519,20 @@ impl Keyspace {
         self.log.delete(Header { database: self.selected, key, base: entry.version, version });
         self.note_deletion(hash, version);
         self.counters.changes += 1;
-        (!entry.has_expired(self.now)).then_some(entry)
+        if entry.has_expired(self.now) {
+            self.note_event(EventClasses::EXPIRED, "expired", key);
+            return None;
+        }
+        Some(entry)
+    }
+
+    /// Notes that a key is to get a value, whatever it has.
+    #[cold]
+    fn note_arrival(&mut self, hash: KeyHash, key: &[u8]) {
+        self.expire_if_due(hash, key);
+        if !self.contains(key) {
+            self.note_event(EventClasses::NEW, "new", key);
+        }
     }
 
     /// Lets a key expire at a time, or never. Says whether it is there. A time that has come deletes it.
