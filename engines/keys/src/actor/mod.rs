@@ -56,6 +56,7 @@ use self::work::Work;
 use crate::access::{Access, User, Users};
 use crate::command::{Class, Command, Flags, Run};
 use crate::commands::clients::asks_others;
+use crate::commands::sort::patterns;
 use crate::config::Config;
 use crate::error::CommandError;
 use crate::keyspace::Keyspace;
@@ -255,8 +256,10 @@ impl Actor {
             && !flags.has(Flags::UNQUEUED)
         {
             // A transaction borrows keys, not the whole of what other threads have.
-            let is_about_all =
-                command.class == Class::Everywhere || matches!(command.run, Run::Scan(_)) || asks_others(command, args);
+            let is_about_all = command.class == Class::Everywhere
+                || matches!(command.run, Run::Scan(_))
+                || asks_others(command, args)
+                || matches!(command.run, Run::Finds { .. }) && !patterns(args).is_empty();
             if flags.has(Flags::NO_MULTI) || is_about_all && self.placement.actors() > 1 {
                 return Err(CommandError::from(format!(
                     "ERR {} is not allowed in a transaction",
@@ -286,7 +289,13 @@ impl Actor {
                 let program = Box::new(Program::single(session.database, command, args));
                 self.execute(session, program, reply)
             }
-            Run::Keys(_) | Run::Waits(..) | Run::Script(_) => {
+            Run::Finds { .. } if self.placement.actors() > 1 && !patterns(args).is_empty() => {
+                let program = Box::new(Program::single(session.database, command, args));
+                let ticket = session.ticket();
+                self.begin_transaction(Destination::Session(session.id, ticket), program);
+                Ok(Progress::LaterAlone(ticket))
+            }
+            Run::Keys(_) | Run::Waits(..) | Run::Script(_) | Run::Finds { .. } => {
                 if let Some(deadline) = command.deadline(args, self.keys.now()) {
                     return self.wait_for_something(session, command, args, deadline, reply);
                 }
@@ -314,7 +323,9 @@ impl Actor {
                         }
                         let began = self.begin_timing(command);
                         let outcome = match command.run {
-                            Run::Keys(run) | Run::Waits(run, _) => run(&mut self.keys, args, reply),
+                            Run::Keys(run) | Run::Waits(run, _) | Run::Finds { run, .. } => {
+                                run(&mut self.keys, args, reply)
+                            }
                             Run::Script(run) => run(self, args, reply),
                             _ => Ok(()),
                         };
@@ -434,7 +445,9 @@ impl Actor {
         }
         let began = self.begin_timing(command);
         let outcome = match command.run {
-            Run::Keys(run) | Run::Waits(run, _) | Run::Scan(run) => run(&mut self.keys, args, reply),
+            Run::Keys(run) | Run::Waits(run, _) | Run::Scan(run) | Run::Finds { run, .. } => {
+                run(&mut self.keys, args, reply)
+            }
             Run::Everywhere(run, _) | Run::Script(run) => run(self, args, reply),
             Run::Session(_) => Err(CommandError::text("ERR this command needs its connection")),
         };

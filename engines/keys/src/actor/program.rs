@@ -19,6 +19,10 @@ pub struct Program {
     pub watched: Vec<Watched>,
     /// For whom its scripts run, if not for somebody who may do everything.
     pub user: Option<Arc<User>>,
+    /// Keys that its steps turned out to name besides those in their words, when it was tried.
+    pub found: Vec<Box<[u8]>>,
+    /// How often it was tried.
+    pub tries: u32,
     /// Whether a request was refused when it was to be queued.
     pub is_broken: bool,
     /// Whether the reply is a list of the steps' replies.

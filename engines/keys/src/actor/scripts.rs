@@ -8,6 +8,7 @@ use super::{Actor, Progress};
 use crate::access::Denial;
 use crate::command::{Combine, Command, Flags, Run};
 use crate::commands::scripts::SESSION_COMMANDS;
+use crate::commands::sort::patterns;
 use crate::error::CommandError;
 use crate::reply::Reply;
 use crate::request::Args;
@@ -82,6 +83,7 @@ impl Actor {
         }
         let is_allowed = match command.run {
             Run::Keys(_) => true,
+            Run::Finds { .. } => self.placement.actors() == 1 || patterns(args).is_empty(),
             Run::Session(_) => SESSION_COMMANDS.contains(&command.name),
             Run::Everywhere(_, Combine::HotKeys) => false,
             Run::Scan(_) | Run::Everywhere(..) => self.placement.actors() == 1,

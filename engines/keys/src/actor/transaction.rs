@@ -62,6 +62,9 @@ struct Borrowed {
     aside: Aside,
 }
 
+/// How often a program is tried whose keys turn out to be others than those at hand.
+const TRIES_MAX: u32 = 16;
+
 /// The keys that a program reads, changes or compares, each once. Where its words are wrong it has none; running it then
 /// says so.
 pub(super) fn keys_of(program: &Program) -> Vec<Box<[u8]>> {
@@ -71,6 +74,7 @@ pub(super) fn keys_of(program: &Program) -> Vec<Box<[u8]>> {
             keys.extend(named.map(Box::from));
         }
     }
+    keys.extend(program.found.iter().cloned());
     keys.sort();
     keys.dedup();
     keys
@@ -157,7 +161,8 @@ impl Actor {
     }
 
     fn run_transaction(&mut self, number: u64) {
-        let Some(Transaction { to, program, loans, stops, has_room, .. }) = self.transactions.remove(&number) else {
+        let Some(Transaction { to, mut program, loans, stops, has_room, .. }) = self.transactions.remove(&number)
+        else {
             return;
         };
         // What ran before is of this actor's own copies.
@@ -189,7 +194,8 @@ impl Actor {
         let mut tape = Tape::new();
         let mut absent: Vec<&Loan> = borrowed.iter().map(|borrowed| &borrowed.loan).collect();
         absent.sort_by(|a, b| a.key.cmp(&b.key));
-        if is_abandoned {
+        let is_complete = self.has_all_named(&mut program);
+        if is_abandoned || !is_complete {
             // Nothing runs, and everything is given back.
         } else if program.is_refused(has_room) {
             refuse(&program, &mut tape);
@@ -212,9 +218,38 @@ impl Actor {
             self.resume();
         }
         match to {
+            _ if !is_complete && program.tries < TRIES_MAX => self.begin_transaction(to, program),
+            _ if !is_complete => self.replies.push(to, |reply| {
+                reply.error(
+                    "ERR the elements changed again and again while the keys that they name were looked for; try again",
+                );
+            }),
             Destination::Waiter(number) => self.hear_outcome(number, &tape),
             to => self.replies.push(to, |reply| tape.play(reply)),
         }
+    }
+
+    /// Whether all keys that a program's steps name are at hand; if not, they are noted in it.
+    fn has_all_named(&mut self, program: &mut Program) -> bool {
+        self.keys.select(program.database);
+        let named: Vec<Box<[u8]>> = program
+            .steps()
+            .filter_map(|(command, args)| match command.run {
+                Run::Finds { named, .. } => Some(named(&self.keys, args)),
+                _ => None,
+            })
+            .flatten()
+            .collect();
+        if named.is_empty() {
+            return true;
+        }
+        let at_hand: HashSet<Box<[u8]>> = keys_of(program).into_iter().collect();
+        let is_complete = named.iter().all(|key| at_hand.contains(key));
+        if !is_complete {
+            program.found = named;
+            program.tries += 1;
+        }
+        is_complete
     }
 
     /// Takes a borrowed key out, as it is now.

@@ -24,7 +24,7 @@ impl Actor {
     pub(super) fn is_blocked(&self, command: &'static Command, args: Args<'_>) -> bool {
         !self.claims.is_free()
             && match command.run {
-                Run::Keys(_) | Run::Waits(..) | Run::Script(_) => {
+                Run::Keys(_) | Run::Waits(..) | Run::Script(_) | Run::Finds { .. } => {
                     command.keys.of(args).is_ok_and(|keys| self.claims.blocks(keys))
                 }
                 _ => !command.flags.has(Flags::KEYLESS),
@@ -112,7 +112,9 @@ impl Actor {
 
 fn wants_of(command: &'static Command, args: Args<'_>) -> Wants {
     match (command.run, command.keys.of(args)) {
-        (Run::Keys(_) | Run::Waits(..) | Run::Script(_), Ok(keys)) => Wants::Keys(keys.map(Box::from).collect()),
+        (Run::Keys(_) | Run::Waits(..) | Run::Script(_) | Run::Finds { .. }, Ok(keys)) => {
+            Wants::Keys(keys.map(Box::from).collect())
+        }
         _ if command.flags.has(Flags::KEYLESS) => Wants::Keys(Vec::new()),
         _ => Wants::Everything,
     }

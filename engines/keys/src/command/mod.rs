@@ -204,6 +204,13 @@ pub enum Run {
     /// About keys, which are all at hand. If it answers with nothing, the request waits for some of its keys to have
     /// something; inside of a transaction it does not.
     Waits(fn(&mut Keyspace, Args<'_>, &mut dyn Reply) -> Outcome, WaitsFor),
+    /// About keys, which are all at hand, also those that it names only by what is in them: `named` tells these.
+    Finds {
+        /// Its function.
+        run: fn(&mut Keyspace, Args<'_>, &mut dyn Reply) -> Outcome,
+        /// The keys that it names besides, with the others at hand.
+        named: fn(&Keyspace, Args<'_>) -> Vec<Box<[u8]>>,
+    },
     /// About keys, which are all at hand, by commands that it finds out itself.
     Script(fn(&mut Actor, Args<'_>, &mut dyn Reply) -> Outcome),
     /// About the session.
@@ -350,7 +357,7 @@ mod tests {
             assert!(!(flags.has(Flags::WRITE) && flags.has(Flags::READONLY)), "{name}");
             assert!(!flags.has(Flags::DENYOOM) || flags.has(Flags::WRITE) || *class == Class::Session, "{name}");
             match run {
-                Run::Keys(_) | Run::Waits(..) => {
+                Run::Keys(_) | Run::Waits(..) | Run::Finds { .. } => {
                     assert_eq!(matches!(run, Run::Waits(..)), flags.has(Flags::BLOCKING), "{name}");
                     assert!(matches!(class, Class::Read | Class::Merge | Class::Primary), "{name}");
                     assert_ne!(*keys, Keys::None, "{name}");

@@ -1,6 +1,6 @@
 //! All commands. `COMMAND`, `COMMAND DOCS`, routing and the list in `docs/keys.md` come from here.
 
-use super::Run::{Everywhere, Keys as OnKeys, Scan, Script, Session, Waits};
+use super::Run::{Everywhere, Finds, Keys as OnKeys, Scan, Script, Session, Waits};
 use super::WaitsFor::{AnyKey, FirstKey};
 use super::{Class, Combine, Command, Flags, Group, Keys, Run};
 use crate::commands::{
@@ -55,8 +55,8 @@ pub static TABLE: &[Command] = &[
     row("object", -2, Flags::READONLY, Keys::Range { first: 2, last: 2, step: 1 }, Class::Read, Group::Generic, "2.2.3", "Tells how a value is kept.", OnKeys(generic::object)),
     row("dump", 2, Flags::READONLY, Keys::ONE, Class::Read, Group::Generic, "2.6.0", "Gives a value as bytes.", OnKeys(dump::dump)),
     row("restore", -4, Flags::WRITE.and(Flags::DENYOOM), Keys::ONE, Class::Primary, Group::Generic, "2.6.0", "Makes a key of the bytes of a value.", OnKeys(dump::restore)),
-    row("sort", -2, Flags::WRITE.and(Flags::DENYOOM), Keys::Sort, Class::Primary, Group::Generic, "1.0.0", "Sorts the elements of a list, set or sorted set, and gives or keeps them.", OnKeys(sort::sort)),
-    row("sort_ro", -2, Flags::READONLY, Keys::ONE, Class::Read, Group::Generic, "7.0.0", "Sorts the elements of a list, set or sorted set.", OnKeys(sort::sort_ro)),
+    row("sort", -2, Flags::WRITE.and(Flags::DENYOOM), Keys::Sort, Class::Primary, Group::Generic, "1.0.0", "Sorts the elements of a list, set or sorted set, and gives or keeps them.", Finds { run: sort::sort, named: sort::named }),
+    row("sort_ro", -2, Flags::READONLY, Keys::ONE, Class::Read, Group::Generic, "7.0.0", "Sorts the elements of a list, set or sorted set.", Finds { run: sort::sort_ro, named: sort::named }),
     row("scan", -2, Flags::READONLY, Keys::None, Class::Read, Group::Generic, "2.8.0", "Walks through the keys.", Scan(generic::scan)),
     row("keys", 2, Flags::READONLY, Keys::None, Class::Everywhere, Group::Generic, "1.0.0", "Gives all keys that match a pattern.", Everywhere(generic::keys, Combine::Concatenate)),
     row("randomkey", 1, Flags::READONLY, Keys::None, Class::Everywhere, Group::Generic, "1.0.0", "Gives a key by chance.", Everywhere(generic::randomkey, Combine::Any)),

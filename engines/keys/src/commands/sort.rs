@@ -1,10 +1,13 @@
 //! The elements of a collection, sorted.
+//!
+//! `BY` and `GET` may name keys by patterns with the elements in them: `weight_*`, or a field of hashes, `item_*->price`. Such
+//! keys are known when the elements are; see [`named`].
 
 use std::cmp::Ordering;
 
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::events::EventClasses;
-use crate::keyspace::{Collection as _, Keyspace, List, Value};
+use crate::keyspace::{Collection as _, Hash, Keyspace, List, Value};
 use crate::number::{float, parse_integer};
 use crate::reply::Reply;
 use crate::request::Args;
@@ -16,6 +19,8 @@ struct Request<'a> {
     is_by_bytes: bool,
     /// Whether elements stay in the order that they have (`BY nosort`).
     is_unsorted: bool,
+    /// What elements are sorted by, if not by themselves.
+    by: Option<Pattern<'a>>,
     gets: Vec<&'a [u8]>,
     store: Option<&'a [u8]>,
 }
@@ -37,6 +42,7 @@ impl<'a> Request<'a> {
             is_descending: false,
             is_by_bytes: false,
             is_unsorted: false,
+            by: None,
             gets: Vec::new(),
             store: None,
         };
@@ -50,22 +56,27 @@ impl<'a> Request<'a> {
                 b"limit" => request.limit = Some((parse_integer(value()?)?, parse_integer(value()?)?)),
                 b"store" if may_store => request.store = Some(value()?),
                 b"by" => {
-                    refuse_pattern(value()?)?;
-                    request.is_unsorted = true;
+                    request.by = Pattern::parse(value()?);
+                    request.is_unsorted = request.by.is_none();
                 }
-                b"get" => {
-                    let pattern = value()?;
-                    refuse_pattern(pattern)?;
-                    request.gets.push(pattern);
-                }
+                b"get" => request.gets.push(value()?),
                 _ => return Err(CommandError::Syntax),
             }
         }
         Ok(request)
     }
 
+    /// What names keys in it.
+    fn patterns(&self) -> impl Iterator<Item = Pattern<'a>> {
+        self.by.into_iter().chain(self.gets.iter().filter_map(|get| Pattern::parse(get)))
+    }
+
     fn compare(&self, one: &Element, other: &Element) -> Ordering {
-        let order = one.weight.total_cmp(&other.weight).then_with(|| one.bytes.cmp(&other.bytes));
+        let order = if self.by.is_some() && self.is_by_bytes {
+            one.weight_bytes.cmp(&other.weight_bytes)
+        } else {
+            one.weight.total_cmp(&other.weight).then_with(|| one.bytes.cmp(&other.bytes))
+        };
         if self.is_descending { order.reverse() } else { order }
     }
 
@@ -78,34 +89,94 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Keys that a pattern names are no part of the request, so they may be on any thread.
-fn refuse_pattern(pattern: &[u8]) -> Outcome {
-    if pattern.contains(&b'*') {
-        return Err(CommandError::text(
-            "ERR BY and GET of SORT with a pattern read keys that the request does not name: sort in a script that declares \
-             them, or in the client",
-        ));
+/// Names of keys, one per element, and maybe a field of the hashes there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pattern<'a> {
+    text: &'a [u8],
+    before: &'a [u8],
+    after: &'a [u8],
+    field: Option<&'a [u8]>,
+}
+
+impl<'a> Pattern<'a> {
+    /// `before*after` or `before*after->field`; `None` if there is no place for an element.
+    fn parse(text: &'a [u8]) -> Option<Self> {
+        let star = text.iter().position(|byte| *byte == b'*')?;
+        let (before, rest) = (&text[..star], &text[star + 1..]);
+        let arrow = rest.windows(2).position(|bytes| bytes == b"->").filter(|arrow| arrow + 2 < rest.len());
+        let (after, field) = arrow.map_or((rest, None), |arrow| (&rest[..arrow], Some(&rest[arrow + 2..])));
+        Some(Self { text, before, after, field })
     }
-    Ok(())
+
+    /// The key for an element.
+    fn key(self, element: &[u8]) -> Box<[u8]> {
+        [self.before, element, self.after].concat().into()
+    }
+
+    /// What is there for an element.
+    fn look_up(self, keys: &mut Keyspace, element: &[u8]) -> Option<Box<[u8]>> {
+        let value = keys.get(&self.key(element))?;
+        match self.field {
+            None => value.as_string().map(Box::from),
+            Some(field) => Hash::of(value)?.get(field).map(Box::from),
+        }
+    }
+}
+
+/// The patterns in a request that names keys by them.
+pub(crate) fn patterns(args: Args<'_>) -> Vec<&[u8]> {
+    let Ok(request) = Request::parse(args, true) else { return Vec::new() };
+    request.patterns().map(|pattern| pattern.text).collect()
+}
+
+/// The keys that the patterns of a request name, as its collection is now.
+pub(crate) fn named(keys: &Keyspace, args: Args<'_>) -> Vec<Box<[u8]>> {
+    let Ok(request) = Request::parse(args, true) else { return Vec::new() };
+    let patterns: Vec<Pattern<'_>> = request.patterns().collect();
+    if patterns.is_empty() {
+        return Vec::new();
+    }
+    let value = keys.peek(&args[1]).map(|entry| &entry.value);
+    let elements = value.map(elements_of).and_then(Result::ok).unwrap_or_default();
+    elements.iter().flat_map(|element| patterns.iter().map(|pattern| pattern.key(element))).collect()
+}
+
+/// The elements of a list, set or sorted set, in its order.
+fn elements_of(value: &Value) -> Result<Vec<&[u8]>, CommandError> {
+    match value {
+        Value::List(list) => Ok(list.iter().collect()),
+        Value::Set(set) => Ok(set.iter().collect()),
+        Value::SortedSet(set) => Ok(set.iter().map(|(member, _)| member).collect()),
+        _ => Err(CommandError::WrongType),
+    }
 }
 
 struct Element {
     weight: f64,
+    /// What it is sorted by, where that is neither itself nor a number.
+    weight_bytes: Option<Box<[u8]>>,
     bytes: Box<[u8]>,
 }
 
 fn answer(keys: &mut Keyspace, key: &[u8], request: &Request<'_>, reply: &mut dyn Reply) -> Outcome {
     let sorted = sorted(keys, key, request)?;
     let gets: &[&[u8]] = if request.gets.is_empty() { &[b"#"] } else { &request.gets };
-    // A name without a pattern is the same for all elements, and none of them.
-    let found = sorted.iter().flat_map(|element| gets.iter().map(|get| (**get == *b"#").then_some(&**element)));
+    let mut found: Vec<Option<Box<[u8]>>> = Vec::new();
+    for element in &sorted {
+        found.extend(gets.iter().map(|get| match Pattern::parse(get) {
+            _ if **get == *b"#" => Some(element.clone()),
+            Some(pattern) => pattern.look_up(keys, element),
+            // It would be the same for all elements, and none of them.
+            None => None,
+        }));
+    }
     match request.store {
         None => {
             reply.array(sorted.len() * gets.len());
-            found.for_each(|value| reply.bulk_or_null(value));
+            found.iter().for_each(|value| reply.bulk_or_null(value.as_deref()));
         }
         Some(destination) => {
-            let list: List = found.map(Option::unwrap_or_default).collect();
+            let list: List = found.iter().map(|value| value.as_deref().unwrap_or_default()).collect();
             reply.count(list.len());
             keys.store(destination, (!list.is_empty()).then(|| list.into_value()), EventClasses::LIST, "sortstore");
         }
@@ -118,24 +189,23 @@ fn sorted(keys: &mut Keyspace, key: &[u8], request: &Request<'_>) -> Result<Vec<
     // A set has no order that could be kept.
     let is_unordered_set = request.store.is_some() && matches!(value, Some(Value::Set(_)));
     let keeps_order = request.is_unsorted && !is_unordered_set;
-    let elements: Vec<&[u8]> = match value {
-        None => Vec::new(),
-        Some(Value::List(list)) => list.iter().collect(),
-        Some(Value::Set(set)) => set.iter().collect(),
-        Some(Value::SortedSet(set)) if keeps_order && request.is_descending => {
-            set.iter().rev().map(|(member, _)| member).collect()
-        }
-        Some(Value::SortedSet(set)) => set.iter().map(|(member, _)| member).collect(),
-        Some(_) => return Err(CommandError::WrongType),
-    };
+    let is_reversed = keeps_order && request.is_descending && matches!(value, Some(Value::SortedSet(_)));
+    let mut members: Vec<Box<[u8]>> = value.map_or(Ok(Vec::new()), elements_of)?.into_iter().map(Box::from).collect();
+    if is_reversed {
+        members.reverse();
+    }
     let is_by_number = !request.is_by_bytes && !request.is_unsorted;
-    let mut elements = elements
-        .into_iter()
-        .map(|bytes| {
-            let weight = if is_by_number { weight_of(bytes)? } else { 0.0 };
-            Ok(Element { weight, bytes: bytes.into() })
-        })
-        .collect::<Result<Vec<_>, CommandError>>()?;
+    let mut elements = Vec::with_capacity(members.len());
+    for bytes in members {
+        let found = request.by.map(|pattern| pattern.look_up(keys, &bytes));
+        let weight = match &found {
+            _ if !is_by_number => 0.0,
+            // Who has no weight weighs nothing.
+            Some(found) => found.as_deref().map_or(Ok(0.0), weight_of)?,
+            None => weight_of(&bytes)?,
+        };
+        elements.push(Element { weight, weight_bytes: found.flatten().filter(|_| request.is_by_bytes), bytes });
+    }
     if !keeps_order {
         elements.sort_by(|one, other| request.compare(one, other));
     }

@@ -6,6 +6,7 @@ mod pause;
 mod recovery;
 mod replicas;
 mod scan;
+mod sorting;
 mod transactions;
 mod waiting;
 mod world;
