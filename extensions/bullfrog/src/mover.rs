@@ -289,13 +289,12 @@ impl Mover {
         }
         let runs = runs(&won);
         let outcome = self.attempt(id, |source| {
-            let places = source.copy(runs.iter().map(|(first, beyond)| (place(*first, 0), place(*beyond, 0))));
+            for (first, beyond) in &runs {
+                source.copy(id, place(*first, 0), place(*beyond, 0));
+            }
             match source.unit {
                 Unit::Page => mark(id, &won),
-                Unit::Group => {
-                    mark(id, &places);
-                    mark_swept(id, &runs);
-                }
+                Unit::Group => mark_swept(id, &runs),
             }
         });
         if let Some(source) = self.sources.get_mut(&id) {
@@ -310,11 +309,10 @@ impl Mover {
     /// Moves the groups of the rows at these places that were not moved yet, in one transaction.
     fn move_groups(&mut self, id: i32, places: &[i64]) -> Result<(), Failure> {
         self.attempt(id, |source| {
-            let places = source.copy(places.iter().map(|number| {
+            for number in places {
                 let (page, row) = (number >> 16, (number & 0xffff) as u16);
-                (place(page, row), place(page, row + 1))
-            }));
-            mark(id, &places);
+                source.copy(id, place(page, row), place(page, row + 1));
+            }
         })
     }
 
@@ -477,18 +475,17 @@ impl Source {
         })
     }
 
-    /// Copies the rows with a place in the ranges to their new tables. Gives the places of groups.
-    fn copy(&self, ranges: impl Iterator<Item = (pg_sys::ItemPointerData, pg_sys::ItemPointerData)>) -> Vec<i64> {
+    /// Copies the rows with a place in a range to their new tables. Marks groups at once: another range may have rows of the
+    /// same.
+    fn copy(&self, id: i32, first: pg_sys::ItemPointerData, beyond: pg_sys::ItemPointerData) {
         let mut places = Vec::new();
         with_rights_of(self.owner, || {
             run(|client| {
-                for (first, beyond) in ranges {
-                    for copy in &self.copies {
-                        let rows = client.update(copy, None, &[first.into(), beyond.into()])?;
-                        if self.unit == Unit::Group {
-                            for row in rows {
-                                places.extend(row.get::<i64>(1)?);
-                            }
+                for copy in &self.copies {
+                    let rows = client.update(copy, None, &[first.into(), beyond.into()])?;
+                    if self.unit == Unit::Group {
+                        for row in rows {
+                            places.extend(row.get::<i64>(1)?);
                         }
                     }
                 }
@@ -496,7 +493,9 @@ impl Source {
             });
         });
         reach("move: copied");
-        places
+        if self.unit == Unit::Group {
+            mark(id, &places);
+        }
     }
 }
 

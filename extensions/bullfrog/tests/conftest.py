@@ -67,6 +67,7 @@ class Server:
             "unix_socket_directories": str(self.root),
             "max_worker_processes": "20",
             "deadlock_timeout": "100ms",
+            "max_prepared_transactions": "20",
             # The machine does not lose power in these tests, only processes die.
             "fsync": "off",
             "bullfrog.start_delay": "1h",

@@ -185,6 +185,14 @@ def test_abort_compares_groups(totals):
     assert totals.execute("SELECT count(DISTINCT number) FROM line").fetchone() == (GROUPS,)
 
 
+def test_a_group_with_rows_on_several_pages_is_moved_once(totals):
+    totals.execute("SELECT bullfrog.move(id, ARRAY(SELECT generate_series(0, pages - 1, 2))) FROM bullfrog.source")
+    assert differing(totals, "total", "expected") == 0
+    totals.execute("SELECT bullfrog.move(id, ARRAY(SELECT generate_series(1, pages - 1, 2))) FROM bullfrog.source")
+    assert moved(totals) == GROUPS
+    assert differing(totals, "total", "expected") == 0
+
+
 def test_a_mover_goes_on_where_the_last_one_was(totals):
     totals.execute("SELECT bullfrog.move(id, ARRAY[0, 1, 2, 5]) FROM bullfrog.source")
     assert totals.execute("SELECT swept FROM bullfrog.source").fetchone() == (3,)

@@ -1,0 +1,309 @@
+"""Random histories of several clients, from a seed, and their run on two databases side by side: one whose migration is
+under way, and one that was migrated eagerly. The same statements in the same order must give the same answers.
+
+Sessions take turns statement by statement. Each writes rows of its own only (`mod(k, SESSIONS)`), and reads all, so that
+none waits for another. A transaction that one database asks to be tried again (40001) is tried again in both.
+"""
+
+import dataclasses
+import random
+
+import psycopg
+
+SESSIONS = 4
+STEPS = 120
+LEVELS = ("READ COMMITTED", "READ COMMITTED", "REPEATABLE READ", "REPEATABLE READ", "SERIALIZABLE")
+RETRIABLE = ("40001", "40P01")
+ATTEMPTS = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A new table. All have the columns `k`, `num` and `txt`."""
+    name: str
+    key: tuple = ("k",)
+    also: tuple = ()
+
+    @property
+    def columns(self):
+        return (*self.key, "num", "txt", *self.also)
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """Old tables, a migration of them, and the new ones."""
+    setup: str
+    definition: str
+    tables: tuple
+    keys: int
+
+
+BASE = """
+    CREATE TABLE base (k int PRIMARY KEY, num int NOT NULL, txt text, other int, pad text);
+    INSERT INTO base SELECT n, n * 7 % 50, nullif('text ' || n % 20, 'text 3'), n % 100, repeat('.', 300) FROM generate_series(0, 399) n;
+"""
+LINES = """
+    CREATE TABLE item (k int PRIMARY KEY, cap int NOT NULL, txt text, pad text);
+    CREATE TABLE line (k int NOT NULL, j int NOT NULL, num int, pad text, PRIMARY KEY (k, j));
+    INSERT INTO item SELECT n, n % 11, nullif('item ' || n % 9, 'item 4'), repeat('.', 200) FROM generate_series(0, 119) n;
+    INSERT INTO line SELECT n, j, (n * j) % 31, repeat('.', 300) FROM generate_series(0, 99) n, generate_series(1, 5) j WHERE n % 6 >= j ORDER BY j, n;
+"""
+KINDS = {
+    "derive": Kind(BASE, """
+        CREATE TABLE t AS SELECT k, num * 2 AS num, upper(txt) AS txt FROM base WHERE num <> 13;
+        ALTER TABLE t ADD PRIMARY KEY (k)""", (Table("t"),), 400),
+    "split": Kind(BASE, """
+        CREATE TABLE t AS SELECT k, num, 'x' || txt AS txt FROM base;
+        CREATE TABLE u AS SELECT k, other AS num, txt FROM base;
+        ALTER TABLE t ADD PRIMARY KEY (k); ALTER TABLE u ADD PRIMARY KEY (k); CREATE INDEX ON u (num)""", (Table("t"), Table("u")), 400),
+    "aggregate": Kind(LINES, """
+        CREATE TABLE t AS SELECT k, sum(num)::int AS num, max(pad) AS txt FROM line GROUP BY k;
+        CREATE TABLE u AS SELECT k, j, num, left(pad, 3) AS txt FROM line;
+        ALTER TABLE t ADD PRIMARY KEY (k); ALTER TABLE u ADD PRIMARY KEY (k, j)""", (Table("t"), Table("u", ("k", "j"))), 100),
+    "foreign_key_join": Kind(LINES, """
+        CREATE TABLE t AS SELECT l.k, l.j, l.num + i.cap AS num, i.txt FROM line l JOIN item i USING (k);
+        ALTER TABLE t ADD PRIMARY KEY (k, j)""", (Table("t", ("k", "j")),), 100),
+    "many_to_many": Kind(LINES, """
+        CREATE TABLE t AS SELECT i.k, l.k * 10 + l.j AS j, i.cap AS num, i.txt FROM item i JOIN line l ON l.num = i.cap;
+        ALTER TABLE t ADD PRIMARY KEY (k, j)""", (Table("t", ("k", "j")),), 100),
+    "outer_join": Kind(LINES, """
+        CREATE TABLE t AS SELECT i.k, coalesce(l.j, 0) AS j, l.num, i.txt FROM item i LEFT JOIN line l ON l.k = i.k AND l.num > 5;
+        ALTER TABLE t ADD PRIMARY KEY (k, j)""", (Table("t", ("k", "j")),), 120),
+    "foreign_key": Kind(BASE + "CREATE TABLE person AS SELECT k, num, txt, pad FROM base WHERE k < 100; ALTER TABLE person ADD PRIMARY KEY (k)", """
+        CREATE TABLE t AS SELECT k, num, txt FROM person;
+        CREATE TABLE u AS SELECT k, num, txt, other AS parent FROM base;
+        ALTER TABLE t ADD PRIMARY KEY (k); ALTER TABLE u ADD PRIMARY KEY (k); CREATE INDEX ON u (parent);
+        ALTER TABLE u ADD FOREIGN KEY (parent) REFERENCES t ON DELETE CASCADE ON UPDATE CASCADE""", (Table("t"), Table("u", also=("parent",))), 100),
+}
+
+
+class Difference(AssertionError):
+    """The two databases gave different answers."""
+
+
+class Generator:
+    """What sessions say, from a seed."""
+
+    def __init__(self, kind, seed):
+        self.kind = kind
+        self.random = random.Random(seed)
+
+    def own(self, session):
+        """A key of a session, of an old row or of none."""
+        return self.random.randrange(self.kind.keys * 5 // 4 // SESSIONS) * SESSIONS + session
+
+    def row(self, table, session):
+        values = {"num": self.random.randrange(60), "txt": self.random.choice(["new", "text 5", None]), "j": self.random.randrange(8), "k": self.own(session)}
+        values["parent"] = self.own(session)
+        return [values[column] for column in table.columns]
+
+    def statement(self, session):
+        """A statement and its parameters."""
+        choice = self.random.random()
+        if choice < 0.4:
+            return self.read()
+        return self.write(session)
+
+    def read(self):
+        table = self.random.choice(self.kind.tables)
+        other = self.random.choice(self.kind.tables)
+        key = self.random.randrange(self.kind.keys)
+        columns = ", ".join(table.columns)
+        return self.random.choice([
+            (f"SELECT {columns} FROM {table.name} WHERE k = %s", [key]),
+            (f"SELECT {columns} FROM {table.name} WHERE k BETWEEN %s AND %s", [key, key + 20]),
+            (f"SELECT {columns} FROM {table.name} WHERE num = %s", [self.random.randrange(60)]),
+            (f"SELECT count(*), sum(num), min(txt), count(txt) FROM {table.name}", []),
+            (f"SELECT mod(num, 5), count(*), sum(k) FROM {table.name} WHERE txt IS NOT NULL GROUP BY 1 HAVING count(*) > %s", [self.random.randrange(5)]),
+            (f"SELECT a.k, a.num, b.num FROM {table.name} a LEFT JOIN {other.name} b ON a.k = b.k WHERE a.k < %s", [key]),
+            (f"SELECT k FROM {table.name} a WHERE EXISTS (SELECT FROM {other.name} b WHERE b.num = a.num AND b.k <> a.k) AND mod(k, 10) = %s", [key % 10]),
+            (f"WITH one AS (SELECT * FROM {table.name} WHERE k = %s) SELECT count(*) FROM one, {other.name} o WHERE o.num = one.num", [key]),
+            (f"SELECT row_number() OVER (ORDER BY {', '.join(table.key)}), k FROM {table.name} WHERE num > %s", [self.random.randrange(60)]),
+        ])
+
+    def write(self, session):
+        table, other = (self.random.choice(self.kind.tables) for _ in range(2))
+        name, key, own = table.name, self.own(session), f"mod(k, {SESSIONS}) = {session}"
+        marks = ", ".join(["%s"] * len(table.columns))
+        columns, keys = ", ".join(table.columns), ", ".join(table.key)
+        insert = f"INSERT INTO {name} ({columns}) VALUES ({marks})"
+        row = self.row(table, session)
+        # One row only: the order in which rows take keys from each other is nobody's promise.
+        one = " AND ".join(f"{column} = %s" for column in table.key)
+        return self.random.choice([
+            (f"UPDATE {name} SET num = num + 1 WHERE k = %s RETURNING {columns}", [key]),
+            (f"UPDATE {name} SET txt = txt || '!', num = %s WHERE k = %s", [row[table.columns.index('num')], key]),
+            (f"UPDATE {name} SET num = num + 1 WHERE num = %s AND {own}", [self.random.randrange(60)]),
+            (f"UPDATE {name} SET txt = 'wide' WHERE k BETWEEN %s AND %s AND {own}", [key, key + 30]),
+            (f"UPDATE {name} a SET num = b.num FROM (SELECT k, max(num) AS num FROM {other.name} GROUP BY k) b WHERE a.k = b.k AND a.k = %s", [key]),
+            (f"UPDATE {name} SET k = %s WHERE {one}", [self.own(session), *row[:len(table.key)]]),
+            (f"DELETE FROM {name} WHERE k = %s RETURNING {columns}", [key]),
+            (f"DELETE FROM {name} WHERE num = %s AND {own}", [self.random.randrange(60)]),
+            (f"DELETE FROM {name} WHERE k IN (SELECT k FROM {other.name} WHERE num = %s) AND k = %s", [self.random.randrange(60), key]),
+            (insert, row),
+            (insert, row),
+            (f"{insert} ON CONFLICT DO NOTHING", row),
+            (f"{insert} ON CONFLICT ({keys}) DO UPDATE SET num = {name}.num + excluded.num, txt = excluded.txt RETURNING {columns}", row),
+            (f"{insert} ON CONFLICT ({keys}) DO UPDATE SET txt = 'upsert' WHERE {name}.num > 20", row),
+            (f"SELECT {columns} FROM {name} WHERE k = %s FOR UPDATE", [key]),
+            (f"SELECT k FROM {name} WHERE num = %s AND {own} FOR SHARE", [self.random.randrange(60)]),
+        ])
+
+
+class Side:
+    """A session in one of the two databases."""
+
+    def __init__(self, database, is_simple, is_generic):
+        self.connection = database.connect(cursor_factory=psycopg.ClientCursor if is_simple else psycopg.Cursor)
+        self.connection.execute("SET statement_timeout = '60s'")
+        if is_generic:
+            self.connection.execute("SET plan_cache_mode = force_generic_plan")
+
+    def run(self, sql, parameters=(), prepare=None):
+        try:
+            if isinstance(self.connection.cursor_factory, type) and issubclass(self.connection.cursor_factory, psycopg.ClientCursor):
+                prepare = None
+            cursor = self.connection.execute(sql, parameters or None, prepare=prepare)
+        except psycopg.Error as error:
+            if error.sqlstate in (None, "57014") or error.sqlstate.startswith("XX"):
+                raise
+            return ("error", error.sqlstate)
+        if cursor.description:
+            return ("rows", sorted(map(repr, cursor.fetchall())))
+        return ("count", cursor.rowcount)
+
+
+class Session:
+    """A client of both databases."""
+
+    def __init__(self, number, lazy, eager, is_simple, is_generic):
+        self.number = number
+        self.sides = [Side(database, is_simple, is_generic) for database in (lazy, eager)]
+        self.level = None
+        self.said = []
+        self.savepoints = 0
+        self.attempts = 0
+
+    def both(self, sql, parameters=(), prepare=None):
+        """The answer of both; none if one of them asks for another try."""
+        lazy, eager = (side.run(sql, parameters, prepare) for side in self.sides)
+        if any(answer[0] == "error" and answer[1] in RETRIABLE for answer in (lazy, eager)):
+            return None
+        if lazy != eager:
+            raise Difference(f"session {self.number} at {self.level}: {sql} {parameters}\nlazy:  {lazy}\neager: {eager}\nbefore: {self.said}")
+        return lazy
+
+    def begin(self, level):
+        self.level, self.said, self.savepoints, self.attempts = level, [], 0, 0
+        self.both(f"BEGIN ISOLATION LEVEL {level}")
+
+    def say(self, sql, parameters=(), prepare=None):
+        if self.level is None:
+            if self.both(sql, parameters, prepare) is None:
+                raise Difference(f"session {self.number}: {sql} {parameters} alone was asked to be tried again")
+            return
+        self.said.append((sql, parameters, prepare))
+        answer = self.both(sql, parameters, prepare)
+        if answer is None:
+            self.again()
+        elif answer[0] == "error":
+            self.recover()
+
+    def recover(self):
+        """Goes on after an error that both gave."""
+        if self.savepoints:
+            self.said.append((f"ROLLBACK TO s{self.savepoints}", (), None))
+            self.both(self.said[-1][0])
+        else:
+            self.end("ROLLBACK")
+
+    def again(self):
+        """Tries the whole transaction again, in both."""
+        level, said = self.level, self.said
+        self.both("ROLLBACK")
+        while self.attempts < ATTEMPTS:
+            self.attempts += 1
+            self.both(f"BEGIN ISOLATION LEVEL {level}")
+            for sql, parameters, prepare in said:
+                answer = self.both(sql, parameters, prepare)
+                if answer is None:
+                    self.both("ROLLBACK")
+                    break
+                if answer[0] == "error":
+                    # What others did meanwhile made it an error: there is nothing to go on with.
+                    self.end("ROLLBACK")
+                    return
+            else:
+                return
+        if level != "SERIALIZABLE":
+            raise Difference(f"session {self.number}: {ATTEMPTS} tries at {level} did not succeed: {said}")
+        self.level = None
+
+    def savepoint(self):
+        self.savepoints += 1
+        self.say(f"SAVEPOINT s{self.savepoints}")
+
+    def undo(self):
+        if self.savepoints:
+            self.say(f"ROLLBACK TO s{self.savepoints}")
+
+    def end(self, how):
+        """Ends the transaction. One of the two may fail at its very end, so both promise before either commits."""
+        level, self.level = self.level, None
+        if level == "SERIALIZABLE" and how == "COMMIT":
+            promises = [side.run(f"PREPARE TRANSACTION '{side.connection.info.dbname}_{self.number}'") for side in self.sides]
+            is_promised = all(promise[0] != "error" for promise in promises)
+            for side, promise in zip(self.sides, promises):
+                if promise[0] != "error":
+                    side.run(f"{'COMMIT' if is_promised else 'ROLLBACK'} PREPARED '{side.connection.info.dbname}_{self.number}'")
+            return
+        self.both(how)
+
+
+def run(kind, seed, lazy, eager, sabotage=None):
+    """Runs a history; raises Difference if the two databases do not agree. `sabotage` is done to the lazy one every 20 steps."""
+    generator = Generator(kind, seed)
+    choose = generator.random
+    admin, copy = lazy.connect(), eager.connect()
+    for connection in (admin, copy):
+        connection.execute(kind.setup, prepare=False)
+        connection.execute("ANALYZE")
+    copy.execute(kind.definition, prepare=False)
+    admin.execute("SELECT bullfrog.migrate('m', %s)", (kind.definition,), prepare=False)
+    sessions = [Session(number, lazy, eager, choose.random() < 0.3, choose.random() < 0.3) for number in range(SESSIONS)]
+    sources = admin.execute("SELECT id, pages FROM bullfrog.source").fetchall()
+    for step in range(STEPS):
+        if sabotage and step % 20 == 0:
+            sabotage(admin, step)
+        session = choose.choice(sessions)
+        choice = choose.random()
+        if choice < 0.04:
+            source, pages = choose.choice(sources)
+            some = choose.sample(range(pages), min(pages, choose.randrange(1, 4)))
+            admin.execute("SELECT bullfrog.move(%s, %s::bigint[])", (source, some))
+        elif session.level is None and choice < 0.4:
+            session.begin(choose.choice(LEVELS))
+        elif session.level and choice < 0.2:
+            session.end("COMMIT" if choose.random() < 0.7 else "ROLLBACK")
+        elif session.level and choice < 0.28:
+            session.savepoint()
+        elif session.level and choice < 0.34:
+            session.undo()
+        else:
+            session.say(*generator.statement(session.number), prepare=choose.choice([True, None]))
+    for session in sessions:
+        if session.level:
+            session.end("COMMIT")
+        for side in session.sides:
+            side.connection.close()
+    compare(kind, admin, copy)
+    admin.execute("SELECT bullfrog.finish('m')")
+    compare(kind, admin, copy)
+
+
+def compare(kind, lazy, eager):
+    for table in kind.tables:
+        answers = [sorted(map(repr, connection.execute(f"SELECT {', '.join(table.columns)} FROM {table.name}").fetchall())) for connection in (lazy, eager)]
+        if answers[0] != answers[1]:
+            only = [sorted(set(answers[side]) - set(answers[1 - side])) for side in (0, 1)]
+            raise Difference(f"{table.name} has {len(answers[0])} rows, should have {len(answers[1])}; wrong: {only[0][:5]}, missing: {only[1][:5]}")
