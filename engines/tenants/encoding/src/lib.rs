@@ -1,4 +1,5 @@
-//! Keys of tables and indexes as byte strings that compare as SQL compares the values.
+//! Keys of tables and indexes as byte strings that compare as SQL compares the values, and rows whose columns are read in
+//! place.
 //!
 //! A key is the id of its table or index and then one column after the other. Every column ends by itself, so that the
 //! keys whose first columns are given are those that begin with the same bytes: one range.
@@ -50,13 +51,44 @@
 //!
 //! Equal values have equal keys: 1.0 and 1.00, 0 and -0. What tells them apart, the number of digits behind the point, is in
 //! the row.
+//!
+//! ```text
+//! row        schema version, 2 bytes | NULL bitmap, first column lowest | fixed columns | ends | values of the others
+//!            numbers are smallest first; an end, 4 bytes, counts from the first of these values
+//!            a column that is NULL has its bit set; its fixed bytes are 0, its value empty
+//! ```
+//!
+//! A row has the columns of its schema version. Those that were added later are missing, and have their default.
+//!
+//! ```
+//! use savanna_tenants_encoding::{Layout, RowError, RowReader, RowWriter, Width};
+//!
+//! # fn main() -> Result<(), RowError> {
+//! let layout = Layout::new(1, &[Width::Fixed(4), Width::Variable, Width::Variable]);
+//! let mut row = RowWriter::new(&layout);
+//! row.value(&7_i32.to_le_bytes())?;
+//! row.null()?;
+//! row.value(b"text")?;
+//! let row = row.finish()?;
+//! let row = RowReader::new(&layout, &row)?;
+//! assert_eq!((row.column(2)?, row.column(1)?), (Some(&b"text"[..]), None));
+//! # Ok(())
+//! # }
+//! ```
 
 mod error;
 mod numeric;
 mod reader;
+mod row;
 mod writer;
 
-pub use crate::{error::KeyError, numeric::Numeric, reader::KeyReader, writer::KeyWriter};
+pub use crate::{
+    error::{KeyError, RowError},
+    numeric::Numeric,
+    reader::KeyReader,
+    row::{Layout, RowReader, RowWriter, Width, version_of},
+    writer::KeyWriter,
+};
 
 /// The direction of a column in an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
