@@ -1,0 +1,318 @@
+//! What tables there are. A tenant's catalog is rows of two tables with fixed numbers in the tenant's own key space, written
+//! by ordinary transactions:
+//!
+//! ```text
+//! TABLES  1 | table's number        -> format version, 1 byte | the table, as postcard writes it
+//! NAMES   2 | name of table, index  -> the table's number, 4 bytes, smallest first
+//! DOOMED  3 | number of rows' keys  -> nothing: no table has these keys any more, and they are removed little by little
+//! ```
+//!
+//! To lock a table is to lock its row here: who writes rows holds its key, who changes the table updates it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use savanna_tenants_encoding::{KeyWriter, Layout, Order, Width};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    error::{Result, SqlError, state},
+    types::Type,
+};
+
+/// The number of the table of tables.
+pub(crate) const TABLES: u32 = 1;
+/// The number of the table of names.
+pub(crate) const NAMES: u32 = 2;
+/// The number of the table of keys that are to be removed.
+pub(crate) const DOOMED: u32 = 3;
+/// The first number that a user's table or index gets.
+pub(crate) const FIRST_RELATION: u32 = 16_384;
+/// Columns of a table, PostgreSQL's limit.
+pub(crate) const COLUMNS_MAX: usize = 1_600;
+
+const FORMAT: u8 = 1;
+
+/// A column.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub of: Type,
+    /// Whether it must have a value.
+    pub not_null: bool,
+    /// The expression that is inserted if nothing else is, as SQL.
+    pub default: Option<String>,
+    /// The schema version that it came with. Rows of earlier ones do not have it.
+    pub since: u16,
+    /// What such rows have instead: a row's bytes of the value, or NULL.
+    pub missing: Option<Vec<u8>>,
+    /// Whether it was dropped. It keeps its place in rows.
+    pub dropped: bool,
+}
+
+/// An index, or the constraint that it serves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Index {
+    /// Its name.
+    pub name: String,
+    /// The number that its keys begin with.
+    pub relation: u32,
+    /// Its columns, and whether they descend.
+    pub columns: Vec<(usize, bool)>,
+    /// Whether no two rows may have the same values, none of them NULL.
+    pub unique: bool,
+    /// Whether it was made for a constraint.
+    pub constraint: bool,
+}
+
+/// A condition that every row fulfils.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// Its name.
+    pub name: String,
+    /// The condition, as SQL.
+    pub condition: String,
+}
+
+/// The primary key, by which rows are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrimaryKey {
+    /// The constraint's name.
+    pub name: String,
+    /// Its columns.
+    pub columns: Vec<usize>,
+}
+
+/// What the catalog keeps of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Definition {
+    /// Its number, for ever.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+    /// The number that its rows' keys begin with.
+    pub relation: u32,
+    /// The newest schema version, from 1.
+    pub version: u16,
+    /// Its columns, dropped ones too.
+    pub columns: Vec<Column>,
+    /// Its primary key. Rows of a table without one are kept by a number.
+    pub primary: Option<PrimaryKey>,
+    /// Its other indexes.
+    pub indexes: Vec<Index>,
+    /// Its conditions.
+    pub checks: Vec<Check>,
+}
+
+/// A table as statements use it.
+#[derive(Debug)]
+pub struct Table {
+    /// What the catalog keeps.
+    pub definition: Definition,
+    /// Where columns are in rows, by schema version from 1.
+    layouts: Vec<Layout>,
+}
+
+impl std::ops::Deref for Table {
+    type Target = Definition;
+
+    fn deref(&self) -> &Definition {
+        &self.definition
+    }
+}
+
+impl Table {
+    pub(crate) fn new(definition: Definition) -> Self {
+        let layout = |version: u16| {
+            let columns = definition.columns.iter().take_while(|column| column.since <= version);
+            Layout::new(version, &columns.map(|column| width(column.of)).collect::<Vec<_>>())
+        };
+        let layouts = (1..=definition.version).map(layout).collect();
+        Self { definition, layouts }
+    }
+
+    /// Where the columns of a row of some schema version are.
+    pub(crate) fn layout(&self, version: u16) -> Result<&Layout> {
+        let layout = usize::from(version).checked_sub(1).and_then(|at| self.layouts.get(at));
+        layout.ok_or_else(|| {
+            let message = format!(
+                "a row of table \"{}\" has schema version {version}, the newest is {}",
+                self.name, self.definition.version
+            );
+            SqlError::new(state::DATA_CORRUPTED, message)
+        })
+    }
+
+    /// The columns that there are, with their places.
+    pub fn live_columns(&self) -> impl Iterator<Item = (usize, &Column)> {
+        self.definition.columns.iter().enumerate().filter(|(_, column)| !column.dropped)
+    }
+
+    /// The column of a name.
+    #[must_use]
+    pub fn column(&self, name: &str) -> Option<usize> {
+        self.live_columns().find(|(_, column)| column.name == name).map(|(at, _)| at)
+    }
+
+    /// The key of the table's own row in the catalog.
+    #[must_use]
+    pub(crate) fn lock_key(&self) -> Vec<u8> {
+        table_key(self.id)
+    }
+}
+
+/// How long the values of a type are in a row.
+fn width(of: Type) -> Width {
+    match of {
+        Type::Bool => Width::Fixed(1),
+        Type::Int2 => Width::Fixed(2),
+        Type::Int4 | Type::Float4 | Type::Date => Width::Fixed(4),
+        Type::Int8 | Type::Float8 | Type::Time | Type::Timestamp | Type::Timestamptz => Width::Fixed(8),
+        Type::Interval | Type::Uuid => Width::Fixed(16),
+        Type::Numeric(_) | Type::Text | Type::Varchar(_) | Type::Char(_) | Type::Bytea | Type::Unknown => {
+            Width::Variable
+        }
+    }
+}
+
+pub(crate) fn table_key(id: u32) -> Vec<u8> {
+    let mut key = KeyWriter::new(TABLES);
+    key.int64(i64::from(id), Order::Ascending);
+    key.into_bytes()
+}
+
+pub(crate) fn doomed_key(relation: u32) -> Vec<u8> {
+    let mut key = KeyWriter::new(DOOMED);
+    key.int64(i64::from(relation), Order::Ascending);
+    key.into_bytes()
+}
+
+pub(crate) fn name_key(name: &str) -> Vec<u8> {
+    let mut key = KeyWriter::new(NAMES);
+    key.text(name, Order::Ascending);
+    key.into_bytes()
+}
+
+impl Definition {
+    pub(crate) fn encode(&self) -> Result<Vec<u8>> {
+        let mut bytes = vec![FORMAT];
+        let rest = postcard::to_stdvec(self).map_err(|error| SqlError::internal(format_args!("the catalog: {error}")))?;
+        bytes.extend(rest);
+        Ok(bytes)
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
+        let damaged = |what: &str| SqlError::new(state::DATA_CORRUPTED, format!("a row of the catalog is damaged: {what}"));
+        match bytes.split_first() {
+            Some((&FORMAT, rest)) => postcard::from_bytes(rest).map_err(|error| damaged(&error.to_string())),
+            Some((format, _)) => Err(damaged(&format!("expected format {FORMAT}, came {format}"))),
+            None => Err(damaged("it is empty")),
+        }
+    }
+
+    /// All numbers that the table's keys begin with.
+    pub(crate) fn relations(&self) -> impl Iterator<Item = u32> + '_ {
+        std::iter::once(self.relation).chain(self.indexes.iter().map(|index| index.relation))
+    }
+
+    /// All names that it takes among tables and indexes.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let primary = self.primary.iter().map(|primary| primary.name.as_str());
+        std::iter::once(self.name.as_str()).chain(primary).chain(self.indexes.iter().map(|index| index.name.as_str()))
+    }
+}
+
+/// All tables of a tenant at some commit.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    tables: BTreeMap<u32, Arc<Table>>,
+    by_name: BTreeMap<String, u32>,
+}
+
+impl Catalog {
+    /// The table of a name.
+    #[must_use]
+    pub fn table(&self, name: &str) -> Option<&Arc<Table>> {
+        let table = self.tables.get(self.by_name.get(name)?)?;
+        (table.name == name).then_some(table)
+    }
+
+    /// The table that a name of a table, an index or a constraint with an index belongs to.
+    #[must_use]
+    pub fn owner(&self, name: &str) -> Option<&Arc<Table>> {
+        self.tables.get(self.by_name.get(name)?)
+    }
+
+    /// All tables.
+    pub fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+        self.tables.values()
+    }
+
+    /// Takes over what a commit wrote to the table of tables.
+    pub(crate) fn apply(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let mut reader = savanna_tenants_encoding::KeyReader::new(key)?;
+        let id = reader.int64(Order::Ascending)?.unwrap_or_default() as u32;
+        if let Some(old) = self.tables.remove(&id) {
+            for name in old.names() {
+                self.by_name.remove(name);
+            }
+        }
+        if let Some(value) = value {
+            let table = Arc::new(Table::new(Definition::decode(value)?));
+            for name in table.names() {
+                self.by_name.insert(name.to_owned(), id);
+            }
+            self.tables.insert(id, table);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definition(id: u32, name: &str) -> Definition {
+        let column = Column {
+            name: "id".to_owned(),
+            of: Type::Int4,
+            not_null: true,
+            default: None,
+            since: 1,
+            missing: None,
+            dropped: false,
+        };
+        Definition {
+            id,
+            name: name.to_owned(),
+            relation: id,
+            version: 1,
+            columns: vec![column],
+            primary: Some(PrimaryKey { name: format!("{name}_pkey"), columns: vec![0] }),
+            indexes: Vec::new(),
+            checks: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_catalogs_format_is_this() {
+        let bytes = definition(16_384, "t").encode().unwrap();
+        let expected = [&[1, 0x80, 0x80, 1, 1, b't', 0x80, 0x80, 1, 1, 1, 2, b'i', b'd', 2, 1, 0, 1, 0, 0, 1, 6][..], b"t_pkey", &[1, 0, 0, 0]];
+        assert_eq!(bytes, expected.concat());
+        assert_eq!(Definition::decode(&bytes).unwrap(), definition(16_384, "t"));
+        assert!(Definition::decode(&[2]).is_err() && Definition::decode(&[]).is_err());
+    }
+
+    #[test]
+    fn a_renamed_table_is_found_by_its_new_name_only() {
+        let mut catalog = Catalog::default();
+        catalog.apply(&table_key(7), Some(&definition(7, "old").encode().unwrap())).unwrap();
+        catalog.apply(&table_key(7), Some(&definition(7, "new").encode().unwrap())).unwrap();
+        assert!(catalog.table("old").is_none() && catalog.owner("old_pkey").is_none());
+        assert!(catalog.table("new").is_some() && catalog.owner("new_pkey").is_some());
+        assert!(catalog.table("new_pkey").is_none(), "an index is no table");
+        catalog.apply(&table_key(7), None).unwrap();
+        assert!(catalog.owner("new").is_none());
+    }
+}

@@ -1,0 +1,39 @@
+//! Tenants: small databases with transactions and SQL, many on one owner.
+//!
+//! A [`Tenant`](tenant::Tenant) runs the statements of its sessions over one [`Database`](database::Database): the transaction
+//! manager of `kernels/transaction` over versions in memory, a [`Store`](store::Store) below, and a [`Log`](log::Log) beside
+//! into which every commit goes as one record. An [`Owner`](owner::Owner) has the log that all tenants of a process share.
+//!
+//! Nothing waits in here. A statement that needs a row which somebody else has locked ends with [`Step::Wait`](database::Step)
+//! and *has changed nothing*: its effects are worked out first, every lock is taken, and then all is written at once. When its
+//! session is woken it runs again from its beginning, with the locks that it has by then. So there is no half of a statement to
+//! keep, and a test drives the engine step by step.
+//!
+//! Replies wait for the log: [`Tenant::reply_after`](tenant::Tenant::reply_after) is the place that must be durable before
+//! the client may hear what it wrote *or read*.
+//!
+//! # A tour of the source
+//!
+//! `types` and `value`: what is computed with. `catalog` and `row`: what is kept, and its bytes. `store`, `log`, `database`,
+//! `owner`: where. `sql`: from text to plans, and their execution. `settings`, `session`, `tenant`: whom it is done for.
+//! `docs/design/0005-tenants.md` says why things are as they are, `docs/tenants.md` what the SQL has.
+
+pub mod catalog;
+pub mod database;
+pub mod error;
+pub mod log;
+pub mod owner;
+mod row;
+pub mod session;
+pub mod settings;
+mod sql;
+pub mod store;
+pub mod tenant;
+pub mod types;
+pub mod value;
+
+pub use crate::{
+    error::SqlError,
+    session::{Outcome, SessionId, Status},
+    sql::plan::OutputColumn,
+};

@@ -1,0 +1,129 @@
+//! Commits in the log that all tenants of a process share.
+//!
+//! ```text
+//! CREATED  name                                     the record's shard is the tenant from now on
+//! COMMIT   csn, 8 bytes | write | write | ..        all numbers smallest first
+//!          write: length of the key, 4 | key | length of the value, 4, or ff ff ff ff if the key goes | value
+//! DROPPED  nothing
+//! ```
+
+use std::{fmt::Debug, sync::Arc};
+
+use savanna_journal::{Draft, Journal, JournalError, Lsn};
+use savanna_transaction::{Committed, Csn};
+
+/// The kinds of records.
+pub(crate) const COMMIT: u16 = 1;
+pub(crate) const CREATED: u16 = 2;
+pub(crate) const DROPPED: u16 = 3;
+
+const GONE: u32 = u32::MAX;
+
+/// Where a tenant's commits are logged. Appending orders and buffers; it does not wait.
+pub trait Log: Debug + Send {
+    /// Appends a commit's record.
+    ///
+    /// # Errors
+    /// Those of the journal.
+    fn append(&mut self, record: &[u8]) -> Result<Lsn, JournalError>;
+
+    /// Everything up to here is durable.
+    fn durable(&self) -> Lsn;
+}
+
+/// A tenant's part of the process's journal.
+#[derive(Debug)]
+pub struct Shard {
+    /// The journal.
+    pub journal: Arc<Journal>,
+    /// The tenant's number.
+    pub shard: u64,
+}
+
+impl Log for Shard {
+    fn append(&mut self, record: &[u8]) -> Result<Lsn, JournalError> {
+        self.journal.append(&[Draft { shard: self.shard, kind: COMMIT, payload: record }])
+    }
+
+    fn durable(&self) -> Lsn {
+        self.journal.durable()
+    }
+}
+
+/// A commit's record.
+pub(crate) fn encode(committed: &Committed<Box<[u8]>>) -> Vec<u8> {
+    let mut record = committed.csn().0.to_le_bytes().to_vec();
+    for (key, value) in committed.writes() {
+        record.extend((key.len() as u32).to_le_bytes());
+        record.extend(key);
+        record.extend(value.map_or(GONE, |value| value.len() as u32).to_le_bytes());
+        record.extend(value.map_or(&[][..], |value| value));
+    }
+    record
+}
+
+/// A record that is no commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected {expected} at byte {at} of a commit's record, came its end; it was written by another program")]
+pub struct RecordError {
+    expected: &'static str,
+    at: usize,
+}
+
+/// What a record of a commit says: its number, and each key with its new value.
+pub(crate) fn decode(record: &[u8], mut write: impl FnMut(Csn, &[u8], Option<&[u8]>)) -> Result<Csn, RecordError> {
+    let mut at = 0;
+    let mut take = |expected, bytes: usize| {
+        let taken = record.get(at..).and_then(|rest| rest.get(..bytes)).ok_or(RecordError { expected, at })?;
+        at += bytes;
+        Ok((taken, at == record.len()))
+    };
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
+    let (csn, mut end) = take("a commit's number", 8)?;
+    let csn = Csn(number(csn));
+    while !end {
+        let length = number(take("a key's length", 4)?.0) as usize;
+        let key = take("a key", length)?.0;
+        let length = number(take("a value's length", 4)?.0) as u32;
+        let value;
+        (value, end) = take("a value", if length == GONE { 0 } else { length as usize })?;
+        write(csn, key, (length != GONE).then_some(value));
+    }
+    Ok(csn)
+}
+
+#[cfg(test)]
+mod tests {
+    use savanna_transaction::{Change, Commit, Isolation, Transactions};
+
+    use super::*;
+
+    fn record() -> Vec<u8> {
+        let mut transactions: Transactions<Box<[u8]>> = Transactions::default();
+        let txn = transactions.begin(Isolation::Snapshot);
+        transactions.statement(txn).unwrap();
+        transactions.write(txn, b"a", Some(Box::from(&b"1"[..])), Change::Existence).unwrap();
+        transactions.write(txn, b"b", None, Change::Existence).unwrap();
+        transactions.write(txn, b"c", Some(Box::from(&b""[..])), Change::Existence).unwrap();
+        let Ok(Commit::Committed(committed)) = transactions.commit(txn) else { panic!("nobody else is there") };
+        encode(&committed)
+    }
+
+    #[test]
+    fn what_is_logged_is_read_back() {
+        let mut writes = Vec::new();
+        let csn = decode(&record(), |csn, key, value| writes.push((csn.0, key.to_vec(), value.map(<[u8]>::to_vec))));
+        assert_eq!(csn, Ok(Csn(1)));
+        let expected: [(u64, &[u8], Option<&[u8]>); 3] = [(1, b"a", Some(b"1")), (1, b"b", None), (1, b"c", Some(b""))];
+        assert_eq!(writes, expected.map(|(csn, key, value)| (csn, key.to_vec(), value.map(<[u8]>::to_vec))));
+    }
+
+    #[test]
+    fn a_record_that_ends_early_is_refused() {
+        let record = record();
+        let whole = [8, 18, 27, record.len()];
+        for length in 0..record.len() {
+            assert_eq!(decode(&record[..length], |_, _, _| ()).is_ok(), whole.contains(&length), "{length} bytes");
+        }
+    }
+}

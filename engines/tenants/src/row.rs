@@ -1,0 +1,190 @@
+//! Rows and keys of tables: values to bytes and back.
+
+use savanna_tenants_encoding::{KeyWriter, Numeric, Order, RowReader, RowWriter, version_of};
+use savanna_transaction::KeyRange;
+
+use crate::{
+    catalog::{Index, Table},
+    error::{Result, SqlError, state},
+    types::Type,
+    value::{Interval, Value, numeric},
+};
+
+/// The bytes of a row's value.
+pub(crate) fn encode_value(value: &Value, of: Type, out: &mut Vec<u8>) {
+    match value {
+        Value::Null => {}
+        Value::Bool(value) => out.push(u8::from(*value)),
+        Value::Int(value) => match of {
+            Type::Int2 => out.extend((*value as i16).to_le_bytes()),
+            Type::Int4 => out.extend((*value as i32).to_le_bytes()),
+            _ => out.extend(value.to_le_bytes()),
+        },
+        Value::Float(value) if of == Type::Float4 => out.extend((*value as f32).to_le_bytes()),
+        Value::Float(value) => out.extend(value.to_le_bytes()),
+        Value::Numeric(value) => out.extend(numeric::to_row(value)),
+        Value::Text(value) => out.extend(value.as_bytes()),
+        Value::Date(days) => out.extend(days.to_le_bytes()),
+        Value::Time(micros) | Value::Timestamp(micros) => out.extend(micros.to_le_bytes()),
+        Value::Interval(Interval { months, days, micros }) => {
+            out.extend(months.to_le_bytes());
+            out.extend(days.to_le_bytes());
+            out.extend(micros.to_le_bytes());
+        }
+        Value::Uuid(bytes) => out.extend(bytes),
+        Value::Bytes(bytes) => out.extend(bytes),
+    }
+}
+
+/// The value of a type from a row's bytes.
+pub(crate) fn decode_value(bytes: &[u8], of: Type) -> Result<Value> {
+    fn fixed<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
+        bytes.try_into().ok()
+    }
+    let value = match of {
+        Type::Bool => fixed::<1>(bytes).map(|[byte]| Value::Bool(byte != 0)),
+        Type::Int2 => fixed(bytes).map(|bytes| Value::Int(i64::from(i16::from_le_bytes(bytes)))),
+        Type::Int4 => fixed(bytes).map(|bytes| Value::Int(i64::from(i32::from_le_bytes(bytes)))),
+        Type::Int8 => fixed(bytes).map(|bytes| Value::Int(i64::from_le_bytes(bytes))),
+        Type::Float4 => fixed(bytes).map(|bytes| Value::Float(f64::from(f32::from_le_bytes(bytes)))),
+        Type::Float8 => fixed(bytes).map(|bytes| Value::Float(f64::from_le_bytes(bytes))),
+        Type::Numeric(_) => numeric::from_row(bytes).map(Value::Numeric),
+        Type::Text | Type::Varchar(_) | Type::Char(_) | Type::Unknown => {
+            str::from_utf8(bytes).ok().map(|text| Value::Text(text.to_owned()))
+        }
+        Type::Date => fixed(bytes).map(|bytes| Value::Date(i32::from_le_bytes(bytes))),
+        Type::Time => fixed(bytes).map(|bytes| Value::Time(i64::from_le_bytes(bytes))),
+        Type::Timestamp | Type::Timestamptz => fixed(bytes).map(|bytes| Value::Timestamp(i64::from_le_bytes(bytes))),
+        Type::Interval => fixed::<16>(bytes).map(|bytes| {
+            let [n0, n1, n2, n3, d0, d1, d2, d3, m0, m1, m2, m3, m4, m5, m6, m7] = bytes;
+            Value::Interval(Interval {
+                months: i32::from_le_bytes([n0, n1, n2, n3]),
+                days: i32::from_le_bytes([d0, d1, d2, d3]),
+                micros: i64::from_le_bytes([m0, m1, m2, m3, m4, m5, m6, m7]),
+            })
+        }),
+        Type::Uuid => fixed(bytes).map(Value::Uuid),
+        Type::Bytea => Some(Value::Bytes(bytes.to_vec())),
+    };
+    value.ok_or_else(|| {
+        let message = format!("expected a {} in a row, came {} other bytes", of.name(), bytes.len());
+        SqlError::new(state::DATA_CORRUPTED, message)
+    })
+}
+
+/// A row of the newest schema version.
+pub(crate) fn encode(table: &Table, values: &[Value]) -> Result<Vec<u8>> {
+    let layout = table.layout(table.definition.version)?;
+    let mut row = RowWriter::new(layout);
+    let mut bytes = Vec::new();
+    for (column, value) in table.columns.iter().zip(values) {
+        if value.is_null() {
+            row.null()?;
+            continue;
+        }
+        bytes.clear();
+        encode_value(value, column.of, &mut bytes);
+        row.value(&bytes)?;
+    }
+    Ok(row.finish()?)
+}
+
+/// Reads the wanted columns of a row into their places of `values`; the others stay as they are.
+pub(crate) fn decode(table: &Table, row: &[u8], wanted: &[usize], values: &mut [Value]) -> Result<()> {
+    let version = version_of(row)?;
+    let row = RowReader::new(table.layout(version)?, row)?;
+    for &at in wanted {
+        let column = &table.columns[at];
+        let bytes = if column.since > version { column.missing.as_deref() } else { row.column(at)? };
+        values[at] = match bytes {
+            Some(bytes) => decode_value(bytes, column.of)?,
+            None => Value::Null,
+        };
+    }
+    Ok(())
+}
+
+fn order(descending: bool) -> Order {
+    if descending { Order::Descending } else { Order::Ascending }
+}
+
+/// Adds a column to a key. All integers have 8 bytes there, so that a column can be widened and no key changes.
+pub(crate) fn key_value(key: &mut KeyWriter, value: &Value, descending: bool) -> Result<()> {
+    let order = order(descending);
+    match value {
+        Value::Null => key.null(order),
+        Value::Bool(value) => key.boolean(*value, order),
+        Value::Int(value) => key.int64(*value, order),
+        Value::Float(value) => key.float64(*value, order),
+        Value::Numeric(value) => {
+            let (digits, scale) = value.as_bigint_and_scale();
+            let (sign, digits) = digits.to_radix_be(10);
+            let scale = i32::try_from(scale).map_err(|_| numeric::overflow())?;
+            let negative = sign == bigdecimal::num_bigint::Sign::Minus;
+            key.numeric(&Numeric::Finite { negative, digits, scale }, order)?
+        }
+        Value::Text(value) => key.text(value, order),
+        Value::Date(days) => key.int64(i64::from(*days), order),
+        Value::Time(micros) | Value::Timestamp(micros) => key.int64(*micros, order),
+        Value::Interval(interval) => key.int128(interval.length(), order),
+        Value::Uuid(bytes) => key.uuid(*bytes, order),
+        Value::Bytes(bytes) => key.bytes(bytes, order),
+    };
+    Ok(())
+}
+
+/// The key of a row of a table with a primary key.
+pub(crate) fn primary_key(table: &Table, columns: &[usize], values: &[Value]) -> Result<Vec<u8>> {
+    let mut key = KeyWriter::new(table.relation);
+    for &column in columns {
+        key_value(&mut key, &values[column], false)?;
+    }
+    checked(key.into_bytes())
+}
+
+/// The key of a row of a table without one.
+pub(crate) fn numbered_key(relation: u32, number: i64) -> Vec<u8> {
+    let mut key = KeyWriter::new(relation);
+    key.int64(number, Order::Ascending);
+    key.into_bytes()
+}
+
+/// An entry of an index.
+pub(crate) struct Entry {
+    /// Its key.
+    pub(crate) key: Vec<u8>,
+    /// Whether no other row may have it.
+    pub(crate) unique: bool,
+}
+
+/// The entry of a row in an index. What follows the columns tells rows apart that have the same values.
+pub(crate) fn index_entry(index: &Index, values: &[Value], row_key: &[u8]) -> Result<Entry> {
+    let mut key = KeyWriter::new(index.relation);
+    let mut null = false;
+    for &(column, descending) in &index.columns {
+        key_value(&mut key, &values[column], descending)?;
+        null |= values[column].is_null();
+    }
+    let unique = index.unique && !null;
+    let mut key = key.into_bytes();
+    if !unique {
+        key.extend(&row_key[4..]);
+    }
+    Ok(Entry { key: checked(key)?, unique })
+}
+
+/// Keys of more bytes would make blocks of one key.
+const KEY_BYTES_MAX: usize = 2_700;
+
+fn checked(key: Vec<u8>) -> Result<Vec<u8>> {
+    if key.len() <= KEY_BYTES_MAX {
+        return Ok(key);
+    }
+    let message = format!("index row requires {} bytes, maximum size is {KEY_BYTES_MAX}", key.len());
+    Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message))
+}
+
+/// All keys of a table or index.
+pub(crate) fn whole(relation: u32) -> KeyRange {
+    KeyRange::prefix(&relation.to_be_bytes())
+}

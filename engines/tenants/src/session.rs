@@ -1,0 +1,176 @@
+//! A client's session: its transaction, its prepared statements, its portals. All of it is the engine's; the face keeps a socket.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+
+use savanna_journal::Lsn;
+use savanna_transaction::{Isolation, Savepoint, TxnId};
+
+use crate::{
+    settings::Settings,
+    sql::{
+        expression::Facts,
+        plan::{OutputColumn, Statement},
+    },
+    types::Type,
+    value::Value,
+};
+
+/// The number of a session, unique in its tenant since the process began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u64);
+
+/// What a session is in, as the protocol says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// No transaction that the client began.
+    Idle,
+    /// One that goes on.
+    Transaction,
+    /// One that can only be rolled back.
+    Failed,
+}
+
+/// What came of a statement.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// The text had no statement.
+    Empty,
+    /// It is done.
+    Done {
+        /// The protocol's word for it.
+        tag: String,
+    },
+    /// Rows.
+    Rows {
+        /// The protocol's word for the statement, after all of its rows.
+        tag: String,
+        /// The rows.
+        rows: Vec<Vec<Value>>,
+        /// Whether these are all; otherwise execute the portal again.
+        end: bool,
+    },
+    /// `COPY .. FROM STDIN`: lines are wanted, with so many columns.
+    CopyIn {
+        /// Columns of a line.
+        columns: usize,
+    },
+    /// `COPY .. TO STDOUT`: lines.
+    CopyOut {
+        /// The columns' types.
+        columns: Vec<OutputColumn>,
+        /// The rows.
+        rows: Vec<Vec<Value>>,
+    },
+    /// The process is to make a database.
+    CreateDatabase(String),
+    /// The process is to remove a database.
+    DropDatabase {
+        /// Its name.
+        name: String,
+        /// Whether it need not be there.
+        if_exists: bool,
+    },
+}
+
+/// A transaction of a session.
+#[derive(Debug)]
+pub(crate) struct Current {
+    pub(crate) id: TxnId,
+    pub(crate) isolation: Isolation,
+    pub(crate) read_only: bool,
+    /// Whether the client began it, and will end it.
+    pub(crate) explicit: bool,
+    pub(crate) failed: bool,
+    /// Whether a statement has run in it.
+    pub(crate) used: bool,
+    /// Whether it has changed the catalog.
+    pub(crate) defines: bool,
+    pub(crate) bytes: usize,
+    pub(crate) savepoints: Vec<(String, Savepoint)>,
+    /// The settings before it, if it changed any.
+    pub(crate) settings_before: Option<Settings>,
+    /// Settings that end with it.
+    pub(crate) local_settings: Vec<(String, String)>,
+}
+
+/// A statement under a name.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared {
+    pub(crate) text: Arc<str>,
+    /// What the client said about parameters.
+    pub(crate) declared: Vec<Type>,
+    pub(crate) statement: Arc<Statement>,
+}
+
+/// A statement with its parameters.
+#[derive(Debug)]
+pub(crate) struct Portal {
+    pub(crate) prepared: Prepared,
+    pub(crate) parameters: Vec<Value>,
+    pub(crate) progress: Progress,
+}
+
+/// How far a portal is.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    Ready,
+    /// Rows that are yet to be sent, and how many were.
+    Sending { verb: String, rows: VecDeque<Vec<Value>>, sent: usize },
+    Over,
+}
+
+/// A session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) facts: Facts,
+    pub(crate) settings: Settings,
+    pub(crate) txn: Option<Current>,
+    pub(crate) prepared: HashMap<String, Prepared>,
+    pub(crate) portals: HashMap<String, Portal>,
+    /// The statement of a simple query that waits.
+    pub(crate) simple: Option<Prepared>,
+    /// `COPY` that takes lines, with its parameters.
+    pub(crate) copying: Option<Arc<Statement>>,
+    /// What its next reply depends on.
+    pub(crate) reply_after: Lsn,
+    /// Why its wait was ended for it.
+    pub(crate) interrupted: Option<Interruption>,
+    pub(crate) waits: bool,
+    pub(crate) notices: Vec<String>,
+}
+
+/// Why a wait ends without what was waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interruption {
+    Deadlock,
+    Cancelled,
+}
+
+impl Session {
+    pub(crate) fn new(user: String, database: String, seed: u64) -> Self {
+        Self {
+            facts: Facts { user, database, random: std::cell::Cell::new(seed), ..Facts::default() },
+            settings: Settings::default(),
+            txn: None,
+            prepared: HashMap::new(),
+            portals: HashMap::new(),
+            simple: None,
+            copying: None,
+            reply_after: Lsn::NONE,
+            interrupted: None,
+            waits: false,
+            notices: Vec::new(),
+        }
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        match &self.txn {
+            Some(txn) if txn.failed => Status::Failed,
+            Some(txn) if txn.explicit => Status::Transaction,
+            _ => Status::Idle,
+        }
+    }
+}

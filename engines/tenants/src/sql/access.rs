@@ -1,0 +1,171 @@
+//! How a table's rows are found: by key, by a range of an index, or all of them.
+
+use savanna_tenants_encoding::KeyWriter;
+use savanna_transaction::KeyRange;
+
+use crate::{
+    catalog::Table,
+    error::Result,
+    row,
+    sql::expression::{Comparison, Env, Expr},
+    value::Value,
+};
+
+/// A bound of a range, and whether it belongs to it.
+pub(crate) type Bound = Option<(Expr, bool)>;
+
+/// A way to a table's rows. Its expressions are over the tables before.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Access {
+    /// The row of a primary key.
+    Key(Vec<Expr>),
+    /// The row of an entry of a unique index.
+    Unique { index: usize, key: Vec<Expr> },
+    /// Rows by the primary key (`None`) or an index, in its order: the first columns have these values, the next one lies
+    /// between bounds.
+    Range { index: Option<usize>, equal: Vec<Expr>, lower: Bound, upper: Bound },
+}
+
+impl Access {
+    /// All rows.
+    pub(crate) const ALL: Self = Self::Range { index: None, equal: Vec::new(), lower: None, upper: None };
+
+    /// Whether it is the same for every row of the tables before.
+    pub(crate) fn is_fixed(&self) -> bool {
+        let fixed = |expr: &Expr| expr.columns_end() == 0;
+        match self {
+            Self::Key(key) | Self::Unique { key, .. } => key.iter().all(fixed),
+            Self::Range { equal, lower, upper, .. } => {
+                equal.iter().chain(lower.iter().chain(upper).map(|(bound, _)| bound)).all(fixed)
+            }
+        }
+    }
+}
+
+/// A condition on one column that an index may serve.
+struct Usable<'a> {
+    column: usize,
+    comparison: Comparison,
+    with: &'a Expr,
+    /// Its place among the conditions.
+    at: usize,
+}
+
+/// Chooses the way to the rows of a table whose columns begin at `base`; takes the conditions away that it fulfils.
+pub(crate) fn choose(table: &Table, base: usize, conditions: &mut Vec<Expr>) -> Access {
+    let end = base + table.columns.len();
+    let mut usable = Vec::new();
+    for (at, condition) in conditions.iter().enumerate() {
+        let Expr::Compare(comparison, a, b) = condition else { continue };
+        for (column, comparison, with) in [(a, *comparison, b), (b, comparison.turned(), a)] {
+            if let Expr::Column(column) = **column
+                && (base..end).contains(&column)
+                && with.columns_end() <= base
+                && comparison != Comparison::NotEqual
+            {
+                usable.push(Usable { column: column - base, comparison, with, at });
+            }
+        }
+    }
+    let equal = |column: usize| usable.iter().find(|u| u.column == column && u.comparison == Comparison::Equal);
+    let mut best: Option<(u32, Access, Vec<usize>)> = None;
+    let mut offer = |score: u32, access: Access, fulfilled: Vec<usize>| {
+        if best.as_ref().is_none_or(|(other, ..)| score > *other) {
+            best = Some((score, access, fulfilled));
+        }
+    };
+    let primary = table.primary.iter().map(|primary| {
+        (None, primary.columns.iter().map(|column| (*column, false)).collect::<Vec<_>>(), true)
+    });
+    let indexes = table.indexes.iter().enumerate().map(|(at, index)| (Some(at), index.columns.clone(), index.unique));
+    for (index, columns, unique) in primary.chain(indexes) {
+        let fixed: Vec<&Usable<'_>> = columns.iter().map_while(|(column, _)| equal(*column)).collect();
+        let key: Vec<Expr> = fixed.iter().map(|usable| usable.with.clone()).collect();
+        let fulfilled: Vec<usize> = fixed.iter().map(|usable| usable.at).collect();
+        let length = fixed.len() as u32;
+        if unique && fixed.len() == columns.len() {
+            match index {
+                None => offer(1_000, Access::Key(key), fulfilled),
+                Some(index) => offer(900, Access::Unique { index, key }, fulfilled),
+            }
+            continue;
+        }
+        let next = columns.get(fixed.len()).map(|(column, _)| *column);
+        let bound = |inclusive: Comparison, exclusive: Comparison| {
+            let found = usable
+                .iter()
+                .find(|u| Some(u.column) == next && (u.comparison == inclusive || u.comparison == exclusive));
+            found.map(|u| (u.with.clone(), u.comparison == inclusive))
+        };
+        let lower = bound(Comparison::GreaterOrEqual, Comparison::Greater);
+        let upper = bound(Comparison::LessOrEqual, Comparison::Less);
+        let bounds = u32::from(lower.is_some()) + u32::from(upper.is_some());
+        if length + bounds > 0 {
+            // The primary key saves the way from the index to the row.
+            let score = length * 10 + bounds * 4 + u32::from(index.is_none());
+            offer(score, Access::Range { index, equal: key, lower, upper }, fulfilled);
+        }
+    }
+    let Some((_, access, mut fulfilled)) = best else { return Access::ALL };
+    fulfilled.sort_unstable();
+    for at in fulfilled.into_iter().rev() {
+        conditions.remove(at);
+    }
+    access
+}
+
+/// The key of a row or of an entry, unless a part of it is NULL, which equals nothing.
+pub(crate) fn key(relation: u32, columns: &[(usize, bool)], key: &[Expr], env: Env<'_>) -> Result<Option<Vec<u8>>> {
+    let mut writer = KeyWriter::new(relation);
+    for (expr, (_, descending)) in key.iter().zip(columns) {
+        let value = expr.value(env)?;
+        if value.is_null() {
+            return Ok(None);
+        }
+        row::key_value(&mut writer, &value, *descending)?;
+    }
+    Ok(Some(writer.into_bytes()))
+}
+
+/// The keys of a range, unless it is empty.
+pub(crate) fn range(
+    relation: u32,
+    columns: &[(usize, bool)],
+    equal: &[Expr],
+    (lower, upper): (&Bound, &Bound),
+    env: Env<'_>,
+) -> Result<Option<KeyRange>> {
+    let Some(prefix) = key(relation, columns, equal, env)? else { return Ok(None) };
+    let whole = KeyRange::prefix(&prefix);
+    let descending = columns.get(equal.len()).is_some_and(|(_, descending)| *descending);
+    let end = |bound: &Bound| -> Result<Option<Option<(KeyRange, bool)>>> {
+        let Some((expr, inclusive)) = bound else { return Ok(Some(None)) };
+        let value = expr.value(env)?;
+        if value.is_null() {
+            return Ok(None);
+        }
+        Ok(Some(Some((with(&prefix, &value, descending)?, *inclusive))))
+    };
+    let (Some(lower), Some(upper)) = (end(lower)?, end(upper)?) else { return Ok(None) };
+    let (first, last) = if descending { (upper, lower) } else { (lower, upper) };
+    let start = match first {
+        None => whole.start,
+        Some((value, true)) => value.start,
+        Some((KeyRange { end: Some(end), .. }, false)) => end,
+        Some(_) => return Ok(None),
+    };
+    let end = match last {
+        None => whole.end,
+        Some((value, true)) => value.end,
+        Some((value, false)) => Some(value.start),
+    };
+    let range = KeyRange { start, end };
+    Ok((!range.is_empty()).then_some(range))
+}
+
+/// The keys that go on with a value.
+fn with(prefix: &[u8], value: &Value, descending: bool) -> Result<KeyRange> {
+    let mut writer = KeyWriter::new(0);
+    row::key_value(&mut writer, value, descending)?;
+    Ok(KeyRange::prefix(&[prefix, &writer.as_bytes()[4..]].concat()))
+}

@@ -1,0 +1,153 @@
+//! Aggregates: from the values of many rows to one.
+
+use std::collections::BTreeSet;
+
+use bigdecimal::BigDecimal;
+
+use crate::{
+    error::{Result, SqlError, state},
+    sql::expression::{Env, Expr},
+    types::Type,
+    value::{Value, numeric},
+};
+
+/// What is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Count,
+    Sum,
+    Avg,
+    Min,
+    Max,
+    BoolAnd,
+    BoolOr,
+}
+
+/// One aggregate of a SELECT.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Aggregate {
+    pub(crate) kind: Kind,
+    /// `None` for `count(*)`.
+    pub(crate) argument: Option<Expr>,
+    pub(crate) distinct: bool,
+    pub(crate) filter: Option<Expr>,
+    /// Its own type.
+    pub(crate) of: Type,
+}
+
+/// The aggregate of a name over values of a type: what it is, the type that it wants, and its own.
+pub(crate) fn resolve(name: &str, argument: Type) -> Option<(Kind, Type, Type)> {
+    use Type::{Bool, Float4, Float8, Int2, Int4, Int8, Interval, Numeric};
+    let exact = Numeric(None);
+    Some(match (name, argument) {
+        ("count", of) => (Kind::Count, of, Int8),
+        ("min", of) | ("max", of) if of != Bool => {
+            let of = if of == Type::Unknown { Type::Text } else { of.unbounded() };
+            (if name == "min" { Kind::Min } else { Kind::Max }, of, of)
+        }
+        ("sum", Int2 | Int4) => (Kind::Sum, Int8, Int8),
+        ("sum", Int8 | Numeric(_)) => (Kind::Sum, exact, exact),
+        ("sum", Float4) => (Kind::Sum, Float4, Float4),
+        ("sum", Float8) => (Kind::Sum, Float8, Float8),
+        ("sum", Interval) => (Kind::Sum, Interval, Interval),
+        ("avg", Int2 | Int4 | Int8 | Numeric(_)) => (Kind::Avg, exact, exact),
+        ("avg", Float4 | Float8) => (Kind::Avg, Float8, Float8),
+        ("bool_and" | "every", Bool) => (Kind::BoolAnd, Bool, Bool),
+        ("bool_or", Bool) => (Kind::BoolOr, Bool, Bool),
+        _ => return None,
+    })
+}
+
+/// Whether a name is that of an aggregate.
+pub(crate) fn is_name(name: &str) -> bool {
+    matches!(name, "count" | "sum" | "avg" | "min" | "max" | "bool_and" | "bool_or" | "every")
+}
+
+/// An aggregate on the way.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    count: i64,
+    value: Option<Value>,
+    /// Texts of the values that were counted, for DISTINCT.
+    seen: BTreeSet<Vec<u8>>,
+}
+
+impl State {
+    /// Takes a row's value.
+    pub(crate) fn add(&mut self, aggregate: &Aggregate, env: Env<'_>) -> Result<()> {
+        if let Some(filter) = &aggregate.filter
+            && !filter.holds(env)?
+        {
+            return Ok(());
+        }
+        let Some(argument) = &aggregate.argument else {
+            self.count += 1;
+            return Ok(());
+        };
+        let value = argument.value(env)?;
+        if value.is_null() {
+            return Ok(());
+        }
+        if aggregate.distinct && !self.seen.insert(fingerprint(&value)?) {
+            return Ok(());
+        }
+        self.count += 1;
+        let value = value.into_owned();
+        let before = match (aggregate.kind, self.value.take()) {
+            (Kind::Count, _) => return Ok(()),
+            (_, None) => {
+                self.value = Some(value);
+                return Ok(());
+            }
+            (_, Some(before)) => before,
+        };
+        self.value = Some(match aggregate.kind {
+            Kind::Count => before,
+            Kind::Min => if value.compare(&before).is_lt() { value } else { before },
+            Kind::Max => if value.compare(&before).is_gt() { value } else { before },
+            Kind::BoolAnd => Value::Bool(before == Value::Bool(true) && value == Value::Bool(true)),
+            Kind::BoolOr => Value::Bool(before == Value::Bool(true) || value == Value::Bool(true)),
+            Kind::Sum | Kind::Avg => sum(before, value)?,
+        });
+        Ok(())
+    }
+
+    /// What came of it.
+    pub(crate) fn finish(self, aggregate: &Aggregate) -> Result<Value> {
+        Ok(match (aggregate.kind, self.value) {
+            (Kind::Count, _) => Value::Int(self.count),
+            (_, None) => Value::Null,
+            (Kind::Avg, Some(Value::Numeric(sum))) => {
+                Value::Numeric(numeric::divide(&sum, &BigDecimal::from(self.count))?)
+            }
+            (Kind::Avg, Some(Value::Float(sum))) => Value::Float(sum / self.count as f64),
+            (Kind::Sum, Some(Value::Float(sum))) if aggregate.of == Type::Float4 => Value::Float(f64::from(sum as f32)),
+            (_, Some(value)) => value,
+        })
+    }
+}
+
+fn sum(a: Value, b: Value) -> Result<Value> {
+    Ok(match (a, b) {
+        (Value::Int(a), Value::Int(b)) => Value::Int(
+            a.checked_add(b).ok_or_else(|| SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, "bigint out of range"))?,
+        ),
+        (Value::Float(a), Value::Float(b)) => Value::Float(a + b),
+        (Value::Numeric(a), Value::Numeric(b)) => Value::Numeric(numeric::checked(a + b)?),
+        (Value::Interval(a), Value::Interval(b)) => {
+            let sums = (a.months.checked_add(b.months), a.days.checked_add(b.days), a.micros.checked_add(b.micros));
+            let (Some(months), Some(days), Some(micros)) = sums else {
+                return Err(SqlError::new(state::DATETIME_FIELD_OVERFLOW, "interval out of range"));
+            };
+            Value::Interval(crate::value::Interval { months, days, micros })
+        }
+        (a, b) => return Err(SqlError::internal(format_args!("a sum of {a:?} and {b:?}"))),
+    })
+}
+
+/// Bytes that are equal for equal values: those of a key.
+pub(crate) fn fingerprint(value: &Value) -> Result<Vec<u8>> {
+    let mut key = savanna_tenants_encoding::KeyWriter::new(0);
+    crate::row::key_value(&mut key, value, false)?;
+    Ok(key.into_bytes())
+}

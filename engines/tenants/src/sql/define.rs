@@ -1,0 +1,343 @@
+//! Plans of what changes the catalog.
+
+use sqlparser::ast::{
+    self, AlterColumnOperation, AlterTableOperation, ColumnOption, IndexColumn, RenameTableNameKind, TableConstraint,
+};
+
+use crate::{
+    catalog::{COLUMNS_MAX, Check, Column, Definition, Index, PrimaryKey, Table},
+    error::{Result, SqlError, state},
+    sql::{
+        bind::{Binder, Scope, name_of, object_name},
+        modify::{parse_expression, scope_of},
+        plan::{Alteration, Define, NewColumn},
+        select::Planner,
+    },
+    types::Type,
+};
+
+/// The columns of a key, by name.
+fn key_columns(columns: &[IndexColumn]) -> Result<Vec<(String, bool)>> {
+    columns
+        .iter()
+        .map(|column| {
+            let options = &column.column.options;
+            let descending = options.asc == Some(false);
+            if options.nulls_first.is_some_and(|first| first != descending) {
+                return Err(SqlError::unsupported("an index with NULLs at the other end"));
+            }
+            if column.operator_class.is_some() {
+                return Err(SqlError::unsupported("an operator class"));
+            }
+            match &column.column.expr {
+                ast::Expr::Identifier(ident) => Ok((name_of(ident), descending)),
+                other => Err(SqlError::unsupported(format_args!("an index on the expression {other}"))),
+            }
+        })
+        .collect()
+}
+
+fn plain_columns(columns: &[IndexColumn]) -> Result<Vec<String>> {
+    Ok(key_columns(columns)?.into_iter().map(|(name, _)| name).collect())
+}
+
+/// Constraints of a table that is being made, in the order in which they were met.
+#[derive(Default)]
+struct Constraints {
+    primary: Option<(Option<String>, Vec<String>)>,
+    unique: Vec<(Option<String>, Vec<String>)>,
+    checks: Vec<(Option<String>, String, Option<String>)>,
+}
+
+impl Constraints {
+    fn set_primary(&mut self, table: &str, name: Option<String>, columns: Vec<String>) -> Result<()> {
+        if self.primary.replace((name, columns)).is_some() {
+            let message = format!("multiple primary keys for table \"{table}\" are not allowed");
+            return Err(SqlError::new(state::INVALID_TABLE_DEFINITION, message));
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, table: &str, constraint: &TableConstraint) -> Result<()> {
+        match constraint {
+            TableConstraint::PrimaryKey(key) if key.characteristics.is_none() => {
+                self.set_primary(table, key.name.as_ref().map(name_of), plain_columns(&key.columns)?)
+            }
+            TableConstraint::Unique(key) if key.characteristics.is_none() => {
+                if key.nulls_distinct == ast::NullsDistinctOption::NotDistinct {
+                    return Err(SqlError::unsupported("NULLS NOT DISTINCT"));
+                }
+                self.unique.push((key.name.as_ref().map(name_of), plain_columns(&key.columns)?));
+                Ok(())
+            }
+            TableConstraint::Check(check) => {
+                self.checks.push((check.name.as_ref().map(name_of), check.expr.to_string(), None));
+                Ok(())
+            }
+            TableConstraint::ForeignKey(_) => Err(SqlError::unsupported("FOREIGN KEY")),
+            other => Err(SqlError::unsupported(format_args!("the constraint {other}"))),
+        }
+    }
+}
+
+/// A column as it was written, with its part of the table's constraints.
+fn column(table: &str, ast: &ast::ColumnDef, constraints: &mut Constraints) -> Result<NewColumn> {
+    let name = name_of(&ast.name);
+    let mut column = NewColumn { name, of: Type::of_ast(&ast.data_type)?, not_null: false, default: None };
+    for option in &ast.options {
+        let constraint = option.name.as_ref().map(name_of);
+        match &option.option {
+            ColumnOption::Null => {}
+            ColumnOption::NotNull => column.not_null = true,
+            ColumnOption::Default(expr) => column.default = Some(expr.to_string()),
+            ColumnOption::PrimaryKey(_) => constraints.set_primary(table, constraint, vec![column.name.clone()])?,
+            ColumnOption::Unique(_) => constraints.unique.push((constraint, vec![column.name.clone()])),
+            ColumnOption::Check(check) => {
+                let name = constraint.or_else(|| check.name.as_ref().map(name_of));
+                constraints.checks.push((name, check.expr.to_string(), Some(column.name.clone())));
+            }
+            ColumnOption::Collation(name) if matches!(object_name(name).as_deref(), Ok("C" | "POSIX" | "default")) => {}
+            ColumnOption::ForeignKey(_) => return Err(SqlError::unsupported("REFERENCES")),
+            other => return Err(SqlError::unsupported(format_args!("the column option {other}"))),
+        }
+    }
+    Ok(column)
+}
+
+/// Chooses names that are not taken yet.
+pub(crate) struct Names<'a> {
+    pub(crate) taken: &'a dyn Fn(&str) -> bool,
+    pub(crate) chosen: Vec<String>,
+}
+
+/// Characters of a name, PostgreSQL's limit.
+const NAME_MAX: usize = 63;
+
+impl Names<'_> {
+    /// The name that was asked for, or one out of its parts.
+    pub(crate) fn choose(&mut self, asked: Option<String>, parts: &[&str], ending: &str) -> Result<String> {
+        let is_taken = |names: &Self, name: &str| (names.taken)(name) || names.chosen.iter().any(|other| other == name);
+        let name = match asked {
+            Some(name) if is_taken(self, &name) => {
+                let message = format!("relation \"{name}\" already exists");
+                return Err(SqlError::new(state::DUPLICATE_TABLE, message));
+            }
+            Some(name) => name,
+            None => {
+                let mut stem = parts.join("_");
+                while stem.len() + ending.len() + 4 > NAME_MAX {
+                    stem.pop();
+                }
+                let first = format!("{stem}_{ending}");
+                let mut numbered = std::iter::once(first.clone()).chain((1..).map(|n| format!("{first}{n}")));
+                numbered.find(|name| !is_taken(self, name)).unwrap_or(first)
+            }
+        };
+        self.chosen.push(name.clone());
+        Ok(name)
+    }
+}
+
+/// The places of columns by their names.
+pub(crate) fn places(table: &Table, names: &[String]) -> Result<Vec<usize>> {
+    let mut places = Vec::new();
+    for name in names {
+        let place = table.column(name).ok_or_else(|| {
+            let message = format!("column \"{name}\" named in key does not exist");
+            SqlError::new(state::UNDEFINED_COLUMN, message)
+        })?;
+        if places.contains(&place) {
+            let message = format!("column \"{name}\" appears twice in a key");
+            return Err(SqlError::new(state::DUPLICATE_COLUMN, message));
+        }
+        places.push(place);
+    }
+    Ok(places)
+}
+
+impl Planner<'_> {
+    pub(crate) fn create_table(&mut self, ast: &ast::CreateTable) -> Result<Define> {
+        let plain_options = match &ast.table_options {
+            ast::CreateTableOptions::None => true,
+            // How full pages are is nothing that there is here.
+            ast::CreateTableOptions::With(options) => options.iter().all(|option| {
+                matches!(option, ast::SqlOption::KeyValue { key, .. } if name_of(key) == "fillfactor")
+            }),
+            _ => false,
+        };
+        let odd = ast.or_replace
+            || ast.temporary
+            || ast.external
+            || ast.query.is_some()
+            || ast.like.is_some()
+            || ast.clone.is_some()
+            || ast.on_commit.is_some()
+            || ast.inherits.is_some()
+            || ast.partition_by.is_some()
+            || ast.partition_of.is_some();
+        if odd || !plain_options {
+            return Err(SqlError::unsupported("this kind of CREATE TABLE"));
+        }
+        let name = object_name(&ast.name)?;
+        let mut constraints = Constraints::default();
+        let mut columns: Vec<Column> = Vec::new();
+        for new in &ast.columns {
+            let NewColumn { name: column_name, of, not_null, default } = column(&name, new, &mut constraints)?;
+            if columns.iter().any(|other| other.name == column_name) {
+                let message = format!("column \"{column_name}\" specified more than once");
+                return Err(SqlError::new(state::DUPLICATE_COLUMN, message));
+            }
+            let (since, missing, dropped) = (1, None, false);
+            columns.push(Column { name: column_name, of, not_null, default, since, missing, dropped });
+        }
+        if columns.len() > COLUMNS_MAX {
+            let message = format!("tables can have at most {COLUMNS_MAX} columns");
+            return Err(SqlError::new("54011", message));
+        }
+        for constraint in &ast.constraints {
+            constraints.add(&name, constraint)?;
+        }
+        let definition = Definition {
+            id: 0,
+            name: name.clone(),
+            relation: 0,
+            version: 1,
+            columns,
+            primary: None,
+            indexes: Vec::new(),
+            checks: Vec::new(),
+        };
+        let table = Table::new(definition);
+        let catalog = self.catalog;
+        let taken = |name: &str| catalog.owner(name).is_some();
+        let mut names = Names { taken: &taken, chosen: vec![name.clone()] };
+        let mut made = table.definition.clone();
+        if let Some((asked, columns)) = constraints.primary {
+            let columns = places(&table, &columns)?;
+            for column in &columns {
+                made.columns[*column].not_null = true;
+            }
+            made.primary = Some(PrimaryKey { name: names.choose(asked, &[&name], "pkey")?, columns });
+        }
+        for (asked, columns) in constraints.unique {
+            let index_name = names.choose(asked, &with_names(&name, &columns), "key")?;
+            let columns = places(&table, &columns)?.into_iter().map(|column| (column, false)).collect();
+            made.indexes.push(Index { name: index_name, relation: 0, columns, unique: true, constraint: true });
+        }
+        // Names of checks are the table's own.
+        let mut check_names = Names { taken: &|_| false, chosen: Vec::new() };
+        for (asked, condition, of) in constraints.checks {
+            let parts: Vec<&str> = std::iter::once(name.as_str()).chain(of.as_deref()).collect();
+            let check_name = check_names.choose(asked, &parts, "check")?;
+            self.check_condition(&table, &condition)?;
+            made.checks.push(Check { name: check_name, condition });
+        }
+        for column in &made.columns {
+            self.check_default(column.default.as_deref(), column.of, &column.name)?;
+        }
+        Ok(Define::CreateTable { definition: made, if_not_exists: ast.if_not_exists })
+    }
+
+    fn check_condition(&mut self, table: &Table, condition: &str) -> Result<()> {
+        let scope = scope_of(table, &table.name);
+        let before = self.parameters.types.len();
+        let mut binder = Binder::plain(&scope, &mut self.parameters, "check constraints");
+        binder.condition(&parse_expression(condition)?, "CHECK")?;
+        self.no_parameters(before)
+    }
+
+    fn check_default(&mut self, default: Option<&str>, of: Type, name: &str) -> Result<()> {
+        let Some(default) = default else { return Ok(()) };
+        let before = self.parameters.types.len();
+        let nothing = Scope::default();
+        let mut binder = Binder::plain(&nothing, &mut self.parameters, "DEFAULT expressions");
+        binder.assigned(&parse_expression(default)?, of, name)?;
+        self.no_parameters(before)
+    }
+
+    fn no_parameters(&self, before: usize) -> Result<()> {
+        match self.parameters.types.len() == before {
+            true => Ok(()),
+            false => Err(SqlError::new(state::UNDEFINED_PARAMETER, "a definition cannot have parameters")),
+        }
+    }
+
+    pub(crate) fn create_index(&self, ast: &ast::CreateIndex) -> Result<Define> {
+        let btree = ast.using.as_ref().is_none_or(|using| matches!(using, ast::IndexType::BTree));
+        if !btree || !ast.include.is_empty() || ast.predicate.is_some() || ast.nulls_distinct == Some(false) {
+            return Err(SqlError::unsupported("this kind of index"));
+        }
+        let table = self.table(&ast.table_name)?;
+        Ok(Define::CreateIndex {
+            table: table.name.clone(),
+            name: ast.name.as_ref().map(object_name).transpose()?,
+            columns: key_columns(&ast.columns)?,
+            unique: ast.unique,
+            if_not_exists: ast.if_not_exists,
+        })
+    }
+
+    pub(crate) fn alter_table(&mut self, ast: &ast::AlterTable) -> Result<Define> {
+        let mut changes = Vec::new();
+        let table = object_name(&ast.name)?;
+        for operation in &ast.operations {
+            changes.push(match operation {
+                AlterTableOperation::AddConstraint { constraint, not_valid: false } => {
+                    let mut constraints = Constraints::default();
+                    constraints.add(&table, constraint)?;
+                    let Constraints { primary, unique, checks } = constraints;
+                    let primary = primary.map(|(name, columns)| Alteration::AddPrimaryKey { name, columns });
+                    let unique = unique.into_iter().map(|(name, columns)| Alteration::AddUnique { name, columns });
+                    let checks =
+                        checks.into_iter().map(|(name, condition, _)| Alteration::AddCheck { name, condition });
+                    changes.extend(primary.into_iter().chain(unique).chain(checks));
+                    continue;
+                }
+                AlterTableOperation::AddColumn { column_def, if_not_exists, column_position: None, .. } => {
+                    let mut constraints = Constraints::default();
+                    let column = column(&table, column_def, &mut constraints)?;
+                    let plain =
+                        constraints.primary.is_none() && constraints.unique.is_empty() && constraints.checks.is_empty();
+                    if !plain {
+                        return Err(SqlError::unsupported("a constraint on a column that is added"));
+                    }
+                    self.check_default(column.default.as_deref(), column.of, &column.name)?;
+                    Alteration::AddColumn { column, if_not_exists: *if_not_exists }
+                }
+                AlterTableOperation::DropColumn { column_names, if_exists, .. } => {
+                    let drop = |name| Alteration::DropColumn { name: name_of(name), if_exists: *if_exists };
+                    changes.extend(column_names.iter().map(drop));
+                    continue;
+                }
+                AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
+                    Alteration::RenameColumn { from: name_of(old_column_name), to: name_of(new_column_name) }
+                }
+                AlterTableOperation::RenameTable { table_name: RenameTableNameKind::To(name) } => {
+                    Alteration::RenameTable(object_name(name)?)
+                }
+                AlterTableOperation::DropConstraint { name, if_exists, .. } => {
+                    Alteration::DropConstraint { name: name_of(name), if_exists: *if_exists }
+                }
+                AlterTableOperation::AlterColumn { column_name, op } => {
+                    let column = name_of(column_name);
+                    match op {
+                        AlterColumnOperation::SetNotNull => Alteration::SetNotNull { column, not_null: true },
+                        AlterColumnOperation::DropNotNull => Alteration::SetNotNull { column, not_null: false },
+                        AlterColumnOperation::SetDefault { value } => {
+                            Alteration::SetDefault { column, default: Some(value.to_string()) }
+                        }
+                        AlterColumnOperation::DropDefault => Alteration::SetDefault { column, default: None },
+                        other => return Err(SqlError::unsupported(format_args!("ALTER COLUMN {other}"))),
+                    }
+                }
+                other => return Err(SqlError::unsupported(format_args!("ALTER TABLE {other}"))),
+            });
+        }
+        Ok(Define::Alter { table, if_exists: ast.if_exists, changes })
+    }
+}
+
+/// A table's name and its columns', which an index's name is made of.
+pub(crate) fn with_names<'a>(table: &'a str, columns: &'a [String]) -> Vec<&'a str> {
+    std::iter::once(table).chain(columns.iter().map(String::as_str)).collect()
+}

@@ -1,0 +1,301 @@
+//! What a statement is about to write. Nothing is written before all of it is known, every lock is held and no constraint is
+//! violated: a statement that fails or has to wait has changed nothing, and simply begins again.
+
+use std::collections::HashMap;
+
+use savanna_transaction::{Change, Isolation, RowLock, TxnId, Wait};
+
+use crate::{
+    catalog::Table,
+    database::{Database, Step},
+    error::{Result, SqlError, state},
+    row::{self, Entry},
+    sql::{
+        expression::Env,
+        modify::shown_row,
+        plan::{Arbiter, Target},
+        run_select::row_key,
+    },
+    value::{Value, text},
+};
+
+#[derive(Debug)]
+struct Effect {
+    value: Option<Box<[u8]>>,
+    change: Change,
+}
+
+/// Keys with what becomes of them, in the order in which they were first met.
+#[derive(Debug)]
+pub(crate) struct Effects {
+    txn: TxnId,
+    isolation: Isolation,
+    order: Vec<Vec<u8>>,
+    by_key: HashMap<Vec<u8>, Effect>,
+    bytes: usize,
+}
+
+/// What came of a row that was to be inserted.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Inserted {
+    Done,
+    /// Another row has the same values under this constraint; the key of that row.
+    Conflict(Arbiter, Vec<u8>),
+}
+
+/// Ends a function that has to wait, with nothing done.
+macro_rules! ready {
+    ($step:expr) => {
+        match $step? {
+            Step::Done(value) => value,
+            Step::Wait => return Ok(Step::Wait),
+        }
+    };
+}
+
+pub(crate) use ready;
+
+impl Effects {
+    pub(crate) fn new(txn: TxnId, isolation: Isolation) -> Self {
+        Self { txn, isolation, order: Vec::new(), by_key: HashMap::new(), bytes: 0 }
+    }
+
+    /// Sees to it that a table stays as it is until the transaction ends.
+    pub(crate) fn hold_table(&self, database: &mut Database, table: &Table) -> Result<Step<()>> {
+        let key = table.lock_key();
+        if self.isolation == Isolation::ReadCommitted {
+            ready!(database.lock(self.txn, &key, RowLock::KeyShare, Wait::Queue));
+        } else {
+            database.probe(self.txn, &key)?;
+        }
+        Ok(Step::Done(()))
+    }
+
+    /// Bytes that will be written.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether a key is among those that are written.
+    pub(crate) fn has(&self, key: &[u8]) -> bool {
+        self.by_key.contains_key(key)
+    }
+
+    /// Adds a row, unless another one is in its way.
+    pub(crate) fn insert(
+        &mut self,
+        database: &mut Database,
+        target: &Target,
+        values: &[Value],
+        env: Env<'_>,
+    ) -> Result<Step<Inserted>> {
+        let table = &*target.table;
+        check(target, values, env)?;
+        let key = match &table.primary {
+            Some(primary) => {
+                let key = row::primary_key(table, &primary.columns, values)?;
+                if ready!(self.taken(database, &key)).is_some() {
+                    return Ok(Step::Done(Inserted::Conflict(Arbiter::Primary, key)));
+                }
+                key
+            }
+            None => {
+                let key = row::numbered_key(table.relation, database.new_row_number(self.txn, table.relation)?);
+                ready!(self.lock(database, &key, Change::Existence));
+                key
+            }
+        };
+        let mut entries = Vec::with_capacity(table.indexes.len());
+        for (at, index) in table.indexes.iter().enumerate() {
+            let entry = row::index_entry(index, values, &key)?;
+            if let Some(other) = ready!(self.free_entry(database, table, &entry)) {
+                return Ok(Step::Done(Inserted::Conflict(Arbiter::Index(at), other)));
+            }
+            entries.push(entry.key);
+        }
+        for entry in entries {
+            self.put(entry, Some(key[4..].to_vec()), Change::Existence)?;
+        }
+        self.put(key, Some(row::encode(table, values)?), Change::Existence)?;
+        Ok(Step::Done(Inserted::Done))
+    }
+
+    /// Changes a row. `touched` are the columns that may differ.
+    pub(crate) fn update(
+        &mut self,
+        database: &mut Database,
+        target: &Target,
+        (key, old): (&[u8], &[Value]),
+        (new, touched): (&[Value], &[usize]),
+        env: Env<'_>,
+    ) -> Result<Step<Inserted>> {
+        let table = &*target.table;
+        check(target, new, env)?;
+        let new_key = match &table.primary {
+            Some(primary) if primary.columns.iter().any(|column| touched.contains(column)) => {
+                row::primary_key(table, &primary.columns, new)?
+            }
+            _ => key.to_vec(),
+        };
+        if new_key != key {
+            ready!(self.delete(database, table, key, old));
+            return self.insert(database, target, new, env);
+        }
+        let mut entries = Vec::new();
+        let mut change = Change::Content;
+        for (at, index) in table.indexes.iter().enumerate() {
+            if !index.columns.iter().any(|(column, _)| touched.contains(column)) {
+                continue;
+            }
+            let (before, after) = (row::index_entry(index, old, key)?, row::index_entry(index, new, key)?);
+            if before.key == after.key {
+                continue;
+            }
+            if index.unique {
+                change = Change::Existence;
+            }
+            ready!(self.lock(database, &before.key, Change::Existence));
+            if let Some(other) = ready!(self.free_entry(database, table, &after)) {
+                return Ok(Step::Done(Inserted::Conflict(Arbiter::Index(at), other)));
+            }
+            entries.push((before.key, after.key));
+        }
+        ready!(self.lock(database, key, change));
+        for (before, after) in entries {
+            self.put(before, None, Change::Existence)?;
+            self.put(after, Some(key[4..].to_vec()), Change::Existence)?;
+        }
+        self.put(key.to_vec(), Some(row::encode(table, new)?), change)?;
+        Ok(Step::Done(Inserted::Done))
+    }
+
+    /// Removes a row.
+    pub(crate) fn delete(
+        &mut self,
+        database: &mut Database,
+        table: &Table,
+        key: &[u8],
+        values: &[Value],
+    ) -> Result<Step<()>> {
+        ready!(self.lock(database, key, Change::Existence));
+        let mut entries = Vec::with_capacity(table.indexes.len());
+        for index in &table.indexes {
+            let entry = row::index_entry(index, values, key)?.key;
+            ready!(self.lock(database, &entry, Change::Existence));
+            entries.push(entry);
+        }
+        for entry in entries {
+            self.put(entry, None, Change::Existence)?;
+        }
+        self.put(key.to_vec(), None, Change::Existence)?;
+        Ok(Step::Done(()))
+    }
+
+    /// Sets a key that no table's row or entry is.
+    pub(crate) fn set(&mut self, database: &mut Database, key: Vec<u8>, value: Option<Vec<u8>>) -> Result<Step<()>> {
+        ready!(self.lock(database, &key, Change::Existence));
+        self.put(key, value, Change::Existence)?;
+        Ok(Step::Done(()))
+    }
+
+    /// Whether a key is taken, and by what. The transaction then holds its lock.
+    pub(crate) fn taken(&self, database: &mut Database, key: &[u8]) -> Result<Step<Option<Vec<u8>>>> {
+        ready!(self.lock(database, key, Change::Existence));
+        if let Some(effect) = self.by_key.get(key) {
+            return Ok(Step::Done(effect.value.as_ref().map(|value| value.to_vec())));
+        }
+        Ok(Step::Done(database.probe(self.txn, key)?.map(<[u8]>::to_vec)))
+    }
+
+    /// Writes everything.
+    pub(crate) fn apply(mut self, database: &mut Database) -> Result<()> {
+        for key in self.order {
+            if let Some(Effect { value, change }) = self.by_key.remove(&key) {
+                database.write(self.txn, &key, value, change)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Locks an entry's key; the key of the row that has it, if it is unique and taken.
+    fn free_entry(&self, database: &mut Database, table: &Table, entry: &Entry) -> Result<Step<Option<Vec<u8>>>> {
+        if !entry.unique {
+            ready!(self.lock(database, &entry.key, Change::Existence));
+            return Ok(Step::Done(None));
+        }
+        let suffix = ready!(self.taken(database, &entry.key));
+        Ok(Step::Done(suffix.map(|suffix| row_key(table, &suffix))))
+    }
+
+    /// At READ COMMITTED a key is locked before it is written; at the other levels the commit does that.
+    fn lock(&self, database: &mut Database, key: &[u8], change: Change) -> Result<Step<()>> {
+        if self.isolation == Isolation::ReadCommitted {
+            ready!(database.lock(self.txn, key, change.lock(), Wait::Queue));
+        }
+        Ok(Step::Done(()))
+    }
+
+    fn put(&mut self, key: Vec<u8>, value: Option<Vec<u8>>, change: Change) -> Result<()> {
+        self.bytes += key.len() + value.as_ref().map_or(0, Vec::len) + 16;
+        if self.bytes > crate::database::TRANSACTION_BYTES_MAX {
+            return Err(too_large());
+        }
+        let value = value.map(Vec::into_boxed_slice);
+        match self.by_key.get_mut(&key) {
+            Some(effect) => *effect = Effect { value, change: effect.change.max(change) },
+            None => {
+                self.order.push(key.clone());
+                self.by_key.insert(key, Effect { value, change });
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn too_large() -> SqlError {
+    let limit = crate::database::TRANSACTION_BYTES_MAX >> 20;
+    let message = format!("a transaction writes at most {limit} MiB");
+    SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message).hint("Commit more often.")
+}
+
+/// Whether a row fulfils its table's conditions.
+fn check(target: &Target, values: &[Value], env: Env<'_>) -> Result<()> {
+    let table = &*target.table;
+    for (at, column) in table.live_columns() {
+        if column.not_null && values[at].is_null() {
+            let message = format!(
+                "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
+                column.name, table.name
+            );
+            let detail = format!("Failing row contains ({}).", shown_row(table, values));
+            return Err(SqlError::new(state::NOT_NULL_VIOLATION, message).detail(detail));
+        }
+    }
+    for (name, condition) in &target.checks {
+        if *condition.value(env.with_row(values))? == Value::Bool(false) {
+            let message = format!("new row for relation \"{}\" violates check constraint \"{name}\"", table.name);
+            let detail = format!("Failing row contains ({}).", shown_row(table, values));
+            return Err(SqlError::new(state::CHECK_VIOLATION, message).detail(detail).constraint(name));
+        }
+    }
+    Ok(())
+}
+
+/// The error of a row that is in the way of another.
+pub(crate) fn duplicate(table: &Table, arbiter: Arbiter, values: &[Value]) -> SqlError {
+    let (name, columns): (&str, Vec<usize>) = match arbiter {
+        Arbiter::Primary => match &table.primary {
+            Some(primary) => (&primary.name, primary.columns.clone()),
+            None => return SqlError::internal("a duplicate of no key"),
+        },
+        Arbiter::Index(at) => {
+            let index = &table.indexes[at];
+            (&index.name, index.columns.iter().map(|(column, _)| *column).collect())
+        }
+    };
+    let names: Vec<&str> = columns.iter().map(|column| table.columns[*column].name.as_str()).collect();
+    let shown: Vec<String> = columns.iter().map(|at| text::shown(&values[*at], table.columns[*at].of)).collect();
+    SqlError::new(state::UNIQUE_VIOLATION, format!("duplicate key value violates unique constraint \"{name}\""))
+        .detail(format!("Key ({})=({}) already exists.", names.join(", "), shown.join(", ")))
+        .constraint(name)
+}

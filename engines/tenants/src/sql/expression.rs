@@ -1,0 +1,445 @@
+//! Expressions whose names and types are resolved, and their values.
+
+use std::{borrow::Cow, cmp::Ordering};
+
+use bigdecimal::{BigDecimal, Zero};
+
+use crate::{
+    error::{Result, SqlError, state},
+    sql::function::{self, Function},
+    types::Type,
+    value::{Interval, Value, cast, datetime, numeric, text},
+};
+
+/// A comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+impl Comparison {
+    fn holds(self, order: Ordering) -> bool {
+        match self {
+            Self::Equal => order.is_eq(),
+            Self::NotEqual => order.is_ne(),
+            Self::Less => order.is_lt(),
+            Self::LessOrEqual => order.is_le(),
+            Self::Greater => order.is_gt(),
+            Self::GreaterOrEqual => order.is_ge(),
+        }
+    }
+
+    /// The comparison with its sides exchanged.
+    pub(crate) fn turned(self) -> Self {
+        match self {
+            Self::Less => Self::Greater,
+            Self::LessOrEqual => Self::GreaterOrEqual,
+            Self::Greater => Self::Less,
+            Self::GreaterOrEqual => Self::LessOrEqual,
+            same => same,
+        }
+    }
+}
+
+/// An operation on two numbers or times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operator {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Remainder,
+}
+
+/// An expression over a row's columns.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Expr {
+    Constant(Value),
+    Column(usize),
+    /// By its place, from 0.
+    Parameter(usize),
+    /// An aggregate, by its place among those of its SELECT. Only until the SELECT is planned.
+    Aggregate(usize),
+    Negate(Box<Expr>, Type),
+    Not(Box<Expr>),
+    And(Box<Expr>, Box<Expr>),
+    Or(Box<Expr>, Box<Expr>),
+    IsNull(Box<Expr>),
+    /// `IS TRUE`, `IS FALSE`
+    Is(Box<Expr>, bool),
+    Compare(Comparison, Box<Expr>, Box<Expr>),
+    IsDistinct(Box<Expr>, Box<Expr>),
+    Arithmetic(Operator, Type, Box<Expr>, Box<Expr>),
+    Concat(Box<Expr>, Box<Expr>),
+    Like {
+        text: Box<Expr>,
+        pattern: Box<Expr>,
+        any_case: bool,
+    },
+    In(Box<Expr>, Vec<Expr>),
+    /// Conditions with their results, and the result otherwise.
+    Case(Vec<(Expr, Expr)>, Box<Expr>),
+    Coalesce(Vec<Expr>),
+    Cast {
+        value: Box<Expr>,
+        from: Type,
+        to: Type,
+        explicit: bool,
+    },
+    Call(Function, Vec<Expr>),
+}
+
+/// What expressions may know beside their row.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    /// When the transaction began, in microseconds since 2000-01-01 UTC.
+    pub(crate) transaction_began: i64,
+    /// When the statement began.
+    pub(crate) statement_began: i64,
+    pub(crate) user: String,
+    pub(crate) database: String,
+    /// Random numbers come from here; it moves with each.
+    pub(crate) random: std::cell::Cell<u64>,
+}
+
+/// Where an expression is computed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Env<'a> {
+    pub(crate) row: &'a [Value],
+    pub(crate) parameters: &'a [Value],
+    pub(crate) facts: &'a Facts,
+}
+
+impl<'a> Env<'a> {
+    pub(crate) fn with_row(self, row: &'a [Value]) -> Self {
+        Self { row, ..self }
+    }
+}
+
+const NULL: Cow<'static, Value> = Cow::Owned(Value::Null);
+
+fn truth(value: bool) -> Cow<'static, Value> {
+    Cow::Owned(Value::Bool(value))
+}
+
+impl Expr {
+    /// NULL.
+    pub(crate) const NULL: Self = Self::Constant(Value::Null);
+
+    /// Whether the expression holds: NULL does not.
+    pub(crate) fn holds(&self, env: Env<'_>) -> Result<bool> {
+        Ok(matches!(*self.value(env)?, Value::Bool(true)))
+    }
+
+    /// Its value as one of the caller's own.
+    pub(crate) fn owned(&self, env: Env<'_>) -> Result<Value> {
+        Ok(self.value(env)?.into_owned())
+    }
+
+    /// Its value.
+    pub(crate) fn value<'a>(&'a self, env: Env<'a>) -> Result<Cow<'a, Value>> {
+        Ok(match self {
+            Self::Constant(value) => Cow::Borrowed(value),
+            Self::Column(at) => Cow::Borrowed(&env.row[*at]),
+            Self::Parameter(at) => Cow::Borrowed(env.parameters.get(*at).unwrap_or(&Value::Null)),
+            Self::Aggregate(_) => return Err(SqlError::internal("an aggregate was left in a plan")),
+            Self::Negate(value, of) => Cow::Owned(negate(&*value.value(env)?, *of)?),
+            Self::Not(value) => match *value.value(env)? {
+                Value::Bool(value) => truth(!value),
+                _ => NULL,
+            },
+            Self::And(a, b) => match (a.value(env)?.as_ref(), &**b) {
+                (Value::Bool(false), _) => truth(false),
+                (Value::Bool(true), b) => b.value(env)?,
+                (_, b) => match *b.value(env)? {
+                    Value::Bool(false) => truth(false),
+                    _ => NULL,
+                },
+            },
+            Self::Or(a, b) => match (a.value(env)?.as_ref(), &**b) {
+                (Value::Bool(true), _) => truth(true),
+                (Value::Bool(false), b) => b.value(env)?,
+                (_, b) => match *b.value(env)? {
+                    Value::Bool(true) => truth(true),
+                    _ => NULL,
+                },
+            },
+            Self::IsNull(value) => truth(value.value(env)?.is_null()),
+            Self::Is(value, expected) => truth(*value.value(env)? == Value::Bool(*expected)),
+            Self::Compare(comparison, a, b) => {
+                let (a, b) = (a.value(env)?, b.value(env)?);
+                if a.is_null() || b.is_null() { NULL } else { truth(comparison.holds(a.compare(&b))) }
+            }
+            Self::IsDistinct(a, b) => truth(a.value(env)?.compare(&*b.value(env)?).is_ne()),
+            Self::Arithmetic(operator, of, a, b) => {
+                let (a, b) = (a.value(env)?, b.value(env)?);
+                if a.is_null() || b.is_null() { NULL } else { Cow::Owned(arithmetic(*operator, *of, &a, &b)?) }
+            }
+            Self::Concat(a, b) => match (a.value(env)?.as_ref(), b.value(env)?.as_ref()) {
+                (Value::Text(a), Value::Text(b)) => Cow::Owned(Value::Text([a.as_str(), b].concat())),
+                (Value::Bytes(a), Value::Bytes(b)) => Cow::Owned(Value::Bytes([a.as_slice(), b].concat())),
+                _ => NULL,
+            },
+            Self::Like { text, pattern, any_case } => match (text.value(env)?.as_ref(), pattern.value(env)?.as_ref()) {
+                (Value::Text(text), Value::Text(pattern)) => truth(function::like(text, pattern, *any_case)?),
+                _ => NULL,
+            },
+            Self::In(value, list) => {
+                let value = value.value(env)?;
+                if value.is_null() {
+                    return Ok(NULL);
+                }
+                let mut unknown = false;
+                for other in list {
+                    let other = other.value(env)?;
+                    if other.is_null() {
+                        unknown = true;
+                    } else if value.compare(&other).is_eq() {
+                        return Ok(truth(true));
+                    }
+                }
+                if unknown { NULL } else { truth(false) }
+            }
+            Self::Case(cases, otherwise) => {
+                for (condition, result) in cases {
+                    if condition.holds(env)? {
+                        return result.value(env);
+                    }
+                }
+                otherwise.value(env)?
+            }
+            Self::Coalesce(values) => {
+                for value in values {
+                    let value = value.value(env)?;
+                    if !value.is_null() {
+                        return Ok(value);
+                    }
+                }
+                NULL
+            }
+            Self::Cast { value, from, to, explicit } => {
+                let value = value.value(env)?;
+                if value.is_null() { NULL } else { Cow::Owned(cast::cast(value.into_owned(), *from, *to, *explicit)?) }
+            }
+            Self::Call(function, arguments) => {
+                let arguments = arguments.iter().map(|argument| argument.value(env)).collect::<Result<Vec<_>>>()?;
+                Cow::Owned(function.call(&arguments, env.facts)?)
+            }
+        })
+    }
+
+    /// Visits the expressions that it is made of directly.
+    pub(crate) fn children<'a>(&'a self, visit: &mut dyn FnMut(&'a Self)) {
+        match self {
+            Self::Constant(_) | Self::Column(_) | Self::Parameter(_) | Self::Aggregate(_) => {}
+            Self::Negate(a, _) | Self::Not(a) | Self::IsNull(a) | Self::Is(a, _) | Self::Cast { value: a, .. } => visit(a),
+            Self::And(a, b)
+            | Self::Or(a, b)
+            | Self::Compare(_, a, b)
+            | Self::IsDistinct(a, b)
+            | Self::Arithmetic(_, _, a, b)
+            | Self::Concat(a, b)
+            | Self::Like { text: a, pattern: b, .. } => {
+                visit(a);
+                visit(b);
+            }
+            Self::In(value, list) => {
+                visit(value);
+                list.iter().for_each(visit);
+            }
+            Self::Case(cases, otherwise) => {
+                for (condition, result) in cases {
+                    visit(condition);
+                    visit(result);
+                }
+                visit(otherwise);
+            }
+            Self::Coalesce(values) | Self::Call(_, values) => values.iter().for_each(visit),
+        }
+    }
+
+    /// The expressions that it is made of directly, to be changed.
+    pub(crate) fn children_mut(&mut self, visit: &mut dyn FnMut(&mut Self) -> Result<()>) -> Result<()> {
+        match self {
+            Self::Constant(_) | Self::Column(_) | Self::Parameter(_) | Self::Aggregate(_) => Ok(()),
+            Self::Negate(a, _) | Self::Not(a) | Self::IsNull(a) | Self::Is(a, _) | Self::Cast { value: a, .. } => visit(a),
+            Self::And(a, b)
+            | Self::Or(a, b)
+            | Self::Compare(_, a, b)
+            | Self::IsDistinct(a, b)
+            | Self::Arithmetic(_, _, a, b)
+            | Self::Concat(a, b)
+            | Self::Like { text: a, pattern: b, .. } => {
+                visit(a)?;
+                visit(b)
+            }
+            Self::In(value, list) => {
+                visit(value)?;
+                list.iter_mut().try_for_each(visit)
+            }
+            Self::Case(cases, otherwise) => {
+                for (condition, result) in cases {
+                    visit(condition)?;
+                    visit(result)?;
+                }
+                visit(otherwise)
+            }
+            Self::Coalesce(values) | Self::Call(_, values) => values.iter_mut().try_for_each(visit),
+        }
+    }
+
+    /// Notes the columns that it reads.
+    pub(crate) fn columns(&self, note: &mut dyn FnMut(usize)) {
+        if let Self::Column(at) = self {
+            note(*at);
+        }
+        self.children(&mut |child| child.columns(note));
+    }
+
+    /// The first column behind all that it reads.
+    pub(crate) fn columns_end(&self) -> usize {
+        let mut end = 0;
+        self.columns(&mut |column| end = end.max(column + 1));
+        end
+    }
+
+    /// The conditions that hold together if it holds.
+    pub(crate) fn conjuncts(self, into: &mut Vec<Self>) {
+        match self {
+            Self::And(a, b) => {
+                a.conjuncts(into);
+                b.conjuncts(into);
+            }
+            other => into.push(other),
+        }
+    }
+
+    /// One condition out of several.
+    pub(crate) fn all(conditions: impl IntoIterator<Item = Self>) -> Option<Self> {
+        conditions.into_iter().reduce(|a, b| Self::And(Box::new(a), Box::new(b)))
+    }
+}
+
+fn out_of_range(of: Type) -> SqlError {
+    SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, format!("{} out of range", of.name()))
+}
+
+fn negate(value: &Value, of: Type) -> Result<Value> {
+    Ok(match value {
+        Value::Null => Value::Null,
+        Value::Int(value) => integer(value.checked_neg(), of)?,
+        Value::Float(value) => Value::Float(-value),
+        Value::Numeric(value) => Value::Numeric(-value),
+        Value::Interval(interval) => Value::Interval(negated(*interval)?),
+        other => return Err(SqlError::internal(format_args!("{other:?} was negated"))),
+    })
+}
+
+fn negated(interval: Interval) -> Result<Interval> {
+    let (months, days) = (interval.months.checked_neg(), interval.days.checked_neg());
+    match (months, days, interval.micros.checked_neg()) {
+        (Some(months), Some(days), Some(micros)) => Ok(Interval { months, days, micros }),
+        _ => Err(out_of_range(Type::Interval)),
+    }
+}
+
+fn integer(value: Option<i64>, of: Type) -> Result<Value> {
+    value.filter(|value| text::in_range(*value, of)).map(Value::Int).ok_or_else(|| out_of_range(of))
+}
+
+fn arithmetic(operator: Operator, of: Type, a: &Value, b: &Value) -> Result<Value> {
+    use Operator::{Add, Divide, Multiply, Remainder, Subtract};
+    let by_zero = || SqlError::new(state::DIVISION_BY_ZERO, "division by zero");
+    Ok(match (a, operator, b) {
+        (Value::Int(a), Add, Value::Int(b)) => integer(a.checked_add(*b), of)?,
+        (Value::Int(a), Subtract, Value::Int(b)) => integer(a.checked_sub(*b), of)?,
+        (Value::Int(a), Multiply, Value::Int(b)) => integer(a.checked_mul(*b), of)?,
+        (Value::Int(_), Divide | Remainder, Value::Int(0)) => return Err(by_zero()),
+        (Value::Int(a), Divide, Value::Int(b)) => integer(a.checked_div(*b), of)?,
+        (Value::Int(a), Remainder, Value::Int(b)) => Value::Int(a.checked_rem(*b).unwrap_or(0)),
+        (Value::Float(a), _, Value::Float(b)) => float(operator, of, *a, *b)?,
+        (Value::Numeric(a), Add, Value::Numeric(b)) => Value::Numeric(numeric::checked(a + b)?),
+        (Value::Numeric(a), Subtract, Value::Numeric(b)) => Value::Numeric(numeric::checked(a - b)?),
+        (Value::Numeric(a), Multiply, Value::Numeric(b)) => Value::Numeric(product(a, b)?),
+        (Value::Numeric(a), Divide, Value::Numeric(b)) => Value::Numeric(numeric::divide(a, b)?),
+        (Value::Numeric(a), Remainder, Value::Numeric(b)) => Value::Numeric(numeric::remainder(a, b)?),
+        (Value::Timestamp(at), Add, Value::Interval(by)) => Value::Timestamp(datetime::add(*at, *by)?),
+        (Value::Interval(by), Add, Value::Timestamp(at)) => Value::Timestamp(datetime::add(*at, *by)?),
+        (Value::Timestamp(at), Subtract, Value::Interval(by)) => Value::Timestamp(datetime::add(*at, negated(*by)?)?),
+        (Value::Timestamp(a), Subtract, Value::Timestamp(b)) => {
+            let micros = a.checked_sub(*b).ok_or_else(|| out_of_range(Type::Interval))?;
+            let days = i32::try_from(micros / datetime::MICROS_PER_DAY).map_err(|_| out_of_range(Type::Interval))?;
+            Value::Interval(Interval { months: 0, days, micros: micros % datetime::MICROS_PER_DAY })
+        }
+        (Value::Date(a), Subtract, Value::Date(b)) => Value::Int(i64::from(*a) - i64::from(*b)),
+        (Value::Date(day), Add | Subtract, Value::Int(by)) => {
+            let by = if operator == Add { Some(*by) } else { by.checked_neg() };
+            let day = by.and_then(|by| i64::from(*day).checked_add(by)).and_then(|day| i32::try_from(day).ok());
+            Value::Date(day.ok_or_else(|| SqlError::new(state::DATETIME_FIELD_OVERFLOW, "date out of range"))?)
+        }
+        (Value::Int(_), Add, Value::Date(_)) => return arithmetic(Add, of, b, a),
+        (Value::Time(at), Add | Subtract, Value::Interval(by)) => {
+            let by = if operator == Add { by.micros } else { by.micros.wrapping_neg() };
+            Value::Time(at.wrapping_add(by % datetime::MICROS_PER_DAY).rem_euclid(datetime::MICROS_PER_DAY))
+        }
+        (Value::Interval(a), Add | Subtract, Value::Interval(b)) => {
+            let b = if operator == Add { *b } else { negated(*b)? };
+            let sums = (a.months.checked_add(b.months), a.days.checked_add(b.days), a.micros.checked_add(b.micros));
+            let (Some(months), Some(days), Some(micros)) = sums else { return Err(out_of_range(Type::Interval)) };
+            Value::Interval(Interval { months, days, micros })
+        }
+        (Value::Interval(interval), Multiply, Value::Float(factor)) => Value::Interval(scaled(*interval, *factor)?),
+        (Value::Float(factor), Multiply, Value::Interval(interval)) => Value::Interval(scaled(*interval, *factor)?),
+        (Value::Interval(_), Divide, Value::Float(0.0)) => return Err(by_zero()),
+        (Value::Interval(interval), Divide, Value::Float(by)) => Value::Interval(scaled(*interval, 1.0 / by)?),
+        (a, operator, b) => return Err(SqlError::internal(format_args!("{a:?} {operator:?} {b:?} was computed"))),
+    })
+}
+
+/// A product's digits behind the point are those of both factors together.
+fn product(a: &BigDecimal, b: &BigDecimal) -> Result<BigDecimal> {
+    let scale = numeric::scale(a) + numeric::scale(b);
+    let product = if a.is_zero() || b.is_zero() { BigDecimal::zero() } else { a * b };
+    numeric::checked(product.with_scale(scale))
+}
+
+fn float(operator: Operator, of: Type, a: f64, b: f64) -> Result<Value> {
+    let overflow = |what| SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, format!("value out of range: {what}"));
+    let result = match operator {
+        Operator::Add => a + b,
+        Operator::Subtract => a - b,
+        Operator::Multiply => a * b,
+        Operator::Divide | Operator::Remainder if b == 0.0 => {
+            return Err(SqlError::new(state::DIVISION_BY_ZERO, "division by zero"));
+        }
+        Operator::Divide => a / b,
+        Operator::Remainder => return Err(SqlError::internal("a remainder of floating-point numbers")),
+    };
+    let result = if of == Type::Float4 { f64::from(result as f32) } else { result };
+    if result.is_infinite() && a.is_finite() && b.is_finite() {
+        return Err(overflow("overflow"));
+    }
+    let factors = matches!(operator, Operator::Multiply) && a != 0.0 && b != 0.0;
+    let quotient = matches!(operator, Operator::Divide) && a != 0.0 && b.is_finite();
+    if result == 0.0 && (factors || quotient) {
+        return Err(overflow("underflow"));
+    }
+    Ok(Value::Float(result))
+}
+
+/// An interval times a number: what is less than a month becomes days, what is less than a day becomes time.
+fn scaled(interval: Interval, factor: f64) -> Result<Interval> {
+    let months = f64::from(interval.months) * factor;
+    let days = f64::from(interval.days) * factor + months.fract() * 30.0;
+    let micros = interval.micros as f64 * factor + days.fract() * datetime::MICROS_PER_DAY as f64;
+    let fits = months.abs() < 2e9 && days.abs() < 2e9 && micros.abs() < 9e18;
+    if !fits {
+        return Err(out_of_range(Type::Interval));
+    }
+    Ok(Interval { months: months as i32, days: days as i32, micros: micros.round() as i64 })
+}

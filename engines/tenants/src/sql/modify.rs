@@ -1,0 +1,379 @@
+//! Plans of `INSERT`, `UPDATE`, `DELETE` and `COPY`.
+
+use std::sync::Arc;
+
+use sqlparser::{
+    ast::{
+        self, Assignment, AssignmentTarget, ConflictTarget, FromTable, ObjectName, OnConflictAction, OnInsert, SetExpr,
+        TableFactor, TableObject, TableWithJoins, UpdateTableFromKind,
+    },
+    dialect::PostgreSqlDialect,
+    parser::Parser,
+};
+
+use crate::{
+    catalog::Table,
+    error::{Result, SqlError, state},
+    sql::{
+        bind::{Binder, Scope, Typed, Visible, name_of, object_name},
+        expression::Expr,
+        plan::{
+            Arbiter, ConflictUpdate, CopyIn, Delete, Insert, OnConflict, OutputColumn, Returning, Select, Source,
+            Target, Update,
+        },
+        select::{From, Planner, want},
+    },
+    value::Value,
+};
+
+/// A table's columns as expressions name them.
+pub(crate) fn scope_of(table: &Table, name: &str) -> Scope {
+    let visible = |column: &crate::catalog::Column| Visible {
+        table: name.to_owned(),
+        name: if column.dropped { String::new() } else { column.name.clone() },
+        of: column.of,
+        hidden: column.dropped,
+    };
+    Scope { columns: table.columns.iter().map(visible).collect() }
+}
+
+/// An expression that the catalog keeps as SQL.
+pub(crate) fn parse_expression(text: &str) -> Result<ast::Expr> {
+    let damaged = |error| SqlError::internal(format_args!("the catalog's expression {text} cannot be read: {error}"));
+    Parser::new(&PostgreSqlDialect {}).try_with_sql(text).and_then(|mut parser| parser.parse_expr()).map_err(damaged)
+}
+
+/// A column of a table that a statement names.
+fn named_column(table: &Table, name: &str) -> Result<usize> {
+    table.column(name).ok_or_else(|| {
+        let message = format!("column \"{name}\" of relation \"{}\" does not exist", table.name);
+        SqlError::new(state::UNDEFINED_COLUMN, message)
+    })
+}
+
+impl Planner<'_> {
+    /// The value of a column that a statement leaves out.
+    pub(crate) fn default_of(&mut self, table: &Table, column: usize) -> Result<Expr> {
+        let column = &table.columns[column];
+        let Some(default) = column.default.as_ref().filter(|_| !column.dropped) else { return Ok(Expr::NULL) };
+        let nothing = Scope::default();
+        let mut binder = Binder::plain(&nothing, &mut self.parameters, "DEFAULT expressions");
+        binder.assigned(&parse_expression(default)?, column.of, &column.name)
+    }
+
+    pub(crate) fn target(&mut self, table: Arc<Table>) -> Result<Target> {
+        let scope = scope_of(&table, &table.name);
+        let mut checks = Vec::new();
+        for check in &table.checks {
+            let mut binder = Binder::plain(&scope, &mut self.parameters, "CHECK constraints");
+            checks.push((check.name.clone(), binder.condition(&parse_expression(&check.condition)?, "CHECK")?));
+        }
+        Ok(Target { table, checks })
+    }
+
+    /// The columns that an INSERT or COPY gives values for.
+    fn target_columns(&self, table: &Table, names: &[String]) -> Result<Vec<usize>> {
+        if names.is_empty() {
+            return Ok(table.live_columns().map(|(at, _)| at).collect());
+        }
+        let mut columns = Vec::new();
+        for name in names {
+            let column = named_column(table, name)?;
+            if columns.contains(&column) {
+                let message = format!("column \"{name}\" specified more than once");
+                return Err(SqlError::new(state::DUPLICATE_COLUMN, message));
+            }
+            columns.push(column);
+        }
+        Ok(columns)
+    }
+
+    pub(crate) fn insert(&mut self, ast: &ast::Insert) -> Result<(Insert, Option<Vec<OutputColumn>>)> {
+        let odd = ast.or.is_some()
+            || ast.ignore
+            || ast.overwrite
+            || ast.replace_into
+            || ast.partitioned.is_some()
+            || !ast.assignments.is_empty()
+            || ast.output.is_some()
+            || ast.insert_alias.is_some();
+        if odd {
+            return Err(SqlError::unsupported("this kind of INSERT"));
+        }
+        let TableObject::TableName(name) = &ast.table else {
+            return Err(SqlError::unsupported("INSERT into something else than a table"));
+        };
+        let table = self.table(name)?;
+        let alias = ast.table_alias.as_ref().map_or_else(|| table.name.clone(), |alias| name_of(&alias.alias));
+        let names = ast.columns.iter().map(object_name).collect::<Result<Vec<_>>>()?;
+        let columns = self.target_columns(&table, &names)?;
+        let mut values = Vec::new();
+        for at in 0..table.columns.len() {
+            values.push(self.default_of(&table, at)?);
+        }
+        let source = match &ast.source {
+            // DEFAULT VALUES
+            None => Select { source: Source::Values(vec![Vec::new()]), ..self.values(&[])? },
+            Some(query) => match &*query.body {
+                SetExpr::Values(rows) if query.order_by.is_none() && query.limit_clause.is_none() && query.with.is_none() => {
+                    let rows: Vec<&[ast::Expr]> = rows.rows.iter().map(|row| row.content.as_slice()).collect();
+                    self.inserted_values(&table, &columns, !names.is_empty(), &rows, &mut values)?
+                }
+                _ => {
+                    let select = self.query(query)?;
+                    let given = select.columns.len();
+                    check_width(given, columns.len(), !names.is_empty())?;
+                    let nothing = Scope::default();
+                    let mut binder = Binder::plain(&nothing, &mut self.parameters, "INSERT");
+                    for (at, (column, output)) in columns.iter().zip(&select.columns).enumerate() {
+                        let of = &table.columns[*column];
+                        let typed = Typed::new(Expr::Column(at), output.of);
+                        values[*column] = binder.assign(typed, of.of, &of.name)?;
+                    }
+                    select
+                }
+            },
+        };
+        let conflict = match &ast.on {
+            None => None,
+            Some(OnInsert::OnConflict(conflict)) => Some(self.on_conflict(&table, &alias, conflict)?),
+            Some(_) => return Err(SqlError::unsupported("ON DUPLICATE KEY UPDATE")),
+        };
+        let scope = scope_of(&table, &alias);
+        let (returning, output) = self.maybe_returning(ast.returning.as_deref(), &scope, &[(0, Arc::clone(&table))])?;
+        let target = self.target(table)?;
+        Ok((Insert { target, source, values, conflict, returning }, output))
+    }
+
+    /// `VALUES` as a table's columns: each value becomes its column's type.
+    fn inserted_values(
+        &mut self,
+        table: &Table,
+        columns: &[usize],
+        named: bool,
+        rows: &[&[ast::Expr]],
+        values: &mut [Expr],
+    ) -> Result<Select> {
+        let nothing = Scope::default();
+        let mut source = Vec::new();
+        let width = rows.first().map_or(0, |row| row.len());
+        for row in rows {
+            if row.len() != width {
+                return Err(SqlError::new(state::SYNTAX_ERROR, "VALUES lists must all be the same length"));
+            }
+            check_width(row.len(), columns.len(), named)?;
+            let mut bound = Vec::with_capacity(width);
+            for (ast, column) in row.iter().zip(columns) {
+                let of = &table.columns[*column];
+                bound.push(if is_default(ast) {
+                    self.default_of(table, *column)?
+                } else {
+                    let mut binder = Binder::plain(&nothing, &mut self.parameters, "VALUES");
+                    binder.assigned(ast, of.of, &of.name)?
+                });
+            }
+            source.push(bound);
+        }
+        for (at, column) in columns.iter().take(width).enumerate() {
+            values[*column] = Expr::Column(at);
+        }
+        let none = self.values(&[])?;
+        Ok(Select { source: Source::Values(source), width, outputs: (0..width).map(Expr::Column).collect(), ..none })
+    }
+
+    fn on_conflict(&mut self, table: &Arc<Table>, alias: &str, ast: &ast::OnConflict) -> Result<OnConflict> {
+        let arbiter = match &ast.conflict_target {
+            None => None,
+            Some(ConflictTarget::Columns(columns)) => {
+                let names: Vec<String> = columns.iter().map(name_of).collect();
+                let mut wanted = names.iter().map(|name| named_column(table, name)).collect::<Result<Vec<_>>>()?;
+                wanted.sort_unstable();
+                let same = |columns: &mut dyn Iterator<Item = usize>| {
+                    let mut columns: Vec<usize> = columns.collect();
+                    columns.sort_unstable();
+                    columns == wanted
+                };
+                let primary = table.primary.as_ref().filter(|key| same(&mut key.columns.iter().copied()));
+                let unique = || {
+                    let fits = |index: &crate::catalog::Index| {
+                        index.unique && same(&mut index.columns.iter().map(|(column, _)| *column))
+                    };
+                    table.indexes.iter().position(fits).map(Arbiter::Index)
+                };
+                let found = primary.map(|_| Arbiter::Primary).or_else(unique);
+                Some(found.ok_or_else(|| {
+                    let message = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
+                    SqlError::new(state::INVALID_COLUMN_REFERENCE, message)
+                })?)
+            }
+            Some(ConflictTarget::OnConstraint(name)) => {
+                let name = object_name(name)?;
+                let primary = table.primary.as_ref().filter(|key| key.name == name).map(|_| Arbiter::Primary);
+                let unique = table.indexes.iter().position(|index| index.unique && index.name == name);
+                Some(primary.or(unique.map(Arbiter::Index)).ok_or_else(|| {
+                    let message = format!("constraint \"{name}\" for table \"{}\" does not exist", table.name);
+                    SqlError::new(state::UNDEFINED_OBJECT, message)
+                })?)
+            }
+        };
+        let update = match &ast.action {
+            OnConflictAction::DoNothing => None,
+            OnConflictAction::DoUpdate(_) if arbiter.is_none() => {
+                let message = "ON CONFLICT DO UPDATE requires inference specification or constraint name";
+                return Err(SqlError::new(state::SYNTAX_ERROR, message));
+            }
+            OnConflictAction::DoUpdate(update) => {
+                let mut scope = scope_of(table, alias);
+                scope.columns.extend(scope_of(table, "excluded").columns.into_iter().map(|mut column| {
+                    // Only with its table's name: alone, a column is that of the row that is there.
+                    column.hidden = true;
+                    column
+                }));
+                let assignments = self.assignments(table, &scope, &update.assignments)?;
+                let mut binder = Binder::plain(&scope, &mut self.parameters, "WHERE");
+                let filter = update.selection.as_ref().map(|filter| binder.condition(filter, "WHERE")).transpose()?;
+                Some(ConflictUpdate { assignments, filter })
+            }
+        };
+        Ok(OnConflict { arbiter, update })
+    }
+
+    fn assignments(&mut self, table: &Table, scope: &Scope, ast: &[Assignment]) -> Result<Vec<(usize, Expr)>> {
+        let mut assignments: Vec<(usize, Expr)> = Vec::new();
+        for assignment in ast {
+            let pairs: Vec<(&ObjectName, &ast::Expr)> = match (&assignment.target, &assignment.value) {
+                (AssignmentTarget::ColumnName(name), value) => vec![(name, value)],
+                (AssignmentTarget::Tuple(names), ast::Expr::Tuple(values)) if names.len() == values.len() => {
+                    names.iter().zip(values).collect()
+                }
+                _ => return Err(SqlError::unsupported(format_args!("the assignment {assignment}"))),
+            };
+            for (name, value) in pairs {
+                let name = object_name(name)?;
+                let column = named_column(table, &name)?;
+                if assignments.iter().any(|(other, _)| *other == column) {
+                    let message = format!("multiple assignments to same column \"{name}\"");
+                    return Err(SqlError::new(state::SYNTAX_ERROR, message));
+                }
+                let value = if is_default(value) {
+                    self.default_of(table, column)?
+                } else {
+                    let mut binder = Binder::plain(scope, &mut self.parameters, "UPDATE");
+                    binder.assigned(value, table.columns[column].of, &name)?
+                };
+                assignments.push((column, value));
+            }
+        }
+        Ok(assignments)
+    }
+
+    fn maybe_returning(
+        &mut self,
+        ast: Option<&[ast::SelectItem]>,
+        scope: &Scope,
+        tables: &[(usize, Arc<Table>)],
+    ) -> Result<(Option<Returning>, Option<Vec<OutputColumn>>)> {
+        let Some(ast) = ast else { return Ok((None, None)) };
+        let (outputs, columns) = self.returning(ast, scope, tables)?;
+        Ok((Some(Returning { outputs }), Some(columns)))
+    }
+
+    /// The table that is written, and those it is joined with.
+    fn written(&mut self, target: &TableWithJoins, others: &[TableWithJoins]) -> Result<(Arc<Table>, From)> {
+        let TableFactor::Table { name, alias, args: None, .. } = &target.relation else {
+            return Err(SqlError::unsupported("a change of something else than a table"));
+        };
+        if !target.joins.is_empty() {
+            return Err(SqlError::unsupported("a change of joined tables"));
+        }
+        let table = self.table(name)?;
+        let mut from = From::default();
+        self.add_table(&mut from, Arc::clone(&table), alias.as_ref())?;
+        self.add_from(&mut from, others)?;
+        Ok((table, from))
+    }
+
+    pub(crate) fn update(&mut self, ast: &ast::Update) -> Result<(Update, Option<Vec<OutputColumn>>)> {
+        if ast.or.is_some() || ast.output.is_some() || !ast.order_by.is_empty() || ast.limit.is_some() {
+            return Err(SqlError::unsupported("this clause of UPDATE"));
+        }
+        let others = match &ast.from {
+            None => &[][..],
+            Some(UpdateTableFromKind::AfterSet(tables)) => tables,
+            Some(_) => return Err(SqlError::unsupported("FROM before SET")),
+        };
+        let (table, from) = self.written(&ast.table, others)?;
+        let assignments = self.assignments(&table, &from.scope, &ast.assignments)?;
+        let mut binder = Binder::plain(&from.scope, &mut self.parameters, "WHERE");
+        let filter = ast.selection.as_ref().map(|filter| binder.condition(filter, "WHERE")).transpose()?;
+        let tables = from.named_tables();
+        let (returning, output) = self.maybe_returning(ast.returning.as_deref(), &from.scope, &tables)?;
+        let (mut levels, width, condition) = self.levels(from, filter);
+        let read = assignments.iter().map(|(_, value)| value).chain(returning.iter().flat_map(|r| &r.outputs)).collect();
+        want(&mut levels, read, condition.as_ref());
+        whole(&mut levels);
+        let target = self.target(table)?;
+        Ok((Update { target, levels, width, condition, assignments, returning }, output))
+    }
+
+    pub(crate) fn delete(&mut self, ast: &ast::Delete) -> Result<(Delete, Option<Vec<OutputColumn>>)> {
+        if !ast.tables.is_empty() || ast.output.is_some() || !ast.order_by.is_empty() || ast.limit.is_some() {
+            return Err(SqlError::unsupported("this clause of DELETE"));
+        }
+        let (FromTable::WithFromKeyword(tables) | FromTable::WithoutKeyword(tables)) = &ast.from;
+        let [target] = tables.as_slice() else {
+            return Err(SqlError::unsupported("DELETE from several tables"));
+        };
+        let (table, from) = self.written(target, ast.using.as_deref().unwrap_or_default())?;
+        let mut binder = Binder::plain(&from.scope, &mut self.parameters, "WHERE");
+        let filter = ast.selection.as_ref().map(|filter| binder.condition(filter, "WHERE")).transpose()?;
+        let tables = from.named_tables();
+        let (returning, output) = self.maybe_returning(ast.returning.as_deref(), &from.scope, &tables)?;
+        let (mut levels, width, condition) = self.levels(from, filter);
+        want(&mut levels, returning.iter().flat_map(|r| &r.outputs).collect(), condition.as_ref());
+        whole(&mut levels);
+        let target = self.target(table)?;
+        Ok((Delete { target, levels, width, condition, returning }, output))
+    }
+
+    pub(crate) fn copy_in(&mut self, name: &ObjectName, columns: &[ast::Ident]) -> Result<CopyIn> {
+        let table = self.table(name)?;
+        let names: Vec<String> = columns.iter().map(name_of).collect();
+        let columns = self.target_columns(&table, &names)?;
+        let mut defaults = Vec::new();
+        for at in (0..table.columns.len()).filter(|at| !columns.contains(at)) {
+            defaults.push((at, self.default_of(&table, at)?));
+        }
+        Ok(CopyIn { target: self.target(table)?, columns, defaults })
+    }
+}
+
+/// A row that is written is read as a whole.
+fn whole(levels: &mut [crate::sql::plan::Level]) {
+    if let Some(level) = levels.first_mut() {
+        level.wanted = level.table.live_columns().map(|(at, _)| at).collect();
+    }
+}
+
+fn is_default(ast: &ast::Expr) -> bool {
+    matches!(ast, ast::Expr::Identifier(ident) if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default"))
+}
+
+fn check_width(given: usize, columns: usize, named: bool) -> Result<()> {
+    if given > columns {
+        return Err(SqlError::new(state::SYNTAX_ERROR, "INSERT has more expressions than target columns"));
+    }
+    if named && given < columns {
+        return Err(SqlError::new(state::SYNTAX_ERROR, "INSERT has more target columns than expressions"));
+    }
+    Ok(())
+}
+
+/// A row as messages show it.
+pub(crate) fn shown_row(table: &Table, values: &[Value]) -> String {
+    let shown = table.live_columns().map(|(at, column)| match &values[at] {
+        Value::Null => "null".to_owned(),
+        value => crate::value::text::shown(value, column.of),
+    });
+    shown.collect::<Vec<_>>().join(", ")
+}

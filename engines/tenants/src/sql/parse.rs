@@ -1,0 +1,121 @@
+//! From text to trees.
+
+use sqlparser::{
+    ast::Statement,
+    dialect::PostgreSqlDialect,
+    parser::{Parser, ParserError},
+    tokenizer::{Token, Tokenizer},
+};
+
+use crate::error::{Result, SqlError, state};
+
+/// The statements of a text, each with its own part of the text.
+///
+/// # Errors
+/// 42601.
+pub fn split(text: &str) -> Result<Vec<String>> {
+    let tokens = Tokenizer::new(&PostgreSqlDialect {}, text)
+        .tokenize_with_location()
+        .map_err(|error| SqlError::new(state::SYNTAX_ERROR, error.to_string()))?;
+    let mut offsets = Offsets::new(text);
+    let mut statements = Vec::new();
+    let mut start = 0;
+    let mut any = false;
+    for token in &tokens {
+        match &token.token {
+            Token::SemiColon => {
+                let end = offsets.of(token.span.start.line, token.span.start.column);
+                if any {
+                    statements.push(text[start..end].to_owned());
+                }
+                (start, any) = (end + 1, false);
+            }
+            Token::Whitespace(_) | Token::EOF => {}
+            _ => any = true,
+        }
+    }
+    if any {
+        statements.push(text[start..].to_owned());
+    }
+    Ok(statements)
+}
+
+/// Bytes of a text by line and column, which grow.
+struct Offsets<'a> {
+    text: &'a str,
+    line: u64,
+    line_start: usize,
+}
+
+impl<'a> Offsets<'a> {
+    fn new(text: &'a str) -> Self {
+        Self { text, line: 1, line_start: 0 }
+    }
+
+    fn of(&mut self, line: u64, column: u64) -> usize {
+        while self.line < line {
+            let Some(end) = self.text[self.line_start..].find('\n') else { break };
+            self.line_start += end + 1;
+            self.line += 1;
+        }
+        let line = &self.text[self.line_start..];
+        let within = line.char_indices().nth((column as usize).saturating_sub(1));
+        self.line_start + within.map_or(line.len(), |(at, _)| at)
+    }
+}
+
+/// The tree of one statement; `None` if the text has none.
+///
+/// # Errors
+/// 42601, with the position if the parser knows it.
+pub(crate) fn parse(text: &str) -> Result<Option<Statement>> {
+    let statements = Parser::parse_sql(&PostgreSqlDialect {}, text).map_err(|error| syntax_error(text, &error))?;
+    let mut statements = statements.into_iter();
+    match (statements.next(), statements.next()) {
+        (statement, None) => Ok(statement),
+        (_, Some(_)) => {
+            let message = "cannot insert multiple commands into a prepared statement";
+            Err(SqlError::new(state::SYNTAX_ERROR, message))
+        }
+    }
+}
+
+/// The parser says where at the end of its message: `.. at Line: 1, Column: 8`.
+fn syntax_error(text: &str, error: &ParserError) -> SqlError {
+    let message = match error {
+        ParserError::TokenizerError(message) | ParserError::ParserError(message) => message.clone(),
+        ParserError::RecursionLimitExceeded => {
+            let message = "the statement is nested too deeply";
+            return SqlError::new("54001", message).hint("Write it with fewer brackets.");
+        }
+    };
+    let (message, place) = message.split_once(" at Line: ").unwrap_or((&message, ""));
+    let mut numbers = place.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse::<u64>().ok());
+    let position = numbers.next().zip(numbers.next()).map(|(line, column)| {
+        let at = Offsets::new(text).of(line, column);
+        text[..at].chars().count() as u64 + 1
+    });
+    let message = message.trim_start_matches("sql parser error: ").to_owned();
+    SqlError { position, ..SqlError::new(state::SYNTAX_ERROR, format!("syntax error: {message}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_split_at_semicolons_that_end_statements() {
+        let split = |text| split(text).unwrap();
+        assert_eq!(split("SELECT 1; SELECT ';' -- ;\n ; ; "), ["SELECT 1", " SELECT ';' -- ;\n "]);
+        assert_eq!(split("  -- nothing\n"), [""; 0]);
+        assert_eq!(split("SELECT 'ü;\n' ;SELECT $$;$$"), ["SELECT 'ü;\n' ", "SELECT $$;$$"]);
+        assert!(super::split("SELECT 'open").is_err());
+    }
+
+    #[test]
+    fn a_syntax_error_has_its_position() {
+        let error = parse("SELECT 1\nFRM t t t").unwrap_err();
+        assert_eq!((error.state, error.position), (state::SYNTAX_ERROR, Some(14)));
+        assert!(parse(&format!("SELECT {}1{}", "(".repeat(5_000), ")".repeat(5_000))).is_err());
+    }
+}

@@ -1,0 +1,252 @@
+//! From a text to a plan.
+
+use std::sync::Arc;
+
+use savanna_transaction::Isolation;
+use sqlparser::ast::{
+    self, ContextModifier, CopyOption, CopySource, CopyTarget, ObjectType, Reset, Set, Statement as Ast,
+    TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
+};
+
+use crate::{
+    catalog::Catalog,
+    error::{Result, SqlError, state},
+    sql::{
+        bind::{Parameters, name_of, object_name},
+        parse,
+        plan::{Define, Modes, OutputColumn, Plan, Statement},
+        select::Planner,
+    },
+    types::Type,
+};
+
+/// Plans a statement. `declared` are the types that the client gave to its first parameters.
+pub(crate) fn prepare(text: &str, catalog: Arc<Catalog>, declared: &[Type]) -> Result<Statement> {
+    let Some(ast) = parse::parse(text)? else {
+        return Ok(Statement { plan: Plan::Empty, parameters: declared.to_vec(), output: None, catalog });
+    };
+    let mut planner = Planner { catalog: &catalog, parameters: Parameters { types: declared.to_vec() } };
+    let (plan, output) = planner.statement(&ast)?;
+    let parameters = planner.parameters.settled();
+    Ok(Statement { plan, parameters, output, catalog })
+}
+
+type Planned = (Plan, Option<Vec<OutputColumn>>);
+
+impl Planner<'_> {
+    fn statement(&mut self, ast: &Ast) -> Result<Planned> {
+        let unsupported = || SqlError::unsupported(first_words(ast));
+        let silent = |plan| Ok((plan, None));
+        match ast {
+            Ast::Query(query) => {
+                let select = self.query(query)?;
+                let output = select.columns.clone();
+                Ok((Plan::Select(Box::new(select)), Some(output)))
+            }
+            Ast::Insert(insert) => {
+                let (plan, output) = self.insert(insert)?;
+                Ok((Plan::Insert(Box::new(plan)), output))
+            }
+            Ast::Update(update) => {
+                let (plan, output) = self.update(update)?;
+                Ok((Plan::Update(Box::new(plan)), output))
+            }
+            Ast::Delete(delete) => {
+                let (plan, output) = self.delete(delete)?;
+                Ok((Plan::Delete(Box::new(plan)), output))
+            }
+            Ast::Copy { source, to, target, options, legacy_options, values } => {
+                if !legacy_options.is_empty() || !values.is_empty() {
+                    return Err(unsupported());
+                }
+                silent(self.copy(source, *to, target, options)?)
+            }
+            Ast::CreateTable(create) => silent(Plan::Define(self.create_table(create)?)),
+            Ast::CreateIndex(create) => silent(Plan::Define(self.create_index(create)?)),
+            Ast::AlterTable(alter) => silent(Plan::Define(self.alter_table(alter)?)),
+            Ast::Truncate(truncate) => {
+                let names = truncate.table_names.iter().map(|target| object_name(&target.name));
+                silent(Plan::Define(Define::Truncate { names: names.collect::<Result<_>>()? }))
+            }
+            Ast::Drop { object_type, if_exists, names, cascade: _, restrict: _, purge: false, temporary: false, .. } => {
+                let names = names.iter().map(object_name).collect::<Result<Vec<_>>>()?;
+                let if_exists = *if_exists;
+                match (object_type, names.as_slice()) {
+                    (ObjectType::Table, _) => silent(Plan::Define(Define::DropTables { names, if_exists })),
+                    (ObjectType::Index, _) => silent(Plan::Define(Define::DropIndexes { names, if_exists })),
+                    (ObjectType::Database, [name]) => silent(Plan::DropDatabase { name: name.clone(), if_exists }),
+                    _ => Err(unsupported()),
+                }
+            }
+            Ast::CreateDatabase { db_name, if_not_exists: false, or_replace: false, .. } => {
+                silent(Plan::CreateDatabase(object_name(db_name)?))
+            }
+            Ast::Vacuum(vacuum) => {
+                if let Some(name) = &vacuum.table_name {
+                    self.table(name)?;
+                }
+                silent(Plan::Nothing("VACUUM"))
+            }
+            Ast::Analyze(analyze) => {
+                if let Some(name) = &analyze.table_name {
+                    self.table(name)?;
+                }
+                silent(Plan::Nothing("ANALYZE"))
+            }
+            Ast::StartTransaction { modes: asked, begin, modifier: None, statements, exception: None, .. }
+                if statements.is_empty() =>
+            {
+                let tag = if *begin { "BEGIN" } else { "START TRANSACTION" };
+                silent(Plan::Begin { tag, modes: modes(asked)? })
+            }
+            Ast::Commit { chain: false, modifier: None, .. } => silent(Plan::Commit),
+            Ast::Rollback { chain: false, savepoint: None } => silent(Plan::Rollback),
+            Ast::Rollback { chain: false, savepoint: Some(name) } => silent(Plan::RollbackTo(name_of(name))),
+            Ast::Savepoint { name } => silent(Plan::Savepoint(name_of(name))),
+            Ast::ReleaseSavepoint { name } => silent(Plan::Release(name_of(name))),
+            Ast::Set(set) => silent(self.set(set)?),
+            Ast::ShowVariable { variable } => {
+                let words: Vec<String> = variable.iter().map(name_of).collect();
+                let name = match words.join(" ").as_str() {
+                    "transaction isolation level" => "transaction_isolation".to_owned(),
+                    "time zone" => "timezone".to_owned(),
+                    name => name.to_owned(),
+                };
+                let output = OutputColumn { name: name.clone(), of: Type::Text, origin: (0, 0) };
+                Ok((Plan::Show(name), Some(vec![output])))
+            }
+            Ast::Reset(reset) => match &reset.reset {
+                Reset::ConfigurationParameter(name) => {
+                    silent(Plan::Set { name: object_name(name)?, value: None, local: false })
+                }
+                Reset::ALL => silent(Plan::Set { name: String::new(), value: None, local: false }),
+            },
+            Ast::Deallocate { name, .. } => {
+                let name = Some(name_of(name)).filter(|name| name != "all");
+                silent(Plan::Deallocate(name))
+            }
+            Ast::Discard { object_type: ast::DiscardObject::ALL } => silent(Plan::DiscardAll),
+            _ => Err(unsupported()),
+        }
+    }
+
+    fn copy(&mut self, source: &CopySource, to: bool, target: &CopyTarget, options: &[CopyOption]) -> Result<Plan> {
+        for option in options {
+            match option {
+                // Rows are never frozen: they are visible when they are committed, like any other.
+                CopyOption::Freeze(_) => {}
+                CopyOption::Format(format) if name_of(format) == "text" => {}
+                other => return Err(SqlError::unsupported(format_args!("COPY with {other}"))),
+            }
+        }
+        match (source, to, target) {
+            (CopySource::Table { table_name, columns }, false, CopyTarget::Stdin) => {
+                Ok(Plan::CopyIn(Box::new(self.copy_in(table_name, columns)?)))
+            }
+            (CopySource::Table { table_name, columns }, true, CopyTarget::Stdout) => {
+                let names: Vec<String> = columns.iter().map(ToString::to_string).collect();
+                let names = if names.is_empty() { "*".to_owned() } else { names.join(", ") };
+                match parse::parse(&format!("SELECT {names} FROM {table_name}"))? {
+                    Some(Ast::Query(query)) => Ok(Plan::CopyOut(Box::new(self.query(&query)?))),
+                    _ => Err(SqlError::internal("a table became no query")),
+                }
+            }
+            (CopySource::Query(query), true, CopyTarget::Stdout) => Ok(Plan::CopyOut(Box::new(self.query(query)?))),
+            _ => Err(SqlError::unsupported("COPY with a file or program")),
+        }
+    }
+
+    fn set(&self, set: &Set) -> Result<Plan> {
+        match set {
+            Set::SetTransaction { modes: asked, snapshot: None, session } => {
+                let modes = modes(asked)?;
+                Ok(if *session { Plan::SetSession(modes) } else { Plan::SetTransaction(modes) })
+            }
+            Set::SingleAssignment { scope, hivevar: false, variable, values } => {
+                let local = matches!(scope, Some(ContextModifier::Local));
+                Ok(Plan::Set { name: object_name(variable)?, value: setting(values)?, local })
+            }
+            Set::SetTimeZone { local, value } => Ok(Plan::Set {
+                name: "timezone".to_owned(),
+                value: setting(std::slice::from_ref(value))?,
+                local: *local,
+            }),
+            Set::SetNames { charset_name, collation_name: None } => {
+                Ok(Plan::Set { name: "client_encoding".to_owned(), value: Some(name_of(charset_name)), local: false })
+            }
+            other => Err(SqlError::unsupported(other)),
+        }
+    }
+}
+
+/// A setting's value as one text; `None` for DEFAULT.
+fn setting(values: &[ast::Expr]) -> Result<Option<String>> {
+    let mut texts = Vec::new();
+    for value in values {
+        texts.push(match value {
+            ast::Expr::Identifier(ident) if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default") => {
+                return Ok(None);
+            }
+            ast::Expr::Identifier(ident) => ident.value.clone(),
+            ast::Expr::Value(value) => match value.value.clone().into_string() {
+                Some(text) => text,
+                None => value.value.to_string(),
+            },
+            ast::Expr::UnaryOp { .. } => value.to_string(),
+            other => return Err(SqlError::unsupported(format_args!("the setting {other}"))),
+        });
+    }
+    Ok(Some(texts.join(", ")))
+}
+
+fn modes(asked: &[TransactionMode]) -> Result<Modes> {
+    let mut modes = Modes::default();
+    for mode in asked {
+        match mode {
+            TransactionMode::AccessMode(access) => {
+                modes.read_only = Some(*access == TransactionAccessMode::ReadOnly);
+            }
+            TransactionMode::IsolationLevel(level) => {
+                modes.isolation = Some(match level {
+                    TransactionIsolationLevel::ReadUncommitted | TransactionIsolationLevel::ReadCommitted => {
+                        Isolation::ReadCommitted
+                    }
+                    TransactionIsolationLevel::RepeatableRead | TransactionIsolationLevel::Snapshot => {
+                        Isolation::Snapshot
+                    }
+                    TransactionIsolationLevel::Serializable => Isolation::Serializable,
+                });
+            }
+        }
+    }
+    Ok(modes)
+}
+
+/// What a statement is called when it is refused.
+fn first_words(ast: &Ast) -> String {
+    let text = ast.to_string();
+    let words: Vec<&str> = text.split_whitespace().take(2).collect();
+    words.join(" ")
+}
+
+/// The level of a name.
+pub(crate) fn isolation_of(name: &str) -> Result<Isolation> {
+    match name.to_ascii_lowercase().as_str() {
+        "read committed" | "read uncommitted" => Ok(Isolation::ReadCommitted),
+        "repeatable read" => Ok(Isolation::Snapshot),
+        "serializable" => Ok(Isolation::Serializable),
+        other => {
+            let message = format!("invalid value for parameter \"default_transaction_isolation\": \"{other}\"");
+            Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message))
+        }
+    }
+}
+
+/// The name of a level.
+pub(crate) fn isolation_name(isolation: Isolation) -> &'static str {
+    match isolation {
+        Isolation::ReadCommitted => "read committed",
+        Isolation::Snapshot => "repeatable read",
+        Isolation::Serializable => "serializable",
+    }
+}

@@ -1,0 +1,194 @@
+//! Runs what writes rows.
+
+use std::{collections::HashSet, ops::ControlFlow};
+
+use savanna_transaction::Direction;
+
+use crate::{
+    database::Step,
+    error::{Result, SqlError, state},
+    row,
+    sql::{
+        effects::{Effects, Inserted, duplicate, ready},
+        expression::Expr,
+        plan::{ConflictUpdate, CopyIn, Delete, Insert, Level, OnConflict, Update},
+        run_select::{Budget, Found, Run, project},
+    },
+    value::{Value, text},
+};
+
+/// What a statement wrote.
+pub(crate) struct Written {
+    pub(crate) count: usize,
+    /// Rows for `RETURNING`.
+    pub(crate) rows: Vec<Vec<Value>>,
+    pub(crate) effects: Effects,
+}
+
+impl Run<'_> {
+    pub(crate) fn insert(&mut self, plan: &Insert) -> Result<Step<Written>> {
+        let mut effects = Effects::new(self.txn, self.isolation);
+        let table = &*plan.target.table;
+        ready!(effects.hold_table(self.database, table));
+        let source = ready!(self.select(&plan.source));
+        let env = self.env();
+        let (mut count, mut rows) = (0, Vec::new());
+        for given in source {
+            let values = project(&plan.values, env.with_row(&given))?;
+            let mut shown = None;
+            match ready!(effects.insert(self.database, &plan.target, &values, env)) {
+                Inserted::Done => shown = Some(values),
+                Inserted::Conflict(arbiter, key) => match &plan.conflict {
+                    Some(OnConflict { arbiter: wanted, update }) if wanted.is_none_or(|wanted| wanted == arbiter) => {
+                        if let Some(update) = update {
+                            shown = ready!(self.update_instead(&mut effects, plan, update, (&key, values)));
+                        }
+                    }
+                    _ => return Err(duplicate(table, arbiter, &values)),
+                },
+            }
+            let Some(values) = shown else { continue };
+            count += 1;
+            if let Some(returning) = &plan.returning {
+                rows.push(project(&returning.outputs, env.with_row(&values))?);
+            }
+        }
+        Ok(Step::Done(Written { count, rows, effects }))
+    }
+
+    /// `DO UPDATE` of the row that is in the way; the row that comes of it, unless its filter lets it be.
+    fn update_instead(
+        &mut self,
+        effects: &mut Effects,
+        plan: &Insert,
+        update: &ConflictUpdate,
+        (key, proposed): (&[u8], Vec<Value>),
+    ) -> Result<Step<Option<Vec<Value>>>> {
+        let table = &*plan.target.table;
+        if effects.has(key) {
+            let message = "ON CONFLICT DO UPDATE command cannot affect row a second time";
+            return Err(SqlError::new(state::CARDINALITY_VIOLATION, message)
+                .hint("Ensure that no rows proposed for insertion have duplicate constrained values."));
+        }
+        let all: Vec<usize> = table.live_columns().map(|(at, _)| at).collect();
+        let mut old = vec![Value::Null; table.columns.len()];
+        // The row's lock comes first: what is there may be somebody's who is about to change it.
+        if ready!(effects.taken(self.database, key)).is_none() {
+            return Err(SqlError::internal("the row of an index's entry is not there"));
+        }
+        let Some(bytes) = self.database.get(self.txn, key)? else {
+            // It came after the snapshot.
+            let message = "could not serialize access due to concurrent update";
+            return Err(SqlError::new(state::SERIALIZATION_FAILURE, message));
+        };
+        row::decode(table, bytes, &all, &mut old)?;
+        let both: Vec<Value> = old.iter().cloned().chain(proposed).collect();
+        let env = self.env();
+        if !update.filter.as_ref().map_or(Ok(true), |filter| filter.holds(env.with_row(&both)))? {
+            return Ok(Step::Done(None));
+        }
+        let (new, touched) = assigned(&old, &update.assignments, |value| value.owned(env.with_row(&both)))?;
+        match ready!(effects.update(self.database, &plan.target, (key, &old), (&new, &touched), env)) {
+            Inserted::Done => Ok(Step::Done(Some(new))),
+            Inserted::Conflict(arbiter, _) => Err(duplicate(table, arbiter, &new)),
+        }
+    }
+
+    pub(crate) fn update(&mut self, plan: &Update) -> Result<Step<Written>> {
+        let mut effects = Effects::new(self.txn, self.isolation);
+        let table = &*plan.target.table;
+        ready!(effects.hold_table(self.database, table));
+        let env = self.env();
+        let (mut count, mut rows) = (0, Vec::new());
+        for mut found in self.targets(&plan.levels, plan.width, plan.condition.as_ref())? {
+            let old = found.row[..table.columns.len()].to_vec();
+            let (new, touched) = assigned(&old, &plan.assignments, |value| value.owned(env.with_row(&found.row)))?;
+            let step = effects.update(self.database, &plan.target, (&found.keys[0], &old), (&new, &touched), env);
+            if let Inserted::Conflict(arbiter, _) = ready!(step) {
+                return Err(duplicate(table, arbiter, &new));
+            }
+            count += 1;
+            if let Some(returning) = &plan.returning {
+                found.row[..new.len()].clone_from_slice(&new);
+                rows.push(project(&returning.outputs, env.with_row(&found.row))?);
+            }
+        }
+        Ok(Step::Done(Written { count, rows, effects }))
+    }
+
+    pub(crate) fn delete(&mut self, plan: &Delete) -> Result<Step<Written>> {
+        let mut effects = Effects::new(self.txn, self.isolation);
+        let table = &*plan.target.table;
+        ready!(effects.hold_table(self.database, table));
+        let env = self.env();
+        let (mut count, mut rows) = (0, Vec::new());
+        for found in self.targets(&plan.levels, plan.width, plan.condition.as_ref())? {
+            ready!(effects.delete(self.database, table, &found.keys[0], &found.row[..table.columns.len()]));
+            count += 1;
+            if let Some(returning) = &plan.returning {
+                rows.push(project(&returning.outputs, env.with_row(&found.row))?);
+            }
+        }
+        Ok(Step::Done(Written { count, rows, effects }))
+    }
+
+    /// The rows that are to be written, each once, though it may be joined with several.
+    fn targets(&mut self, levels: &[Level], width: usize, condition: Option<&Expr>) -> Result<Vec<Found>> {
+        let mut found = Vec::new();
+        let mut seen = HashSet::new();
+        let mut budget = Budget::default();
+        self.join(levels, width, condition, Direction::Ascending, &mut |row, keys| {
+            if levels.len() == 1 || seen.insert(keys[0].clone()) {
+                budget.take(row)?;
+                found.push(Found { row: row.to_vec(), keys: keys[..1].to_vec() });
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(found)
+    }
+
+    /// Rows of `COPY`, as the texts of their columns.
+    pub(crate) fn copy_in(
+        &mut self,
+        plan: &CopyIn,
+        lines: &[Vec<Option<String>>],
+    ) -> Result<Step<Written>> {
+        let mut effects = Effects::new(self.txn, self.isolation);
+        let table = &*plan.target.table;
+        ready!(effects.hold_table(self.database, table));
+        let env = self.env();
+        for (number, line) in lines.iter().enumerate() {
+            if line.len() != plan.columns.len() {
+                let what = if line.len() < plan.columns.len() { "missing data for column" } else { "extra data after last column" };
+                let message = format!("{what}: expected {} columns in row {}, came {}", plan.columns.len(), number + 1, line.len());
+                return Err(SqlError::new(state::BAD_COPY_FILE_FORMAT, message));
+            }
+            let mut values = vec![Value::Null; table.columns.len()];
+            for (column, content) in plan.columns.iter().zip(line) {
+                if let Some(content) = content {
+                    values[*column] = text::parse(content, table.columns[*column].of)?;
+                }
+            }
+            for (column, default) in &plan.defaults {
+                values[*column] = default.owned(env)?;
+            }
+            if let Inserted::Conflict(arbiter, _) = ready!(effects.insert(self.database, &plan.target, &values, env)) {
+                return Err(duplicate(table, arbiter, &values));
+            }
+        }
+        Ok(Step::Done(Written { count: lines.len(), rows: Vec::new(), effects }))
+    }
+}
+
+/// A row with some columns replaced, and which.
+fn assigned(
+    old: &[Value],
+    assignments: &[(usize, Expr)],
+    value: impl Fn(&Expr) -> Result<Value>,
+) -> Result<(Vec<Value>, Vec<usize>)> {
+    let mut new = old.to_vec();
+    for (column, expr) in assignments {
+        new[*column] = value(expr)?;
+    }
+    Ok((new, assignments.iter().map(|(column, _)| *column).collect()))
+}

@@ -1,0 +1,977 @@
+//! A tenant: its rows, its sessions, and the statements that they run. Nothing in here waits, reads a clock or touches a socket;
+//! what has to wait says so, and is asked for again.
+
+use std::{collections::HashMap, sync::Arc};
+
+use savanna_journal::Lsn;
+use savanna_transaction::{Event, TxnId};
+
+use crate::{
+    catalog::Catalog,
+    database::{Database, Step},
+    error::{Result, SqlError, state},
+    session::{Current, Interruption, Outcome, Portal, Prepared, Progress, Session, SessionId, Status},
+    sql::{
+        effects::{Effects, too_large},
+        parse,
+        plan::{OutputColumn, Plan, Statement},
+        prepare::{isolation_name, prepare},
+        run_modify::Written,
+        run_select::Run,
+    },
+    types::Type,
+    value::{Value, binary, text},
+};
+
+/// Sessions of a tenant, and what each may keep.
+const SESSIONS_MAX: usize = 100;
+const STATEMENTS_MAX: usize = 1_000;
+const PORTALS_MAX: usize = 1_000;
+/// Plans of texts that are kept for whoever sends them again.
+const PLANS_MAX: usize = 1_000;
+/// Longer texts are not likely to come again.
+const PLAN_TEXT_MAX: usize = 4_096;
+
+/// A parameter's value as a client sends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given<'a> {
+    /// No value.
+    Null,
+    /// Its text.
+    Text(&'a [u8]),
+    /// Its binary format.
+    Binary(&'a [u8]),
+}
+
+/// A tenant that is being served.
+#[derive(Debug)]
+pub struct Tenant {
+    database: Database,
+    sessions: HashMap<SessionId, Session>,
+    opened: u64,
+    plans: HashMap<String, Arc<Statement>>,
+    waiting: HashMap<TxnId, SessionId>,
+    woken: Vec<SessionId>,
+    /// Microseconds since 2000-01-01 UTC.
+    now: i64,
+}
+
+impl Tenant {
+    /// Serves a database.
+    #[must_use]
+    pub fn new(database: Database) -> Self {
+        Self {
+            database,
+            sessions: HashMap::new(),
+            opened: 0,
+            plans: HashMap::new(),
+            waiting: HashMap::new(),
+            woken: Vec::new(),
+            now: 0,
+        }
+    }
+
+    /// The rows below, for whoever looks after them.
+    pub fn database(&mut self) -> &mut Database {
+        &mut self.database
+    }
+
+    /// Says what time it is, in microseconds since 2000-01-01 UTC.
+    pub fn set_now(&mut self, micros: i64) {
+        self.now = micros;
+    }
+
+    /// Those whose statement may go on: ask for it again.
+    pub fn woken(&mut self) -> Vec<SessionId> {
+        std::mem::take(&mut self.woken)
+    }
+
+    /// How many sessions there are.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Opens a session.
+    ///
+    /// # Errors
+    /// 53300.
+    pub fn open_session(&mut self, user: &str, database: &str) -> Result<SessionId> {
+        if self.sessions.len() == SESSIONS_MAX {
+            return Err(SqlError::new(state::TOO_MANY_CONNECTIONS, "sorry, too many clients already"));
+        }
+        self.opened += 1;
+        let id = SessionId(self.opened);
+        let seed = (self.now as u64) ^ self.opened.rotate_left(32);
+        self.sessions.insert(id, Session::new(user.to_owned(), database.to_owned(), seed));
+        Ok(id)
+    }
+
+    /// Closes a session and rolls its transaction back.
+    pub fn close_session(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.remove(&id)
+            && let Some(txn) = session.txn
+        {
+            self.waiting.remove(&txn.id);
+            self.database.abort(txn.id);
+        }
+        self.settle();
+    }
+
+    /// Sets a session's setting, as the startup message does.
+    ///
+    /// # Errors
+    /// If there is no such setting or value.
+    pub fn set(&mut self, id: SessionId, name: &str, value: &str) -> Result<()> {
+        self.session(id)?.settings.set(&name.to_ascii_lowercase(), Some(value))
+    }
+
+    /// What a session is in.
+    #[must_use]
+    pub fn status(&self, id: SessionId) -> Status {
+        self.sessions.get(&id).map_or(Status::Idle, Session::status)
+    }
+
+    /// The place in the log that everything depends on which the session was answered since the last call.
+    pub fn reply_after(&mut self, id: SessionId) -> Lsn {
+        self.sessions.get_mut(&id).map_or(Lsn::NONE, |session| std::mem::take(&mut session.reply_after))
+    }
+
+    /// Notices for the client.
+    pub fn notices(&mut self, id: SessionId) -> Vec<String> {
+        let Some(session) = self.sessions.get_mut(&id) else { return Vec::new() };
+        let notices = std::mem::take(&mut session.notices);
+        if session.settings.notices { notices } else { Vec::new() }
+    }
+
+    /// Ends the wait of a session, if it waits.
+    pub fn cancel(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get_mut(&id)
+            && session.waits
+            && let Some(txn) = &session.txn
+        {
+            session.interrupted = Some(Interruption::Cancelled);
+            // Who does not wait any more has nothing to be cancelled.
+            if self.database.cancel_wait(txn.id).is_ok() {
+                self.woken.push(id);
+            }
+        }
+        self.settle();
+    }
+
+    /// The statements of a simple query's text.
+    ///
+    /// # Errors
+    /// 42601; the transaction has failed then.
+    pub fn split(&mut self, id: SessionId, text: &str) -> Result<Vec<String>> {
+        parse::split(text).inspect_err(|_| self.fail(id))
+    }
+
+    /// Runs one statement of a simple query. After [`Step::Wait`], run it again when the session is woken.
+    ///
+    /// # Errors
+    /// Those of the statement; the transaction has failed then.
+    pub fn run(&mut self, id: SessionId, text: &str) -> Result<Step<(Outcome, Option<Vec<OutputColumn>>)>> {
+        let step = self.run_simple(id, text);
+        self.after(id, step)
+    }
+
+    /// Prepares a statement under a name; the empty name is always free.
+    ///
+    /// # Errors
+    /// Those of parsing and planning; the transaction has failed then.
+    pub fn parse(&mut self, id: SessionId, name: &str, text: &str, types: &[u32]) -> Result<()> {
+        let parsed = self.parse_as(id, name, text, types);
+        parsed.inspect_err(|_| self.fail(id))
+    }
+
+    /// Makes a portal of a prepared statement.
+    ///
+    /// # Errors
+    /// If there is no such statement, or a parameter is not of its type; the transaction has failed then.
+    pub fn bind(&mut self, id: SessionId, portal: &str, statement: &str, given: &[Given<'_>]) -> Result<()> {
+        let bound = self.bind_as(id, portal, statement, given);
+        bound.inspect_err(|_| self.fail(id))
+    }
+
+    /// The types of a prepared statement's parameters, and its result's columns.
+    ///
+    /// # Errors
+    /// 26000; the transaction has failed then.
+    pub fn describe_statement(&mut self, id: SessionId, name: &str) -> Result<(Vec<Type>, Option<Vec<OutputColumn>>)> {
+        let found = self.session(id)?.prepared.get(name).map(|prepared| Arc::clone(&prepared.statement));
+        match found {
+            Some(statement) => Ok((statement.parameters.clone(), statement.output.clone())),
+            None => {
+                self.fail(id);
+                Err(no_statement(name))
+            }
+        }
+    }
+
+    /// The columns of a portal's result.
+    ///
+    /// # Errors
+    /// 34000; the transaction has failed then.
+    pub fn describe_portal(&mut self, id: SessionId, name: &str) -> Result<Option<Vec<OutputColumn>>> {
+        let found = self.session(id)?.portals.get(name).map(|portal| Arc::clone(&portal.prepared.statement));
+        match found {
+            Some(statement) => Ok(statement.output.clone()),
+            None => {
+                self.fail(id);
+                Err(no_portal(name))
+            }
+        }
+    }
+
+    /// Executes a portal, for at most so many rows (0 for all). After [`Step::Wait`], execute it again when the session is
+    /// woken.
+    ///
+    /// # Errors
+    /// Those of the statement; the transaction has failed then.
+    pub fn execute(&mut self, id: SessionId, name: &str, rows_max: usize) -> Result<Step<Outcome>> {
+        let step = self.execute_portal(id, name, rows_max);
+        self.after(id, step)
+    }
+
+    /// Forgets a prepared statement.
+    pub fn close_statement(&mut self, id: SessionId, name: &str) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.prepared.remove(name);
+        }
+    }
+
+    /// Forgets a portal.
+    pub fn close_portal(&mut self, id: SessionId, name: &str) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.portals.remove(name);
+        }
+    }
+
+    /// Takes the lines of a `COPY`, all at once, as the texts of their columns. After [`Step::Wait`], give them again when the
+    /// session is woken.
+    ///
+    /// # Errors
+    /// Those of inserting; the transaction has failed then.
+    pub fn copy_in(&mut self, id: SessionId, lines: &[Vec<Option<String>>]) -> Result<Step<Outcome>> {
+        let step = self.copy_lines(id, lines);
+        let step = self.after(id, step);
+        if !matches!(step, Ok(Step::Wait))
+            && let Some(session) = self.sessions.get_mut(&id)
+        {
+            session.copying = None;
+        }
+        step
+    }
+
+    /// Gives a `COPY` up.
+    pub fn copy_fail(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.copying = None;
+        }
+        self.fail(id);
+    }
+
+    /// Ends what the client did not begin: the transaction of single statements, at the end of a query or at Sync. After
+    /// [`Step::Wait`], ask again when the session is woken.
+    ///
+    /// # Errors
+    /// 40001 and the like.
+    pub fn finish(&mut self, id: SessionId) -> Result<Step<()>> {
+        let explicit = match self.sessions.get(&id).and_then(|session| session.txn.as_ref()) {
+            None => return Ok(Step::Done(())),
+            Some(txn) => txn.explicit,
+        };
+        if explicit {
+            return Ok(Step::Done(()));
+        }
+        let step = self.commit(id);
+        self.after(id, step)
+    }
+
+    /// Notes that something failed: the transaction is over, or waits for its rollback if the client began it.
+    pub fn fail(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.simple = None;
+            session.waits = false;
+            match &mut session.txn {
+                Some(txn) if txn.explicit => txn.failed = true,
+                Some(_) => self.roll_back(id),
+                None => {}
+            }
+        }
+        self.settle();
+    }
+
+    fn session(&mut self, id: SessionId) -> Result<&mut Session> {
+        self.sessions.get_mut(&id).ok_or_else(|| SqlError::internal("the session is closed"))
+    }
+
+    /// Puts a session that waits among the waiting, and fails one whose step failed.
+    fn after<T>(&mut self, id: SessionId, step: Result<Step<T>>) -> Result<Step<T>> {
+        match &step {
+            Ok(Step::Wait) => {
+                if let Some(session) = self.sessions.get_mut(&id) {
+                    session.waits = true;
+                    if let Some(txn) = &session.txn {
+                        self.waiting.insert(txn.id, id);
+                    }
+                }
+            }
+            Ok(Step::Done(_)) => {
+                if let Some(session) = self.sessions.get_mut(&id) {
+                    session.waits = false;
+                }
+            }
+            Err(_) => self.fail(id),
+        }
+        self.settle();
+        step
+    }
+
+    /// Wakes those whose wait is over.
+    fn settle(&mut self) {
+        for event in self.database.events() {
+            let (txn, deadlock) = match event {
+                Event::Granted(txn) => (txn, false),
+                Event::Deadlocked(txn) => (txn, true),
+            };
+            let Some(id) = self.waiting.remove(&txn) else { continue };
+            if let Some(session) = self.sessions.get_mut(&id)
+                && deadlock
+            {
+                session.interrupted.get_or_insert(Interruption::Deadlock);
+            }
+            self.woken.push(id);
+        }
+    }
+
+    /// The error of a wait that was ended.
+    fn interruption(&mut self, id: SessionId) -> Result<()> {
+        let session = self.session(id)?;
+        session.waits = false;
+        match session.interrupted.take() {
+            None => Ok(()),
+            Some(Interruption::Cancelled) => {
+                Err(SqlError::new(state::QUERY_CANCELED, "canceling statement due to user request"))
+            }
+            Some(Interruption::Deadlock) => Err(SqlError::new(state::DEADLOCK_DETECTED, "deadlock detected")
+                .detail("The transaction waits for others that wait for it, and is the youngest of them.")
+                .hint("Roll back and try again.")),
+        }
+    }
+
+    fn run_simple(&mut self, id: SessionId, text: &str) -> Result<Step<(Outcome, Option<Vec<OutputColumn>>)>> {
+        self.interruption(id)?;
+        let prepared = match self.session(id)?.simple.take() {
+            Some(prepared) => prepared,
+            None => self.prepared(id, text, Vec::new())?,
+        };
+        if !prepared.statement.parameters.is_empty() {
+            return Err(SqlError::new(state::UNDEFINED_PARAMETER, "there is no parameter $1"));
+        }
+        let mut statement = Arc::clone(&prepared.statement);
+        let step = self.execute_statement(id, &prepared, &mut statement, &[])?;
+        Ok(match step {
+            Step::Wait => {
+                self.session(id)?.simple = Some(prepared);
+                Step::Wait
+            }
+            Step::Done(outcome) => Step::Done((outcome, statement.output.clone())),
+        })
+    }
+
+    /// A text's plan, perhaps one that is there already.
+    fn prepared(&mut self, id: SessionId, text: &str, declared: Vec<Type>) -> Result<Prepared> {
+        let catalog = self.visible_catalog(id)?;
+        let statement = self.planned(text, catalog, &declared)?;
+        Ok(Prepared { text: text.into(), declared, statement })
+    }
+
+    fn planned(&mut self, text: &str, catalog: Arc<Catalog>, declared: &[Type]) -> Result<Arc<Statement>> {
+        if let Some(statement) = self.plans.get(text)
+            && declared.is_empty()
+            && Arc::ptr_eq(&statement.catalog, &catalog)
+        {
+            return Ok(Arc::clone(statement));
+        }
+        let statement = Arc::new(prepare(text, catalog, declared)?);
+        if declared.is_empty() && text.len() <= PLAN_TEXT_MAX {
+            if self.plans.len() >= PLANS_MAX {
+                self.plans.clear();
+            }
+            self.plans.insert(text.to_owned(), Arc::clone(&statement));
+        }
+        Ok(statement)
+    }
+
+    /// The catalog that a session's next statement sees.
+    fn visible_catalog(&mut self, id: SessionId) -> Result<Arc<Catalog>> {
+        let txn = match &self.session(id)?.txn {
+            Some(txn) if !txn.failed && (txn.defines || txn.used) => (txn.id, txn.defines),
+            _ => return Ok(self.database.newest_catalog()),
+        };
+        let snapshot = self.database.statement(txn.0)?;
+        let catalog = self.catalog_at(txn, snapshot)?;
+        self.database.end_statement(txn.0)?;
+        Ok(catalog)
+    }
+
+    fn catalog_at(&mut self, (txn, defines): (TxnId, bool), at: savanna_transaction::Csn) -> Result<Arc<Catalog>> {
+        match defines {
+            true => Ok(Arc::new(self.database.read_catalog(txn)?)),
+            false => self.database.catalog(at),
+        }
+    }
+
+    fn parse_as(&mut self, id: SessionId, name: &str, text: &str, types: &[u32]) -> Result<()> {
+        if parse::split(text)?.len() > 1 {
+            let message = "cannot insert multiple commands into a prepared statement";
+            return Err(SqlError::new(state::SYNTAX_ERROR, message));
+        }
+        let mut declared = Vec::with_capacity(types.len());
+        for oid in types {
+            let of = Type::of_oid(*oid);
+            declared.push(of.ok_or_else(|| SqlError::unsupported(format_args!("a parameter of the type with OID {oid}")))?);
+        }
+        let prepared = self.prepared(id, text, declared)?;
+        let session = self.session(id)?;
+        refuse_if_failed(session, &prepared.statement.plan)?;
+        if !name.is_empty() {
+            if session.prepared.contains_key(name) {
+                let message = format!("prepared statement \"{name}\" already exists");
+                return Err(SqlError::new(state::DUPLICATE_PREPARED_STATEMENT, message));
+            }
+            if session.prepared.len() >= STATEMENTS_MAX {
+                let message = format!("a session prepares at most {STATEMENTS_MAX} statements");
+                return Err(SqlError::new("53400", message).hint("Close some of them first."));
+            }
+        }
+        session.prepared.insert(name.to_owned(), prepared);
+        Ok(())
+    }
+
+    fn bind_as(&mut self, id: SessionId, portal: &str, statement: &str, given: &[Given<'_>]) -> Result<()> {
+        let session = self.session(id)?;
+        let prepared = session.prepared.get(statement).ok_or_else(|| no_statement(statement))?.clone();
+        refuse_if_failed(session, &prepared.statement.plan)?;
+        let types = &prepared.statement.parameters;
+        if types.len() != given.len() {
+            let message = format!(
+                "bind message supplies {} parameters, but prepared statement \"{statement}\" requires {}",
+                given.len(),
+                types.len()
+            );
+            return Err(SqlError::new(state::PROTOCOL_VIOLATION, message));
+        }
+        let value = |(given, of): (&Given<'_>, &Type)| match given {
+            Given::Null => Ok(Value::Null),
+            Given::Text(bytes) => text::parse(binary::utf8(bytes)?, *of),
+            Given::Binary(bytes) => binary::parse(bytes, *of),
+        };
+        let parameters = given.iter().zip(types).map(value).collect::<Result<_>>()?;
+        if !portal.is_empty() {
+            if session.portals.contains_key(portal) {
+                return Err(SqlError::new(state::DUPLICATE_CURSOR, format!("cursor \"{portal}\" already exists")));
+            }
+            if session.portals.len() >= PORTALS_MAX {
+                let message = format!("a session opens at most {PORTALS_MAX} portals");
+                return Err(SqlError::new("53400", message).hint("Close some of them first."));
+            }
+        }
+        session.portals.insert(portal.to_owned(), Portal { prepared, parameters, progress: Progress::Ready });
+        Ok(())
+    }
+
+    fn execute_portal(&mut self, id: SessionId, name: &str, rows_max: usize) -> Result<Step<Outcome>> {
+        self.interruption(id)?;
+        let Some(mut portal) = self.session(id)?.portals.remove(name) else { return Err(no_portal(name)) };
+        if matches!(portal.progress, Progress::Ready) {
+            let mut statement = Arc::clone(&portal.prepared.statement);
+            let step = self.execute_statement(id, &portal.prepared, &mut statement, &portal.parameters)?;
+            let outcome = match step {
+                Step::Wait => {
+                    self.session(id)?.portals.insert(name.to_owned(), portal);
+                    return Ok(Step::Wait);
+                }
+                Step::Done(outcome) => outcome,
+            };
+            if !same_output(portal.prepared.statement.output.as_deref(), statement.output.as_deref()) {
+                let message = "cached plan must not change result type";
+                return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message));
+            }
+            match outcome {
+                Outcome::Rows { tag, rows, .. } => {
+                    let verb = tag.rsplit_once(' ').map_or(tag.as_str(), |(verb, _)| verb).to_owned();
+                    portal.progress = Progress::Sending { verb, rows: rows.into(), sent: 0 };
+                }
+                other => {
+                    portal.progress = Progress::Over;
+                    self.keep_portal(id, name, portal)?;
+                    return Ok(Step::Done(other));
+                }
+            }
+        } else {
+            refuse_if_failed(self.session(id)?, &portal.prepared.statement.plan)?;
+        }
+        let Progress::Sending { verb, rows, sent } = &mut portal.progress else {
+            let message = format!("portal \"{name}\" cannot be run");
+            return Err(SqlError::new(state::OBJECT_NOT_IN_PREREQUISITE_STATE, message));
+        };
+        let count = if rows_max == 0 { rows.len() } else { rows_max.min(rows.len()) };
+        let now: Vec<Vec<Value>> = rows.drain(..count).collect();
+        // As in PostgreSQL, the end is known when fewer rows come than were asked for.
+        let end = rows_max == 0 || now.len() < rows_max;
+        *sent += now.len();
+        let outcome = Outcome::Rows { tag: format!("{verb} {}", if end { now.len() } else { *sent }), rows: now, end };
+        self.keep_portal(id, name, portal)?;
+        Ok(Step::Done(outcome))
+    }
+
+    /// A portal is kept until its transaction ends, which may just have happened.
+    fn keep_portal(&mut self, id: SessionId, name: &str, portal: Portal) -> Result<()> {
+        let session = self.session(id)?;
+        if session.txn.is_some() {
+            session.portals.insert(name.to_owned(), portal);
+        }
+        Ok(())
+    }
+
+    /// Runs a statement; plans it again if the catalog is another than it was planned with.
+    fn execute_statement(
+        &mut self,
+        id: SessionId,
+        prepared: &Prepared,
+        statement: &mut Arc<Statement>,
+        parameters: &[Value],
+    ) -> Result<Step<Outcome>> {
+        let now = self.now;
+        let session = self.session(id)?;
+        refuse_if_failed(session, &statement.plan)?;
+        session.facts.statement_began = now;
+        if let Some(step) = self.control(id, &statement.plan)? {
+            return Ok(step);
+        }
+        let session = self.session(id)?;
+        if session.txn.is_none() {
+            let (isolation, read_only) = (session.settings.isolation, session.settings.read_only);
+            self.begin(id, isolation, read_only, false)?;
+        }
+        let Self { database, sessions, .. } = self;
+        let Some(Session { txn: Some(txn), .. }) = sessions.get_mut(&id) else {
+            return Err(SqlError::internal("no transaction"));
+        };
+        txn.used = true;
+        let (txn_id, isolation, defines, read_only) = (txn.id, txn.isolation, txn.defines, txn.read_only);
+        let snapshot = database.statement(txn_id)?;
+        let behind = database.is_behind(snapshot);
+        let catalog = self.catalog_at((txn_id, defines), snapshot)?;
+        if !Arc::ptr_eq(&catalog, &statement.catalog) {
+            *statement = self.planned(&prepared.text, catalog, &prepared.declared)?;
+            // The parameters were read as the types that were known then.
+            if statement.parameters != prepared.statement.parameters {
+                let message = "the types of a prepared statement's parameters have changed";
+                return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message).hint("Prepare it again."));
+            }
+        }
+        let plan = &statement.plan;
+        if read_only && !matches!(plan, Plan::Select(_) | Plan::CopyOut(_)) {
+            let message = format!("cannot execute {} in a read-only transaction", verb_of(plan));
+            return Err(SqlError::new(state::READ_ONLY_SQL_TRANSACTION, message));
+        }
+        let Self { database, sessions, .. } = self;
+        let Some(session) = sessions.get_mut(&id) else { return Err(SqlError::internal("the session is closed")) };
+        let mut run = Run { database, txn: txn_id, isolation, parameters, facts: &session.facts };
+        let step = match plan {
+            Plan::Select(select) => run.select(select)?.map(|rows| {
+                (Outcome::Rows { tag: format!("SELECT {}", rows.len()), rows, end: true }, None)
+            }),
+            Plan::CopyOut(select) => run.select(select)?.map(|rows| {
+                (Outcome::CopyOut { columns: select.columns.clone(), rows }, None)
+            }),
+            Plan::Insert(insert) => {
+                run.insert(insert)?.map(|written| written_outcome("INSERT 0", insert.returning.is_some(), written))
+            }
+            Plan::Update(update) => {
+                run.update(update)?.map(|written| written_outcome("UPDATE", update.returning.is_some(), written))
+            }
+            Plan::Delete(delete) => {
+                run.delete(delete)?.map(|written| written_outcome("DELETE", delete.returning.is_some(), written))
+            }
+            Plan::CopyIn(copy) => {
+                let columns = copy.columns.len();
+                session.copying = Some(Arc::clone(statement));
+                Step::Done((Outcome::CopyIn { columns }, None))
+            }
+            Plan::Define(define) => {
+                let catalog = Arc::clone(&statement.catalog);
+                run.define(define, &catalog, behind)?.map(|defined| {
+                    session.notices.extend(defined.notices);
+                    if let Some(txn) = &mut session.txn {
+                        txn.defines = true;
+                    }
+                    (Outcome::Done { tag: defined.tag.to_owned() }, Some(defined.effects))
+                })
+            }
+            other => return Err(SqlError::internal(format_args!("{} is run by nobody", verb_of(other)))),
+        };
+        match step {
+            Step::Wait => Ok(Step::Wait),
+            Step::Done((outcome, effects)) => {
+                self.end_statement(id, effects)?;
+                Ok(Step::Done(outcome))
+            }
+        }
+    }
+
+    /// Writes what a statement came to, and notes what its reply depends on.
+    fn end_statement(&mut self, id: SessionId, effects: Option<Effects>) -> Result<()> {
+        let Self { database, sessions, .. } = self;
+        let Some(Session { txn: Some(txn), reply_after, .. }) = sessions.get_mut(&id) else {
+            return Err(SqlError::internal("no transaction"));
+        };
+        if let Some(effects) = effects {
+            txn.bytes += effects.bytes();
+            if txn.bytes > crate::database::TRANSACTION_BYTES_MAX {
+                return Err(too_large());
+            }
+            effects.apply(database)?;
+        }
+        *reply_after = (*reply_after).max(database.reply_after(txn.id)?);
+        database.end_statement(txn.id)
+    }
+
+    fn copy_lines(&mut self, id: SessionId, lines: &[Vec<Option<String>>]) -> Result<Step<Outcome>> {
+        self.interruption(id)?;
+        let Self { database, sessions, .. } = self;
+        let Some(session) = sessions.get_mut(&id) else { return Err(SqlError::internal("the session is closed")) };
+        let (Some(statement), Some(txn)) = (session.copying.clone(), &session.txn) else {
+            return Err(SqlError::new(state::PROTOCOL_VIOLATION, "expected no lines, because there is no COPY"));
+        };
+        let Plan::CopyIn(plan) = &statement.plan else { return Err(SqlError::internal("a COPY of nothing")) };
+        let (txn, isolation) = (txn.id, txn.isolation);
+        database.statement(txn)?;
+        let mut run = Run { database, txn, isolation, parameters: &[], facts: &session.facts };
+        match run.copy_in(plan, lines)? {
+            Step::Wait => Ok(Step::Wait),
+            Step::Done(Written { count, effects, .. }) => {
+                self.end_statement(id, Some(effects))?;
+                Ok(Step::Done(Outcome::Done { tag: format!("COPY {count}") }))
+            }
+        }
+    }
+
+    fn begin(
+        &mut self,
+        id: SessionId,
+        isolation: savanna_transaction::Isolation,
+        read_only: bool,
+        explicit: bool,
+    ) -> Result<()> {
+        let txn = self.database.begin(isolation);
+        let now = self.now;
+        let session = self.session(id)?;
+        session.facts.transaction_began = now;
+        session.txn = Some(Current {
+            id: txn,
+            isolation,
+            read_only,
+            explicit,
+            failed: false,
+            used: false,
+            defines: false,
+            bytes: 0,
+            savepoints: Vec::new(),
+            settings_before: None,
+            local_settings: Vec::new(),
+        });
+        Ok(())
+    }
+
+    fn commit(&mut self, id: SessionId) -> Result<Step<()>> {
+        self.interruption(id)?;
+        let Self { database, sessions, .. } = self;
+        let Some(Session { txn: Some(txn), .. }) = sessions.get_mut(&id) else { return Ok(Step::Done(())) };
+        let step = database.commit(txn.id);
+        match step {
+            Ok(Step::Wait) => Ok(Step::Wait),
+            Ok(Step::Done(lsn)) => {
+                let session = self.session(id)?;
+                session.reply_after = session.reply_after.max(lsn);
+                session.portals.clear();
+                if let Some(txn) = session.txn.take() {
+                    for (name, before) in txn.local_settings.into_iter().rev() {
+                        session.settings.set(&name, Some(&before))?;
+                    }
+                }
+                Ok(Step::Done(()))
+            }
+            Err(error) => {
+                self.roll_back(id);
+                Err(error)
+            }
+        }
+    }
+
+    fn roll_back(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        session.portals.clear();
+        session.copying = None;
+        if let Some(txn) = session.txn.take() {
+            self.waiting.remove(&txn.id);
+            if let Some(before) = txn.settings_before {
+                session.settings = before;
+            }
+            self.database.abort(txn.id);
+        }
+    }
+
+    /// Statements that are about transactions and sessions, not about rows.
+    fn control(&mut self, id: SessionId, plan: &Plan) -> Result<Option<Step<Outcome>>> {
+        let done = |tag: &str| Ok(Some(Step::Done(Outcome::Done { tag: tag.to_owned() })));
+        match plan {
+            Plan::Empty => return Ok(Some(Step::Done(Outcome::Empty))),
+            Plan::Begin { tag, modes } => {
+                let session = self.session(id)?;
+                if let Some(txn) = &mut session.txn {
+                    if txn.explicit {
+                        session.notices.push("there is already a transaction in progress".to_owned());
+                    }
+                    txn.explicit = true;
+                    return done(tag);
+                }
+                let isolation = modes.isolation.unwrap_or(session.settings.isolation);
+                let read_only = modes.read_only.unwrap_or(session.settings.read_only);
+                self.begin(id, isolation, read_only, true)?;
+                return done(tag);
+            }
+            Plan::Commit => {
+                let session = self.session(id)?;
+                match &session.txn {
+                    Some(txn) if txn.failed => {
+                        self.roll_back(id);
+                        return done("ROLLBACK");
+                    }
+                    Some(txn) if txn.explicit => {}
+                    _ => session.notices.push("there is no transaction in progress".to_owned()),
+                }
+                return Ok(Some(match self.commit(id)? {
+                    Step::Wait => Step::Wait,
+                    Step::Done(()) => Step::Done(Outcome::Done { tag: "COMMIT".to_owned() }),
+                }));
+            }
+            Plan::Rollback => {
+                let session = self.session(id)?;
+                if !session.txn.as_ref().is_some_and(|txn| txn.explicit) {
+                    session.notices.push("there is no transaction in progress".to_owned());
+                }
+                self.roll_back(id);
+                return done("ROLLBACK");
+            }
+            Plan::Savepoint(name) => {
+                let txn = self.explicit(id, "SAVEPOINT")?;
+                let savepoint = self.database.savepoint(txn)?;
+                if let Some(txn) = &mut self.session(id)?.txn {
+                    txn.savepoints.push((name.clone(), savepoint));
+                }
+                return done("SAVEPOINT");
+            }
+            Plan::Release(name) => {
+                self.explicit(id, "RELEASE SAVEPOINT")?;
+                let at = self.savepoint(id, name)?;
+                if let Some(txn) = &mut self.session(id)?.txn {
+                    txn.savepoints.truncate(at);
+                }
+                return done("RELEASE");
+            }
+            Plan::RollbackTo(name) => {
+                let txn = self.explicit(id, "ROLLBACK TO SAVEPOINT")?;
+                let at = self.savepoint(id, name)?;
+                let mut savepoint = None;
+                if let Some(txn) = &mut self.session(id)?.txn {
+                    txn.savepoints.truncate(at + 1);
+                    txn.failed = false;
+                    savepoint = txn.savepoints.last().map(|(_, savepoint)| *savepoint);
+                }
+                if let Some(savepoint) = savepoint {
+                    self.database.roll_back_to(txn, savepoint)?;
+                }
+                return done("ROLLBACK");
+            }
+            Plan::SetTransaction(modes) => {
+                let session = self.session(id)?;
+                match &session.txn {
+                    Some(txn) if txn.used => {
+                        let message = "SET TRANSACTION must be called before any query";
+                        return Err(SqlError::new(state::ACTIVE_SQL_TRANSACTION, message));
+                    }
+                    Some(txn) => {
+                        let (isolation, read_only) = (modes.isolation.unwrap_or(txn.isolation), modes.read_only);
+                        let (explicit, old, read_only) = (txn.explicit, txn.id, read_only.unwrap_or(txn.read_only));
+                        self.database.abort(old);
+                        self.begin(id, isolation, read_only, explicit)?;
+                    }
+                    None => {
+                        let message = "SET TRANSACTION can only be used in transaction blocks";
+                        session.notices.push(message.to_owned());
+                    }
+                }
+                return done("SET");
+            }
+            Plan::SetSession(modes) => {
+                let settings = &mut self.session(id)?.settings;
+                settings.isolation = modes.isolation.unwrap_or(settings.isolation);
+                settings.read_only = modes.read_only.unwrap_or(settings.read_only);
+                return done("SET");
+            }
+            Plan::Set { name, value, local } => {
+                self.set_in_transaction(id, name, value.as_deref(), *local)?;
+                return done(if value.is_none() && !*local { "RESET" } else { "SET" });
+            }
+            Plan::Show(name) => {
+                let session = self.session(id)?;
+                let value = match (name.as_str(), &session.txn) {
+                    ("transaction_isolation", Some(txn)) => isolation_name(txn.isolation).to_owned(),
+                    ("transaction_isolation", None) => isolation_name(session.settings.isolation).to_owned(),
+                    ("transaction_read_only", Some(txn)) => if txn.read_only { "on" } else { "off" }.to_owned(),
+                    ("transaction_read_only", None) => session.settings.show("default_transaction_read_only")?,
+                    _ => session.settings.show(name)?,
+                };
+                let rows = vec![vec![Value::Text(value)]];
+                return Ok(Some(Step::Done(Outcome::Rows { tag: "SHOW".to_owned(), rows, end: true })));
+            }
+            Plan::Deallocate(name) => {
+                let session = self.session(id)?;
+                match name {
+                    None => session.prepared.clear(),
+                    Some(name) if session.prepared.remove(name).is_none() => return Err(no_statement(name)),
+                    Some(_) => {}
+                }
+                return done(if name.is_none() { "DEALLOCATE ALL" } else { "DEALLOCATE" });
+            }
+            Plan::DiscardAll => {
+                self.outside(id, "DISCARD ALL")?;
+                let session = self.session(id)?;
+                session.prepared.clear();
+                session.portals.clear();
+                session.settings = crate::settings::Settings::default();
+                return done("DISCARD ALL");
+            }
+            Plan::Nothing(tag) => {
+                if *tag == "VACUUM" {
+                    self.outside(id, tag)?;
+                }
+                return done(tag);
+            }
+            Plan::CreateDatabase(name) => {
+                self.outside(id, "CREATE DATABASE")?;
+                return Ok(Some(Step::Done(Outcome::CreateDatabase(name.clone()))));
+            }
+            Plan::DropDatabase { name, if_exists } => {
+                self.outside(id, "DROP DATABASE")?;
+                return Ok(Some(Step::Done(Outcome::DropDatabase { name: name.clone(), if_exists: *if_exists })));
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    /// The transaction that the client began.
+    fn explicit(&mut self, id: SessionId, what: &str) -> Result<TxnId> {
+        match &self.session(id)?.txn {
+            Some(txn) if txn.explicit => Ok(txn.id),
+            _ => {
+                let message = format!("{what} can only be used in transaction blocks");
+                Err(SqlError::new(state::NO_ACTIVE_SQL_TRANSACTION, message))
+            }
+        }
+    }
+
+    fn outside(&mut self, id: SessionId, what: &str) -> Result<()> {
+        match &self.session(id)?.txn {
+            Some(txn) if txn.explicit => {
+                let message = format!("{what} cannot run inside a transaction block");
+                Err(SqlError::new(state::ACTIVE_SQL_TRANSACTION, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn savepoint(&mut self, id: SessionId, name: &str) -> Result<usize> {
+        let savepoints = self.session(id)?.txn.as_ref().map(|txn| txn.savepoints.as_slice()).unwrap_or_default();
+        let found = savepoints.iter().rposition(|(other, _)| other == name);
+        found.ok_or_else(|| SqlError::new(state::INVALID_SAVEPOINT, format!("savepoint \"{name}\" does not exist")))
+    }
+
+    fn set_in_transaction(&mut self, id: SessionId, name: &str, value: Option<&str>, local: bool) -> Result<()> {
+        let session = self.session(id)?;
+        let before = session.settings.clone();
+        session.settings.set(name, value)?;
+        match &mut session.txn {
+            Some(txn) => {
+                if local {
+                    txn.local_settings.push((name.to_owned(), before.show(name)?));
+                }
+                txn.settings_before.get_or_insert(before);
+            }
+            None if local => {
+                session.settings = before;
+                session.notices.push("SET LOCAL can only be used in transaction blocks".to_owned());
+            }
+            None => {}
+        }
+        Ok(())
+    }
+}
+
+impl<T> Step<T> {
+    fn map<U>(self, f: impl FnOnce(T) -> U) -> Step<U> {
+        match self {
+            Self::Done(value) => Step::Done(f(value)),
+            Self::Wait => Step::Wait,
+        }
+    }
+}
+
+fn written_outcome(verb: &str, returning: bool, written: Written) -> (Outcome, Option<Effects>) {
+    let Written { count, rows, effects } = written;
+    let tag = format!("{verb} {count}");
+    let outcome = if returning { Outcome::Rows { tag, rows, end: true } } else { Outcome::Done { tag } };
+    (outcome, Some(effects))
+}
+
+fn refuse_if_failed(session: &Session, plan: &Plan) -> Result<()> {
+    if session.status() == Status::Failed && !matches!(plan, Plan::Commit | Plan::Rollback | Plan::RollbackTo(_)) {
+        let message = "current transaction is aborted, commands ignored until end of transaction block";
+        return Err(SqlError::new(state::IN_FAILED_SQL_TRANSACTION, message));
+    }
+    Ok(())
+}
+
+fn same_output(a: Option<&[OutputColumn]>, b: Option<&[OutputColumn]>) -> bool {
+    let types = |columns: Option<&[OutputColumn]>| columns.map(|columns| columns.iter().map(|c| c.of).collect::<Vec<_>>());
+    types(a) == types(b)
+}
+
+fn verb_of(plan: &Plan) -> &'static str {
+    match plan {
+        Plan::Insert(_) => "INSERT",
+        Plan::Update(_) => "UPDATE",
+        Plan::Delete(_) => "DELETE",
+        Plan::CopyIn(_) => "COPY FROM",
+        Plan::Define(_) => "a change of tables",
+        _ => "the statement",
+    }
+}
+
+fn no_statement(name: &str) -> SqlError {
+    let message = match name {
+        "" => "unnamed prepared statement does not exist".to_owned(),
+        name => format!("prepared statement \"{name}\" does not exist"),
+    };
+    SqlError::new(state::INVALID_SQL_STATEMENT_NAME, message)
+}
+
+fn no_portal(name: &str) -> SqlError {
+    SqlError::new(state::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist"))
+}

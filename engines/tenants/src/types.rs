@@ -1,0 +1,277 @@
+//! The types of columns and expressions, with their names and numbers in PostgreSQL.
+
+use serde::{Deserialize, Serialize};
+use sqlparser::ast::{CharacterLength, DataType, ExactNumberInfo, TimezoneInfo};
+
+use crate::error::{Result, SqlError, state};
+
+/// A type. Its variants are part of the catalog's format: new ones go to the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Type {
+    /// `boolean`
+    Bool,
+    /// `smallint`
+    Int2,
+    /// `integer`
+    Int4,
+    /// `bigint`
+    Int8,
+    /// `real`
+    Float4,
+    /// `double precision`
+    Float8,
+    /// `numeric`, with precision and scale or any
+    Numeric(Option<(u16, u16)>),
+    /// `text`
+    Text,
+    /// `character varying`, with the most characters or any
+    Varchar(Option<u32>),
+    /// `character`, padded to so many characters
+    Char(u32),
+    /// `date`, in days since 2000-01-01
+    Date,
+    /// `time`, in microseconds
+    Time,
+    /// `timestamp`, in microseconds since 2000-01-01
+    Timestamp,
+    /// `timestamp with time zone`, in microseconds since 2000-01-01 UTC
+    Timestamptz,
+    /// `interval`
+    Interval,
+    /// `uuid`
+    Uuid,
+    /// `bytea`
+    Bytea,
+    /// A string literal, NULL or parameter that has no type yet.
+    Unknown,
+}
+
+impl Type {
+    /// PostgreSQL's number of the type.
+    #[must_use]
+    pub fn oid(self) -> u32 {
+        match self {
+            Self::Bool => 16,
+            Self::Bytea => 17,
+            Self::Int8 => 20,
+            Self::Int2 => 21,
+            Self::Int4 => 23,
+            Self::Text => 25,
+            Self::Float4 => 700,
+            Self::Float8 => 701,
+            Self::Unknown => 705,
+            Self::Char(_) => 1042,
+            Self::Varchar(_) => 1043,
+            Self::Date => 1082,
+            Self::Time => 1083,
+            Self::Timestamp => 1114,
+            Self::Timestamptz => 1184,
+            Self::Interval => 1186,
+            Self::Numeric(_) => 1700,
+            Self::Uuid => 2950,
+        }
+    }
+
+    /// The type with a number of PostgreSQL; 0 and 705 are a type yet to be found.
+    #[must_use]
+    pub fn of_oid(oid: u32) -> Option<Self> {
+        Some(match oid {
+            0 | 705 => Self::Unknown,
+            16 => Self::Bool,
+            17 => Self::Bytea,
+            20 => Self::Int8,
+            21 => Self::Int2,
+            23 => Self::Int4,
+            25 | 19 => Self::Text,
+            700 => Self::Float4,
+            701 => Self::Float8,
+            // Without a length, as PostgreSQL takes a parameter of this type.
+            1042 => Self::Text,
+            1043 => Self::Varchar(None),
+            1082 => Self::Date,
+            1083 => Self::Time,
+            1114 => Self::Timestamp,
+            1184 => Self::Timestamptz,
+            1186 => Self::Interval,
+            1700 => Self::Numeric(None),
+            2950 => Self::Uuid,
+            _ => return None,
+        })
+    }
+
+    /// Bytes of a value on the wire, -1 if they vary.
+    #[must_use]
+    pub fn wire_size(self) -> i16 {
+        match self {
+            Self::Bool => 1,
+            Self::Int2 => 2,
+            Self::Int4 | Self::Float4 | Self::Date => 4,
+            Self::Int8 | Self::Float8 | Self::Time | Self::Timestamp | Self::Timestamptz => 8,
+            Self::Interval | Self::Uuid => 16,
+            Self::Unknown => -2,
+            _ => -1,
+        }
+    }
+
+    /// What PostgreSQL says about length or precision, -1 if nothing.
+    #[must_use]
+    pub fn modifier(self) -> i32 {
+        match self {
+            Self::Numeric(Some((precision, scale))) => (i32::from(precision) << 16 | i32::from(scale)) + 4,
+            Self::Varchar(Some(length)) | Self::Char(length) => length as i32 + 4,
+            _ => -1,
+        }
+    }
+
+    /// The name that PostgreSQL shows.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Self::Bool => "boolean".to_owned(),
+            Self::Int2 => "smallint".to_owned(),
+            Self::Int4 => "integer".to_owned(),
+            Self::Int8 => "bigint".to_owned(),
+            Self::Float4 => "real".to_owned(),
+            Self::Float8 => "double precision".to_owned(),
+            Self::Numeric(None) => "numeric".to_owned(),
+            Self::Numeric(Some((precision, scale))) => format!("numeric({precision},{scale})"),
+            Self::Text => "text".to_owned(),
+            Self::Varchar(None) => "character varying".to_owned(),
+            Self::Varchar(Some(length)) => format!("character varying({length})"),
+            Self::Char(length) => format!("character({length})"),
+            Self::Date => "date".to_owned(),
+            Self::Time => "time without time zone".to_owned(),
+            Self::Timestamp => "timestamp without time zone".to_owned(),
+            Self::Timestamptz => "timestamp with time zone".to_owned(),
+            Self::Interval => "interval".to_owned(),
+            Self::Uuid => "uuid".to_owned(),
+            Self::Bytea => "bytea".to_owned(),
+            Self::Unknown => "unknown".to_owned(),
+        }
+    }
+
+    /// The name without length or precision, as in messages about operators.
+    #[must_use]
+    pub fn base_name(self) -> String {
+        match self {
+            Self::Numeric(_) => "numeric".to_owned(),
+            Self::Varchar(_) => "character varying".to_owned(),
+            Self::Char(_) => "character".to_owned(),
+            other => other.name(),
+        }
+    }
+
+    /// Whether it is one of the types of numbers.
+    #[must_use]
+    pub fn is_number(self) -> bool {
+        self.number_rank().is_some()
+    }
+
+    /// Whether it is an integer.
+    #[must_use]
+    pub fn is_integer(self) -> bool {
+        matches!(self, Self::Int2 | Self::Int4 | Self::Int8)
+    }
+
+    /// Whether it is one of the types of text.
+    #[must_use]
+    pub fn is_text(self) -> bool {
+        matches!(self, Self::Text | Self::Varchar(_) | Self::Char(_))
+    }
+
+    /// Where a number stands in the order in which one becomes the other by itself.
+    #[must_use]
+    pub fn number_rank(self) -> Option<u8> {
+        Some(match self {
+            Self::Int2 => 0,
+            Self::Int4 => 1,
+            Self::Int8 => 2,
+            Self::Numeric(_) => 3,
+            Self::Float4 => 4,
+            Self::Float8 => 5,
+            _ => return None,
+        })
+    }
+
+    /// The type without length or precision.
+    #[must_use]
+    pub fn unbounded(self) -> Self {
+        match self {
+            Self::Numeric(_) => Self::Numeric(None),
+            Self::Varchar(_) => Self::Varchar(None),
+            other => other,
+        }
+    }
+
+    /// The type that a statement names.
+    ///
+    /// # Errors
+    /// 0A000 for types that there are not.
+    pub fn of_ast(ast: &DataType) -> Result<Self> {
+        Ok(match ast {
+            DataType::Bool | DataType::Boolean => Self::Bool,
+            DataType::SmallInt(None) | DataType::Int2(None) => Self::Int2,
+            DataType::Int(None) | DataType::Integer(None) | DataType::Int4(None) => Self::Int4,
+            DataType::BigInt(None) | DataType::Int8(None) => Self::Int8,
+            DataType::Real | DataType::Float4 => Self::Float4,
+            DataType::Float(ExactNumberInfo::None) | DataType::Float8 | DataType::DoublePrecision => Self::Float8,
+            DataType::Float(ExactNumberInfo::Precision(1..=24)) => Self::Float4,
+            DataType::Float(ExactNumberInfo::Precision(25..=53)) => Self::Float8,
+            DataType::Numeric(info) | DataType::Decimal(info) | DataType::Dec(info) => Self::Numeric(precision(info)?),
+            DataType::Text => Self::Text,
+            DataType::Varchar(length) | DataType::CharacterVarying(length) | DataType::CharVarying(length) => {
+                Self::Varchar(length.as_ref().map(characters).transpose()?)
+            }
+            DataType::Char(length) | DataType::Character(length) => {
+                Self::Char(length.as_ref().map_or(Ok(1), characters)?)
+            }
+            DataType::Date => Self::Date,
+            DataType::Time(None, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => Self::Time,
+            DataType::Timestamp(None | Some(6), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => Self::Timestamp,
+            DataType::Timestamp(None | Some(6), TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => Self::Timestamptz,
+            DataType::Interval { fields: None, precision: None } => Self::Interval,
+            DataType::Uuid => Self::Uuid,
+            DataType::Bytea => Self::Bytea,
+            DataType::Custom(name, modifiers) if modifiers.is_empty() => {
+                match name.to_string().to_ascii_lowercase().trim_start_matches("pg_catalog.") {
+                    "int2" => Self::Int2,
+                    "int4" => Self::Int4,
+                    "int8" => Self::Int8,
+                    "bpchar" | "name" => Self::Text,
+                    _ => return Err(unknown(ast)),
+                }
+            }
+            _ => return Err(unknown(ast)),
+        })
+    }
+}
+
+fn unknown(ast: &DataType) -> SqlError {
+    SqlError::unsupported(format_args!("type {}", ast.to_string().to_ascii_lowercase()))
+}
+
+fn precision(info: &ExactNumberInfo) -> Result<Option<(u16, u16)>> {
+    let (precision, scale) = match info {
+        ExactNumberInfo::None => return Ok(None),
+        ExactNumberInfo::Precision(precision) => (*precision, 0),
+        ExactNumberInfo::PrecisionAndScale(precision, scale) => (*precision, *scale),
+    };
+    if !(1..=1000).contains(&precision) {
+        let message = format!("NUMERIC precision {precision} must be between 1 and 1000");
+        return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
+    }
+    if !(0..=precision as i64).contains(&scale) {
+        return Err(SqlError::unsupported(format_args!("a NUMERIC scale of {scale} beside a precision of {precision}")));
+    }
+    Ok(Some((precision as u16, scale as u16)))
+}
+
+fn characters(length: &CharacterLength) -> Result<u32> {
+    match length {
+        CharacterLength::IntegerLength { length: length @ 1..=10_485_760, unit: None } => Ok(*length as u32),
+        other => {
+            let message = format!("length of a character type must be between 1 and 10485760, not {other}");
+            Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message))
+        }
+    }
+}

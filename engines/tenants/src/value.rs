@@ -1,0 +1,138 @@
+//! Values of SQL, and what is common to all of them. Their texts and bytes are in the modules below.
+
+pub(crate) mod binary;
+pub(crate) mod cast;
+pub(crate) mod datetime;
+pub(crate) mod numeric;
+pub(crate) mod text;
+
+use std::cmp::Ordering;
+
+use bigdecimal::BigDecimal;
+
+/// A value. Its type is known where it is used: all integers are one kind here, and so are `real` and `double precision`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// No value.
+    Null,
+    /// `boolean`
+    Bool(bool),
+    /// `smallint`, `integer`, `bigint`
+    Int(i64),
+    /// `real`, `double precision`
+    Float(f64),
+    /// `numeric`; the digits behind the point are part of it.
+    Numeric(BigDecimal),
+    /// `text`, `character varying`, and `character` without the blanks at its end
+    Text(String),
+    /// `date`, in days since 2000-01-01
+    Date(i32),
+    /// `time`, in microseconds since midnight
+    Time(i64),
+    /// `timestamp` and `timestamp with time zone`, in microseconds since 2000-01-01 (UTC)
+    Timestamp(i64),
+    /// `interval`
+    Interval(Interval),
+    /// `uuid`
+    Uuid([u8; 16]),
+    /// `bytea`
+    Bytes(Vec<u8>),
+}
+
+/// A length of time. Months and days have no fixed length, so that they are kept apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Interval {
+    /// Months, 12 of them a year.
+    pub months: i32,
+    /// Days.
+    pub days: i32,
+    /// Microseconds.
+    pub micros: i64,
+}
+
+impl Interval {
+    /// Its length in microseconds, as it is compared: a month has 30 days, a day 24 hours.
+    #[must_use]
+    pub fn length(self) -> i128 {
+        let days = i128::from(self.months) * 30 + i128::from(self.days);
+        days * i128::from(datetime::MICROS_PER_DAY) + i128::from(self.micros)
+    }
+}
+
+impl Value {
+    /// Whether it is NULL.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        matches!(self, Self::Null)
+    }
+
+    /// How two values of one kind are ordered; NULL is the largest, equal to itself.
+    #[must_use]
+    pub fn compare(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Self::Null, Self::Null) => Ordering::Equal,
+            (Self::Null, _) => Ordering::Greater,
+            (_, Self::Null) => Ordering::Less,
+            (Self::Bool(a), Self::Bool(b)) => a.cmp(b),
+            (Self::Int(a), Self::Int(b)) => a.cmp(b),
+            (Self::Float(a), Self::Float(b)) => compare_floats(*a, *b),
+            (Self::Numeric(a), Self::Numeric(b)) => a.cmp(b),
+            (Self::Text(a), Self::Text(b)) => a.as_bytes().cmp(b.as_bytes()),
+            (Self::Date(a), Self::Date(b)) => a.cmp(b),
+            (Self::Time(a), Self::Time(b)) | (Self::Timestamp(a), Self::Timestamp(b)) => a.cmp(b),
+            (Self::Interval(a), Self::Interval(b)) => a.length().cmp(&b.length()),
+            (Self::Uuid(a), Self::Uuid(b)) => a.cmp(b),
+            (Self::Bytes(a), Self::Bytes(b)) => a.cmp(b),
+            (a, b) => {
+                debug_assert!(false, "values of one kind are compared, not {a:?} and {b:?}");
+                a.kind().cmp(&b.kind())
+            }
+        }
+    }
+
+    /// About how many bytes it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + match self {
+                Self::Text(text) => text.len(),
+                Self::Bytes(bytes) => bytes.len(),
+                Self::Numeric(number) => number.digits() as usize,
+                _ => 0,
+            }
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Null => 0,
+            Self::Bool(_) => 1,
+            Self::Int(_) => 2,
+            Self::Float(_) => 3,
+            Self::Numeric(_) => 4,
+            Self::Text(_) => 5,
+            Self::Date(_) => 6,
+            Self::Time(_) => 7,
+            Self::Timestamp(_) => 8,
+            Self::Interval(_) => 9,
+            Self::Uuid(_) => 10,
+            Self::Bytes(_) => 11,
+        }
+    }
+}
+
+/// NaN is the largest and equal to itself; -0 is 0.
+fn compare_floats(a: f64, b: f64) -> Ordering {
+    a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+}
+
+impl Value {
+    /// Appends its text, as PostgreSQL shows a value of the type; NULL has none.
+    pub fn write_text(&self, of: crate::types::Type, out: &mut String) {
+        text::write(self, of, out);
+    }
+
+    /// Appends its bytes in the protocol's binary format; NULL has none.
+    pub fn write_binary(&self, of: crate::types::Type, out: &mut Vec<u8>) {
+        binary::write(self, of, out);
+    }
+}

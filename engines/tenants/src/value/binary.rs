@@ -1,0 +1,119 @@
+//! Values to and from the bytes of the protocol's binary format, and of rows.
+
+use crate::{
+    error::{Result, SqlError, state},
+    types::Type,
+    value::{Interval, Value, numeric, text},
+};
+
+/// Appends a value's bytes in the binary format; NULL has none.
+pub(crate) fn write(value: &Value, of: Type, out: &mut Vec<u8>) {
+    match value {
+        Value::Null => {}
+        Value::Bool(value) => out.push(u8::from(*value)),
+        Value::Int(value) => match of {
+            Type::Int2 => out.extend((*value as i16).to_be_bytes()),
+            Type::Int4 => out.extend((*value as i32).to_be_bytes()),
+            _ => out.extend(value.to_be_bytes()),
+        },
+        Value::Float(value) if of == Type::Float4 => out.extend((*value as f32).to_be_bytes()),
+        Value::Float(value) => out.extend(value.to_be_bytes()),
+        Value::Numeric(value) => numeric::to_wire(value, out),
+        Value::Text(_) => out.extend(text::shown(value, of).into_bytes()),
+        Value::Date(days) => out.extend(days.to_be_bytes()),
+        Value::Time(micros) | Value::Timestamp(micros) => out.extend(micros.to_be_bytes()),
+        Value::Interval(Interval { months, days, micros }) => {
+            out.extend(micros.to_be_bytes());
+            out.extend(days.to_be_bytes());
+            out.extend(months.to_be_bytes());
+        }
+        Value::Uuid(bytes) => out.extend(bytes),
+        Value::Bytes(bytes) => out.extend(bytes),
+    }
+}
+
+/// The value of a type from its binary format.
+pub(crate) fn parse(bytes: &[u8], of: Type) -> Result<Value> {
+    let wrong = || {
+        let message = format!("incorrect binary data format for type {}: {} bytes", of.base_name(), bytes.len());
+        SqlError::new(state::INVALID_BINARY_REPRESENTATION, message)
+    };
+    fn fixed<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
+        bytes.try_into().ok()
+    }
+    let value = match of {
+        Type::Bool => fixed::<1>(bytes).map(|[byte]| Value::Bool(byte != 0)),
+        Type::Int2 => fixed(bytes).map(|bytes| Value::Int(i64::from(i16::from_be_bytes(bytes)))),
+        Type::Int4 => fixed(bytes).map(|bytes| Value::Int(i64::from(i32::from_be_bytes(bytes)))),
+        Type::Int8 => fixed(bytes).map(|bytes| Value::Int(i64::from_be_bytes(bytes))),
+        Type::Float4 => fixed(bytes).map(|bytes| Value::Float(f64::from(f32::from_be_bytes(bytes)))),
+        Type::Float8 => fixed(bytes).map(|bytes| Value::Float(f64::from_be_bytes(bytes))),
+        Type::Date => fixed(bytes).map(|bytes| Value::Date(i32::from_be_bytes(bytes))),
+        Type::Time => fixed(bytes).map(|bytes| Value::Time(i64::from_be_bytes(bytes))),
+        Type::Timestamp | Type::Timestamptz => fixed(bytes).map(|bytes| Value::Timestamp(i64::from_be_bytes(bytes))),
+        Type::Interval => fixed::<16>(bytes).map(|bytes| {
+            let [m0, m1, m2, m3, m4, m5, m6, m7, d0, d1, d2, d3, n0, n1, n2, n3] = bytes;
+            Value::Interval(Interval {
+                micros: i64::from_be_bytes([m0, m1, m2, m3, m4, m5, m6, m7]),
+                days: i32::from_be_bytes([d0, d1, d2, d3]),
+                months: i32::from_be_bytes([n0, n1, n2, n3]),
+            })
+        }),
+        Type::Uuid => fixed(bytes).map(Value::Uuid),
+        Type::Bytea => Some(Value::Bytes(bytes.to_vec())),
+        Type::Numeric(_) => return super::cast::fit(Value::Numeric(numeric::from_wire(bytes)?), of, false),
+        Type::Text | Type::Varchar(_) | Type::Char(_) | Type::Unknown => {
+            return text::parse(utf8(bytes)?, of);
+        }
+    };
+    value.ok_or_else(wrong)
+}
+
+/// Text that a client sent.
+pub(crate) fn utf8(bytes: &[u8]) -> Result<&str> {
+    let wrong = |what: &str| SqlError::new(state::CHARACTER_NOT_IN_REPERTOIRE, format!("invalid {what}"));
+    let text = str::from_utf8(bytes).map_err(|_| wrong("byte sequence for encoding \"UTF8\""))?;
+    match text.contains('\0') {
+        true => Err(wrong("byte sequence for encoding \"UTF8\": 0x00")),
+        false => Ok(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_survives_the_binary_format() {
+        for (of, shown) in [
+            (Type::Bool, "f"),
+            (Type::Int2, "-2"),
+            (Type::Int4, "70000"),
+            (Type::Int8, "-9223372036854775808"),
+            (Type::Float4, "1.5"),
+            (Type::Float8, "-0.1"),
+            (Type::Numeric(None), "-12345.6700"),
+            (Type::Text, "für"),
+            (Type::Char(4), "ab  "),
+            (Type::Date, "1999-12-31"),
+            (Type::Time, "00:00:00.000001"),
+            (Type::Timestamp, "1999-12-31 23:59:59"),
+            (Type::Interval, "1 mon -1 days +00:00:01"),
+            (Type::Uuid, "00000000-0000-0000-0000-0000000000ff"),
+            (Type::Bytea, "\\x00"),
+        ] {
+            let mut bytes = Vec::new();
+            write(&text::parse(shown, of).unwrap(), of, &mut bytes);
+            assert_eq!(text::shown(&parse(&bytes, of).unwrap(), of), shown);
+        }
+    }
+
+    #[test]
+    fn bytes_of_the_wrong_length_are_refused() {
+        for of in [Type::Int4, Type::Uuid, Type::Interval, Type::Numeric(None), Type::Bool] {
+            assert_eq!(parse(&[1, 2, 3], of).unwrap_err().state, state::INVALID_BINARY_REPRESENTATION);
+        }
+        assert_eq!(parse(&[0xff], Type::Text).unwrap_err().state, state::CHARACTER_NOT_IN_REPERTOIRE);
+        assert!(parse(b"a\0", Type::Text).is_err());
+    }
+}

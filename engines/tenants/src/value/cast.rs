@@ -1,0 +1,148 @@
+//! Values of one type as values of another.
+
+use bigdecimal::{BigDecimal, FromPrimitive, ToPrimitive};
+
+use crate::{
+    error::{Result, SqlError, state},
+    types::Type,
+    value::{Value, datetime, numeric, text},
+};
+
+/// How readily one type becomes another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Ease {
+    /// Wherever it helps.
+    Implicit,
+    /// When it is stored in a column.
+    Assignment,
+    /// When the statement says so.
+    Explicit,
+}
+
+/// What a conversion from one type to another takes, if there is one.
+pub(crate) fn ease(from: Type, to: Type) -> Option<Ease> {
+    use Ease::{Assignment, Explicit, Implicit};
+    if from == Type::Unknown || from.unbounded() == to.unbounded() || (from.is_text() && to.is_text()) {
+        return Some(Implicit);
+    }
+    if let (Some(a), Some(b)) = (from.number_rank(), to.number_rank()) {
+        return Some(if a <= b { Implicit } else { Assignment });
+    }
+    Some(match (from, to) {
+        (Type::Date, Type::Timestamp | Type::Timestamptz) | (Type::Timestamp, Type::Timestamptz) => Implicit,
+        (Type::Time, Type::Interval) => Implicit,
+        (Type::Timestamp | Type::Timestamptz, Type::Date | Type::Time) => Assignment,
+        (Type::Timestamptz, Type::Timestamp) | (Type::Interval, Type::Time) => Assignment,
+        (_, to) if to.is_text() => Assignment,
+        (from, _) if from.is_text() => Explicit,
+        (Type::Bool, Type::Int4) | (Type::Int4, Type::Bool) => Explicit,
+        _ => return None,
+    })
+}
+
+/// A value of type `from` as one of type `to`. `explicit` cuts texts that are too long instead of refusing them.
+pub(crate) fn cast(value: Value, from: Type, to: Type, explicit: bool) -> Result<Value> {
+    let value = match (value, to) {
+        (Value::Null, _) => return Ok(Value::Null),
+        (value, _) if from.unbounded() == to.unbounded() => value,
+        (Value::Text(value), to) if to.is_text() => Value::Text(value),
+        (Value::Text(value), to) => return text::parse(&value, to),
+        (value, to) if to.is_text() => {
+            // As PostgreSQL's own cast to text does.
+            match value {
+                Value::Bool(value) => Value::Text(if value { "true" } else { "false" }.to_owned()),
+                other => Value::Text(text::shown(&other, from)),
+            }
+        }
+        (Value::Int(value), Type::Int2 | Type::Int4 | Type::Int8) => integer(Some(value), to)?,
+        (Value::Int(value), Type::Float4) => Value::Float(f64::from(value as f32)),
+        (Value::Int(value), Type::Float8) => Value::Float(value as f64),
+        (Value::Int(value), Type::Numeric(_)) => Value::Numeric(BigDecimal::from(value)),
+        (Value::Int(value), Type::Bool) => Value::Bool(value != 0),
+        (Value::Bool(value), Type::Int4) => Value::Int(i64::from(value)),
+        (Value::Float(value), Type::Int2 | Type::Int4 | Type::Int8) => {
+            let rounded = value.round_ties_even();
+            let fits = (-9.223_372_036_854_775_8e18..9.223_372_036_854_775_8e18).contains(&rounded);
+            integer(fits.then_some(rounded as i64), to)?
+        }
+        (Value::Float(value), Type::Float4) => {
+            let narrow = value as f32;
+            if narrow.is_infinite() && value.is_finite() {
+                return Err(SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, "value out of range: overflow"));
+            }
+            Value::Float(f64::from(narrow))
+        }
+        (Value::Float(value), Type::Float8) => Value::Float(value),
+        (Value::Float(value), Type::Numeric(_)) => {
+            // PostgreSQL takes 15 digits of the longer kind and 6 of the shorter.
+            let digits = if from == Type::Float4 { 5 } else { 14 };
+            if !value.is_finite() {
+                return Err(SqlError::unsupported(format_args!("the numeric {value}")));
+            }
+            let number = numeric::parse(&format!("{value:.digits$e}"))?;
+            let scale = numeric::scale(&number.normalized()).max(0);
+            Value::Numeric(number.with_scale(scale))
+        }
+        (Value::Numeric(value), Type::Int2 | Type::Int4 | Type::Int8) => {
+            integer(numeric::round(&value, 0).to_i64(), to)?
+        }
+        (Value::Numeric(value), Type::Float4 | Type::Float8) => match text::parse(&value.to_plain_string(), to)? {
+            Value::Float(value) => Value::Float(value),
+            other => return Err(SqlError::internal(format_args!("a number became {other:?}"))),
+        },
+        (Value::Date(days), Type::Timestamp | Type::Timestamptz) => {
+            let micros = i64::from(days).checked_mul(datetime::MICROS_PER_DAY);
+            Value::Timestamp(micros.ok_or_else(|| {
+                SqlError::new(state::DATETIME_FIELD_OVERFLOW, "date out of range for timestamp")
+            })?)
+        }
+        (Value::Timestamp(micros), Type::Timestamp | Type::Timestamptz) => Value::Timestamp(micros),
+        (Value::Timestamp(micros), Type::Date) => Value::Date(micros.div_euclid(datetime::MICROS_PER_DAY) as i32),
+        (Value::Timestamp(micros), Type::Time) => Value::Time(micros.rem_euclid(datetime::MICROS_PER_DAY)),
+        (Value::Time(micros), Type::Interval) => {
+            Value::Interval(super::Interval { micros, ..super::Interval::default() })
+        }
+        (Value::Interval(interval), Type::Time) => Value::Time(interval.micros.rem_euclid(datetime::MICROS_PER_DAY)),
+        (value, to) => return Err(SqlError::internal(format_args!("a cast from {value:?} to {}", to.name()))),
+    };
+    fit(value, to, explicit)
+}
+
+fn integer(value: Option<i64>, of: Type) -> Result<Value> {
+    match value.filter(|value| text::in_range(*value, of)) {
+        Some(value) => Ok(Value::Int(value)),
+        None => Err(SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, format!("{} out of range", of.name()))),
+    }
+}
+
+/// A value of the right kind within length or precision of its type.
+pub(crate) fn fit(value: Value, of: Type, explicit: bool) -> Result<Value> {
+    match (value, of) {
+        (Value::Numeric(value), Type::Numeric(Some((precision, scale)))) => {
+            let rounded = numeric::round(&value, i64::from(scale));
+            let whole = rounded.digits() as i64 - i64::from(scale);
+            if whole > i64::from(precision) - i64::from(scale) && rounded != BigDecimal::from_u8(0).unwrap_or_default() {
+                let detail = format!(
+                    "A field with precision {precision}, scale {scale} must round to an absolute value less than 10^{}.",
+                    precision - scale
+                );
+                return Err(SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, "numeric field overflow").detail(detail));
+            }
+            Ok(Value::Numeric(rounded))
+        }
+        (Value::Text(mut value), Type::Varchar(Some(length)) | Type::Char(length)) => {
+            if matches!(of, Type::Char(_)) {
+                value.truncate(value.trim_end_matches(' ').len());
+            }
+            if let Some((end, _)) = value.char_indices().nth(length as usize) {
+                if !explicit && value[end..].bytes().any(|byte| byte != b' ') {
+                    let message = format!("value too long for type {}", of.name());
+                    return Err(SqlError::new(state::STRING_DATA_RIGHT_TRUNCATION, message));
+                }
+                value.truncate(end);
+            }
+            Ok(Value::Text(value))
+        }
+        (value, _) => Ok(value),
+    }
+}

@@ -1,0 +1,222 @@
+//! `numeric`: how many digits results have, and their bytes.
+
+use bigdecimal::{
+    BigDecimal, RoundingMode, Zero,
+    num_bigint::{BigInt, BigUint, Sign},
+};
+
+use crate::error::{Result, SqlError, state};
+
+/// Digits before the point and behind it that PostgreSQL's `numeric` has at most.
+const DIGITS_MAX: i64 = 131_072;
+const SCALE_MAX: i64 = 16_383;
+/// Significant digits of a quotient, at least.
+const DIGITS_OF_QUOTIENT: i64 = 16;
+
+/// A number from its text: digits, a point, an exponent.
+pub(crate) fn parse(text: &str) -> Result<BigDecimal> {
+    let trimmed = text.trim();
+    let wrong = || {
+        let message = format!("invalid input syntax for type numeric: \"{text}\"");
+        SqlError::new(state::INVALID_TEXT_REPRESENTATION, message)
+    };
+    if ["nan", "infinity", "-infinity", "inf", "-inf"].contains(&trimmed.to_ascii_lowercase().as_str()) {
+        return Err(SqlError::unsupported(format_args!("the numeric {trimmed}")));
+    }
+    let (mantissa, exponent) = match trimmed.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().map_err(|_| wrong())?),
+        None => (trimmed, 0),
+    };
+    let unsigned = mantissa.strip_prefix(['+', '-']).unwrap_or(mantissa);
+    let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
+    let digits = [whole, fraction].concat();
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    let scale = fraction.len() as i64 - i64::from(exponent);
+    if scale > SCALE_MAX || whole.trim_start_matches('0').len() as i64 + i64::from(exponent) > DIGITS_MAX {
+        return Err(overflow());
+    }
+    let magnitude = BigInt::parse_bytes(digits.as_bytes(), 10).ok_or_else(wrong)?;
+    let number = BigDecimal::new(if mantissa.starts_with('-') { -magnitude } else { magnitude }, scale);
+    Ok(if scale < 0 { number.with_scale(0) } else { number })
+}
+
+pub(crate) fn overflow() -> SqlError {
+    SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, "value overflows numeric format")
+}
+
+/// Digits behind the point.
+pub(crate) fn scale(number: &BigDecimal) -> i64 {
+    number.fractional_digit_count()
+}
+
+/// Rounded to so many digits behind the point, halves away from zero.
+pub(crate) fn round(number: &BigDecimal, scale: i64) -> BigDecimal {
+    let rounded = number.with_scale_round(scale, RoundingMode::HalfUp);
+    if scale < 0 { rounded.with_scale(0) } else { rounded }
+}
+
+/// Whether a result is within the limits.
+pub(crate) fn checked(number: BigDecimal) -> Result<BigDecimal> {
+    let (digits, scale) = (number.digits() as i64, scale(&number));
+    if digits - scale > DIGITS_MAX {
+        return Err(overflow());
+    }
+    Ok(if scale > SCALE_MAX { round(&number, SCALE_MAX) } else { number })
+}
+
+pub(crate) fn divide(a: &BigDecimal, b: &BigDecimal) -> Result<BigDecimal> {
+    if b.is_zero() {
+        return Err(SqlError::new(state::DIVISION_BY_ZERO, "division by zero"));
+    }
+    let scale = quotient_scale(a, b);
+    // One digit more than is kept, so that rounding sees it.
+    let (a_digits, a_scale) = a.as_bigint_and_scale();
+    let (b_digits, b_scale) = b.as_bigint_and_scale();
+    let shift = scale + 1 - a_scale + b_scale;
+    let ten = BigInt::from(10);
+    let quotient = if shift >= 0 {
+        a_digits.as_ref() * ten.pow(shift as u32) / b_digits.as_ref()
+    } else {
+        a_digits.as_ref() / (b_digits.as_ref() * ten.pow(-shift as u32))
+    };
+    checked(round(&BigDecimal::new(quotient, scale + 1), scale))
+}
+
+pub(crate) fn remainder(a: &BigDecimal, b: &BigDecimal) -> Result<BigDecimal> {
+    if b.is_zero() {
+        return Err(SqlError::new(state::DIVISION_BY_ZERO, "division by zero"));
+    }
+    let scale = scale(a).max(scale(b));
+    let (a, _) = a.with_scale(scale).into_bigint_and_scale();
+    let (b, _) = b.with_scale(scale).into_bigint_and_scale();
+    Ok(BigDecimal::new(a % b, scale))
+}
+
+/// As PostgreSQL chooses it, which counts in digits of base 10,000.
+fn quotient_scale(a: &BigDecimal, b: &BigDecimal) -> i64 {
+    let ((a_weight, a_first), (b_weight, b_first)) = (leading(a), leading(b));
+    let weight = a_weight - b_weight - i64::from(a_first <= b_first);
+    (DIGITS_OF_QUOTIENT - weight * 4).max(scale(a)).max(scale(b)).clamp(0, 1000)
+}
+
+/// The place of the first digit in base 10,000, and the digit.
+fn leading(number: &BigDecimal) -> (i64, u32) {
+    let (digits, scale) = number.as_bigint_and_scale();
+    let text = digits.magnitude().to_string();
+    if number.is_zero() {
+        return (0, 0);
+    }
+    let exponent = text.len() as i64 - scale - 1;
+    let weight = exponent.div_euclid(4);
+    let length = (exponent - weight * 4 + 1) as usize;
+    let first = text.bytes().chain(std::iter::repeat(b'0')).take(length);
+    (weight, first.fold(0, |sum, digit| sum * 10 + u32::from(digit - b'0')))
+}
+
+/// The bytes in a row: scale, then the digits as a signed number, smallest byte first.
+pub(crate) fn to_row(number: &BigDecimal) -> Vec<u8> {
+    let (digits, scale) = number.as_bigint_and_scale();
+    let mut bytes = (scale as i32).to_le_bytes().to_vec();
+    bytes.extend(digits.to_signed_bytes_le());
+    bytes
+}
+
+pub(crate) fn from_row(bytes: &[u8]) -> Option<BigDecimal> {
+    let (scale, digits) = bytes.split_first_chunk::<4>()?;
+    let scale = i64::from(i32::from_le_bytes(*scale));
+    (-DIGITS_MAX..=DIGITS_MAX).contains(&scale).then(|| BigDecimal::new(BigInt::from_signed_bytes_le(digits), scale))
+}
+
+/// The bytes on the wire: digits of base 10,000.
+pub(crate) fn to_wire(number: &BigDecimal, out: &mut Vec<u8>) {
+    let scale = scale(number).max(0);
+    // As many digits behind the point as fill digits of base 10,000.
+    let padded = number.with_scale((scale + 3) / 4 * 4);
+    let (digits, padded_scale) = padded.as_bigint_and_scale();
+    let mut groups: Vec<i16> =
+        digits.magnitude().to_radix_le(10).chunks(4).map(|four| four.iter().rev().fold(0, |n, d| n * 10 + i16::from(*d))).collect();
+    let mut lowest = -padded_scale / 4;
+    let zeros = groups.iter().take_while(|group| **group == 0).count();
+    groups.drain(..zeros);
+    lowest += zeros as i64;
+    let weight = if groups.is_empty() { 0 } else { lowest + groups.len() as i64 - 1 };
+    out.extend((groups.len() as i16).to_be_bytes());
+    out.extend((weight as i16).to_be_bytes());
+    out.extend((if digits.sign() == Sign::Minus { 0x4000_u16 } else { 0 }).to_be_bytes());
+    out.extend((scale as i16).to_be_bytes());
+    out.extend(groups.iter().rev().flat_map(|group| group.to_be_bytes()));
+}
+
+pub(crate) fn from_wire(bytes: &[u8]) -> Result<BigDecimal> {
+    let wrong = || SqlError::new(state::INVALID_BINARY_REPRESENTATION, "invalid numeric in binary format");
+    let (head, rest) = bytes.split_first_chunk::<8>().ok_or_else(wrong)?;
+    let field = |at: usize| i16::from_be_bytes([head[at], head[at + 1]]);
+    let (count, weight, sign, scale) = (field(0), i64::from(field(2)), field(4) as u16, i64::from(field(6)));
+    let sign = match sign {
+        0 => Sign::Plus,
+        0x4000 => Sign::Minus,
+        0xc000 | 0xd000 | 0xf000 => return Err(SqlError::unsupported("the numeric NaN or Infinity")),
+        _ => return Err(wrong()),
+    };
+    if count < 0 || rest.len() != count as usize * 2 || !(0..=SCALE_MAX).contains(&scale) {
+        return Err(wrong());
+    }
+    let mut decimal = Vec::with_capacity(rest.len() * 2);
+    for group in rest.chunks(2) {
+        let group = i16::from_be_bytes([group[0], group[1]]);
+        if !(0..10_000).contains(&group) {
+            return Err(wrong());
+        }
+        decimal.extend([group / 1000, group / 100 % 10, group / 10 % 10, group % 10].map(|digit| digit as u8));
+    }
+    let digits = BigUint::from_radix_be(&decimal, 10).ok_or_else(wrong)?;
+    let own_scale = (i64::from(count) - 1 - weight) * 4;
+    Ok(BigDecimal::new(BigInt::from_biguint(sign, digits), own_scale).with_scale(scale))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(text: &str) -> BigDecimal {
+        parse(text).unwrap()
+    }
+
+    #[test]
+    fn quotients_have_postgresqls_number_of_digits() {
+        for (a, b, quotient) in [
+            ("1", "3", "0.33333333333333333333"),
+            ("10", "2", "5.0000000000000000"),
+            ("10000", "3", "3333.3333333333333333"),
+            ("2", "3", "0.66666666666666666667"),
+            ("-7", "2", "-3.5000000000000000"),
+            ("1.5", "0.3", "5.0000000000000000"),
+            ("1", "300000", "0.000003333333333333333333"),
+        ] {
+            assert_eq!(divide(&number(a), &number(b)).unwrap().to_plain_string(), quotient, "{a} / {b}");
+        }
+        assert_eq!(divide(&number("1"), &number("0.0")).unwrap_err().state, state::DIVISION_BY_ZERO);
+    }
+
+    #[test]
+    fn numbers_survive_row_and_wire() {
+        for text in ["0", "0.00", "1", "-1", "12345.678", "0.00001", "100000000", "-99999999999999999999.999999", "10000"] {
+            let value = number(text);
+            assert_eq!(from_row(&to_row(&value)).unwrap().to_plain_string(), text);
+            let mut wire = Vec::new();
+            to_wire(&value, &mut wire);
+            assert_eq!(from_wire(&wire).unwrap().to_plain_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_refused() {
+        for text in ["", ".", "1.2.3", "abc", "1e", "--1", "1e999999999"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        assert_eq!(number("1.50e3").to_plain_string(), "1500");
+        assert_eq!(number("-.5").to_plain_string(), "-0.5");
+    }
+}

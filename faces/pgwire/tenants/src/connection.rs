@@ -1,0 +1,592 @@
+//! One client: its messages are read, done by its tenant, and answered.
+
+use std::{collections::HashMap, io, rc::Rc};
+
+use bytes::BytesMut;
+use pgwire::messages::{DecodeContext, PgWireFrontendMessage, ProtocolVersion, extendedquery::Bind};
+use savanna_journal::Lsn;
+use savanna_tenants::{
+    OutputColumn, Outcome, SessionId, SqlError, Status,
+    database::Step,
+    error::{Result, state},
+    settings::SERVER_VERSION,
+    tenant::{Given, Tenant},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    sync::Notify,
+};
+
+use crate::{
+    copy,
+    output::{self, Output},
+    thread::{Client, Here, Room},
+};
+
+/// A message that is longer is not read.
+const MESSAGE_BYTES_MAX: usize = 64 << 20;
+/// Answers of more bytes leave before all is done.
+const OUTPUT_BYTES: usize = 256 << 10;
+/// Bytes of lines that one COPY takes.
+const COPY_BYTES_MAX: usize = 64 << 20;
+
+/// Why a connection ends.
+enum End {
+    /// The client went away, or can no longer be understood.
+    Socket(io::Error),
+    /// It is told why, and sent away.
+    Fatal(SqlError),
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        Self::Socket(error)
+    }
+}
+
+type Served<T> = std::result::Result<T, End>;
+
+/// Serves a client until it goes away.
+pub(crate) async fn serve(here: Rc<Here>, room: Rc<Room>, client: Client) {
+    let Client { socket, input, user, database, settings, process, secret } = client;
+    let socket = match TcpStream::from_std(socket) {
+        Ok(socket) => socket,
+        Err(error) => {
+            tracing::warn!(%error, "a client's socket could not be taken over");
+            return;
+        }
+    };
+    let mut output = Output::default();
+    let opened = room.with(|tenant| open(tenant, &user, &database, &settings));
+    let (session, told) = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            output.error("FATAL", &error);
+            let mut socket = socket;
+            if let Err(error) = socket.write_all(&output.bytes).await {
+                tracing::debug!(%error, "a client went away at the door");
+            }
+            return;
+        }
+    };
+    let told: Vec<(&str, String)> = told.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+    output.welcome(&told, process, secret);
+    output.ready(Status::Idle);
+    let woken = room.waits(session);
+    here.connections.borrow_mut().insert(process, (secret, Rc::clone(&room), session));
+    // Whatever ends the connection, also a panic, ends the session.
+    let _leaving = Leaving { here: Rc::clone(&here), room: Rc::clone(&room), session, process };
+    let mut connection = Connection {
+        here,
+        room,
+        session,
+        woken,
+        socket,
+        input,
+        output,
+        after: Lsn::NONE,
+        context: running(),
+        formats: HashMap::new(),
+        skipping: false,
+    };
+    match connection.talk().await {
+        Ok(()) => {}
+        Err(End::Socket(error)) => tracing::debug!(%error, "a client went away"),
+        Err(End::Fatal(error)) => {
+            connection.output.error("FATAL", &error);
+            if let Err(error) = connection.send().await {
+                let error = match error {
+                    End::Socket(error) => error.to_string(),
+                    End::Fatal(error) => error.to_string(),
+                };
+                tracing::debug!(error, "a client went away before it was told why it is sent away");
+            }
+        }
+    }
+}
+
+/// Opens a session with the settings of the startup message; what the client is told of the server.
+fn open(
+    tenant: &mut Tenant,
+    user: &str,
+    database: &str,
+    settings: &[(String, String)],
+) -> Result<(SessionId, Vec<(String, String)>)> {
+    let session = tenant.open_session(user, database)?;
+    let mut name = String::new();
+    for (setting, value) in settings {
+        // Options of the protocol itself, and of the command line, which nobody has here.
+        if setting.starts_with("_pq_.") || (setting == "options" && value.is_empty()) {
+            continue;
+        }
+        if let Err(error) = tenant.set(session, setting, value) {
+            tenant.close_session(session);
+            return Err(error);
+        }
+        if setting == "application_name" {
+            name.clone_from(value);
+        }
+    }
+    let told = [
+        ("server_version", SERVER_VERSION),
+        ("server_encoding", "UTF8"),
+        ("client_encoding", "UTF8"),
+        ("application_name", &name),
+        ("is_superuser", "on"),
+        ("session_authorization", user),
+        ("DateStyle", "ISO, MDY"),
+        ("IntervalStyle", "postgres"),
+        ("TimeZone", "UTC"),
+        ("integer_datetimes", "on"),
+        ("standard_conforming_strings", "on"),
+    ];
+    Ok((session, told.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()))
+}
+
+fn running() -> DecodeContext {
+    let mut context = DecodeContext::new(ProtocolVersion::PROTOCOL3_0);
+    context.awaiting_frontend_ssl = false;
+    context.awaiting_frontend_startup = false;
+    context
+}
+
+/// Ends a session when its connection does.
+struct Leaving {
+    here: Rc<Here>,
+    room: Rc<Room>,
+    session: SessionId,
+    process: i32,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.here.connections.borrow_mut().remove(&self.process);
+        self.room.leave(self.session);
+    }
+}
+
+struct Connection {
+    here: Rc<Here>,
+    room: Rc<Room>,
+    session: SessionId,
+    woken: Rc<Notify>,
+    socket: TcpStream,
+    input: BytesMut,
+    output: Output,
+    /// The log must be durable up to here before the output may leave.
+    after: Lsn,
+    context: DecodeContext,
+    /// The formats of portals' columns.
+    formats: HashMap<String, Vec<i16>>,
+    /// After an error of the extended protocol: nothing is done up to Sync.
+    skipping: bool,
+}
+
+/// Does something of a tenant's until it need not wait any more.
+macro_rules! until_done {
+    ($connection:expr, |$tenant:ident, $session:ident| $work:expr) => {
+        loop {
+            let $session = $connection.session;
+            let step = $connection.tenant(|$tenant| $work);
+            match step {
+                Ok(Step::Done(value)) => break Ok(value),
+                Ok(Step::Wait) => $connection.wait().await?,
+                Err(error) => break Err(error),
+            }
+        }
+    };
+}
+
+impl Connection {
+    async fn talk(&mut self) -> Served<()> {
+        loop {
+            while let Some(message) = self.decode()? {
+                if matches!(message, PgWireFrontendMessage::Terminate(_)) {
+                    return Ok(());
+                }
+                self.obey(message).await?;
+                if self.output.bytes.len() >= OUTPUT_BYTES {
+                    self.send().await?;
+                }
+            }
+            self.send().await?;
+            if self.socket.read_buf(&mut self.input).await? == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The next message, if it has come as a whole.
+    fn decode(&mut self) -> Served<Option<PgWireFrontendMessage>> {
+        let Some(head) = self.input.first_chunk::<5>() else { return Ok(None) };
+        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+        if !(4..=MESSAGE_BYTES_MAX).contains(&length) {
+            let message = format!("expected a message of 4 to {MESSAGE_BYTES_MAX} bytes, came a length of {length}");
+            return Err(End::Fatal(SqlError::new(state::PROTOCOL_VIOLATION, message)));
+        }
+        if self.input.len() <= length {
+            return Ok(None);
+        }
+        // The decoder sees this message only, whatever counts it has inside.
+        let mut message = self.input.split_to(length + 1);
+        let broken = |what: String| End::Fatal(SqlError::new(state::PROTOCOL_VIOLATION, what));
+        match PgWireFrontendMessage::decode(&mut message, &self.context) {
+            Ok(Some(message)) => Ok(Some(message)),
+            Ok(None) => Err(broken("the client sent half a message".to_owned())),
+            Err(error) => Err(broken(format!("the client sent what is no message of the protocol: {error}"))),
+        }
+    }
+
+    async fn obey(&mut self, message: PgWireFrontendMessage) -> Served<()> {
+        use PgWireFrontendMessage as M;
+        if self.skipping && !matches!(message, M::Sync(_)) {
+            return Ok(());
+        }
+        let session = self.session;
+        let outcome = match message {
+            M::Query(query) => return self.query(&query.query).await,
+            M::Sync(_) => return self.sync().await,
+            M::Flush(_) => return self.send().await,
+            M::Parse(parse) => {
+                let name = parse.name.unwrap_or_default();
+                let parsed = self.tenant(|tenant| tenant.parse(session, &name, &parse.query, &parse.type_oids));
+                parsed.map(|()| self.output.parsed())
+            }
+            M::Bind(bind) => self.bind(bind),
+            M::Describe(describe) => {
+                let name = describe.name.unwrap_or_default();
+                match describe.target_type {
+                    b'S' => self.tenant(|tenant| tenant.describe_statement(session, &name)).map(|(types, columns)| {
+                        self.output.parameters(&types);
+                        self.describe(columns.as_deref(), &[]);
+                    }),
+                    _ => self.tenant(|tenant| tenant.describe_portal(session, &name)).map(|columns| {
+                        let formats = self.formats.get(&name).cloned().unwrap_or_default();
+                        self.describe(columns.as_deref(), &formats);
+                    }),
+                }
+            }
+            M::Execute(execute) => {
+                let name = execute.name.unwrap_or_default();
+                self.execute(&name, usize::try_from(execute.max_rows).unwrap_or(0)).await?
+            }
+            M::Close(close) => {
+                let name = close.name.unwrap_or_default();
+                if close.target_type == b'S' {
+                    self.tenant(|tenant| tenant.close_statement(session, &name));
+                } else {
+                    self.formats.remove(&name);
+                    self.tenant(|tenant| tenant.close_portal(session, &name));
+                }
+                self.output.closed();
+                Ok(())
+            }
+            // What is left of a COPY that failed.
+            M::CopyData(_) | M::CopyDone(_) | M::CopyFail(_) => Ok(()),
+            _ => {
+                let error = SqlError::new(state::PROTOCOL_VIOLATION, "the client sent a message that has no place here");
+                return Err(End::Fatal(error));
+            }
+        };
+        if let Err(error) = outcome {
+            self.output.error("ERROR", &error);
+            self.skipping = true;
+        }
+        Ok(())
+    }
+
+    fn tenant<T>(&mut self, work: impl FnOnce(&mut Tenant) -> T) -> T {
+        let session = self.session;
+        let (result, after, notices) = self.room.with(|tenant| {
+            let result = work(tenant);
+            (result, tenant.reply_after(session), tenant.notices(session))
+        });
+        self.after = self.after.max(after);
+        for notice in notices {
+            self.output.notice(&notice);
+        }
+        result
+    }
+
+    /// Waits until the session is woken. Meanwhile the client may go away.
+    async fn wait(&mut self) -> Served<()> {
+        let woken = Rc::clone(&self.woken);
+        loop {
+            if self.input.len() > MESSAGE_BYTES_MAX {
+                woken.notified().await;
+                return Ok(());
+            }
+            tokio::select! {
+                biased;
+                () = woken.notified() => return Ok(()),
+                read = self.socket.read_buf(&mut self.input) => {
+                    if read? == 0 {
+                        return Err(End::Socket(io::ErrorKind::UnexpectedEof.into()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends what has been collected, once it may be told.
+    async fn send(&mut self) -> Served<()> {
+        if self.output.bytes.is_empty() {
+            return Ok(());
+        }
+        self.gate().await?;
+        let bytes = std::mem::take(&mut self.output.bytes);
+        self.socket.write_all(&bytes).await?;
+        // The memory is used again, unless it was much.
+        if bytes.capacity() <= 2 * OUTPUT_BYTES {
+            self.output.bytes = bytes;
+            self.output.bytes.clear();
+        }
+        Ok(())
+    }
+
+    /// Waits until the log is durable up to what the answers depend on.
+    async fn gate(&mut self) -> Served<()> {
+        let after = std::mem::take(&mut self.after);
+        if after > self.here.journal.durable()
+            && let Err(error) = self.here.journal.wait_durable(after).await
+        {
+            // What was collected may not be true: nobody hears of it.
+            self.output.bytes.clear();
+            tracing::error!(%error, "the tenants' log failed");
+            return Err(End::Fatal(error.into()));
+        }
+        Ok(())
+    }
+
+    /// A simple query: each statement in turn, all of them one transaction unless the text says otherwise.
+    async fn query(&mut self, text: &str) -> Served<()> {
+        let session = self.session;
+        let outcome = match self.tenant(|tenant| tenant.split(session, text)) {
+            Ok(statements) => self.statements(&statements).await?,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = outcome {
+            self.output.error("ERROR", &error);
+        }
+        self.formats.clear();
+        let status = self.tenant(|tenant| tenant.status(session));
+        self.output.ready(status);
+        Ok(())
+    }
+
+    async fn statements(&mut self, statements: &[String]) -> Served<Result<()>> {
+        if statements.is_empty() {
+            self.output.empty();
+        }
+        for (at, text) in statements.iter().enumerate() {
+            let ran: Result<(Outcome, Option<Vec<OutputColumn>>)> =
+                until_done!(self, |tenant, session| tenant.run(session, text));
+            let (mut outcome, columns) = match ran {
+                Ok(ran) => ran,
+                Err(error) => return Ok(Err(error)),
+            };
+            if let Outcome::CopyIn { columns } = outcome {
+                outcome = match self.take_lines(columns).await? {
+                    Ok(outcome) => outcome,
+                    Err(error) => return Ok(Err(error)),
+                };
+            }
+            if let (Outcome::Rows { .. }, Some(columns)) = (&outcome, &columns) {
+                self.output.columns(columns, &[]);
+            }
+            // The last statement is told of when its transaction is over.
+            if at + 1 == statements.len() {
+                let finished: Result<()> = until_done!(self, |tenant, session| tenant.finish(session));
+                if let Err(error) = finished {
+                    return Ok(Err(error));
+                }
+            }
+            if let Err(error) = self.tell(outcome, columns.as_deref().unwrap_or_default(), &[]).await? {
+                return Ok(Err(error));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Tells what came of a statement.
+    async fn tell(&mut self, outcome: Outcome, columns: &[OutputColumn], formats: &[i16]) -> Served<Result<()>> {
+        match outcome {
+            Outcome::Empty => self.output.empty(),
+            Outcome::Done { tag } => self.output.complete(&tag),
+            Outcome::Rows { tag, rows, end } => {
+                for row in rows {
+                    self.output.row(&row, columns, formats);
+                    if self.output.bytes.len() >= OUTPUT_BYTES {
+                        self.send().await?;
+                    }
+                }
+                if end {
+                    self.output.complete(&tag);
+                } else {
+                    self.output.suspended();
+                }
+            }
+            Outcome::CopyOut { columns, rows } => {
+                self.output.copy_out(columns.len());
+                let count = rows.len();
+                for row in rows {
+                    self.output.copy_line(copy::line(&row, columns.iter().map(|column| column.of)));
+                    if self.output.bytes.len() >= OUTPUT_BYTES {
+                        self.send().await?;
+                    }
+                }
+                self.output.copy_done();
+                self.output.complete(&format!("COPY {count}"));
+            }
+            Outcome::CopyIn { .. } => return Ok(Err(SqlError::internal("lines are wanted twice"))),
+            Outcome::CreateDatabase(name) => {
+                let created = self.here.registry.lock().create(&name);
+                match created {
+                    Ok(lsn) => {
+                        self.after = self.after.max(lsn);
+                        self.output.complete("CREATE DATABASE");
+                    }
+                    Err(error) => return Ok(Err(error)),
+                }
+            }
+            Outcome::DropDatabase { name, if_exists } => return Ok(self.drop_database(&name, if_exists).await),
+        }
+        Ok(Ok(()))
+    }
+
+    async fn drop_database(&mut self, name: &str, if_exists: bool) -> Result<()> {
+        let asked = self.here.registry.lock().retire(name);
+        let answer = match asked {
+            Ok(answer) => answer,
+            Err(error) if if_exists && error.state == state::INVALID_CATALOG_NAME => {
+                self.output.notice(&format!("database \"{name}\" does not exist, skipping"));
+                self.output.complete("DROP DATABASE");
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        if !answer.await.unwrap_or(false) {
+            let message = format!("database \"{name}\" is being accessed by other users");
+            return Err(SqlError::new("55006", message));
+        }
+        let lsn = self.here.registry.lock().remove(name)?;
+        self.after = self.after.max(lsn);
+        self.output.complete("DROP DATABASE");
+        Ok(())
+    }
+
+    /// Takes the lines of a COPY from the client.
+    async fn take_lines(&mut self, columns: usize) -> Served<Result<Outcome>> {
+        use PgWireFrontendMessage as M;
+        self.output.copy_in(columns);
+        self.send().await?;
+        let mut text = Vec::new();
+        let mut refused = None;
+        loop {
+            let Some(message) = self.decode()? else {
+                if self.socket.read_buf(&mut self.input).await? == 0 {
+                    return Err(End::Socket(io::ErrorKind::UnexpectedEof.into()));
+                }
+                continue;
+            };
+            match message {
+                M::CopyData(data) if text.len() + data.data.len() <= COPY_BYTES_MAX => text.extend(&data.data[..]),
+                // What follows is read and forgotten: only its end can be answered.
+                M::CopyData(_) => {
+                    text.clear();
+                    let message = format!("a COPY takes at most {} MiB", COPY_BYTES_MAX >> 20);
+                    let error = SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message);
+                    refused.get_or_insert_with(|| error.hint("Copy in several parts."));
+                }
+                M::CopyDone(_) => break,
+                M::CopyFail(fail) => {
+                    let message = format!("COPY from stdin failed: {}", fail.message);
+                    refused = Some(SqlError::new(state::QUERY_CANCELED, message));
+                    break;
+                }
+                M::Flush(_) | M::Sync(_) => {}
+                _ => {
+                    let message = "expected the lines of a COPY, came another message";
+                    return Err(End::Fatal(SqlError::new(state::PROTOCOL_VIOLATION, message)));
+                }
+            }
+        }
+        let lines = match refused.map_or_else(|| copy::parse(&text), Err) {
+            Ok(lines) => lines,
+            Err(error) => {
+                let session = self.session;
+                self.tenant(|tenant| tenant.copy_fail(session));
+                return Ok(Err(error));
+            }
+        };
+        Ok(until_done!(self, |tenant, session| tenant.copy_in(session, &lines)))
+    }
+
+    fn bind(&mut self, bind: Bind) -> Result<()> {
+        let (portal, statement) = (bind.portal_name.unwrap_or_default(), bind.statement_name.unwrap_or_default());
+        let codes = &bind.parameter_format_codes;
+        let session = self.session;
+        if let Some(other) = codes.iter().find(|code| !matches!(code, 0 | 1)) {
+            self.tenant(|tenant| tenant.fail(session));
+            return Err(SqlError::new(state::PROTOCOL_VIOLATION, format!("unsupported format code: {other}")));
+        }
+        let mut given = Vec::with_capacity(bind.parameters.len());
+        for (at, parameter) in bind.parameters.iter().enumerate() {
+            given.push(match (parameter, output::format(codes, at)) {
+                (None, _) => Given::Null,
+                (Some(bytes), 0) => Given::Text(bytes),
+                (Some(bytes), _) => Given::Binary(bytes),
+            });
+        }
+        self.tenant(|tenant| tenant.bind(session, &portal, &statement, &given))?;
+        self.formats.insert(portal, bind.result_column_format_codes);
+        self.output.bound();
+        Ok(())
+    }
+
+    fn describe(&mut self, columns: Option<&[OutputColumn]>, formats: &[i16]) {
+        match columns {
+            Some(columns) => self.output.columns(columns, formats),
+            None => self.output.no_data(),
+        }
+    }
+
+    async fn execute(&mut self, name: &str, rows_max: usize) -> Served<Result<()>> {
+        let session = self.session;
+        let columns = match self.tenant(|tenant| tenant.describe_portal(session, name)) {
+            Ok(columns) => columns.unwrap_or_default(),
+            Err(error) => return Ok(Err(error)),
+        };
+        let executed: Result<Outcome> =
+            until_done!(self, |tenant, session| tenant.execute(session, name, rows_max));
+        let mut outcome = match executed {
+            Ok(outcome) => outcome,
+            Err(error) => return Ok(Err(error)),
+        };
+        if let Outcome::CopyIn { columns } = outcome {
+            outcome = match self.take_lines(columns).await? {
+                Ok(outcome) => outcome,
+                Err(error) => return Ok(Err(error)),
+            };
+        }
+        let formats = self.formats.get(name).cloned().unwrap_or_default();
+        self.tell(outcome, &columns, &formats).await
+    }
+
+    /// The end of what belongs together in the extended protocol: a transaction that the client did not begin ends here.
+    async fn sync(&mut self) -> Served<()> {
+        self.skipping = false;
+        let finished: Result<()> = until_done!(self, |tenant, session| tenant.finish(session));
+        if let Err(error) = finished {
+            self.output.error("ERROR", &error);
+        }
+        let session = self.session;
+        let status = self.tenant(|tenant| tenant.status(session));
+        if status == Status::Idle {
+            self.formats.clear();
+        }
+        self.output.ready(status);
+        Ok(())
+    }
+}

@@ -1,0 +1,21 @@
+//! The PostgreSQL protocol in front of tenants.
+//!
+//! ```text
+//!  acceptor: who are you? ──► thread 0: runtime ─ connections ─ tenants 1, 3, ..
+//!                         └─► thread 1: runtime ─ connections ─ tenants 2, 4, ..      one journal for all
+//! ```
+//!
+//! A tenant lives on one thread, with all of its connections. Once a client has said which database it wants, its socket goes
+//! to that thread and stays there; a statement is read, run and answered without a lock and without a hop. What a statement
+//! waits for (a row that is locked, the log's flush) is awaited on that thread, and others go on.
+//!
+//! Answers are collected and leave in one write, when nothing more of the client's is there to be done and the log is
+//! durable up to what they depend on.
+
+mod connection;
+mod copy;
+mod output;
+mod server;
+mod thread;
+
+pub use crate::server::{Server, ServerError, ServerOptions};

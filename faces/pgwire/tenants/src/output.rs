@@ -1,0 +1,165 @@
+//! What goes to a client: messages that are collected until they may leave.
+
+use bytes::{BufMut, BytesMut};
+use pgwire::messages::{
+    Message,
+    copy::{CopyData, CopyDone, CopyInResponse, CopyOutResponse},
+    data::{FieldDescription, NoData, ParameterDescription, RowDescription},
+    extendedquery::{BindComplete, CloseComplete, ParseComplete, PortalSuspended},
+    response::{
+        CommandComplete, EmptyQueryResponse, ErrorResponse, NoticeResponse, ReadyForQuery, TransactionStatus,
+    },
+    startup::{Authentication, BackendKeyData, ParameterStatus, SecretKey},
+};
+use savanna_tenants::{OutputColumn, SqlError, Status, types::Type, value::Value};
+
+/// Messages for a client.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    pub(crate) bytes: BytesMut,
+    text: String,
+    binary: Vec<u8>,
+}
+
+/// The format of a value among those that a client named: none is text, one is for all.
+pub(crate) fn format(codes: &[i16], at: usize) -> i16 {
+    match codes {
+        [] => 0,
+        [one] => *one,
+        many => many.get(at).copied().unwrap_or(0),
+    }
+}
+
+impl Output {
+    /// Adds a message of ours, which is short enough.
+    fn put(&mut self, message: &impl Message) {
+        if let Err(error) = message.encode(&mut self.bytes) {
+            tracing::error!(%error, "a message could not be written");
+        }
+    }
+
+    pub(crate) fn welcome(&mut self, parameters: &[(&str, String)], process: i32, secret: i32) {
+        self.put(&Authentication::Ok);
+        for (name, value) in parameters {
+            self.put(&ParameterStatus::new((*name).to_owned(), value.clone()));
+        }
+        self.put(&BackendKeyData::new(process, SecretKey::I32(secret)));
+    }
+
+    pub(crate) fn ready(&mut self, status: Status) {
+        self.put(&ReadyForQuery::new(match status {
+            Status::Idle => TransactionStatus::Idle,
+            Status::Transaction => TransactionStatus::Transaction,
+            Status::Failed => TransactionStatus::Error,
+        }));
+    }
+
+    pub(crate) fn error(&mut self, severity: &str, error: &SqlError) {
+        let mut fields = vec![
+            (b'S', severity.to_owned()),
+            (b'V', severity.to_owned()),
+            (b'C', error.state.to_owned()),
+            (b'M', error.message.clone()),
+        ];
+        let optional = [(b'D', &error.detail), (b'H', &error.hint), (b'n', &error.constraint)];
+        fields.extend(optional.into_iter().filter_map(|(code, text)| Some((code, text.clone()?))));
+        fields.extend(error.position.map(|position| (b'P', position.to_string())));
+        self.put(&ErrorResponse::new(fields));
+    }
+
+    pub(crate) fn notice(&mut self, message: &str) {
+        let notice = "NOTICE".to_owned();
+        let fields = [(b'S', notice.clone()), (b'V', notice), (b'C', "00000".to_owned()), (b'M', message.to_owned())];
+        self.put(&NoticeResponse::new(fields.to_vec()));
+    }
+
+    pub(crate) fn complete(&mut self, tag: &str) {
+        self.put(&CommandComplete::new(tag.to_owned()));
+    }
+
+    pub(crate) fn empty(&mut self) {
+        self.put(&EmptyQueryResponse::new());
+    }
+
+    pub(crate) fn parsed(&mut self) {
+        self.put(&ParseComplete::new());
+    }
+
+    pub(crate) fn bound(&mut self) {
+        self.put(&BindComplete::new());
+    }
+
+    pub(crate) fn closed(&mut self) {
+        self.put(&CloseComplete::new());
+    }
+
+    pub(crate) fn suspended(&mut self) {
+        self.put(&PortalSuspended::new());
+    }
+
+    pub(crate) fn no_data(&mut self) {
+        self.put(&NoData::new());
+    }
+
+    pub(crate) fn parameters(&mut self, types: &[Type]) {
+        self.put(&ParameterDescription::new(types.iter().map(|of| of.oid()).collect()));
+    }
+
+    pub(crate) fn columns(&mut self, columns: &[OutputColumn], formats: &[i16]) {
+        let field = |(at, column): (usize, &OutputColumn)| {
+            FieldDescription::new(
+                column.name.clone(),
+                column.origin.0 as i32,
+                column.origin.1,
+                column.of.oid(),
+                column.of.wire_size(),
+                column.of.modifier(),
+                format(formats, at),
+            )
+        };
+        self.put(&RowDescription::new(columns.iter().enumerate().map(field).collect()));
+    }
+
+    /// A row, without a message's detour.
+    pub(crate) fn row(&mut self, row: &[Value], columns: &[OutputColumn], formats: &[i16]) {
+        let start = self.bytes.len();
+        self.bytes.put_u8(b'D');
+        self.bytes.put_i32(0);
+        self.bytes.put_i16(row.len() as i16);
+        for (at, (value, column)) in row.iter().zip(columns).enumerate() {
+            if value.is_null() {
+                self.bytes.put_i32(-1);
+                continue;
+            }
+            let bytes = if format(formats, at) == 0 {
+                self.text.clear();
+                value.write_text(column.of, &mut self.text);
+                self.text.as_bytes()
+            } else {
+                self.binary.clear();
+                value.write_binary(column.of, &mut self.binary);
+                &self.binary
+            };
+            self.bytes.put_i32(bytes.len() as i32);
+            self.bytes.extend_from_slice(bytes);
+        }
+        let length = (self.bytes.len() - start - 1) as i32;
+        self.bytes[start + 1..start + 5].copy_from_slice(&length.to_be_bytes());
+    }
+
+    pub(crate) fn copy_in(&mut self, columns: usize) {
+        self.put(&CopyInResponse::new(0, columns as i16, vec![0; columns]));
+    }
+
+    pub(crate) fn copy_out(&mut self, columns: usize) {
+        self.put(&CopyOutResponse::new(0, columns as i16, vec![0; columns]));
+    }
+
+    pub(crate) fn copy_line(&mut self, line: String) {
+        self.put(&CopyData::new(line.into_bytes().into()));
+    }
+
+    pub(crate) fn copy_done(&mut self) {
+        self.put(&CopyDone::new());
+    }
+}
