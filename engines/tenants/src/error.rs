@@ -79,11 +79,11 @@ pub struct SqlError {
     /// What happened.
     pub message: String,
     /// More about it.
-    pub detail: Option<String>,
+    pub detail: Option<Box<str>>,
     /// What to do about it.
-    pub hint: Option<String>,
+    pub hint: Option<Box<str>>,
     /// The constraint that is violated.
-    pub constraint: Option<String>,
+    pub constraint: Option<Box<str>>,
     /// Where in the statement's text, in characters from 1.
     pub position: Option<u64>,
 }
@@ -110,21 +110,21 @@ impl SqlError {
     /// Adds more about it.
     #[must_use]
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
-        self.detail = Some(detail.into());
+        self.detail = Some(detail.into().into_boxed_str());
         self
     }
 
     /// Adds what to do about it.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
+        self.hint = Some(hint.into().into_boxed_str());
         self
     }
 
     /// Names the constraint that is violated.
     #[must_use]
     pub fn constraint(mut self, name: impl Into<String>) -> Self {
-        self.constraint = Some(name.into());
+        self.constraint = Some(name.into().into_boxed_str());
         self
     }
 }

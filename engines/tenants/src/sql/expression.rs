@@ -145,7 +145,10 @@ impl Expr {
     pub(crate) fn value<'a>(&'a self, env: Env<'a>) -> Result<Cow<'a, Value>> {
         Ok(match self {
             Self::Constant(value) => Cow::Borrowed(value),
-            Self::Column(at) => Cow::Borrowed(&env.row[*at]),
+            Self::Column(at) => match env.row.get(*at) {
+                Some(value) => Cow::Borrowed(value),
+                None => return Err(SqlError::internal(format_args!("a row has no column {at}"))),
+            },
             Self::Parameter(at) => Cow::Borrowed(env.parameters.get(*at).unwrap_or(&Value::Null)),
             Self::Aggregate(_) => return Err(SqlError::internal("an aggregate was left in a plan")),
             Self::Negate(value, of) => Cow::Owned(negate(&*value.value(env)?, *of)?),

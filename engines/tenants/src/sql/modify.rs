@@ -178,7 +178,13 @@ impl Planner<'_> {
             values[*column] = Expr::Column(at);
         }
         let none = self.values(&[])?;
-        Ok(Select { source: Source::Values(source), width, outputs: (0..width).map(Expr::Column).collect(), ..none })
+        let outputs = (0..width).map(Expr::Column).collect();
+        let shown = |column: &usize| {
+            let column = &table.columns[*column];
+            OutputColumn { name: column.name.clone(), of: column.of, origin: (0, 0) }
+        };
+        let shown = columns.iter().take(width).map(shown).collect();
+        Ok(Select { source: Source::Values(source), width, outputs, columns: shown, ..none })
     }
 
     fn on_conflict(&mut self, table: &Arc<Table>, alias: &str, ast: &ast::OnConflict) -> Result<OnConflict> {

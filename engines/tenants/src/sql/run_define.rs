@@ -234,7 +234,7 @@ impl Definer<'_, '_> {
                 let with_it = Table::new(definition);
                 let mut error = duplicate(&with_it, Arbiter::Index(with_it.indexes.len() - 1), &values);
                 error.message = format!("could not create unique index \"{}\"", with_it.indexes[with_it.indexes.len() - 1].name);
-                error.detail = error.detail.map(|detail| detail.replace("already exists", "is duplicated"));
+                error.detail = error.detail.map(|detail| detail.replace("already exists", "is duplicated").into());
                 return Err(error);
             }
             ready!(self.effects.set(self.run.database, entry.key, Some(key[4..].to_vec())));
@@ -413,7 +413,7 @@ impl Definer<'_, '_> {
             if let Inserted::Conflict(arbiter, _) = ready!(self.effects.insert(self.run.database, &target, &values, env)) {
                 let mut error = duplicate(&target.table, arbiter, &values);
                 error.message = format!("could not create unique index \"{name}\"");
-                error.detail = error.detail.map(|detail| detail.replace("already exists", "is duplicated"));
+                error.detail = error.detail.map(|detail| detail.replace("already exists", "is duplicated").into());
                 return Err(error);
             }
         }

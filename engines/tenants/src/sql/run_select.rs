@@ -202,7 +202,7 @@ impl<'a> Run<'a> {
         }
         let mut row = vec![Value::Null; width];
         let mut kept = (0..levels.len()).map(|_| None).collect::<Vec<_>>();
-        self.join_from(levels, &mut kept, direction, &mut row, &mut Vec::new(), emit)?;
+        let _stopped = self.join_from(levels, &mut kept, direction, &mut row, &mut Vec::new(), emit)?;
         Ok(())
     }
 

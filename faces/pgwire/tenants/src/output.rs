@@ -62,7 +62,7 @@ impl Output {
             (b'M', error.message.clone()),
         ];
         let optional = [(b'D', &error.detail), (b'H', &error.hint), (b'n', &error.constraint)];
-        fields.extend(optional.into_iter().filter_map(|(code, text)| Some((code, text.clone()?))));
+        fields.extend(optional.into_iter().filter_map(|(code, text)| Some((code, text.as_deref()?.to_owned()))));
         fields.extend(error.position.map(|position| (b'P', position.to_string())));
         self.put(&ErrorResponse::new(fields));
     }
