@@ -197,13 +197,15 @@ pub(crate) fn name_key(name: &str) -> Vec<u8> {
 impl Definition {
     pub(crate) fn encode(&self) -> Result<Vec<u8>> {
         let mut bytes = vec![FORMAT];
-        let rest = postcard::to_stdvec(self).map_err(|error| SqlError::internal(format_args!("the catalog: {error}")))?;
+        let rest =
+            postcard::to_stdvec(self).map_err(|error| SqlError::internal(format_args!("the catalog: {error}")))?;
         bytes.extend(rest);
         Ok(bytes)
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
-        let damaged = |what: &str| SqlError::new(state::DATA_CORRUPTED, format!("a row of the catalog is damaged: {what}"));
+        let damaged =
+            |what: &str| SqlError::new(state::DATA_CORRUPTED, format!("a row of the catalog is damaged: {what}"));
         match bytes.split_first() {
             Some((&FORMAT, rest)) => postcard::from_bytes(rest).map_err(|error| damaged(&error.to_string())),
             Some((format, _)) => Err(damaged(&format!("expected format {FORMAT}, came {format}"))),
@@ -298,7 +300,11 @@ mod tests {
     #[test]
     fn the_catalogs_format_is_this() {
         let bytes = definition(16_384, "t").encode().unwrap();
-        let expected = [&[1, 0x80, 0x80, 1, 1, b't', 0x80, 0x80, 1, 1, 1, 2, b'i', b'd', 2, 1, 0, 1, 0, 0, 1, 6][..], b"t_pkey", &[1, 0, 0, 0]];
+        let expected = [
+            &[1, 0x80, 0x80, 1, 1, b't', 0x80, 0x80, 1, 1, 1, 2, b'i', b'd', 2, 1, 0, 1, 0, 0, 1, 6][..],
+            b"t_pkey",
+            &[1, 0, 0, 0],
+        ];
         assert_eq!(bytes, expected.concat());
         assert_eq!(Definition::decode(&bytes).unwrap(), definition(16_384, "t"));
         assert!(Definition::decode(&[2]).is_err() && Definition::decode(&[]).is_err());

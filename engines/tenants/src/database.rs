@@ -23,6 +23,9 @@ use crate::{
 /// The bytes that one transaction may write.
 pub(crate) const TRANSACTION_BYTES_MAX: usize = 48 << 20;
 
+/// Whom keys are given to, with their values; it may stop their coming.
+pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>> + 'a;
+
 /// What came of something that may have to wait for a lock.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step<T> {
@@ -145,13 +148,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of the visitor; and if the transaction does not live.
-    pub fn scan(
-        &mut self,
-        txn: TxnId,
-        range: &KeyRange,
-        direction: Direction,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>>,
-    ) -> Result<()> {
+    pub fn scan(&mut self, txn: TxnId, range: &KeyRange, direction: Direction, visit: &mut Visit<'_>) -> Result<()> {
         if range.is_empty() {
             return Ok(());
         }
@@ -190,11 +187,6 @@ impl Database {
             (Some(last), Direction::Descending) => KeyRange { start: last, end: range.end.clone() },
         };
         Ok(self.transactions.read_range(txn, read)?)
-    }
-
-    /// Counts a range as one that a constraint was checked against.
-    pub(crate) fn probe_range(&mut self, txn: TxnId, range: KeyRange) -> Result<()> {
-        Ok(self.transactions.probe_range(txn, range)?)
     }
 
     /// Locks a row; `Ok(false)` if it is somebody else's and the request was not to wait.
@@ -351,7 +343,8 @@ impl Database {
     /// XX000 if it was forgotten, which cannot be.
     pub(crate) fn catalog(&self, snapshot: Csn) -> Result<Arc<Catalog>> {
         let found = self.catalogs.iter().rev().find(|(csn, _)| *csn <= snapshot);
-        let (_, catalog) = found.ok_or_else(|| SqlError::internal(format_args!("no catalog is as old as {snapshot}")))?;
+        let (_, catalog) =
+            found.ok_or_else(|| SqlError::internal(format_args!("no catalog is as old as {snapshot}")))?;
         Ok(Arc::clone(catalog))
     }
 

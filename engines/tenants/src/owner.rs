@@ -23,7 +23,9 @@ pub enum RedoError {
     #[error(transparent)]
     Record(#[from] RecordError),
     /// A commit of a tenant that was never made.
-    #[error("expected a commit of a tenant that was created before, came one of tenant {0}; the log lacks its beginning")]
+    #[error(
+        "expected a commit of a tenant that was created before, came one of tenant {0}; the log lacks its beginning"
+    )]
     NoTenant(u64),
     /// A kind of record that there is not.
     #[error("expected a record of a tenant, came one of kind {0}; it was written by a later release, use that one")]

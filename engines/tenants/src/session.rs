@@ -118,7 +118,11 @@ pub(crate) struct Portal {
 pub(crate) enum Progress {
     Ready,
     /// Rows that are yet to be sent, and how many were.
-    Sending { verb: String, rows: VecDeque<Vec<Value>>, sent: usize },
+    Sending {
+        verb: String,
+        rows: VecDeque<Vec<Value>>,
+        sent: usize,
+    },
     Over,
 }
 

@@ -432,7 +432,8 @@ impl Tenant {
         let mut declared = Vec::with_capacity(types.len());
         for oid in types {
             let of = Type::of_oid(*oid);
-            declared.push(of.ok_or_else(|| SqlError::unsupported(format_args!("a parameter of the type with OID {oid}")))?);
+            declared
+                .push(of.ok_or_else(|| SqlError::unsupported(format_args!("a parameter of the type with OID {oid}")))?);
         }
         let prepared = self.prepared(id, text, declared)?;
         let session = self.session(id)?;
@@ -583,12 +584,12 @@ impl Tenant {
         let Some(session) = sessions.get_mut(&id) else { return Err(SqlError::internal("the session is closed")) };
         let mut run = Run { database, txn: txn_id, isolation, parameters, facts: &session.facts };
         let step = match plan {
-            Plan::Select(select) => run.select(select)?.map(|rows| {
-                (Outcome::Rows { tag: format!("SELECT {}", rows.len()), rows, end: true }, None)
-            }),
-            Plan::CopyOut(select) => run.select(select)?.map(|rows| {
-                (Outcome::CopyOut { columns: select.columns.clone(), rows }, None)
-            }),
+            Plan::Select(select) => run
+                .select(select)?
+                .map(|rows| (Outcome::Rows { tag: format!("SELECT {}", rows.len()), rows, end: true }, None)),
+            Plan::CopyOut(select) => {
+                run.select(select)?.map(|rows| (Outcome::CopyOut { columns: select.columns.clone(), rows }, None))
+            }
             Plan::Insert(insert) => {
                 run.insert(insert)?.map(|written| written_outcome("INSERT 0", insert.returning.is_some(), written))
             }
@@ -949,7 +950,8 @@ fn refuse_if_failed(session: &Session, plan: &Plan) -> Result<()> {
 }
 
 fn same_output(a: Option<&[OutputColumn]>, b: Option<&[OutputColumn]>) -> bool {
-    let types = |columns: Option<&[OutputColumn]>| columns.map(|columns| columns.iter().map(|c| c.of).collect::<Vec<_>>());
+    let types =
+        |columns: Option<&[OutputColumn]>| columns.map(|columns| columns.iter().map(|c| c.of).collect::<Vec<_>>());
     types(a) == types(b)
 }
 

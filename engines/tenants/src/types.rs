@@ -261,7 +261,9 @@ fn precision(info: &ExactNumberInfo) -> Result<Option<(u16, u16)>> {
         return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
     }
     if !(0..=precision as i64).contains(&scale) {
-        return Err(SqlError::unsupported(format_args!("a NUMERIC scale of {scale} beside a precision of {precision}")));
+        return Err(SqlError::unsupported(format_args!(
+            "a NUMERIC scale of {scale} beside a precision of {precision}"
+        )));
     }
     Ok(Some((precision as u16, scale as u16)))
 }

@@ -74,9 +74,10 @@ pub(crate) fn choose(table: &Table, base: usize, conditions: &mut Vec<Expr>) -> 
             best = Some((score, access, fulfilled));
         }
     };
-    let primary = table.primary.iter().map(|primary| {
-        (None, primary.columns.iter().map(|column| (*column, false)).collect::<Vec<_>>(), true)
-    });
+    let primary = table
+        .primary
+        .iter()
+        .map(|primary| (None, primary.columns.iter().map(|column| (*column, false)).collect::<Vec<_>>(), true));
     let indexes = table.indexes.iter().enumerate().map(|(at, index)| (Some(at), index.columns.clone(), index.unique));
     for (index, columns, unique) in primary.chain(indexes) {
         let fixed: Vec<&Usable<'_>> = columns.iter().map_while(|(column, _)| equal(*column)).collect();

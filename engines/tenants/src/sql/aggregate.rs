@@ -103,8 +103,20 @@ impl State {
         };
         self.value = Some(match aggregate.kind {
             Kind::Count => before,
-            Kind::Min => if value.compare(&before).is_lt() { value } else { before },
-            Kind::Max => if value.compare(&before).is_gt() { value } else { before },
+            Kind::Min => {
+                if value.compare(&before).is_lt() {
+                    value
+                } else {
+                    before
+                }
+            }
+            Kind::Max => {
+                if value.compare(&before).is_gt() {
+                    value
+                } else {
+                    before
+                }
+            }
             Kind::BoolAnd => Value::Bool(before == Value::Bool(true) && value == Value::Bool(true)),
             Kind::BoolOr => Value::Bool(before == Value::Bool(true) || value == Value::Bool(true)),
             Kind::Sum | Kind::Avg => sum(before, value)?,

@@ -66,9 +66,10 @@ pub(crate) struct Scope {
 
 impl Scope {
     fn find(&self, table: Option<&str>, name: &str) -> Result<usize> {
-        let mut found = self.columns.iter().enumerate().filter(|(_, column)| {
-            column.name == name && table.map_or(!column.hidden, |table| column.table == table)
-        });
+        let mut found =
+            self.columns.iter().enumerate().filter(|(_, column)| {
+                column.name == name && table.map_or(!column.hidden, |table| column.table == table)
+            });
         let shown = || table.map_or_else(|| format!("\"{name}\""), |table| format!("{table}.{name}"));
         match (found.next(), found.next()) {
             (Some((at, _)), None) => Ok(at),
@@ -154,7 +155,7 @@ impl<'a> Binder<'a> {
 
     /// A typed expression as a value of a column.
     pub(crate) fn assign(&mut self, typed: Typed, of: Type, column: &str) -> Result<Expr> {
-        if !cast::ease(typed.of, of).is_some_and(|ease| ease <= Ease::Assignment) {
+        if cast::ease(typed.of, of).is_none_or(|ease| ease > Ease::Assignment) {
             let message = format!(
                 "column \"{column}\" is of type {} but expression is of type {}",
                 of.base_name(),
@@ -190,7 +191,9 @@ impl<'a> Binder<'a> {
             ast::Expr::IsNull(inner) => Ok(boolean(Expr::IsNull(Box::new(self.expr(inner)?.expr)))),
             ast::Expr::IsNotNull(inner) => Ok(boolean(not(Expr::IsNull(Box::new(self.expr(inner)?.expr))))),
             ast::Expr::IsTrue(inner) => Ok(boolean(Expr::Is(Box::new(self.condition(inner, "IS TRUE")?), true))),
-            ast::Expr::IsNotTrue(inner) => Ok(boolean(not(Expr::Is(Box::new(self.condition(inner, "IS TRUE")?), true)))),
+            ast::Expr::IsNotTrue(inner) => {
+                Ok(boolean(not(Expr::Is(Box::new(self.condition(inner, "IS TRUE")?), true))))
+            }
             ast::Expr::IsFalse(inner) => Ok(boolean(Expr::Is(Box::new(self.condition(inner, "IS FALSE")?), false))),
             ast::Expr::IsNotFalse(inner) => {
                 Ok(boolean(not(Expr::Is(Box::new(self.condition(inner, "IS FALSE")?), false))))
@@ -232,7 +235,13 @@ impl<'a> Binder<'a> {
             ast::Expr::Case { operand, conditions, else_result, .. } => {
                 self.case(operand.as_deref(), conditions, else_result.as_deref())
             }
-            ast::Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, expr, data_type, array: false, format: None } => {
+            ast::Expr::Cast {
+                kind: CastKind::Cast | CastKind::DoubleColon,
+                expr,
+                data_type,
+                array: false,
+                format: None,
+            } => {
                 let of = Type::of_ast(data_type)?;
                 let typed = self.expr(expr)?;
                 self.cast(typed, of)
@@ -295,11 +304,7 @@ impl<'a> Binder<'a> {
                 (None, "current_user" | "session_user" | "user" | "current_date" | "current_schema") => {
                     self.call(&name, Vec::new())
                 }
-                (None, "current_timestamp") => self.call("now", Vec::new()),
-                (None, "localtimestamp") => {
-                    let now = self.call("now", Vec::new())?;
-                    self.cast(now, Type::Timestamp)
-                }
+                (None, "current_timestamp" | "localtimestamp") => self.call(&name, Vec::new()),
                 _ => Err(error),
             },
         }
@@ -376,7 +381,7 @@ impl<'a> Binder<'a> {
                 }
                 let negated = operator == UnaryOperator::Minus;
                 let expr = if negated { Expr::Negate(Box::new(typed.expr), of) } else { typed.expr };
-                Ok(Typed::new(folded(expr)?, of))
+                Ok(Typed::new(folded(expr), of))
             }
             other => Err(SqlError::unsupported(format_args!("the operator {other}"))),
         }
@@ -488,7 +493,7 @@ impl<'a> Binder<'a> {
             (a, Interval) if operator == Operator::Multiply && a.is_number() => (Float8, Interval, Interval),
             _ => return Err(no_operator(&shown)),
         };
-        if operator == Operator::Remainder && matches!(of, Type::Float4 | Type::Float8) {
+        if operator == Operator::Remainder && matches!(of, Type::Float4 | Float8) {
             return Err(no_operator(&shown));
         }
         let convert = |binder: &mut Self, typed: Typed, to: Type| match (typed.of, to) {
@@ -496,7 +501,7 @@ impl<'a> Binder<'a> {
             _ => binder.convert(typed, to, false),
         };
         let (a, b) = (convert(self, left, a)?, convert(self, right, b)?);
-        Ok(Typed::new(folded(Expr::Arithmetic(operator, of, Box::new(a), Box::new(b)))?, of))
+        Ok(Typed::new(folded(Expr::Arithmetic(operator, of, Box::new(a), Box::new(b))), of))
     }
 
     fn like(&mut self, text: &ast::Expr, pattern: &ast::Expr, negated: bool, any_case: bool) -> Result<Typed> {
@@ -646,6 +651,10 @@ impl<'a> Binder<'a> {
     }
 
     fn call(&mut self, name: &str, arguments: Vec<Typed>) -> Result<Typed> {
+        if name == "localtimestamp" {
+            let now = self.call("now", arguments)?;
+            return self.cast(now, Type::Timestamp);
+        }
         let types: Vec<Type> = arguments.iter().map(|argument| argument.of).collect();
         let Some((function, wanted, of)) = function::resolve(name, &types) else {
             return Err(no_function(name, &types));
@@ -706,7 +715,7 @@ impl<'a> Binder<'a> {
         if same {
             return Ok(expr);
         }
-        folded(wrapped(expr, from, of, explicit))
+        Ok(folded(wrapped(expr, from, of, explicit)))
     }
 }
 
@@ -720,14 +729,17 @@ fn wrapped(expr: Expr, from: Type, to: Type, explicit: bool) -> Expr {
 }
 
 /// Computes what is made of constants alone.
-fn folded(expr: Expr) -> Result<Expr> {
+fn folded(expr: Expr) -> Expr {
     let mut constant = !matches!(expr, Expr::Column(_) | Expr::Parameter(_) | Expr::Aggregate(_));
     expr.children(&mut |child| constant &= matches!(child, Expr::Constant(_)));
     if !constant {
-        return Ok(expr);
+        return expr;
     }
-    let value = expr.owned(Env { row: &[], parameters: &[], facts: &Facts::default() })?;
-    Ok(Expr::Constant(value))
+    // What fails now may never be asked for, as behind a COALESCE; if it is, it fails then.
+    match expr.owned(Env { row: &[], parameters: &[], facts: &Facts::default() }) {
+        Ok(value) => Expr::Constant(value),
+        Err(_) => expr,
+    }
 }
 
 /// The type in which values of two types are compared or put together.
@@ -740,7 +752,11 @@ fn comparison_type(a: Type, b: Type) -> Option<Type> {
         (a, b) if a == b => a,
         (a, b) if a.unbounded() == b.unbounded() => a.unbounded(),
         (a, b) if a.is_number() && b.is_number() => {
-            if a.number_rank() >= b.number_rank() { a.unbounded() } else { b.unbounded() }
+            if a.number_rank() >= b.number_rank() {
+                a.unbounded()
+            } else {
+                b.unbounded()
+            }
         }
         (a, b) if a.is_text() && b.is_text() => Type::Text,
         (Date, Timestamp) | (Timestamp, Date) => Timestamp,

@@ -160,9 +160,9 @@ impl Planner<'_> {
         let plain_options = match &ast.table_options {
             ast::CreateTableOptions::None => true,
             // How full pages are is nothing that there is here.
-            ast::CreateTableOptions::With(options) => options.iter().all(|option| {
-                matches!(option, ast::SqlOption::KeyValue { key, .. } if name_of(key) == "fillfactor")
-            }),
+            ast::CreateTableOptions::With(options) => options
+                .iter()
+                .all(|option| matches!(option, ast::SqlOption::KeyValue { key, .. } if name_of(key) == "fillfactor")),
             _ => false,
         };
         let odd = ast.or_replace

@@ -240,7 +240,9 @@ impl Expr {
     pub(crate) fn children<'a>(&'a self, visit: &mut dyn FnMut(&'a Self)) {
         match self {
             Self::Constant(_) | Self::Column(_) | Self::Parameter(_) | Self::Aggregate(_) => {}
-            Self::Negate(a, _) | Self::Not(a) | Self::IsNull(a) | Self::Is(a, _) | Self::Cast { value: a, .. } => visit(a),
+            Self::Negate(a, _) | Self::Not(a) | Self::IsNull(a) | Self::Is(a, _) | Self::Cast { value: a, .. } => {
+                visit(a)
+            }
             Self::And(a, b)
             | Self::Or(a, b)
             | Self::Compare(_, a, b)
@@ -270,7 +272,9 @@ impl Expr {
     pub(crate) fn children_mut(&mut self, visit: &mut dyn FnMut(&mut Self) -> Result<()>) -> Result<()> {
         match self {
             Self::Constant(_) | Self::Column(_) | Self::Parameter(_) | Self::Aggregate(_) => Ok(()),
-            Self::Negate(a, _) | Self::Not(a) | Self::IsNull(a) | Self::Is(a, _) | Self::Cast { value: a, .. } => visit(a),
+            Self::Negate(a, _) | Self::Not(a) | Self::IsNull(a) | Self::Is(a, _) | Self::Cast { value: a, .. } => {
+                visit(a)
+            }
             Self::And(a, b)
             | Self::Or(a, b)
             | Self::Compare(_, a, b)

@@ -109,7 +109,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<(Function, Vec<T
             (function, vec![Text; arguments.len()], Text)
         }
         ("concat", _) => (F::Concat, vec![Text; arguments.len()], Text),
-        ("now" | "transaction_timestamp", []) => (F::Now, vec![], Timestamptz),
+        ("now" | "transaction_timestamp" | "current_timestamp", []) => (F::Now, vec![], Timestamptz),
         ("statement_timestamp" | "clock_timestamp", []) => (F::StatementTimestamp, vec![], Timestamptz),
         ("current_date", []) => (F::CurrentDate, vec![], Date),
         ("current_database", []) => (F::CurrentDatabase, vec![], Text),
@@ -153,7 +153,9 @@ impl Function {
             Self::CurrentDatabase => return Ok(Value::Text(facts.database.clone())),
             Self::CurrentUser => return Ok(Value::Text(facts.user.clone())),
             Self::CurrentSchema => return Ok(Value::Text("public".to_owned())),
-            Self::Version => return Ok(Value::Text(format!("PostgreSQL 15.0 (Savanna {})", env!("CARGO_PKG_VERSION")))),
+            Self::Version => {
+                return Ok(Value::Text(format!("PostgreSQL 15.0 (Savanna {})", env!("CARGO_PKG_VERSION"))));
+            }
             Self::Random => return Ok(Value::Float((next_random(facts) >> 11) as f64 / (1_u64 << 53) as f64)),
             Self::Concat => return Ok(Value::Text(arguments.iter().filter_map(|argument| text(argument)).collect())),
             Self::Greatest | Self::Least => return Ok(extreme(self, arguments)),
@@ -266,8 +268,8 @@ impl Function {
     }
 }
 
-fn text<'a>(value: &'a Cow<'_, Value>) -> Option<&'a str> {
-    match &**value {
+fn text(value: &Value) -> Option<&str> {
+    match value {
         Value::Text(text) => Some(text),
         _ => None,
     }
@@ -338,7 +340,8 @@ fn date_part(field: &str, of: &Value) -> Result<Value> {
             _ => return Err(unknown_field(&field)),
         },
         Value::Timestamp(micros) => {
-            let (days, time) = (micros.div_euclid(datetime::MICROS_PER_DAY), micros.rem_euclid(datetime::MICROS_PER_DAY));
+            let (days, time) =
+                (micros.div_euclid(datetime::MICROS_PER_DAY), micros.rem_euclid(datetime::MICROS_PER_DAY));
             let (year, month, day) = datetime::date_of(days);
             // 2000-01-01 was a Saturday.
             let weekday = (days + 6).rem_euclid(7);

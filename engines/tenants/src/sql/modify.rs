@@ -115,7 +115,9 @@ impl Planner<'_> {
             // DEFAULT VALUES
             None => Select { source: Source::Values(vec![Vec::new()]), ..self.values(&[])? },
             Some(query) => match &*query.body {
-                SetExpr::Values(rows) if query.order_by.is_none() && query.limit_clause.is_none() && query.with.is_none() => {
+                SetExpr::Values(rows)
+                    if query.order_by.is_none() && query.limit_clause.is_none() && query.with.is_none() =>
+                {
                     let rows: Vec<&[ast::Expr]> = rows.rows.iter().map(|row| row.content.as_slice()).collect();
                     self.inserted_values(&table, &columns, !names.is_empty(), &rows, &mut values)?
                 }
@@ -216,7 +218,7 @@ impl Planner<'_> {
                 let name = object_name(name)?;
                 let primary = table.primary.as_ref().filter(|key| key.name == name).map(|_| Arbiter::Primary);
                 let unique = table.indexes.iter().position(|index| index.unique && index.name == name);
-                Some(primary.or(unique.map(Arbiter::Index)).ok_or_else(|| {
+                Some(primary.or_else(|| unique.map(Arbiter::Index)).ok_or_else(|| {
                     let message = format!("constraint \"{name}\" for table \"{}\" does not exist", table.name);
                     SqlError::new(state::UNDEFINED_OBJECT, message)
                 })?)
@@ -315,7 +317,8 @@ impl Planner<'_> {
         let tables = from.named_tables();
         let (returning, output) = self.maybe_returning(ast.returning.as_deref(), &from.scope, &tables)?;
         let (mut levels, width, condition) = self.levels(from, filter);
-        let read = assignments.iter().map(|(_, value)| value).chain(returning.iter().flat_map(|r| &r.outputs)).collect();
+        let read =
+            assignments.iter().map(|(_, value)| value).chain(returning.iter().flat_map(|r| &r.outputs)).collect();
         want(&mut levels, read, condition.as_ref());
         whole(&mut levels);
         let target = self.target(table)?;

@@ -4,7 +4,7 @@ use sqlparser::{
     ast::Statement,
     dialect::PostgreSqlDialect,
     parser::{Parser, ParserError},
-    tokenizer::{Token, Tokenizer},
+    tokenizer::{Token, TokenWithSpan, Tokenizer},
 };
 
 use crate::error::{Result, SqlError, state};
@@ -13,7 +13,7 @@ use crate::error::{Result, SqlError, state};
 ///
 /// # Errors
 /// 42601.
-pub fn split(text: &str) -> Result<Vec<String>> {
+pub(crate) fn split(text: &str) -> Result<Vec<String>> {
     let tokens = Tokenizer::new(&PostgreSqlDialect {}, text)
         .tokenize_with_location()
         .map_err(|error| SqlError::new(state::SYNTAX_ERROR, error.to_string()))?;
@@ -69,14 +69,46 @@ impl<'a> Offsets<'a> {
 /// # Errors
 /// 42601, with the position if the parser knows it.
 pub(crate) fn parse(text: &str) -> Result<Option<Statement>> {
-    let statements = Parser::parse_sql(&PostgreSqlDialect {}, text).map_err(|error| syntax_error(text, &error))?;
-    let mut statements = statements.into_iter();
+    let dialect = PostgreSqlDialect {};
+    let tokens = Tokenizer::new(&dialect, text).tokenize_with_location();
+    let statements = tokens.map_err(ParserError::from).and_then(|mut tokens| {
+        write_otherwise(&mut tokens);
+        Parser::new(&dialect).with_tokens_with_locations(tokens).parse_statements()
+    });
+    let mut statements = statements.map_err(|error| syntax_error(text, &error))?.into_iter();
     match (statements.next(), statements.next()) {
         (statement, None) => Ok(statement),
         (_, Some(_)) => {
             let message = "cannot insert multiple commands into a prepared statement";
             Err(SqlError::new(state::SYNTAX_ERROR, message))
         }
+    }
+}
+
+/// Writes what PostgreSQL takes and the parser does not in another way: `ON` and `OFF` among the options of COPY, and the
+/// options of VACUUM, which has nothing to do.
+fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
+    let word = |token: &TokenWithSpan| match &token.token {
+        Token::Word(word) => word.value.to_ascii_uppercase(),
+        _ => String::new(),
+    };
+    let places: Vec<usize> =
+        (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
+    match places.first().map(|first| word(&tokens[*first])).as_deref() {
+        Some("COPY") => {
+            for pair in places.windows(2) {
+                let switched = match (word(&tokens[pair[0]]).as_str(), word(&tokens[pair[1]]).as_str()) {
+                    ("FREEZE" | "HEADER", "ON") => "TRUE",
+                    ("FREEZE" | "HEADER", "OFF") => "FALSE",
+                    _ => continue,
+                };
+                tokens[pair[1]].token = Token::make_keyword(switched);
+            }
+        }
+        Some("VACUUM") => {
+            tokens.retain(|token| !matches!(word(token).as_str(), "ANALYZE" | "FREEZE" | "VERBOSE"));
+        }
+        _ => {}
     }
 }
 
@@ -110,6 +142,13 @@ mod tests {
         assert_eq!(split("  -- nothing\n"), [""; 0]);
         assert_eq!(split("SELECT 'ü;\n' ;SELECT $$;$$"), ["SELECT 'ü;\n' ", "SELECT $$;$$"]);
         assert!(super::split("SELECT 'open").is_err());
+    }
+
+    #[test]
+    fn what_the_parser_does_not_take_is_written_otherwise() {
+        let shown = |text| parse(text).unwrap().unwrap().to_string();
+        assert_eq!(shown("vacuum analyze t"), shown("vacuum t"));
+        assert_eq!(shown("copy t from stdin with (freeze on)"), "COPY t FROM STDIN (FREEZE)");
     }
 
     #[test]

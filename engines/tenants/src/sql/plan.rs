@@ -46,7 +46,10 @@ pub(crate) enum Plan {
     Define(Define),
     /// `VACUUM` and `ANALYZE`: there is nothing to clean up and no statistics.
     Nothing(&'static str),
-    Begin { tag: &'static str, modes: Modes },
+    Begin {
+        tag: &'static str,
+        modes: Modes,
+    },
     Commit,
     Rollback,
     Savepoint(String),
@@ -54,12 +57,19 @@ pub(crate) enum Plan {
     RollbackTo(String),
     SetTransaction(Modes),
     SetSession(Modes),
-    Set { name: String, value: Option<String>, local: bool },
+    Set {
+        name: String,
+        value: Option<String>,
+        local: bool,
+    },
     Show(String),
     Deallocate(Option<String>),
     DiscardAll,
     CreateDatabase(String),
-    DropDatabase { name: String, if_exists: bool },
+    DropDatabase {
+        name: String,
+        if_exists: bool,
+    },
 }
 
 /// How a transaction is to be.

@@ -68,7 +68,16 @@ impl Planner<'_> {
                 let names = truncate.table_names.iter().map(|target| object_name(&target.name));
                 silent(Plan::Define(Define::Truncate { names: names.collect::<Result<_>>()? }))
             }
-            Ast::Drop { object_type, if_exists, names, cascade: _, restrict: _, purge: false, temporary: false, .. } => {
+            Ast::Drop {
+                object_type,
+                if_exists,
+                names,
+                cascade: _,
+                restrict: _,
+                purge: false,
+                temporary: false,
+                ..
+            } => {
                 let names = names.iter().map(object_name).collect::<Result<Vec<_>>>()?;
                 let if_exists = *if_exists;
                 match (object_type, names.as_slice()) {
@@ -184,7 +193,9 @@ fn setting(values: &[ast::Expr]) -> Result<Option<String>> {
     let mut texts = Vec::new();
     for value in values {
         texts.push(match value {
-            ast::Expr::Identifier(ident) if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default") => {
+            ast::Expr::Identifier(ident)
+                if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default") =>
+            {
                 return Ok(None);
             }
             ast::Expr::Identifier(ident) => ident.value.clone(),

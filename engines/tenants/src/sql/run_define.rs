@@ -39,12 +39,7 @@ struct Definer<'r, 'a> {
 }
 
 impl Run<'_> {
-    pub(crate) fn define(
-        &mut self,
-        plan: &Define,
-        catalog: &Catalog,
-        behind: bool,
-    ) -> Result<Step<Defined>> {
+    pub(crate) fn define(&mut self, plan: &Define, catalog: &Catalog, behind: bool) -> Result<Step<Defined>> {
         let effects = Effects::new(self.txn, self.isolation);
         let mut definer = Definer { run: self, catalog, effects, notices: Vec::new(), behind };
         let tag = ready!(definer.define(plan));
@@ -208,10 +203,8 @@ impl Definer<'_, '_> {
             return Err(SqlError::new(state::UNDEFINED_OBJECT, format!("index \"{name}\" does not exist")));
         };
         let Some(at) = table.indexes.iter().position(|index| index.name == name && !index.constraint) else {
-            let message = format!(
-                "cannot drop index {name} because constraint {name} on table {} requires it",
-                table.name
-            );
+            let message =
+                format!("cannot drop index {name} because constraint {name} on table {} requires it", table.name);
             return Err(SqlError::new("2BP01", message));
         };
         ready!(self.own(&table));
@@ -233,7 +226,8 @@ impl Definer<'_, '_> {
                 definition.indexes.push(index);
                 let with_it = Table::new(definition);
                 let mut error = duplicate(&with_it, Arbiter::Index(with_it.indexes.len() - 1), &values);
-                error.message = format!("could not create unique index \"{}\"", with_it.indexes[with_it.indexes.len() - 1].name);
+                error.message =
+                    format!("could not create unique index \"{}\"", with_it.indexes[with_it.indexes.len() - 1].name);
                 error.detail = error.detail.map(|detail| detail.replace("already exists", "is duplicated").into());
                 return Err(error);
             }
@@ -293,8 +287,10 @@ impl Definer<'_, '_> {
                 let bound = binder.condition(&parse_expression(condition)?, "CHECK")?;
                 for (_, values) in self.rows(table)? {
                     if *bound.value(self.run.env().with_row(&values))? == Value::Bool(false) {
-                        let message =
-                            format!("check constraint \"{name}\" of relation \"{}\" is violated by some row", table.name);
+                        let message = format!(
+                            "check constraint \"{name}\" of relation \"{}\" is violated by some row",
+                            table.name
+                        );
                         return Err(SqlError::new(state::CHECK_VIOLATION, message).constraint(name));
                     }
                 }
@@ -313,14 +309,16 @@ impl Definer<'_, '_> {
             }
             Alteration::DropColumn { name, if_exists } => {
                 if *if_exists && table.column(name).is_none() {
-                    self.notices.push(format!("column \"{name}\" of relation \"{}\" does not exist, skipping", table.name));
+                    self.notices
+                        .push(format!("column \"{name}\" of relation \"{}\" does not exist, skipping", table.name));
                     return Ok(Step::Done(definition));
                 }
                 let at = column(name)?;
                 let in_key = table.primary.iter().any(|primary| primary.columns.contains(&at));
                 let in_index = table.indexes.iter().any(|index| index.columns.iter().any(|(column, _)| *column == at));
                 if in_key || in_index || self.in_check(table, at)? {
-                    let message = format!("cannot drop column {name} of table {} because other objects depend on it", table.name);
+                    let message =
+                        format!("cannot drop column {name} of table {} because other objects depend on it", table.name);
                     return Err(SqlError::new("2BP01", message).hint("Drop the constraints and indexes with it first."));
                 }
                 let dropped = &mut definition.columns[at];
@@ -345,14 +343,16 @@ impl Definer<'_, '_> {
             Alteration::DropConstraint { name, if_exists } => {
                 if let Some(at) = table.checks.iter().position(|check| check.name == *name) {
                     definition.checks.remove(at);
-                } else if let Some(at) = table.indexes.iter().position(|index| index.name == *name && index.constraint) {
+                } else if let Some(at) = table.indexes.iter().position(|index| index.name == *name && index.constraint)
+                {
                     let index = definition.indexes.remove(at);
                     ready!(self.free_name(&index.name));
                     ready!(self.doom(&[index.relation]));
                 } else if table.primary.as_ref().is_some_and(|primary| primary.name == *name) {
                     return Err(SqlError::unsupported("dropping a primary key"));
                 } else if *if_exists {
-                    let message = format!("constraint \"{name}\" of relation \"{}\" does not exist, skipping", table.name);
+                    let message =
+                        format!("constraint \"{name}\" of relation \"{}\" does not exist, skipping", table.name);
                     self.notices.push(message);
                 } else {
                     let message = format!("constraint \"{name}\" of relation \"{}\" does not exist", table.name);
@@ -410,7 +410,9 @@ impl Definer<'_, '_> {
                 return Err(has_nulls(table, &table.columns[*column].name));
             }
             let env = self.run.env();
-            if let Inserted::Conflict(arbiter, _) = ready!(self.effects.insert(self.run.database, &target, &values, env)) {
+            if let Inserted::Conflict(arbiter, _) =
+                ready!(self.effects.insert(self.run.database, &target, &values, env))
+            {
                 let mut error = duplicate(&target.table, arbiter, &values);
                 error.message = format!("could not create unique index \"{name}\"");
                 error.detail = error.detail.map(|detail| detail.replace("already exists", "is duplicated").into());

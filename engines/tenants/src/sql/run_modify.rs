@@ -148,19 +148,24 @@ impl Run<'_> {
     }
 
     /// Rows of `COPY`, as the texts of their columns.
-    pub(crate) fn copy_in(
-        &mut self,
-        plan: &CopyIn,
-        lines: &[Vec<Option<String>>],
-    ) -> Result<Step<Written>> {
+    pub(crate) fn copy_in(&mut self, plan: &CopyIn, lines: &[Vec<Option<String>>]) -> Result<Step<Written>> {
         let mut effects = Effects::new(self.txn, self.isolation);
         let table = &*plan.target.table;
         ready!(effects.hold_table(self.database, table));
         let env = self.env();
         for (number, line) in lines.iter().enumerate() {
             if line.len() != plan.columns.len() {
-                let what = if line.len() < plan.columns.len() { "missing data for column" } else { "extra data after last column" };
-                let message = format!("{what}: expected {} columns in row {}, came {}", plan.columns.len(), number + 1, line.len());
+                let what = if line.len() < plan.columns.len() {
+                    "missing data for column"
+                } else {
+                    "extra data after last column"
+                };
+                let message = format!(
+                    "{what}: expected {} columns in row {}, came {}",
+                    plan.columns.len(),
+                    number + 1,
+                    line.len()
+                );
                 return Err(SqlError::new(state::BAD_COPY_FILE_FORMAT, message));
             }
             let mut values = vec![Value::Null; table.columns.len()];

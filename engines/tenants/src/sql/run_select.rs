@@ -44,6 +44,8 @@ pub(crate) struct Found {
 
 /// Whom rows are given to; it may stop their coming.
 type Emit<'a> = dyn FnMut(&[Value], &[Vec<u8>]) -> Result<ControlFlow<()>> + 'a;
+/// Whom a table's rows are given to, with their keys.
+type Each<'a> = dyn FnMut(&[u8], &[Value]) -> Result<ControlFlow<()>> + 'a;
 /// Rows of one table, each after its key.
 type Rows = Vec<(Vec<u8>, Vec<Value>)>;
 
@@ -278,7 +280,8 @@ impl<'a> Run<'a> {
             rows.push((key.to_vec(), values));
             Ok(ControlFlow::Continue(()))
         };
-        let _ = self.rows_where(level, if unfiltered { None } else { level.filter.as_ref() }, row, direction, &mut keep)?;
+        let _ =
+            self.rows_where(level, if unfiltered { None } else { level.filter.as_ref() }, row, direction, &mut keep)?;
         Ok(rows)
     }
 
@@ -287,7 +290,7 @@ impl<'a> Run<'a> {
         level: &Level,
         row: &mut [Value],
         direction: Direction,
-        each: &mut dyn FnMut(&[u8], &[Value]) -> Result<ControlFlow<()>>,
+        each: &mut Each<'_>,
     ) -> Result<ControlFlow<()>> {
         self.rows_where(level, level.filter.as_ref(), row, direction, each)
     }
@@ -299,7 +302,7 @@ impl<'a> Run<'a> {
         filter: Option<&Expr>,
         row: &mut [Value],
         direction: Direction,
-        each: &mut dyn FnMut(&[u8], &[Value]) -> Result<ControlFlow<()>>,
+        each: &mut Each<'_>,
     ) -> Result<ControlFlow<()>> {
         let (table, env) = (&*level.table, self.env());
         let part = level.base..level.base + table.columns.len();
@@ -343,8 +346,7 @@ impl<'a> Run<'a> {
             }
             Access::Range { index: Some(index), equal, lower, upper } => {
                 let index = &table.indexes[*index];
-                let range =
-                    access::range(index.relation, &index.columns, equal, (lower, upper), env.with_row(row))?;
+                let range = access::range(index.relation, &index.columns, equal, (lower, upper), env.with_row(row))?;
                 let Some(mut range) = range else { return Ok(flow) };
                 loop {
                     let mut keys: Vec<Vec<u8>> = Vec::new();

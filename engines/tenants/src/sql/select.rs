@@ -60,9 +60,9 @@ impl Planner<'_> {
     pub(crate) fn table(&self, name: &ast::ObjectName) -> Result<Arc<Table>> {
         let name = object_name(name)?;
         let table = self.catalog.table(&name);
-        table.map(Arc::clone).ok_or_else(|| {
-            SqlError::new(state::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"))
-        })
+        table
+            .map(Arc::clone)
+            .ok_or_else(|| SqlError::new(state::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist")))
     }
 
     /// Adds a table, all of whose columns can be named.

@@ -62,7 +62,7 @@ pub(crate) fn cast(value: Value, from: Type, to: Type, explicit: bool) -> Result
         (Value::Bool(value), Type::Int4) => Value::Int(i64::from(value)),
         (Value::Float(value), Type::Int2 | Type::Int4 | Type::Int8) => {
             let rounded = value.round_ties_even();
-            let fits = (-9.223_372_036_854_775_8e18..9.223_372_036_854_775_8e18).contains(&rounded);
+            let fits = (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&rounded);
             integer(fits.then_some(rounded as i64), to)?
         }
         (Value::Float(value), Type::Float4) => {
@@ -92,9 +92,10 @@ pub(crate) fn cast(value: Value, from: Type, to: Type, explicit: bool) -> Result
         },
         (Value::Date(days), Type::Timestamp | Type::Timestamptz) => {
             let micros = i64::from(days).checked_mul(datetime::MICROS_PER_DAY);
-            Value::Timestamp(micros.ok_or_else(|| {
-                SqlError::new(state::DATETIME_FIELD_OVERFLOW, "date out of range for timestamp")
-            })?)
+            Value::Timestamp(
+                micros
+                    .ok_or_else(|| SqlError::new(state::DATETIME_FIELD_OVERFLOW, "date out of range for timestamp"))?,
+            )
         }
         (Value::Timestamp(micros), Type::Timestamp | Type::Timestamptz) => Value::Timestamp(micros),
         (Value::Timestamp(micros), Type::Date) => Value::Date(micros.div_euclid(datetime::MICROS_PER_DAY) as i32),
@@ -121,7 +122,8 @@ pub(crate) fn fit(value: Value, of: Type, explicit: bool) -> Result<Value> {
         (Value::Numeric(value), Type::Numeric(Some((precision, scale)))) => {
             let rounded = numeric::round(&value, i64::from(scale));
             let whole = rounded.digits() as i64 - i64::from(scale);
-            if whole > i64::from(precision) - i64::from(scale) && rounded != BigDecimal::from_u8(0).unwrap_or_default() {
+            if whole > i64::from(precision) - i64::from(scale) && rounded != BigDecimal::from_u8(0).unwrap_or_default()
+            {
                 let detail = format!(
                     "A field with precision {precision}, scale {scale} must round to an absolute value less than 10^{}.",
                     precision - scale

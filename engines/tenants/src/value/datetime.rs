@@ -235,11 +235,10 @@ impl<'a> Cursor<'a> {
         };
         let digits = self.digits();
         let (hours, minutes) = match digits.len() {
-            1 | 2 => (digits.parse::<i64>().map_err(|_| self.wrong())?, if self.take(':') { self.number(2)? } else { 0 }),
-            4 => (
-                digits[..2].parse().map_err(|_| self.wrong())?,
-                digits[2..].parse().map_err(|_| self.wrong())?,
-            ),
+            1 | 2 => {
+                (digits.parse::<i64>().map_err(|_| self.wrong())?, if self.take(':') { self.number(2)? } else { 0 })
+            }
+            4 => (digits[..2].parse().map_err(|_| self.wrong())?, digits[2..].parse().map_err(|_| self.wrong())?),
             _ => return Err(self.wrong()),
         };
         if hours > 15 || minutes > 59 {
@@ -345,11 +344,8 @@ pub(crate) fn parse_interval(text: &str) -> Result<Interval> {
         let (name, rest) = cursor.rest.split_at(end);
         cursor.rest = rest;
         // A number alone is seconds.
-        let (m, d, us) = if name.is_empty() {
-            (0, 0, MICROS_PER_SECOND)
-        } else {
-            unit(name).ok_or_else(|| cursor.wrong())?
-        };
+        let (m, d, us) =
+            if name.is_empty() { (0, 0, MICROS_PER_SECOND) } else { unit(name).ok_or_else(|| cursor.wrong())? };
         // What is less than one of a unit goes to the units below.
         let part = |per: i64| i128::from(fraction) * i128::from(per) / i128::from(MICROS_PER_SECOND);
         let below = part(us) + part(d * MICROS_PER_DAY) + part(m % 12 * 30 * MICROS_PER_DAY);

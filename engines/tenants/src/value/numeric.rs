@@ -135,8 +135,12 @@ pub(crate) fn to_wire(number: &BigDecimal, out: &mut Vec<u8>) {
     // As many digits behind the point as fill digits of base 10,000.
     let padded = number.with_scale((scale + 3) / 4 * 4);
     let (digits, padded_scale) = padded.as_bigint_and_scale();
-    let mut groups: Vec<i16> =
-        digits.magnitude().to_radix_le(10).chunks(4).map(|four| four.iter().rev().fold(0, |n, d| n * 10 + i16::from(*d))).collect();
+    let mut groups: Vec<i16> = digits
+        .magnitude()
+        .to_radix_le(10)
+        .chunks(4)
+        .map(|four| four.iter().rev().fold(0, |n, d| n * 10 + i16::from(*d)))
+        .collect();
     let mut lowest = -padded_scale / 4;
     let zeros = groups.iter().take_while(|group| **group == 0).count();
     groups.drain(..zeros);
@@ -202,7 +206,9 @@ mod tests {
 
     #[test]
     fn numbers_survive_row_and_wire() {
-        for text in ["0", "0.00", "1", "-1", "12345.678", "0.00001", "100000000", "-99999999999999999999.999999", "10000"] {
+        for text in
+            ["0", "0.00", "1", "-1", "12345.678", "0.00001", "100000000", "-99999999999999999999.999999", "10000"]
+        {
             let value = number(text);
             assert_eq!(from_row(&to_row(&value)).unwrap().to_plain_string(), text);
             let mut wire = Vec::new();

@@ -6,7 +6,7 @@ use bytes::BytesMut;
 use pgwire::messages::{DecodeContext, PgWireFrontendMessage, ProtocolVersion, extendedquery::Bind};
 use savanna_journal::Lsn;
 use savanna_tenants::{
-    OutputColumn, Outcome, SessionId, SqlError, Status,
+    Outcome, OutputColumn, SessionId, SqlError, Status,
     database::Step,
     error::{Result, state},
     settings::SERVER_VERSION,
@@ -21,7 +21,7 @@ use tokio::{
 use crate::{
     copy,
     output::{self, Output},
-    thread::{Client, Here, Room},
+    thread::{Client, Here, Known, Room},
 };
 
 /// A message that is longer is not read.
@@ -74,7 +74,7 @@ pub(crate) async fn serve(here: Rc<Here>, room: Rc<Room>, client: Client) {
     output.welcome(&told, process, secret);
     output.ready(Status::Idle);
     let woken = room.waits(session);
-    here.connections.borrow_mut().insert(process, (secret, Rc::clone(&room), session));
+    here.connections.borrow_mut().insert(process, Known { secret, room: Rc::clone(&room), session });
     // Whatever ends the connection, also a panic, ends the session.
     let _leaving = Leaving { here: Rc::clone(&here), room: Rc::clone(&room), session, process };
     let mut connection = Connection {
@@ -285,7 +285,8 @@ impl Connection {
             // What is left of a COPY that failed.
             M::CopyData(_) | M::CopyDone(_) | M::CopyFail(_) => Ok(()),
             _ => {
-                let error = SqlError::new(state::PROTOCOL_VIOLATION, "the client sent a message that has no place here");
+                let error =
+                    SqlError::new(state::PROTOCOL_VIOLATION, "the client sent a message that has no place here");
                 return Err(End::Fatal(error));
             }
         };
@@ -558,8 +559,7 @@ impl Connection {
             Ok(columns) => columns.unwrap_or_default(),
             Err(error) => return Ok(Err(error)),
         };
-        let executed: Result<Outcome> =
-            until_done!(self, |tenant, session| tenant.execute(session, name, rows_max));
+        let executed: Result<Outcome> = until_done!(self, |tenant, session| tenant.execute(session, name, rows_max));
         let mut outcome = match executed {
             Ok(outcome) => outcome,
             Err(error) => return Ok(Err(error)),

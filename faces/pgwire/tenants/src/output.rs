@@ -6,9 +6,7 @@ use pgwire::messages::{
     copy::{CopyData, CopyDone, CopyInResponse, CopyOutResponse},
     data::{FieldDescription, NoData, ParameterDescription, RowDescription},
     extendedquery::{BindComplete, CloseComplete, ParseComplete, PortalSuspended},
-    response::{
-        CommandComplete, EmptyQueryResponse, ErrorResponse, NoticeResponse, ReadyForQuery, TransactionStatus,
-    },
+    response::{CommandComplete, EmptyQueryResponse, ErrorResponse, NoticeResponse, ReadyForQuery, TransactionStatus},
     startup::{Authentication, BackendKeyData, ParameterStatus, SecretKey},
 };
 use savanna_tenants::{OutputColumn, SqlError, Status, types::Type, value::Value};

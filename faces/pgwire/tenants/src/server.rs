@@ -15,14 +15,12 @@ use std::{
 
 use bytes::{Buf, BytesMut};
 use parking_lot::Mutex;
-use pgwire::messages::{DecodeContext, Message, PgWireFrontendMessage, ProtocolVersion, SslNegotiationMetaMessage, startup::Startup};
+use pgwire::messages::{
+    DecodeContext, Message, PgWireFrontendMessage, ProtocolVersion, SslNegotiationMetaMessage, startup::Startup,
+};
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::{Journal, JournalError, Lsn, Options};
-use savanna_tenants::{
-    SqlError,
-    error::state,
-    owner::Owner,
-};
+use savanna_tenants::{SqlError, error::state, owner::Owner};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -101,7 +99,7 @@ impl Registry {
     fn place(&mut self, name: String, database: savanna_tenants::database::Database) {
         let place = self.next % self.threads.len();
         self.next += 1;
-        drop(self.threads[place].send(Order::Adopt { name: name.clone(), database }));
+        drop(self.threads[place].send(Order::Adopt { name: name.clone(), database: Box::new(database) }));
         self.places.insert(name, place);
     }
 }
@@ -178,7 +176,8 @@ impl Server {
 
     fn close_door(&mut self) {
         if let Some(stop) = self.stop.take() {
-            drop(stop.send(()));
+            // The door may be closed already.
+            _ = stop.send(());
         }
         if let Some(door) = self.door.take()
             && door.join().is_err()

@@ -26,7 +26,7 @@ const EPOCH_MICROS: i64 = 946_684_800_000_000;
 /// What a thread is told.
 pub(crate) enum Order {
     /// A tenant lives here from now on.
-    Adopt { name: String, database: Database },
+    Adopt { name: String, database: Box<Database> },
     /// A tenant is to go, if nobody is there; the answer is whether it went.
     Retire { name: String, gone: oneshot::Sender<bool> },
     /// A client of a tenant that lives here.
@@ -90,13 +90,20 @@ fn now() -> i64 {
     since.as_micros() as i64 - EPOCH_MICROS
 }
 
+/// A connection that can be cancelled by whoever knows its secret.
+pub(crate) struct Known {
+    pub(crate) secret: i32,
+    pub(crate) room: Rc<Room>,
+    pub(crate) session: SessionId,
+}
+
 /// What the connections of a thread share.
 pub(crate) struct Here {
     pub(crate) journal: Arc<Journal>,
     pub(crate) registry: Arc<Mutex<Registry>>,
     rooms: RefCell<HashMap<String, Rc<Room>>>,
     /// Who can be cancelled: connections by their numbers.
-    pub(crate) connections: RefCell<HashMap<i32, (i32, Rc<Room>, SessionId)>>,
+    pub(crate) connections: RefCell<HashMap<i32, Known>>,
 }
 
 /// Runs a thread until nobody can tell it anything any more.
@@ -122,7 +129,7 @@ impl Here {
     fn obey(self: &Rc<Self>, order: Order) {
         match order {
             Order::Adopt { name, database } => {
-                self.rooms.borrow_mut().insert(name, Room::new(database));
+                self.rooms.borrow_mut().insert(name, Room::new(*database));
             }
             Order::Retire { name, gone } => {
                 let mut rooms = self.rooms.borrow_mut();
@@ -131,7 +138,7 @@ impl Here {
                     rooms.remove(&name);
                 }
                 // Whoever asked may have gone.
-                drop(gone.send(empty));
+                _ = gone.send(empty);
             }
             Order::Client(client) => {
                 let room = self.rooms.borrow().get(&client.database).map(Rc::clone);
@@ -140,11 +147,10 @@ impl Here {
                 }
             }
             Order::Cancel { process, secret } => {
-                let found = self.connections.borrow().get(&process).map(|(key, room, id)| (*key, Rc::clone(room), *id));
-                if let Some((key, room, id)) = found
-                    && key == secret
+                if let Some(known) = self.connections.borrow().get(&process)
+                    && known.secret == secret
                 {
-                    room.with(|tenant| tenant.cancel(id));
+                    known.room.with(|tenant| tenant.cancel(known.session));
                 }
             }
         }

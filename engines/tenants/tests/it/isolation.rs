@@ -1,0 +1,158 @@
+//! What concurrent transactions see of each other, and when a client may hear of it.
+
+use savanna_journal::Lsn;
+
+use crate::desk::{Desk, Seen, done, rows};
+
+fn bank() -> (Desk, savanna_tenants::SessionId, savanna_tenants::SessionId) {
+    let mut desk = Desk::new();
+    let (a, b) = (desk.client(), desk.client());
+    desk.setup(a, &["CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (1, 10), (2, 20)"]);
+    (desk, a, b)
+}
+
+#[test]
+fn an_update_waits_for_another_and_goes_by_what_it_left() {
+    let (mut desk, a, b) = bank();
+    desk.setup(a, &["BEGIN", "UPDATE t SET n = n + 1 WHERE id = 1"]);
+    assert_eq!(desk.run(b, "UPDATE t SET n = n + 1 WHERE id = 1 RETURNING n"), Seen::Waits);
+    assert_eq!(desk.tenant.woken(), []);
+    desk.setup(a, &["COMMIT"]);
+    assert_eq!(desk.tenant.woken(), [b]);
+    assert_eq!(desk.run(b, "UPDATE t SET n = n + 1 WHERE id = 1 RETURNING n"), rows(&["12"]));
+}
+
+#[test]
+fn a_row_that_no_longer_qualifies_is_let_be() {
+    let (mut desk, a, b) = bank();
+    desk.setup(a, &["BEGIN", "UPDATE t SET n = 0 WHERE id = 1"]);
+    let text = "DELETE FROM t WHERE n = 10";
+    assert_eq!(desk.run(b, text), Seen::Waits);
+    desk.setup(a, &["COMMIT"]);
+    assert_eq!(desk.run(b, text), done("DELETE 0"));
+}
+
+#[test]
+fn a_duplicate_waits_for_the_first_to_end() {
+    for (end, expected) in [("COMMIT", Seen::Failed("23505")), ("ROLLBACK", done("INSERT 0 1"))] {
+        let (mut desk, a, b) = bank();
+        desk.setup(a, &["BEGIN", "INSERT INTO t VALUES (3, 0)"]);
+        assert_eq!(desk.run(b, "INSERT INTO t VALUES (3, 1)"), Seen::Waits);
+        desk.setup(a, &[end]);
+        assert_eq!(desk.run(b, "INSERT INTO t VALUES (3, 1)"), expected);
+    }
+}
+
+#[test]
+fn of_two_in_a_circle_the_younger_gives_up() {
+    let (mut desk, a, b) = bank();
+    desk.setup(a, &["BEGIN", "UPDATE t SET n = 1 WHERE id = 1"]);
+    desk.setup(b, &["BEGIN", "UPDATE t SET n = 1 WHERE id = 2"]);
+    assert_eq!(desk.run(a, "UPDATE t SET n = 1 WHERE id = 2"), Seen::Waits);
+    assert_eq!(desk.run(b, "UPDATE t SET n = 1 WHERE id = 1"), Seen::Failed("40P01"));
+    desk.setup(b, &["ROLLBACK"]);
+    assert_eq!(desk.tenant.woken(), [a]);
+    assert_eq!(desk.run(a, "UPDATE t SET n = 1 WHERE id = 2"), done("UPDATE 1"));
+
+    // The other way round the younger waits already, and is told.
+    let (mut desk, a, b) = bank();
+    desk.setup(a, &["BEGIN", "UPDATE t SET n = 1 WHERE id = 1"]);
+    desk.setup(b, &["BEGIN", "UPDATE t SET n = 1 WHERE id = 2"]);
+    assert_eq!(desk.run(b, "UPDATE t SET n = 1 WHERE id = 1"), Seen::Waits);
+    assert_eq!(desk.run(a, "UPDATE t SET n = 1 WHERE id = 2"), Seen::Waits);
+    assert_eq!(desk.tenant.woken(), [b]);
+    assert_eq!(desk.run(b, "UPDATE t SET n = 1 WHERE id = 1"), Seen::Failed("40P01"));
+}
+
+#[test]
+fn levels_allow_what_they_allow() {
+    // Write skew: two transactions each read both rows and write one.
+    for (level, second) in [
+        ("READ COMMITTED", done("COMMIT")),
+        ("REPEATABLE READ", done("COMMIT")),
+        ("SERIALIZABLE", Seen::Failed("40001")),
+    ] {
+        let (mut desk, a, b) = bank();
+        let begin = format!("BEGIN ISOLATION LEVEL {level}");
+        for client in [a, b] {
+            desk.setup(client, &[&begin, "SELECT sum(n) FROM t"]);
+        }
+        desk.setup(a, &["UPDATE t SET n = 0 WHERE id = 1", "SELECT 1"]);
+        desk.setup(b, &["UPDATE t SET n = 0 WHERE id = 2", "SELECT 1"]);
+        desk.setup(a, &["COMMIT"]);
+        assert_eq!(desk.run(b, "COMMIT"), second, "{level}");
+    }
+    // Phantoms: a range is read twice.
+    for (level, again) in [("READ COMMITTED", "3"), ("REPEATABLE READ", "2"), ("SERIALIZABLE", "2")] {
+        let (mut desk, a, b) = bank();
+        desk.setup(a, &[&format!("BEGIN ISOLATION LEVEL {level}"), "SELECT count(*) FROM t"]);
+        desk.setup(b, &["INSERT INTO t VALUES (3, 30)"]);
+        assert_eq!(desk.query(a, "SELECT count(*) FROM t"), [again], "{level}");
+    }
+    // Lost update: what was read is written back.
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        let (mut desk, a, b) = bank();
+        desk.setup(a, &[&format!("BEGIN ISOLATION LEVEL {level}"), "SELECT n FROM t WHERE id = 1"]);
+        desk.setup(b, &["UPDATE t SET n = 11 WHERE id = 1"]);
+        desk.setup(a, &["UPDATE t SET n = 12 WHERE id = 1"]);
+        assert_eq!(desk.run(a, "COMMIT"), Seen::Failed("40001"), "{level}");
+    }
+}
+
+#[test]
+fn locks_are_waited_for_refused_or_skipped() {
+    let (mut desk, a, b) = bank();
+    desk.setup(a, &["BEGIN", "SELECT * FROM t WHERE id = 1 FOR UPDATE"]);
+    assert_eq!(desk.run(b, "SELECT * FROM t WHERE id = 1 FOR UPDATE NOWAIT"), Seen::Failed("55P03"));
+    assert_eq!(desk.query(b, "SELECT id FROM t ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED"), ["2"]);
+    assert_eq!(desk.query(b, "SELECT id FROM t ORDER BY id"), ["1", "2"], "readers do not wait");
+    assert_eq!(desk.run(b, "SELECT n FROM t WHERE id = 1 FOR SHARE"), Seen::Waits);
+    desk.tenant.cancel(b);
+    assert_eq!(desk.tenant.woken(), [b]);
+    assert_eq!(desk.run(b, "SELECT n FROM t WHERE id = 1 FOR SHARE"), Seen::Failed("57014"));
+    assert_eq!(desk.query(b, "SELECT 1"), ["1"], "and goes on");
+}
+
+#[test]
+fn a_table_is_changed_when_nobody_writes_it() {
+    let (mut desk, a, b) = bank();
+    desk.setup(a, &["BEGIN", "INSERT INTO t VALUES (3, 20)"]);
+    let text = "CREATE INDEX ON t (n)";
+    assert_eq!(desk.run(b, text), Seen::Waits);
+    desk.setup(a, &["COMMIT"]);
+    assert_eq!(desk.run(b, text), done("CREATE INDEX"));
+    assert_eq!(desk.query(b, "SELECT id FROM t WHERE n = 20 ORDER BY id"), ["2", "3"]);
+
+    // And who writes while it is changed waits, and then writes the changed table.
+    desk.setup(a, &["BEGIN", "ALTER TABLE t ADD COLUMN c int DEFAULT 5"]);
+    assert_eq!(desk.run(b, "INSERT INTO t (id) VALUES (4)"), Seen::Waits);
+    desk.setup(a, &["COMMIT"]);
+    assert_eq!(desk.run(b, "INSERT INTO t (id) VALUES (4)"), done("INSERT 0 1"));
+    assert_eq!(desk.query(b, "SELECT c FROM t WHERE id = 4"), ["5"]);
+}
+
+#[test]
+fn a_serializable_transaction_does_not_miss_that_a_table_was_emptied() {
+    let (mut desk, a, b) = bank();
+    desk.setup(a, &["CREATE TABLE log (n int)", "BEGIN ISOLATION LEVEL SERIALIZABLE", "SELECT count(*) FROM t"]);
+    desk.setup(b, &["TRUNCATE t"]);
+    desk.setup(a, &["INSERT INTO log VALUES (2)"]);
+    assert_eq!(desk.run(a, "COMMIT"), Seen::Failed("40001"));
+}
+
+#[test]
+fn replies_wait_for_what_was_written_and_for_what_was_read() {
+    let (mut desk, a, b) = bank();
+    desk.paper.flush();
+    desk.tenant.reply_after(a);
+    desk.setup(a, &["UPDATE t SET n = 0 WHERE id = 1"]);
+    let written = desk.tenant.reply_after(a);
+    assert!(written > Lsn::NONE);
+    desk.setup(b, &["SELECT n FROM t WHERE id = 2"]);
+    assert_eq!(desk.tenant.reply_after(b), Lsn::NONE, "that row is durable");
+    desk.setup(b, &["SELECT n FROM t WHERE id = 1"]);
+    assert_eq!(desk.tenant.reply_after(b), written);
+    desk.paper.flush();
+    desk.setup(b, &["SELECT n FROM t WHERE id = 1"]);
+    assert_eq!(desk.tenant.reply_after(b), Lsn::NONE);
+}

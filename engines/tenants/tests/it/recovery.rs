@@ -1,0 +1,109 @@
+//! A tenant comes back from its log as it was, wherever the log ends.
+
+use savanna_tenants::database::Step;
+
+use crate::desk::Desk;
+
+const DUMP: [&str; 2] = ["SELECT * FROM t ORDER BY id", "SELECT * FROM u ORDER BY a, b"];
+
+/// What is to be seen of a tenant.
+type Dump = Vec<Vec<String>>;
+
+fn dump(desk: &mut Desk) -> Dump {
+    let client = desk.client();
+    DUMP.iter().map(|text| desk.query(client, text)).collect()
+}
+
+/// A tenant with tables, indexes and rows, and what was to be seen after each of its commits.
+fn lived() -> (Desk, Vec<(usize, Dump)>) {
+    let mut desk = Desk::new();
+    let client = desk.client();
+    desk.setup(client, &["CREATE TABLE t (id int PRIMARY KEY, n int UNIQUE)", "CREATE TABLE u (a int, b text)"]);
+    let mut seen = Vec::new();
+    for at in 0..30 {
+        let texts = match at % 5 {
+            0 | 1 => vec![format!("INSERT INTO t VALUES ({at}, {})", at * 2)],
+            2 => vec![
+                "BEGIN".to_owned(),
+                "UPDATE t SET n = -n".to_owned(),
+                format!("INSERT INTO u VALUES ({at})"),
+                "COMMIT".to_owned(),
+            ],
+            3 => vec![format!("DELETE FROM t WHERE id = {}", at - 3), format!("INSERT INTO u VALUES ({at}, 'x')")],
+            _ => vec![format!("ALTER TABLE u ADD COLUMN c{at} int DEFAULT {at}")],
+        };
+        for text in texts {
+            desk.setup(client, &[&text]);
+        }
+        seen.push((desk.paper.records().0.len(), dump(&mut desk)));
+    }
+    (desk, seen)
+}
+
+#[test]
+fn a_tenant_comes_back_as_it_was_after_any_commit() {
+    let (desk, seen) = lived();
+    let (records, _) = desk.paper.records();
+    for (length, expected) in seen {
+        assert_eq!(dump(&mut Desk::after(&records[..length])), expected, "after {length} records");
+    }
+}
+
+#[test]
+fn a_log_that_is_redone_twice_is_redone_once() {
+    let (desk, seen) = lived();
+    let (records, _) = desk.paper.records();
+    let twice = [&records[..], &records[records.len() / 2..], &records[..]].concat();
+    assert_eq!(Some(dump(&mut Desk::after(&twice))), seen.last().map(|(_, dump)| dump.clone()));
+}
+
+#[test]
+fn a_tenant_goes_on_where_it_ended() {
+    let (desk, _) = lived();
+    let (records, _) = desk.paper.records();
+    let mut again = Desk::after(&records);
+    let client = again.client();
+    // New numbers of rows and tables are new, and old constraints hold.
+    again.setup(client, &["INSERT INTO u (a) VALUES (1000)", "CREATE TABLE w (id int PRIMARY KEY)"]);
+    again.setup(client, &["INSERT INTO w VALUES (1)", "ALTER TABLE w ADD COLUMN x int"]);
+    assert_eq!(again.query(client, "SELECT count(*) FROM u"), ["13"]);
+    assert_eq!(again.query(client, "SELECT * FROM w"), ["1|"]);
+    let (more, _) = again.paper.records();
+    let mut third = Desk::after(&[records, more].concat());
+    let client = third.client();
+    assert_eq!(third.query(client, "SELECT count(*) FROM u"), ["13"]);
+    assert_eq!(third.query(client, "SELECT * FROM w"), ["1|"]);
+}
+
+#[test]
+fn what_no_table_has_any_more_is_removed() {
+    let mut desk = Desk::new();
+    let client = desk.client();
+    desk.setup(client, &["CREATE TABLE t (id int PRIMARY KEY, n int)", "CREATE INDEX ON t (n)"]);
+    for id in 0..50 {
+        desk.setup(client, &[&format!("INSERT INTO t VALUES ({id}, {id})")]);
+    }
+    desk.setup(client, &["TRUNCATE t", "INSERT INTO t VALUES (1, 1)"]);
+    desk.paper.flush();
+    let mut steps = 0;
+    while desk.tenant.database().sweep(20).expect("a log that takes records") {
+        steps += 1;
+        assert!(steps < 100, "it comes to an end");
+    }
+    assert!(steps >= 4, "100 keys in steps of 20");
+    desk.paper.flush();
+    desk.tenant.database().flush().expect("a log that can be read");
+    desk.tenant.database().flush().expect("a log that can be read");
+    assert_eq!(desk.query(client, "SELECT * FROM t"), ["1|1"]);
+    let reader = desk.tenant.database().begin(savanna_transaction::Isolation::Snapshot);
+    desk.tenant.database().statement(reader).expect("it lives");
+    let mut keys = 0;
+    let all = savanna_transaction::KeyRange::ALL;
+    let visit = &mut |_: &[u8], _: &[u8]| {
+        keys += 1;
+        Ok(std::ops::ControlFlow::Continue(()))
+    };
+    desk.tenant.database().scan(reader, &all, savanna_transaction::Direction::Ascending, visit).expect("it lives");
+    assert_eq!(desk.tenant.database().commit(reader), Ok(Step::Done(savanna_journal::Lsn::NONE)));
+    assert_eq!(keys, 6, "a row, its entry, a table, and three names");
+}

@@ -1,0 +1,3 @@
+//! Bytes that no client of ours would send.
+
+mod bytes;

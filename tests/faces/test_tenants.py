@@ -1,0 +1,236 @@
+"""Tenants behind the PostgreSQL protocol, with psql, psycopg and pgbench, and killed while they work."""
+
+import datetime
+import decimal
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import threading
+import time
+import uuid
+
+import psycopg
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+BINARY = TARGET / "debug" / "examples" / "tenants_server"
+
+
+class Server:
+    """The server of tenants alone; it can be killed and started again on the same log."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.epoch = 0
+        self.process = None
+
+    def start(self):
+        self.epoch += 1
+        with open(self.directory / "server.log", "a") as log:
+            self.process = subprocess.Popen([BINARY, self.directory / "data", "127.0.0.1:0", str(self.epoch)],
+                                            stdout=subprocess.PIPE, stderr=log, text=True)
+
+    def listen(self):
+        line = self.process.stdout.readline()
+        assert line.startswith("listening on"), (self.directory / "server.log").read_text()
+        self.port = int(line.rsplit(":", 1)[1])
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self.process.stdout.close()
+
+    def connect(self, database="postgres", **options):
+        return psycopg.connect(f"host=127.0.0.1 port={self.port} user=postgres dbname={database}", **options)
+
+    def run(self, *command):
+        environment = {**os.environ, "PGHOST": "127.0.0.1", "PGPORT": str(self.port), "PGUSER": "postgres", "PGDATABASE": "postgres"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    server = Server(tmp_path_factory.mktemp("tenants"))
+    server.start()
+    server.listen()
+    yield server
+    server.kill()
+
+
+def test_psql_shows_rows_and_errors(server):
+    code, out, err = server.run(
+        "psql", "-At", "-c", "CREATE TABLE psql (id int PRIMARY KEY, name text)",
+        "-c", "INSERT INTO psql VALUES (1, 'one'), (2, NULL) RETURNING id", "-c", "SELECT * FROM psql ORDER BY id",
+        "-c", "INSERT INTO psql VALUES (1, 'again')", "-c", "SELECT nothing FROM psql",
+    )
+    assert code == 1
+    assert out.splitlines() == ["CREATE TABLE", "1", "2", "INSERT 0 2", "1|one", "2|"]
+    assert 'duplicate key value violates unique constraint "psql_pkey"' in err
+    assert 'column "nothing" does not exist' in err
+
+
+def test_statements_of_one_text_are_one_transaction(server):
+    with server.connect(autocommit=True) as connection:
+        connection.execute("CREATE TABLE together (id int PRIMARY KEY)")
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            connection.execute("INSERT INTO together VALUES (1); INSERT INTO together VALUES (2); INSERT INTO together VALUES (1)")
+        assert connection.execute("SELECT count(*) FROM together").fetchone() == (0,)
+
+
+def test_values_of_every_type_survive_text_and_binary(server):
+    columns = """id bigint PRIMARY KEY, t text, n numeric, f float8, g real, b bool, ts timestamptz, d date, u uuid, y bytea, i interval, tm time,
+                 s smallint, p timestamp, c varchar(5)"""
+    row = (1, "tüxt", decimal.Decimal("12.50"), 1.5, 0.25, True, datetime.datetime(2024, 2, 29, 12, tzinfo=datetime.timezone.utc),
+           datetime.date(1999, 12, 31), uuid.uuid4(), b"\x00\xff", datetime.timedelta(days=1, seconds=5), datetime.time(1, 2, 3), -7,
+           datetime.datetime(2024, 2, 29, 1, 2, 3, 4), "abc")
+    with server.connect(autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE types ({columns})")
+        connection.execute(f"INSERT INTO types VALUES ({', '.join(['%s'] * len(row))})", row)
+        for binary in (False, True):
+            assert connection.execute("SELECT * FROM types WHERE id = %s", (1,), binary=binary).fetchone() == row
+
+
+def test_prepared_statements_see_that_a_table_changed(server):
+    with server.connect(autocommit=True, prepare_threshold=0) as connection:
+        connection.execute("CREATE TABLE prepared (id int PRIMARY KEY, n int)")
+        insert = "INSERT INTO prepared (id) VALUES (%s)"
+        connection.execute(insert, (1,))
+        connection.execute("ALTER TABLE prepared ADD COLUMN c int DEFAULT 3")
+        connection.execute(insert, (2,))
+        assert connection.execute("SELECT id, c FROM prepared ORDER BY id").fetchall() == [(1, 3), (2, 3)]
+
+
+def test_copy_takes_and_gives_rows(server):
+    with server.connect(autocommit=True) as connection:
+        connection.execute("CREATE TABLE copied (id int PRIMARY KEY, t text)")
+        rows = [(1, "tab\tand\\back"), (2, None), (3, "line\nbreak"), (4, "\\N")]
+        with connection.cursor().copy("COPY copied FROM STDIN") as copy:
+            for row in rows:
+                copy.write_row(row)
+        with connection.cursor().copy("COPY copied TO STDOUT") as copy:
+            copy.set_types(["int4", "text"])
+            assert list(copy.rows()) == rows
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            with connection.cursor().copy("COPY copied FROM STDIN") as copy:
+                copy.write_row((5, "new"))
+                copy.write_row((1, "old"))
+        assert connection.execute("SELECT count(*) FROM copied").fetchone() == (4,)
+
+
+def test_a_statement_that_waits_can_be_cancelled(server):
+    with server.connect() as holder, server.connect() as waiter:
+        holder.execute("CREATE TABLE held (id int PRIMARY KEY)")
+        holder.execute("INSERT INTO held VALUES (1)")
+        holder.commit()
+        holder.execute("SELECT * FROM held FOR UPDATE")
+        timer = threading.Timer(0.3, waiter.cancel)
+        timer.start()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            waiter.execute("SELECT * FROM held FOR UPDATE")
+        timer.join()
+
+
+def test_a_client_that_hangs_up_frees_its_rows(server):
+    with server.connect(autocommit=True) as connection:
+        connection.execute("CREATE TABLE freed (id int PRIMARY KEY)")
+        connection.execute("INSERT INTO freed VALUES (1)")
+        gone = server.connect()
+        gone.execute("SELECT * FROM freed FOR UPDATE")
+        gone.close()
+        assert connection.execute("SELECT id FROM freed FOR UPDATE").fetchone() == (1,)
+
+
+def test_databases_are_apart(server):
+    with server.connect(autocommit=True) as connection:
+        connection.execute("CREATE DATABASE shop")
+        with pytest.raises(psycopg.errors.DuplicateDatabase):
+            connection.execute("CREATE DATABASE shop")
+        connection.execute("CREATE TABLE mine (id int)")
+        with server.connect("shop", autocommit=True) as shop:
+            with pytest.raises(psycopg.errors.UndefinedTable):
+                shop.execute("SELECT * FROM mine")
+            with pytest.raises(psycopg.errors.ObjectInUse):
+                connection.execute("DROP DATABASE shop")
+        for _ in range(50):
+            try:
+                connection.execute("DROP DATABASE shop")
+                break
+            except psycopg.errors.ObjectInUse:
+                time.sleep(0.1)
+        with pytest.raises(psycopg.OperationalError, match="does not exist"):
+            server.connect("shop")
+
+
+def test_pgbench_runs_in_every_mode(server):
+    code, _, err = server.run("pgbench", "-i", "-s", "1", "-q")
+    assert code == 0, err
+    for mode in ("simple", "extended", "prepared"):
+        code, out, err = server.run("pgbench", "-n", "-c", "4", "-t", "50", "-M", mode)
+        assert code == 0 and "processed: 200/200" in out, err
+    with server.connect() as connection:
+        sums = [connection.execute(f"SELECT sum({column}) FROM pgbench_{table}").fetchone()[0]
+                for table, column in (("accounts", "abalance"), ("tellers", "tbalance"), ("branches", "bbalance"), ("history", "delta"))]
+        assert len(set(sums)) == 1
+        assert connection.execute("SELECT count(*) FROM pgbench_history").fetchone() == (600,)
+
+
+def transfer(server, seed, acknowledged, stop):
+    """Moves money between accounts and writes down what was acknowledged, until the server is gone."""
+    dice = random.Random(seed)
+    try:
+        with server.connect() as connection:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                name = f"{server.epoch}-{seed}-{number}"
+                a, b = dice.sample(range(10), 2)
+                try:
+                    connection.execute("UPDATE account SET n = n - 1 WHERE id = %s", (a,))
+                    connection.execute("UPDATE account SET n = n + 1 WHERE id = %s", (b,))
+                    connection.execute("INSERT INTO transfer VALUES (%s, %s, %s)", (name, a, b))
+                    connection.commit()
+                    acknowledged.append((name, a, b))
+                except psycopg.errors.DeadlockDetected:
+                    connection.rollback()
+    except psycopg.OperationalError:
+        pass
+
+
+def test_what_was_acknowledged_survives_kills(tmp_path):
+    server = Server(tmp_path)
+    server.start()
+    server.listen()
+    with server.connect() as connection:
+        connection.execute("CREATE TABLE account (id int PRIMARY KEY, n int)")
+        connection.execute("INSERT INTO account VALUES " + ", ".join(f"({id}, 0)" for id in range(10)))
+        connection.execute("CREATE TABLE transfer (name text PRIMARY KEY, a int, b int)")
+    dice = random.Random(7)
+    acknowledged = []
+    for _ in range(3):
+        stop = threading.Event()
+        clients = [threading.Thread(target=transfer, args=(server, seed, acknowledged, stop)) for seed in range(4)]
+        for client in clients:
+            client.start()
+        time.sleep(dice.uniform(0.3, 1.0))
+        server.kill()
+        stop.set()
+        for client in clients:
+            client.join()
+        # Killed again while it reads its log, wherever it is by then.
+        for _ in range(2):
+            server.start()
+            time.sleep(dice.uniform(0, 0.05))
+            server.kill()
+        server.start()
+        server.listen()
+        with server.connect() as connection:
+            transfers = connection.execute("SELECT name, a, b FROM transfer").fetchall()
+            assert set(acknowledged) <= set(transfers)
+            expected = [sum(b == id for _, _, b in transfers) - sum(a == id for _, a, _ in transfers) for id in range(10)]
+            assert [n for (n,) in connection.execute("SELECT n FROM account ORDER BY id")] == expected
+    assert len(acknowledged) > 20
+    server.kill()
