@@ -329,7 +329,7 @@ pub fn lmpop(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outc
 /// `LMPOP`, with a time-out that is read after all else is right.
 fn pop_several(keys: &mut Keyspace, args: Args<'_>, timeout: Option<&[u8]>, reply: &mut dyn Reply) -> Outcome {
     let (number, rest) = parse_number_of_keys(args, 1)?;
-    let end = parse_end(&args[rest])?;
+    let end = parse_end(args.from(rest).next().ok_or(CommandError::Syntax)?)?;
     let count = parse_pop_count(args.skip(rest + 1))?;
     timeout.map(parse_timeout).transpose()?;
     for key in args.from(2).take(number) {

@@ -1,6 +1,7 @@
 //! Actors together: in a world of seeded delays, and with their log.
 
 mod docs;
+mod hostile;
 mod memory;
 mod pause;
 mod recovery;
