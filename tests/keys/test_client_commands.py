@@ -36,6 +36,13 @@ def is_gone(client):
         return True
 
 
+def here(server):
+    """A client that the server knows of."""
+    client = Client(server.port)
+    client.call("PING")
+    return client
+
+
 def until_held(server, count):
     """Returns when so many clients wait."""
     other, deadline = Client(server.port), time.monotonic() + 10
@@ -85,12 +92,12 @@ def test_clients_are_sent_away_by_address_number_user_and_kind(server):
     client = Client(server.port)
     port_of = lambda other: "%s:%d" % other.socket.getsockname()  # noqa: E731
     for words in (["ADDR", port_of], ["ID", lambda other: other.call("CLIENT", "ID")]):
-        others = [Client(server.port) for _ in range(4)]
+        others = [here(server) for _ in range(4)]
         for other in others[:3]:
             assert client.call("CLIENT", "KILL", words[0], words[1](other)) == 1
             assert is_gone(other)
         assert not is_gone(others[3])
-    other = Client(server.port)
+    other = here(server)
     assert client.call("CLIENT", "KILL", port_of(other)) == "OK" and is_gone(other)
     assert client.call("CLIENT", "KILL", "127.0.0.1:1") == Refused("ERR No such client")
     assert client.call("CLIENT", "KILL", "ID", "123456789") == 0
@@ -143,7 +150,7 @@ def test_wrong_words_about_clients_are_refused_as_by_redis(redis, savanna):
 
 
 def test_the_oldest_clients_are_sent_away(savanna):
-    client, other = Client(savanna.port), Client(savanna.port)
+    client, other = Client(savanna.port), here(savanna)
     assert client.call("CLIENT", "KILL", "MAXAGE", "1000000") == 0 and not is_gone(other)
     assert client.call("CLIENT", "KILL", "ADDR", "%s:%d" % other.socket.getsockname(), "MAXAGE", "0") == 1
     assert is_gone(other)

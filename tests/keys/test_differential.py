@@ -402,6 +402,26 @@ def test_commands_are_listed_by_filters(redis, savanna):
     assert all(isinstance(client.call("OBJECT", "HELP"), list) for client in (theirs, ours))
 
 
+def test_what_requests_do_with_their_keys(redis, savanna):
+    theirs, ours = Client(redis.port), Client(savanna.port)
+    requests = [
+        ["GET", "a"], ["SET", "a", "1"], ["SET", "a", "1", "NX", "GET"], ["MSET", "a", "1", "b", "2"], ["MGET", "a", "b"], ["DEL", "a", "b"],
+        ["COPY", "a", "b"], ["RENAME", "a", "b"], ["LMOVE", "a", "b", "LEFT", "LEFT"], ["BLPOP", "a", "b", "0"], ["SORT", "a", "STORE", "b"],
+        ["SORT", "a"], ["SORT_RO", "a"], ["ZUNIONSTORE", "d", "2", "a", "b"], ["SINTERSTORE", "d", "a", "b"], ["BITOP", "OR", "d", "a", "b"],
+        ["EVAL", "x", "2", "a", "b", "c"], ["EVAL_RO", "x", "1", "a"], ["LMPOP", "2", "a", "b", "LEFT"], ["EXISTS", "a"], ["STRLEN", "a"],
+        ["OBJECT", "ENCODING", "a"], ["MEMORY", "USAGE", "a"], ["ZRANGESTORE", "d", "a", "0", "1"], ["SADD", "a", "x"], ["HSET", "a", "f", "v"],
+        ["APPEND", "a", "x"], ["SMOVE", "a", "b", "x"], ["GETSET", "a", "x"], ["EXPIRE", "a", "1"], ["WATCH", "a"], ["PING"], ["NOSUCH"],
+        ["GET"], ["EVAL", "x", "3", "a"], ["EVAL", "x", "0"], ["ZMPOP", "1", "a", "MIN"], ["SPOP", "a"], ["RESTORE", "a", "0", "x"],
+    ]  # fmt: skip
+    for command in ("GETKEYS", "GETKEYSANDFLAGS"):
+        for request in requests:
+            expected, came = (client.call("COMMAND", command, *request) for client in (theirs, ours))
+            if isinstance(expected, Refused):
+                assert isinstance(came, Refused), request
+            else:
+                assert came == expected, request
+
+
 def test_fractions_are_added_with_64_bits(redis, savanna):
     theirs, ours = Client(redis.port), Client(savanna.port)
     for client in (theirs, ours):

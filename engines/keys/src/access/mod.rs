@@ -145,9 +145,7 @@ impl User {
             // Words that name no keys are refused by the command itself.
             && let Ok(keys) = command.keys.of(args)
         {
-            let (first, others) = permissions::needs_of(command, args);
-            let needs = std::iter::once(first).chain(std::iter::repeat(others));
-            for (key, need) in keys.zip(needs) {
+            for (key, need) in keys.zip(command.uses_of(args).each().map(Need::of)) {
                 let allows = |rule: &KeyPattern| rule.allows.covers(need) && pattern::matches(&rule.pattern, key);
                 if !self.keys.iter().any(allows) {
                     return Err(Denial::Key(key.into()));

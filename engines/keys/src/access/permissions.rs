@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use crate::command::{Class, Command, Flags, Group, TABLE};
+use crate::command::{Class, Command, Flags, Group, KeyUse, TABLE};
 use crate::request::Args;
 
 /// A set of categories.
@@ -236,12 +236,12 @@ pub(crate) fn categories_of(command: &Command) -> Categories {
     Categories::of(&names)
 }
 
-/// What a command does with a key's value.
+/// What a user may do with a key's value, or a command does with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Need(u8);
 
 impl Need {
-    /// It tells no more than that the key is there, of what type, or how long.
+    /// Nothing: it tells no more than that the key is there, of what type, or how long.
     pub(crate) const LOOK: Self = Self(0);
     /// It tells of the value.
     pub(crate) const READ: Self = Self(1);
@@ -249,6 +249,17 @@ impl Need {
     pub(crate) const WRITE: Self = Self(2);
     /// Both.
     pub(crate) const BOTH: Self = Self(3);
+
+    /// What this use of a key needs.
+    #[must_use]
+    pub(crate) const fn of(key: KeyUse) -> Self {
+        match (key.reads(), key.writes()) {
+            (false, false) => Self::LOOK,
+            (true, false) => Self::READ,
+            (false, true) => Self::WRITE,
+            (true, true) => Self::BOTH,
+        }
+    }
 
     /// Whether who may do `self` may do `other`.
     #[must_use]
@@ -260,27 +271,5 @@ impl Need {
     #[must_use]
     pub(crate) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
-    }
-}
-
-/// What a request does with its first key, and with the others. What is not known to need less needs both.
-#[must_use]
-pub(crate) fn needs_of(command: &Command, args: Args<'_>) -> (Need, Need) {
-    let both = |need| (need, need);
-    match command.name {
-        "copy" => (Need::READ, Need::WRITE),
-        "rename" | "renamenx" | "lmove" | "rpoplpush" | "smove" | "blmove" | "brpoplpush" => (Need::BOTH, Need::WRITE),
-        "bitop" | "sunionstore" | "sinterstore" | "sdiffstore" | "zrangestore" | "zunionstore" | "zinterstore"
-        | "zdiffstore" | "geosearchstore" | "pfmerge" => (Need::WRITE, Need::READ),
-        "object" | "memory" | "strlen" | "exists" | "touch" | "type" | "watch" | "llen" | "hlen" | "hstrlen"
-        | "hexists" | "scard" | "sismember" | "zcard" => both(Need::LOOK),
-        "sort" => (Need::READ, Need::WRITE),
-        "set" if args.from(3).any(|word| word.eq_ignore_ascii_case(b"get")) => both(Need::BOTH),
-        "set" | "setnx" | "setex" | "psetex" | "mset" | "msetnx" | "append" | "setrange" | "del" | "unlink"
-        | "expire" | "pexpire" | "expireat" | "pexpireat" | "persist" | "hset" | "hmset" | "hsetnx" | "hdel"
-        | "lpush" | "rpush" | "lpushx" | "rpushx" | "lset" | "linsert" | "lrem" | "ltrim" | "sadd" | "srem"
-        | "zadd" | "zrem" | "zremrangebyrank" | "zremrangebyscore" | "zremrangebylex" | "restore" => both(Need::WRITE),
-        _ if command.flags.has(Flags::READONLY) => both(Need::READ),
-        _ => both(Need::BOTH),
     }
 }

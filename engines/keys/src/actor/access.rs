@@ -91,9 +91,14 @@ impl Actor {
         }
     }
 
-    /// Ends a session before its next request.
-    pub(crate) fn dismiss(&mut self, session: SessionId) {
-        self.dismissed.push(session);
+    /// Sends a client away: from now on it neither waits nor listens, and its session ends soon.
+    pub(crate) fn dismiss(&mut self, id: SessionId) {
+        self.abandon(id);
+        if let Some(mut session) = self.sessions.take(id) {
+            self.unsubscribe_all(&mut session);
+            self.sessions.put_back(session);
+        }
+        self.dismissed.push(id);
     }
 
     /// Takes the sessions that have to end.

@@ -9,7 +9,7 @@ use savanna_lattice::UnixMillis;
 
 use super::message::{Destination, Message};
 use super::{Actor, FIRST, Progress};
-use crate::command::{Class, Combine, Command, Flags, Group, Keys, Run};
+use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run};
 use crate::error::Outcome;
 use crate::placement::ActorId;
 use crate::reply::Reply;
@@ -38,6 +38,7 @@ static SETTLED: Command = Command {
     arity: 0,
     flags: Flags::NONE,
     keys: Keys::None,
+    uses: KeyUses::NONE,
     class: Class::Everywhere,
     group: Group::Connection,
     since: "0.1.0",

@@ -1,5 +1,6 @@
 //! What there is to say about a command; [`table`] says it of all.
 
+mod key_uses;
 mod keys_of;
 mod table;
 
@@ -9,6 +10,7 @@ use hashbrown::HashTable;
 
 use savanna_lattice::UnixMillis;
 
+pub use self::key_uses::{KeyUse, KeyUses};
 pub use self::{keys_of::Keys, table::TABLE};
 use crate::actor::{Actor, Progress};
 use crate::error::{CommandError, Outcome};
@@ -29,6 +31,8 @@ pub struct Command {
     pub flags: Flags,
     /// Which words are keys.
     pub keys: Keys,
+    /// What it does with them, if the request has no options that say otherwise; see [`Command::uses_of`].
+    pub uses: KeyUses,
     /// Where it may run.
     pub class: Class,
     /// What it is about.
@@ -271,6 +275,13 @@ impl Command {
         if plain { self.class } else { Class::Primary }
     }
 
+    /// What a request of this command does with its keys.
+    #[must_use]
+    pub fn uses_of(&self, args: Args<'_>) -> KeyUses {
+        let gives = self.name == "set" && args.from(3).any(|option| option.eq_ignore_ascii_case(b"get"));
+        if gives { key_uses::EXCHANGE } else { self.uses }
+    }
+
     /// Whether it may need more memory, so that room is made before it runs.
     #[must_use]
     pub const fn needs_room(&self) -> bool {
@@ -355,6 +366,9 @@ mod tests {
         for command in TABLE {
             let Command { name, flags, class, run, keys, .. } = command;
             assert!(!(flags.has(Flags::WRITE) && flags.has(Flags::READONLY)), "{name}");
+            let uses = command.uses.each().next().expect("endless");
+            assert_eq!(uses == key_uses::NO_KEYS.each().next().expect("endless"), *keys == Keys::None, "{name}");
+            assert!(!(flags.has(Flags::READONLY) && uses.writes()), "{name}");
             assert!(!flags.has(Flags::DENYOOM) || flags.has(Flags::WRITE) || *class == Class::Session, "{name}");
             match run {
                 Run::Keys(_) | Run::Waits(..) | Run::Finds { .. } => {

@@ -2,7 +2,7 @@
 
 use crate::access::{self, CATEGORIES, Categories, DEFAULT_USER, User, Users};
 use crate::actor::{Actor, Progress};
-use crate::command::{Class, Combine, Command, Flags, Group, Keys, Run};
+use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run};
 use crate::error::{CommandError, Outcome};
 use crate::number::parse_integer;
 use crate::reply::Reply;
@@ -62,6 +62,7 @@ const fn part(name: &'static str, flags: Flags, run: fn(&mut Actor, Args<'_>, &m
         arity: -2,
         flags: flags.and(Flags::ADMIN),
         keys: Keys::None,
+        uses: KeyUses::NONE,
         class: Class::Everywhere,
         group: Group::Server,
         since: "6.0.0",

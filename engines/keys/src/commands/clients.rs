@@ -5,7 +5,7 @@ use savanna_lattice::UnixMillis;
 use super::connection::check_name;
 use crate::actor::pause::Pause;
 use crate::actor::{Actor, Ending, Progress};
-use crate::command::{Class, Combine, Command, Flags, Group, Keys, Run};
+use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run};
 use crate::error::{CommandError, Outcome};
 use crate::number::{integer, parse_integer};
 use crate::reply::{Answering, Reply, Tape, Value};
@@ -75,6 +75,7 @@ const fn part(
         arity: -2,
         flags: Flags::KEYLESS,
         keys: Keys::None,
+        uses: KeyUses::NONE,
         class: Class::Everywhere,
         group: Group::Connection,
         since: "2.4.0",

@@ -1,7 +1,7 @@
 //! Scripts: see [`crate::scripting`].
 
 use crate::actor::{Actor, Progress};
-use crate::command::{Class, Combine, Command, Flags, Group, Keys, Run};
+use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run};
 use crate::error::{CommandError, Outcome};
 use crate::reply::Reply;
 use crate::request::Args;
@@ -106,6 +106,7 @@ const fn part(
         arity: -2,
         flags: Flags::NONE,
         keys: Keys::None,
+        uses: KeyUses::NONE,
         class: Class::Everywhere,
         group: Group::Scripting,
         since: "2.6.0",

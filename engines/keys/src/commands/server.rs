@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::access::categories_of;
 use crate::actor::{Actor, Progress};
-use crate::command::{Class, Combine, Command, Flags, Group, Keys, Run, TABLE};
+use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run, TABLE};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Keyspace;
 use crate::pattern;
@@ -26,7 +26,7 @@ pub fn time(actor: &mut Actor, _: &mut Session, _: Args<'_>, reply: &mut dyn Rep
     Ok(Progress::Answered)
 }
 
-/// `COMMAND [COUNT | LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern] | INFO [name ...] | DOCS [name ...] | GETKEYS command [arg ...]]`
+/// `COMMAND [COUNT | LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern] | INFO [name ...] | DOCS [name ...] | GETKEYS command [arg ...] | GETKEYSANDFLAGS command [arg ...]]`
 pub fn command(_: &mut Actor, _: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
     if args.len() == 1 {
         reply.array(TABLE.len());
@@ -63,18 +63,30 @@ pub fn command(_: &mut Actor, _: &mut Session, args: Args<'_>, reply: &mut dyn R
             reply.map(wanted.len());
             wanted.into_iter().for_each(|command| document(command, reply));
         }
-        b"getkeys" if args.len() > 2 => {
+        subcommand @ (b"getkeys" | b"getkeysandflags") if args.len() > 2 => {
             let request = args.skip(2);
             let command = Command::find(&request[0]).ok_or(CommandError::text("ERR Invalid command specified"))?;
             if !command.takes(request.len()) {
                 return Err(CommandError::text("ERR Invalid number of arguments specified for command"));
             }
-            let keys: Vec<&[u8]> = command.keys.of(request)?.collect();
-            if keys.is_empty() {
+            let named = command.keys.of(request).map(Iterator::collect::<Vec<&[u8]>>);
+            // A script need not have any.
+            let needs_none = matches!(command.run, Run::Script(_));
+            let keys = if needs_none { named.unwrap_or_default() } else { named? };
+            if keys.is_empty() && !needs_none {
                 return Err(CommandError::text("ERR The command has no key arguments"));
             }
             reply.array(keys.len());
-            keys.into_iter().for_each(|key| reply.bulk(key));
+            for (key, key_use) in keys.into_iter().zip(command.uses_of(request).each()) {
+                if subcommand == b"getkeys" {
+                    reply.bulk(key);
+                    continue;
+                }
+                reply.array(2);
+                reply.bulk(key);
+                reply.set(key_use.names().count());
+                key_use.names().for_each(|name| reply.simple(name));
+            }
         }
         _ => {
             return Err(CommandError::from(format!(
@@ -184,6 +196,7 @@ static CONFIG_SET: Command = Command {
     arity: -4,
     flags: Flags::ADMIN.and(Flags::SECRET),
     keys: Keys::None,
+    uses: KeyUses::NONE,
     class: Class::Everywhere,
     group: Group::Server,
     since: "2.0.0",

@@ -1,7 +1,7 @@
 //! Requests that took long.
 
 use crate::actor::{Actor, Progress};
-use crate::command::{Class, Combine, Command, Flags, Group, Keys, Run};
+use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run};
 use crate::error::{CommandError, Outcome};
 use crate::number::integer;
 use crate::reply::Reply;
@@ -24,6 +24,7 @@ static AT_THE_FIRST: Command = Command {
     arity: -2,
     flags: Flags::NONE,
     keys: Keys::None,
+    uses: KeyUses::NONE,
     class: Class::Everywhere,
     group: Group::Server,
     since: "2.2.12",
