@@ -14,10 +14,12 @@
 //!  5 kept        as whole; the value stays in its life
 //!  6 replicated  since 8, copies 8, writer 8, a part of the replicas' state (savanna_lattice::form), or nothing;
 //!                0 copies: it has no replicas any more, and its value follows
+//!  7 swap        the other db 1; the key is empty: all keys of the two, at all actors
 //! ```
 //!
 //! A *whole*, a *kept* and a *delete* apply if they are later than what is there; *operations* and *expiry* only exactly at
-//! their base. What is *replicated* merges. So a log may be replayed from any point before a snapshot, and twice.
+//! their base. What is *replicated* merges. So a log may be replayed from any point before a snapshot, and twice; one with a
+//! *swap*, once.
 
 use savanna_lattice::{Hlc, UnixMillis, WriterId};
 
@@ -92,6 +94,11 @@ pub enum Body<'a> {
         /// What changed, as the replicas keep it; empty if only their number did.
         state: &'a [u8],
     },
+    /// All keys of the database, at all actors, are those of another one, and the other way round.
+    Swap {
+        /// The other one.
+        with: u8,
+    },
 }
 
 const WHOLE: u8 = 1;
@@ -100,6 +107,7 @@ const DELETE: u8 = 3;
 const EXPIRY: u8 = 4;
 const KEPT: u8 = 5;
 const REPLICATED: u8 = 6;
+const SWAP: u8 = 7;
 
 /// Deltas that wait to be appended.
 #[derive(Debug, Default)]
@@ -246,6 +254,14 @@ impl DeltaLog {
     /// A deletion.
     pub fn delete(&mut self, header: Header<'_>) {
         if self.begin(DELETE, header).is_some() {
+            self.end();
+        }
+    }
+
+    /// A swap with another database.
+    pub fn swap(&mut self, header: Header<'_>, with: u8) {
+        if let Some(mut writer) = self.begin(SWAP, header) {
+            writer.tag(with);
             self.end();
         }
     }
@@ -435,6 +451,7 @@ fn read_one(delta: &[u8]) -> Result<(Header<'_>, Body<'_>), Malformed> {
             writer: WriterId(reader.number_below()?),
             state: reader.0,
         },
+        SWAP => Body::Swap { with: reader.byte()? },
         other => return Err(Malformed::new(format!("a delta of kind {other}"))),
     };
     Ok((header, body))

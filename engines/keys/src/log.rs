@@ -15,7 +15,7 @@ use savanna_epoch::OwnerEpoch;
 use savanna_journal::{Draft, Journal, JournalError, Lsn, Options};
 use savanna_lattice::Hlc;
 
-use crate::delta;
+use crate::delta::{self, Body};
 use crate::keyspace::Keyspace;
 use crate::placement::{KeyHash, Placement};
 
@@ -68,6 +68,9 @@ pub fn recover(
         };
         delta::read_all(deltas, &mut |header, body| {
             latest = latest.max(header.version);
+            if matches!(body, Body::Swap { .. }) {
+                return keyspaces.iter_mut().try_for_each(|keyspace| keyspace.replay(header, body));
+            }
             let actor = placement.actor_of(KeyHash::of(header.key).group());
             keyspaces[actor.index()].replay(header, body)
         })

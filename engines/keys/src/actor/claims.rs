@@ -11,6 +11,7 @@ use hashbrown::{HashMap, HashSet};
 #[derive(Debug)]
 pub(super) struct Claims<W> {
     held: HashSet<Box<[u8]>>,
+    is_all_held: bool,
     waiting: VecDeque<Waiting<W>>,
     /// By how many that wait a key is wanted.
     wanted: HashMap<Box<[u8]>, usize>,
@@ -35,7 +36,7 @@ pub(super) enum Wants {
 
 impl<W> Default for Claims<W> {
     fn default() -> Self {
-        Self { held: HashSet::new(), waiting: VecDeque::new(), wanted: HashMap::new(), greedy: 0 }
+        Self { held: HashSet::new(), is_all_held: false, waiting: VecDeque::new(), wanted: HashMap::new(), greedy: 0 }
     }
 }
 
@@ -43,23 +44,38 @@ impl<W> Claims<W> {
     /// Whether any work may begin.
     #[must_use]
     pub(super) fn is_free(&self) -> bool {
-        self.held.is_empty() && self.waiting.is_empty()
+        !self.is_all_held && self.held.is_empty() && self.waiting.is_empty()
     }
 
     /// Whether a key is held.
     pub(super) fn holds(&self, key: &[u8]) -> bool {
-        self.held.contains(key)
+        self.is_all_held || self.held.contains(key)
     }
 
     /// Whether no key is held.
     pub(super) fn holds_nothing(&self) -> bool {
-        self.held.is_empty()
+        !self.is_all_held && self.held.is_empty()
+    }
+
+    /// Whether all keys are held, also those that are not there.
+    pub(super) const fn holds_all(&self) -> bool {
+        self.is_all_held
+    }
+
+    /// Holds all keys; none may be held.
+    pub(super) const fn hold_all(&mut self) {
+        self.is_all_held = true;
+    }
+
+    /// Gives all keys up.
+    pub(super) const fn release_all(&mut self) {
+        self.is_all_held = false;
     }
 
     /// Whether work on these keys has to wait.
     #[must_use]
     pub(super) fn blocks<'a>(&self, keys: impl IntoIterator<Item = &'a [u8]>) -> bool {
-        !self.is_free() && keys.into_iter().any(|key| self.held.contains(key) || self.is_wanted(key))
+        !self.is_free() && keys.into_iter().any(|key| self.holds(key) || self.is_wanted(key))
     }
 
     fn is_wanted(&self, key: &[u8]) -> bool {
@@ -112,6 +128,9 @@ impl<W> Claims<W> {
     }
 
     fn first_unblocked(&self) -> Option<usize> {
+        if self.is_all_held {
+            return None;
+        }
         let mut wanted_before: HashSet<&[u8]> = HashSet::new();
         for (index, waiting) in self.waiting.iter().enumerate() {
             match &waiting.wants {
@@ -162,6 +181,18 @@ mod tests {
         claims.release([&b"a"[..], b"b"]);
         assert_eq!(claims.next(), Some(2));
         assert!(claims.is_free());
+    }
+
+    #[test]
+    fn while_everything_is_held_everybody_waits() {
+        let mut claims = Claims::default();
+        claims.hold_all();
+        assert!(claims.blocks([&b"a"[..]]) && !claims.is_free() && !claims.holds_nothing());
+        claims.wait(keys("a"), 1);
+        claims.wait(Wants::Everything, 2);
+        assert_eq!(claims.next(), None);
+        claims.release_all();
+        assert_eq!((claims.next(), claims.next(), claims.next()), (Some(1), Some(2), None));
     }
 
     #[test]

@@ -55,6 +55,32 @@ pub enum Message {
         /// The pause.
         pause: Pause,
     },
+    /// A session of the sender wants two databases to be swapped; to be done by the receiver, one after the other.
+    Swap {
+        /// Where the reply goes.
+        to: Destination,
+        /// The databases.
+        databases: (u8, u8),
+    },
+    /// The receiver is to hold all its keys, and to say so.
+    Freeze {
+        /// The sender's number for the swap.
+        swap: u64,
+    },
+    /// All keys of the sender are held.
+    Frozen {
+        /// The receiver's number for the swap.
+        swap: u64,
+        /// The latest version that the sender gave or heard of.
+        latest: Hlc,
+        /// Whether keys there have replicas.
+        has_replicas: bool,
+    },
+    /// All actors held all their keys; the receiver goes on.
+    Thaw {
+        /// The databases that are swapped, if they are, and since when.
+        swapped: Option<(u8, u8, Hlc)>,
+    },
     /// Something for the first actor's logbook.
     Noted(Note),
     /// A transaction of the sender needs keys.

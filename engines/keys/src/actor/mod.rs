@@ -26,6 +26,7 @@ pub mod program;
 mod pubsub;
 mod room;
 mod scripts;
+mod swap;
 mod transaction;
 mod waiting;
 mod work;
@@ -49,6 +50,7 @@ use self::program::Program;
 use self::pubsub::Listeners;
 pub(crate) use self::pubsub::Topic;
 use self::room::out_of_memory;
+use self::swap::Swap;
 use self::transaction::Transaction;
 pub(crate) use self::waiting::Ending;
 use self::waiting::Waiters;
@@ -111,6 +113,8 @@ pub struct Actor {
     claims: Claims<Work>,
     transactions: HashMap<u64, Transaction>,
     gathers: HashMap<u64, Gather>,
+    /// At the first actor.
+    swaps: HashMap<u64, Swap>,
     rounds: Rounds,
     waiters: Waiters,
     pub(crate) scripts: Scripts,
@@ -170,6 +174,7 @@ impl Actor {
             claims: Claims::default(),
             transactions: HashMap::new(),
             gathers: HashMap::new(),
+            swaps: HashMap::new(),
             rounds: Rounds::new(placement.actors()),
             waiters: Waiters::default(),
             scripts: Scripts::default(),
@@ -403,6 +408,10 @@ impl Actor {
             }
             Message::PauseAll { to, pause } => self.pause_all(from, to, pause),
             Message::Pause { gather, pause } => self.hear_pause(from, gather, pause),
+            Message::Swap { to, databases } => self.begin_swap(from, to, databases),
+            Message::Freeze { swap } => self.begin(Work::Freeze { from, swap }),
+            Message::Frozen { swap, latest, has_replicas } => self.hear_frozen(swap, latest, has_replicas),
+            Message::Thaw { swapped } => self.hear_thaw(swapped),
             Message::Noted(note) => self.note(note),
             Message::Program { to, program } => self.begin(Work::Program { from, to, program }),
             Message::Borrow { transaction, keys, needs_room } => {
@@ -499,6 +508,8 @@ impl Actor {
         }
         let due = match &self.pause {
             Some(pause) => Some(pause.until),
+            // Whoever holds the keys says when to go on.
+            None if self.is_still() => None,
             None => self.keys.expire_due(PATIENCE),
         };
         let absent = self.keys.end_absent(PATIENCE);
@@ -510,6 +521,10 @@ impl Actor {
 
     /// Goes on with a rewrite of the log (see [`crate::log`]) by about `bytes`. Says whether this actor is done.
     pub fn rewrite_some(&mut self, bytes: usize) -> bool {
+        // The log may have a swap already of which this actor has not heard.
+        if self.claims.holds_all() {
+            return false;
+        }
         self.note_request();
         // A key that is lent is written when it comes back.
         let is_done = self.keys.rewrite_some(bytes) && self.claims.holds_nothing();

@@ -21,7 +21,7 @@ impl Actor {
     /// possible.
     pub(super) fn make_room(&mut self) -> bool {
         self.owes_room = false;
-        if self.config.memory_max == 0 || self.is_paused() {
+        if self.config.memory_max == 0 || self.is_still() {
             return true;
         }
         let share = self.config.memory_max / usize::from(self.placement.actors());

@@ -358,7 +358,7 @@ impl Actor {
     fn version_of(&mut self, database: u8, key: &[u8], borrowed: &[&Loan]) -> Hlc {
         self.keys.select(database);
         match (self.keys.peek(key), borrowed.binary_search_by(|loan| (*loan.key).cmp(key))) {
-            (Some(entry), _) => entry.version,
+            (Some(entry), _) => entry.version.max(self.keys.swapped_at(database)),
             (None, Ok(index)) => borrowed[index].deleted,
             (None, Err(_)) => self.keys.version(key),
         }

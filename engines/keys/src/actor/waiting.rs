@@ -337,6 +337,12 @@ impl Actor {
         }
     }
 
+    /// Lets those who wait for keys of two databases hear of all that are there.
+    pub(super) fn look_again(&mut self, (one, other): (u8, u8)) {
+        let awaited = self.waiters.queues.keys().filter(|(database, _)| *database == one || *database == other);
+        self.keys.ready.extend(awaited.cloned());
+    }
+
     /// Lets those look for something who were called in a pause that is over.
     pub(super) fn hear_ready_again(&mut self) {
         for (number, key) in std::mem::take(&mut self.waiters.called_in_pause) {

@@ -18,6 +18,7 @@ pub(super) enum Work {
     Program { from: ActorId, to: Destination, program: Box<Program> },
     Borrow { from: ActorId, transaction: u64, keys: Vec<Box<[u8]>>, needs_room: bool },
     Transaction(u64),
+    Freeze { from: ActorId, swap: u64 },
 }
 
 impl Actor {
@@ -57,6 +58,7 @@ impl Actor {
             Work::Program { program, .. } => Wants::Keys(transaction::keys_of(program)),
             Work::Borrow { keys, .. } => Wants::Keys(keys.clone()),
             Work::Transaction(number) => Wants::Keys(self.own_keys_of(*number)),
+            Work::Freeze { .. } => Wants::Everything,
         };
         let is_blocked = match &wants {
             Wants::Keys(keys) => self.claims.blocks(keys.iter().map(|key| &**key)),
@@ -90,6 +92,7 @@ impl Actor {
             }
             Work::Borrow { from, transaction, keys, needs_room } => self.lend(from, transaction, keys, needs_room),
             Work::Transaction(number) => self.hold_own(number),
+            Work::Freeze { from, swap } => self.freeze(from, swap),
         }
     }
 

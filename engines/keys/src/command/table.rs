@@ -104,6 +104,7 @@ pub static TABLE: &[Command] = &[
     row("bgrewriteaof", 1, Flags::ADMIN, Keys::None, NO_KEYS, Class::Session, Group::Server, "1.0.0", "Shortens the log to what is there now.", Session(server::bgrewriteaof)),
     row("flushdb", -1, Flags::WRITE, Keys::None, NO_KEYS, Class::Everywhere, Group::Server, "1.0.0", "Deletes all keys of a database.", Everywhere(generic::flushdb, Combine::First)),
     row("flushall", -1, Flags::WRITE, Keys::None, NO_KEYS, Class::Everywhere, Group::Server, "1.0.0", "Deletes all keys.", Everywhere(generic::flushall, Combine::First)),
+    row("swapdb", 3, Flags::WRITE.and(Flags::FAST), Keys::None, NO_KEYS, Class::Session, Group::Server, "4.0.0", "Swaps two databases.", Session(server::swapdb)),
     row("memory", -3, Flags::READONLY, Keys::Range { first: 2, last: 2, step: 1 }, LOOK, Class::Read, Group::Server, "4.0.0", "Tells about how many bytes a key takes.", OnKeys(server::memory)),
     // Bitmap
     row("setbit", 4, Flags::WRITE.and(Flags::DENYOOM), Keys::ONE, EXCHANGE, Class::Primary, Group::Bitmap, "2.2.0", "Writes a bit.", OnKeys(bitmaps::setbit)),

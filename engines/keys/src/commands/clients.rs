@@ -57,10 +57,11 @@ pub fn client(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &
     Ok(Progress::Answered)
 }
 
-/// Whether a request is one about the clients of all actors, or about replies: such are no part of a transaction.
+/// Whether a request is one about all actors, though its command is about the session, or about replies: such are no part
+/// of a transaction.
 pub(crate) fn asks_others(command: &Command, args: Args<'_>) -> bool {
     const THEY: [&[u8]; 6] = [b"list", b"kill", b"pause", b"unpause", b"unblock", b"reply"];
-    command.name == "client" && THEY.iter().any(|name| args[1].eq_ignore_ascii_case(name))
+    command.name == "swapdb" || command.name == "client" && THEY.iter().any(|name| args[1].eq_ignore_ascii_case(name))
 }
 
 /// The part of a subcommand that an actor runs.

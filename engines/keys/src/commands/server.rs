@@ -6,7 +6,8 @@ use crate::access::categories_of;
 use crate::actor::{Actor, Progress};
 use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run, TABLE};
 use crate::error::{CommandError, Outcome};
-use crate::keyspace::Keyspace;
+use crate::keyspace::{DATABASES, Keyspace};
+use crate::number::integer;
 use crate::pattern;
 use crate::reply::{Reply, Tape, Value};
 use crate::request::Args;
@@ -359,6 +360,18 @@ pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
 
 fn added(a: &str, b: &str) -> String {
     (a.parse::<u64>().unwrap_or(0) + b.parse::<u64>().unwrap_or(0)).to_string()
+}
+
+/// `SWAPDB index1 index2`
+pub fn swapdb(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
+    let [one, other] = [(1, "ERR invalid first DB index"), (2, "ERR invalid second DB index")].map(|(at, refusal)| {
+        let number = integer(&args[at]).filter(|number| i32::try_from(*number).is_ok());
+        number.ok_or_else(|| CommandError::text(refusal))
+    });
+    let (one, other) = (one?, other?);
+    let index = |number: i64| u8::try_from(number).ok().filter(|number| *number < DATABASES);
+    let databases = index(one).zip(index(other)).ok_or(CommandError::text("ERR DB index is out of range"))?;
+    Ok(actor.swap(session, databases, reply))
 }
 
 /// `BGREWRITEAOF`

@@ -68,6 +68,8 @@ pub struct Keyspace {
     clock: HlcClock,
     /// The latest deletion in each class of keys: the version of a key that is not there.
     deleted: Box<[Hlc]>,
+    /// When each database was swapped with another one the last time.
+    swapped: [Hlc; DATABASES as usize],
     /// Deltas for the log.
     pub log: DeltaLog,
     /// What was counted.
@@ -112,6 +114,7 @@ impl Keyspace {
             now: UnixMillis(0),
             clock: HlcClock::new(DRIFT_MAX),
             deleted: vec![Hlc::ZERO; DELETION_CLASSES].into(),
+            swapped: [Hlc::ZERO; DATABASES as usize],
             log: DeltaLog::new(),
             counters: Counters::default(),
             random: Random::new(seed),
@@ -218,7 +221,7 @@ impl Keyspace {
     #[must_use]
     pub fn version(&self, key: &[u8]) -> Hlc {
         match self.peek(key) {
-            Some(entry) => entry.version,
+            Some(entry) => entry.version.max(self.swapped_at(self.selected)),
             None => self.deletion_version(key),
         }
     }
@@ -582,6 +585,36 @@ impl Keyspace {
         flushed
     }
 
+    /// Swaps two databases, at all actors if the others hear of it: what is in the log before is about the keys before. Gives
+    /// the version of the swap.
+    pub fn swap(&mut self, one: u8, other: u8) -> Hlc {
+        let version = self.clock.now(self.now);
+        self.log.swap(Header { database: one, key: b"", base: Hlc::ZERO, version }, other);
+        self.log.note_seen();
+        self.counters.changes += 1;
+        self.hear_swap(one, other, version);
+        version
+    }
+
+    /// Hears that two databases are swapped.
+    pub fn hear_swap(&mut self, one: u8, other: u8, version: Hlc) {
+        self.observe(version);
+        self.databases.swap(usize::from(one), usize::from(other));
+        for database in [one, other] {
+            self.swapped[usize::from(database)] = version;
+        }
+        // What was written before is in the log by its former number.
+        if self.is_rewriting() {
+            self.rewriting = Some(rewrite::Place::default());
+        }
+    }
+
+    /// When a database was swapped the last time.
+    #[must_use]
+    pub fn swapped_at(&self, database: u8) -> Hlc {
+        self.swapped[usize::from(database)]
+    }
+
     /// Deletes keys whose time has come. Looks at no more than `patience`. Says when to come again.
     pub fn expire_due(&mut self, mut patience: usize) -> Option<UnixMillis> {
         let before = self.selected;
@@ -660,6 +693,13 @@ impl Keyspace {
             return Err(Malformed::new(format!("database {}", header.database)));
         }
         self.observe(header.version);
+        if let Body::Swap { with } = body {
+            if with >= DATABASES {
+                return Err(Malformed::new(format!("database {with}")));
+            }
+            self.hear_swap(header.database, with, header.version);
+            return Ok(());
+        }
         let (key, version) = (header.key, header.version);
         if let Body::Replicated { since, copies, writer, state } = body {
             return self.replay_replicated(header, replica::vector(since, copies), writer, state);
@@ -691,7 +731,7 @@ impl Keyspace {
                 entry.version = version;
                 database.note_expiry(hash, key, before, at);
             }
-            Body::Replicated { .. } => {}
+            Body::Replicated { .. } | Body::Swap { .. } => {}
             Body::Operations { tag, operations } => match present {
                 Some(entry) if entry.version == header.base => {
                     let size_before = entry.value.heap_bytes();

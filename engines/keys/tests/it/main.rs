@@ -8,6 +8,7 @@ mod recovery;
 mod replicas;
 mod scan;
 mod sorting;
+mod swapping;
 mod transactions;
 mod waiting;
 mod world;

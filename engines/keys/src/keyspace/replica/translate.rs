@@ -66,7 +66,7 @@ impl Keyspace {
                 }
                 Some(state)
             }
-            Body::Replicated { .. } => None,
+            Body::Replicated { .. } | Body::Swap { .. } => None,
         };
         if let Some(delta) = delta {
             let bytes = log_state(&mut self.log, header, replica.vector, writer, Some(&delta));
