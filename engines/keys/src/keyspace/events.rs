@@ -78,6 +78,7 @@ impl EventClasses {
     }
 
     /// Whether the two have one in common.
+    #[inline]
     #[must_use]
     pub const fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -120,22 +121,30 @@ impl Events {
     }
 
     /// Whether any are wanted.
+    #[inline]
     #[must_use]
     pub const fn are_wanted(&self) -> bool {
         self.wanted.0 != 0
     }
 
     /// Whether any are noted.
+    #[inline]
     #[must_use]
     pub const fn are_noted(&self) -> bool {
         !self.noted.is_empty()
     }
 
     /// Notes an event, if it is wanted.
+    #[inline]
     pub(super) fn note(&mut self, class: EventClasses, name: &'static str, database: u8, key: &[u8]) {
         if self.wanted.meets(class) {
-            self.noted.push(Event { name, database, key: key.into() });
+            self.keep(name, database, key);
         }
+    }
+
+    #[cold]
+    fn keep(&mut self, name: &'static str, database: u8, key: &[u8]) {
+        self.noted.push(Event { name, database, key: key.into() });
     }
 
     /// Takes what is noted.
@@ -146,6 +155,7 @@ impl Events {
 
 impl Keyspace {
     /// Notes what became of a key of the selected database.
+    #[inline]
     pub fn note_event(&mut self, class: EventClasses, name: &'static str, key: &[u8]) {
         self.events.note(class, name, self.selected, key);
     }
