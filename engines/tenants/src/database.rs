@@ -7,6 +7,7 @@ use std::{
 };
 
 use savanna_journal::Lsn;
+use savanna_tenants_encoding::{KeyReader, Order};
 use savanna_transaction::{
     Change, Commit, Csn, Direction, Event, Isolation, KeyRange, Lock, RowLock, Savepoint, Seen, Transactions, TxnId,
     Wait,
@@ -79,9 +80,12 @@ impl Replaying {
         let reader = database.begin(Isolation::ReadCommitted);
         let at = database.statement(reader)?;
         let catalog = database.read_catalog(reader)?;
+        // A number is not given again while there are keys with it, though no table has them any more.
+        let doomed = database.doomed(reader)?;
         database.abort(reader);
-        let relations = catalog.tables().flat_map(|table| table.relations().chain([table.id]).collect::<Vec<_>>());
-        database.next_relation = relations.map(|relation| relation + 1).max().unwrap_or(FIRST_RELATION);
+        let living = catalog.tables().flat_map(|table| table.relations().chain([table.id]).collect::<Vec<_>>());
+        let last = living.chain(doomed.into_iter().map(|(relation, _)| relation)).max();
+        database.next_relation = last.map_or(FIRST_RELATION, |last| last.saturating_add(1));
         database.catalogs.push_back((at, Arc::new(catalog)));
         Ok(database)
     }
@@ -295,15 +299,8 @@ impl Database {
         }
         let txn = self.begin(Isolation::Snapshot);
         self.statement(txn)?;
-        let mut relations = Vec::new();
-        self.scan(txn, &row::whole(DOOMED), Direction::Ascending, &mut |key, _| {
-            relations.push(key.to_vec());
-            Ok(ControlFlow::Continue(()))
-        })?;
         let mut keys = Vec::new();
-        for mark in relations {
-            let mut reader = savanna_tenants_encoding::KeyReader::new(&mark)?;
-            let relation = reader.int64(savanna_tenants_encoding::Order::Ascending)?.unwrap_or_default() as u32;
+        for (relation, mark) in self.doomed(txn)? {
             self.scan(txn, &row::whole(relation), Direction::Ascending, &mut |key, _| {
                 let more = keys.len() < keys_max;
                 if more {
@@ -323,12 +320,23 @@ impl Database {
         match self.commit(txn)? {
             Step::Done(_) => Ok(self.doomed),
             Step::Wait => {
-                // Somebody has a lock there; the next time will do.
+                // Somebody has a lock there; another time will do.
                 self.abort(txn);
                 self.doomed = true;
-                Ok(true)
+                Ok(false)
             }
         }
+    }
+
+    /// The numbers of keys that no table has any more, with the keys of their marks.
+    fn doomed(&mut self, txn: TxnId) -> Result<Vec<(u32, Vec<u8>)>> {
+        let mut doomed = Vec::new();
+        self.scan(txn, &row::whole(DOOMED), Direction::Ascending, &mut |mark, _| {
+            let mut reader = KeyReader::new(mark)?;
+            doomed.push((reader.int64(Order::Ascending)?.unwrap_or_default() as u32, mark.to_vec()));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(doomed)
     }
 
     /// How much the transaction manager holds.
@@ -390,8 +398,7 @@ impl Database {
                 let above = above.map(|(key, _)| key).next();
                 let below = self.store.scan(&all, Direction::Descending).map(|(key, _)| key).next();
                 for key in above.into_iter().chain(below) {
-                    let mut key = savanna_tenants_encoding::KeyReader::new(key)?;
-                    found = found.max(key.int64(savanna_tenants_encoding::Order::Ascending)?);
+                    found = found.max(KeyReader::new(key)?.int64(Order::Ascending)?);
                 }
                 last = last.max(found.unwrap_or(0));
             }

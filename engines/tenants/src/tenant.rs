@@ -295,7 +295,11 @@ impl Tenant {
             session.simple = None;
             session.waits = false;
             match &mut session.txn {
-                Some(txn) if txn.explicit => txn.failed = true,
+                Some(txn) if txn.explicit => {
+                    txn.failed = true;
+                    // Its statement is over; a snapshot that it may have holds up nothing. One that waits has none to end.
+                    _ = self.database.end_statement(txn.id);
+                }
                 Some(_) => self.roll_back(id),
                 None => {}
             }

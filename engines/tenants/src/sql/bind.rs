@@ -38,6 +38,8 @@ impl Typed {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parameters {
     pub(crate) types: Vec<Type>,
+    /// What the statement fails with whenever it runs. Mistakes in names and types come first.
+    pub(crate) failure: Option<SqlError>,
 }
 
 impl Parameters {
@@ -120,12 +122,14 @@ pub(crate) struct Binder<'a> {
     pub(crate) parameters: &'a mut Parameters,
     /// The aggregates that were met; `None` where there may be none, with the place's name.
     pub(crate) aggregates: std::result::Result<&'a mut Vec<Aggregate>, &'static str>,
+    /// How many branches deep it is, of which not all will be taken. What fails in one fails when it is taken.
+    pub(crate) branches: usize,
 }
 
 impl<'a> Binder<'a> {
     /// For a place where aggregates are refused.
     pub(crate) fn plain(scope: &'a Scope, parameters: &'a mut Parameters, place: &'static str) -> Self {
-        Self { scope, parameters, aggregates: Err(place) }
+        Self { scope, parameters, aggregates: Err(place), branches: 0 }
     }
 
     /// A condition.
@@ -188,27 +192,45 @@ impl<'a> Binder<'a> {
             ast::Expr::Interval(interval) => self.interval(interval),
             ast::Expr::UnaryOp { op, expr } => self.unary(*op, expr),
             ast::Expr::BinaryOp { left, op, right } => self.binary(left, op, right),
-            ast::Expr::IsNull(inner) => Ok(boolean(Expr::IsNull(Box::new(self.expr(inner)?.expr)))),
-            ast::Expr::IsNotNull(inner) => Ok(boolean(not(Expr::IsNull(Box::new(self.expr(inner)?.expr))))),
-            ast::Expr::IsTrue(inner) => Ok(boolean(Expr::Is(Box::new(self.condition(inner, "IS TRUE")?), true))),
+            ast::Expr::IsNull(inner) => {
+                let value = Expr::IsNull(Box::new(self.expr(inner)?.expr));
+                self.boolean(value)
+            }
+            ast::Expr::IsNotNull(inner) => {
+                let value = not(Expr::IsNull(Box::new(self.expr(inner)?.expr)));
+                self.boolean(value)
+            }
+            ast::Expr::IsTrue(inner) => {
+                let value = Expr::Is(Box::new(self.condition(inner, "IS TRUE")?), true);
+                self.boolean(value)
+            }
             ast::Expr::IsNotTrue(inner) => {
-                Ok(boolean(not(Expr::Is(Box::new(self.condition(inner, "IS TRUE")?), true))))
+                let value = not(Expr::Is(Box::new(self.condition(inner, "IS TRUE")?), true));
+                self.boolean(value)
             }
-            ast::Expr::IsFalse(inner) => Ok(boolean(Expr::Is(Box::new(self.condition(inner, "IS FALSE")?), false))),
+            ast::Expr::IsFalse(inner) => {
+                let value = Expr::Is(Box::new(self.condition(inner, "IS FALSE")?), false);
+                self.boolean(value)
+            }
             ast::Expr::IsNotFalse(inner) => {
-                Ok(boolean(not(Expr::Is(Box::new(self.condition(inner, "IS FALSE")?), false))))
+                let value = not(Expr::Is(Box::new(self.condition(inner, "IS FALSE")?), false));
+                self.boolean(value)
             }
-            ast::Expr::IsUnknown(inner) => Ok(boolean(Expr::IsNull(Box::new(self.condition(inner, "IS UNKNOWN")?)))),
+            ast::Expr::IsUnknown(inner) => {
+                let value = Expr::IsNull(Box::new(self.condition(inner, "IS UNKNOWN")?));
+                self.boolean(value)
+            }
             ast::Expr::IsNotUnknown(inner) => {
-                Ok(boolean(not(Expr::IsNull(Box::new(self.condition(inner, "IS UNKNOWN")?)))))
+                let value = not(Expr::IsNull(Box::new(self.condition(inner, "IS UNKNOWN")?)));
+                self.boolean(value)
             }
             ast::Expr::IsDistinctFrom(a, b) => {
                 let (a, b) = self.comparable(a, b, "IS DISTINCT FROM")?;
-                Ok(boolean(Expr::IsDistinct(Box::new(a), Box::new(b))))
+                self.boolean(Expr::IsDistinct(Box::new(a), Box::new(b)))
             }
             ast::Expr::IsNotDistinctFrom(a, b) => {
                 let (a, b) = self.comparable(a, b, "IS DISTINCT FROM")?;
-                Ok(boolean(not(Expr::IsDistinct(Box::new(a), Box::new(b)))))
+                self.boolean(not(Expr::IsDistinct(Box::new(a), Box::new(b))))
             }
             ast::Expr::InList { expr, list, negated } => {
                 let value = self.expr(expr)?;
@@ -217,14 +239,14 @@ impl<'a> Binder<'a> {
                 all.extend(list);
                 let (mut all, _) = self.common(all, "IN")?;
                 let value = all.remove(0);
-                Ok(boolean(not_if(*negated, Expr::In(Box::new(value), all))))
+                self.boolean(not_if(*negated, Expr::In(Box::new(value), all)))
             }
             ast::Expr::Between { expr, negated, low, high } => {
                 let (a, low) = self.comparable(expr, low, ">=")?;
                 let (b, high) = self.comparable(expr, high, "<=")?;
                 let from = Expr::Compare(Comparison::GreaterOrEqual, Box::new(a), Box::new(low));
                 let to = Expr::Compare(Comparison::LessOrEqual, Box::new(b), Box::new(high));
-                Ok(boolean(not_if(*negated, Expr::And(Box::new(from), Box::new(to)))))
+                self.boolean(not_if(*negated, Expr::And(Box::new(from), Box::new(to))))
             }
             ast::Expr::Like { negated, any: false, expr, pattern, escape_char: None } => {
                 self.like(expr, pattern, *negated, false)
@@ -367,21 +389,25 @@ impl<'a> Binder<'a> {
             return Ok(Typed::new(Expr::Constant(Value::Int(value)), of));
         }
         match operator {
-            UnaryOperator::Not => Ok(boolean(not(self.condition(operand, "NOT")?))),
+            UnaryOperator::Not => {
+                let value = not(self.condition(operand, "NOT")?);
+                self.boolean(value)
+            }
             UnaryOperator::Plus | UnaryOperator::Minus => {
                 let typed = self.expr(operand)?;
-                let typed = if typed.of == Type::Unknown {
-                    Typed::new(self.implicit(typed, Type::Float8)?, Type::Float8)
-                } else {
-                    typed
-                };
+                if typed.of == Type::Unknown {
+                    let message = format!("operator is not unique: {operator} unknown");
+                    return Err(SqlError::new(state::AMBIGUOUS_FUNCTION, message).hint(
+                        "Could not choose a best candidate operator. You might need to add explicit type casts.",
+                    ));
+                }
                 let of = typed.of.unbounded();
                 if !of.is_number() && of != Type::Interval {
                     return Err(no_operator(&format!("{operator} {}", of.base_name())));
                 }
                 let negated = operator == UnaryOperator::Minus;
                 let expr = if negated { Expr::Negate(Box::new(typed.expr), of) } else { typed.expr };
-                Ok(Typed::new(folded(expr), of))
+                Ok(Typed::new(self.folded(expr)?, of))
             }
             other => Err(SqlError::unsupported(format_args!("the operator {other}"))),
         }
@@ -403,14 +429,19 @@ impl<'a> Binder<'a> {
                 return self.compare_rows(left, comparison, right);
             }
             let (left, right) = self.comparable(left, right, &operator.to_string())?;
-            return Ok(boolean(Expr::Compare(comparison, Box::new(left), Box::new(right))));
+            return self.boolean(Expr::Compare(comparison, Box::new(left), Box::new(right)));
         }
         match operator {
             B::And | B::Or => {
                 let place = if *operator == B::And { "AND" } else { "OR" };
                 let left = Box::new(self.condition(left, place)?);
-                let right = Box::new(self.condition(right, place)?);
-                Ok(boolean(if *operator == B::And { Expr::And(left, right) } else { Expr::Or(left, right) }))
+                // What is decided already never asks for the right side.
+                let decided = *left == Expr::Constant(Value::Bool(*operator == B::Or));
+                self.branches += usize::from(decided);
+                let right = self.condition(right, place);
+                self.branches -= usize::from(decided);
+                let right = Box::new(right?);
+                self.boolean(if *operator == B::And { Expr::And(left, right) } else { Expr::Or(left, right) })
             }
             B::Plus => self.arithmetic(left, Operator::Add, "+", right),
             B::Minus => self.arithmetic(left, Operator::Subtract, "-", right),
@@ -428,7 +459,7 @@ impl<'a> Binder<'a> {
                     return Err(no_operator(&shown));
                 }
                 let (left, right) = (self.convert(left, Type::Text, false)?, self.convert(right, Type::Text, false)?);
-                Ok(Typed::new(Expr::Concat(Box::new(left), Box::new(right)), Type::Text))
+                Ok(Typed::new(self.folded(Expr::Concat(Box::new(left), Box::new(right)))?, Type::Text))
             }
             other => Err(SqlError::unsupported(format_args!("the operator {other}"))),
         }
@@ -448,7 +479,7 @@ impl<'a> Binder<'a> {
             equal.push(Expr::Compare(Comparison::Equal, Box::new(left), Box::new(right)));
         }
         let all = Expr::all(equal).unwrap_or(Expr::Constant(Value::Bool(true)));
-        Ok(boolean(not_if(comparison == Comparison::NotEqual, all)))
+        self.boolean(not_if(comparison == Comparison::NotEqual, all))
     }
 
     fn comparable(&mut self, left: &ast::Expr, right: &ast::Expr, operator: &str) -> Result<(Expr, Expr)> {
@@ -486,11 +517,16 @@ impl<'a> Binder<'a> {
             (a, Date) if operator == Operator::Add && a.is_integer() => (Int4, Date, Date),
             (Date, Interval) if sum => (Timestamp, Interval, Timestamp),
             (Time, Interval) if sum => (Time, Interval, Time),
-            (Interval, Interval | Unknown) if sum => (Interval, Interval, Interval),
+            (Interval, Interval | Unknown) | (Unknown, Interval) if sum => (Interval, Interval, Interval),
             (Interval, b) if matches!(operator, Operator::Multiply | Operator::Divide) && b.is_number() => {
                 (Interval, Float8, Interval)
             }
             (a, Interval) if operator == Operator::Multiply && a.is_number() => (Float8, Interval, Interval),
+            (Unknown, Unknown) => {
+                let message = format!("operator is not unique: {shown}");
+                return Err(SqlError::new(state::AMBIGUOUS_FUNCTION, message)
+                    .hint("Could not choose a best candidate operator. You might need to add explicit type casts."));
+            }
             _ => return Err(no_operator(&shown)),
         };
         if operator == Operator::Remainder && matches!(of, Type::Float4 | Float8) {
@@ -501,7 +537,8 @@ impl<'a> Binder<'a> {
             _ => binder.convert(typed, to, false),
         };
         let (a, b) = (convert(self, left, a)?, convert(self, right, b)?);
-        Ok(Typed::new(folded(Expr::Arithmetic(operator, of, Box::new(a), Box::new(b))), of))
+        let expr = Expr::Arithmetic(operator, of, Box::new(a), Box::new(b));
+        Ok(Typed::new(self.folded(expr)?, of))
     }
 
     fn like(&mut self, text: &ast::Expr, pattern: &ast::Expr, negated: bool, any_case: bool) -> Result<Typed> {
@@ -511,9 +548,15 @@ impl<'a> Binder<'a> {
             let sign = if any_case { "~~*" } else { "~~" };
             return Err(no_operator(&format!("{} {sign} {}", text.of.base_name(), pattern.of.base_name())));
         }
-        let text = Box::new(self.implicit(text, Type::Text)?);
+        // A pattern meets the blanks of a `character`.
+        let padded = if let Type::Char(length) = text.of { Some(i64::from(length)) } else { None };
+        let mut text = self.implicit(text, Type::Text)?;
+        if let Some(length) = padded {
+            text = self.folded(Expr::Call(Function::Pad, vec![text, Expr::Constant(Value::Int(length))]))?;
+        }
+        let text = Box::new(text);
         let pattern = Box::new(self.implicit(pattern, Type::Text)?);
-        Ok(boolean(not_if(negated, Expr::Like { text, pattern, any_case })))
+        self.boolean(not_if(negated, Expr::Like { text, pattern, any_case }))
     }
 
     fn case(
@@ -522,13 +565,42 @@ impl<'a> Binder<'a> {
         cases: &[ast::CaseWhen],
         otherwise: Option<&ast::Expr>,
     ) -> Result<Typed> {
+        self.branches += 1;
+        let bound = self.case_branches(operand, cases, otherwise);
+        self.branches -= 1;
+        let (conditions, results) = bound?;
+        let (mut results, of) = self.common(results, "CASE")?;
+        let mut otherwise = results.pop().unwrap_or(Expr::NULL);
+        // Conditions that are known decide now.
+        let mut cases = Vec::new();
+        for (condition, result) in conditions.into_iter().zip(results) {
+            match condition {
+                Expr::Constant(Value::Bool(true)) => {
+                    otherwise = result;
+                    break;
+                }
+                Expr::Constant(_) => {}
+                condition => cases.push((condition, result)),
+            }
+        }
+        let expr = if cases.is_empty() { otherwise } else { Expr::Case(cases, Box::new(otherwise)) };
+        Ok(Typed::new(self.branched(expr), of))
+    }
+
+    /// The conditions of a CASE, and its results with the last one.
+    fn case_branches(
+        &mut self,
+        operand: Option<&ast::Expr>,
+        cases: &[ast::CaseWhen],
+        otherwise: Option<&ast::Expr>,
+    ) -> Result<(Vec<Expr>, Vec<Typed>)> {
         let mut conditions = Vec::new();
         let mut results = Vec::new();
         for case in cases {
             conditions.push(match operand {
                 Some(operand) => {
                     let (a, b) = self.comparable(operand, &case.condition, "=")?;
-                    Expr::Compare(Comparison::Equal, Box::new(a), Box::new(b))
+                    self.folded(Expr::Compare(Comparison::Equal, Box::new(a), Box::new(b)))?
                 }
                 None => self.condition(&case.condition, "CASE/WHEN")?,
             });
@@ -538,9 +610,7 @@ impl<'a> Binder<'a> {
             Some(otherwise) => self.expr(otherwise)?,
             None => Typed::new(Expr::NULL, Type::Unknown),
         });
-        let (mut results, of) = self.common(results, "CASE")?;
-        let otherwise = results.pop().unwrap_or(Expr::NULL);
-        Ok(Typed::new(Expr::Case(conditions.into_iter().zip(results).collect(), Box::new(otherwise)), of))
+        Ok((conditions, results))
     }
 
     /// Expressions in the one type that all of them become.
@@ -548,6 +618,9 @@ impl<'a> Binder<'a> {
         let mut of = Type::Unknown;
         for typed in &all {
             of = comparison_type(of, typed.of).ok_or_else(|| {
+                if place == "IN" {
+                    return no_operator(&format!("{} = {}", of.base_name(), typed.of.base_name()));
+                }
                 let message =
                     format!("{place} types {} and {} cannot be matched", of.base_name(), typed.of.base_name());
                 SqlError::new(state::DATATYPE_MISMATCH, message)
@@ -581,15 +654,27 @@ impl<'a> Binder<'a> {
         let mut typed = Vec::new();
         for argument in arguments {
             let FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) = argument else { return Err(unsupported()) };
-            typed.push(self.expr(argument)?);
+            self.branches += usize::from(name == "coalesce");
+            let bound = self.expr(argument);
+            self.branches -= usize::from(name == "coalesce");
+            typed.push(bound?);
         }
         match name.as_str() {
             "coalesce" | "greatest" | "least" if typed.is_empty() => {
                 Err(SqlError::new(state::SYNTAX_ERROR, format!("{name} needs an argument")))
             }
             "coalesce" => {
-                let (values, of) = self.common(typed, "COALESCE")?;
-                Ok(Typed::new(Expr::Coalesce(values), of))
+                let (mut values, of) = self.common(typed, "COALESCE")?;
+                values.retain(|value| *value != Expr::NULL);
+                if let Some(known) = values.iter().position(|value| matches!(value, Expr::Constant(_))) {
+                    values.truncate(known + 1);
+                }
+                let expr = match values.len() {
+                    0 => Expr::NULL,
+                    1 => values.remove(0),
+                    _ => Expr::Coalesce(values),
+                };
+                Ok(Typed::new(self.branched(expr), of))
             }
             "greatest" | "least" => {
                 let function = if name == "greatest" { Function::Greatest } else { Function::Least };
@@ -622,7 +707,12 @@ impl<'a> Binder<'a> {
         }
         // Aggregates of aggregates are refused.
         let nested = "an aggregate's argument";
-        let mut inner = Binder { scope: self.scope, parameters: &mut *self.parameters, aggregates: Err(nested) };
+        let mut inner = Binder {
+            scope: self.scope,
+            parameters: &mut *self.parameters,
+            aggregates: Err(nested),
+            branches: self.branches,
+        };
         let (argument, kind, of) = match arguments {
             [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)] if name == "count" => {
                 (None, aggregate::Kind::Count, Type::Int8)
@@ -661,7 +751,11 @@ impl<'a> Binder<'a> {
         };
         let arguments = arguments.into_iter().zip(wanted);
         let arguments = arguments.map(|(argument, of)| self.convert(argument, of, false)).collect::<Result<_>>()?;
-        Ok(Typed::new(Expr::Call(function, arguments), of))
+        let call = self.folded(Expr::Call(function, arguments))?;
+        // The one function of integers whose result may be too long for them.
+        let narrow = function == Function::Abs && matches!(of, Type::Int2 | Type::Int4);
+        let call = if narrow { self.folded(wrapped(call, Type::Int8, of, false))? } else { call };
+        Ok(Typed::new(call, of))
     }
 
     fn cast(&mut self, typed: Typed, of: Type) -> Result<Typed> {
@@ -670,6 +764,54 @@ impl<'a> Binder<'a> {
             return Err(SqlError::new(state::CANNOT_COERCE, message));
         }
         Ok(Typed::new(self.convert(typed, of, true)?, of))
+    }
+
+    /// Computes what is made of constants alone, as PostgreSQL does before a statement runs.
+    fn folded(&mut self, mut expr: Expr) -> Result<Expr> {
+        match &mut expr {
+            // What is decided already never asks for the right side.
+            Expr::And(a, _) if **a == Expr::Constant(Value::Bool(false)) => return Ok((**a).clone()),
+            Expr::Or(a, _) if **a == Expr::Constant(Value::Bool(true)) => return Ok((**a).clone()),
+            Expr::Case(..) | Expr::Coalesce(_) => return Ok(expr),
+            other => other.children_mut(&mut |child| {
+                let whole = std::mem::replace(child, Expr::NULL);
+                *child = self.folded(whole)?;
+                Ok(())
+            })?,
+        }
+        if is_null(&expr) {
+            return Ok(Expr::NULL);
+        }
+        if !is_constant(&expr) {
+            return Ok(expr);
+        }
+        match expr.value(Env { row: &[], parameters: &[], facts: &Facts::default() }) {
+            Ok(value) => Ok(Expr::Constant(value.into_owned())),
+            Err(error) => {
+                self.fails(error);
+                Ok(expr)
+            }
+        }
+    }
+
+    /// Notes what the statement fails with, unless that is in a branch that may not be taken.
+    fn fails(&mut self, error: SqlError) {
+        if self.branches == 0 {
+            self.parameters.failure.get_or_insert(error);
+        }
+    }
+
+    /// An expression of branches: the statement fails if one of them does.
+    fn branched(&mut self, expr: Expr) -> Expr {
+        if let Err(error) = raise(&expr) {
+            self.fails(error);
+        }
+        expr
+    }
+
+    /// A truth value.
+    fn boolean(&mut self, expr: Expr) -> Result<Typed> {
+        Ok(Typed::new(self.folded(expr)?, Type::Bool))
     }
 
     /// An expression in another type, if it becomes that by itself.
@@ -715,7 +857,7 @@ impl<'a> Binder<'a> {
         if same {
             return Ok(expr);
         }
-        Ok(folded(wrapped(expr, from, of, explicit)))
+        self.folded(wrapped(expr, from, of, explicit))
     }
 }
 
@@ -728,18 +870,47 @@ fn wrapped(expr: Expr, from: Type, to: Type, explicit: bool) -> Expr {
     Expr::Cast { value: Box::new(expr), from, to, explicit }
 }
 
-/// Computes what is made of constants alone.
-fn folded(expr: Expr) -> Expr {
-    let mut constant = !matches!(expr, Expr::Column(_) | Expr::Parameter(_) | Expr::Aggregate(_));
+/// Whether an expression is made of constants alone, directly.
+fn is_constant(expr: &Expr) -> bool {
+    let mut constant = match expr {
+        Expr::Column(_) | Expr::Parameter(_) | Expr::Aggregate(_) => false,
+        Expr::Call(function, _) => function.is_immutable(),
+        _ => true,
+    };
     expr.children(&mut |child| constant &= matches!(child, Expr::Constant(_)));
-    if !constant {
-        return expr;
+    constant
+}
+
+/// Whether an expression is NULL because a part of it is.
+fn is_null(expr: &Expr) -> bool {
+    let strict = match expr {
+        Expr::Negate(..)
+        | Expr::Compare(..)
+        | Expr::Arithmetic(..)
+        | Expr::Concat(..)
+        | Expr::Like { .. }
+        | Expr::Cast { .. } => true,
+        Expr::Call(function, _) => function.is_strict(),
+        _ => false,
+    };
+    let mut null = false;
+    expr.children(&mut |child| null |= *child == Expr::NULL);
+    strict && null
+}
+
+/// Raises what a branch that may be taken fails with anyway.
+fn raise(expr: &Expr) -> Result<()> {
+    let mut failed = Ok(());
+    expr.children(&mut |child| {
+        if failed.is_ok() {
+            failed = raise(child);
+        }
+    });
+    failed?;
+    if is_constant(expr) {
+        expr.value(Env { row: &[], parameters: &[], facts: &Facts::default() })?;
     }
-    // What fails now may never be asked for, as behind a COALESCE; if it is, it fails then.
-    match expr.owned(Env { row: &[], parameters: &[], facts: &Facts::default() }) {
-        Ok(value) => Expr::Constant(value),
-        Err(_) => expr,
-    }
+    Ok(())
 }
 
 /// The type in which values of two types are compared or put together.
@@ -763,10 +934,6 @@ fn comparison_type(a: Type, b: Type) -> Option<Type> {
         (Date | Timestamp, Timestamptz) | (Timestamptz, Date | Timestamp) => Timestamptz,
         _ => return None,
     })
-}
-
-fn boolean(expr: Expr) -> Typed {
-    Typed::new(expr, Type::Bool)
 }
 
 fn not(expr: Expr) -> Expr {

@@ -34,6 +34,8 @@ pub(crate) enum Function {
     Now,
     NullIf,
     OctetLength,
+    /// A text with blanks up to a length: a `character` as it is shown.
+    Pad,
     Position,
     Power,
     Random,
@@ -58,9 +60,13 @@ pub(crate) enum Function {
 /// The function of a name for arguments of these types, the types that it wants them in, and its own.
 pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<(Function, Vec<Type>, Type)> {
     use Function as F;
-    use Type::{Bytea, Date, Float8, Int4, Int8, Interval, Text, Timestamp, Timestamptz, Unknown};
+    use Type::{Bytea, Date, Float8, Int4, Interval, Text, Timestamp, Timestamptz, Unknown};
     let any_number = Type::Numeric(None);
     let texty = |of: &Type| of.is_text() || *of == Unknown;
+    // What is open is a floating-point number where numbers are wanted.
+    let numbers: Vec<Type> = arguments.iter().map(|of| if *of == Unknown { Float8 } else { *of }).collect();
+    let of_numbers = ["abs", "sign", "ceil", "ceiling", "floor", "round", "trunc", "power", "pow", "sqrt"];
+    let arguments = if of_numbers.contains(&name) { numbers.as_slice() } else { arguments };
     // Integers and numerics go on as numerics where the result may have a fraction, everything else as a float.
     let exact = |of: &Type| of.is_number() && !matches!(of, Type::Float4 | Float8);
     Some(match (name, arguments) {
@@ -127,7 +133,6 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<(Function, Vec<T
             };
             (F::DatePart, vec![Text, of], if name == "extract" { any_number } else { Float8 })
         }
-        ("int8", [Int8]) => return None,
         _ => return None,
     })
 }
@@ -142,6 +147,24 @@ fn next_random(facts: &Facts) -> u64 {
 }
 
 impl Function {
+    /// Whether its value depends on its arguments alone.
+    pub(crate) fn is_immutable(self) -> bool {
+        !matches!(
+            self,
+            Self::Now
+                | Self::StatementTimestamp
+                | Self::CurrentDate
+                | Self::CurrentDatabase
+                | Self::CurrentUser
+                | Self::Random
+        )
+    }
+
+    /// Whether it is NULL as soon as one of its arguments is.
+    pub(crate) fn is_strict(self) -> bool {
+        !matches!(self, Self::Concat | Self::Greatest | Self::Least | Self::NullIf)
+    }
+
     /// Its value. Most functions of NULL are NULL.
     pub(crate) fn call(self, arguments: &[Cow<'_, Value>], facts: &Facts) -> Result<Value> {
         match self {
@@ -212,6 +235,10 @@ impl Function {
                     return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, "requested length too large"));
                 }
                 Value::Text(text.repeat(times))
+            }
+            (Self::Pad, [Value::Int(length)]) => {
+                let blanks = (length - characters()).max(0) as usize;
+                Value::Text([text, &" ".repeat(blanks)].concat())
             }
             (Self::Replace, [Value::Text(from), Value::Text(to)]) => {
                 Value::Text(if from.is_empty() { text.to_owned() } else { text.replace(from.as_str(), to) })

@@ -43,25 +43,60 @@ pub(crate) fn split(text: &str) -> Result<Vec<String>> {
 /// Bytes of a text by line and column, which grow.
 struct Offsets<'a> {
     text: &'a str,
-    line: u64,
-    line_start: usize,
+    at: usize,
+    place: (u64, u64),
 }
 
 impl<'a> Offsets<'a> {
     fn new(text: &'a str) -> Self {
-        Self { text, line: 1, line_start: 0 }
+        Self { text, at: 0, place: (1, 1) }
     }
 
     fn of(&mut self, line: u64, column: u64) -> usize {
-        while self.line < line {
-            let Some(end) = self.text[self.line_start..].find('\n') else { break };
-            self.line_start += end + 1;
-            self.line += 1;
+        while self.place < (line, column)
+            && let Some(character) = self.text[self.at..].chars().next()
+        {
+            self.at += character.len_utf8();
+            self.place = match character {
+                '\n' => (self.place.0 + 1, 1),
+                _ => (self.place.0, self.place.1 + 1),
+            };
         }
-        let line = &self.text[self.line_start..];
-        let within = line.char_indices().nth((column as usize).saturating_sub(1));
-        self.line_start + within.map_or(line.len(), |(at, _)| at)
+        self.at
     }
+}
+
+/// Words and signs that may follow each other without a comma: so deep an expression may be, and no deeper.
+const RUN_MAX: usize = 10_000;
+
+/// Refuses what is so deep that to walk through it would take more stack than there is.
+fn check_depth(tokens: &[TokenWithSpan]) -> Result<()> {
+    // How much each open bracket holds since its last comma, the outermost first.
+    let mut runs = vec![0];
+    let mut run = 0;
+    for token in tokens {
+        match token.token {
+            Token::Whitespace(_) => continue,
+            Token::LParen | Token::LBracket => runs.push(0),
+            Token::RParen | Token::RBracket if runs.len() > 1 => run -= runs.pop().unwrap_or(0),
+            Token::Comma => {
+                if let Some(last) = runs.last_mut() {
+                    run -= std::mem::take(last);
+                }
+            }
+            _ => {
+                if let Some(last) = runs.last_mut() {
+                    *last += 1;
+                    run += 1;
+                }
+            }
+        }
+        if run > RUN_MAX {
+            let message = format!("an expression has more than {RUN_MAX} words");
+            return Err(SqlError::new("54001", message).hint("Split the statement, or send values as parameters."));
+        }
+    }
+    Ok(())
 }
 
 /// The tree of one statement; `None` if the text has none.
@@ -71,10 +106,10 @@ impl<'a> Offsets<'a> {
 pub(crate) fn parse(text: &str) -> Result<Option<Statement>> {
     let dialect = PostgreSqlDialect {};
     let tokens = Tokenizer::new(&dialect, text).tokenize_with_location();
-    let statements = tokens.map_err(ParserError::from).and_then(|mut tokens| {
-        write_otherwise(&mut tokens);
-        Parser::new(&dialect).with_tokens_with_locations(tokens).parse_statements()
-    });
+    let mut tokens = tokens.map_err(|error| syntax_error(text, &ParserError::from(error)))?;
+    check_depth(&tokens)?;
+    write_otherwise(&mut tokens);
+    let statements = Parser::new(&dialect).with_tokens_with_locations(tokens).parse_statements();
     let mut statements = statements.map_err(|error| syntax_error(text, &error))?.into_iter();
     match (statements.next(), statements.next()) {
         (statement, None) => Ok(statement),
@@ -155,6 +190,14 @@ mod tests {
     fn a_syntax_error_has_its_position() {
         let error = parse("SELECT 1\nFRM t t t").unwrap_err();
         assert_eq!((error.state, error.position), (state::SYNTAX_ERROR, Some(14)));
-        assert!(parse(&format!("SELECT {}1{}", "(".repeat(5_000), ")".repeat(5_000))).is_err());
+    }
+
+    #[test]
+    fn what_is_too_deep_is_refused_and_what_is_long_is_not() {
+        let state = |text: &str| parse(text).map_err(|error| error.state).map(|_| ());
+        assert_eq!(state(&format!("SELECT {}1{}", "(".repeat(5_000), ")".repeat(5_000))), Err("54001"));
+        assert_eq!(state(&format!("SELECT 1{}", " + 1".repeat(1_000_000))), Err("54001"));
+        assert_eq!(state(&format!("SELECT f(1, 2){}", " + f(1, 2)".repeat(100_000))), Err("54001"));
+        assert_eq!(state(&format!("INSERT INTO t VALUES (-1, 2){}", ", (-1, 2)".repeat(20_000))), Ok(()));
     }
 }

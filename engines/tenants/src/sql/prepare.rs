@@ -25,8 +25,11 @@ pub(crate) fn prepare(text: &str, catalog: Arc<Catalog>, declared: &[Type]) -> R
     let Some(ast) = parse::parse(text)? else {
         return Ok(Statement { plan: Plan::Empty, parameters: declared.to_vec(), output: None, catalog });
     };
-    let mut planner = Planner { catalog: &catalog, parameters: Parameters { types: declared.to_vec() } };
+    let mut planner = Planner { catalog: &catalog, parameters: Parameters { types: declared.to_vec(), failure: None } };
     let (plan, output) = planner.statement(&ast)?;
+    if let Some(failure) = planner.parameters.failure.take() {
+        return Err(failure);
+    }
     let parameters = planner.parameters.settled();
     Ok(Statement { plan, parameters, output, catalog })
 }

@@ -70,6 +70,9 @@ impl<'a> Run<'a> {
         )?
         .unwrap_or(0);
         let end = limit.map(|limit| limit.saturating_add(offset));
+        if end == Some(0) {
+            return Ok(Step::Done(Vec::new()));
+        }
         let env = self.env();
         let mut budget = Budget::default();
         let mut rows: Vec<Vec<Value>> = Vec::new();
@@ -89,9 +92,6 @@ impl<'a> Run<'a> {
             return self.locked(select, (end, offset));
         } else {
             let early = end.filter(|_| select.order.is_empty() && !select.distinct);
-            if early == Some(0) {
-                return Ok(Step::Done(Vec::new()));
-            }
             self.source(select, &mut |row, _| {
                 let row = project(&select.outputs, env.with_row(row))?;
                 budget.take(&row)?;

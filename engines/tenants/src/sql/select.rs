@@ -291,8 +291,12 @@ impl Planner<'_> {
         let mut aggregates = Vec::new();
         let tables = from.named_tables();
         let mut items = Items { scope: &from.scope, tables: &tables, outputs: Vec::new(), columns: Vec::new() };
-        let mut binder =
-            Binder { scope: &from.scope, parameters: &mut self.parameters, aggregates: Ok(&mut aggregates) };
+        let mut binder = Binder {
+            scope: &from.scope,
+            parameters: &mut self.parameters,
+            aggregates: Ok(&mut aggregates),
+            branches: 0,
+        };
         items.add_all(&mut binder, &ast.projection)?;
         let Items { mut outputs, columns, .. } = items;
         let visible = outputs.len();

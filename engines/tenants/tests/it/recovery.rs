@@ -76,6 +76,18 @@ fn a_tenant_goes_on_where_it_ended() {
 }
 
 #[test]
+fn a_number_with_keys_that_are_still_to_be_removed_is_not_given_again() {
+    let mut desk = Desk::new();
+    let client = desk.client();
+    desk.setup(client, &["CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)", "DROP TABLE t"]);
+    let mut again = Desk::after(&desk.paper.records().0);
+    let client = again.client();
+    again.setup(client, &["CREATE TABLE u (id int PRIMARY KEY)", "INSERT INTO u VALUES (2)"]);
+    while again.tenant.database().sweep(10).expect("a log that takes records") {}
+    assert_eq!(again.query(client, "SELECT id FROM u"), ["2"]);
+}
+
+#[test]
 fn what_no_table_has_any_more_is_removed() {
     let mut desk = Desk::new();
     let client = desk.client();

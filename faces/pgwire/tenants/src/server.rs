@@ -36,6 +36,8 @@ use crate::{
 const DEFAULT_DATABASE: &str = "postgres";
 /// A client that has not said who it is by then is sent away.
 const STARTUP_TIME: Duration = Duration::from_secs(60);
+/// What a tenants' thread may need for the deepest expression that is not refused. Memory is taken only as it is used.
+const STACK_BYTES: usize = 256 << 20;
 /// The longest startup message.
 const STARTUP_BYTES_MAX: usize = 10_000;
 
@@ -131,7 +133,8 @@ impl Server {
             let (sender, orders) = mpsc::unbounded_channel();
             let (journal, shared) = (Arc::clone(&journal), Arc::clone(&registry));
             let name = format!("tenants-{number}");
-            std::thread::Builder::new().name(name).spawn(move || thread::run(journal, shared, orders))?;
+            let thread = std::thread::Builder::new().name(name).stack_size(STACK_BYTES);
+            thread.spawn(move || thread::run(journal, shared, orders))?;
             registry.lock().threads.push(sender);
         }
         {

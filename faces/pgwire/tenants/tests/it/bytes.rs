@@ -95,6 +95,13 @@ fn a_database_that_there_is_not_is_refused() {
 }
 
 #[test]
+fn the_deepest_statement_that_is_taken_has_stack_enough() {
+    let query = |terms: usize| format!("SELECT 'sum', 1{}\0", " + 1".repeat(terms)).into_bytes();
+    let answer = talk(&[startup("postgres"), message(b'Q', &query(4_990)), message(b'Q', &query(6_000))].concat());
+    assert!(contains(&answer, b"4991") && contains(&answer, b"C54001\0") && serves());
+}
+
+#[test]
 fn a_message_that_is_too_long_is_refused() {
     let answer = talk(&[startup("postgres"), vec![b'Q', 0x7f, 0xff, 0xff, 0xff]].concat());
     assert!(contains(&answer, b"C08P01\0") && serves());

@@ -1,64 +1,13 @@
-"""Tenants behind the PostgreSQL protocol, with psql, psycopg and pgbench, and killed while they work."""
+"""Tenants behind the PostgreSQL protocol, with psql, psycopg and pgbench."""
 
 import datetime
 import decimal
-import os
-import pathlib
-import random
-import signal
-import subprocess
 import threading
 import time
 import uuid
 
 import psycopg
 import pytest
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-BINARY = TARGET / "debug" / "examples" / "tenants_server"
-
-
-class Server:
-    """The server of tenants alone; it can be killed and started again on the same log."""
-
-    def __init__(self, directory):
-        self.directory = directory
-        self.epoch = 0
-        self.process = None
-
-    def start(self):
-        self.epoch += 1
-        with open(self.directory / "server.log", "a") as log:
-            self.process = subprocess.Popen([BINARY, self.directory / "data", "127.0.0.1:0", str(self.epoch)],
-                                            stdout=subprocess.PIPE, stderr=log, text=True)
-
-    def listen(self):
-        line = self.process.stdout.readline()
-        assert line.startswith("listening on"), (self.directory / "server.log").read_text()
-        self.port = int(line.rsplit(":", 1)[1])
-
-    def kill(self):
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-        self.process.stdout.close()
-
-    def connect(self, database="postgres", **options):
-        return psycopg.connect(f"host=127.0.0.1 port={self.port} user=postgres dbname={database}", **options)
-
-    def run(self, *command):
-        environment = {**os.environ, "PGHOST": "127.0.0.1", "PGPORT": str(self.port), "PGUSER": "postgres", "PGDATABASE": "postgres"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-        return done.returncode, done.stdout, done.stderr
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    server = Server(tmp_path_factory.mktemp("tenants"))
-    server.start()
-    server.listen()
-    yield server
-    server.kill()
 
 
 def test_psql_shows_rows_and_errors(server):
@@ -176,61 +125,3 @@ def test_pgbench_runs_in_every_mode(server):
                 for table, column in (("accounts", "abalance"), ("tellers", "tbalance"), ("branches", "bbalance"), ("history", "delta"))]
         assert len(set(sums)) == 1
         assert connection.execute("SELECT count(*) FROM pgbench_history").fetchone() == (600,)
-
-
-def transfer(server, seed, acknowledged, stop):
-    """Moves money between accounts and writes down what was acknowledged, until the server is gone."""
-    dice = random.Random(seed)
-    try:
-        with server.connect() as connection:
-            number = 0
-            while not stop.is_set():
-                number += 1
-                name = f"{server.epoch}-{seed}-{number}"
-                a, b = dice.sample(range(10), 2)
-                try:
-                    connection.execute("UPDATE account SET n = n - 1 WHERE id = %s", (a,))
-                    connection.execute("UPDATE account SET n = n + 1 WHERE id = %s", (b,))
-                    connection.execute("INSERT INTO transfer VALUES (%s, %s, %s)", (name, a, b))
-                    connection.commit()
-                    acknowledged.append((name, a, b))
-                except psycopg.errors.DeadlockDetected:
-                    connection.rollback()
-    except psycopg.OperationalError:
-        pass
-
-
-def test_what_was_acknowledged_survives_kills(tmp_path):
-    server = Server(tmp_path)
-    server.start()
-    server.listen()
-    with server.connect() as connection:
-        connection.execute("CREATE TABLE account (id int PRIMARY KEY, n int)")
-        connection.execute("INSERT INTO account VALUES " + ", ".join(f"({id}, 0)" for id in range(10)))
-        connection.execute("CREATE TABLE transfer (name text PRIMARY KEY, a int, b int)")
-    dice = random.Random(7)
-    acknowledged = []
-    for _ in range(3):
-        stop = threading.Event()
-        clients = [threading.Thread(target=transfer, args=(server, seed, acknowledged, stop)) for seed in range(4)]
-        for client in clients:
-            client.start()
-        time.sleep(dice.uniform(0.3, 1.0))
-        server.kill()
-        stop.set()
-        for client in clients:
-            client.join()
-        # Killed again while it reads its log, wherever it is by then.
-        for _ in range(2):
-            server.start()
-            time.sleep(dice.uniform(0, 0.05))
-            server.kill()
-        server.start()
-        server.listen()
-        with server.connect() as connection:
-            transfers = connection.execute("SELECT name, a, b FROM transfer").fetchall()
-            assert set(acknowledged) <= set(transfers)
-            expected = [sum(b == id for _, _, b in transfers) - sum(a == id for _, a, _ in transfers) for id in range(10)]
-            assert [n for (n,) in connection.execute("SELECT n FROM account ORDER BY id")] == expected
-    assert len(acknowledged) > 20
-    server.kill()

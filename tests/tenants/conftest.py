@@ -1,0 +1,101 @@
+"""A server of tenants, and PostgreSQL to compare it with."""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+import psycopg
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+BINARY = TARGET / "debug" / "examples" / "tenants_server"
+
+
+class Server:
+    """The server of tenants alone; it can be killed and started again on the same log."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.epoch = 0
+        self.process = None
+
+    def start(self):
+        self.epoch += 1
+        with open(self.directory / "server.log", "a") as log:
+            self.process = subprocess.Popen([BINARY, self.directory / "data", "127.0.0.1:0", str(self.epoch)],
+                                            stdout=subprocess.PIPE, stderr=log, text=True)
+
+    def listen(self):
+        line = self.process.stdout.readline()
+        assert line.startswith("listening on"), (self.directory / "server.log").read_text()
+        self.port = int(line.rsplit(":", 1)[1])
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self.process.stdout.close()
+
+    def connect(self, database="postgres", **options):
+        return psycopg.connect(f"host=127.0.0.1 port={self.port} user=postgres dbname={database}", **options)
+
+    def run(self, *command):
+        environment = {**os.environ, "PGHOST": "127.0.0.1", "PGPORT": str(self.port), "PGUSER": "postgres", "PGDATABASE": "postgres"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    server = Server(tmp_path_factory.mktemp("tenants"))
+    server.start()
+    server.listen()
+    yield server
+    server.kill()
+
+
+PROGRAMS = pathlib.Path(os.environ.get("PG_PROGRAMS", "/usr/lib/postgresql/15/bin"))
+# initdb refuses to run as root.
+USER = "postgres" if os.geteuid() == 0 else None
+
+
+class PostgreSQL:
+    """A PostgreSQL of its own, with the collation and time zone of tenants."""
+
+    def __init__(self):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="tenants-pg-"))
+        if USER:
+            shutil.chown(self.root, USER)
+        options = {"user": USER, "cwd": self.root, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        initdb = [PROGRAMS / "initdb", "-D", self.root / "data", "-U", "postgres", "--auth=trust", "--no-sync", "--encoding=UTF8",
+                  "--locale=C", "--lc-ctype=C.UTF-8"]
+        subprocess.run(initdb, check=True, **options)
+        settings = {"listen_addresses": "", "unix_socket_directories": self.root, "fsync": "off", "timezone": "UTC"}
+        flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        self.process = subprocess.Popen([PROGRAMS / "postgres", "-D", self.root / "data", *flags], **options)
+
+    def connect(self, **options):
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                return psycopg.connect(host=str(self.root), user="postgres", dbname="postgres", **options)
+            except psycopg.OperationalError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    def stop(self):
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait()
+        shutil.rmtree(self.root)
+
+
+@pytest.fixture(scope="module")
+def postgresql():
+    postgresql = PostgreSQL()
+    yield postgresql
+    postgresql.stop()

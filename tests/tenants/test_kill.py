@@ -1,0 +1,67 @@
+"""A server of tenants that is killed while it works, and while it reads its log."""
+
+import random
+import threading
+import time
+
+import psycopg
+
+from conftest import Server
+
+
+def transfer(server, seed, acknowledged, stop):
+    """Moves money between accounts and writes down what was acknowledged, until the server is gone."""
+    dice = random.Random(seed)
+    try:
+        with server.connect() as connection:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                name = f"{server.epoch}-{seed}-{number}"
+                a, b = dice.sample(range(10), 2)
+                try:
+                    connection.execute("UPDATE account SET n = n - 1 WHERE id = %s", (a,))
+                    connection.execute("UPDATE account SET n = n + 1 WHERE id = %s", (b,))
+                    connection.execute("INSERT INTO transfer VALUES (%s, %s, %s)", (name, a, b))
+                    connection.commit()
+                    acknowledged.append((name, a, b))
+                except psycopg.errors.DeadlockDetected:
+                    connection.rollback()
+    except psycopg.OperationalError:
+        pass
+
+
+def test_what_was_acknowledged_survives_kills(tmp_path):
+    server = Server(tmp_path)
+    server.start()
+    server.listen()
+    with server.connect() as connection:
+        connection.execute("CREATE TABLE account (id int PRIMARY KEY, n int)")
+        connection.execute("INSERT INTO account VALUES " + ", ".join(f"({id}, 0)" for id in range(10)))
+        connection.execute("CREATE TABLE transfer (name text PRIMARY KEY, a int, b int)")
+    dice = random.Random(7)
+    acknowledged = []
+    for _ in range(3):
+        stop = threading.Event()
+        clients = [threading.Thread(target=transfer, args=(server, seed, acknowledged, stop)) for seed in range(4)]
+        for client in clients:
+            client.start()
+        time.sleep(dice.uniform(0.3, 1.0))
+        server.kill()
+        stop.set()
+        for client in clients:
+            client.join()
+        # Killed again while it reads its log, wherever it is by then.
+        for _ in range(2):
+            server.start()
+            time.sleep(dice.uniform(0, 0.05))
+            server.kill()
+        server.start()
+        server.listen()
+        with server.connect() as connection:
+            transfers = connection.execute("SELECT name, a, b FROM transfer").fetchall()
+            assert set(acknowledged) <= set(transfers)
+            expected = [sum(b == id for _, _, b in transfers) - sum(a == id for _, a, _ in transfers) for id in range(10)]
+            assert [n for (n,) in connection.execute("SELECT n FROM account ORDER BY id")] == expected
+    assert len(acknowledged) > 20
+    server.kill()
