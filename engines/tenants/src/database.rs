@@ -81,7 +81,7 @@ impl Replaying {
         let at = database.statement(reader)?;
         let catalog = database.read_catalog(reader)?;
         // A number is not given again while there are keys with it, though no table has them any more.
-        let doomed = database.doomed(reader)?;
+        let doomed = database.doomed_relations(reader)?;
         database.abort(reader);
         let living = catalog.tables().flat_map(|table| table.relations().chain([table.id]).collect::<Vec<_>>());
         let last = living.chain(doomed.into_iter().map(|(relation, _)| relation)).max();
@@ -300,7 +300,7 @@ impl Database {
         let txn = self.begin(Isolation::Snapshot);
         self.statement(txn)?;
         let mut keys = Vec::new();
-        for (relation, mark) in self.doomed(txn)? {
+        for (relation, mark) in self.doomed_relations(txn)? {
             self.scan(txn, &row::whole(relation), Direction::Ascending, &mut |key, _| {
                 let more = keys.len() < keys_max;
                 if more {
@@ -329,7 +329,7 @@ impl Database {
     }
 
     /// The numbers of keys that no table has any more, with the keys of their marks.
-    fn doomed(&mut self, txn: TxnId) -> Result<Vec<(u32, Vec<u8>)>> {
+    fn doomed_relations(&mut self, txn: TxnId) -> Result<Vec<(u32, Vec<u8>)>> {
         let mut doomed = Vec::new();
         self.scan(txn, &row::whole(DOOMED), Direction::Ascending, &mut |mark, _| {
             let mut reader = KeyReader::new(mark)?;
