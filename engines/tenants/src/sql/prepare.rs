@@ -68,6 +68,9 @@ impl Planner<'_> {
             Ast::CreateIndex(create) => silent(Plan::Define(self.create_index(create)?)),
             Ast::AlterTable(alter) => silent(Plan::Define(self.alter_table(alter)?)),
             Ast::Truncate(truncate) => {
+                if matches!(truncate.identity, Some(ast::TruncateIdentityOption::Restart)) {
+                    return Err(SqlError::unsupported("RESTART IDENTITY"));
+                }
                 let names = truncate.table_names.iter().map(|target| object_name(&target.name));
                 silent(Plan::Define(Define::Truncate { names: names.collect::<Result<_>>()? }))
             }
