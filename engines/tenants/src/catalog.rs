@@ -5,6 +5,7 @@
 //! TABLES  1 | table's number        -> format version, 1 byte | the table, as postcard writes it
 //! NAMES   2 | name of table, index  -> the table's number, 4 bytes, smallest first
 //! DOOMED  3 | number of rows' keys  -> nothing: no table has these keys any more, and they are removed little by little
+//! SEQUENCES 4: see `sequence`
 //! ```
 //!
 //! To lock a table is to lock its row here: who writes rows holds its key, who changes the table updates it.
@@ -25,6 +26,8 @@ pub(crate) const TABLES: u32 = 1;
 pub(crate) const NAMES: u32 = 2;
 /// The number of the table of keys that are to be removed.
 pub(crate) const DOOMED: u32 = 3;
+/// The number of the table of sequences.
+pub(crate) const SEQUENCES: u32 = 4;
 /// The first number that a user's table or index gets.
 pub(crate) const FIRST_RELATION: u32 = 16_384;
 /// Columns of a table, PostgreSQL's limit.
@@ -75,6 +78,17 @@ pub struct Check {
     pub condition: String,
 }
 
+/// A sequence that a column's default takes numbers from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sequence {
+    /// Its name.
+    pub name: String,
+    /// Its number, by which the default names it.
+    pub id: u32,
+    /// The column.
+    pub column: usize,
+}
+
 /// The primary key, by which rows are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrimaryKey {
@@ -103,6 +117,8 @@ pub struct Definition {
     pub indexes: Vec<Index>,
     /// Its conditions.
     pub checks: Vec<Check>,
+    /// The sequences of its columns.
+    pub sequences: Vec<Sequence>,
 }
 
 /// A table as statements use it.
@@ -182,6 +198,12 @@ pub(crate) fn table_key(id: u32) -> Vec<u8> {
     key.into_bytes()
 }
 
+pub(crate) fn sequence_key(id: u32) -> Vec<u8> {
+    let mut key = KeyWriter::new(SEQUENCES);
+    key.int64(i64::from(id), Order::Ascending);
+    key.into_bytes()
+}
+
 pub(crate) fn doomed_key(relation: u32) -> Vec<u8> {
     let mut key = KeyWriter::new(DOOMED);
     key.int64(i64::from(relation), Order::Ascending);
@@ -218,10 +240,18 @@ impl Definition {
         std::iter::once(self.relation).chain(self.indexes.iter().map(|index| index.relation))
     }
 
-    /// All names that it takes among tables and indexes.
+    /// All numbers that are its own.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
+        let sequences = self.sequences.iter().map(|sequence| sequence.id);
+        self.relations().chain([self.id]).chain(sequences)
+    }
+
+    /// All names that it takes among tables, indexes and sequences.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         let primary = self.primary.iter().map(|primary| primary.name.as_str());
-        std::iter::once(self.name.as_str()).chain(primary).chain(self.indexes.iter().map(|index| index.name.as_str()))
+        let indexes = self.indexes.iter().map(|index| index.name.as_str());
+        let sequences = self.sequences.iter().map(|sequence| sequence.name.as_str());
+        std::iter::once(self.name.as_str()).chain(primary).chain(indexes).chain(sequences)
     }
 }
 
@@ -294,6 +324,7 @@ mod tests {
             primary: Some(PrimaryKey { name: format!("{name}_pkey"), columns: vec![0] }),
             indexes: Vec::new(),
             checks: Vec::new(),
+            sequences: Vec::new(),
         }
     }
 
@@ -303,7 +334,7 @@ mod tests {
         let expected = [
             &[1, 0x80, 0x80, 1, 1, b't', 0x80, 0x80, 1, 1, 1, 2, b'i', b'd', 2, 1, 0, 1, 0, 0, 1, 6][..],
             b"t_pkey",
-            &[1, 0, 0, 0],
+            &[1, 0, 0, 0, 0],
         ];
         assert_eq!(bytes, expected.concat());
         assert_eq!(Definition::decode(&bytes).unwrap(), definition(16_384, "t"));

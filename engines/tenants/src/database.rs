@@ -14,7 +14,7 @@ use savanna_transaction::{
 };
 
 use crate::{
-    catalog::{Catalog, DOOMED, FIRST_RELATION, TABLES},
+    catalog::{Catalog, DOOMED, FIRST_RELATION, TABLES, sequence_key},
     error::{Result, SqlError, state},
     log::{self, Log, RecordError},
     row,
@@ -83,7 +83,7 @@ impl Replaying {
         // A number is not given again while there are keys with it, though no table has them any more.
         let doomed = database.doomed_relations(reader)?;
         database.abort(reader);
-        let living = catalog.tables().flat_map(|table| table.relations().chain([table.id]).collect::<Vec<_>>());
+        let living = catalog.tables().flat_map(|table| table.numbers().collect::<Vec<_>>());
         let last = living.chain(doomed.into_iter().map(|(relation, _)| relation)).max();
         database.next_relation = last.map_or(FIRST_RELATION, |last| last.saturating_add(1));
         database.catalogs.push_back((at, Arc::new(catalog)));
@@ -382,6 +382,39 @@ impl Database {
         let more = || SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, "there were too many tables in this database");
         self.next_relation = relation.checked_add(1).ok_or_else(more)?;
         Ok(relation)
+    }
+
+    /// Reserves numbers of a sequence, in a transaction of its own: the first of them.
+    pub(crate) fn reserve(&mut self, sequence: u32, count: i64) -> Result<i64> {
+        let key = sequence_key(sequence);
+        let txn = self.begin(Isolation::ReadCommitted);
+        let reserved = self.reserve_in(txn, &key, count);
+        // Committed or not, it is over.
+        self.abort(txn);
+        reserved
+    }
+
+    fn reserve_in(&mut self, txn: TxnId, key: &[u8], count: i64) -> Result<i64> {
+        self.statement(txn)?;
+        let busy = || SqlError::new(state::LOCK_NOT_AVAILABLE, "the sequence is being dropped");
+        if self.lock(txn, key, RowLock::Update, Wait::Never)? != Step::Done(true) {
+            return Err(busy());
+        }
+        let first = match self.get(txn, key)? {
+            None => 1,
+            Some(bytes) => {
+                let damaged = || SqlError::new(state::DATA_CORRUPTED, "a sequence's row is damaged");
+                i64::from_le_bytes(bytes.try_into().map_err(|_| damaged())?)
+            }
+        };
+        let end = first.checked_add(count).ok_or_else(|| {
+            SqlError::new("2200H", "reached maximum value of sequence (9223372036854775807)")
+        })?;
+        self.write(txn, key, Some(Box::from(end.to_le_bytes())), Change::Existence)?;
+        match self.commit(txn)? {
+            Step::Done(_) => Ok(first),
+            Step::Wait => Err(busy()),
+        }
     }
 
     /// A number for a new row of a table without primary key. One that is not used is lost.

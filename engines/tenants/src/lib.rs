@@ -14,7 +14,7 @@
 //!
 //! # A tour of the source
 //!
-//! `types` and `value`: what is computed with. `catalog` and `row`: what is kept, and its bytes. `store`, `log`, `database`,
+//! `types` and `value`: what is computed with. `catalog`, `row` and `sequence`: what is kept, and its bytes. `store`, `log`, `database`,
 //! `owner`: where. `sql`: from text to plans, and their execution. `settings`, `session`, `tenant`: whom it is done for.
 //! `docs/design/0005-tenants.md` says why things are as they are, `docs/tenants.md` what the SQL has.
 
@@ -24,6 +24,7 @@ pub mod error;
 pub mod log;
 pub mod owner;
 mod row;
+mod sequence;
 pub mod session;
 pub mod settings;
 mod sql;

@@ -10,6 +10,7 @@ use crate::{
     catalog::Catalog,
     database::{Database, Step},
     error::{Result, SqlError, state},
+    sequence::Numbers,
     session::{Current, Interruption, Outcome, Portal, Prepared, Progress, Session, SessionId, Status},
     sql::{
         effects::{Effects, too_large},
@@ -32,6 +33,10 @@ const PLANS_MAX: usize = 1_000;
 /// Longer texts are not likely to come again.
 const PLAN_TEXT_MAX: usize = 4_096;
 
+/// Numbers of a sequence that are reserved at once, and at most if a statement needs many.
+const NUMBERS_AT_ONCE: i64 = 32;
+const NUMBERS_AT_ONCE_MAX: i64 = 1 << 20;
+
 /// A parameter's value as a client sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Given<'a> {
@@ -50,6 +55,7 @@ pub struct Tenant {
     sessions: HashMap<SessionId, Session>,
     opened: u64,
     plans: HashMap<String, Arc<Statement>>,
+    numbers: Numbers,
     waiting: HashMap<TxnId, SessionId>,
     woken: Vec<SessionId>,
     /// Microseconds since 2000-01-01 UTC.
@@ -65,6 +71,7 @@ impl Tenant {
             sessions: HashMap::new(),
             opened: 0,
             plans: HashMap::new(),
+            numbers: Numbers::default(),
             waiting: HashMap::new(),
             woken: Vec::new(),
             now: 0,
@@ -103,7 +110,9 @@ impl Tenant {
         self.opened += 1;
         let id = SessionId(self.opened);
         let seed = (self.now as u64) ^ self.opened.rotate_left(32);
-        self.sessions.insert(id, Session::new(user.to_owned(), database.to_owned(), seed));
+        let mut session = Session::new(user.to_owned(), database.to_owned(), seed);
+        session.facts.numbers = self.numbers.clone();
+        self.sessions.insert(id, session);
         Ok(id)
     }
 
@@ -254,7 +263,7 @@ impl Tenant {
     /// # Errors
     /// Those of inserting; the transaction has failed then.
     pub fn copy_in(&mut self, id: SessionId, lines: &[Vec<Option<String>>]) -> Result<Step<Outcome>> {
-        let step = self.copy_lines(id, lines);
+        let step = self.numbered(id, |tenant| tenant.copy_lines(id, lines));
         let step = self.after(id, step);
         if !matches!(step, Ok(Step::Wait))
             && let Some(session) = self.sessions.get_mut(&id)
@@ -542,8 +551,44 @@ impl Tenant {
         Ok(())
     }
 
-    /// Runs a statement; plans it again if the catalog is another than it was planned with.
     fn execute_statement(
+        &mut self,
+        id: SessionId,
+        prepared: &Prepared,
+        statement: &mut Arc<Statement>,
+        parameters: &[Value],
+    ) -> Result<Step<Outcome>> {
+        self.numbered(id, |tenant| tenant.execute_once(id, prepared, statement, parameters))
+    }
+
+    /// Runs what may take numbers of sequences. If one has none left, more are reserved and it runs again; it has done
+    /// nothing.
+    fn numbered(
+        &mut self,
+        id: SessionId,
+        mut attempt: impl FnMut(&mut Self) -> Result<Step<Outcome>>,
+    ) -> Result<Step<Outcome>> {
+        let mut count = NUMBERS_AT_ONCE;
+        loop {
+            let before = self.numbers.save();
+            let step = attempt(self);
+            let Some(sequence) = self.numbers.wanted() else { return step };
+            self.numbers.restore(before);
+            // Only what the catalog has is a sequence.
+            let catalog = self.visible_catalog(id)?;
+            let mut sequences = catalog.tables().flat_map(|table| &table.sequences);
+            if !sequences.any(|known| known.id == sequence) {
+                let message = format!("there is no sequence {sequence}");
+                return Err(SqlError::new(state::UNDEFINED_TABLE, message));
+            }
+            let first = self.database.reserve(sequence, count)?;
+            self.numbers.add(sequence, first, first + count);
+            count = (2 * count).min(NUMBERS_AT_ONCE_MAX);
+        }
+    }
+
+    /// Runs a statement; plans it again if the catalog is another than it was planned with.
+    fn execute_once(
         &mut self,
         id: SessionId,
         prepared: &Prepared,

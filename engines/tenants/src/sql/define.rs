@@ -5,7 +5,7 @@ use sqlparser::ast::{
 };
 
 use crate::{
-    catalog::{COLUMNS_MAX, Check, Column, Definition, Index, PrimaryKey, Table},
+    catalog::{COLUMNS_MAX, Check, Column, Definition, Index, PrimaryKey, Sequence, Table},
     error::{Result, SqlError, state},
     sql::{
         bind::{Binder, Scope, name_of, object_name},
@@ -80,10 +80,23 @@ impl Constraints {
     }
 }
 
+/// The type of a `serial` column, if it is one.
+fn serial_type(ast: &ast::DataType) -> Option<Type> {
+    let ast::DataType::Custom(name, modifiers) = ast else { return None };
+    match (name.to_string().to_ascii_lowercase().as_str(), modifiers.is_empty()) {
+        ("smallserial" | "serial2", true) => Some(Type::Int2),
+        ("serial" | "serial4", true) => Some(Type::Int4),
+        ("bigserial" | "serial8", true) => Some(Type::Int8),
+        _ => None,
+    }
+}
+
 /// A column as it was written, with its part of the table's constraints.
 fn column(table: &str, ast: &ast::ColumnDef, constraints: &mut Constraints) -> Result<NewColumn> {
     let name = name_of(&ast.name);
-    let mut column = NewColumn { name, of: Type::of_ast(&ast.data_type)?, not_null: false, default: None };
+    let serial = serial_type(&ast.data_type);
+    let of = serial.map_or_else(|| Type::of_ast(&ast.data_type), Ok)?;
+    let mut column = NewColumn { name, of, not_null: serial.is_some(), default: None, serial: serial.is_some() };
     for option in &ast.options {
         let constraint = option.name.as_ref().map(name_of);
         match &option.option {
@@ -97,6 +110,14 @@ fn column(table: &str, ast: &ast::ColumnDef, constraints: &mut Constraints) -> R
                 constraints.checks.push((name, check.expr.to_string(), Some(column.name.clone())));
             }
             ColumnOption::Collation(name) if matches!(object_name(name).as_deref(), Ok("C" | "POSIX" | "default")) => {}
+            ColumnOption::Generated {
+                generated_as: ast::GeneratedAs::ByDefault,
+                sequence_options,
+                generation_expr: None,
+                ..
+            } if column.of.is_integer() && sequence_options.as_ref().is_none_or(Vec::is_empty) => {
+                (column.not_null, column.serial) = (true, true);
+            }
             ColumnOption::ForeignKey(_) => return Err(SqlError::unsupported("REFERENCES")),
             other => return Err(SqlError::unsupported(format_args!("the column option {other}"))),
         }
@@ -181,11 +202,19 @@ impl Planner<'_> {
         let name = object_name(&ast.name)?;
         let mut constraints = Constraints::default();
         let mut columns: Vec<Column> = Vec::new();
+        let mut serial = Vec::new();
         for new in &ast.columns {
-            let NewColumn { name: column_name, of, not_null, default } = column(&name, new, &mut constraints)?;
+            let NewColumn { name: column_name, of, not_null, default, serial: is_serial } = column(&name, new, &mut constraints)?;
             if columns.iter().any(|other| other.name == column_name) {
                 let message = format!("column \"{column_name}\" specified more than once");
                 return Err(SqlError::new(state::DUPLICATE_COLUMN, message));
+            }
+            if is_serial && default.is_some() {
+                let message = format!("multiple default values specified for column \"{column_name}\" of table \"{name}\"");
+                return Err(SqlError::new(state::SYNTAX_ERROR, message));
+            }
+            if is_serial {
+                serial.push(columns.len());
             }
             let (since, missing, dropped) = (1, None, false);
             columns.push(Column { name: column_name, of, not_null, default, since, missing, dropped });
@@ -206,6 +235,7 @@ impl Planner<'_> {
             primary: None,
             indexes: Vec::new(),
             checks: Vec::new(),
+            sequences: Vec::new(),
         };
         let table = Table::new(definition);
         let catalog = self.catalog;
@@ -223,6 +253,10 @@ impl Planner<'_> {
             let index_name = names.choose(asked, &with_names(&name, &columns), "key")?;
             let columns = places(&table, &columns)?.into_iter().map(|column| (column, false)).collect();
             made.indexes.push(Index { name: index_name, relation: 0, columns, unique: true, constraint: true });
+        }
+        for column in serial {
+            let sequence_name = names.choose(None, &[&name, &table.columns[column].name], "seq")?;
+            made.sequences.push(Sequence { name: sequence_name, id: 0, column });
         }
         // Names of checks are the table's own.
         let mut check_names = Names { taken: &|_| false, chosen: Vec::new() };
@@ -296,6 +330,9 @@ impl Planner<'_> {
                 AlterTableOperation::AddColumn { column_def, if_not_exists, column_position: None, .. } => {
                     let mut constraints = Constraints::default();
                     let column = column(&table, column_def, &mut constraints)?;
+                    if column.serial {
+                        return Err(SqlError::unsupported("adding a column with a sequence"));
+                    }
                     let plain =
                         constraints.primary.is_none() && constraints.unique.is_empty() && constraints.checks.is_empty();
                     if !plain {

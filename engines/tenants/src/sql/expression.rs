@@ -6,6 +6,7 @@ use bigdecimal::{BigDecimal, Zero};
 
 use crate::{
     error::{Result, SqlError, state},
+    sequence::Numbers,
     sql::function::{self, Function},
     types::Type,
     value::{Interval, Value, cast, datetime, numeric, text},
@@ -105,6 +106,7 @@ pub(crate) struct Facts {
     pub(crate) database: String,
     /// Random numbers come from here; it moves with each.
     pub(crate) random: std::cell::Cell<u64>,
+    pub(crate) numbers: Numbers,
 }
 
 /// Where an expression is computed.

@@ -31,6 +31,8 @@ pub(crate) enum Function {
     Lower,
     LTrim,
     Mod,
+    /// The next number of the sequence with this number.
+    NextVal,
     Now,
     NullIf,
     OctetLength,
@@ -89,6 +91,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<(Function, Vec<T
         ("mod", [a, b]) if exact(a) && exact(b) => (F::Mod, vec![any_number, any_number], any_number),
         ("power" | "pow", [a, b]) if a.is_number() && b.is_number() => (F::Power, vec![Float8, Float8], Float8),
         ("sqrt", [of]) if of.is_number() => (F::Sqrt, vec![Float8], Float8),
+        ("nextval", [of]) if of.is_integer() => (F::NextVal, vec![Type::Int8], Type::Int8),
         ("random", []) => (F::Random, vec![], Float8),
         ("lower", [of]) if texty(of) => (F::Lower, vec![Text], Text),
         ("upper", [of]) if texty(of) => (F::Upper, vec![Text], Text),
@@ -156,6 +159,7 @@ impl Function {
                 | Self::CurrentDate
                 | Self::CurrentDatabase
                 | Self::CurrentUser
+                | Self::NextVal
                 | Self::Random
         )
     }
@@ -193,6 +197,12 @@ impl Function {
         }
         let values: Vec<&Value> = arguments.iter().map(|argument| &**argument).collect();
         match values.as_slice() {
+            [Value::Int(sequence)] if self == Self::NextVal => {
+                let sequence = u32::try_from(*sequence).ok();
+                // Whoever runs the statement reserves more, and runs it again.
+                let none = || SqlError::new(state::UNDEFINED_TABLE, "the sequence has no number left");
+                Ok(Value::Int(sequence.and_then(|sequence| facts.numbers.next(sequence)).ok_or_else(none)?))
+            }
             [Value::Text(text), rest @ ..] => self.of_text(text, rest),
             [Value::Float(value)] => self.of_float(*value),
             [Value::Float(a), Value::Float(b)] => power(*a, *b),

@@ -271,4 +271,6 @@ pub(crate) struct NewColumn {
     pub(crate) of: Type,
     pub(crate) not_null: bool,
     pub(crate) default: Option<String>,
+    /// Whether its default is the next number of a sequence of its own.
+    pub(crate) serial: bool,
 }

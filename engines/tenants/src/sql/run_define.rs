@@ -5,7 +5,7 @@ use std::{ops::ControlFlow, sync::Arc};
 use savanna_transaction::{Direction, RowLock, Wait};
 
 use crate::{
-    catalog::{Catalog, Check, Column, Definition, Index, PrimaryKey, Table, doomed_key, name_key, table_key},
+    catalog::{Catalog, Check, Column, Definition, Index, PrimaryKey, Table, doomed_key, name_key, sequence_key, table_key},
     database::Step,
     error::{Result, SqlError, state},
     row,
@@ -178,6 +178,10 @@ impl Definer<'_, '_> {
         for index in &mut definition.indexes {
             index.relation = self.run.database.new_relation()?;
         }
+        for sequence in &mut definition.sequences {
+            sequence.id = self.run.database.new_relation()?;
+            definition.columns[sequence.column].default = Some(format!("nextval({})", sequence.id));
+        }
         for name in definition.names() {
             ready!(self.take_name(name, definition.id));
         }
@@ -190,6 +194,9 @@ impl Definer<'_, '_> {
             ready!(self.free_name(name));
         }
         ready!(self.doom(&table.relations().collect::<Vec<_>>()));
+        for sequence in &table.sequences {
+            ready!(self.effects.set(self.run.database, sequence_key(sequence.id), None));
+        }
         self.effects.set(self.run.database, table_key(table.id), None)
     }
 
@@ -320,6 +327,10 @@ impl Definer<'_, '_> {
                     let message =
                         format!("cannot drop column {name} of table {} because other objects depend on it", table.name);
                     return Err(SqlError::new("2BP01", message).hint("Drop the constraints and indexes with it first."));
+                }
+                for sequence in definition.sequences.extract_if(.., |sequence| sequence.column == at) {
+                    ready!(self.free_name(&sequence.name));
+                    ready!(self.effects.set(self.run.database, sequence_key(sequence.id), None));
                 }
                 let dropped = &mut definition.columns[at];
                 (dropped.dropped, dropped.not_null, dropped.default) = (true, false, None);

@@ -76,6 +76,17 @@ fn a_tenant_goes_on_where_it_ended() {
 }
 
 #[test]
+fn a_number_of_a_sequence_is_not_given_again() {
+    let mut desk = Desk::new();
+    let client = desk.client();
+    desk.setup(client, &["CREATE TABLE t (id serial PRIMARY KEY)"]);
+    assert_eq!(desk.query(client, "INSERT INTO t DEFAULT VALUES RETURNING id"), ["1"]);
+    let mut again = Desk::after(&desk.paper.records().0);
+    let client = again.client();
+    assert_eq!(again.query(client, "INSERT INTO t DEFAULT VALUES RETURNING id"), ["33"], "32 were reserved");
+}
+
+#[test]
 fn a_number_with_keys_that_are_still_to_be_removed_is_not_given_again() {
     let mut desk = Desk::new();
     let client = desk.client();
