@@ -407,9 +407,9 @@ impl Database {
                 i64::from_le_bytes(bytes.try_into().map_err(|_| damaged())?)
             }
         };
-        let end = first.checked_add(count).ok_or_else(|| {
-            SqlError::new("2200H", "reached maximum value of sequence (9223372036854775807)")
-        })?;
+        let end = first
+            .checked_add(count)
+            .ok_or_else(|| SqlError::new("2200H", "reached maximum value of sequence (9223372036854775807)"))?;
         self.write(txn, key, Some(Box::from(end.to_le_bytes())), Change::Existence)?;
         match self.commit(txn)? {
             Step::Done(_) => Ok(first),

@@ -47,6 +47,9 @@ pub enum Type {
 }
 
 impl Type {
+    /// `character` of any length, which nothing is padded to.
+    pub const ANY_CHAR: Self = Self::Char(10_485_760);
+
     /// PostgreSQL's number of the type.
     #[must_use]
     pub fn oid(self) -> u32 {
@@ -118,6 +121,7 @@ impl Type {
     pub fn modifier(self) -> i32 {
         match self {
             Self::Numeric(Some((precision, scale))) => (i32::from(precision) << 16 | i32::from(scale)) + 4,
+            Self::ANY_CHAR => -1,
             Self::Varchar(Some(length)) | Self::Char(length) => length as i32 + 4,
             _ => -1,
         }

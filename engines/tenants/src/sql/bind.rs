@@ -617,6 +617,11 @@ impl<'a> Binder<'a> {
     pub(crate) fn common(&mut self, all: Vec<Typed>, place: &str) -> Result<(Vec<Expr>, Type)> {
         let mut of = Type::Unknown;
         for typed in &all {
+            // Of several kinds of text the first stays.
+            if place != "IN" && of.is_text() && typed.of.is_text() && of != typed.of {
+                of = if matches!(of, Type::Char(_)) { Type::ANY_CHAR } else { of.unbounded() };
+                continue;
+            }
             of = comparison_type(of, typed.of).ok_or_else(|| {
                 if place == "IN" {
                     return no_operator(&format!("{} = {}", of.base_name(), typed.of.base_name()));
@@ -917,10 +922,10 @@ fn raise(expr: &Expr) -> Result<()> {
 fn comparison_type(a: Type, b: Type) -> Option<Type> {
     use Type::{Date, Timestamp, Timestamptz};
     Some(match (a, b) {
-        // Blanks at the end do not count, and nothing is too long.
-        (Type::Unknown | Type::Char(_), Type::Char(_)) | (Type::Char(_), Type::Unknown) => Type::Char(10_485_760),
-        (Type::Unknown, of) | (of, Type::Unknown) => of.unbounded(),
         (a, b) if a == b => a,
+        // Blanks at the end do not count, and nothing is too long.
+        (Type::Unknown | Type::Char(_), Type::Char(_)) | (Type::Char(_), Type::Unknown) => Type::ANY_CHAR,
+        (Type::Unknown, of) | (of, Type::Unknown) => of.unbounded(),
         (a, b) if a.unbounded() == b.unbounded() => a.unbounded(),
         (a, b) if a.is_number() && b.is_number() => {
             if a.number_rank() >= b.number_rank() {

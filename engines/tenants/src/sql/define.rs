@@ -204,13 +204,15 @@ impl Planner<'_> {
         let mut columns: Vec<Column> = Vec::new();
         let mut serial = Vec::new();
         for new in &ast.columns {
-            let NewColumn { name: column_name, of, not_null, default, serial: is_serial } = column(&name, new, &mut constraints)?;
+            let NewColumn { name: column_name, of, not_null, default, serial: is_serial } =
+                column(&name, new, &mut constraints)?;
             if columns.iter().any(|other| other.name == column_name) {
                 let message = format!("column \"{column_name}\" specified more than once");
                 return Err(SqlError::new(state::DUPLICATE_COLUMN, message));
             }
             if is_serial && default.is_some() {
-                let message = format!("multiple default values specified for column \"{column_name}\" of table \"{name}\"");
+                let message =
+                    format!("multiple default values specified for column \"{column_name}\" of table \"{name}\"");
                 return Err(SqlError::new(state::SYNTAX_ERROR, message));
             }
             if is_serial {

@@ -157,21 +157,29 @@ impl Planner<'_> {
         values: &mut [Expr],
     ) -> Result<Select> {
         let nothing = Scope::default();
-        let mut source = Vec::new();
         let width = rows.first().map_or(0, |row| row.len());
+        // What is wrong with a value itself comes before what is wrong with it in its column.
+        let mut typed = Vec::with_capacity(rows.len());
         for row in rows {
             if row.len() != width {
                 return Err(SqlError::new(state::SYNTAX_ERROR, "VALUES lists must all be the same length"));
             }
             check_width(row.len(), columns.len(), named)?;
+            let mut binder = Binder::plain(&nothing, &mut self.parameters, "VALUES");
+            let value = |ast: &ast::Expr| if is_default(ast) { Ok(None) } else { binder.expr(ast).map(Some) };
+            typed.push(row.iter().map(value).collect::<Result<Vec<_>>>()?);
+        }
+        let mut source = Vec::with_capacity(rows.len());
+        for row in typed {
             let mut bound = Vec::with_capacity(width);
-            for (ast, column) in row.iter().zip(columns) {
+            for (typed, column) in row.into_iter().zip(columns) {
                 let of = &table.columns[*column];
-                bound.push(if is_default(ast) {
-                    self.default_of(table, *column)?
-                } else {
-                    let mut binder = Binder::plain(&nothing, &mut self.parameters, "VALUES");
-                    binder.assigned(ast, of.of, &of.name)?
+                bound.push(match typed {
+                    None => self.default_of(table, *column)?,
+                    Some(typed) => {
+                        let mut binder = Binder::plain(&nothing, &mut self.parameters, "VALUES");
+                        binder.assign(typed, of.of, &of.name)?
+                    }
                 });
             }
             source.push(bound);

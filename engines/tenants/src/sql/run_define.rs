@@ -5,7 +5,9 @@ use std::{ops::ControlFlow, sync::Arc};
 use savanna_transaction::{Direction, RowLock, Wait};
 
 use crate::{
-    catalog::{Catalog, Check, Column, Definition, Index, PrimaryKey, Table, doomed_key, name_key, sequence_key, table_key},
+    catalog::{
+        Catalog, Check, Column, Definition, Index, PrimaryKey, Table, doomed_key, name_key, sequence_key, table_key,
+    },
     database::Step,
     error::{Result, SqlError, state},
     row,

@@ -70,7 +70,7 @@ impl<'a> Run<'a> {
         )?
         .unwrap_or(0);
         let end = limit.map(|limit| limit.saturating_add(offset));
-        if end == Some(0) {
+        if limit == Some(0) {
             return Ok(Step::Done(Vec::new()));
         }
         let env = self.env();

@@ -472,6 +472,18 @@ fn default_name(ast: &ast::Expr) -> String {
             ),
             name => name.to_owned(),
         },
+        // As its last result, if that is a column or a call.
+        ast::Expr::Case { else_result: Some(last), .. }
+            if matches!(
+                **last,
+                ast::Expr::Identifier(_)
+                    | ast::Expr::CompoundIdentifier(_)
+                    | ast::Expr::Function(_)
+                    | ast::Expr::Case { .. }
+            ) =>
+        {
+            default_name(last)
+        }
         ast::Expr::Case { .. } => "case".to_owned(),
         ast::Expr::Extract { .. } => "extract".to_owned(),
         ast::Expr::Substring { .. } => "substring".to_owned(),
@@ -559,7 +571,15 @@ fn sort_keys(
         let named = match &by.expr {
             ast::Expr::Identifier(ident) => {
                 let name = name_of(ident);
-                columns.iter().position(|column| column.name == name)
+                let mut named = (0..columns.len()).filter(|at| columns[*at].name == name);
+                let first = named.next();
+                if let Some(first) = first
+                    && named.any(|other| outputs[other] != outputs[first])
+                {
+                    let message = format!("ORDER BY \"{name}\" is ambiguous");
+                    return Err(SqlError::new(state::AMBIGUOUS_COLUMN, message));
+                }
+                first
             }
             ast => ordinal(ast, columns.len(), "ORDER BY")?,
         };

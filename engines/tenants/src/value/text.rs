@@ -17,7 +17,9 @@ pub(crate) fn write(value: &Value, of: Type, out: &mut String) {
         Value::Numeric(value) => out.push_str(&value.to_plain_string()),
         Value::Text(value) => {
             out.push_str(value);
-            if let Type::Char(length) = of {
+            if let Type::Char(length) = of
+                && of != Type::ANY_CHAR
+            {
                 let blanks = (length as usize).saturating_sub(value.chars().count());
                 out.extend(std::iter::repeat_n(' ', blanks));
             }

@@ -64,6 +64,8 @@ fn expressions_have_postgresqls_values() {
         ("'\\x0aff'::bytea", "\\x0aff"),
         ("current_timestamp = now() and localtimestamp::date = current_date", "t"),
         ("current_user", "tester"),
+        ("coalesce('ab '::char(4), 'x'::char(4))", "ab  "),
+        ("coalesce('ab '::char(4), 'x') || '.'", "ab."),
     ] {
         script(&[(&format!("SELECT {text}"), rows(&[value]))]);
     }
