@@ -615,8 +615,8 @@ impl<'a> Binder<'a> {
 
     /// Expressions in the one type that all of them become.
     pub(crate) fn common(&mut self, all: Vec<Typed>, place: &str) -> Result<(Vec<Expr>, Type)> {
-        let mut of = Type::Unknown;
-        for typed in &all {
+        let mut of = all.first().map_or(Type::Unknown, |first| first.of);
+        for typed in all.iter().skip(1) {
             // Of several kinds of text the first stays.
             if place != "IN" && of.is_text() && typed.of.is_text() && of != typed.of {
                 of = if matches!(of, Type::Char(_)) { Type::ANY_CHAR } else { of.unbounded() };
