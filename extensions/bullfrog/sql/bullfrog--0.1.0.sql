@@ -496,6 +496,43 @@ $$;
 COMMENT ON FUNCTION bullfrog.own(bullfrog.target) IS
     'Gives a new table and what belongs to it to the owner of the old tables: expressions are evaluated with that owner''s rights.';
 
+CREATE FUNCTION bullfrog.advance_identities(target bullfrog.target) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    item record;
+BEGIN
+    FOR item IN
+        SELECT a.attname, s.seqrelid, CASE WHEN s.seqincrement > 0 THEN 'max' ELSE 'min' END AS extreme
+        FROM pg_attribute a
+        JOIN pg_sequence s ON s.seqrelid = pg_get_serial_sequence(target.new_table::text, a.attname)::regclass
+        WHERE a.attrelid = target.new_table AND a.attidentity <> ''
+    LOOP
+        PERFORM setval(item.seqrelid::regclass, e::bigint)
+            FROM bullfrog.evaluate(target.new_table, format('SELECT to_jsonb(%s(%I)) FROM bullfrog.transformed_%s', item.extreme, item.attname, target.id)) e
+            WHERE e <> 'null';
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.advance_identities(bullfrog.target) IS 'Lets identity columns of a new table go on behind the values that its rows have.';
+
+CREATE FUNCTION bullfrog.keep_sequences(olds oid[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    sequence regclass;
+BEGIN
+    FOR sequence IN
+        SELECT DISTINCT o.objid::regclass FROM pg_depend o
+        JOIN pg_depend u ON u.classid = 'pg_attrdef'::regclass AND u.refclassid = 'pg_class'::regclass AND u.refobjid = o.objid
+        JOIN pg_attrdef d ON d.oid = u.objid
+        WHERE o.classid = 'pg_class'::regclass AND o.refclassid = 'pg_class'::regclass AND o.deptype = 'a' AND o.refobjid = ANY (olds) AND d.adrelid <> ALL (olds)
+            AND EXISTS (SELECT FROM pg_class c WHERE c.oid = o.objid AND c.relkind = 'S')
+    LOOP
+        EXECUTE format('ALTER SEQUENCE %s OWNED BY NONE', sequence);
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.keep_sequences(oid[]) IS 'Keeps sequences that belong to columns of old tables, as far as other tables take their defaults from them.';
+
 CREATE FUNCTION bullfrog.close(migration_id int, olds oid[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -610,10 +647,10 @@ BEGIN
             'fresh AS MATERIALIZED (SELECT t.* FROM touched k '
                 'CROSS JOIN LATERAL (SELECT * FROM bullfrog.transformed_%2$s t WHERE %3$s OFFSET 0) t '
                 'WHERE NOT EXISTS (SELECT FROM bullfrog.moved m WHERE m.source = %4$s AND m.granule = bullfrog.place(t.bullfrog_tid))), '
-            'copied AS (INSERT INTO %5$s (%6$s) SELECT %6$s FROM fresh) SELECT bullfrog.place(bullfrog_tid) FROM fresh',
+            'copied AS (INSERT INTO %5$s (%6$s) OVERRIDING SYSTEM VALUE SELECT %6$s FROM fresh) SELECT bullfrog.place(bullfrog_tid) FROM fresh',
             pg_catalog.replace(places, 'bullfrog_tid, ', ''), target_id, item.same_group, source, item.new_table, names);
     ELSE
-        copy := pg_catalog.format('INSERT INTO %1$s (%2$s) SELECT %2$s FROM bullfrog.transformed_%3$s WHERE bullfrog_tid >= $1 AND bullfrog_tid < $2',
+        copy := pg_catalog.format('INSERT INTO %1$s (%2$s) OVERRIDING SYSTEM VALUE SELECT %2$s FROM bullfrog.transformed_%3$s WHERE bullfrog_tid >= $1 AND bullfrog_tid < $2',
             item.new_table, names, target_id);
     END IF;
     INSERT INTO bullfrog.target (id, source, grouped, old_tables, readable, new_table, views, origins, complete, copy) OVERRIDING SYSTEM VALUE
@@ -660,6 +697,7 @@ BEGIN
         PERFORM bullfrog.guard_keys(target);
         PERFORM bullfrog.own(target);
         PERFORM bullfrog.check_rows(target, checks, item.required, item.keys, item.evaluated, item.single);
+        PERFORM bullfrog.advance_identities(target);
     END LOOP;
     PERFORM bullfrog.check_foreign_keys(migration_id, checks);
     PERFORM bullfrog.reach('switch: rows checked');
@@ -797,6 +835,7 @@ BEGIN
     olds := ARRAY(SELECT o.old_table FROM bullfrog.old o WHERE o.migration = migration.id);
     PERFORM bullfrog.forget(migration.id);
     IF NOT keep_old THEN
+        PERFORM bullfrog.keep_sequences(olds::oid[]);
         EXECUTE 'DROP TABLE ' || pg_catalog.array_to_string(olds, ', ');
     END IF;
     PERFORM bullfrog.reach('finish: tables dropped');

@@ -122,7 +122,7 @@ unsafe fn read(raw: *mut pg_sys::RawStmt, text: *const std::ffi::c_char, new_tab
             _ => refuse(
                 "a migration cannot have this kind of statement",
                 "It may have CREATE TABLE .. AS, ALTER TABLE .. ADD (PRIMARY KEY, UNIQUE, CHECK, FOREIGN KEY), ALTER COLUMN .. SET (NOT NULL, \
-                 DEFAULT), CREATE INDEX, COMMENT and GRANT.",
+                 DEFAULT) and ADD GENERATED, CREATE INDEX, COMMENT and GRANT.",
             ),
         }
     }
@@ -183,13 +183,14 @@ unsafe fn alter(alter: *mut pg_sys::AlterTableStmt, new_tables: &HashSet<String>
         }
         let is_allowed = |command: &*mut pg_sys::AlterTableCmd| match (**command).subtype {
             AlterTableType::AT_AddConstraint => is_constraint_allowed((**command).def.cast()),
-            AlterTableType::AT_SetNotNull | AlterTableType::AT_ColumnDefault => true,
+            AlterTableType::AT_SetNotNull | AlterTableType::AT_ColumnDefault | AlterTableType::AT_AddIdentity => true,
             _ => false,
         };
         if !is_table || !commands.iter().all(is_allowed) {
             refuse(
                 format!("this change of {table} is not supported in a migration"),
-                "Supported are ADD PRIMARY KEY, UNIQUE, CHECK and FOREIGN KEY (not deferrable, NOT VALID or MATCH FULL), SET NOT NULL, SET DEFAULT.",
+                "Supported are ADD PRIMARY KEY, UNIQUE, CHECK and FOREIGN KEY (not deferrable, NOT VALID or MATCH FULL), SET NOT NULL, SET DEFAULT, \
+                 ADD GENERATED .. AS IDENTITY.",
             );
         }
         Statement { action: "alter", new_table: Some(table), ..Statement::default() }

@@ -167,7 +167,8 @@ unsafe fn carrier(statement: *mut pg_sys::PlannedStmt) -> Option<*mut pg_sys::Ra
 unsafe extern "C-unwind" fn executor_start(description: *mut pg_sys::QueryDesc, flags: c_int) {
     // SAFETY: the arguments are the server's.
     unsafe {
-        let is_run = flags & pg_sys::EXEC_FLAG_EXPLAIN_ONLY as c_int == 0;
+        // The server refuses writes and row locks of read-only transactions, and on a standby, by itself.
+        let is_run = flags & pg_sys::EXEC_FLAG_EXPLAIN_ONLY as c_int == 0 && !pg_sys::XactReadOnly;
         if let Some(carrier) = carrier((*description).plannedstmt).filter(|_| is_run) {
             move_touched(description, carrier);
         }

@@ -1,0 +1,82 @@
+"""A standby reads new tables as the primary does, before, while and after rows move."""
+
+import pathlib
+import shutil
+import subprocess
+
+import psycopg
+import pytest
+
+from conftest import CUSTOMERS, USER, config, moved, wait_until
+
+
+class Standby:
+    """A copy of a server that follows it."""
+
+    def __init__(self, server):
+        self.server = server
+        self.root = server.root / "standby"
+        self.root.mkdir(mode=0o700)
+        if USER:
+            shutil.chown(self.root, USER, USER)
+        self.backup()
+        self.log = open(server.root / "standby.log", "a")
+        self.process = subprocess.Popen(
+            [server.programs / "postgres", "-D", self.root, "-c", f"unix_socket_directories={self.root}"],
+            user=USER, cwd=self.root, stdout=self.log, stderr=self.log,
+        )
+        wait_until(self.answers, "the standby takes connections")
+
+    def backup(self):
+        shutil.copy(pathlib.Path(config("bindir")) / "pg_basebackup", self.server.programs)
+        self.server.run("pg_basebackup", "-h", self.server.root, "-U", "postgres", "-D", self.root, "-R", "--checkpoint=fast", "--no-sync")
+
+    def answers(self):
+        try:
+            self.connect("postgres").close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def connect(self, database):
+        return psycopg.connect(host=str(self.root), user="postgres", dbname=database, autocommit=True)
+
+    def caught_up(self, primary, standby):
+        """Waits until the standby has all that was written."""
+        # Moves commit without a flush, and only what was flushed is sent.
+        primary.execute("CREATE TABLE IF NOT EXISTS flushed (); DROP TABLE flushed")
+        place = primary.execute("SELECT pg_current_wal_lsn()").fetchone()[0]
+        wait_until(lambda: standby.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", (place,)).fetchone()[0], "the standby has caught up")
+
+    def remove(self):
+        self.process.terminate()
+        self.process.wait(60)
+        self.log.close()
+        shutil.rmtree(self.root)
+
+
+@pytest.fixture
+def standby(server, database):
+    standby = Standby(server)
+    yield standby
+    standby.remove()
+
+
+def test_a_standby_reads_each_row_once(database, standby, split):
+    reader = standby.connect(database.name)
+    standby.caught_up(split, reader)
+    assert reader.execute("SELECT count(*), sum(id) FROM customer_private").fetchone() == (CUSTOMERS, 500500)
+    split.execute("UPDATE customer_private SET name = 'moved' WHERE id <= 500")
+    assert moved(split) > 1
+    standby.caught_up(split, reader)
+    assert moved(reader) == moved(split)
+    assert reader.execute("SELECT count(*), sum(id), count(*) FILTER (WHERE name = 'moved') FROM customer_private").fetchone() == (CUSTOMERS, 500500, 500)
+    assert reader.execute("SELECT count(*) FROM customer_public").fetchone() == (CUSTOMERS,)
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+        reader.execute("UPDATE customer_private SET name = 'x' WHERE id = 1000")
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="customer is closed"):
+        reader.execute("SELECT * FROM customer")
+    split.execute("SELECT bullfrog.finish('split')")
+    standby.caught_up(split, reader)
+    assert reader.execute("SELECT count(*), count(ctid) FROM customer_private").fetchone() == (CUSTOMERS, CUSTOMERS)
+    reader.close()
