@@ -32,6 +32,7 @@ CREATE TABLE bullfrog.source (
     migration int NOT NULL REFERENCES bullfrog.migration,
     old_table regclass NOT NULL REFERENCES bullfrog.old,
     grouped boolean NOT NULL,
+    lenient boolean NOT NULL,
     pages bigint NOT NULL,
     swept bigint NOT NULL DEFAULT 0
 );
@@ -39,7 +40,9 @@ CREATE UNIQUE INDEX source_of_pages ON bullfrog.source (old_table) WHERE NOT gro
 COMMENT ON TABLE bullfrog.source IS 'What is moved granule by granule: the pages of an old table, or the groups of its rows.';
 COMMENT ON COLUMN bullfrog.source.migration IS 'The migration it belongs to.';
 COMMENT ON COLUMN bullfrog.source.old_table IS 'The old table, of a join the driving one.';
-COMMENT ON COLUMN bullfrog.source.grouped IS 'Whether a granule is a group: one new row. Else it is a page, with all new rows that its rows are in.';
+COMMENT ON COLUMN bullfrog.source.grouped IS 'Whether a granule is a group: one new row. Else it is a page, with all new rows that its '
+    'rows are in.';
+COMMENT ON COLUMN bullfrog.source.lenient IS 'Whether rows that violate a constraint go to quarantine when they move.';
 COMMENT ON COLUMN bullfrog.source.pages IS 'Pages that the table had at the switch.';
 COMMENT ON COLUMN bullfrog.source.swept IS 'Of groups: those with a row on the pages before this one were moved.';
 
@@ -56,17 +59,20 @@ CREATE TABLE bullfrog.target (
     copy text NOT NULL,
     fingerprint text
 );
-COMMENT ON TABLE bullfrog.target IS 'New tables that do not have all of their rows yet. Every query reads them with the rest from the old tables.';
+COMMENT ON TABLE bullfrog.target IS 'New tables that do not have all of their rows yet. Every query reads them with the rest from the old '
+    'tables.';
 COMMENT ON COLUMN bullfrog.target.source IS 'By what its rows move.';
 COMMENT ON COLUMN bullfrog.target.grouped IS 'The same as of the source.';
 COMMENT ON COLUMN bullfrog.target.old_tables IS 'The old tables its rows come from, the driving one first.';
 COMMENT ON COLUMN bullfrog.target.readable IS 'Whether clients may read the old tables as of the switch.';
 COMMENT ON COLUMN bullfrog.target.new_table IS 'The new table.';
-COMMENT ON COLUMN bullfrog.target.views IS 'Views over the old tables: transformed_N has all rows in the form of the new one, and where their granules lie; '
+COMMENT ON COLUMN bullfrog.target.views IS 'Views over the old tables: transformed_N has all rows in the form of the new one, and where '
+    'their granules lie; '
     'unmoved_N those that were not moved; members_N, of groups, the rows that they are made of; all_N those in quarantine, too.';
 COMMENT ON COLUMN bullfrog.target.origins IS 'Of each column, which column of the first old table it is; 0: more than that.';
 COMMENT ON COLUMN bullfrog.target.complete IS 'Whether each row of its one old table gives a row.';
-COMMENT ON COLUMN bullfrog.target.copy IS 'The statement that copies rows: those from place $1 to before $2, or the groups of old rows there.';
+COMMENT ON COLUMN bullfrog.target.copy IS 'The statement that copies rows: those from place $1 to before $2, or the groups of old rows '
+    'there.';
 COMMENT ON COLUMN bullfrog.target.fingerprint IS 'Its form at the switch, which must not change. NULL: the switch is under way.';
 
 CREATE TABLE bullfrog.moved (
@@ -109,7 +115,8 @@ CREATE TABLE bullfrog.quarantined (
     content jsonb NOT NULL,
     PRIMARY KEY (target, place)
 );
-COMMENT ON TABLE bullfrog.quarantined IS 'Rows that new tables do not have because they violate what these ask for. They stay here when the migration has ended.';
+COMMENT ON TABLE bullfrog.quarantined IS 'Rows that new tables do not have because they violate what these ask for. They stay here when '
+    'the migration has ended.';
 COMMENT ON COLUMN bullfrog.quarantined.migration IS 'The migration that left them out.';
 COMMENT ON COLUMN bullfrog.quarantined.target IS 'The number of the new table in it.';
 COMMENT ON COLUMN bullfrog.quarantined.place IS 'Where the old row, or the first row of a group, lay.';
@@ -128,20 +135,25 @@ CREATE FUNCTION bullfrog.place(tid) RETURNS bigint
 COMMENT ON FUNCTION bullfrog.place(tid) IS 'Where a row lies, as a number.';
 
 CREATE FUNCTION bullfrog.parse(definition text)
-    RETURNS TABLE (action text, statement text, new_table text, old_tables oid[], grouped boolean, single boolean, complete boolean, query text,
+    RETURNS TABLE (action text, statement text, new_table text, old_tables oid[], grouped boolean, single boolean, complete boolean,
+        query text,
         members text, same_group text, columns text[], origins smallint[], required boolean[], keys smallint[], evaluated text[],
         lookup_tables oid[], lookup_columns smallint[])
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'parse_wrapper';
 COMMENT ON FUNCTION bullfrog.parse(text) IS
-    'The statements of a migration: what each does to which new table; of those that create one, the old tables, the driving one first; whether '
-    'its rows are groups; whether a row of the driving table gives one row at most, and whether each gives one; the query with the places of granules (and keys of groups); '
+    'The statements of a migration: what each does to which new table; of those that create one, the old tables, the driving one first; '
+        'whether '
+    'its rows are groups; whether a row of the driving table gives one row at most, and whether each gives one; the query with the places '
+        'of granules (and keys of groups); '
     'of groups, their member rows, and when two rows are of the same; which columns are plain columns of the driving table (0: more), and '
-    'which come from NOT NULL ones; which are keys of groups; what must be evaluated before the switch; by which columns moves look up rows. '
+    'which come from NOT NULL ones; which are keys of groups; what must be evaluated before the switch; by which columns moves look up '
+        'rows. '
     'Of action release (foreign keys of other tables end): their names as columns.';
 
 CREATE FUNCTION bullfrog.next_phase(phase text, event text) RETURNS text
     LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'next_phase_wrapper';
-COMMENT ON FUNCTION bullfrog.next_phase(text, text) IS 'The phase of a migration after pause, resume, finish or abort; an error if it cannot be.';
+COMMENT ON FUNCTION bullfrog.next_phase(text, text)
+    IS 'The phase of a migration after pause, resume, finish or abort; an error if it cannot be.';
 
 CREATE FUNCTION bullfrog.announce(changed regclass) RETURNS void
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'announce_wrapper';
@@ -180,9 +192,12 @@ CREATE FUNCTION bullfrog.obstacles(old_table oid) RETURNS SETOF text
     UNION ALL SELECT 'its rows do not lie in a heap' FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am a ON a.oid = c.relam
         WHERE c.oid = old_table AND a.amname <> 'heap'
     UNION ALL SELECT 'it has row-level security' FROM pg_catalog.pg_class c WHERE c.oid = old_table AND c.relrowsecurity
-    UNION ALL SELECT pg_catalog.format('it inherits from %s', i.inhparent::regclass) FROM pg_catalog.pg_inherits i WHERE i.inhrelid = old_table
-    UNION ALL SELECT pg_catalog.format('%s inherits from it', i.inhrelid::regclass) FROM pg_catalog.pg_inherits i WHERE i.inhparent = old_table
-    UNION ALL SELECT pg_catalog.format('it has the trigger %I', t.tgname) FROM pg_catalog.pg_trigger t WHERE t.tgrelid = old_table AND NOT t.tgisinternal
+    UNION ALL SELECT pg_catalog.format('it inherits from %s', i.inhparent::regclass) FROM pg_catalog.pg_inherits i
+        WHERE i.inhrelid = old_table
+    UNION ALL SELECT pg_catalog.format('%s inherits from it', i.inhrelid::regclass) FROM pg_catalog.pg_inherits i
+        WHERE i.inhparent = old_table
+    UNION ALL SELECT pg_catalog.format('it has the trigger %I', t.tgname) FROM pg_catalog.pg_trigger t WHERE t.tgrelid = old_table
+        AND NOT t.tgisinternal
     UNION ALL SELECT pg_catalog.format('it has the rule %I', r.rulename) FROM pg_catalog.pg_rewrite r WHERE r.ev_class = old_table
     UNION ALL SELECT DISTINCT pg_catalog.format('%s reads it', r.ev_class::regclass) FROM pg_catalog.pg_depend d
         JOIN pg_catalog.pg_rewrite r ON d.classid = 'pg_catalog.pg_rewrite'::regclass AND d.objid = r.oid
@@ -209,9 +224,11 @@ CREATE FUNCTION bullfrog.slow_lookups(tables oid[], columns smallint[]) RETURNS 
     FROM ROWS FROM (pg_catalog.unnest(tables), pg_catalog.unnest(columns)) AS l (relation, attnum)
     JOIN pg_catalog.pg_attribute a ON a.attrelid = l.relation AND a.attnum = l.attnum
     GROUP BY l.relation
-    HAVING NOT EXISTS (SELECT FROM pg_catalog.pg_index x WHERE x.indrelid = l.relation AND x.indkey[0] = ANY (pg_catalog.array_agg(l.attnum)))
+    HAVING NOT EXISTS (SELECT FROM pg_catalog.pg_index x WHERE x.indrelid = l.relation
+        AND x.indkey[0] = ANY (pg_catalog.array_agg(l.attnum)))
 $$;
-COMMENT ON FUNCTION bullfrog.slow_lookups(oid[], smallint[]) IS 'Of tables whose rows moves look up by these columns: those that have no index for it.';
+COMMENT ON FUNCTION bullfrog.slow_lookups(oid[], smallint[])
+    IS 'Of tables whose rows moves look up by these columns: those that have no index for it.';
 
 CREATE FUNCTION bullfrog.referring(olds oid[]) RETURNS SETOF pg_catalog.pg_constraint
     LANGUAGE sql STABLE AS $$
@@ -227,9 +244,11 @@ CREATE FUNCTION bullfrog.plan(name text, definition text)
     olds AS (SELECT pg_catalog.array_agg(o) AS olds FROM item i CROSS JOIN pg_catalog.unnest(i.old_tables) o),
     obstacle AS (
         SELECT o.old, b.what FROM olds CROSS JOIN pg_catalog.unnest(olds.olds) AS o (old) CROSS JOIN bullfrog.obstacles(o.old) AS b (what)
-        UNION SELECT k.confrelid, pg_catalog.format('foreign key %I of %s refers to it (ALTER TABLE %2$s DROP CONSTRAINT %1$I in the migration)', k.conname, k.conrelid::regclass)
+        UNION SELECT k.confrelid, pg_catalog.format('foreign key %I of %s refers to it (ALTER TABLE %2$s DROP CONSTRAINT %1$I in the '
+            'migration)', k.conname, k.conrelid::regclass)
             FROM olds CROSS JOIN bullfrog.referring(olds.olds) k
-            WHERE NOT EXISTS (SELECT FROM parsed p WHERE p.action = 'release' AND pg_catalog.to_regclass(p.new_table) = k.conrelid AND k.conname = ANY (p.columns)))
+            WHERE NOT EXISTS (SELECT FROM parsed p WHERE p.action = 'release' AND pg_catalog.to_regclass(p.new_table) = k.conrelid
+                AND k.conname = ANY (p.columns)))
     SELECT i.new_table, i.old_tables::regclass[],
         CASE WHEN i.grouped THEN 'n:1'
             WHEN pg_catalog.cardinality(i.lookup_tables) > 0 AND i.single THEN 'foreign-key join'
@@ -237,18 +256,21 @@ CREATE FUNCTION bullfrog.plan(name text, definition text)
             WHEN pg_catalog.count(*) FILTER (WHERE NOT i.grouped) OVER (PARTITION BY i.old_tables[1]) > 1 THEN '1:n'
             ELSE '1:1' END,
         pg_catalog.concat_ws('; ',
-            (SELECT 'refused: ' || pg_catalog.string_agg(CASE WHEN pg_catalog.cardinality(i.old_tables) > 1 THEN o.old::regclass || ': ' ELSE '' END || o.what, '; ')
+            (SELECT 'refused: ' || pg_catalog.string_agg(CASE WHEN pg_catalog.cardinality(i.old_tables) > 1 THEN o.old::regclass || ': '
+                ELSE '' END || o.what, '; ')
                 FROM obstacle o WHERE o.old = ANY (i.old_tables)),
             CASE WHEN i.grouped THEN pg_catalog.format('moves by groups of %s', i.old_tables[1]::regclass)
                 WHEN pg_catalog.cardinality(i.old_tables) > 1 THEN pg_catalog.format('moves by pages of %s', i.old_tables[1]::regclass) END,
             'at the switch all rows are read once, to evaluate ' || NULLIF(pg_catalog.array_to_string(i.evaluated, ', '), ''),
-            (SELECT pg_catalog.string_agg(pg_catalog.format('the foreign key %I of %s ends: declare it for the new table', k.conname, k.conrelid::regclass), '; ')
+            (SELECT pg_catalog.string_agg(pg_catalog.format('the foreign key %I of %s ends: declare it for the new table', k.conname,
+                k.conrelid::regclass), '; ')
                 FROM pg_catalog.pg_constraint k WHERE k.contype = 'f' AND k.conrelid = ANY (i.old_tables)),
             (SELECT pg_catalog.string_agg(l, '; ') FROM bullfrog.slow_lookups(i.lookup_tables, i.lookup_columns) l))
     FROM item i
 $$;
 COMMENT ON FUNCTION bullfrog.plan(text, text) IS
-    'What bullfrog.migrate would do: each new table, the old tables its rows come from (the first one drives), how they relate, and what stands in the way or takes time.';
+    'What bullfrog.migrate would do: each new table, the old tables its rows come from (the first one drives), how they relate, and what '
+        'stands in the way or takes time.';
 
 -- The switch ------------------------------------------------------------------------------------------------------------
 
@@ -269,24 +291,31 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION bullfrog.require_quiet_session() IS
-    'Checks that the session may switch schemas, and limits how long it waits for a lock (5 s unless lock_timeout says otherwise) while others queue behind it.';
+    'Checks that the session may switch schemas, and limits how long it waits for a lock (5 s unless lock_timeout says otherwise) while '
+        'others queue behind it.';
 
 CREATE FUNCTION bullfrog.fingerprint(relation oid) RETURNS text
     LANGUAGE sql STABLE AS $$
     SELECT pg_catalog.md5(pg_catalog.concat_ws(E'\n',
-        (SELECT pg_catalog.concat_ws(',', c.relname, c.relnamespace, c.relfilenode, c.relkind, c.relpersistence, c.relrowsecurity, c.relowner)
+        (SELECT pg_catalog.concat_ws(',', c.relname, c.relnamespace, c.relfilenode, c.relkind, c.relpersistence, c.relrowsecurity,
+            c.relowner)
             FROM pg_catalog.pg_class c WHERE c.oid = relation),
-        (SELECT pg_catalog.string_agg(pg_catalog.concat_ws(',', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated), ';' ORDER BY a.attnum)
+        (SELECT pg_catalog.string_agg(pg_catalog.concat_ws(',', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated),
+            ';' ORDER BY a.attnum)
             FROM pg_catalog.pg_attribute a WHERE a.attrelid = relation AND a.attnum > 0),
-        (SELECT pg_catalog.string_agg(k.oid::text, ',' ORDER BY k.oid) FROM pg_catalog.pg_constraint k WHERE relation IN (k.conrelid, k.confrelid)),
-        (SELECT pg_catalog.string_agg(t.oid::text || t.tgenabled::text, ',' ORDER BY t.oid) FROM pg_catalog.pg_trigger t WHERE t.tgrelid = relation),
+        (SELECT pg_catalog.string_agg(k.oid::text, ',' ORDER BY k.oid) FROM pg_catalog.pg_constraint k
+            WHERE relation IN (k.conrelid, k.confrelid)),
+        (SELECT pg_catalog.string_agg(t.oid::text || t.tgenabled::text, ',' ORDER BY t.oid) FROM pg_catalog.pg_trigger t
+            WHERE t.tgrelid = relation),
         (SELECT pg_catalog.string_agg(r.oid::text, ',' ORDER BY r.oid) FROM pg_catalog.pg_rewrite r WHERE r.ev_class = relation),
         (SELECT pg_catalog.string_agg(p.oid::text, ',' ORDER BY p.oid) FROM pg_catalog.pg_policy p WHERE p.polrelid = relation),
-        (SELECT pg_catalog.string_agg(x.indexrelid::text, ',' ORDER BY x.indexrelid) FROM pg_catalog.pg_index x WHERE x.indrelid = relation AND x.indisunique),
+        (SELECT pg_catalog.string_agg(x.indexrelid::text, ',' ORDER BY x.indexrelid) FROM pg_catalog.pg_index x WHERE x.indrelid = relation
+            AND x.indisunique),
         (SELECT pg_catalog.string_agg(i.inhrelid::text || ',' || i.inhparent::text, ';' ORDER BY i.inhrelid, i.inhparent)
             FROM pg_catalog.pg_inherits i WHERE relation IN (i.inhrelid, i.inhparent)),
         -- What its rows are made by.
-        (SELECT pg_catalog.string_agg(pg_catalog.concat_ws(',', p.oid, p.provolatile, p.prolang, p.probin, p.prosrc, p.prosqlbody), ';' ORDER BY p.oid)
+        (SELECT pg_catalog.string_agg(pg_catalog.concat_ws(',', p.oid, p.provolatile, p.prolang, p.probin, p.prosrc, p.prosqlbody),
+            ';' ORDER BY p.oid)
             FROM pg_catalog.pg_proc p WHERE p.oid IN (
                 SELECT d.refobjid FROM bullfrog.target t JOIN pg_catalog.pg_rewrite r ON r.ev_class = ANY (t.views)
                 JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_rewrite'::regclass AND d.objid = r.oid
@@ -310,29 +339,56 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.verify() IS 'Raises an error if a table of a migration under way has changed its form. Runs after each statement that may do it.';
+COMMENT ON FUNCTION bullfrog.verify() IS 'Raises an error if a table of a migration under way has changed its form. Runs after each '
+    'statement that may do it.';
+
+CREATE FUNCTION bullfrog.put_aside(target bullfrog.target, violates text, query text) RETURNS bigint
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found_rows bigint;
+BEGIN
+    INSERT INTO bullfrog.quarantined (migration, target, place, new_table, violates, content)
+        SELECT s.migration, target.id, bullfrog.place((e ->> 'bullfrog_tid')::tid), target.new_table::text, put_aside.violates,
+            (SELECT jsonb_object_agg(key, value) FROM jsonb_each(e) WHERE key NOT LIKE 'bullfrog\_%')
+        FROM bullfrog.source s CROSS JOIN bullfrog.evaluate(target.new_table, query) e WHERE s.id = target.source;
+    GET DIAGNOSTICS found_rows = ROW_COUNT;
+    RETURN found_rows;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.put_aside(bullfrog.target, text, text) IS 'Puts the rows that a query gives into quarantine. Tells how many.';
+
+CREATE FUNCTION bullfrog.put_aside(target int, place tid, violates text) RETURNS void
+    LANGUAGE sql AS $$
+    SELECT bullfrog.put_aside(t, violates, pg_catalog.format('SELECT to_jsonb(t) FROM bullfrog.transformed_%s t WHERE bullfrog_tid = %L',
+        t.id, place))
+    FROM bullfrog.target t WHERE t.id = target
+$$;
+COMMENT ON FUNCTION bullfrog.put_aside(int, tid, text) IS 'Puts the row of a place into quarantine.';
 
 CREATE FUNCTION bullfrog.judge(target bullfrog.target, checks text, what text, violating text) RETURNS bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     found_rows bigint;
 BEGIN
-    IF checks = 'quarantine' THEN
-        INSERT INTO bullfrog.quarantined (migration, target, place, new_table, violates, content)
-            SELECT s.migration, target.id, bullfrog.place((e ->> 'bullfrog_tid')::tid), target.new_table::text, what,
-                (SELECT jsonb_object_agg(key, value) FROM jsonb_each(e) WHERE key NOT LIKE 'bullfrog\_%')
-            FROM bullfrog.source s CROSS JOIN bullfrog.evaluate(target.new_table, violating) e WHERE s.id = target.source;
-        GET DIAGNOSTICS found_rows = ROW_COUNT;
+    IF checks = 'warn' THEN
+        RAISE WARNING 'whether rows violate % was not checked', what USING
+            HINT = 'Those that do go to bullfrog.quarantined when they move.';
+        RETURN 0;
+    ELSIF checks = 'quarantine' THEN
+        found_rows := bullfrog.put_aside(target, what, violating);
         IF found_rows > 0 THEN
-            RAISE WARNING '% rows would violate %: they are in bullfrog.quarantined', found_rows, what;
+            RAISE WARNING '% rows violate %', found_rows, what USING HINT = 'They are in bullfrog.quarantined.';
         END IF;
         RETURN found_rows;
     END IF;
-    SELECT e::bigint INTO found_rows FROM bullfrog.evaluate(target.new_table, format('SELECT to_jsonb(count(*)) FROM (%s) AS violating', violating)) e;
+    SELECT e::bigint INTO found_rows FROM bullfrog.evaluate(target.new_table, format('SELECT to_jsonb(count(*)) FROM (%s) AS violating',
+        violating)) e;
     IF found_rows > 0 THEN
         RAISE EXCEPTION 'rows would violate %', what
-            USING ERRCODE = 'integrity_constraint_violation', DETAIL = format('%s rows do not satisfy it.', found_rows), TABLE = target.new_table::text,
-                HINT = 'Nothing was changed. Correct the rows or the definition, then migrate again; or leave them out with checks => ''quarantine''.';
+            USING ERRCODE = 'integrity_constraint_violation', DETAIL = format('%s rows do not satisfy it.', found_rows),
+                TABLE = target.new_table::text,
+                HINT = 'Nothing was changed. Correct the rows or the definition, then migrate again; or leave them out with checks => '
+                    '''quarantine''.';
     END IF;
     RETURN 0;
 END
@@ -340,7 +396,8 @@ $$;
 COMMENT ON FUNCTION bullfrog.judge(bullfrog.target, text, text, text) IS
     'What becomes of rows that violate a constraint: the migration is refused, or they are left out. Tells how many were.';
 
-CREATE FUNCTION bullfrog.check_rows(target bullfrog.target, checks text, required boolean[], keys smallint[], evaluated text[], single boolean)
+CREATE FUNCTION bullfrog.check_rows(target bullfrog.target, checks text, required boolean[], keys smallint[], evaluated text[],
+    single boolean)
     RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -351,13 +408,16 @@ BEGIN
     -- Expressions are immutable and the old tables no longer change: what can be evaluated now can be evaluated always.
     IF cardinality(evaluated) > 0 THEN
         PERFORM bullfrog.evaluate(relation, format('SELECT to_jsonb(%s) FROM %s',
-            (SELECT string_agg(format('count(%I)', a.attname), ' + ') FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum > 0), transformed));
+            (SELECT string_agg(format('count(%I)', a.attname), ' + ') FROM pg_attribute a WHERE a.attrelid = relation
+                AND a.attnum > 0), transformed));
     END IF;
-    FOR item IN SELECT a.attname FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum > 0 AND a.attnotnull AND NOT required[a.attnum] LOOP
+    FOR item IN SELECT a.attname FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum > 0 AND a.attnotnull
+        AND NOT required[a.attnum] LOOP
         PERFORM bullfrog.judge(target, checks, format('NOT NULL of %I', item.attname),
             format('SELECT to_jsonb(t) FROM %s t WHERE %I IS NULL', transformed, item.attname));
     END LOOP;
-    FOR item IN SELECT k.conname, pg_get_expr(k.conbin, k.conrelid) AS condition FROM pg_constraint k WHERE k.conrelid = relation AND k.contype = 'c' LOOP
+    FOR item IN SELECT k.conname, pg_get_expr(k.conbin, k.conrelid) AS condition FROM pg_constraint k WHERE k.conrelid = relation
+        AND k.contype = 'c' LOOP
         PERFORM bullfrog.judge(target, checks, format('the check %I', item.conname),
             format('SELECT to_jsonb(t) FROM %s t WHERE NOT (%s)', transformed, item.condition));
     END LOOP;
@@ -373,15 +433,18 @@ BEGIN
                 SELECT FROM pg_index o WHERE o.indrelid = target.old_tables[1] AND o.indisunique AND o.indisvalid AND o.indimmediate
                     AND o.indpred IS NULL AND (o.indkey::smallint[])[0:o.indnkeyatts - 1] <@ item.origins AND NOT 0 = ANY (o.indkey)) END;
         PERFORM bullfrog.judge(target, checks, format('the unique index %s', item.index), format(
-            'SELECT to_jsonb(t) FROM %1$s t JOIN (SELECT bullfrog_tid, row_number() OVER (PARTITION BY %2$s ORDER BY bullfrog_tid) AS n FROM %1$s WHERE %3$s) AS same '
+            'SELECT to_jsonb(t) FROM %1$s t JOIN (SELECT bullfrog_tid, row_number() OVER (PARTITION BY %2$s ORDER BY bullfrog_tid) AS n '
+                'FROM %1$s WHERE %3$s) AS same '
             'USING (bullfrog_tid) WHERE same.n > 1', transformed, item.keys, item.present));
     END LOOP;
 END
 $$;
 COMMENT ON FUNCTION bullfrog.check_rows(bullfrog.target, text, boolean[], smallint[], text[], boolean) IS
-    'Checks that every row of the old tables can be a row of the new one. Reads the old tables only for what their own constraints do not prove.';
+    'Checks that every row of the old tables can be a row of the new one. Reads the old tables only for what their own constraints do not '
+        'prove.';
 
-CREATE FUNCTION bullfrog.is_proven(migration_id int, key pg_catalog.pg_constraint, child bullfrog.target, parent bullfrog.target) RETURNS boolean
+CREATE FUNCTION bullfrog.is_proven(migration_id int, key pg_catalog.pg_constraint, child bullfrog.target, parent bullfrog.target)
+    RETURNS boolean
     LANGUAGE sql STABLE AS $$
     SELECT EXISTS (
         SELECT FROM bullfrog.released r
@@ -399,20 +462,25 @@ COMMENT ON FUNCTION bullfrog.is_proven(int, pg_catalog.pg_constraint, bullfrog.t
 CREATE FUNCTION bullfrog.check_foreign_keys(migration_id int, checks text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    news oid[] := ARRAY(SELECT t.new_table::oid FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id);
+    news oid[] := ARRAY(SELECT t.new_table::oid FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source
+        WHERE s.migration = migration_id);
     key pg_constraint;
     child bullfrog.target;
     parent bullfrog.target;
     columns record;
     violating text;
     found_rows bigint;
+    -- The server does not check foreign keys of rows that move.
+    key_checks text := CASE checks WHEN 'warn' THEN 'before' ELSE checks END;
 BEGIN
     -- What is left out for one key may be referred to by another: until nothing is left out any more.
     LOOP
         found_rows := 0;
-        FOR key IN SELECT * FROM pg_constraint k WHERE k.contype = 'f' AND (k.conrelid = ANY (news) OR k.confrelid = ANY (news)) ORDER BY k.oid LOOP
+        FOR key IN SELECT * FROM pg_constraint k WHERE k.contype = 'f'
+            AND (k.conrelid = ANY (news) OR k.confrelid = ANY (news)) ORDER BY k.oid LOOP
             IF EXISTS (SELECT FROM bullfrog.old o WHERE o.old_table = key.confrelid) THEN
-                RAISE EXCEPTION 'foreign key % of % refers to %, an old table', quote_ident(key.conname), key.conrelid::regclass, key.confrelid::regclass
+                RAISE EXCEPTION 'foreign key % of % refers to %, an old table', quote_ident(key.conname), key.conrelid::regclass,
+                    key.confrelid::regclass
                     USING ERRCODE = 'feature_not_supported', HINT = 'Let it refer to a new table.';
             END IF;
             SELECT * INTO child FROM bullfrog.target t WHERE t.new_table = key.conrelid AND t.fingerprint IS NULL;
@@ -430,15 +498,17 @@ BEGIN
                 COALESCE('bullfrog.transformed_' || child.id, format('ONLY %s', key.conrelid::regclass)), columns.present,
                 COALESCE('bullfrog.transformed_' || parent.id, format('ONLY %s', key.confrelid::regclass)), columns.equal);
             -- A row of a table that is not on the move cannot be left out.
-            found_rows := found_rows + CASE WHEN child.id IS NULL THEN bullfrog.judge(parent, 'before', format('the foreign key %I', key.conname), violating)
-                ELSE bullfrog.judge(child, checks, format('the foreign key %I', key.conname), violating) END;
+            found_rows := found_rows + CASE WHEN child.id IS NULL
+                THEN bullfrog.judge(parent, 'before', format('the foreign key %I', key.conname), violating)
+                ELSE bullfrog.judge(child, key_checks, format('the foreign key %I', key.conname), violating) END;
         END LOOP;
         EXIT WHEN found_rows = 0;
     END LOOP;
 END
 $$;
 COMMENT ON FUNCTION bullfrog.check_foreign_keys(int, text) IS
-    'Checks that foreign keys from and to new tables hold for all rows of the old tables. Reads only for what the foreign keys of these do not prove.';
+    'Checks that foreign keys from and to new tables hold for all rows of the old tables. Reads only for what the foreign keys of these '
+        'do not prove.';
 
 CREATE FUNCTION bullfrog.guard_keys(target bullfrog.target) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -447,8 +517,10 @@ DECLARE
     moves text;
     changed text;
 BEGIN
-    SELECT string_agg(format(E'    PERFORM bullfrog.%s(%s, ARRAY(SELECT DISTINCT bullfrog.%s(u.bullfrog_tid) FROM bullfrog.unmoved_%s u WHERE %s));\n',
-            CASE WHEN target.grouped THEN 'move_groups' ELSE 'move' END, target.source, CASE WHEN target.grouped THEN 'place' ELSE 'page' END, target.id,
+    SELECT string_agg(format(E'    PERFORM bullfrog.%s(%s, ARRAY(SELECT DISTINCT bullfrog.%s(u.bullfrog_tid) FROM bullfrog.unmoved_%s u '
+        'WHERE %s));\n',
+            CASE WHEN target.grouped THEN 'move_groups' ELSE 'move' END, target.source, CASE WHEN target.grouped THEN 'place'
+                ELSE 'page' END, target.id,
             k.same), ''),
         string_agg(k.changed, ' OR ')
     INTO moves, changed
@@ -459,17 +531,21 @@ BEGIN
         CROSS JOIN LATERAL unnest(x.indkey::smallint[], x.indclass::oid[]) AS key (attnum, opclass)
         JOIN pg_attribute a ON a.attrelid = relation AND a.attnum = key.attnum
         JOIN pg_opclass c ON c.oid = key.opclass
-        JOIN pg_amop m ON m.amopfamily = c.opcfamily AND m.amoplefttype = c.opcintype AND m.amoprighttype = c.opcintype AND m.amopstrategy = 3
+        JOIN pg_amop m ON m.amopfamily = c.opcfamily AND m.amoplefttype = c.opcintype AND m.amoprighttype = c.opcintype
+            AND m.amopstrategy = 3
         JOIN pg_operator o ON o.oid = m.amopopr
         JOIN pg_namespace n ON n.oid = o.oprnamespace
         WHERE x.indrelid = relation AND x.indisunique
         GROUP BY x.indexrelid) k;
     IF moves IS NOT NULL THEN
         EXECUTE format(
-            'CREATE FUNCTION bullfrog.guard_%s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS %L',
+            'CREATE FUNCTION bullfrog.guard_%s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp '
+                'AS %L',
             target.id, E'BEGIN\n' || moves || E'    RETURN NEW;\nEND');
-        EXECUTE format('COMMENT ON FUNCTION bullfrog.guard_%s() IS %L', target.id, format('Moves old rows whose key a new row of %s may have.', relation));
-        EXECUTE format('CREATE TRIGGER bullfrog_insert BEFORE INSERT ON %s FOR EACH ROW EXECUTE FUNCTION bullfrog.guard_%s()', relation, target.id);
+        EXECUTE format('COMMENT ON FUNCTION bullfrog.guard_%s() IS %L', target.id,
+            format('Moves old rows whose key a new row of %s may have.', relation));
+        EXECUTE format('CREATE TRIGGER bullfrog_insert BEFORE INSERT ON %s FOR EACH ROW EXECUTE FUNCTION bullfrog.guard_%s()', relation,
+            target.id);
         EXECUTE format('CREATE TRIGGER bullfrog_update BEFORE UPDATE ON %s FOR EACH ROW WHEN (%s) EXECUTE FUNCTION bullfrog.guard_%s()',
             relation, changed, target.id);
     END IF;
@@ -484,6 +560,10 @@ DECLARE
     owner name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class c WHERE c.oid = target.old_tables[1]);
     view regclass;
 BEGIN
+    IF NOT has_schema_privilege(owner, (SELECT c.relnamespace FROM pg_class c WHERE c.oid = target.new_table), 'USAGE') THEN
+        RAISE EXCEPTION 'the owner of the old tables, %, may not use the schema of %', owner, target.new_table
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Grant it USAGE on the schema: moves have its rights.';
+    END IF;
     EXECUTE format('ALTER TABLE %s OWNER TO %I', target.new_table, owner);
     FOREACH view IN ARRAY target.views LOOP
         EXECUTE format('ALTER VIEW %s OWNER TO %I', view, owner);
@@ -508,12 +588,14 @@ BEGIN
         WHERE a.attrelid = target.new_table AND a.attidentity <> ''
     LOOP
         PERFORM setval(item.seqrelid::regclass, e::bigint)
-            FROM bullfrog.evaluate(target.new_table, format('SELECT to_jsonb(%s(%I)) FROM bullfrog.transformed_%s', item.extreme, item.attname, target.id)) e
+            FROM bullfrog.evaluate(target.new_table, format('SELECT to_jsonb(%s(%I)) FROM bullfrog.transformed_%s', item.extreme,
+                item.attname, target.id)) e
             WHERE e <> 'null';
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.advance_identities(bullfrog.target) IS 'Lets identity columns of a new table go on behind the values that its rows have.';
+COMMENT ON FUNCTION bullfrog.advance_identities(bullfrog.target)
+    IS 'Lets identity columns of a new table go on behind the values that its rows have.';
 
 CREATE FUNCTION bullfrog.keep_sequences(olds oid[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -524,14 +606,16 @@ BEGIN
         SELECT DISTINCT o.objid::regclass FROM pg_depend o
         JOIN pg_depend u ON u.classid = 'pg_attrdef'::regclass AND u.refclassid = 'pg_class'::regclass AND u.refobjid = o.objid
         JOIN pg_attrdef d ON d.oid = u.objid
-        WHERE o.classid = 'pg_class'::regclass AND o.refclassid = 'pg_class'::regclass AND o.deptype = 'a' AND o.refobjid = ANY (olds) AND d.adrelid <> ALL (olds)
+        WHERE o.classid = 'pg_class'::regclass AND o.refclassid = 'pg_class'::regclass AND o.deptype = 'a' AND o.refobjid = ANY (olds)
+            AND d.adrelid <> ALL (olds)
             AND EXISTS (SELECT FROM pg_class c WHERE c.oid = o.objid AND c.relkind = 'S')
     LOOP
         EXECUTE format('ALTER SEQUENCE %s OWNED BY NONE', sequence);
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.keep_sequences(oid[]) IS 'Keeps sequences that belong to columns of old tables, as far as other tables take their defaults from them.';
+COMMENT ON FUNCTION bullfrog.keep_sequences(oid[]) IS 'Keeps sequences that belong to columns of old tables, as far as other tables take '
+    'their defaults from them.';
 
 CREATE FUNCTION bullfrog.close(migration_id int, olds oid[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -568,16 +652,20 @@ BEGIN
     FOREACH statement IN ARRAY statements LOOP
         EXECUTE statement;
     END LOOP;
-    IF others <> (SELECT pg_catalog.count(*) FROM pg_catalog.pg_constraint k) - (SELECT pg_catalog.count(*) FROM bullfrog.referring(olds)) THEN
+    IF others <> (SELECT pg_catalog.count(*) FROM pg_catalog.pg_constraint k) - (SELECT pg_catalog.count(*)
+        FROM bullfrog.referring(olds)) THEN
         RAISE EXCEPTION 'a migration drops no other constraints than foreign keys that refer to its old tables'
             USING ERRCODE = 'feature_not_supported', HINT = 'Drop others before it or after it.';
     END IF;
     FOR key IN SELECT k.conname, k.conrelid::regclass AS relation, k.confrelid::regclass AS refers_to FROM bullfrog.referring(olds) k LOOP
-        RAISE EXCEPTION 'cannot migrate %: foreign key % of % refers to it', key.refers_to, pg_catalog.quote_ident(key.conname), key.relation
+        RAISE EXCEPTION 'cannot migrate %: foreign key % of % refers to it', key.refers_to, pg_catalog.quote_ident(key.conname),
+            key.relation
             USING ERRCODE = 'feature_not_supported', HINT = pg_catalog.format(
-                'Let it end in the migration: ALTER TABLE %s DROP CONSTRAINT %I; and refer to a new table: ALTER TABLE %1$s ADD FOREIGN KEY ..', key.relation, key.conname);
+                'Let it end in the migration: ALTER TABLE %s DROP CONSTRAINT %I; and refer to a new table: ALTER TABLE %1$s ADD FOREIGN '
+                    'KEY ..', key.relation, key.conname);
     END LOOP;
-    FOR key IN SELECT k.conname, k.conrelid::regclass AS relation FROM pg_catalog.pg_constraint k WHERE k.contype = 'f' AND k.conrelid = ANY (olds) LOOP
+    FOR key IN SELECT k.conname, k.conrelid::regclass AS relation FROM pg_catalog.pg_constraint k WHERE k.contype = 'f'
+        AND k.conrelid = ANY (olds) LOOP
         EXECUTE pg_catalog.format('ALTER TABLE ONLY %s DROP CONSTRAINT %I', key.relation, key.conname);
     END LOOP;
 END
@@ -585,7 +673,7 @@ $$;
 COMMENT ON FUNCTION bullfrog.release(oid[], text[]) IS
     'Lets foreign keys of old tables end, and by statements of the migration those that refer to them. Refuses if any is left.';
 
-CREATE FUNCTION bullfrog.source_of(migration_id int, relation regclass, is_grouped boolean) RETURNS int
+CREATE FUNCTION bullfrog.source_of(migration_id int, relation regclass, is_grouped boolean, is_lenient boolean) RETURNS int
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     found int;
@@ -593,13 +681,15 @@ BEGIN
     -- New tables that move by the pages of the same old table move together. Each grouping is for itself.
     SELECT s.id INTO found FROM bullfrog.source s WHERE s.old_table = relation AND NOT s.grouped AND NOT is_grouped;
     IF found IS NULL THEN
-        INSERT INTO bullfrog.source (migration, old_table, grouped, pages)
-            VALUES (migration_id, relation, is_grouped, pg_relation_size(relation) / current_setting('block_size')::int) RETURNING id INTO found;
+        INSERT INTO bullfrog.source (migration, old_table, grouped, lenient, pages)
+            VALUES (migration_id, relation, is_grouped, is_lenient, pg_relation_size(relation) / current_setting('block_size')::int)
+                RETURNING id INTO found;
     END IF;
     RETURN found;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.source_of(int, regclass, boolean) IS 'The source by which rows of an old table move, a new one if there is none.';
+COMMENT ON FUNCTION bullfrog.source_of(int, regclass, boolean, boolean)
+    IS 'The source by which rows of an old table move, a new one if there is none.';
 
 CREATE FUNCTION bullfrog.prepare(target_id int, source int, item record, checks text, compatible boolean) RETURNS void
     LANGUAGE plpgsql AS $$
@@ -615,11 +705,12 @@ BEGIN
             USING ERRCODE = 'feature_not_supported', HINT = 'Give them one owner: the new table belongs to it, and moves have its rights.';
     END IF;
     -- Names are those of the session that migrates, as in the definition.
-    EXECUTE pg_catalog.format('CREATE TABLE %1$s (%2$s) AS SELECT %2$s FROM (%4$s) AS t (%2$s, %3$s) WITH NO DATA', item.new_table, names, places, item.query);
-    IF checks = 'quarantine' THEN
-        IF NOT item.single THEN
-            RAISE EXCEPTION 'rows of % cannot be put into quarantine', item.new_table
-                USING ERRCODE = 'feature_not_supported', HINT = 'Several of them come from one old row. Use checks => ''before''.';
+    EXECUTE pg_catalog.format('CREATE TABLE %1$s (%2$s) AS SELECT %2$s FROM (%4$s) AS t (%2$s, %3$s) WITH NO DATA', item.new_table, names,
+        places, item.query);
+    IF checks <> 'before' THEN
+        IF NOT item.single OR item.grouped AND checks = 'warn' THEN
+            RAISE EXCEPTION 'rows of % cannot be put into quarantine', item.new_table USING ERRCODE = 'feature_not_supported',
+                HINT = 'Each of them must come from one old row, or (not with ''warn'') from one group. Use checks => ''before''.';
         END IF;
         views := views || 'all'::text;
         EXECUTE pg_catalog.format('CREATE VIEW bullfrog.all_%s (%s, %s) AS %s', target_id, names, places, item.query);
@@ -643,19 +734,24 @@ BEGIN
         EXECUTE pg_catalog.format('COMMENT ON VIEW bullfrog.members_%s IS %L', target_id,
             pg_catalog.format('The rows of which the groups of %s are made, with their keys.', item.new_table));
         -- The whole of a group, whatever made it move: its rows are found by its key. OFFSET keeps the key's lookup below the aggregate.
-        copy := pg_catalog.format('WITH touched AS MATERIALIZED (SELECT DISTINCT %1$s FROM bullfrog.members_%2$s WHERE bullfrog_tid >= $1 AND bullfrog_tid < $2), '
+        copy := pg_catalog.format('WITH touched AS MATERIALIZED (SELECT DISTINCT %1$s FROM bullfrog.members_%2$s WHERE bullfrog_tid >= $1 '
+            'AND bullfrog_tid < $2), '
             'fresh AS MATERIALIZED (SELECT t.* FROM touched k '
                 'CROSS JOIN LATERAL (SELECT * FROM bullfrog.transformed_%2$s t WHERE %3$s OFFSET 0) t '
                 'WHERE NOT EXISTS (SELECT FROM bullfrog.moved m WHERE m.source = %4$s AND m.granule = bullfrog.place(t.bullfrog_tid))), '
-            'copied AS (INSERT INTO %5$s (%6$s) OVERRIDING SYSTEM VALUE SELECT %6$s FROM fresh) SELECT bullfrog.place(bullfrog_tid) FROM fresh',
+            'copied AS (INSERT INTO %5$s (%6$s) OVERRIDING SYSTEM VALUE SELECT %6$s FROM fresh) SELECT bullfrog.place(bullfrog_tid) FROM '
+                'fresh',
             pg_catalog.replace(places, 'bullfrog_tid, ', ''), target_id, item.same_group, source, item.new_table, names);
     ELSE
-        copy := pg_catalog.format('INSERT INTO %1$s (%2$s) OVERRIDING SYSTEM VALUE SELECT %2$s FROM bullfrog.transformed_%3$s WHERE bullfrog_tid >= $1 AND bullfrog_tid < $2',
+        copy := pg_catalog.format('INSERT INTO %1$s (%2$s) OVERRIDING SYSTEM VALUE SELECT %2$s FROM bullfrog.transformed_%3$s WHERE '
+            'bullfrog_tid >= $1 AND bullfrog_tid < $2',
             item.new_table, names, target_id);
     END IF;
-    INSERT INTO bullfrog.target (id, source, grouped, old_tables, readable, new_table, views, origins, complete, copy) OVERRIDING SYSTEM VALUE
+    INSERT INTO bullfrog.target (id, source, grouped, old_tables, readable, new_table, views, origins, complete,
+        copy) OVERRIDING SYSTEM VALUE
         VALUES (target_id, source, item.grouped, item.old_tables, compatible, item.new_table::regclass,
-            ARRAY(SELECT pg_catalog.format('bullfrog.%s_%s', v, target_id)::regclass::oid FROM pg_catalog.unnest(views) v), item.origins, item.complete, copy);
+            ARRAY(SELECT pg_catalog.format('bullfrog.%s_%s', v, target_id)::regclass::oid
+                FROM pg_catalog.unnest(views) v), item.origins, item.complete, copy);
 END
 $$;
 COMMENT ON FUNCTION bullfrog.prepare(int, int, record, text, boolean) IS
@@ -673,8 +769,9 @@ BEGIN
     IF EXISTS (SELECT FROM bullfrog.migration m WHERE m.name = migrate.name AND m.phase IN ('moving', 'paused')) THEN
         RAISE EXCEPTION 'a migration named % is under way', pg_catalog.quote_ident(migrate.name) USING ERRCODE = 'duplicate_object';
     END IF;
-    IF checks NOT IN ('before', 'quarantine') THEN
-        RAISE EXCEPTION 'expected checks => ''before'' or ''quarantine'', got %', pg_catalog.quote_literal(checks) USING ERRCODE = 'invalid_parameter_value';
+    IF checks NOT IN ('before', 'warn', 'quarantine') THEN
+        RAISE EXCEPTION 'expected checks => ''before'', ''warn'' or ''quarantine'', got %', pg_catalog.quote_literal(checks)
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
     INSERT INTO bullfrog.migration (name, definition) VALUES (migrate.name, migrate.definition) RETURNING id INTO migration_id;
 
@@ -685,7 +782,7 @@ BEGIN
     FOR item IN SELECT * FROM bullfrog.parse(migrate.definition) p WHERE p.action <> 'release' LOOP
         IF item.action = 'create' THEN
             PERFORM bullfrog.prepare(pg_catalog.nextval('bullfrog.target_id_seq')::int,
-                bullfrog.source_of(migration_id, item.old_tables[1]::regclass, item.grouped), item, checks, compatible);
+                bullfrog.source_of(migration_id, item.old_tables[1]::regclass, item.grouped, checks = 'warn'), item, checks, compatible);
         ELSE
             EXECUTE item.statement;
         END IF;
@@ -706,28 +803,33 @@ BEGIN
     UPDATE bullfrog.target t SET fingerprint = bullfrog.fingerprint(t.new_table)
         FROM bullfrog.source s WHERE s.id = t.source AND s.migration = migration_id;
     PERFORM bullfrog.announce(o.old_table) FROM bullfrog.old o WHERE o.migration = migration_id;
-    PERFORM bullfrog.announce(t.new_table) FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id;
+    PERFORM bullfrog.announce(t.new_table) FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source
+        WHERE s.migration = migration_id;
     PERFORM bullfrog.announce('bullfrog.target');
     PERFORM bullfrog.start_mover();
     PERFORM bullfrog.reach('switch: announced');
 END
 $$;
 COMMENT ON FUNCTION bullfrog.migrate(text, text, text, boolean) IS
-    'Switches to a new schema: from the commit on the new tables answer every query, and the old ones are closed (compatible: to writes). Rows move later. '
+    'Switches to a new schema: from the commit on the new tables answer every query, and the old ones are closed (compatible: to writes). '
+        'Rows move later. '
     'The text is CREATE TABLE new AS SELECT .. FROM old [JOIN ..] [WHERE ..] [GROUP BY ..], and what constrains the new tables. '
-    'Rows that violate a constraint stop it (checks before), or are left out (quarantine).';
+    'Rows that violate a constraint stop it (checks before), or are left out: at once (quarantine), or when they move (warn).';
 
 -- While it goes on ------------------------------------------------------------------------------------------------------
 
 CREATE VIEW bullfrog.progress AS
     SELECT m.name, m.phase, s.old_table, CASE WHEN s.grouped THEN 'group' ELSE 'page' END AS granule, d.granules AS granules_moved,
-        s.pages, p.done AS pages_moved, s.pages - p.done AS pages_left, m.started
+        s.pages, p.done AS pages_moved, s.pages - p.done AS pages_left, m.started,
+        CASE WHEN p.done > 0 THEN (pg_catalog.clock_timestamp() - m.started) * ((s.pages - p.done)::float8 / p.done) END AS time_left
     FROM bullfrog.migration m
     JOIN bullfrog.source s ON s.migration = m.id
     CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS granules FROM bullfrog.moved v WHERE v.source = s.id) d
     CROSS JOIN LATERAL (SELECT CASE WHEN s.grouped THEN s.swept ELSE d.granules END AS done) p;
-COMMENT ON VIEW bullfrog.progress IS 'Migrations under way: of each old table, by what its rows move, how many were moved, and how many of its pages are done and left. '
-    'Groups that a statement moved count as pages only when the background has come to their pages.';
+COMMENT ON VIEW bullfrog.progress IS 'Migrations under way: of each old table, by what its rows move, how many were moved, and how many '
+    'of its pages are done and left. '
+    'Groups that a statement moved count as pages only when the background has come to their pages. The time left is that at the pace since '
+    'the switch.';
 
 CREATE FUNCTION bullfrog.under_way(name text) RETURNS bullfrog.migration
     LANGUAGE plpgsql AS $$
@@ -781,7 +883,8 @@ BEGIN
             EXECUTE format('DROP TRIGGER IF EXISTS bullfrog_insert ON %s', t.new_table);
             EXECUTE format('DROP TRIGGER IF EXISTS bullfrog_update ON %s', t.new_table);
             EXECUTE format('DROP FUNCTION IF EXISTS bullfrog.guard_%s()', t.id);
-            EXECUTE format('DROP VIEW IF EXISTS bullfrog.unmoved_%1$s, bullfrog.transformed_%1$s, bullfrog.all_%1$s, bullfrog.members_%1$s', t.id);
+            EXECUTE format('DROP VIEW IF EXISTS bullfrog.unmoved_%1$s, bullfrog.transformed_%1$s, bullfrog.all_%1$s, bullfrog.members_%1$s',
+                t.id);
         END LOOP;
     END LOOP;
     DELETE FROM bullfrog.source WHERE migration = migration_id;
@@ -824,7 +927,8 @@ BEGIN
             WHERE pg_catalog.age(l.xmin) >= pg_catalog.age(last_move::xid)) r;
     IF readers IS NOT NULL THEN
         RAISE EXCEPTION 'the old tables of % are still needed by %', pg_catalog.quote_ident(finish.name), readers
-            USING ERRCODE = 'object_in_use', HINT = 'All rows are moved. Finish again when transactions that began before the last move have ended.';
+            USING ERRCODE = 'object_in_use', HINT = 'All rows are moved. Finish again when transactions that began before the last move '
+                'have ended.';
     END IF;
 
     FOR item IN SELECT o.old_table AS relation FROM bullfrog.old o WHERE o.migration = migration.id
@@ -839,20 +943,24 @@ BEGIN
         EXECUTE 'DROP TABLE ' || pg_catalog.array_to_string(olds, ', ');
     END IF;
     PERFORM bullfrog.reach('finish: tables dropped');
-    UPDATE bullfrog.migration m SET phase = bullfrog.next_phase(m.phase, 'finish'), ended = pg_catalog.statement_timestamp() WHERE m.id = migration.id;
+    UPDATE bullfrog.migration m SET phase = bullfrog.next_phase(m.phase, 'finish'), ended = pg_catalog.statement_timestamp()
+        WHERE m.id = migration.id;
 END
 $$;
 COMMENT ON FUNCTION bullfrog.finish(text, boolean) IS
-    'Moves the rows that are left, drops the old tables (or keeps them, with the rows they had at the switch), and leaves the new tables as ordinary ones.';
+    'Moves the rows that are left, drops the old tables (or keeps them, with the rows they had at the switch), and leaves the new tables '
+        'as ordinary ones.';
 
 CREATE FUNCTION bullfrog.difference(target bullfrog.target) RETURNS bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     names text;
 BEGIN
-    SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) INTO names FROM pg_attribute a WHERE a.attrelid = target.new_table AND a.attnum > 0;
+    SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) INTO names FROM pg_attribute a WHERE a.attrelid = target.new_table
+        AND a.attnum > 0;
     RETURN (SELECT e::bigint FROM bullfrog.evaluate(target.new_table, format(
-        'WITH new AS MATERIALIZED (SELECT ROW(%1$s)::text AS r FROM ONLY %2$s), old AS MATERIALIZED (SELECT ROW(%1$s)::text AS r FROM bullfrog.transformed_%3$s) '
+        'WITH new AS MATERIALIZED (SELECT ROW(%1$s)::text AS r FROM ONLY %2$s), old AS MATERIALIZED (SELECT ROW(%1$s)::text AS r FROM '
+            'bullfrog.transformed_%3$s) '
         'SELECT to_jsonb(count(*)) FROM ((TABLE new EXCEPT ALL TABLE old) UNION ALL (TABLE old EXCEPT ALL TABLE new)) AS d',
         names, target.new_table, target.id)) e);
 END
@@ -880,8 +988,10 @@ BEGIN
         SELECT bullfrog.difference(g) INTO written FROM bullfrog.target g WHERE g.id = t.id;
         IF written > 0 THEN
             RAISE EXCEPTION 'rows were written to % since the switch', t.new_table
-                USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = pg_catalog.format('%s rows are in one of the two schemas only.', written),
-                    HINT = 'The old table does not have these changes. Finish the migration, or give them up: bullfrog.abort(name, discard_writes => true).';
+                USING ERRCODE = 'object_not_in_prerequisite_state',
+                    DETAIL = pg_catalog.format('%s rows are in one of the two schemas only.', written),
+                    HINT = 'The old table does not have these changes. Finish the migration, or give them up: bullfrog.abort(name, '
+                        'discard_writes => true).';
         END IF;
     END LOOP;
     news := ARRAY(SELECT g.new_table FROM bullfrog.target g JOIN bullfrog.source c ON c.id = g.source WHERE c.migration = migration.id);
@@ -903,11 +1013,13 @@ BEGIN
     END LOOP;
     DELETE FROM bullfrog.quarantined q WHERE q.migration = migration.id;
     PERFORM bullfrog.reach('abort: tables dropped');
-    UPDATE bullfrog.migration m SET phase = bullfrog.next_phase(m.phase, 'abort'), ended = pg_catalog.statement_timestamp() WHERE m.id = migration.id;
+    UPDATE bullfrog.migration m SET phase = bullfrog.next_phase(m.phase, 'abort'), ended = pg_catalog.statement_timestamp()
+        WHERE m.id = migration.id;
 END
 $$;
 COMMENT ON FUNCTION bullfrog.abort(text, boolean) IS
-    'Brings the old schema back and drops the new tables. Refused if rows were written to them since the switch, unless these may be given up.';
+    'Brings the old schema back and drops the new tables. Refused if rows were written to them since the switch, unless these may be '
+        'given up.';
 
 -- Who may do what -------------------------------------------------------------------------------------------------------
 
@@ -916,4 +1028,5 @@ REVOKE ALL ON ALL FUNCTIONS IN SCHEMA bullfrog FROM PUBLIC;
 GRANT USAGE ON SCHEMA bullfrog TO PUBLIC;
 GRANT SELECT ON bullfrog.moved, bullfrog.progress TO PUBLIC;
 GRANT SELECT (target, place) ON bullfrog.quarantined TO PUBLIC;
-GRANT EXECUTE ON FUNCTION bullfrog.page(tid), bullfrog.place(tid), bullfrog.move(int, bigint[]), bullfrog.move_groups(int, bigint[]), bullfrog.verify() TO PUBLIC;
+GRANT EXECUTE ON FUNCTION bullfrog.page(tid), bullfrog.place(tid), bullfrog.move(int, bigint[]), bullfrog.move_groups(int, bigint[]),
+    bullfrog.verify() TO PUBLIC;

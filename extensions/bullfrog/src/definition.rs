@@ -121,8 +121,8 @@ unsafe fn read(raw: *mut pg_sys::RawStmt, text: *const std::ffi::c_char, new_tab
             NodeTag::T_GrantStmt => Statement { action: "grant", ..Statement::default() },
             _ => refuse(
                 "a migration cannot have this kind of statement",
-                "It may have CREATE TABLE .. AS, ALTER TABLE .. ADD (PRIMARY KEY, UNIQUE, CHECK, FOREIGN KEY), ALTER COLUMN .. SET (NOT NULL, \
-                 DEFAULT) and ADD GENERATED, CREATE INDEX, COMMENT and GRANT.",
+                "It may have CREATE TABLE .. AS, ALTER TABLE .. ADD (PRIMARY KEY, UNIQUE, CHECK, FOREIGN KEY), \
+                 ALTER COLUMN .. SET (NOT NULL, DEFAULT) and ADD GENERATED, CREATE INDEX, COMMENT and GRANT.",
             ),
         }
     }
@@ -155,7 +155,8 @@ unsafe fn create(
         {
             refuse(
                 "a new table is an ordinary, permanent one",
-                "Leave out IF NOT EXISTS, TEMPORARY, UNLOGGED, USING, WITH (..), TABLESPACE and ON COMMIT; ALTER TABLE after the migration.",
+                "Leave out IF NOT EXISTS, TEMPORARY, UNLOGGED, USING, WITH (..), TABLESPACE and ON COMMIT; \
+                 ALTER TABLE after the migration.",
             );
         }
         let statement = pg_sys::palloc0(size_of::<pg_sys::RawStmt>()).cast::<pg_sys::RawStmt>();
@@ -189,8 +190,8 @@ unsafe fn alter(alter: *mut pg_sys::AlterTableStmt, new_tables: &HashSet<String>
         if !is_table || !commands.iter().all(is_allowed) {
             refuse(
                 format!("this change of {table} is not supported in a migration"),
-                "Supported are ADD PRIMARY KEY, UNIQUE, CHECK and FOREIGN KEY (not deferrable, NOT VALID or MATCH FULL), SET NOT NULL, SET DEFAULT, \
-                 ADD GENERATED .. AS IDENTITY.",
+                "Supported are ADD PRIMARY KEY, UNIQUE, CHECK and FOREIGN KEY (not deferrable, NOT VALID or MATCH FULL), \
+                 SET NOT NULL, SET DEFAULT, ADD GENERATED .. AS IDENTITY.",
             );
         }
         Statement { action: "alter", new_table: Some(table), ..Statement::default() }
@@ -279,7 +280,8 @@ unsafe fn index(index: *mut pg_sys::IndexStmt) -> Statement {
         if (*index).concurrent || ((*index).unique && !is_plain) {
             refuse(
                 format!("this index of {} is not supported in a migration", name((*index).relation)),
-                "A unique index is over plain columns, without WHERE and NULLS NOT DISTINCT. CONCURRENTLY is not needed: the table is empty.",
+                "A unique index is over plain columns, without WHERE and NULLS NOT DISTINCT. \
+                 CONCURRENTLY is not needed: the table is empty.",
             );
         }
         Statement { action: "index", new_table: Some(name((*index).relation)), ..Statement::default() }

@@ -18,7 +18,7 @@ use pgrx::prelude::*;
 use pgrx::spi::{OwnedPreparedStatement, SpiClient};
 use savanna_ledger::{Claim, Ledger};
 
-use crate::errors::defect;
+use crate::errors::{defect, raise};
 use crate::requests::{alive, rest, wake, with_board};
 use crate::rights::with_rights_of;
 use crate::stops::reach;
@@ -184,8 +184,24 @@ struct Source {
     unit: Unit,
     /// Whose rights moves have.
     owner: Oid,
-    /// What copies the rows that have a place from `$1` to before `$2`, to each new table.
-    copies: Vec<OwnedPreparedStatement>,
+    /// Rows that violate a constraint do not keep their neighbours: they are put aside.
+    is_lenient: bool,
+    copies: Vec<Copying>,
+}
+
+/// Copies the rows that have a place from `$1` to before `$2` to a new table.
+struct Copying {
+    target: i32,
+    statement: OwnedPreparedStatement,
+}
+
+/// How rows are copied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Care {
+    /// All in one statement: a row that fails lets the move fail.
+    Together,
+    /// Each by itself: a row that fails is put aside.
+    EachRow,
 }
 
 struct Mover {
@@ -288,9 +304,9 @@ impl Mover {
             return Ok(());
         }
         let runs = runs(&won);
-        let outcome = self.attempt(id, |source| {
+        let outcome = self.attempt(id, |source, care| {
             for (first, beyond) in &runs {
-                source.copy(id, place(*first, 0), place(*beyond, 0));
+                source.copy(id, care, place(*first, 0), place(*beyond, 0));
             }
             match source.unit {
                 Unit::Page => mark(id, &won),
@@ -308,23 +324,29 @@ impl Mover {
 
     /// Moves the groups of the rows at these places that were not moved yet, in one transaction.
     fn move_groups(&mut self, id: i32, places: &[i64]) -> Result<(), Failure> {
-        self.attempt(id, |source| {
+        self.attempt(id, |source, care| {
             for number in places {
                 let (page, row) = (number >> 16, (number & 0xffff) as u16);
-                source.copy(id, place(page, row), place(page, row + 1));
+                source.copy(id, care, place(page, row), place(page, row + 1));
             }
         })
     }
 
-    /// Runs a transaction that moves rows of a source, again if it lost against others.
-    fn attempt(&mut self, id: i32, body: impl Fn(&Source)) -> Result<(), Failure> {
+    /// Runs a transaction that moves rows of a source, again if it lost against others, and with more care if rows violate a
+    /// constraint that nobody checked before.
+    fn attempt(&mut self, id: i32, body: impl Fn(&Source, Care)) -> Result<(), Failure> {
         self.source(id)?;
         let source = &self.sources[&id];
+        let mut care = Care::Together;
         let mut outcome = Ok(());
         for _ in 0..ATTEMPTS {
-            outcome = self.transaction(|| body(source));
-            if !outcome.is_err_and(|failure: Failure| is_retriable(failure.code)) {
-                break;
+            outcome = self.transaction(|| body(source, care));
+            match outcome {
+                Err(failure) if is_retriable(failure.code) => {}
+                Err(failure) if source.is_lenient && care == Care::Together && is_violation(failure.code) => {
+                    care = Care::EachRow;
+                }
+                _ => break,
             }
         }
         outcome
@@ -376,14 +398,7 @@ impl Mover {
             Ok(())
         }))
         .catch_others(|error| {
-            let failure = match &error {
-                CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => {
-                    Failure::new(report.sql_error_code() as i32, report.message())
-                }
-                CaughtError::RustPanic { ereport, .. } => {
-                    Failure::new(ereport.sql_error_code() as i32, ereport.message())
-                }
-            };
+            let failure = failure_of(&error);
             // SAFETY: the error was caught; the transaction is undone.
             unsafe { pg_sys::AbortCurrentTransaction() };
             Err(failure)
@@ -416,6 +431,45 @@ fn is_retriable(code: i32) -> bool {
         || code == PgSqlErrorCode::ERRCODE_T_R_DEADLOCK_DETECTED as i32
 }
 
+/// Whether a row violates a constraint.
+fn is_violation(code: i32) -> bool {
+    [
+        PgSqlErrorCode::ERRCODE_NOT_NULL_VIOLATION,
+        PgSqlErrorCode::ERRCODE_UNIQUE_VIOLATION,
+        PgSqlErrorCode::ERRCODE_CHECK_VIOLATION,
+    ]
+    .into_iter()
+    .any(|violation| code == violation as i32)
+}
+
+fn failure_of(error: &CaughtError) -> Failure {
+    match error {
+        CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => {
+            Failure::new(report.sql_error_code() as i32, report.message())
+        }
+        CaughtError::RustPanic { ereport, .. } => Failure::new(ereport.sql_error_code() as i32, ereport.message()),
+    }
+}
+
+/// Does something of which nothing is left if it fails, within the transaction.
+fn in_subtransaction<R>(body: impl FnOnce() -> R) -> Result<R, Failure> {
+    // SAFETY: as the server's own languages do it; what the subtransaction changes of the process is put back.
+    unsafe {
+        let (memory, owner) = (pg_sys::CurrentMemoryContext, pg_sys::CurrentResourceOwner);
+        pg_sys::BeginInternalSubTransaction(std::ptr::null());
+        pg_sys::MemoryContextSwitchTo(memory);
+        let outcome =
+            PgTryBuilder::new(AssertUnwindSafe(|| Ok(body()))).catch_others(|error| Err(failure_of(&error))).execute();
+        match outcome {
+            Ok(_) => pg_sys::ReleaseCurrentSubTransaction(),
+            Err(_) => pg_sys::RollbackAndReleaseCurrentSubTransaction(),
+        }
+        pg_sys::MemoryContextSwitchTo(memory);
+        pg_sys::CurrentResourceOwner = owner;
+        outcome
+    }
+}
+
 fn warn(what: &str, failure: &Failure) {
     ereport!(LOG, PgSqlErrorCode::ERRCODE_WARNING, format!("bullfrog: {what}: {}", failure.message()));
 }
@@ -438,7 +492,7 @@ impl Source {
     fn read(id: i32) -> Option<Self> {
         run(|client| {
             let found = client.select(
-                "SELECT s.pages, s.swept, s.grouped, c.relowner FROM bullfrog.source s
+                "SELECT s.pages, s.swept, s.grouped, c.relowner, s.lenient FROM bullfrog.source s
                  JOIN pg_catalog.pg_class c ON c.oid = s.old_table WHERE s.id = $1",
                 None,
                 &[id.into()],
@@ -451,6 +505,7 @@ impl Source {
             let (pages, swept) = (count(found.get(1)?), count(found.get(2)?));
             let unit = if found.get(3)?.unwrap_or(false) { Unit::Group } else { Unit::Page };
             let owner = found.get(4)?.unwrap_or(Oid::INVALID);
+            let is_lenient = found.get(5)?.unwrap_or(false);
             let mut ledger = Ledger::new(pages);
             match unit {
                 Unit::Group => (0..swept).for_each(|page| ledger.mark_done(page)),
@@ -462,41 +517,94 @@ impl Source {
                     }
                 }
             }
-            let statements =
-                client.select("SELECT copy FROM bullfrog.target WHERE source = $1 ORDER BY id", None, &[id.into()])?;
-            let statements: Vec<String> =
-                statements.into_iter().filter_map(|row| row.get(1).transpose()).collect::<Result<_, _>>()?;
             let tid = PgOid::from(pg_sys::TIDOID);
-            let copies = statements.iter().map(|statement| {
-                with_rights_of(owner, || client.prepare_mut(statement.as_str(), &[tid, tid]).map(|copy| copy.keep()))
-            });
-            let copies = copies.collect::<Result<_, _>>()?;
-            Ok(Some(Self { ledger, next: 0, unit, owner, copies }))
+            let mut copies = Vec::new();
+            let targets = "SELECT id, copy FROM bullfrog.target WHERE source = $1 ORDER BY id";
+            for row in client.select(targets, None, &[id.into()])? {
+                if let (Some(target), Some(copy)) = (row.get(1)?, row.get::<String>(2)?) {
+                    let statement = with_rights_of(owner, || client.prepare_mut(copy.as_str(), &[tid, tid]))?.keep();
+                    copies.push(Copying { target, statement });
+                }
+            }
+            Ok(Some(Self { ledger, next: 0, unit, owner, is_lenient, copies }))
         })
     }
 
     /// Copies the rows with a place in a range to their new tables. Marks groups at once: another range may have rows of the
     /// same.
-    fn copy(&self, id: i32, first: pg_sys::ItemPointerData, beyond: pg_sys::ItemPointerData) {
-        let mut places = Vec::new();
-        with_rights_of(self.owner, || {
-            run(|client| {
-                for copy in &self.copies {
-                    let rows = client.update(copy, None, &[first.into(), beyond.into()])?;
-                    if self.unit == Unit::Group {
-                        for row in rows {
-                            places.extend(row.get::<i64>(1)?);
+    fn copy(&self, id: i32, care: Care, first: pg_sys::ItemPointerData, beyond: pg_sys::ItemPointerData) {
+        let mut groups = Vec::new();
+        for copying in &self.copies {
+            match care {
+                Care::Together => groups.extend(self.copy_range(copying, first, beyond)),
+                Care::EachRow => {
+                    for row in self.rows(copying, first, beyond) {
+                        let (page, number) = pgrx::itemptr::item_pointer_get_both(row);
+                        let next = place(i64::from(page), number + 1);
+                        match in_subtransaction(|| self.copy_range(copying, row, next)) {
+                            Ok(places) => groups.extend(places),
+                            Err(failure) if is_violation(failure.code) => put_aside(copying.target, row, &failure),
+                            Err(failure) => raise(
+                                PgSqlErrorCode::from(failure.code),
+                                failure.message(),
+                                "The move may be tried again.",
+                            ),
                         }
                     }
                 }
-                Ok(())
-            });
-        });
+            }
+        }
         reach("move: copied");
         if self.unit == Unit::Group {
-            mark(id, &places);
+            mark(id, &groups);
         }
     }
+
+    /// Copies the rows with a place in a range to one new table. Gives the places of groups.
+    fn copy_range(
+        &self,
+        copying: &Copying,
+        first: pg_sys::ItemPointerData,
+        beyond: pg_sys::ItemPointerData,
+    ) -> Vec<i64> {
+        with_rights_of(self.owner, || {
+            run(|client| {
+                let rows = client.update(&copying.statement, None, &[first.into(), beyond.into()])?;
+                match self.unit {
+                    Unit::Page => Ok(Vec::new()),
+                    Unit::Group => rows.into_iter().filter_map(|row| row.get(1).transpose()).collect(),
+                }
+            })
+        })
+    }
+
+    /// The places of the rows in a range, as far as they give rows of the new table.
+    fn rows(
+        &self,
+        copying: &Copying,
+        first: pg_sys::ItemPointerData,
+        beyond: pg_sys::ItemPointerData,
+    ) -> Vec<pg_sys::ItemPointerData> {
+        let query = format!(
+            "SELECT bullfrog_tid FROM bullfrog.transformed_{} WHERE bullfrog_tid >= $1 AND bullfrog_tid < $2 ORDER BY 1",
+            copying.target
+        );
+        with_rights_of(self.owner, || {
+            run(|client| {
+                let rows = client.select(&query, None, &[first.into(), beyond.into()])?;
+                rows.into_iter().filter_map(|row| row.get(1).transpose()).collect()
+            })
+        })
+    }
+}
+
+/// Puts a row into quarantine: it violates a constraint.
+fn put_aside(target: i32, row: pg_sys::ItemPointerData, failure: &Failure) {
+    run(|client| {
+        let arguments = [target.into(), row.into(), failure.message().into()];
+        client.update("SELECT bullfrog.put_aside($1, $2, $3)", None, &arguments).map(|_| ())
+    });
+    warn(&format!("a row of target {target} is in quarantine"), failure);
 }
 
 /// Writes the truth: these granules were moved by this transaction.

@@ -46,7 +46,8 @@ LINES = """
     CREATE TABLE item (k int PRIMARY KEY, cap int NOT NULL, txt text, pad text);
     CREATE TABLE line (k int NOT NULL, j int NOT NULL, num int, pad text, PRIMARY KEY (k, j));
     INSERT INTO item SELECT n, n % 11, nullif('item ' || n % 9, 'item 4'), repeat('.', 200) FROM generate_series(0, 119) n;
-    INSERT INTO line SELECT n, j, (n * j) % 31, repeat('.', 300) FROM generate_series(0, 99) n, generate_series(1, 5) j WHERE n % 6 >= j ORDER BY j, n;
+    INSERT INTO line SELECT n, j, (n * j) % 31, repeat('.', 300) FROM generate_series(0, 99) n, generate_series(1, 5) j WHERE n % 6 >= j
+        ORDER BY j, n;
 """
 KINDS = {
     "derive": Kind(BASE, """
@@ -69,11 +70,14 @@ KINDS = {
     "outer_join": Kind(LINES, """
         CREATE TABLE t AS SELECT i.k, coalesce(l.j, 0) AS j, l.num, i.txt FROM item i LEFT JOIN line l ON l.k = i.k AND l.num > 5;
         ALTER TABLE t ADD PRIMARY KEY (k, j)""", (Table("t", ("k", "j")),), 120),
-    "foreign_key": Kind(BASE + "CREATE TABLE person AS SELECT k, num, txt, pad FROM base WHERE k < 100; ALTER TABLE person ADD PRIMARY KEY (k)", """
+    "foreign_key": Kind(BASE + """
+        CREATE TABLE person AS SELECT k, num, txt, pad FROM base WHERE k < 100;
+        ALTER TABLE person ADD PRIMARY KEY (k)""", """
         CREATE TABLE t AS SELECT k, num, txt FROM person;
         CREATE TABLE u AS SELECT k, num, txt, other AS parent FROM base;
         ALTER TABLE t ADD PRIMARY KEY (k); ALTER TABLE u ADD PRIMARY KEY (k); CREATE INDEX ON u (parent);
-        ALTER TABLE u ADD FOREIGN KEY (parent) REFERENCES t ON DELETE CASCADE ON UPDATE CASCADE""", (Table("t"), Table("u", also=("parent",))), 100),
+        ALTER TABLE u ADD FOREIGN KEY (parent) REFERENCES t ON DELETE CASCADE ON UPDATE CASCADE""",
+        (Table("t"), Table("u", also=("parent",))), 100),
 }
 
 
@@ -93,7 +97,8 @@ class Generator:
         return self.random.randrange(self.kind.keys * 5 // 4 // SESSIONS) * SESSIONS + session
 
     def row(self, table, session):
-        values = {"num": self.random.randrange(60), "txt": self.random.choice(["new", "text 5", None]), "j": self.random.randrange(8), "k": self.own(session)}
+        values = {"num": self.random.randrange(60), "txt": self.random.choice(["new", "text 5", None]), "j": self.random.randrange(8),
+            "k": self.own(session)}
         values["parent"] = self.own(session)
         return [values[column] for column in table.columns]
 
@@ -114,11 +119,15 @@ class Generator:
             (f"SELECT {columns} FROM {table.name} WHERE k BETWEEN %s AND %s", [key, key + 20]),
             (f"SELECT {columns} FROM {table.name} WHERE num = %s", [self.random.randrange(60)]),
             (f"SELECT count(*), sum(num), min(txt), count(txt) FROM {table.name}", []),
-            (f"SELECT mod(num, 5), count(*), sum(k) FROM {table.name} WHERE txt IS NOT NULL GROUP BY 1 HAVING count(*) > %s", [self.random.randrange(5)]),
+            (f"SELECT mod(num, 5), count(*), sum(k) FROM {table.name} WHERE txt IS NOT NULL GROUP BY 1 HAVING count(*) > %s",
+            [self.random.randrange(5)]),
             (f"SELECT a.k, a.num, b.num FROM {table.name} a LEFT JOIN {other.name} b ON a.k = b.k WHERE a.k < %s", [key]),
-            (f"SELECT k FROM {table.name} a WHERE EXISTS (SELECT FROM {other.name} b WHERE b.num = a.num AND b.k <> a.k) AND mod(k, 10) = %s", [key % 10]),
-            (f"WITH one AS (SELECT * FROM {table.name} WHERE k = %s) SELECT count(*) FROM one, {other.name} o WHERE o.num = one.num", [key]),
-            (f"SELECT row_number() OVER (ORDER BY {', '.join(table.key)}), k FROM {table.name} WHERE num > %s", [self.random.randrange(60)]),
+            (f"SELECT k FROM {table.name} a WHERE EXISTS (SELECT FROM {other.name} b WHERE b.num = a.num AND b.k <> a.k)"
+            " AND mod(k, 10) = %s", [key % 10]),
+            (f"WITH one AS (SELECT * FROM {table.name} WHERE k = %s) SELECT count(*) FROM one, {other.name} o WHERE o.num = one.num",
+            [key]),
+            (f"SELECT row_number() OVER (ORDER BY {', '.join(table.key)}), k FROM {table.name} WHERE num > %s",
+            [self.random.randrange(60)]),
         ])
 
     def write(self, session):
@@ -135,7 +144,8 @@ class Generator:
             (f"UPDATE {name} SET txt = txt || '!', num = %s WHERE k = %s", [row[table.columns.index('num')], key]),
             (f"UPDATE {name} SET num = num + 1 WHERE num = %s AND {own}", [self.random.randrange(60)]),
             (f"UPDATE {name} SET txt = 'wide' WHERE k BETWEEN %s AND %s AND {own}", [key, key + 30]),
-            (f"UPDATE {name} a SET num = b.num FROM (SELECT k, max(num) AS num FROM {other.name} GROUP BY k) b WHERE a.k = b.k AND a.k = %s", [key]),
+            (f"UPDATE {name} a SET num = b.num FROM (SELECT k, max(num) AS num FROM {other.name} GROUP BY k) b WHERE a.k = b.k"
+            " AND a.k = %s", [key]),
             (f"UPDATE {name} SET k = %s WHERE {one}", [self.own(session), *row[:len(table.key)]]),
             (f"DELETE FROM {name} WHERE k = %s RETURNING {columns}", [key]),
             (f"DELETE FROM {name} WHERE num = %s AND {own}", [self.random.randrange(60)]),
@@ -190,7 +200,8 @@ class Session:
         if any(answer[0] == "error" and answer[1] in RETRIABLE for answer in (lazy, eager)):
             return None
         if lazy != eager:
-            raise Difference(f"session {self.number} at {self.level}: {sql} {parameters}\nlazy:  {lazy}\neager: {eager}\nbefore: {self.said}")
+            said = f"session {self.number} at {self.level}: {sql} {parameters}"
+            raise Difference(f"{said}\nlazy:  {lazy}\neager: {eager}\nbefore: {self.said}")
         return lazy
 
     def begin(self, level):
@@ -303,7 +314,9 @@ def run(kind, seed, lazy, eager, sabotage=None):
 
 def compare(kind, lazy, eager):
     for table in kind.tables:
-        answers = [sorted(map(repr, connection.execute(f"SELECT {', '.join(table.columns)} FROM {table.name}").fetchall())) for connection in (lazy, eager)]
+        query = f"SELECT {', '.join(table.columns)} FROM {table.name}"
+        answers = [sorted(map(repr, connection.execute(query).fetchall())) for connection in (lazy, eager)]
         if answers[0] != answers[1]:
             only = [sorted(set(answers[side]) - set(answers[1 - side])) for side in (0, 1)]
-            raise Difference(f"{table.name} has {len(answers[0])} rows, should have {len(answers[1])}; wrong: {only[0][:5]}, missing: {only[1][:5]}")
+            counts = f"{table.name} has {len(answers[0])} rows, should have {len(answers[1])}"
+            raise Difference(f"{counts}; wrong: {only[0][:5]}, missing: {only[1][:5]}")

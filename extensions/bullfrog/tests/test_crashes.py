@@ -1,4 +1,4 @@
-"""Processes that are killed at each named step of a switch, a move and an end. Builds for tests stop at such a step until they are killed."""
+"""Processes that are killed at each named step of a switch, a move and an end. Builds for tests stop there until they are killed."""
 
 import os
 import signal
@@ -8,7 +8,9 @@ import pytest
 
 from conftest import CUSTOMERS, SPLIT, differing, migrate, moved, reconnect, wait_for_crash, wait_until
 
-DEFINITION = SPLIT + "CREATE TABLE town AS SELECT left(city, 6) AS city, count(*) AS customers, max(id) AS latest FROM customer GROUP BY 1; ALTER TABLE town ADD UNIQUE (city);"
+DEFINITION = SPLIT + """
+    CREATE TABLE town AS SELECT left(city, 6) AS city, count(*) AS customers, max(id) AS latest FROM customer GROUP BY 1;
+    ALTER TABLE town ADD UNIQUE (city)"""
 WRITES = {
     "rows": "UPDATE customer_private SET name = name || '!' WHERE id = 1000",
     "groups": "UPDATE town SET customers = customers + 1 WHERE city = 'city 7'",
@@ -28,6 +30,11 @@ def check(connection):
     assert differing(connection, "customer_private", "expected_private") == 0
     assert differing(connection, "town", "expected_town") == 0
     assert connection.execute("SELECT count(*), count(DISTINCT id) FROM customer_public").fetchone() == (CUSTOMERS, CUSTOMERS)
+
+
+def setting(database):
+    with database.connect() as connection:
+        return connection.execute("SHOW bullfrog.stop_at").fetchone()[0]
 
 
 def stopped(connection, point):
@@ -50,9 +57,10 @@ def stop_in_session(database, point, statement):
 @pytest.mark.parametrize("kind, victim", [("rows", "server"), ("groups", "mover")])
 @pytest.mark.parametrize("point", ["begun", "copied", "marked", "committed"])
 def test_a_move_that_is_killed_is_done_again_or_was_done(server, database, expected, point, kind, victim):
-    migrate(expected, DEFINITION)
     expected.execute(f"ALTER SYSTEM SET bullfrog.stop_at = 'move: {point}'")
     expected.execute("SELECT pg_reload_conf()")
+    wait_until(lambda: setting(database) == f"move: {point}", "new processes have the setting")
+    migrate(expected, DEFINITION)
     client = database.connect()
     client.pgconn.send_query(WRITES[kind].encode())
     pid = stopped(expected, f"move: {point}")
@@ -70,7 +78,7 @@ def test_a_move_that_is_killed_is_done_again_or_was_done(server, database, expec
     # A move commits without a flush: its loss is none.
     assert moved(connection) in ((0, 1) if point == "committed" else (0,))
     assert connection.execute(WRITES[kind]).rowcount == 1
-    connection.execute("UPDATE expected_private SET name = name || '!' WHERE id = 1000" if kind == "rows" else "UPDATE expected_town SET customers = customers + 1 WHERE city = 'city 7'")
+    connection.execute(WRITES[kind].replace("customer_private", "expected_private").replace("town", "expected_town"))
     check(connection)
     connection.execute("SELECT bullfrog.finish('m')")
     check(connection)
@@ -82,14 +90,16 @@ def test_a_switch_that_is_killed_did_not_happen(database, expected, point):
     os.kill(pid, signal.SIGKILL)
     wait_for_crash(watcher)
     connection = reconnect(database)
-    assert connection.execute("SELECT count(*), to_regclass('town'), (SELECT count(*) FROM bullfrog.migration) FROM customer").fetchone() == (CUSTOMERS, None, 0)
+    state = "SELECT count(*), to_regclass('town'), (SELECT count(*) FROM bullfrog.migration) FROM customer"
+    assert connection.execute(state).fetchone() == (CUSTOMERS, None, 0)
     connection.execute("UPDATE customer SET name = name WHERE id = 1")
     migrate(connection, DEFINITION)
     check(connection)
 
 
 @pytest.mark.parametrize("point, statement", [
-    ("finish: rows moved", "SELECT bullfrog.finish('m')"), ("finish: tables dropped", "SELECT bullfrog.finish('m')"), ("abort: tables dropped", "SELECT bullfrog.abort('m')"),
+    ("finish: rows moved", "SELECT bullfrog.finish('m')"), ("finish: tables dropped", "SELECT bullfrog.finish('m')"),
+    ("abort: tables dropped", "SELECT bullfrog.abort('m')"),
 ])
 def test_an_end_that_is_killed_did_not_happen(database, expected, point, statement):
     migrate(expected, DEFINITION)

@@ -39,9 +39,12 @@ def at_first(*statements):
 FLAWS = {
     "moves are forgotten": ("split", forget_moves),
     "a row is not copied": ("foreign_key_join", at_first("UPDATE bullfrog.target SET copy = copy || ' AND mod(k, 20) <> 7'")),
-    "a part of a group is moved": ("aggregate", at_first("UPDATE bullfrog.target SET copy = replace(copy, 'SELECT k, num,', 'SELECT k, num - mod(k, 2),') WHERE grouped")),
-    "rows that were moved are read in the old table, too": ("many_to_many", at_first("CREATE OR REPLACE VIEW bullfrog.unmoved_1 AS SELECT t.* FROM bullfrog.transformed_1 t")),
-    "keys of rows that were not moved are free": ("derive", at_first("UPDATE pg_trigger SET tgenabled = 'D' WHERE tgname LIKE 'bullfrog%'")),
+    "a part of a group is moved": ("aggregate", at_first("UPDATE bullfrog.target SET copy = replace(copy, 'SELECT k, num,', 'SELECT k,"
+    " num - mod(k, 2),') WHERE grouped")),
+    "rows that were moved are read in the old table, too": ("many_to_many", at_first("CREATE OR REPLACE VIEW bullfrog.unmoved_1 AS SELECT"
+    " t.* FROM bullfrog.transformed_1 t")),
+    "keys of rows that were not moved are free": ("derive", at_first("UPDATE pg_trigger SET tgenabled = 'D'"
+    " WHERE tgname LIKE 'bullfrog%'")),
 }
 
 

@@ -6,6 +6,7 @@ import pytest
 from conftest import migrate, moved
 
 ORDERS = 300
+COUNT_KEYS = "SELECT count(*) FROM pg_constraint WHERE contype = 'f' AND connamespace = 'public'::regnamespace"
 
 RENAMED = """
     CREATE TABLE client AS SELECT id, name FROM person;
@@ -27,7 +28,8 @@ def shop(database):
     connection.execute(f"""
         CREATE TABLE region (code int PRIMARY KEY);
         CREATE TABLE person (id int PRIMARY KEY, name text, pad text);
-        CREATE TABLE orders (number int PRIMARY KEY, person int REFERENCES person ON DELETE CASCADE, region int REFERENCES region, pad text);
+        CREATE TABLE orders (number int PRIMARY KEY, person int REFERENCES person ON DELETE CASCADE, region int
+            REFERENCES region, pad text);
         CREATE TABLE remark (number int REFERENCES orders, what text);
         INSERT INTO region SELECT generate_series(1, 9);
         INSERT INTO person SELECT n, 'name ' || n, repeat('.', 200) FROM generate_series(1, 100) n;
@@ -58,13 +60,15 @@ def test_a_row_may_refer_to_one_that_was_not_moved_and_not_to_none(renamed):
     renamed.execute("INSERT INTO purchase VALUES (1000, 77, 1)")
     renamed.execute("UPDATE purchase SET client = 99 WHERE number = 1000")
     renamed.execute("INSERT INTO remark VALUES (300, 'late')")
-    for statement in ("INSERT INTO purchase VALUES (1001, 777, 1)", "UPDATE purchase SET region = 77 WHERE number = 5", "INSERT INTO remark VALUES (777, '')"):
+    for statement in ("INSERT INTO purchase VALUES (1001, 777, 1)", "UPDATE purchase SET region = 77 WHERE number = 5",
+        "INSERT INTO remark VALUES (777, '')"):
         with pytest.raises(psycopg.errors.ForeignKeyViolation):
             renamed.execute(statement)
 
 
 def test_a_row_that_rows_refer_to_that_were_not_moved_is_kept_or_takes_them_with_it(renamed):
-    for statement in ("DELETE FROM region WHERE code = 3", "DELETE FROM purchase WHERE number = 7", "UPDATE client SET id = 1000 WHERE id = 20"):
+    for statement in ("DELETE FROM region WHERE code = 3", "DELETE FROM purchase WHERE number = 7",
+        "UPDATE client SET id = 1000 WHERE id = 20"):
         with pytest.raises(psycopg.errors.ForeignKeyViolation):
             renamed.execute(statement)
     renamed.execute("DELETE FROM region WHERE code = 9")
@@ -79,34 +83,42 @@ def test_after_the_end_they_are_ordinary_foreign_keys(renamed):
     renamed.execute("ALTER TABLE remark VALIDATE CONSTRAINT remark_purchase")
     with pytest.raises(psycopg.errors.ForeignKeyViolation):
         renamed.execute("DELETE FROM purchase WHERE number = 7")
-    assert renamed.execute("SELECT count(*) FROM pg_constraint WHERE contype = 'f' AND connamespace = 'public'::regnamespace AND convalidated").fetchone() == (3,)
+    assert renamed.execute(COUNT_KEYS + " AND convalidated").fetchone() == (3,)
 
 
 def test_abort_brings_the_old_foreign_keys_back(renamed):
-    keys = "SELECT conname::text, conrelid::regclass::text, confrelid::regclass::text, confdeltype::text FROM pg_constraint WHERE contype = 'f' AND connamespace = 'public'::regnamespace ORDER BY 1"
+    keys = """
+        SELECT conname::text, conrelid::regclass::text, confrelid::regclass::text, confdeltype::text FROM pg_constraint
+        WHERE contype = 'f' AND connamespace = 'public'::regnamespace ORDER BY 1"""
     renamed.execute("SELECT FROM client WHERE id = 1 FOR UPDATE")
     renamed.execute("SELECT bullfrog.abort('m')")
     assert renamed.execute(keys).fetchall() == [
-        ("orders_person_fkey", "orders", "person", "c"), ("orders_region_fkey", "orders", "region", "a"), ("remark_number_fkey", "remark", "orders", "a"),
+        ("orders_person_fkey", "orders", "person", "c"), ("orders_region_fkey", "orders", "region", "a"),
+        ("remark_number_fkey", "remark", "orders", "a"),
     ]
 
 
 def test_abort_is_refused_when_an_old_foreign_key_does_not_hold_any_more(shop):
-    migrate(shop, "CREATE TABLE client AS SELECT id, name FROM person; CREATE TABLE purchase AS SELECT number FROM orders; ALTER TABLE remark DROP CONSTRAINT remark_number_fkey")
+    migrate(shop, "CREATE TABLE client AS SELECT id, name FROM person; CREATE TABLE purchase AS SELECT number FROM orders;"
+        " ALTER TABLE remark DROP CONSTRAINT remark_number_fkey")
     shop.execute("INSERT INTO remark VALUES (777, 'of nothing')")
     with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="does not hold any more"):
         shop.execute("SELECT bullfrog.abort('m')")
     shop.execute("DELETE FROM remark WHERE number = 777")
     shop.execute("SELECT bullfrog.abort('m')")
-    assert shop.execute("SELECT count(*) FROM pg_constraint WHERE contype = 'f' AND connamespace = 'public'::regnamespace").fetchone() == (3,)
+    assert shop.execute(COUNT_KEYS).fetchone() == (3,)
 
 
 @pytest.mark.parametrize("definition, why", [
-    ("CREATE TABLE t AS SELECT number, region + 3 AS region FROM orders; ALTER TABLE t ADD FOREIGN KEY (region) REFERENCES region (code)", None),
-    ("CREATE TABLE t AS SELECT number, region + 5 AS region FROM orders; ALTER TABLE t ADD FOREIGN KEY (region) REFERENCES region (code)", "foreign key t_region_fkey"),
-    ("CREATE TABLE p AS SELECT id FROM person WHERE id < 50; ALTER TABLE p ADD PRIMARY KEY (id); CREATE TABLE t AS SELECT number, person FROM orders; "
+    ("CREATE TABLE t AS SELECT number, region + 3 AS region FROM orders; ALTER TABLE t ADD FOREIGN KEY (region)"
+    " REFERENCES region (code)", None),
+    ("CREATE TABLE t AS SELECT number, region + 5 AS region FROM orders; ALTER TABLE t ADD FOREIGN KEY (region)"
+    " REFERENCES region (code)", "foreign key t_region_fkey"),
+    ("CREATE TABLE p AS SELECT id FROM person WHERE id < 50; ALTER TABLE p ADD PRIMARY KEY (id); CREATE TABLE t AS SELECT number, person"
+    " FROM orders; "
      "ALTER TABLE t ADD FOREIGN KEY (person) REFERENCES p", "foreign key t_person_fkey"),
-    ("CREATE TABLE t AS SELECT number FROM orders WHERE number > 5; ALTER TABLE t ADD PRIMARY KEY (number); ALTER TABLE remark ADD FOREIGN KEY (number) REFERENCES t",
+    ("CREATE TABLE t AS SELECT number FROM orders WHERE number > 5; ALTER TABLE t ADD PRIMARY KEY (number);"
+    " ALTER TABLE remark ADD FOREIGN KEY (number) REFERENCES t",
      "foreign key remark_number_fkey"),
 ])
 def test_foreign_keys_that_nothing_proves_are_checked_before_the_switch(shop, definition, why):
@@ -117,7 +129,7 @@ def test_foreign_keys_that_nothing_proves_are_checked_before_the_switch(shop, de
         return
     with pytest.raises(psycopg.errors.IntegrityConstraintViolation, match=why):
         migrate(shop, definition)
-    assert shop.execute("SELECT count(*) FROM pg_constraint WHERE contype = 'f' AND connamespace = 'public'::regnamespace").fetchone() == (3,)
+    assert shop.execute(COUNT_KEYS).fetchone() == (3,)
 
 
 def test_a_foreign_key_that_refers_to_an_old_table_is_named_with_what_to_do(shop):
@@ -135,16 +147,20 @@ def test_a_foreign_key_that_refers_to_an_old_table_is_named_with_what_to_do(shop
 def test_a_migration_drops_no_other_constraint(shop):
     shop.execute("ALTER TABLE remark ADD CONSTRAINT short CHECK (length(what) < 100)")
     with pytest.raises(psycopg.errors.FeatureNotSupported, match="no other constraints"):
-        migrate(shop, "CREATE TABLE client AS SELECT number FROM orders; ALTER TABLE remark DROP CONSTRAINT remark_number_fkey, DROP CONSTRAINT short")
+        migrate(shop, "CREATE TABLE client AS SELECT number FROM orders;"
+            " ALTER TABLE remark DROP CONSTRAINT remark_number_fkey, DROP CONSTRAINT short")
 
 
 def test_a_table_that_refers_to_itself(shop):
-    shop.execute("CREATE TABLE part (id int PRIMARY KEY, whole int REFERENCES part); INSERT INTO part SELECT n, nullif(n / 2, 0) FROM generate_series(1, 2000) n")
+    shop.execute("CREATE TABLE part (id int PRIMARY KEY, whole int REFERENCES part); INSERT INTO part SELECT n, nullif(n / 2, 0)"
+        " FROM generate_series(1, 2000) n")
     migrate(shop, """
         CREATE TABLE piece AS SELECT id, whole FROM part; ALTER TABLE piece ADD PRIMARY KEY (id);
         ALTER TABLE piece ADD FOREIGN KEY (whole) REFERENCES piece ON DELETE CASCADE; CREATE INDEX ON piece (whole)""")
     shop.execute("DELETE FROM piece WHERE id = 2")
-    assert shop.execute("WITH RECURSIVE under AS (SELECT 1 AS id UNION ALL SELECT p.id FROM piece p JOIN under u ON p.whole = u.id) SELECT count(*) FROM under").fetchone() \
-        == shop.execute("SELECT count(*) FROM piece").fetchone()
+    under = """
+        WITH RECURSIVE under AS (SELECT 1 AS id UNION ALL SELECT p.id FROM piece p JOIN under u ON p.whole = u.id)
+        SELECT count(*) FROM under"""
+    assert shop.execute(under).fetchone() == shop.execute("SELECT count(*) FROM piece").fetchone()
     shop.execute("SELECT bullfrog.finish('m')")
     assert shop.execute("SELECT count(*) FROM piece WHERE whole IS NOT NULL AND whole NOT IN (SELECT id FROM piece)").fetchone() == (0,)

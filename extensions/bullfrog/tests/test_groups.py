@@ -72,7 +72,9 @@ def test_the_key_of_a_group_that_was_not_moved_is_taken(totals):
         totals.execute("INSERT INTO total VALUES (3, 7, 1, 1, 1)")
     with pytest.raises(psycopg.errors.UniqueViolation):
         totals.execute("UPDATE total SET shop = 3, number = 11 WHERE shop = 0 AND number = 4")
-    upsert = "INSERT INTO total VALUES (%s, %s, 5, 1, 1) ON CONFLICT (shop, number) DO UPDATE SET amount = total.amount + excluded.amount RETURNING lines"
+    upsert = """
+        INSERT INTO total VALUES (%s, %s, 5, 1, 1)
+        ON CONFLICT (shop, number) DO UPDATE SET amount = total.amount + excluded.amount RETURNING lines"""
     assert totals.execute(upsert, (3, 15)).fetchone() == (8,)
     assert totals.execute(upsert, (3, 16)).fetchone() == (1,)
     totals.execute("UPDATE expected SET amount = amount + 5 WHERE number = 15; INSERT INTO expected VALUES (3, 16, 5, 1, 1)")
@@ -83,9 +85,11 @@ def test_the_key_of_a_group_that_was_not_moved_is_taken(totals):
     "SELECT kind, count(*) AS n, sum(amount) AS amount FROM line GROUP BY kind",
     "SELECT number % 7 AS rest, kind, min(amount) AS least FROM line WHERE position < 5 GROUP BY 1, 2",
     "SELECT count(*) AS n FROM line GROUP BY kind, shop HAVING count(*) > 100",
-    "SELECT kind, array_agg(DISTINCT shop) FILTER (WHERE amount > 50) AS shops, string_agg(pad, '' ORDER BY number, position) AS pads FROM line GROUP BY kind",
+    "SELECT kind, array_agg(DISTINCT shop) FILTER (WHERE amount > 50) AS shops, string_agg(pad, '' ORDER BY number, position) AS pads"
+    " FROM line GROUP BY kind",
     "SELECT a.number, sum(b.amount) AS amount FROM line a JOIN line b ON a.number = b.position AND a.shop <> b.shop GROUP BY a.number",
-    "SELECT a.shop, a.number, count(b.number) AS n FROM line a LEFT JOIN line b ON b.number = a.position WHERE a.position = 2 GROUP BY a.shop, a.number",
+    "SELECT a.shop, a.number, count(b.number) AS n FROM line a LEFT JOIN line b ON b.number = a.position WHERE a.position = 2"
+    " GROUP BY a.shop, a.number",
 ], ids=["null", "expression", "having", "filter", "join", "left_join"])
 def test_kinds_of_grouping(lines, query):
     lines.execute(f"DROP TABLE expected; CREATE TABLE expected AS {query}")
@@ -205,7 +209,8 @@ def test_a_mover_goes_on_where_the_last_one_was(totals):
 
 
 def test_the_plan_tells_what_is_slow(lines):
-    plan = lines.execute("SELECT kind, note FROM bullfrog.plan('m', 'CREATE TABLE t AS SELECT kind, avg(length(pad)) AS size FROM line GROUP BY kind')").fetchone()
+    plan = lines.execute("SELECT kind, note FROM bullfrog.plan('m', 'CREATE TABLE t AS SELECT kind, avg(length(pad)) AS size FROM line"
+        " GROUP BY kind')").fetchone()
     assert plan[0] == "n:1"
     assert "moves by groups of line" in plan[1]
     assert "no index of line begins with kind" in plan[1]

@@ -6,7 +6,8 @@ import pytest
 from conftest import differing, migrate, moved
 
 STOCKINFO = """
-    CREATE TABLE stockinfo AS SELECT s.sku AS code, s.day, s.used, i.cap - s.used AS free, NULL AS audited_at FROM item i JOIN stocktake s USING (sku);
+    CREATE TABLE stockinfo AS SELECT s.sku AS code, s.day, s.used, i.cap - s.used AS free, NULL AS audited_at FROM item i
+        JOIN stocktake s USING (sku);
     ALTER TABLE stockinfo ADD PRIMARY KEY (code, day)
 """
 JOINS = {
@@ -15,7 +16,8 @@ JOINS = {
     "left": "SELECT i.sku, s.day, s.used FROM item i LEFT JOIN stocktake s ON s.sku = i.sku AND s.used > 50",
     "right": "SELECT i.sku, s.day, s.used FROM stocktake s RIGHT JOIN item i ON s.sku = i.sku AND s.used > 50",
     "self": "SELECT a.sku, b.sku AS other FROM item a JOIN item b ON b.sku = a.sku + 1",
-    "three": "SELECT s.sku, s.day, d.name, i.cap FROM stocktake s JOIN item i USING (sku) LEFT JOIN depot d ON d.number = i.depot WHERE s.used > 10",
+    "three": "SELECT s.sku, s.day, d.name, i.cap FROM stocktake s JOIN item i USING (sku) LEFT JOIN depot d ON d.number = i.depot"
+    " WHERE s.used > 10",
     "cross": "SELECT d.name, i.sku FROM depot d CROSS JOIN item i",
 }
 
@@ -29,14 +31,16 @@ def stock(database):
         CREATE TABLE stocktake (sku int NOT NULL, day int NOT NULL, used int CHECK (used > 0), pad text, PRIMARY KEY (sku, day));
         INSERT INTO depot SELECT n, 'depot ' || n FROM generate_series(1, 5) n;
         INSERT INTO item SELECT n, n % 7, 100 + n, repeat('.', 500) FROM generate_series(1, 200) n;
-        INSERT INTO stocktake SELECT s, d, 1 + (s * d) % 97, repeat('.', 200) FROM generate_series(1, 250) s, generate_series(1, 4) d WHERE s % 3 > 0;
+        INSERT INTO stocktake SELECT s, d, 1 + (s * d) % 97, repeat('.', 200) FROM generate_series(1, 250) s, generate_series(1, 4) d
+            WHERE s % 3 > 0;
         ANALYZE""")
     return connection
 
 
 @pytest.fixture
 def stockinfo(stock):
-    stock.execute("CREATE TABLE expected AS SELECT s.sku AS code, s.day, s.used, i.cap - s.used AS free, NULL AS audited_at FROM item i JOIN stocktake s USING (sku)")
+    stock.execute("CREATE TABLE expected AS SELECT s.sku AS code, s.day, s.used, i.cap - s.used AS free, NULL AS audited_at FROM item i"
+        " JOIN stocktake s USING (sku)")
     migrate(stock, STOCKINFO)
     return stock
 
@@ -46,7 +50,8 @@ def test_each_row_of_a_join_is_there_once_before_while_and_after_it_moves(stock,
     stock.execute(f"CREATE TABLE expected AS {query}")
     migrate(stock, f"CREATE TABLE t AS {query}")
     assert differing(stock, "t", "expected") == 0
-    stock.execute("SELECT FROM t WHERE sku = 10 FOR UPDATE" if "s.sku, " in query else "SELECT bullfrog.move(id, '{0}') FROM bullfrog.source")
+    stock.execute("SELECT FROM t WHERE sku = 10 FOR UPDATE" if "s.sku, " in query else "SELECT bullfrog.move(id, '{0}')"
+        " FROM bullfrog.source")
     assert 0 < moved(stock) <= 2
     assert differing(stock, "t", "expected") == 0
     stock.execute("SELECT bullfrog.finish('m')")
@@ -90,7 +95,8 @@ def test_abort_opens_both_old_tables(stockinfo):
 
 
 def test_a_table_may_be_joined_and_move_by_itself_in_one_migration(stock):
-    stock.execute("CREATE TABLE expected AS SELECT s.sku AS code, s.day, s.used, i.cap - s.used AS free, NULL AS audited_at FROM item i JOIN stocktake s USING (sku)")
+    stock.execute("CREATE TABLE expected AS SELECT s.sku AS code, s.day, s.used, i.cap - s.used AS free, NULL AS audited_at FROM item i"
+        " JOIN stocktake s USING (sku)")
     migrate(stock, STOCKINFO + "; CREATE TABLE article AS SELECT sku, cap FROM item; ALTER TABLE article ADD PRIMARY KEY (sku)")
     stock.execute("UPDATE article SET cap = 0 WHERE sku = 50")
     stock.execute("UPDATE stockinfo SET free = 0 WHERE code = 50 AND day = 1")
@@ -102,11 +108,13 @@ def test_a_table_may_be_joined_and_move_by_itself_in_one_migration(stock):
 
 
 @pytest.mark.parametrize("join, kind, driving", [
-    ("foreign_key", "foreign-key join", "stocktake"), ("many_to_many", "n:n", "stocktake"), ("left", "n:n", "item"), ("self", "foreign-key join", "item"),
+    ("foreign_key", "foreign-key join", "stocktake"), ("many_to_many", "n:n", "stocktake"), ("left", "n:n", "item"),
+    ("self", "foreign-key join", "item"),
     ("three", "foreign-key join", "stocktake"), ("cross", "n:n", "item"),
 ])
 def test_the_plan_tells_the_kind_of_a_join_and_what_drives_it(stock, join, kind, driving):
-    plan = stock.execute("SELECT kind, (old_tables)[1]::text, note FROM bullfrog.plan('m', %s)", (f"CREATE TABLE t AS {JOINS[join]}",)).fetchone()
+    plan = stock.execute("SELECT kind, (old_tables)[1]::text, note FROM bullfrog.plan('m', %s)",
+        (f"CREATE TABLE t AS {JOINS[join]}",)).fetchone()
     assert plan[:2] == (kind, driving)
     assert ("no index of item begins with depot" in plan[2]) == (join == "many_to_many")
 

@@ -48,7 +48,8 @@ def test_definitions_that_are_not_supported_are_refused(shared_customers, query,
 @pytest.mark.parametrize("statement", [
     "DROP TABLE customer", "SELECT 1", "CREATE TABLE u (id int)", "ALTER TABLE customer ADD COLUMN x int", "ALTER TABLE t ADD COLUMN x int",
     "ALTER TABLE t ADD FOREIGN KEY (id) REFERENCES customer", "ALTER TABLE customer DROP CONSTRAINT customer_pkey",
-    "ALTER TABLE customer ADD FOREIGN KEY (id) REFERENCES customer", "ALTER TABLE t ADD FOREIGN KEY (id) REFERENCES t DEFERRABLE", "CREATE UNIQUE INDEX ON t ((id + 1))", "CREATE TEMPORARY TABLE u AS SELECT id FROM customer",
+    "ALTER TABLE customer ADD FOREIGN KEY (id) REFERENCES customer", "ALTER TABLE t ADD FOREIGN KEY (id) REFERENCES t DEFERRABLE",
+    "CREATE UNIQUE INDEX ON t ((id + 1))", "CREATE TEMPORARY TABLE u AS SELECT id FROM customer",
     "ALTER TABLE t ADD UNIQUE (id) DEFERRABLE", "CREATE MATERIALIZED VIEW v AS SELECT id FROM customer", "CREATE INDEX ON customer (name)",
 ])
 def test_statements_that_are_not_supported_are_refused(shared_customers, statement):
@@ -87,7 +88,8 @@ def test_rows_that_would_violate_a_constraint_stop_the_switch(shared_customers, 
 
 @pytest.mark.parametrize("definition", [
     KEYED.format("1000 / (id - 7) AS share"), "CREATE TABLE t AS SELECT id FROM customer WHERE 1000 / (id - 7) > 0",
-    "CREATE TABLE t AS SELECT city, sum(1000 / (id - 7)) AS n FROM customer GROUP BY city", "CREATE TABLE t AS SELECT count(*) AS n FROM customer GROUP BY 1000 / (id - 7)",
+    "CREATE TABLE t AS SELECT city, sum(1000 / (id - 7)) AS n FROM customer GROUP BY city", "CREATE TABLE t AS SELECT count(*) AS n"
+    " FROM customer GROUP BY 1000 / (id - 7)",
 ])
 def test_an_expression_that_fails_for_a_row_stops_the_switch(shared_customers, definition):
     with pytest.raises(psycopg.errors.DivisionByZero):
@@ -151,11 +153,15 @@ def test_abort_is_refused_when_it_would_lose_writes(split):
 
 
 @pytest.mark.parametrize("statement", [
-    "DROP TABLE customer_private CASCADE", "DROP TABLE customer CASCADE", "TRUNCATE customer_public", "TRUNCATE customer", "ALTER TABLE customer_private ADD COLUMN x int",
-    "ALTER TABLE customer ADD COLUMN x int", "ALTER TABLE customer_private RENAME TO other", "ALTER TABLE customer_public ENABLE ROW LEVEL SECURITY",
-    "CREATE TABLE o (c int REFERENCES customer_private)", "CREATE UNIQUE INDEX ON customer_public (nick)", "VACUUM FULL customer", "VACUUM FULL",
+    "DROP TABLE customer_private CASCADE", "DROP TABLE customer CASCADE", "TRUNCATE customer_public", "TRUNCATE customer",
+    "ALTER TABLE customer_private ADD COLUMN x int",
+    "ALTER TABLE customer ADD COLUMN x int", "ALTER TABLE customer_private RENAME TO other", "ALTER TABLE customer_public ENABLE ROW"
+    " LEVEL SECURITY",
+    "CREATE TABLE o (c int REFERENCES customer_private)", "CREATE UNIQUE INDEX ON customer_public (nick)", "VACUUM FULL customer",
+    "VACUUM FULL",
     "CLUSTER customer USING customer_pkey", "DROP EXTENSION bullfrog CASCADE", "ALTER TABLE customer_private DISABLE TRIGGER ALL",
-    "CREATE RULE r AS ON DELETE TO customer_private DO INSTEAD NOTHING", "DROP SCHEMA public CASCADE", "CREATE TABLE child () INHERITS (customer_public)",
+    "CREATE RULE r AS ON DELETE TO customer_private DO INSTEAD NOTHING", "DROP SCHEMA public CASCADE",
+    "CREATE TABLE child () INHERITS (customer_public)",
 ])
 def test_what_would_change_a_table_on_the_move_is_refused(shared_split, statement):
     with pytest.raises(psycopg.errors.ObjectInUse):
@@ -165,7 +171,8 @@ def test_what_would_change_a_table_on_the_move_is_refused(shared_split, statemen
 
 @pytest.mark.parametrize("statement", [
     "VACUUM customer_public", "VACUUM ANALYZE customer", "ANALYZE customer_private", "CREATE INDEX ON customer_public (town)",
-    "GRANT SELECT ON customer_public TO PUBLIC", "COMMENT ON TABLE customer_public IS 'new'", "CREATE TABLE other (id int)", "REINDEX TABLE customer_public",
+    "GRANT SELECT ON customer_public TO PUBLIC", "COMMENT ON TABLE customer_public IS 'new'", "CREATE TABLE other (id int)",
+    "REINDEX TABLE customer_public",
 ])
 def test_what_changes_nothing_that_a_migration_relies_on_is_done(shared_split, statement):
     shared_split.execute(statement)
@@ -200,7 +207,8 @@ def test_a_migration_starts_at_read_committed_by_a_superuser_only(customers):
 def test_every_object_of_the_extension_has_a_comment(customers):
     without = customers.execute("""
         SELECT pg_describe_object(d.classid, d.objid, 0) FROM pg_depend d
-        WHERE d.refclassid = 'pg_extension'::regclass AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'bullfrog') AND d.deptype = 'e'
+        WHERE d.refclassid = 'pg_extension'::regclass AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'bullfrog')
+            AND d.deptype = 'e'
             AND d.classid IN ('pg_proc'::regclass, 'pg_class'::regclass)
             AND (d.classid = 'pg_proc'::regclass OR (SELECT relkind FROM pg_class WHERE oid = d.objid) IN ('r', 'v'))
             AND obj_description(d.objid, d.classid::regclass::name) IS NULL""").fetchall()

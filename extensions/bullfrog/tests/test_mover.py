@@ -44,6 +44,15 @@ def test_the_background_moves_everything(at_once, split):
     check_all(split)
 
 
+def test_progress_tells_the_time_left(split):
+    progress = "SELECT time_left > interval '0', time_left = interval '0' FROM bullfrog.progress"
+    assert split.execute(progress).fetchall() == [(None, None)]
+    split.execute("SELECT FROM customer_private WHERE id = 1 FOR UPDATE")
+    assert split.execute(progress).fetchall() == [(True, False)]
+    split.execute("SELECT bullfrog.move(id, ARRAY(SELECT generate_series(0, pages - 1))) FROM bullfrog.source")
+    assert split.execute(progress).fetchall() == [(False, True)]
+
+
 def test_a_paused_migration_moves_only_what_is_touched(at_once, customers):
     customers.execute("BEGIN")
     customers.execute("SELECT bullfrog.migrate('split', %s)", (SPLIT,), prepare=False)
@@ -100,7 +109,7 @@ def test_a_crash_in_the_middle_of_moves_loses_nothing(server, database, split, v
     blocker.execute("LOCK TABLE customer_public IN SHARE MODE")
     waiting.pgconn.send_query(b"UPDATE customer_private SET name = 'after' WHERE id = 1000")
     wait_until(
-        lambda: split.execute("SELECT count(*) FROM pg_locks WHERE relation = 'customer_public'::regclass AND NOT granted").fetchone()[0] == 1,
+        lambda: split.execute("SELECT FROM pg_locks WHERE relation = 'customer_public'::regclass AND NOT granted").rowcount == 1,
         "the mover waits in the middle of a page",
     )
     if victim == "server":

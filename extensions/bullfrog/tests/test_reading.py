@@ -22,7 +22,8 @@ def test_old_and_new_rows_join(split):
 def test_a_row_is_read_once_when_its_page_was_moved(split):
     split.execute("UPDATE customer_private SET name = 'new' WHERE id = 1")
     assert moved(split) == 1
-    assert split.execute("SELECT count(*), count(DISTINCT id), sum((name = 'new')::int) FROM customer_private").fetchone() == (CUSTOMERS, CUSTOMERS, 1)
+    assert split.execute("SELECT count(*), count(DISTINCT id), sum((name = 'new')::int) FROM customer_private").fetchone() == (CUSTOMERS,
+        CUSTOMERS, 1)
     assert split.execute("SELECT count(*) FROM customer_public").fetchone() == (CUSTOMERS,)
 
 
@@ -93,7 +94,8 @@ def test_rights_are_those_of_the_new_table(database, split):
 
 @pytest.mark.parametrize("statement", [
     "SELECT * FROM customer", "INSERT INTO customer VALUES (0, '')", "UPDATE customer SET name = ''", "DELETE FROM customer",
-    "COPY customer TO STDOUT", "COPY customer FROM STDIN", "SELECT (SELECT max(id) FROM customer)", "WITH c AS (SELECT * FROM customer) SELECT 1 FROM c",
+    "COPY customer TO STDOUT", "COPY customer FROM STDIN", "SELECT (SELECT max(id) FROM customer)",
+    "WITH c AS (SELECT * FROM customer) SELECT 1 FROM c",
 ])
 def test_a_statement_that_names_an_old_table_is_told_where_the_rows_are(shared_split, statement):
     with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="customer is closed") as error:

@@ -88,6 +88,12 @@ def test_a_function_of_a_definition_stays_as_it_is(hostile, statement):
     hostile.execute(statement)
 
 
+def test_an_owner_who_may_not_use_the_schema_of_the_new_table_stops_the_switch(hostile):
+    hostile.execute("CREATE SCHEMA elsewhere")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="may not use the schema"):
+        migrate(hostile, "CREATE TABLE elsewhere.t AS SELECT id FROM hers.item")
+
+
 def test_only_a_superuser_may_take_an_owners_rights(hostile):
     hostile.execute("GRANT EXECUTE ON FUNCTION bullfrog.evaluate TO mallory")
     hostile.execute("SET ROLE mallory")

@@ -46,7 +46,8 @@ class Standby:
         # Moves commit without a flush, and only what was flushed is sent.
         primary.execute("CREATE TABLE IF NOT EXISTS flushed (); DROP TABLE flushed")
         place = primary.execute("SELECT pg_current_wal_lsn()").fetchone()[0]
-        wait_until(lambda: standby.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", (place,)).fetchone()[0], "the standby has caught up")
+        wait_until(lambda: standby.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", (place,)).fetchone()[0],
+            "the standby has caught up")
 
     def remove(self):
         self.process.terminate()
@@ -70,7 +71,8 @@ def test_a_standby_reads_each_row_once(database, standby, split):
     assert moved(split) > 1
     standby.caught_up(split, reader)
     assert moved(reader) == moved(split)
-    assert reader.execute("SELECT count(*), sum(id), count(*) FILTER (WHERE name = 'moved') FROM customer_private").fetchone() == (CUSTOMERS, 500500, 500)
+    rows = "SELECT count(*), sum(id), count(*) FILTER (WHERE name = 'moved') FROM customer_private"
+    assert reader.execute(rows).fetchone() == (CUSTOMERS, 500500, 500)
     assert reader.execute("SELECT count(*) FROM customer_public").fetchone() == (CUSTOMERS,)
     with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
         reader.execute("UPDATE customer_private SET name = 'x' WHERE id = 1000")

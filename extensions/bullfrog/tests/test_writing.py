@@ -76,7 +76,8 @@ def test_savepoints_and_loops_in_functions(split):
                 END;
             END LOOP;
         END $$""")
-    assert split.execute("SELECT array_agg(id ORDER BY id) FROM customer_private WHERE name = 'kept'").fetchone() == ([100, 300, 500, 700, 900],)
+    assert split.execute("SELECT array_agg(id ORDER BY id) FROM customer_private WHERE name = 'kept'").fetchone() == ([100, 300, 500, 700,
+        900],)
 
 
 def test_a_key_of_a_row_that_was_not_moved_is_taken(split):
@@ -91,7 +92,9 @@ def test_a_key_of_a_row_that_was_not_moved_is_taken(split):
 
 
 def test_insert_on_conflict_finds_rows_that_were_not_moved(split):
-    upsert = "INSERT INTO customer_private VALUES (%s, 'new') ON CONFLICT (id) DO UPDATE SET name = customer_private.name || '+' RETURNING name"
+    upsert = """
+        INSERT INTO customer_private VALUES (%s, 'new')
+        ON CONFLICT (id) DO UPDATE SET name = customer_private.name || '+' RETURNING name"""
     assert split.execute(upsert, (44,)).fetchone() == ("name 44+",)
     assert split.execute(upsert, (4444,)).fetchone() == ("new",)
     assert split.execute("INSERT INTO customer_private VALUES (45, 'new') ON CONFLICT DO NOTHING").rowcount == 0
@@ -173,7 +176,8 @@ def test_sessions_that_move_each_others_rows_do_not_block_each_other(database, s
     second.execute("UPDATE customer_private SET name = 'b' WHERE id = 2")
     first.execute("COMMIT")
     second.execute("COMMIT")
-    assert split.execute("SELECT name, count(*) FROM customer_private WHERE name IN ('a', 'b') GROUP BY 1 ORDER BY 1").fetchall() == [("a", 2), ("b", 2)]
+    assert split.execute("SELECT name, count(*) FROM customer_private WHERE name IN ('a', 'b') GROUP BY 1 ORDER BY 1").fetchall() == [("a",
+        2), ("b", 2)]
 
 
 def test_a_session_that_blocks_the_mover_and_waits_for_it_is_told_of_the_deadlock(split):
@@ -210,7 +214,8 @@ def test_identities_go_on_behind_the_rows_that_were_not_moved(customers):
 
 
 def test_a_sequence_of_an_old_table_that_a_new_one_goes_on_with_is_kept(customers):
-    customers.execute("CREATE TABLE thing (id serial PRIMARY KEY, name text); INSERT INTO thing (name) SELECT 'thing' FROM generate_series(1, 5)")
+    customers.execute("CREATE TABLE thing (id serial PRIMARY KEY, name text); INSERT INTO thing (name) SELECT 'thing'"
+        " FROM generate_series(1, 5)")
     migrate(customers, """
         CREATE TABLE stuff AS SELECT id, name FROM thing; ALTER TABLE stuff ADD PRIMARY KEY (id);
         ALTER TABLE stuff ALTER COLUMN id SET DEFAULT nextval('thing_id_seq')""")
