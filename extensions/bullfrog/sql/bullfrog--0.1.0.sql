@@ -828,7 +828,8 @@ CREATE VIEW bullfrog.progress AS
     CROSS JOIN LATERAL (SELECT CASE WHEN s.grouped THEN s.swept ELSE d.granules END AS done) p;
 COMMENT ON VIEW bullfrog.progress IS 'Migrations under way: of each old table, by what its rows move, how many were moved, and how many '
     'of its pages are done and left. '
-    'Groups that a statement moved count as pages only when the background has come to their pages. The time left is that at the pace since '
+    'Groups that a statement moved count as pages only when the background has come to their pages. The time left is that at the pace '
+        'since '
     'the switch.';
 
 CREATE FUNCTION bullfrog.under_way(name text) RETURNS bullfrog.migration
