@@ -115,6 +115,12 @@ impl Parser {
         }
     }
 
+    /// Forgets a request that is not complete: what follows begins anew.
+    pub(crate) const fn forget(&mut self) {
+        self.missing = None;
+        self.needed = 0;
+    }
+
     fn list(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<usize>, ProtocolError> {
         let mut missing = match self.missing {
             Some(missing) => missing,

@@ -18,6 +18,7 @@ use savanna_keys::access::Access;
 use savanna_keys::actor::message::{Destination, Message};
 use savanna_keys::actor::{Actor, Progress};
 use savanna_keys::config::{OutputLimit, Sync, TlsClients};
+use savanna_keys::keyspace::NEAR_MAX;
 use savanna_keys::log::append_changes;
 use savanna_keys::reply::{Answering, Reply};
 use savanna_keys::request::Args;
@@ -29,7 +30,7 @@ use socket2::{SockRef, TcpKeepalive};
 use crate::connection::{Connection, REPLY_BYTES_MAX, ReadOutcome};
 use crate::encode::Encoder;
 use crate::mailbox::{Mail, Mailbox, Slot};
-use crate::parse::{Limits, ProtocolError};
+use crate::parse::{Limits, Parser, ProtocolError};
 use crate::rewrite::Rewrites;
 use crate::stream::Stream;
 
@@ -124,6 +125,8 @@ pub(crate) struct State {
     /// Whether a connection is above its soft limit.
     is_any_over_soft: bool,
     buffer: Vec<u8>,
+    /// Finds the requests that come next.
+    scout: Parser,
     /// Used by the first thread.
     rewrites: Rewrites,
     /// Whether what was heard during a rewrite is to be appended.
@@ -152,6 +155,7 @@ impl State {
             inspected_at: UnixMillis(0),
             is_any_over_soft: false,
             buffer: vec![0; READ_BYTES],
+            scout: Parser::default(),
             rewrites: Rewrites::default(),
             has_settled: false,
             is_rewritten: false,
@@ -587,8 +591,12 @@ impl Thread {
     /// Runs the complete requests in `bytes`, as far as they may run. Says how many bytes they had.
     fn run_bytes(&mut self, connection: &mut Connection, bytes: &[u8]) -> usize {
         let (mut limits, output_limit) = self.limits_of(connection.session);
-        let mut ran = 0;
+        let (mut ran, mut near) = (0, 0);
         while connection.may_run() {
+            // Of a pipeline: one request alone has nothing to be fetched beside it.
+            if ran > 0 && ran >= near && ran < bytes.len() {
+                near = ran + self.look_ahead(connection.session, &bytes[ran..], &limits);
+            }
             match connection.parser.next(&bytes[ran..], &limits) {
                 Ok(None) => break,
                 Ok(Some(length)) => {
@@ -651,6 +659,28 @@ impl Thread {
         }
         connection.parser.shrink();
         ran
+    }
+
+    /// Lets the memory come near that the next requests in `bytes` are going to ask for, many at a time: one after the other,
+    /// each would wait for it. Says how many bytes they have.
+    fn look_ahead(&mut self, session: SessionId, bytes: &[u8], limits: &Limits) -> usize {
+        let (mut keys, mut count, mut end) = ([&[][..]; NEAR_MAX], 0, 0);
+        let mut scout = std::mem::take(&mut self.state.scout);
+        while count < NEAR_MAX
+            && let Ok(Some(length)) = scout.next(&bytes[end..], limits)
+        {
+            // Of nearly all commands, a key.
+            if let Some(word) = scout.spans().get(1) {
+                keys[count] = &bytes[end + word.start as usize..][..word.length as usize];
+                count += 1;
+            }
+            end += length;
+        }
+        self.actor.bring_near(session, &keys[..count]);
+        scout.forget();
+        scout.shrink();
+        self.state.scout = scout;
+        end.max(1)
     }
 
     /// How long a session's requests may be, and what it may leave unread.

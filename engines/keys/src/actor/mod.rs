@@ -208,6 +208,13 @@ impl Actor {
         }
     }
 
+    /// Brings the entries of keys near that a session's next requests are about, at most [`NEAR_MAX`]. Changes nothing.
+    pub fn bring_near(&self, id: SessionId, keys: &[&[u8]]) {
+        if let Some(session) = self.sessions.get(id) {
+            self.keys.bring_near(session.database, keys);
+        }
+    }
+
     /// Takes a request of a session.
     pub fn request(&mut self, id: SessionId, args: Args<'_>, reply: &mut dyn Reply) -> Progress {
         if args.is_empty() {

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::hint::black_box;
 use std::ops::Range;
 
 use hashbrown::HashTable;
@@ -10,9 +11,12 @@ use savanna_lattice::UnixMillis;
 use savanna_ownership::{KEY_GROUPS, KeyGroup};
 use twox_hash::XxHash3_64;
 
-use crate::keyspace::entry::Entry;
+use crate::keyspace::entry::{Entry, Value};
 use crate::placement::KeyHash;
 use crate::random::Random;
+
+/// How many keys are brought near at a time: as many cache misses as a core has under way.
+pub const NEAR_MAX: usize = 16;
 
 /// The keys of one database that one actor holds: a small hash table per key group, so that no growth is ever long and a
 /// position in the space of hashes is a position in the database.
@@ -80,6 +84,29 @@ impl Database {
     pub fn find(&self, hash: KeyHash, key: &[u8]) -> Option<&Entry> {
         let slot = Slot::of(hash, key, self.seed);
         self.groups[slot.group()].find(slot.within(), |entry| *entry.key == *key).map(|entry| &**entry)
+    }
+
+    /// Reads what finding keys will read, so that it is in the processor's cache. In each step the reads do not depend on
+    /// each other, so they are waited for together: places in tables, entries, values.
+    pub fn bring_near(&self, keys: &[&[u8]]) {
+        let mut slots = [Slot(0); NEAR_MAX];
+        for (slot, key) in slots.iter_mut().zip(keys) {
+            *slot = Slot::of(KeyHash::of(key), key, self.seed);
+        }
+        let mut entries = [None; NEAR_MAX];
+        for (entry, slot) in entries.iter_mut().zip(&slots[..keys.len().min(NEAR_MAX)]) {
+            // By its tag, which is nearly always enough.
+            *entry = self.groups[slot.group()].find(slot.within(), |_| true);
+        }
+        let entries = entries.iter().flatten();
+        entries.clone().for_each(|entry| {
+            black_box(entry.version);
+        });
+        for entry in entries {
+            if let Value::String(bytes) = &entry.value {
+                black_box((bytes.first(), bytes.last()));
+            }
+        }
     }
 
     /// A key's entry, to be changed; whoever changes the expiry tells [`Database::note_expiry`].

@@ -19,7 +19,7 @@ use savanna_lattice::{Hlc, HlcClock, UnixMillis};
 use self::events::{EventClasses, Events};
 use self::replica::Replicas;
 pub use self::{
-    database::Database,
+    database::{Database, NEAR_MAX},
     entry::{Entry, Value},
     types::{Collection, End, Hash, List, Score, ScoreRange, Set, SortedSet},
 };
@@ -209,6 +209,13 @@ impl Keyspace {
     /// A key's entry in a database, expired or not.
     fn peek_in(&self, database: u8, key: &[u8]) -> Option<&Entry> {
         self.databases[usize::from(database)].as_ref()?.find(KeyHash::of(key), key)
+    }
+
+    /// Brings the entries of at most [`NEAR_MAX`] keys of a database into the processor's cache.
+    pub fn bring_near(&self, database: u8, keys: &[&[u8]]) {
+        if let Some(database) = &self.databases[usize::from(database)] {
+            database.bring_near(keys);
+        }
     }
 
     /// Whether a key is there.
