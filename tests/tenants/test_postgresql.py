@@ -25,6 +25,7 @@ LITERALS = {
     "timestamp": ["'2024-02-29 12:34:56.789'::timestamp", "'1969-07-20'::timestamp"],
 }
 NUMBERS = ["smallint", "integer", "bigint", "numeric(8,2)", "numeric", "double precision"]
+UNSHAPED = ["numeric", "double precision"]
 TEXTS = ["text", "varchar(5)", "char(4)"]
 
 
@@ -66,7 +67,8 @@ class Dice:
                 column = self.column(table, [of])
                 if column:
                     return column
-            return "NULL" if self.chance(0.06) else self.pick(LITERALS[of])
+            null = f"NULL::{of}" if of in ("date", "timestamp") else "NULL"
+            return null if self.chance(0.06) else self.pick(LITERALS[of])
         inner = lambda of: self.value(of, table, depth - 1)
         if of in NUMBERS:
             forms = [f"({inner(of)} {self.pick('+-*')} {inner(of)})", f"coalesce({inner(of)}, {inner(of)})", f"abs({inner(of)})",
@@ -128,8 +130,9 @@ class Dice:
         if kind < 0.88:
             # The sum of floating-point numbers depends on their order.
             number = self.column(table, NUMBERS[:-1])
-            any_column = self.pick([column for column, of in columns.items() if of != "boolean"])
-            group = self.pick(list(columns))
+            # Which of 0 and 0.00, or 0 and -0, stands for both depends on the order of rows.
+            any_column = self.pick([column for column, of in columns.items() if of not in ("boolean", *UNSHAPED)])
+            group = self.pick([column for column, of in columns.items() if of not in UNSHAPED])
             having = " HAVING count(*) > 1" if self.chance(0.3) else ""
             aggregates = f"count(*), count(DISTINCT {group}), sum({number}), min({any_column}), max({any_column})"
             if self.chance(0.5):
@@ -141,6 +144,13 @@ class Dice:
 
 def is_data_error(answer):
     return isinstance(answer, str) and answer.startswith("22")
+
+
+def same(got, expected):
+    """Of several mistakes in one statement, and of several values that cannot be computed, either may be met first."""
+    if isinstance(got, str) and isinstance(expected, str) and got[:2] in ("22", "42"):
+        return got[:2] == expected[:2]
+    return got == expected
 
 
 def answer(connection, statement):
@@ -173,7 +183,7 @@ def test_random_statements_have_postgresqls_answers(server, postgresql, seed):
             if statement.startswith("UPDATE") and "23505" in (got, expected) and got != expected:
                 # Whether one row takes a value before the other leaves it depends on their order.
                 return
-            assert got == expected or (is_data_error(got) and is_data_error(expected)), f"seed {seed}: {statement}"
+            assert same(got, expected), f"seed {seed}: {statement}"
         for name in ("a", "b"):
             statement = f"SELECT * FROM {name} ORDER BY id"
             assert answer(ours, statement) == answer(theirs, statement), f"seed {seed}: {statement}"
