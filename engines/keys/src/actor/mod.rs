@@ -44,7 +44,7 @@ use self::gossip::Rounds;
 use self::hot_keys::HotKeys;
 pub(crate) use self::hot_keys::KEPT as HOT_KEYS_KEPT;
 use self::logbook::Logbook;
-use self::message::{Destination, Message, Replies};
+use self::message::{Destination, Message, Replies, Requests};
 use self::pause::Pause;
 use self::program::Program;
 use self::pubsub::Listeners;
@@ -61,7 +61,7 @@ use crate::commands::clients::asks_others;
 use crate::commands::sort::patterns;
 use crate::config::Config;
 use crate::error::CommandError;
-use crate::keyspace::Keyspace;
+use crate::keyspace::{Keyspace, NEAR_MAX};
 use crate::number::integer;
 use crate::placement::{ActorId, KeyHash, Placement};
 use crate::reply::Reply;
@@ -212,6 +212,23 @@ impl Actor {
     pub fn bring_near(&self, id: SessionId, keys: &[&[u8]]) {
         if let Some(session) = self.sessions.get(id) {
             self.keys.bring_near(session.database, keys);
+        }
+    }
+
+    /// Brings the entries near that requests from elsewhere are about, from a place among them.
+    fn bring_requested_near(&self, requests: &Requests, first: usize) {
+        let mut next = requests.iter().skip(first).take(NEAR_MAX).peekable();
+        let Some((_, database, ..)) = next.peek().copied() else { return };
+        let (mut keys, mut count) = ([&[][..]; NEAR_MAX], 0);
+        for (.., args) in next.filter(|(_, other, ..)| *other == database) {
+            if let Some(key) = args.from(1).next() {
+                keys[count] = key;
+                count += 1;
+            }
+        }
+        // One alone has nothing to be fetched beside it.
+        if count > 1 {
+            self.keys.bring_near(database, &keys[..count]);
         }
     }
 
@@ -384,7 +401,10 @@ impl Actor {
         match message {
             Message::Requests(requests) => {
                 let mut replies = self.take_replies(from);
-                for (to, database, command, args) in requests.iter() {
+                for (place, (to, database, command, args)) in requests.iter().enumerate() {
+                    if place % NEAR_MAX == 0 {
+                        self.bring_requested_near(&requests, place);
+                    }
                     if self.is_blocked(command, args) {
                         self.wait_for_keys(from, to, database, command, args);
                     } else {

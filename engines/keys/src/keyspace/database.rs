@@ -104,7 +104,7 @@ impl Database {
         });
         for entry in entries {
             if let Value::String(bytes) = &entry.value {
-                black_box((bytes.first(), bytes.last()));
+                black_box((bytes.first().copied(), bytes.last().copied()));
             }
         }
     }
