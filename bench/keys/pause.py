@@ -58,19 +58,6 @@ def measure(server, keys):
     }  # fmt: skip
 
 
-def fill(server, keys, size):
-    with server.connect() as client:
-        value, replies = b"x" * size, 0
-        for first in range(0, keys, 500):
-            numbers = range(first, min(first + 500, keys))
-            client.sendall(b"".join(b"*3\r\n$3\r\nSET\r\n$16\r\nkey:%012d\r\n$%d\r\n%s\r\n" % (n, size, value) for n in numbers))
-            replies += len(numbers) * len(b"+OK\r\n")
-            while replies > 0:
-                replies -= len(client.recv(1 << 16))
-        while is_rewriting(client):
-            time.sleep(0.1)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
@@ -86,7 +73,10 @@ def main():
     }
     servers = {name: run.Server("0", command) for name, command in commands.items()}
     for server in servers.values():
-        fill(server, options.keys, options.size)
+        run.fill(server, options.keys, options.size)
+        with server.connect() as client:
+            while is_rewriting(client):
+                time.sleep(0.1)
     gc.disable()
     figures = {name: [] for name in servers}
     for _ in range(options.rounds):

@@ -99,15 +99,14 @@ def micros_per_operation(server, client_core, command, pipeline, requests):
     return (server.cpu_seconds() - before) / requests * 1e6
 
 
-def fill(server, keys):
-    """SETs of `key:000000000000` and so on."""
+def fill(server, keys, size=64):
+    """SETs of `key:000000000000` and so on, with values of so many bytes."""
     client = server.connect()
     replies = 0
-    for first in range(0, keys, 1000):
-        count = min(1000, keys - first)
-        sent = b"".join(b"*3\r\n$3\r\nSET\r\n$16\r\nkey:%012d\r\n$64\r\n%064d\r\n" % (n, n) for n in range(first, first + count))
-        client.sendall(sent)
-        replies += count * len(b"+OK\r\n")
+    for first in range(0, keys, 500):
+        numbers = range(first, min(first + 500, keys))
+        client.sendall(b"".join(b"*3\r\n$3\r\nSET\r\n$16\r\nkey:%012d\r\n$%d\r\n%0*d\r\n" % (n, size, size, n) for n in numbers))
+        replies += len(numbers) * len(b"+OK\r\n")
         while replies > 0:
             replies -= len(client.recv(1 << 16))
     client.close()

@@ -1,6 +1,8 @@
 //! A tenant: its rows, its sessions, and the statements that they run. Nothing in here waits, reads a clock or touches a socket;
 //! what has to wait says so, and is asked for again.
 
+mod control;
+
 use std::{collections::HashMap, sync::Arc};
 
 use savanna_journal::Lsn;
@@ -16,7 +18,7 @@ use crate::{
         effects::{Effects, too_large},
         parse,
         plan::{OutputColumn, Plan, Statement},
-        prepare::{isolation_name, prepare},
+        prepare::prepare,
         run_modify::Written,
         run_select::Run,
     },
@@ -774,203 +776,6 @@ impl Tenant {
             }
             self.database.abort(txn.id);
         }
-    }
-
-    /// Statements that are about transactions and sessions, not about rows.
-    fn control(&mut self, id: SessionId, plan: &Plan) -> Result<Option<Step<Outcome>>> {
-        let done = |tag: &str| Ok(Some(Step::Done(Outcome::Done { tag: tag.to_owned() })));
-        match plan {
-            Plan::Empty => return Ok(Some(Step::Done(Outcome::Empty))),
-            Plan::Begin { tag, modes } => {
-                let session = self.session(id)?;
-                if let Some(txn) = &mut session.txn {
-                    if txn.explicit {
-                        session.notices.push("there is already a transaction in progress".to_owned());
-                    }
-                    txn.explicit = true;
-                    return done(tag);
-                }
-                let isolation = modes.isolation.unwrap_or(session.settings.isolation);
-                let read_only = modes.read_only.unwrap_or(session.settings.read_only);
-                self.begin(id, isolation, read_only, true)?;
-                return done(tag);
-            }
-            Plan::Commit => {
-                let session = self.session(id)?;
-                match &session.txn {
-                    Some(txn) if txn.failed => {
-                        self.roll_back(id);
-                        return done("ROLLBACK");
-                    }
-                    Some(txn) if txn.explicit => {}
-                    _ => session.notices.push("there is no transaction in progress".to_owned()),
-                }
-                return Ok(Some(match self.commit(id)? {
-                    Step::Wait => Step::Wait,
-                    Step::Done(()) => Step::Done(Outcome::Done { tag: "COMMIT".to_owned() }),
-                }));
-            }
-            Plan::Rollback => {
-                let session = self.session(id)?;
-                if !session.txn.as_ref().is_some_and(|txn| txn.explicit) {
-                    session.notices.push("there is no transaction in progress".to_owned());
-                }
-                self.roll_back(id);
-                return done("ROLLBACK");
-            }
-            Plan::Savepoint(name) => {
-                let txn = self.explicit(id, "SAVEPOINT")?;
-                let savepoint = self.database.savepoint(txn)?;
-                if let Some(txn) = &mut self.session(id)?.txn {
-                    txn.savepoints.push((name.clone(), savepoint));
-                }
-                return done("SAVEPOINT");
-            }
-            Plan::Release(name) => {
-                self.explicit(id, "RELEASE SAVEPOINT")?;
-                let at = self.savepoint(id, name)?;
-                if let Some(txn) = &mut self.session(id)?.txn {
-                    txn.savepoints.truncate(at);
-                }
-                return done("RELEASE");
-            }
-            Plan::RollbackTo(name) => {
-                let txn = self.explicit(id, "ROLLBACK TO SAVEPOINT")?;
-                let at = self.savepoint(id, name)?;
-                let mut savepoint = None;
-                if let Some(txn) = &mut self.session(id)?.txn {
-                    txn.savepoints.truncate(at + 1);
-                    txn.failed = false;
-                    savepoint = txn.savepoints.last().map(|(_, savepoint)| *savepoint);
-                }
-                if let Some(savepoint) = savepoint {
-                    self.database.roll_back_to(txn, savepoint)?;
-                }
-                return done("ROLLBACK");
-            }
-            Plan::SetTransaction(modes) => {
-                let session = self.session(id)?;
-                match &session.txn {
-                    Some(txn) if txn.used => {
-                        let message = "SET TRANSACTION must be called before any query";
-                        return Err(SqlError::new(state::ACTIVE_SQL_TRANSACTION, message));
-                    }
-                    Some(txn) => {
-                        let (isolation, read_only) = (modes.isolation.unwrap_or(txn.isolation), modes.read_only);
-                        let (explicit, old, read_only) = (txn.explicit, txn.id, read_only.unwrap_or(txn.read_only));
-                        self.database.abort(old);
-                        self.begin(id, isolation, read_only, explicit)?;
-                    }
-                    None => {
-                        let message = "SET TRANSACTION can only be used in transaction blocks";
-                        session.notices.push(message.to_owned());
-                    }
-                }
-                return done("SET");
-            }
-            Plan::SetSession(modes) => {
-                let settings = &mut self.session(id)?.settings;
-                settings.isolation = modes.isolation.unwrap_or(settings.isolation);
-                settings.read_only = modes.read_only.unwrap_or(settings.read_only);
-                return done("SET");
-            }
-            Plan::Set { name, value, local } => {
-                self.set_in_transaction(id, name, value.as_deref(), *local)?;
-                return done(if value.is_none() && !*local { "RESET" } else { "SET" });
-            }
-            Plan::Show(name) => {
-                let session = self.session(id)?;
-                let value = match (name.as_str(), &session.txn) {
-                    ("transaction_isolation", Some(txn)) => isolation_name(txn.isolation).to_owned(),
-                    ("transaction_isolation", None) => isolation_name(session.settings.isolation).to_owned(),
-                    ("transaction_read_only", Some(txn)) => if txn.read_only { "on" } else { "off" }.to_owned(),
-                    ("transaction_read_only", None) => session.settings.show("default_transaction_read_only")?,
-                    _ => session.settings.show(name)?,
-                };
-                let rows = vec![vec![Value::Text(value)]];
-                return Ok(Some(Step::Done(Outcome::Rows { tag: "SHOW".to_owned(), rows, end: true })));
-            }
-            Plan::Deallocate(name) => {
-                let session = self.session(id)?;
-                match name {
-                    None => session.prepared.clear(),
-                    Some(name) if session.prepared.remove(name).is_none() => return Err(no_statement(name)),
-                    Some(_) => {}
-                }
-                return done(if name.is_none() { "DEALLOCATE ALL" } else { "DEALLOCATE" });
-            }
-            Plan::DiscardAll => {
-                self.outside(id, "DISCARD ALL")?;
-                let session = self.session(id)?;
-                session.prepared.clear();
-                session.portals.clear();
-                session.settings = crate::settings::Settings::default();
-                return done("DISCARD ALL");
-            }
-            Plan::Nothing(tag) => {
-                if *tag == "VACUUM" {
-                    self.outside(id, tag)?;
-                }
-                return done(tag);
-            }
-            Plan::CreateDatabase(name) => {
-                self.outside(id, "CREATE DATABASE")?;
-                return Ok(Some(Step::Done(Outcome::CreateDatabase(name.clone()))));
-            }
-            Plan::DropDatabase { name, if_exists } => {
-                self.outside(id, "DROP DATABASE")?;
-                return Ok(Some(Step::Done(Outcome::DropDatabase { name: name.clone(), if_exists: *if_exists })));
-            }
-            _ => {}
-        }
-        Ok(None)
-    }
-
-    /// The transaction that the client began.
-    fn explicit(&mut self, id: SessionId, what: &str) -> Result<TxnId> {
-        match &self.session(id)?.txn {
-            Some(txn) if txn.explicit => Ok(txn.id),
-            _ => {
-                let message = format!("{what} can only be used in transaction blocks");
-                Err(SqlError::new(state::NO_ACTIVE_SQL_TRANSACTION, message))
-            }
-        }
-    }
-
-    fn outside(&mut self, id: SessionId, what: &str) -> Result<()> {
-        match &self.session(id)?.txn {
-            Some(txn) if txn.explicit => {
-                let message = format!("{what} cannot run inside a transaction block");
-                Err(SqlError::new(state::ACTIVE_SQL_TRANSACTION, message))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn savepoint(&mut self, id: SessionId, name: &str) -> Result<usize> {
-        let savepoints = self.session(id)?.txn.as_ref().map(|txn| txn.savepoints.as_slice()).unwrap_or_default();
-        let found = savepoints.iter().rposition(|(other, _)| other == name);
-        found.ok_or_else(|| SqlError::new(state::INVALID_SAVEPOINT, format!("savepoint \"{name}\" does not exist")))
-    }
-
-    fn set_in_transaction(&mut self, id: SessionId, name: &str, value: Option<&str>, local: bool) -> Result<()> {
-        let session = self.session(id)?;
-        let before = session.settings.clone();
-        session.settings.set(name, value)?;
-        match &mut session.txn {
-            Some(txn) => {
-                if local {
-                    txn.local_settings.push((name.to_owned(), before.show(name)?));
-                }
-                txn.settings_before.get_or_insert(before);
-            }
-            None if local => {
-                session.settings = before;
-                session.notices.push("SET LOCAL can only be used in transaction blocks".to_owned());
-            }
-            None => {}
-        }
-        Ok(())
     }
 }
 

@@ -152,7 +152,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn expect(&mut self, prefix: char) -> Result<()> {
+    fn skip(&mut self, prefix: char) -> Result<()> {
         if self.take(prefix) { Ok(()) } else { Err(self.wrong()) }
     }
 
@@ -187,9 +187,9 @@ impl<'a> Cursor<'a> {
 
     fn date(&mut self) -> Result<i64> {
         let year = self.number(6)?;
-        self.expect('-')?;
+        self.skip('-')?;
         let month = self.number(2)?;
-        self.expect('-')?;
+        self.skip('-')?;
         let day = self.number(2)?;
         let year = match self.rest.trim_end().strip_suffix("BC") {
             Some(rest) => {
@@ -207,7 +207,7 @@ impl<'a> Cursor<'a> {
 
     fn time(&mut self) -> Result<i64> {
         let hours = self.number(2)?;
-        self.expect(':')?;
+        self.skip(':')?;
         let minutes = self.number(2)?;
         let (seconds, fraction) = if self.take(':') { (self.number(2)?, self.fraction()?) } else { (0, 0) };
         let micros = hours * MICROS_PER_HOUR + minutes * MICROS_PER_MINUTE + seconds * MICROS_PER_SECOND + fraction;
@@ -328,7 +328,7 @@ pub(crate) fn parse_interval(text: &str) -> Result<Interval> {
         if cursor.rest.starts_with(':') {
             cursor.rest = before;
             let hours = cursor.number(9)?;
-            cursor.expect(':')?;
+            cursor.skip(':')?;
             let minutes = cursor.number(2)?;
             let (seconds, fraction) = if cursor.take(':') { (cursor.number(2)?, cursor.fraction()?) } else { (0, 0) };
             if minutes > 59 || seconds > 59 {
