@@ -7,7 +7,8 @@ import subprocess
 import psycopg
 import pytest
 
-from conftest import CUSTOMERS, USER, config, moved, wait_until
+from conftest import CUSTOMERS, moved, wait_until
+from server import USER, config
 
 
 class Standby:
