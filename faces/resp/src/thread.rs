@@ -42,8 +42,12 @@ pub(crate) const LISTEN_TLS: Token = Token(usize::MAX - 2);
 const APPEND_PERIOD: Duration = Duration::from_millis(50);
 /// More changes than this are appended at once.
 const APPEND_BYTES: usize = 1 << 20;
-/// Bytes of keys that are written again in one turn: a fraction of a millisecond.
+/// Bytes of keys that are written again at once: a fraction of a millisecond.
 const REWRITE_BYTES: usize = 256 << 10;
+/// How often that happens. The thread sleeps between: one that never does waits for its core when a request comes.
+const REWRITE_PERIOD: Duration = Duration::from_millis(1);
+/// No key is written again while the disk is so many bytes behind: what clients change goes first.
+const REWRITE_AHEAD: usize = 4 << 20;
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(10);
 /// How long to wait before a log that takes nothing more is tried again.
@@ -127,6 +131,8 @@ pub(crate) struct State {
     buffer: Vec<u8>,
     /// Finds the requests that come next.
     scout: Parser,
+    /// When keys were written again last.
+    rewrote_at: Instant,
     /// Used by the first thread.
     rewrites: Rewrites,
     /// Whether what was heard during a rewrite is to be appended.
@@ -156,6 +162,7 @@ impl State {
             is_any_over_soft: false,
             buffer: vec![0; READ_BYTES],
             scout: Parser::default(),
+            rewrote_at: Instant::now(),
             rewrites: Rewrites::default(),
             has_settled: false,
             is_rewritten: false,
@@ -237,7 +244,10 @@ impl Thread {
         if let Some(due) = self.actor.gossip_due() {
             timeout = timeout.min(Duration::from_millis(due.0.saturating_sub(now.0)));
         }
-        if !self.state.listed.is_empty() || self.actor.keys.is_rewriting() || self.actor.owes_room() {
+        if self.actor.keys.is_rewriting() {
+            timeout = timeout.min(REWRITE_PERIOD);
+        }
+        if !self.state.listed.is_empty() || self.actor.owes_room() {
             timeout = Duration::ZERO;
         }
         self.mailbox.fall_asleep();
@@ -754,7 +764,7 @@ impl Thread {
         if std::mem::take(&mut self.actor.is_rewrite_wanted) {
             self.slots[0].put(Mail::WantRewrite);
         }
-        let is_written = self.actor.keys.is_rewriting() && self.actor.rewrite_some(REWRITE_BYTES);
+        let is_written = self.may_rewrite(&journal) && self.rewrite_some();
         if is_written || std::mem::take(&mut self.state.has_settled) {
             self.append(true)?;
             self.state.is_rewritten = true;
@@ -771,6 +781,20 @@ impl Thread {
             tracing::info!(%oldest, "the log of the keys service was shortened");
         }
         Ok(())
+    }
+
+    /// Whether keys are to be written again now.
+    fn may_rewrite(&self, journal: &Journal) -> bool {
+        self.actor.keys.is_rewriting()
+            && self.state.rewrote_at.elapsed() >= REWRITE_PERIOD
+            && journal.backlog() < REWRITE_AHEAD
+    }
+
+    /// Writes some keys again. Says whether that were the last.
+    fn rewrite_some(&mut self) -> bool {
+        let is_written = self.actor.rewrite_some(REWRITE_BYTES);
+        self.state.rewrote_at = Instant::now();
+        is_written
     }
 
     fn begin_rewrite(&mut self) {

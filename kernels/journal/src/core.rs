@@ -151,6 +151,11 @@ impl<R> Core<R> {
         self.next.previous()
     }
 
+    /// Bytes that no write has taken yet.
+    pub(crate) fn backlog(&self) -> usize {
+        self.pending_bytes
+    }
+
     /// Orders and buffers a group; all of it or, on an error, nothing.
     pub(crate) fn append(
         &mut self,

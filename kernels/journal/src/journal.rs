@@ -139,6 +139,11 @@ impl Journal {
         self.shared.state.lock().core.appended()
     }
 
+    /// Bytes that were appended and have not begun to be written. Who appends what can wait looks at it first.
+    pub fn backlog(&self) -> usize {
+        self.shared.state.lock().core.backlog()
+    }
+
     /// Waits until a record, and all before it, are durable.
     ///
     /// # Errors

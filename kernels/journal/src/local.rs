@@ -54,6 +54,9 @@ use crate::{
 const ZERO_AHEAD_MAX: usize = 1 << 20;
 const ZERO_AHEAD_MIN: usize = 64 << 10;
 
+/// No more is written at once: a quarter of a millisecond.
+const PIECE_BYTES: usize = 128 << 10;
+
 /// A segment that is longer than this ends when a truncation comes into it.
 const LONG_BYTES: usize = 1 << 20;
 
@@ -185,12 +188,15 @@ impl Backend for LocalBackend {
         let end = self.active.end + batch.bytes();
         self.zero_ahead(end)?;
         let active = &mut self.active;
-        self.buffer.clear();
         let epoch = active.header.term.epoch;
-        batch.encode(&mut self.buffer, active.seal, active.end as u64, epoch, durable);
-        write_all(active.file.as_mut(), &self.buffer, active.end)
-            .map_err(JournalError::io("write", self.disk.describe(&active.name)))?;
-        active.end = end;
+        for piece in batch.pieces() {
+            self.buffer.clear();
+            piece.encode(&mut self.buffer, active.seal, active.end, epoch, durable);
+            write_all(active.file.as_mut(), &self.buffer, active.end)
+                .map_err(JournalError::io("write", self.disk.describe(&active.name)))?;
+            active.end += self.buffer.len();
+        }
+        debug_assert_eq!(active.end, end);
         Ok(())
     }
 
@@ -256,10 +262,12 @@ fn zeroed_beyond(end: usize, segment_bytes: usize) -> usize {
     (end + end.clamp(ZERO_AHEAD_MIN, ZERO_AHEAD_MAX)).min(segment_bytes).max(end)
 }
 
-/// Writes all bytes, however few the disk takes at once.
+/// Writes all bytes, however few the disk takes at once. Of many, whoever shares this core waits for a piece and not for all.
 fn write_all(file: &mut dyn DiskFile, mut bytes: &[u8], mut offset: usize) -> std::io::Result<()> {
+    let is_long = bytes.len() >= PIECE_BYTES;
     while !bytes.is_empty() {
-        match file.write_at(bytes, offset as u64) {
+        let piece = &bytes[..bytes.len().min(PIECE_BYTES)];
+        match file.write_at(piece, offset as u64) {
             Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
             Ok(written) => {
                 bytes = &bytes[written..];
@@ -267,6 +275,9 @@ fn write_all(file: &mut dyn DiskFile, mut bytes: &[u8], mut offset: usize) -> st
             }
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
+        }
+        if is_long {
+            std::thread::yield_now();
         }
     }
     Ok(())

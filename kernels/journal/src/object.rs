@@ -23,7 +23,7 @@ use crate::{
     batch::Batch,
     error::JournalError,
     record::{Lsn, Record},
-    segment::{self, Header, Reach, SEGMENT_HEADER, Term},
+    segment::{self, Header, Reach, Term},
 };
 
 /// Objects read at once on opening.
@@ -161,7 +161,11 @@ impl ObjectBackend {
         let (head, seal) = header.encode();
         let mut bytes = head.to_vec();
         if let Some(batch) = batch {
-            batch.encode(&mut bytes, seal, SEGMENT_HEADER as u64, self.term.epoch, durable);
+            bytes.reserve(batch.bytes());
+            for piece in batch.pieces() {
+                let offset = bytes.len();
+                piece.encode(&mut bytes, seal, offset, self.term.epoch, durable);
+            }
         }
         let bytes = Bytes::from(bytes);
         if !self.bucket.create(self.next_number, bytes.clone())? {
