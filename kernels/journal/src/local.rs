@@ -56,6 +56,7 @@ const ZERO_AHEAD_MIN: usize = 64 << 10;
 
 /// No more is written at once: a quarter of a millisecond.
 const PIECE_BYTES: usize = 128 << 10;
+static ZEROS: [u8; PIECE_BYTES] = [0; PIECE_BYTES];
 
 /// A segment that is longer than this ends when a truncation comes into it.
 const LONG_BYTES: usize = 1 << 20;
@@ -169,8 +170,11 @@ impl LocalBackend {
             return Ok(());
         }
         let until = zeroed_beyond(end, self.segment_bytes);
-        write_all(active.file.as_mut(), &vec![0; until - end], end)
-            .map_err(JournalError::io("zero", self.disk.describe(&active.name)))?;
+        for begin in (end..until).step_by(PIECE_BYTES) {
+            let zeros = &ZEROS[..PIECE_BYTES.min(until - begin)];
+            write_all(active.file.as_mut(), zeros, begin)
+                .map_err(JournalError::io("zero", self.disk.describe(&active.name)))?;
+        }
         active.zeroed = until;
         Ok(())
     }
