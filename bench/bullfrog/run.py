@@ -31,7 +31,7 @@ import subprocess
 import sys
 
 BENCH = pathlib.Path(__file__).resolve().parents[1]
-sys.path += [str(BENCH / "keys"), str(BENCH.parent / "extensions" / "bullfrog" / "tests")]
+sys.path += [str(BENCH), str(BENCH.parent / "extensions" / "bullfrog" / "tests")]
 
 import record  # noqa: E402
 import server as postgres  # noqa: E402

@@ -10,11 +10,14 @@ of two sizes; valgrind runs one thread at a time, so that they do not show what 
 
 import argparse
 import json
+import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
-import record
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+import record  # noqa: E402
 
 VARIANTS = ("unsynchronised", "keyspace", "actors, 1 replica", "actors, 2 replicas", "actors, full",
             "sharded mutex", "dashmap", "papaya")  # fmt: skip

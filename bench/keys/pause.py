@@ -9,12 +9,15 @@ rewritten (`BGREWRITEAOF`). Servers take turns. Appends to bench/results/keys_pa
 
 import argparse
 import gc
+import pathlib
 import shutil
 import statistics
+import sys
 import time
 
-import record
-import run
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+import record  # noqa: E402
+import run  # noqa: E402
 
 
 def ask(client, request):

@@ -16,10 +16,12 @@ import shutil
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
-import record
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+import record  # noqa: E402
 
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", record.ROOT / "target"))
 NAMES = 100_000
