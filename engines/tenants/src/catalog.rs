@@ -33,7 +33,7 @@ pub(crate) const FIRST_RELATION: u32 = 16_384;
 /// Columns of a table, PostgreSQL's limit.
 pub(crate) const COLUMNS_MAX: usize = 1_600;
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 
 /// A column.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +69,15 @@ pub struct Index {
     pub constraint: bool,
 }
 
+/// A key that no two rows of a table have alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arbiter {
+    /// The primary key.
+    Primary,
+    /// A unique index, by its place.
+    Index(usize),
+}
+
 /// A condition that every row fulfils.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
@@ -76,6 +85,46 @@ pub struct Check {
     pub name: String,
     /// The condition, as SQL.
     pub condition: String,
+}
+
+/// What becomes of rows that refer to a row which goes or gets another key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Action {
+    /// They have to refer to another one by the end of the statement, or of the transaction.
+    NoAction,
+    /// There may be none.
+    Restrict,
+    /// They go, too, or get the new key.
+    Cascade,
+    /// They refer to nothing.
+    SetNull,
+    /// They refer to what the columns' defaults say.
+    SetDefault,
+}
+
+/// A foreign key: the values of some columns are those of a key in the parent, or one of them is NULL.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForeignKey {
+    /// Its number, for ever.
+    pub id: u32,
+    /// Its name, one of the table's own constraints'.
+    pub name: String,
+    /// Its columns.
+    pub columns: Vec<usize>,
+    /// The number of the table that it refers to.
+    pub parent: u32,
+    /// The columns there, all those of the primary key or of a unique index.
+    pub parent_columns: Vec<usize>,
+    /// What becomes of the rows when the parent's row goes.
+    pub on_delete: Action,
+    /// What becomes of the rows when the parent's row gets another key.
+    pub on_update: Action,
+    /// `MATCH FULL`: all columns are NULL or none.
+    pub full: bool,
+    /// Whether a transaction may put the check off until it commits.
+    pub deferrable: bool,
+    /// Whether it does so unless it says otherwise.
+    pub initially_deferred: bool,
 }
 
 /// A sequence that a column's default takes numbers from.
@@ -119,6 +168,8 @@ pub struct Definition {
     pub checks: Vec<Check>,
     /// The sequences of its columns.
     pub sequences: Vec<Sequence>,
+    /// What its rows refer to.
+    pub foreign_keys: Vec<ForeignKey>,
 }
 
 /// A table as statements use it.
@@ -243,7 +294,30 @@ impl Definition {
     /// All numbers that are its own.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
         let sequences = self.sequences.iter().map(|sequence| sequence.id);
-        self.relations().chain([self.id]).chain(sequences)
+        let foreign_keys = self.foreign_keys.iter().map(|key| key.id);
+        self.relations().chain([self.id]).chain(sequences).chain(foreign_keys)
+    }
+
+    /// The keys that no two of its rows have alike, each with its columns in their order and whether they descend.
+    pub(crate) fn unique_keys(&self) -> impl Iterator<Item = (Arbiter, Vec<(usize, bool)>)> + '_ {
+        let ascending = |primary: &PrimaryKey| primary.columns.iter().map(|column| (*column, false)).collect();
+        let primary = self.primary.iter().map(move |primary| (Arbiter::Primary, ascending(primary)));
+        let indexes = self.indexes.iter().enumerate().filter(|(_, index)| index.unique);
+        primary.chain(indexes.map(|(at, index)| (Arbiter::Index(at), index.columns.clone())))
+    }
+
+    /// The unique key over just these columns, in any order.
+    pub(crate) fn unique_key(&self, columns: &[usize]) -> Option<(Arbiter, Vec<(usize, bool)>)> {
+        self.unique_keys()
+            .find(|(_, key)| key.len() == columns.len() && key.iter().all(|(column, _)| columns.contains(column)))
+    }
+
+    /// Whether a constraint of the table has this name.
+    pub(crate) fn has_constraint(&self, name: &str) -> bool {
+        self.checks.iter().any(|check| check.name == name)
+            || self.foreign_keys.iter().any(|key| key.name == name)
+            || self.primary.iter().any(|primary| primary.name == name)
+            || self.indexes.iter().any(|index| index.constraint && index.name == name)
     }
 
     /// All names that it takes among tables, indexes and sequences.
@@ -279,6 +353,26 @@ impl Catalog {
     /// All tables.
     pub fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
         self.tables.values()
+    }
+
+    /// The table of a number.
+    #[must_use]
+    pub fn by_id(&self, id: u32) -> Option<&Arc<Table>> {
+        self.tables.get(&id)
+    }
+
+    /// The foreign keys that refer to a table, each as its table and its place there.
+    pub fn references_to(&self, parent: u32) -> impl Iterator<Item = (&Arc<Table>, usize)> {
+        self.tables.values().flat_map(move |child| {
+            let keys = child.foreign_keys.iter().enumerate();
+            keys.filter(move |(_, key)| key.parent == parent).map(move |(at, _)| (child, at))
+        })
+    }
+
+    /// The foreign key of a number, as its table and its place there.
+    #[must_use]
+    pub fn foreign_key(&self, id: u32) -> Option<(&Arc<Table>, usize)> {
+        self.tables.values().find_map(|child| Some((child, child.foreign_keys.iter().position(|key| key.id == id)?)))
     }
 
     /// Takes over what a commit wrote to the table of tables.
@@ -325,6 +419,7 @@ mod tests {
             indexes: Vec::new(),
             checks: Vec::new(),
             sequences: Vec::new(),
+            foreign_keys: Vec::new(),
         }
     }
 
@@ -332,13 +427,13 @@ mod tests {
     fn the_catalogs_format_is_this() {
         let bytes = definition(16_384, "t").encode().unwrap();
         let expected = [
-            &[1, 0x80, 0x80, 1, 1, b't', 0x80, 0x80, 1, 1, 1, 2, b'i', b'd', 2, 1, 0, 1, 0, 0, 1, 6][..],
+            &[2, 0x80, 0x80, 1, 1, b't', 0x80, 0x80, 1, 1, 1, 2, b'i', b'd', 2, 1, 0, 1, 0, 0, 1, 6][..],
             b"t_pkey",
-            &[1, 0, 0, 0, 0],
+            &[1, 0, 0, 0, 0, 0],
         ];
         assert_eq!(bytes, expected.concat());
         assert_eq!(Definition::decode(&bytes).unwrap(), definition(16_384, "t"));
-        assert!(Definition::decode(&[2]).is_err() && Definition::decode(&[]).is_err());
+        assert!(Definition::decode(&[1]).is_err() && Definition::decode(&[]).is_err());
     }
 
     #[test]

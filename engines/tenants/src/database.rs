@@ -16,6 +16,7 @@ use savanna_transaction::{
 use crate::{
     catalog::{Catalog, DOOMED, FIRST_RELATION, TABLES, sequence_key},
     error::{Result, SqlError, state},
+    fault::Rules,
     log::{self, Log, RecordError},
     row,
     store::Store,
@@ -76,6 +77,7 @@ impl Replaying {
             next_relation: FIRST_RELATION,
             next_numbers: HashMap::new(),
             doomed: true,
+            rules: Rules::default(),
         };
         let reader = database.begin(Isolation::ReadCommitted);
         let at = database.statement(reader)?;
@@ -106,6 +108,7 @@ pub struct Database {
     next_numbers: HashMap<u32, i64>,
     /// Whether there may be keys that no table has.
     doomed: bool,
+    rules: Rules,
 }
 
 impl Database {
@@ -153,36 +156,7 @@ impl Database {
     /// # Errors
     /// Those of the visitor; and if the transaction does not live.
     pub fn scan(&mut self, txn: TxnId, range: &KeyRange, direction: Direction, visit: &mut Visit<'_>) -> Result<()> {
-        if range.is_empty() {
-            return Ok(());
-        }
-        let mut last: Option<Vec<u8>> = None;
-        {
-            let mut above = self.transactions.peek(txn, range, direction)?.peekable();
-            let mut below = self.store.scan(range, direction).peekable();
-            loop {
-                let order = match (above.peek(), below.peek()) {
-                    (None, None) => break,
-                    (Some(_), None) => std::cmp::Ordering::Less,
-                    (None, Some(_)) => std::cmp::Ordering::Greater,
-                    (Some((a, _)), Some((b, _))) if direction == Direction::Ascending => a.cmp(b),
-                    (Some((a, _)), Some((b, _))) => b.cmp(a),
-                };
-                let stored = if order.is_ge() { below.next() } else { None };
-                let seen = if order.is_le() { above.next() } else { None };
-                let row = match seen {
-                    Some((key, Seen::Here(value))) => Some((key, &**value)),
-                    Some((_, Seen::Gone)) => None,
-                    Some((_, Seen::Below)) | None => stored,
-                };
-                let Some((key, value)) = row else { continue };
-                if visit(key, value)?.is_break() {
-                    last = Some(key.to_vec());
-                    break;
-                }
-            }
-        }
-        let read = match (last, direction) {
+        let read = match (self.walk(txn, range, direction, visit)?, direction) {
             (None, _) => range.clone(),
             (Some(mut last), Direction::Ascending) => {
                 last.push(0);
@@ -191,6 +165,67 @@ impl Database {
             (Some(last), Direction::Descending) => KeyRange { start: last, end: range.end.clone() },
         };
         Ok(self.transactions.read_range(txn, read)?)
+    }
+
+    /// Visits the keys of a range for a constraint, in order: all of the range counts, and only what comes or goes.
+    pub(crate) fn probe_range(&mut self, txn: TxnId, range: &KeyRange, visit: &mut Visit<'_>) -> Result<()> {
+        self.walk(txn, range, Direction::Ascending, visit)?;
+        if self.rules.probe_children() {
+            self.transactions.probe_range(txn, range.clone())?;
+        }
+        Ok(())
+    }
+
+    /// Whether a parent's key is there, and stays there until the transaction ends.
+    pub(crate) fn hold_parent(&mut self, txn: TxnId, isolation: Isolation, key: &[u8]) -> Result<Step<bool>> {
+        if !self.rules.hold_parents() {
+            return Ok(Step::Done(self.get(txn, key)?.is_some()));
+        }
+        if isolation == Isolation::ReadCommitted && self.lock(txn, key, RowLock::KeyShare, Wait::Queue)? == Step::Wait {
+            return Ok(Step::Wait);
+        }
+        Ok(Step::Done(self.probe(txn, key)?.is_some()))
+    }
+
+    /// Switches a rule off.
+    #[cfg(feature = "faults")]
+    pub fn break_rule(&mut self, fault: crate::fault::Fault) {
+        self.rules.broken = Some(fault);
+    }
+
+    /// Visits the keys of a range until it is told to stop: the last key then.
+    fn walk(
+        &self,
+        txn: TxnId,
+        range: &KeyRange,
+        direction: Direction,
+        visit: &mut Visit<'_>,
+    ) -> Result<Option<Vec<u8>>> {
+        if range.is_empty() {
+            return Ok(None);
+        }
+        let mut above = self.transactions.peek(txn, range, direction)?.peekable();
+        let mut below = self.store.scan(range, direction).peekable();
+        loop {
+            let order = match (above.peek(), below.peek()) {
+                (None, None) => return Ok(None),
+                (Some(_), None) => std::cmp::Ordering::Less,
+                (None, Some(_)) => std::cmp::Ordering::Greater,
+                (Some((a, _)), Some((b, _))) if direction == Direction::Ascending => a.cmp(b),
+                (Some((a, _)), Some((b, _))) => b.cmp(a),
+            };
+            let stored = if order.is_ge() { below.next() } else { None };
+            let seen = if order.is_le() { above.next() } else { None };
+            let row = match seen {
+                Some((key, Seen::Here(value))) => Some((key, &**value)),
+                Some((_, Seen::Gone)) => None,
+                Some((_, Seen::Below)) | None => stored,
+            };
+            let Some((key, value)) = row else { continue };
+            if visit(key, value)?.is_break() {
+                return Ok(Some(key.to_vec()));
+            }
+        }
     }
 
     /// Locks a row; `Ok(false)` if it is somebody else's and the request was not to wait.

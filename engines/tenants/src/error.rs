@@ -24,6 +24,7 @@ pub mod state {
     pub const INVALID_BINARY_REPRESENTATION: &str = "22P03";
     pub const BAD_COPY_FILE_FORMAT: &str = "22P04";
     pub const NOT_NULL_VIOLATION: &str = "23502";
+    pub const FOREIGN_KEY_VIOLATION: &str = "23503";
     pub const UNIQUE_VIOLATION: &str = "23505";
     pub const CHECK_VIOLATION: &str = "23514";
     pub const ACTIVE_SQL_TRANSACTION: &str = "25001";
@@ -35,6 +36,7 @@ pub mod state {
     pub const INVALID_CATALOG_NAME: &str = "3D000";
     pub const INVALID_SAVEPOINT: &str = "3B001";
     pub const INVALID_SCHEMA_NAME: &str = "3F000";
+    pub const DEPENDENT_OBJECTS: &str = "2BP01";
     pub const SERIALIZATION_FAILURE: &str = "40001";
     pub const DEADLOCK_DETECTED: &str = "40P01";
     pub const SYNTAX_ERROR: &str = "42601";
@@ -49,6 +51,7 @@ pub mod state {
     pub const DATATYPE_MISMATCH: &str = "42804";
     pub const WRONG_OBJECT_TYPE: &str = "42809";
     pub const CANNOT_COERCE: &str = "42846";
+    pub const INVALID_FOREIGN_KEY: &str = "42830";
     pub const UNDEFINED_FUNCTION: &str = "42883";
     pub const UNDEFINED_TABLE: &str = "42P01";
     pub const UNDEFINED_PARAMETER: &str = "42P02";

@@ -21,6 +21,7 @@
 pub mod catalog;
 pub mod database;
 pub mod error;
+mod fault;
 pub mod log;
 pub mod owner;
 mod row;
@@ -33,6 +34,8 @@ pub mod tenant;
 pub mod types;
 pub mod value;
 
+#[cfg(feature = "faults")]
+pub use crate::fault::Fault;
 pub use crate::{
     error::SqlError,
     session::{Outcome, SessionId, Status},

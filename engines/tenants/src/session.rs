@@ -13,6 +13,8 @@ use crate::{
     sql::{
         expression::Facts,
         plan::{OutputColumn, Statement},
+        reference::Deferral,
+        run_reference::Checks,
     },
     types::Type,
     value::Value,
@@ -89,7 +91,11 @@ pub(crate) struct Current {
     /// Whether it has changed the catalog.
     pub(crate) defines: bool,
     pub(crate) bytes: usize,
-    pub(crate) savepoints: Vec<(String, Savepoint)>,
+    pub(crate) savepoints: Vec<(String, Savepoint, Deferral)>,
+    /// Which foreign keys are checked when it commits.
+    pub(crate) deferral: Deferral,
+    /// What is to be checked then.
+    pub(crate) deferred: Checks,
     /// The settings before it, if it changed any.
     pub(crate) settings_before: Option<Settings>,
     /// Settings that end with it.

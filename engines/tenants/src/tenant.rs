@@ -19,7 +19,9 @@ use crate::{
         parse,
         plan::{OutputColumn, Plan, Statement},
         prepare::prepare,
+        reference::Deferral,
         run_modify::Written,
+        run_reference::Checks,
         run_select::Run,
     },
     types::Type,
@@ -633,7 +635,8 @@ impl Tenant {
         }
         let Self { database, sessions, .. } = self;
         let Some(session) = sessions.get_mut(&id) else { return Err(SqlError::internal("the session is closed")) };
-        let mut run = Run { database, txn: txn_id, isolation, parameters, facts: &session.facts };
+        let deferral = session.txn.as_ref().map(|txn| txn.deferral.clone()).unwrap_or_default();
+        let mut run = Run { database, txn: txn_id, isolation, parameters, facts: &session.facts, deferral: &deferral };
         let step = match plan {
             Plan::Select(select) => run
                 .select(select)?
@@ -682,7 +685,8 @@ impl Tenant {
         let Some(Session { txn: Some(txn), reply_after, .. }) = sessions.get_mut(&id) else {
             return Err(SqlError::internal("no transaction"));
         };
-        if let Some(effects) = effects {
+        if let Some(mut effects) = effects {
+            txn.deferred.append(&mut effects.touched.deferred);
             txn.bytes += effects.bytes();
             if txn.bytes > crate::database::TRANSACTION_BYTES_MAX {
                 return Err(too_large());
@@ -701,9 +705,9 @@ impl Tenant {
             return Err(SqlError::new(state::PROTOCOL_VIOLATION, "expected no lines, because there is no COPY"));
         };
         let Plan::CopyIn(plan) = &statement.plan else { return Err(SqlError::internal("a COPY of nothing")) };
-        let (txn, isolation) = (txn.id, txn.isolation);
+        let (deferral, isolation, txn) = (&txn.deferral, txn.isolation, txn.id);
         database.statement(txn)?;
-        let mut run = Run { database, txn, isolation, parameters: &[], facts: &session.facts };
+        let mut run = Run { database, txn, isolation, parameters: &[], facts: &session.facts, deferral };
         match run.copy_in(plan, lines)? {
             Step::Wait => Ok(Step::Wait),
             Step::Done(Written { count, effects, .. }) => {
@@ -734,14 +738,45 @@ impl Tenant {
             defines: false,
             bytes: 0,
             savepoints: Vec::new(),
+            deferral: Deferral::default(),
+            deferred: Checks::new(),
             settings_before: None,
             local_settings: Vec::new(),
         });
         Ok(())
     }
 
+    /// Checks what the transaction has put off, on its newest state.
+    fn check_deferred(&mut self, id: SessionId, checks: &Checks) -> Result<Step<()>> {
+        let Self { database, sessions, .. } = self;
+        let Some(Session { txn: Some(txn), facts, .. }) = sessions.get(&id) else { return Ok(Step::Done(())) };
+        if checks.is_empty() {
+            return Ok(Step::Done(()));
+        }
+        let snapshot = database.statement(txn.id)?;
+        let catalog =
+            if txn.defines { Arc::new(database.read_catalog(txn.id)?) } else { database.catalog(snapshot)? };
+        let (isolation, deferral) = (txn.isolation, &txn.deferral);
+        let mut run = Run { database, txn: txn.id, isolation, parameters: &[], facts, deferral };
+        run.check_deferred(checks, &catalog)
+    }
+
     fn commit(&mut self, id: SessionId) -> Result<Step<()>> {
         self.interruption(id)?;
+        let deferred = self.session(id)?.txn.as_mut().map(|txn| std::mem::take(&mut txn.deferred)).unwrap_or_default();
+        match self.check_deferred(id, &deferred) {
+            Ok(Step::Done(())) => {}
+            Ok(Step::Wait) => {
+                if let Some(txn) = &mut self.session(id)?.txn {
+                    txn.deferred = deferred;
+                }
+                return Ok(Step::Wait);
+            }
+            Err(error) => {
+                self.roll_back(id);
+                return Err(error);
+            }
+        }
         let Self { database, sessions, .. } = self;
         let Some(Session { txn: Some(txn), .. }) = sessions.get_mut(&id) else { return Ok(Step::Done(())) };
         let step = database.commit(txn.id);

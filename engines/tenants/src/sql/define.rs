@@ -1,7 +1,8 @@
 //! Plans of what changes the catalog.
 
 use sqlparser::ast::{
-    self, AlterColumnOperation, AlterTableOperation, ColumnOption, IndexColumn, RenameTableNameKind, TableConstraint,
+    self, AlterColumnOperation, AlterTableOperation, ColumnOption, DropBehavior, IndexColumn, RenameTableNameKind,
+    TableConstraint,
 };
 
 use crate::{
@@ -11,6 +12,7 @@ use crate::{
         bind::{Binder, Scope, name_of, object_name},
         modify::{parse_expression, scope_of},
         plan::{Alteration, Define, NewColumn},
+        reference::{NewForeignKey, new_foreign_key},
         select::Planner,
     },
     types::Type,
@@ -47,6 +49,7 @@ struct Constraints {
     primary: Option<(Option<String>, Vec<String>)>,
     unique: Vec<(Option<String>, Vec<String>)>,
     checks: Vec<(Option<String>, String, Option<String>)>,
+    foreign_keys: Vec<NewForeignKey>,
 }
 
 impl Constraints {
@@ -74,7 +77,10 @@ impl Constraints {
                 self.checks.push((check.name.as_ref().map(name_of), check.expr.to_string(), None));
                 Ok(())
             }
-            TableConstraint::ForeignKey(_) => Err(SqlError::unsupported("FOREIGN KEY")),
+            TableConstraint::ForeignKey(key) => {
+                self.foreign_keys.push(new_foreign_key(key, None)?);
+                Ok(())
+            }
             other => Err(SqlError::unsupported(format_args!("the constraint {other}"))),
         }
     }
@@ -118,7 +124,9 @@ fn column(table: &str, ast: &ast::ColumnDef, constraints: &mut Constraints) -> R
             } if column.of.is_integer() && sequence_options.as_ref().is_none_or(Vec::is_empty) => {
                 (column.not_null, column.serial) = (true, true);
             }
-            ColumnOption::ForeignKey(_) => return Err(SqlError::unsupported("REFERENCES")),
+            ColumnOption::ForeignKey(key) => {
+                constraints.foreign_keys.push(new_foreign_key(key, Some((constraint, &column.name)))?);
+            }
             other => return Err(SqlError::unsupported(format_args!("the column option {other}"))),
         }
     }
@@ -156,6 +164,23 @@ impl Names<'_> {
         };
         self.chosen.push(name.clone());
         Ok(name)
+    }
+}
+
+/// The name of a constraint that has no index, which is the table's own.
+pub(crate) fn constraint_name(
+    table: &Definition,
+    asked: Option<String>,
+    parts: &[&str],
+    ending: &str,
+) -> Result<String> {
+    let taken = |name: &str| table.has_constraint(name);
+    match asked {
+        Some(name) if taken(&name) => {
+            let message = format!("constraint \"{name}\" for relation \"{}\" already exists", table.name);
+            Err(SqlError::new(state::DUPLICATE_OBJECT, message))
+        }
+        asked => Names { taken: &taken, chosen: Vec::new() }.choose(asked, parts, ending),
     }
 }
 
@@ -238,6 +263,7 @@ impl Planner<'_> {
             indexes: Vec::new(),
             checks: Vec::new(),
             sequences: Vec::new(),
+            foreign_keys: Vec::new(),
         };
         let table = Table::new(definition);
         let catalog = self.catalog;
@@ -260,18 +286,17 @@ impl Planner<'_> {
             let sequence_name = names.choose(None, &[&name, &table.columns[column].name], "seq")?;
             made.sequences.push(Sequence { name: sequence_name, id: 0, column });
         }
-        // Names of checks are the table's own.
-        let mut check_names = Names { taken: &|_| false, chosen: Vec::new() };
         for (asked, condition, of) in constraints.checks {
             let parts: Vec<&str> = std::iter::once(name.as_str()).chain(of.as_deref()).collect();
-            let check_name = check_names.choose(asked, &parts, "check")?;
+            let check_name = constraint_name(&made, asked, &parts, "check")?;
             self.check_condition(&table, &condition)?;
             made.checks.push(Check { name: check_name, condition });
         }
         for column in &made.columns {
             self.check_default(column.default.as_deref(), column.of, &column.name)?;
         }
-        Ok(Define::CreateTable { definition: made, if_not_exists: ast.if_not_exists })
+        let foreign_keys = constraints.foreign_keys;
+        Ok(Define::CreateTable { definition: made, foreign_keys, if_not_exists: ast.if_not_exists })
     }
 
     fn check_condition(&mut self, table: &Table, condition: &str) -> Result<()> {
@@ -321,12 +346,13 @@ impl Planner<'_> {
                 AlterTableOperation::AddConstraint { constraint, not_valid: false } => {
                     let mut constraints = Constraints::default();
                     constraints.add(&table, constraint)?;
-                    let Constraints { primary, unique, checks } = constraints;
+                    let Constraints { primary, unique, checks, foreign_keys } = constraints;
                     let primary = primary.map(|(name, columns)| Alteration::AddPrimaryKey { name, columns });
                     let unique = unique.into_iter().map(|(name, columns)| Alteration::AddUnique { name, columns });
                     let checks =
                         checks.into_iter().map(|(name, condition, _)| Alteration::AddCheck { name, condition });
-                    changes.extend(primary.into_iter().chain(unique).chain(checks));
+                    let foreign_keys = foreign_keys.into_iter().map(Alteration::AddForeignKey);
+                    changes.extend(primary.into_iter().chain(unique).chain(checks).chain(foreign_keys));
                     continue;
                 }
                 AlterTableOperation::AddColumn { column_def, if_not_exists, column_position: None, .. } => {
@@ -335,16 +361,19 @@ impl Planner<'_> {
                     if column.serial {
                         return Err(SqlError::unsupported("adding a column with a sequence"));
                     }
-                    let plain =
-                        constraints.primary.is_none() && constraints.unique.is_empty() && constraints.checks.is_empty();
+                    let plain = constraints.primary.is_none()
+                        && constraints.unique.is_empty()
+                        && constraints.checks.is_empty()
+                        && constraints.foreign_keys.is_empty();
                     if !plain {
                         return Err(SqlError::unsupported("a constraint on a column that is added"));
                     }
                     self.check_default(column.default.as_deref(), column.of, &column.name)?;
                     Alteration::AddColumn { column, if_not_exists: *if_not_exists }
                 }
-                AlterTableOperation::DropColumn { column_names, if_exists, .. } => {
-                    let drop = |name| Alteration::DropColumn { name: name_of(name), if_exists: *if_exists };
+                AlterTableOperation::DropColumn { column_names, if_exists, drop_behavior, .. } => {
+                    let cascade = *drop_behavior == Some(DropBehavior::Cascade);
+                    let drop = |name| Alteration::DropColumn { name: name_of(name), if_exists: *if_exists, cascade };
                     changes.extend(column_names.iter().map(drop));
                     continue;
                 }
@@ -354,8 +383,9 @@ impl Planner<'_> {
                 AlterTableOperation::RenameTable { table_name: RenameTableNameKind::To(name) } => {
                     Alteration::RenameTable(object_name(name)?)
                 }
-                AlterTableOperation::DropConstraint { name, if_exists, .. } => {
-                    Alteration::DropConstraint { name: name_of(name), if_exists: *if_exists }
+                AlterTableOperation::DropConstraint { name, if_exists, drop_behavior } => {
+                    let cascade = *drop_behavior == Some(DropBehavior::Cascade);
+                    Alteration::DropConstraint { name: name_of(name), if_exists: *if_exists, cascade }
                 }
                 AlterTableOperation::AlterColumn { column_name, op } => {
                     let column = name_of(column_name);

@@ -1,21 +1,16 @@
 //! What a statement is about to write. Nothing is written before all of it is known, every lock is held and no constraint is
 //! violated: a statement that fails or has to wait has changed nothing, and simply begins again.
 
-use std::collections::HashMap;
+use std::{collections::BTreeMap, ops::Bound};
 
-use savanna_transaction::{Change, Isolation, RowLock, TxnId, Wait};
+use savanna_transaction::{Change, Isolation, KeyRange, RowLock, TxnId, Wait};
 
 use crate::{
-    catalog::Table,
-    database::{Database, Step},
+    catalog::{Arbiter, Table},
+    database::{Database, Step, Visit},
     error::{Result, SqlError, state},
     row::{self, Entry},
-    sql::{
-        expression::Env,
-        modify::shown_row,
-        plan::{Arbiter, Target},
-        run_select::row_key,
-    },
+    sql::{expression::Env, modify::shown_row, plan::Target, run_reference::Touched, run_select::row_key},
     value::{Value, text},
 };
 
@@ -25,14 +20,14 @@ struct Effect {
     change: Change,
 }
 
-/// Keys with what becomes of them, in the order in which they were first met.
+/// Keys with what becomes of them, and what that means for foreign keys.
 #[derive(Debug)]
 pub(crate) struct Effects {
     txn: TxnId,
     isolation: Isolation,
-    order: Vec<Vec<u8>>,
-    by_key: HashMap<Vec<u8>, Effect>,
+    by_key: BTreeMap<Vec<u8>, Effect>,
     bytes: usize,
+    pub(crate) touched: Touched,
 }
 
 /// What came of a row that was to be inserted.
@@ -57,7 +52,7 @@ pub(crate) use ready;
 
 impl Effects {
     pub(crate) fn new(txn: TxnId, isolation: Isolation) -> Self {
-        Self { txn, isolation, order: Vec::new(), by_key: HashMap::new(), bytes: 0 }
+        Self { txn, isolation, by_key: BTreeMap::new(), bytes: 0, touched: Touched::default() }
     }
 
     /// Sees to it that a table stays as it is until the transaction ends.
@@ -81,6 +76,36 @@ impl Effects {
         self.by_key.contains_key(key)
     }
 
+    /// Whether a key will be there, if that is among the effects.
+    pub(crate) fn will_be(&self, key: &[u8]) -> Option<bool> {
+        self.by_key.get(key).map(|effect| effect.value.is_some())
+    }
+
+    /// A row as it will be.
+    pub(crate) fn row(&self, database: &mut Database, key: &[u8]) -> Result<Vec<u8>> {
+        let row = match self.by_key.get(key) {
+            Some(effect) => effect.value.as_deref(),
+            None => database.get(self.txn, key)?,
+        };
+        row.map(<[u8]>::to_vec).ok_or_else(|| SqlError::internal("an index has an entry without a row"))
+    }
+
+    /// Visits the keys of a range as they will be, for a constraint, in no order.
+    pub(crate) fn probe_range(&self, database: &mut Database, range: &KeyRange, visit: &mut Visit<'_>) -> Result<()> {
+        let end = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        for (key, effect) in self.by_key.range::<[u8], _>((Bound::Included(range.start.as_slice()), end)) {
+            if let Some(value) = &effect.value
+                && visit(key, value)?.is_break()
+            {
+                return Ok(());
+            }
+        }
+        database.probe_range(self.txn, range, &mut |key, value| match self.by_key.contains_key(key) {
+            true => Ok(std::ops::ControlFlow::Continue(())),
+            false => visit(key, value),
+        })
+    }
+
     /// Adds a row, unless another one is in its way.
     pub(crate) fn insert(
         &mut self,
@@ -89,8 +114,15 @@ impl Effects {
         values: &[Value],
         env: Env<'_>,
     ) -> Result<Step<Inserted>> {
-        let table = &*target.table;
         check(target, values, env)?;
+        let inserted = ready!(self.place(database, &target.table, values));
+        if inserted == Inserted::Done {
+            self.touched.came(target, None, values)?;
+        }
+        Ok(Step::Done(inserted))
+    }
+
+    fn place(&mut self, database: &mut Database, table: &Table, values: &[Value]) -> Result<Step<Inserted>> {
         let key = match &table.primary {
             Some(primary) => {
                 let key = row::primary_key(table, &primary.columns, values)?;
@@ -129,8 +161,22 @@ impl Effects {
         (new, touched): (&[Value], &[usize]),
         env: Env<'_>,
     ) -> Result<Step<Inserted>> {
-        let table = &*target.table;
         check(target, new, env)?;
+        let updated = ready!(self.replace(database, &target.table, (key, old), (new, touched)));
+        if updated == Inserted::Done {
+            self.touched.came(target, Some(old), new)?;
+            self.touched.moved(target, old, Some(new));
+        }
+        Ok(Step::Done(updated))
+    }
+
+    fn replace(
+        &mut self,
+        database: &mut Database,
+        table: &Table,
+        (key, old): (&[u8], &[Value]),
+        (new, touched): (&[Value], &[usize]),
+    ) -> Result<Step<Inserted>> {
         let new_key = match &table.primary {
             Some(primary) if primary.columns.iter().any(|column| touched.contains(column)) => {
                 row::primary_key(table, &primary.columns, new)?
@@ -138,11 +184,13 @@ impl Effects {
             _ => key.to_vec(),
         };
         if new_key != key {
-            ready!(self.delete(database, table, key, old));
-            return self.insert(database, target, new, env);
+            ready!(self.remove(database, table, key, old));
+            return self.place(database, table, new);
         }
         let mut entries = Vec::new();
-        let mut change = Change::Content;
+        // What a foreign key without an index refers to is probed for by the rows themselves.
+        let refers = table.foreign_keys.iter().flat_map(|foreign| &foreign.columns).any(|at| touched.contains(at));
+        let mut change = if refers { Change::Existence } else { Change::Content };
         for (at, index) in table.indexes.iter().enumerate() {
             if !index.columns.iter().any(|(column, _)| touched.contains(column)) {
                 continue;
@@ -173,10 +221,16 @@ impl Effects {
     pub(crate) fn delete(
         &mut self,
         database: &mut Database,
-        table: &Table,
+        target: &Target,
         key: &[u8],
         values: &[Value],
     ) -> Result<Step<()>> {
+        ready!(self.remove(database, &target.table, key, values));
+        self.touched.moved(target, values, None);
+        Ok(Step::Done(()))
+    }
+
+    fn remove(&mut self, database: &mut Database, table: &Table, key: &[u8], values: &[Value]) -> Result<Step<()>> {
         ready!(self.lock(database, key, Change::Existence));
         let mut entries = Vec::with_capacity(table.indexes.len());
         for index in &table.indexes {
@@ -208,11 +262,9 @@ impl Effects {
     }
 
     /// Writes everything.
-    pub(crate) fn apply(mut self, database: &mut Database) -> Result<()> {
-        for key in self.order {
-            if let Some(Effect { value, change }) = self.by_key.remove(&key) {
-                database.write(self.txn, &key, value, change)?;
-            }
+    pub(crate) fn apply(self, database: &mut Database) -> Result<()> {
+        for (key, Effect { value, change }) in self.by_key {
+            database.write(self.txn, &key, value, change)?;
         }
         Ok(())
     }
@@ -244,7 +296,6 @@ impl Effects {
         match self.by_key.get_mut(&key) {
             Some(effect) => *effect = Effect { value, change: effect.change.max(change) },
             None => {
-                self.order.push(key.clone());
                 self.by_key.insert(key, Effect { value, change });
             }
         }

@@ -12,14 +12,13 @@ use sqlparser::{
 };
 
 use crate::{
-    catalog::Table,
+    catalog::{Arbiter, Table},
     error::{Result, SqlError, state},
     sql::{
         bind::{Binder, Scope, Typed, Visible, name_of, object_name},
         expression::Expr,
         plan::{
-            Arbiter, ConflictUpdate, CopyIn, Delete, Insert, OnConflict, OutputColumn, Returning, Select, Source,
-            Target, Update,
+            ConflictUpdate, CopyIn, Delete, Insert, OnConflict, OutputColumn, Returning, Select, Source, Target, Update,
         },
         select::{From, Planner, want},
     },
@@ -68,7 +67,8 @@ impl Planner<'_> {
             let mut binder = Binder::plain(&scope, &mut self.parameters, "CHECK constraints");
             checks.push((check.name.clone(), binder.condition(&parse_expression(&check.condition)?, "CHECK")?));
         }
-        Ok(Target { table, checks })
+        let [references, referenced_by] = self.references(&table)?;
+        Ok(Target { table, checks, references, referenced_by })
     }
 
     /// The columns that an INSERT or COPY gives values for.
@@ -143,8 +143,8 @@ impl Planner<'_> {
         };
         let scope = scope_of(&table, &alias);
         let (returning, output) = self.maybe_returning(ast.returning.as_deref(), &scope, &[(0, Arc::clone(&table))])?;
-        let target = self.target(table)?;
-        Ok((Insert { target, source, values, conflict, returning }, output))
+        let (target, reached) = self.targets(table)?;
+        Ok((Insert { target, reached, source, values, conflict, returning }, output))
     }
 
     /// `VALUES` as a table's columns: each value becomes its column's type.
@@ -204,19 +204,8 @@ impl Planner<'_> {
                 let names: Vec<String> = columns.iter().map(name_of).collect();
                 let mut wanted = names.iter().map(|name| named_column(table, name)).collect::<Result<Vec<_>>>()?;
                 wanted.sort_unstable();
-                let same = |columns: &mut dyn Iterator<Item = usize>| {
-                    let mut columns: Vec<usize> = columns.collect();
-                    columns.sort_unstable();
-                    columns == wanted
-                };
-                let primary = table.primary.as_ref().filter(|key| same(&mut key.columns.iter().copied()));
-                let unique = || {
-                    let fits = |index: &crate::catalog::Index| {
-                        index.unique && same(&mut index.columns.iter().map(|(column, _)| *column))
-                    };
-                    table.indexes.iter().position(fits).map(Arbiter::Index)
-                };
-                let found = primary.map(|_| Arbiter::Primary).or_else(unique);
+                wanted.dedup();
+                let found = table.unique_key(&wanted).map(|(arbiter, _)| arbiter);
                 Some(found.ok_or_else(|| {
                     let message = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
                     SqlError::new(state::INVALID_COLUMN_REFERENCE, message)
@@ -329,8 +318,8 @@ impl Planner<'_> {
             assignments.iter().map(|(_, value)| value).chain(returning.iter().flat_map(|r| &r.outputs)).collect();
         want(&mut levels, read, condition.as_ref());
         whole(&mut levels);
-        let target = self.target(table)?;
-        Ok((Update { target, levels, width, condition, assignments, returning }, output))
+        let (target, reached) = self.targets(table)?;
+        Ok((Update { target, reached, levels, width, condition, assignments, returning }, output))
     }
 
     pub(crate) fn delete(&mut self, ast: &ast::Delete) -> Result<(Delete, Option<Vec<OutputColumn>>)> {
@@ -349,8 +338,8 @@ impl Planner<'_> {
         let (mut levels, width, condition) = self.levels(from, filter);
         want(&mut levels, returning.iter().flat_map(|r| &r.outputs).collect(), condition.as_ref());
         whole(&mut levels);
-        let target = self.target(table)?;
-        Ok((Delete { target, levels, width, condition, returning }, output))
+        let (target, reached) = self.targets(table)?;
+        Ok((Delete { target, reached, levels, width, condition, returning }, output))
     }
 
     pub(crate) fn copy_in(&mut self, name: &ObjectName, columns: &[ast::Ident]) -> Result<CopyIn> {
@@ -361,7 +350,8 @@ impl Planner<'_> {
         for at in (0..table.columns.len()).filter(|at| !columns.contains(at)) {
             defaults.push((at, self.default_of(&table, at)?));
         }
-        Ok(CopyIn { target: self.target(table)?, columns, defaults })
+        let (target, reached) = self.targets(table)?;
+        Ok(CopyIn { target, reached, columns, defaults })
     }
 }
 

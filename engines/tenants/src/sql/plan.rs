@@ -5,8 +5,13 @@ use std::sync::Arc;
 use savanna_transaction::{Isolation, RowLock};
 
 use crate::{
-    catalog::{Catalog, Definition, Table},
-    sql::{access::Access, aggregate::Aggregate, expression::Expr},
+    catalog::{Arbiter, Catalog, Definition, Table},
+    sql::{
+        access::Access,
+        aggregate::Aggregate,
+        expression::Expr,
+        reference::{NewForeignKey, Reference},
+    },
     types::Type,
 };
 
@@ -57,6 +62,7 @@ pub(crate) enum Plan {
     RollbackTo(String),
     SetTransaction(Modes),
     SetSession(Modes),
+    SetConstraints(SetConstraints),
     Set {
         name: String,
         value: Option<String>,
@@ -70,6 +76,14 @@ pub(crate) enum Plan {
         name: String,
         if_exists: bool,
     },
+}
+
+/// `SET CONSTRAINTS`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SetConstraints {
+    /// The constraints; `None` for all that can be deferred.
+    pub(crate) names: Option<Vec<String>>,
+    pub(crate) deferred: bool,
 }
 
 /// How a transaction is to be.
@@ -171,12 +185,26 @@ pub(crate) struct Target {
     pub(crate) table: Arc<Table>,
     /// The names of conditions, with the conditions over the table's columns.
     pub(crate) checks: Vec<(String, Expr)>,
+    /// What its rows refer to.
+    pub(crate) references: Vec<Arc<Reference>>,
+    /// What refers to its rows.
+    pub(crate) referenced_by: Vec<Arc<Reference>>,
+}
+
+impl Target {
+    /// A table whose rows are known to fulfil everything.
+    pub(crate) fn bare(definition: Definition) -> Self {
+        let table = Arc::new(Table::new(definition));
+        Self { table, checks: Vec::new(), references: Vec::new(), referenced_by: Vec::new() }
+    }
 }
 
 /// `INSERT`
 #[derive(Debug)]
 pub(crate) struct Insert {
     pub(crate) target: Target,
+    /// The tables that referential actions may write; so it is in all plans that write.
+    pub(crate) reached: Vec<Target>,
     pub(crate) source: Select,
     /// A value for each of the table's columns, over the source's row.
     pub(crate) values: Vec<Expr>,
@@ -193,13 +221,6 @@ pub(crate) struct OnConflict {
     pub(crate) update: Option<ConflictUpdate>,
 }
 
-/// A unique constraint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Arbiter {
-    Primary,
-    Index(usize),
-}
-
 /// `DO UPDATE`: expressions are over the table's columns and then those of the row that was to be inserted.
 #[derive(Debug)]
 pub(crate) struct ConflictUpdate {
@@ -211,6 +232,7 @@ pub(crate) struct ConflictUpdate {
 #[derive(Debug)]
 pub(crate) struct Update {
     pub(crate) target: Target,
+    pub(crate) reached: Vec<Target>,
     pub(crate) levels: Vec<Level>,
     pub(crate) width: usize,
     pub(crate) condition: Option<Expr>,
@@ -222,6 +244,7 @@ pub(crate) struct Update {
 #[derive(Debug)]
 pub(crate) struct Delete {
     pub(crate) target: Target,
+    pub(crate) reached: Vec<Target>,
     pub(crate) levels: Vec<Level>,
     pub(crate) width: usize,
     pub(crate) condition: Option<Expr>,
@@ -232,6 +255,7 @@ pub(crate) struct Delete {
 #[derive(Debug)]
 pub(crate) struct CopyIn {
     pub(crate) target: Target,
+    pub(crate) reached: Vec<Target>,
     /// The columns that lines have, in their order.
     pub(crate) columns: Vec<usize>,
     /// A value for each column that lines have not.
@@ -241,11 +265,11 @@ pub(crate) struct CopyIn {
 /// A change of the catalog.
 #[derive(Debug)]
 pub(crate) enum Define {
-    CreateTable { definition: Definition, if_not_exists: bool },
-    DropTables { names: Vec<String>, if_exists: bool },
+    CreateTable { definition: Definition, foreign_keys: Vec<NewForeignKey>, if_not_exists: bool },
+    DropTables { names: Vec<String>, if_exists: bool, cascade: bool },
     CreateIndex { table: String, name: Option<String>, columns: Vec<(String, bool)>, unique: bool, if_not_exists: bool },
-    DropIndexes { names: Vec<String>, if_exists: bool },
-    Truncate { names: Vec<String> },
+    DropIndexes { names: Vec<String>, if_exists: bool, cascade: bool },
+    Truncate { names: Vec<String>, cascade: bool },
     Alter { table: String, if_exists: bool, changes: Vec<Alteration> },
 }
 
@@ -254,12 +278,13 @@ pub(crate) enum Define {
 pub(crate) enum Alteration {
     AddPrimaryKey { name: Option<String>, columns: Vec<String> },
     AddUnique { name: Option<String>, columns: Vec<String> },
+    AddForeignKey(NewForeignKey),
     AddCheck { name: Option<String>, condition: String },
     AddColumn { column: NewColumn, if_not_exists: bool },
-    DropColumn { name: String, if_exists: bool },
+    DropColumn { name: String, if_exists: bool, cascade: bool },
     RenameColumn { from: String, to: String },
     RenameTable(String),
-    DropConstraint { name: String, if_exists: bool },
+    DropConstraint { name: String, if_exists: bool, cascade: bool },
     SetNotNull { column: String, not_null: bool },
     SetDefault { column: String, default: Option<String> },
 }

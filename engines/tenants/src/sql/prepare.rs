@@ -13,7 +13,7 @@ use crate::{
     error::{Result, SqlError, state},
     sql::{
         bind::{Parameters, name_of, object_name},
-        parse,
+        dialect, parse,
         plan::{Define, Modes, OutputColumn, Plan, Statement},
         select::Planner,
     },
@@ -22,6 +22,9 @@ use crate::{
 
 /// Plans a statement. `declared` are the types that the client gave to its first parameters.
 pub(crate) fn prepare(text: &str, catalog: Arc<Catalog>, declared: &[Type]) -> Result<Statement> {
+    if let Some(plan) = dialect::plan(text)? {
+        return Ok(Statement { plan, parameters: declared.to_vec(), output: None, catalog });
+    }
     let Some(ast) = parse::parse(text)? else {
         return Ok(Statement { plan: Plan::Empty, parameters: declared.to_vec(), output: None, catalog });
     };
@@ -72,23 +75,17 @@ impl Planner<'_> {
                     return Err(SqlError::unsupported("RESTART IDENTITY"));
                 }
                 let names = truncate.table_names.iter().map(|target| object_name(&target.name));
-                silent(Plan::Define(Define::Truncate { names: names.collect::<Result<_>>()? }))
+                let cascade = matches!(truncate.cascade, Some(ast::CascadeOption::Cascade));
+                silent(Plan::Define(Define::Truncate { names: names.collect::<Result<_>>()?, cascade }))
             }
             Ast::Drop {
-                object_type,
-                if_exists,
-                names,
-                cascade: _,
-                restrict: _,
-                purge: false,
-                temporary: false,
-                ..
+                object_type, if_exists, names, cascade, restrict: _, purge: false, temporary: false, ..
             } => {
                 let names = names.iter().map(object_name).collect::<Result<Vec<_>>>()?;
-                let if_exists = *if_exists;
+                let (if_exists, cascade) = (*if_exists, *cascade);
                 match (object_type, names.as_slice()) {
-                    (ObjectType::Table, _) => silent(Plan::Define(Define::DropTables { names, if_exists })),
-                    (ObjectType::Index, _) => silent(Plan::Define(Define::DropIndexes { names, if_exists })),
+                    (ObjectType::Table, _) => silent(Plan::Define(Define::DropTables { names, if_exists, cascade })),
+                    (ObjectType::Index, _) => silent(Plan::Define(Define::DropIndexes { names, if_exists, cascade })),
                     (ObjectType::Database, [name]) => silent(Plan::DropDatabase { name: name.clone(), if_exists }),
                     _ => Err(unsupported()),
                 }

@@ -53,6 +53,7 @@ impl Run<'_> {
                 rows.push(project(&returning.outputs, env.with_row(&values))?);
             }
         }
+        ready!(self.settle(&plan.target, &plan.reached, &mut effects));
         Ok(Step::Done(Written { count, rows, effects }))
     }
 
@@ -113,6 +114,7 @@ impl Run<'_> {
                 rows.push(project(&returning.outputs, env.with_row(&found.row))?);
             }
         }
+        ready!(self.settle(&plan.target, &plan.reached, &mut effects));
         Ok(Step::Done(Written { count, rows, effects }))
     }
 
@@ -123,12 +125,13 @@ impl Run<'_> {
         let env = self.env();
         let (mut count, mut rows) = (0, Vec::new());
         for found in self.targets(&plan.levels, plan.width, plan.condition.as_ref())? {
-            ready!(effects.delete(self.database, table, &found.keys[0], &found.row[..table.columns.len()]));
+            ready!(effects.delete(self.database, &plan.target, &found.keys[0], &found.row[..table.columns.len()]));
             count += 1;
             if let Some(returning) = &plan.returning {
                 rows.push(project(&returning.outputs, env.with_row(&found.row))?);
             }
         }
+        ready!(self.settle(&plan.target, &plan.reached, &mut effects));
         Ok(Step::Done(Written { count, rows, effects }))
     }
 
@@ -181,6 +184,7 @@ impl Run<'_> {
                 return Err(duplicate(table, arbiter, &values));
             }
         }
+        ready!(self.settle(&plan.target, &plan.reached, &mut effects));
         Ok(Step::Done(Written { count: lines.len(), rows: Vec::new(), effects }))
     }
 }

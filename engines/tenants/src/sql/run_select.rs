@@ -17,6 +17,7 @@ use crate::{
         aggregate::{self, State},
         expression::{Env, Expr, Facts},
         plan::{Grouping, Level, Patience, Select, SortKey, Source},
+        reference::Deferral,
         select,
     },
     value::Value,
@@ -34,6 +35,7 @@ pub(crate) struct Run<'a> {
     pub(crate) isolation: Isolation,
     pub(crate) parameters: &'a [Value],
     pub(crate) facts: &'a Facts,
+    pub(crate) deferral: &'a Deferral,
 }
 
 /// A row with what was found on the way: the key of each table's row.
@@ -47,7 +49,7 @@ type Emit<'a> = dyn FnMut(&[Value], &[Vec<u8>]) -> Result<ControlFlow<()>> + 'a;
 /// Whom a table's rows are given to, with their keys.
 type Each<'a> = dyn FnMut(&[u8], &[Value]) -> Result<ControlFlow<()>> + 'a;
 /// Rows of one table, each after its key.
-type Rows = Vec<(Vec<u8>, Vec<Value>)>;
+pub(crate) type Rows = Vec<(Vec<u8>, Vec<Value>)>;
 
 impl<'a> Run<'a> {
     pub(crate) fn env(&self) -> Env<'a> {

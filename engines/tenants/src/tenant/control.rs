@@ -7,7 +7,10 @@ use crate::{
     database::Step,
     error::{Result, SqlError, state},
     session::{Outcome, SessionId},
-    sql::{plan::Plan, prepare::isolation_name},
+    sql::{
+        plan::{Plan, SetConstraints},
+        prepare::isolation_name,
+    },
     value::Value,
 };
 
@@ -58,7 +61,7 @@ impl Tenant {
                 let txn = self.explicit(id, "SAVEPOINT")?;
                 let savepoint = self.database.savepoint(txn)?;
                 if let Some(txn) = &mut self.session(id)?.txn {
-                    txn.savepoints.push((name.clone(), savepoint));
+                    txn.savepoints.push((name.clone(), savepoint, txn.deferral.clone()));
                 }
                 return done("SAVEPOINT");
             }
@@ -77,7 +80,10 @@ impl Tenant {
                 if let Some(txn) = &mut self.session(id)?.txn {
                     txn.savepoints.truncate(at + 1);
                     txn.failed = false;
-                    savepoint = txn.savepoints.last().map(|(_, savepoint)| *savepoint);
+                    if let Some((_, last, deferral)) = txn.savepoints.last() {
+                        savepoint = Some(*last);
+                        txn.deferral = deferral.clone();
+                    }
                 }
                 if let Some(savepoint) = savepoint {
                     self.database.roll_back_to(txn, savepoint)?;
@@ -109,6 +115,12 @@ impl Tenant {
                 settings.isolation = modes.isolation.unwrap_or(settings.isolation);
                 settings.read_only = modes.read_only.unwrap_or(settings.read_only);
                 return done("SET");
+            }
+            Plan::SetConstraints(constraints) => {
+                return Ok(Some(match self.set_constraints(id, constraints)? {
+                    Step::Wait => Step::Wait,
+                    Step::Done(()) => Step::Done(Outcome::Done { tag: "SET CONSTRAINTS".to_owned() }),
+                }));
             }
             Plan::Set { name, value, local } => {
                 self.set_in_transaction(id, name, value.as_deref(), *local)?;
@@ -162,6 +174,48 @@ impl Tenant {
         Ok(None)
     }
 
+    /// Says when foreign keys are checked; those that were put off and are not any more are checked now.
+    fn set_constraints(&mut self, id: SessionId, constraints: &SetConstraints) -> Result<Step<()>> {
+        let Some(txn) = self.session(id)?.txn.as_ref().map(|txn| txn.id) else {
+            let message = "SET CONSTRAINTS can only be used in transaction blocks";
+            self.session(id)?.notices.push(message.to_owned());
+            return Ok(Step::Done(()));
+        };
+        let catalog = self.visible_catalog(id)?;
+        let mut named = Vec::new();
+        for name in constraints.names.iter().flatten() {
+            let keys = catalog.tables().flat_map(|table| &table.foreign_keys);
+            let keys: Vec<_> = keys.filter(|key| key.name == *name).collect();
+            if keys.is_empty() && !catalog.tables().any(|table| table.has_constraint(name)) {
+                return Err(SqlError::new(state::UNDEFINED_OBJECT, format!("constraint \"{name}\" does not exist")));
+            }
+            if keys.is_empty() || keys.iter().any(|key| !key.deferrable) {
+                let message = format!("constraint \"{name}\" is not deferrable");
+                return Err(SqlError::new(state::WRONG_OBJECT_TYPE, message));
+            }
+            named.extend(keys);
+        }
+        let Some(current) = &self.session(id)?.txn else { return Ok(Step::Done(())) };
+        let mut deferral = current.deferral.clone();
+        match constraints.names {
+            None => deferral.set_all(constraints.deferred),
+            Some(_) => named.into_iter().for_each(|key| deferral.set(key, constraints.deferred)),
+        }
+        let checks = current.deferred.clone();
+        let (due, later) = checks.into_iter().partition(|((key, _), _)| {
+            let key = catalog.foreign_key(*key).map(|(table, at)| &table.foreign_keys[at]);
+            key.is_none_or(|key| !deferral.defers(key))
+        });
+        if self.check_deferred(id, &due)? == Step::Wait {
+            return Ok(Step::Wait);
+        }
+        self.database.end_statement(txn)?;
+        if let Some(current) = &mut self.session(id)?.txn {
+            (current.deferral, current.deferred) = (deferral, later);
+        }
+        Ok(Step::Done(()))
+    }
+
     /// The transaction that the client began.
     fn explicit(&mut self, id: SessionId, what: &str) -> Result<TxnId> {
         match &self.session(id)?.txn {
@@ -185,7 +239,7 @@ impl Tenant {
 
     fn savepoint(&mut self, id: SessionId, name: &str) -> Result<usize> {
         let savepoints = self.session(id)?.txn.as_ref().map(|txn| txn.savepoints.as_slice()).unwrap_or_default();
-        let found = savepoints.iter().rposition(|(other, _)| other == name);
+        let found = savepoints.iter().rposition(|(other, ..)| other == name);
         found.ok_or_else(|| SqlError::new(state::INVALID_SAVEPOINT, format!("savepoint \"{name}\" does not exist")))
     }
 

@@ -4,5 +4,6 @@ mod desk;
 mod isolation;
 mod random;
 mod recovery;
+mod references;
 mod statements;
 mod world;

@@ -1,0 +1,115 @@
+//! Makes foreign keys, and drops them with what they refer to.
+
+use std::sync::Arc;
+
+use crate::{
+    catalog::{Definition, ForeignKey, Table},
+    database::Step,
+    error::{Result, SqlError, state},
+    sql::{
+        effects::ready,
+        reference::{NewForeignKey, Reference, resolve},
+        run_define::Definer,
+        run_reference::Touched,
+    },
+};
+
+impl Definer<'_, '_> {
+    /// A table with one foreign key more, and the table that it refers to. Nobody writes that one until the transaction ends,
+    /// and who writes it afterwards knows of the key.
+    pub(crate) fn with_foreign_key(
+        &mut self,
+        child: &Table,
+        new: &NewForeignKey,
+    ) -> Result<Step<(Definition, Option<Arc<Table>>)>> {
+        let mut definition = child.definition.clone();
+        let parent = if new.parent == child.name { None } else { Some(self.table(&new.parent)?) };
+        if let Some(parent) = &parent {
+            ready!(self.own(parent));
+            let unchanged = self.as_changed(parent);
+            ready!(self.save(&unchanged));
+        }
+        let mut key = resolve(new, child, parent.as_deref().unwrap_or(child))?;
+        key.id = self.run.database.new_relation()?;
+        definition.foreign_keys.push(key);
+        Ok(Step::Done((definition, parent)))
+    }
+
+    /// A foreign key of a table that may have rows, all of which have to fulfil it.
+    pub(crate) fn add_foreign_key(&mut self, table: &Table, new: &NewForeignKey) -> Result<Step<Definition>> {
+        let (definition, parent) = ready!(self.with_foreign_key(table, new));
+        let child = Arc::new(Table::new(definition));
+        let parent = parent.unwrap_or_else(|| Arc::clone(&child));
+        let at = child.foreign_keys.len() - 1;
+        let lost = || SqlError::internal("a new foreign key has lost its key");
+        let reference = Arc::new(Reference::between(Arc::clone(&child), at, parent).ok_or_else(lost)?);
+        let mut touched = Touched::default();
+        for (_, row) in self.rows(&child)? {
+            if let Some(values) = reference.of_child(&row)? {
+                touched.check(&reference, values, true)?;
+            }
+        }
+        for check in touched.checks() {
+            ready!(self.run.check(&reference, check, &self.effects));
+        }
+        Ok(Step::Done(child.definition.clone()))
+    }
+
+    /// Drops the foreign keys that refer to a table and have lost what they refer to; without `cascade` they are in the way.
+    pub(crate) fn drop_references(
+        &mut self,
+        parent: u32,
+        lost: &dyn Fn(&ForeignKey) -> bool,
+        what: &str,
+        cascade: bool,
+    ) -> Result<Step<()>> {
+        let children: Vec<Arc<Table>> = self.catalog.tables().map(Arc::clone).collect();
+        for child in children {
+            let mut definition = match self.changed.get(&child.id) {
+                Some(None) => continue,
+                Some(Some(definition)) => definition.clone(),
+                None => child.definition.clone(),
+            };
+            let refers = |key: &ForeignKey| key.parent == parent && lost(key);
+            if !definition.foreign_keys.iter().any(refers) {
+                continue;
+            }
+            for key in definition.foreign_keys.extract_if(.., |key| refers(key)) {
+                let dependent = format!("constraint {} on table {}", key.name, child.name);
+                if !cascade {
+                    let message = format!("cannot drop {what} because other objects depend on it");
+                    return Err(SqlError::new(state::DEPENDENT_OBJECTS, message)
+                        .detail(format!("{dependent} depends on {what}"))
+                        .hint("Use DROP ... CASCADE to drop the dependent objects too."));
+                }
+                self.notices.push(format!("drop cascades to {dependent}"));
+            }
+            ready!(self.own(&child));
+            ready!(self.save(&definition));
+        }
+        Ok(Step::Done(()))
+    }
+
+    /// Removes an index, if nothing refers to its columns or what does may go, too.
+    pub(crate) fn remove_index(
+        &mut self,
+        definition: &mut Definition,
+        at: usize,
+        what: &str,
+        cascade: bool,
+    ) -> Result<Step<()>> {
+        let index = definition.indexes.remove(at);
+        let table = Table::new(definition.clone());
+        let lost = |key: &ForeignKey| index.unique && table.unique_key(&key.parent_columns).is_none();
+        self.changed.insert(definition.id, Some(definition.clone()));
+        ready!(self.drop_references(definition.id, &lost, what, cascade));
+        *definition = self.as_changed(&table);
+        ready!(self.free_name(&index.name));
+        self.doom(&[index.relation])
+    }
+
+    /// A table as the statement has left it so far.
+    pub(crate) fn as_changed(&self, table: &Table) -> Definition {
+        self.changed.get(&table.id).cloned().flatten().unwrap_or_else(|| table.definition.clone())
+    }
+}
