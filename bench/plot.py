@@ -75,7 +75,7 @@ def arrow():
 
 def contention():
     """What an update costs in each kind of map, by threads and popularity of keys: the last figures of each."""
-    rows = {(row["zipf"], row["threads"], row["variant"]): row for row in figures("contention.jsonl")}
+    rows = {(row["zipf"], row["threads"], row["variant"]): row for row in figures("contention.jsonl") if "cpu_ns" in row}
     cases = sorted({(zipf, threads) for zipf, threads, _ in rows}, key=lambda case: (-case[0], case[1]))
     names = list(dict.fromkeys(variant for _, _, variant in rows))
     figure, panes = pyplot.subplots(len(cases), 1, sharex=True, figsize=(8, 0.3 * len(rows) + 1 * len(cases)), squeeze=False)

@@ -58,29 +58,40 @@ def variants(threads):
 def compare(program, threads, zipf, options):
     names = variants(threads)
     rounds = []
-    for number in range(options.rounds + 1):
+    # After one that warms up.
+    for number in range(options.rounds + 1 if options.rounds else 0):
         figures = {name: json.loads(run(program, name, threads, zipf, options.keys, options.operations).stdout) for name in names}
-        if number > 0:  # After one that warms up.
+        if number > 0:
             rounds.append(figures)
     for name in names:
-        figure = {
-            "variant": name, "threads": threads, "zipf": zipf, "keys": options.keys, "operations": options.operations,
-            "rounds": options.rounds, "cpu_ns": record.interval([each[name]["cpu_ns"] for each in rounds]),
-            "ratio": record.interval([each[name]["cpu_ns"] / each[BESIDE]["cpu_ns"] for each in rounds]),
-            "millions_per_second": record.interval([each[name]["millions_per_second"] for each in rounds]),
-        }  # fmt: skip
+        figure = {"variant": name, "threads": threads, "zipf": zipf, "keys": options.keys, "operations": options.operations,
+                  "rounds": options.rounds}  # fmt: skip
+        if rounds:
+            figure["cpu_ns"] = record.interval([each[name]["cpu_ns"] for each in rounds])
+            figure["ratio"] = record.interval([each[name]["cpu_ns"] / each[BESIDE]["cpu_ns"] for each in rounds])
+            figure["millions_per_second"] = record.interval([each[name]["millions_per_second"] for each in rounds])
         if not options.no_instructions:
             figure["instructions"] = instructions(program, name, threads, zipf)
-        cpu, ratio, rate = figure["cpu_ns"], figure["ratio"], figure["millions_per_second"]
-        counted = f"{figure['instructions']:.0f}" if "instructions" in figure else ""
-        print(f"| {zipf:g} | {threads} | {name} | {cpu['median']:.0f} | {cpu['low']:.0f}-{cpu['high']:.0f} | {ratio['median']:.2f} "
-              f"| {ratio['low']:.2f}-{ratio['high']:.2f} | {rate['median']:.1f} | {counted} |", flush=True)  # fmt: skip
+        print(line(figure), flush=True)
         yield figure
+
+
+def line(figure):
+    """Of the table."""
+    cells = [f"{figure['zipf']:g}", figure["threads"], figure["variant"]]
+    if "cpu_ns" in figure:
+        cpu, ratio = figure["cpu_ns"], figure["ratio"]
+        cells += [f"{cpu['median']:.0f}", f"{cpu['low']:.0f}-{cpu['high']:.0f}", f"{ratio['median']:.2f}",
+                  f"{ratio['low']:.2f}-{ratio['high']:.2f}", f"{figure['millions_per_second']['median']:.1f}"]  # fmt: skip
+    else:
+        cells += [""] * 5
+    cells.append(f"{figure['instructions']:.0f}" if "instructions" in figure else "")
+    return "| " + " | ".join(map(str, cells)) + " |"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=7, help="0 counts instructions only, which also a busy machine does right")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--zipf", type=float, nargs="+", default=[4.0, 0.5])
     parser.add_argument("--keys", type=int, default=1_000_000)
