@@ -19,15 +19,17 @@ BINARY = TARGET / "debug" / "examples" / "tenants_server"
 class Server:
     """The server of tenants alone; it can be killed and started again on the same log."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, address="127.0.0.1:0", more=()):
         self.directory = directory
+        self.arguments = address, more
         self.epoch = 0
         self.process = None
 
     def start(self):
         self.epoch += 1
         with open(self.directory / "server.log", "a") as log:
-            self.process = subprocess.Popen([BINARY, self.directory / "data", "127.0.0.1:0", str(self.epoch)],
+            address, more = self.arguments
+            self.process = subprocess.Popen([BINARY, self.directory / "data", address, str(self.epoch), *more],
                                             stdout=subprocess.PIPE, stderr=log, text=True)
 
     def listen(self):

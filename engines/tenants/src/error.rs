@@ -39,6 +39,7 @@ pub mod state {
     pub const DEPENDENT_OBJECTS: &str = "2BP01";
     pub const SERIALIZATION_FAILURE: &str = "40001";
     pub const DEADLOCK_DETECTED: &str = "40P01";
+    pub const INSUFFICIENT_PRIVILEGE: &str = "42501";
     pub const SYNTAX_ERROR: &str = "42601";
     pub const DUPLICATE_COLUMN: &str = "42701";
     pub const AMBIGUOUS_COLUMN: &str = "42702";

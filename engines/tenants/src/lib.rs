@@ -15,7 +15,7 @@
 //! # A tour of the source
 //!
 //! `types` and `value`: what is computed with. `catalog`, `row` and `sequence`: what is kept, and its bytes. `store`, `log`, `database`,
-//! `owner`: where. `sql`: from text to plans, and their execution. `settings`, `session`, `tenant`: whom it is done for.
+//! `owner`: where. `role`: who may come in. `sql`: from text to plans, and their execution. `settings`, `session`, `tenant`: whom it is done for.
 //! `docs/design/0005-tenants.md` says why things are as they are, `docs/tenants.md` what the SQL has.
 
 pub mod catalog;
@@ -24,6 +24,7 @@ pub mod error;
 mod fault;
 pub mod log;
 pub mod owner;
+pub mod role;
 mod row;
 mod sequence;
 pub mod session;

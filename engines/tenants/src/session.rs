@@ -16,6 +16,7 @@ use crate::{
         reference::Deferral,
         run_reference::Checks,
     },
+    tenant::Login,
     types::Type,
     value::Value,
 };
@@ -136,6 +137,8 @@ pub(crate) enum Progress {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) facts: Facts,
+    /// Whether it may make and remove tenants.
+    pub(crate) administrator: bool,
     pub(crate) settings: Settings,
     pub(crate) txn: Option<Current>,
     pub(crate) prepared: HashMap<String, Prepared>,
@@ -160,9 +163,12 @@ pub(crate) enum Interruption {
 }
 
 impl Session {
-    pub(crate) fn new(user: String, database: String, seed: u64) -> Self {
+    pub(crate) fn new(login: Login<'_>) -> Self {
+        let Login { user, database, administrator, seed } = login;
+        let (user, database, random) = (user.to_owned(), database.to_owned(), std::cell::Cell::new(seed));
         Self {
-            facts: Facts { user, database, random: std::cell::Cell::new(seed), ..Facts::default() },
+            facts: Facts { user, database, random, ..Facts::default() },
+            administrator,
             settings: Settings::default(),
             txn: None,
             prepared: HashMap::new(),

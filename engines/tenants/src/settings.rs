@@ -44,6 +44,7 @@ const FIXED: &[(&str, &str, &[&str])] = &[
     ("is_superuser", "on", &[]),
     ("lock_timeout", "0", &["0ms", "0s"]),
     ("max_identifier_length", "63", &[]),
+    ("password_encryption", "scram-sha-256", &["'scram-sha-256'"]),
     ("row_security", "on", &["off"]),
     ("search_path", "\"$user\", public", &["public", "$user, public", "\"public\""]),
     ("server_encoding", "UTF8", &[]),

@@ -52,6 +52,19 @@ pub enum Given<'a> {
     Binary(&'a [u8]),
 }
 
+/// Who opens a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Login<'a> {
+    /// Its name.
+    pub user: &'a str,
+    /// The tenant's name.
+    pub database: &'a str,
+    /// Whether it may make and remove tenants.
+    pub administrator: bool,
+    /// Where its random numbers begin; nobody else should know.
+    pub seed: u64,
+}
+
 /// A tenant that is being served.
 #[derive(Debug)]
 pub struct Tenant {
@@ -107,14 +120,13 @@ impl Tenant {
     ///
     /// # Errors
     /// 53300.
-    pub fn open_session(&mut self, user: &str, database: &str) -> Result<SessionId> {
+    pub fn open_session(&mut self, login: Login<'_>) -> Result<SessionId> {
         if self.sessions.len() == SESSIONS_MAX {
             return Err(SqlError::new(state::TOO_MANY_CONNECTIONS, "sorry, too many clients already"));
         }
         self.opened += 1;
         let id = SessionId(self.opened);
-        let seed = (self.now as u64) ^ self.opened.rotate_left(32);
-        let mut session = Session::new(user.to_owned(), database.to_owned(), seed);
+        let mut session = Session::new(login);
         session.facts.numbers = self.numbers.clone();
         self.sessions.insert(id, session);
         Ok(id)

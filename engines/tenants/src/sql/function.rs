@@ -141,7 +141,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<(Function, Vec<T
 }
 
 /// What `random` goes through: SplitMix64.
-fn next_random(facts: &Facts) -> u64 {
+pub(crate) fn next_random(facts: &Facts) -> u64 {
     let state = facts.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
     facts.random.set(state);
     let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -120,8 +120,8 @@ pub(crate) fn parse(text: &str) -> Result<Option<Statement>> {
     }
 }
 
-/// Writes what PostgreSQL takes and the parser does not in another way: `ON` and `OFF` among the options of COPY, and the
-/// options of VACUUM, which has nothing to do.
+/// Writes what PostgreSQL takes and the parser does not in another way: `ON` and `OFF` among the options of COPY, users, who are
+/// roles that log in, and the options of VACUUM, which has nothing to do.
 fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
     let word = |token: &TokenWithSpan| match &token.token {
         Token::Word(word) => word.value.to_ascii_uppercase(),
@@ -138,6 +138,17 @@ fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
                     _ => continue,
                 };
                 tokens[pair[1]].token = Token::make_keyword(switched);
+            }
+        }
+        Some("CREATE" | "ALTER") if places.len() > 2 && word(&tokens[places[1]]) == "USER" => {
+            let creates = word(&tokens[places[0]]) == "CREATE";
+            tokens[places[1]].token = Token::make_keyword("ROLE");
+            if creates {
+                let login = Token::make_keyword("LOGIN");
+                match places.get(3).filter(|at| word(&tokens[**at]) == "WITH") {
+                    Some(at) => tokens[*at].token = login,
+                    None => tokens.insert(places[2] + 1, TokenWithSpan::wrap(login)),
+                }
             }
         }
         Some("VACUUM") => {
@@ -183,6 +194,9 @@ mod tests {
     fn what_the_parser_does_not_take_is_written_otherwise() {
         let shown = |text| parse(text).unwrap().unwrap().to_string();
         assert_eq!(shown("vacuum analyze t"), shown("vacuum t"));
+        assert_eq!(shown("create user a with password 'x'"), shown("create role a with login password 'x'"));
+        assert_eq!(shown("create user a"), shown("create role a login"));
+        assert_eq!(shown("alter user a password 'x'"), shown("alter role a password 'x'"));
         assert_eq!(shown("copy t from stdin with (freeze on)"), "COPY t FROM STDIN (FREEZE)");
     }
 

@@ -11,6 +11,7 @@ use crate::{
         aggregate::Aggregate,
         expression::Expr,
         reference::{NewForeignKey, Reference},
+        role::RoleChange,
     },
     types::Type,
 };
@@ -270,6 +271,7 @@ pub(crate) enum Define {
     CreateIndex { table: String, name: Option<String>, columns: Vec<(String, bool)>, unique: bool, if_not_exists: bool },
     DropIndexes { names: Vec<String>, if_exists: bool, cascade: bool },
     Truncate { names: Vec<String>, cascade: bool },
+    Roles(RoleChange),
     Alter { table: String, if_exists: bool, changes: Vec<Alteration> },
 }
 

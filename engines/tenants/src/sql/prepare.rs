@@ -15,6 +15,7 @@ use crate::{
         bind::{Parameters, name_of, object_name},
         dialect, parse,
         plan::{Define, Modes, OutputColumn, Plan, Statement},
+        role::RoleChange,
         select::Planner,
     },
     types::Type,
@@ -86,12 +87,19 @@ impl Planner<'_> {
                 match (object_type, names.as_slice()) {
                     (ObjectType::Table, _) => silent(Plan::Define(Define::DropTables { names, if_exists, cascade })),
                     (ObjectType::Index, _) => silent(Plan::Define(Define::DropIndexes { names, if_exists, cascade })),
+                    (ObjectType::Role | ObjectType::User, _) => {
+                        silent(Plan::Define(Define::Roles(RoleChange::Drop { names, if_exists })))
+                    }
                     (ObjectType::Database, [name]) => silent(Plan::DropDatabase { name: name.clone(), if_exists }),
                     _ => Err(unsupported()),
                 }
             }
             Ast::CreateDatabase { db_name, if_not_exists: false, or_replace: false, .. } => {
                 silent(Plan::CreateDatabase(object_name(db_name)?))
+            }
+            Ast::CreateRole(create) => silent(Plan::Define(Define::Roles(RoleChange::create(create)?))),
+            Ast::AlterRole { name, operation } => {
+                silent(Plan::Define(Define::Roles(RoleChange::alter(name, operation)?)))
             }
             Ast::Vacuum(vacuum) => {
                 if let Some(name) = &vacuum.table_name {

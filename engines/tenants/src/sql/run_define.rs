@@ -64,6 +64,10 @@ impl Definer<'_, '_> {
                 ready!(self.truncate(names, *cascade));
                 "TRUNCATE TABLE"
             }
+            Define::Roles(change) => {
+                let Self { run, effects, notices, .. } = self;
+                ready!(run.change_roles(change, effects, notices))
+            }
             Define::CreateIndex { table, name, columns, unique, if_not_exists } => {
                 let table = self.table(table)?;
                 if let Some(name) = name

@@ -163,10 +163,12 @@ impl Tenant {
             }
             Plan::CreateDatabase(name) => {
                 self.outside(id, "CREATE DATABASE")?;
+                self.administrate(id, "create")?;
                 return Ok(Some(Step::Done(Outcome::CreateDatabase(name.clone()))));
             }
             Plan::DropDatabase { name, if_exists } => {
                 self.outside(id, "DROP DATABASE")?;
+                self.administrate(id, "drop")?;
                 return Ok(Some(Step::Done(Outcome::DropDatabase { name: name.clone(), if_exists: *if_exists })));
             }
             _ => {}
@@ -235,6 +237,15 @@ impl Tenant {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Refuses what reaches beyond the tenant to those who belong to the tenant.
+    fn administrate(&mut self, id: SessionId, verb: &str) -> Result<()> {
+        if self.session(id)?.administrator {
+            return Ok(());
+        }
+        let error = SqlError::new(state::INSUFFICIENT_PRIVILEGE, format!("permission denied to {verb} database"));
+        Err(error.hint("Roles of database postgres may do that."))
     }
 
     fn savepoint(&mut self, id: SessionId, name: &str) -> Result<usize> {

@@ -8,7 +8,7 @@ use savanna_tenants::{
     database::{Replaying, Step},
     log::Log,
     store::MemoryStore,
-    tenant::Tenant,
+    tenant::{Login, Tenant},
 };
 
 /// A log whose records are durable up to where a test says.
@@ -87,7 +87,9 @@ impl Desk {
     }
 
     pub(crate) fn client(&mut self) -> SessionId {
-        self.tenant.open_session("tester", "desk").expect("room for a session")
+        self.tenant
+            .open_session(Login { user: "tester", database: "desk", administrator: true, seed: 1 })
+            .expect("room for a session")
     }
 
     /// Runs a statement, in a transaction of its own if there is none.

@@ -1,12 +1,12 @@
 //! A server of tenants alone, without the rest of Savanna.
 //!
-//! `cargo run -p savanna-pgwire-tenants --example tenants_server -- DATA_DIR [ADDRESS] [EPOCH]`, then
+//! `cargo run -p savanna-pgwire-tenants --example tenants_server -- DATA_DIR [ADDRESS] [EPOCH] [CERTIFICATES KEY]`, then
 //! `psql -h 127.0.0.1 -p 5433 -U postgres`. It says on standard output where it listens.
 
 use std::{io::Write, net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use savanna_epoch::OwnerEpoch;
-use savanna_pgwire_tenants::{Server, ServerOptions};
+use savanna_pgwire_tenants::{Server, ServerOptions, TlsFiles};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -14,7 +14,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let mut arguments = std::env::args().skip(1);
-    let usage = "usage: tenants_server DATA_DIR [ADDRESS] [EPOCH]";
+    let usage = "usage: tenants_server DATA_DIR [ADDRESS] [EPOCH] [CERTIFICATES KEY]";
     let Some(data_dir) = arguments.next().map(PathBuf::from) else {
         eprintln!("{usage}");
         return ExitCode::from(2);
@@ -25,8 +25,10 @@ fn main() -> ExitCode {
         eprintln!("{usage}");
         return ExitCode::from(2);
     };
+    let tls = arguments.next().zip(arguments.next());
+    let tls = tls.map(|(certificates, key)| TlsFiles { certificates: certificates.into(), key: key.into() });
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let options = ServerOptions { listen, data_dir, epoch: OwnerEpoch(epoch), threads };
+    let options = ServerOptions { listen, data_dir, epoch: OwnerEpoch(epoch), threads, lease: None, tls };
     let server = match Server::start(options) {
         Ok(server) => server,
         Err(error) => {
@@ -38,7 +40,11 @@ fn main() -> ExitCode {
     if let Err(error) = std::io::stdout().flush() {
         tracing::debug!(%error, "nobody reads where the server listens");
     }
-    loop {
-        std::thread::park();
+    match server.wait() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
     }
 }

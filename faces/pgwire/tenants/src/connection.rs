@@ -1,6 +1,6 @@
 //! One client: its messages are read, done by its tenant, and answered.
 
-use std::{collections::HashMap, io, rc::Rc};
+use std::{collections::HashMap, io, rc::Rc, time::Duration};
 
 use bytes::BytesMut;
 use pgwire::messages::{DecodeContext, PgWireFrontendMessage, ProtocolVersion, extendedquery::Bind};
@@ -10,17 +10,14 @@ use savanna_tenants::{
     database::Step,
     error::{Result, state},
     settings::SERVER_VERSION,
-    tenant::{Given, Tenant},
+    tenant::{Given, Login, Tenant},
 };
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    sync::Notify,
-};
+use tokio::sync::Notify;
 
 use crate::{
     copy,
     output::{self, Output},
+    socket::Socket,
     thread::{Client, Here, Known, Room},
 };
 
@@ -30,6 +27,9 @@ const MESSAGE_BYTES_MAX: usize = 64 << 20;
 const OUTPUT_BYTES: usize = 256 << 10;
 /// Bytes of lines that one COPY takes.
 const COPY_BYTES_MAX: usize = 64 << 20;
+
+/// How long answers wait before the lease is looked at again.
+const LEASE_LOOK: Duration = Duration::from_millis(20);
 
 /// Why a connection ends.
 enum End {
@@ -49,8 +49,8 @@ type Served<T> = std::result::Result<T, End>;
 
 /// Serves a client until it goes away.
 pub(crate) async fn serve(here: Rc<Here>, room: Rc<Room>, client: Client) {
-    let Client { socket, input, user, database, settings, process, secret } = client;
-    let socket = match TcpStream::from_std(socket) {
+    let Client { socket, input, user, database, settings, administrator, key, seed } = client;
+    let socket = match socket.resume() {
         Ok(socket) => socket,
         Err(error) => {
             tracing::warn!(%error, "a client's socket could not be taken over");
@@ -58,7 +58,8 @@ pub(crate) async fn serve(here: Rc<Here>, room: Rc<Room>, client: Client) {
         }
     };
     let mut output = Output::default();
-    let opened = room.with(|tenant| open(tenant, &user, &database, &settings));
+    let opened =
+        room.with(|tenant| open(tenant, Login { user: &user, database: &database, administrator, seed }, &settings));
     let (session, told) = match opened {
         Ok(opened) => opened,
         Err(error) => {
@@ -71,12 +72,12 @@ pub(crate) async fn serve(here: Rc<Here>, room: Rc<Room>, client: Client) {
         }
     };
     let told: Vec<(&str, String)> = told.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
-    output.welcome(&told, process, secret);
+    output.welcome(&told, key);
     output.ready(Status::Idle);
     let woken = room.waits(session);
-    here.connections.borrow_mut().insert(process, Known { secret, room: Rc::clone(&room), session });
+    here.connections.borrow_mut().insert(key, Known { room: Rc::clone(&room), session });
     // Whatever ends the connection, also a panic, ends the session.
-    let _leaving = Leaving { here: Rc::clone(&here), room: Rc::clone(&room), session, process };
+    let _leaving = Leaving { here: Rc::clone(&here), room: Rc::clone(&room), session, key };
     let mut connection = Connection {
         here,
         room,
@@ -109,11 +110,10 @@ pub(crate) async fn serve(here: Rc<Here>, room: Rc<Room>, client: Client) {
 /// Opens a session with the settings of the startup message; what the client is told of the server.
 fn open(
     tenant: &mut Tenant,
-    user: &str,
-    database: &str,
+    login: Login<'_>,
     settings: &[(String, String)],
 ) -> Result<(SessionId, Vec<(String, String)>)> {
-    let session = tenant.open_session(user, database)?;
+    let session = tenant.open_session(login)?;
     let mut name = String::new();
     for (setting, value) in settings {
         // Options of the protocol itself, and of the command line, which nobody has here.
@@ -134,7 +134,7 @@ fn open(
         ("client_encoding", "UTF8"),
         ("application_name", &name),
         ("is_superuser", "on"),
-        ("session_authorization", user),
+        ("session_authorization", login.user),
         ("DateStyle", "ISO, MDY"),
         ("IntervalStyle", "postgres"),
         ("TimeZone", "UTC"),
@@ -156,12 +156,12 @@ struct Leaving {
     here: Rc<Here>,
     room: Rc<Room>,
     session: SessionId,
-    process: i32,
+    key: (i32, i32),
 }
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        self.here.connections.borrow_mut().remove(&self.process);
+        self.here.connections.borrow_mut().remove(&self.key);
         self.room.leave(self.session);
     }
 }
@@ -171,7 +171,7 @@ struct Connection {
     room: Rc<Room>,
     session: SessionId,
     woken: Rc<Notify>,
-    socket: TcpStream,
+    socket: Socket,
     input: BytesMut,
     output: Output,
     /// The log must be durable up to here before the output may leave.
@@ -211,7 +211,7 @@ impl Connection {
                 }
             }
             self.send().await?;
-            if self.socket.read_buf(&mut self.input).await? == 0 {
+            if self.socket.read(&mut self.input).await? == 0 {
                 return Ok(());
             }
         }
@@ -321,7 +321,7 @@ impl Connection {
             tokio::select! {
                 biased;
                 () = woken.notified() => return Ok(()),
-                read = self.socket.read_buf(&mut self.input) => {
+                read = self.socket.read(&mut self.input) => {
                     if read? == 0 {
                         return Err(End::Socket(io::ErrorKind::UnexpectedEof.into()));
                     }
@@ -346,7 +346,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits until the log is durable up to what the answers depend on.
+    /// Waits until the log is durable up to what the answers depend on, and this process may speak for its tenants.
     async fn gate(&mut self) -> Served<()> {
         let after = std::mem::take(&mut self.after);
         if after > self.here.journal.durable()
@@ -356,6 +356,10 @@ impl Connection {
             self.output.bytes.clear();
             tracing::error!(%error, "the tenants' log failed");
             return Err(End::Fatal(error.into()));
+        }
+        // One that is renewed late serves again; one that is lost ends the server, and nobody hears of this.
+        while self.here.lease.as_ref().is_some_and(|lease| !lease.serving()) {
+            tokio::time::sleep(LEASE_LOOK).await;
         }
         Ok(())
     }
@@ -486,7 +490,7 @@ impl Connection {
         let mut refused = None;
         loop {
             let Some(message) = self.decode()? else {
-                if self.socket.read_buf(&mut self.input).await? == 0 {
+                if self.socket.read(&mut self.input).await? == 0 {
                     return Err(End::Socket(io::ErrorKind::UnexpectedEof.into()));
                 }
                 continue;

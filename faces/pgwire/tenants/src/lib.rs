@@ -1,7 +1,7 @@
 //! The PostgreSQL protocol in front of tenants.
 //!
 //! ```text
-//!  acceptor: who are you? ──► thread 0: runtime ─ connections ─ tenants 1, 3, ..
+//!  door: who are you?     ──► thread 0: runtime ─ connections ─ tenants 1, 3, ..
 //!                         └─► thread 1: runtime ─ connections ─ tenants 2, 4, ..      one journal for all
 //! ```
 //!
@@ -14,8 +14,16 @@
 
 mod connection;
 mod copy;
+mod door;
 mod output;
+mod registry;
+mod scram;
 mod server;
+mod socket;
 mod thread;
+mod tls;
 
-pub use crate::server::{Server, ServerError, ServerOptions};
+pub use crate::{
+    server::{Server, ServerError, ServerOptions, Stopper},
+    tls::{TlsError, TlsFiles},
+};

@@ -36,7 +36,20 @@ impl Output {
         }
     }
 
-    pub(crate) fn welcome(&mut self, parameters: &[(&str, String)], process: i32, secret: i32) {
+    /// Asks for a proof of who the client is.
+    pub(crate) fn offer(&mut self, mechanism: &str) {
+        self.put(&Authentication::SASL(vec![mechanism.to_owned()]));
+    }
+
+    pub(crate) fn challenge(&mut self, text: String) {
+        self.put(&Authentication::SASLContinue(text.into()));
+    }
+
+    pub(crate) fn proved(&mut self, text: String) {
+        self.put(&Authentication::SASLFinal(text.into()));
+    }
+
+    pub(crate) fn welcome(&mut self, parameters: &[(&str, String)], (process, secret): (i32, i32)) {
         self.put(&Authentication::Ok);
         for (name, value) in parameters {
             self.put(&ParameterStatus::new((*name).to_owned(), value.clone()));

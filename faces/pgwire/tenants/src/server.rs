@@ -1,45 +1,24 @@
-//! The server: its threads, and the door where clients say whom they want.
+//! The server: its threads, from the beginning to the end.
 
-use std::{
-    collections::HashMap,
-    io,
-    net::SocketAddr,
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicI32, Ordering},
-    },
-    thread::JoinHandle,
-    time::Duration,
-};
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, thread::JoinHandle};
 
-use bytes::{Buf, BytesMut};
 use parking_lot::Mutex;
-use pgwire::messages::{
-    DecodeContext, Message, PgWireFrontendMessage, ProtocolVersion, SslNegotiationMetaMessage, startup::Startup,
-};
+use rustls::ServerConfig;
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::{Journal, JournalError, Lsn, Options};
-use savanna_tenants::{SqlError, error::state, owner::Owner};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    sync::{mpsc, oneshot},
-};
+use savanna_ownership::guard::LeaseGuard;
+use savanna_tenants::{SqlError, owner::Owner};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::{
-    output::Output,
-    thread::{self, Client, Order},
+    door::Door,
+    registry::Registry,
+    thread::{self, Order},
+    tls::{self, TlsError, TlsFiles},
 };
 
-/// The database that there always is.
-const DEFAULT_DATABASE: &str = "postgres";
-/// A client that has not said who it is by then is sent away.
-const STARTUP_TIME: Duration = Duration::from_secs(60);
 /// What a tenants' thread may need for the deepest expression that is not refused. Memory is taken only as it is used.
 const STACK_BYTES: usize = 256 << 20;
-/// The longest startup message.
-const STARTUP_BYTES_MAX: usize = 10_000;
 
 /// Where a server listens and keeps its log.
 #[derive(Clone, Debug)]
@@ -52,258 +31,198 @@ pub struct ServerOptions {
     pub epoch: OwnerEpoch,
     /// Threads that tenants live on.
     pub threads: usize,
+    /// The lease under which anybody may be told anything; none where nobody else could have the tenants.
+    pub lease: Option<LeaseGuard>,
+    /// What clients can encrypt their connections with; nothing if none.
+    pub tls: Option<TlsFiles>,
 }
 
-/// Why a server cannot start.
+/// Why a server did not start, or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// It cannot listen, or start its threads.
-    #[error("could not start the server of tenants: {0}")]
-    Io(#[from] io::Error),
+    /// The port cannot be listened to.
+    #[error("could not listen on {address}: {source}; choose another port, or end what has it")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the operating system says.
+        #[source]
+        source: io::Error,
+    },
+    /// A thread could not be started.
+    #[error("could not start a thread of the tenants service: {0}; check the limits of threads and open files")]
+    Start(#[source] io::Error),
+    /// There can be no encrypted connections.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// Its log cannot be read.
     #[error("could not read the tenants' log: {0}")]
     Recovery(#[from] SqlError),
+    /// Its log failed while it served. Nobody was told what is not in it.
+    #[error("the tenants' log failed: {0}")]
+    Log(#[from] JournalError),
+    /// A thread panicked.
+    #[error("a thread of the tenants service panicked; its tenants are not served any more, restart the process")]
+    Panicked,
 }
 
-/// Which tenants there are, and on which thread each lives.
-pub(crate) struct Registry {
-    owner: Owner,
-    threads: Vec<mpsc::UnboundedSender<Order>>,
-    places: HashMap<String, usize>,
-    next: usize,
-}
-
-impl Registry {
-    /// Makes a tenant, on the thread that is next.
-    pub(crate) fn create(&mut self, name: &str) -> Result<Lsn, SqlError> {
-        let (database, lsn) = self.owner.create(name)?;
-        self.place(name.to_owned(), database);
-        Ok(lsn)
-    }
-
-    /// Asks a tenant's thread to let it go.
-    pub(crate) fn retire(&self, name: &str) -> Result<oneshot::Receiver<bool>, SqlError> {
-        let Some(place) = self.places.get(name) else {
-            let message = format!("database \"{name}\" does not exist");
-            return Err(SqlError::new(state::INVALID_CATALOG_NAME, message));
-        };
-        let (gone, answer) = oneshot::channel();
-        drop(self.threads[*place].send(Order::Retire { name: name.to_owned(), gone }));
-        Ok(answer)
-    }
-
-    /// Removes a tenant that its thread has let go.
-    pub(crate) fn remove(&mut self, name: &str) -> Result<Lsn, SqlError> {
-        self.places.remove(name);
-        self.owner.remove(name)
-    }
-
-    fn place(&mut self, name: String, database: savanna_tenants::database::Database) {
-        let place = self.next % self.threads.len();
-        self.next += 1;
-        drop(self.threads[place].send(Order::Adopt { name: name.clone(), database: Box::new(database) }));
-        self.places.insert(name, place);
-    }
-}
-
-/// A server that runs until it is dropped.
+/// A running server. Dropping it stops it.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
     journal: Arc<Journal>,
-    stop: Option<oneshot::Sender<()>>,
-    door: Option<JoinHandle<()>>,
+    stopper: Stopper,
+    orders: Vec<mpsc::UnboundedSender<Order>>,
+    threads: Vec<JoinHandle<()>>,
+    door: Option<JoinHandle<Result<(), ServerError>>>,
 }
 
 impl Server {
-    /// Reads the log, and serves.
+    /// Listens, reads the log, and serves. Blocks while it reads.
     ///
     /// # Errors
-    /// If the log cannot be read or the address not be listened at.
+    /// [`ServerError::Listen`], [`ServerError::Recovery`], [`ServerError::Start`].
     pub fn start(options: ServerOptions) -> Result<Self, ServerError> {
-        let ServerOptions { listen, data_dir, epoch, threads } = options;
-        let listener = std::net::TcpListener::bind(listen)?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
+        let ServerOptions { listen, data_dir, epoch, threads, lease, tls } = options;
+        let tls = tls.as_ref().map(tls::configuration).transpose()?;
+        let (listener, address) = bind(listen).map_err(|source| ServerError::Listen { address: listen, source })?;
         let (owner, databases) = Owner::open(Options::dir(data_dir), epoch)?;
         let journal = Arc::clone(owner.journal());
-        let registry = Registry { owner, threads: Vec::new(), places: HashMap::new(), next: 0 };
-        let registry = Arc::new(Mutex::new(registry));
-        for number in 0..threads.max(1) {
-            let (sender, orders) = mpsc::unbounded_channel();
-            let (journal, shared) = (Arc::clone(&journal), Arc::clone(&registry));
-            let name = format!("tenants-{number}");
-            let thread = std::thread::Builder::new().name(name).stack_size(STACK_BYTES);
-            thread.spawn(move || thread::run(journal, shared, orders))?;
-            registry.lock().threads.push(sender);
+        let stopper = Stopper(Arc::default());
+        let mut server = Self { address, journal, stopper, orders: Vec::new(), threads: Vec::new(), door: None };
+        let mut orders = Vec::new();
+        for _ in 0..threads.max(1) {
+            let (sender, receiver) = mpsc::unbounded_channel();
+            server.orders.push(sender);
+            orders.push(receiver);
         }
-        {
-            let mut registry = registry.lock();
-            for (name, database) in databases {
-                registry.place(name, database);
-            }
-            if !registry.owner.has(DEFAULT_DATABASE) {
-                registry.create(DEFAULT_DATABASE)?;
-            }
+        let registry = Arc::new(Mutex::new(Registry::new(owner, databases, server.orders.clone())?));
+        for (number, orders) in orders.into_iter().enumerate() {
+            server.start_thread(number, orders, Arc::clone(&registry), lease.clone())?;
         }
-        let (stop, stopped) = oneshot::channel();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let door = std::thread::Builder::new().name("tenants-door".to_owned()).spawn(move || {
+        server.open_door(listener, registry, tls)?;
+        Ok(server)
+    }
+
+    /// A thread that tenants can live on. All stop when one ends, by a panic too: its tenants are nobody's then.
+    fn start_thread(
+        &mut self,
+        number: usize,
+        orders: mpsc::UnboundedReceiver<Order>,
+        registry: Arc<Mutex<Registry>>,
+        lease: Option<LeaseGuard>,
+    ) -> Result<(), ServerError> {
+        let journal = Arc::clone(&self.journal);
+        let one_for_all = OneForAll(self.stopper.clone());
+        let thread = std::thread::Builder::new().name(format!("tenants-{number}")).stack_size(STACK_BYTES);
+        let run = move || {
+            let _one_for_all = one_for_all;
+            thread::run(journal, lease, registry, orders);
+        };
+        self.threads.push(thread.spawn(run).map_err(ServerError::Start)?);
+        Ok(())
+    }
+
+    /// The thread that takes clients in, until the server is stopped or its log fails.
+    fn open_door(
+        &mut self,
+        listener: std::net::TcpListener,
+        registry: Arc<Mutex<Registry>>,
+        tls: Option<Arc<ServerConfig>>,
+    ) -> Result<(), ServerError> {
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret).map_err(|error| ServerError::Start(io::Error::other(error)))?;
+        let door = Arc::new(Door { registry, tls, secret });
+        let (failed, log_failed) = oneshot::channel();
+        // No place in the log is so late: this is heard only when the log ends.
+        self.journal.gate().hold(Lsn(u64::MAX), move |ended| drop(failed.send(ended)));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServerError::Start)?;
+        let stopped = self.stopper.clone();
+        let run = move || {
             runtime.block_on(async move {
                 tokio::select! {
-                    outcome = accept(listener, registry) => if let Err(error) = outcome {
-                        tracing::error!(%error, "the server of tenants takes no more clients");
-                    },
-                    // The server was stopped or dropped.
-                    _ = stopped => {}
+                    outcome = door.open(listener) => outcome.map_err(ServerError::Start),
+                    () = stopped.0.notified() => Ok(()),
+                    ended = log_failed => Ok(ended.unwrap_or(Ok(()))?),
                 }
-            });
-        })?;
-        Ok(Self { address, journal, stop: Some(stop), door: Some(door) })
+            })
+        };
+        let thread = std::thread::Builder::new().name("tenants-door".to_owned());
+        self.door = Some(thread.spawn(run).map_err(ServerError::Start)?);
+        Ok(())
     }
 
     /// Where it listens.
     #[must_use]
-    pub fn address(&self) -> SocketAddr {
+    pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Takes no more clients, and closes the log. Whoever is connected is told nothing more.
-    ///
-    /// # Errors
-    /// Why the log ended earlier, if it did.
-    pub fn stop(mut self) -> Result<(), JournalError> {
-        self.close_door();
-        self.journal.close()
+    /// What stops it while somebody else waits for its end.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
     }
 
-    fn close_door(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            // The door may be closed already.
-            _ = stop.send(());
+    /// Waits until the server ends, which it does by itself only if it cannot go on. Whoever is connected then is told
+    /// nothing more.
+    ///
+    /// # Errors
+    /// [`ServerError::Log`], [`ServerError::Panicked`].
+    pub fn wait(mut self) -> Result<(), ServerError> {
+        self.join()
+    }
+
+    fn join(&mut self) -> Result<(), ServerError> {
+        let mut outcome = Ok(());
+        if let Some(door) = self.door.take() {
+            outcome = door.join().unwrap_or(Err(ServerError::Panicked));
         }
-        if let Some(door) = self.door.take()
-            && door.join().is_err()
-        {
-            tracing::error!("the thread that takes clients panicked");
+        for orders in self.orders.drain(..) {
+            // The thread may have ended.
+            drop(orders.send(Order::Stop));
         }
+        for thread in self.threads.drain(..) {
+            let ended = thread.join().map_err(|_| ServerError::Panicked);
+            outcome = outcome.and(ended);
+        }
+        let closed = self.journal.close().map_err(ServerError::Log);
+        outcome.and(closed)
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.close_door();
-    }
-}
-
-async fn accept(listener: std::net::TcpListener, registry: Arc<Mutex<Registry>>) -> io::Result<()> {
-    let listener = TcpListener::from_std(listener)?;
-    let processes = Arc::new(AtomicI32::new(1));
-    loop {
-        match listener.accept().await {
-            Ok((socket, _)) => {
-                let (registry, processes) = (Arc::clone(&registry), Arc::clone(&processes));
-                tokio::spawn(async move {
-                    match tokio::time::timeout(STARTUP_TIME, greet(socket, &registry, &processes)).await {
-                        Ok(Ok(())) | Err(_) => {}
-                        Ok(Err(error)) => tracing::debug!(%error, "a client went away at the door"),
-                    }
-                });
-            }
-            // Too many open files: those who are here may leave.
-            Err(error) => {
-                tracing::warn!(%error, "a client could not come in");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
+        self.stopper.stop();
+        if let Err(error) = self.join() {
+            tracing::error!(%error, "the tenants service had ended before it was stopped");
         }
     }
 }
 
-/// Hears who a client is, and takes it to its tenant's thread.
-async fn greet(mut socket: TcpStream, registry: &Mutex<Registry>, processes: &AtomicI32) -> io::Result<()> {
-    socket.set_nodelay(true)?;
-    let mut input = BytesMut::with_capacity(4096);
-    let Some(startup) = startup(&mut socket, &mut input, registry).await? else { return Ok(()) };
-    let mut settings: Vec<(String, String)> = startup.parameters.clone().into_iter().collect();
-    let mut take = |name: &str| {
-        let at = settings.iter().position(|(other, _)| other == name)?;
-        Some(settings.swap_remove(at).1)
-    };
-    let user = take("user").unwrap_or_default();
-    let database = take("database").filter(|name| !name.is_empty()).unwrap_or_else(|| user.clone());
-    let replication = take("replication").is_some_and(|value| value != "false" && value != "0");
-    let process = processes.fetch_add(1, Ordering::Relaxed);
-    let mut secret = [0; 4];
-    getrandom::fill(&mut secret).map_err(io::Error::other)?;
-    let place = registry.lock().places.get(&database).copied();
-    let refusal = match (user.as_str(), place) {
-        ("", _) => Some(SqlError::new("28000", "no PostgreSQL user name specified in startup packet")),
-        _ if replication => Some(SqlError::unsupported("replication")),
-        (_, None) => {
-            Some(SqlError::new(state::INVALID_CATALOG_NAME, format!("database \"{database}\" does not exist")))
-        }
-        (_, Some(_)) => None,
-    };
-    let (None, Some(place)) = (&refusal, place) else {
-        let mut output = Output::default();
-        output.error("FATAL", &refusal.unwrap_or_else(|| SqlError::internal("no place for a client")));
-        return socket.write_all(&output.bytes).await;
-    };
-    let secret = i32::from_be_bytes(secret);
-    let client = Client { socket: socket.into_std()?, input, user, database, settings, process, secret };
-    drop(registry.lock().threads[place].send(Order::Client(Box::new(client))));
-    Ok(())
-}
+/// Stops a server.
+#[derive(Clone, Debug)]
+pub struct Stopper(Arc<Notify>);
 
-/// Reads up to the startup message. `None` if the client wanted something else, which is done.
-async fn startup(
-    socket: &mut TcpStream,
-    input: &mut BytesMut,
-    registry: &Mutex<Registry>,
-) -> io::Result<Option<Startup>> {
-    let mut context = DecodeContext::new(ProtocolVersion::PROTOCOL3_0);
-    loop {
-        let length = input.first_chunk::<4>().map(|length| u32::from_be_bytes(*length) as usize);
-        if length.is_some_and(|length| !(8..=STARTUP_BYTES_MAX).contains(&length)) {
-            return Ok(None);
-        }
-        if length.is_some_and(|length| input.len() >= length) {
-            match PgWireFrontendMessage::decode(input, &context).map_err(io::Error::other)? {
-                // The loopback needs no encryption.
-                Some(PgWireFrontendMessage::SslNegotiation(SslNegotiationMetaMessage::None)) => {
-                    context.awaiting_frontend_ssl = false;
-                }
-                Some(PgWireFrontendMessage::SslNegotiation(_)) => socket.write_all(b"N").await?,
-                Some(PgWireFrontendMessage::CancelRequest(request)) => {
-                    if let Some(secret) = request.secret_key.as_i32() {
-                        for thread in &registry.lock().threads {
-                            drop(thread.send(Order::Cancel { process: request.pid, secret }));
-                        }
-                    }
-                    return Ok(None);
-                }
-                Some(PgWireFrontendMessage::Startup(startup)) => {
-                    negotiate(socket, &startup).await?;
-                    return Ok(Some(startup));
-                }
-                _ => return Ok(None),
-            }
-            continue;
-        }
-        if socket.read_buf(input).await? == 0 {
-            input.advance(input.len());
-            return Ok(None);
-        }
+impl Stopper {
+    /// Tells the server to stop: connections are closed, the log is made durable. It ends a little later.
+    pub fn stop(&self) {
+        self.0.notify_one();
     }
 }
 
-/// Tells a client that speaks a later minor version which one is spoken here.
-async fn negotiate(socket: &mut TcpStream, startup: &Startup) -> io::Result<()> {
-    if startup.protocol_number_minor == 0 {
-        return Ok(());
+/// Stops all threads when one ends.
+struct OneForAll(Stopper);
+
+impl Drop for OneForAll {
+    fn drop(&mut self) {
+        self.0.stop();
     }
-    let mut bytes = BytesMut::new();
-    let answer = pgwire::messages::startup::NegotiateProtocolVersion::new(0, Vec::new());
-    answer.encode(&mut bytes).map_err(io::Error::other)?;
-    socket.write_all(&bytes).await
+}
+
+fn bind(address: SocketAddr) -> io::Result<(std::net::TcpListener, SocketAddr)> {
+    let listener = std::net::TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
 }

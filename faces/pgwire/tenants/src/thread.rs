@@ -11,10 +11,17 @@ use std::{
 use bytes::BytesMut;
 use parking_lot::Mutex;
 use savanna_journal::Journal;
-use savanna_tenants::{SessionId, database::Database, tenant::Tenant};
+use savanna_ownership::guard::LeaseGuard;
+use savanna_tenants::{
+    SessionId, SqlError,
+    database::Database,
+    error::{Result, state},
+    role::Acquaintance,
+    tenant::Tenant,
+};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::{connection, server::Registry};
+use crate::{connection, registry::Registry, socket::Parked};
 
 /// How often a thread looks for what is to be removed of its tenants.
 const HOUSEKEEPING: Duration = Duration::from_millis(100);
@@ -31,20 +38,28 @@ pub(crate) enum Order {
     Retire { name: String, gone: oneshot::Sender<bool> },
     /// A client of a tenant that lives here.
     Client(Box<Client>),
-    /// Somebody wants the statement of a connection to end.
-    Cancel { process: i32, secret: i32 },
+    /// What does a tenant know of somebody?
+    Ask { name: String, user: String, answer: oneshot::Sender<Result<Acquaintance>> },
+    /// Whoever knows a connection's key wants its statement to end.
+    Cancel((i32, i32)),
+    /// The server stops: every connection is closed.
+    Stop,
 }
 
-/// A client that has said who it is.
+/// A client that may come in.
 pub(crate) struct Client {
-    pub(crate) socket: std::net::TcpStream,
+    pub(crate) socket: Parked,
     /// What was read of it already.
     pub(crate) input: BytesMut,
     pub(crate) user: String,
     pub(crate) database: String,
     pub(crate) settings: Vec<(String, String)>,
-    pub(crate) process: i32,
-    pub(crate) secret: i32,
+    /// Whether it may do things outside of its database.
+    pub(crate) administrator: bool,
+    /// Its process's number and a secret: who knows both can cancel what it does.
+    pub(crate) key: (i32, i32),
+    /// Where its random numbers begin.
+    pub(crate) seed: u64,
 }
 
 /// A tenant and those who wait in it.
@@ -90,9 +105,8 @@ fn now() -> i64 {
     since.as_micros() as i64 - EPOCH_MICROS
 }
 
-/// A connection that can be cancelled by whoever knows its secret.
+/// A connection that can be cancelled by whoever knows its key.
 pub(crate) struct Known {
-    pub(crate) secret: i32,
     pub(crate) room: Rc<Room>,
     pub(crate) session: SessionId,
 }
@@ -100,14 +114,20 @@ pub(crate) struct Known {
 /// What the connections of a thread share.
 pub(crate) struct Here {
     pub(crate) journal: Arc<Journal>,
+    pub(crate) lease: Option<LeaseGuard>,
     pub(crate) registry: Arc<Mutex<Registry>>,
     rooms: RefCell<HashMap<String, Rc<Room>>>,
-    /// Who can be cancelled: connections by their numbers.
-    pub(crate) connections: RefCell<HashMap<i32, Known>>,
+    /// Who can be cancelled, by key.
+    pub(crate) connections: RefCell<HashMap<(i32, i32), Known>>,
 }
 
-/// Runs a thread until nobody can tell it anything any more.
-pub(crate) fn run(journal: Arc<Journal>, registry: Arc<Mutex<Registry>>, mut orders: mpsc::UnboundedReceiver<Order>) {
+/// Runs a thread until it is stopped.
+pub(crate) fn run(
+    journal: Arc<Journal>,
+    lease: Option<LeaseGuard>,
+    registry: Arc<Mutex<Registry>>,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -115,11 +135,13 @@ pub(crate) fn run(journal: Arc<Journal>, registry: Arc<Mutex<Registry>>, mut ord
             return;
         }
     };
-    let here = Rc::new(Here { journal, registry, rooms: RefCell::default(), connections: RefCell::default() });
+    let here = Rc::new(Here { journal, lease, registry, rooms: RefCell::default(), connections: RefCell::default() });
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async move {
         tokio::task::spawn_local(keep_house(Rc::clone(&here)));
-        while let Some(order) = orders.recv().await {
+        while let Some(order) = orders.recv().await
+            && !matches!(order, Order::Stop)
+        {
             here.obey(order);
         }
     });
@@ -146,13 +168,23 @@ impl Here {
                     tokio::task::spawn_local(connection::serve(Rc::clone(self), room, *client));
                 }
             }
-            Order::Cancel { process, secret } => {
-                if let Some(known) = self.connections.borrow().get(&process)
-                    && known.secret == secret
-                {
+            Order::Ask { name, user, answer } => {
+                let room = self.rooms.borrow().get(&name).map(Rc::clone);
+                let known = match room {
+                    Some(room) => room.with(|tenant| tenant.database().acquaintance(&user)),
+                    None => {
+                        Err(SqlError::new(state::INVALID_CATALOG_NAME, format!("database \"{name}\" does not exist")))
+                    }
+                };
+                // Whoever asked may have gone.
+                _ = answer.send(known);
+            }
+            Order::Cancel(key) => {
+                if let Some(known) = self.connections.borrow().get(&key) {
                     known.room.with(|tenant| tenant.cancel(known.session));
                 }
             }
+            Order::Stop => {}
         }
     }
 }

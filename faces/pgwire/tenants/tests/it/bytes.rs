@@ -21,6 +21,8 @@ fn address() -> SocketAddr {
             data_dir: directory.path().to_owned(),
             epoch: OwnerEpoch(1),
             threads: 1,
+            lease: None,
+            tls: None,
         };
         (Server::start(options).expect("an empty log"), directory)
     });

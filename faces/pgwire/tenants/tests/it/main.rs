@@ -1,3 +1,4 @@
-//! Bytes that no client of ours would send.
+//! Bytes that no client of ours would send; servers that end.
 
 mod bytes;
+mod server;

@@ -1,0 +1,343 @@
+//! The door: clients say whom they want and prove who they are, and are taken to their tenant's thread.
+//!
+//! ```text
+//!  encryption? ─► startup message ─► does anybody have a password here? ─ no ──► a client of this machine is trusted
+//!                                                                       └ yes ─► SCRAM, whoever it is
+//! ```
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use bytes::BytesMut;
+use parking_lot::Mutex;
+use pgwire::messages::{
+    DecodeContext, Message, PgWireFrontendMessage, ProtocolVersion, SslNegotiationMetaMessage,
+    startup::{NegotiateProtocolVersion, Startup},
+};
+use rustls::ServerConfig;
+use savanna_tenants::{
+    SqlError,
+    error::state,
+    role::{Acquaintance, Verifier},
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+};
+
+use crate::{
+    output::Output,
+    registry::{ADMINISTRATION, Registry},
+    scram::{Exchange, MECHANISM},
+    socket::Socket,
+    thread::{Client, Order},
+};
+
+/// A client that has not said who it is by then is sent away.
+const STARTUP_TIME: Duration = Duration::from_secs(60);
+/// Clients that have not said who they are yet; more wait outside.
+const STRANGERS_MAX: usize = 256;
+/// The longest message of somebody who has not proved who it is.
+const MESSAGE_BYTES_MAX: usize = 10_000;
+/// How long to wait after somebody could not come in, mostly for want of files.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Why a client does not come in.
+enum Turned {
+    /// It went away, or cannot be understood.
+    Gone(io::Error),
+    /// It is told why.
+    Refused(SqlError),
+}
+
+impl From<io::Error> for Turned {
+    fn from(error: io::Error) -> Self {
+        Self::Gone(error)
+    }
+}
+
+impl From<SqlError> for Turned {
+    fn from(error: SqlError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+type Heard<T> = Result<T, Turned>;
+
+/// Where clients come in.
+pub(crate) struct Door {
+    pub(crate) registry: Arc<Mutex<Registry>>,
+    pub(crate) tls: Option<Arc<ServerConfig>>,
+    /// From this comes what is asked of those who name a role that there is not, the same each time.
+    pub(crate) secret: [u8; 32],
+}
+
+/// Somebody at the door.
+struct Stranger {
+    socket: Socket,
+    input: BytesMut,
+    peer: SocketAddr,
+}
+
+impl Door {
+    /// Takes clients in, for ever.
+    pub(crate) async fn open(self: Arc<Self>, listener: std::net::TcpListener) -> io::Result<()> {
+        let listener = TcpListener::from_std(listener)?;
+        let places = Arc::new(Semaphore::new(STRANGERS_MAX));
+        loop {
+            let place = Arc::clone(&places).acquire_owned().await;
+            match listener.accept().await {
+                Ok((tcp, peer)) => {
+                    let door = Arc::clone(&self);
+                    tokio::spawn(async move {
+                        let _place = place;
+                        match tokio::time::timeout(STARTUP_TIME, door.receive(tcp, peer)).await {
+                            Ok(Ok(())) | Err(_) => {}
+                            Ok(Err(error)) => tracing::debug!(%error, "a client went away at the door"),
+                        }
+                    });
+                }
+                // Too many open files: those who are here may leave.
+                Err(error) => {
+                    tracing::warn!(%error, "a client could not come in");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Hears who a client is, and takes it to its tenant's thread.
+    async fn receive(&self, tcp: TcpStream, peer: SocketAddr) -> io::Result<()> {
+        tcp.set_nodelay(true)?;
+        let mut stranger = Stranger { socket: Socket::plain(tcp), input: BytesMut::with_capacity(4096), peer };
+        let refusal = match self.startup(&mut stranger).await {
+            Ok(None) => return Ok(()),
+            Ok(Some(startup)) => match self.admit(&mut stranger, startup).await {
+                Ok(client) => return self.take_in(stranger, client),
+                Err(refusal) => refusal,
+            },
+            Err(refusal) => refusal,
+        };
+        match refusal {
+            Turned::Gone(error) => Err(error),
+            Turned::Refused(error) => {
+                let mut output = Output::default();
+                output.error("FATAL", &error);
+                stranger.socket.write_all(&output.bytes).await
+            }
+        }
+    }
+
+    fn take_in(&self, stranger: Stranger, admitted: Admitted) -> io::Result<()> {
+        let Admitted { user, database, settings, administrator } = admitted;
+        let key = random::<8>()?;
+        let [process, secret] = [0, 4].map(|at| i32::from_be_bytes([key[at], key[at + 1], key[at + 2], key[at + 3]]));
+        // A process's number is above 0.
+        let key = ((process & i32::MAX).max(1), secret);
+        let seed = u64::from_be_bytes(random()?);
+        let (socket, input) = (stranger.socket.park()?, stranger.input);
+        let client = Client { socket, input, user, database, settings, administrator, key, seed };
+        let name = client.database.clone();
+        // It may have been dropped since.
+        self.registry.lock().tell(&name, Order::Client(Box::new(client))).map_err(io::Error::other)
+    }
+
+    /// Reads up to the startup message. `None` if the client wanted something else, which is done.
+    async fn startup(&self, stranger: &mut Stranger) -> Heard<Option<Startup>> {
+        let mut context = DecodeContext::new(ProtocolVersion::PROTOCOL3_0);
+        loop {
+            let Some(mut message) = stranger.untyped().await? else { return Ok(None) };
+            loop {
+                match PgWireFrontendMessage::decode(&mut message, &context).map_err(io::Error::other)? {
+                    Some(PgWireFrontendMessage::SslNegotiation(SslNegotiationMetaMessage::None)) => {
+                        context.awaiting_frontend_ssl = false;
+                        continue;
+                    }
+                    Some(PgWireFrontendMessage::SslNegotiation(SslNegotiationMetaMessage::PostgresSsl(_))) => {
+                        self.encrypt(stranger).await?;
+                    }
+                    Some(PgWireFrontendMessage::SslNegotiation(_)) => stranger.socket.write_all(b"N").await?,
+                    Some(PgWireFrontendMessage::CancelRequest(request)) => {
+                        if let Some(secret) = request.secret_key.as_i32() {
+                            self.registry.lock().cancel((request.pid, secret));
+                        }
+                        return Ok(None);
+                    }
+                    Some(PgWireFrontendMessage::Startup(startup)) => {
+                        negotiate(&mut stranger.socket, &startup).await?;
+                        return Ok(Some(startup));
+                    }
+                    _ => return Ok(None),
+                }
+                break;
+            }
+        }
+    }
+
+    async fn encrypt(&self, stranger: &mut Stranger) -> io::Result<()> {
+        match &self.tls {
+            Some(tls) if !stranger.socket.is_encrypted() => {
+                // What came in the clear before the answer may be somebody else's.
+                if !stranger.input.is_empty() {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "bytes before encryption was agreed on"));
+                }
+                stranger.socket.write_all(b"S").await?;
+                stranger.socket.encrypt(Arc::clone(tls)).await
+            }
+            _ => stranger.socket.write_all(b"N").await,
+        }
+    }
+
+    /// Decides whether a client may come in.
+    async fn admit(&self, stranger: &mut Stranger, startup: Startup) -> Heard<Admitted> {
+        let mut settings: Vec<(String, String)> = startup.parameters.into_iter().collect();
+        let mut take = |name: &str| {
+            let at = settings.iter().position(|(other, _)| other == name)?;
+            Some(settings.swap_remove(at).1)
+        };
+        let user = take("user").unwrap_or_default();
+        let database = take("database").filter(|name| !name.is_empty()).unwrap_or_else(|| user.clone());
+        let replication = take("replication").is_some_and(|value| value != "false" && value != "0");
+        if user.is_empty() {
+            return Err(SqlError::new(AUTHORIZATION, "no PostgreSQL user name specified in startup packet").into());
+        }
+        if replication {
+            return Err(SqlError::unsupported("replication").into());
+        }
+        let administrator = self.authenticate(stranger, &user, &database).await?;
+        self.ask(&database, &user).await?;
+        Ok(Admitted { user, database, settings, administrator })
+    }
+
+    /// Makes sure that a client is who it says. Whether it may do things outside of its database, too.
+    async fn authenticate(&self, stranger: &mut Stranger, user: &str, database: &str) -> Heard<bool> {
+        let administrators = self.ask(ADMINISTRATION, user).await?;
+        let own = match self.ask(database, user).await {
+            // That there is none is told to whom has come in.
+            Err(error) if error.state == state::INVALID_CATALOG_NAME => Acquaintance::default(),
+            own => own?,
+        };
+        if !administrators.guarded && !own.guarded {
+            return match stranger.peer.ip().to_canonical().is_loopback() {
+                true => Ok(true),
+                false => {
+                    let message = format!("expected a client of this machine, came one of {}", stranger.peer.ip());
+                    let error = SqlError::new(AUTHORIZATION, message);
+                    let hint = "Nobody has a password here yet: CREATE USER .. PASSWORD in database postgres, on that machine.";
+                    Err(error.hint(hint).into())
+                }
+            };
+        }
+        let administrator = database == ADMINISTRATION || own.verifier.is_none();
+        let verifier = own.verifier.or(administrators.verifier);
+        let verifier = verifier.unwrap_or_else(|| Verifier::of_nobody(&self.secret, user));
+        if stranger.proves(verifier).await? {
+            return Ok(administrator);
+        }
+        let message = format!("password authentication failed for user \"{user}\"");
+        Err(SqlError::new("28P01", message).into())
+    }
+
+    /// What a tenant knows of somebody.
+    async fn ask(&self, name: &str, user: &str) -> Result<Acquaintance, SqlError> {
+        let answer = self.registry.lock().ask(name, user)?;
+        answer.await.unwrap_or_else(|_| Err(SqlError::new("57P01", "the server is stopping")))
+    }
+}
+
+/// A client that may come in.
+struct Admitted {
+    user: String,
+    database: String,
+    settings: Vec<(String, String)>,
+    administrator: bool,
+}
+
+/// SQLSTATE of clients that may not be who they say.
+const AUTHORIZATION: &str = "28000";
+
+impl Stranger {
+    /// The next message without a type, its length included; `None` if there is none.
+    async fn untyped(&mut self) -> io::Result<Option<BytesMut>> {
+        let Some(length) = self.length(0).await? else { return Ok(None) };
+        self.take(length, 8).await
+    }
+
+    /// The body of the next message, which must be of the type.
+    async fn typed(&mut self, kind: u8) -> io::Result<BytesMut> {
+        let length = self.length(1).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let message = self.take(length + 1, 5).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        match message.first() {
+            Some(first) if *first == kind => Ok(message),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "expected a client's proof, came another message")),
+        }
+    }
+
+    /// The length of a message, which it says itself.
+    async fn length(&mut self, at: usize) -> io::Result<Option<usize>> {
+        while self.input.len() < at + 4 {
+            if self.socket.read(&mut self.input).await? == 0 {
+                return Ok(None);
+            }
+        }
+        let bytes = &self.input[at..at + 4];
+        Ok(Some(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize))
+    }
+
+    async fn take(&mut self, length: usize, least: usize) -> io::Result<Option<BytesMut>> {
+        if !(least..=MESSAGE_BYTES_MAX).contains(&length) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a message of a length that none has"));
+        }
+        while self.input.len() < length {
+            if self.socket.read(&mut self.input).await? == 0 {
+                return Ok(None);
+            }
+        }
+        Ok(Some(self.input.split_to(length)))
+    }
+
+    /// Lets a client prove that it knows a password.
+    async fn proves(&mut self, verifier: Verifier) -> Heard<bool> {
+        let malformed = || SqlError::new(state::PROTOCOL_VIOLATION, "malformed SASL message");
+        let mut output = Output::default();
+        output.offer(MECHANISM);
+        self.socket.write_all(&output.bytes).await?;
+        // The mechanism's name, a length, and the first message.
+        let message = self.typed(b'p').await?;
+        let body = &message[5..];
+        let end = body.iter().position(|byte| *byte == 0).ok_or_else(malformed)?;
+        let first = body.get(end + 5..).ok_or_else(malformed)?;
+        if &body[..end] != MECHANISM.as_bytes() || body[end + 1..end + 5] != (first.len() as u32).to_be_bytes() {
+            return Err(malformed().into());
+        }
+        let first = str::from_utf8(first).map_err(|_| malformed())?;
+        let (exchange, answer) = Exchange::begin(verifier, first, &BASE64.encode(random::<18>()?))?;
+        output.bytes.clear();
+        output.challenge(answer);
+        self.socket.write_all(&output.bytes).await?;
+        let message = self.typed(b'p').await?;
+        let last = str::from_utf8(&message[5..]).map_err(|_| malformed())?;
+        let Some(answer) = exchange.end(last)? else { return Ok(false) };
+        output.bytes.clear();
+        output.proved(answer);
+        self.socket.write_all(&output.bytes).await?;
+        Ok(true)
+    }
+}
+
+/// Bytes that nobody can guess.
+fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    Ok(bytes)
+}
+
+/// Tells a client that speaks a later minor version which one is spoken here.
+async fn negotiate(socket: &mut Socket, startup: &Startup) -> io::Result<()> {
+    if startup.protocol_number_minor == 0 {
+        return Ok(());
+    }
+    let mut bytes = BytesMut::new();
+    NegotiateProtocolVersion::new(0, Vec::new()).encode(&mut bytes).map_err(io::Error::other)?;
+    socket.write_all(&bytes).await
+}

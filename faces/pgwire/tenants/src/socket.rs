@@ -1,0 +1,148 @@
+//! A client's socket, perhaps with encryption on top. It can be handed from one thread's runtime to another's.
+
+use std::{
+    io::{self, Read, Write},
+    sync::Arc,
+};
+
+use bytes::BytesMut;
+use rustls::{ServerConfig, ServerConnection};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+/// Bytes that are decrypted at once.
+const READ_BYTES: usize = 16 << 10;
+
+/// A socket that is read and written on the runtime of the thread that has it.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    tcp: TcpStream,
+    tls: Option<Box<ServerConnection>>,
+}
+
+/// A socket on its way to another thread.
+#[derive(Debug)]
+pub(crate) struct Parked {
+    tcp: std::net::TcpStream,
+    tls: Option<Box<ServerConnection>>,
+}
+
+impl Parked {
+    /// Takes the socket to this thread's runtime.
+    pub(crate) fn resume(self) -> io::Result<Socket> {
+        Ok(Socket { tcp: TcpStream::from_std(self.tcp)?, tls: self.tls })
+    }
+}
+
+/// Reads and writes what the operating system takes at once.
+struct Now<'a>(&'a TcpStream);
+
+impl Read for Now<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.try_read(into)
+    }
+}
+
+impl Write for Now<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Socket {
+    pub(crate) const fn plain(tcp: TcpStream) -> Self {
+        Self { tcp, tls: None }
+    }
+
+    /// Leaves this thread's runtime.
+    pub(crate) fn park(self) -> io::Result<Parked> {
+        Ok(Parked { tcp: self.tcp.into_std()?, tls: self.tls })
+    }
+
+    /// Agrees with the client on keys; everything after that is encrypted.
+    pub(crate) async fn encrypt(&mut self, configuration: Arc<ServerConfig>) -> io::Result<()> {
+        let connection = ServerConnection::new(configuration).map_err(io::Error::other)?;
+        self.tls = Some(Box::new(connection));
+        while self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
+            self.take_in().await?;
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) const fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Waits for bytes and adds them; 0 if the client will send no more. Nothing is lost if nobody waits any more.
+    pub(crate) async fn read(&mut self, into: &mut BytesMut) -> io::Result<usize> {
+        loop {
+            let Some(tls) = &mut self.tls else { return self.tcp.read_buf(into).await };
+            let start = into.len();
+            into.resize(start + READ_BYTES, 0);
+            let read = tls.reader().read(&mut into[start..]);
+            into.truncate(start + read.as_ref().copied().unwrap_or(0));
+            match read {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // The connection was cut without a goodbye, as clients do.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+                read => return read,
+            }
+            self.take_in().await?;
+        }
+    }
+
+    /// Waits for encrypted bytes, and decrypts them. What the protocol itself answers is sent with the next answer, or at once
+    /// if it can be.
+    async fn take_in(&mut self) -> io::Result<()> {
+        let Self { tcp, tls: Some(tls) } = self else { return Ok(()) };
+        loop {
+            tcp.readable().await?;
+            match tls.read_tls(&mut Now(tcp)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+                Ok(_) => break,
+            }
+        }
+        let outcome = tls.process_new_packets();
+        match tls.write_tls(&mut Now(tcp)) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            _ => {}
+        }
+        outcome.map(|_| ()).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
+    /// Writes all of the bytes.
+    pub(crate) async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.tls.is_none() {
+            return self.tcp.write_all(bytes).await;
+        }
+        let mut rest = bytes;
+        while let (Some(tls), false) = (&mut self.tls, rest.is_empty()) {
+            let taken = tls.writer().write(rest)?;
+            rest = &rest[taken..];
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Sends what is encrypted.
+    async fn flush(&mut self) -> io::Result<()> {
+        let Self { tcp, tls: Some(tls) } = self else { return Ok(()) };
+        while tls.wants_write() {
+            tcp.writable().await?;
+            match tls.write_tls(&mut Now(tcp)) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,53 @@
+//! A server from its start to its end.
+
+use std::{
+    io::Read,
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::Path,
+};
+
+use savanna_epoch::OwnerEpoch;
+use savanna_pgwire_tenants::{Server, ServerError, ServerOptions, TlsError, TlsFiles};
+
+fn options(directory: &Path) -> ServerOptions {
+    ServerOptions {
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        data_dir: directory.join("data"),
+        epoch: OwnerEpoch(1),
+        threads: 2,
+        lease: None,
+        tls: None,
+    }
+}
+
+#[test]
+fn a_server_that_is_stopped_closes_its_connections_and_gives_the_log_up() {
+    let directory = tempfile::tempdir().unwrap();
+    for _ in 0..2 {
+        let server = Server::start(options(directory.path())).unwrap();
+        let mut client = TcpStream::connect(server.address()).unwrap();
+        server.stopper().stop();
+        server.wait().unwrap();
+        let mut heard = Vec::new();
+        // A connection that is reset is closed, too.
+        let _ = client.read_to_end(&mut heard);
+        assert!(heard.is_empty());
+    }
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = taken.local_addr().unwrap();
+    let started = Server::start(ServerOptions { listen, ..options(directory.path()) });
+    assert!(matches!(started, Err(ServerError::Listen { address, .. }) if address == listen));
+}
+
+#[test]
+fn certificates_that_are_not_there_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let files = TlsFiles { certificates: directory.path().join("none.pem"), key: directory.path().join("none.key") };
+    let started = Server::start(ServerOptions { tls: Some(files), ..options(directory.path()) });
+    assert!(matches!(started, Err(ServerError::Tls(TlsError::File { path, .. })) if path.ends_with("none.pem")));
+}

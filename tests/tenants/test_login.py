@@ -1,0 +1,167 @@
+"""Who is let in: passwords, roles of one tenant and of all, encryption, cancel keys."""
+
+import socket
+import struct
+import subprocess
+import threading
+
+import psycopg
+import pytest
+
+from conftest import Server
+
+
+@pytest.fixture(scope="module")
+def papers(tmp_path_factory):
+    """A server's certificate, signed by itself."""
+    folder = tmp_path_factory.mktemp("papers")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", "key.pem", "-out", "server.pem"],
+        cwd=folder, check=True, capture_output=True,
+    )
+    return folder
+
+
+@pytest.fixture
+def server(papers, tmp_path):
+    server = Server(tmp_path, address="0.0.0.0:0", more=[papers / "server.pem", papers / "key.pem"])
+    server.start()
+    server.listen()
+    yield server
+    server.kill()
+
+
+def outside():
+    """An address of this machine that is not its loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))
+        return probe.getsockname()[0]
+
+
+def connect(server, user="postgres", database="postgres", **options):
+    options = {"host": "127.0.0.1", "port": server.port, "user": user, "dbname": database, "autocommit": True, **options}
+    return psycopg.connect(**options)
+
+
+def refused(server, words, **options):
+    with pytest.raises(psycopg.OperationalError, match=words):
+        connect(server, **options)
+
+
+def test_only_this_machine_is_trusted(server):
+    refused(server, "expected a client of this machine", host=outside())
+    with connect(server) as connection:
+        connection.execute("CREATE USER postgres PASSWORD 'open sesame'")
+    with connect(server, host=outside(), password="open sesame") as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_where_somebody_has_a_password_everybody_needs_one(server):
+    with connect(server) as connection:
+        connection.execute("CREATE ROLE clerk LOGIN PASSWORD 'pässwörd'")
+        connection.execute("CREATE ROLE idle LOGIN")
+    refused(server, 'password authentication failed for user "clerk"', user="clerk", password="wrong")
+    refused(server, 'password authentication failed for user "idle"', user="idle", password="x")
+    refused(server, 'password authentication failed for user "nobody"', user="nobody", password="pässwörd")
+    refused(server, "password", user="postgres")
+    with connect(server, user="clerk", password="pässwörd") as connection:
+        connection.execute("ALTER ROLE clerk PASSWORD 'other'")
+        connection.execute("ALTER USER idle WITH PASSWORD 'now'")
+    refused(server, "password authentication failed", user="clerk", password="pässwörd")
+    with connect(server, user="idle", password="now") as connection:
+        connection.execute("DROP ROLE clerk")
+        with pytest.raises(psycopg.errors.UndefinedObject):
+            connection.execute("DROP ROLE clerk")
+    refused(server, "password authentication failed", user="clerk", password="other")
+
+
+def test_passwords_survive_a_kill_and_are_kept_as_hashes(server):
+    with connect(server) as connection:
+        connection.execute("CREATE USER postgres PASSWORD 'plain and simple'")
+    server.kill()
+    kept = b"".join(path.read_bytes() for path in (server.directory / "data").rglob("*") if path.is_file())
+    assert b"SCRAM-SHA-256$4096:" in kept and b"plain and simple" not in kept
+    server.start()
+    server.listen()
+    refused(server, "password", user="postgres")
+    with connect(server, password="plain and simple"):
+        pass
+
+
+def test_a_password_that_the_client_hashed_is_taken(server):
+    with connect(server) as connection:
+        hashed = connection.pgconn.encrypt_password(b"secret", b"ada", b"scram-sha-256").decode()
+        connection.execute(f"CREATE USER ada PASSWORD '{hashed}'")
+    with connect(server, user="ada", password="secret") as connection:
+        with pytest.raises(psycopg.errors.FeatureNotSupported):
+            connection.execute(f"ALTER ROLE ada PASSWORD 'md5{'0' * 32}'")
+
+
+def test_credentials_of_one_tenant_reach_nothing_of_another(server):
+    with connect(server) as connection:
+        connection.execute("CREATE DATABASE shop")
+        connection.execute("CREATE DATABASE mill")
+    for tenant in ("shop", "mill"):
+        with connect(server, database=tenant) as connection:
+            connection.execute(f"CREATE USER ada PASSWORD '{tenant}'")
+            connection.execute(f"CREATE USER {tenant} PASSWORD '{tenant}'")
+    with connect(server) as connection:
+        connection.execute("CREATE USER root PASSWORD 'root'")
+    refused(server, "password authentication failed", user="shop", database="mill", password="shop")
+    refused(server, "password authentication failed", user="ada", database="mill", password="shop")
+    refused(server, "password authentication failed", user="ada", database="postgres", password="shop")
+    refused(server, "password authentication failed", user="ada", database="nowhere", password="shop")
+    with connect(server, user="ada", database="shop", password="shop") as connection:
+        for statement in ("CREATE DATABASE mine", "DROP DATABASE mill"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(statement)
+        connection.execute("DROP ROLE shop")
+    for tenant in ("shop", "mill"):
+        with connect(server, user="root", database=tenant, password="root") as connection:
+            connection.execute("CREATE TABLE t (id int)")
+    refused(server, 'database "nowhere" does not exist', user="root", database="nowhere", password="root")
+    with connect(server, user="root", password="root") as connection:
+        connection.execute("CREATE DATABASE mine")
+
+
+def test_connections_can_be_encrypted(server, papers):
+    with connect(server) as connection:
+        connection.execute("CREATE USER postgres PASSWORD 'secret'")
+    with connect(server, password="secret", host="localhost", sslmode="verify-full", sslrootcert=papers / "server.pem") as connection:
+        assert connection.pgconn.ssl_in_use
+        # More than fits into one record, or into the buffers on the way.
+        connection.execute("CREATE TABLE big (id int PRIMARY KEY, t text)")
+        text = "x" * 3_000_000
+        connection.execute("INSERT INTO big VALUES (1, %s)", (text,))
+        assert connection.execute("SELECT t FROM big").fetchone() == (text,)
+    with connect(server, password="secret", sslmode="disable") as connection:
+        assert not connection.pgconn.ssl_in_use
+
+
+def test_bytes_before_encryption_end_the_connection(server):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:
+        client.sendall(struct.pack(">ii", 8, 80877103) + b"\0\0\0\x08more")
+        assert client.recv(100) == b""
+
+
+def test_who_waits_is_cancelled_by_its_key_only(server):
+    with connect(server) as holder, connect(server) as waiter:
+        holder.execute("CREATE TABLE held (id int PRIMARY KEY)")
+        holder.execute("INSERT INTO held VALUES (1)")
+        holder.execute("BEGIN")
+        holder.execute("SELECT * FROM held FOR UPDATE")
+        numbers = {connection.pgconn.backend_pid for connection in (holder, waiter)}
+        assert all(number > 1_000 for number in numbers), "numbers that count up can be guessed"
+
+        def guess():
+            with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:
+                client.sendall(struct.pack(">iiii", 16, 80877102, waiter.pgconn.backend_pid, 7))
+                assert client.recv(1) == b""
+            waiter.cancel()
+
+        timer = threading.Timer(0.3, guess)
+        timer.start()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            waiter.execute("SELECT * FROM held FOR UPDATE")
+        timer.join()
