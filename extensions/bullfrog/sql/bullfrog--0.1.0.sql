@@ -31,48 +31,60 @@ CREATE TABLE bullfrog.source (
     id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     migration int NOT NULL REFERENCES bullfrog.migration,
     old_table regclass NOT NULL REFERENCES bullfrog.old,
-    grouped boolean NOT NULL,
+    granule text NOT NULL CHECK (granule IN ('page', 'tuple', 'group')),
+    inside boolean NOT NULL,
     lenient boolean NOT NULL,
     pages bigint NOT NULL,
     swept bigint NOT NULL DEFAULT 0
 );
-CREATE UNIQUE INDEX source_of_pages ON bullfrog.source (old_table) WHERE NOT grouped;
+CREATE UNIQUE INDEX source_of_pages ON bullfrog.source (old_table) WHERE granule <> 'group';
 COMMENT ON TABLE bullfrog.source IS 'What is moved granule by granule: the pages of an old table, or the groups of its rows.';
 COMMENT ON COLUMN bullfrog.source.migration IS 'The migration it belongs to.';
 COMMENT ON COLUMN bullfrog.source.old_table IS 'The old table, of a join the driving one.';
-COMMENT ON COLUMN bullfrog.source.grouped IS 'Whether a granule is a group: one new row. Else it is a page, with all new rows that its '
-    'rows are in.';
+COMMENT ON COLUMN bullfrog.source.granule IS 'What is moved at a time: a page or a tuple of the old table, with all new rows that its rows '
+    'are in; or a group, which is one new row.';
+COMMENT ON COLUMN bullfrog.source.inside IS 'Whether rows may move inside of the transaction that needs them.';
 COMMENT ON COLUMN bullfrog.source.lenient IS 'Whether rows that violate a constraint go to quarantine when they move.';
 COMMENT ON COLUMN bullfrog.source.pages IS 'Pages that the table had at the switch.';
-COMMENT ON COLUMN bullfrog.source.swept IS 'Of groups: those with a row on the pages before this one were moved.';
+COMMENT ON COLUMN bullfrog.source.swept IS 'Of tuples and groups: those with a row on the pages before this one were moved.';
 
 CREATE TABLE bullfrog.target (
     id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     source int NOT NULL REFERENCES bullfrog.source,
-    grouped boolean NOT NULL,
+    granule text NOT NULL,
+    inside boolean NOT NULL,
+    filled boolean NOT NULL DEFAULT false,
     old_tables oid[] NOT NULL,
     readable boolean NOT NULL,
     new_table regclass NOT NULL UNIQUE,
     views oid[] NOT NULL,
+    rows float8,
+    pages float8,
     origins smallint[] NOT NULL,
     complete boolean NOT NULL,
     copy text NOT NULL,
+    names text,
     fingerprint text
 );
 COMMENT ON TABLE bullfrog.target IS 'New tables that do not have all of their rows yet. Every query reads them with the rest from the old '
     'tables.';
 COMMENT ON COLUMN bullfrog.target.source IS 'By what its rows move.';
-COMMENT ON COLUMN bullfrog.target.grouped IS 'The same as of the source.';
+COMMENT ON COLUMN bullfrog.target.granule IS 'The same as of the source.';
+COMMENT ON COLUMN bullfrog.target.inside IS 'The same as of the source.';
+COMMENT ON COLUMN bullfrog.target.filled IS 'It has all rows, in every snapshot of the server: statements no longer look for others.';
 COMMENT ON COLUMN bullfrog.target.old_tables IS 'The old tables its rows come from, the driving one first.';
 COMMENT ON COLUMN bullfrog.target.readable IS 'Whether clients may read the old tables as of the switch.';
 COMMENT ON COLUMN bullfrog.target.new_table IS 'The new table.';
 COMMENT ON COLUMN bullfrog.target.views IS 'Views over the old tables: transformed_N has all rows in the form of the new one, and where '
     'their granules lie; '
     'unmoved_N those that were not moved; members_N, of groups, the rows that they are made of; all_N those in quarantine, too.';
+COMMENT ON COLUMN bullfrog.target.rows IS 'How many rows it will have, as the planner estimates.';
+COMMENT ON COLUMN bullfrog.target.pages IS 'How many pages it will have, as the planner estimates.';
 COMMENT ON COLUMN bullfrog.target.origins IS 'Of each column, which column of the first old table it is; 0: more than that.';
 COMMENT ON COLUMN bullfrog.target.complete IS 'Whether each row of its one old table gives a row.';
-COMMENT ON COLUMN bullfrog.target.copy IS 'The statement that copies rows: those from place $1 to before $2, or the groups of old rows '
-    'there.';
+COMMENT ON COLUMN bullfrog.target.copy IS 'The statement that copies rows: by pages those from place $1 to before $2, else those of the '
+    'places $1, or the groups that begin there.';
+COMMENT ON COLUMN bullfrog.target.names IS 'Not by pages: the query that names the granules of rows from place $1 to before $2.';
 COMMENT ON COLUMN bullfrog.target.fingerprint IS 'Its form at the switch, which must not change. NULL: the switch is under way.';
 
 CREATE TABLE bullfrog.moved (
@@ -83,7 +95,7 @@ CREATE TABLE bullfrog.moved (
 );
 COMMENT ON TABLE bullfrog.moved IS 'Granules whose rows are in the new tables: written by the transaction that moved them.';
 COMMENT ON COLUMN bullfrog.moved.source IS 'What it is a granule of.';
-COMMENT ON COLUMN bullfrog.moved.granule IS 'The number of the page, or the place of the group''s first row.';
+COMMENT ON COLUMN bullfrog.moved.granule IS 'The number of the page, or the place of the tuple, or of the group''s first row.';
 COMMENT ON COLUMN bullfrog.moved.moved_by IS 'The transaction that moved it.';
 
 CREATE TABLE bullfrog.released (
@@ -159,20 +171,38 @@ CREATE FUNCTION bullfrog.announce(changed regclass) RETURNS void
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'announce_wrapper';
 COMMENT ON FUNCTION bullfrog.announce(regclass) IS 'Tells every session that plans over this table are no longer valid.';
 
-CREATE FUNCTION bullfrog.move(source int, pages bigint[]) RETURNS void
-    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'move_pages_wrapper';
+CREATE FUNCTION bullfrog.move(source int, granules bigint[]) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'move_granules_wrapper';
 COMMENT ON FUNCTION bullfrog.move(int, bigint[]) IS
+    'Has granules moved, by their names, and waits until they are, in transactions of their own.';
+
+CREATE FUNCTION bullfrog.sweep(source int, pages bigint[]) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'sweep_wrapper';
+COMMENT ON FUNCTION bullfrog.sweep(int, bigint[]) IS
     'Has what has a row on pages of an old table moved, and waits until it is, in transactions of their own.';
 
-CREATE FUNCTION bullfrog.move_groups(source int, places bigint[]) RETURNS void
-    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'move_groups_wrapper';
-COMMENT ON FUNCTION bullfrog.move_groups(int, bigint[]) IS
-    'Has the groups of rows of an old table moved, and waits until they are, in transactions of their own.';
+CREATE FUNCTION bullfrog.meter(source int)
+    RETURNS TABLE (rows_moved bigint, rows_per_second float8, pages_per_second float8, touches bigint, last_touch float8,
+        median_touch float8, p99_touch float8)
+    LANGUAGE c STRICT ROWS 1 AS 'MODULE_PATHNAME', 'meter_wrapper';
+COMMENT ON FUNCTION bullfrog.meter(int) IS
+    'What was measured of moves since the server started: rows, rows and pages per second of the last ten seconds, statements that waited '
+        'for rows, and how many milliseconds they did (quantiles are at most a quarter too high).';
 
-CREATE FUNCTION bullfrog.evaluate(relation oid, query text) RETURNS SETOF jsonb
+CREATE FUNCTION bullfrog.evaluate(relation oid, query text, plain boolean DEFAULT false) RETURNS SETOF jsonb
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'evaluate_wrapper';
-COMMENT ON FUNCTION bullfrog.evaluate(oid, text) IS
-    'The rows that a query gives, one value each, run with the rights of a table''s owner in a security-restricted operation.';
+COMMENT ON FUNCTION bullfrog.evaluate(oid, text, boolean) IS
+    'The rows that a query gives, one value each, run with the rights of a table''s owner in a security-restricted operation. Plain: '
+        'of new tables it sees only the rows that were moved.';
+
+CREATE FUNCTION bullfrog.change(statement text) RETURNS bigint
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'change_wrapper';
+COMMENT ON FUNCTION bullfrog.change(text) IS
+    'Runs a statement for which new tables have only the rows that were moved, and old ones are open. Tells how many rows it changed.';
+
+CREATE FUNCTION bullfrog.is_mutable(expression text) RETURNS boolean
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'is_mutable_wrapper';
+COMMENT ON FUNCTION bullfrog.is_mutable(text) IS 'Whether an expression, as the catalogs keep it, may have another value at another time.';
 
 CREATE FUNCTION bullfrog.reach(point text) RETURNS void
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'reach_point_wrapper';
@@ -183,6 +213,17 @@ CREATE FUNCTION bullfrog.start_mover() RETURNS void
 COMMENT ON FUNCTION bullfrog.start_mover() IS 'Starts the process that moves rows of this database, unless it runs.';
 
 -- Looking before the switch ----------------------------------------------------------------------------------------------
+
+CREATE FUNCTION bullfrog.replication(relation oid) RETURNS SETOF text
+    LANGUAGE sql STABLE AS $$
+    SELECT pg_catalog.format('publication %I has it', p.pubname) FROM pg_catalog.pg_publication p
+        WHERE p.puballtables OR EXISTS (SELECT FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = relation)
+            OR EXISTS (SELECT FROM pg_catalog.pg_publication_namespace n JOIN pg_catalog.pg_class c ON c.relnamespace = n.pnnspid
+                WHERE n.pnpubid = p.oid AND c.oid = relation)
+    UNION ALL SELECT 'a subscription writes to it' FROM pg_catalog.pg_subscription_rel s WHERE s.srrelid = relation
+$$;
+COMMENT ON FUNCTION bullfrog.replication(oid) IS 'How a table takes part in logical replication. A subscriber copies the rows that are not '
+    'moved yet, and would get them again when they move; what a subscription writes does not look for them.';
 
 CREATE FUNCTION bullfrog.obstacles(old_table oid) RETURNS SETOF text
     LANGUAGE sql STABLE AS $$
@@ -204,11 +245,7 @@ CREATE FUNCTION bullfrog.obstacles(old_table oid) RETURNS SETOF text
         WHERE d.refclassid = 'pg_catalog.pg_class'::regclass AND d.refobjid = old_table AND r.ev_class <> old_table
     UNION ALL SELECT DISTINCT pg_catalog.format('function %s reads it', d.objid::regprocedure) FROM pg_catalog.pg_depend d
         WHERE d.classid = 'pg_catalog.pg_proc'::regclass AND d.refclassid = 'pg_catalog.pg_class'::regclass AND d.refobjid = old_table
-    UNION ALL SELECT pg_catalog.format('publication %I has it', p.pubname) FROM pg_catalog.pg_publication p
-        WHERE p.puballtables OR EXISTS (SELECT FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = old_table)
-            OR EXISTS (SELECT FROM pg_catalog.pg_publication_namespace n JOIN pg_catalog.pg_class c ON c.relnamespace = n.pnnspid
-                WHERE n.pnpubid = p.oid AND c.oid = old_table)
-    UNION ALL SELECT 'a subscription writes to it' FROM pg_catalog.pg_subscription_rel s WHERE s.srrelid = old_table
+    UNION ALL SELECT r FROM bullfrog.replication(old_table) r
     UNION ALL SELECT pg_catalog.format('the migration %I is moving it', m.name)
         FROM bullfrog.old o JOIN bullfrog.migration m ON m.id = o.migration WHERE o.old_table = obstacles.old_table
     UNION ALL SELECT pg_catalog.format('the migration %I is filling it', m.name)
@@ -294,6 +331,44 @@ COMMENT ON FUNCTION bullfrog.require_quiet_session() IS
     'Checks that the session may switch schemas, and limits how long it waits for a lock (5 s unless lock_timeout says otherwise) while '
         'others queue behind it.';
 
+CREATE FUNCTION bullfrog.lock_tables(relations oid[]) RETURNS void
+    LANGUAGE plpgsql AS $$
+DECLARE
+    tables text := (SELECT pg_catalog.string_agg('ONLY ' || r::regclass, ', ' ORDER BY n)
+        FROM pg_catalog.unnest(relations) WITH ORDINALITY AS t (r, n));
+    given text := pg_catalog.current_setting('lock_timeout');
+    began timestamptz := pg_catalog.clock_timestamp();
+BEGIN
+    -- Whoever has one of the tables and waits for another one has time to get it between two tries, and nobody queues for long.
+    LOOP
+        BEGIN
+            PERFORM pg_catalog.set_config('lock_timeout', '100ms', true);
+            EXECUTE 'LOCK TABLE ' || tables || ' IN ACCESS EXCLUSIVE MODE';
+            EXIT;
+        EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+            IF pg_catalog.clock_timestamp() - began > given::interval THEN
+                RAISE EXCEPTION 'could not lock % within %', pg_catalog.replace(tables, 'ONLY ', ''), given
+                    USING ERRCODE = 'lock_not_available',
+                        HINT = 'Nothing was changed. Try again when transactions that use them have ended, or SET lock_timeout.';
+            END IF;
+        END;
+        PERFORM pg_catalog.pg_sleep(0.05 + 0.1 * pg_catalog.random());
+    END LOOP;
+    PERFORM pg_catalog.set_config('lock_timeout', given, true);
+END
+$$;
+COMMENT ON FUNCTION bullfrog.lock_tables(oid[])
+    IS 'Locks tables exclusively, all or none: tries for at most lock_timeout, a tenth of a second at a time.';
+
+CREATE FUNCTION bullfrog.tables_of(migration_id int) RETURNS oid[]
+    LANGUAGE sql STABLE AS $$
+    -- In the order in which statements lock them.
+    SELECT ARRAY(SELECT t.new_table::oid FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id
+            ORDER BY t.id)
+        || ARRAY(SELECT o.old_table::oid FROM bullfrog.old o WHERE o.migration = migration_id ORDER BY o.old_table)
+$$;
+COMMENT ON FUNCTION bullfrog.tables_of(int) IS 'The new and old tables of a migration under way.';
+
 CREATE FUNCTION bullfrog.fingerprint(relation oid) RETURNS text
     LANGUAGE sql STABLE AS $$
     SELECT pg_catalog.md5(pg_catalog.concat_ws(E'\n',
@@ -311,6 +386,7 @@ CREATE FUNCTION bullfrog.fingerprint(relation oid) RETURNS text
         (SELECT pg_catalog.string_agg(p.oid::text, ',' ORDER BY p.oid) FROM pg_catalog.pg_policy p WHERE p.polrelid = relation),
         (SELECT pg_catalog.string_agg(x.indexrelid::text, ',' ORDER BY x.indexrelid) FROM pg_catalog.pg_index x WHERE x.indrelid = relation
             AND x.indisunique),
+        (SELECT pg_catalog.string_agg(r, ',' ORDER BY r) FROM bullfrog.replication(relation) r),
         (SELECT pg_catalog.string_agg(i.inhrelid::text || ',' || i.inhparent::text, ';' ORDER BY i.inhrelid, i.inhparent)
             FROM pg_catalog.pg_inherits i WHERE relation IN (i.inhrelid, i.inhparent)),
         -- What its rows are made by.
@@ -405,12 +481,30 @@ DECLARE
     transformed text := format('bullfrog.transformed_%s', target.id);
     item record;
 BEGIN
+    SELECT string_agg(r, '; ') AS obstacles INTO item FROM bullfrog.replication(relation) r;
+    IF item.obstacles IS NOT NULL THEN
+        RAISE EXCEPTION 'cannot migrate to %: %', relation, item.obstacles
+            USING ERRCODE = 'feature_not_supported', HINT = 'Replicate it when the migration has ended.';
+    END IF;
+    SELECT k.conname INTO item FROM pg_constraint k WHERE k.conrelid = relation AND k.contype = 'c' AND bullfrog.is_mutable(k.conbin::text)
+        LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'the check % of % is not immutable', quote_ident(item.conname), relation
+            USING ERRCODE = 'feature_not_supported',
+                HINT = 'What a row satisfies at the switch it could violate when it moves. Add the check when the migration has ended.';
+    END IF;
     -- Expressions are immutable and the old tables no longer change: what can be evaluated now can be evaluated always.
     IF cardinality(evaluated) > 0 THEN
         PERFORM bullfrog.evaluate(relation, format('SELECT to_jsonb(%s) FROM %s',
             (SELECT string_agg(format('count(%I)', a.attname), ' + ') FROM pg_attribute a WHERE a.attrelid = relation
                 AND a.attnum > 0), transformed));
     END IF;
+    FOR item IN SELECT COALESCE(pg_get_expr(x.indexprs, relation), '') AS keys,
+        COALESCE('WHERE ' || pg_get_expr(x.indpred, relation), '') AS condition
+        FROM pg_index x WHERE x.indrelid = relation AND (x.indexprs IS NOT NULL OR x.indpred IS NOT NULL)
+    LOOP
+        PERFORM bullfrog.evaluate(relation, format('SELECT to_jsonb(count(ROW(%s))) FROM %s %s', item.keys, transformed, item.condition));
+    END LOOP;
     FOR item IN SELECT a.attname FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum > 0 AND a.attnotnull
         AND NOT required[a.attnum] LOOP
         PERFORM bullfrog.judge(target, checks, format('NOT NULL of %I', item.attname),
@@ -428,7 +522,7 @@ BEGIN
         WHERE x.indrelid = relation AND x.indisunique GROUP BY x.indexrelid
     LOOP
         -- A group is there once, and what the old table kept unique is unique, unless a join takes its rows several times.
-        CONTINUE WHEN CASE WHEN target.grouped THEN keys <@ item.columns
+        CONTINUE WHEN CASE WHEN target.granule = 'group' THEN keys <@ item.columns
             ELSE single AND EXISTS (
                 SELECT FROM pg_index o WHERE o.indrelid = target.old_tables[1] AND o.indisunique AND o.indisvalid AND o.indimmediate
                     AND o.indpred IS NULL AND (o.indkey::smallint[])[0:o.indnkeyatts - 1] <@ item.origins AND NOT 0 = ANY (o.indkey)) END;
@@ -517,11 +611,9 @@ DECLARE
     moves text;
     changed text;
 BEGIN
-    SELECT string_agg(format(E'    PERFORM bullfrog.%s(%s, ARRAY(SELECT DISTINCT bullfrog.%s(u.bullfrog_tid) FROM bullfrog.unmoved_%s u '
+    SELECT string_agg(format(E'    PERFORM bullfrog.move(%s, ARRAY(SELECT DISTINCT bullfrog.%s(u.bullfrog_tid) FROM bullfrog.unmoved_%s u '
         'WHERE %s));\n',
-            CASE WHEN target.grouped THEN 'move_groups' ELSE 'move' END, target.source, CASE WHEN target.grouped THEN 'place'
-                ELSE 'page' END, target.id,
-            k.same), ''),
+            target.source, bullfrog.naming(target.granule), target.id, k.same), ''),
         string_agg(k.changed, ' OR ')
     INTO moves, changed
     FROM (
@@ -597,6 +689,31 @@ $$;
 COMMENT ON FUNCTION bullfrog.advance_identities(bullfrog.target)
     IS 'Lets identity columns of a new table go on behind the values that its rows have.';
 
+CREATE FUNCTION bullfrog.seed_estimates(target bullfrog.target) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    plan json;
+    estimated float8;
+    facts text;
+BEGIN
+    EXECUTE format('EXPLAIN (FORMAT JSON) SELECT * FROM bullfrog.transformed_%s', target.id) INTO plan;
+    plan := plan -> 0 -> 'Plan';
+    estimated := (plan ->> 'Plan Rows')::float8;
+    -- A row has a header of 24 bytes and a pointer of 4.
+    UPDATE bullfrog.target t
+        SET rows = estimated, pages = ceil(estimated * ((plan ->> 'Plan Width')::float8 + 28) / current_setting('block_size')::float8)
+        WHERE t.id = target.id;
+    -- Columns that are those of the driving table have its statistics until the new table is analysed.
+    SELECT string_agg(quote_ident(a.attname), ', ') INTO facts FROM pg_attribute a WHERE a.attrelid = 'pg_statistic'::regclass
+        AND a.attnum > 0 AND a.attname NOT IN ('starelid', 'staattnum');
+    EXECUTE format('INSERT INTO pg_statistic (starelid, staattnum, %1$s) SELECT $1, o.number, %1$s FROM pg_statistic s '
+        'JOIN unnest($2) WITH ORDINALITY AS o (origin, number) ON s.staattnum = o.origin WHERE s.starelid = $3 AND NOT s.stainherit', facts)
+        USING target.new_table::oid, CASE WHEN target.granule = 'group' THEN '{}' ELSE target.origins END, target.old_tables[1];
+END
+$$;
+COMMENT ON FUNCTION bullfrog.seed_estimates(bullfrog.target) IS
+    'Lets the planner know a new table before it has its rows: how large it will be, and what its columns have.';
+
 CREATE FUNCTION bullfrog.keep_sequences(olds oid[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -623,8 +740,8 @@ DECLARE
     old regclass;
     hindrance text;
 BEGIN
+    PERFORM bullfrog.lock_tables(olds);
     FOREACH old IN ARRAY olds LOOP
-        EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', old);
         SELECT string_agg(o, '; ') INTO hindrance FROM bullfrog.obstacles(old) o;
         IF hindrance IS NOT NULL THEN
             RAISE EXCEPTION 'cannot migrate %: %', old, hindrance
@@ -673,31 +790,43 @@ $$;
 COMMENT ON FUNCTION bullfrog.release(oid[], text[]) IS
     'Lets foreign keys of old tables end, and by statements of the migration those that refer to them. Refuses if any is left.';
 
-CREATE FUNCTION bullfrog.source_of(migration_id int, relation regclass, is_grouped boolean, is_lenient boolean) RETURNS int
+CREATE FUNCTION bullfrog.naming(granule text) RETURNS text
+    LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE granule WHEN 'page' THEN 'page' ELSE 'place' END
+$$;
+COMMENT ON FUNCTION bullfrog.naming(text) IS 'The function that names the granule of a row by its place.';
+
+CREATE FUNCTION bullfrog.source_of(migration_id int, relation regclass, of_granule text, is_inside boolean, is_lenient boolean) RETURNS int
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     found int;
 BEGIN
-    -- New tables that move by the pages of the same old table move together. Each grouping is for itself.
-    SELECT s.id INTO found FROM bullfrog.source s WHERE s.old_table = relation AND NOT s.grouped AND NOT is_grouped;
+    -- New tables that move by the pages or tuples of the same old table move together. Each grouping is for itself.
+    SELECT s.id INTO found FROM bullfrog.source s WHERE s.old_table = relation AND s.granule <> 'group' AND of_granule <> 'group';
     IF found IS NULL THEN
-        INSERT INTO bullfrog.source (migration, old_table, grouped, lenient, pages)
-            VALUES (migration_id, relation, is_grouped, is_lenient, pg_relation_size(relation) / current_setting('block_size')::int)
-                RETURNING id INTO found;
+        INSERT INTO bullfrog.source (migration, old_table, granule, inside, lenient, pages)
+            VALUES (migration_id, relation, of_granule, is_inside, is_lenient,
+                pg_relation_size(relation) / current_setting('block_size')::int)
+            RETURNING id INTO found;
     END IF;
     RETURN found;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.source_of(int, regclass, boolean, boolean)
+COMMENT ON FUNCTION bullfrog.source_of(int, regclass, text, boolean, boolean)
     IS 'The source by which rows of an old table move, a new one if there is none.';
 
-CREATE FUNCTION bullfrog.prepare(target_id int, source int, item record, checks text, compatible boolean) RETURNS void
+CREATE FUNCTION bullfrog.prepare(target_id int, source bullfrog.source, item record, checks text, compatible boolean) RETURNS void
     LANGUAGE plpgsql AS $$
 DECLARE
     names text := (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(c), ', ') FROM pg_catalog.unnest(item.columns) c);
     places text := 'bullfrog_tid' || (SELECT COALESCE(pg_catalog.string_agg(', bullfrog_key_' || k, ''), '')
         FROM pg_catalog.generate_series(1, pg_catalog.cardinality(item.keys)) k);
     views text[] := ARRAY['transformed', 'unmoved'];
+    moved text := pg_catalog.format('EXISTS (SELECT FROM bullfrog.moved m WHERE m.source = %s AND m.granule = bullfrog.%s(t.bullfrog_tid))',
+        source.id, bullfrog.naming(source.granule));
+    in_range CONSTANT text := 'bullfrog_tid >= $1 AND bullfrog_tid < $2';
+    chosen CONSTANT text := 'bullfrog_tid = ANY ($1)';
+    granules text;
     copy text;
 BEGIN
     IF (SELECT pg_catalog.count(DISTINCT c.relowner) FROM pg_catalog.pg_class c WHERE c.oid = ANY (item.old_tables)) > 1 THEN
@@ -721,9 +850,8 @@ BEGIN
     ELSE
         EXECUTE pg_catalog.format('CREATE VIEW bullfrog.transformed_%s (%s, %s) AS %s', target_id, names, places, item.query);
     END IF;
-    EXECUTE pg_catalog.format('CREATE VIEW bullfrog.unmoved_%1$s AS SELECT t.* FROM bullfrog.transformed_%1$s t WHERE NOT EXISTS '
-        '(SELECT FROM bullfrog.moved m WHERE m.source = %2$s AND m.granule = bullfrog.%3$s(t.bullfrog_tid))',
-        target_id, source, CASE WHEN item.grouped THEN 'place' ELSE 'page' END);
+    EXECUTE pg_catalog.format('CREATE VIEW bullfrog.unmoved_%1$s AS SELECT t.* FROM bullfrog.transformed_%1$s t WHERE NOT %2$s', target_id,
+        moved);
     EXECUTE pg_catalog.format('COMMENT ON VIEW bullfrog.transformed_%s IS %L', target_id,
         pg_catalog.format('All rows of the old tables in the form of %s.', item.new_table));
     EXECUTE pg_catalog.format('COMMENT ON VIEW bullfrog.unmoved_%s IS %L', target_id,
@@ -734,44 +862,58 @@ BEGIN
         EXECUTE pg_catalog.format('COMMENT ON VIEW bullfrog.members_%s IS %L', target_id,
             pg_catalog.format('The rows of which the groups of %s are made, with their keys.', item.new_table));
         -- The whole of a group, whatever made it move: its rows are found by its key. OFFSET keeps the key's lookup below the aggregate.
-        copy := pg_catalog.format('WITH touched AS MATERIALIZED (SELECT DISTINCT %1$s FROM bullfrog.members_%2$s WHERE bullfrog_tid >= $1 '
-            'AND bullfrog_tid < $2), '
-            'fresh AS MATERIALIZED (SELECT t.* FROM touched k '
-                'CROSS JOIN LATERAL (SELECT * FROM bullfrog.transformed_%2$s t WHERE %3$s OFFSET 0) t '
-                'WHERE NOT EXISTS (SELECT FROM bullfrog.moved m WHERE m.source = %4$s AND m.granule = bullfrog.place(t.bullfrog_tid))), '
-            'copied AS (INSERT INTO %5$s (%6$s) OVERRIDING SYSTEM VALUE SELECT %6$s FROM fresh) SELECT bullfrog.place(bullfrog_tid) FROM '
-                'fresh',
-            pg_catalog.replace(places, 'bullfrog_tid, ', ''), target_id, item.same_group, source, item.new_table, names);
+        granules := pg_catalog.format('(SELECT DISTINCT %1$s FROM bullfrog.members_%2$s WHERE {place}) AS k '
+            'CROSS JOIN LATERAL (SELECT * FROM bullfrog.transformed_%2$s t WHERE %3$s OFFSET 0) AS t',
+            pg_catalog.replace(places, 'bullfrog_tid, ', ''), target_id, item.same_group);
+        copy := pg_catalog.format('WITH fresh AS MATERIALIZED (SELECT t.* FROM %s), '
+            'copied AS (INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %3$s FROM fresh) SELECT bullfrog.place(bullfrog_tid) FROM fresh',
+            pg_catalog.replace(granules, '{place}', chosen), item.new_table, names);
     ELSE
-        copy := pg_catalog.format('INSERT INTO %1$s (%2$s) OVERRIDING SYSTEM VALUE SELECT %2$s FROM bullfrog.transformed_%3$s WHERE '
-            'bullfrog_tid >= $1 AND bullfrog_tid < $2',
-            item.new_table, names, target_id);
+        granules := pg_catalog.format('bullfrog.transformed_%s t WHERE {place}', target_id);
+        copy := pg_catalog.format('INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %2$s FROM %s', item.new_table, names,
+            pg_catalog.replace(granules, '{place}', CASE source.granule WHEN 'page' THEN in_range ELSE chosen END));
     END IF;
-    INSERT INTO bullfrog.target (id, source, grouped, old_tables, readable, new_table, views, origins, complete,
-        copy) OVERRIDING SYSTEM VALUE
-        VALUES (target_id, source, item.grouped, item.old_tables, compatible, item.new_table::regclass,
+    granules := pg_catalog.format('SELECT bullfrog.place(t.bullfrog_tid) FROM (SELECT t.bullfrog_tid FROM %s) AS t WHERE NOT %s',
+        pg_catalog.replace(granules, '{place}', in_range), moved);
+    INSERT INTO bullfrog.target (id, source, granule, inside, old_tables, readable, new_table, views, origins, complete, copy, names)
+        OVERRIDING SYSTEM VALUE
+        VALUES (target_id, source.id, source.granule, source.inside, item.old_tables, compatible, item.new_table::regclass,
             ARRAY(SELECT pg_catalog.format('bullfrog.%s_%s', v, target_id)::regclass::oid
-                FROM pg_catalog.unnest(views) v), item.origins, item.complete, copy);
+                FROM pg_catalog.unnest(views) v), item.origins, item.complete, copy,
+            CASE WHEN source.granule <> 'page' THEN granules END);
 END
 $$;
-COMMENT ON FUNCTION bullfrog.prepare(int, int, record, text, boolean) IS
+COMMENT ON FUNCTION bullfrog.prepare(int, bullfrog.source, record, text, boolean) IS
     'Creates a new table, empty, the views that have its rows until they are moved, and the statement that moves them.';
 
-CREATE FUNCTION bullfrog.migrate(name text, definition text, checks text DEFAULT 'before', compatible boolean DEFAULT false) RETURNS void
+CREATE FUNCTION bullfrog.migrate(name text, definition text, checks text DEFAULT 'before', compatible boolean DEFAULT false,
+    granularity text DEFAULT 'page', moves text DEFAULT 'worker')
+    RETURNS void
     LANGUAGE plpgsql AS $$
 DECLARE
     migration_id int;
     olds oid[];
     item record;
+    source_id int;
+    source bullfrog.source;
     target bullfrog.target;
+    choice record;
 BEGIN
     PERFORM bullfrog.require_quiet_session();
     IF EXISTS (SELECT FROM bullfrog.migration m WHERE m.name = migrate.name AND m.phase IN ('moving', 'paused')) THEN
         RAISE EXCEPTION 'a migration named % is under way', pg_catalog.quote_ident(migrate.name) USING ERRCODE = 'duplicate_object';
     END IF;
-    IF checks NOT IN ('before', 'warn', 'quarantine') THEN
-        RAISE EXCEPTION 'expected checks => ''before'', ''warn'' or ''quarantine'', got %', pg_catalog.quote_literal(checks)
-            USING ERRCODE = 'invalid_parameter_value';
+    FOR choice IN SELECT * FROM (VALUES ('checks', checks, ARRAY['before', 'warn', 'quarantine']),
+        ('granularity', granularity, ARRAY['page', 'tuple']), ('moves', moves, ARRAY['worker', 'transaction'])) AS c (name, given, known)
+    LOOP
+        IF choice.given <> ALL (choice.known) OR choice.given IS NULL THEN
+            RAISE EXCEPTION 'expected % => %, got %', choice.name, pg_catalog.array_to_string(choice.known, ' or '),
+                pg_catalog.quote_nullable(choice.given) USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+    END LOOP;
+    IF checks = 'warn' AND moves = 'transaction' THEN
+        RAISE EXCEPTION 'rows that move inside of a client''s transaction cannot be put into quarantine there'
+            USING ERRCODE = 'feature_not_supported', HINT = 'Use checks => ''quarantine'', which puts them there at the switch.';
     END IF;
     INSERT INTO bullfrog.migration (name, definition) VALUES (migrate.name, migrate.definition) RETURNING id INTO migration_id;
 
@@ -781,8 +923,10 @@ BEGIN
     PERFORM bullfrog.reach('switch: tables closed');
     FOR item IN SELECT * FROM bullfrog.parse(migrate.definition) p WHERE p.action <> 'release' LOOP
         IF item.action = 'create' THEN
-            PERFORM bullfrog.prepare(pg_catalog.nextval('bullfrog.target_id_seq')::int,
-                bullfrog.source_of(migration_id, item.old_tables[1]::regclass, item.grouped, checks = 'warn'), item, checks, compatible);
+            source_id := bullfrog.source_of(migration_id, item.old_tables[1]::regclass,
+                CASE WHEN item.grouped THEN 'group' ELSE granularity END, moves = 'transaction', checks = 'warn');
+            SELECT * INTO source FROM bullfrog.source s WHERE s.id = source_id;
+            PERFORM bullfrog.prepare(pg_catalog.nextval('bullfrog.target_id_seq')::int, source, item, checks, compatible);
         ELSE
             EXECUTE item.statement;
         END IF;
@@ -795,6 +939,7 @@ BEGIN
         PERFORM bullfrog.own(target);
         PERFORM bullfrog.check_rows(target, checks, item.required, item.keys, item.evaluated, item.single);
         PERFORM bullfrog.advance_identities(target);
+        PERFORM bullfrog.seed_estimates(target);
     END LOOP;
     PERFORM bullfrog.check_foreign_keys(migration_id, checks);
     PERFORM bullfrog.reach('switch: rows checked');
@@ -810,27 +955,40 @@ BEGIN
     PERFORM bullfrog.reach('switch: announced');
 END
 $$;
-COMMENT ON FUNCTION bullfrog.migrate(text, text, text, boolean) IS
+COMMENT ON FUNCTION bullfrog.migrate(text, text, text, boolean, text, text) IS
     'Switches to a new schema: from the commit on the new tables answer every query, and the old ones are closed (compatible: to writes). '
         'Rows move later. '
     'The text is CREATE TABLE new AS SELECT .. FROM old [JOIN ..] [WHERE ..] [GROUP BY ..], and what constrains the new tables. '
-    'Rows that violate a constraint stop it (checks before), or are left out: at once (quarantine), or when they move (warn).';
+    'Rows that violate a constraint stop it (checks before), or are left out: at once (quarantine), or when they move (warn). '
+    'Rows move by pages or by tuples (granularity), in transactions of their own (moves worker) or of who needs them (transaction).';
 
 -- While it goes on ------------------------------------------------------------------------------------------------------
 
+CREATE FUNCTION bullfrog.measured(source int)
+    RETURNS TABLE (rows_moved bigint, rows_per_second float8, pages_per_second float8, touches bigint, last_touch float8,
+        median_touch float8, p99_touch float8)
+    LANGUAGE sql SECURITY DEFINER ROWS 1 SET search_path = pg_catalog, pg_temp AS $$
+    SELECT m.* FROM bullfrog.meter(source) m
+$$;
+COMMENT ON FUNCTION bullfrog.measured(int) IS 'What was measured of moves, for everybody who may see the progress.';
+
 CREATE VIEW bullfrog.progress AS
-    SELECT m.name, m.phase, s.old_table, CASE WHEN s.grouped THEN 'group' ELSE 'page' END AS granule, d.granules AS granules_moved,
-        s.pages, p.done AS pages_moved, s.pages - p.done AS pages_left, m.started,
-        CASE WHEN p.done > 0 THEN (pg_catalog.clock_timestamp() - m.started) * ((s.pages - p.done)::float8 / p.done) END AS time_left
+    SELECT m.name, m.phase, s.old_table, s.granule, d.granules AS granules_moved, s.pages, p.done AS pages_moved,
+        s.pages - p.done AS pages_left, m.started,
+        CASE WHEN p.done >= s.pages THEN interval '0'
+            WHEN r.pages_per_second > 0 THEN (s.pages - p.done) / r.pages_per_second * interval '1 second' END AS time_left,
+        COALESCE(r.rows_moved, 0) AS rows_moved, COALESCE(r.rows_per_second, 0) AS rows_per_second,
+        COALESCE(r.touches, 0) AS touches, r.last_touch, r.median_touch, r.p99_touch
     FROM bullfrog.migration m
     JOIN bullfrog.source s ON s.migration = m.id
     CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS granules FROM bullfrog.moved v WHERE v.source = s.id) d
-    CROSS JOIN LATERAL (SELECT CASE WHEN s.grouped THEN s.swept ELSE d.granules END AS done) p;
-COMMENT ON VIEW bullfrog.progress IS 'Migrations under way: of each old table, by what its rows move, how many were moved, and how many '
-    'of its pages are done and left. '
-    'Groups that a statement moved count as pages only when the background has come to their pages. The time left is that at the pace '
-        'since '
-    'the switch.';
+    CROSS JOIN LATERAL (SELECT CASE WHEN s.granule = 'page' THEN d.granules ELSE s.swept END AS done) p
+    LEFT JOIN LATERAL bullfrog.measured(s.id) r ON true;
+COMMENT ON VIEW bullfrog.progress IS 'Migrations under way: of each old table, what moves at a time, how many were moved, and how many of '
+    'its pages are done and left. '
+    'Tuples and groups that a statement moved count as pages only when the background has come to their pages. The time left is that at '
+        'the pace of the last ten seconds; NULL: nothing moves. '
+    'Since the server started: rows that new tables got, statements that waited for rows (touches), and how many milliseconds.';
 
 CREATE FUNCTION bullfrog.under_way(name text) RETURNS bullfrog.migration
     LANGUAGE plpgsql AS $$
@@ -896,47 +1054,68 @@ END
 $$;
 COMMENT ON FUNCTION bullfrog.forget(int) IS 'Removes everything of a migration except its tables and its record.';
 
+CREATE FUNCTION bullfrog.readers(sources int[]) RETURNS text
+    LANGUAGE sql AS $$
+    WITH last AS MATERIALIZED (
+        SELECT v.moved_by FROM bullfrog.moved v WHERE v.source = ANY (sources) ORDER BY v.moved_by DESC LIMIT 1)
+    SELECT pg_catalog.string_agg(r.who, ', ') FROM last CROSS JOIN LATERAL (
+        SELECT pg_catalog.format('process %s', a.pid) AS who FROM pg_catalog.pg_stat_activity a
+            WHERE pg_catalog.age(a.backend_xmin) >= pg_catalog.age(last.moved_by::xid) AND a.pid <> pg_catalog.pg_backend_pid()
+                AND (a.datname = pg_catalog.current_database() OR a.datname IS NULL)
+                AND a.backend_type NOT IN ('autovacuum worker', 'bullfrog mover')
+        UNION ALL SELECT pg_catalog.format('replication slot %I', l.slot_name) FROM pg_catalog.pg_replication_slots l
+            WHERE pg_catalog.age(l.xmin) >= pg_catalog.age(last.moved_by::xid)) r
+$$;
+COMMENT ON FUNCTION bullfrog.readers(int[])
+    IS 'Whose snapshots do not see the last move of these sources, and so still need the old tables.';
+
+CREATE FUNCTION bullfrog.settle() RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s record;
+    t regclass;
+BEGIN
+    FOR s IN SELECT c.id FROM bullfrog.source c WHERE EXISTS (SELECT FROM bullfrog.target g WHERE g.source = c.id AND NOT g.filled)
+        AND c.pages <= CASE WHEN c.granule = 'page' THEN (SELECT count(*) FROM bullfrog.moved v WHERE v.source = c.id) ELSE c.swept END
+    LOOP
+        CONTINUE WHEN bullfrog.readers(ARRAY[s.id]) IS NOT NULL;
+        FOR t IN UPDATE bullfrog.target g SET filled = true WHERE g.source = s.id RETURNING g.new_table LOOP
+            PERFORM bullfrog.announce(t);
+        END LOOP;
+        PERFORM bullfrog.announce('bullfrog.target');
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.settle() IS 'Lets statements read and write new tables that have all rows without looking for others, once '
+    'every snapshot sees that.';
+
 CREATE FUNCTION bullfrog.finish(name text, keep_old boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql AS $$
 DECLARE
     migration bullfrog.migration;
     olds regclass[];
     s record;
-    item record;
-    last_move xid8;
     readers text;
 BEGIN
     PERFORM bullfrog.require_quiet_session();
     -- Nothing is written until the old tables are free: a transaction that writes would make other snapshots look old.
     migration := bullfrog.under_way(finish.name);
     FOR s IN SELECT * FROM bullfrog.source c WHERE c.migration = migration.id LOOP
-        PERFORM bullfrog.move(s.id, ARRAY(
+        PERFORM bullfrog.sweep(s.id, ARRAY(
             SELECT p FROM pg_catalog.generate_series(s.swept, s.pages - 1) p
-            WHERE s.grouped OR NOT EXISTS (SELECT FROM bullfrog.moved v WHERE v.source = s.id AND v.granule = p)));
+            WHERE s.granule <> 'page' OR NOT EXISTS (SELECT FROM bullfrog.moved v WHERE v.source = s.id AND v.granule = p)));
     END LOOP;
 
     PERFORM bullfrog.reach('finish: rows moved');
 
-    -- A snapshot that does not see the last move still needs the old table.
-    SELECT v.moved_by INTO last_move FROM bullfrog.moved v JOIN bullfrog.source c ON c.id = v.source
-        WHERE c.migration = migration.id ORDER BY v.moved_by DESC LIMIT 1;
-    SELECT pg_catalog.string_agg(r.who, ', ') INTO readers FROM (
-        SELECT pg_catalog.format('process %s', a.pid) AS who FROM pg_catalog.pg_stat_activity a
-            WHERE pg_catalog.age(a.backend_xmin) >= pg_catalog.age(last_move::xid) AND a.pid <> pg_catalog.pg_backend_pid()
-                AND (a.datname = pg_catalog.current_database() OR a.datname IS NULL) AND a.backend_type <> 'autovacuum worker'
-        UNION ALL SELECT pg_catalog.format('replication slot %I', l.slot_name) FROM pg_catalog.pg_replication_slots l
-            WHERE pg_catalog.age(l.xmin) >= pg_catalog.age(last_move::xid)) r;
+    readers := bullfrog.readers(ARRAY(SELECT c.id FROM bullfrog.source c WHERE c.migration = migration.id));
     IF readers IS NOT NULL THEN
         RAISE EXCEPTION 'the old tables of % are still needed by %', pg_catalog.quote_ident(finish.name), readers
             USING ERRCODE = 'object_in_use', HINT = 'All rows are moved. Finish again when transactions that began before the last move '
                 'have ended.';
     END IF;
 
-    FOR item IN SELECT o.old_table AS relation FROM bullfrog.old o WHERE o.migration = migration.id
-        UNION ALL SELECT t.new_table FROM bullfrog.target t JOIN bullfrog.source c ON c.id = t.source WHERE c.migration = migration.id
-    LOOP
-        EXECUTE pg_catalog.format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', item.relation);
-    END LOOP;
+    PERFORM bullfrog.lock_tables(bullfrog.tables_of(migration.id));
     olds := ARRAY(SELECT o.old_table FROM bullfrog.old o WHERE o.migration = migration.id);
     PERFORM bullfrog.forget(migration.id);
     IF NOT keep_old THEN
@@ -968,6 +1147,104 @@ END
 $$;
 COMMENT ON FUNCTION bullfrog.difference(bullfrog.target) IS 'How many rows the new schema has and the old one not, or the other way round.';
 
+CREATE FUNCTION bullfrog.key_columns(source bullfrog.source) RETURNS smallint[]
+    LANGUAGE sql STABLE AS $$
+    SELECT k.columns FROM (
+        SELECT (x.indkey::smallint[])[0:x.indnkeyatts - 1] AS columns FROM pg_catalog.pg_index x
+        WHERE x.indrelid = source.old_table AND x.indisunique AND x.indisvalid AND x.indimmediate AND x.indpred IS NULL
+            AND x.indexprs IS NULL) k
+    WHERE NOT EXISTS (SELECT FROM bullfrog.target t WHERE t.source = source.id AND NOT k.columns <@ t.origins)
+        AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = source.old_table AND a.attnum = ANY (k.columns)
+            AND NOT a.attnotnull)
+    ORDER BY pg_catalog.cardinality(k.columns) LIMIT 1
+$$;
+COMMENT ON FUNCTION bullfrog.key_columns(bullfrog.source) IS 'The columns of a key of the old table that every new table has, too.';
+
+CREATE FUNCTION bullfrog.same_key(target bullfrog.target, keys smallint[]) RETURNS text
+    LANGUAGE sql STABLE AS $$
+    SELECT pg_catalog.string_agg(pg_catalog.format('t.%I = o.%I', n.attname, o.attname), ' AND ')
+    FROM pg_catalog.unnest(keys) k
+    JOIN pg_catalog.pg_attribute o ON o.attrelid = target.old_tables[1] AND o.attnum = k
+    JOIN pg_catalog.pg_attribute n ON n.attrelid = target.new_table AND n.attnum = pg_catalog.array_position(target.origins, k)
+$$;
+COMMENT ON FUNCTION bullfrog.same_key(bullfrog.target, smallint[])
+    IS 'When row t of a new table and row o of the old one have the same key.';
+
+CREATE FUNCTION bullfrog.carry_back(migration_id int) RETURNS text
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    source bullfrog.source;
+    target bullfrog.target;
+    keys smallint[];
+    columns record;
+    moved text;
+    lost bigint;
+BEGIN
+    FOR target IN SELECT t.* FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id LOOP
+        IF target.granule = 'group' OR cardinality(target.old_tables) > 1 OR NOT target.complete THEN
+            RETURN format('not every row of %s is one of %s', target.old_tables[1]::regclass, target.new_table);
+        ELSIF EXISTS (SELECT FROM bullfrog.quarantined q WHERE q.target = target.id) THEN
+            RETURN format('rows of %s are in quarantine', target.new_table);
+        END IF;
+    END LOOP;
+    FOR source IN SELECT * FROM bullfrog.source s WHERE s.migration = migration_id LOOP
+        keys := bullfrog.key_columns(source);
+        IF keys IS NULL THEN
+            RETURN format('no key of %s is in all new tables', source.old_table);
+        END IF;
+        moved := format('EXISTS (SELECT FROM bullfrog.moved m WHERE m.source = %s AND m.granule = bullfrog.%s(o.ctid))', source.id,
+            bullfrog.naming(source.granule));
+        SELECT string_agg(format('EXISTS (SELECT FROM ONLY %s t WHERE %s)', t.new_table, bullfrog.same_key(t, keys)), ' AND ') AS in_all,
+            string_agg(format('EXISTS (SELECT FROM ONLY %s t WHERE %s)', t.new_table, bullfrog.same_key(t, keys)), ' OR ') AS in_any
+            INTO columns FROM bullfrog.target t WHERE t.source = source.id;
+        -- A row that was not moved is in the new tables as it is: those there that have its key are others.
+        SELECT e::bigint INTO lost FROM bullfrog.evaluate(source.old_table, format('SELECT to_jsonb(count(*)) FROM ONLY %s o '
+            'WHERE CASE WHEN %s THEN (%s) AND NOT (%s) ELSE %3$s END', source.old_table, moved, columns.in_any, columns.in_all),
+            plain => true) e;
+        IF lost > 0 THEN
+            RETURN format('%s rows of %s are twice in a new table, or in some of them only', lost, source.old_table);
+        END IF;
+        PERFORM bullfrog.change(format('DELETE FROM ONLY %s o WHERE %s AND NOT (%s)', source.old_table, moved, columns.in_any));
+        FOR target IN SELECT * FROM bullfrog.target t WHERE t.source = source.id ORDER BY t.id LOOP
+            SELECT string_agg(quote_ident(o.attname), ', ' ORDER BY o.attnum) AS olds,
+                string_agg('t.' || quote_ident(n.attname), ', ' ORDER BY o.attnum) AS news,
+                string_agg(format('%I = t.%I', o.attname, n.attname), ', ') FILTER (WHERE o.attnum <> ALL (keys)) AS assigned,
+                string_agg(format('o.%I IS DISTINCT FROM t.%I', o.attname, n.attname), ' OR ') FILTER (WHERE o.attnum <> ALL (keys))
+                    AS differ
+            INTO columns
+            FROM pg_attribute o
+            JOIN pg_attribute n ON n.attrelid = target.new_table AND n.attnum = array_position(target.origins, o.attnum)
+            WHERE o.attrelid = source.old_table AND o.attnum > 0 AND NOT o.attisdropped AND o.attgenerated = '';
+            PERFORM bullfrog.change(format('INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM ONLY %s t WHERE NOT EXISTS '
+                '(SELECT FROM ONLY %1$s o WHERE %5$s)', source.old_table, columns.olds, columns.news, target.new_table,
+                bullfrog.same_key(target, keys)));
+            IF columns.assigned IS NOT NULL THEN
+                PERFORM bullfrog.change(format('UPDATE ONLY %s o SET %s FROM ONLY %s t WHERE %s AND (%s)', source.old_table,
+                    columns.assigned, target.new_table, bullfrog.same_key(target, keys), columns.differ));
+            END IF;
+        END LOOP;
+        -- Whatever was done: the old table must give every row that new tables have.
+        FOR target IN SELECT * FROM bullfrog.target t WHERE t.source = source.id ORDER BY t.id LOOP
+            SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) AS names INTO columns FROM pg_attribute a
+                WHERE a.attrelid = target.new_table AND a.attnum > 0;
+            SELECT e::bigint INTO lost FROM bullfrog.evaluate(target.new_table, format(
+                'WITH new AS MATERIALIZED (SELECT ROW(%1$s)::text AS r FROM ONLY %2$s), old AS MATERIALIZED (SELECT ROW(%1$s)::text AS r '
+                    'FROM bullfrog.transformed_%3$s) SELECT to_jsonb(count(*)) FROM (TABLE new EXCEPT ALL TABLE old) AS d',
+                columns.names, target.new_table, target.id), plain => true) e;
+            IF lost > 0 THEN
+                RETURN format('%s rows of %s are none that the definition gives', lost, target.new_table);
+            END IF;
+        END LOOP;
+    END LOOP;
+    RETURN NULL;
+EXCEPTION WHEN integrity_constraint_violation THEN
+    RETURN SQLERRM;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.carry_back(int) IS
+    'Writes to the old tables what was written to new ones since the switch, where every new row is one old row with its key. Gives what '
+        'stands in the way: then nothing of it counts, and the caller must fail.';
+
 CREATE FUNCTION bullfrog.abort(name text, discard_writes boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql AS $$
 DECLARE
@@ -975,25 +1252,25 @@ DECLARE
     news regclass[];
     t record;
     written bigint;
+    hindrance text;
     keys text[];
     statement text;
 BEGIN
     PERFORM bullfrog.require_quiet_session();
     migration := bullfrog.under_way(abort.name);
-    FOR t IN SELECT o.old_table FROM bullfrog.old o WHERE o.migration = migration.id LOOP
-        EXECUTE pg_catalog.format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', t.old_table);
-    END LOOP;
-    FOR t IN SELECT g.* FROM bullfrog.target g JOIN bullfrog.source c ON c.id = g.source WHERE c.migration = migration.id ORDER BY g.id LOOP
-        EXECUTE pg_catalog.format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', t.new_table);
-        CONTINUE WHEN discard_writes;
+    PERFORM bullfrog.lock_tables(bullfrog.tables_of(migration.id));
+    FOR t IN SELECT g.* FROM bullfrog.target g JOIN bullfrog.source c ON c.id = g.source WHERE c.migration = migration.id
+        AND NOT discard_writes ORDER BY g.id LOOP
         SELECT bullfrog.difference(g) INTO written FROM bullfrog.target g WHERE g.id = t.id;
-        IF written > 0 THEN
-            RAISE EXCEPTION 'rows were written to % since the switch', t.new_table
-                USING ERRCODE = 'object_not_in_prerequisite_state',
-                    DETAIL = pg_catalog.format('%s rows are in one of the two schemas only.', written),
-                    HINT = 'The old table does not have these changes. Finish the migration, or give them up: bullfrog.abort(name, '
-                        'discard_writes => true).';
-        END IF;
+        CONTINUE WHEN written = 0;
+        hindrance := bullfrog.carry_back(migration.id);
+        EXIT WHEN hindrance IS NULL;
+        RAISE EXCEPTION 'rows were written to % since the switch', t.new_table
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                DETAIL = pg_catalog.format('%s rows are in one of the two schemas only, and cannot be carried back: %s.', written,
+                    hindrance),
+                HINT = 'The old table does not have these changes. Finish the migration, or give them up: bullfrog.abort(name, '
+                    'discard_writes => true).';
     END LOOP;
     news := ARRAY(SELECT g.new_table FROM bullfrog.target g JOIN bullfrog.source c ON c.id = g.source WHERE c.migration = migration.id);
     keys := ARRAY(SELECT pg_catalog.format('ALTER TABLE %s ADD CONSTRAINT %I %s', r.relation, r.name, r.definition)
@@ -1019,8 +1296,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION bullfrog.abort(text, boolean) IS
-    'Brings the old schema back and drops the new tables. Refused if rows were written to them since the switch, unless these may be '
-        'given up.';
+    'Brings the old schema back and drops the new tables. What was written to them since the switch is carried back; refused if it cannot '
+        'be, unless it may be given up.';
 
 -- Who may do what -------------------------------------------------------------------------------------------------------
 
@@ -1029,5 +1306,5 @@ REVOKE ALL ON ALL FUNCTIONS IN SCHEMA bullfrog FROM PUBLIC;
 GRANT USAGE ON SCHEMA bullfrog TO PUBLIC;
 GRANT SELECT ON bullfrog.moved, bullfrog.progress TO PUBLIC;
 GRANT SELECT (target, place) ON bullfrog.quarantined TO PUBLIC;
-GRANT EXECUTE ON FUNCTION bullfrog.page(tid), bullfrog.place(tid), bullfrog.move(int, bigint[]), bullfrog.move_groups(int, bigint[]),
-    bullfrog.verify() TO PUBLIC;
+GRANT EXECUTE ON FUNCTION bullfrog.page(tid), bullfrog.place(tid), bullfrog.move(int, bigint[]), bullfrog.sweep(int, bigint[]),
+    bullfrog.measured(int), bullfrog.verify() TO PUBLIC;

@@ -20,6 +20,14 @@ pub(crate) unsafe fn may_fail(node: *mut pg_sys::Node) -> bool {
     unsafe { fails(node, std::ptr::null_mut()) }
 }
 
+/// Whether an expression of the catalogs, as they keep it, may have another value at another time.
+#[pg_extern(sql = false, strict)]
+fn is_mutable(expression: &str) -> bool {
+    let text = nodes::c_text(expression);
+    // SAFETY: only a superuser may call this, with what the server itself wrote.
+    unsafe { pg_sys::contain_mutable_functions(pg_sys::stringToNode(text.as_ptr()).cast()) }
+}
+
 #[pg_guard]
 unsafe extern "C-unwind" fn fails(node: *mut pg_sys::Node, context: *mut c_void) -> bool {
     if node.is_null() {

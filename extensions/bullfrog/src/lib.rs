@@ -8,19 +8,30 @@
 //!  evaluation    which of its expressions may fail for a row
 //!  registry      which tables are on the move, as this backend knows it
 //!  reading       planner: new table -> new UNION ALL what was not moved; old tables are closed
+//!  estimates     planner: how large tables on the move will be
 //!  touching      executor: rows that a statement writes are moved before it runs
 //!  utility       COPY reads through the same path; statements that would change a table on the move are refused
-//!  requests      sessions ask movers, through shared memory
-//!  mover         the process that moves pages and groups, for sessions and in the background
+//!  moving        granules come into their new tables, in the transaction under way
+//!  claims        which granules a transaction takes on
+//!  mover         processes that move granules, for sessions and in the background
+//!  requests      sessions ask movers
+//!  inside        or move by themselves, in their own transaction
+//!  shared        what processes share: requests, claims, meters
+//!  metering      what is measured of moves
 //!  stops         where tests make a process stop, to kill it
 //!  rights        expressions of users run with their owner's rights only
 //!  model/        what is decided without a server
 //! ```
 
+mod claims;
 mod definition;
 mod errors;
+mod estimates;
 mod evaluation;
+mod inside;
+mod metering;
 mod mover;
+mod moving;
 mod nodes;
 mod phases;
 mod reading;
@@ -30,6 +41,7 @@ mod rights;
 mod rows;
 mod settings;
 mod shape;
+mod shared;
 mod stops;
 mod touching;
 mod utility;
@@ -50,9 +62,10 @@ pub extern "C-unwind" fn _PG_init() {
         );
     }
     settings::define();
-    requests::share();
+    shared::share();
     registry::watch();
     reading::hook();
+    estimates::hook();
     touching::hook();
     utility::hook();
     mover::register_launcher();

@@ -1,42 +1,39 @@
-//! The mover: one process per database with something on the move. It serves sessions first and sweeps over the rest when
-//! nobody asks. A page or group is moved as a whole, by a transaction that marks it in `bullfrog.moved`: after a crash at
-//! any point it is either moved and marked or neither.
+//! Movers: processes that move rows of a database. They serve sessions first; one of them sweeps over the rest when nobody asks.
+//! A mover does one transaction at a time and never waits for another one: what that has in progress, its session waits for.
 //!
-//! Its transactions are always SERIALIZABLE. A serializable reader that saw a row in the old table, and a serializable
+//! Their transactions are always SERIALIZABLE. A serializable reader that saw a row in the old table, and a serializable
 //! writer that changes it in the new one, conflict through the mover in between: a mover that were not serializable
 //! would hide it from the server, and write skew could commit.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use bullfrog_model::board::{Failure, Unit};
+use bullfrog_model::board::{Answer, Failure, Pid, Wanted, Work, Xid};
+use bullfrog_model::granule::Granule;
+use bullfrog_model::pace::Pace;
 use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime};
-use pgrx::pg_sys::panic::CaughtError;
 use pgrx::pg_sys::{self, Oid};
 use pgrx::prelude::*;
-use pgrx::spi::{OwnedPreparedStatement, SpiClient};
-use savanna_ledger::{Claim, Ledger};
 
-use crate::errors::{defect, raise};
-use crate::requests::{alive, rest, wake, with_board};
-use crate::rights::with_rights_of;
-use crate::stops::reach;
-use crate::{registry, settings};
+use crate::claims::Claims;
+use crate::moving::{Care, Moved, failure_of, is_violation, run, runs, unknown_source, warn};
+use crate::registry::Registry;
+use crate::shared::{active_sessions, alive, database, now, rest, wait_for_transaction, wake, with_board, with_meters};
+use crate::stops::{reach, show};
+use crate::{metering, registry, settings};
 
-/// Pages of a transaction in the background.
-const BATCH: usize = 16;
 /// How often a move is tried again that lost against other transactions.
 const ATTEMPTS: usize = 20;
 /// How often a mover that a session started looks for something on the move before it ends: the session may not have
 /// committed its migration yet.
 const PATIENCE: u32 = 30;
+/// How many rounds without a request a mover stays that does not sweep.
+const IDLE_ROUNDS: u32 = 60;
 const ROUND_MILLIS: i64 = 1000;
 /// What tells a mover that the launcher started it: what there is was committed long ago.
 const NO_PATIENCE: &str = "launcher";
-
-/// The owner of claims in the ledgers: this process does one transaction at a time.
-const SELF: () = ();
 
 unsafe extern "C-unwind" {
     // Handlers of the server, to be called by the operating system only.
@@ -55,17 +52,10 @@ pub(crate) fn register_launcher() {
         .load();
 }
 
-/// Starts the mover of this database. It ends by itself if there is one.
-pub(crate) fn start() {
+/// Starts a mover of this database; false if the server has no room for another process. It ends by itself if there are enough.
+pub(crate) fn start() -> bool {
     // SAFETY: the number of this process's database.
-    if !start_in(unsafe { pg_sys::MyDatabaseId }, "") {
-        ereport!(
-            WARNING,
-            PgSqlErrorCode::ERRCODE_INSUFFICIENT_RESOURCES,
-            "bullfrog waits for a background process: all max_worker_processes are in use"
-        );
-        rest(1000);
-    }
+    start_in(unsafe { pg_sys::MyDatabaseId }, "")
 }
 
 fn start_in(database: Oid, patience: &str) -> bool {
@@ -79,15 +69,23 @@ fn start_in(database: Oid, patience: &str) -> bool {
         .is_ok()
 }
 
-/// Starts the process that moves rows of this database, unless it runs.
+/// Starts a process that moves rows of this database, unless one runs.
 #[pg_extern(sql = false)]
 fn start_mover() {
-    // SAFETY: the number of this process's database.
-    let database = unsafe { pg_sys::MyDatabaseId.to_u32() };
-    match with_board(|board| board.mover(database)) {
+    match with_board(|board| board.movers_of(database()).next()) {
         Some(mover) if alive(mover.pid) => wake(mover.pid),
-        _ => start(),
+        _ if start() => {}
+        _ => warn_of_no_room(),
     }
+}
+
+/// Tells a user that the server has no room for a mover.
+pub(crate) fn warn_of_no_room() {
+    ereport!(
+        WARNING,
+        PgSqlErrorCode::ERRCODE_INSUFFICIENT_RESOURCES,
+        "bullfrog waits for a background process: all max_worker_processes are in use"
+    );
 }
 
 /// Starts a mover in each database when the server starts, also after a crash of one of its processes; those with nothing
@@ -139,11 +137,21 @@ fn databases() -> Vec<Oid> {
     databases
 }
 
-/// The mover of a database.
+/// Whether this process is a mover.
+pub(crate) fn is_mover() -> bool {
+    IS_MOVER.get()
+}
+
+thread_local! {
+    static IS_MOVER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A mover of a database.
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn bullfrog_mover_main(database: pg_sys::Datum) {
     let database = Oid::from_u32(database.value() as u32);
+    IS_MOVER.set(true);
     // SAFETY: the start of a background process as the server wants it; settings are of this process.
     let pid = unsafe {
         pg_sys::pqsignal(pg_sys::SIGHUP as i32, Some(SignalHandlerForConfigReload));
@@ -168,55 +176,48 @@ pub extern "C-unwind" fn bullfrog_mover_main(database: pg_sys::Datum) {
         }
         pg_sys::MyProcPid
     };
-    if with_board(|board| board.enter(database.to_u32(), pid, alive)) {
+    if with_board(|board| board.enter(database.to_u32(), pid, settings::movers(), alive)) {
         let patience = if BackgroundWorker::get_extra() == NO_PATIENCE { 0 } else { PATIENCE };
-        Mover { database: database.to_u32(), pid, sources: HashMap::new() }.run(patience);
+        Mover { pid, pace: Pace::default(), cursors: HashMap::new() }.run(patience);
     }
 }
 
-/// Rows of an old table, on their way to new tables.
-struct Source {
-    /// Pages that need not be looked at any more.
-    ledger: Ledger<()>,
-    /// Where the sweep goes on. It does not come back to a page that failed: sessions that need it are told why.
-    next: u64,
-    /// By what its rows move.
-    unit: Unit,
-    /// Whose rights moves have.
-    owner: Oid,
-    /// Rows that violate a constraint do not keep their neighbours: they are put aside.
-    is_lenient: bool,
-    copies: Vec<Copying>,
-}
-
-/// Copies the rows that have a place from `$1` to before `$2` to a new table.
-struct Copying {
-    target: i32,
-    statement: OwnedPreparedStatement,
-}
-
-/// How rows are copied.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Care {
-    /// All in one statement: a row that fails lets the move fail.
-    Together,
-    /// Each by itself: a row that fails is put aside.
-    EachRow,
-}
-
 struct Mover {
-    database: u32,
-    pid: i32,
-    sources: HashMap<i32, Source>,
+    pid: Pid,
+    pace: Pace,
+    /// Of each source, the page at which the sweep goes on. It does not come back to a page that failed: sessions that need it
+    /// are told why.
+    cursors: HashMap<i32, i64>,
 }
 
 impl Mover {
     fn run(&mut self, mut patience: u32) {
+        let mut idle_rounds = 0;
         loop {
             reload_settings();
-            self.serve();
-            match self.sweep() {
-                Sweep::Moved => rest(i64::from(settings::REST.get())),
+            idle_rounds = if self.serve() { 0 } else { idle_rounds + 1 };
+            if !with_board(|board| board.is_sweeper(self.pid)) {
+                if idle_rounds > IDLE_ROUNDS && with_board(|board| board.leave(self.pid)) {
+                    return;
+                }
+                rest(ROUND_MILLIS);
+                continue;
+            }
+            with_board(|board| board.set_busy(self.pid));
+            let swept = self.sweep();
+            if self.serve() {
+                continue;
+            }
+            match swept {
+                Sweep::Moved => {
+                    let least = Duration::from_millis(settings::REST.get().unsigned_abs().into());
+                    let active = active_sessions();
+                    let pause = self.pace.next(least, active, settings::yield_at());
+                    if pause > least {
+                        show(&format!("yields to {active} active sessions"));
+                    }
+                    rest(pause.as_millis() as i64);
+                }
                 Sweep::Later => rest(ROUND_MILLIS),
                 Sweep::Nothing if patience > 0 => {
                     patience -= 1;
@@ -231,179 +232,195 @@ impl Mover {
         }
     }
 
-    /// Does what sessions ask for.
-    fn serve(&mut self) {
-        while let Some((ticket, client, work)) = with_board(|board| board.take(self.database)) {
-            let outcome = match work.unit {
-                Unit::Page => self.move_pages(work.source, work.numbers()),
-                Unit::Group => self.move_groups(work.source, work.numbers()),
+    /// Does what sessions ask for. Tells whether anybody asked.
+    fn serve(&mut self) -> bool {
+        let mut served = false;
+        while let Some((ticket, client, work)) = with_board(|board| board.take(self.pid)) {
+            let answer = match work.wanted {
+                Wanted::Granules => self.move_granules(&work),
+                Wanted::Pages => self.move_pages(work.source, work.numbers()),
             };
             reach("move: committed");
-            with_board(|board| board.answer(ticket, outcome));
+            with_board(|board| board.answer(ticket, answer));
             wake(client);
+            served = true;
+        }
+        served
+    }
+
+    /// Moves the next pages of the first source that has any.
+    fn sweep(&mut self) -> Sweep {
+        let cursors = &mut self.cursors;
+        let mut on_the_move = false;
+        let mut found = None;
+        let looked = look(|| {
+            let registry = registry::current();
+            on_the_move = !registry.is_empty();
+            if on_the_move {
+                found = with_snapshot(|| next_pages(&registry, cursors));
+                if found.is_none() {
+                    with_snapshot(settle);
+                }
+            }
+        });
+        match (looked, found) {
+            (Err(failure), _) => {
+                warn("cannot look for rows to move", &failure);
+                Sweep::Later
+            }
+            (Ok(()), Some((id, pages))) => {
+                self.sweep_pages(id, &pages);
+                Sweep::Moved
+            }
+            (Ok(()), None) if on_the_move => Sweep::Later,
+            (Ok(()), None) => {
+                self.cursors.clear();
+                Sweep::Nothing
+            }
         }
     }
 
-    /// Moves the next pages of the first table that has any.
-    fn sweep(&mut self) -> Sweep {
-        let mut due = Vec::new();
-        let mut on_the_move = false;
-        let delay = settings::START_DELAY.get();
-        let looked = self.look(|| {
-            on_the_move = !registry::current().is_empty();
-            if on_the_move {
-                due = due_sources(delay);
+    /// Moves pages in the background: one bad row does not keep its neighbours.
+    fn sweep_pages(&self, id: i32, pages: &[i64]) {
+        if self.sweep_together(id, pages).is_ok() {
+            return;
+        }
+        for page in pages {
+            if let Err(failure) = self.sweep_together(id, &[*page]) {
+                warn(&format!("page {page} of source {id} cannot be moved"), &failure);
             }
+        }
+    }
+
+    fn sweep_together(&self, id: i32, pages: &[i64]) -> Result<(), Failure> {
+        loop {
+            match self.move_pages(id, pages) {
+                Answer::Done => return Ok(()),
+                Answer::Failed(failure) => return Err(failure),
+                Answer::Busy(owner) => self.transaction(|| wait_for_transaction(owner))?,
+            }
+        }
+    }
+
+    /// Moves what has a row on the pages.
+    fn move_pages(&self, id: i32, pages: &[i64]) -> Answer {
+        let mut granules = Vec::new();
+        let mut granule = Granule::Page;
+        let runs = runs(pages);
+        let looked = self.transaction(|| {
+            with_snapshot(|| {
+                let source = registry::current().source(id).unwrap_or_else(|| unknown_source());
+                granule = source.granule;
+                for (first, beyond) in &runs {
+                    granules.extend(source.granules_of(*first, (*beyond).min(source.pages)));
+                }
+            });
         });
         if let Err(failure) = looked {
-            warn("cannot look for rows to move", &failure);
-            return Sweep::Later;
+            return Answer::Failed(failure);
         }
-        if !on_the_move {
-            self.sources.clear();
-            return Sweep::Nothing;
+        granules.sort_unstable();
+        granules.dedup();
+        for part in granules.chunks(bullfrog_model::board::GRANULES) {
+            let answer = Work::new(id, Wanted::Granules, part).map_or(Answer::Done, |work| self.move_granules(&work));
+            if answer != Answer::Done {
+                return answer;
+            }
         }
-        for id in due {
-            let source = match self.source(id) {
-                Ok(source) => source,
-                Err(failure) => {
-                    warn("cannot read which pages were moved", &failure);
-                    continue;
+        if granule == Granule::Page {
+            return Answer::Done;
+        }
+        with_meters(|meters| meters.done((database(), id), pages.len() as u64, now()));
+        let marked = self.transaction(|| {
+            with_snapshot(|| {
+                if let Some(source) = registry::current().source(id) {
+                    runs.iter().for_each(|(first, beyond)| source.mark_swept(*first, (*beyond).min(source.pages)));
                 }
-            };
-            let mut pages = Vec::new();
-            while let Some(page) = source.ledger.next_untouched(source.next).filter(|_| pages.len() < BATCH) {
-                source.next = page + 1;
-                pages.push(page as i64);
-            }
-            if pages.is_empty() {
-                continue;
-            }
-            if let Err(failure) = self.move_pages(id, &pages) {
-                // One bad row must not keep its neighbours.
-                for page in pages {
-                    if self.move_pages(id, &[page]).is_err() {
-                        warn(&format!("page {page} of source {id} cannot be moved"), &failure);
-                    }
-                }
-            }
-            return Sweep::Moved;
-        }
-        Sweep::Later
-    }
-
-    /// Moves what has a row on the pages and was not moved yet, in one transaction.
-    fn move_pages(&mut self, id: i32, pages: &[i64]) -> Result<(), Failure> {
-        let ledger = &mut self.source(id)?.ledger;
-        let won: Vec<i64> = pages
-            .iter()
-            .copied()
-            .filter(|page| u64::try_from(*page).is_ok_and(|page| ledger.claim(page, SELF) == Claim::Won))
-            .collect();
-        if won.is_empty() {
-            return Ok(());
-        }
-        let runs = runs(&won);
-        let outcome = self.attempt(id, |source, care| {
-            for (first, beyond) in &runs {
-                source.copy(id, care, place(*first, 0), place(*beyond, 0));
-            }
-            match source.unit {
-                Unit::Page => mark(id, &won),
-                Unit::Group => mark_swept(id, &runs),
-            }
+            });
         });
-        if let Some(source) = self.sources.get_mut(&id) {
-            match outcome {
-                Ok(()) => source.ledger.finish(SELF),
-                Err(_) => source.ledger.release(SELF),
-            }
-        }
-        outcome
+        marked.map_or_else(Answer::Failed, |()| Answer::Done)
     }
 
-    /// Moves the groups of the rows at these places that were not moved yet, in one transaction.
-    fn move_groups(&mut self, id: i32, places: &[i64]) -> Result<(), Failure> {
-        self.attempt(id, |source, care| {
-            for number in places {
-                let (page, row) = (number >> 16, (number & 0xffff) as u16);
-                source.copy(id, care, place(page, row), place(page, row + 1));
-            }
-        })
-    }
-
-    /// Runs a transaction that moves rows of a source, again if it lost against others, and with more care if rows violate a
-    /// constraint that nobody checked before.
-    fn attempt(&mut self, id: i32, body: impl Fn(&Source, Care)) -> Result<(), Failure> {
-        self.source(id)?;
-        let source = &self.sources[&id];
+    /// Moves granules in one transaction, again if it lost against others, and with more care if rows violate a constraint that
+    /// nobody checked before.
+    fn move_granules(&self, work: &Work) -> Answer {
         let mut care = Care::Together;
-        let mut outcome = Ok(());
+        let mut last = Answer::Done;
         for _ in 0..ATTEMPTS {
-            outcome = self.transaction(|| body(source, care));
+            let mut claims = None;
+            let (mut moved, mut granule, mut is_lenient) = (Moved::default(), Granule::Page, false);
+            let outcome = self.transaction(|| {
+                let claims = claims.insert(Claims::of(work.source, work.numbers()));
+                with_snapshot(|| {
+                    let source = registry::current().source(work.source).unwrap_or_else(|| unknown_source());
+                    (granule, is_lenient) = (source.granule, source.is_lenient);
+                    moved = source.move_granules(&claims.won, care);
+                });
+            });
+            let busy = claims.as_ref().and_then(|claims| claims.busy);
+            if let Some(claims) = claims {
+                claims.release();
+            }
             match outcome {
-                Err(failure) if is_retriable(failure.code) => {}
-                Err(failure) if source.is_lenient && care == Care::Together && is_violation(failure.code) => {
-                    care = Care::EachRow;
+                Ok(()) => {
+                    metering::count(work.source, granule, moved);
+                    return busy.map_or(Answer::Done, Answer::Busy);
                 }
-                _ => break,
+                Err(failure) if is_retriable(failure.code) => last = Answer::Failed(failure),
+                Err(failure) if is_lenient && care == Care::Together && is_violation(failure.code) => {
+                    care = Care::EachRow;
+                    last = Answer::Failed(failure);
+                }
+                Err(failure) => return Answer::Failed(failure),
             }
         }
-        outcome
+        last
     }
 
-    /// A source and what was moved of it, from the truth when it is asked for the first time.
-    fn source(&mut self, id: i32) -> Result<&mut Source, Failure> {
-        if !self.sources.contains_key(&id) {
-            let mut source = None;
-            // It locks the new tables, and may wait for a session that waits for it.
-            self.transaction(|| source = Source::read(id))?;
-            let source = source.ok_or_else(|| {
-                Failure::new(
-                    PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE as i32,
-                    "its migration was not committed yet, or has ended",
-                )
-            })?;
-            self.sources.insert(id, source);
-        }
-        Ok(self.sources.get_mut(&id).expect("it was put there"))
-    }
-
-    /// Runs a transaction that moves something. Sessions see which it is, and wait for it.
+    /// Runs a transaction that may wait for others. Sessions see which it is, and wait for it.
     fn transaction(&self, body: impl FnOnce()) -> Result<(), Failure> {
-        let outcome = self.look(|| {
+        let publish = |xid: Xid| with_board(|board| board.set_transaction(self.pid, xid));
+        let outcome = look(|| {
             // SAFETY: a transaction is under way.
-            let xid = unsafe { pg_sys::GetCurrentTransactionId() };
-            with_board(|board| board.set_transaction(self.pid, xid.into_inner()));
+            publish(unsafe { pg_sys::GetCurrentTransactionId() }.into_inner());
             reach("move: begun");
             body();
             reach("move: marked");
         });
-        with_board(|board| board.set_transaction(self.pid, 0));
+        publish(0);
         outcome
     }
+}
 
-    /// Runs a transaction to its end.
-    fn look(&self, body: impl FnOnce()) -> Result<(), Failure> {
-        PgTryBuilder::new(AssertUnwindSafe(|| {
-            // SAFETY: a transaction as the server does it; an error goes to the handler below.
-            unsafe {
-                pg_sys::SetCurrentStatementStartTimestamp();
-                pg_sys::StartTransactionCommand();
-                pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
-                body();
-                pg_sys::PopActiveSnapshot();
-                pg_sys::CommitTransactionCommand();
-            }
-            Ok(())
-        }))
-        .catch_others(|error| {
-            let failure = failure_of(&error);
-            // SAFETY: the error was caught; the transaction is undone.
-            unsafe { pg_sys::AbortCurrentTransaction() };
-            Err(failure)
-        })
-        .execute()
+/// Runs a transaction to its end.
+fn look(body: impl FnOnce()) -> Result<(), Failure> {
+    PgTryBuilder::new(AssertUnwindSafe(|| {
+        // SAFETY: a transaction as the server does it; an error goes to the handler below.
+        unsafe {
+            pg_sys::SetCurrentStatementStartTimestamp();
+            pg_sys::StartTransactionCommand();
+            body();
+            pg_sys::CommitTransactionCommand();
+        }
+        Ok(())
+    }))
+    .catch_others(|error| {
+        let failure = failure_of(&error);
+        // SAFETY: the error was caught; the transaction is undone.
+        unsafe { pg_sys::AbortCurrentTransaction() };
+        Err(failure)
+    })
+    .execute()
+}
+
+/// Does something with a snapshot of now, or with that of the transaction if it took one already.
+fn with_snapshot<R>(body: impl FnOnce() -> R) -> R {
+    // SAFETY: a transaction is under way; an error of the body ends it.
+    unsafe {
+        pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+        let result = body();
+        pg_sys::PopActiveSnapshot();
+        result
     }
 }
 
@@ -431,47 +448,27 @@ fn is_retriable(code: i32) -> bool {
         || code == PgSqlErrorCode::ERRCODE_T_R_DEADLOCK_DETECTED as i32
 }
 
-/// Whether a row violates a constraint.
-fn is_violation(code: i32) -> bool {
-    [
-        PgSqlErrorCode::ERRCODE_NOT_NULL_VIOLATION,
-        PgSqlErrorCode::ERRCODE_UNIQUE_VIOLATION,
-        PgSqlErrorCode::ERRCODE_CHECK_VIOLATION,
-    ]
-    .into_iter()
-    .any(|violation| code == violation as i32)
-}
-
-fn failure_of(error: &CaughtError) -> Failure {
-    match error {
-        CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => {
-            Failure::new(report.sql_error_code() as i32, report.message())
+/// The next pages of the first source that is due and has any.
+fn next_pages(registry: &Registry, cursors: &mut HashMap<i32, i64>) -> Option<(i32, Vec<i64>)> {
+    for id in due_sources(settings::START_DELAY.get()) {
+        let Some(source) = registry.source(id) else {
+            continue;
+        };
+        let cursor = cursors.entry(id).or_insert(source.swept);
+        while *cursor < source.pages {
+            let (pages, next) = source.next_pages(*cursor);
+            *cursor = next;
+            if !pages.is_empty() {
+                return Some((id, pages));
+            }
         }
-        CaughtError::RustPanic { ereport, .. } => Failure::new(ereport.sql_error_code() as i32, ereport.message()),
     }
+    None
 }
 
-/// Does something of which nothing is left if it fails, within the transaction.
-fn in_subtransaction<R>(body: impl FnOnce() -> R) -> Result<R, Failure> {
-    // SAFETY: as the server's own languages do it; what the subtransaction changes of the process is put back.
-    unsafe {
-        let (memory, owner) = (pg_sys::CurrentMemoryContext, pg_sys::CurrentResourceOwner);
-        pg_sys::BeginInternalSubTransaction(std::ptr::null());
-        pg_sys::MemoryContextSwitchTo(memory);
-        let outcome =
-            PgTryBuilder::new(AssertUnwindSafe(|| Ok(body()))).catch_others(|error| Err(failure_of(&error))).execute();
-        match outcome {
-            Ok(_) => pg_sys::ReleaseCurrentSubTransaction(),
-            Err(_) => pg_sys::RollbackAndReleaseCurrentSubTransaction(),
-        }
-        pg_sys::MemoryContextSwitchTo(memory);
-        pg_sys::CurrentResourceOwner = owner;
-        outcome
-    }
-}
-
-fn warn(what: &str, failure: &Failure) {
-    ereport!(LOG, PgSqlErrorCode::ERRCODE_WARNING, format!("bullfrog: {what}: {}", failure.message()));
+/// Lets new tables that have all rows be read and written without looking for others.
+fn settle() {
+    run(|client| client.update("SELECT bullfrog.settle()", None, &[]).map(|_| ()));
 }
 
 /// Sources whose migration moves in the background, oldest first.
@@ -485,173 +482,4 @@ fn due_sources(delay_millis: i32) -> Vec<i32> {
         )?;
         rows.into_iter().filter_map(|row| row.get::<i32>(1).transpose()).collect()
     })
-}
-
-impl Source {
-    /// A source and which of its pages were moved. None if this process does not see such a source.
-    fn read(id: i32) -> Option<Self> {
-        run(|client| {
-            let found = client.select(
-                "SELECT s.pages, s.swept, s.grouped, c.relowner, s.lenient FROM bullfrog.source s
-                 JOIN pg_catalog.pg_class c ON c.oid = s.old_table WHERE s.id = $1",
-                None,
-                &[id.into()],
-            )?;
-            if found.is_empty() {
-                return Ok(None);
-            }
-            let found = found.first();
-            let count = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok()).unwrap_or(0);
-            let (pages, swept) = (count(found.get(1)?), count(found.get(2)?));
-            let unit = if found.get(3)?.unwrap_or(false) { Unit::Group } else { Unit::Page };
-            let owner = found.get(4)?.unwrap_or(Oid::INVALID);
-            let is_lenient = found.get(5)?.unwrap_or(false);
-            let mut ledger = Ledger::new(pages);
-            match unit {
-                Unit::Group => (0..swept).for_each(|page| ledger.mark_done(page)),
-                Unit::Page => {
-                    for row in
-                        client.select("SELECT granule FROM bullfrog.moved WHERE source = $1", None, &[id.into()])?
-                    {
-                        ledger.mark_done(count(row.get(1)?));
-                    }
-                }
-            }
-            let tid = PgOid::from(pg_sys::TIDOID);
-            let mut copies = Vec::new();
-            let targets = "SELECT id, copy FROM bullfrog.target WHERE source = $1 ORDER BY id";
-            for row in client.select(targets, None, &[id.into()])? {
-                if let (Some(target), Some(copy)) = (row.get(1)?, row.get::<String>(2)?) {
-                    let statement = with_rights_of(owner, || client.prepare_mut(copy.as_str(), &[tid, tid]))?.keep();
-                    copies.push(Copying { target, statement });
-                }
-            }
-            Ok(Some(Self { ledger, next: 0, unit, owner, is_lenient, copies }))
-        })
-    }
-
-    /// Copies the rows with a place in a range to their new tables. Marks groups at once: another range may have rows of the
-    /// same.
-    fn copy(&self, id: i32, care: Care, first: pg_sys::ItemPointerData, beyond: pg_sys::ItemPointerData) {
-        let mut groups = Vec::new();
-        for copying in &self.copies {
-            match care {
-                Care::Together => groups.extend(self.copy_range(copying, first, beyond)),
-                Care::EachRow => {
-                    for row in self.rows(copying, first, beyond) {
-                        let (page, number) = pgrx::itemptr::item_pointer_get_both(row);
-                        let next = place(i64::from(page), number + 1);
-                        match in_subtransaction(|| self.copy_range(copying, row, next)) {
-                            Ok(places) => groups.extend(places),
-                            Err(failure) if is_violation(failure.code) => put_aside(copying.target, row, &failure),
-                            Err(failure) => raise(
-                                PgSqlErrorCode::from(failure.code),
-                                failure.message(),
-                                "The move may be tried again.",
-                            ),
-                        }
-                    }
-                }
-            }
-        }
-        reach("move: copied");
-        if self.unit == Unit::Group {
-            mark(id, &groups);
-        }
-    }
-
-    /// Copies the rows with a place in a range to one new table. Gives the places of groups.
-    fn copy_range(
-        &self,
-        copying: &Copying,
-        first: pg_sys::ItemPointerData,
-        beyond: pg_sys::ItemPointerData,
-    ) -> Vec<i64> {
-        with_rights_of(self.owner, || {
-            run(|client| {
-                let rows = client.update(&copying.statement, None, &[first.into(), beyond.into()])?;
-                match self.unit {
-                    Unit::Page => Ok(Vec::new()),
-                    Unit::Group => rows.into_iter().filter_map(|row| row.get(1).transpose()).collect(),
-                }
-            })
-        })
-    }
-
-    /// The places of the rows in a range, as far as they give rows of the new table.
-    fn rows(
-        &self,
-        copying: &Copying,
-        first: pg_sys::ItemPointerData,
-        beyond: pg_sys::ItemPointerData,
-    ) -> Vec<pg_sys::ItemPointerData> {
-        let query = format!(
-            "SELECT bullfrog_tid FROM bullfrog.transformed_{} WHERE bullfrog_tid >= $1 AND bullfrog_tid < $2 ORDER BY 1",
-            copying.target
-        );
-        with_rights_of(self.owner, || {
-            run(|client| {
-                let rows = client.select(&query, None, &[first.into(), beyond.into()])?;
-                rows.into_iter().filter_map(|row| row.get(1).transpose()).collect()
-            })
-        })
-    }
-}
-
-/// Puts a row into quarantine: it violates a constraint.
-fn put_aside(target: i32, row: pg_sys::ItemPointerData, failure: &Failure) {
-    run(|client| {
-        let arguments = [target.into(), row.into(), failure.message().into()];
-        client.update("SELECT bullfrog.put_aside($1, $2, $3)", None, &arguments).map(|_| ())
-    });
-    warn(&format!("a row of target {target} is in quarantine"), failure);
-}
-
-/// Writes the truth: these granules were moved by this transaction.
-fn mark(source: i32, granules: &[i64]) {
-    run(|client| {
-        client.update(
-            "INSERT INTO bullfrog.moved (source, granule) SELECT $1, pg_catalog.unnest($2)",
-            None,
-            &[source.into(), granules.to_vec().into()],
-        )?;
-        Ok(())
-    });
-}
-
-/// Notes how far the groups of all rows were moved, so that a new mover does not begin at the first page.
-fn mark_swept(source: i32, runs: &[(i64, i64)]) {
-    run(|client| {
-        for (first, beyond) in runs {
-            client.update(
-                "UPDATE bullfrog.source SET swept = $3 WHERE id = $1 AND swept >= $2 AND swept < $3",
-                None,
-                &[source.into(), (*first).into(), (*beyond).into()],
-            )?;
-        }
-        Ok(())
-    });
-}
-
-/// Runs of consecutive pages: where each begins, and where it has ended.
-fn runs(pages: &[i64]) -> Vec<(i64, i64)> {
-    let mut runs: Vec<(i64, i64)> = Vec::new();
-    for page in pages {
-        match runs.last_mut() {
-            Some((_, beyond)) if beyond == page => *beyond += 1,
-            _ => runs.push((*page, page + 1)),
-        }
-    }
-    runs
-}
-
-fn place(page: i64, row: u16) -> pg_sys::ItemPointerData {
-    let mut place = pg_sys::ItemPointerData::default();
-    pgrx::itemptr::item_pointer_set_all(&mut place, page as u32, row);
-    place
-}
-
-/// Runs statements of our own. What fails in the server comes here as an error of the server already.
-fn run<R>(body: impl FnOnce(&mut SpiClient<'_>) -> Result<R, spi::Error>) -> R {
-    Spi::connect_mut(body).unwrap_or_else(|error| defect(&error))
 }

@@ -1,5 +1,6 @@
 //! The phases of a migration, and small functions of the SQL script.
 
+use bullfrog_model::granule::name_of_place;
 use bullfrog_model::phase::{Event, Phase};
 use pgrx::prelude::*;
 
@@ -37,7 +38,7 @@ fn page(row: pg_sys::ItemPointerData) -> i64 {
 #[pg_extern(sql = false, immutable, strict, parallel_safe)]
 fn place(row: pg_sys::ItemPointerData) -> i64 {
     let (page, number) = pgrx::itemptr::item_pointer_get_both(row);
-    i64::from(page) << 16 | i64::from(number)
+    name_of_place(page, number)
 }
 
 /// Tells every session that plans over this table are no longer valid.

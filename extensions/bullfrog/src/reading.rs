@@ -6,6 +6,7 @@
 //!
 //! A new table that is written, or whose rows are locked, stays as it is: see [`crate::touching`].
 
+use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 
 use pgrx::pg_sys::{self, Oid};
@@ -15,6 +16,23 @@ use crate::errors::{raise, refuse};
 use crate::nodes;
 use crate::registry::{self, Registry, Target};
 use crate::touching::{self, Touch};
+
+thread_local! {
+    /// Queries see tables on the move as they are.
+    static IS_PLAIN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does something for which new tables have only the rows that were moved, and old ones are open.
+pub(crate) fn plainly<R>(action: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            IS_PLAIN.set(self.0);
+        }
+    }
+    let _restore = Restore(IS_PLAIN.replace(true));
+    action()
+}
 
 static mut NEXT_PLANNER: pg_sys::planner_hook_type = None;
 
@@ -37,7 +55,7 @@ unsafe extern "C-unwind" fn planner(
     let registry = registry::current();
     // SAFETY: the arguments are the server's.
     unsafe {
-        if registry.is_empty() {
+        if registry.is_empty() || IS_PLAIN.get() {
             return plan(query, text, options, parameters);
         }
         let touches = rewrite(&registry, query);

@@ -6,10 +6,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use bullfrog_model::board::Unit;
+use bullfrog_model::granule::Granule;
 use pgrx::FromDatum;
 use pgrx::pg_sys::{self, Oid};
 
+use crate::errors::defect;
+use crate::moving::Source;
 use crate::nodes;
 
 /// A new table that does not have all of its rows yet.
@@ -19,8 +21,12 @@ pub(crate) struct Target {
     pub(crate) id: i32,
     /// The number of the source of its rows.
     pub(crate) source: i32,
-    /// By what its rows move.
-    pub(crate) unit: Unit,
+    /// What is moved at a time.
+    pub(crate) granule: Granule,
+    /// Rows may move inside of the transaction that needs them.
+    pub(crate) is_inside: bool,
+    /// It has all rows, in every snapshot that there is on this server.
+    is_filled: bool,
     /// The old tables.
     pub(crate) olds: Vec<Oid>,
     /// Whether clients may read them as of the switch.
@@ -29,14 +35,20 @@ pub(crate) struct Target {
     pub(crate) new: Oid,
     /// The views over the old tables.
     pub(crate) views: Vec<Oid>,
+    /// How many rows the new table will have.
+    pub(crate) rows: f64,
+    /// How many pages.
+    pub(crate) pages: f64,
 }
 
 /// All tables on the move in this database.
-#[derive(Debug)]
 pub(crate) struct Registry {
     targets: Vec<Target>,
+    /// `bullfrog.moved`.
+    truth: Oid,
     reads: RefCell<HashMap<i32, *mut pg_sys::Query>>,
     touches: RefCell<HashMap<i32, *mut pg_sys::Query>>,
+    sources: RefCell<HashMap<i32, Rc<Source>>>,
     memory: pg_sys::MemoryContext,
 }
 
@@ -46,9 +58,19 @@ impl Registry {
         self.targets.is_empty()
     }
 
-    /// The target whose new table this is.
+    /// The target whose new table this is, if rows of it may not be there yet.
     pub(crate) fn target(&self, new: Oid) -> Option<&Target> {
-        self.targets.iter().find(|target| target.new == new)
+        self.targets.iter().find(|target| target.new == new && !target.is_filled)
+    }
+
+    /// Whether a table is `bullfrog.moved`.
+    pub(crate) fn is_truth(&self, table: Oid) -> bool {
+        table == self.truth
+    }
+
+    /// Whether a table belongs to a migration under way.
+    pub(crate) fn is_part(&self, table: Oid) -> bool {
+        self.closed(table).is_some() || self.targets.iter().any(|target| target.new == table)
     }
 
     /// A target whose old table this is.
@@ -66,6 +88,16 @@ impl Registry {
         &self.targets
     }
 
+    /// A source of rows, with its statements prepared. None if the transaction does not see it.
+    pub(crate) fn source(&self, id: i32) -> Option<Rc<Source>> {
+        if let Some(source) = self.sources.borrow().get(&id) {
+            return Some(Rc::clone(source));
+        }
+        let source = Rc::new(Source::read(id)?);
+        self.sources.borrow_mut().insert(id, Rc::clone(&source));
+        Some(source)
+    }
+
     /// A new copy of the query that reads a new table with the rows that were not moved, its relations locked.
     pub(crate) fn read_query(&self, target: &Target) -> *mut pg_sys::Query {
         self.copy_of(&self.reads, target.id, || {
@@ -78,15 +110,15 @@ impl Registry {
         })
     }
 
-    /// A new copy of the query that tells the pages or groups of rows that were not moved, its relations locked. Its first
+    /// A new copy of the query that tells the granules of rows that were not moved, its relations locked. Its first
     /// relation has the new table's columns by their numbers.
     pub(crate) fn touch_query(&self, target: &Target) -> *mut pg_sys::Query {
         self.copy_of(&self.touches, target.id, || {
-            let granule = match target.unit {
-                Unit::Page => "page",
-                Unit::Group => "place",
+            let name = match target.granule {
+                Granule::Page => "page",
+                Granule::Tuple | Granule::Group => "place",
             };
-            format!("SELECT DISTINCT bullfrog.{granule}(u.bullfrog_tid) FROM bullfrog.unmoved_{} u", target.id)
+            format!("SELECT DISTINCT bullfrog.{name}(u.bullfrog_tid) FROM bullfrog.unmoved_{} u", target.id)
         })
     }
 
@@ -173,14 +205,21 @@ pub(crate) fn current() -> Rc<Registry> {
                 8 * 1024 * 1024,
             )
         };
-        let registry = Registry { targets, reads: RefCell::default(), touches: RefCell::default(), memory };
+        let registry = Registry {
+            truth: if targets.is_empty() { Oid::INVALID } else { own_table(c"moved") },
+            targets,
+            reads: RefCell::default(),
+            touches: RefCell::default(),
+            sources: RefCell::default(),
+            memory,
+        };
         CURRENT.set(Some(Rc::new(registry)));
     }
 }
 
 /// Reads `bullfrog.target` as of now, whatever snapshot the transaction has.
 fn load() -> Vec<Target> {
-    const COLUMNS: usize = 11;
+    const COLUMNS: usize = 16;
     let mut targets = Vec::new();
     // SAFETY: calls of the server in the order it wants them; the table has the columns of the SQL script, because it
     // belongs to the extension.
@@ -211,21 +250,39 @@ fn load() -> Vec<Target> {
                 continue;
             }
             let number = |i: usize| values[i].value() as u32 as i32;
+            let real = |i: usize| f64::from_datum(values[i], nulls[i]).unwrap_or(0.0);
             let oids = |i: usize| Vec::<Oid>::from_datum(values[i], false).unwrap_or_default();
             targets.push(Target {
                 id: number(0),
                 source: number(1),
-                unit: if values[2].value() == 0 { Unit::Page } else { Unit::Group },
-                olds: oids(3),
-                are_olds_readable: values[4].value() != 0,
-                new: Oid::from_u32(values[5].value() as u32),
-                views: oids(6),
+                granule: granule(values[2]),
+                is_inside: values[3].value() != 0,
+                // A standby may have snapshots that the server does not know of.
+                is_filled: values[4].value() != 0 && !pg_sys::RecoveryInProgress(),
+                olds: oids(5),
+                are_olds_readable: values[6].value() != 0,
+                new: Oid::from_u32(values[7].value() as u32),
+                views: oids(8),
+                rows: real(9),
+                pages: real(10),
             });
         }
         pg_sys::systable_endscan(scan);
         pg_sys::table_close(relation, access_share);
     }
     targets
+}
+
+/// A table of the extension's schema.
+fn own_table(name: &std::ffi::CStr) -> Oid {
+    // SAFETY: looks names up in the catalogs.
+    unsafe { pg_sys::get_relname_relid(name.as_ptr(), pg_sys::get_namespace_oid(c"bullfrog".as_ptr(), true)) }
+}
+
+unsafe fn granule(value: pg_sys::Datum) -> Granule {
+    // SAFETY: the column is a text and NOT NULL.
+    let text = unsafe { String::from_datum(value, false) }.unwrap_or_default();
+    text.parse().unwrap_or_else(|error| defect(&error))
 }
 
 /// The name of a table with its schema, quoted.

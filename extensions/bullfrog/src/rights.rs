@@ -6,6 +6,7 @@ use pgrx::pg_sys::{self, Oid};
 use pgrx::prelude::*;
 
 use crate::errors::{defect, raise};
+use crate::reading::plainly;
 
 /// Does something with a role's rights, in a security-restricted operation: nothing of it outlives it, neither settings
 /// nor temporary tables, and names are found in `pg_catalog` only. An error undoes it with the (sub)transaction.
@@ -33,9 +34,16 @@ pub(crate) fn with_rights_of<R>(role: Oid, action: impl FnOnce() -> R) -> R {
     }
 }
 
-/// The rows that a query gives, one value each, with the rights of a table's owner.
+/// Runs a statement for which new tables have only the rows that were moved, and old ones are open. Gives how many rows it changed.
 #[pg_extern(sql = false, strict)]
-fn evaluate(relation: Oid, query: &str) -> SetOfIterator<'static, JsonB> {
+fn change(statement: &str) -> i64 {
+    require_superuser();
+    let changed =
+        plainly(|| Spi::connect_mut(|client| client.update(statement, None, &[]).map(|rows| rows.len() as i64)));
+    changed.unwrap_or_else(|error| defect(&error))
+}
+
+fn require_superuser() {
     // SAFETY: the right of the current user.
     if !unsafe { pg_sys::superuser() } {
         raise(
@@ -44,14 +52,22 @@ fn evaluate(relation: Oid, query: &str) -> SetOfIterator<'static, JsonB> {
             "bullfrog.migrate and bullfrog.abort call this function.",
         );
     }
+}
+
+/// The rows that a query gives, one value each, with the rights of a table's owner. `is_plain`: of new tables it sees only the rows that
+/// were moved.
+#[pg_extern(sql = false, strict)]
+fn evaluate(relation: Oid, query: &str, is_plain: bool) -> SetOfIterator<'static, JsonB> {
+    require_superuser();
     let owner = "SELECT c.relowner FROM pg_catalog.pg_class c WHERE c.oid = $1";
     let owner = Spi::get_one_with_args::<Oid>(owner, &[relation.into()]).unwrap_or_else(|error| defect(&error));
     let owner = owner.unwrap_or_else(|| defect(&"the table is gone"));
-    let rows = with_rights_of(owner, || {
+    let run = || {
         Spi::connect(|client| {
             let rows = client.select(query, None, &[])?;
             rows.into_iter().filter_map(|row| row.get::<JsonB>(1).transpose()).collect::<Result<Vec<_>, spi::Error>>()
         })
-    });
+    };
+    let rows = with_rights_of(owner, || if is_plain { plainly(run) } else { run() });
     SetOfIterator::new(rows.unwrap_or_else(|error| defect(&error)))
 }

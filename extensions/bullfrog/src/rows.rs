@@ -3,7 +3,8 @@
 
 use std::ffi::c_int;
 
-use bullfrog_model::definition::{Granule, Movement, check};
+use bullfrog_model::definition::{Movement, check};
+use bullfrog_model::granule::Granule;
 use pgrx::pg_sys::{self, NodeTag, Oid};
 use pgrx::prelude::*;
 

@@ -48,6 +48,7 @@ impl Survey {
                     is_nullable: false,
                     pages: facts.pages,
                     unique: facts.unique,
+                    indexed: facts.indexed,
                 });
             }
             survey.joins((*query).jointree.cast());
@@ -199,6 +200,7 @@ unsafe fn without_relabel(node: *mut pg_sys::Node) -> *mut pg_sys::Node {
 struct Facts {
     pages: i64,
     unique: Vec<Vec<i16>>,
+    indexed: Vec<i16>,
     required: Vec<i16>,
 }
 
@@ -213,6 +215,11 @@ impl Facts {
                      AND NOT EXISTS (SELECT FROM pg_catalog.pg_opclass c WHERE c.oid = ANY (x.indclass::oid[]) AND NOT c.opcdefault)";
             for row in client.select(unique, None, &[table.into()])? {
                 facts.unique.extend(row.get::<Vec<i16>>(1)?);
+            }
+            let indexed = "SELECT DISTINCT x.indkey[0] FROM pg_catalog.pg_index x \
+                 WHERE x.indrelid = $1 AND x.indisvalid AND x.indpred IS NULL AND x.indkey[0] > 0";
+            for row in client.select(indexed, None, &[table.into()])? {
+                facts.indexed.extend(row.get::<i16>(1)?);
             }
             let required = "SELECT a.attnum FROM pg_catalog.pg_attribute a WHERE a.attrelid = $1 AND a.attnum > 0 AND a.attnotnull";
             for row in client.select(required, None, &[table.into()])? {

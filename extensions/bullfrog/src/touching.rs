@@ -6,15 +6,19 @@
 //! and dropped with it, and a prepared statement that is never planned again finds it, too.
 
 use std::ffi::{c_int, c_void};
+use std::time::Instant;
 
-use bullfrog_model::board::Unit;
+use bullfrog_model::board::Wanted;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 
 use crate::errors::{raise, refuse};
+use crate::inside;
+use crate::mover;
 use crate::nodes;
 use crate::registry::{self, Registry, Target};
-use crate::requests;
+use crate::requests::have_moved;
+use crate::shared::{database, now, with_meters};
 
 /// Rows of a new table that a statement writes or locks.
 pub(crate) struct Touch<'a> {
@@ -140,8 +144,8 @@ pub(crate) unsafe fn attach(statement: *mut pg_sys::PlannedStmt, target: &Target
             }
         };
         let source = pg_sys::makeInteger(target.source);
-        let is_grouped = pg_sys::makeInteger(i32::from(target.unit == Unit::Group));
-        for part in [source.cast(), is_grouped.cast(), granules.cast::<c_void>()] {
+        let is_inside = pg_sys::makeInteger(i32::from(target.is_inside));
+        for part in [source.cast(), is_inside.cast(), granules.cast::<c_void>()] {
             (*carrier).values_lists = pg_sys::lappend((*carrier).values_lists, part);
         }
         // What makes this plan invalid makes the statement's plan invalid.
@@ -169,6 +173,9 @@ unsafe extern "C-unwind" fn executor_start(description: *mut pg_sys::QueryDesc, 
     unsafe {
         // The server refuses writes and row locks of read-only transactions, and on a standby, by itself.
         let is_run = flags & pg_sys::EXEC_FLAG_EXPLAIN_ONLY as c_int == 0 && !pg_sys::XactReadOnly;
+        if pg_sys::XactIsoLevel == pg_sys::XACT_SERIALIZABLE as c_int {
+            refuse_serializable((*description).plannedstmt);
+        }
         if let Some(carrier) = carrier((*description).plannedstmt).filter(|_| is_run) {
             move_touched(description, carrier);
         }
@@ -179,23 +186,60 @@ unsafe extern "C-unwind" fn executor_start(description: *mut pg_sys::QueryDesc, 
     }
 }
 
+/// Refuses a serializable statement about tables whose rows may move inside of transactions that are not: the server does not see
+/// conflicts that such a move comes between.
+unsafe fn refuse_serializable(statement: *mut pg_sys::PlannedStmt) {
+    let registry = registry::current();
+    for target in registry.targets().iter().filter(|target| target.is_inside) {
+        // SAFETY: a list of tables.
+        if unsafe { pg_sys::list_member_oid((*statement).relationOids, target.new) } && !mover::is_mover() {
+            refuse(
+                format!(
+                    "SERIALIZABLE is not supported for {} while its rows move inside of transactions",
+                    registry::qualified_name(target.new)
+                ),
+                "Use REPEATABLE READ until the migration has ended, or migrate with moves => 'worker'.",
+            );
+        }
+    }
+}
+
 /// Moves what a statement touches. If anything had to be moved, the statement's snapshot does not see it: it gets a new one,
-/// or must be tried again if its transaction has one snapshot for all.
+/// or must be tried again if its transaction has one snapshot for all and others did the move.
 unsafe fn move_touched(description: *mut pg_sys::QueryDesc, carrier: *mut pg_sys::RangeTblEntry) {
     // SAFETY: the carrier holds, for each target, two numbers and a plan; the rest is the server's.
     unsafe {
         // Conditions are evaluated over old rows below: only for who may read and write the new ones.
         pg_sys::ExecCheckRTPerms((*(*description).plannedstmt).rtable, true);
         let parts: Vec<*mut c_void> = nodes::elements((*carrier).values_lists);
-        let mut moved = false;
+        let (mut moved_by_others, mut moved_here) = (false, false);
         for part in parts.chunks_exact(3) {
             let number = |part: *mut c_void| (*part.cast::<pg_sys::Integer>()).ival;
-            let unit = if number(part[1]) == 0 { Unit::Page } else { Unit::Group };
-            let granules = run(part[2].cast(), description);
-            moved |= !granules.is_empty();
-            requests::have_moved(number(part[0]), unit, &granules);
+            let (source, is_inside) = (number(part[0]), number(part[1]) != 0);
+            let mut granules = run(part[2].cast(), description);
+            if granules.is_empty() {
+                continue;
+            }
+            // All in one order, which is that of their places: who moves the same does not wait in a circle.
+            granules.sort_unstable();
+            let began = Instant::now();
+            if is_inside && inside::move_here(source, &granules) {
+                moved_here = true;
+            } else {
+                have_moved(source, Wanted::Granules, &granules);
+                moved_by_others = true;
+            }
+            let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+            with_meters(|meters| meters.touched((database(), source), micros, now()));
         }
-        if moved {
+        if moved_by_others && pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as c_int {
+            raise(
+                PgSqlErrorCode::ERRCODE_T_R_SERIALIZATION_FAILURE,
+                "could not serialize access because rows had to be moved to their new table",
+                "They are there now: try the transaction again.",
+            );
+        }
+        if moved_by_others || moved_here {
             renew_snapshot(description);
         }
     }
@@ -205,13 +249,6 @@ unsafe fn renew_snapshot(description: *mut pg_sys::QueryDesc) {
     // SAFETY: the description owns one registration of its snapshot, which passes from the old to the new one; if the
     // old one is the active snapshot, too, the new one takes its place on the stack, at the same depth.
     unsafe {
-        if pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as c_int {
-            raise(
-                PgSqlErrorCode::ERRCODE_T_R_SERIALIZATION_FAILURE,
-                "could not serialize access because rows had to be moved to their new table",
-                "They are there now: try the transaction again.",
-            );
-        }
         let stale = (*description).snapshot;
         let fresh = pg_sys::RegisterSnapshot(pg_sys::GetTransactionSnapshot());
         if pg_sys::ActiveSnapshotSet() && pg_sys::GetActiveSnapshot() == stale {

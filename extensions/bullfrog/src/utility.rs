@@ -102,10 +102,14 @@ impl Kind {
             | NodeTag::T_AlterTypeStmt
             | NodeTag::T_AlterObjectSchemaStmt
             | NodeTag::T_AlterOwnerStmt
+            | NodeTag::T_AlterPublicationStmt
+            | NodeTag::T_AlterSubscriptionStmt
             | NodeTag::T_CreateFunctionStmt
             | NodeTag::T_CreateStmt
             | NodeTag::T_CreateTrigStmt
             | NodeTag::T_CreatePolicyStmt
+            | NodeTag::T_CreatePublicationStmt
+            | NodeTag::T_CreateSubscriptionStmt
             | NodeTag::T_DropOwnedStmt
             | NodeTag::T_DropStmt
             | NodeTag::T_IndexStmt
@@ -197,7 +201,7 @@ unsafe fn refuse_by_name(registry: &Registry, node: *mut pg_sys::Node) {
 }
 
 fn refuse_moving(registry: &Registry, table: Oid, what: &str) {
-    if registry.closed(table).or_else(|| registry.target(table)).is_some() {
+    if registry.is_part(table) {
         refuse_all(registry, what);
     }
 }

@@ -17,6 +17,8 @@ SETTINGS = {
     "fsync": "off",
     "bullfrog.start_delay": "1h",
     "bullfrog.rest": "0",
+    "bullfrog.yield_at": "0",
+    "bullfrog.movers": "3",
 }
 
 
@@ -106,10 +108,12 @@ def database_from(server, template, name):
     with server.connect() as admin:
         admin.execute(f'CREATE DATABASE "{name}" TEMPLATE {template}')
     database = Database(server, name)
-    yield database
-    database.close()
-    with server.connect() as admin:
-        admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+    try:
+        yield database
+    finally:
+        database.close()
+        with server.connect() as admin:
+            admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
 @pytest.fixture
@@ -148,8 +152,38 @@ def shared_split(shared_customers):
     return shared_customers
 
 
-def migrate(connection, definition, name="m"):
-    connection.execute("SELECT bullfrog.migrate(%s, %s)", (name, definition), prepare=False)
+def migrate(connection, definition, name="m", options=""):
+    """Switches; `options` are further arguments of bullfrog.migrate."""
+    connection.execute(f"SELECT bullfrog.migrate(%s, %s{options})", (name, definition), prepare=False)
+
+
+@contextlib.contextmanager
+def setting(server, name, value):
+    """A setting of the server, for a while."""
+    def change(statement):
+        with server.connect() as admin:
+            admin.execute(statement)
+            admin.execute("SELECT pg_reload_conf()")
+
+    def is_set():
+        with server.connect() as admin:
+            return admin.execute(f"SELECT sourcefile LIKE '%auto.conf' FROM pg_settings WHERE name = '{name}'").fetchone() == (True,)
+
+    change(f"ALTER SYSTEM SET {name} = '{value}'")
+    try:
+        wait_until(is_set, f"{name} is {value}")
+        yield
+    finally:
+        change(f"ALTER SYSTEM RESET {name}")
+        wait_until(lambda: not is_set(), f"{name} is not {value} any more")
+
+
+def answered(connection):
+    """Waits for the answer to a query that was sent; it must be no error."""
+    result = connection.pgconn.get_result()
+    assert result.error_message == b"", result.error_message
+    while connection.pgconn.get_result():
+        pass
 
 
 def moved(connection):

@@ -271,8 +271,9 @@ class Session:
         self.both(how)
 
 
-def run(kind, seed, lazy, eager, sabotage=None):
-    """Runs a history; raises Difference if the two databases do not agree. `sabotage` is done to the lazy one every 20 steps."""
+def run(kind, seed, lazy, eager, sabotage=None, options="", levels=LEVELS):
+    """Runs a history; raises Difference if the two databases do not agree. `sabotage` is done to the lazy one every 20 steps. `options` are
+    those of bullfrog.migrate."""
     generator = Generator(kind, seed)
     choose = generator.random
     admin, copy = lazy.connect(), eager.connect()
@@ -280,7 +281,9 @@ def run(kind, seed, lazy, eager, sabotage=None):
         connection.execute(kind.setup, prepare=False)
         connection.execute("ANALYZE")
     copy.execute(kind.definition, prepare=False)
-    admin.execute("SELECT bullfrog.migrate('m', %s)", (kind.definition,), prepare=False)
+    admin.execute(f"SELECT bullfrog.migrate('m', %s{options})", (kind.definition,), prepare=False)
+    # What a transaction moved itself, others wait for until its end.
+    is_swept = "transaction" not in options
     sessions = [Session(number, lazy, eager, choose.random() < 0.3, choose.random() < 0.3) for number in range(SESSIONS)]
     sources = admin.execute("SELECT id, pages FROM bullfrog.source").fetchall()
     for step in range(STEPS):
@@ -288,12 +291,12 @@ def run(kind, seed, lazy, eager, sabotage=None):
             sabotage(admin, step)
         session = choose.choice(sessions)
         choice = choose.random()
-        if choice < 0.04:
+        if choice < 0.04 and is_swept:
             source, pages = choose.choice(sources)
             some = choose.sample(range(pages), min(pages, choose.randrange(1, 4)))
-            admin.execute("SELECT bullfrog.move(%s, %s::bigint[])", (source, some))
+            admin.execute("SELECT bullfrog.sweep(%s, %s::bigint[])", (source, some))
         elif session.level is None and choice < 0.4:
-            session.begin(choose.choice(LEVELS))
+            session.begin(choose.choice(levels))
         elif session.level and choice < 0.2:
             session.end("COMMIT" if choose.random() < 0.7 else "ROLLBACK")
         elif session.level and choice < 0.28:

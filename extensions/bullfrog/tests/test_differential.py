@@ -8,21 +8,52 @@ import os
 import pytest
 
 import histories
-from conftest import database_from
+from conftest import database_from, setting
 
 FIRST = int(os.environ.get("BULLFROG_SEED", 1))
 SEEDS = range(FIRST, FIRST + int(os.environ.get("BULLFROG_SEEDS", 1)))
 
 
-def run(server, template, name, seed, sabotage=None):
+TUPLES = ", granularity => 'tuple'"
+INSIDE = f"{TUPLES}, moves => 'transaction'"
+
+
+def run(server, template, name, seed, sabotage=None, **options):
     with database_from(server, template, f"lazy {name} {seed}") as lazy, database_from(server, template, f"eager {name} {seed}") as eager:
-        histories.run(histories.KINDS[name], seed, lazy, eager, sabotage)
+        histories.run(histories.KINDS[name], seed, lazy, eager, sabotage, **options)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", histories.KINDS)
 def test_a_history_while_rows_move_is_that_of_an_eager_copy(server, template, name, seed):
     run(server, template, name, seed)
+
+
+@pytest.fixture
+def on_conflict(server):
+    """Two that move the same find out by the unique index of `moved` only."""
+    with setting(server, "bullfrog.conflicts", "on_conflict"):
+        yield
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", histories.KINDS)
+def test_a_history_while_tuples_move(server, template, name, seed):
+    run(server, template, name, seed, options=TUPLES)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("options", ["", TUPLES], ids=["pages", "tuples"])
+@pytest.mark.parametrize("name", histories.KINDS)
+def test_a_history_without_claims(server, template, on_conflict, name, options, seed):
+    run(server, template, name, seed, options=options)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", ["derive", "split", "aggregate", "foreign_key_join", "foreign_key"])
+def test_a_history_while_transactions_move_their_own_tuples(server, template, name, seed):
+    """Not those joins where a tuple is in rows of several sessions: these would wait for each other."""
+    run(server, template, name, seed, options=INSIDE, levels=("READ COMMITTED", "REPEATABLE READ"))
 
 
 def forget_moves(admin, step):
@@ -38,9 +69,11 @@ def at_first(*statements):
 
 FLAWS = {
     "moves are forgotten": ("split", forget_moves),
+    "moves of tuples are forgotten": ("derive", forget_moves, TUPLES),
+    "moves inside of transactions are forgotten": ("derive", forget_moves, INSIDE),
     "a row is not copied": ("foreign_key_join", at_first("UPDATE bullfrog.target SET copy = copy || ' AND mod(k, 20) <> 7'")),
     "a part of a group is moved": ("aggregate", at_first("UPDATE bullfrog.target SET copy = replace(copy, 'SELECT k, num,', 'SELECT k,"
-    " num - mod(k, 2),') WHERE grouped")),
+    " num - mod(k, 2),') WHERE granule = 'group'")),
     "rows that were moved are read in the old table, too": ("many_to_many", at_first("CREATE OR REPLACE VIEW bullfrog.unmoved_1 AS SELECT"
     " t.* FROM bullfrog.transformed_1 t")),
     "keys of rows that were not moved are free": ("derive", at_first("UPDATE pg_trigger SET tgenabled = 'D'"
@@ -51,10 +84,11 @@ FLAWS = {
 @pytest.mark.parametrize("flaw", FLAWS)
 def test_a_flaw_is_noticed(server, template, flaw):
     """The comparison notices migrations that were tampered with, within a few histories."""
-    name, sabotage = FLAWS[flaw]
+    name, sabotage, *options = FLAWS[flaw]
+    levels = histories.LEVELS if INSIDE not in options else ("READ COMMITTED", "REPEATABLE READ")
     for seed in range(1, 6):
         try:
-            run(server, template, name, seed, sabotage)
+            run(server, template, name, seed, sabotage, options="".join(options), levels=levels)
         except histories.Difference:
             return
     pytest.fail("nothing was noticed")

@@ -59,7 +59,7 @@ def test_a_lookup_of_a_group_reads_its_rows_by_an_index(totals):
 
 def test_a_deleted_group_stays_deleted_when_the_background_passes(totals):
     totals.execute("DELETE FROM total WHERE number BETWEEN 100 AND 200")
-    totals.execute("SELECT bullfrog.move(id, ARRAY(SELECT generate_series(0, pages - 1))) FROM bullfrog.source")
+    totals.execute("SELECT bullfrog.sweep(id, ARRAY(SELECT generate_series(0, pages - 1))) FROM bullfrog.source")
     assert totals.execute("SELECT pages_left FROM bullfrog.progress").fetchone() == (0,)
     totals.execute("DELETE FROM expected WHERE number BETWEEN 100 AND 200")
     assert differing(totals, "total", "expected") == 0
@@ -124,7 +124,7 @@ def test_a_group_is_moved_once_by_sessions_that_ask_at_the_same_time(database, t
     places = totals.execute("SELECT array_agg(bullfrog.place(bullfrog_tid)) FROM bullfrog.unmoved_1 WHERE number < 50").fetchone()[0]
     sessions = [database.connect() for _ in range(3)]
     for session in sessions:
-        session.pgconn.send_query(f"SELECT bullfrog.move_groups(1, '{{{','.join(map(str, places))}}}')".encode())
+        session.pgconn.send_query(f"SELECT bullfrog.move(1, '{{{','.join(map(str, places))}}}')".encode())
     for session in sessions:
         while session.pgconn.get_result():
             pass
@@ -190,15 +190,15 @@ def test_abort_compares_groups(totals):
 
 
 def test_a_group_with_rows_on_several_pages_is_moved_once(totals):
-    totals.execute("SELECT bullfrog.move(id, ARRAY(SELECT generate_series(0, pages - 1, 2))) FROM bullfrog.source")
+    totals.execute("SELECT bullfrog.sweep(id, ARRAY(SELECT generate_series(0, pages - 1, 2))) FROM bullfrog.source")
     assert differing(totals, "total", "expected") == 0
-    totals.execute("SELECT bullfrog.move(id, ARRAY(SELECT generate_series(1, pages - 1, 2))) FROM bullfrog.source")
+    totals.execute("SELECT bullfrog.sweep(id, ARRAY(SELECT generate_series(1, pages - 1, 2))) FROM bullfrog.source")
     assert moved(totals) == GROUPS
     assert differing(totals, "total", "expected") == 0
 
 
 def test_a_mover_goes_on_where_the_last_one_was(totals):
-    totals.execute("SELECT bullfrog.move(id, ARRAY[0, 1, 2, 5]) FROM bullfrog.source")
+    totals.execute("SELECT bullfrog.sweep(id, ARRAY[0, 1, 2, 5]) FROM bullfrog.source")
     assert totals.execute("SELECT swept FROM bullfrog.source").fetchone() == (3,)
     mover = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'bullfrog mover' AND datname = current_database()"
     first = totals.execute(mover).fetchone()

@@ -50,7 +50,7 @@ def test_each_row_of_a_join_is_there_once_before_while_and_after_it_moves(stock,
     stock.execute(f"CREATE TABLE expected AS {query}")
     migrate(stock, f"CREATE TABLE t AS {query}")
     assert differing(stock, "t", "expected") == 0
-    stock.execute("SELECT FROM t WHERE sku = 10 FOR UPDATE" if "s.sku, " in query else "SELECT bullfrog.move(id, '{0}')"
+    stock.execute("SELECT FROM t WHERE sku = 10 FOR UPDATE" if "s.sku, " in query else "SELECT bullfrog.sweep(id, '{0}')"
         " FROM bullfrog.source")
     assert 0 < moved(stock) <= 2
     assert differing(stock, "t", "expected") == 0
@@ -117,6 +117,19 @@ def test_the_plan_tells_the_kind_of_a_join_and_what_drives_it(stock, join, kind,
         (f"CREATE TABLE t AS {JOINS[join]}",)).fetchone()
     assert plan[:2] == (kind, driving)
     assert ("no index of item begins with depot" in plan[2]) == (join == "many_to_many")
+
+
+def test_a_join_is_driven_by_the_table_from_which_an_index_leads_to_the_other(stock):
+    """The other one has no index on the column, so that each move would read it as a whole."""
+    stock.execute("CREATE TABLE pair (a int, b int, c int, PRIMARY KEY (a, b)); CREATE TABLE many (a int, pad text)")
+    stock.execute("INSERT INTO pair SELECT n % 50, n, n FROM generate_series(1, 200) n")
+    stock.execute("INSERT INTO many SELECT n % 50, repeat('.', 300) FROM generate_series(1, 400) n")
+    definition = "CREATE TABLE t AS SELECT p.a, p.b, m.pad FROM pair p JOIN many m USING (a)"
+    plan = "SELECT (old_tables)[1]::text, note FROM bullfrog.plan('m', %s)"
+    assert stock.execute(plan, (definition,)).fetchone() == ("many", "moves by pages of many")
+    stock.execute("CREATE INDEX ON many (a); DROP TABLE pair; CREATE TABLE pair (a int, b int, c int, pad text DEFAULT repeat('.', 500))")
+    stock.execute("INSERT INTO pair SELECT n % 50, n, n FROM generate_series(1, 200) n")
+    assert stock.execute(plan, (definition,)).fetchone()[0] == "pair"
 
 
 def test_a_key_that_a_join_repeats_stops_the_switch(stock):

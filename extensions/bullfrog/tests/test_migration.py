@@ -1,5 +1,7 @@
 """From the plan to the end: what is taken and what is refused, pause, finish, abort."""
 
+import threading
+
 import psycopg
 import pytest
 
@@ -133,6 +135,43 @@ def test_finish_waits_for_snapshots_that_do_not_see_the_last_move(database, spli
     split.execute("SELECT bullfrog.finish('split')")
 
 
+@pytest.mark.parametrize("end", ["finish", "abort"])
+def test_a_migration_ends_under_load(database, split, end):
+    """Clients lock both new tables, in either order: the end takes all of its locks or none."""
+    clients = [database.connect() for _ in range(4)]
+    has_ended = threading.Event()
+
+    def work(number):
+        tables = ["customer_private", "customer_public"]
+        while not has_ended.is_set():
+            try:
+                with clients[number].transaction():
+                    for table in tables if number % 2 else reversed(tables):
+                        clients[number].execute(f"SELECT count(*) FROM {table} WHERE id % 4 = {number}")
+            except (psycopg.errors.DeadlockDetected, psycopg.errors.UndefinedTable):
+                pass
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        split.execute("SET lock_timeout = '60s'")
+        if end == "finish":
+            split.execute("SELECT bullfrog.sweep(id, ARRAY(SELECT generate_series(0, pages - 1))) FROM bullfrog.source")
+        while True:
+            try:
+                split.execute(f"SELECT bullfrog.{end}('split')")
+                break
+            except psycopg.errors.ObjectInUse:
+                pass
+    finally:
+        has_ended.set()
+        for thread in threads:
+            thread.join()
+    assert split.execute("SHOW lock_timeout").fetchone() == ("1min",)
+    assert split.execute(f"SELECT count(*) FROM {'customer_private' if end == 'finish' else 'customer'}").fetchone() == (CUSTOMERS,)
+
+
 def test_abort_brings_the_old_schema_back(split):
     split.execute("SELECT FROM customer_private WHERE id = 1 FOR UPDATE")
     assert moved(split) == 1
@@ -144,8 +183,9 @@ def test_abort_brings_the_old_schema_back(split):
 
 
 def test_abort_is_refused_when_it_would_lose_writes(split):
-    split.execute("UPDATE customer_private SET name = 'x' WHERE id = 1")
-    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="written to customer_private"):
+    """An old row has no place for a town that is not that of its city."""
+    split.execute("UPDATE customer_private SET name = 'x' WHERE id = 1; UPDATE customer_public SET town = 'y' WHERE id = 2")
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="written to customer_p"):
         split.execute("SELECT bullfrog.abort('split')")
     assert split.execute("SELECT name FROM customer_private WHERE id = 1").fetchone() == ("x",)
     split.execute("SELECT bullfrog.abort('split', discard_writes => true)")
@@ -161,7 +201,8 @@ def test_abort_is_refused_when_it_would_lose_writes(split):
     "VACUUM FULL",
     "CLUSTER customer USING customer_pkey", "DROP EXTENSION bullfrog CASCADE", "ALTER TABLE customer_private DISABLE TRIGGER ALL",
     "CREATE RULE r AS ON DELETE TO customer_private DO INSTEAD NOTHING", "DROP SCHEMA public CASCADE",
-    "CREATE TABLE child () INHERITS (customer_public)",
+    "CREATE TABLE child () INHERITS (customer_public)", "CREATE PUBLICATION p FOR TABLE customer_public",
+    "CREATE PUBLICATION p FOR ALL TABLES", "CREATE PUBLICATION p FOR TABLES IN SCHEMA public",
 ])
 def test_what_would_change_a_table_on_the_move_is_refused(shared_split, statement):
     with pytest.raises(psycopg.errors.ObjectInUse):

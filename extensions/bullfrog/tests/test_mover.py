@@ -6,7 +6,7 @@ import signal
 import psycopg
 import pytest
 
-from conftest import CUSTOMERS, SPLIT, moved, reconnect, wait_for_crash, wait_until
+from conftest import CUSTOMERS, SPLIT, moved, reconnect, setting, wait_for_crash, wait_until
 
 
 def pages_left(connection):
@@ -23,13 +23,8 @@ def mover(connection):
 @pytest.fixture
 def at_once(server):
     """The background starts without delay."""
-    with server.connect() as admin:
-        admin.execute("ALTER SYSTEM SET bullfrog.start_delay = 0")
-        admin.execute("SELECT pg_reload_conf()")
-    yield
-    with server.connect() as admin:
-        admin.execute("ALTER SYSTEM RESET bullfrog.start_delay")
-        admin.execute("SELECT pg_reload_conf()")
+    with setting(server, "bullfrog.start_delay", 0):
+        yield
 
 
 def check_all(connection):
@@ -49,8 +44,78 @@ def test_progress_tells_the_time_left(split):
     assert split.execute(progress).fetchall() == [(None, None)]
     split.execute("SELECT FROM customer_private WHERE id = 1 FOR UPDATE")
     assert split.execute(progress).fetchall() == [(True, False)]
-    split.execute("SELECT bullfrog.move(id, ARRAY(SELECT generate_series(0, pages - 1))) FROM bullfrog.source")
+    split.execute("SELECT bullfrog.sweep(id, ARRAY(SELECT generate_series(0, pages - 1))) FROM bullfrog.source")
     assert split.execute(progress).fetchall() == [(False, True)]
+
+
+def test_progress_tells_what_was_moved_and_how_long_statements_waited(split):
+    measured = "SELECT rows_moved, touches, last_touch > 0, median_touch <= p99_touch, rows_per_second > 0 FROM bullfrog.progress"
+    assert split.execute(measured).fetchall() == [(0, 0, None, None, False)]
+    rows = split.execute("SELECT count(*) FROM bullfrog.transformed_1 WHERE bullfrog.page(bullfrog_tid) = 0").fetchone()[0]
+    split.execute("UPDATE customer_private SET name = 'x' WHERE id = 1")
+    split.execute("UPDATE customer_private SET name = 'y' WHERE id = 1")
+    assert split.execute(measured).fetchall() == [(2 * rows, 1, True, True, True)]
+    split.execute("UPDATE customer_private SET name = 'x' WHERE id = 1000")
+    assert split.execute("SELECT touches FROM bullfrog.progress").fetchall() == [(2,)]
+
+
+def test_anybody_may_see_the_progress(split):
+    split.execute("CREATE ROLE watcher; SET ROLE watcher")
+    assert split.execute("SELECT name, rows_moved FROM bullfrog.progress").fetchall() == [("split", 0)]
+    split.execute("RESET ROLE; DROP ROLE watcher")
+
+
+def test_the_background_yields_to_active_sessions_but_goes_on(server, at_once, database, customers):
+    """With a limit of one, two sessions that compute slow it down: it rests longer and longer."""
+    busy = [database.connect() for _ in range(2)]
+    with setting(server, "bullfrog.yield_at", 1):
+        for session in busy:
+            session.pgconn.send_query(b"SELECT count(*) FROM generate_series(1, 1000000000)")
+        customers.execute("INSERT INTO customer SELECT i, 'name', 's' || i, 'nick', repeat('.', 200) FROM generate_series(10001, 30000) i")
+        customers.execute("SELECT bullfrog.migrate('split', %s)", (SPLIT,), prepare=False)
+        resting = "SELECT FROM pg_stat_activity WHERE backend_type = 'bullfrog mover' AND datname = current_database()" \
+            " AND application_name LIKE 'yields to _ active sessions'"
+        wait_until(lambda: customers.execute(resting).rowcount == 1 or pages_left(customers) == 0, "it yields")
+        assert pages_left(customers) > 0
+        for session in busy:
+            session.cancel()
+    wait_until(lambda: pages_left(customers) == 0, "all pages were moved")
+    assert customers.execute("SELECT count(*), count(DISTINCT id) FROM customer_private").fetchone() == (CUSTOMERS + 20000,) * 2
+
+
+def plan(connection, statement):
+    return "\n".join(row[0] for row in connection.execute(f"EXPLAIN {statement}"))
+
+
+def test_when_all_rows_are_there_statements_look_for_no_others(at_once, database, customers):
+    """Not before every snapshot sees the last move: one that does not reads the old table."""
+    read = "SELECT count(*) FROM customer_private WHERE id > 0"
+    customers.execute("BEGIN")
+    customers.execute("SELECT bullfrog.migrate('split', %s)", (SPLIT,), prepare=False)
+    customers.execute("SELECT bullfrog.pause('split')")
+    customers.execute("COMMIT")
+    reader = database.connect()
+    reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    reader.execute(f"PREPARE r AS {read}; EXECUTE r")
+    customers.execute("SELECT bullfrog.resume('split')")
+    wait_until(lambda: pages_left(customers) == 0, "all pages were moved")
+    customers.execute("SELECT bullfrog.settle()")
+    assert "moved" in plan(customers, read)
+    assert reader.execute(read).fetchone() == (CUSTOMERS,)
+    assert reader.execute("EXECUTE r").fetchone() == (CUSTOMERS,)
+    reader.execute("COMMIT")
+    wait_until(lambda: "moved" not in plan(customers, read), "the new table is read alone")
+    assert reader.execute("EXECUTE r").fetchone() == (CUSTOMERS,)
+    with pytest.raises(psycopg.errors.ObjectInUse):
+        customers.execute("TRUNCATE customer_private")
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState):
+        customers.execute("SELECT * FROM customer")
+    customers.execute("UPDATE customer_private SET name = 'x' WHERE id = 7")
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        customers.execute("INSERT INTO customer_private VALUES (321, 'twice')")
+    check_all(customers)
+    customers.execute("SELECT bullfrog.finish('split')")
+    check_all(customers)
 
 
 def test_a_paused_migration_moves_only_what_is_touched(at_once, customers):

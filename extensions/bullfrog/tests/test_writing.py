@@ -258,7 +258,7 @@ def test_many_clients_end_with_what_one_after_the_other_would_have(database, spl
     clients = [threading.Thread(target=client, args=(number,)) for number in (1, 2, 3, 4)]
     for thread in clients:
         thread.start()
-    split.execute("SELECT bullfrog.move(s.id, ARRAY(SELECT generate_series(0, s.pages - 1))) FROM bullfrog.source s")
+    split.execute("SELECT bullfrog.sweep(s.id, ARRAY(SELECT generate_series(0, s.pages - 1))) FROM bullfrog.source s")
     for thread in clients:
         thread.join()
     assert everything(split) == expected

@@ -1,199 +1,194 @@
-//! Lazy work, each piece exactly once: a ledger knows for each granule *untouched, in progress (by whom), done*
-//! (BullFrog, section 3.3: the lock and migrate bits of the bitmap tracker, and the procedure that claims).
+//! Lazy work, each piece exactly once: a ledger knows who has which piece in progress (BullFrog, section 3.3: the lock bits of
+//! the tracker, and the procedure that claims). Whether a piece is *done* is said by a truth that is kept elsewhere, in the same
+//! transaction as the work itself.
 //!
-//! A ledger is a cache of a truth that is kept elsewhere, in the same transaction as the work itself: it is filled from
-//! that truth when its process starts, and a granule is marked done only after the work was committed.
+//! ```text
+//! claim  ->  look whether it is done (after the claim: what an earlier owner committed is seen)  ->  work, commit  ->  release
+//! ```
+//!
+//! A claim lasts until it is released or its owner has ended, whichever is first: an owner that dies, or whose work is undone,
+//! leaves nothing behind that somebody would have to clean up.
+//!
+//! The ledger is of fixed size and has no pointers, so that processes can share it, and a claim takes the same few steps however
+//! many there are. When it has no room for a claim it says so, and the truth alone decides.
 
-use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// The number of a granule, from 0 on: a page, a group, whatever is worked on as a whole.
-pub type Granule = u64;
+/// Claims that share one place of the table.
+const WAYS: usize = 8;
 
-/// What a claim of a granule came to.
+/// What a claim came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim<Owner> {
-    /// The granule was untouched; now the claimant has it, and must come to `finish` or `release`.
+    /// The claimant has it.
     Won,
-    /// Somebody has it, perhaps the claimant. Wait for the owner, then claim again: it may have given up.
+    /// Somebody else has it. Wait for the owner, then claim again: it may have given up.
     Busy(Owner),
-    /// The work was done and committed.
-    Done,
+    /// There is no room. The truth decides: two may do the work, and one of them finds out when it writes the truth.
+    Full,
 }
 
-/// Granules `0..len` and their states. One bit per granule, and an entry for each that is in progress.
-#[derive(Clone, Debug)]
-pub struct Ledger<Owner> {
-    len: Granule,
-    done: Vec<u64>,
-    left: u64,
-    in_progress: BTreeMap<Granule, Owner>,
+/// Which piece of work (`Name`) is in progress, and with whom. Room for `8 * SETS` claims.
+#[derive(Clone, Copy, Debug)]
+pub struct Ledger<Name, Owner, const SETS: usize> {
+    sets: [[Option<(Name, Owner)>; WAYS]; SETS],
 }
 
-impl<Owner: Copy + Eq> Ledger<Owner> {
-    /// A ledger of `len` untouched granules.
-    #[must_use]
-    pub fn new(len: Granule) -> Self {
-        let words = usize::try_from(len.div_ceil(64)).expect("a bit per granule fits into memory");
-        Self { len, done: vec![0; words], left: len, in_progress: BTreeMap::new() }
+impl<Name: Copy, Owner: Copy, const SETS: usize> Default for Ledger<Name, Owner, SETS> {
+    fn default() -> Self {
+        Self { sets: [[None; WAYS]; SETS] }
     }
+}
 
-    /// Claims a granule for `owner`. A granule beyond the end has nothing to do: it is done.
-    pub fn claim(&mut self, granule: Granule, owner: Owner) -> Claim<Owner> {
-        if self.is_done(granule) {
-            return Claim::Done;
+impl<Name: Copy + Eq + Hash, Owner: Copy + Eq, const SETS: usize> Ledger<Name, Owner, SETS> {
+    /// Claims a piece of work for `owner`. `has_ended` tells of another owner whether what it did is committed or undone.
+    pub fn claim(&mut self, name: Name, owner: Owner, has_ended: impl Fn(Owner) -> bool) -> Claim<Owner> {
+        let set = self.set(name);
+        if let Some((_, holder)) = set.iter_mut().flatten().find(|(claimed, _)| *claimed == name) {
+            if *holder != owner && !has_ended(*holder) {
+                return Claim::Busy(*holder);
+            }
+            *holder = owner;
+            return Claim::Won;
         }
-        if let Some(busy) = self.in_progress.get(&granule) {
-            return Claim::Busy(*busy);
-        }
-        self.in_progress.insert(granule, owner);
+        let is_free = |way: &Option<(Name, Owner)>| way.is_none_or(|(_, holder)| holder != owner && has_ended(holder));
+        let place = set.iter().position(Option::is_none).or_else(|| set.iter().position(is_free));
+        let Some(place) = place else {
+            return Claim::Full;
+        };
+        set[place] = Some((name, owner));
         Claim::Won
     }
 
-    /// Everything that `owner` has in progress was committed.
-    pub fn finish(&mut self, owner: Owner) {
-        for granule in self.take_claims(owner) {
-            self.mark_done(granule);
-        }
-    }
-
-    /// Everything that `owner` has in progress was undone: others may claim it. To be called after the undoing.
-    pub fn release(&mut self, owner: Owner) {
-        self.take_claims(owner);
-    }
-
-    /// The granule is done, says the truth.
-    pub fn mark_done(&mut self, granule: Granule) {
-        if !self.is_done(granule) {
-            self.done[word(granule)] |= bit(granule);
-            self.left -= 1;
-        }
-    }
-
-    /// The first untouched granule at or after `from`.
-    #[must_use]
-    pub fn next_untouched(&self, from: Granule) -> Option<Granule> {
-        let mut granule = from;
-        while granule < self.len {
-            let ahead = !self.done[word(granule)] >> (granule % 64);
-            if ahead == 0 {
-                granule = (granule / 64 + 1) * 64;
-                continue;
+    /// Gives up what `owner` has of this piece, if anything. To be called when what it did is committed or undone.
+    pub fn release(&mut self, name: Name, owner: Owner) {
+        for way in self.set(name) {
+            if *way == Some((name, owner)) {
+                *way = None;
             }
-            granule += u64::from(ahead.trailing_zeros());
-            if granule < self.len && !self.in_progress.contains_key(&granule) {
-                return Some(granule);
-            }
-            granule += 1;
         }
-        None
     }
 
-    /// How many granules are not done.
-    #[must_use]
-    pub fn left(&self) -> u64 {
-        self.left
+    /// The claims among which that of `name` is.
+    fn set(&mut self, name: Name) -> &mut [Option<(Name, Owner)>; WAYS] {
+        // The same in every process: the keys of this hasher are fixed.
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        &mut self.sets[(hasher.finish() % SETS as u64) as usize]
     }
-
-    fn is_done(&self, granule: Granule) -> bool {
-        granule >= self.len || self.done[word(granule)] & bit(granule) != 0
-    }
-
-    fn take_claims(&mut self, owner: Owner) -> Vec<Granule> {
-        let taken: Vec<Granule> =
-            self.in_progress.iter().filter(|(_, who)| **who == owner).map(|(granule, _)| *granule).collect();
-        for granule in &taken {
-            self.in_progress.remove(granule);
-        }
-        taken
-    }
-}
-
-/// The word that has a granule's bit. Only for granules of a ledger, whose words fit into memory.
-fn word(granule: Granule) -> usize {
-    usize::try_from(granule / 64).unwrap_or(usize::MAX)
-}
-
-fn bit(granule: Granule) -> u64 {
-    1 << (granule % 64)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
     use super::*;
 
-    #[test]
-    fn one_of_two_claimants_wins_and_the_other_learns_who() {
-        let mut ledger = Ledger::new(10);
-        assert_eq!(ledger.claim(3, 'a'), Claim::Won);
-        assert_eq!(ledger.claim(3, 'b'), Claim::Busy('a'));
-        assert_eq!(ledger.claim(4, 'b'), Claim::Won);
+    type Small = Ledger<u64, char, 4>;
+
+    fn nobody(_: char) -> bool {
+        false
     }
 
     #[test]
-    fn what_is_finished_is_done_for_everybody() {
-        let mut ledger = Ledger::new(10);
-        ledger.claim(3, 'a');
-        ledger.claim(4, 'b');
-        ledger.finish('a');
-        assert_eq!(ledger.claim(3, 'b'), Claim::Done);
-        assert_eq!(ledger.claim(4, 'a'), Claim::Busy('b'));
-        assert_eq!(ledger.left(), 9);
+    fn one_of_two_claimants_wins_and_the_other_learns_who() {
+        let mut ledger = Small::default();
+        assert_eq!(ledger.claim(3, 'a', nobody), Claim::Won);
+        assert_eq!(ledger.claim(3, 'b', nobody), Claim::Busy('a'));
+        assert_eq!(ledger.claim(3, 'a', nobody), Claim::Won);
+        assert_eq!(ledger.claim(4, 'b', nobody), Claim::Won);
     }
 
     #[test]
     fn what_is_released_can_be_claimed_by_another() {
-        let mut ledger = Ledger::new(10);
-        ledger.claim(3, 'a');
-        ledger.release('a');
-        assert_eq!(ledger.claim(3, 'b'), Claim::Won);
-        assert_eq!(ledger.left(), 10);
+        let mut ledger = Small::default();
+        ledger.claim(3, 'a', nobody);
+        ledger.release(3, 'b');
+        assert_eq!(ledger.claim(3, 'b', nobody), Claim::Busy('a'));
+        ledger.release(3, 'a');
+        assert_eq!(ledger.claim(3, 'b', nobody), Claim::Won);
+    }
+
+    #[test]
+    fn the_claims_of_an_owner_end_with_it() {
+        let mut ledger = Small::default();
+        ledger.claim(3, 'a', nobody);
+        assert_eq!(ledger.claim(3, 'b', |owner| owner == 'a'), Claim::Won);
+        assert_eq!(ledger.claim(3, 'a', nobody), Claim::Busy('b'));
     }
 
     #[test]
     fn crossing_claims_never_wait_in_a_circle() {
-        let mut ledger = Ledger::new(10);
-        assert_eq!((ledger.claim(3, 'a'), ledger.claim(6, 'b')), (Claim::Won, Claim::Won));
-        assert_eq!((ledger.claim(6, 'a'), ledger.claim(3, 'b')), (Claim::Busy('b'), Claim::Busy('a')));
+        let mut ledger = Small::default();
+        assert_eq!((ledger.claim(3, 'a', nobody), ledger.claim(6, 'b', nobody)), (Claim::Won, Claim::Won));
+        assert_eq!((ledger.claim(6, 'a', nobody), ledger.claim(3, 'b', nobody)), (Claim::Busy('b'), Claim::Busy('a')));
         // Neither holds what it has while it waits: each commits, and then finds the other's work done.
-        ledger.finish('a');
-        ledger.finish('b');
-        assert_eq!((ledger.claim(6, 'a'), ledger.claim(3, 'b')), (Claim::Done, Claim::Done));
+        ledger.release(3, 'a');
+        ledger.release(6, 'b');
+        assert_eq!((ledger.claim(6, 'a', nobody), ledger.claim(3, 'b', nobody)), (Claim::Won, Claim::Won));
     }
 
     #[test]
-    fn the_truth_counts_a_granule_once() {
-        let mut ledger = Ledger::<char>::new(10);
-        ledger.mark_done(9);
-        ledger.mark_done(9);
-        ledger.mark_done(10);
-        assert_eq!(ledger.left(), 9);
+    fn a_ledger_without_room_says_so_until_an_owner_has_ended() {
+        let mut ledger = Ledger::<u64, char, 1>::default();
+        for name in 0..WAYS as u64 {
+            assert_eq!(ledger.claim(name, 'a', nobody), Claim::Won);
+        }
+        assert_eq!(ledger.claim(100, 'b', nobody), Claim::Full);
+        assert_eq!(ledger.claim(3, 'b', nobody), Claim::Busy('a'));
+        assert_eq!(ledger.claim(100, 'b', |owner| owner == 'a'), Claim::Won);
+    }
+
+    /// Workers claim, work and end in random order; the checker fails if two of them have the same piece at the same time.
+    fn run(seed: u64, has_ended: impl Fn(&BTreeSet<u64>, u64) -> bool) -> Result<(), String> {
+        let mut ledger = Ledger::<u64, u64, 8>::default();
+        let mut running = BTreeSet::new();
+        let mut held = BTreeMap::<u64, u64>::new();
+        let (mut random, mut next_owner) = (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, 0);
+        let mut draw = |bound: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % bound
+        };
+        for _ in 0..2000 {
+            let chosen = running.iter().copied().nth(draw(6) as usize);
+            match (chosen, draw(8)) {
+                (Some(owner), 0) => {
+                    // Half of them clean up, half die.
+                    running.remove(&owner);
+                    for (name, _) in held.extract_if(.., |_, holder| *holder == owner) {
+                        if owner % 2 == 0 {
+                            ledger.release(name, owner);
+                        }
+                    }
+                }
+                (Some(owner), _) => {
+                    let name = draw(40);
+                    if ledger.claim(name, owner, |other| has_ended(&running, other)) == Claim::Won
+                        && held.insert(name, owner).is_some_and(|other| other != owner)
+                    {
+                        return Err(format!("seed {seed}: {name} was claimed by two"));
+                    }
+                }
+                (None, _) => {
+                    next_owner += 1;
+                    running.insert(next_owner);
+                }
+            }
+        }
+        Ok(())
     }
 
     #[test]
-    fn there_is_nothing_beyond_the_end() {
-        let mut ledger = Ledger::new(64);
-        assert_eq!(ledger.claim(64, 'a'), Claim::Done);
-        assert_eq!(ledger.next_untouched(64), None);
-        assert_eq!(Ledger::<char>::new(0).next_untouched(0), None);
+    fn no_two_have_the_same_piece_at_the_same_time() {
+        for seed in 1..200 {
+            run(seed, |running, owner| !running.contains(&owner)).unwrap();
+        }
     }
 
     #[test]
-    fn the_sweep_meets_each_untouched_granule_once() {
-        let mut ledger = Ledger::new(200);
-        let busy = [5, 64, 130];
-        for granule in busy {
-            ledger.claim(granule, 'c');
-        }
-        for granule in (0..200).filter(|granule| granule % 3 == 0) {
-            ledger.mark_done(granule);
-        }
-        let mut swept = Vec::new();
-        let mut from = 0;
-        while let Some(granule) = ledger.next_untouched(from) {
-            swept.push(granule);
-            from = granule + 1;
-        }
-        let expected: Vec<Granule> = (0..200).filter(|g| g % 3 != 0 && !busy.contains(g)).collect();
-        assert_eq!(swept, expected);
+    fn the_checker_notices_owners_that_are_taken_for_ended() {
+        assert!((1..20).any(|seed| run(seed, |running, owner| !running.contains(&owner) || owner % 5 == 0).is_err()));
     }
 }

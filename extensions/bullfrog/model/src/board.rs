@@ -1,4 +1,4 @@
-//! The board in shared memory on which sessions ask for pages to be moved and movers answer. Plain data without
+//! The board in shared memory on which sessions ask for granules to be moved and movers answer. Plain data without
 //! pointers: it is the same in every process, and whoever uses it holds its lock.
 
 /// The identifier of a process.
@@ -8,16 +8,16 @@ pub type Database = u32;
 /// The number of a transaction; 0 is none.
 pub type Xid = u32;
 
-/// Databases that can have a mover at a time.
-const MOVERS: usize = 16;
+/// Movers of a server, all databases together.
+const MOVERS: usize = 64;
 /// Sessions that can wait for moves at a time; others wait for a place.
 const REQUESTS: usize = 64;
-/// Pages or groups of one request, and so of one transaction of a mover: a session asks again for more.
-pub const GRANULES: usize = 32;
+/// Granules of one request, and so of one transaction of a mover: a session asks again for more.
+pub const GRANULES: usize = 256;
 /// Bytes of an error's message that are passed on.
 const MESSAGE: usize = 96;
 
-/// The process that moves rows of a database.
+/// A process that moves rows of a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mover {
     /// Its database.
@@ -26,15 +26,17 @@ pub struct Mover {
     pub pid: Pid,
     /// Its transaction. Sessions wait for its end, so that the server's deadlock detector sees whom they wait for.
     pub xid: Xid,
+    /// It waits for requests.
+    pub is_idle: bool,
 }
 
-/// By what a session names the rows that it wants.
+/// What the numbers of a request name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// Pages of the driving table: what has a row on them.
-    Page,
-    /// Places of rows in it: their groups.
-    Group,
+pub enum Wanted {
+    /// Granules of the source.
+    Granules,
+    /// Pages of its driving table: all granules with a row on them.
+    Pages,
 }
 
 /// What a session wants.
@@ -43,21 +45,21 @@ pub struct Work {
     /// The source whose rows are to be moved.
     pub source: i32,
     /// What the numbers are.
-    pub unit: Unit,
+    pub wanted: Wanted,
     numbers: [i64; GRANULES],
     len: usize,
 }
 
 impl Work {
-    /// A request for pages or groups of a source, or none if they are more than [`GRANULES`].
+    /// A request for rows of a source, or none if the numbers are more than [`GRANULES`].
     #[must_use]
-    pub fn new(source: i32, unit: Unit, numbers: &[i64]) -> Option<Self> {
-        let mut work = Self { source, unit, numbers: [0; GRANULES], len: numbers.len() };
+    pub fn new(source: i32, wanted: Wanted, numbers: &[i64]) -> Option<Self> {
+        let mut work = Self { source, wanted, numbers: [0; GRANULES], len: numbers.len() };
         work.numbers.get_mut(..numbers.len())?.copy_from_slice(numbers);
         Some(work)
     }
 
-    /// The pages or places.
+    /// The granules or pages.
     #[must_use]
     pub fn numbers(&self) -> &[i64] {
         &self.numbers[..self.len]
@@ -93,11 +95,33 @@ impl Failure {
     }
 }
 
+/// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Everything that was asked for is moved and committed.
+    Done,
+    /// A part of it is in progress in this transaction. Ask again when it has ended.
+    Busy(Xid),
+    /// Nothing was moved.
+    Failed(Failure),
+}
+
+/// Where a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// No mover has taken it.
+    Posted,
+    /// This mover works on it.
+    Running(Mover),
+    /// It is answered; its place is free.
+    Answered(Answer),
+}
+
+#[derive(Clone, Copy, Debug)]
 enum State {
     Posted,
-    Running,
-    Answered,
+    Running(Pid),
+    Answered(Answer),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -107,8 +131,12 @@ struct Request {
     sequence: u64,
     work: Work,
     state: State,
-    /// Of one that was answered.
-    outcome: Result<(), Failure>,
+}
+
+impl Request {
+    fn is_posted(&self, database: Database) -> bool {
+        self.database == database && matches!(self.state, State::Posted)
+    }
 }
 
 /// A session's request, as the session and the mover name it.
@@ -141,64 +169,83 @@ impl Board {
         let place = self.requests.iter().position(mine).or_else(|| self.requests.iter().position(free))?;
         self.sequence += 1;
         let sequence = self.sequence;
-        self.requests[place] =
-            Some(Request { client, database, sequence, work, state: State::Posted, outcome: Ok(()) });
+        self.requests[place] = Some(Request { client, database, sequence, work, state: State::Posted });
         Some(Ticket { place, sequence })
     }
 
-    /// The oldest request of a database that nobody works on; the caller does now.
-    pub fn take(&mut self, database: Database) -> Option<(Ticket, Pid, Work)> {
-        let (place, request) = self
+    /// The oldest request of a mover's database that nobody works on; the mover does now. None: the mover is idle.
+    pub fn take(&mut self, pid: Pid) -> Option<(Ticket, Pid, Work)> {
+        let mover = self.movers.iter_mut().find(|mover| mover.pid == pid)?;
+        let oldest = self
             .requests
             .iter_mut()
             .enumerate()
             .filter_map(|(place, request)| Some((place, request.as_mut()?)))
-            .filter(|(_, request)| request.database == database && request.state == State::Posted)
-            .min_by_key(|(_, request)| request.sequence)?;
-        request.state = State::Running;
+            .filter(|(_, request)| request.is_posted(mover.database))
+            .min_by_key(|(_, request)| request.sequence);
+        mover.is_idle = oldest.is_none();
+        let (place, request) = oldest?;
+        request.state = State::Running(pid);
         Some((Ticket { place, sequence: request.sequence }, request.client, request.work))
     }
 
     /// Answers a request, unless its session gave it up.
-    pub fn answer(&mut self, ticket: Ticket, outcome: Result<(), Failure>) {
-        if let Some(request) = &mut self.requests[ticket.place]
-            && request.sequence == ticket.sequence
-        {
-            request.state = State::Answered;
-            request.outcome = outcome;
+    pub fn answer(&mut self, ticket: Ticket, answer: Answer) {
+        if let Some(request) = self.request(ticket) {
+            request.state = State::Answered(answer);
         }
     }
 
-    /// The answer to a request, once; its place is free then. None: not answered yet.
-    pub fn answered(&mut self, ticket: Ticket) -> Option<Result<(), Failure>> {
-        match self.requests[ticket.place] {
-            Some(Request { sequence, state: State::Answered, outcome, .. }) if sequence == ticket.sequence => {
+    /// Where a request is. An answer is given once.
+    pub fn progress(&mut self, ticket: Ticket) -> Progress {
+        let movers = self.movers;
+        match self.request(ticket).map(|request| request.state) {
+            Some(State::Answered(answer)) => {
                 self.requests[ticket.place] = None;
-                Some(outcome)
+                Progress::Answered(answer)
             }
-            _ => None,
+            Some(State::Running(pid)) => {
+                movers.into_iter().find(|mover| mover.pid == pid).map_or(Progress::Posted, Progress::Running)
+            }
+            _ => Progress::Posted,
         }
     }
 
-    /// Makes a process the mover of a database; false if there is one, or no place for another. What the last one was at
-    /// when it ended is posted again: it was undone, or finds itself done.
-    pub fn enter(&mut self, database: Database, pid: Pid, alive: impl Fn(Pid) -> bool) -> bool {
-        for dead in self.movers.iter_mut().filter(|mover| !alive(mover.pid)) {
-            *dead = Mover::default();
-        }
-        if self.mover(database).is_some() {
+    /// Whether no mover has taken a request yet.
+    #[must_use]
+    pub fn is_posted(&self, ticket: Ticket) -> bool {
+        self.requests[ticket.place]
+            .is_some_and(|request| request.sequence == ticket.sequence && matches!(request.state, State::Posted))
+    }
+
+    fn request(&mut self, ticket: Ticket) -> Option<&mut Request> {
+        self.requests[ticket.place].as_mut().filter(|request| request.sequence == ticket.sequence)
+    }
+
+    /// Makes a process a mover of a database; false if it has `limit`, or there is no place for another. Places of movers that
+    /// died are free, and what they were at is posted again: it was undone, or finds itself done.
+    pub fn enter(&mut self, database: Database, pid: Pid, limit: usize, alive: impl Fn(Pid) -> bool) -> bool {
+        self.bury(alive);
+        if self.movers_of(database).count() >= limit {
             return false;
         }
         let Some(free) = self.movers.iter_mut().find(|mover| mover.pid == 0) else {
             return false;
         };
-        *free = Mover { database, pid, xid: 0 };
-        for request in self.requests.iter_mut().flatten() {
-            if request.database == database && request.state == State::Running {
-                request.state = State::Posted;
-            }
-        }
+        *free = Mover { database, pid, xid: 0, is_idle: false };
         true
+    }
+
+    /// Frees the places of movers that died, and posts again what they were at.
+    pub fn bury(&mut self, alive: impl Fn(Pid) -> bool) {
+        for dead in self.movers.iter_mut().filter(|mover| mover.pid != 0 && !alive(mover.pid)) {
+            for request in self.requests.iter_mut().flatten() {
+                if matches!(request.state, State::Running(pid) if pid == dead.pid) {
+                    request.state = State::Posted;
+                }
+            }
+            *dead = Mover::default();
+        }
     }
 
     /// Frees a mover's place, unless there is something to do for it: then it stays, and this is false.
@@ -206,18 +253,30 @@ impl Board {
         let Some(mover) = self.movers.iter_mut().find(|mover| mover.pid == pid) else {
             return true;
         };
-        let wanted = |request: &Request| request.database == mover.database && request.state == State::Posted;
-        if self.requests.iter().flatten().any(wanted) {
+        if self.requests.iter().flatten().any(|request| request.is_posted(mover.database)) {
             return false;
         }
         *mover = Mover::default();
         true
     }
 
-    /// The mover of a database.
+    /// The movers of a database.
+    pub fn movers_of(&self, database: Database) -> impl Iterator<Item = Mover> {
+        self.movers.iter().filter(move |mover| mover.pid != 0 && mover.database == database).copied()
+    }
+
+    /// Whether a mover is the one of its database that sweeps.
     #[must_use]
-    pub fn mover(&self, database: Database) -> Option<Mover> {
-        self.movers.iter().find(|mover| mover.pid != 0 && mover.database == database).copied()
+    pub fn is_sweeper(&self, pid: Pid) -> bool {
+        let mover = self.movers.iter().find(|mover| mover.pid == pid);
+        mover.is_some_and(|mover| self.movers_of(mover.database).next() == Some(*mover))
+    }
+
+    /// A mover does something else than to wait for requests.
+    pub fn set_busy(&mut self, pid: Pid) {
+        if let Some(mover) = self.movers.iter_mut().find(|mover| mover.pid == pid) {
+            mover.is_idle = false;
+        }
     }
 
     /// Tells in which transaction a mover is.
@@ -239,77 +298,114 @@ mod tests {
     }
 
     fn work(page: i64) -> Work {
-        Work::new(1, Unit::Page, &[page]).expect("one page")
+        Work::new(1, Wanted::Pages, &[page]).expect("one page")
+    }
+
+    /// A board with one mover, 21.
+    fn board() -> Board {
+        let mut board = Board::default();
+        assert!(board.enter(DATABASE, 21, 2, everybody));
+        board
     }
 
     #[test]
     fn requests_are_taken_in_the_order_in_which_they_were_posted() {
-        let mut board = Board::default();
+        let mut board = board();
         board.post(12, DATABASE, work(2), everybody).expect("a place");
         board.post(11, DATABASE, work(1), everybody).expect("a place");
-        let taken: Vec<Pid> = std::iter::from_fn(|| board.take(DATABASE)).map(|(_, client, _)| client).collect();
+        let taken: Vec<Pid> = std::iter::from_fn(|| board.take(21)).map(|(_, client, _)| client).collect();
         assert_eq!(taken, [12, 11]);
-        assert_eq!(board.take(DATABASE), None);
+        assert_eq!(board.take(21), None);
+    }
+
+    #[test]
+    fn two_movers_work_on_different_requests() {
+        let mut board = board();
+        board.enter(DATABASE, 22, 2, everybody);
+        let (first, second) =
+            (board.post(11, DATABASE, work(1), everybody), board.post(12, DATABASE, work(2), everybody));
+        assert_eq!((board.take(22).map(|taken| taken.0), board.take(21).map(|taken| taken.0)), (first, second));
+        assert_eq!((board.take(22), board.take(21)), (None, None));
+        let runner = |progress| if let Progress::Running(mover) = progress { mover.pid } else { 0 };
+        assert_eq!(runner(board.progress(first.expect("a place"))), 22);
+        assert_eq!(runner(board.progress(second.expect("a place"))), 21);
+    }
+
+    #[test]
+    fn a_mover_is_idle_when_it_found_nothing_to_do() {
+        let mut board = board();
+        let idle = |board: &Board| board.movers_of(DATABASE).any(|mover| mover.is_idle);
+        assert!(!idle(&board));
+        board.take(21);
+        assert!(idle(&board));
+        board.post(11, DATABASE, work(1), everybody);
+        board.take(21);
+        assert!(!idle(&board));
+        board.take(21);
+        board.set_busy(21);
+        assert!(!idle(&board));
     }
 
     #[test]
     fn an_answer_is_given_once() {
-        let mut board = Board::default();
+        let mut board = board();
         let ticket = board.post(11, DATABASE, work(1), everybody).expect("a place");
-        let (taken, ..) = board.take(DATABASE).expect("a request");
-        assert_eq!((taken, board.answered(ticket)), (ticket, None));
-        board.answer(taken, Ok(()));
-        assert_eq!(board.answered(ticket), Some(Ok(())));
-        assert_eq!(board.answered(ticket), None);
+        assert_eq!(board.progress(ticket), Progress::Posted);
+        let (taken, ..) = board.take(21).expect("a request");
+        assert_eq!(taken, ticket);
+        board.answer(taken, Answer::Busy(7));
+        assert_eq!(board.progress(ticket), Progress::Answered(Answer::Busy(7)));
+        assert_eq!(board.progress(ticket), Progress::Posted);
     }
 
     #[test]
     fn the_answer_to_a_request_that_was_given_up_is_not_taken_for_the_next_one() {
-        let mut board = Board::default();
+        let mut board = board();
         board.post(11, DATABASE, work(1), everybody).expect("a place");
-        let (given_up, ..) = board.take(DATABASE).expect("a request");
+        let (given_up, ..) = board.take(21).expect("a request");
         let next = board.post(11, DATABASE, work(2), everybody).expect("a place");
-        board.answer(given_up, Ok(()));
-        assert_eq!(board.answered(next), None);
-        assert_eq!(board.take(DATABASE).map(|(ticket, ..)| ticket), Some(next));
+        board.answer(given_up, Answer::Done);
+        assert_eq!(board.progress(next), Progress::Posted);
+        assert_eq!(board.take(21).map(|(ticket, ..)| ticket), Some(next));
     }
 
     #[test]
     fn a_mover_serves_its_own_database() {
-        let mut board = Board::default();
-        board.post(11, DATABASE, work(1), everybody).expect("a place");
-        assert_eq!(board.take(DATABASE + 1), None);
+        let mut board = board();
+        board.post(11, DATABASE + 1, work(1), everybody).expect("a place");
+        assert_eq!(board.take(21), None);
     }
 
     #[test]
-    fn a_database_has_one_mover_until_it_dies() {
-        let mut board = Board::default();
-        assert!(board.enter(DATABASE, 21, everybody));
-        assert!(!board.enter(DATABASE, 22, everybody));
-        assert!(board.enter(DATABASE + 1, 23, everybody));
-        assert!(board.enter(DATABASE, 22, |pid| pid != 21));
-        assert_eq!(board.mover(DATABASE).map(|mover| mover.pid), Some(22));
+    fn a_database_has_so_many_movers_and_the_first_one_sweeps() {
+        let mut board = board();
+        assert!(board.enter(DATABASE, 22, 2, everybody));
+        assert!(!board.enter(DATABASE, 23, 2, everybody));
+        assert!(board.enter(DATABASE + 1, 24, 2, everybody));
+        assert_eq!([21, 22, 24].map(|pid| board.is_sweeper(pid)), [true, false, true]);
+        assert!(board.enter(DATABASE, 23, 2, |pid| pid != 21));
+        assert_eq!(board.movers_of(DATABASE).map(|mover| mover.pid).collect::<Vec<_>>(), [23, 22]);
     }
 
     #[test]
-    fn what_a_mover_was_at_when_it_died_is_done_by_the_next() {
-        let mut board = Board::default();
-        board.enter(DATABASE, 21, everybody);
+    fn what_a_mover_was_at_when_it_died_is_done_by_another() {
+        let mut board = board();
+        board.enter(DATABASE, 22, 2, everybody);
         let ticket = board.post(11, DATABASE, work(1), everybody).expect("a place");
-        board.take(DATABASE).expect("a request");
-        assert!(board.enter(DATABASE, 22, |pid| pid != 21));
-        assert_eq!(board.take(DATABASE).map(|(ticket, ..)| ticket), Some(ticket));
+        board.take(21).expect("a request");
+        assert_eq!(board.take(22), None);
+        board.bury(|pid| pid != 21);
+        assert_eq!(board.take(22).map(|(ticket, ..)| ticket), Some(ticket));
     }
 
     #[test]
-    fn a_mover_does_not_leave_while_somebody_waits_for_it() {
-        let mut board = Board::default();
-        board.enter(DATABASE, 21, everybody);
+    fn a_mover_does_not_leave_while_somebody_waits_for_one() {
+        let mut board = board();
         board.post(11, DATABASE, work(1), everybody).expect("a place");
         assert!(!board.leave(21));
-        board.take(DATABASE).expect("a request");
+        board.take(21).expect("a request");
         assert!(board.leave(21));
-        assert_eq!(board.mover(DATABASE), None);
+        assert_eq!(board.movers_of(DATABASE).count(), 0);
     }
 
     #[test]

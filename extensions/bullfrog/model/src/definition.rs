@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::granule::Granule;
+
 /// What matters of the query that defines a new table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
@@ -56,6 +58,8 @@ pub struct Relation {
     pub pages: i64,
     /// The columns of each of its unique keys.
     pub unique: Vec<Vec<i16>>,
+    /// The columns with which an index of it begins: its rows are found by each of them without reading all.
+    pub indexed: Vec<i16>,
 }
 
 /// A condition of every new row: a column of a relation is equal to a column of another one, or to a constant.
@@ -67,15 +71,6 @@ pub struct Match {
     pub column: i16,
     /// The other relation; none: a constant.
     pub by: Option<usize>,
-}
-
-/// What is moved at a time: both have a place in the driving table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Granule {
-    /// A page of the driving table, with all new rows that its rows are in.
-    Page,
-    /// A group, which is one new row. Its place is that of its first row.
-    Group,
 }
 
 /// How the rows of a new table move.
@@ -173,12 +168,29 @@ pub fn check(shape: &Shape) -> Result<Movement, Refusal> {
     let candidates = (0..shape.relations.len()).filter(|number| !shape.relations[*number].is_nullable);
     let best = candidates
         .map(|driving| Movement { driving, granule: Granule::Page, is_single: is_single(shape, driving) })
-        // Of a foreign-key join, the referring table: its rows give one new row each. Else the larger the table, the
-        // fewer new rows a page of it gives.
+        // Of a foreign-key join, the referring table: its rows give one new row each. Else one from whose rows those of the others
+        // are found by an index. The larger the table, the fewer new rows a page of it gives.
         .max_by_key(|movement| {
-            (movement.is_single, shape.relations[movement.driving].pages, std::cmp::Reverse(movement.driving))
+            let pages = shape.relations[movement.driving].pages;
+            (movement.is_single, finds_others(shape, movement.driving), pages, std::cmp::Reverse(movement.driving))
         });
     best.ok_or(Refusal { what: "no table keeps all of its rows in this join", hint: PLAIN })
+}
+
+/// Whether indexes lead from the rows of a relation to those of all others.
+fn finds_others(shape: &Shape, driving: usize) -> bool {
+    let mut found = vec![driving];
+    loop {
+        let next = shape.matches.iter().find(|given| {
+            !found.contains(&given.relation)
+                && given.by.is_some_and(|by| found.contains(&by))
+                && shape.relations[given.relation].indexed.contains(&given.column)
+        });
+        match next {
+            Some(given) => found.push(given.relation),
+            None => return found.len() == shape.relations.len(),
+        }
+    }
 }
 
 /// Whether the conditions leave at most one row of every other relation for a row of this one: each has a unique key
@@ -209,8 +221,9 @@ mod tests {
     use super::*;
 
     fn table(pages: i64, unique: &[&[i16]]) -> Relation {
+        let indexed = unique.iter().map(|key| key[0]).collect();
         let unique = unique.iter().map(|key| key.to_vec()).collect();
-        Relation { is_table: true, is_nullable: false, pages, unique }
+        Relation { is_table: true, is_nullable: false, pages, unique, indexed }
     }
 
     fn plain() -> Shape {
@@ -286,6 +299,20 @@ mod tests {
             };
             assert_eq!(check(&shape), Ok(Movement { driving: 1, granule: Granule::Page, is_single: true }));
         }
+    }
+
+    #[test]
+    fn a_join_moves_by_the_table_from_which_indexes_lead_to_the_others() {
+        // The second table has a key of two columns that begins with the one that is equal; the first one has no index on it.
+        let shape = Shape {
+            relations: vec![table(10, &[&[7, 8]]), table(20, &[&[1, 2]])],
+            matches: equal((0, 3), (1, 1)).to_vec(),
+            ..Shape::default()
+        };
+        assert_eq!(check(&shape).map(|movement| movement.driving), Ok(0));
+        let mut both = shape.clone();
+        both.relations[0].indexed.push(3);
+        assert_eq!(check(&both).map(|movement| movement.driving), Ok(1));
     }
 
     #[test]

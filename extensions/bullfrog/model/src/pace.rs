@@ -1,0 +1,63 @@
+//! How fast the background goes: at its own pace while the machine has room, slower and slower while clients need it.
+
+use std::time::Duration;
+
+/// The longest rest: rows move in the background however busy the clients are, so that a migration ends.
+const LONGEST: Duration = Duration::from_secs(1);
+/// The first rest of a background that has none otherwise.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// The rest of the background after each batch.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace {
+    added: Duration,
+}
+
+impl Pace {
+    /// How long to rest now. `rest` is what the background rests in any case; it yields while more sessions are `active` than
+    /// `limit` (0: never): twice as long each time, up to a second, and half as long each time when they are fewer again.
+    pub fn next(&mut self, rest: Duration, active: usize, limit: usize) -> Duration {
+        self.added = if limit > 0 && active > limit {
+            (self.added * 2).max(rest).clamp(SHORTEST, LONGEST)
+        } else if self.added > SHORTEST {
+            self.added / 2
+        } else {
+            Duration::ZERO
+        };
+        rest + self.added
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REST: Duration = Duration::from_millis(10);
+
+    fn rests(pace: &mut Pace, active: usize, rounds: usize) -> Vec<u128> {
+        (0..rounds).map(|_| pace.next(REST, active, 2).as_millis()).collect()
+    }
+
+    #[test]
+    fn it_rests_as_it_is_told_while_few_are_active() {
+        assert_eq!(rests(&mut Pace::default(), 2, 3), [10, 10, 10]);
+    }
+
+    #[test]
+    fn it_yields_more_and_more_but_never_stops() {
+        assert_eq!(rests(&mut Pace::default(), 3, 9), [20, 30, 50, 90, 170, 330, 650, 1010, 1010]);
+    }
+
+    #[test]
+    fn it_comes_back_to_its_pace() {
+        let mut pace = Pace::default();
+        rests(&mut pace, 3, 4);
+        assert_eq!(rests(&mut pace, 1, 9), [50, 30, 20, 15, 12, 11, 10, 10, 10]);
+    }
+
+    #[test]
+    fn it_yields_without_a_rest_of_its_own_and_not_without_a_limit() {
+        assert_eq!(Pace::default().next(Duration::ZERO, 3, 2), Duration::from_millis(1));
+        assert_eq!(Pace::default().next(REST, 1000, 0), REST);
+    }
+}

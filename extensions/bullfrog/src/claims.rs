@@ -1,0 +1,52 @@
+//! Which granules a transaction takes on. A claim in the ledger keeps others from doing the same work for nothing; that no
+//! granule moves twice does not depend on it, but on the unique index of `bullfrog.moved`.
+
+use bullfrog_model::board::Xid;
+use savanna_ledger::Claim;
+
+use crate::settings::{CONFLICTS, Conflicts};
+use crate::shared::{database, has_ended, with_ledger};
+
+/// What came of a transaction's claims.
+pub(crate) struct Claims {
+    source: i32,
+    owner: Xid,
+    /// What it may move now.
+    pub(crate) won: Vec<i64>,
+    /// Who has some of the rest in progress. None: there is no rest.
+    pub(crate) busy: Option<Xid>,
+}
+
+impl Claims {
+    /// Claims granules of a source for the transaction under way. To be called before it takes its snapshot: what an earlier owner
+    /// committed is then seen to be done.
+    pub(crate) fn of(source: i32, granules: &[i64]) -> Self {
+        // SAFETY: a transaction is under way.
+        let owner = unsafe { pgrx::pg_sys::GetCurrentTransactionId() }.into_inner();
+        let mut claims = Self { source, owner, won: Vec::with_capacity(granules.len()), busy: None };
+        if CONFLICTS.get() == Conflicts::OnConflict {
+            claims.won.extend(granules);
+            return claims;
+        }
+        let database = database();
+        with_ledger(|ledger| {
+            for granule in granules {
+                match ledger.claim((database, source, *granule), owner, has_ended) {
+                    Claim::Won | Claim::Full => claims.won.push(*granule),
+                    Claim::Busy(holder) => claims.busy = Some(holder),
+                }
+            }
+        });
+        claims
+    }
+
+    /// Gives the claims up. To be called when the transaction has ended.
+    pub(crate) fn release(self) {
+        let database = database();
+        with_ledger(|ledger| {
+            for granule in self.won {
+                ledger.release((database, self.source, granule), self.owner);
+            }
+        });
+    }
+}

@@ -1,0 +1,93 @@
+"""The way back: what was written to new tables is carried back to the old ones, or the migration goes on."""
+
+import psycopg
+import pytest
+
+from conftest import CUSTOMERS, SPLIT, database_from, differing, migrate, moved
+
+RENAMED = "CREATE TABLE person AS SELECT id, name AS called, nick FROM customer; ALTER TABLE person ADD PRIMARY KEY (id)"
+
+
+@pytest.mark.parametrize("options", ["", ", granularity => 'tuple'", ", granularity => 'tuple', moves => 'transaction'"])
+def test_what_was_written_to_new_tables_is_in_the_old_one_after_abort(customers, options):
+    migrate(customers, SPLIT, "split", options)
+    customers.execute("""
+        UPDATE customer_private SET name = 'new name' WHERE id = 10; UPDATE customer_public SET nick = 'new nick' WHERE id = 10;
+        UPDATE customer_public SET nick = 'other nick' WHERE id = 700;
+        DELETE FROM customer_private WHERE id = 500; DELETE FROM customer_public WHERE id = 500;
+        INSERT INTO customer_private VALUES (5000, 'inserted', 's'); INSERT INTO customer_public VALUES (5000, 'inserted nick', NULL)""")
+    customers.execute("SELECT bullfrog.abort('split')")
+    changed = "SELECT id, name, ssn, nick, left(city, 6) FROM customer WHERE id IN (10, 700, 500, 5000) ORDER BY id"
+    assert customers.execute(changed).fetchall() == [
+        (10, "new name", "s10", "new nick", "city 0"), (700, "name 700", "s700", "other nick", "city 0"),
+        (5000, "inserted", "s", "inserted nick", None)]
+    assert customers.execute("SELECT count(*), count(DISTINCT id), count(city) FROM customer").fetchone() == (CUSTOMERS, CUSTOMERS,
+        CUSTOMERS - 1)
+    assert customers.execute("SELECT count(*) FROM bullfrog.moved").fetchone() == (0,)
+    migrate(customers, SPLIT, "again")
+    assert customers.execute("SELECT nick FROM customer_public WHERE id = 5000").fetchone() == ("inserted nick",)
+
+
+def test_a_changed_key_is_another_row(customers):
+    customers.execute("CREATE TABLE expected AS SELECT * FROM customer WHERE id <> 7")
+    migrate(customers, RENAMED)
+    customers.execute("UPDATE person SET id = 7777 WHERE id = 7; DELETE FROM person WHERE id = 7777")
+    customers.execute("SELECT bullfrog.abort('m')")
+    assert differing(customers, "customer", "expected") == 0
+
+
+REFUSED = {
+    "an expression was changed": (SPLIT, "UPDATE customer_public SET town = 'y' WHERE id = 2"),
+    "a row is in one of two tables": (SPLIT, "DELETE FROM customer_public WHERE id = 2"),
+    "an old column must have a value": (SPLIT, "INSERT INTO customer_public VALUES (5000, 'nick', NULL)"),
+    "not all rows moved": ("CREATE TABLE person AS SELECT id, nick FROM customer WHERE id > 5; ALTER TABLE person ADD PRIMARY KEY (id)",
+        "UPDATE person SET nick = 'x' WHERE id = 9"),
+    "no key": ("CREATE TABLE person AS SELECT name, nick FROM customer", "UPDATE person SET nick = 'x' WHERE name = 'name 9'"),
+    "a row is there twice": ("CREATE TABLE person AS SELECT id, name, nick FROM customer", "INSERT INTO person VALUES (9, 'nine', 'x')"),
+    "groups": ("CREATE TABLE town AS SELECT city, count(*) AS customers FROM customer GROUP BY city",
+        "UPDATE town SET customers = 0 WHERE city LIKE 'city 1%'"),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_cannot_be_carried_back_is_refused_and_nothing_is_changed(customers, why):
+    definition, write = REFUSED[why]
+    migrate(customers, definition)
+    customers.execute(write)
+    count = moved(customers)
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="carried back"):
+        customers.execute("SELECT bullfrog.abort('m')")
+    assert moved(customers) == count
+    customers.execute("SELECT bullfrog.finish('m')")
+
+
+def test_a_write_that_was_not_carried_back_is_noticed(customers):
+    """With the statement that carries updates back left out, abort does not succeed."""
+    migrate(customers, RENAMED)
+    customers.execute("UPDATE person SET nick = 'x' WHERE id = 9")
+    body = customers.execute("SELECT pg_get_functiondef('bullfrog.carry_back'::regproc)").fetchone()[0]
+    assert "columns.assigned IS NOT NULL" in body
+    customers.execute(body.replace("columns.assigned IS NOT NULL", "false"), prepare=False)
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="carried back"):
+        customers.execute("SELECT bullfrog.abort('m')")
+
+
+def test_migrations_in_two_databases_of_a_server_are_each_others_strangers(server, template, customers):
+    with database_from(server, template, "neighbour") as neighbour:
+        other = neighbour.connect()
+        for connection in (customers, other):
+            migrate(connection, SPLIT, "split")
+        customers.execute("UPDATE customer_private SET name = 'here' WHERE id = 1")
+        other.execute("UPDATE customer_private SET name = 'there' WHERE id = 1000")
+        assert (moved(customers), moved(other)) == (1, 1)
+        customers.execute("SELECT bullfrog.finish('split')")
+        assert other.execute("SELECT count(*) FROM customer_private WHERE name LIKE 'name%'").fetchone() == (CUSTOMERS - 1,)
+        with pytest.raises(psycopg.errors.ObjectInUse):
+            other.execute("DROP EXTENSION bullfrog")
+        customers.execute("DROP EXTENSION bullfrog CASCADE")
+        assert customers.execute("SELECT count(*) FROM customer_private").fetchone() == (CUSTOMERS,)
+        customers.execute("CREATE EXTENSION bullfrog; CREATE TABLE old AS SELECT id, name FROM customer_private")
+        migrate(customers, "CREATE TABLE new AS SELECT id, name FROM old")
+        assert customers.execute("UPDATE new SET name = 'again' WHERE id = 1").rowcount == 1
+        other.execute("SELECT bullfrog.abort('split')")
+        assert other.execute("SELECT name FROM customer WHERE id = 1000").fetchone() == ("there",)
