@@ -1,6 +1,6 @@
 """TPC-C while its schema changes: throughput and latency over time of bullfrog and of other ways (bench/METHOD.md).
 
-    bench/bullfrog/run.py [--changes split totals joined] [--arms none bullfrog eager copy] [--rates 0 400] [--window 120] ..
+    bench/bullfrog/run.py [--changes split totals joined] [--arms none bullfrog eager copy] [--rate 400] ..
 
 Three changes of schema:
     split   the customers become two tables, private and public ones
@@ -8,7 +8,7 @@ Three changes of schema:
     joined  order lines and stock, joined by item, become one table, beside the stock
 
 Four ways:
-    none      no change; give it twice to see how far two runs of the same differ
+    none      no change, once before and once after the others, to see how far two runs of the same differ
     bullfrog  this project's extension: the application switches at once, rows move as they are needed and in the background
     eager     one transaction locks the old tables, copies all rows and ends the old schema; the application waits
     copy      triggers keep the new tables up to date while batches fill them, then the application switches
@@ -16,7 +16,7 @@ Four ways:
 Builds the extension and the client (savanna-bench-bullfrog) in release. A server of PostgreSQL 15 in a temporary directory has core 0 (all
 of its processes), the client core 1. Each run begins with a copy of the same tables, read into memory; the load goes on for --before
 seconds, then the change is submitted, and the window begins. A rate of 0 is the closed loop: each terminal runs one transaction after the
-other, as many as the server can do. Any other rate is that of random arrivals per second. Afterwards the conditions of TPC-C are checked.
+other, as many as the server can do. With any other rate transactions arrive at random moments, whatever the server does. Afterwards the conditions of TPC-C are checked.
 Appends a line per run to bench/results/bullfrog.jsonl; bench/plot.py draws them.
 
 With --data the filled tables stay in a directory, for the next call; with --no-build nothing is built.
@@ -37,7 +37,7 @@ import record  # noqa: E402
 import server as postgres  # noqa: E402
 
 CARGO_TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", record.ROOT / "target"))
-ARMS = ["bullfrog", "eager", "copy", "none"]
+ARMS = ["none", "bullfrog", "eager", "copy"]
 CLIENT = CARGO_TARGET / "release" / "bullfrog_bench"
 LIBRARY = postgres.TARGET / "release" / "libbullfrog.so"
 SERVER_CORE, CLIENT_CORE = "0", "1"
@@ -97,7 +97,7 @@ class Tables:
             if arm == "bullfrog":
                 connection.execute("CREATE EXTENSION bullfrog")
             connection.execute("CHECKPOINT")
-        report = json.loads(self.client("run", "--change", change, "--arm", arm, *arguments))
+        report = json.loads(self.client("run", *(["--change", change, "--arm", arm] if change else []), *arguments))
         is_switched = any(name == "switched" for name, _ in report["events"])
         self.client("check", *(["--change", change] if is_switched else []))
         self.server.stop()
@@ -107,8 +107,8 @@ class Tables:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--changes", nargs="+", default=["split"], choices=["split", "totals", "joined"])
-    parser.add_argument("--arms", nargs="+", default=["none", *ARMS], choices=ARMS)
-    parser.add_argument("--rates", nargs="+", type=float, default=[0], help="transactions per second; 0: as many as can be done")
+    parser.add_argument("--arms", nargs="+", default=ARMS, choices=ARMS)
+    parser.add_argument("--rate", type=float, default=0, help="transactions per second; 0: as many as can be done")
     parser.add_argument("--warehouses", type=int, default=4)
     parser.add_argument("--terminals", type=int, default=16)
     parser.add_argument("--before", type=int, default=10)
@@ -122,21 +122,22 @@ def main():
     tables = Tables(options.warehouses, options.data)
     where = record.circumstances(record.head(), "release")
     shape = {"warehouses": options.warehouses, "terminals": options.terminals, "before": options.before, "window": options.window}
-    heads = ["change", "rate", "way", "done", "per s", "p50 ms", "p99 ms", "max ms", "waiting", "server busy", "client busy", "events"]
+    arguments = [word for name, value in shape.items() for word in (f"--{name}", value)] + (["--rate", options.rate] if options.rate else [])
+    none = [(None, "none")] if "none" in options.arms else []
+    runs = [*none, *((change, arm) for change in options.changes for arm in options.arms if arm != "none"), *none]
+    heads = ["change", "way", "done", "per s", "p50 ms", "p99 ms", "max ms", "waiting", "server busy", "client busy",
+             "events"]  # fmt: skip
     print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
     try:
-        for rate in options.rates:
-            for change in options.changes:
-                for arm in options.arms:
-                    arguments = [word for name, value in shape.items() for word in (f"--{name}", value)]
-                    report = tables.run(change, arm, arguments + (["--rate", rate] if rate else []))
-                    latency, cores = report["latency"], report["cores"]
-                    events = ", ".join(f"{name} {at:.1f}" for name, at in report["events"])
-                    cells = [change, rate or "closed", arm, report["completed"], round(report["throughput"]), *latency.values(),
-                             report["waiting"], *(f"{core['busy']:.2f}" for core in cores[:2]), events]  # fmt: skip
-                    print(f"| {' | '.join(map(str, cells))} |", flush=True)
-                    if not options.dry:
-                        record.keep("bullfrog", where, [{"change": change, "arm": arm, "rate": rate, **shape, **report}])
+        for change, arm in runs:
+            report = tables.run(change, arm, arguments)
+            latency, cores = report["latency"], report["cores"]
+            events = ", ".join(f"{name} {at:.1f}" for name, at in report["events"])
+            cells = [change or "", arm, report["completed"], round(report["throughput"]), *latency.values(), report["waiting"],
+                     *(f"{core['busy']:.2f}" for core in cores[:2]), events]  # fmt: skip
+            print(f"| {' | '.join(map(str, cells))} |", flush=True)
+            if not options.dry:
+                record.keep("bullfrog", where, [{"change": change, "arm": arm, "rate": options.rate, **shape, **report}])
     finally:
         tables.server.remove()
 

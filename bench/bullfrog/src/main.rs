@@ -93,10 +93,12 @@ struct Run {
     /// Seconds from the switch to the end.
     #[arg(long, default_value_t = 120)]
     window: u64,
-    #[arg(long, value_enum)]
-    change: Change,
-    #[arg(long, value_enum)]
-    arm: Arm,
+    /// The new schema; if none is given, nothing changes.
+    #[arg(long, value_enum, requires = "arm")]
+    change: Option<Change>,
+    /// The way to it.
+    #[arg(long, value_enum, requires = "change")]
+    arm: Option<Arm>,
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -153,17 +155,19 @@ async fn measure(server: &str, run: &Run) -> Result<Report, Box<dyn Error>> {
     let (switch, end) = application.window();
     sleep_until(switch).await;
     let before = report::ticks();
-    let migration = {
-        let (application, change, arm) = (Rc::clone(&application), run.change, run.arm);
+    let migration = run.change.zip(run.arm).map(|(change, arm)| {
+        let application = Rc::clone(&application);
         spawn_local(async move { migration::migrate(&application, &migrator, change, arm).await })
-    };
+    });
     sleep_until(end).await;
     let cores = report::cores(&before, &report::ticks());
-    if migration.is_finished() {
-        migration.await??;
-    } else {
-        application.note("not finished");
-        migration.abort();
+    match migration {
+        Some(migration) if migration.is_finished() => migration.await??,
+        Some(migration) => {
+            application.note("not finished");
+            migration.abort();
+        }
+        None => {}
     }
     for terminal in terminals {
         terminal.await??;

@@ -33,8 +33,6 @@ pub(crate) enum Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Arm {
-    /// Not at all.
-    None,
     /// By the extension.
     Bullfrog,
     /// In one transaction that copies all rows, while the application waits.
@@ -116,12 +114,10 @@ impl Script {
 pub(crate) async fn migrate(application: &Application, client: &Client, change: Change, arm: Arm) -> Result<(), Error> {
     application.note("submitted");
     match arm {
-        Arm::None => {}
-        Arm::Bullfrog => bullfrog(application, client, change).await?,
-        Arm::Eager => eager(application, client, change).await?,
-        Arm::Copy => copy(application, client, change).await?,
+        Arm::Bullfrog => bullfrog(application, client, change).await,
+        Arm::Eager => eager(application, client, change).await,
+        Arm::Copy => copy(application, client, change).await,
     }
-    Ok(())
 }
 
 async fn bullfrog(application: &Application, client: &Client, change: Change) -> Result<(), Error> {
