@@ -1,5 +1,6 @@
 """Draws bench/results/flink.jsonl and bench/results/arrow.jsonl, the output of bench/flink/run.py and bench/arrow/run.py, and
-bench/results/contention.jsonl, to which bench/keys/contention.py appends, as bench/plots/*.svg. Needs `pip install matplotlib`."""
+bench/results/contention.jsonl and bullfrog.jsonl, to which bench/keys/contention.py and bench/bullfrog/run.py append, as
+bench/plots/*.svg. Needs `pip install matplotlib`."""
 
 import json
 import pathlib
@@ -12,7 +13,7 @@ import matplotlib.pyplot as pyplot
 HERE = pathlib.Path(__file__).resolve().parent
 COLOURS = {"Savanna": "#c2410c", "serverless": "#c2410c", "provisioned": "#f59e0b", "Flink": "#64748b",
            "DuckDB": "#0e7490", "LaminarDB": "#7c3aed", "actors, 1 replica": "#c2410c", "actors, 2 replicas": "#ea580c",
-           "actors, full": "#f59e0b"}
+           "actors, full": "#f59e0b", "bullfrog": "#c2410c", "eager": "#0e7490", "copy": "#7c3aed"}
 
 
 def figures(name):
@@ -90,14 +91,42 @@ def contention():
     save(figure, "contention.svg")
 
 
+def bullfrog():
+    """Throughput and latency while the schema changes, by second: of each way the last run, of no change the last two."""
+    rows = figures("bullfrog.jsonl")
+    for change in dict.fromkeys(row["change"] for row in rows if row["change"]):
+        of_change = [row for row in rows if row["change"] == change]
+        sizes = {row["warehouses"] for row in of_change}
+        loads = {"fixed rate": [row for row in rows if row["rate"] > 0], "saturated": [row for row in rows if row["rate"] == 0]}
+        columns = [(name, mine) for name, mine in loads.items() if any(row["change"] == change for row in mine)]
+        figure, panes = pyplot.subplots(2, len(columns), sharex=True, figsize=(5.5 * len(columns), 6), squeeze=False)
+        for (name, mine), (throughput, latency) in zip(columns, panes.T):
+            none = [row for row in mine if row["arm"] == "none" and row["warehouses"] in sizes][-2:]
+            last = {row["arm"]: row for row in mine if row["change"] == change}
+            for row in [*none, *last.values()]:
+                seconds, colour = row["seconds"], COLOURS.get(row["arm"], "#a8a29e")
+                at = range(seconds["first"], seconds["first"] + len(seconds["completed"]))
+                label = "no migration" if row["arm"] == "none" else row["arm"]
+                throughput.plot(at, seconds["completed"], color=colour, linewidth=1, label=label)
+                latency.plot(at, seconds["p99"], color=colour, linewidth=1, label=label)
+                for event, moment in row["events"]:
+                    if event == "finished":
+                        throughput.axvline(moment, color=colour, linewidth=0.8, linestyle=":")
+            throughput.set(title=f"{change}, {name}", ylabel="transactions per second", ylim=(0, None))
+            latency.set(yscale="log", ylabel="p99 of the second, ms (log)", xlabel="seconds since the switch")
+            legend(throughput)
+        save(figure, f"bullfrog_{change}.svg")
+
+
 MADE_BY = {
     "flink": "bench/flink/run.py > bench/results/flink.jsonl",
     "arrow": "bench/arrow/run.py > bench/results/arrow.jsonl",
     "contention": "bench/keys/contention.py",
+    "bullfrog": "bench/bullfrog/run.py",
 }
 
 if __name__ == "__main__":
-    for draw in (flink, arrow, contention):
+    for draw in (flink, arrow, contention, bullfrog):
         name = draw.__name__
         if (HERE / "results" / f"{name}.jsonl").exists():
             draw()

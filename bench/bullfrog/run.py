@@ -16,92 +16,29 @@ Four ways:
 Builds the extension and the client (savanna-bench-bullfrog) in release. A server of PostgreSQL 15 in a temporary directory has core 0 (all
 of its processes), the client core 1. Each run begins with a copy of the same tables, read into memory; the load goes on for --before
 seconds, then the change is submitted, and the window begins. A rate of 0 is the closed loop: each terminal runs one transaction after the
-other, as many as the server can do. With any other rate transactions arrive at random moments, whatever the server does. Afterwards the conditions of TPC-C are checked.
-Appends a line per run to bench/results/bullfrog.jsonl; bench/plot.py draws them.
+other, as many as the server can do. With any other rate transactions arrive at random moments, whatever the server does. Afterwards the
+conditions of TPC-C are checked. Appends a line per run to bench/results/bullfrog.jsonl; bench/plot.py draws them.
 
 With --data the filled tables stay in a directory, for the next call; with --no-build nothing is built.
 """
 
 import argparse
 import json
-import os
 import pathlib
-import shutil
-import subprocess
-import sys
 
-BENCH = pathlib.Path(__file__).resolve().parents[1]
-sys.path += [str(BENCH), str(BENCH.parent / "extensions" / "bullfrog" / "tests")]
+from tables import EXTENSION_LOADED, Tables, build, record
 
-import record  # noqa: E402
-import server as postgres  # noqa: E402
-
-CARGO_TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", record.ROOT / "target"))
 ARMS = ["none", "bullfrog", "eager", "copy"]
-CLIENT = CARGO_TARGET / "release" / "bullfrog_bench"
-LIBRARY = postgres.TARGET / "release" / "libbullfrog.so"
-SERVER_CORE, CLIENT_CORE = "0", "1"
-SETTINGS = {
-    "shared_buffers": "1GB",
-    "max_worker_processes": "20",
-    # Neither the disk nor a checkpoint is what is measured.
-    "fsync": "off",
-    "max_wal_size": "16GB",
-    "checkpoint_timeout": "1h",
-}
-PREWARM = """
-    CREATE EXTENSION IF NOT EXISTS pg_prewarm;
-    SELECT pg_prewarm(oid) FROM pg_class WHERE relkind IN ('r', 'i') AND relnamespace = 'public'::regnamespace
-"""
 
 
-def build():
-    extension = postgres.EXTENSION / "Cargo.toml"
-    subprocess.run(["cargo", "build", "--locked", "--release", "--manifest-path", extension], check=True)
-    subprocess.run(["cargo", "build", "--locked", "--release", "-p", "savanna-bench-bullfrog"], cwd=record.ROOT, check=True)
-
-
-class Tables:
-    """A server, and its directory as it was when the tables had been filled."""
-
-    def __init__(self, warehouses, kept):
-        self.server = postgres.Server(LIBRARY, SETTINGS, cores=SERVER_CORE)
-        self.filled = kept or self.server.root / "filled"
-        if self.filled.exists():
-            self.server.stop()
-        else:
-            self.client("load", "--warehouses", warehouses)
-            self.server.connect().execute(PREWARM)
-            self.server.stop()
-            subprocess.run(["cp", "-a", self.server.data, self.filled], check=True)
-
-    def client(self, *arguments):
-        connection = f"host={self.server.root} user=postgres dbname=postgres"
-        command = ["taskset", "-c", CLIENT_CORE, CLIENT, "--server", connection, *arguments]
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-        if done.returncode != 0:
-            raise SystemExit(f"{' '.join(map(str, arguments))}: {done.stderr}{self.server.log.read_text()[-4000:]}")
-        return done.stdout
-
-    def run(self, change, arm, arguments):
-        """One run on fresh tables."""
-        shutil.rmtree(self.server.data, ignore_errors=True)
-        subprocess.run(["cp", "-a", self.filled, self.server.data], check=True)
-        with open(self.server.data / "postgresql.auto.conf", "a") as settings:
-            settings.write(f"unix_socket_directories = '{self.server.root}'\n")
-            if arm == "bullfrog":
-                settings.write("shared_preload_libraries = 'bullfrog'\n")
-        self.server.start()
-        with self.server.connect() as connection:
-            connection.execute(PREWARM)
-            if arm == "bullfrog":
-                connection.execute("CREATE EXTENSION bullfrog")
-            connection.execute("CHECKPOINT")
-        report = json.loads(self.client("run", *(["--change", change, "--arm", arm] if change else []), *arguments))
-        is_switched = any(name == "switched" for name, _ in report["events"])
-        self.client("check", *(["--change", change] if is_switched else []))
-        self.server.stop()
-        return report
+def run(tables, change, arm, arguments):
+    """One run on fresh tables."""
+    tables.start(EXTENSION_LOADED if arm == "bullfrog" else {})
+    report = json.loads(tables.client("run", *(["--change", change, "--arm", arm] if change else []), *arguments))
+    is_switched = any(name == "switched" for name, _ in report["events"])
+    tables.client("check", *(["--change", change] if is_switched else []))
+    tables.server.stop()
+    return report
 
 
 def main():
@@ -122,7 +59,8 @@ def main():
     tables = Tables(options.warehouses, options.data)
     where = record.circumstances(record.head(), "release")
     shape = {"warehouses": options.warehouses, "terminals": options.terminals, "before": options.before, "window": options.window}
-    arguments = [word for name, value in shape.items() for word in (f"--{name}", value)] + (["--rate", options.rate] if options.rate else [])
+    arguments = [word for name, value in shape.items() for word in (f"--{name}", value)]
+    arguments += ["--rate", options.rate] if options.rate else []
     none = [(None, "none")] if "none" in options.arms else []
     runs = [*none, *((change, arm) for change in options.changes for arm in options.arms if arm != "none"), *none]
     heads = ["change", "way", "done", "per s", "p50 ms", "p99 ms", "max ms", "waiting", "server busy", "client busy",
@@ -130,7 +68,7 @@ def main():
     print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
     try:
         for change, arm in runs:
-            report = tables.run(change, arm, arguments)
+            report = run(tables, change, arm, arguments)
             latency, cores = report["latency"], report["cores"]
             events = ", ".join(f"{name} {at:.1f}" for name, at in report["events"])
             cells = [change or "", arm, report["completed"], round(report["throughput"]), *latency.values(), report["waiting"],

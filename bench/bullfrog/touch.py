@@ -1,0 +1,106 @@
+"""What a first touch takes, and what the extension costs a statement when all rows were moved (bench/METHOD.md).
+
+    bench/bullfrog/touch.py [--pages 2000] [--statements 100000] [--pairs 7] ..
+
+First touch: customers are being split and nothing moves by itself; on one connection, one customer on each of so many pages is updated
+(cold), and updated again (warm). A round trip is a request to a mover for a page that was moved: all of a first touch but finding and
+moving rows.
+
+Statements: the server's processor time per prepared SELECT and UPDATE by key over the split customers, in four servers:
+    plain     without the library; the customers were split by copying
+    loaded    with the library, and nothing was ever migrated by it
+    finished  with the library, and the customers were split by it, to the end
+    moved     the same, but the migration was not ended: all rows were moved, and statements still look for others
+The last three are compared with the first in interleaved runs, pair by pair.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import time
+
+from tables import EXTENSION_LOADED, Tables, build, record
+
+SPLIT = (record.ROOT / "bench" / "bullfrog" / "sql" / "split" / "new.sql").read_text()
+VARIANTS = ["plain", "loaded", "finished", "moved"]
+
+
+def split(tables, variant):
+    """Starts a server whose customers were split in one of the ways."""
+    tables.start({} if variant == "plain" else {**EXTENSION_LOADED, "bullfrog.start_delay": "0", "bullfrog.rest": "0"})
+    with tables.server.connect() as connection:
+        if variant in ("plain", "loaded"):
+            connection.execute(SPLIT, prepare=False)
+        else:
+            connection.execute("SELECT bullfrog.migrate('split', %s)", (SPLIT,), prepare=False)
+            while connection.execute("SELECT sum(pages_left) FROM bullfrog.progress").fetchone()[0] > 0:
+                time.sleep(0.2)
+            if variant == "finished":
+                connection.execute("SELECT bullfrog.finish('split')")
+        connection.execute("VACUUM ANALYZE")
+
+
+def touches(warehouses, data, pages):
+    """Latencies of first touches."""
+    tables = Tables(warehouses, data)
+    try:
+        tables.start({**EXTENSION_LOADED, "bullfrog.start_delay": "1h"})
+        with tables.server.connect() as connection:
+            connection.execute("SELECT bullfrog.migrate('split', %s)", (SPLIT,), prepare=False)
+        return json.loads(tables.client("touch", "--pages", pages))
+    finally:
+        tables.server.remove()
+
+
+def costs(warehouses, data, statements, pairs):
+    """Of each variant and kind of statement: processor time, and how much more it is than without the library."""
+    servers = {variant: Tables(warehouses, data) for variant in VARIANTS}
+    try:
+        for variant, tables in servers.items():
+            split(tables, variant)
+        rounds = []
+        for number in range(pairs + 1):
+            figures = {variant: json.loads(tables.client("cost", "--statements", statements)) for variant, tables in servers.items()}
+            # The first warms up.
+            if number > 0:
+                rounds.append(figures)
+    finally:
+        for tables in servers.values():
+            tables.server.remove()
+    return [
+        {"what": "statement", "variant": variant, "kind": kind, "pairs": pairs,
+         "micros": statistics.median(figures[variant][kind] for figures in rounds),
+         "more": record.interval([figures[variant][kind] - figures["plain"][kind] for figures in rounds])}
+        for kind in ("select", "update") for variant in VARIANTS
+    ]  # fmt: skip
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--warehouses", type=int, default=4)
+    parser.add_argument("--pages", type=int, default=2000)
+    parser.add_argument("--statements", type=int, default=100_000)
+    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--data", type=pathlib.Path, help="where the filled tables stay, for the next call")
+    parser.add_argument("--no-build", action="store_true")
+    parser.add_argument("--dry", action="store_true", help="keep nothing")
+    options = parser.parse_args()
+    if not options.no_build:
+        build()
+    where = record.circumstances(record.head(), "release")
+    results = [{"what": "touch", "pages": options.pages, **touches(options.warehouses, options.data, options.pages)}]
+    print("| | p50 ms | p99 ms | max ms |\n|---|---|---|---|")
+    for name in ("cold", "warm", "round_trip", "nothing"):
+        print(f"| {name} | {' | '.join(map(str, results[0][name].values()))} |", flush=True)
+    results += costs(options.warehouses, options.data, options.statements, options.pairs)
+    print("\n| statement | server | CPU µs | more than plain | interval |\n|---|---|---|---|---|")
+    for figure in results[1:]:
+        more = "{median:.2f} | {low:.2f} to {high:.2f}".format(**figure["more"])
+        print(f"| {figure['kind']} | {figure['variant']} | {figure['micros']:.2f} | {more} |")
+    if not options.dry:
+        record.keep("bullfrog_touch", where, results)
+
+
+if __name__ == "__main__":
+    main()
