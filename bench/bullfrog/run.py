@@ -50,6 +50,7 @@ def main():
     parser.add_argument("--terminals", type=int, default=16)
     parser.add_argument("--before", type=int, default=10)
     parser.add_argument("--window", type=int, default=120)
+    parser.add_argument("--finish", action="store_true", help="bullfrog ends the old schema in the window, too")
     parser.add_argument("--data", type=pathlib.Path, help="where the filled tables stay; they must be of as many warehouses")
     parser.add_argument("--no-build", action="store_true")
     parser.add_argument("--dry", action="store_true", help="keep nothing")
@@ -61,6 +62,7 @@ def main():
     shape = {"warehouses": options.warehouses, "terminals": options.terminals, "before": options.before, "window": options.window}
     arguments = [word for name, value in shape.items() for word in (f"--{name}", value)]
     arguments += ["--rate", options.rate] if options.rate else []
+    arguments += ["--finish"] if options.finish else []
     none = [(None, "none")] if "none" in options.arms else []
     runs = [*none, *((change, arm) for change in options.changes for arm in options.arms if arm != "none"), *none]
     heads = ["change", "way", "done", "per s", "p50 ms", "p99 ms", "max ms", "waiting", "server busy", "client busy",

@@ -99,6 +99,9 @@ struct Run {
     /// The way to it.
     #[arg(long, value_enum, requires = "change")]
     arm: Option<Arm>,
+    /// The extension ends the migration under load, too.
+    #[arg(long)]
+    finish: bool,
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -156,8 +159,8 @@ async fn measure(server: &str, run: &Run) -> Result<Report, Box<dyn Error>> {
     sleep_until(switch).await;
     let before = report::ticks();
     let migration = run.change.zip(run.arm).map(|(change, arm)| {
-        let application = Rc::clone(&application);
-        spawn_local(async move { migration::migrate(&application, &migrator, change, arm).await })
+        let (application, finish) = (Rc::clone(&application), run.finish);
+        spawn_local(async move { migration::migrate(&application, &migrator, change, arm, finish).await })
     });
     sleep_until(end).await;
     let cores = report::cores(&before, &report::ticks());

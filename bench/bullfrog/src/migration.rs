@@ -107,20 +107,27 @@ impl Script {
     }
 }
 
-/// Makes the change under load. Tells the application when it may switch, and notes when things happened.
+/// Makes the change under load. Tells the application when it may switch, and notes when things happened. With `finish`, the extension
+/// ends the old schema under load, too; else it stays beside the new one, with all rows moved.
 ///
 /// # Errors
 /// Those of the server.
-pub(crate) async fn migrate(application: &Application, client: &Client, change: Change, arm: Arm) -> Result<(), Error> {
+pub(crate) async fn migrate(
+    application: &Application,
+    client: &Client,
+    change: Change,
+    arm: Arm,
+    finish: bool,
+) -> Result<(), Error> {
     application.note("submitted");
     match arm {
-        Arm::Bullfrog => bullfrog(application, client, change).await,
+        Arm::Bullfrog => bullfrog(application, client, change, finish).await,
         Arm::Eager => eager(application, client, change).await,
         Arm::Copy => copy(application, client, change).await,
     }
 }
 
-async fn bullfrog(application: &Application, client: &Client, change: Change) -> Result<(), Error> {
+async fn bullfrog(application: &Application, client: &Client, change: Change, finish: bool) -> Result<(), Error> {
     let script = change.script();
     let definition = [script.new_tables, script.closed_tables].concat();
     client.batch_execute(&format!("SELECT bullfrog.migrate('change', $definition${definition}$definition$)")).await?;
@@ -133,9 +140,11 @@ async fn bullfrog(application: &Application, client: &Client, change: Change) ->
         }
     }
     application.note("moved");
-    // It is refused as long as a session's snapshot is older than the last move.
+    if !finish {
+        return Ok(());
+    }
     while let Err(error) = client.batch_execute("SELECT bullfrog.finish('change')").await {
-        application.note(&format!("finish refused: {error}"));
+        application.note(&format!("finish refused: {}", error.as_db_error().map_or("", |error| error.message())));
         sleep(LOOK).await;
     }
     application.note("finished");

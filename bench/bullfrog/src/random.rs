@@ -65,3 +65,24 @@ pub(crate) fn data(rng: &mut SmallRng) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+
+    use super::*;
+
+    #[test]
+    fn last_names_are_made_of_three_syllables() {
+        assert_eq!(name_of(371), "PRICALLYOUGHT");
+    }
+
+    #[test]
+    fn customers_and_items_are_those_that_there_are() {
+        let mut rng = SmallRng::seed_from_u64(1);
+        assert!(
+            (0..100_000)
+                .all(|_| (1..=CUSTOMERS).contains(&customer(&mut rng)) && (1..=ITEMS).contains(&item(&mut rng)))
+        );
+    }
+}

@@ -129,3 +129,23 @@ pub(crate) fn cores(before: &[[u64; 3]], after: &[[u64; 3]]) -> Vec<Core> {
     };
     before.iter().zip(after).map(of_core).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_a_latency_that_was_seen() {
+        let latency = Latency::of((1..=100).rev().map(Duration::from_millis).collect());
+        assert_eq!((latency.p50, latency.p99, latency.max), (51.0, 100.0, 100.0));
+        assert_eq!(Latency::of(Vec::new()).max, 0.0);
+    }
+
+    #[test]
+    fn seconds_before_the_switch_have_negative_numbers() {
+        let done =
+            [-1.5, -0.5, 0.5, 0.7, 9.0].map(|at| Done { at, latency: Duration::from_millis(1), kind: Kind::Payment });
+        let seconds = by_second(&done, 3);
+        assert_eq!((seconds.first, seconds.completed), (-2, vec![1, 1, 2, 0, 0]));
+    }
+}
