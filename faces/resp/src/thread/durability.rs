@@ -1,0 +1,122 @@
+//! The log: what the actor changed goes there, and replies wait for it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use savanna_journal::{Journal, JournalError, Lsn};
+use savanna_keys::config::Sync;
+use savanna_keys::log::append_changes;
+
+use super::{APPEND_PERIOD, REWRITE_PERIOD, Thread, ThreadError};
+use crate::mailbox::Mail;
+
+/// More changes than this are appended at once.
+const APPEND_BYTES: usize = 1 << 20;
+/// Bytes of keys that are written again at once: a fraction of a millisecond.
+const REWRITE_BYTES: usize = 256 << 10;
+/// No key is written again while the disk is so many bytes behind: what clients change goes first.
+const REWRITE_AHEAD: usize = 4 << 20;
+/// How long to wait before a log that takes nothing more is tried again.
+const BACKLOG_PAUSE: Duration = Duration::from_millis(1);
+
+impl Thread {
+    /// Appends what the actor changed, if it is time.
+    pub(super) fn append(&mut self, at_once: bool) -> Result<(), ThreadError> {
+        let Some(journal) = &self.journal else {
+            self.actor.keys.log.clear();
+            return Ok(());
+        };
+        let waiting = self.actor.keys.log.bytes().len();
+        let is_due = at_once
+            || self.actor.config.sync == Sync::Always
+            || waiting > APPEND_BYTES
+            || self.state.appended_at.elapsed() >= APPEND_PERIOD;
+        if waiting == 0 || !is_due {
+            return Ok(());
+        }
+        self.state.appended_at = Instant::now();
+        loop {
+            match append_changes(journal, &mut self.actor.keys) {
+                Ok(Some(lsn)) => self.state.depends = lsn,
+                Ok(None) => {}
+                Err(JournalError::Backlog { .. }) => {
+                    // The disk is behind: clients wait with this thread.
+                    std::thread::sleep(BACKLOG_PAUSE);
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            }
+            return Ok(());
+        }
+    }
+
+    /// Goes on with a rewrite of the log, if there is one; the first thread also sees whether one is due or done.
+    pub(super) fn rewrite(&mut self) -> Result<(), ThreadError> {
+        let Some(journal) = self.journal.clone() else { return Ok(()) };
+        if std::mem::take(&mut self.actor.is_rewrite_wanted) {
+            self.slots[0].put(Mail::WantRewrite);
+        }
+        let is_written = self.may_rewrite(&journal) && self.rewrite_some();
+        if is_written || std::mem::take(&mut self.state.has_settled) {
+            self.append(true)?;
+            self.state.is_rewritten = true;
+        }
+        if self.actor.id().index() != 0 {
+            return Ok(());
+        }
+        let appended = journal.stats().bytes;
+        if self.state.rewrites.is_due(appended) {
+            self.begin_rewrite();
+        }
+        if let Some(oldest) = self.state.rewrites.finish(journal.durable(), appended) {
+            journal.truncate_before(oldest)?;
+            tracing::info!(%oldest, "the log of the keys service was shortened");
+        }
+        Ok(())
+    }
+
+    /// Whether keys are to be written again now.
+    fn may_rewrite(&self, journal: &Journal) -> bool {
+        self.actor.keys.is_rewriting()
+            && self.state.rewrote_at.elapsed() >= REWRITE_PERIOD
+            && journal.backlog() < REWRITE_AHEAD
+    }
+
+    /// Writes some keys again. Says whether that were the last.
+    fn rewrite_some(&mut self) -> bool {
+        let is_written = self.actor.rewrite_some(REWRITE_BYTES);
+        self.state.rewrote_at = Instant::now();
+        is_written
+    }
+
+    pub(super) fn begin_rewrite(&mut self) {
+        let Some(journal) = &self.journal else { return };
+        if self.state.rewrites.begin(journal.appended(), journal.stats().bytes, self.slots.len()) {
+            self.slots.iter().for_each(|slot| slot.put(Mail::Rewrite));
+        }
+    }
+
+    /// What replies of this turn wait for; asks the log to wake this thread when it is durable.
+    pub(super) fn gate(&mut self) -> Result<Option<Lsn>, ThreadError> {
+        let Some(journal) = &self.journal else { return Ok(None) };
+        if self.state.has_log_failed.load(Ordering::Acquire) {
+            return Err(JournalError::Stopped { reason: "a flush failed".to_owned() }.into());
+        }
+        let depends = self.state.depends;
+        if self.actor.config.sync != Sync::Always || depends <= journal.durable() {
+            return Ok(None);
+        }
+        if self.state.asked < depends {
+            self.state.asked = depends;
+            let (bell, failed) = (self.mailbox.bell(), Arc::clone(&self.state.has_log_failed));
+            journal.gate().hold(depends, move |outcome| {
+                if outcome.is_err() {
+                    failed.store(true, Ordering::Release);
+                }
+                bell.ring();
+            });
+        }
+        Ok(Some(depends))
+    }
+}

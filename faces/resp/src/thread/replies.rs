@@ -1,0 +1,101 @@
+//! What clients are told: replies that came from elsewhere, and bytes that go out.
+
+use savanna_journal::Lsn;
+use savanna_keys::actor::message::Destination;
+
+use super::{Thread, ThreadError};
+use crate::connection::REPLY_BYTES_MAX;
+use crate::encode::Encoder;
+
+impl Thread {
+    /// Puts replies that came from elsewhere to their connections.
+    pub(super) fn put_replies(&mut self) {
+        let replies = self.actor.take_own_replies();
+        for (to, part) in replies.iter() {
+            let (session, ticket) = match to {
+                Destination::Session(session, ticket) => (session, Some(ticket)),
+                Destination::Push(session) => (session, None),
+                Destination::Gather(_) | Destination::Waiter(_) => continue,
+            };
+            let place = session.place as usize;
+            let Some(Some(connection)) = self.state.connections.get_mut(place) else { continue };
+            if connection.session != session {
+                continue;
+            }
+            if connection.is_dismissed {
+                continue;
+            }
+            match ticket {
+                Some(ticket) => {
+                    let room = connection.room(self.actor.config.output_normal);
+                    let mut had_room = true;
+                    let count = connection.output.fill(ticket, |bytes, protocol| {
+                        let mut encoder = Encoder::new(bytes, protocol).at_most(room);
+                        part.play(&mut encoder);
+                        had_room = encoder.finish();
+                    });
+                    connection.is_dismissed |= !had_room && room < REPLY_BYTES_MAX;
+                    connection.note_awaited(count);
+                    if connection.awaits == Some(ticket) {
+                        connection.awaits = None;
+                    }
+                }
+                None => {
+                    let (room, protocol) = (connection.room(self.actor.config.output_listening), connection.protocol);
+                    let mut encoder = Encoder::new(connection.output.next(), protocol).at_most(room);
+                    part.play(&mut encoder);
+                    // There is nobody to be told that a message is missing.
+                    connection.is_dismissed |= !encoder.finish();
+                }
+            }
+            self.touch(place);
+            self.go_on(place);
+        }
+        self.actor.recycle(replies);
+    }
+
+    /// Writes to the connections that have something to be sent.
+    pub(super) fn write_all(&mut self) -> Result<(), ThreadError> {
+        let gate = self.gate()?;
+        let may_tell = self.may_tell();
+        let durable = self.journal.as_ref().map(|journal| journal.durable());
+        self.state.durable = durable.unwrap_or(Lsn::NONE);
+        let mut places = std::mem::take(&mut self.state.touched);
+        places.retain(|place| {
+            let Some(mut connection) = self.state.connections.get_mut(*place).and_then(Option::take) else {
+                return false;
+            };
+            if !may_tell {
+                let stays = !connection.is_dismissed;
+                self.settle(*place, connection, stays);
+                return stays;
+            }
+            connection.output.release(gate);
+            if let Some(durable) = durable {
+                connection.output.hear_durable(durable);
+            }
+            let is_there = connection.write(self.actor.keys.now());
+            let leaves_too_much = !connection.output.is_empty() && self.leaves_too_much(&mut connection);
+            let stays = is_there && !connection.is_finished() && !connection.is_dismissed && !leaves_too_much;
+            connection.is_touched = connection.output.is_held();
+            let is_touched = connection.is_touched;
+            self.settle(*place, connection, stays);
+            if stays {
+                self.go_on(*place);
+            }
+            stays && is_touched
+        });
+        self.state.touched = places;
+        Ok(())
+    }
+
+    /// Lists a connection whose requests had to wait and may run now.
+    fn go_on(&mut self, place: usize) {
+        if let Some(Some(connection)) = self.state.connections.get(place)
+            && connection.may_run()
+            && (connection.is_readable || connection.was_stopped)
+        {
+            self.list(place);
+        }
+    }
+}
