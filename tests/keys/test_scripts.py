@@ -143,6 +143,44 @@ def test_a_script_that_runs_too_long_is_stopped(savanna):
     reply = client.call("EVAL", "local t, s = {}, 'x' for _ = 1, 20 do s = s .. s end while true do t[#t + 1] = s .. #t end", 0)
     assert "not enough memory" in reply
     assert client.call("EVAL", "return 'still there'", 0) == b"still there"
+    # One call into a library is not interrupted: it must be short, however much it is asked for.
+    for script in ("return #string.rep('x', 2^31 - 1)", "return #string.rep(1, 2^31 - 1)", "return #string.rep('12', '2147483647')"):
+        assert isinstance(client.call("EVAL", script, 0), Refused)
+    assert client.call("EVAL", "return string.rep('', 2^31 - 1) .. string.rep('ab', 2) .. ('c'):rep(0)", 0) == b"abab"
+    # Its instructions would not be counted.
+    assert "nonexistent global variable 'coroutine'" in client.call("EVAL", "return coroutine.create(function() end)", 0)
+
+
+def test_no_script_takes_the_memory_of_the_next_one(savanna):
+    client = Client(savanna.port)
+    fill = "local t = {} for i = 1, 1000 do t[i] = string.rep(tostring(i), %d) end return #t"
+    for _ in range(3):
+        assert "not enough memory" in client.call("EVAL", fill % 1_000_000, 0)
+        # Each leaves behind more than half of what a script may take.
+        for size in (50_000, 50_001):
+            assert client.call("EVAL", fill % size, 0) == 1000
+
+
+def test_scripts_that_are_never_run_again_are_forgotten(savanna):
+    client = Client(savanna.port)
+    client.call("SCRIPT", "FLUSH")
+    loaded = client.call("SCRIPT", "LOAD", "return 'loaded'")
+    padding = "-" * 1_000_000
+    evaluated = []
+    for number in range(100):
+        assert client.call("EVAL", f"return {number} --{padding}", 0) == number
+        evaluated.append(client.call("EVAL", "return redis.sha1hex(ARGV[1])", 0, f"return {number} --{padding}"))
+    known = client.call("SCRIPT", "EXISTS", *evaluated)
+    assert sum(known) <= 64 and known[-1] == 1
+    assert client.call("EVALSHA", loaded, 0) == b"loaded"
+    for number in range(100):
+        reply = client.call("SCRIPT", "LOAD", f"return {number} --{padding}")
+        if isinstance(reply, Refused):
+            break
+    assert "SCRIPT FLUSH" in reply and number > 50
+    assert client.call("EVALSHA", loaded, 0) == b"loaded"
+    assert client.call("SCRIPT", "FLUSH") == "OK"
+    assert client.call("EVAL", "return redis.REDIS_VERSION", 0) == b"7.0.15"
 
 
 def test_scripts_in_transactions_and_publishing(savanna):

@@ -413,7 +413,10 @@ impl Config {
             }
             "timeout" => self.idle_seconds_max = within(number()?, 0..=i32::MAX as usize)? as u64,
             "maxclients" => self.clients_max = within(number()?, 1..=u32::MAX as usize)?,
-            "busy-reply-threshold" | "lua-time-limit" => self.script_millis_max = number()? as u64,
+            // Never 0, which is no limit in Redis: a script is served by a thread that serves nobody else meanwhile.
+            "busy-reply-threshold" | "lua-time-limit" => {
+                self.script_millis_max = within(number()?, 1..=u32::MAX as usize)? as u64;
+            }
             "appendonly" | "databases" | "aclfile" | "tls-port" | "tls-cert-file" | "tls-key-file"
             | "tls-ca-cert-file" | "tls-auth-clients" => return Err("can't set immutable config".to_owned()),
             other if WITHOUT_EFFECT.iter().any(|(name, _)| *name == other) => {}
@@ -465,7 +468,12 @@ mod tests {
             config.set(name.as_bytes(), value.as_bytes()).expect(name);
             assert_eq!(config.matching(name.as_bytes())[0].1, shown.as_bytes());
         }
-        for (name, value) in [("maxclients", "0"), ("timeout", "9223372036854775807"), ("tcp-keepalive", "40000")] {
+        for (name, value) in [
+            ("maxclients", "0"),
+            ("timeout", "9223372036854775807"),
+            ("tcp-keepalive", "40000"),
+            ("lua-time-limit", "0"),
+        ] {
             assert!(config.set(name.as_bytes(), value.as_bytes()).is_err(), "{name}");
         }
         assert!(config.set(b"maxmemory", b"2xb").is_err());

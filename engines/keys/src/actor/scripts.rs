@@ -16,19 +16,19 @@ use crate::scripting::{Digest, digest};
 use crate::session::Session;
 
 impl Actor {
-    /// Keeps a script that compiles, and tells the other actors if they are to know it and do not.
+    /// Keeps a script that compiles. If it is not loaded at all actors anyhow, tells the others of it.
     ///
     /// # Errors
-    /// The compiler's.
-    pub(crate) fn learn_script(&mut self, digest: Digest, source: &[u8], tells: bool) -> Result<(), CommandError> {
-        if !self.scripts.learn(digest, source) {
+    /// The compiler's, or if there is no room for it.
+    pub(crate) fn learn_script(&mut self, digest: Digest, source: &[u8], is_loaded: bool) -> Result<(), CommandError> {
+        if !self.scripts.learn(digest, source, is_loaded)? {
             return Ok(());
         }
         if let Err(error) = self.scripts.compile(&digest) {
             self.scripts.unlearn(&digest);
             return Err(error);
         }
-        for actor in self.placement.all().filter(|actor| tells && *actor != self.id) {
+        for actor in self.placement.all().filter(|actor| !is_loaded && *actor != self.id) {
             self.outboxes[actor.index()].push(Message::Script { source: source.into() });
         }
         Ok(())
@@ -36,7 +36,8 @@ impl Actor {
 
     /// Hears of a script that another actor has compiled.
     pub(super) fn hear_script(&mut self, source: &[u8]) {
-        self.scripts.learn(digest(source), source);
+        // Who wants to run it where there is no room for it sends it again.
+        let _ = self.scripts.learn(digest(source), source, false);
     }
 
     /// Whether a script is known.
@@ -84,6 +85,7 @@ impl Actor {
         let is_allowed = match command.run {
             Run::Keys(_) => true,
             Run::Finds { .. } => self.placement.actors() == 1 || patterns(args).is_empty(),
+            Run::Session(_) if matches!(command.name, "flushdb" | "flushall") => self.placement.actors() == 1,
             Run::Session(_) => SESSION_COMMANDS.contains(&command.name),
             Run::Everywhere(_, Combine::HotKeys) => false,
             Run::Scan(_) | Run::Everywhere(..) => self.placement.actors() == 1,

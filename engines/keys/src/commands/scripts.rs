@@ -31,7 +31,7 @@ pub fn evalsha_ro(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> O
 fn eval_source(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply, is_readonly: bool) -> Outcome {
     let digest = digest(&args[1]);
     let count = number_of_keys(args)?;
-    actor.learn_script(digest, &args[1], true)?;
+    actor.learn_script(digest, &args[1], false)?;
     run(actor, args, count, digest, is_readonly, reply)
 }
 
@@ -120,7 +120,7 @@ static SCRIPT_FLUSH: Command = part("script|flush", "Forgets all scripts.", flus
 
 fn load(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let digest = digest(&args[2]);
-    actor.learn_script(digest, &args[2], false)?;
+    actor.learn_script(digest, &args[2], true)?;
     reply.bulk(&digest);
     Ok(())
 }

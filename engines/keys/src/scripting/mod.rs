@@ -18,14 +18,21 @@ use hashbrown::{HashMap, HashSet};
 use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, Value, VmState};
 
 use crate::actor::Actor;
+use crate::commands::server::REDIS_VERSION;
 use crate::error::CommandError;
 use crate::reply::{self, Reply, Tape};
 use crate::request::OwnedArgs;
 
-/// Bytes that scripts of one actor may take together.
+/// Bytes that a script may take.
 const MEMORY_BYTES_MAX: usize = 256 << 20;
+/// Bytes that an interpreter may keep when no script runs.
+const KEPT_BYTES_MAX: usize = 64 << 20;
+/// Bytes of the texts that an actor knows.
+const SOURCE_BYTES_MAX: usize = 64 << 20;
 /// How many instructions run between two looks at the clock.
 const INSTRUCTIONS: u32 = 100_000;
+/// [`REDIS_VERSION`] as a number, a byte per part.
+const REDIS_VERSION_NUMBER: u32 = 0x07_00_0f;
 /// The name of a script's text in messages.
 const CHUNK: &str = "@user_script";
 
@@ -36,7 +43,16 @@ pub(crate) type Digest = [u8; 40];
 #[derive(Debug, Default)]
 pub(crate) struct Scripts {
     machine: Option<Machine>,
-    sources: HashMap<Digest, Box<[u8]>>,
+    sources: HashMap<Digest, Source>,
+    source_bytes: usize,
+}
+
+/// A script's text.
+#[derive(Debug)]
+struct Source {
+    text: Box<[u8]>,
+    /// Whether it is kept until somebody wants all to be forgotten: it came by `SCRIPT LOAD`, and not to be run once.
+    is_loaded: bool,
 }
 
 /// An interpreter with compiled scripts.
@@ -126,25 +142,54 @@ impl Scripts {
     pub(crate) fn only_reads(&self, command: &str, named: &[u8]) -> bool {
         let source = if command == "evalsha" {
             let digest = Digest::try_from(named.to_ascii_lowercase());
-            digest.ok().and_then(|digest| self.sources.get(&digest)).map(|source| &**source)
+            digest.ok().and_then(|digest| self.sources.get(&digest)).map(|source| &*source.text)
         } else {
             Some(named)
         };
         source.is_some_and(|source| without_first_line(source).is_ok_and(|(is_readonly, _)| is_readonly))
     }
 
-    /// Keeps a script. Says whether it is new.
-    pub(crate) fn learn(&mut self, digest: Digest, source: &[u8]) -> bool {
-        if self.knows(&digest) {
-            return false;
+    /// Keeps a script, for ever if it is loaded; others are forgotten when they are too many. Says whether it is new.
+    ///
+    /// # Errors
+    /// If those that are loaded leave no room for it.
+    pub(crate) fn learn(&mut self, digest: Digest, text: &[u8], is_loaded: bool) -> Result<bool, CommandError> {
+        if let Some(known) = self.sources.get_mut(&digest) {
+            known.is_loaded |= is_loaded;
+            return Ok(false);
         }
-        self.sources.insert(digest, source.into());
-        true
+        if self.source_bytes + text.len() > SOURCE_BYTES_MAX {
+            self.sources.retain(|_, source| source.is_loaded);
+            self.source_bytes = self.sources.values().map(|source| source.text.len()).sum();
+            // With what it compiled of them.
+            self.machine = None;
+        }
+        if self.source_bytes + text.len() > SOURCE_BYTES_MAX {
+            return Err(CommandError::text(
+                "ERR scripts may have 64 MiB together; SCRIPT FLUSH forgets all that are loaded",
+            ));
+        }
+        self.source_bytes += text.len();
+        self.sources.insert(digest, Source { text: text.into(), is_loaded });
+        Ok(true)
     }
 
     /// Forgets a script.
     pub(crate) fn unlearn(&mut self, digest: &Digest) {
-        self.sources.remove(digest);
+        if let Some(source) = self.sources.remove(digest) {
+            self.source_bytes -= source.text.len();
+        }
+    }
+
+    /// Gives back what the interpreter took for scripts that have ended. Lua 5.1 does so only as it goes: left to itself, it
+    /// would refuse the next script for what the last one has left behind.
+    fn give_back(&mut self) {
+        let keeps_much = |machine: &Machine| machine.lua.used_memory() > KEPT_BYTES_MAX;
+        if let Some(machine) = self.machine.as_ref().filter(|machine| keeps_much(machine))
+            && (machine.lua.gc_collect().is_err() || keeps_much(machine))
+        {
+            self.machine = None;
+        }
     }
 
     /// Forgets all scripts.
@@ -157,7 +202,9 @@ impl Scripts {
     /// # Errors
     /// The compiler's, or if it is not known.
     pub(crate) fn compile(&mut self, digest: &Digest) -> Result<(), CommandError> {
-        self.compiled(digest).map(drop)
+        let outcome = self.compiled(digest).map(drop);
+        self.give_back();
+        outcome
     }
 
     fn compiled(&mut self, digest: &Digest) -> Result<Compiled, CommandError> {
@@ -172,7 +219,7 @@ impl Scripts {
         if let Some(compiled) = machine.compiled.get(digest) {
             return Ok(compiled.clone());
         }
-        let (is_readonly, text) = without_first_line(source)?;
+        let (is_readonly, text) = without_first_line(&source.text)?;
         let chunk = machine.lua.load(text).set_name(CHUNK).set_mode(mlua::chunk::ChunkMode::Text);
         let function = chunk.into_function().map_err(|error| {
             CommandError::from(format!("ERR Error compiling script (new function): {}", one_line(&message(&error))))
@@ -228,7 +275,11 @@ impl Machine {
         native.raw_set("cjson", cjson)?;
         native.raw_set("cmsgpack", library(&lua, msgpack::FUNCTIONS)?)?;
         native.raw_set("struct", library(&lua, structs::FUNCTIONS)?)?;
-        native.raw_set("redis", library(&lua, &[("sha1hex", sha1hex), ("log", log)])?)?;
+        let redis = library(&lua, &[("sha1hex", sha1hex), ("log", log)])?;
+        redis.raw_set("REDIS_VERSION", REDIS_VERSION)?;
+        redis.raw_set("REDIS_VERSION_NUM", REDIS_VERSION_NUMBER)?;
+        native.raw_set("redis", redis)?;
+        native.raw_set("memory", MEMORY_BYTES_MAX)?;
         native.raw_set("message", lua.create_function(|_, error: mlua::Error| Ok(raised(&error)))?)?;
         native.raw_set("line", lua.create_function(|lua, ()| Ok(present_line(lua)))?)?;
         let run = lua.load(include_str!("prelude.lua")).set_name("=prelude").call(native)?;
@@ -337,6 +388,7 @@ impl Actor {
                 reply.error(&failure(&message(&error), None, &invocation.digest));
             }
         });
+        scripts.give_back();
         // Nothing that ran could learn a script meanwhile.
         self.scripts = scripts;
         outcome

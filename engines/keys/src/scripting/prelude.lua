@@ -5,7 +5,7 @@
 
 local native = ...
 local error, setmetatable, setfenv, type, tostring = error, setmetatable, setfenv, type, tostring
-local pcall, xpcall, rawset, select = pcall, xpcall, rawset, select
+local pcall, xpcall, rawset, select, tonumber = pcall, xpcall, rawset, select, tonumber
 
 local function refuse()
   error("Attempt to modify a readonly table", 2)
@@ -49,6 +49,17 @@ redis.REPL_NONE, redis.REPL_AOF, redis.REPL_SLAVE, redis.REPL_REPLICA, redis.REP
 redis.LOG_DEBUG, redis.LOG_VERBOSE, redis.LOG_NOTICE, redis.LOG_WARNING = 0, 1, 2, 3
 
 string.dump = nil
+
+-- One call is not interrupted, so it must not take long.
+local rep = string.rep
+function string.rep(text, count)
+  if text == "" and tonumber(count) then return "" end
+  if (type(text) == "string" or type(text) == "number") and #tostring(text) * (tonumber(count) or 0) > native.memory then
+    error("not enough memory", 2)
+  end
+  return rep(text, count)
+end
+
 getmetatable("").__index = locked(string)
 getmetatable("").__metatable = false
 
@@ -70,7 +81,6 @@ local allowed = {
   tonumber = tonumber, tostring = tostring, type = type, unpack = unpack,
   _VERSION = _VERSION,
   string = locked(string), table = locked(table), math = locked(math),
-  coroutine = locked(coroutine),
   redis = locked(redis), server = locked(redis),
   bit = locked(native.bit), cjson = locked(native.cjson),
   cmsgpack = locked(native.cmsgpack), struct = locked(native.struct),
