@@ -54,6 +54,17 @@ def until_held(server, count):
             return
 
 
+def test_who_sends_itself_away_in_a_transaction_is_answered_first(server):
+    client = Client(server.port)
+    number = client.call("CLIENT", "ID")
+    client.call("MULTI")
+    client.call("SET", "last", "words")
+    if client.call("CLIENT", "KILL", "ID", number, "SKIPME", "no") == "QUEUED":
+        assert client.call("EXEC") == ["OK", 1]
+        assert is_gone(client)
+    # With several threads, what all are asked is no part of a transaction.
+
+
 def test_all_clients_are_listed_by_number_and_kind(server):
     clients = [Client(server.port) for _ in range(7)]
     numbers = [client.call("CLIENT", "ID") for client in clients]

@@ -171,6 +171,8 @@ def sorted_sets(w):
         ["ZDIFF", "2", key, w.key(), *scores], ["ZUNIONSTORE", key, "2", w.key(), w.key(), *weights],
         ["ZINTERSTORE", key, "2", w.key(), w.key(), *weights], ["ZDIFFSTORE", key, "2", w.key(), w.key()],
         ["ZUNION", w.random.choice(["0", "x", "3"]), key], ["ZRANDMEMBER", key, "0"],
+        ["ZINTERCARD", "2", key, w.key(), *w.some(["LIMIT", w.random.choice(["0", "1", "-1", "x"])])],
+        ["ZINTERCARD", w.random.choice(["0", "x", "1", "5"]), key],
     ])  # fmt: skip
 
 

@@ -8,7 +8,8 @@
 //! └────────┴──────┴────┴────────┴─────┴──────┴─────────┴─────────────────────────────┘
 //!  4        1      1    4              8      8
 //!  1 whole       type 1, expiry 8, content: a string's bytes, or operations upon nothing
-//!  2 operations  type 1, operations
+//!  2 operations  type 1, operations; of a string, where a part begins 8, length 4, the part: zeros are before it, if it begins
+//!                behind the end
 //!  3 delete
 //!  4 expiry      when 8
 //!  5 kept        as whole; the value stays in its life

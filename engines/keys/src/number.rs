@@ -34,8 +34,10 @@ pub fn parse_integer(text: &[u8]) -> Result<i64, CommandError> {
 /// A number with a fraction; `inf` is one, `nan` and blanks are not.
 #[must_use]
 pub fn float(text: &[u8]) -> Option<f64> {
-    let text = str::from_utf8(text).ok()?;
-    text.parse().ok().filter(|number: &f64| !number.is_nan())
+    let number: f64 = str::from_utf8(text).ok()?.parse().ok()?;
+    // What has digits and is too large is no number.
+    let is_one = number.is_finite() || number.is_infinite() && !text.iter().any(u8::is_ascii_digit);
+    is_one.then_some(number)
 }
 
 /// A number of a request.
@@ -191,6 +193,6 @@ mod tests {
         assert_eq!(plain(10.6), "10.6");
         assert_eq!(plain(5e3), "5000");
         assert_eq!(float(b"nan"), None);
-        assert_eq!(float(b"1e3"), Some(1000.0));
+        assert_eq!((float(b"1e3"), float(b"1e400"), float(b"-inf")), (Some(1000.0), None, Some(f64::NEG_INFINITY)));
     }
 }

@@ -21,10 +21,9 @@ impl Random {
     }
 
     /// Places among `length`: up to `count` different ones, or if `count` is negative as many as it says, whichever.
-    /// None for a count that nobody can mean.
     pub fn choose(&mut self, length: usize, count: i64) -> Vec<usize> {
-        /// More than this nobody gets at once.
-        const CHOSEN_MAX: u64 = 1 << 24;
+        /// More than this nobody gets at once: a short request must not keep a thread for long.
+        const CHOSEN_MAX: u64 = 1 << 20;
         let wanted = count.unsigned_abs().min(CHOSEN_MAX) as usize;
         if length == 0 {
             return Vec::new();

@@ -1,6 +1,6 @@
-//! Swapping two databases at all actors, as one.
+//! Changing whole databases at all actors, as one: `SWAPDB`, `FLUSHDB`, `FLUSHALL`.
 //!
-//! The first actor does one swap after the other. It lets all actors hold all their keys, in the order of a transaction's
+//! The first actor does one change after the other. It lets all actors hold all their keys, in the order of a transaction's
 //! stops, so that nobody waits in a circle. When all do, nothing is under way to keys, and all changes before are in the log:
 //!
 //! ```text
@@ -10,12 +10,13 @@
 //!   │◄─────────────── Frozen │                    │
 //!   │ Freeze ────────────────────────────────────►│ hold all
 //!   │◄──────────────────────────────────── Frozen │
-//!   │ swap; one append       │                    │
-//!   │ Thaw ─────────────────►│ swap, release      │
-//!   │ Thaw ──────────────────────────────────────►│ swap, release
+//!   │ change                 │                    │
+//!   │ Thaw ─────────────────►│ change, release    │
+//!   │ Thaw ──────────────────────────────────────►│ change, release
 //! ```
 //!
 //! Whoever asks for a key meanwhile waits as for a lent one, so nobody sees one actor's keys before and another's after.
+//! A swap is one record of the log for all; a flush deletes key by key, and is acknowledged when every actor has.
 
 use savanna_lattice::Hlc;
 
@@ -25,95 +26,147 @@ use crate::placement::ActorId;
 use crate::reply::Reply;
 use crate::session::Session;
 
-/// A swap that is under way, at the first actor.
+/// What is to become of whole databases.
+#[derive(Clone, Copy, Debug)]
+pub enum DatabaseChange {
+    /// Two are swapped.
+    Swap(u8, u8),
+    /// One is emptied, or all.
+    Flush(Option<u8>),
+}
+
+/// What has become of whole databases while all keys were held.
+#[derive(Clone, Copy, Debug)]
+pub enum Thawed {
+    /// Nothing.
+    Unchanged,
+    /// Two were swapped, since this version.
+    Swapped(u8, u8, Hlc),
+    /// One is to be emptied, or all, and the sender to be told under its number for that.
+    Flush(Option<u8>, u64),
+}
+
+/// A change that is under way, at the first actor.
 #[derive(Debug)]
-pub(super) struct Swap {
+pub(super) struct Freeze {
     from: ActorId,
     to: Destination,
-    databases: (u8, u8),
+    change: DatabaseChange,
     /// How many actors hold all their keys.
     frozen: usize,
     has_replicas: bool,
 }
 
 impl Actor {
-    /// Swaps two databases for one of this actor's sessions.
-    pub(crate) fn swap(&mut self, session: &mut Session, databases: (u8, u8), reply: &mut dyn Reply) -> Progress {
+    /// Changes whole databases for one of this actor's sessions.
+    pub(crate) fn change_databases(
+        &mut self,
+        session: &mut Session,
+        change: DatabaseChange,
+        reply: &mut dyn Reply,
+    ) -> Progress {
         if self.placement.actors() == 1 {
-            self.keys.swap(databases.0, databases.1);
-            self.look_again(databases);
+            match change {
+                DatabaseChange::Swap(one, other) => {
+                    self.keys.swap(one, other);
+                    self.look_again((one, other));
+                }
+                DatabaseChange::Flush(database) => self.flush(database),
+            }
             reply.ok();
             return Progress::Answered;
         }
         let ticket = session.ticket();
         let to = Destination::Session(session.id, ticket);
         if self.id == FIRST {
-            self.begin_swap(FIRST, to, databases);
+            self.begin_freeze(FIRST, to, change);
         } else {
-            self.send(FIRST, Message::Swap { to, databases });
+            self.send(FIRST, Message::ChangeDatabases { to, change });
         }
         Progress::LaterAlone(ticket)
     }
 
-    pub(super) fn begin_swap(&mut self, from: ActorId, to: Destination, databases: (u8, u8)) {
+    pub(super) fn begin_freeze(&mut self, from: ActorId, to: Destination, change: DatabaseChange) {
         let number = self.number();
-        self.swaps.insert(number, Swap { from, to, databases, frozen: 0, has_replicas: false });
-        self.begin(Work::Freeze { from: FIRST, swap: number });
+        self.freezes.insert(number, Freeze { from, to, change, frozen: 0, has_replicas: false });
+        self.begin(Work::Freeze { from: FIRST, number });
     }
 
     /// Holds all keys, of which nobody has any.
-    pub(super) fn freeze(&mut self, from: ActorId, swap: u64) {
+    pub(super) fn freeze(&mut self, from: ActorId, number: u64) {
         self.claims.hold_all();
         let (latest, has_replicas) = (self.keys.latest_version(), self.keys.has_replicas());
         if from == self.id {
-            self.hear_frozen(swap, latest, has_replicas);
+            self.hear_frozen(number, latest, has_replicas);
         } else {
-            self.send(from, Message::Frozen { swap, latest, has_replicas });
+            self.send(from, Message::Frozen { number, latest, has_replicas });
         }
     }
 
     pub(super) fn hear_frozen(&mut self, number: u64, latest: Hlc, has_replicas: bool) {
         self.keys.observe(latest);
-        let Some(swap) = self.swaps.get_mut(&number) else { return };
-        swap.frozen += 1;
-        swap.has_replicas |= has_replicas;
-        match self.placement.all().nth(swap.frozen) {
-            Some(next) => self.send(next, Message::Freeze { swap: number }),
-            None => self.end_swap(number),
+        let Some(freeze) = self.freezes.get_mut(&number) else { return };
+        freeze.frozen += 1;
+        freeze.has_replicas |= has_replicas;
+        match self.placement.all().nth(freeze.frozen) {
+            Some(next) => self.send(next, Message::Freeze { number }),
+            None => self.end_freeze(number),
         }
     }
 
-    fn end_swap(&mut self, number: u64) {
-        let Some(Swap { from, to, databases: (one, other), has_replicas, .. }) = self.swaps.remove(&number) else {
-            return;
+    fn end_freeze(&mut self, number: u64) {
+        let Some(Freeze { from, to, change, has_replicas, .. }) = self.freezes.remove(&number) else { return };
+        let thawed = match change {
+            // What replicas tell each other on the way has the databases' numbers.
+            DatabaseChange::Swap(..) if has_replicas => Thawed::Unchanged,
+            DatabaseChange::Swap(one, other) => Thawed::Swapped(one, other, self.keys.swap(one, other)),
+            DatabaseChange::Flush(database) => Thawed::Flush(database, self.gather_acknowledgements(from, to)),
         };
-        // What replicas tell each other on the way has the databases' numbers.
-        let swapped = (!has_replicas).then(|| (one, other, self.keys.swap(one, other)));
-        let others: Vec<ActorId> = self.placement.all().filter(|actor| *actor != FIRST).collect();
-        others.into_iter().for_each(|actor| self.send(actor, Message::Thaw { swapped }));
-        let mut replies = self.take_replies(from);
-        replies.push(to, |reply| match swapped {
-            Some(_) => reply.ok(),
-            None => reply
-                .error("ERR keys with replicas keep their database: give them one replica with SAV.REPLICATE first"),
-        });
-        self.put_replies(from, replies);
-        self.thaw(swapped);
+        for actor in self.placement.all().filter(|actor| *actor != FIRST) {
+            self.send(actor, Message::Thaw { thawed });
+        }
+        if matches!(change, DatabaseChange::Swap(..)) {
+            let mut replies = self.take_replies(from);
+            replies.push(to, |reply| match thawed {
+                Thawed::Unchanged => reply.error(
+                    "ERR keys with replicas keep their database: give them one replica with SAV.REPLICATE first",
+                ),
+                _ => reply.ok(),
+            });
+            self.put_replies(from, replies);
+        }
+        self.thaw(thawed);
     }
 
-    pub(super) fn hear_thaw(&mut self, swapped: Option<(u8, u8, Hlc)>) {
-        if let Some((one, other, version)) = swapped {
+    pub(super) fn hear_thaw(&mut self, thawed: Thawed) {
+        if let Thawed::Swapped(one, other, version) = thawed {
             self.keys.hear_swap(one, other, version);
         }
-        self.thaw(swapped);
+        self.thaw(thawed);
     }
 
-    fn thaw(&mut self, swapped: Option<(u8, u8, Hlc)>) {
+    fn thaw(&mut self, thawed: Thawed) {
+        if let Thawed::Flush(database, gather) = thawed {
+            self.flush(database);
+            let mut replies = self.take_replies(FIRST);
+            replies.push(Destination::Gather(gather), |reply| reply.ok());
+            self.put_replies(FIRST, replies);
+        }
         self.claims.release_all();
-        if let Some((one, other, _)) = swapped {
+        if let Thawed::Swapped(one, other, _) = thawed {
             self.look_again((one, other));
         }
         self.resume();
+    }
+
+    /// Deletes this actor's keys of a database, or of all.
+    fn flush(&mut self, database: Option<u8>) {
+        /// Giving the memory of more keys back takes longer than a turn may.
+        const FEW: usize = 10_000;
+        let flushed = self.keys.flush(database);
+        if flushed.iter().map(|database| database.key_count()).sum::<usize>() > FEW {
+            std::thread::spawn(move || drop(flushed));
+        }
     }
 
     /// Whether nothing may be changed that nobody asks for: keys that are held are in the log as they are.

@@ -11,6 +11,7 @@ use crate::reply::{Reply, Tape};
 use crate::request::{Args, OwnedArgs};
 use crate::session::{SessionId, Ticket};
 
+use super::databases::{DatabaseChange, Thawed};
 use super::gossip::Gossip;
 use super::logbook::Note;
 use super::pause::Pause;
@@ -55,22 +56,22 @@ pub enum Message {
         /// The pause.
         pause: Pause,
     },
-    /// A session of the sender wants two databases to be swapped; to be done by the receiver, one after the other.
-    Swap {
+    /// A session of the sender wants whole databases to be changed; to be done by the receiver, one after the other.
+    ChangeDatabases {
         /// Where the reply goes.
         to: Destination,
-        /// The databases.
-        databases: (u8, u8),
+        /// What is to become of them.
+        change: DatabaseChange,
     },
     /// The receiver is to hold all its keys, and to say so.
     Freeze {
-        /// The sender's number for the swap.
-        swap: u64,
+        /// The sender's number for the change.
+        number: u64,
     },
     /// All keys of the sender are held.
     Frozen {
-        /// The receiver's number for the swap.
-        swap: u64,
+        /// The receiver's number for the change.
+        number: u64,
         /// The latest version that the sender gave or heard of.
         latest: Hlc,
         /// Whether keys there have replicas.
@@ -78,8 +79,8 @@ pub enum Message {
     },
     /// All actors held all their keys; the receiver goes on.
     Thaw {
-        /// The databases that are swapped, if they are, and since when.
-        swapped: Option<(u8, u8, Hlc)>,
+        /// What has become of databases.
+        thawed: Thawed,
     },
     /// Something for the first actor's logbook.
     Noted(Note),

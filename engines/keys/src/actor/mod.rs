@@ -14,6 +14,7 @@
 
 mod access;
 mod claims;
+mod databases;
 mod elsewhere;
 mod gather;
 pub mod gossip;
@@ -26,7 +27,6 @@ pub mod program;
 mod pubsub;
 mod room;
 mod scripts;
-mod swap;
 mod transaction;
 mod waiting;
 mod work;
@@ -38,6 +38,8 @@ use hashbrown::HashMap;
 use savanna_lattice::{UnixMillis, WriterId};
 
 use self::claims::Claims;
+pub(crate) use self::databases::DatabaseChange;
+use self::databases::Freeze;
 use self::elsewhere::Place;
 use self::gather::Gather;
 use self::gossip::Rounds;
@@ -50,7 +52,6 @@ use self::program::Program;
 use self::pubsub::Listeners;
 pub(crate) use self::pubsub::Topic;
 use self::room::out_of_memory;
-use self::swap::Swap;
 use self::transaction::Transaction;
 pub(crate) use self::waiting::Ending;
 use self::waiting::Waiters;
@@ -114,7 +115,7 @@ pub struct Actor {
     transactions: HashMap<u64, Transaction>,
     gathers: HashMap<u64, Gather>,
     /// At the first actor.
-    swaps: HashMap<u64, Swap>,
+    freezes: HashMap<u64, Freeze>,
     rounds: Rounds,
     waiters: Waiters,
     pub(crate) scripts: Scripts,
@@ -174,7 +175,7 @@ impl Actor {
             claims: Claims::default(),
             transactions: HashMap::new(),
             gathers: HashMap::new(),
-            swaps: HashMap::new(),
+            freezes: HashMap::new(),
             rounds: Rounds::new(placement.actors()),
             waiters: Waiters::default(),
             scripts: Scripts::default(),
@@ -435,10 +436,10 @@ impl Actor {
             }
             Message::PauseAll { to, pause } => self.pause_all(from, to, pause),
             Message::Pause { gather, pause } => self.hear_pause(from, gather, pause),
-            Message::Swap { to, databases } => self.begin_swap(from, to, databases),
-            Message::Freeze { swap } => self.begin(Work::Freeze { from, swap }),
-            Message::Frozen { swap, latest, has_replicas } => self.hear_frozen(swap, latest, has_replicas),
-            Message::Thaw { swapped } => self.hear_thaw(swapped),
+            Message::ChangeDatabases { to, change } => self.begin_freeze(from, to, change),
+            Message::Freeze { number } => self.begin(Work::Freeze { from, number }),
+            Message::Frozen { number, latest, has_replicas } => self.hear_frozen(number, latest, has_replicas),
+            Message::Thaw { thawed } => self.hear_thaw(thawed),
             Message::Noted(note) => self.note(note),
             Message::Program { to, program } => self.begin(Work::Program { from, to, program }),
             Message::Borrow { transaction, keys, needs_room } => {

@@ -323,7 +323,8 @@ impl Actor {
                 (Run::Session(run), Some(session)) => {
                     session.database = database;
                     match run(self, session, args, reply) {
-                        Ok(Progress::Answered | Progress::Closing) => {}
+                        Ok(Progress::Answered) => {}
+                        Ok(Progress::Closing) => self.dismissed.push(session.id),
                         Ok(_) => reply.error("ERR this command cannot wait inside of a transaction"),
                         Err(error) => error.answer(reply),
                     }

@@ -18,7 +18,7 @@ pub(super) enum Work {
     Program { from: ActorId, to: Destination, program: Box<Program> },
     Borrow { from: ActorId, transaction: u64, keys: Vec<Box<[u8]>>, needs_room: bool },
     Transaction(u64),
-    Freeze { from: ActorId, swap: u64 },
+    Freeze { from: ActorId, number: u64 },
 }
 
 impl Actor {
@@ -92,7 +92,7 @@ impl Actor {
             }
             Work::Borrow { from, transaction, keys, needs_room } => self.lend(from, transaction, keys, needs_room),
             Work::Transaction(number) => self.hold_own(number),
-            Work::Freeze { from, swap } => self.freeze(from, swap),
+            Work::Freeze { from, number } => self.freeze(from, number),
         }
     }
 

@@ -102,8 +102,8 @@ pub static TABLE: &[Command] = &[
     row("hotkeys", -1, Flags::READONLY.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Everywhere, Group::Server, "0.1.0", "Tells which keys are asked for most.", Everywhere(hot_keys::hot_keys, Combine::HotKeys)),
     row("dbsize", 1, Flags::READONLY.and(Flags::FAST), Keys::None, NO_KEYS, Class::Everywhere, Group::Server, "1.0.0", "Gives the number of keys.", Everywhere(generic::dbsize, Combine::Sum)),
     row("bgrewriteaof", 1, Flags::ADMIN, Keys::None, NO_KEYS, Class::Session, Group::Server, "1.0.0", "Shortens the log to what is there now.", Session(server::bgrewriteaof)),
-    row("flushdb", -1, Flags::WRITE, Keys::None, NO_KEYS, Class::Everywhere, Group::Server, "1.0.0", "Deletes all keys of a database.", Everywhere(generic::flushdb, Combine::First)),
-    row("flushall", -1, Flags::WRITE, Keys::None, NO_KEYS, Class::Everywhere, Group::Server, "1.0.0", "Deletes all keys.", Everywhere(generic::flushall, Combine::First)),
+    row("flushdb", -1, Flags::WRITE, Keys::None, NO_KEYS, Class::Session, Group::Server, "1.0.0", "Deletes all keys of a database.", Session(generic::flushdb)),
+    row("flushall", -1, Flags::WRITE, Keys::None, NO_KEYS, Class::Session, Group::Server, "1.0.0", "Deletes all keys.", Session(generic::flushall)),
     row("swapdb", 3, Flags::WRITE.and(Flags::FAST), Keys::None, NO_KEYS, Class::Session, Group::Server, "4.0.0", "Swaps two databases.", Session(server::swapdb)),
     row("memory", -3, Flags::READONLY, Keys::Range { first: 2, last: 2, step: 1 }, LOOK, Class::Read, Group::Server, "4.0.0", "Tells about how many bytes a key takes.", OnKeys(server::memory)),
     // Bitmap
@@ -199,6 +199,7 @@ pub static TABLE: &[Command] = &[
     row("bzmpop", -5, Flags::WRITE.and(Flags::BLOCKING), Keys::Counted { at: 2, also: 0 }, TAKE, Class::Primary, Group::SortedSet, "7.0.0", "Takes members out of the first sorted set that has any, or waits for some.", Waits(sorted_sets::bzmpop, AnyKey)),
     row("zunion", -3, Flags::READONLY, Keys::Counted { at: 1, also: 0 }, READ, Class::Read, Group::SortedSet, "6.2.0", "Gives the union of sorted sets.", OnKeys(sorted_sets::zunion)),
     row("zinter", -3, Flags::READONLY, Keys::Counted { at: 1, also: 0 }, READ, Class::Read, Group::SortedSet, "6.2.0", "Gives the intersection of sorted sets.", OnKeys(sorted_sets::zinter)),
+    row("zintercard", -3, Flags::READONLY, Keys::Counted { at: 1, also: 0 }, READ, Class::Read, Group::SortedSet, "7.0.0", "Counts the intersection of sorted sets.", OnKeys(sorted_sets::zintercard)),
     row("zdiff", -3, Flags::READONLY, Keys::Counted { at: 1, also: 0 }, READ, Class::Read, Group::SortedSet, "6.2.0", "Gives the members of the first sorted set that are in no other.", OnKeys(sorted_sets::zdiff)),
     row("zunionstore", -4, Flags::WRITE.and(Flags::DENYOOM), Keys::Counted { at: 2, also: 1 }, WRITE.then(READ), Class::Primary, Group::SortedSet, "2.0.0", "Keeps the union of sorted sets.", OnKeys(sorted_sets::zunionstore)),
     row("zinterstore", -4, Flags::WRITE.and(Flags::DENYOOM), Keys::Counted { at: 2, also: 1 }, WRITE.then(READ), Class::Primary, Group::SortedSet, "2.0.0", "Keeps the intersection of sorted sets.", OnKeys(sorted_sets::zinterstore)),

@@ -5,10 +5,9 @@ use std::ops::Range;
 use savanna_lattice::UnixMillis;
 
 use super::clamp_range;
-use super::strings::LENGTH_MAX;
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::events::EventClasses;
-use crate::keyspace::{Expiry, Keyspace};
+use crate::keyspace::{Expiry, Keyspace, STRING_BYTES_MAX};
 use crate::number::{integer, parse_integer};
 use crate::reply::Reply;
 use crate::request::Args;
@@ -16,7 +15,7 @@ use crate::request::Args;
 fn parse_offset(text: &[u8]) -> Result<usize, CommandError> {
     let offset = integer(text).and_then(|offset| usize::try_from(offset).ok());
     offset
-        .filter(|offset| offset / 8 < LENGTH_MAX)
+        .filter(|offset| offset / 8 < STRING_BYTES_MAX)
         .ok_or(CommandError::text("ERR bit offset is not an integer or out of range"))
 }
 
@@ -39,19 +38,18 @@ pub fn setbit(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Out
     };
     keys.peek_string(&args[1])?;
     let (before, is_changed) = keys.change_string(&args[1], |bytes| {
-        let before = bit(bytes, offset);
-        let from = bytes.len().min(offset / 8);
-        let grows = bytes.len() <= offset / 8;
+        let (before, at) = (bit(bytes, offset), offset / 8);
+        let grows = bytes.len() <= at;
         if grows {
-            bytes.resize(offset / 8 + 1, 0);
+            bytes.resize(at + 1, 0);
         }
         if value {
-            bytes[offset / 8] |= mask(offset);
+            bytes[at] |= mask(offset);
         } else {
-            bytes[offset / 8] &= !mask(offset);
+            bytes[at] &= !mask(offset);
         }
         let is_changed = grows || before != value;
-        (is_changed.then_some(from), (before, is_changed))
+        (is_changed.then_some(at..at + 1), (before, is_changed))
     })?;
     if is_changed {
         keys.note_event(EventClasses::STRING, "setbit", &args[1]);

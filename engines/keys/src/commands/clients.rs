@@ -61,7 +61,8 @@ pub fn client(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &
 /// of a transaction.
 pub(crate) fn asks_others(command: &Command, args: Args<'_>) -> bool {
     const THEY: [&[u8]; 6] = [b"list", b"kill", b"pause", b"unpause", b"unblock", b"reply"];
-    command.name == "swapdb" || command.name == "client" && THEY.iter().any(|name| args[1].eq_ignore_ascii_case(name))
+    matches!(command.name, "swapdb" | "flushdb" | "flushall")
+        || command.name == "client" && THEY.iter().any(|name| args[1].eq_ignore_ascii_case(name))
 }
 
 /// The part of a subcommand that an actor runs.

@@ -2,7 +2,7 @@
 
 use savanna_ownership::KEY_GROUPS;
 
-use crate::actor::Actor;
+use crate::actor::{Actor, DatabaseChange, Progress};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Collection as _, DATABASES, Keyspace, Value};
@@ -11,6 +11,7 @@ use crate::pattern;
 use crate::placement::KeyHash;
 use crate::reply::Reply;
 use crate::request::Args;
+use crate::session::Session;
 
 /// `DEL key [key ...]`, `UNLINK key [key ...]`
 pub fn del(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
@@ -174,29 +175,39 @@ pub fn keys(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
     Ok(())
 }
 
-/// `FLUSHDB [ASYNC | SYNC]`, for the keys of one actor
-pub fn flushdb(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    flush(actor, args, reply, false)
+/// `FLUSHDB [ASYNC | SYNC]`
+pub fn flushdb(
+    actor: &mut Actor,
+    session: &mut Session,
+    args: Args<'_>,
+    reply: &mut dyn Reply,
+) -> Result<Progress, CommandError> {
+    let database = session.database;
+    flush(actor, session, args, reply, Some(database))
 }
 
-/// `FLUSHALL [ASYNC | SYNC]`, for the keys of one actor
-pub fn flushall(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    flush(actor, args, reply, true)
+/// `FLUSHALL [ASYNC | SYNC]`
+pub fn flushall(
+    actor: &mut Actor,
+    session: &mut Session,
+    args: Args<'_>,
+    reply: &mut dyn Reply,
+) -> Result<Progress, CommandError> {
+    flush(actor, session, args, reply, None)
 }
 
-fn flush(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply, all: bool) -> Outcome {
+fn flush(
+    actor: &mut Actor,
+    session: &mut Session,
+    args: Args<'_>,
+    reply: &mut dyn Reply,
+    database: Option<u8>,
+) -> Result<Progress, CommandError> {
     let is_mode = |mode: &[u8]| mode.eq_ignore_ascii_case(b"async") || mode.eq_ignore_ascii_case(b"sync");
     if args.len() > 2 || !args.from(1).all(is_mode) {
         return Err(CommandError::Syntax);
     }
-    let flushed = actor.keys.flush(all);
-    const FEW: usize = 10_000;
-    if flushed.iter().map(|database| database.key_count()).sum::<usize>() > FEW {
-        // Giving so much memory back takes longer than a turn may.
-        std::thread::spawn(move || drop(flushed));
-    }
-    reply.ok();
-    Ok(())
+    Ok(actor.change_databases(session, DatabaseChange::Flush(database), reply))
 }
 
 /// What `SCAN` and its kin were asked for besides the cursor.

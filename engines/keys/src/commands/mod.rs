@@ -67,6 +67,16 @@ fn parse_number_of_keys(args: Args<'_>, at: usize) -> Result<(usize, usize), Com
     Ok((number, at + 1 + number))
 }
 
+/// Up to how many elements are counted: `[LIMIT limit]` and nothing else, 0 for all.
+fn parse_count_limit(options: Args<'_>) -> Result<usize, CommandError> {
+    let limit = match options.len() {
+        0 => 0,
+        2 if options[0].eq_ignore_ascii_case(b"limit") => parse_count(&options[1], "ERR LIMIT can't be negative")?,
+        _ => return Err(CommandError::Syntax),
+    };
+    Ok(if limit == 0 { usize::MAX } else { limit })
+}
+
 /// How many elements to take: `[COUNT count]` and nothing else, 1 if it is not said.
 fn parse_pop_count(options: Args<'_>) -> Result<usize, CommandError> {
     match options.len() {

@@ -2,8 +2,10 @@
 
 use std::fmt::Write as _;
 
+use hashbrown::HashSet;
+
 use crate::access::categories_of;
-use crate::actor::{Actor, Progress};
+use crate::actor::{Actor, DatabaseChange, Progress};
 use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run, TABLE};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::{DATABASES, Keyspace};
@@ -180,8 +182,11 @@ fn check_config(actor: &Actor, args: Args<'_>) -> Outcome {
         return Err(CommandError::Arity("config|set".to_owned()));
     }
     let mut trial = actor.config.clone();
+    let mut named = HashSet::new();
     for (name, value) in args.from(2).step_by(2).zip(args.from(3).step_by(2)) {
-        trial.set(name, value).map_err(|reason| {
+        let is_new = named.insert(name.to_ascii_lowercase());
+        let outcome = if is_new { trial.set(name, value) } else { Err("duplicate parameter".to_owned()) };
+        outcome.map_err(|reason| {
             CommandError::from(if reason.starts_with("Unknown") {
                 format!("ERR {reason} - '{}'", name.escape_ascii())
             } else {
@@ -371,7 +376,7 @@ pub fn swapdb(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &
     let (one, other) = (one?, other?);
     let index = |number: i64| u8::try_from(number).ok().filter(|number| *number < DATABASES);
     let databases = index(one).zip(index(other)).ok_or(CommandError::text("ERR DB index is out of range"))?;
-    Ok(actor.swap(session, databases, reply))
+    Ok(actor.change_databases(session, DatabaseChange::Swap(databases.0, databases.1), reply))
 }
 
 /// `BGREWRITEAOF`

@@ -1,7 +1,7 @@
 //! Sets.
 
 use super::generic::ScanOptions;
-use super::parse_count;
+use super::{parse_count, parse_count_limit, parse_positive};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Collection, Keyspace, Set};
@@ -159,17 +159,21 @@ enum Operation {
 /// Combines the sets of `names`. Sets that are not there are empty.
 fn combine<'a>(
     keys: &mut Keyspace,
-    mut names: impl Iterator<Item = &'a [u8]>,
+    names: impl Iterator<Item = &'a [u8]> + Clone,
     operation: Operation,
 ) -> Result<Set, CommandError> {
+    for name in names.clone() {
+        keys.collection::<Set>(name)?;
+    }
+    let nothing = Set::default();
     let mut sets = Vec::new();
-    for name in names.by_ref() {
-        sets.push(keys.collection::<Set>(name)?.cloned().unwrap_or_default());
+    for name in names {
+        sets.push(keys.peek_collection::<Set>(name)?.unwrap_or(&nothing));
     }
     Ok(match operation {
-        Operation::Union => sets.iter().flat_map(Set::iter).collect(),
+        Operation::Union => sets.into_iter().flat_map(Set::iter).collect(),
         Operation::Intersection => {
-            sets.sort_by_key(Set::len);
+            sets.sort_by_key(|set| set.len());
             let Some((smallest, others)) = sets.split_first() else { return Ok(Set::default()) };
             smallest.iter().filter(|member| others.iter().all(|other| other.contains(member))).collect()
         }
@@ -231,21 +235,13 @@ pub fn sdiffstore(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) ->
 
 /// `SINTERCARD numkeys key [key ...] [LIMIT limit]`
 pub fn sintercard(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    let number = parse_integer(&args[1]).ok().and_then(|number| usize::try_from(number).ok());
-    let number =
-        number.filter(|number| *number > 0).ok_or(CommandError::text("ERR numkeys should be greater than 0"))?;
-    let rest = 2 + number;
+    let number = parse_positive(&args[1], "ERR numkeys should be greater than 0")?;
+    let rest = number.saturating_add(2);
     if rest > args.len() {
         return Err(CommandError::text("ERR Number of keys can't be greater than number of args"));
     }
-    let limit = match (args.len() - rest, args.from(rest).next()) {
-        (0, _) => 0,
-        (2, Some(option)) if option.eq_ignore_ascii_case(b"limit") => {
-            parse_count(&args[rest + 1], "ERR LIMIT can't be negative")?
-        }
-        _ => return Err(CommandError::Syntax),
-    };
+    let limit = parse_count_limit(args.skip(rest))?;
     let count = combine(keys, args.from(2).take(number), Operation::Intersection)?.len();
-    reply.count(if limit == 0 { count } else { count.min(limit) });
+    reply.count(count.min(limit));
     Ok(())
 }

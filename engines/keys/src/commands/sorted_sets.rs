@@ -5,10 +5,10 @@ use std::ops::{Bound, Range};
 use hashbrown::HashMap;
 
 use super::generic::ScanOptions;
-use super::{clamp_range, parse_count, parse_number_of_keys, parse_pop_count};
+use super::{clamp_range, parse_count, parse_count_limit, parse_number_of_keys, parse_pop_count};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::events::EventClasses;
-use crate::keyspace::{Collection, Keyspace, Score, ScoreRange, Set, SortedSet};
+use crate::keyspace::{Collection, Keyspace, Score, ScoreRange, Set, SortedSet, Value};
 use crate::number::{float, parse_float, parse_integer, parse_timeout, shortest};
 use crate::reply::Reply;
 use crate::request::Args;
@@ -640,19 +640,7 @@ fn combine(
     operation: Operation,
     may_have_scores: bool,
 ) -> Result<(SortedSet, bool), CommandError> {
-    if parse_integer(&args[at])? <= 0 {
-        return Err(CommandError::from(format!(
-            "ERR at least 1 input key is needed for '{}' command",
-            String::from_utf8_lossy(&args[0]).to_lowercase()
-        )));
-    }
-    let (number, rest) = parse_number_of_keys(args, at)?;
-    for key in args.from(at + 1).take(number) {
-        let value = keys.get(key);
-        if value.is_some_and(|value| SortedSet::of(value).is_none() && Set::of(value).is_none()) {
-            return Err(CommandError::WrongType);
-        }
-    }
+    let (number, rest) = look_at_inputs(keys, args, at)?;
     let mut weights = vec![1.0; number];
     let (mut aggregate, mut with_scores) = (Aggregate::Sum, false);
     let mut options = args.from(rest);
@@ -701,6 +689,25 @@ fn combine(
     Ok((scored.collect(), with_scores))
 }
 
+/// How many keys `numkeys key [key ...]` names, from the word `at` on, and the first word behind them. All have to be sorted
+/// sets or sets.
+fn look_at_inputs(keys: &mut Keyspace, args: Args<'_>, at: usize) -> Result<(usize, usize), CommandError> {
+    if parse_integer(&args[at])? <= 0 {
+        return Err(CommandError::from(format!(
+            "ERR at least 1 input key is needed for '{}' command",
+            String::from_utf8_lossy(&args[0]).to_lowercase()
+        )));
+    }
+    let (number, rest) = parse_number_of_keys(args, at)?;
+    for key in args.from(at + 1).take(number) {
+        let value = keys.get(key);
+        if value.is_some_and(|value| SortedSet::of(value).is_none() && Set::of(value).is_none()) {
+            return Err(CommandError::WrongType);
+        }
+    }
+    Ok((number, rest))
+}
+
 /// The members of a sorted set, or of a set with scores of 1.
 fn weighted(keys: &Keyspace, key: &[u8], weight: f64) -> Result<HashMap<Box<[u8]>, f64>, CommandError> {
     let product = |score: f64| if (score * weight).is_nan() { 0.0 } else { score * weight };
@@ -737,6 +744,33 @@ pub fn zunion(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Out
 /// `ZINTER numkeys key [key ...] [WEIGHTS ...] [AGGREGATE ...] [WITHSCORES]`
 pub fn zinter(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     answer_combined(keys, args, reply, Operation::Intersection)
+}
+
+/// `ZINTERCARD numkeys key [key ...] [LIMIT limit]`
+pub fn zintercard(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    let (number, rest) = look_at_inputs(keys, args, 1)?;
+    let limit = parse_count_limit(args.skip(rest))?;
+    let names = args.from(2).take(number);
+    let mut inputs: Vec<Option<&Value>> = names.map(|name| keys.peek(name).map(|entry| &entry.value)).collect();
+    inputs.sort_by_key(|input| input.map_or(0, Value::element_count));
+    let is_in_all = |member: &&[u8]| inputs[1..].iter().flatten().all(|other| is_member(other, member));
+    reply.count(match inputs[0] {
+        None => 0,
+        Some(Value::Set(smallest)) => smallest.iter().filter(is_in_all).take(limit).count(),
+        Some(Value::SortedSet(smallest)) => {
+            smallest.iter().map(|(member, _)| member).filter(is_in_all).take(limit).count()
+        }
+        Some(_) => return Err(CommandError::WrongType),
+    });
+    Ok(())
+}
+
+fn is_member(value: &Value, member: &[u8]) -> bool {
+    match value {
+        Value::Set(set) => set.contains(member),
+        Value::SortedSet(set) => set.score(member).is_some(),
+        _ => false,
+    }
 }
 
 /// `ZDIFF numkeys key [key ...] [WITHSCORES]`

@@ -6,13 +6,10 @@ use super::clamp_part;
 use super::expiry::{self, Unit};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::events::EventClasses;
-use crate::keyspace::{Expiry, Keyspace, Value};
+use crate::keyspace::{Expiry, Keyspace, STRING_BYTES_MAX, Value};
 use crate::number::{Digits, parse_float, parse_integer, plain};
 use crate::reply::Reply;
 use crate::request::Args;
-
-/// The longest string, as in Redis.
-pub(super) const LENGTH_MAX: usize = 512 << 20;
 
 /// `GET key`
 pub fn get(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
@@ -193,7 +190,7 @@ pub fn append(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Out
     let length = keys.change_string(&args[1], |bytes| {
         let from = bytes.len();
         bytes.extend_from_slice(tail);
-        (Some(from), bytes.len())
+        (Some(from..bytes.len()), bytes.len())
     })?;
     keys.note_event(EventClasses::STRING, "append", &args[1]);
     reply.count(length);
@@ -201,7 +198,7 @@ pub fn append(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Out
 }
 
 fn refuse_too_long(length: usize) -> Outcome {
-    if length > LENGTH_MAX {
+    if length > STRING_BYTES_MAX {
         return Err(CommandError::text("ERR string exceeds maximum allowed size (proto-max-bulk-len)"));
     }
     Ok(())
@@ -233,12 +230,12 @@ pub fn setrange(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> O
     }
     refuse_too_long(offset.saturating_add(part.len()))?;
     let length = keys.change_string(&args[1], |bytes| {
-        let from = offset.min(bytes.len());
-        if bytes.len() < offset + part.len() {
-            bytes.resize(offset + part.len(), 0);
+        let end = offset + part.len();
+        if bytes.len() < end {
+            bytes.resize(end, 0);
         }
-        bytes[offset..offset + part.len()].copy_from_slice(part);
-        (Some(from), bytes.len())
+        bytes[offset..end].copy_from_slice(part);
+        (Some(offset..end), bytes.len())
     })?;
     keys.note_event(EventClasses::STRING, "setrange", &args[1]);
     reply.count(length);

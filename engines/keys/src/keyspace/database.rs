@@ -27,9 +27,21 @@ pub struct Database {
     len: usize,
     /// Keys by the time when they expire, found again by their slot. What is not true any more is dropped when its time
     /// comes.
-    expiries: BinaryHeap<Reverse<(UnixMillis, Slot)>>,
+    expiries: BinaryHeap<Reverse<Note>>,
+    renewal: Option<Renewal>,
     expiring: usize,
     bytes: usize,
+}
+
+/// That a key may expire at a time.
+type Note = (UnixMillis, Slot);
+
+/// Notes that are true, while they are collected out of the tables in small steps: all at once would take long.
+#[derive(Debug, Default)]
+struct Renewal {
+    /// Key groups before this one were looked at; who writes to them since notes it here, too.
+    group: usize,
+    expiries: BinaryHeap<Reverse<Note>>,
 }
 
 /// Where an entry lies: the key group in the top bits, as in its [`KeyHash`]; below them a hash that depends on a seed, so that
@@ -58,7 +70,7 @@ impl Database {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let groups = (0..KEY_GROUPS).map(|_| HashTable::new()).collect();
-        Self { groups, seed, len: 0, expiries: BinaryHeap::new(), expiring: 0, bytes: 0 }
+        Self { groups, seed, len: 0, expiries: BinaryHeap::new(), renewal: None, expiring: 0, bytes: 0 }
     }
 
     /// How many keys there are, expired ones included.
@@ -167,17 +179,43 @@ impl Database {
 
     /// Notes when a key expires; what is not true any more is forgotten in time.
     fn note(&mut self, at: UnixMillis, slot: Slot) {
-        if self.expiries.len() > 2 * self.expiring + self.len / 4 + 1024 {
-            self.rebuild_expiries();
+        if self.renewal.is_none() && self.expiries.len() > 2 * self.expiring + self.len / 4 + 1024 {
+            self.renewal = Some(Renewal::default());
         }
         self.expiries.push(Reverse((at, slot)));
+        if let Some(renewal) = &mut self.renewal {
+            renewal.expiries.push(Reverse((at, slot)));
+            self.renew_some();
+        }
     }
 
-    fn rebuild_expiries(&mut self) {
-        let entries = self.groups.iter().flatten().filter(|entry| entry.expires_at() != UnixMillis::NEVER);
-        self.expiries = entries
-            .map(|entry| Reverse((entry.expires_at(), Slot::of(KeyHash::of(&entry.key), &entry.key, self.seed))))
-            .collect();
+    /// Goes on with a renewal of the notes.
+    fn renew_some(&mut self) {
+        const GROUPS: usize = 128;
+        const ENTRIES: usize = 16;
+        let Some(mut renewal) = self.renewal.take() else { return };
+        let (end, mut entries) = (renewal.group + GROUPS, 0);
+        while renewal.group < end && entries < ENTRIES {
+            let Some(group) = self.groups.get(renewal.group) else {
+                self.expiries = renewal.expiries;
+                return;
+            };
+            renewal.expiries.extend(group.iter().filter_map(|entry| self.note_of(entry)).map(Reverse));
+            renewal.group += 1;
+            entries += group.len();
+        }
+        self.renewal = Some(renewal);
+    }
+
+    fn renew_all(&mut self) {
+        self.renewal = None;
+        self.expiries = self.iter().filter_map(|entry| self.note_of(entry)).map(Reverse).collect();
+    }
+
+    /// What is to be noted of an entry, if it expires.
+    fn note_of(&self, entry: &Entry) -> Option<Note> {
+        let at = entry.expires_at();
+        (at != UnixMillis::NEVER).then(|| (at, Slot::of(KeyHash::of(&entry.key), &entry.key, self.seed)))
     }
 
     /// When the next key may expire.
@@ -225,32 +263,35 @@ impl Database {
     }
 
     /// Up to `size` entries of these key groups that expire some time, at random.
-    pub fn sample_expiring<'a>(
-        &'a mut self,
-        groups: Range<u16>,
-        random: &mut Random,
-        size: usize,
-    ) -> impl Iterator<Item = &'a Entry> + use<'a> {
-        // Most notes are to be true, so that they are found.
-        if self.expiries.len() > 2 * self.expiring {
-            self.rebuild_expiries();
+    pub fn sample_expiring(&mut self, groups: Range<u16>, random: &mut Random, size: usize) -> Vec<&Entry> {
+        let mut found = self.true_notes(&groups, random, size);
+        if found.is_empty() && self.expiries.len() > 2 * self.expiring {
+            self.renew_all();
+            found = self.true_notes(&groups, random, size);
         }
-        let this: &'a Self = self;
-        let notes = this.expiries.as_slice();
+        found.into_iter().filter_map(|note| self.noted(note)).collect()
+    }
+
+    /// Up to `size` notes about entries of these key groups, at random.
+    fn true_notes(&self, groups: &Range<u16>, random: &mut Random, size: usize) -> Vec<Note> {
+        let notes = self.expiries.as_slice();
         let chosen: Vec<usize> = if notes.len() <= 4 * size {
             (0..notes.len()).collect()
         } else {
             (0..4 * size).map(|_| random.below(notes.len())).collect()
         };
-        let entries = chosen.into_iter().filter_map(move |place| {
-            let Reverse((at, slot)) = notes[place];
-            let group = this.groups.get(slot.group()).filter(|_| groups.contains(&(slot.group() as u16)))?;
-            let is_it = |entry: &Entry| {
-                entry.expires_at() == at && Slot::of(KeyHash::of(&entry.key), &entry.key, this.seed) == slot
-            };
-            group.find(slot.within(), move |entry| is_it(entry))
-        });
-        entries.take(size).map(|entry| &**entry)
+        let notes = chosen.into_iter().map(|place| notes[place].0);
+        notes
+            .filter(|(_, slot)| groups.contains(&(slot.group() as u16)))
+            .filter(|note| self.noted(*note).is_some())
+            .take(size)
+            .collect()
+    }
+
+    /// The entry that a note is about, if it is true.
+    fn noted(&self, (at, slot): Note) -> Option<&Entry> {
+        let group = &self.groups[slot.group()];
+        group.find(slot.within(), |entry| self.note_of(entry) == Some((at, slot))).map(|entry| &**entry)
     }
 
     /// All entries, in no order.
@@ -261,5 +302,62 @@ impl Database {
     /// The entries of a key group.
     pub fn group(&self, group: KeyGroup) -> impl ExactSizeIterator<Item = &Entry> {
         self.groups[usize::from(group.get())].iter().map(|entry| &**entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use savanna_lattice::Hlc;
+
+    use super::*;
+    use crate::short_bytes::ShortBytes;
+
+    const KEYS: u64 = 5_000;
+
+    fn put(database: &mut Database, key: u64, at: u64) {
+        let key = key.to_string().into_bytes();
+        let mut entry = Box::new(Entry::new(&key, Value::String(ShortBytes::EMPTY), Hlc::ZERO));
+        entry.expire_at(UnixMillis(at));
+        database.insert(KeyHash::of(&key), entry);
+    }
+
+    #[test]
+    fn notes_of_keys_whose_expiry_changes_are_renewed_in_small_steps() {
+        let mut database = Database::new(1);
+        let (mut steps, mut renewals) = (0, 0);
+        for round in 0..20 {
+            for key in 0..KEYS {
+                let before = database.renewal.is_some();
+                put(&mut database, key, 1_000 + round);
+                match (before, database.renewal.is_some()) {
+                    (true, false) => renewals += 1,
+                    (_, true) => steps += 1,
+                    _ => {}
+                }
+                assert!(database.expiries.len() < 4 * KEYS as usize + 2048, "{} notes", database.expiries.len());
+            }
+        }
+        assert!(renewals > 2 && steps > 100 * renewals, "{renewals} in {steps} steps");
+        // None was lost, none is true too early.
+        let (mut patience, mut random) = (usize::MAX, Random::new(1));
+        assert_eq!(database.next_expired(UnixMillis(1_018), &mut patience), None);
+        assert_eq!(database.sample_expiring(0..KEY_GROUPS, &mut random, 5).len(), 5);
+        let mut expired = 0;
+        while let Some((hash, key)) = database.next_expired(UnixMillis(1_019), &mut patience) {
+            database.remove(hash, &key);
+            expired += 1;
+        }
+        assert_eq!((expired, database.key_count(), database.expiring()), (KEYS, 0, 0));
+    }
+
+    #[test]
+    fn a_key_that_expires_is_found_among_many_that_do_not_any_more() {
+        let (mut database, mut random) = (Database::new(1), Random::new(1));
+        for key in 0..KEYS {
+            put(&mut database, key, 1_000);
+            put(&mut database, key, UnixMillis::NEVER.0);
+        }
+        put(&mut database, 0, 2_000);
+        assert_eq!(database.sample_expiring(0..KEY_GROUPS, &mut random, 5).len(), 1);
     }
 }

@@ -114,6 +114,18 @@ impl Value {
         }
     }
 
+    /// The bytes with room to grow, if it is a string.
+    pub fn as_buffer(&mut self) -> Option<&mut Vec<u8>> {
+        if let Self::String(short) = self {
+            let short = std::mem::replace(short, ShortBytes::EMPTY);
+            *self = Self::Buffer(Box::new(short.into_vec()));
+        }
+        match self {
+            Self::Buffer(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
     /// Whether it is a collection without elements.
     #[must_use]
     pub fn is_empty_collection(&self) -> bool {

@@ -82,7 +82,8 @@ impl Keyspace {
         let best = match scope {
             Scope::All => database.sample(own, &mut self.random, SAMPLE).max_by_key(|entry| rank(entry, order, now)),
             Scope::Expiring => {
-                database.sample_expiring(own, &mut self.random, SAMPLE).max_by_key(|entry| rank(entry, order, now))
+                let sample = database.sample_expiring(own, &mut self.random, SAMPLE);
+                sample.into_iter().max_by_key(|entry| rank(entry, order, now))
             }
         };
         Some((number as u8, Box::from(&*best?.key)))

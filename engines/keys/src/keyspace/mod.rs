@@ -3,34 +3,43 @@
 //! Every change goes through a function of [`Keyspace`] or a method of [`Change`], which change the value and write the
 //! delta in one step, so that neither can be forgotten. Keys whose time has come are gone for whoever looks.
 
+mod content;
 mod database;
+mod databases;
 pub mod entry;
 pub mod events;
 mod eviction;
+mod expiry;
+mod replay;
 pub mod replica;
 mod rewrite;
 mod scan;
 mod types;
 
+use std::ops::Range;
 use std::time::Duration;
 
 use savanna_lattice::{Hlc, HlcClock, UnixMillis};
 
+pub(crate) use self::content::{content_of, value_of};
 use self::events::{EventClasses, Events};
 use self::replica::Replicas;
 pub use self::{
+    content::log_whole,
     database::{Database, NEAR_MAX},
     entry::{Entry, Value},
     types::{Collection, End, Hash, List, Score, ScoreRange, Set, SortedSet},
 };
-use crate::delta::{Body, DeltaLog, Header, Malformed, OpReader, OpWriter, STRING_TAG};
+use crate::delta::{DeltaLog, Header, OpWriter, STRING_TAG};
 use crate::error::CommandError;
 use crate::placement::{KeyHash, Placement};
 use crate::random::Random;
-use crate::short_bytes::ShortBytes;
 
 /// How many databases there are, as in Redis' default.
 pub const DATABASES: u8 = 16;
+
+/// The longest string, as in Redis.
+pub const STRING_BYTES_MAX: usize = 512 << 20;
 
 /// How far an actor's clock may be led ahead of the wall clock by what it hears. Actors of one process share a wall
 /// clock, so only a clock that was set back lets them differ.
@@ -345,15 +354,15 @@ impl Keyspace {
         self.log.string(Header { database: self.selected, key, base, version }, after, bytes, is_kept);
     }
 
-    /// Changes a string's bytes in parts: `change` gets them, empty if there are none, and says from where on they changed;
-    /// `None` if they did not. The expiry stays.
+    /// Changes a part of a string: `change` gets the bytes, empty if there are none, and says which of them it wrote, `None` if
+    /// none; it may lengthen them with zeros before that part. The expiry stays.
     ///
     /// # Errors
     /// [`CommandError::WrongType`].
     pub fn change_string<R>(
         &mut self,
         key: &[u8],
-        change: impl FnOnce(&mut Vec<u8>) -> (Option<usize>, R),
+        change: impl FnOnce(&mut Vec<u8>) -> (Option<Range<usize>>, R),
     ) -> Result<R, CommandError> {
         let hash = KeyHash::of(key);
         self.expire_if_due(hash, key);
@@ -374,28 +383,14 @@ impl Keyspace {
             return Ok(result);
         };
         let size_before = entry.value.heap_bytes();
-        let bytes = match &mut entry.value {
-            Value::Buffer(bytes) => bytes,
-            value @ Value::String(_) => {
-                if let Value::String(short) = std::mem::replace(value, Value::Buffer(Box::default()))
-                    && let Value::Buffer(bytes) = value
-                {
-                    **bytes = short.into_vec();
-                }
-                match value {
-                    Value::Buffer(bytes) => bytes,
-                    _ => return Err(CommandError::WrongType),
-                }
-            }
-            _ => return Err(CommandError::WrongType),
-        };
+        let bytes = entry.value.as_buffer().ok_or(CommandError::WrongType)?;
         let (changed, result) = change(bytes);
-        if let Some(from) = changed {
+        if let Some(part) = changed {
             let header = Header { database: self.selected, key, base: entry.version, version };
             self.log.begin_operations(header, STRING_TAG);
             self.log.operation(|operations| {
-                operations.number(from as u64);
-                operations.bytes(bytes.get(from..).unwrap_or_default());
+                operations.number(part.start as u64);
+                operations.bytes(bytes.get(part).unwrap_or_default());
             });
             self.log.end();
             entry.version = version;
@@ -545,107 +540,10 @@ impl Keyspace {
         }
     }
 
-    /// Lets a key expire at a time, or never. Says whether it is there. A time that has come deletes it.
-    pub fn expire(&mut self, key: &[u8], at: UnixMillis) -> bool {
-        let hash = KeyHash::of(key);
-        if !self.contains(key) {
-            return false;
-        }
-        if at <= self.now {
-            return self.delete(key);
-        }
-        let version = self.clock.now(self.now);
-        let database =
-            self.databases[usize::from(self.selected)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
-        let Some(entry) = database.find_mut(hash, key) else { return false };
-        let before = entry.expires_at();
-        entry.expire_at(at);
-        let at = entry.expires_at();
-        let base = std::mem::replace(&mut entry.version, version);
-        database.note_expiry(hash, key, before, at);
-        self.log.expiry(Header { database: self.selected, key, base, version }, at);
-        self.counters.changes += 1;
-        true
-    }
-
     /// Hears that a key has come to be: who waits for one waits for a key that is not there.
     fn note_ready(&mut self, key: &[u8]) {
         if self.is_awaited {
             self.ready.push((self.selected, key.into()));
-        }
-    }
-
-    /// Empties the selected database, or all. Returns what was in them, so that it can be dropped elsewhere.
-    pub fn flush(&mut self, all: bool) -> Vec<Box<Database>> {
-        let numbers = if all { 0..DATABASES } else { self.selected..self.selected + 1 };
-        let mut flushed = Vec::new();
-        for number in numbers {
-            let Some(database) = self.databases[usize::from(number)].take() else { continue };
-            for entry in database.iter() {
-                let version = self.clock.now(self.now);
-                self.log.delete(Header { database: number, key: &entry.key, base: entry.version, version });
-                self.deleted[deletion_class(KeyHash::of(&entry.key))] = version;
-            }
-            self.counters.changes += database.key_count() as u64;
-            flushed.push(database);
-        }
-        flushed
-    }
-
-    /// Swaps two databases, at all actors if the others hear of it: what is in the log before is about the keys before. Gives
-    /// the version of the swap.
-    pub fn swap(&mut self, one: u8, other: u8) -> Hlc {
-        let version = self.clock.now(self.now);
-        self.log.swap(Header { database: one, key: b"", base: Hlc::ZERO, version }, other);
-        self.log.note_seen();
-        self.counters.changes += 1;
-        self.hear_swap(one, other, version);
-        version
-    }
-
-    /// Hears that two databases are swapped.
-    pub fn hear_swap(&mut self, one: u8, other: u8, version: Hlc) {
-        self.observe(version);
-        self.databases.swap(usize::from(one), usize::from(other));
-        for database in [one, other] {
-            self.swapped[usize::from(database)] = version;
-        }
-        // What was written before is in the log by its former number.
-        if self.is_rewriting() {
-            self.rewriting = Some(rewrite::Place::default());
-        }
-    }
-
-    /// When a database was swapped the last time.
-    #[must_use]
-    pub fn swapped_at(&self, database: u8) -> Hlc {
-        self.swapped[usize::from(database)]
-    }
-
-    /// Deletes keys whose time has come. Looks at no more than `patience`. Says when to come again.
-    pub fn expire_due(&mut self, mut patience: usize) -> Option<UnixMillis> {
-        let before = self.selected;
-        for number in 0..DATABASES {
-            self.selected = number;
-            while let Some(database) = self.databases[usize::from(number)].as_deref_mut() {
-                let Some((hash, key)) = database.next_expired(self.now, &mut patience) else { break };
-                if self.replicas.is_first(&key) {
-                    self.expire_if_due(hash, &key);
-                } else {
-                    // The first replica deletes it; here it is only gone.
-                    database.remove(hash, &key);
-                }
-            }
-        }
-        self.selected = before;
-        self.databases.iter().flatten().filter_map(|database| database.next_expiry()).min()
-    }
-
-    fn expire_if_due(&mut self, hash: KeyHash, key: &[u8]) {
-        let now = self.now;
-        if self.database().and_then(|d| d.find(hash, key)).is_some_and(|entry| entry.has_expired(now)) {
-            self.take(key);
-            self.counters.expired += 1;
         }
     }
 
@@ -690,157 +588,10 @@ impl Keyspace {
     pub const fn latest_version(&self) -> Hlc {
         self.clock.last()
     }
-
-    /// Applies a delta that was read back. See [`crate::delta`] for when one applies.
-    ///
-    /// # Errors
-    /// [`Malformed`] if the content does not fit.
-    pub fn replay(&mut self, header: Header<'_>, body: Body<'_>) -> Result<(), Malformed> {
-        if header.database >= DATABASES {
-            return Err(Malformed::new(format!("database {}", header.database)));
-        }
-        self.observe(header.version);
-        if let Body::Swap { with } = body {
-            if with >= DATABASES {
-                return Err(Malformed::new(format!("database {with}")));
-            }
-            self.hear_swap(header.database, with, header.version);
-            return Ok(());
-        }
-        let (key, version) = (header.key, header.version);
-        if let Body::Replicated { since, copies, writer, state } = body {
-            return self.replay_replicated(header, replica::vector(since, copies), writer, state);
-        }
-        if self.replicas.get(header.database, key).is_some() {
-            return Ok(()); // of before it had replicas
-        }
-        let hash = KeyHash::of(key);
-        let database = self.databases[usize::from(header.database)]
-            .get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
-        let present = database.find_mut(hash, key);
-        if present.as_ref().is_some_and(|entry| entry.version >= version) {
-            return Ok(());
-        }
-        match body {
-            Body::Whole { tag, expires_at, content, .. } => {
-                let mut entry = Box::new(Entry::new(key, value_of(tag, content)?, version));
-                entry.expire_at(expires_at);
-                database.insert(hash, entry);
-            }
-            Body::Delete => {
-                database.remove(hash, key);
-                self.note_deletion(hash, version);
-            }
-            Body::Expiry(at) => {
-                let Some(entry) = present.filter(|entry| entry.version == header.base) else { return Ok(()) };
-                let before = entry.expires_at();
-                entry.expire_at(at);
-                entry.version = version;
-                database.note_expiry(hash, key, before, at);
-            }
-            Body::Replicated { .. } | Body::Swap { .. } => {}
-            Body::Operations { tag, operations } => match present {
-                Some(entry) if entry.version == header.base => {
-                    let size_before = entry.value.heap_bytes();
-                    let is_empty = apply_operations(&mut entry.value, tag, operations)?;
-                    entry.version = version;
-                    let size_after = entry.value.heap_bytes();
-                    database.note_size(size_before, size_after);
-                    if is_empty {
-                        database.remove(hash, key);
-                        self.note_deletion(hash, version);
-                    }
-                }
-                None if header.base == Hlc::ZERO => {
-                    let value = value_of(tag, operations)?;
-                    database.insert(hash, Box::new(Entry::new(key, value, version)));
-                }
-                // Its beginning is not there, because the key was deleted since: the deletion follows.
-                _ => {}
-            },
-        }
-        Ok(())
-    }
 }
 
 const fn deletion_class(hash: KeyHash) -> usize {
     hash.get() as usize % DELETION_CLASSES
-}
-
-/// Writes an entry's whole value into a log.
-pub fn log_whole(log: &mut DeltaLog, header: Header<'_>, entry: &Entry) {
-    let expires_at = entry.expires_at();
-    match &entry.value {
-        Value::String(bytes) => log.string(header, expires_at, bytes, false),
-        Value::Buffer(bytes) => log.string(header, expires_at, bytes, false),
-        Value::Hash(it) => log.whole(header, Hash::TAG, expires_at, |to| it.write_whole(to)),
-        Value::Set(it) => log.whole(header, Set::TAG, expires_at, |to| it.write_whole(to)),
-        Value::List(it) => log.whole(header, List::TAG, expires_at, |to| it.write_whole(to)),
-        Value::SortedSet(it) => log.whole(header, SortedSet::TAG, expires_at, |to| it.write_whole(to)),
-    }
-}
-
-/// A value's type and content, as a *whole* delta has them (see [`crate::delta`]).
-pub(crate) fn content_of(value: &Value) -> (u8, Vec<u8>) {
-    fn collected<T: Collection>(collection: &T) -> (u8, Vec<u8>) {
-        let mut content = Vec::new();
-        collection.write_whole(&mut OpWriter::new(&mut content));
-        (T::TAG, content)
-    }
-    match value {
-        Value::String(bytes) => (STRING_TAG, bytes.to_vec()),
-        Value::Buffer(bytes) => (STRING_TAG, bytes.to_vec()),
-        Value::Hash(it) => collected(&**it),
-        Value::Set(it) => collected(&**it),
-        Value::List(it) => collected(&**it),
-        Value::SortedSet(it) => collected(&**it),
-    }
-}
-
-/// The value of this type and content.
-///
-/// # Errors
-/// [`Malformed`] if they do not fit.
-pub(crate) fn value_of(tag: u8, content: &[u8]) -> Result<Value, Malformed> {
-    fn collected<T: Collection>(content: &[u8]) -> Result<Value, Malformed> {
-        let mut value = T::default();
-        value.apply(&mut OpReader::new(content))?;
-        Ok(value.into_value())
-    }
-    match tag {
-        STRING_TAG => Ok(Value::String(ShortBytes::from(content))),
-        Hash::TAG => collected::<Hash>(content),
-        Set::TAG => collected::<Set>(content),
-        List::TAG => collected::<List>(content),
-        SortedSet::TAG => collected::<SortedSet>(content),
-        other => Err(Malformed::new(format!("a value of type {other}"))),
-    }
-}
-
-/// Applies operations to a value of their type. Says whether nothing is left.
-fn apply_operations(value: &mut Value, tag: u8, operations: &[u8]) -> Result<bool, Malformed> {
-    fn apply<T: Collection>(value: &mut Value, mut operations: OpReader<'_>) -> Result<bool, Malformed> {
-        let value = T::of_mut(value).ok_or_else(|| Malformed::new("operations for another type"))?;
-        value.apply(&mut operations)?;
-        Ok(value.is_empty())
-    }
-    let mut operations = OpReader::new(operations);
-    match tag {
-        STRING_TAG => {
-            let from = operations.number()? as usize;
-            let tail = operations.bytes()?;
-            let mut bytes = value.as_string().ok_or_else(|| Malformed::new("operations for another type"))?.to_vec();
-            bytes.resize(from, 0);
-            bytes.extend_from_slice(tail);
-            *value = Value::Buffer(Box::new(bytes));
-            Ok(false)
-        }
-        Hash::TAG => apply::<Hash>(value, operations),
-        Set::TAG => apply::<Set>(value, operations),
-        List::TAG => apply::<List>(value, operations),
-        SortedSet::TAG => apply::<SortedSet>(value, operations),
-        other => Err(Malformed::new(format!("operations on type {other}"))),
-    }
 }
 
 /// A collection that is being changed: each method changes the value and writes the delta.

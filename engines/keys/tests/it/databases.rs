@@ -1,4 +1,4 @@
-//! Databases are swapped at all actors as one, for whoever looks and for the log.
+//! Databases are swapped and emptied at all actors as one, for whoever looks; and swapped so for the log.
 
 use savanna_keys::delta;
 use savanna_keys::keyspace::Keyspace;
@@ -123,6 +123,64 @@ fn nobody_sees_some_keys_before_a_swap_and_others_after_it() {
 #[test]
 fn who_looks_at_one_key_after_the_other_may_see_both_databases() {
     assert!((0..300).any(|seed| sees_both(seed, Looking::OneByOne).0));
+}
+
+/// A client writes all keys anew, another one deletes them, others look. Says whether somebody saw some and not all of them.
+fn sees_a_part(seed: u64, looking: Looking) -> (bool, usize) {
+    let actors = 1 + (seed % 4) as u16;
+    let mut world = World::new(actors, seed);
+    let mut workers: Vec<Worker> =
+        (0..6).map(|index| Worker::of(world.client((seed as usize + index) % usize::from(actors)))).collect();
+    if seed.is_multiple_of(3) {
+        world.call(workers[0].client, &["SET", KEYS[0], "x"]);
+        world.call(workers[0].client, &["SAV.REPLICATE", KEYS[0], "FULL"]);
+        world.call(workers[0].client, &["DEL", KEYS[0]]);
+    }
+    let words: Vec<&str> = KEYS.iter().flat_map(|key| [*key, "x"]).collect();
+    let (all, each) = ([&["MSET"], &words[..]].concat(), [&["EXISTS"], &KEYS[..]].concat());
+    let (mut flushed, mut looks, mut is_mixed) = (0, 0, false);
+    while flushed < 20 || workers[1].awaited.is_some() {
+        if world.chance.below(3) > 0 && world.deliver_one() {
+            continue;
+        }
+        let index = world.chance.below(workers.len());
+        let worker = &mut workers[index];
+        let words: &[&str] = match (index, looking) {
+            (0, _) => &all,
+            (1, _) => [&["FLUSHALL"], &["FLUSHDB"]][flushed % 2],
+            (_, Looking::AtOnce) => &each,
+            (_, Looking::OneByOne) => &["EXISTS", KEYS[worker.seen.len()]],
+        };
+        let Some(reply) = worker.ask(&mut world, words) else { continue };
+        match index {
+            0 => assert_eq!(reply.to_string(), "OK"),
+            1 => flushed += 1,
+            _ => {
+                worker.seen.push(reply.to_string());
+                if looking == Looking::AtOnce {
+                    is_mixed |= !["0", "6"].contains(&worker.seen[0].as_str());
+                } else if worker.seen.len() < KEYS.len() {
+                    continue;
+                }
+                is_mixed |= !are_equal(&worker.seen);
+                looks += 1;
+                worker.seen.clear();
+            }
+        }
+    }
+    (is_mixed, looks)
+}
+
+#[test]
+fn nobody_sees_some_keys_of_a_database_that_is_emptied() {
+    let mut looks = 0;
+    for seed in 0..300 {
+        let (is_mixed, count) = sees_a_part(seed, Looking::AtOnce);
+        assert!(!is_mixed, "seed {seed}");
+        looks += count;
+    }
+    assert!(looks > 1_000, "{looks}");
+    assert!((0..300).any(|seed| sees_a_part(seed, Looking::OneByOne).0), "who looks at one after the other may");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Actors together: in a world of seeded delays, and with their log.
 
+mod databases;
 mod docs;
 mod hostile;
 mod memory;
@@ -8,7 +9,6 @@ mod recovery;
 mod replicas;
 mod scan;
 mod sorting;
-mod swapping;
 mod transactions;
 mod waiting;
 mod world;

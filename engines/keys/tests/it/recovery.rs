@@ -15,12 +15,15 @@ use savanna_lattice::Hlc;
 
 use crate::world::{NOW, World};
 
-const SCRIPT: [&str; 30] = [
+const SCRIPT: [&str; 33] = [
     "SET a 1",
     "INCR a",
     "APPEND a xyz",
     "SETRANGE a 1 --",
     "SETBIT bits 100 1",
+    "SETBIT bits 9 1",
+    "SETRANGE gap 5 x",
+    "SETRANGE gap 9 y",
     "SET gone 1",
     "DEL gone",
     "SET lives 1 EX 100",
@@ -139,6 +142,19 @@ fn a_log_put_on_top_of_what_it_led_to_changes_nothing() {
             delta::read_all(part, &mut |header, body| keys.replay(header, body)).expect("replays");
         }
         assert_eq!(contents(&[&keys]), whole, "after {seen} of {} bytes", log.len());
+    }
+}
+
+#[test]
+fn a_part_of_a_string_that_changes_takes_the_log_a_part() {
+    let (mut actor, session) = new_actor();
+    run(&mut actor, session, "SETBIT visited 8000000 1");
+    actor.keys.log.enable(true);
+    for line in ["SETBIT visited 3 1", "SETBIT visited 8800000 1", "SETRANGE visited 100 part", "APPEND visited end"] {
+        run(&mut actor, session, line);
+        let written = actor.keys.log.bytes().len();
+        assert!(written < 100, "{line}: {written} bytes");
+        actor.keys.log.clear();
     }
 }
 

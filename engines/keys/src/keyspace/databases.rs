@@ -1,0 +1,56 @@
+//! Whole databases: emptied, and swapped with each other.
+
+use savanna_lattice::Hlc;
+
+use super::{DATABASES, Database, Keyspace, deletion_class, rewrite};
+use crate::delta::Header;
+use crate::placement::KeyHash;
+
+impl Keyspace {
+    /// Empties a database, or all. Returns what was in them, so that it can be dropped elsewhere.
+    pub fn flush(&mut self, database: Option<u8>) -> Vec<Box<Database>> {
+        let numbers = database.map_or(0..DATABASES, |number| number..number + 1);
+        let mut flushed = Vec::new();
+        for number in numbers {
+            let Some(database) = self.databases[usize::from(number)].take() else { continue };
+            for entry in database.iter() {
+                let version = self.clock.now(self.now);
+                self.log.delete(Header { database: number, key: &entry.key, base: entry.version, version });
+                self.deleted[deletion_class(KeyHash::of(&entry.key))] = version;
+            }
+            self.counters.changes += database.key_count() as u64;
+            flushed.push(database);
+        }
+        flushed
+    }
+
+    /// Swaps two databases, at all actors if the others hear of it: what is in the log before is about the keys before. Gives
+    /// the version of the swap.
+    pub fn swap(&mut self, one: u8, other: u8) -> Hlc {
+        let version = self.clock.now(self.now);
+        self.log.swap(Header { database: one, key: b"", base: Hlc::ZERO, version }, other);
+        self.log.note_seen();
+        self.counters.changes += 1;
+        self.hear_swap(one, other, version);
+        version
+    }
+
+    /// Hears that two databases are swapped.
+    pub fn hear_swap(&mut self, one: u8, other: u8, version: Hlc) {
+        self.observe(version);
+        self.databases.swap(usize::from(one), usize::from(other));
+        for database in [one, other] {
+            self.swapped[usize::from(database)] = version;
+        }
+        // What was written before is in the log by its former number.
+        if self.is_rewriting() {
+            self.rewriting = Some(rewrite::Place::default());
+        }
+    }
+
+    /// When a database was swapped the last time.
+    #[must_use]
+    pub fn swapped_at(&self, database: u8) -> Hlc {
+        self.swapped[usize::from(database)]
+    }
+}
