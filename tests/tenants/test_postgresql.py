@@ -42,6 +42,11 @@ class Dice:
     def chance(self, probability):
         return self.random.random() < probability
 
+    @property
+    def named(self):
+        """Tables by the names that expressions use: `q` stands for whichever a query inside of another reads, of which `id` is common."""
+        return {**self.tables, "q": {"id": "integer"}}
+
     def create(self, name):
         columns = {"id": "integer"}
         for number in range(self.random.randint(2, 5)):
@@ -57,7 +62,7 @@ class Dice:
             yield f"CREATE INDEX ON {name} ({keys})"
 
     def column(self, table, types):
-        found = [f"{table}.{column}" for column, of in self.tables[table].items() if of in types]
+        found = [f"{table}.{column}" for column, of in self.named[table].items() if of in types]
         return self.pick(found) if found else None
 
     def value(self, of, table=None, depth=2):
@@ -99,7 +104,19 @@ class Dice:
         if depth > 0:
             both = f"({self.condition(table, depth - 1)}) {self.pick(['AND', 'OR'])} ({self.condition(table, depth - 1)})"
             forms += [both, f"NOT ({self.condition(table, depth - 1)})"]
+            if table and self.chance(0.5):
+                forms += self.questions(table, depth - 1)
         return self.pick(forms)
+
+    def questions(self, table, depth):
+        """Conditions that ask another query, which may ask for the row around it."""
+        other = self.pick(self.tables)
+        within = f"FROM {other} AS q WHERE {self.condition('q', depth)}"
+        around = f"{within} AND q.id {self.pick(['=', '<', '<>'])} {table}.id"
+        query = self.pick([within, around])
+        return [f"{table}.id {self.pick(['', 'NOT '])}IN (SELECT q.id {query})", f"{self.pick(['', 'NOT '])}EXISTS (SELECT 1 {query})",
+                f"{table}.id {self.pick(['<', '>=', '<>'])} {self.pick(['ANY', 'ALL'])} (SELECT q.id {query})",
+                f"{table}.id > (SELECT count(*) {query})", f"(SELECT max(q.id) {query}) IS NOT NULL"]
 
     def statement(self):
         table = self.pick(self.tables)
@@ -138,7 +155,12 @@ class Dice:
             if self.chance(0.5):
                 return f"SELECT {group}, {aggregates} FROM {table} WHERE {self.condition(table, 1)} GROUP BY {group}{having}"
             return f"SELECT {aggregates}, avg({self.column(table, ['integer', 'numeric', 'numeric(8,2)'])}) FROM {table} WHERE {self.condition(table, 1)}"
-        join = self.pick(["JOIN", "LEFT JOIN"])
+        if kind < 0.92:
+            sides = [f"SELECT {side}.id FROM {side} WHERE {self.condition(side, 1)}" for side in ("a", "b")]
+            return f" {self.pick(['UNION', 'INTERSECT', 'EXCEPT'])} {self.pick(['', 'ALL '])}".join(sides)
+        join = self.pick(["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"])
+        if join == "FULL JOIN":
+            return f"SELECT a.id, b.id FROM a {join} b ON b.id = a.id + {self.random.randint(0, 2)} WHERE {self.condition('a', 1)}"
         return f"SELECT a.id, b.id FROM a {join} b ON b.id = a.id + {self.random.randint(0, 2)} AND {self.condition('b', 1)} WHERE {self.condition('a', 1)}"
 
 

@@ -61,6 +61,7 @@ pub mod state {
     pub const DUPLICATE_PREPARED_STATEMENT: &str = "42P05";
     pub const DUPLICATE_TABLE: &str = "42P07";
     pub const INVALID_COLUMN_REFERENCE: &str = "42P10";
+    pub const INVALID_RECURSION: &str = "42P19";
     pub const INVALID_TABLE_DEFINITION: &str = "42P16";
     pub const INDETERMINATE_DATATYPE: &str = "42P18";
     pub const FEATURE_NOT_SUPPORTED: &str = "0A000";

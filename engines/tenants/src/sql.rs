@@ -1,9 +1,9 @@
 //! SQL: from a text to a plan, and a plan's execution.
 //!
-//! `parse` gives a tree (`dialect` what it does not know), `bind` resolves its names and types, `select`, `modify` and `define` make plans of it; `prepare`
-//! is the way through them. `access` decides
-//! how rows are found, `reference` what foreign keys join, `role` who may come in. `expression`, `function` and `aggregate` compute; the
-//! modules `run_*` execute plans.
+//! `parse` gives a tree (`dialect` what it does not know); `prepare` is the way from there to a plan. `bind` resolves names and types of
+//! expressions in a `scope`, `from` those of tables; `select` and `query` make plans of queries, `modify` and `define` of what writes. `join`
+//! and `access` decide how rows are found, `reference` what foreign keys join, `role` who may come in. `expression`, `function` and `aggregate` compute; the modules
+//! `run_*` execute plans.
 
 pub(crate) mod access;
 pub(crate) mod aggregate;
@@ -12,17 +12,30 @@ pub(crate) mod define;
 pub(crate) mod dialect;
 pub(crate) mod effects;
 pub(crate) mod expression;
+pub(crate) mod from;
 pub(crate) mod function;
+pub(crate) mod items;
+pub(crate) mod join;
 pub(crate) mod modify;
+pub(crate) mod name;
+pub(crate) mod order;
 pub(crate) mod parse;
 pub(crate) mod plan;
 pub(crate) mod prepare;
+pub(crate) mod query;
+pub(crate) mod query_plan;
 pub(crate) mod reference;
 pub(crate) mod role;
+pub(crate) mod run;
 pub(crate) mod run_alter;
 pub(crate) mod run_define;
 pub(crate) mod run_define_reference;
+pub(crate) mod run_join;
 pub(crate) mod run_modify;
+pub(crate) mod run_query;
 pub(crate) mod run_reference;
-pub(crate) mod run_select;
+pub(crate) mod run_set;
+pub(crate) mod run_subquery;
+pub(crate) mod scope;
 pub(crate) mod select;
+pub(crate) mod with;

@@ -20,9 +20,9 @@ use crate::{
         plan::{OutputColumn, Plan, Statement},
         prepare::prepare,
         reference::Deferral,
+        run::Run,
         run_modify::Written,
         run_reference::Checks,
-        run_select::Run,
     },
     types::Type,
     value::{Value, binary, text},
@@ -641,20 +641,20 @@ impl Tenant {
             }
         }
         let plan = &statement.plan;
-        if read_only && !matches!(plan, Plan::Select(_) | Plan::CopyOut(_)) {
+        if read_only && !matches!(plan, Plan::Query(_) | Plan::CopyOut(_)) {
             let message = format!("cannot execute {} in a read-only transaction", verb_of(plan));
             return Err(SqlError::new(state::READ_ONLY_SQL_TRANSACTION, message));
         }
         let Self { database, sessions, .. } = self;
         let Some(session) = sessions.get_mut(&id) else { return Err(SqlError::internal("the session is closed")) };
         let deferral = session.txn.as_ref().map(|txn| txn.deferral.clone()).unwrap_or_default();
-        let mut run = Run { database, txn: txn_id, isolation, parameters, facts: &session.facts, deferral: &deferral };
+        let run = Run::new(database, (txn_id, isolation), parameters, &session.facts, &deferral);
         let step = match plan {
-            Plan::Select(select) => run
-                .select(select)?
+            Plan::Query(query) => run
+                .query(query)?
                 .map(|rows| (Outcome::Rows { tag: format!("SELECT {}", rows.len()), rows, end: true }, None)),
-            Plan::CopyOut(select) => {
-                run.select(select)?.map(|rows| (Outcome::CopyOut { columns: select.columns.clone(), rows }, None))
+            Plan::CopyOut(query) => {
+                run.query(query)?.map(|rows| (Outcome::CopyOut { columns: query.columns.clone(), rows }, None))
             }
             Plan::Insert(insert) => {
                 run.insert(insert)?.map(|written| written_outcome("INSERT 0", insert.returning.is_some(), written))
@@ -719,7 +719,7 @@ impl Tenant {
         let Plan::CopyIn(plan) = &statement.plan else { return Err(SqlError::internal("a COPY of nothing")) };
         let (deferral, isolation, txn) = (&txn.deferral, txn.isolation, txn.id);
         database.statement(txn)?;
-        let mut run = Run { database, txn, isolation, parameters: &[], facts: &session.facts, deferral };
+        let run = Run::new(database, (txn, isolation), &[], &session.facts, deferral);
         match run.copy_in(plan, lines)? {
             Step::Wait => Ok(Step::Wait),
             Step::Done(Written { count, effects, .. }) => {
@@ -769,7 +769,7 @@ impl Tenant {
         let catalog =
             if txn.defines { Arc::new(database.read_catalog(txn.id)?) } else { database.catalog(snapshot)? };
         let (isolation, deferral) = (txn.isolation, &txn.deferral);
-        let mut run = Run { database, txn: txn.id, isolation, parameters: &[], facts, deferral };
+        let run = Run::new(database, (txn.id, isolation), &[], facts, deferral);
         run.check_deferred(checks, &catalog)
     }
 

@@ -14,7 +14,7 @@ use crate::{
 /// A bound of a range, and whether it belongs to it.
 pub(crate) type Bound = Option<(Expr, bool)>;
 
-/// A way to a table's rows. Its expressions are over the tables before.
+/// A way to a table's rows. Its expressions are over other tables' columns.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Access {
     /// The row of a primary key.
@@ -30,15 +30,18 @@ impl Access {
     /// All rows.
     pub(crate) const ALL: Self = Self::Range { index: None, equal: Vec::new(), lower: None, upper: None };
 
-    /// Whether it is the same for every row of the tables before.
+    /// What keys and bounds are computed from.
+    pub(crate) fn expressions(&self) -> impl Iterator<Item = &Expr> {
+        let (key, bounds) = match self {
+            Self::Key(key) | Self::Unique { key, .. } => (key, [&None, &None]),
+            Self::Range { equal, lower, upper, .. } => (equal, [lower, upper]),
+        };
+        key.iter().chain(bounds.into_iter().flatten().map(|(bound, _)| bound))
+    }
+
+    /// Whether it is the same for every row of other tables.
     pub(crate) fn is_fixed(&self) -> bool {
-        let fixed = |expr: &Expr| expr.columns_end() == 0;
-        match self {
-            Self::Key(key) | Self::Unique { key, .. } => key.iter().all(fixed),
-            Self::Range { equal, lower, upper, .. } => {
-                equal.iter().chain(lower.iter().chain(upper).map(|(bound, _)| bound)).all(fixed)
-            }
-        }
+        self.expressions().all(|expr| expr.columns_end() == 0)
     }
 }
 
@@ -51,8 +54,14 @@ struct Usable<'a> {
     at: usize,
 }
 
-/// Chooses the way to the rows of a table whose columns begin at `base`; takes the conditions away that it fulfils.
-pub(crate) fn choose(table: &Table, base: usize, conditions: &mut Vec<Expr>) -> Access {
+/// Chooses the way to the rows of a table whose columns begin at `base`, by what is `known` of other columns; takes the conditions
+/// away that it fulfils. Says how good it is, 0 for all rows.
+pub(crate) fn choose(
+    table: &Table,
+    base: usize,
+    known: &dyn Fn(&Expr) -> bool,
+    conditions: &mut Vec<Expr>,
+) -> (Access, u32) {
     let end = base + table.columns.len();
     let mut usable = Vec::new();
     for (at, condition) in conditions.iter().enumerate() {
@@ -60,7 +69,7 @@ pub(crate) fn choose(table: &Table, base: usize, conditions: &mut Vec<Expr>) -> 
         for (column, comparison, with) in [(a, *comparison, b), (b, comparison.turned(), a)] {
             if let Expr::Column(column) = **column
                 && (base..end).contains(&column)
-                && with.columns_end() <= base
+                && known(with)
                 && comparison != Comparison::NotEqual
             {
                 usable.push(Usable { column: column - base, comparison, with, at });
@@ -107,12 +116,12 @@ pub(crate) fn choose(table: &Table, base: usize, conditions: &mut Vec<Expr>) -> 
             offer(score, Access::Range { index, equal: key, lower, upper }, fulfilled);
         }
     }
-    let Some((_, access, mut fulfilled)) = best else { return Access::ALL };
+    let Some((score, access, mut fulfilled)) = best else { return (Access::ALL, 0) };
     fulfilled.sort_unstable();
     for at in fulfilled.into_iter().rev() {
         conditions.remove(at);
     }
-    access
+    (access, score)
 }
 
 /// The key of a row or of an entry, unless a part of it is NULL, which equals nothing.

@@ -6,7 +6,10 @@ use bigdecimal::BigDecimal;
 
 use crate::{
     error::{Result, SqlError, state},
-    sql::expression::{Env, Expr},
+    sql::{
+        expression::{Env, Expr},
+        run_query::fingerprint,
+    },
     types::Type,
     value::{Value, numeric},
 };
@@ -33,6 +36,13 @@ pub(crate) struct Aggregate {
     pub(crate) filter: Option<Expr>,
     /// Its own type.
     pub(crate) of: Type,
+}
+
+impl Aggregate {
+    /// Its expressions over the rows that it is computed of.
+    pub(crate) fn expressions(&self) -> impl Iterator<Item = &Expr> {
+        self.argument.iter().chain(&self.filter)
+    }
 }
 
 /// The aggregate of a name over values of a type: what it is, the type that it wants, and its own.
@@ -88,7 +98,7 @@ impl State {
         if value.is_null() {
             return Ok(());
         }
-        if aggregate.distinct && !self.seen.insert(fingerprint(&value)?) {
+        if aggregate.distinct && !self.seen.insert(fingerprint([&*value])?) {
             return Ok(());
         }
         self.count += 1;
@@ -155,11 +165,4 @@ fn sum(a: Value, b: Value) -> Result<Value> {
         }
         (a, b) => return Err(SqlError::internal(format_args!("a sum of {a:?} and {b:?}"))),
     })
-}
-
-/// Bytes that are equal for equal values: those of a key.
-pub(crate) fn fingerprint(value: &Value) -> Result<Vec<u8>> {
-    let mut key = savanna_tenants_encoding::KeyWriter::new(0);
-    crate::row::key_value(&mut key, value, false)?;
-    Ok(key.into_bytes())
 }

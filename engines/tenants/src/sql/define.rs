@@ -9,10 +9,12 @@ use crate::{
     catalog::{COLUMNS_MAX, Check, Column, Definition, Index, PrimaryKey, Sequence, Table},
     error::{Result, SqlError, state},
     sql::{
-        bind::{Binder, Scope, name_of, object_name},
+        bind::Binder,
         modify::{parse_expression, scope_of},
+        name::{name_of, object_name},
         plan::{Alteration, Define, NewColumn},
         reference::{NewForeignKey, new_foreign_key},
+        scope::Scope,
         select::Planner,
     },
     types::Type,
@@ -302,7 +304,7 @@ impl Planner<'_> {
     fn check_condition(&mut self, table: &Table, condition: &str) -> Result<()> {
         let scope = scope_of(table, &table.name);
         let before = self.parameters.types.len();
-        let mut binder = Binder::plain(&scope, &mut self.parameters, "check constraints");
+        let mut binder = Binder::closed(&scope, self, "check constraints");
         binder.condition(&parse_expression(condition)?, "CHECK")?;
         self.no_parameters(before)
     }
@@ -311,7 +313,7 @@ impl Planner<'_> {
         let Some(default) = default else { return Ok(()) };
         let before = self.parameters.types.len();
         let nothing = Scope::default();
-        let mut binder = Binder::plain(&nothing, &mut self.parameters, "DEFAULT expressions");
+        let mut binder = Binder::closed(&nothing, self, "DEFAULT expressions");
         binder.assigned(&parse_expression(default)?, of, name)?;
         self.no_parameters(before)
     }

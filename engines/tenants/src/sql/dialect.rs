@@ -10,7 +10,7 @@ use sqlparser::{
 use crate::{
     error::{Result, SqlError, state},
     sql::{
-        bind::{name_of, object_name},
+        name::{name_of, object_name},
         plan::{Plan, SetConstraints},
     },
 };

@@ -10,7 +10,7 @@ use crate::{
     database::{Database, Step, Visit},
     error::{Result, SqlError, state},
     row::{self, Entry},
-    sql::{expression::Env, modify::shown_row, plan::Target, run_reference::Touched, run_select::row_key},
+    sql::{expression::Env, modify::shown_row, plan::Target, run_join::row_key, run_reference::Touched},
     value::{Value, text},
 };
 
@@ -38,14 +38,15 @@ pub(crate) enum Inserted {
     Conflict(Arbiter, Vec<u8>),
 }
 
-/// Ends a function that has to wait, with nothing done.
+/// Ends a function that has to wait, with nothing done. What the step borrowed is given back before its value is looked at.
 macro_rules! ready {
-    ($step:expr) => {
-        match $step? {
+    ($step:expr) => {{
+        let step = $step?;
+        match step {
             Step::Done(value) => value,
             Step::Wait => return Ok(Step::Wait),
         }
-    };
+    }};
 }
 
 pub(crate) use ready;

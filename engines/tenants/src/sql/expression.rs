@@ -7,7 +7,10 @@ use bigdecimal::{BigDecimal, Zero};
 use crate::{
     error::{Result, SqlError, state},
     sequence::Numbers,
-    sql::function::{self, Function},
+    sql::{
+        function::{self, Function},
+        query_plan::{Query, Subquery},
+    },
     types::Type,
     value::{Interval, Value, cast, datetime, numeric, text},
 };
@@ -24,7 +27,7 @@ pub(crate) enum Comparison {
 }
 
 impl Comparison {
-    fn holds(self, order: Ordering) -> bool {
+    pub(crate) fn holds(self, order: Ordering) -> bool {
         match self {
             Self::Equal => order.is_eq(),
             Self::NotEqual => order.is_ne(),
@@ -66,6 +69,7 @@ pub(crate) enum Expr {
     Parameter(usize),
     /// An aggregate, by its place among those of its SELECT. Only until the SELECT is planned.
     Aggregate(usize),
+    Subquery(Box<Subquery>),
     Negate(Box<Expr>, Type),
     Not(Box<Expr>),
     And(Box<Expr>, Box<Expr>),
@@ -109,15 +113,28 @@ pub(crate) struct Facts {
     pub(crate) numbers: Numbers,
 }
 
+/// Whoever runs the queries in expressions.
+pub(crate) trait Queries {
+    /// What a query comes to, for the row of `env`.
+    fn answer(&self, subquery: &Subquery, env: Env<'_>) -> Result<Value>;
+}
+
 /// Where an expression is computed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Env<'a> {
     pub(crate) row: &'a [Value],
     pub(crate) parameters: &'a [Value],
     pub(crate) facts: &'a Facts,
+    /// `None` where there are no queries in expressions.
+    pub(crate) queries: Option<&'a dyn Queries>,
 }
 
 impl<'a> Env<'a> {
+    /// For expressions of constants.
+    pub(crate) fn nothing(facts: &'a Facts) -> Self {
+        Self { row: &[], parameters: &[], facts, queries: None }
+    }
+
     pub(crate) fn with_row(self, row: &'a [Value]) -> Self {
         Self { row, ..self }
     }
@@ -153,6 +170,10 @@ impl Expr {
             },
             Self::Parameter(at) => Cow::Borrowed(env.parameters.get(*at).unwrap_or(&Value::Null)),
             Self::Aggregate(_) => return Err(SqlError::internal("an aggregate was left in a plan")),
+            Self::Subquery(subquery) => match env.queries {
+                Some(queries) => Cow::Owned(queries.answer(subquery, env)?),
+                None => return Err(SqlError::internal("a query where there may be none")),
+            },
             Self::Negate(value, of) => Cow::Owned(negate(&*value.value(env)?, *of)?),
             Self::Not(value) => match *value.value(env)? {
                 Value::Bool(value) => truth(!value),
@@ -267,6 +288,10 @@ impl Expr {
                 visit(otherwise);
             }
             Self::Coalesce(values) | Self::Call(_, values) => values.iter().for_each(visit),
+            Self::Subquery(subquery) => {
+                subquery.test.values().iter().for_each(&mut *visit);
+                subquery.arguments.iter().for_each(|(_, value)| visit(value));
+            }
         }
     }
 
@@ -299,6 +324,10 @@ impl Expr {
                 visit(otherwise)
             }
             Self::Coalesce(values) | Self::Call(_, values) => values.iter_mut().try_for_each(visit),
+            Self::Subquery(subquery) => {
+                subquery.test.values_mut().iter_mut().try_for_each(&mut *visit)?;
+                subquery.arguments.iter_mut().try_for_each(|(_, value)| visit(value))
+            }
         }
     }
 
@@ -315,6 +344,21 @@ impl Expr {
         let mut end = 0;
         self.columns(&mut |column| end = end.max(column + 1));
         end
+    }
+
+    /// Visits the queries in it.
+    pub(crate) fn queries(&self, visit: &mut dyn FnMut(&Query)) {
+        if let Self::Subquery(subquery) = self {
+            visit(&subquery.query);
+        }
+        self.children(&mut |child| child.queries(visit));
+    }
+
+    /// Whether it may have another value for the same row.
+    pub(crate) fn is_volatile(&self) -> bool {
+        let mut volatile = matches!(self, Self::Call(function, _) if function.is_volatile());
+        self.children(&mut |child| volatile |= child.is_volatile());
+        volatile
     }
 
     /// The conditions that hold together if it holds.

@@ -164,6 +164,11 @@ impl Function {
         )
     }
 
+    /// Whether it may have another value each time it is called.
+    pub(crate) fn is_volatile(self) -> bool {
+        matches!(self, Self::NextVal | Self::Random)
+    }
+
     /// Whether it is NULL as soon as one of its arguments is.
     pub(crate) fn is_strict(self) -> bool {
         !matches!(self, Self::Concat | Self::Greatest | Self::Least | Self::NullIf)

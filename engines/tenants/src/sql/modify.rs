@@ -12,34 +12,51 @@ use sqlparser::{
 };
 
 use crate::{
-    catalog::{Arbiter, Table},
+    catalog::{Arbiter, Column, Table},
     error::{Result, SqlError, state},
     sql::{
-        bind::{Binder, Scope, Typed, Visible, name_of, object_name},
+        bind::{Binder, Typed},
         expression::Expr,
-        plan::{
-            ConflictUpdate, CopyIn, Delete, Insert, OnConflict, OutputColumn, Returning, Select, Source, Target, Update,
-        },
-        select::{From, Planner, want},
+        from::From,
+        items::Items,
+        name::{name_of, object_name},
+        plan::{ConflictUpdate, CopyIn, Delete, Insert, OnConflict, OutputColumn, Returning, Target, Update},
+        query_plan::{Joined, Query},
+        scope::{Scope, Visible},
+        select::Planner,
     },
+    types::Type,
     value::Value,
 };
 
-/// A table's columns as expressions name them.
-pub(crate) fn scope_of(table: &Table, name: &str) -> Scope {
-    let visible = |column: &crate::catalog::Column| Visible {
+/// A table's columns as expressions name them; they begin at `base` of the row.
+pub(crate) fn columns_of(table: &Table, name: &str, base: usize) -> Vec<Visible> {
+    let visible = |(at, column): (usize, &Column)| Visible {
         table: name.to_owned(),
-        name: if column.dropped { String::new() } else { column.name.clone() },
+        name: column.name.clone(),
         of: column.of,
-        hidden: column.dropped,
+        expr: Expr::Column(base + at),
+        origin: (table.id, at as i16 + 1),
+        hidden: false,
     };
-    Scope { columns: table.columns.iter().map(visible).collect() }
+    table.live_columns().map(visible).collect()
+}
+
+/// A scope of one table's columns.
+pub(crate) fn scope_of(table: &Table, name: &str) -> Scope<'static> {
+    Scope { columns: columns_of(table, name, 0), width: table.columns.len(), outer: None }
 }
 
 /// An expression that the catalog keeps as SQL.
 pub(crate) fn parse_expression(text: &str) -> Result<ast::Expr> {
     let damaged = |error| SqlError::internal(format_args!("the catalog's expression {text} cannot be read: {error}"));
     Parser::new(&PostgreSqlDialect {}).try_with_sql(text).and_then(|mut parser| parser.parse_expr()).map_err(damaged)
+}
+
+/// What a column is set to.
+enum Assigned<'a> {
+    Value(&'a ast::Expr),
+    Typed(Typed),
 }
 
 /// A column of a table that a statement names.
@@ -56,7 +73,7 @@ impl Planner<'_> {
         let column = &table.columns[column];
         let Some(default) = column.default.as_ref().filter(|_| !column.dropped) else { return Ok(Expr::NULL) };
         let nothing = Scope::default();
-        let mut binder = Binder::plain(&nothing, &mut self.parameters, "DEFAULT expressions");
+        let mut binder = Binder::closed(&nothing, self, "DEFAULT expressions");
         binder.assigned(&parse_expression(default)?, column.of, &column.name)
     }
 
@@ -64,7 +81,7 @@ impl Planner<'_> {
         let scope = scope_of(&table, &table.name);
         let mut checks = Vec::new();
         for check in &table.checks {
-            let mut binder = Binder::plain(&scope, &mut self.parameters, "CHECK constraints");
+            let mut binder = Binder::closed(&scope, self, "CHECK constraints");
             checks.push((check.name.clone(), binder.condition(&parse_expression(&check.condition)?, "CHECK")?));
         }
         let [references, referenced_by] = self.references(&table)?;
@@ -113,7 +130,7 @@ impl Planner<'_> {
         }
         let source = match &ast.source {
             // DEFAULT VALUES
-            None => Select { source: Source::Values(vec![Vec::new()]), ..self.values(&[])? },
+            None => Query::of_values(vec![Vec::new()], Vec::new(), 0),
             Some(query) => match &*query.body {
                 SetExpr::Values(rows)
                     if query.order_by.is_none() && query.limit_clause.is_none() && query.with.is_none() =>
@@ -122,17 +139,9 @@ impl Planner<'_> {
                     self.inserted_values(&table, &columns, !names.is_empty(), &rows, &mut values)?
                 }
                 _ => {
-                    let select = self.query(query)?;
-                    let given = select.columns.len();
-                    check_width(given, columns.len(), !names.is_empty())?;
                     let nothing = Scope::default();
-                    let mut binder = Binder::plain(&nothing, &mut self.parameters, "INSERT");
-                    for (at, (column, output)) in columns.iter().zip(&select.columns).enumerate() {
-                        let of = &table.columns[*column];
-                        let typed = Typed::new(Expr::Column(at), output.of);
-                        values[*column] = binder.assign(typed, of.of, &of.name)?;
-                    }
-                    select
+                    let query = self.query_of(query, &nothing, true)?;
+                    self.inserted_query(&table, &columns, !names.is_empty(), query, &mut values)?
                 }
             },
         };
@@ -142,7 +151,7 @@ impl Planner<'_> {
             Some(_) => return Err(SqlError::unsupported("ON DUPLICATE KEY UPDATE")),
         };
         let scope = scope_of(&table, &alias);
-        let (returning, output) = self.maybe_returning(ast.returning.as_deref(), &scope, &[(0, Arc::clone(&table))])?;
+        let (returning, output) = self.maybe_returning(ast.returning.as_deref(), &scope)?;
         let (target, reached) = self.targets(table)?;
         Ok((Insert { target, reached, source, values, conflict, returning }, output))
     }
@@ -155,7 +164,7 @@ impl Planner<'_> {
         named: bool,
         rows: &[&[ast::Expr]],
         values: &mut [Expr],
-    ) -> Result<Select> {
+    ) -> Result<Query> {
         let nothing = Scope::default();
         let width = rows.first().map_or(0, |row| row.len());
         // What is wrong with a value itself comes before what is wrong with it in its column.
@@ -165,7 +174,7 @@ impl Planner<'_> {
                 return Err(SqlError::new(state::SYNTAX_ERROR, "VALUES lists must all be the same length"));
             }
             check_width(row.len(), columns.len(), named)?;
-            let mut binder = Binder::plain(&nothing, &mut self.parameters, "VALUES");
+            let mut binder = Binder::plain(&nothing, self, "VALUES");
             let value = |ast: &ast::Expr| if is_default(ast) { Ok(None) } else { binder.expr(ast).map(Some) };
             typed.push(row.iter().map(value).collect::<Result<Vec<_>>>()?);
         }
@@ -177,7 +186,7 @@ impl Planner<'_> {
                 bound.push(match typed {
                     None => self.default_of(table, *column)?,
                     Some(typed) => {
-                        let mut binder = Binder::plain(&nothing, &mut self.parameters, "VALUES");
+                        let mut binder = Binder::plain(&nothing, self, "VALUES");
                         binder.assign(typed, of.of, &of.name)?
                     }
                 });
@@ -187,14 +196,37 @@ impl Planner<'_> {
         for (at, column) in columns.iter().take(width).enumerate() {
             values[*column] = Expr::Column(at);
         }
-        let none = self.values(&[])?;
-        let outputs = (0..width).map(Expr::Column).collect();
         let shown = |column: &usize| {
             let column = &table.columns[*column];
             OutputColumn { name: column.name.clone(), of: column.of, origin: (0, 0) }
         };
         let shown = columns.iter().take(width).map(shown).collect();
-        Ok(Select { source: Source::Values(source), width, outputs, columns: shown, ..none })
+        Ok(Query::of_values(source, shown, 0))
+    }
+
+    /// A query's rows as a table's columns.
+    fn inserted_query(
+        &mut self,
+        table: &Table,
+        columns: &[usize],
+        named: bool,
+        mut query: Query,
+        values: &mut [Expr],
+    ) -> Result<Query> {
+        check_width(query.columns.len(), columns.len(), named)?;
+        let known = query.columns.iter().zip(columns).map(|(output, column)| match output.of {
+            Type::Unknown => table.columns[*column].of.unbounded(),
+            of => of,
+        });
+        let known: Vec<Type> = known.collect();
+        self.coerce(&mut query, &known)?;
+        let nothing = Scope::default();
+        let mut binder = Binder::plain(&nothing, self, "INSERT");
+        for (at, (column, output)) in columns.iter().zip(&query.columns).enumerate() {
+            let of = &table.columns[*column];
+            values[*column] = binder.assign(Typed::new(Expr::Column(at), output.of), of.of, &of.name)?;
+        }
+        Ok(query)
     }
 
     fn on_conflict(&mut self, table: &Arc<Table>, alias: &str, ast: &ast::OnConflict) -> Result<OnConflict> {
@@ -229,13 +261,14 @@ impl Planner<'_> {
             }
             OnConflictAction::DoUpdate(update) => {
                 let mut scope = scope_of(table, alias);
-                scope.columns.extend(scope_of(table, "excluded").columns.into_iter().map(|mut column| {
+                scope.columns.extend(columns_of(table, "excluded", scope.width).into_iter().map(|mut column| {
                     // Only with its table's name: alone, a column is that of the row that is there.
                     column.hidden = true;
                     column
                 }));
+                scope.width += table.columns.len();
                 let assignments = self.assignments(table, &scope, &update.assignments)?;
-                let mut binder = Binder::plain(&scope, &mut self.parameters, "WHERE");
+                let mut binder = Binder::plain(&scope, self, "WHERE");
                 let filter = update.selection.as_ref().map(|filter| binder.condition(filter, "WHERE")).transpose()?;
                 Some(ConflictUpdate { assignments, filter })
             }
@@ -243,28 +276,36 @@ impl Planner<'_> {
         Ok(OnConflict { arbiter, update })
     }
 
-    fn assignments(&mut self, table: &Table, scope: &Scope, ast: &[Assignment]) -> Result<Vec<(usize, Expr)>> {
+    fn assignments(&mut self, table: &Table, scope: &Scope<'_>, ast: &[Assignment]) -> Result<Vec<(usize, Expr)>> {
         let mut assignments: Vec<(usize, Expr)> = Vec::new();
         for assignment in ast {
-            let pairs: Vec<(&ObjectName, &ast::Expr)> = match (&assignment.target, &assignment.value) {
-                (AssignmentTarget::ColumnName(name), value) => vec![(name, value)],
+            let values = match (&assignment.target, &assignment.value) {
+                (AssignmentTarget::ColumnName(name), value) => vec![(name, Assigned::Value(value))],
                 (AssignmentTarget::Tuple(names), ast::Expr::Tuple(values)) if names.len() == values.len() => {
-                    names.iter().zip(values).collect()
+                    names.iter().zip(values.iter().map(Assigned::Value)).collect()
+                }
+                (AssignmentTarget::Tuple(names), ast::Expr::Subquery(query)) => {
+                    let values = Binder::plain(scope, self, "UPDATE").row(query)?;
+                    if values.len() != names.len() {
+                        let message = "number of columns does not match number of values";
+                        return Err(SqlError::new(state::SYNTAX_ERROR, message));
+                    }
+                    names.iter().zip(values.into_iter().map(Assigned::Typed)).collect()
                 }
                 _ => return Err(SqlError::unsupported(format_args!("the assignment {assignment}"))),
             };
-            for (name, value) in pairs {
+            for (name, value) in values {
                 let name = object_name(name)?;
                 let column = named_column(table, &name)?;
                 if assignments.iter().any(|(other, _)| *other == column) {
                     let message = format!("multiple assignments to same column \"{name}\"");
                     return Err(SqlError::new(state::SYNTAX_ERROR, message));
                 }
-                let value = if is_default(value) {
-                    self.default_of(table, column)?
-                } else {
-                    let mut binder = Binder::plain(scope, &mut self.parameters, "UPDATE");
-                    binder.assigned(value, table.columns[column].of, &name)?
+                let of = table.columns[column].of;
+                let value = match value {
+                    Assigned::Value(value) if is_default(value) => self.default_of(table, column)?,
+                    Assigned::Value(value) => Binder::plain(scope, self, "UPDATE").assigned(value, of, &name)?,
+                    Assigned::Typed(typed) => Binder::plain(scope, self, "UPDATE").assign(typed, of, &name)?,
                 };
                 assignments.push((column, value));
             }
@@ -275,16 +316,16 @@ impl Planner<'_> {
     fn maybe_returning(
         &mut self,
         ast: Option<&[ast::SelectItem]>,
-        scope: &Scope,
-        tables: &[(usize, Arc<Table>)],
+        scope: &Scope<'_>,
     ) -> Result<(Option<Returning>, Option<Vec<OutputColumn>>)> {
         let Some(ast) = ast else { return Ok((None, None)) };
-        let (outputs, columns) = self.returning(ast, scope, tables)?;
-        Ok((Some(Returning { outputs }), Some(columns)))
+        let mut items = Items::default();
+        items.add_all(&mut Binder::plain(scope, self, "RETURNING"), ast, false)?;
+        Ok((Some(Returning { outputs: items.outputs }), Some(items.columns)))
     }
 
     /// The table that is written, and those it is joined with.
-    fn written(&mut self, target: &TableWithJoins, others: &[TableWithJoins]) -> Result<(Arc<Table>, From)> {
+    fn written(&mut self, target: &TableWithJoins, others: &[TableWithJoins]) -> Result<(Arc<Table>, From<'static>)> {
         let TableFactor::Table { name, alias, args: None, .. } = &target.relation else {
             return Err(SqlError::unsupported("a change of something else than a table"));
         };
@@ -293,7 +334,8 @@ impl Planner<'_> {
         }
         let table = self.table(name)?;
         let mut from = From::default();
-        self.add_table(&mut from, Arc::clone(&table), alias.as_ref())?;
+        let item = from.add_table(Arc::clone(&table), alias.as_ref())?;
+        from.joined.items.push(item);
         self.add_from(&mut from, others)?;
         Ok((table, from))
     }
@@ -307,19 +349,19 @@ impl Planner<'_> {
             Some(UpdateTableFromKind::AfterSet(tables)) => tables,
             Some(_) => return Err(SqlError::unsupported("FROM before SET")),
         };
-        let (table, from) = self.written(&ast.table, others)?;
+        let (table, mut from) = self.written(&ast.table, others)?;
         let assignments = self.assignments(&table, &from.scope, &ast.assignments)?;
-        let mut binder = Binder::plain(&from.scope, &mut self.parameters, "WHERE");
-        let filter = ast.selection.as_ref().map(|filter| binder.condition(filter, "WHERE")).transpose()?;
-        let tables = from.named_tables();
-        let (returning, output) = self.maybe_returning(ast.returning.as_deref(), &from.scope, &tables)?;
-        let (mut levels, width, condition) = self.levels(from, filter);
-        let read =
-            assignments.iter().map(|(_, value)| value).chain(returning.iter().flat_map(|r| &r.outputs)).collect();
-        want(&mut levels, read, condition.as_ref());
-        whole(&mut levels);
+        if let Some(filter) = &ast.selection {
+            let mut binder = Binder::plain(&from.scope, self, "WHERE");
+            binder.condition(filter, "WHERE")?.conjuncts(&mut from.joined.conditions);
+        }
+        let (returning, output) = self.maybe_returning(ast.returning.as_deref(), &from.scope)?;
+        let mut rows = self.join(from.joined, &from.scope, 0);
+        let returned = returning.iter().flat_map(|returning| &returning.outputs);
+        rows.want(assignments.iter().map(|(_, value)| value).chain(returned));
+        whole(&mut rows);
         let (target, reached) = self.targets(table)?;
-        Ok((Update { target, reached, levels, width, condition, assignments, returning }, output))
+        Ok((Update { target, reached, rows, assignments, returning }, output))
     }
 
     pub(crate) fn delete(&mut self, ast: &ast::Delete) -> Result<(Delete, Option<Vec<OutputColumn>>)> {
@@ -330,16 +372,17 @@ impl Planner<'_> {
         let [target] = tables.as_slice() else {
             return Err(SqlError::unsupported("DELETE from several tables"));
         };
-        let (table, from) = self.written(target, ast.using.as_deref().unwrap_or_default())?;
-        let mut binder = Binder::plain(&from.scope, &mut self.parameters, "WHERE");
-        let filter = ast.selection.as_ref().map(|filter| binder.condition(filter, "WHERE")).transpose()?;
-        let tables = from.named_tables();
-        let (returning, output) = self.maybe_returning(ast.returning.as_deref(), &from.scope, &tables)?;
-        let (mut levels, width, condition) = self.levels(from, filter);
-        want(&mut levels, returning.iter().flat_map(|r| &r.outputs).collect(), condition.as_ref());
-        whole(&mut levels);
+        let (table, mut from) = self.written(target, ast.using.as_deref().unwrap_or_default())?;
+        if let Some(filter) = &ast.selection {
+            let mut binder = Binder::plain(&from.scope, self, "WHERE");
+            binder.condition(filter, "WHERE")?.conjuncts(&mut from.joined.conditions);
+        }
+        let (returning, output) = self.maybe_returning(ast.returning.as_deref(), &from.scope)?;
+        let mut rows = self.join(from.joined, &from.scope, 0);
+        rows.want(returning.iter().flat_map(|returning| &returning.outputs));
+        whole(&mut rows);
         let (target, reached) = self.targets(table)?;
-        Ok((Delete { target, reached, levels, width, condition, returning }, output))
+        Ok((Delete { target, reached, rows, returning }, output))
     }
 
     pub(crate) fn copy_in(&mut self, name: &ObjectName, columns: &[ast::Ident]) -> Result<CopyIn> {
@@ -355,11 +398,15 @@ impl Planner<'_> {
     }
 }
 
-/// A row that is written is read as a whole.
-fn whole(levels: &mut [crate::sql::plan::Level]) {
-    if let Some(level) = levels.first_mut() {
-        level.wanted = level.table.live_columns().map(|(at, _)| at).collect();
-    }
+/// A row that is written is read as a whole, with its key.
+fn whole(rows: &mut Joined) {
+    rows.keys = 1;
+    rows.node.scans(&mut |scan| {
+        if scan.base == 0 {
+            scan.wanted = scan.table.live_columns().map(|(at, _)| at).collect();
+            scan.key = Some(0);
+        }
+    });
 }
 
 fn is_default(ast: &ast::Expr) -> bool {

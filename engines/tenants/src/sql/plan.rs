@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use savanna_transaction::{Isolation, RowLock};
+use savanna_transaction::Isolation;
 
 use crate::{
     catalog::{Arbiter, Catalog, Definition, Table},
     sql::{
-        access::Access,
-        aggregate::Aggregate,
         expression::Expr,
+        query_plan::{Joined, Query},
         reference::{NewForeignKey, Reference},
         role::RoleChange,
     },
@@ -43,12 +42,12 @@ pub struct OutputColumn {
 #[derive(Debug)]
 pub(crate) enum Plan {
     Empty,
-    Select(Box<Select>),
+    Query(Box<Query>),
     Insert(Box<Insert>),
     Update(Box<Update>),
     Delete(Box<Delete>),
     CopyIn(Box<CopyIn>),
-    CopyOut(Box<Select>),
+    CopyOut(Box<Query>),
     Define(Define),
     /// `VACUUM` and `ANALYZE`: there is nothing to clean up and no statistics.
     Nothing(&'static str),
@@ -94,86 +93,6 @@ pub(crate) struct Modes {
     pub(crate) read_only: Option<bool>,
 }
 
-/// A table among those that a statement reads.
-#[derive(Debug)]
-pub(crate) struct Level {
-    pub(crate) table: Arc<Table>,
-    /// Where its columns begin in the joined row.
-    pub(crate) base: usize,
-    pub(crate) access: Access,
-    /// The columns that are needed of it.
-    pub(crate) wanted: Vec<usize>,
-    /// What its rows must fulfil beside the tables before.
-    pub(crate) filter: Option<Expr>,
-    /// For a left join: a row before it stays if none of this table's rows fits.
-    pub(crate) optional: bool,
-    /// What the joined row must fulfil then.
-    pub(crate) after: Option<Expr>,
-}
-
-/// Groups of rows.
-#[derive(Debug)]
-pub(crate) struct Grouping {
-    pub(crate) keys: Vec<Expr>,
-    pub(crate) aggregates: Vec<Aggregate>,
-    /// Over keys, then aggregates.
-    pub(crate) having: Option<Expr>,
-}
-
-/// A column of a result that it is sorted by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SortKey {
-    pub(crate) at: usize,
-    pub(crate) descending: bool,
-    pub(crate) nulls_first: bool,
-}
-
-/// What to do about a row that somebody else has locked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
-    Wait,
-    Fail,
-    Skip,
-}
-
-/// `FOR UPDATE` and its kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Locking {
-    pub(crate) mode: RowLock,
-    pub(crate) patience: Patience,
-}
-
-/// Where the rows of a SELECT come from.
-#[derive(Debug)]
-pub(crate) enum Source {
-    /// Tables that are joined; none give one row without columns.
-    Tables(Vec<Level>),
-    /// `VALUES`
-    Values(Vec<Vec<Expr>>),
-}
-
-/// `SELECT`
-#[derive(Debug)]
-pub(crate) struct Select {
-    pub(crate) source: Source,
-    /// Columns of the joined row.
-    pub(crate) width: usize,
-    /// A condition that no table has to do with.
-    pub(crate) condition: Option<Expr>,
-    pub(crate) grouping: Option<Grouping>,
-    /// Over the joined row, or over keys and aggregates. Those that are only sorted by come last.
-    pub(crate) outputs: Vec<Expr>,
-    pub(crate) columns: Vec<OutputColumn>,
-    pub(crate) distinct: bool,
-    /// Empty also if rows come in the right order.
-    pub(crate) order: Vec<SortKey>,
-    /// Whether the first table is read from its end.
-    pub(crate) backwards: bool,
-    pub(crate) limit: Option<Expr>,
-    pub(crate) offset: Option<Expr>,
-    pub(crate) locking: Option<Locking>,
-}
-
 /// The result of rows that were written.
 #[derive(Debug)]
 pub(crate) struct Returning {
@@ -206,7 +125,7 @@ pub(crate) struct Insert {
     pub(crate) target: Target,
     /// The tables that referential actions may write; so it is in all plans that write.
     pub(crate) reached: Vec<Target>,
-    pub(crate) source: Select,
+    pub(crate) source: Query,
     /// A value for each of the table's columns, over the source's row.
     pub(crate) values: Vec<Expr>,
     pub(crate) conflict: Option<OnConflict>,
@@ -229,26 +148,22 @@ pub(crate) struct ConflictUpdate {
     pub(crate) filter: Option<Expr>,
 }
 
-/// `UPDATE`: the first table of the source is the target.
+/// `UPDATE`: the target's columns are the first of the joined row.
 #[derive(Debug)]
 pub(crate) struct Update {
     pub(crate) target: Target,
     pub(crate) reached: Vec<Target>,
-    pub(crate) levels: Vec<Level>,
-    pub(crate) width: usize,
-    pub(crate) condition: Option<Expr>,
+    pub(crate) rows: Joined,
     pub(crate) assignments: Vec<(usize, Expr)>,
     pub(crate) returning: Option<Returning>,
 }
 
-/// `DELETE`: the first table of the source is the target.
+/// `DELETE`: the target's columns are the first of the joined row.
 #[derive(Debug)]
 pub(crate) struct Delete {
     pub(crate) target: Target,
     pub(crate) reached: Vec<Target>,
-    pub(crate) levels: Vec<Level>,
-    pub(crate) width: usize,
-    pub(crate) condition: Option<Expr>,
+    pub(crate) rows: Joined,
     pub(crate) returning: Option<Returning>,
 }
 

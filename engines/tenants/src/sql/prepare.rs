@@ -12,10 +12,13 @@ use crate::{
     catalog::Catalog,
     error::{Result, SqlError, state},
     sql::{
-        bind::{Parameters, name_of, object_name},
-        dialect, parse,
+        bind::Parameters,
+        dialect,
+        name::{name_of, object_name},
+        parse,
         plan::{Define, Modes, OutputColumn, Plan, Statement},
         role::RoleChange,
+        scope::Scope,
         select::Planner,
     },
     types::Type,
@@ -29,7 +32,7 @@ pub(crate) fn prepare(text: &str, catalog: Arc<Catalog>, declared: &[Type]) -> R
     let Some(ast) = parse::parse(text)? else {
         return Ok(Statement { plan: Plan::Empty, parameters: declared.to_vec(), output: None, catalog });
     };
-    let mut planner = Planner { catalog: &catalog, parameters: Parameters { types: declared.to_vec(), failure: None } };
+    let mut planner = Planner::new(&catalog, Parameters { types: declared.to_vec(), failure: None });
     let (plan, output) = planner.statement(&ast)?;
     if let Some(failure) = planner.parameters.failure.take() {
         return Err(failure);
@@ -45,10 +48,11 @@ impl Planner<'_> {
         let unsupported = || SqlError::unsupported(first_words(ast));
         let silent = |plan| Ok((plan, None));
         match ast {
+            Ast::Query(query) if writes(&query.body).is_some() => self.with_writes(query),
             Ast::Query(query) => {
-                let select = self.query(query)?;
-                let output = select.columns.clone();
-                Ok((Plan::Select(Box::new(select)), Some(output)))
+                let query = self.query_at(query, &Scope::default())?;
+                let output = query.columns.clone();
+                Ok((Plan::Query(Box::new(query)), Some(output)))
             }
             Ast::Insert(insert) => {
                 let (plan, output) = self.insert(insert)?;
@@ -150,6 +154,18 @@ impl Planner<'_> {
         }
     }
 
+    /// A statement that writes, behind WITH.
+    fn with_writes(&mut self, query: &ast::Query) -> Result<Planned> {
+        let (Some(with), Some(statement)) = (&query.with, writes(&query.body)) else {
+            return Err(SqlError::internal("a statement without WITH came as a query"));
+        };
+        let named = self.with.len();
+        self.add_with(with, &Scope::default())?;
+        let planned = self.statement(statement);
+        self.forget_with(named);
+        planned
+    }
+
     fn copy(&mut self, source: &CopySource, to: bool, target: &CopyTarget, options: &[CopyOption]) -> Result<Plan> {
         for option in options {
             match option {
@@ -167,11 +183,13 @@ impl Planner<'_> {
                 let names: Vec<String> = columns.iter().map(ToString::to_string).collect();
                 let names = if names.is_empty() { "*".to_owned() } else { names.join(", ") };
                 match parse::parse(&format!("SELECT {names} FROM {table_name}"))? {
-                    Some(Ast::Query(query)) => Ok(Plan::CopyOut(Box::new(self.query(&query)?))),
+                    Some(Ast::Query(query)) => Ok(Plan::CopyOut(Box::new(self.query_at(&query, &Scope::default())?))),
                     _ => Err(SqlError::internal("a table became no query")),
                 }
             }
-            (CopySource::Query(query), true, CopyTarget::Stdout) => Ok(Plan::CopyOut(Box::new(self.query(query)?))),
+            (CopySource::Query(query), true, CopyTarget::Stdout) => {
+                Ok(Plan::CopyOut(Box::new(self.query_at(query, &Scope::default())?)))
+            }
             _ => Err(SqlError::unsupported("COPY with a file or program")),
         }
     }
@@ -196,6 +214,16 @@ impl Planner<'_> {
             }
             other => Err(SqlError::unsupported(other)),
         }
+    }
+}
+
+/// The statement that writes, if a query is one.
+fn writes(body: &ast::SetExpr) -> Option<&Ast> {
+    match body {
+        ast::SetExpr::Insert(statement) | ast::SetExpr::Update(statement) | ast::SetExpr::Delete(statement) => {
+            Some(statement)
+        }
+        _ => None,
     }
 }
 

@@ -11,9 +11,9 @@ use crate::{
     error::{Result, SqlError, state},
     row,
     sql::{
-        bind::{name_of, object_name},
         define::constraint_name,
         expression::Expr,
+        name::{name_of, object_name},
         plan::Target,
         select::Planner,
     },

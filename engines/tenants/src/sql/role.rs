@@ -7,10 +7,10 @@ use crate::{
     error::{Result, SqlError, state},
     role::{self, SALT_BYTES, Verifier},
     sql::{
-        bind::{name_of, object_name},
         effects::{Effects, ready},
         function::next_random,
-        run_select::Run,
+        name::{name_of, object_name},
+        run::Run,
     },
 };
 
@@ -101,7 +101,7 @@ fn new_password(password: &Password) -> Result<NewPassword> {
 impl Run<'_> {
     /// Works a change of the roles out.
     pub(crate) fn change_roles(
-        &mut self,
+        &self,
         change: &RoleChange,
         effects: &mut Effects,
         notices: &mut Vec<String>,
@@ -109,20 +109,20 @@ impl Run<'_> {
         match change {
             RoleChange::Create { name, password } => {
                 let key = role::role_key(name);
-                if ready!(effects.taken(self.database, &key)).is_some() {
+                if ready!(effects.taken(&mut self.database(), &key)).is_some() {
                     return Err(SqlError::new(state::DUPLICATE_OBJECT, format!("role \"{name}\" already exists")));
                 }
                 let verifier = self.verifier(password, notices);
-                ready!(effects.set(self.database, key, Some(role::encode(verifier.as_ref()))));
+                ready!(effects.set(&mut self.database(), key, Some(role::encode(verifier.as_ref()))));
                 Ok(Step::Done("CREATE ROLE"))
             }
             RoleChange::SetPassword { name, password } => {
                 let key = role::role_key(name);
-                if ready!(effects.taken(self.database, &key)).is_none() {
+                if ready!(effects.taken(&mut self.database(), &key)).is_none() {
                     return Err(no_role(name));
                 }
                 let verifier = self.verifier(password, notices);
-                ready!(effects.set(self.database, key, Some(role::encode(verifier.as_ref()))));
+                ready!(effects.set(&mut self.database(), key, Some(role::encode(verifier.as_ref()))));
                 Ok(Step::Done("ALTER ROLE"))
             }
             RoleChange::Drop { names, if_exists } => {
@@ -131,8 +131,8 @@ impl Run<'_> {
                     if *name == self.facts.user {
                         return Err(SqlError::new("55006", "current user cannot be dropped"));
                     }
-                    match ready!(effects.taken(self.database, &key)) {
-                        Some(_) => ready!(effects.set(self.database, key, None)),
+                    match ready!(effects.taken(&mut self.database(), &key)) {
+                        Some(_) => ready!(effects.set(&mut self.database(), key, None)),
                         None if *if_exists => notices.push(format!("role \"{name}\" does not exist, skipping")),
                         None => return Err(no_role(name)),
                     }

@@ -6,12 +6,13 @@ use crate::{
     error::{Result, SqlError, state},
     row,
     sql::{
-        bind::{Binder, Parameters, Scope},
+        bind::{Binder, Parameters},
         define::{constraint_name, places, with_names},
         effects::{Inserted, duplicate, ready},
         modify::{parse_expression, scope_of},
         plan::{Alteration, NewColumn, Target},
         run_define::Definer,
+        scope::Scope,
         select::Planner,
     },
     value::Value,
@@ -50,8 +51,8 @@ impl Definer<'_, '_> {
             Alteration::AddCheck { name, condition } => {
                 let name = constraint_name(table, name.clone(), &[&table.name], "check")?;
                 let scope = scope_of(table, &table.name);
-                let mut parameters = Parameters::default();
-                let mut binder = Binder::plain(&scope, &mut parameters, "check constraints");
+                let mut planner = Planner::new(self.catalog, Parameters::default());
+                let mut binder = Binder::closed(&scope, &mut planner, "check constraints");
                 let bound = binder.condition(&parse_expression(condition)?, "CHECK")?;
                 for (_, values) in self.rows(table)? {
                     if *bound.value(self.run.env().with_row(&values))? == Value::Bool(false) {
@@ -97,7 +98,7 @@ impl Definer<'_, '_> {
                 definition.foreign_keys.retain(|key| !key.columns.contains(&at));
                 for sequence in definition.sequences.extract_if(.., |sequence| sequence.column == at) {
                     ready!(self.free_name(&sequence.name));
-                    ready!(self.effects.set(self.run.database, sequence_key(sequence.id), None));
+                    ready!(self.effects.set(&mut self.run.database(), sequence_key(sequence.id), None));
                 }
                 let dropped = &mut definition.columns[at];
                 (dropped.dropped, dropped.not_null, dropped.default) = (true, false, None);
@@ -153,8 +154,8 @@ impl Definer<'_, '_> {
                 let at = column(name)?;
                 if let Some(default) = default {
                     let nothing = Scope::default();
-                    let mut parameters = Parameters::default();
-                    let mut binder = Binder::plain(&nothing, &mut parameters, "DEFAULT expressions");
+                    let mut planner = Planner::new(self.catalog, Parameters::default());
+                    let mut binder = Binder::closed(&nothing, &mut planner, "DEFAULT expressions");
                     binder.assigned(&parse_expression(default)?, table.columns[at].of, name)?;
                 }
                 definition.columns[at].default.clone_from(default);
@@ -175,9 +176,9 @@ impl Definer<'_, '_> {
         ready!(self.take_name(&name, table.id));
         ready!(self.doom(&table.relations().collect::<Vec<_>>()));
         let mut definition = table.definition.clone();
-        definition.relation = self.run.database.new_relation()?;
+        definition.relation = self.run.database().new_relation()?;
         for index in &mut definition.indexes {
-            index.relation = self.run.database.new_relation()?;
+            index.relation = self.run.database().new_relation()?;
         }
         for column in &columns {
             definition.columns[*column].not_null = true;
@@ -190,7 +191,7 @@ impl Definer<'_, '_> {
             }
             let env = self.run.env();
             if let Inserted::Conflict(arbiter, _) =
-                ready!(self.effects.insert(self.run.database, &target, &values, env))
+                ready!(self.effects.insert(&mut self.run.database(), &target, &values, env))
             {
                 let mut error = duplicate(&target.table, arbiter, &values);
                 error.message = format!("could not create unique index \"{name}\"");
@@ -210,8 +211,8 @@ impl Definer<'_, '_> {
             None => Value::Null,
             Some(default) => {
                 let nothing = Scope::default();
-                let mut planner = Planner { catalog: self.catalog, parameters: Parameters::default() };
-                let mut binder = Binder::plain(&nothing, &mut planner.parameters, "DEFAULT expressions");
+                let mut planner = Planner::new(self.catalog, Parameters::default());
+                let mut binder = Binder::closed(&nothing, &mut planner, "DEFAULT expressions");
                 binder.assigned(&parse_expression(default)?, new.of, &new.name)?.owned(self.run.env())?
             }
         };
@@ -240,8 +241,8 @@ impl Definer<'_, '_> {
         let scope = scope_of(table, &table.name);
         let mut found = false;
         for check in &table.checks {
-            let mut parameters = Parameters::default();
-            let mut binder = Binder::plain(&scope, &mut parameters, "check constraints");
+            let mut planner = Planner::new(self.catalog, Parameters::default());
+            let mut binder = Binder::closed(&scope, &mut planner, "check constraints");
             let condition = binder.condition(&parse_expression(&check.condition)?, "CHECK")?;
             condition.columns(&mut |read| found |= read == column);
         }

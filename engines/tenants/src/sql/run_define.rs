@@ -14,7 +14,7 @@ use crate::{
         effects::{Effects, duplicate, ready},
         plan::Define,
         reference::NewForeignKey,
-        run_select::Run,
+        run::Run,
     },
     value::Value,
 };
@@ -28,7 +28,7 @@ pub(crate) struct Defined {
 
 /// A change of the catalog that is being worked out.
 pub(crate) struct Definer<'r, 'a> {
-    pub(crate) run: &'r mut Run<'a>,
+    pub(crate) run: &'r Run<'a>,
     pub(crate) catalog: &'r Catalog,
     pub(crate) effects: Effects,
     pub(crate) notices: Vec<String>,
@@ -39,7 +39,7 @@ pub(crate) struct Definer<'r, 'a> {
 }
 
 impl Run<'_> {
-    pub(crate) fn define(&mut self, plan: &Define, catalog: &Catalog, behind: bool) -> Result<Step<Defined>> {
+    pub(crate) fn define(&self, plan: &Define, catalog: &Catalog, behind: bool) -> Result<Step<Defined>> {
         let effects = Effects::new(self.txn, self.isolation);
         let mut definer =
             Definer { run: self, catalog, effects, notices: Vec::new(), changed: BTreeMap::new(), behind };
@@ -110,7 +110,7 @@ impl Definer<'_, '_> {
 
     /// Takes a table for itself: nobody writes its rows until the transaction ends, and none are there that it cannot see.
     pub(crate) fn own(&mut self, table: &Table) -> Result<Step<()>> {
-        ready!(self.run.database.lock(self.run.txn, &table.lock_key(), RowLock::Update, Wait::Queue));
+        ready!(self.run.database().lock(self.run.txn, &table.lock_key(), RowLock::Update, Wait::Queue));
         if self.behind {
             let message = "could not serialize access: the table may have changed since the transaction's snapshot";
             return Err(SqlError::new(state::SERIALIZATION_FAILURE, message)
@@ -121,28 +121,28 @@ impl Definer<'_, '_> {
 
     pub(crate) fn save(&mut self, definition: &Definition) -> Result<Step<()>> {
         self.changed.insert(definition.id, Some(definition.clone()));
-        self.effects.set(self.run.database, table_key(definition.id), Some(definition.encode()?))
+        self.effects.set(&mut self.run.database(), table_key(definition.id), Some(definition.encode()?))
     }
 
     /// Gives up keys, which are removed after the commit.
     pub(crate) fn doom(&mut self, relations: &[u32]) -> Result<Step<()>> {
         for relation in relations {
-            ready!(self.effects.set(self.run.database, doomed_key(*relation), Some(Vec::new())));
+            ready!(self.effects.set(&mut self.run.database(), doomed_key(*relation), Some(Vec::new())));
         }
         Ok(Step::Done(()))
     }
 
     pub(crate) fn take_name(&mut self, name: &str, id: u32) -> Result<Step<()>> {
         let key = name_key(name);
-        if ready!(self.effects.taken(self.run.database, &key)).is_some() {
+        if ready!(self.effects.taken(&mut self.run.database(), &key)).is_some() {
             let message = format!("relation \"{name}\" already exists");
             return Err(SqlError::new(state::DUPLICATE_TABLE, message));
         }
-        self.effects.set(self.run.database, key, Some(id.to_le_bytes().to_vec()))
+        self.effects.set(&mut self.run.database(), key, Some(id.to_le_bytes().to_vec()))
     }
 
     pub(crate) fn free_name(&mut self, name: &str) -> Result<Step<()>> {
-        self.effects.set(self.run.database, name_key(name), None)
+        self.effects.set(&mut self.run.database(), name_key(name), None)
     }
 
     pub(crate) fn new_name(&self, asked: Option<String>, parts: &[&str], ending: &str) -> Result<String> {
@@ -165,13 +165,13 @@ impl Definer<'_, '_> {
             let message = format!("relation \"{}\" already exists", definition.name);
             return Err(SqlError::new(state::DUPLICATE_TABLE, message));
         }
-        definition.id = self.run.database.new_relation()?;
+        definition.id = self.run.database().new_relation()?;
         definition.relation = definition.id;
         for index in &mut definition.indexes {
-            index.relation = self.run.database.new_relation()?;
+            index.relation = self.run.database().new_relation()?;
         }
         for sequence in &mut definition.sequences {
-            sequence.id = self.run.database.new_relation()?;
+            sequence.id = self.run.database().new_relation()?;
             definition.columns[sequence.column].default = Some(format!("nextval({})", sequence.id));
         }
         for name in definition.names() {
@@ -206,9 +206,9 @@ impl Definer<'_, '_> {
             }
             ready!(self.doom(&table.relations().collect::<Vec<_>>()));
             for sequence in &table.sequences {
-                ready!(self.effects.set(self.run.database, sequence_key(sequence.id), None));
+                ready!(self.effects.set(&mut self.run.database(), sequence_key(sequence.id), None));
             }
-            ready!(self.effects.set(self.run.database, table_key(table.id), None));
+            ready!(self.effects.set(&mut self.run.database(), table_key(table.id), None));
         }
         Ok(Step::Done(()))
     }
@@ -238,9 +238,9 @@ impl Definer<'_, '_> {
             ready!(self.own(&table));
             let mut definition = table.definition.clone();
             ready!(self.doom(&table.relations().collect::<Vec<_>>()));
-            definition.relation = self.run.database.new_relation()?;
+            definition.relation = self.run.database().new_relation()?;
             for index in &mut definition.indexes {
-                index.relation = self.run.database.new_relation()?;
+                index.relation = self.run.database().new_relation()?;
             }
             ready!(self.save(&definition));
         }
@@ -269,12 +269,12 @@ impl Definer<'_, '_> {
 
     /// Fills a new index with the rows that there are.
     pub(crate) fn add_index(&mut self, table: &Table, mut index: Index) -> Result<Step<Definition>> {
-        index.relation = self.run.database.new_relation()?;
+        index.relation = self.run.database().new_relation()?;
         ready!(self.take_name(&index.name, table.id));
         let mut definition = table.definition.clone();
         for (key, values) in self.rows(table)? {
             let entry = row::index_entry(&index, &values, &key)?;
-            if ready!(self.effects.taken(self.run.database, &entry.key)).is_some() {
+            if ready!(self.effects.taken(&mut self.run.database(), &entry.key)).is_some() {
                 definition.indexes.push(index);
                 let with_it = Table::new(definition);
                 let mut error = duplicate(&with_it, Arbiter::Index(with_it.indexes.len() - 1), &values);
@@ -283,7 +283,7 @@ impl Definer<'_, '_> {
                 error.detail = error.detail.map(|detail| detail.replace("already exists", "is duplicated").into());
                 return Err(error);
             }
-            ready!(self.effects.set(self.run.database, entry.key, Some(key[4..].to_vec())));
+            ready!(self.effects.set(&mut self.run.database(), entry.key, Some(key[4..].to_vec())));
         }
         definition.indexes.push(index);
         Ok(Step::Done(definition))
@@ -293,8 +293,8 @@ impl Definer<'_, '_> {
     pub(crate) fn rows(&mut self, table: &Table) -> Result<Vec<(Vec<u8>, Vec<Value>)>> {
         let wanted: Vec<usize> = table.live_columns().map(|(at, _)| at).collect();
         let mut rows = Vec::new();
-        let run = &mut *self.run;
-        run.database.scan(run.txn, &row::whole(table.relation), Direction::Ascending, &mut |key, bytes| {
+        let run = self.run;
+        run.database().scan(run.txn, &row::whole(table.relation), Direction::Ascending, &mut |key, bytes| {
             let mut values = vec![Value::Null; table.columns.len()];
             row::decode(table, bytes, &wanted, &mut values)?;
             rows.push((key.to_vec(), values));

@@ -30,7 +30,7 @@ impl Definer<'_, '_> {
             ready!(self.save(&unchanged));
         }
         let mut key = resolve(new, child, parent.as_deref().unwrap_or(child))?;
-        key.id = self.run.database.new_relation()?;
+        key.id = self.run.database().new_relation()?;
         definition.foreign_keys.push(key);
         Ok(Step::Done((definition, parent)))
     }

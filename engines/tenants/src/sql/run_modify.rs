@@ -2,8 +2,6 @@
 
 use std::{collections::HashSet, ops::ControlFlow};
 
-use savanna_transaction::Direction;
-
 use crate::{
     database::Step,
     error::{Result, SqlError, state},
@@ -11,11 +9,16 @@ use crate::{
     sql::{
         effects::{Effects, Inserted, duplicate, ready},
         expression::Expr,
-        plan::{ConflictUpdate, CopyIn, Delete, Insert, Level, OnConflict, Update},
-        run_select::{Budget, Found, Run, project},
+        plan::{ConflictUpdate, CopyIn, Delete, Insert, OnConflict, Update},
+        query_plan::Joined,
+        run::Run,
+        run_query::project,
     },
     value::{Value, text},
 };
+
+/// Rows of one table, each after its key.
+pub(crate) type KeyedRows = Vec<(Vec<u8>, Vec<Value>)>;
 
 /// What a statement wrote.
 pub(crate) struct Written {
@@ -26,17 +29,22 @@ pub(crate) struct Written {
 }
 
 impl Run<'_> {
-    pub(crate) fn insert(&mut self, plan: &Insert) -> Result<Step<Written>> {
+    pub(crate) fn insert(&self, plan: &Insert) -> Result<Step<Written>> {
+        self.step(self.insert_rows(plan))
+    }
+
+    fn insert_rows(&self, plan: &Insert) -> Result<Step<Written>> {
         let mut effects = Effects::new(self.txn, self.isolation);
         let table = &*plan.target.table;
-        ready!(effects.hold_table(self.database, table));
-        let source = ready!(self.select(&plan.source));
+        ready!(effects.hold_table(&mut self.database(), table));
+        let source = ready!(self.query(&plan.source));
         let env = self.env();
         let (mut count, mut rows) = (0, Vec::new());
         for given in source {
             let values = project(&plan.values, env.with_row(&given))?;
             let mut shown = None;
-            match ready!(effects.insert(self.database, &plan.target, &values, env)) {
+            let inserted = ready!(effects.insert(&mut self.database(), &plan.target, &values, env));
+            match inserted {
                 Inserted::Done => shown = Some(values),
                 Inserted::Conflict(arbiter, key) => match &plan.conflict {
                     Some(OnConflict { arbiter: wanted, update }) if wanted.is_none_or(|wanted| wanted == arbiter) => {
@@ -59,7 +67,7 @@ impl Run<'_> {
 
     /// `DO UPDATE` of the row that is in the way; the row that comes of it, unless its filter lets it be.
     fn update_instead(
-        &mut self,
+        &self,
         effects: &mut Effects,
         plan: &Insert,
         update: &ConflictUpdate,
@@ -74,87 +82,100 @@ impl Run<'_> {
         let all: Vec<usize> = table.live_columns().map(|(at, _)| at).collect();
         let mut old = vec![Value::Null; table.columns.len()];
         // The row's lock comes first: what is there may be somebody's who is about to change it.
-        if ready!(effects.taken(self.database, key)).is_none() {
+        if ready!(effects.taken(&mut self.database(), key)).is_none() {
             return Err(SqlError::internal("the row of an index's entry is not there"));
         }
-        let Some(bytes) = self.database.get(self.txn, key)? else {
-            // It came after the snapshot.
-            let message = "could not serialize access due to concurrent update";
-            return Err(SqlError::new(state::SERIALIZATION_FAILURE, message));
-        };
-        row::decode(table, bytes, &all, &mut old)?;
+        match self.database().get(self.txn, key)? {
+            Some(bytes) => row::decode(table, bytes, &all, &mut old)?,
+            None => {
+                // It came after the snapshot.
+                let message = "could not serialize access due to concurrent update";
+                return Err(SqlError::new(state::SERIALIZATION_FAILURE, message));
+            }
+        }
         let both: Vec<Value> = old.iter().cloned().chain(proposed).collect();
         let env = self.env();
         if !update.filter.as_ref().map_or(Ok(true), |filter| filter.holds(env.with_row(&both)))? {
             return Ok(Step::Done(None));
         }
         let (new, touched) = assigned(&old, &update.assignments, |value| value.owned(env.with_row(&both)))?;
-        match ready!(effects.update(self.database, &plan.target, (key, &old), (&new, &touched), env)) {
+        let updated = ready!(effects.update(&mut self.database(), &plan.target, (key, &old), (&new, &touched), env));
+        match updated {
             Inserted::Done => Ok(Step::Done(Some(new))),
             Inserted::Conflict(arbiter, _) => Err(duplicate(table, arbiter, &new)),
         }
     }
 
-    pub(crate) fn update(&mut self, plan: &Update) -> Result<Step<Written>> {
+    pub(crate) fn update(&self, plan: &Update) -> Result<Step<Written>> {
+        self.step(self.update_rows(plan))
+    }
+
+    fn update_rows(&self, plan: &Update) -> Result<Step<Written>> {
         let mut effects = Effects::new(self.txn, self.isolation);
         let table = &*plan.target.table;
-        ready!(effects.hold_table(self.database, table));
+        ready!(effects.hold_table(&mut self.database(), table));
         let env = self.env();
         let (mut count, mut rows) = (0, Vec::new());
-        for mut found in self.targets(&plan.levels, plan.width, plan.condition.as_ref())? {
-            let old = found.row[..table.columns.len()].to_vec();
-            let (new, touched) = assigned(&old, &plan.assignments, |value| value.owned(env.with_row(&found.row)))?;
-            let step = effects.update(self.database, &plan.target, (&found.keys[0], &old), (&new, &touched), env);
+        for (key, mut row) in ready!(self.targets(&plan.rows)) {
+            let old = row[..table.columns.len()].to_vec();
+            let (new, touched) = assigned(&old, &plan.assignments, |value| value.owned(env.with_row(&row)))?;
+            let step = effects.update(&mut self.database(), &plan.target, (&key, &old), (&new, &touched), env);
             if let Inserted::Conflict(arbiter, _) = ready!(step) {
                 return Err(duplicate(table, arbiter, &new));
             }
             count += 1;
             if let Some(returning) = &plan.returning {
-                found.row[..new.len()].clone_from_slice(&new);
-                rows.push(project(&returning.outputs, env.with_row(&found.row))?);
+                row[..new.len()].clone_from_slice(&new);
+                rows.push(project(&returning.outputs, env.with_row(&row))?);
             }
         }
         ready!(self.settle(&plan.target, &plan.reached, &mut effects));
         Ok(Step::Done(Written { count, rows, effects }))
     }
 
-    pub(crate) fn delete(&mut self, plan: &Delete) -> Result<Step<Written>> {
+    pub(crate) fn delete(&self, plan: &Delete) -> Result<Step<Written>> {
+        self.step(self.delete_rows(plan))
+    }
+
+    fn delete_rows(&self, plan: &Delete) -> Result<Step<Written>> {
         let mut effects = Effects::new(self.txn, self.isolation);
         let table = &*plan.target.table;
-        ready!(effects.hold_table(self.database, table));
+        ready!(effects.hold_table(&mut self.database(), table));
         let env = self.env();
         let (mut count, mut rows) = (0, Vec::new());
-        for found in self.targets(&plan.levels, plan.width, plan.condition.as_ref())? {
-            ready!(effects.delete(self.database, &plan.target, &found.keys[0], &found.row[..table.columns.len()]));
+        for (key, row) in ready!(self.targets(&plan.rows)) {
+            ready!(effects.delete(&mut self.database(), &plan.target, &key, &row[..table.columns.len()]));
             count += 1;
             if let Some(returning) = &plan.returning {
-                rows.push(project(&returning.outputs, env.with_row(&found.row))?);
+                rows.push(project(&returning.outputs, env.with_row(&row))?);
             }
         }
         ready!(self.settle(&plan.target, &plan.reached, &mut effects));
         Ok(Step::Done(Written { count, rows, effects }))
     }
 
-    /// The rows that are to be written, each once, though it may be joined with several.
-    fn targets(&mut self, levels: &[Level], width: usize, condition: Option<&Expr>) -> Result<Vec<Found>> {
+    /// The rows that are to be written, each once, though it may be joined with several; with their keys.
+    fn targets(&self, rows: &Joined) -> Result<Step<KeyedRows>> {
         let mut found = Vec::new();
         let mut seen = HashSet::new();
-        let mut budget = Budget::default();
-        self.join(levels, width, condition, Direction::Ascending, &mut |row, keys| {
-            if levels.len() == 1 || seen.insert(keys[0].clone()) {
-                budget.take(row)?;
-                found.push(Found { row: row.to_vec(), keys: keys[..1].to_vec() });
+        let mut memory = self.memory();
+        let alone = rows.node.is_one_table();
+        let result = self.joined(rows, Vec::new(), None, &mut |row| {
+            let key = &row.keys[0];
+            if alone || seen.insert(key.clone()) {
+                memory.take(&row.values)?;
+                found.push((key.clone(), row.values.clone()));
             }
             Ok(ControlFlow::Continue(()))
-        })?;
-        Ok(found)
+        });
+        self.step(result.map(|()| Step::Done(found)))
     }
 
     /// Rows of `COPY`, as the texts of their columns.
-    pub(crate) fn copy_in(&mut self, plan: &CopyIn, lines: &[Vec<Option<String>>]) -> Result<Step<Written>> {
+    pub(crate) fn copy_in(&self, plan: &CopyIn, lines: &[Vec<Option<String>>]) -> Result<Step<Written>> {
         let mut effects = Effects::new(self.txn, self.isolation);
         let table = &*plan.target.table;
-        ready!(effects.hold_table(self.database, table));
+        ready!(effects.hold_table(&mut self.database(), table));
         let env = self.env();
         for (number, line) in lines.iter().enumerate() {
             if line.len() != plan.columns.len() {
@@ -180,7 +201,9 @@ impl Run<'_> {
             for (column, default) in &plan.defaults {
                 values[*column] = default.owned(env)?;
             }
-            if let Inserted::Conflict(arbiter, _) = ready!(effects.insert(self.database, &plan.target, &values, env)) {
+            if let Inserted::Conflict(arbiter, _) =
+                ready!(effects.insert(&mut self.database(), &plan.target, &values, env))
+            {
                 return Err(duplicate(table, arbiter, &values));
             }
         }

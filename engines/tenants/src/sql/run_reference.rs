@@ -21,7 +21,9 @@ use crate::{
         effects::{Effects, Inserted, duplicate, ready},
         plan::Target,
         reference::Reference,
-        run_select::{Rows, Run, row_key},
+        run::Run,
+        run_join::row_key,
+        run_modify::KeyedRows,
     },
     value::Value,
 };
@@ -100,7 +102,7 @@ fn gave_up(reference: &Reference, old: &[Value], new: Option<&[Value]>) -> Optio
 
 impl Run<'_> {
     /// Completes a statement's effects with those of referential actions, and checks what is not deferred.
-    pub(crate) fn settle(&mut self, target: &Target, reached: &[Target], effects: &mut Effects) -> Result<Step<()>> {
+    pub(crate) fn settle(&self, target: &Target, reached: &[Target], effects: &mut Effects) -> Result<Step<()>> {
         while let Some(moved) = effects.touched.moved.pop_front() {
             let mut targets = std::iter::once(target).chain(reached);
             let Some(target) = targets.find(|target| target.table.id == moved.table) else { continue };
@@ -139,7 +141,7 @@ impl Run<'_> {
     }
 
     /// Checks what a transaction has put off. What was dropped meanwhile demands nothing.
-    pub(crate) fn check_deferred(&mut self, checks: &Checks, catalog: &Catalog) -> Result<Step<()>> {
+    pub(crate) fn check_deferred(&self, checks: &Checks, catalog: &Catalog) -> Result<Step<()>> {
         let effects = Effects::new(self.txn, self.isolation);
         for ((id, _), check) in checks {
             if let Some((child, at)) = catalog.foreign_key(*id) {
@@ -151,11 +153,11 @@ impl Run<'_> {
     }
 
     fn act(
-        &mut self,
+        &self,
         action: Action,
         reference: &Reference,
         child: &Target,
-        (children, parent): (Rows, Option<&[Value]>),
+        (children, parent): (KeyedRows, Option<&[Value]>),
         effects: &mut Effects,
     ) -> Result<Step<()>> {
         let (key, env) = (reference.key(), self.env());
@@ -163,7 +165,7 @@ impl Run<'_> {
             let mut new = old.clone();
             match (action, parent) {
                 (Action::Cascade, None) => {
-                    ready!(effects.delete(self.database, child, &row, &old));
+                    ready!(effects.delete(&mut self.database(), child, &row, &old));
                     continue;
                 }
                 (Action::Cascade, Some(parent)) => {
@@ -178,7 +180,7 @@ impl Run<'_> {
                 }
                 _ => key.columns.iter().for_each(|column| new[*column] = Value::Null),
             }
-            let step = effects.update(self.database, child, (&row, &old), (&new, &key.columns), env);
+            let step = effects.update(&mut self.database(), child, (&row, &old), (&new, &key.columns), env);
             if let Inserted::Conflict(arbiter, _) = ready!(step) {
                 return Err(duplicate(&child.table, arbiter, &new));
             }
@@ -187,12 +189,12 @@ impl Run<'_> {
     }
 
     /// A key is the parent's, or no child refers to it.
-    pub(crate) fn check(&mut self, reference: &Reference, check: &Check, effects: &Effects) -> Result<Step<()>> {
-        ready!(effects.hold_table(self.database, &reference.parent));
+    pub(crate) fn check(&self, reference: &Reference, check: &Check, effects: &Effects) -> Result<Step<()>> {
+        ready!(effects.hold_table(&mut self.database(), &reference.parent));
         let key = reference.parent_key(&check.values)?;
         let present = match effects.will_be(&key) {
             Some(present) => present,
-            None => ready!(self.database.hold_parent(self.txn, self.isolation, &key)),
+            None => ready!(self.database().hold_parent(self.txn, self.isolation, &key)),
         };
         if present || ready!(self.children(reference, &check.values, effects)).is_empty() {
             return Ok(Step::Done(()));
@@ -201,8 +203,8 @@ impl Run<'_> {
     }
 
     /// The rows of the child that will refer to a key, with their own keys.
-    fn children(&mut self, reference: &Reference, key: &[Value], effects: &Effects) -> Result<Step<Rows>> {
-        ready!(effects.hold_table(self.database, &reference.child));
+    fn children(&self, reference: &Reference, key: &[Value], effects: &Effects) -> Result<Step<KeyedRows>> {
+        ready!(effects.hold_table(&mut self.database(), &reference.child));
         let table = &reference.child;
         let range = reference.children(key)?;
         let all: Vec<usize> = table.live_columns().map(|(at, _)| at).collect();
@@ -213,7 +215,7 @@ impl Run<'_> {
             Ok(refers.then_some(row))
         };
         let (mut children, mut entries) = (Vec::new(), Vec::new());
-        effects.probe_range(self.database, &range, &mut |key, value| {
+        effects.probe_range(&mut self.database(), &range, &mut |key, value| {
             if reference.by_index() {
                 entries.push(row_key(table, value));
             } else if let Some(row) = referring(value)? {
@@ -222,7 +224,7 @@ impl Run<'_> {
             Ok(ControlFlow::Continue(()))
         })?;
         for key in entries {
-            if let Some(row) = referring(&effects.row(self.database, &key)?)? {
+            if let Some(row) = referring(&effects.row(&mut self.database(), &key)?)? {
                 children.push((key, row));
             }
         }

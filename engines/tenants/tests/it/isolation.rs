@@ -156,3 +156,59 @@ fn replies_wait_for_what_was_written_and_for_what_was_read() {
     desk.setup(b, &["SELECT n FROM t WHERE id = 1"]);
     assert_eq!(desk.tenant.reply_after(b), Lsn::NONE);
 }
+
+#[test]
+fn what_a_subquery_reads_is_read_by_its_transaction() {
+    // Both see that the other doctor is on call, each in another kind of query, and leave.
+    let alone = [
+        "(SELECT count(*) FROM doctor WHERE on_call) > 1",
+        "EXISTS (SELECT 1 FROM doctor d WHERE d.on_call AND d.id <> doctor.id)",
+        "1 < ALL (SELECT count(*) FROM doctor WHERE on_call)",
+        "true IN (SELECT d.on_call FROM doctor d WHERE d.id <> doctor.id)",
+        "id IN (SELECT a.id FROM doctor a JOIN doctor b ON a.id <> b.id AND a.on_call = b.on_call)",
+        "(WITH c AS (SELECT * FROM doctor WHERE on_call) SELECT count(*) FROM c) > 1",
+    ];
+    for condition in alone {
+        for (level, expected) in [("SERIALIZABLE", Seen::Failed("40001")), ("REPEATABLE READ", done("COMMIT"))] {
+            let mut desk = Desk::new();
+            let (one, two) = (desk.client(), desk.client());
+            desk.setup(
+                one,
+                &[
+                    "CREATE TABLE doctor (id int PRIMARY KEY, on_call bool NOT NULL)",
+                    "INSERT INTO doctor VALUES (1, true), (2, true)",
+                ],
+            );
+            for (client, id) in [(one, 1), (two, 2)] {
+                desk.setup(client, &[&format!("BEGIN ISOLATION LEVEL {level}")]);
+                let leave = format!("UPDATE doctor SET on_call = false WHERE id = {id} AND {condition}");
+                assert_eq!(desk.run(client, &leave), done("UPDATE 1"), "{condition}");
+            }
+            assert_eq!(desk.run(one, "COMMIT"), done("COMMIT"));
+            assert_eq!(desk.run(two, "COMMIT"), expected, "{level}: {condition}");
+        }
+    }
+}
+
+#[test]
+fn rows_that_a_subquery_locks_are_waited_for() {
+    let mut desk = Desk::new();
+    let (one, two) = (desk.client(), desk.client());
+    desk.setup(
+        one,
+        &["CREATE TABLE job (id int PRIMARY KEY, taken bool)", "INSERT INTO job VALUES (1, false), (2, false)"],
+    );
+    let take = |patience: &str| {
+        format!(
+            "UPDATE job SET taken = true WHERE id = (SELECT id FROM job WHERE NOT taken ORDER BY id LIMIT 1 FOR UPDATE {patience}) \
+             RETURNING id"
+        )
+    };
+    desk.setup(one, &["BEGIN", &take("")]);
+    desk.setup(two, &["BEGIN"]);
+    assert_eq!(desk.run(two, &take("SKIP LOCKED")), rows(&["2"]));
+    desk.setup(two, &["ROLLBACK"]);
+    assert_eq!(desk.run(two, &take("")), Seen::Waits);
+    desk.setup(one, &["COMMIT"]);
+    assert_eq!(desk.run(two, &take("")), rows(&["2"]));
+}

@@ -1,0 +1,215 @@
+//! Calls of functions and aggregates, and CASE.
+
+use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, FunctionArguments};
+
+use super::{Binder, Typed, convert::wrapped};
+use crate::{
+    error::{Result, SqlError, state},
+    sql::{
+        aggregate::{self, Aggregate},
+        expression::{Comparison, Expr},
+        function::{self, Function},
+        name::object_name,
+    },
+    types::Type,
+    value::Value,
+};
+
+impl Binder<'_, '_> {
+    pub(super) fn case(
+        &mut self,
+        operand: Option<&ast::Expr>,
+        cases: &[ast::CaseWhen],
+        otherwise: Option<&ast::Expr>,
+    ) -> Result<Typed> {
+        self.branches += 1;
+        let bound = self.case_branches(operand, cases, otherwise);
+        self.branches -= 1;
+        let (conditions, results) = bound?;
+        let (mut results, of) = self.common(results, "CASE")?;
+        let mut otherwise = results.pop().unwrap_or(Expr::NULL);
+        // Conditions that are known decide now.
+        let mut cases = Vec::new();
+        for (condition, result) in conditions.into_iter().zip(results) {
+            match condition {
+                Expr::Constant(Value::Bool(true)) => {
+                    otherwise = result;
+                    break;
+                }
+                Expr::Constant(_) => {}
+                condition => cases.push((condition, result)),
+            }
+        }
+        let expr = if cases.is_empty() { otherwise } else { Expr::Case(cases, Box::new(otherwise)) };
+        Ok(Typed::new(self.branched(expr), of))
+    }
+
+    /// The conditions of a CASE, and its results with the last one.
+    pub(super) fn case_branches(
+        &mut self,
+        operand: Option<&ast::Expr>,
+        cases: &[ast::CaseWhen],
+        otherwise: Option<&ast::Expr>,
+    ) -> Result<(Vec<Expr>, Vec<Typed>)> {
+        let mut conditions = Vec::new();
+        let mut results = Vec::new();
+        for case in cases {
+            conditions.push(match operand {
+                Some(operand) => {
+                    let (a, b) = self.comparable(operand, &case.condition, "=")?;
+                    self.folded(Expr::Compare(Comparison::Equal, Box::new(a), Box::new(b)))?
+                }
+                None => self.condition(&case.condition, "CASE/WHEN")?,
+            });
+            results.push(self.expr(&case.result)?);
+        }
+        results.push(match otherwise {
+            Some(otherwise) => self.expr(otherwise)?,
+            None => Typed::new(Expr::NULL, Type::Unknown),
+        });
+        Ok((conditions, results))
+    }
+
+    pub(super) fn function(&mut self, function: &ast::Function) -> Result<Typed> {
+        let name = object_name(&function.name)?;
+        let unsupported = || SqlError::unsupported(format_args!("the call {function}"));
+        if function.over.is_some() || !function.within_group.is_empty() || function.null_treatment.is_some() {
+            return Err(unsupported());
+        }
+        let (arguments, distinct) = match &function.args {
+            FunctionArguments::None => (&[][..], false),
+            FunctionArguments::List(list) if list.clauses.is_empty() => {
+                (&list.args[..], list.duplicate_treatment == Some(ast::DuplicateTreatment::Distinct))
+            }
+            _ => return Err(unsupported()),
+        };
+        if aggregate::is_name(&name) {
+            return self.aggregate(&name, arguments, distinct, function.filter.as_deref());
+        }
+        if distinct || function.filter.is_some() {
+            let message = format!("DISTINCT or FILTER specified, but {name} is not an aggregate function");
+            return Err(SqlError::new(state::WRONG_OBJECT_TYPE, message));
+        }
+        let mut typed = Vec::new();
+        for argument in arguments {
+            let FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) = argument else { return Err(unsupported()) };
+            self.branches += usize::from(name == "coalesce");
+            let bound = self.expr(argument);
+            self.branches -= usize::from(name == "coalesce");
+            typed.push(bound?);
+        }
+        match name.as_str() {
+            "coalesce" | "greatest" | "least" if typed.is_empty() => {
+                Err(SqlError::new(state::SYNTAX_ERROR, format!("{name} needs an argument")))
+            }
+            "coalesce" => {
+                let (mut values, of) = self.common(typed, "COALESCE")?;
+                values.retain(|value| *value != Expr::NULL);
+                if let Some(known) = values.iter().position(|value| matches!(value, Expr::Constant(_))) {
+                    values.truncate(known + 1);
+                }
+                let expr = match values.len() {
+                    0 => Expr::NULL,
+                    1 => values.remove(0),
+                    _ => Expr::Coalesce(values),
+                };
+                Ok(Typed::new(self.branched(expr), of))
+            }
+            "greatest" | "least" => {
+                let function = if name == "greatest" { Function::Greatest } else { Function::Least };
+                let (values, of) = self.common(typed, &name.to_uppercase())?;
+                Ok(Typed::new(Expr::Call(function, values), of))
+            }
+            "nullif" if typed.len() == 2 => {
+                let of = typed[0].of;
+                let (values, common) = self.common(typed, "NULLIF")?;
+                Ok(Typed::new(Expr::Call(Function::NullIf, values), if of == Type::Unknown { common } else { of }))
+            }
+            _ => self.call(&name, typed),
+        }
+    }
+
+    pub(super) fn aggregate(
+        &mut self,
+        name: &str,
+        arguments: &[FunctionArg],
+        distinct: bool,
+        filter: Option<&ast::Expr>,
+    ) -> Result<Typed> {
+        let place = match &self.aggregates {
+            Ok(_) => None,
+            Err(place) => Some(*place),
+        };
+        if let Some(place) = place {
+            let message = format!("aggregate functions are not allowed in {place}");
+            return Err(SqlError::new(state::GROUPING_ERROR, message));
+        }
+        // Aggregates of aggregates are refused.
+        let nested = "an aggregate's argument";
+        let mut inner = Binder {
+            scope: self.scope,
+            planner: &mut *self.planner,
+            aggregates: Err(nested),
+            closed: self.closed,
+            branches: self.branches,
+        };
+        let (argument, kind, of) = match arguments {
+            [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)] if name == "count" => {
+                (None, aggregate::Kind::Count, Type::Int8)
+            }
+            [FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))] => {
+                let typed = inner.expr(argument)?;
+                let Some((kind, wanted, of)) = aggregate::resolve(name, typed.of) else {
+                    return Err(no_function(name, &[typed.of]));
+                };
+                let argument = if wanted == Type::Unknown { typed.expr } else { inner.implicit(typed, wanted)? };
+                (Some(argument), kind, of)
+            }
+            _ => {
+                let message = format!("function {name} with {} arguments does not exist", arguments.len());
+                return Err(SqlError::new(state::UNDEFINED_FUNCTION, message));
+            }
+        };
+        let filter = filter.map(|filter| inner.condition(filter, "FILTER")).transpose()?;
+        let aggregate = Aggregate { kind, argument, distinct, filter, of };
+        let around = self.scope.outer.map_or(0, |outer| outer.width);
+        let (mut own, mut others) = (false, false);
+        aggregate.expressions().for_each(|expr| {
+            expr.columns(&mut |column| if column < around { others = true } else { own = true });
+        });
+        if others && !own {
+            return Err(SqlError::unsupported("an aggregate of the query around"));
+        }
+        let Ok(aggregates) = &mut self.aggregates else { return Err(SqlError::internal("an aggregate out of place")) };
+        let at = aggregates.iter().position(|other| *other == aggregate).unwrap_or_else(|| {
+            aggregates.push(aggregate);
+            aggregates.len() - 1
+        });
+        Ok(Typed::new(Expr::Aggregate(at), of))
+    }
+
+    pub(super) fn call(&mut self, name: &str, arguments: Vec<Typed>) -> Result<Typed> {
+        if name == "localtimestamp" {
+            let now = self.call("now", arguments)?;
+            return self.cast(now, Type::Timestamp);
+        }
+        let types: Vec<Type> = arguments.iter().map(|argument| argument.of).collect();
+        let Some((function, wanted, of)) = function::resolve(name, &types) else {
+            return Err(no_function(name, &types));
+        };
+        let arguments = arguments.into_iter().zip(wanted);
+        let arguments = arguments.map(|(argument, of)| self.convert(argument, of, false)).collect::<Result<_>>()?;
+        let call = self.folded(Expr::Call(function, arguments))?;
+        // The one function of integers whose result may be too long for them.
+        let narrow = function == Function::Abs && matches!(of, Type::Int2 | Type::Int4);
+        let call = if narrow { self.folded(wrapped(call, Type::Int8, of, false))? } else { call };
+        Ok(Typed::new(call, of))
+    }
+}
+
+pub(crate) fn no_function(name: &str, arguments: &[Type]) -> SqlError {
+    let arguments: Vec<String> = arguments.iter().map(|of| of.base_name()).collect();
+    let message = format!("function {name}({}) does not exist", arguments.join(", "));
+    SqlError::new(state::UNDEFINED_FUNCTION, message)
+        .hint("No function matches the given name and argument types. You might need to add explicit type casts.")
+}

@@ -1,0 +1,245 @@
+//! Operators: which types they take, and what they make of them.
+
+use sqlparser::ast::{self, BinaryOperator, UnaryOperator, Value as Literal};
+
+use super::{Binder, Typed, not, not_if};
+use crate::{
+    error::{Result, SqlError, state},
+    sql::{
+        expression::{Comparison, Expr, Operator},
+        function::Function,
+    },
+    types::Type,
+    value::Value,
+};
+
+impl Binder<'_, '_> {
+    pub(super) fn unary(&mut self, operator: UnaryOperator, operand: &ast::Expr) -> Result<Typed> {
+        // -9223372036854775808 is one literal.
+        if let (UnaryOperator::Minus, ast::Expr::Value(value)) = (operator, operand)
+            && let Literal::Number(digits, _) = &value.value
+            && let Ok(value) = format!("-{digits}").parse::<i64>()
+        {
+            let of = if i32::try_from(value).is_ok() { Type::Int4 } else { Type::Int8 };
+            return Ok(Typed::new(Expr::Constant(Value::Int(value)), of));
+        }
+        match operator {
+            UnaryOperator::Not => {
+                let value = not(self.condition(operand, "NOT")?);
+                self.boolean(value)
+            }
+            UnaryOperator::Plus | UnaryOperator::Minus => {
+                let typed = self.expr(operand)?;
+                if typed.of == Type::Unknown {
+                    let message = format!("operator is not unique: {operator} unknown");
+                    return Err(SqlError::new(state::AMBIGUOUS_FUNCTION, message).hint(
+                        "Could not choose a best candidate operator. You might need to add explicit type casts.",
+                    ));
+                }
+                let of = typed.of.unbounded();
+                if !of.is_number() && of != Type::Interval {
+                    return Err(no_operator(&format!("{operator} {}", of.base_name())));
+                }
+                let negated = operator == UnaryOperator::Minus;
+                let expr = if negated { Expr::Negate(Box::new(typed.expr), of) } else { typed.expr };
+                Ok(Typed::new(self.folded(expr)?, of))
+            }
+            other => Err(SqlError::unsupported(format_args!("the operator {other}"))),
+        }
+    }
+
+    pub(super) fn binary(&mut self, left: &ast::Expr, operator: &BinaryOperator, right: &ast::Expr) -> Result<Typed> {
+        use BinaryOperator as B;
+        if let Some(comparison) = comparison_of(operator) {
+            if let (ast::Expr::Tuple(left), ast::Expr::Tuple(right)) = (left, right) {
+                return self.compare_rows(left, comparison, right);
+            }
+            let (left, right) = self.comparable(left, right, &operator.to_string())?;
+            return self.boolean(Expr::Compare(comparison, Box::new(left), Box::new(right)));
+        }
+        match operator {
+            B::And | B::Or => {
+                let place = if *operator == B::And { "AND" } else { "OR" };
+                let left = Box::new(self.condition(left, place)?);
+                // What is decided already never asks for the right side.
+                let decided = *left == Expr::Constant(Value::Bool(*operator == B::Or));
+                self.branches += usize::from(decided);
+                let right = self.condition(right, place);
+                self.branches -= usize::from(decided);
+                let right = Box::new(right?);
+                self.boolean(if *operator == B::And { Expr::And(left, right) } else { Expr::Or(left, right) })
+            }
+            B::Plus => self.arithmetic(left, Operator::Add, "+", right),
+            B::Minus => self.arithmetic(left, Operator::Subtract, "-", right),
+            B::Multiply => self.arithmetic(left, Operator::Multiply, "*", right),
+            B::Divide => self.arithmetic(left, Operator::Divide, "/", right),
+            B::Modulo => self.arithmetic(left, Operator::Remainder, "%", right),
+            B::StringConcat => {
+                let (left, right) = (self.expr(left)?, self.expr(right)?);
+                if left.of == Type::Bytea && right.of == Type::Bytea {
+                    return Ok(Typed::new(Expr::Concat(Box::new(left.expr), Box::new(right.expr)), Type::Bytea));
+                }
+                let texty = |of: Type| of.is_text() || of == Type::Unknown;
+                if !texty(left.of) && !texty(right.of) {
+                    let shown = format!("{} || {}", left.of.base_name(), right.of.base_name());
+                    return Err(no_operator(&shown));
+                }
+                let (left, right) = (self.convert(left, Type::Text, false)?, self.convert(right, Type::Text, false)?);
+                Ok(Typed::new(self.folded(Expr::Concat(Box::new(left), Box::new(right)))?, Type::Text))
+            }
+            other => Err(SqlError::unsupported(format_args!("the operator {other}"))),
+        }
+    }
+
+    /// `(a, b) = (c, d)`, which is true if all are equal.
+    pub(super) fn compare_rows(
+        &mut self,
+        left: &[ast::Expr],
+        comparison: Comparison,
+        right: &[ast::Expr],
+    ) -> Result<Typed> {
+        if left.len() != right.len() {
+            return Err(SqlError::new(state::SYNTAX_ERROR, "unequal number of entries in row expressions"));
+        }
+        if !matches!(comparison, Comparison::Equal | Comparison::NotEqual) {
+            return Err(SqlError::unsupported("a comparison of rows by order"));
+        }
+        let mut equal = Vec::new();
+        for (left, right) in left.iter().zip(right) {
+            let (left, right) = self.comparable(left, right, "=")?;
+            equal.push(Expr::Compare(Comparison::Equal, Box::new(left), Box::new(right)));
+        }
+        let all = Expr::all(equal).unwrap_or(Expr::Constant(Value::Bool(true)));
+        self.boolean(not_if(comparison == Comparison::NotEqual, all))
+    }
+
+    pub(super) fn comparable(&mut self, left: &ast::Expr, right: &ast::Expr, operator: &str) -> Result<(Expr, Expr)> {
+        let (left, right) = (self.expr(left)?, self.expr(right)?);
+        let shown = format!("{} {operator} {}", left.of.base_name(), right.of.base_name());
+        let Some(of) = comparison_type(left.of, right.of) else { return Err(no_operator(&shown)) };
+        Ok((self.implicit(left, of)?, self.implicit(right, of)?))
+    }
+
+    pub(super) fn arithmetic(
+        &mut self,
+        left: &ast::Expr,
+        operator: Operator,
+        sign: &str,
+        right: &ast::Expr,
+    ) -> Result<Typed> {
+        use Type::{Date, Float8, Int4, Interval, Time, Timestamp, Timestamptz, Unknown};
+        let (left, right) = (self.expr(left)?, self.expr(right)?);
+        let shown = format!("{} {sign} {}", left.of.base_name(), right.of.base_name());
+        let sum = matches!(operator, Operator::Add | Operator::Subtract);
+        let (a, b, of) = match (left.of, right.of) {
+            (a, b) if a.is_number() && b.is_number() => {
+                let of = if a.number_rank() >= b.number_rank() { a.unbounded() } else { b.unbounded() };
+                // PostgreSQL computes with both kinds of floats in the longer.
+                let of = if of == Type::Float4 && (a != b) { Float8 } else { of };
+                (of, of, of)
+            }
+            (a, Unknown) if a.is_number() => (a.unbounded(), a.unbounded(), a.unbounded()),
+            (Unknown, b) if b.is_number() => (b.unbounded(), b.unbounded(), b.unbounded()),
+            (a @ (Timestamp | Timestamptz), Interval) if sum => (a, Interval, a),
+            (a @ (Timestamp | Timestamptz), Unknown) if operator == Operator::Add => (a, Interval, a),
+            (a @ (Timestamp | Timestamptz), Unknown) if operator == Operator::Subtract => (a, a, Interval),
+            (Interval, b @ (Timestamp | Timestamptz)) if operator == Operator::Add => (Interval, b, b),
+            (Timestamp | Timestamptz | Date, Timestamp | Timestamptz) | (Timestamp | Timestamptz, Date)
+                if operator == Operator::Subtract =>
+            {
+                (Timestamp, Timestamp, Interval)
+            }
+            (Date, Date) if operator == Operator::Subtract => (Date, Date, Int4),
+            (Date, b) if sum && b.is_integer() => (Date, Int4, Date),
+            (a, Date) if operator == Operator::Add && a.is_integer() => (Int4, Date, Date),
+            (Date, Interval) if sum => (Timestamp, Interval, Timestamp),
+            (Time, Interval) if sum => (Time, Interval, Time),
+            (Interval, Interval | Unknown) | (Unknown, Interval) if sum => (Interval, Interval, Interval),
+            (Interval, b) if matches!(operator, Operator::Multiply | Operator::Divide) && b.is_number() => {
+                (Interval, Float8, Interval)
+            }
+            (a, Interval) if operator == Operator::Multiply && a.is_number() => (Float8, Interval, Interval),
+            (Unknown, Unknown) => {
+                let message = format!("operator is not unique: {shown}");
+                return Err(SqlError::new(state::AMBIGUOUS_FUNCTION, message)
+                    .hint("Could not choose a best candidate operator. You might need to add explicit type casts."));
+            }
+            _ => return Err(no_operator(&shown)),
+        };
+        if operator == Operator::Remainder && matches!(of, Type::Float4 | Float8) {
+            return Err(no_operator(&shown));
+        }
+        let convert = |binder: &mut Self, typed: Typed, to: Type| match (typed.of, to) {
+            (Timestamptz, Timestamp) | (Timestamp, Timestamptz) => Ok(typed.expr),
+            _ => binder.convert(typed, to, false),
+        };
+        let (a, b) = (convert(self, left, a)?, convert(self, right, b)?);
+        let expr = Expr::Arithmetic(operator, of, Box::new(a), Box::new(b));
+        Ok(Typed::new(self.folded(expr)?, of))
+    }
+
+    pub(super) fn like(
+        &mut self,
+        text: &ast::Expr,
+        pattern: &ast::Expr,
+        negated: bool,
+        any_case: bool,
+    ) -> Result<Typed> {
+        let (text, pattern) = (self.expr(text)?, self.expr(pattern)?);
+        let texty = |of: Type| of.is_text() || of == Type::Unknown;
+        if !texty(text.of) || !texty(pattern.of) {
+            let sign = if any_case { "~~*" } else { "~~" };
+            return Err(no_operator(&format!("{} {sign} {}", text.of.base_name(), pattern.of.base_name())));
+        }
+        // A pattern meets the blanks of a `character`.
+        let padded = if let Type::Char(length) = text.of { Some(i64::from(length)) } else { None };
+        let mut text = self.implicit(text, Type::Text)?;
+        if let Some(length) = padded {
+            text = self.folded(Expr::Call(Function::Pad, vec![text, Expr::Constant(Value::Int(length))]))?;
+        }
+        let text = Box::new(text);
+        let pattern = Box::new(self.implicit(pattern, Type::Text)?);
+        self.boolean(not_if(negated, Expr::Like { text, pattern, any_case }))
+    }
+}
+
+/// The comparison that an operator is.
+pub(super) fn comparison_of(operator: &BinaryOperator) -> Option<Comparison> {
+    Some(match operator {
+        BinaryOperator::Eq => Comparison::Equal,
+        BinaryOperator::NotEq => Comparison::NotEqual,
+        BinaryOperator::Lt => Comparison::Less,
+        BinaryOperator::LtEq => Comparison::LessOrEqual,
+        BinaryOperator::Gt => Comparison::Greater,
+        BinaryOperator::GtEq => Comparison::GreaterOrEqual,
+        _ => return None,
+    })
+}
+
+/// The type in which values of two types are compared or put together.
+pub(crate) fn comparison_type(a: Type, b: Type) -> Option<Type> {
+    use Type::{Date, Timestamp, Timestamptz};
+    Some(match (a, b) {
+        (a, b) if a == b => a,
+        // Blanks at the end do not count, and nothing is too long.
+        (Type::Unknown | Type::Char(_), Type::Char(_)) | (Type::Char(_), Type::Unknown) => Type::ANY_CHAR,
+        (Type::Unknown, of) | (of, Type::Unknown) => of.unbounded(),
+        (a, b) if a.unbounded() == b.unbounded() => a.unbounded(),
+        (a, b) if a.is_number() && b.is_number() => {
+            if a.number_rank() >= b.number_rank() {
+                a.unbounded()
+            } else {
+                b.unbounded()
+            }
+        }
+        (a, b) if a.is_text() && b.is_text() => Type::Text,
+        (Date, Timestamp) | (Timestamp, Date) => Timestamp,
+        (Date | Timestamp, Timestamptz) | (Timestamptz, Date | Timestamp) => Timestamptz,
+        _ => return None,
+    })
+}
+
+pub(super) fn no_operator(shown: &str) -> SqlError {
+    SqlError::new(state::UNDEFINED_FUNCTION, format!("operator does not exist: {shown}"))
+        .hint("No operator matches the given name and argument types. You might need to add explicit type casts.")
+}

@@ -1,0 +1,455 @@
+//! The FROM clause: which tables and queries are joined, how, and what can be named of them.
+
+use std::{ops::Range, sync::Arc};
+
+use sqlparser::ast::{
+    self, FunctionArg, FunctionArgExpr, Join, JoinConstraint, JoinOperator, TableFactor, TableWithJoins,
+};
+
+use crate::{
+    catalog::Table,
+    error::{Result, SqlError, state},
+    sql::{
+        bind::{Binder, Typed, comparison_type, no_function},
+        expression::{Comparison, Expr},
+        modify::columns_of,
+        name::{name_of, object_name},
+        plan::OutputColumn,
+        query_plan::{Body, Query},
+        scope::{Scope, Visible},
+        select::Planner,
+    },
+    types::Type,
+    value::Value,
+};
+
+/// Tables that one statement joins.
+const TABLES_MAX: usize = 32;
+
+/// What is joined, before it is decided how.
+#[derive(Debug)]
+pub(crate) enum Item {
+    Table { table: Arc<Table>, alias: String, base: usize },
+    Rows { query: Arc<Query>, alias: String, base: usize },
+    Inner(Inner),
+    Outer(Box<Outer>),
+}
+
+/// All of these together, where the conditions hold.
+#[derive(Debug, Default)]
+pub(crate) struct Inner {
+    pub(crate) items: Vec<Item>,
+    pub(crate) conditions: Vec<Expr>,
+}
+
+/// A left join, or a full one.
+#[derive(Debug)]
+pub(crate) struct Outer {
+    pub(crate) left: Item,
+    pub(crate) right: Item,
+    pub(crate) on: Vec<Expr>,
+    pub(crate) full: bool,
+}
+
+impl Item {
+    /// Its columns of the joined row.
+    pub(crate) fn part(&self) -> Range<usize> {
+        match self {
+            Self::Table { table, base, .. } => *base..base + table.columns.len(),
+            Self::Rows { query, base, .. } => *base..base + query.columns.len(),
+            Self::Inner(inner) => {
+                let parts = || inner.items.iter().map(Self::part).filter(|part| !part.is_empty());
+                parts().map(|part| part.start).min().unwrap_or(0)..parts().map(|part| part.end).max().unwrap_or(0)
+            }
+            Self::Outer(outer) => {
+                let (left, right) = (outer.left.part(), outer.right.part());
+                match (left.is_empty(), right.is_empty()) {
+                    (true, _) => right,
+                    (_, true) => left,
+                    _ => left.start.min(right.start)..left.end.max(right.end),
+                }
+            }
+        }
+    }
+
+    /// Visits the tables in it.
+    pub(crate) fn tables(&self, visit: &mut dyn FnMut(&Arc<Table>, &str, usize)) {
+        match self {
+            Self::Table { table, alias, base } => visit(table, alias, *base),
+            Self::Rows { .. } => {}
+            Self::Inner(inner) => inner.items.iter().for_each(|item| item.tables(visit)),
+            Self::Outer(outer) => {
+                outer.left.tables(visit);
+                outer.right.tables(visit);
+            }
+        }
+    }
+
+    /// Visits the names of those parts whose rows may be missing.
+    fn optional_tables(&self, optional: bool, visit: &mut dyn FnMut(&str)) {
+        match self {
+            Self::Table { alias, .. } | Self::Rows { alias, .. } if optional => visit(alias),
+            Self::Table { .. } | Self::Rows { .. } => {}
+            Self::Inner(inner) => inner.items.iter().for_each(|item| item.optional_tables(optional, visit)),
+            Self::Outer(outer) => {
+                outer.left.optional_tables(optional || outer.full, visit);
+                outer.right.optional_tables(true, visit);
+            }
+        }
+    }
+}
+
+/// The FROM clause of a query.
+#[derive(Debug, Default)]
+pub(crate) struct From<'s> {
+    pub(crate) scope: Scope<'s>,
+    pub(crate) joined: Inner,
+    count: usize,
+}
+
+impl<'s> From<'s> {
+    pub(crate) fn new(scope: Scope<'s>) -> Self {
+        Self { scope, joined: Inner::default(), count: 0 }
+    }
+
+    /// Visits the tables in it, with their names and the places where their columns begin.
+    pub(crate) fn tables(&self, visit: &mut dyn FnMut(&Arc<Table>, &str, usize)) {
+        self.joined.items.iter().for_each(|item| item.tables(visit));
+    }
+
+    /// The names of those whose rows may be missing.
+    pub(crate) fn optional_tables(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        self.joined.items.iter().for_each(|item| item.optional_tables(false, &mut |name| names.push(name.to_owned())));
+        names
+    }
+
+    /// Adds a table, all of whose columns can be named.
+    pub(crate) fn add_table(&mut self, table: Arc<Table>, alias: Option<&ast::TableAlias>) -> Result<Item> {
+        let name = alias.map_or_else(|| table.name.clone(), |alias| name_of(&alias.name));
+        let base = self.scope.width;
+        let columns = columns_of(&table, &name, base);
+        self.scope.width += table.columns.len();
+        self.name(columns, &name, alias)?;
+        Ok(Item::Table { table, alias: name, base })
+    }
+
+    /// Adds a query, whose columns these are.
+    fn add_query(&mut self, query: Query, name: &str, alias: Option<&ast::TableAlias>) -> Result<Item> {
+        let base = self.scope.width;
+        let outputs = query.columns.iter().enumerate().map(|(at, column)| (Expr::Column(base + at), column));
+        let columns = outputs.map(|(expr, column)| visible(name, expr, column)).collect();
+        self.scope.width += query.columns.len();
+        self.name(columns, name, alias)?;
+        Ok(Item::Rows { query: Arc::new(query), alias: name.to_owned(), base })
+    }
+
+    /// Makes columns visible under their table's name, with the names that its alias gives to them.
+    fn name(&mut self, mut columns: Vec<Visible>, table: &str, alias: Option<&ast::TableAlias>) -> Result<()> {
+        if self.scope.has_table(table) {
+            let message = format!("table name \"{table}\" specified more than once");
+            return Err(SqlError::new(state::DUPLICATE_ALIAS, message));
+        }
+        self.count += 1;
+        if self.count > TABLES_MAX {
+            let message = format!("a query joins at most {TABLES_MAX} tables");
+            return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message));
+        }
+        let names = alias.map_or(&[][..], |alias| alias.columns.as_slice());
+        if names.len() > columns.len() {
+            let message = format!(
+                "table \"{table}\" has {} columns available but {} columns specified",
+                columns.len(),
+                names.len()
+            );
+            return Err(SqlError::new(state::INVALID_COLUMN_REFERENCE, message));
+        }
+        for (column, name) in columns.iter_mut().zip(names) {
+            column.name = name_of(&name.name);
+        }
+        self.scope.columns.extend(columns);
+        Ok(())
+    }
+}
+
+/// The type of the values of `generate_series`, and that of the step between.
+fn series_types(arguments: &[Type]) -> Option<(Type, Type)> {
+    use Type::{Date, Int4, Int8, Interval, Numeric, Timestamp, Timestamptz, Unknown};
+    let known = arguments.iter().copied().filter(|of| *of != Unknown);
+    match arguments {
+        [_, _] | [_, _, Int4 | Int8 | Type::Int2 | Numeric(_)] if known.clone().all(Type::is_number) => {
+            let widest = known.max_by_key(|of| of.number_rank()).unwrap_or(Int4);
+            match widest {
+                Type::Int2 | Int4 => Some((Int4, Int4)),
+                Int8 => Some((Int8, Int8)),
+                Numeric(_) => Some((Numeric(None), Numeric(None))),
+                _ => None,
+            }
+        }
+        [Timestamp | Unknown, Timestamp | Unknown, Interval | Unknown] if arguments.contains(&Timestamp) => {
+            Some((Timestamp, Interval))
+        }
+        [Date | Timestamp | Timestamptz | Unknown, Date | Timestamp | Timestamptz | Unknown, Interval | Unknown] => {
+            Some((Timestamptz, Interval))
+        }
+        _ => None,
+    }
+}
+
+fn visible(table: &str, expr: Expr, column: &OutputColumn) -> Visible {
+    let OutputColumn { name, of, origin } = column.clone();
+    Visible { table: table.to_owned(), name, of, expr, origin, hidden: false }
+}
+
+impl Planner<'_> {
+    /// Adds what stands in a FROM clause.
+    pub(crate) fn add_from(&mut self, from: &mut From<'_>, items: &[TableWithJoins]) -> Result<()> {
+        for item in items {
+            let item = self.joined(from, item)?;
+            from.joined.items.push(item);
+        }
+        Ok(())
+    }
+
+    fn joined(&mut self, from: &mut From<'_>, ast: &TableWithJoins) -> Result<Item> {
+        let begin = from.scope.columns.len();
+        let inner = |join: &Join| {
+            matches!(join.join_operator, JoinOperator::Join(_) | JoinOperator::Inner(_) | JoinOperator::CrossJoin(_))
+        };
+        // What is computed must become NULL in an outer join, so that it needs a column.
+        let computed = ast.joins.iter().all(inner);
+        let mut item = self.factor(from, &ast.relation, computed)?;
+        for join in &ast.joins {
+            let middle = from.scope.columns.len();
+            let right = self.factor(from, &join.relation, computed)?;
+            item = self.join_of(from, (begin, middle), (item, right), join)?;
+        }
+        Ok(item)
+    }
+
+    fn factor(&mut self, from: &mut From<'_>, factor: &TableFactor, computed: bool) -> Result<Item> {
+        match factor {
+            TableFactor::Table {
+                name,
+                alias,
+                args: None,
+                version: None,
+                with_ordinality: false,
+                sample: None,
+                json_path: None,
+                ..
+            } => {
+                if let [ast::ObjectNamePart::Identifier(ident)] = name.0.as_slice() {
+                    let ident = name_of(ident);
+                    if let Some(query) = self.named_query(&ident, &from.scope)? {
+                        let name = alias.as_ref().map_or(ident, |alias| name_of(&alias.name));
+                        return from.add_query(query, &name, alias.as_ref());
+                    }
+                }
+                let table = self.table(name)?;
+                from.add_table(table, alias.as_ref())
+            }
+            TableFactor::Table {
+                name,
+                alias,
+                args: Some(ast::TableFunctionArgs { args, settings: None }),
+                with_ordinality: false,
+                ..
+            }
+            | TableFactor::Function { name, args, with_ordinality: false, alias, .. } => {
+                let query = self.table_function(&object_name(name)?, args, &from.scope)?;
+                let function = object_name(name)?;
+                let name = alias.as_ref().map_or(function, |alias| name_of(&alias.name));
+                // Its one column has the name of the table.
+                let columns = query.columns.into_iter().map(|column| OutputColumn { name: name.clone(), ..column });
+                let query = Query { columns: columns.collect(), ..query };
+                from.add_query(query, &name, alias.as_ref())
+            }
+            TableFactor::Derived { lateral, subquery, alias, sample: None } => {
+                let Some(alias) = alias else {
+                    return Err(SqlError::new(state::SYNTAX_ERROR, "subquery in FROM must have an alias"));
+                };
+                self.derived(from, (subquery, *lateral), alias, computed)
+            }
+            TableFactor::NestedJoin { table_with_joins, alias: None } => self.joined(from, table_with_joins),
+            TableFactor::NestedJoin { table_with_joins, alias: Some(alias) } => {
+                let begin = from.scope.columns.len();
+                let item = self.joined(from, table_with_joins)?;
+                // From now on its columns are those of one table.
+                let name = name_of(&alias.name);
+                let joined = from.scope.columns.split_off(begin).into_iter().filter(|column| !column.hidden);
+                let columns = joined.map(|column| Visible { table: name.clone(), ..column }).collect();
+                from.name(columns, &name, Some(alias))?;
+                Ok(item)
+            }
+            other => Err(SqlError::unsupported(format_args!("{other} in FROM"))),
+        }
+    }
+
+    /// A function that returns rows.
+    fn table_function(&mut self, name: &str, arguments: &[FunctionArg], scope: &Scope<'_>) -> Result<Query> {
+        if name != "generate_series" {
+            return Err(SqlError::unsupported(format_args!("the function {name} in FROM")));
+        }
+        let scope = Scope::inside(scope);
+        let mut binder = Binder::plain(&scope, self, "functions in FROM");
+        let mut typed = Vec::new();
+        for argument in arguments {
+            let FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) = argument else {
+                return Err(SqlError::unsupported(format_args!("the argument {argument}")));
+            };
+            typed.push(binder.expr(argument)?);
+        }
+        let types: Vec<Type> = typed.iter().map(|typed| typed.of).collect();
+        let Some((of, by)) = series_types(&types) else { return Err(no_function(name, &types)) };
+        let mut values = Vec::new();
+        for (typed, of) in typed.into_iter().zip([of, of, by]) {
+            values.push(binder.implicit(typed, of)?);
+        }
+        if values.len() == 2 {
+            let one = Typed::new(Expr::Constant(Value::Int(1)), Type::Int4);
+            values.push(binder.implicit(one, by)?);
+        }
+        let column = OutputColumn { name: name.to_owned(), of, origin: (0, 0) };
+        Ok(Query::new(scope.width, Body::Series(values), vec![column]))
+    }
+
+    /// A query in FROM. If it only joins and filters, it becomes a part of the query around it.
+    fn derived(
+        &mut self,
+        from: &mut From<'_>,
+        (ast, lateral): (&ast::Query, bool),
+        alias: &ast::TableAlias,
+        computed: bool,
+    ) -> Result<Item> {
+        let name = name_of(&alias.name);
+        let outer = if lateral { Some(&from.scope) } else { from.scope.outer };
+        let scope = Scope { columns: Vec::new(), width: from.scope.width, outer };
+        let query = match self.plain_select(ast, &scope)? {
+            Some(bound) if bound.is_simple(computed) => {
+                let columns = bound.outputs.into_iter().zip(&bound.columns);
+                let columns = columns.map(|(expr, column)| visible(&name, expr, column)).collect();
+                let (width, joined) = (bound.from.scope.width, bound.from.joined);
+                from.scope.width = width;
+                from.name(columns, &name, Some(alias))?;
+                return Ok(Item::Inner(joined));
+            }
+            Some(bound) => self.plan_select(bound, scope.width),
+            None => self.query_at(ast, &scope)?,
+        };
+        from.add_query(query, &name, Some(alias))
+    }
+
+    fn join_of(
+        &mut self,
+        from: &mut From<'_>,
+        (begin, middle): (usize, usize),
+        (left, right): (Item, Item),
+        ast: &Join,
+    ) -> Result<Item> {
+        let (constraint, kind) = match &ast.join_operator {
+            JoinOperator::Join(constraint) | JoinOperator::Inner(constraint) => (constraint, Kind::Inner),
+            JoinOperator::CrossJoin(constraint) => (constraint, Kind::Inner),
+            JoinOperator::Left(constraint) | JoinOperator::LeftOuter(constraint) => (constraint, Kind::Left),
+            JoinOperator::Right(constraint) | JoinOperator::RightOuter(constraint) => (constraint, Kind::Right),
+            JoinOperator::FullOuter(constraint) => (constraint, Kind::Full),
+            _ => return Err(SqlError::unsupported(format_args!("{}", ast.to_string().trim()))),
+        };
+        let mut on = Vec::new();
+        match constraint {
+            JoinConstraint::None => {}
+            JoinConstraint::On(condition) => {
+                // Only what is joined here can be named.
+                let scope = Scope {
+                    columns: from.scope.columns[begin..].to_vec(),
+                    width: from.scope.width,
+                    outer: from.scope.outer,
+                };
+                let mut binder = Binder::plain(&scope, self, "JOIN conditions");
+                binder.condition(condition, "JOIN/ON")?.conjuncts(&mut on);
+            }
+            JoinConstraint::Using(names) => {
+                let names = names.iter().map(object_name).collect::<Result<Vec<_>>>()?;
+                on = self.using(from, (begin, middle), &names, kind)?;
+            }
+            JoinConstraint::Natural => {
+                let shown = |range: Range<usize>| {
+                    from.scope.columns[range].iter().filter(|column| !column.hidden).map(|column| column.name.clone())
+                };
+                let right: Vec<String> = shown(middle..from.scope.columns.len()).collect();
+                let names: Vec<String> = shown(begin..middle).filter(|name| right.contains(name)).collect();
+                on = self.using(from, (begin, middle), &names, kind)?;
+            }
+        }
+        Ok(match kind {
+            Kind::Inner => Item::Inner(Inner { items: vec![left, right], conditions: on }),
+            Kind::Left => Item::Outer(Box::new(Outer { left, right, on, full: false })),
+            Kind::Right => Item::Outer(Box::new(Outer { left: right, right: left, on, full: false })),
+            Kind::Full => Item::Outer(Box::new(Outer { left, right, on, full: true })),
+        })
+    }
+
+    /// `USING`: the columns are equal, and one in front of all stands for both.
+    fn using(
+        &mut self,
+        from: &mut From<'_>,
+        (begin, middle): (usize, usize),
+        names: &[String],
+        kind: Kind,
+    ) -> Result<Vec<Expr>> {
+        let mut conditions = Vec::new();
+        let mut merged = Vec::new();
+        for name in names {
+            let find = |range: Range<usize>, side: &str| {
+                let mut found = range.filter(|at| {
+                    let column = &from.scope.columns[*at];
+                    column.name == *name && !column.hidden
+                });
+                match (found.next(), found.next()) {
+                    (Some(at), None) => Ok(at),
+                    (Some(_), Some(_)) => {
+                        let message = format!("common column name \"{name}\" appears more than once in {side} table");
+                        Err(SqlError::new(state::AMBIGUOUS_COLUMN, message))
+                    }
+                    (None, _) => {
+                        let message =
+                            format!("column \"{name}\" specified in USING clause does not exist in {side} table");
+                        Err(SqlError::new(state::UNDEFINED_COLUMN, message))
+                    }
+                }
+            };
+            let (left, right) = (find(begin..middle, "left")?, find(middle..from.scope.columns.len(), "right")?);
+            let (a, b) = (from.scope.columns[left].clone(), from.scope.columns[right].clone());
+            let of = comparison_type(a.of, b.of).ok_or_else(|| {
+                let message =
+                    format!("JOIN/USING types {} and {} cannot be matched", a.of.base_name(), b.of.base_name());
+                SqlError::new(state::DATATYPE_MISMATCH, message)
+            })?;
+            let mut binder = Binder::plain(&from.scope, self, "JOIN/USING");
+            let left_value = binder.implicit(Typed::new(a.expr.clone(), a.of), of)?;
+            let right_value = binder.implicit(Typed::new(b.expr.clone(), b.of), of)?;
+            let (left_value_of, right_value_of) = (Box::new(left_value.clone()), Box::new(right_value.clone()));
+            conditions.push(Expr::Compare(Comparison::Equal, left_value_of, right_value_of));
+            let (expr, of, origin) = match kind {
+                Kind::Inner | Kind::Left if a.of == of => (a.expr, of, a.origin),
+                Kind::Inner | Kind::Left => (left_value, of, (0, 0)),
+                Kind::Right if b.of == of => (b.expr, of, b.origin),
+                Kind::Right => (right_value, of, (0, 0)),
+                Kind::Full => (Expr::Coalesce(vec![left_value, right_value]), of, (0, 0)),
+            };
+            merged.push(Visible { table: String::new(), name: name.clone(), of, expr, origin, hidden: false });
+            from.scope.columns[left].hidden = true;
+            from.scope.columns[right].hidden = true;
+        }
+        from.scope.columns.splice(begin..begin, merged);
+        Ok(conditions)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Inner,
+    Left,
+    Right,
+    Full,
+}

@@ -1,0 +1,495 @@
+//! Plans of queries: a tree of nodes that join rows, and the steps after it.
+//!
+//! All tables of a query fill one row, each its own part of it. A query inside of another one has the columns around it at the
+//! beginning of its own row (`outer` of them), so that a reference to them is a column like any other. Only those that it reads
+//! are filled in, from its *arguments*; a query without arguments has the same answer for every row around it.
+
+use std::{
+    ops::Range,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use savanna_transaction::RowLock;
+
+use crate::{
+    catalog::Table,
+    sql::{
+        access::Access,
+        aggregate::Aggregate,
+        expression::{Comparison, Expr},
+        plan::OutputColumn,
+    },
+};
+
+/// A query: rows, in an order, perhaps not all of them.
+#[derive(Debug)]
+pub(crate) struct Query {
+    /// Columns of the row around it.
+    pub(crate) outer: usize,
+    /// Queries of WITH that depend on the row around it, so that they run whenever it does.
+    pub(crate) with: Vec<Arc<Cte>>,
+    pub(crate) body: Body,
+    pub(crate) columns: Vec<OutputColumn>,
+    /// Empty also if rows come in the right order.
+    pub(crate) order: Vec<SortKey>,
+    pub(crate) limit: Option<Expr>,
+    pub(crate) offset: Option<Expr>,
+    pub(crate) locking: Option<Locking>,
+}
+
+/// Where a query's rows come from.
+#[derive(Debug)]
+pub(crate) enum Body {
+    Select(Box<Select>),
+    /// `VALUES`
+    Values(Vec<Vec<Expr>>),
+    Set(Box<SetOperation>),
+    Recursive(Box<Recursive>),
+    /// A query of WITH.
+    Cte(Arc<Cte>),
+    /// What the last step of a recursive query added, by the query's number.
+    Working(usize),
+    /// `generate_series`: from, to, by.
+    Series(Vec<Expr>),
+}
+
+/// `UNION`, `INTERSECT`, `EXCEPT`
+#[derive(Debug)]
+pub(crate) struct SetOperation {
+    pub(crate) kind: SetKind,
+    pub(crate) all: bool,
+    pub(crate) left: Query,
+    pub(crate) right: Query,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SetKind {
+    Union,
+    Intersect,
+    Except,
+}
+
+/// `WITH RECURSIVE`: rows, and then those that come of the rows that were added last, until there are none.
+#[derive(Debug)]
+pub(crate) struct Recursive {
+    pub(crate) id: usize,
+    pub(crate) all: bool,
+    pub(crate) first: Query,
+    pub(crate) step: Query,
+}
+
+/// A query of WITH. It runs once, when somebody asks for its rows.
+#[derive(Debug)]
+pub(crate) struct Cte {
+    /// Its number in the statement.
+    pub(crate) id: usize,
+    pub(crate) query: Query,
+    pub(crate) arguments: Arguments,
+    /// Whether one place alone reads it, and reads it once, so that its rows need not be kept.
+    pub(crate) read_once: AtomicBool,
+}
+
+/// `SELECT`
+#[derive(Debug)]
+pub(crate) struct Select {
+    pub(crate) rows: Joined,
+    pub(crate) grouping: Option<Grouping>,
+    /// Over the joined row; or over the columns around the query, then keys, then aggregates. Those that are only sorted by come last.
+    pub(crate) outputs: Vec<Expr>,
+    pub(crate) distinct: Option<Distinct>,
+}
+
+/// Which rows are left out.
+#[derive(Debug)]
+pub(crate) enum Distinct {
+    /// Those that are equal to others.
+    All,
+    /// Those that are equal to earlier ones in these outputs.
+    On(Vec<usize>),
+}
+
+/// Joined rows.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    /// A condition that no table has to do with.
+    pub(crate) condition: Option<Expr>,
+    pub(crate) node: Node,
+    /// Columns of the joined row.
+    pub(crate) width: usize,
+    /// Tables whose rows' keys are noted.
+    pub(crate) keys: usize,
+}
+
+/// A step of a join. It fills its part of the row, once for each of its rows.
+#[derive(Debug)]
+pub(crate) enum Node {
+    /// One row without columns.
+    One,
+    Scan(Scan),
+    Rows(Rows),
+    Filter {
+        input: Box<Node>,
+        condition: Expr,
+    },
+    Join(Box<Join>),
+    Full(Box<FullJoin>),
+    Keep(Box<Keep>),
+}
+
+/// Rows of a table.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    pub(crate) table: Arc<Table>,
+    /// Where its columns begin in the row.
+    pub(crate) base: usize,
+    pub(crate) access: Access,
+    pub(crate) backwards: bool,
+    /// The columns that are needed of it.
+    pub(crate) wanted: Vec<usize>,
+    /// Where the keys of its rows are noted.
+    pub(crate) key: Option<usize>,
+}
+
+/// Rows of a query in `FROM`.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    pub(crate) query: Arc<Query>,
+    /// Where its columns begin in the row.
+    pub(crate) base: usize,
+    pub(crate) arguments: Arguments,
+}
+
+/// What a query reads of the row around it: places there, and their values.
+pub(crate) type Arguments = Vec<(usize, Expr)>;
+
+/// For each row of the left side those of the right side.
+#[derive(Debug)]
+pub(crate) struct Join {
+    pub(crate) left: Node,
+    pub(crate) right: Node,
+    /// For a left join: the columns of the right side, which are NULL if it has no row.
+    pub(crate) optional: Option<Range<usize>>,
+}
+
+/// Both sides' rows, joined where the condition holds, and the rest of each.
+#[derive(Debug)]
+pub(crate) struct FullJoin {
+    pub(crate) left: Node,
+    pub(crate) left_part: Range<usize>,
+    pub(crate) right: Keep,
+    pub(crate) condition: Option<Expr>,
+}
+
+/// Rows that do not depend on those before; they are read once and kept.
+#[derive(Debug)]
+pub(crate) struct Keep {
+    /// Its number in the statement.
+    pub(crate) id: usize,
+    pub(crate) input: Node,
+    pub(crate) part: Range<usize>,
+    /// Where the keys of its rows are noted.
+    pub(crate) keys: Vec<usize>,
+    pub(crate) lookup: Option<Lookup>,
+    /// Whether they depend on the row around the query, so that they are kept for one row only.
+    pub(crate) varies: bool,
+}
+
+/// Rows by the values of expressions over them: of those that wait, and of whoever asks.
+#[derive(Debug)]
+pub(crate) struct Lookup {
+    pub(crate) own: Vec<Expr>,
+    pub(crate) probe: Vec<Expr>,
+}
+
+/// Groups of rows.
+#[derive(Debug)]
+pub(crate) struct Grouping {
+    pub(crate) keys: Vec<Expr>,
+    pub(crate) aggregates: Vec<Aggregate>,
+    /// Over the columns around the query, then keys, then aggregates.
+    pub(crate) having: Option<Expr>,
+}
+
+/// A column of a result that it is sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SortKey {
+    pub(crate) at: usize,
+    pub(crate) descending: bool,
+    pub(crate) nulls_first: bool,
+}
+
+/// What to do about a row that somebody else has locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    Wait,
+    Fail,
+    Skip,
+}
+
+/// `FOR UPDATE` and its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Locking {
+    pub(crate) mode: RowLock,
+    pub(crate) patience: Patience,
+}
+
+/// A query in an expression.
+#[derive(Clone, Debug)]
+pub(crate) struct Subquery {
+    pub(crate) test: Test,
+    pub(crate) query: Arc<Query>,
+    pub(crate) arguments: Arguments,
+    /// Its number in the statement.
+    pub(crate) id: usize,
+    /// Whether it has the same answer for every row.
+    pub(crate) is_fixed: bool,
+}
+
+impl PartialEq for Subquery {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.query, &other.query) && self.test == other.test && self.arguments == other.arguments
+    }
+}
+
+/// What an expression wants to know of a query.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Test {
+    /// A column of its one row, NULL if there is none.
+    Scalar(usize),
+    Exists,
+    /// Whether the comparison holds with one of its rows.
+    Any(Comparison, Vec<Expr>),
+    /// Whether the comparison holds with all of its rows.
+    All(Comparison, Vec<Expr>),
+}
+
+impl Test {
+    /// The values that are compared.
+    pub(crate) fn values(&self) -> &[Expr] {
+        match self {
+            Self::Scalar(_) | Self::Exists => &[],
+            Self::Any(_, values) | Self::All(_, values) => values,
+        }
+    }
+
+    pub(crate) fn values_mut(&mut self) -> &mut [Expr] {
+        match self {
+            Self::Scalar(_) | Self::Exists => &mut [],
+            Self::Any(_, values) | Self::All(_, values) => values,
+        }
+    }
+}
+
+impl Node {
+    /// A node whose rows fulfil conditions, too.
+    pub(crate) fn filtered(self, conditions: impl IntoIterator<Item = Expr>) -> Self {
+        match Expr::all(conditions) {
+            Some(condition) => Self::Filter { input: Box::new(self), condition },
+            None => self,
+        }
+    }
+
+    /// Visits the nodes that it stands on directly.
+    fn inputs<'a>(&'a self, visit: &mut dyn FnMut(&'a Self)) {
+        match self {
+            Self::One | Self::Scan(_) | Self::Rows(_) => {}
+            Self::Filter { input, .. } => visit(input),
+            Self::Join(join) => {
+                visit(&join.left);
+                visit(&join.right);
+            }
+            Self::Full(join) => {
+                visit(&join.left);
+                visit(&join.right.input);
+            }
+            Self::Keep(keep) => visit(&keep.input),
+        }
+    }
+
+    /// Visits its expressions and those of the nodes below, which are all over the joined row.
+    pub(crate) fn expressions(&self, visit: &mut dyn FnMut(&Expr)) {
+        let lookup = |keep: &Keep, visit: &mut dyn FnMut(&Expr)| {
+            keep.lookup.iter().flat_map(|lookup| lookup.own.iter().chain(&lookup.probe)).for_each(visit);
+        };
+        match self {
+            Self::One | Self::Join(_) => {}
+            Self::Scan(scan) => scan.access.expressions().for_each(&mut *visit),
+            Self::Rows(rows) => rows.arguments.iter().for_each(|(_, value)| visit(value)),
+            Self::Filter { condition, .. } => visit(condition),
+            Self::Full(join) => {
+                join.condition.iter().for_each(&mut *visit);
+                lookup(&join.right, visit);
+            }
+            Self::Keep(keep) => lookup(keep, visit),
+        }
+        self.inputs(&mut |input| input.expressions(visit));
+    }
+
+    /// Visits the queries in FROM.
+    pub(crate) fn queries<'a>(&'a self, visit: &mut dyn FnMut(&'a Query)) {
+        if let Self::Rows(rows) = self {
+            visit(&rows.query);
+        }
+        self.inputs(&mut |input| input.queries(visit));
+    }
+
+    /// Visits all scans.
+    pub(crate) fn scans(&mut self, visit: &mut dyn FnMut(&mut Scan)) {
+        match self {
+            Self::One | Self::Rows(_) => {}
+            Self::Scan(scan) => visit(scan),
+            Self::Filter { input, .. } => input.scans(visit),
+            Self::Join(join) => {
+                join.left.scans(visit);
+                join.right.scans(visit);
+            }
+            Self::Full(join) => {
+                join.left.scans(visit);
+                join.right.scans(visit);
+            }
+            Self::Keep(keep) => keep.scans(visit),
+        }
+    }
+
+    /// Whether it is no join.
+    pub(crate) fn is_one_table(&self) -> bool {
+        match self {
+            Self::Scan(_) => true,
+            Self::Filter { input, .. } => input.is_one_table(),
+            _ => false,
+        }
+    }
+
+    /// The scan whose order the rows come in.
+    pub(crate) fn leading_scan(&mut self) -> Option<&mut Scan> {
+        match self {
+            Self::Scan(scan) => Some(scan),
+            Self::Filter { input, .. } => input.leading_scan(),
+            Self::Join(join) => join.left.leading_scan(),
+            Self::One | Self::Rows(_) | Self::Full(_) | Self::Keep(_) => None,
+        }
+    }
+}
+
+impl Keep {
+    fn scans(&mut self, visit: &mut dyn FnMut(&mut Scan)) {
+        let keys = &mut self.keys;
+        keys.clear();
+        self.input.scans(&mut |scan| {
+            visit(scan);
+            keys.extend(scan.key);
+        });
+    }
+}
+
+impl Joined {
+    /// Visits all expressions over the joined row.
+    pub(crate) fn expressions(&self, visit: &mut dyn FnMut(&Expr)) {
+        self.condition.iter().for_each(&mut *visit);
+        self.node.expressions(visit);
+    }
+
+    /// Notes which columns of each table are needed: those of its own expressions and of `others`.
+    pub(crate) fn want<'e>(&mut self, others: impl IntoIterator<Item = &'e Expr>) {
+        let mut columns = std::collections::BTreeSet::new();
+        let mut note = |column| {
+            columns.insert(column);
+        };
+        others.into_iter().for_each(|expr| expr.columns(&mut note));
+        self.expressions(&mut |expr| expr.columns(&mut note));
+        self.node.scans(&mut |scan| {
+            let end = scan.base + scan.table.columns.len();
+            scan.wanted = columns.range(scan.base..end).map(|column| column - scan.base).collect();
+        });
+    }
+}
+
+impl Query {
+    /// What it reads of the row around it.
+    pub(crate) fn arguments(&self) -> Arguments {
+        let mut columns = std::collections::BTreeSet::new();
+        self.note_arguments(&mut columns);
+        columns.into_iter().map(|column| (column, Expr::Column(column))).collect()
+    }
+
+    fn note_arguments(&self, columns: &mut std::collections::BTreeSet<usize>) {
+        let mut note = |expr: &Expr| {
+            expr.columns(&mut |column| {
+                if column < self.outer {
+                    columns.insert(column);
+                }
+            });
+        };
+        self.limit.iter().chain(&self.offset).for_each(&mut note);
+        self.with.iter().flat_map(|cte| &cte.arguments).for_each(|(_, value)| note(value));
+        match &self.body {
+            Body::Cte(_) | Body::Working(_) => {}
+            Body::Values(rows) => rows.iter().flatten().for_each(note),
+            Body::Series(values) => values.iter().for_each(note),
+            Body::Set(set) => {
+                set.left.note_arguments(columns);
+                set.right.note_arguments(columns);
+            }
+            Body::Recursive(recursive) => {
+                recursive.first.note_arguments(columns);
+                recursive.step.note_arguments(columns);
+            }
+            Body::Select(select) => {
+                select.rows.expressions(&mut note);
+                select.outputs.iter().for_each(&mut note);
+                if let Some(grouping) = &select.grouping {
+                    grouping.expressions().chain(&grouping.having).for_each(note);
+                }
+            }
+        }
+    }
+}
+
+impl Query {
+    /// A query with all rows of a body.
+    pub(crate) fn new(outer: usize, body: Body, columns: Vec<OutputColumn>) -> Self {
+        Self { outer, with: Vec::new(), body, columns, order: Vec::new(), limit: None, offset: None, locking: None }
+    }
+
+    /// Whether its rows may differ though the row around it is the same, because of queries that run around it.
+    pub(crate) fn varies(&self) -> bool {
+        self.reads_others(&mut Vec::new())
+    }
+
+    /// `own` are the recursive queries that it is a part of.
+    fn reads_others(&self, own: &mut Vec<usize>) -> bool {
+        let mut others = false;
+        let mut note = |expr: &Expr, own: &mut Vec<usize>| {
+            expr.queries(&mut |query| others |= query.reads_others(own));
+        };
+        match &self.body {
+            Body::Cte(cte) => return !cte.arguments.is_empty(),
+            Body::Working(id) => return !own.contains(id),
+            Body::Values(rows) => rows.iter().flatten().for_each(|expr| note(expr, own)),
+            Body::Series(values) => values.iter().for_each(|expr| note(expr, own)),
+            Body::Set(set) => return set.left.reads_others(own) || set.right.reads_others(own),
+            Body::Recursive(recursive) => {
+                own.push(recursive.id);
+                let others = recursive.first.reads_others(own) || recursive.step.reads_others(own);
+                own.pop();
+                return others;
+            }
+            Body::Select(select) => {
+                select.rows.expressions(&mut |expr| note(expr, own));
+                select.outputs.iter().for_each(|expr| note(expr, own));
+                if let Some(grouping) = &select.grouping {
+                    grouping.expressions().chain(&grouping.having).for_each(|expr| note(expr, own));
+                }
+                select.rows.node.queries(&mut |query| others |= query.reads_others(own));
+            }
+        }
+        others
+    }
+}
+
+impl Grouping {
+    /// Its expressions over the joined row.
+    pub(crate) fn expressions(&self) -> impl Iterator<Item = &Expr> {
+        self.keys.iter().chain(self.aggregates.iter().flat_map(Aggregate::expressions))
+    }
+}

@@ -1,0 +1,150 @@
+//! A statement that runs: whom it runs for, and what it keeps until it ends.
+
+use std::{
+    cell::{Cell, RefCell, RefMut},
+    collections::HashMap,
+    rc::Rc,
+};
+
+use savanna_transaction::{Isolation, RowLock, TxnId, Wait};
+
+use crate::{
+    catalog::Table,
+    database::{Database, Step},
+    error::{Result, SqlError},
+    sql::{
+        expression::{Env, Facts},
+        reference::Deferral,
+        run_join::Kept,
+        run_subquery::Answer,
+    },
+    value::Value,
+};
+
+/// Bytes of rows that one statement keeps.
+const MEMORY_MAX: usize = 512 << 20;
+
+/// A statement that runs.
+pub(crate) struct Run<'a> {
+    database: RefCell<&'a mut Database>,
+    pub(crate) txn: TxnId,
+    pub(crate) isolation: Isolation,
+    pub(crate) parameters: &'a [Value],
+    pub(crate) facts: &'a Facts,
+    pub(crate) deferral: &'a Deferral,
+    /// Bytes that are held.
+    memory: Cell<usize>,
+    /// Rows that are the same whenever they are asked for, by number.
+    pub(super) kept: RefCell<HashMap<usize, Rc<Kept>>>,
+    /// Answers of queries in expressions that are the same for every row, by number.
+    pub(super) answers: RefCell<HashMap<usize, Rc<Answer>>>,
+    /// Rows of queries of WITH, by number.
+    pub(super) ctes: RefCell<HashMap<usize, Rc<Vec<Vec<Value>>>>>,
+    /// What the last steps of recursive queries added, by number.
+    pub(super) working: RefCell<HashMap<usize, Rc<Vec<Vec<Value>>>>>,
+    /// Tables whose definition was read.
+    seen: RefCell<Vec<u32>>,
+    waits: Cell<bool>,
+}
+
+impl<'a> Run<'a> {
+    pub(crate) fn new(
+        database: &'a mut Database,
+        (txn, isolation): (TxnId, Isolation),
+        parameters: &'a [Value],
+        facts: &'a Facts,
+        deferral: &'a Deferral,
+    ) -> Self {
+        Self {
+            database: RefCell::new(database),
+            txn,
+            isolation,
+            parameters,
+            facts,
+            deferral,
+            memory: Cell::new(0),
+            kept: RefCell::default(),
+            answers: RefCell::default(),
+            ctes: RefCell::default(),
+            working: RefCell::default(),
+            seen: RefCell::default(),
+            waits: Cell::new(false),
+        }
+    }
+
+    /// Where expressions are computed that read no row.
+    pub(crate) fn env(&self) -> Env<'_> {
+        Env { row: &[], parameters: self.parameters, facts: self.facts, queries: Some(self) }
+    }
+
+    /// The rows below. No expression that may contain a query is computed while they are borrowed.
+    pub(crate) fn database(&self) -> RefMut<'_, &'a mut Database> {
+        self.database.borrow_mut()
+    }
+
+    /// What a part of the statement came to; or that the statement waits, if that is why it failed.
+    pub(crate) fn step<T>(&self, result: Result<Step<T>>) -> Result<Step<T>> {
+        if self.waits.get() { Ok(Step::Wait) } else { result }
+    }
+
+    /// Locks a row. If it has to wait, the error ends what is being computed, and [`Self::step`] says so.
+    pub(super) fn lock(&self, key: &[u8], mode: RowLock, wait: Wait) -> Result<bool> {
+        match self.database().lock(self.txn, key, mode, wait)? {
+            Step::Done(locked) => Ok(locked),
+            Step::Wait => {
+                self.waits.set(true);
+                Err(SqlError::internal("a wait was taken for an error"))
+            }
+        }
+    }
+
+    /// Notes that a table's rows are read. A serializable transaction reads its definition: a table that is changed or emptied
+    /// meanwhile was not as it was read.
+    pub(super) fn reads(&self, table: &Table) -> Result<()> {
+        if self.isolation == Isolation::Serializable && !self.seen.borrow().contains(&table.id) {
+            self.database().get(self.txn, &table.lock_key())?;
+            self.seen.borrow_mut().push(table.id);
+        }
+        Ok(())
+    }
+
+    /// Memory for rows, which is given back when it is dropped.
+    pub(crate) fn memory(&self) -> Memory<'_> {
+        Memory { all: &self.memory, mine: 0 }
+    }
+}
+
+/// A part of a statement's memory.
+pub(crate) struct Memory<'r> {
+    all: &'r Cell<usize>,
+    mine: usize,
+}
+
+impl Memory<'_> {
+    /// Takes what a row needs.
+    pub(crate) fn take(&mut self, row: &[Value]) -> Result<()> {
+        self.take_bytes(size_of::<Vec<Value>>() + row.iter().map(Value::bytes).sum::<usize>())
+    }
+
+    /// Takes so many bytes.
+    pub(super) fn take_bytes(&mut self, bytes: usize) -> Result<()> {
+        self.mine += bytes;
+        self.all.set(self.all.get() + bytes);
+        if self.all.get() <= MEMORY_MAX {
+            return Ok(());
+        }
+        let message = format!("the rows of one statement take more than {} MiB", MEMORY_MAX >> 20);
+        Err(SqlError::new("53200", message).hint("Read fewer rows or columns at once."))
+    }
+
+    /// Keeps it until the statement ends.
+    pub(super) fn keep(mut self) {
+        self.mine = 0;
+    }
+}
+
+impl Drop for Memory<'_> {
+    fn drop(&mut self) {
+        self.all.set(self.all.get() - self.mine);
+    }
+}

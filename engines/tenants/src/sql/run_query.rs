@@ -1,0 +1,329 @@
+//! Runs queries: joined rows, then groups, then what is selected, in the order and number that is asked for.
+
+use std::{
+    collections::{HashMap, HashSet},
+    ops::ControlFlow,
+};
+
+use savanna_tenants_encoding::KeyWriter;
+use savanna_transaction::Wait;
+
+use crate::{
+    database::Step,
+    error::{Result, SqlError, state},
+    row::key_value,
+    sql::{
+        aggregate::State,
+        expression::{Env, Expr},
+        query,
+        query_plan::{Arguments, Body, Distinct, Grouping, Locking, Patience, Query, Select, SortKey},
+        run::{Memory, Run},
+        run_set::series,
+    },
+    value::Value,
+};
+
+/// Whom a query's rows are given to; it may stop their coming.
+pub(super) type Take<'t> = dyn FnMut(Vec<Value>) -> Result<ControlFlow<()>> + 't;
+
+/// How many rows a query has at most, and how many are left out.
+#[derive(Clone, Copy)]
+struct Window {
+    offset: usize,
+    /// Rows up to the last one, those that are left out among them.
+    end: Option<usize>,
+}
+
+impl Run<'_> {
+    /// All rows of a statement's query.
+    pub(crate) fn query(&self, query: &Query) -> Result<Step<Vec<Vec<Value>>>> {
+        let mut rows = Vec::new();
+        let mut memory = self.memory();
+        let result = self.produce(query, Vec::new(), None, &mut |row| {
+            memory.take(&row)?;
+            rows.push(row);
+            Ok(ControlFlow::Continue(()))
+        });
+        self.step(result.map(|()| Step::Done(rows)))
+    }
+
+    /// The columns around a query, as far as it reads them.
+    pub(super) fn around(&self, query: &Query, arguments: &Arguments, row: &[Value]) -> Result<Vec<Value>> {
+        let mut around = vec![Value::Null; query.outer];
+        for (place, value) in arguments {
+            around[*place] = value.owned(self.env().with_row(row))?;
+        }
+        Ok(around)
+    }
+
+    /// Gives a query's rows to `take`. Whoever will take only so many says it `ahead`.
+    pub(super) fn produce(
+        &self,
+        query: &Query,
+        around: Vec<Value>,
+        ahead: Option<usize>,
+        take: &mut Take<'_>,
+    ) -> Result<()> {
+        let env = self.env().with_row(&around);
+        let limit = query::limit(query.limit.as_ref(), env, (state::INVALID_ROW_COUNT_IN_LIMIT, "LIMIT"))?;
+        let offset = query::limit(query.offset.as_ref(), env, (state::INVALID_ROW_COUNT_IN_OFFSET, "OFFSET"))?;
+        if limit == Some(0) {
+            return Ok(());
+        }
+        let offset = offset.unwrap_or(0);
+        let window = Window { offset, end: limit.map(|limit| limit.saturating_add(offset)) };
+        for cte in &query.with {
+            self.run_again(cte, &around)?;
+        }
+        let visible = query.columns.len();
+        let mut take = window.counted(take);
+        if let (Some(locking), Body::Select(select)) = (query.locking, &query.body) {
+            return self.locked(query, (locking, select), around, &mut take);
+        }
+        let distinct_on = match &query.body {
+            Body::Select(select) => select.distinct.as_ref().and_then(|distinct| match distinct {
+                Distinct::All => None,
+                Distinct::On(on) => Some(on.as_slice()),
+            }),
+            _ => None,
+        };
+        if query.order.is_empty() && distinct_on.is_none() {
+            return self.unordered(query, around, window.end.or(ahead), &mut |mut row| {
+                row.truncate(visible);
+                take(row)
+            });
+        }
+        let mut rows = Vec::new();
+        let mut memory = self.memory();
+        self.unordered(query, around, None, &mut |row| {
+            memory.take(&row)?;
+            rows.push(row);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        sort(&mut rows, &query.order, |row| row);
+        let mut seen = Seen::new(self);
+        for mut row in rows {
+            if let Some(on) = distinct_on
+                && !seen.is_first(on.iter().map(|at| &row[*at]))?
+            {
+                continue;
+            }
+            row.truncate(visible);
+            if take(row)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// A query's rows before they are sorted, with the columns that they are only sorted by.
+    fn unordered(&self, query: &Query, around: Vec<Value>, ahead: Option<usize>, take: &mut Take<'_>) -> Result<()> {
+        match &query.body {
+            Body::Values(rows) => {
+                for row in rows {
+                    if take(project(row, self.env().with_row(&around))?)?.is_break() {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+            Body::Select(select) if matches!(select.distinct, Some(Distinct::All)) => {
+                let visible = query.columns.len();
+                let mut seen = Seen::new(self);
+                self.selected(select, around, None, &mut |row| match seen.is_first(&row[..visible])? {
+                    true => take(row),
+                    false => Ok(ControlFlow::Continue(())),
+                })
+            }
+            Body::Select(select) => self.selected(select, around, ahead, take),
+            Body::Set(set) => self.set(set, around, ahead, take),
+            Body::Recursive(recursive) => self.recursive(recursive, &around, take),
+            Body::Cte(cte) => self.cte(cte, take),
+            Body::Working(id) => self.working(*id, take),
+            Body::Series(values) => series(&project(values, self.env().with_row(&around))?, take),
+        }
+    }
+
+    /// What a SELECT computes of its rows or groups.
+    fn selected(&self, select: &Select, around: Vec<Value>, ahead: Option<usize>, take: &mut Take<'_>) -> Result<()> {
+        let Some(grouping) = &select.grouping else {
+            return self.joined(&select.rows, around, ahead, &mut |row| {
+                take(project(&select.outputs, self.env().with_row(&row.values))?)
+            });
+        };
+        let mut groups = Groups::new(self, grouping);
+        self.joined(&select.rows, around.clone(), None, &mut |row| {
+            groups.add(grouping, self.env().with_row(&row.values))?;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        groups.finish(grouping, &around, &mut |group| {
+            let env = self.env().with_row(group);
+            match grouping.having.as_ref().map_or(Ok(true), |having| having.holds(env))? {
+                true => take(project(&select.outputs, env)?),
+                false => Ok(ControlFlow::Continue(())),
+            }
+        })
+    }
+
+    /// A query that locks what it returns: in its order, and no more than it returns.
+    fn locked(
+        &self,
+        query: &Query,
+        (locking, select): (Locking, &Select),
+        around: Vec<Value>,
+        take: &mut Take<'_>,
+    ) -> Result<()> {
+        let mut found: Vec<(Vec<Value>, Vec<Vec<u8>>)> = Vec::new();
+        let mut memory = self.memory();
+        self.joined(&select.rows, around, None, &mut |row| {
+            let values = project(&select.outputs, self.env().with_row(&row.values))?;
+            memory.take(&values)?;
+            found.push((values, row.keys.clone()));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        sort(&mut found, &query.order, |(values, _)| values);
+        let wait = if locking.patience == Patience::Wait { Wait::Queue } else { Wait::Never };
+        'rows: for (mut values, keys) in found {
+            for key in &keys {
+                match (self.lock(key, locking.mode, wait)?, locking.patience) {
+                    (true, _) => {}
+                    (false, Patience::Skip) => continue 'rows,
+                    (false, _) => {
+                        return Err(SqlError::new(state::LOCK_NOT_AVAILABLE, "could not obtain lock on row"));
+                    }
+                }
+            }
+            values.truncate(query.columns.len());
+            if take(values)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Window {
+    /// Gives on the rows of the window, and stops behind it.
+    fn counted<'t>(self, take: &'t mut Take<'_>) -> impl FnMut(Vec<Value>) -> Result<ControlFlow<()>> + 't {
+        let mut count = 0_usize;
+        move |row| {
+            count += 1;
+            let flow = if count > self.offset { take(row)? } else { ControlFlow::Continue(()) };
+            Ok(if self.end.is_some_and(|end| count >= end) { ControlFlow::Break(()) } else { flow })
+        }
+    }
+}
+
+/// A row of expressions' values.
+pub(crate) fn project(outputs: &[Expr], env: Env<'_>) -> Result<Vec<Value>> {
+    outputs.iter().map(|output| output.owned(env)).collect()
+}
+
+/// Rows that were met, to know of others whether they are the first of their kind.
+pub(super) struct Seen<'r> {
+    rows: HashSet<Vec<u8>>,
+    memory: Memory<'r>,
+}
+
+impl<'r> Seen<'r> {
+    pub(super) fn new(run: &'r Run<'_>) -> Self {
+        Self { rows: HashSet::new(), memory: run.memory() }
+    }
+
+    pub(super) fn is_first<'v>(&mut self, values: impl IntoIterator<Item = &'v Value>) -> Result<bool> {
+        let bytes = fingerprint(values)?;
+        self.memory.take_bytes(bytes.len())?;
+        Ok(self.rows.insert(bytes))
+    }
+}
+
+fn sort<T>(rows: &mut [T], order: &[SortKey], row_of: impl Fn(&T) -> &Vec<Value>) {
+    if order.is_empty() {
+        return;
+    }
+    rows.sort_by(|a, b| {
+        let (a, b) = (row_of(a), row_of(b));
+        for key in order {
+            let (a, b) = (&a[key.at], &b[key.at]);
+            let order = match (a.is_null(), b.is_null()) {
+                (false, false) if key.descending => b.compare(a),
+                (false, false) => a.compare(b),
+                (a, b) if key.nulls_first => b.cmp(&a),
+                (a, b) => a.cmp(&b),
+            };
+            if order.is_ne() {
+                return order;
+            }
+        }
+        std::cmp::Ordering::Equal
+    });
+}
+
+/// Bytes that are equal for equal rows.
+pub(crate) fn fingerprint<'v>(row: impl IntoIterator<Item = &'v Value>) -> Result<Vec<u8>> {
+    let mut key = KeyWriter::new(0);
+    for value in row {
+        key_value(&mut key, value, false)?;
+    }
+    Ok(key.into_bytes())
+}
+
+/// Groups on the way, in the order in which they came.
+struct Groups<'r> {
+    places: HashMap<Vec<u8>, usize>,
+    groups: Vec<(Vec<Value>, Vec<State>)>,
+    memory: Memory<'r>,
+}
+
+impl<'r> Groups<'r> {
+    fn new(run: &'r Run<'_>, grouping: &Grouping) -> Self {
+        let mut groups = Self { places: HashMap::new(), groups: Vec::new(), memory: run.memory() };
+        // Without keys there is one group, also of no rows.
+        if grouping.keys.is_empty() {
+            groups.groups.push((Vec::new(), Self::states(grouping)));
+        }
+        groups
+    }
+
+    fn states(grouping: &Grouping) -> Vec<State> {
+        grouping.aggregates.iter().map(|_| State::default()).collect()
+    }
+
+    fn add(&mut self, grouping: &Grouping, env: Env<'_>) -> Result<()> {
+        let place = if grouping.keys.is_empty() {
+            0
+        } else {
+            let keys = project(&grouping.keys, env)?;
+            let next = self.groups.len();
+            let place = *self.places.entry(fingerprint(&keys)?).or_insert(next);
+            if place == next {
+                self.memory.take(&keys)?;
+                self.groups.push((keys, Self::states(grouping)));
+            }
+            place
+        };
+        for (state, aggregate) in self.groups[place].1.iter_mut().zip(&grouping.aggregates) {
+            state.add(aggregate, env)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the groups' rows to `take`: the columns around the query, keys, aggregates.
+    fn finish(
+        self,
+        grouping: &Grouping,
+        around: &[Value],
+        take: &mut dyn FnMut(&[Value]) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        for (keys, states) in self.groups {
+            let mut row = [around, &keys].concat();
+            for (state, aggregate) in states.into_iter().zip(&grouping.aggregates) {
+                row.push(state.finish(aggregate)?);
+            }
+            if take(&row)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,202 @@
+//! WITH: queries that have names.
+
+use std::sync::{Arc, atomic::AtomicBool};
+
+use sqlparser::ast::{self, Query as Ast, SetExpr, SetOperator, SetQuantifier};
+
+use crate::{
+    error::{Result, SqlError, state},
+    sql::{
+        bind::comparison_type,
+        name::name_of,
+        plan::OutputColumn,
+        query_plan::{Body, Cte, Query, Recursive},
+        scope::Scope,
+        select::Planner,
+    },
+};
+
+/// A query that can be named.
+#[derive(Clone, Debug)]
+pub(crate) struct Named {
+    pub(crate) name: String,
+    columns: Vec<OutputColumn>,
+    rows: NamedRows,
+    /// How many queries it stands inside of.
+    depth: usize,
+    references: usize,
+    /// What it fails with, if it is named.
+    failure: Option<SqlError>,
+    /// References that may ask for its rows more than once.
+    inner_references: usize,
+}
+
+#[derive(Clone, Debug)]
+enum NamedRows {
+    Cte(Arc<Cte>),
+    /// The query itself, while its recursive part is planned.
+    Working(usize),
+}
+
+fn invalid(message: impl Into<String>) -> SqlError {
+    SqlError::new(state::INVALID_RECURSION, message)
+}
+
+fn depth(scope: &Scope<'_>) -> usize {
+    scope.outer.map_or(0, |outer| 1 + depth(outer))
+}
+
+impl Planner<'_> {
+    /// Plans the queries of WITH, which can be named from then on. Returns those that depend on the row around.
+    pub(crate) fn add_with(&mut self, with: &ast::With, scope: &Scope<'_>) -> Result<Vec<Arc<Cte>>> {
+        let before = self.with.len();
+        let mut dependent = Vec::new();
+        for ast in &with.cte_tables {
+            let name = name_of(&ast.alias.name);
+            if self.with[before..].iter().any(|named| named.name == name) {
+                let message = format!("WITH query name \"{name}\" specified more than once");
+                return Err(SqlError::new(state::DUPLICATE_ALIAS, message));
+            }
+            let failure = self.parameters.failure.take();
+            let mut query = match with.recursive {
+                true => self.recursive(&name, ast, scope)?,
+                false => self.query_at(&ast.query, scope)?,
+            };
+            let failure = std::mem::replace(&mut self.parameters.failure, failure);
+            rename(&name, &ast.alias, &mut query.columns)?;
+            let columns =
+                query.columns.iter().map(|column| OutputColumn { origin: (0, 0), ..column.clone() }).collect();
+            let arguments = query.arguments();
+            let id = self.number();
+            let cte = Cte { id, query, arguments, read_once: AtomicBool::new(false) };
+            let cte = Arc::new(cte);
+            if !cte.arguments.is_empty() {
+                dependent.push(Arc::clone(&cte));
+            }
+            let rows = NamedRows::Cte(cte);
+            let depth = depth(scope);
+            self.with.push(Named { name, columns, rows, depth, references: 0, failure, inner_references: 0 });
+        }
+        Ok(dependent)
+    }
+
+    /// Ends the scope of queries of WITH.
+    pub(crate) fn forget_with(&mut self, before: usize) {
+        for named in self.with.drain(before..) {
+            if let NamedRows::Cte(cte) = &named.rows
+                && named.references == 1
+                && named.inner_references == 0
+            {
+                cte.read_once.store(true, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The query of WITH that a name means.
+    pub(crate) fn named_query(&mut self, name: &str, scope: &Scope<'_>) -> Result<Option<Query>> {
+        let here = depth(scope);
+        let Some(named) = self.with.iter_mut().rev().find(|named| named.name == name) else { return Ok(None) };
+        named.references += 1;
+        if let Some(failure) = &named.failure {
+            self.parameters.failure.get_or_insert_with(|| failure.clone());
+        }
+        named.inner_references += usize::from(here > named.depth);
+        let body = match &named.rows {
+            NamedRows::Cte(cte) => Body::Cte(Arc::clone(cte)),
+            NamedRows::Working(_) if here > named.depth => {
+                let message = format!("recursive reference to query \"{name}\" must not appear within a subquery");
+                return Err(invalid(message));
+            }
+            NamedRows::Working(id) => Body::Working(*id),
+        };
+        Ok(Some(Query::new(scope.width, body, named.columns.clone())))
+    }
+
+    /// A query of WITH RECURSIVE, which may name itself.
+    fn recursive(&mut self, name: &str, ast: &ast::Cte, scope: &Scope<'_>) -> Result<Query> {
+        let Ast { with: None, order_by: None, limit_clause: None, fetch: None, locks, body, .. } = &*ast.query else {
+            return self.query_at(&ast.query, scope);
+        };
+        let SetExpr::SetOperation { op: SetOperator::Union, set_quantifier, left, right } = &**body else {
+            return self.query_at(&ast.query, scope);
+        };
+        if !locks.is_empty() {
+            return self.query_at(&ast.query, scope);
+        }
+        let all = *set_quantifier == SetQuantifier::All;
+        let first = self.set_expr(left, scope, false)?;
+        let mut columns: Vec<OutputColumn> =
+            first.columns.iter().map(|column| OutputColumn { origin: (0, 0), ..column.clone() }).collect();
+        let shown = columns.clone();
+        rename(name, &ast.alias, &mut columns)?;
+        let id = self.number();
+        let rows = NamedRows::Working(id);
+        let named = Named {
+            name: name.to_owned(),
+            columns,
+            rows,
+            depth: depth(scope),
+            references: 0,
+            failure: None,
+            inner_references: 0,
+        };
+        self.with.push(named);
+        let step = self.set_expr(right, scope, true);
+        let named = self.with.pop();
+        let mut step = step?;
+        match named.map_or(0, |named| named.references) {
+            // It does not name itself.
+            0 => return self.set_expr(body, scope, false),
+            1 => {}
+            _ => {
+                let message = format!("recursive reference to query \"{name}\" must not appear more than once");
+                return Err(invalid(message));
+            }
+        }
+        if step.columns.len() != first.columns.len() {
+            let message = "each UNION query must have the same number of columns";
+            return Err(SqlError::new(state::SYNTAX_ERROR, message));
+        }
+        let mut types = Vec::new();
+        for (at, (a, b)) in first.columns.iter().zip(&step.columns).enumerate() {
+            let common = if a.of.is_text() && b.of.is_text() { Some(a.of) } else { comparison_type(a.of, b.of) };
+            match common {
+                Some(of) if of.unbounded() == a.of.unbounded() => types.push(a.of),
+                Some(of) => {
+                    let message = format!(
+                        "recursive query \"{name}\" column {} has type {} in non-recursive term but type {} overall",
+                        at + 1,
+                        a.of.base_name(),
+                        of.base_name()
+                    );
+                    return Err(SqlError::new(state::DATATYPE_MISMATCH, message)
+                        .hint("Cast the output of the non-recursive term to the correct type."));
+                }
+                None => {
+                    let (a, b) = (a.of.base_name(), b.of.base_name());
+                    let message = format!("UNION types {a} and {b} cannot be matched");
+                    return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
+                }
+            }
+        }
+        self.coerce(&mut step, &types)?;
+        let body = Body::Recursive(Box::new(Recursive { id, all, first, step }));
+        Ok(Query::new(scope.width, body, shown))
+    }
+}
+
+/// Gives columns the names of an alias.
+fn rename(name: &str, alias: &ast::TableAlias, columns: &mut [OutputColumn]) -> Result<()> {
+    if alias.columns.len() > columns.len() {
+        let message = format!(
+            "WITH query \"{name}\" has {} columns available but {} columns specified",
+            columns.len(),
+            alias.columns.len()
+        );
+        return Err(SqlError::new(state::INVALID_COLUMN_REFERENCE, message));
+    }
+    for (column, alias) in columns.iter_mut().zip(&alias.columns) {
+        column.name = name_of(&alias.name);
+    }
+    Ok(())
+}

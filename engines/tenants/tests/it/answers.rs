@@ -1,0 +1,64 @@
+//! The files of `tests/sql`: statements with the answers that PostgreSQL 15 gives. `tests/tenants/test_answers.py` compares them with a
+//! PostgreSQL, and writes them.
+//!
+//! A statement ends with `;` at the end of a line. Lines that begin with `> ` are its rows, sorted unless it says `ORDER BY`; with
+//! `! ` its SQLSTATE; with `= ` its tag if it has no rows.
+
+use crate::desk::{Desk, Seen};
+
+/// The statements of a file, each with its answer.
+fn statements(file: &str) -> Vec<(String, Vec<String>)> {
+    let mut statements: Vec<(String, Vec<String>)> = Vec::new();
+    let mut statement = String::new();
+    for line in file.lines() {
+        if line.starts_with("> ") || line.starts_with("! ") || line.starts_with("= ") {
+            let (_, answer) = statements.last_mut().expect("an answer follows a statement");
+            answer.push(line.to_owned());
+        } else if !line.starts_with("--") && !line.is_empty() {
+            statement.push_str(line);
+            if let Some(whole) = statement.strip_suffix(';') {
+                statements.push((whole.to_owned(), Vec::new()));
+                statement.clear();
+            } else {
+                statement.push('\n');
+            }
+        }
+    }
+    statements
+}
+
+fn answer(seen: Seen, statement: &str) -> Vec<String> {
+    match seen {
+        Seen::Rows(mut rows) => {
+            if !statement.to_uppercase().contains("ORDER BY") {
+                rows.sort();
+            }
+            rows.into_iter().map(|row| format!("> {row}")).collect()
+        }
+        Seen::Done(tag) => vec![format!("= {tag}")],
+        Seen::Failed(state) => vec![format!("! {state}")],
+        Seen::Waits => vec!["waits".to_owned()],
+    }
+}
+
+#[test]
+fn statements_have_postgresqls_answers() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sql");
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder).expect("a folder").map(|file| file.expect("a file").path()).collect();
+    files.sort();
+    assert!(!files.is_empty(), "there are files");
+    let mut wrong = Vec::new();
+    for path in files {
+        let file = std::fs::read_to_string(&path).expect("a text");
+        let mut desk = Desk::new();
+        let client = desk.client();
+        for (statement, expected) in statements(&file) {
+            let seen = answer(desk.run(client, &statement), &statement);
+            if seen != expected {
+                wrong.push(format!("{}: {statement}\n  expected {expected:?}\n  came     {seen:?}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
