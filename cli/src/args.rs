@@ -91,14 +91,14 @@ pub(crate) struct Dev {
     /// Where data is kept [default: savanna-data]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<String>,
-    /// What to run, with commas between: streams, keys (with all their faces), pgwire, http
-    /// [default: streams,keys]
+    /// What to run, with commas between: streams, keys, tenants (with all their faces), pgwire, http
+    /// [default: streams,keys,tenants]
     #[arg(long, value_name = "SERVICE,..")]
     pub(crate) only: Option<String>,
     /// The IP address to listen on [default: 127.0.0.1]
     #[arg(long, value_name = "IP")]
     pub(crate) address: Option<String>,
-    /// Port of the PostgreSQL protocol, 0 for any [default: 5433]
+    /// Port of the PostgreSQL protocol of streams, 0 for any [default: 5434]
     #[arg(long, value_name = "PORT")]
     pub(crate) pgwire_port: Option<String>,
     /// Port of control API, metrics and health, 0 for any [default: 8080]
@@ -107,6 +107,9 @@ pub(crate) struct Dev {
     /// Port of the Redis protocol, 0 for any [default: 6380]
     #[arg(long, value_name = "PORT")]
     pub(crate) keys_port: Option<String>,
+    /// Port of the PostgreSQL protocol of tenants, 0 for any [default: 5433]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) tenants_port: Option<String>,
 }
 
 /// Which node to ask.

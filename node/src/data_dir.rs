@@ -47,7 +47,7 @@ impl fmt::Display for Lost {
             f,
             "{by} took over the data directory {}, which this process ({}) held under epoch {}; nothing that this process \
              acknowledged as durable is lost. Use that process, or give this one another directory with --data-dir and other ports \
-             with --pgwire-port, --http-port and --keys-port",
+             with --pgwire-port, --http-port, --keys-port and --tenants-port",
             self.data_dir.display(),
             std::process::id(),
             self.epoch,

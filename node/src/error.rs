@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use savanna_ownership::data_dir::DataDirError;
 use savanna_ownership::embedded::OpenError;
 use savanna_ownership::keeper::JoinError;
-use savanna_resp::ServerError;
 
 use crate::config::ConfigError;
 
@@ -39,7 +38,10 @@ pub enum NodeError {
     Lost(crate::Lost),
     /// The keys service ended with an error, before or while the node was stopped.
     #[error(transparent)]
-    Keys(#[from] ServerError),
+    Keys(#[from] savanna_resp::ServerError),
+    /// The tenants service ended with an error, before or while the node was stopped.
+    #[error(transparent)]
+    Tenants(#[from] savanna_pgwire_tenants::ServerError),
     /// A task of the node panicked.
     #[error("a task of the node ended unexpectedly: {0}; please report it with the log")]
     Task(#[from] tokio::task::JoinError),

@@ -1,9 +1,7 @@
 //! The keys service: an engine and its face in threads of their own.
 
 use std::net::SocketAddr;
-use std::num::NonZero;
 use std::path::Path;
-use std::thread::available_parallelism;
 
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::Options as JournalOptions;
@@ -11,7 +9,7 @@ use savanna_keys::config::Config as KeysConfig;
 use savanna_ownership::guard::LeaseGuard;
 use savanna_resp::{Server, ServerError, ServerOptions};
 
-use crate::config::NodeConfig;
+use crate::config::{NodeConfig, threads_or_cores};
 
 /// Why the keys service did not start.
 #[derive(Debug, thiserror::Error)]
@@ -29,13 +27,9 @@ pub(crate) enum KeysError {
 
 /// Reads the log in the data directory and serves. Blocks while it reads.
 pub(crate) fn start(config: &NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) -> Result<Server, KeysError> {
-    let threads = config.keys_threads.unwrap_or_else(|| {
-        let cores = available_parallelism().map_or(1, NonZero::get);
-        u16::try_from(cores).unwrap_or(u16::MAX)
-    });
     let options = ServerOptions {
         address: SocketAddr::new(config.address, config.keys_port),
-        threads,
+        threads: threads_or_cores(config.keys_threads),
         config: config.keys_config.as_deref().map_or_else(|| Ok(KeysConfig::default()), read_settings)?,
         log: Some((JournalOptions::dir(config.data_dir.join("keys")), epoch)),
         lease: Some(lease),

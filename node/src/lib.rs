@@ -7,6 +7,7 @@
 //!                     |
 //!   streams engine -> pgwire, HTTP            services     each may fail alone; status says so
 //!   keys engine -> RESP                       keys
+//!   tenants engine -> pgwire                  tenants
 //!                     |
 //!   until Ctrl-C or the lease is lost         node
 //! ```
@@ -21,6 +22,7 @@ pub mod remote;
 mod services;
 pub mod streams;
 pub mod telemetry;
+mod tenants;
 
 pub use config::{Config, NodeConfig};
 pub use data_dir::Lost;

@@ -11,7 +11,8 @@ use futures::future::BoxFuture;
 use savanna_epoch::OwnerEpoch;
 use savanna_http::{HttpFace, HttpLimits, NodeView};
 use savanna_ownership::guard::LeaseGuard;
-use savanna_resp::{ServerError, Stopper};
+use savanna_pgwire_tenants::ServerError as TenantsError;
+use savanna_resp::ServerError;
 use savanna_streams_model::handle::SharedStreamHandle;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -19,7 +20,9 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::board::Board;
 use crate::config::NodeConfig;
+use crate::error::NodeError;
 use crate::keys::{self, KeysError};
+use crate::tenants;
 
 const ENDED_BY_ITSELF: &str = "it ended by itself; restart the node and report it with the log";
 
@@ -44,14 +47,27 @@ pub(crate) struct Services {
     stopping: watch::Sender<bool>,
     faces: Vec<(&'static str, JoinHandle<()>)>,
     streams: Option<StreamsService>,
-    keys: Option<(Stopper, JoinHandle<Result<(), ServerError>>)>,
+    servers: Vec<Server>,
+}
+
+/// A service with threads of its own.
+struct Server {
+    name: &'static str,
+    stop: Box<dyn FnOnce() + Send>,
+    ended: JoinHandle<Result<(), NodeError>>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 impl Services {
     /// Starts what the configuration names. What does not start is on the board.
     pub(crate) async fn start(config: &NodeConfig, board: Arc<Board>, streams: StreamsService) -> Self {
         let (stopping, _) = watch::channel(false);
-        let mut services = Self { board, stopping, faces: Vec::new(), streams: None, keys: None };
+        let mut services = Self { board, stopping, faces: Vec::new(), streams: None, servers: Vec::new() };
         services.board.running("streams", None);
         let handle = Arc::clone(&streams.handle);
         services.streams = Some(streams);
@@ -64,7 +80,7 @@ impl Services {
         services
     }
 
-    /// The PostgreSQL protocol.
+    /// Streams behind the PostgreSQL protocol.
     async fn start_pgwire(&mut self, config: &NodeConfig, handle: SharedStreamHandle) {
         self.start_face("pgwire", config, config.pgwire_port, "pgwire.port", |listener, shutdown| async {
             savanna_pgwire::serve(listener, handle, shutdown).await;
@@ -75,29 +91,59 @@ impl Services {
 
     /// Keys behind the Redis protocol, over the log that the data directory has.
     pub(crate) async fn start_keys(&mut self, config: NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) {
-        self.board.starting("keys");
-        let address = SocketAddr::new(config.address, config.keys_port);
-        let server = match spawn_blocking(move || keys::start(&config, epoch, lease)).await {
-            Ok(Ok(server)) => server,
-            Ok(Err(KeysError::Server(ServerError::Listen { source, .. }))) => {
-                return self.board.failed("keys", &cannot_listen(address, &source, "keys.port"));
+        let start = move || match keys::start(&config, epoch, lease) {
+            Ok(server) => {
+                let (address, stopper) = (server.address(), server.stopper());
+                Ok((address, move || stopper.stop(), move || Ok(server.wait()?)))
             }
-            Ok(Err(error)) => return self.board.failed("keys", &error.to_string()),
-            Err(error) => return self.board.failed("keys", &format!("it ended while it started: {error}")),
+            Err(KeysError::Server(ServerError::Listen { address, source })) => {
+                Err(cannot_listen(address, &source, "keys.port"))
+            }
+            Err(error) => Err(error.to_string()),
         };
-        self.board.running("keys", Some(server.address()));
-        let stopper = server.stopper();
+        self.start_server("keys", start).await;
+    }
+
+    /// Tenants behind the PostgreSQL protocol, over the log that the data directory has.
+    pub(crate) async fn start_tenants(&mut self, config: NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) {
+        let start = move || match tenants::start(&config, epoch, lease) {
+            Ok(server) => {
+                let (address, stopper) = (server.address(), server.stopper());
+                Ok((address, move || stopper.stop(), move || Ok(server.wait()?)))
+            }
+            Err(TenantsError::Listen { address, source }) => Err(cannot_listen(address, &source, "tenants.port")),
+            Err(error) => Err(error.to_string()),
+        };
+        self.start_server("tenants", start).await;
+    }
+
+    /// Starts a service with threads of its own: where it listens, what stops it, what waits for its end; or why not.
+    async fn start_server<S, W>(
+        &mut self,
+        name: &'static str,
+        start: impl FnOnce() -> Result<(SocketAddr, S, W), String> + Send + 'static,
+    ) where
+        S: FnOnce() + Send + 'static,
+        W: FnOnce() -> Result<(), NodeError> + Send + 'static,
+    {
+        self.board.starting(name);
+        let (address, stop, wait) = match spawn_blocking(start).await {
+            Ok(Ok(started)) => started,
+            Ok(Err(reason)) => return self.board.failed(name, &reason),
+            Err(error) => return self.board.failed(name, &format!("it ended while it started: {error}")),
+        };
+        self.board.running(name, Some(address));
         let (board, stopping) = (Arc::clone(&self.board), self.stopping.subscribe());
-        let task = spawn_blocking(move || {
-            let ended = server.wait();
+        let ended = spawn_blocking(move || {
+            let ended = wait();
             match &ended {
-                Err(error) => board.failed("keys", &format!("{error}; restart the node")),
-                Ok(()) if *stopping.borrow() => board.stopped("keys"),
-                Ok(()) => board.failed("keys", ENDED_BY_ITSELF),
+                Err(error) => board.failed(name, &format!("{error}; restart the node")),
+                Ok(()) if *stopping.borrow() => board.stopped(name),
+                Ok(()) => board.failed(name, ENDED_BY_ITSELF),
             }
             ended
         });
-        self.keys = Some((stopper, task));
+        self.servers.push(Server { name, stop: Box::new(stop), ended });
     }
 
     /// Control API, metrics and health.
@@ -164,13 +210,14 @@ impl Services {
     /// Stops all: no new connections, queries cancelled, connections answered; what is left after `timeout` is cut off.
     ///
     /// # Errors
-    /// The keys service had ended before, or could not make its last changes durable.
-    pub(crate) async fn stop(mut self, timeout: Duration) -> Result<(), ServerError> {
+    /// A service had ended before, or could not make its last changes durable.
+    pub(crate) async fn stop(mut self, timeout: Duration) -> Result<(), NodeError> {
         self.stopping.send_replace(true);
-        let keys = self.keys.take().map(|(stopper, task)| {
-            stopper.stop();
-            task
+        let servers = std::mem::take(&mut self.servers).into_iter().map(|server| {
+            (server.stop)();
+            server.ended
         });
+        let servers: Vec<_> = servers.collect();
         let faces = std::mem::take(&mut self.faces);
         let streams = self.streams.take();
         let aborts: Vec<_> = faces.iter().map(|(name, task)| (*name, task.abort_handle())).collect();
@@ -185,10 +232,12 @@ impl Services {
                     tracing::error!(service = name, %error, "the service ended unexpectedly");
                 }
             }
-            match keys {
-                Some(keys) => keys.await.unwrap_or(Err(ServerError::Panicked)),
-                None => Ok(()),
+            let mut outcome = Ok(());
+            for ended in servers {
+                let ended = ended.await.map_err(NodeError::Task).flatten();
+                outcome = outcome.and(ended);
             }
+            outcome
         };
         tokio::time::timeout(timeout, stop).await.unwrap_or_else(|_| {
             tracing::warn!(?timeout, "not everything had stopped in time; the rest is cut off");

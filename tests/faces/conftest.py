@@ -21,7 +21,7 @@ class Node:
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
                 [SAVANNA, "dev", "--data-dir", directory / "data", "--http-port", "0", "--pgwire-port", "0",
-                 "--keys-port", "0"],
+                 "--keys-port", "0", "--tenants-port", "0"],
                 stdout=log, stderr=log,
             )
         self.ports = self.wait_for_ports()
@@ -31,12 +31,16 @@ class Node:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             text = self.log.read_text()
-            ports = {name: re.search(rf"{name}\b[^\n]*?127\.0\.0\.1:(\d+)", text) for name in ("http", "pgwire", "keys")}
+            ports = {name: re.search(rf"{name}\b[^\n]*?127\.0\.0\.1:(\d+)", text) for name in ("http", "pgwire", "keys", "tenants")}
             if all(ports.values()):
                 return {name: int(found.group(1)) for name, found in ports.items()}
             assert self.process.poll() is None, f"the node ended:\n{text}"
             time.sleep(0.05)
         raise AssertionError(f"the node printed no ports:\n{self.log.read_text()}")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
 
     def stop(self):
         self.process.send_signal(signal.SIGINT)

@@ -38,7 +38,9 @@ fn configuration(args: &Args) -> Result<Config, CliError> {
         sources = sources.flag(key, value, "--set");
     }
     let mut own = vec![("log", log, "--log")];
-    if let Command::Dev(Dev { data_dir, only, address, pgwire_port, http_port, keys_port }) = &args.command {
+    if let Command::Dev(Dev { data_dir, only, address, pgwire_port, http_port, keys_port, tenants_port }) =
+        &args.command
+    {
         own.extend([
             ("data_dir", data_dir, "--data-dir"),
             ("services", only, "--only"),
@@ -46,6 +48,7 @@ fn configuration(args: &Args) -> Result<Config, CliError> {
             ("pgwire.port", pgwire_port, "--pgwire-port"),
             ("http.port", http_port, "--http-port"),
             ("keys.port", keys_port, "--keys-port"),
+            ("tenants.port", tenants_port, "--tenants-port"),
         ]);
     }
     for (key, value, flag) in own {

@@ -66,7 +66,7 @@ mod tests {
             data_dir: Some("/d".into()),
             services: vec![
                 service("http", ServiceState::Running, Some("127.0.0.1:8080"), None),
-                service("pgwire", ServiceState::Failed, None, Some("127.0.0.1:5433 is taken")),
+                service("pgwire", ServiceState::Failed, None, Some("127.0.0.1:5434 is taken")),
             ],
             lease: Some(LeaseStatus { name: "dev".into(), epoch: 3, serving: true, ttl_ms: 3000 }),
         };
@@ -75,7 +75,7 @@ mod tests {
             "node dev (Savanna 0.1.0, process 7), up 1 s, data in /d, serving under lease epoch 3\n\
              service  state    address or reason\n\
              http     running  127.0.0.1:8080\n\
-             pgwire   failed   127.0.0.1:5433 is taken\n"
+             pgwire   failed   127.0.0.1:5434 is taken\n"
         );
     }
 }

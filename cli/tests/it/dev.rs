@@ -1,6 +1,6 @@
 //! `savanna dev`: start, take-over, stop; with real processes and signals.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use nix::sys::signal::Signal;
@@ -126,9 +126,78 @@ fn a_process_that_was_paused_past_its_lease_tells_nobody_what_keys_it_had() {
     assert_eq!(Client::of(&second).call("STRLEN owner"), ":6");
 }
 
+/// A client of the tenants service: whole queries, and all that is said to them.
+struct Tenant(TcpStream);
+
+impl Tenant {
+    fn of(node: &Dev) -> Self {
+        let mut socket = TcpStream::connect(node.service("tenants")["address"].as_str().unwrap()).unwrap();
+        let parameters = b"user\0postgres\0database\0postgres\0\0";
+        let length = (parameters.len() as u32 + 8).to_be_bytes();
+        socket.write_all(&[&length[..], &[0, 3, 0, 0], parameters].concat()).unwrap();
+        let mut client = Self(socket);
+        client.answer();
+        client
+    }
+
+    fn send(&mut self, query: &str) {
+        let length = (query.len() as u32 + 5).to_be_bytes();
+        self.0.write_all(&[&b"Q"[..], &length, query.as_bytes(), b"\0"].concat()).unwrap();
+    }
+
+    /// What comes until the server is ready again, or closes the connection.
+    fn answer(&mut self) -> String {
+        let mut answer = Vec::new();
+        let mut head = [0; 5];
+        // A connection that is reset is closed, too.
+        while self.0.read_exact(&mut head).is_ok() {
+            let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+            let mut body = vec![0; length - 4];
+            self.0.read_exact(&mut body).unwrap();
+            answer.extend(body);
+            if head[0] == b'Z' {
+                break;
+            }
+        }
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    fn call(&mut self, query: &str) -> String {
+        self.send(query);
+        self.answer()
+    }
+}
+
+#[test]
+fn tenants_are_there_again_after_a_kill() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = Dev::start(directory.path(), &[]);
+    let made = Tenant::of(&first).call("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (42)");
+    assert!(made.contains("INSERT 0 1"), "{made}");
+    first.process.signal(Signal::SIGKILL);
+    let answer = Tenant::of(&Dev::start(directory.path(), &[])).call("SELECT id FROM t");
+    assert!(answer.contains("42") && answer.contains("SELECT 1"), "{answer}");
+}
+
+#[test]
+fn a_process_that_was_paused_past_its_lease_tells_nobody_what_tenants_had() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = Dev::start(directory.path(), &[]);
+    let mut client = Tenant::of(&first);
+    client.call("CREATE TABLE t (owner text); INSERT INTO t VALUES ('first')");
+    assert!(client.call("SELECT owner FROM t").contains("first"));
+    first.process.signal(Signal::SIGSTOP);
+    let second = Dev::start(directory.path(), &[]);
+    assert!(Tenant::of(&second).call("UPDATE t SET owner = 'second'").contains("UPDATE 1"));
+    client.send("SELECT owner FROM t");
+    first.process.signal(Signal::SIGCONT);
+    assert_eq!(client.answer(), "");
+    assert!(Tenant::of(&second).call("SELECT owner FROM t").contains("second"));
+}
+
 #[test]
 fn a_port_that_is_taken_stops_only_its_service() {
-    for service in ["pgwire", "keys"] {
+    for service in ["pgwire", "keys", "tenants"] {
         let directory = tempfile::tempdir().unwrap();
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = taken.local_addr().unwrap().port().to_string();

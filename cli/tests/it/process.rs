@@ -123,7 +123,7 @@ impl Dev {
         let mut arguments = vec!["dev", "--data-dir", directory, "--output", "json"];
         arguments.extend(["--set", "lease.ttl=1s", "--set", "lease.margin=200ms"]);
         arguments.extend(["--http-port", "0"]);
-        for port in ["--pgwire-port", "--keys-port"] {
+        for port in ["--pgwire-port", "--keys-port", "--tenants-port"] {
             if !more.contains(&port) {
                 arguments.extend([port, "0"]);
             }

@@ -11,14 +11,25 @@ mod units;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
+use std::num::NonZero;
 use std::path::PathBuf;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use savanna_http::types::Setting;
 use savanna_ownership::LeaseTerms;
+use savanna_pgwire_tenants::TlsFiles;
 
 pub use sources::Sources;
 pub use table::{SETTINGS, SettingSpec};
+
+/// Threads as configured; one per core if nobody said.
+pub(crate) fn threads_or_cores(configured: Option<u16>) -> u16 {
+    configured.unwrap_or_else(|| {
+        let cores = available_parallelism().map_or(1, NonZero::get);
+        u16::try_from(cores).unwrap_or(u16::MAX)
+    })
+}
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,7 +132,7 @@ pub struct NodeConfig {
     pub services: Vec<String>,
     /// The address on which every face listens.
     pub address: IpAddr,
-    /// The port of the PostgreSQL face, 0 for any.
+    /// The port of the PostgreSQL protocol of streams, 0 for any.
     pub pgwire_port: u16,
     /// The port of the HTTP face, 0 for any.
     pub http_port: u16,
@@ -145,6 +156,12 @@ pub struct NodeConfig {
     pub keys_threads: Option<u16>,
     /// A file with its other settings, in the form of `redis.conf`.
     pub keys_config: Option<PathBuf>,
+    /// The port of the PostgreSQL protocol of tenants, 0 for any.
+    pub tenants_port: u16,
+    /// Threads of the tenants service; none for one per core.
+    pub tenants_threads: Option<u16>,
+    /// What clients of tenants can encrypt their connections with; none to offer nothing.
+    pub tenants_tls: Option<TlsFiles>,
     /// Partitions asked of each source; none for as many as the engine chooses.
     pub streams_parallelism: Option<usize>,
     /// Members of each function group; none for as many as the engine chooses.
@@ -284,7 +301,7 @@ mod tests {
         let error = load("", &[], &[("services", "streams,kyes", "--only")]).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "flag --only: services takes names of services (streams, keys, pgwire, http), with commas between them, but `streams,kyes` came"
+            "flag --only: services takes names of services (streams, keys, tenants, pgwire, http), with commas between them, but `streams,kyes` came"
         );
     }
 
@@ -292,12 +309,13 @@ mod tests {
     fn single_faces_can_be_chosen() {
         let runs = |services: &str| {
             let config = load("", &[], &[("services", services, "--only")]).unwrap();
-            ["pgwire", "http", "keys"].map(|service| config.node().runs(service))
+            ["pgwire", "http", "keys", "tenants"].map(|service| config.node().runs(service))
         };
-        assert_eq!(runs("streams"), [true, true, false]);
-        assert_eq!(runs("http"), [false, true, false]);
-        assert_eq!(runs("pgwire, http,http"), [true, true, false]);
-        assert_eq!(runs("keys"), [false, true, true]);
+        assert_eq!(runs("streams"), [true, true, false, false]);
+        assert_eq!(runs("http"), [false, true, false, false]);
+        assert_eq!(runs("pgwire, http,http"), [true, true, false, false]);
+        assert_eq!(runs("keys"), [false, true, true, false]);
+        assert_eq!(runs("tenants"), [false, true, false, true]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use savanna_ownership::LeaseTerms;
+use savanna_pgwire_tenants::TlsFiles;
 
 use super::{ConfigError, NodeConfig, Sourced, units};
 use crate::telemetry;
@@ -22,7 +23,7 @@ pub struct SettingSpec {
 }
 
 /// What a node can be told to run: an engine with all its faces, or single faces (with the engine behind them).
-pub(crate) const SERVICES: [&str; 4] = ["streams", "keys", "pgwire", "http"];
+pub(crate) const SERVICES: [&str; 5] = ["streams", "keys", "tenants", "pgwire", "http"];
 
 const fn setting(key: &'static str, default: &'static str, help: &'static str) -> SettingSpec {
     SettingSpec { key, default, help }
@@ -34,11 +35,11 @@ pub const SETTINGS: &[SettingSpec] = &[
     setting("data_dir", "savanna-data", "where data is kept; one process at a time serves it"),
     setting(
         "services",
-        "streams,keys",
-        "what to run: streams, keys (an engine with all its faces), or single faces of pgwire, http",
+        "streams,keys,tenants",
+        "what to run: streams, keys, tenants (an engine with all its faces), or single faces of pgwire, http",
     ),
     setting("address", "127.0.0.1", "the IP address on which every face listens"),
-    setting("pgwire.port", "5433", "port of the PostgreSQL protocol, 0 for any"),
+    setting("pgwire.port", "5434", "port of the PostgreSQL protocol of streams, 0 for any"),
     setting("http.port", "8080", "port of control API, metrics and health, 0 for any"),
     setting("http.max_body", "1MiB", "the largest body of a request"),
     setting("http.request_timeout", "30s", "how long a request may take until the head of its answer"),
@@ -55,6 +56,10 @@ pub const SETTINGS: &[SettingSpec] = &[
     setting("keys.port", "6380", "port of the Redis protocol, 0 for any"),
     setting("keys.threads", "auto", "threads of the keys service, one per core if auto"),
     setting("keys.config", "none", "a file with the other settings of the keys service, in the form of redis.conf"),
+    setting("tenants.port", "5433", "port of the PostgreSQL protocol of tenants, 0 for any"),
+    setting("tenants.threads", "auto", "threads of the tenants service, one per core if auto"),
+    setting("tenants.tls_cert", "none", "a PEM file with the certificates of tenants for encrypted connections"),
+    setting("tenants.tls_key", "none", "a PEM file with the key of tenants.tls_cert"),
     setting("streams.parallelism", "auto", "partitions asked of each source"),
     setting("streams.group_size", "auto", "members of each function group"),
 ];
@@ -95,6 +100,26 @@ impl Reader<'_> {
         self.get(key, "a text that is not empty", |text| named(text).then(|| text.to_owned()))
     }
 
+    fn file(&self, key: &'static str) -> Result<Option<PathBuf>, ConfigError> {
+        self.get(key, "the path of a file, or none", |text| match text {
+            "" => None,
+            "none" => Some(None),
+            path => Some(Some(PathBuf::from(path))),
+        })
+    }
+
+    /// Both files of encryption, or neither.
+    fn tls(&self) -> Result<Option<TlsFiles>, ConfigError> {
+        match (self.file("tenants.tls_cert")?, self.file("tenants.tls_key")?) {
+            (Some(certificates), Some(key)) => Ok(Some(TlsFiles { certificates, key })),
+            (None, None) => Ok(None),
+            (Some(_), None) => self.get("tenants.tls_key", "the path of the key of tenants.tls_cert", |_| None),
+            (None, Some(_)) => {
+                self.get("tenants.tls_cert", "the path of the certificates of tenants.tls_key", |_| None)
+            }
+        }
+    }
+
     fn automatic(&self, key: &'static str) -> Result<Option<u16>, ConfigError> {
         self.get(key, "a whole number, 1 to 1024, or auto", |text| match text {
             "auto" => Some(None),
@@ -108,7 +133,7 @@ impl NodeConfig {
     pub fn runs(&self, name: &str) -> bool {
         let faces = |service: &str| match service {
             "streams" => ["pgwire", "http"].contains(&name),
-            "keys" => name == "http",
+            "keys" | "tenants" => name == "http",
             _ => false,
         };
         self.services.iter().any(|service| service == name || faces(service))
@@ -141,11 +166,10 @@ impl NodeConfig {
             })?,
             keys_port: read.port("keys.port")?,
             keys_threads: read.automatic("keys.threads")?,
-            keys_config: read.get("keys.config", "the path of a file, or none", |text| match text {
-                "" => None,
-                "none" => Some(None),
-                path => Some(Some(PathBuf::from(path))),
-            })?,
+            keys_config: read.file("keys.config")?,
+            tenants_port: read.port("tenants.port")?,
+            tenants_tls: read.tls()?,
+            tenants_threads: read.automatic("tenants.threads")?,
             streams_parallelism: read.automatic("streams.parallelism")?.map(usize::from),
             streams_group_size: read.automatic("streams.group_size")?,
         })

@@ -47,6 +47,8 @@ pub(crate) fn config(directory: &Path, flags: &[(&str, &str)]) -> Config {
         ("http.port", "0"),
         ("keys.port", "0"),
         ("keys.threads", "1"),
+        ("tenants.port", "0"),
+        ("tenants.threads", "1"),
         ("lease.ttl", "600ms"),
         ("lease.margin", "100ms"),
         ("shutdown.timeout", "2s"),

@@ -24,7 +24,7 @@ async fn every_service_runs_and_says_where() {
     let (engine, streams) = stub();
     let node = Node::start_with(config(directory.path(), &[]), streams).await.unwrap();
     let status = node.status();
-    for name in ["streams", "pgwire", "http", "keys"] {
+    for name in ["streams", "pgwire", "http", "keys", "tenants"] {
         assert_eq!(service(&status, name).state, ServiceState::Running, "{name}");
     }
     let asked: NodeStatus = get(&status, "/api/v1/status").await;
