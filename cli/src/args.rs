@@ -84,6 +84,9 @@ pub(crate) enum Command {
     /// Lists and stops the queries of a running node
     #[command(subcommand)]
     Queries(QueriesCommand),
+    /// Lists, makes and removes the tenants of a running node, and shows which are busy
+    #[command(subcommand)]
+    Tenants(TenantsCommand),
 }
 
 #[derive(Debug, Arguments)]
@@ -281,6 +284,45 @@ pub(crate) enum QueriesCommand {
     /// Stops a query; its open windows are not fired
     #[command(after_help = "Example:\n  savanna queries stop 0123456789ab-1")]
     Stop(OneQuery),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TenantsCommand {
+    /// Lists all tenants, with their sessions and transactions since the node began
+    #[command(after_help = "Example:\n  savanna tenants list --output json")]
+    List(Remote),
+    /// Shows what tenants do, the busiest first
+    #[command(after_help = "Example:\n  savanna tenants top --seconds 5 --count 20")]
+    Top(Top),
+    /// Makes a tenant
+    #[command(
+        after_help = "Example:\n  savanna tenants create shop\n\nThen: psql -h 127.0.0.1 -p 5433 -U postgres shop"
+    )]
+    Create(OneTenant),
+    /// Removes a tenant and all that is in it, if nobody is connected to it
+    #[command(after_help = "Example:\n  savanna tenants drop shop")]
+    Drop(OneTenant),
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct Top {
+    /// How long to look
+    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) seconds: u64,
+    /// How many to show
+    #[arg(long, default_value = "20")]
+    pub(crate) count: usize,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct OneTenant {
+    /// The name of its database
+    #[arg(value_name = "TENANT")]
+    pub(crate) tenant: String,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
 }
 
 #[derive(Debug, Arguments)]

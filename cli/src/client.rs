@@ -59,6 +59,11 @@ impl Client {
         json(send(self.request(Method::POST, path).json(body)).await?).await
     }
 
+    /// Makes something; there is no answer but that it is there.
+    pub(crate) async fn create(&self, path: &str, body: &impl Serialize) -> Result<(), RequestError> {
+        send(self.request(Method::POST, path).json(body)).await.map(drop)
+    }
+
     pub(crate) async fn delete(&self, path: &str) -> Result<(), RequestError> {
         send(self.request(Method::DELETE, path)).await.map(drop)
     }
@@ -69,6 +74,17 @@ impl Client {
             RequestError::Problem(problem) => CliError::Refused(problem.detail),
             RequestError::NoAnswer(reason) => CliError::NoNode { url: self.url.clone(), reason },
         }
+    }
+}
+
+/// A name as a part of a path.
+pub(crate) fn path_part(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let encoded = |byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    // Dots alone would lead elsewhere.
+    match name.chars().all(|character| character == '.') {
+        true => name.replace('.', "%2E"),
+        false => name.bytes().map(encoded).collect(),
     }
 }
 

@@ -1,11 +1,12 @@
 //! What is known of the node at this moment, for the control API.
 
 use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use savanna_http::NodeView;
 use savanna_http::types::{LeaseStatus, NodeStatus, ServiceState, ServiceStatus, Setting};
+use savanna_http::{NodeView, SharedTenants};
 use savanna_ownership::guard::LeaseGuard;
 
 use crate::config::Config;
@@ -25,15 +26,23 @@ pub(crate) struct Board {
     started: Instant,
     lease: ShownLease,
     services: Mutex<Vec<ServiceStatus>>,
+    tenants: OnceLock<SharedTenants>,
 }
 
 impl Board {
     pub(crate) fn new(config: Config, lease: ShownLease) -> Self {
-        Self { config, started: Instant::now(), lease, services: Mutex::default() }
+        Self { config, started: Instant::now(), lease, services: Mutex::default(), tenants: OnceLock::new() }
     }
 
     pub(crate) const fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Shows the tenants that the node serves from now on.
+    pub(crate) fn serves_tenants(&self, tenants: SharedTenants) {
+        if self.tenants.set(tenants).is_err() {
+            tracing::error!("a node serves tenants once");
+        }
     }
 
     pub(crate) fn starting(&self, service: &str) {
@@ -84,5 +93,9 @@ impl NodeView for Board {
 
     fn settings(&self) -> Vec<Setting> {
         self.config.settings()
+    }
+
+    fn tenants(&self) -> Option<SharedTenants> {
+        self.tenants.get().map(Arc::clone)
     }
 }

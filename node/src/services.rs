@@ -106,8 +106,10 @@ impl Services {
 
     /// Tenants behind the PostgreSQL protocol, over the log that the data directory has.
     pub(crate) async fn start_tenants(&mut self, config: NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) {
+        let board = Arc::clone(&self.board);
         let start = move || match tenants::start(&config, epoch, lease) {
             Ok(server) => {
+                board.serves_tenants(Arc::new(tenants::Control(server.tenants())));
                 let (address, stopper) = (server.address(), server.stopper());
                 Ok((address, move || stopper.stop(), move || Ok(server.wait()?)))
             }

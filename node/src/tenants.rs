@@ -2,9 +2,12 @@
 
 use std::net::SocketAddr;
 
+use async_trait::async_trait;
 use savanna_epoch::OwnerEpoch;
+use savanna_http::types::Tenant;
+use savanna_http::{Problem, TenantsHandle};
 use savanna_ownership::guard::LeaseGuard;
-use savanna_pgwire_tenants::{Server, ServerError, ServerOptions};
+use savanna_pgwire_tenants::{Server, ServerError, ServerOptions, SqlError, Tenants};
 
 use crate::config::{NodeConfig, threads_or_cores};
 
@@ -18,4 +21,33 @@ pub(crate) fn start(config: &NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) -
         lease: Some(lease),
         tls: config.tenants_tls.clone(),
     })
+}
+
+/// The tenants of this node as the control API sees them.
+#[derive(Debug)]
+pub(crate) struct Control(pub(crate) Tenants);
+
+#[async_trait]
+impl TenantsHandle for Control {
+    fn list(&self) -> Vec<Tenant> {
+        let tenant = |(name, counts): (String, savanna_pgwire_tenants::Counts)| Tenant {
+            name,
+            sessions: counts.sessions,
+            commits: counts.commits,
+            rollbacks: counts.rollbacks,
+        };
+        self.0.list().into_iter().map(tenant).collect()
+    }
+
+    async fn create(&self, name: String) -> Result<(), Problem> {
+        self.0.create(&name).await.map_err(|error| problem(&error))
+    }
+
+    async fn remove(&self, name: String) -> Result<(), Problem> {
+        self.0.remove(&name).await.map_err(|error| problem(&error))
+    }
+}
+
+fn problem(error: &SqlError) -> Problem {
+    Problem::of_sqlstate(error.state, error.to_string())
 }

@@ -6,6 +6,7 @@ mod nexmark;
 mod queries;
 mod sql;
 mod status;
+mod tenants;
 
 use savanna_node::config::Sources;
 use savanna_node::{Config, telemetry};
@@ -27,6 +28,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, CliError> {
         Command::Nexmark(NexmarkCommand::Generate(generate)) => nexmark::generate(&config, format, &generate).await,
         Command::Nexmark(NexmarkCommand::Demo(demo)) => nexmark::demo(&config, format, &demo).await,
         Command::Queries(command) => queries::run(&config, format, &command).await,
+        Command::Tenants(command) => tenants::run(&config, format, &command).await,
     }
 }
 

@@ -180,6 +180,30 @@ fn tenants_are_there_again_after_a_kill() {
 }
 
 #[test]
+fn tenants_are_made_listed_and_removed_from_the_command_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = Dev::start(directory.path(), &[]);
+    let tenants = |words: &[&str]| {
+        let ran = run(&[&["tenants"], words, &["--url", &node.url(), "--output", "json"]].concat());
+        (ran.code, if ran.code == Some(0) { ran.stdout } else { ran.stderr })
+    };
+    assert_eq!(tenants(&["create", "a/shop"]).0, Some(0));
+    let (code, again) = tenants(&["create", "a/shop"]);
+    assert!(code != Some(0) && again.contains("database \"a/shop\" already exists"), "{again}");
+    let listed: Value = serde_json::from_str(&tenants(&["list"]).1).unwrap();
+    let names: Vec<_> = listed["tenants"].as_array().unwrap().iter().map(|tenant| tenant["name"].clone()).collect();
+    assert_eq!(names, ["a/shop", "postgres"]);
+    let mut client = Tenant::of(&node);
+    client.call("CREATE TABLE t (id int)");
+    let listed: Value = serde_json::from_str(&tenants(&["list"]).1).unwrap();
+    assert_eq!((&listed["tenants"][1]["sessions"], &listed["tenants"][1]["commits"]), (&1.into(), &1.into()));
+    assert_eq!(tenants(&["drop", "a/shop"]).0, Some(0));
+    assert!(tenants(&["drop", "a/shop"]).1.contains("does not exist"));
+    assert!(tenants(&["drop", "postgres"]).1.contains("cannot drop the database of the administrators"));
+    assert!(tenants(&["top"]).1.contains("\"name\":\"postgres\""));
+}
+
+#[test]
 fn a_process_that_was_paused_past_its_lease_tells_nobody_what_tenants_had() {
     let directory = tempfile::tempdir().unwrap();
     let first = Dev::start(directory.path(), &[]);

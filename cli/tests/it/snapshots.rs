@@ -16,7 +16,7 @@ fn assert_snapshot(name: &str, text: &str) {
 
 #[test]
 fn help_of_every_command() {
-    let commands: [&[&str]; 14] = [
+    let commands: [&[&str]; 19] = [
         &[],
         &["dev"],
         &["status"],
@@ -31,6 +31,11 @@ fn help_of_every_command() {
         &["queries", "list"],
         &["queries", "show"],
         &["queries", "stop"],
+        &["tenants"],
+        &["tenants", "list"],
+        &["tenants", "top"],
+        &["tenants", "create"],
+        &["tenants", "drop"],
     ];
     for command in commands {
         let mut arguments = command.to_vec();

@@ -15,9 +15,10 @@
 //! # A tour of the source
 //!
 //! `types` and `value`: what is computed with. `catalog`, `row` and `sequence`: what is kept, and its bytes. `store`, `log`, `database`,
-//! `owner`: where. `role`: who may come in. `sql`: from text to plans, and their execution. `settings`, `session`, `tenant`: whom it is done for.
+//! `owner`: where. `role`: who may come in. `activity`: what is counted. `sql`: from text to plans, and their execution. `settings`, `session`, `tenant`: whom it is done for.
 //! `docs/design/0005-tenants.md` says why things are as they are, `docs/tenants.md` what the SQL has.
 
+pub mod activity;
 pub mod catalog;
 pub mod database;
 pub mod error;

@@ -36,7 +36,7 @@ impl Default for Settings {
 /// Settings with the one value that they have, and other ways to write it.
 const FIXED: &[(&str, &str, &[&str])] = &[
     ("bytea_output", "hex", &[]),
-    ("client_encoding", "UTF8", &["utf8", "utf-8", "unicode", "'utf8'"]),
+    ("client_encoding", "UTF8", &["utf8", "utf-8", "unicode", "'utf8'", "'utf-8'"]),
     ("datestyle", "ISO, MDY", &["iso", "iso, mdy", "mdy"]),
     ("idle_in_transaction_session_timeout", "0", &["0ms", "0s"]),
     ("integer_datetimes", "on", &[]),

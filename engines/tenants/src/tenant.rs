@@ -9,6 +9,7 @@ use savanna_journal::Lsn;
 use savanna_transaction::{Event, TxnId};
 
 use crate::{
+    activity::Activity,
     catalog::Catalog,
     database::{Database, Step},
     error::{Result, SqlError, state},
@@ -71,6 +72,7 @@ pub struct Tenant {
     database: Database,
     sessions: HashMap<SessionId, Session>,
     opened: u64,
+    activity: Arc<Activity>,
     plans: HashMap<String, Arc<Statement>>,
     numbers: Numbers,
     waiting: HashMap<TxnId, SessionId>,
@@ -80,13 +82,14 @@ pub struct Tenant {
 }
 
 impl Tenant {
-    /// Serves a database.
+    /// Serves a database, and counts what it does.
     #[must_use]
-    pub fn new(database: Database) -> Self {
+    pub fn new(database: Database, activity: Arc<Activity>) -> Self {
         Self {
             database,
             sessions: HashMap::new(),
             opened: 0,
+            activity,
             plans: HashMap::new(),
             numbers: Numbers::default(),
             waiting: HashMap::new(),
@@ -129,6 +132,7 @@ impl Tenant {
         let mut session = Session::new(login);
         session.facts.numbers = self.numbers.clone();
         self.sessions.insert(id, session);
+        self.activity.has_sessions(self.sessions.len());
         Ok(id)
     }
 
@@ -139,7 +143,9 @@ impl Tenant {
         {
             self.waiting.remove(&txn.id);
             self.database.abort(txn.id);
+            self.activity.rolled_back();
         }
+        self.activity.has_sessions(self.sessions.len());
         self.settle();
     }
 
@@ -798,7 +804,9 @@ impl Tenant {
                 let session = self.session(id)?;
                 session.reply_after = session.reply_after.max(lsn);
                 session.portals.clear();
-                if let Some(txn) = session.txn.take() {
+                self.activity.committed();
+                if let Some(txn) = self.session(id)?.txn.take() {
+                    let session = self.session(id)?;
                     for (name, before) in txn.local_settings.into_iter().rev() {
                         session.settings.set(&name, Some(&before))?;
                     }
@@ -822,6 +830,7 @@ impl Tenant {
                 session.settings = before;
             }
             self.database.abort(txn.id);
+            self.activity.rolled_back();
         }
     }
 }

@@ -3,7 +3,7 @@
 use utoipa::OpenApi;
 use utoipa::openapi::OpenApi as Document;
 
-use crate::api::{health, node, queries, sql, tables};
+use crate::api::{health, node, queries, sql, tables, tenants};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -17,6 +17,7 @@ use crate::api::{health, node, queries, sql, tables};
         (name = "queries", description = "Continuous queries"),
         (name = "sql", description = "Sessions, statements and their rows"),
         (name = "tables", description = "Tables and views"),
+        (name = "tenants", description = "Small databases with transactions"),
         (name = "health", description = "For load balancers and Prometheus")
     ),
     paths(
@@ -36,6 +37,9 @@ use crate::api::{health, node, queries, sql, tables};
         sql::close_cursor,
         tables::list,
         tables::get,
+        tenants::list,
+        tenants::create,
+        tenants::remove,
         health::healthz,
         health::readyz,
         health::metrics,

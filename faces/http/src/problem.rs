@@ -81,6 +81,18 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "not-found", "No such resource", detail)
     }
 
+    /// An error that PostgreSQL clients would see.
+    pub fn of_sqlstate(sqlstate: &str, detail: impl Into<String>) -> Self {
+        let (status, kind, title) = match sqlstate {
+            "3D000" => (StatusCode::NOT_FOUND, "unknown-name", "No such name"),
+            "42P04" => (StatusCode::CONFLICT, "exists", "The name is taken"),
+            "55006" => (StatusCode::CONFLICT, "in-use", "Somebody uses it"),
+            "42602" => (StatusCode::BAD_REQUEST, "invalid", "The request cannot be done"),
+            _ => (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "The service failed"),
+        };
+        Self { sqlstate: Some(sqlstate.into()), ..Self::new(status, kind, title, detail) }
+    }
+
     /// A reply of the engine that does not fit its request.
     pub(crate) fn unexpected_reply(request: &str) -> Self {
         let detail = format!("the engine's reply does not fit {request}; do face and engine run the same version?");

@@ -51,6 +51,33 @@ pub struct ServiceStatus {
     pub reason: Option<String>,
 }
 
+/// Tenants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Tenants {
+    /// By name.
+    pub tenants: Vec<Tenant>,
+}
+
+/// A tenant, and what went on in it since its process began.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Tenant {
+    /// The name of its database.
+    pub name: String,
+    /// Sessions that are open.
+    pub sessions: u64,
+    /// Transactions that were committed, those of single statements included.
+    pub commits: u64,
+    /// Transactions that were rolled back.
+    pub rollbacks: u64,
+}
+
+/// A tenant that is to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NewTenant {
+    /// The name of its database.
+    pub name: String,
+}
+
 /// Where a service stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

@@ -1,8 +1,12 @@
 //! What the face knows of the node that it serves.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
-use crate::types::{NodeStatus, Setting};
+use async_trait::async_trait;
+
+use crate::Problem;
+use crate::types::{NodeStatus, Setting, Tenant};
 
 /// A node as the control API tells it. Every call answers from memory.
 pub trait NodeView: Debug + Send + Sync {
@@ -11,4 +15,23 @@ pub trait NodeView: Debug + Send + Sync {
 
     /// The configuration in force, by key.
     fn settings(&self) -> Vec<Setting>;
+
+    /// Its tenants, if their service runs.
+    fn tenants(&self) -> Option<SharedTenants>;
+}
+
+/// Tenants, wherever they are.
+pub type SharedTenants = Arc<dyn TenantsHandle>;
+
+/// What can be done with tenants as a whole. Names are those of their databases.
+#[async_trait]
+pub trait TenantsHandle: Debug + Send + Sync {
+    /// All of them, by name.
+    fn list(&self) -> Vec<Tenant>;
+
+    /// Makes one.
+    async fn create(&self, name: String) -> Result<(), Problem>;
+
+    /// Removes one.
+    async fn remove(&self, name: String) -> Result<(), Problem>;
 }

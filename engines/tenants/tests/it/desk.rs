@@ -83,7 +83,7 @@ impl Desk {
         }
         let paper = Paper::default();
         let database = replaying.serve(Box::new(paper.clone())).expect("a catalog that can be read");
-        Self { tenant: Tenant::new(database), paper }
+        Self { tenant: Tenant::new(database, Arc::default()), paper }
     }
 
     pub(crate) fn client(&mut self) -> SessionId {

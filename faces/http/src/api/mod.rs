@@ -5,6 +5,7 @@ pub(crate) mod node;
 pub(crate) mod queries;
 pub(crate) mod sql;
 pub(crate) mod tables;
+pub(crate) mod tenants;
 
 use axum::routing::{MethodRouter, delete, get, post};
 
@@ -44,6 +45,8 @@ pub(crate) fn routes() -> Vec<Route> {
         route("/api/v1/queries/{query}", &["get", "delete"], get(queries::get).delete(queries::cancel)),
         route("/api/v1/tables", &["get"], get(tables::list)),
         route("/api/v1/tables/{table}", &["get"], get(tables::get)),
+        route("/api/v1/tenants", &["get", "post"], get(tenants::list).post(tenants::create)),
+        route("/api/v1/tenants/{tenant}", &["delete"], delete(tenants::remove)),
         route("/api/v1/sql/split", &["post"], post(sql::split)),
         route("/api/v1/sql/sessions", &["post"], post(sql::open)),
         route("/api/v1/sql/sessions/{session}", &["delete"], delete(sql::close)),

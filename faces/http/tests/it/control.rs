@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use savanna_http::types::{NodeStatus, Queries, Settings};
 use savanna_http::{HttpLimits, Problem};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::stub::{query_id, serve};
 
@@ -41,6 +41,16 @@ async fn queries_are_listed_shown_and_stopped() {
     assert_eq!(face.delete("/api/v1/queries/nonsense").await.status(), 404);
     assert_eq!(face.delete("/api/v1/queries/0123456789ab-1").await.status(), 204);
     assert_eq!(*face.engine.cancelled.lock(), [query_id()]);
+}
+
+#[tokio::test]
+async fn tenants_are_made_listed_and_removed() {
+    let face = serve(HttpLimits::default()).await;
+    assert_eq!(face.post("/api/v1/tenants", json!({ "name": "a shop" })).await.status(), 201);
+    let listed: Value = face.get("/api/v1/tenants").await.json().await.unwrap();
+    assert_eq!(listed, json!({ "tenants": [{ "name": "a shop", "sessions": 1, "commits": 2, "rollbacks": 3 }] }));
+    assert_eq!(face.delete("/api/v1/tenants/a%20shop").await.status(), 204);
+    assert_eq!(face.delete("/api/v1/tenants/a%20shop").await.status(), 404);
 }
 
 #[tokio::test]

@@ -9,8 +9,8 @@ use arrow::array::{Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use savanna_http::types::{LeaseStatus, NodeStatus, ServiceState, ServiceStatus, Setting};
-use savanna_http::{HttpFace, HttpLimits, NodeView};
+use savanna_http::types::{LeaseStatus, NodeStatus, ServiceState, ServiceStatus, Setting, Tenant};
+use savanna_http::{HttpFace, HttpLimits, NodeView, Problem, SharedTenants, TenantsHandle};
 use savanna_streams_model::handle::{
     CursorId, HandleError, QueryState, QueryStatus, Rows, SessionId, StreamHandle, StreamReply, StreamRequest,
 };
@@ -141,9 +141,38 @@ impl StreamHandle for StubEngine {
 #[derive(Debug)]
 pub(crate) struct StubNode {
     pub(crate) serving: AtomicBool,
+    pub(crate) tenants: Arc<StubTenants>,
+}
+
+/// Tenants that are names.
+#[derive(Debug, Default)]
+pub(crate) struct StubTenants(Mutex<Vec<String>>);
+
+#[async_trait]
+impl TenantsHandle for StubTenants {
+    fn list(&self) -> Vec<Tenant> {
+        let tenant = |name: &String| Tenant { name: name.clone(), sessions: 1, commits: 2, rollbacks: 3 };
+        self.0.lock().iter().map(tenant).collect()
+    }
+
+    async fn create(&self, name: String) -> Result<(), Problem> {
+        self.0.lock().push(name);
+        Ok(())
+    }
+
+    async fn remove(&self, name: String) -> Result<(), Problem> {
+        let mut names = self.0.lock();
+        let at = names.iter().position(|other| *other == name);
+        names.remove(at.ok_or_else(|| Problem::not_found(format!("no tenant {name}")))?);
+        Ok(())
+    }
 }
 
 impl NodeView for StubNode {
+    fn tenants(&self) -> Option<SharedTenants> {
+        Some(Arc::<StubTenants>::clone(&self.tenants) as _)
+    }
+
     fn status(&self) -> NodeStatus {
         NodeStatus {
             node: "stub".into(),
@@ -183,7 +212,7 @@ pub(crate) struct Served {
 
 pub(crate) async fn serve(limits: HttpLimits) -> Served {
     let engine = Arc::new(StubEngine { next: AtomicU64::new(1), ..StubEngine::default() });
-    let node = Arc::new(StubNode { serving: AtomicBool::new(true) });
+    let node = Arc::new(StubNode { serving: AtomicBool::new(true), tenants: Arc::default() });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let face = HttpFace::new(Arc::clone(&engine) as _, Arc::clone(&node) as _, limits);

@@ -18,6 +18,7 @@ use crate::{
     copy,
     output::{self, Output},
     socket::Socket,
+    tenants,
     thread::{Client, Here, Known, Room},
 };
 
@@ -461,9 +462,9 @@ impl Connection {
     }
 
     async fn drop_database(&mut self, name: &str, if_exists: bool) -> Result<()> {
-        let asked = self.here.registry.lock().retire(name);
-        let answer = match asked {
-            Ok(answer) => answer,
+        let removed = tenants::remove(&self.here.registry, name).await;
+        let lsn = match removed {
+            Ok(lsn) => lsn,
             Err(error) if if_exists && error.state == state::INVALID_CATALOG_NAME => {
                 self.output.notice(&format!("database \"{name}\" does not exist, skipping"));
                 self.output.complete("DROP DATABASE");
@@ -471,11 +472,6 @@ impl Connection {
             }
             Err(error) => return Err(error),
         };
-        if !answer.await.unwrap_or(false) {
-            let message = format!("database \"{name}\" is being accessed by other users");
-            return Err(SqlError::new("55006", message));
-        }
-        let lsn = self.here.registry.lock().remove(name)?;
         self.after = self.after.max(lsn);
         self.output.complete("DROP DATABASE");
         Ok(())

@@ -20,10 +20,14 @@ mod registry;
 mod scram;
 mod server;
 mod socket;
+mod tenants;
 mod thread;
 mod tls;
 
+pub use savanna_tenants::{SqlError, activity::Counts};
+
 pub use crate::{
     server::{Server, ServerError, ServerOptions, Stopper},
+    tenants::Tenants,
     tls::{TlsError, TlsFiles},
 };

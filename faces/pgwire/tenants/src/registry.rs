@@ -1,9 +1,16 @@
 //! Which tenants there are, and on which thread each lives.
 
-use std::collections::HashMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use savanna_journal::Lsn;
-use savanna_tenants::{SqlError, database::Database, error::state, owner::Owner, role::Acquaintance};
+use savanna_tenants::{
+    SqlError,
+    activity::{Activity, Counts},
+    database::Database,
+    error::state,
+    owner::Owner,
+    role::Acquaintance,
+};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::thread::Order;
@@ -15,9 +22,18 @@ pub(crate) const ADMINISTRATION: &str = "postgres";
 pub(crate) struct Registry {
     owner: Owner,
     threads: Vec<mpsc::UnboundedSender<Order>>,
-    places: HashMap<String, usize>,
+    places: BTreeMap<String, Place>,
     next: usize,
 }
+
+/// Where a tenant lives, and what goes on there.
+struct Place {
+    thread: usize,
+    activity: Arc<Activity>,
+}
+
+/// The longest name, PostgreSQL's.
+const NAME_BYTES_MAX: usize = 63;
 
 impl Registry {
     /// Puts the tenants on threads; makes the one that there always is.
@@ -29,7 +45,7 @@ impl Registry {
         databases: Vec<(String, Database)>,
         threads: Vec<mpsc::UnboundedSender<Order>>,
     ) -> Result<Self, SqlError> {
-        let mut registry = Self { owner, threads, places: HashMap::new(), next: 0 };
+        let mut registry = Self { owner, threads, places: BTreeMap::new(), next: 0 };
         for (name, database) in databases {
             registry.place(name, database);
         }
@@ -39,8 +55,17 @@ impl Registry {
         Ok(registry)
     }
 
+    /// All tenants by name, with what goes on in them.
+    pub(crate) fn list(&self) -> Vec<(String, Counts)> {
+        self.places.iter().map(|(name, place)| (name.clone(), place.activity.counts())).collect()
+    }
+
     /// Makes a tenant, on the thread that is next.
     pub(crate) fn create(&mut self, name: &str) -> Result<Lsn, SqlError> {
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+            let message = format!("expected a name of 1 to {NAME_BYTES_MAX} bytes, came one of {}", name.len());
+            return Err(SqlError::new("42602", message).hint("Control characters are no part of a name."));
+        }
         let (database, lsn) = self.owner.create(name)?;
         self.place(name.to_owned(), database);
         Ok(lsn)
@@ -48,6 +73,9 @@ impl Registry {
 
     /// Asks a tenant's thread to let it go.
     pub(crate) fn retire(&self, name: &str) -> Result<oneshot::Receiver<bool>, SqlError> {
+        if name == ADMINISTRATION {
+            return Err(SqlError::new("55006", "cannot drop the database of the administrators"));
+        }
         let (gone, answer) = oneshot::channel();
         self.tell(name, Order::Retire { name: name.to_owned(), gone })?;
         Ok(answer)
@@ -77,7 +105,7 @@ impl Registry {
             return Err(SqlError::new(state::INVALID_CATALOG_NAME, message));
         };
         // A thread that has ended ends the server.
-        drop(self.threads[*place].send(order));
+        drop(self.threads[place.thread].send(order));
         Ok(())
     }
 
@@ -89,9 +117,11 @@ impl Registry {
     }
 
     fn place(&mut self, name: String, database: Database) {
-        let place = self.next % self.threads.len();
+        let thread = self.next % self.threads.len();
         self.next += 1;
-        drop(self.threads[place].send(Order::Adopt { name: name.clone(), database: Box::new(database) }));
-        self.places.insert(name, place);
+        let activity = Arc::<Activity>::default();
+        let order = Order::Adopt { name: name.clone(), database: Box::new(database), activity: Arc::clone(&activity) };
+        drop(self.threads[thread].send(order));
+        self.places.insert(name, Place { thread, activity });
     }
 }

@@ -13,6 +13,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use crate::{
     door::Door,
     registry::Registry,
+    tenants::Tenants,
     thread::{self, Order},
     tls::{self, TlsError, TlsFiles},
 };
@@ -70,6 +71,7 @@ pub enum ServerError {
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
+    tenants: Tenants,
     journal: Arc<Journal>,
     stopper: Stopper,
     orders: Vec<mpsc::UnboundedSender<Order>>,
@@ -88,16 +90,18 @@ impl Server {
         let (listener, address) = bind(listen).map_err(|source| ServerError::Listen { address: listen, source })?;
         let (owner, databases) = Owner::open(Options::dir(data_dir), epoch)?;
         let journal = Arc::clone(owner.journal());
-        let stopper = Stopper(Arc::default());
-        let mut server = Self { address, journal, stopper, orders: Vec::new(), threads: Vec::new(), door: None };
-        let mut orders = Vec::new();
-        for _ in 0..threads.max(1) {
-            let (sender, receiver) = mpsc::unbounded_channel();
-            server.orders.push(sender);
-            orders.push(receiver);
-        }
-        let registry = Arc::new(Mutex::new(Registry::new(owner, databases, server.orders.clone())?));
-        for (number, orders) in orders.into_iter().enumerate() {
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..threads.max(1)).map(|_| mpsc::unbounded_channel()).unzip();
+        let registry = Arc::new(Mutex::new(Registry::new(owner, databases, senders.clone())?));
+        let mut server = Self {
+            address,
+            tenants: Tenants::new(Arc::clone(&registry), Arc::clone(&journal)),
+            journal,
+            stopper: Stopper(Arc::default()),
+            orders: senders,
+            threads: Vec::new(),
+            door: None,
+        };
+        for (number, orders) in receivers.into_iter().enumerate() {
             server.start_thread(number, orders, Arc::clone(&registry), lease.clone())?;
         }
         server.open_door(listener, registry, tls)?;
@@ -156,6 +160,12 @@ impl Server {
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Its tenants.
+    #[must_use]
+    pub fn tenants(&self) -> Tenants {
+        self.tenants.clone()
     }
 
     /// What stops it while somebody else waits for its end.

@@ -14,6 +14,7 @@ use savanna_journal::Journal;
 use savanna_ownership::guard::LeaseGuard;
 use savanna_tenants::{
     SessionId, SqlError,
+    activity::Activity,
     database::Database,
     error::{Result, state},
     role::Acquaintance,
@@ -33,7 +34,7 @@ const EPOCH_MICROS: i64 = 946_684_800_000_000;
 /// What a thread is told.
 pub(crate) enum Order {
     /// A tenant lives here from now on.
-    Adopt { name: String, database: Box<Database> },
+    Adopt { name: String, database: Box<Database>, activity: Arc<Activity> },
     /// A tenant is to go, if nobody is there; the answer is whether it went.
     Retire { name: String, gone: oneshot::Sender<bool> },
     /// A client of a tenant that lives here.
@@ -69,8 +70,8 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    fn new(database: Database) -> Rc<Self> {
-        Rc::new(Self { tenant: RefCell::new(Tenant::new(database)), waiting: RefCell::default() })
+    fn new(database: Database, activity: Arc<Activity>) -> Rc<Self> {
+        Rc::new(Self { tenant: RefCell::new(Tenant::new(database, activity)), waiting: RefCell::default() })
     }
 
     /// Does something with the tenant, and wakes whom that woke.
@@ -150,8 +151,8 @@ pub(crate) fn run(
 impl Here {
     fn obey(self: &Rc<Self>, order: Order) {
         match order {
-            Order::Adopt { name, database } => {
-                self.rooms.borrow_mut().insert(name, Room::new(*database));
+            Order::Adopt { name, database, activity } => {
+                self.rooms.borrow_mut().insert(name, Room::new(*database, activity));
             }
             Order::Retire { name, gone } => {
                 let mut rooms = self.rooms.borrow_mut();

@@ -1,0 +1,66 @@
+//! All tenants of a server, for whoever administrates them from outside of SQL.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use savanna_journal::{Journal, Lsn};
+use savanna_tenants::{SqlError, activity::Counts};
+
+use crate::registry::Registry;
+
+/// The tenants of a server. Cheap to clone.
+#[derive(Clone)]
+pub struct Tenants {
+    registry: Arc<Mutex<Registry>>,
+    journal: Arc<Journal>,
+}
+
+impl std::fmt::Debug for Tenants {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tenants").finish_non_exhaustive()
+    }
+}
+
+impl Tenants {
+    pub(crate) const fn new(registry: Arc<Mutex<Registry>>, journal: Arc<Journal>) -> Self {
+        Self { registry, journal }
+    }
+
+    /// All of them by name, with what goes on in them.
+    #[must_use]
+    pub fn list(&self) -> Vec<(String, Counts)> {
+        self.registry.lock().list()
+    }
+
+    /// Makes one; the answer is durable.
+    ///
+    /// # Errors
+    /// 42P04 if there is one, 42602 if it cannot be called so; those of the log.
+    pub async fn create(&self, name: &str) -> Result<(), SqlError> {
+        let lsn = self.registry.lock().create(name)?;
+        self.durable(lsn).await
+    }
+
+    /// Removes one; the answer is durable.
+    ///
+    /// # Errors
+    /// 3D000 if there is none, 55006 if somebody is there; those of the log.
+    pub async fn remove(&self, name: &str) -> Result<(), SqlError> {
+        let lsn = remove(&self.registry, name).await?;
+        self.durable(lsn).await
+    }
+
+    async fn durable(&self, lsn: Lsn) -> Result<(), SqlError> {
+        Ok(self.journal.wait_durable(lsn).await?)
+    }
+}
+
+/// Removes a tenant in which nobody is. It may be told of when the log is durable up to the answer.
+pub(crate) async fn remove(registry: &Mutex<Registry>, name: &str) -> Result<Lsn, SqlError> {
+    let answer = registry.lock().retire(name)?;
+    if !answer.await.unwrap_or(false) {
+        let message = format!("database \"{name}\" is being accessed by other users");
+        return Err(SqlError::new("55006", message));
+    }
+    registry.lock().remove(name)
+}
