@@ -14,9 +14,13 @@ use crate::{
 /// A bound of a range, and whether it belongs to it.
 pub(crate) type Bound = Option<(Expr, bool)>;
 
+/// How a table's rows are found: by one way, or by any of several, each row once.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Access(pub(crate) Vec<Way>);
+
 /// A way to a table's rows. Its expressions are over other tables' columns.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Access {
+pub(crate) enum Way {
     /// The row of a primary key.
     Key(Vec<Expr>),
     /// The row of an entry of a unique index.
@@ -26,22 +30,31 @@ pub(crate) enum Access {
     Range { index: Option<usize>, equal: Vec<Expr>, lower: Bound, upper: Bound },
 }
 
-impl Access {
-    /// All rows.
-    pub(crate) const ALL: Self = Self::Range { index: None, equal: Vec::new(), lower: None, upper: None };
+/// Of more alternatives a condition is not looked up one by one.
+const ALTERNATIVES_MAX: usize = 1_000;
 
+impl Access {
     /// What keys and bounds are computed from.
     pub(crate) fn expressions(&self) -> impl Iterator<Item = &Expr> {
-        let (key, bounds) = match self {
-            Self::Key(key) | Self::Unique { key, .. } => (key, [&None, &None]),
-            Self::Range { equal, lower, upper, .. } => (equal, [lower, upper]),
-        };
-        key.iter().chain(bounds.into_iter().flatten().map(|(bound, _)| bound))
+        self.0.iter().flat_map(Way::expressions)
     }
 
     /// Whether it is the same for every row of other tables.
     pub(crate) fn is_fixed(&self) -> bool {
         self.expressions().all(|expr| expr.columns_end() == 0)
+    }
+}
+
+impl Way {
+    /// All rows.
+    const ALL: Self = Self::Range { index: None, equal: Vec::new(), lower: None, upper: None };
+
+    fn expressions(&self) -> impl Iterator<Item = &Expr> {
+        let (key, bounds) = match self {
+            Self::Key(key) | Self::Unique { key, .. } => (key, [&None, &None]),
+            Self::Range { equal, lower, upper, .. } => (equal, [lower, upper]),
+        };
+        key.iter().chain(bounds.into_iter().flatten().map(|(bound, _)| bound))
     }
 }
 
@@ -62,6 +75,43 @@ pub(crate) fn choose(
     known: &dyn Fn(&Expr) -> bool,
     conditions: &mut Vec<Expr>,
 ) -> (Access, u32) {
+    let any = choose_any(table, base, known, conditions);
+    let mut rest = conditions.clone();
+    let (way, score) = choose_one(table, base, known, &mut rest);
+    if let Some((ways, worst)) = any
+        && worst > score
+    {
+        // The conditions stay: of what one alternative finds, another may not hold.
+        return (Access(ways), worst);
+    }
+    *conditions = rest;
+    (Access(vec![way]), score)
+}
+
+/// The ways by the alternatives of one of the conditions, each together with all other conditions. They are as good as the worst.
+fn choose_any(
+    table: &Table,
+    base: usize,
+    known: &dyn Fn(&Expr) -> bool,
+    conditions: &[Expr],
+) -> Option<(Vec<Way>, u32)> {
+    let each = conditions.iter().enumerate().filter_map(|(at, condition)| {
+        let alternatives = condition.alternatives(ALTERNATIVES_MAX)?;
+        let mut worst = u32::MAX;
+        let ways = alternatives.into_iter().map(|mut alternative| {
+            alternative
+                .extend(conditions.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, one)| one.clone()));
+            let (way, score) = choose_one(table, base, known, &mut alternative);
+            worst = worst.min(score);
+            way
+        });
+        Some((ways.collect(), worst))
+    });
+    each.max_by_key(|(_, score)| *score)
+}
+
+/// As [`choose`], one way for all rows.
+fn choose_one(table: &Table, base: usize, known: &dyn Fn(&Expr) -> bool, conditions: &mut Vec<Expr>) -> (Way, u32) {
     let end = base + table.columns.len();
     let mut usable = Vec::new();
     for (at, condition) in conditions.iter().enumerate() {
@@ -77,10 +127,10 @@ pub(crate) fn choose(
         }
     }
     let equal = |column: usize| usable.iter().find(|u| u.column == column && u.comparison == Comparison::Equal);
-    let mut best: Option<(u32, Access, Vec<usize>)> = None;
-    let mut offer = |score: u32, access: Access, fulfilled: Vec<usize>| {
+    let mut best: Option<(u32, Way, Vec<usize>)> = None;
+    let mut offer = |score: u32, way: Way, fulfilled: Vec<usize>| {
         if best.as_ref().is_none_or(|(other, ..)| score > *other) {
-            best = Some((score, access, fulfilled));
+            best = Some((score, way, fulfilled));
         }
     };
     let primary = table
@@ -95,8 +145,8 @@ pub(crate) fn choose(
         let length = fixed.len() as u32;
         if unique && fixed.len() == columns.len() {
             match index {
-                None => offer(1_000, Access::Key(key), fulfilled),
-                Some(index) => offer(900, Access::Unique { index, key }, fulfilled),
+                None => offer(1_000, Way::Key(key), fulfilled),
+                Some(index) => offer(900, Way::Unique { index, key }, fulfilled),
             }
             continue;
         }
@@ -113,15 +163,15 @@ pub(crate) fn choose(
         if length + bounds > 0 {
             // The primary key saves the way from the index to the row.
             let score = length * 10 + bounds * 4 + u32::from(index.is_none());
-            offer(score, Access::Range { index, equal: key, lower, upper }, fulfilled);
+            offer(score, Way::Range { index, equal: key, lower, upper }, fulfilled);
         }
     }
-    let Some((score, access, mut fulfilled)) = best else { return (Access::ALL, 0) };
+    let Some((score, way, mut fulfilled)) = best else { return (Way::ALL, 0) };
     fulfilled.sort_unstable();
     for at in fulfilled.into_iter().rev() {
         conditions.remove(at);
     }
-    (access, score)
+    (way, score)
 }
 
 /// The key of a row or of an entry, unless a part of it is NULL, which equals nothing.

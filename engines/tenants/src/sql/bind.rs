@@ -160,6 +160,9 @@ impl<'b, 'c> Binder<'b, 'c> {
                 let (a, b) = self.comparable(a, b, "IS DISTINCT FROM")?;
                 self.boolean(not(Expr::IsDistinct(Box::new(a), Box::new(b))))
             }
+            ast::Expr::InList { expr, list, negated } if let ast::Expr::Tuple(row) = expr.as_ref() => {
+                self.in_rows(row, list, *negated)
+            }
             ast::Expr::InList { expr, list, negated } => {
                 let value = self.expr(expr)?;
                 let list = list.iter().map(|other| self.expr(other)).collect::<Result<Vec<_>>>()?;

@@ -372,6 +372,50 @@ impl Expr {
         }
     }
 
+    /// What this condition is the alternative of, if it is one of at least two and at most `count`: each as conditions that hold
+    /// together.
+    pub(crate) fn alternatives(&self, count: usize) -> Option<Vec<Vec<Self>>> {
+        let mut found = Vec::new();
+        self.add_alternatives(&mut found, count);
+        (2..=count).contains(&found.len()).then_some(found)
+    }
+
+    fn add_alternatives(&self, into: &mut Vec<Vec<Self>>, count: usize) {
+        match self {
+            _ if into.len() > count => {}
+            Self::Or(a, b) => {
+                a.add_alternatives(into, count);
+                b.add_alternatives(into, count);
+            }
+            Self::In(value, list) if list.len() <= count => {
+                let equal = |other: &Self| Self::Compare(Comparison::Equal, value.clone(), Box::new(other.clone()));
+                into.extend(list.iter().map(|other| vec![equal(other)]));
+            }
+            other => {
+                let mut together = Vec::new();
+                other.clone().conjuncts(&mut together);
+                into.push(together);
+            }
+        }
+    }
+
+    /// One condition out of several, of which one has to hold; `None` out of none.
+    pub(crate) fn any(mut conditions: Vec<Self>) -> Option<Self> {
+        // Halves, so that the expression is not deep.
+        while conditions.len() > 1 {
+            let mut rest = conditions.into_iter();
+            let mut pairs = Vec::new();
+            while let Some(a) = rest.next() {
+                pairs.push(match rest.next() {
+                    Some(b) => Self::Or(Box::new(a), Box::new(b)),
+                    None => a,
+                });
+            }
+            conditions = pairs;
+        }
+        conditions.pop()
+    }
+
     /// One condition out of several.
     pub(crate) fn all(conditions: impl IntoIterator<Item = Self>) -> Option<Self> {
         conditions.into_iter().reduce(|a, b| Self::And(Box::new(a), Box::new(b)))

@@ -1,6 +1,11 @@
 //! Runs the nodes of a join: each fills its part of the row and gives it on, once for each of its rows.
 
-use std::{cell::RefCell, collections::HashMap, ops::ControlFlow, rc::Rc};
+use std::{
+    cell::RefCell,
+    collections::{HashMap, HashSet},
+    ops::ControlFlow,
+    rc::Rc,
+};
 
 use savanna_transaction::{Direction, KeyRange};
 
@@ -9,7 +14,7 @@ use crate::{
     error::{Result, SqlError, state},
     row,
     sql::{
-        access::{self, Access},
+        access::{self, Way},
         expression::Expr,
         query_plan::{FullJoin, Join, Joined, Keep, Node, Rows, Scan},
         run::Run,
@@ -230,28 +235,49 @@ impl Run<'_> {
     }
 
     fn scan(&self, scan: &Scan, row: &mut Row, emit: &mut Emit<'_>) -> Flow {
+        self.reads(&scan.table)?;
+        if let [way] = scan.access.0.as_slice() {
+            return self.find(scan, way, row, &mut |_, row| emit(row));
+        }
+        let (mut met, mut memory) = (HashSet::new(), self.memory());
+        for way in &scan.access.0 {
+            let flow = self.find(scan, way, row, &mut |key, row| {
+                if !met.insert(key.to_vec()) {
+                    return ON;
+                }
+                memory.take_bytes(size_of::<Vec<u8>>() + key.len())?;
+                emit(row)
+            })?;
+            if flow.is_break() {
+                return Ok(flow);
+            }
+        }
+        ON
+    }
+
+    /// The rows of one way with their keys.
+    fn find(&self, scan: &Scan, way: &Way, row: &mut Row, emit: &mut dyn FnMut(&[u8], &mut Row) -> Flow) -> Flow {
         let table = &*scan.table;
-        self.reads(table)?;
         let env = self.env();
-        match &scan.access {
-            Access::Key(key) => {
+        match way {
+            Way::Key(key) => {
                 let columns = primary_columns(table);
                 match access::key(table.relation, &columns, key, env.with_row(&row.values))? {
-                    Some(key) if self.read(scan, &key, row)? => emit(row),
+                    Some(key) if self.read(scan, &key, row)? => emit(&key, row),
                     _ => ON,
                 }
             }
-            Access::Unique { index, key } => {
+            Way::Unique { index, key } => {
                 let index = &table.indexes[*index];
                 let entry = access::key(index.relation, &index.columns, key, env.with_row(&row.values))?;
                 let Some(entry) = entry else { return ON };
                 let key = self.database().get(self.txn, &entry)?.map(|suffix| row_key(table, suffix));
                 match key {
-                    Some(key) if self.read(scan, &key, row)? => emit(row),
+                    Some(key) if self.read(scan, &key, row)? => emit(&key, row),
                     _ => ON,
                 }
             }
-            Access::Range { index, equal, lower, upper } => {
+            Way::Range { index, equal, lower, upper } => {
                 let index = index.map(|index| &table.indexes[index]);
                 let (relation, columns) = match index {
                     None => (table.relation, primary_columns(table)),
@@ -262,17 +288,22 @@ impl Run<'_> {
                 let direction = if scan.backwards { Direction::Descending } else { Direction::Ascending };
                 self.batches(range, direction, row.ahead, &mut |batch| {
                     for (key, bytes) in batch.iter() {
-                        match index {
-                            None => show(scan, key, bytes, row)?,
+                        let flow = match index {
+                            None => {
+                                show(scan, key, bytes, row)?;
+                                emit(key, row)?
+                            }
                             Some(index) => {
-                                if !self.read(scan, &row_key(table, bytes), row)? {
+                                let key = row_key(table, bytes);
+                                if !self.read(scan, &key, row)? {
                                     let message = format!("index \"{}\" has an entry without a row", index.name);
                                     return Err(SqlError::new(state::DATA_CORRUPTED, message));
                                 }
+                                emit(&key, row)?
                             }
-                        }
-                        if emit(row)?.is_break() {
-                            return Ok(ControlFlow::Break(()));
+                        };
+                        if flow.is_break() {
+                            return Ok(flow);
                         }
                     }
                     ON

@@ -8,7 +8,7 @@ use crate::{
     catalog::{Catalog, Table},
     error::{Result, SqlError, state},
     sql::{
-        access::Access,
+        access::Way,
         aggregate::Aggregate,
         bind::{Binder, Parameters},
         expression::Expr,
@@ -216,13 +216,13 @@ fn add_dependent_keys(keys: &mut Vec<Expr>, from: &From<'_>) {
 /// its end.
 fn in_order(rows: &mut Joined, outputs: &[Expr], order: Vec<SortKey>) -> Vec<SortKey> {
     let Some(scan) = rows.node.leading_scan() else { return order };
-    let (columns, fixed): (Vec<(usize, bool)>, usize) = match &scan.access {
-        Access::Range { index: None, equal, .. } => match &scan.table.primary {
+    let (columns, fixed): (Vec<(usize, bool)>, usize) = match scan.access.0.as_slice() {
+        [Way::Range { index: None, equal, .. }] => match &scan.table.primary {
             Some(primary) => (primary.columns.iter().map(|column| (*column, false)).collect(), equal.len()),
             None => return order,
         },
-        Access::Range { index: Some(index), equal, .. } => (scan.table.indexes[*index].columns.clone(), equal.len()),
-        Access::Key(_) | Access::Unique { .. } => return order,
+        [Way::Range { index: Some(index), equal, .. }] => (scan.table.indexes[*index].columns.clone(), equal.len()),
+        _ => return order,
     };
     let mut backwards = None;
     let mut next = columns.iter().skip(fixed);

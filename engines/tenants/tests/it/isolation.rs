@@ -158,6 +158,24 @@ fn replies_wait_for_what_was_written_and_for_what_was_read() {
 }
 
 #[test]
+fn a_list_of_keys_reads_those_rows_only() {
+    for (condition, expected) in [
+        ("id IN (1, 3)", done("COMMIT")),
+        ("(id, n) IN ((1, 10), (3, 10))", done("COMMIT")),
+        ("id = 1 OR n = 20 AND id = 3", done("COMMIT")),
+        ("id IN (1, 4)", Seen::Failed("40001")),
+        ("id = 1 OR n = 20", Seen::Failed("40001")),
+    ] {
+        let (mut desk, a, b) = bank();
+        desk.setup(a, &["CREATE TABLE log (n int)", "BEGIN ISOLATION LEVEL SERIALIZABLE"]);
+        desk.setup(a, &[&format!("SELECT * FROM t WHERE {condition}")]);
+        desk.setup(b, &["INSERT INTO t VALUES (4, 40)"]);
+        desk.setup(a, &["INSERT INTO log VALUES (1)"]);
+        assert_eq!(desk.run(a, "COMMIT"), expected, "{condition}");
+    }
+}
+
+#[test]
 fn what_a_subquery_reads_is_read_by_its_transaction() {
     // Both see that the other doctor is on call, each in another kind of query, and leave.
     let alone = [

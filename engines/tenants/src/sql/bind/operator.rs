@@ -113,6 +113,19 @@ impl Binder<'_, '_> {
         self.boolean(not_if(comparison == Comparison::NotEqual, all))
     }
 
+    /// `(a, b) IN ((c, d), ..)`.
+    pub(super) fn in_rows(&mut self, row: &[ast::Expr], list: &[ast::Expr], negated: bool) -> Result<Typed> {
+        let mut equal = Vec::with_capacity(list.len());
+        for other in list {
+            let ast::Expr::Tuple(other) = other else {
+                return Err(SqlError::unsupported("a list that compares a row with something else"));
+            };
+            equal.push(self.compare_rows(row, Comparison::Equal, other)?.expr);
+        }
+        let any = Expr::any(equal).unwrap_or(Expr::Constant(Value::Bool(false)));
+        self.boolean(not_if(negated, any))
+    }
+
     pub(super) fn comparable(&mut self, left: &ast::Expr, right: &ast::Expr, operator: &str) -> Result<(Expr, Expr)> {
         let (left, right) = (self.expr(left)?, self.expr(right)?);
         let shown = format!("{} {operator} {}", left.of.base_name(), right.of.base_name());
