@@ -129,6 +129,8 @@ impl Source {
 
     /// Moves those of these granules that were not moved before.
     pub(crate) fn move_granules(&self, granules: &[i64], care: Care) -> Moved {
+        // Of a range of places, a plan has to know how long it is.
+        let _mode = (self.granule != Granule::Page).then(Unplanned::begin);
         let won = self.mark(granules);
         if won.is_empty() {
             return Moved::default();
@@ -292,6 +294,27 @@ impl Source {
                 )
                 .map(|_| ())
         });
+    }
+}
+
+/// Statements are not planned again for their parameters, for a while: rows that are named by their places are found in one way.
+struct Unplanned(i32);
+
+impl Unplanned {
+    fn begin() -> Self {
+        // SAFETY: a setting of this process, put back when this is dropped, also by an error.
+        unsafe {
+            let before = pg_sys::plan_cache_mode;
+            pg_sys::plan_cache_mode = pg_sys::PlanCacheMode::PLAN_CACHE_MODE_FORCE_GENERIC_PLAN as i32;
+            Self(before)
+        }
+    }
+}
+
+impl Drop for Unplanned {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { pg_sys::plan_cache_mode = self.0 };
     }
 }
 
