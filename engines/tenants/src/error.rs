@@ -9,6 +9,7 @@ use savanna_transaction::{ConflictKind, TransactionError};
 pub mod state {
     pub const CARDINALITY_VIOLATION: &str = "21000";
     pub const STRING_DATA_RIGHT_TRUNCATION: &str = "22001";
+    pub const NULL_VALUE_NOT_ALLOWED: &str = "22004";
     pub const NUMERIC_VALUE_OUT_OF_RANGE: &str = "22003";
     pub const INVALID_DATETIME_FORMAT: &str = "22007";
     pub const DATETIME_FIELD_OVERFLOW: &str = "22008";
@@ -62,6 +63,7 @@ pub mod state {
     pub const DUPLICATE_TABLE: &str = "42P07";
     pub const INVALID_COLUMN_REFERENCE: &str = "42P10";
     pub const INVALID_RECURSION: &str = "42P19";
+    pub const WINDOWING_ERROR: &str = "42P20";
     pub const INVALID_TABLE_DEFINITION: &str = "42P16";
     pub const INDETERMINATE_DATATYPE: &str = "42P18";
     pub const FEATURE_NOT_SUPPORTED: &str = "0A000";

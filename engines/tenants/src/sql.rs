@@ -36,6 +36,8 @@ pub(crate) mod run_query;
 pub(crate) mod run_reference;
 pub(crate) mod run_set;
 pub(crate) mod run_subquery;
+pub(crate) mod run_window;
 pub(crate) mod scope;
 pub(crate) mod select;
+pub(crate) mod text_function;
 pub(crate) mod with;

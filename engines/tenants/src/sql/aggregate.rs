@@ -8,7 +8,7 @@ use crate::{
     error::{Result, SqlError, state},
     sql::{
         expression::{Env, Expr},
-        run_query::fingerprint,
+        run_query::{compare, fingerprint},
     },
     types::Type,
     value::{Value, numeric},
@@ -24,6 +24,15 @@ pub(crate) enum Kind {
     Max,
     BoolAnd,
     BoolOr,
+    StringAgg,
+}
+
+/// What values are sorted by.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SortExpr {
+    pub(crate) expr: Expr,
+    pub(crate) descending: bool,
+    pub(crate) nulls_first: bool,
 }
 
 /// One aggregate of a SELECT.
@@ -32,6 +41,10 @@ pub(crate) struct Aggregate {
     pub(crate) kind: Kind,
     /// `None` for `count(*)`.
     pub(crate) argument: Option<Expr>,
+    /// What stands between texts that are put together.
+    pub(crate) delimiter: Option<Expr>,
+    /// The order in which texts are put together; it makes no difference to the others.
+    pub(crate) order: Vec<SortExpr>,
     pub(crate) distinct: bool,
     pub(crate) filter: Option<Expr>,
     /// Its own type.
@@ -41,7 +54,14 @@ pub(crate) struct Aggregate {
 impl Aggregate {
     /// Its expressions over the rows that it is computed of.
     pub(crate) fn expressions(&self) -> impl Iterator<Item = &Expr> {
-        self.argument.iter().chain(&self.filter)
+        let order = self.order.iter().map(|order| &order.expr);
+        self.argument.iter().chain(&self.filter).chain(&self.delimiter).chain(order)
+    }
+
+    /// Its expressions, to be changed.
+    pub(crate) fn expressions_mut(&mut self) -> impl Iterator<Item = &mut Expr> {
+        let order = self.order.iter_mut().map(|order| &mut order.expr);
+        self.argument.iter_mut().chain(&mut self.filter).chain(&mut self.delimiter).chain(order)
     }
 }
 
@@ -70,17 +90,31 @@ pub(crate) fn resolve(name: &str, argument: Type) -> Option<(Kind, Type, Type)> 
 
 /// Whether a name is that of an aggregate.
 pub(crate) fn is_name(name: &str) -> bool {
-    matches!(name, "count" | "sum" | "avg" | "min" | "max" | "bool_and" | "bool_or" | "every")
+    matches!(name, "count" | "sum" | "avg" | "min" | "max" | "bool_and" | "bool_or" | "every" | "string_agg")
 }
 
 /// An aggregate on the way.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     count: i64,
     value: Option<Value>,
     /// Texts of the values that were counted, for DISTINCT.
     seen: BTreeSet<Vec<u8>>,
+    /// Texts to be put together.
+    pieces: Vec<Piece>,
+    bytes: usize,
 }
+
+/// A text with what stands before it, unless it is the first, and what it is sorted by.
+#[derive(Clone, Debug)]
+struct Piece {
+    order: Vec<Value>,
+    delimiter: String,
+    text: String,
+}
+
+/// Bytes of texts that are put together.
+const TEXT_BYTES_MAX: usize = 64 << 20;
 
 impl State {
     /// Takes a row's value.
@@ -103,6 +137,9 @@ impl State {
         }
         self.count += 1;
         let value = value.into_owned();
+        if let (Kind::StringAgg, Value::Text(text)) = (aggregate.kind, &value) {
+            return self.add_piece(aggregate, text, env);
+        }
         let before = match (aggregate.kind, self.value.take()) {
             (Kind::Count, _) => return Ok(()),
             (_, None) => {
@@ -112,7 +149,7 @@ impl State {
             (_, Some(before)) => before,
         };
         self.value = Some(match aggregate.kind {
-            Kind::Count => before,
+            Kind::Count | Kind::StringAgg => before,
             Kind::Min => {
                 if value.compare(&before).is_lt() {
                     value
@@ -134,8 +171,45 @@ impl State {
         Ok(())
     }
 
+    fn add_piece(&mut self, aggregate: &Aggregate, text: &str, env: Env<'_>) -> Result<()> {
+        let delimiter = match aggregate.delimiter.as_ref().map(|delimiter| delimiter.owned(env)).transpose()? {
+            Some(Value::Text(delimiter)) => delimiter,
+            _ => String::new(),
+        };
+        let order = aggregate.order.iter().map(|order| order.expr.owned(env)).collect::<Result<Vec<_>>>()?;
+        self.bytes += size_of::<Piece>() + delimiter.len() + text.len() + order.iter().map(Value::bytes).sum::<usize>();
+        if self.bytes > TEXT_BYTES_MAX {
+            let message = format!("string_agg puts at most {} MiB together", TEXT_BYTES_MAX >> 20);
+            return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message));
+        }
+        self.pieces.push(Piece { order, delimiter, text: text.to_owned() });
+        Ok(())
+    }
+
+    fn together(mut self, aggregate: &Aggregate) -> Value {
+        if aggregate.distinct && aggregate.order.is_empty() {
+            self.pieces.sort_by(|a, b| a.text.cmp(&b.text));
+        }
+        self.pieces.sort_by(|a, b| {
+            let both = a.order.iter().zip(&b.order).zip(&aggregate.order);
+            let mut orders = both.map(|((a, b), order)| compare(a, b, order.descending, order.nulls_first));
+            orders.find(|order| order.is_ne()).unwrap_or(std::cmp::Ordering::Equal)
+        });
+        let mut whole = String::new();
+        for (at, piece) in self.pieces.iter().enumerate() {
+            if at > 0 {
+                whole.push_str(&piece.delimiter);
+            }
+            whole.push_str(&piece.text);
+        }
+        if self.pieces.is_empty() { Value::Null } else { Value::Text(whole) }
+    }
+
     /// What came of it.
     pub(crate) fn finish(self, aggregate: &Aggregate) -> Result<Value> {
+        if aggregate.kind == Kind::StringAgg {
+            return Ok(self.together(aggregate));
+        }
         Ok(match (aggregate.kind, self.value) {
             (Kind::Count, _) => Value::Int(self.count),
             (_, None) => Value::Null,

@@ -5,10 +5,12 @@ mod call;
 mod convert;
 mod operator;
 mod subquery;
+mod window;
 
 pub(crate) use call::no_function;
 pub(crate) use operator::comparison_type;
 use sqlparser::ast::{self, CastKind, DateTimeField, Ident, TrimWhereField, Value as Literal};
+pub(crate) use window::Windows;
 
 use crate::{
     error::{Result, SqlError, state},
@@ -57,6 +59,8 @@ pub(crate) struct Binder<'b, 'c> {
     pub(crate) planner: &'b mut Planner<'c>,
     /// The aggregates that were met; the place's name where there may be none.
     pub(crate) aggregates: std::result::Result<&'b mut Vec<Aggregate>, &'static str>,
+    /// The window functions that were met; the place's name where there may be none.
+    pub(crate) windows: std::result::Result<Windows<'b>, &'static str>,
     /// The place's name where there may be no queries.
     pub(crate) closed: Option<&'static str>,
     /// How many branches deep it is, of which not all will be taken. What fails in one fails when it is taken.
@@ -66,7 +70,7 @@ pub(crate) struct Binder<'b, 'c> {
 impl<'b, 'c> Binder<'b, 'c> {
     /// For a place where aggregates are refused.
     pub(crate) fn plain(scope: &'b Scope<'b>, planner: &'b mut Planner<'c>, place: &'static str) -> Self {
-        Self { scope, planner, aggregates: Err(place), closed: None, branches: 0 }
+        Self { scope, planner, aggregates: Err(place), windows: Err(place), closed: None, branches: 0 }
     }
 
     /// For a place where aggregates and queries are refused.
@@ -179,11 +183,11 @@ impl<'b, 'c> Binder<'b, 'c> {
                 let to = Expr::Compare(Comparison::LessOrEqual, Box::new(b), Box::new(high));
                 self.boolean(not_if(*negated, Expr::And(Box::new(from), Box::new(to))))
             }
-            ast::Expr::Like { negated, any: false, expr, pattern, escape_char: None } => {
-                self.like(expr, pattern, *negated, false)
+            ast::Expr::Like { negated, any: false, expr, pattern, escape_char } => {
+                self.like(expr, (pattern, escape_char.as_ref()), *negated, false)
             }
-            ast::Expr::ILike { negated, any: false, expr, pattern, escape_char: None } => {
-                self.like(expr, pattern, *negated, true)
+            ast::Expr::ILike { negated, any: false, expr, pattern, escape_char } => {
+                self.like(expr, (pattern, escape_char.as_ref()), *negated, true)
             }
             ast::Expr::Case { operand, conditions, else_result, .. } => {
                 self.case(operand.as_deref(), conditions, else_result.as_deref())

@@ -69,6 +69,8 @@ pub(crate) enum Expr {
     Parameter(usize),
     /// An aggregate, by its place among those of its SELECT. Only until the SELECT is planned.
     Aggregate(usize),
+    /// A window function, by its place among those of its SELECT. Only until the SELECT is planned.
+    Window(usize),
     Subquery(Box<Subquery>),
     Negate(Box<Expr>, Type),
     Not(Box<Expr>),
@@ -169,7 +171,7 @@ impl Expr {
                 None => return Err(SqlError::internal(format_args!("a row has no column {at}"))),
             },
             Self::Parameter(at) => Cow::Borrowed(env.parameters.get(*at).unwrap_or(&Value::Null)),
-            Self::Aggregate(_) => return Err(SqlError::internal("an aggregate was left in a plan")),
+            Self::Aggregate(_) | Self::Window(_) => return Err(SqlError::internal("an aggregate was left in a plan")),
             Self::Subquery(subquery) => match env.queries {
                 Some(queries) => Cow::Owned(queries.answer(subquery, env)?),
                 None => return Err(SqlError::internal("a query where there may be none")),
@@ -262,7 +264,7 @@ impl Expr {
     /// Visits the expressions that it is made of directly.
     pub(crate) fn children<'a>(&'a self, visit: &mut dyn FnMut(&'a Self)) {
         match self {
-            Self::Constant(_) | Self::Column(_) | Self::Parameter(_) | Self::Aggregate(_) => {}
+            Self::Constant(_) | Self::Column(_) | Self::Parameter(_) | Self::Aggregate(_) | Self::Window(_) => {}
             Self::Negate(a, _) | Self::Not(a) | Self::IsNull(a) | Self::Is(a, _) | Self::Cast { value: a, .. } => {
                 visit(a)
             }
@@ -298,7 +300,7 @@ impl Expr {
     /// The expressions that it is made of directly, to be changed.
     pub(crate) fn children_mut(&mut self, visit: &mut dyn FnMut(&mut Self) -> Result<()>) -> Result<()> {
         match self {
-            Self::Constant(_) | Self::Column(_) | Self::Parameter(_) | Self::Aggregate(_) => Ok(()),
+            Self::Constant(_) | Self::Column(_) | Self::Parameter(_) | Self::Aggregate(_) | Self::Window(_) => Ok(()),
             Self::Negate(a, _) | Self::Not(a) | Self::IsNull(a) | Self::Is(a, _) | Self::Cast { value: a, .. } => {
                 visit(a)
             }

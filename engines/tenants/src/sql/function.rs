@@ -6,30 +6,41 @@ use bigdecimal::{BigDecimal, Signed, ToPrimitive};
 
 use crate::{
     error::{Result, SqlError, state},
-    sql::expression::Facts,
+    sql::{expression::Facts, text_function},
     types::Type,
-    value::{Value, datetime, numeric},
+    value::{Value, datetime, numeric, text as value_text},
 };
 
 /// A function, once its name and the types of its arguments are resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Function {
     Abs,
+    Ascii,
     Ceil,
     CharLength,
+    Chr,
     Concat,
+    ConcatWs,
     CurrentDatabase,
     CurrentDate,
     CurrentSchema,
     CurrentUser,
     DatePart,
     DateTrunc,
+    Exp,
     Floor,
     Greatest,
+    Initcap,
     Least,
     Left,
+    /// A pattern of LIKE with another escape character, as one with a backslash.
+    LikeEscape,
+    Ln,
+    Log,
     Lower,
+    LPad,
     LTrim,
+    MakeDate,
     Mod,
     /// The next number of the sequence with this number.
     NextVal,
@@ -47,15 +58,20 @@ pub(crate) enum Function {
     Right,
     Round,
     RoundTo,
+    RPad,
     RTrim,
     Sign,
+    SplitPart,
     Sqrt,
+    StartsWith,
     StatementTimestamp,
     Substring,
     SubstringFor,
+    Translate,
     Trim,
     Trunc,
     Upper,
+    Uuid,
     Version,
 }
 
@@ -67,7 +83,10 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<(Function, Vec<T
     let texty = |of: &Type| of.is_text() || *of == Unknown;
     // What is open is a floating-point number where numbers are wanted.
     let numbers: Vec<Type> = arguments.iter().map(|of| if *of == Unknown { Float8 } else { *of }).collect();
-    let of_numbers = ["abs", "sign", "ceil", "ceiling", "floor", "round", "trunc", "power", "pow", "sqrt"];
+    let of_numbers = [
+        "abs", "sign", "ceil", "ceiling", "floor", "round", "trunc", "power", "pow", "sqrt", "exp", "ln", "log",
+        "log10",
+    ];
     let arguments = if of_numbers.contains(&name) { numbers.as_slice() } else { arguments };
     // Integers and numerics go on as numerics where the result may have a fraction, everything else as a float.
     let exact = |of: &Type| of.is_number() && !matches!(of, Type::Float4 | Float8);
@@ -91,6 +110,27 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<(Function, Vec<T
         ("mod", [a, b]) if exact(a) && exact(b) => (F::Mod, vec![any_number, any_number], any_number),
         ("power" | "pow", [a, b]) if a.is_number() && b.is_number() => (F::Power, vec![Float8, Float8], Float8),
         ("sqrt", [of]) if of.is_number() => (F::Sqrt, vec![Float8], Float8),
+        ("exp", [of]) if of.is_number() && !exact(of) => (F::Exp, vec![Float8], Float8),
+        ("ln", [of]) if of.is_number() && !exact(of) => (F::Ln, vec![Float8], Float8),
+        ("log" | "log10", [of]) if of.is_number() && !exact(of) => (F::Log, vec![Float8], Float8),
+        ("gen_random_uuid", []) => (F::Uuid, vec![], Type::Uuid),
+        ("make_date", [a, b, c]) if [a, b, c].iter().all(|of| of.is_integer()) => (F::MakeDate, vec![Int4; 3], Date),
+        ("ascii", [of]) if texty(of) => (F::Ascii, vec![Text], Int4),
+        ("chr", [of]) if of.is_integer() => (F::Chr, vec![Int4], Text),
+        ("initcap", [of]) if texty(of) => (F::Initcap, vec![Text], Text),
+        ("lpad" | "rpad", [of, n]) | ("lpad" | "rpad", [of, n, _])
+            if texty(of) && n.is_integer() && arguments.get(2).is_none_or(texty) =>
+        {
+            let wanted = [Text, Int4, Text][..arguments.len()].to_vec();
+            (if name == "lpad" { F::LPad } else { F::RPad }, wanted, Text)
+        }
+        ("split_part", [of, by, n]) if texty(of) && texty(by) && n.is_integer() => {
+            (F::SplitPart, vec![Text, Text, Int4], Text)
+        }
+        ("starts_with", [a, b]) if texty(a) && texty(b) => (F::StartsWith, vec![Text, Text], Type::Bool),
+        ("translate", [a, b, c]) if texty(a) && texty(b) && texty(c) => (F::Translate, vec![Text, Text, Text], Text),
+        ("like_escape", [a, b]) if texty(a) && texty(b) => (F::LikeEscape, vec![Text, Text], Text),
+        ("concat_ws", [by, ..]) if texty(by) => (F::ConcatWs, vec![Text; arguments.len()], Text),
         ("nextval", [of]) if of.is_integer() => (F::NextVal, vec![Type::Int8], Type::Int8),
         ("random", []) => (F::Random, vec![], Float8),
         ("lower", [of]) if texty(of) => (F::Lower, vec![Text], Text),
@@ -161,17 +201,18 @@ impl Function {
                 | Self::CurrentUser
                 | Self::NextVal
                 | Self::Random
+                | Self::Uuid
         )
     }
 
     /// Whether it may have another value each time it is called.
     pub(crate) fn is_volatile(self) -> bool {
-        matches!(self, Self::NextVal | Self::Random)
+        matches!(self, Self::NextVal | Self::Random | Self::Uuid)
     }
 
     /// Whether it is NULL as soon as one of its arguments is.
     pub(crate) fn is_strict(self) -> bool {
-        !matches!(self, Self::Concat | Self::Greatest | Self::Least | Self::NullIf)
+        !matches!(self, Self::Concat | Self::ConcatWs | Self::Greatest | Self::Least | Self::NullIf)
     }
 
     /// Its value. Most functions of NULL are NULL.
@@ -190,6 +231,12 @@ impl Function {
             }
             Self::Random => return Ok(Value::Float((next_random(facts) >> 11) as f64 / (1_u64 << 53) as f64)),
             Self::Concat => return Ok(Value::Text(arguments.iter().filter_map(|argument| text(argument)).collect())),
+            Self::ConcatWs => {
+                let Some(Value::Text(by)) = arguments.first().map(|by| &**by) else { return Ok(Value::Null) };
+                let parts: Vec<&str> = arguments.iter().skip(1).filter_map(|argument| text(argument)).collect();
+                return Ok(Value::Text(parts.join(by)));
+            }
+            Self::Uuid => return Ok(Value::Uuid(random_uuid(facts))),
             Self::Greatest | Self::Least => return Ok(extreme(self, arguments)),
             Self::NullIf => {
                 let [a, b] = arguments else { return Err(wrong_arguments(self)) };
@@ -208,6 +255,8 @@ impl Function {
                 let none = || SqlError::new(state::UNDEFINED_TABLE, "the sequence has no number left");
                 Ok(Value::Int(sequence.and_then(|sequence| facts.numbers.next(sequence)).ok_or_else(none)?))
             }
+            [Value::Int(code)] if self == Self::Chr => text_function::chr(*code),
+            [Value::Int(year), Value::Int(month), Value::Int(day)] => make_date(*year, *month, *day),
             [Value::Text(text), rest @ ..] => self.of_text(text, rest),
             [Value::Float(value)] => self.of_float(*value),
             [Value::Float(a), Value::Float(b)] => power(*a, *b),
@@ -274,6 +323,20 @@ impl Function {
                 }
                 Value::Text(trimmed.to_owned())
             }
+            (Self::Ascii, []) => Value::Int(text.chars().next().map_or(0, |first| i64::from(u32::from(first)))),
+            (Self::Initcap, []) => Value::Text(text_function::initcap(text)),
+            (Self::LPad | Self::RPad, [Value::Int(length), rest @ ..]) => {
+                let fill = if let [Value::Text(fill)] = rest { fill.as_str() } else { " " };
+                Value::Text(text_function::pad(text, *length, fill, self == Self::LPad)?)
+            }
+            (Self::SplitPart, [Value::Text(by), Value::Int(place)]) => {
+                Value::Text(text_function::split_part(text, by, *place)?.to_owned())
+            }
+            (Self::StartsWith, [Value::Text(start)]) => Value::Bool(text.starts_with(start.as_str())),
+            (Self::Translate, [Value::Text(from), Value::Text(to)]) => {
+                Value::Text(text_function::translate(text, from, to))
+            }
+            (Self::LikeEscape, [Value::Text(escape)]) => Value::Text(text_function::like_escape(text, escape)?),
             (Self::DatePart, [of]) => date_part(text, of)?,
             (Self::DateTrunc, [Value::Timestamp(micros)]) => Value::Timestamp(date_trunc(text, *micros)?),
             _ => return Err(wrong_arguments(self)),
@@ -292,6 +355,18 @@ impl Function {
                 return Err(SqlError::new("2201F", "cannot take square root of a negative number"));
             }
             Self::Sqrt => value.sqrt(),
+            Self::Exp if value.exp().is_infinite() && value.is_finite() => {
+                return Err(SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, "value out of range: overflow"));
+            }
+            Self::Exp => value.exp(),
+            Self::Ln | Self::Log if value == 0.0 => {
+                return Err(SqlError::new("2201E", "cannot take logarithm of zero"));
+            }
+            Self::Ln | Self::Log if value < 0.0 => {
+                return Err(SqlError::new("2201E", "cannot take logarithm of a negative number"));
+            }
+            Self::Ln => value.ln(),
+            Self::Log => value.log10(),
             _ => return Err(wrong_arguments(self)),
         }))
     }
@@ -307,6 +382,23 @@ impl Function {
             Self::Sign => value.signum().with_scale(0),
             _ => return Err(wrong_arguments(self)),
         }))
+    }
+}
+
+/// A UUID of version 4.
+fn random_uuid(facts: &Facts) -> [u8; 16] {
+    let random = u128::from(next_random(facts)) << 64 | u128::from(next_random(facts));
+    let mut bytes = random.to_be_bytes();
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    bytes
+}
+
+fn make_date(year: i64, month: i64, day: i64) -> Result<Value> {
+    let shown = format!("{year}-{month:02}-{day:02}");
+    match value_text::parse(&shown, Type::Date) {
+        Ok(date) if year > 0 => Ok(date),
+        _ => Err(SqlError::new(state::DATETIME_FIELD_OVERFLOW, format!("date field value out of range: {shown}"))),
     }
 }
 

@@ -15,10 +15,11 @@ use crate::{
     catalog::Table,
     sql::{
         access::Access,
-        aggregate::Aggregate,
+        aggregate::{Aggregate, SortExpr},
         expression::{Comparison, Expr},
         plan::OutputColumn,
     },
+    types::Type,
 };
 
 /// A query: rows, in an order, perhaps not all of them.
@@ -94,7 +95,9 @@ pub(crate) struct Cte {
 pub(crate) struct Select {
     pub(crate) rows: Joined,
     pub(crate) grouping: Option<Grouping>,
-    /// Over the joined row; or over the columns around the query, then keys, then aggregates. Those that are only sorted by come last.
+    /// Over the joined row; or over the columns around the query, then keys, then aggregates.
+    pub(crate) windows: Vec<WindowCall>,
+    /// As the windows; what they come to stands behind. Those that are only sorted by come last.
     pub(crate) outputs: Vec<Expr>,
     pub(crate) distinct: Option<Distinct>,
 }
@@ -199,6 +202,59 @@ pub(crate) struct Keep {
 pub(crate) struct Lookup {
     pub(crate) own: Vec<Expr>,
     pub(crate) probe: Vec<Expr>,
+}
+
+/// A window function with its window.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct WindowCall {
+    pub(crate) function: WindowFunction,
+    pub(crate) arguments: Vec<Expr>,
+    pub(crate) partition: Vec<Expr>,
+    pub(crate) order: Vec<SortExpr>,
+    pub(crate) frame: Frame,
+    pub(crate) of: Type,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum WindowFunction {
+    RowNumber,
+    Rank,
+    DenseRank,
+    PercentRank,
+    CumeDist,
+    Ntile,
+    Lag,
+    Lead,
+    FirstValue,
+    LastValue,
+    NthValue,
+    Aggregate(Aggregate),
+}
+
+/// The rows that a window function sees from one of them.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Frame {
+    pub(crate) units: Units,
+    pub(crate) start: Bound,
+    pub(crate) end: Bound,
+}
+
+/// What a frame is counted in: rows, or groups of rows that are equal by the order. `RANGE` has no offsets, and is as `GROUPS` then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Units {
+    Rows,
+    Range,
+    Groups,
+}
+
+/// Where a frame begins or ends.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Bound {
+    First,
+    Preceding(Expr),
+    Current,
+    Following(Expr),
+    Last,
 }
 
 /// Groups of rows.
@@ -437,6 +493,7 @@ impl Query {
             Body::Select(select) => {
                 select.rows.expressions(&mut note);
                 select.outputs.iter().for_each(&mut note);
+                select.windows.iter().flat_map(WindowCall::expressions).for_each(&mut note);
                 if let Some(grouping) = &select.grouping {
                     grouping.expressions().chain(&grouping.having).for_each(note);
                 }
@@ -477,6 +534,7 @@ impl Query {
             Body::Select(select) => {
                 select.rows.expressions(&mut |expr| note(expr, own));
                 select.outputs.iter().for_each(|expr| note(expr, own));
+                select.windows.iter().flat_map(WindowCall::expressions).for_each(|expr| note(expr, own));
                 if let Some(grouping) = &select.grouping {
                     grouping.expressions().chain(&grouping.having).for_each(|expr| note(expr, own));
                 }
@@ -484,6 +542,38 @@ impl Query {
             }
         }
         others
+    }
+}
+
+impl WindowCall {
+    /// Its expressions.
+    pub(crate) fn expressions(&self) -> impl Iterator<Item = &Expr> {
+        let aggregate = match &self.function {
+            WindowFunction::Aggregate(aggregate) => Some(aggregate),
+            _ => None,
+        };
+        let bounds = [&self.frame.start, &self.frame.end].into_iter().filter_map(|bound| match bound {
+            Bound::Preceding(expr) | Bound::Following(expr) => Some(expr),
+            _ => None,
+        });
+        let order = self.order.iter().map(|order| &order.expr);
+        let aggregate = aggregate.into_iter().flat_map(Aggregate::expressions);
+        self.arguments.iter().chain(&self.partition).chain(order).chain(bounds).chain(aggregate)
+    }
+
+    /// Its expressions, to be changed.
+    pub(crate) fn expressions_mut(&mut self) -> impl Iterator<Item = &mut Expr> {
+        let aggregate = match &mut self.function {
+            WindowFunction::Aggregate(aggregate) => Some(aggregate),
+            _ => None,
+        };
+        let bounds = [&mut self.frame.start, &mut self.frame.end].into_iter().filter_map(|bound| match bound {
+            Bound::Preceding(expr) | Bound::Following(expr) => Some(expr),
+            _ => None,
+        });
+        let order = self.order.iter_mut().map(|order| &mut order.expr);
+        let aggregate = aggregate.into_iter().flat_map(Aggregate::expressions_mut);
+        self.arguments.iter_mut().chain(&mut self.partition).chain(order).chain(bounds).chain(aggregate)
     }
 }
 

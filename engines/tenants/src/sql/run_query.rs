@@ -1,6 +1,7 @@
 //! Runs queries: joined rows, then groups, then what is selected, in the order and number that is asked for.
 
 use std::{
+    cmp::Ordering,
     collections::{HashMap, HashSet},
     ops::ControlFlow,
 };
@@ -146,22 +147,49 @@ impl Run<'_> {
 
     /// What a SELECT computes of its rows or groups.
     fn selected(&self, select: &Select, around: Vec<Value>, ahead: Option<usize>, take: &mut Take<'_>) -> Result<()> {
+        let mut give = |row: &[Value]| take(project(&select.outputs, self.env().with_row(row))?);
+        if select.windows.is_empty() {
+            return self.computed(select, around, ahead, &mut give);
+        }
+        let mut rows = Vec::new();
+        let mut memory = self.memory();
+        self.computed(select, around, None, &mut |row| {
+            memory.take(row)?;
+            rows.push(row.to_vec());
+            Ok(ControlFlow::Continue(()))
+        })?;
+        self.windows(&select.windows, &mut rows)?;
+        for row in rows {
+            if give(&row)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows that a SELECT computes over: joined, or groups.
+    fn computed(
+        &self,
+        select: &Select,
+        around: Vec<Value>,
+        ahead: Option<usize>,
+        take: &mut dyn FnMut(&[Value]) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
         let Some(grouping) = &select.grouping else {
-            return self.joined(&select.rows, around, ahead, &mut |row| {
-                take(project(&select.outputs, self.env().with_row(&row.values))?)
-            });
+            return self.joined(&select.rows, around, ahead, &mut |row| take(&row.values));
         };
         let mut groups = Groups::new(self, grouping);
         self.joined(&select.rows, around.clone(), None, &mut |row| {
             groups.add(grouping, self.env().with_row(&row.values))?;
             Ok(ControlFlow::Continue(()))
         })?;
-        groups.finish(grouping, &around, &mut |group| {
-            let env = self.env().with_row(group);
-            match grouping.having.as_ref().map_or(Ok(true), |having| having.holds(env))? {
-                true => take(project(&select.outputs, env)?),
-                false => Ok(ControlFlow::Continue(())),
-            }
+        groups.finish(grouping, &around, &mut |group| match grouping
+            .having
+            .as_ref()
+            .map_or(Ok(true), |having| having.holds(self.env().with_row(group)))?
+        {
+            true => take(group),
+            false => Ok(ControlFlow::Continue(())),
         })
     }
 
@@ -243,20 +271,19 @@ fn sort<T>(rows: &mut [T], order: &[SortKey], row_of: impl Fn(&T) -> &Vec<Value>
     }
     rows.sort_by(|a, b| {
         let (a, b) = (row_of(a), row_of(b));
-        for key in order {
-            let (a, b) = (&a[key.at], &b[key.at]);
-            let order = match (a.is_null(), b.is_null()) {
-                (false, false) if key.descending => b.compare(a),
-                (false, false) => a.compare(b),
-                (a, b) if key.nulls_first => b.cmp(&a),
-                (a, b) => a.cmp(&b),
-            };
-            if order.is_ne() {
-                return order;
-            }
-        }
-        std::cmp::Ordering::Equal
+        let mut orders = order.iter().map(|key| compare(&a[key.at], &b[key.at], key.descending, key.nulls_first));
+        orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
     });
+}
+
+/// How two values are sorted.
+pub(crate) fn compare(a: &Value, b: &Value, descending: bool, nulls_first: bool) -> Ordering {
+    match (a.is_null(), b.is_null()) {
+        (false, false) if descending => b.compare(a),
+        (false, false) => a.compare(b),
+        (a, b) if nulls_first => b.cmp(&a),
+        (a, b) => a.cmp(&b),
+    }
 }
 
 /// Bytes that are equal for equal rows.

@@ -10,7 +10,7 @@ use crate::{
     sql::{
         access::Way,
         aggregate::Aggregate,
-        bind::{Binder, Parameters},
+        bind::{Binder, Parameters, Windows},
         expression::Expr,
         from::{From, Inner},
         items::Items,
@@ -18,7 +18,7 @@ use crate::{
         name::object_name,
         order::{distinct_on, group_keys, regroup, sort_keys},
         plan::OutputColumn,
-        query_plan::{Body, Distinct, Grouping, Joined, Query, Select, SortKey},
+        query_plan::{Body, Distinct, Grouping, Joined, Query, Select, SortKey, WindowCall},
         scope::Scope,
         with::Named,
     },
@@ -41,6 +41,7 @@ pub(crate) struct Bound<'s> {
     pub(crate) outputs: Vec<Expr>,
     pub(crate) columns: Vec<OutputColumn>,
     grouping: Option<Grouping>,
+    windows: Vec<WindowCall>,
     distinct: Option<Distinct>,
     order: Vec<SortKey>,
 }
@@ -49,7 +50,11 @@ impl Bound<'_> {
     /// Whether it only joins and filters, so that it can be a part of the query around it; with `computed` it may also compute.
     pub(crate) fn is_simple(&self, computed: bool) -> bool {
         let plain = |output: &Expr| matches!(output, Expr::Column(_)) || computed && !output.is_volatile();
-        self.grouping.is_none() && self.distinct.is_none() && self.order.is_empty() && self.outputs.iter().all(plain)
+        self.grouping.is_none()
+            && self.windows.is_empty()
+            && self.distinct.is_none()
+            && self.order.is_empty()
+            && self.outputs.iter().all(plain)
     }
 
     /// Refuses what has no rows of tables that could be locked.
@@ -57,6 +62,7 @@ impl Bound<'_> {
         let what = match self {
             Self { grouping: Some(grouping), .. } if grouping.keys.is_empty() => "aggregate functions",
             Self { grouping: Some(_), .. } => "GROUP BY clause",
+            Self { windows, .. } if !windows.is_empty() => "window functions",
             Self { distinct: Some(_), .. } => "DISTINCT clause",
             _ => return Ok(()),
         };
@@ -120,7 +126,6 @@ impl<'c> Planner<'c> {
             || !ast.lateral_views.is_empty()
             || ast.prewhere.is_some()
             || ast.qualify.is_some()
-            || !ast.named_window.is_empty()
             || ast.value_table_mode.is_some()
             || !ast.connect_by.is_empty()
             || ast.exclude.is_some();
@@ -137,10 +142,15 @@ impl<'c> Planner<'c> {
 
         let mut aggregates: Vec<Aggregate> = Vec::new();
         let mut items = Items::default();
-        let mut binder = Binder { aggregates: Ok(&mut aggregates), ..Binder::plain(&from.scope, self, "") };
+        let mut windows: Vec<WindowCall> = Vec::new();
+        let calls = Windows { calls: &mut windows, named: &ast.named_window };
+        let mut binder =
+            Binder { aggregates: Ok(&mut aggregates), windows: Ok(calls), ..Binder::plain(&from.scope, self, "") };
         items.add_all(&mut binder, &ast.projection, open)?;
         let Items { mut outputs, columns } = items;
+        let calls = std::mem::replace(&mut binder.windows, Err("HAVING"));
         let having = ast.having.as_ref().map(|having| binder.condition(having, "HAVING")).transpose()?;
+        binder.windows = calls;
         let keys = group_keys(&ast.group_by, &mut binder, &outputs, &columns)?;
         let whole = matches!(ast.distinct, Some(ast::Distinct::Distinct));
         let order = match order {
@@ -165,8 +175,8 @@ impl<'c> Planner<'c> {
         let grouping = if keys.is_some() || !aggregates.is_empty() || having.is_some() {
             let mut keys = keys.unwrap_or_default();
             add_dependent_keys(&mut keys, &from);
-            for output in &mut outputs {
-                regroup(output, &keys, &from.scope, outer)?;
+            for expr in outputs.iter_mut().chain(windows.iter_mut().flat_map(WindowCall::expressions_mut)) {
+                regroup(expr, &keys, &from.scope, outer)?;
             }
             let mut having = having;
             if let Some(having) = &mut having {
@@ -176,27 +186,40 @@ impl<'c> Planner<'c> {
         } else {
             None
         };
-        Ok(Bound { from, outputs, columns, grouping, distinct, order })
+        let width = grouping
+            .as_ref()
+            .map_or(from.scope.width, |grouping| outer + grouping.keys.len() + grouping.aggregates.len());
+        outputs.iter_mut().try_for_each(|output| place_windows(output, width))?;
+        Ok(Bound { from, outputs, columns, grouping, windows, distinct, order })
     }
 
     /// The plan of a SELECT, its columns and what is left to be sorted.
     pub(crate) fn plan_select(&mut self, bound: Bound<'_>, outer: usize) -> Query {
-        let Bound { from, mut outputs, columns, grouping, distinct, order } = bound;
+        let Bound { from, mut outputs, columns, grouping, windows, distinct, order } = bound;
         let mut rows = self.join(from.joined, &from.scope, outer);
         let order = match &grouping {
-            None if distinct.is_none() => in_order(&mut rows, &outputs, order),
+            None if distinct.is_none() && windows.is_empty() => in_order(&mut rows, &outputs, order),
             _ => order,
         };
         if order.is_empty() && distinct.is_none() {
             outputs.truncate(columns.len());
         }
         match &grouping {
-            None => rows.want(&outputs),
+            None => rows.want(outputs.iter().chain(windows.iter().flat_map(WindowCall::expressions))),
             Some(grouping) => rows.want(grouping.expressions()),
         }
-        let body = Body::Select(Box::new(Select { rows, grouping, outputs, distinct }));
+        let body = Body::Select(Box::new(Select { rows, grouping, windows, outputs, distinct }));
         Query { order, ..Query::new(outer, body, columns) }
     }
+}
+
+/// What window functions come to stands behind the row that they are computed over.
+fn place_windows(expr: &mut Expr, width: usize) -> Result<()> {
+    if let Expr::Window(at) = expr {
+        *expr = Expr::Column(width + *at);
+        return Ok(());
+    }
+    expr.children_mut(&mut |child| place_windows(child, width))
 }
 
 /// Whoever groups by a primary key groups by all columns of its table.

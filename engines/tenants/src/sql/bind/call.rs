@@ -2,11 +2,11 @@
 
 use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, FunctionArguments};
 
-use super::{Binder, Typed, convert::wrapped};
+use super::{Binder, Typed, convert::wrapped, window::is_window_function};
 use crate::{
     error::{Result, SqlError, state},
     sql::{
-        aggregate::{self, Aggregate},
+        aggregate::{self, Aggregate, SortExpr},
         expression::{Comparison, Expr},
         function::{self, Function},
         name::object_name,
@@ -14,6 +14,17 @@ use crate::{
     types::Type,
     value::Value,
 };
+
+/// The place where there are no aggregates because it is within one.
+pub(super) const AGGREGATE_ARGUMENT: &str = "an aggregate's argument";
+
+/// A call that may be one of an aggregate.
+pub(super) struct AggregateCall<'a> {
+    pub(super) arguments: &'a [FunctionArg],
+    pub(super) distinct: bool,
+    pub(super) order: &'a [ast::OrderByExpr],
+    pub(super) filter: Option<&'a ast::Expr>,
+}
 
 impl Binder<'_, '_> {
     pub(super) fn case(
@@ -73,25 +84,39 @@ impl Binder<'_, '_> {
     pub(super) fn function(&mut self, function: &ast::Function) -> Result<Typed> {
         let name = object_name(&function.name)?;
         let unsupported = || SqlError::unsupported(format_args!("the call {function}"));
-        if function.over.is_some() || !function.within_group.is_empty() || function.null_treatment.is_some() {
+        if !function.within_group.is_empty() || function.null_treatment.is_some() {
             return Err(unsupported());
         }
-        let (arguments, distinct) = match &function.args {
-            FunctionArguments::None => (&[][..], false),
-            FunctionArguments::List(list) if list.clauses.is_empty() => {
-                (&list.args[..], list.duplicate_treatment == Some(ast::DuplicateTreatment::Distinct))
+        let filter = function.filter.as_deref();
+        let call = match &function.args {
+            FunctionArguments::None => AggregateCall { arguments: &[], distinct: false, order: &[], filter },
+            FunctionArguments::List(list) => {
+                let distinct = list.duplicate_treatment == Some(ast::DuplicateTreatment::Distinct);
+                let order = match list.clauses.as_slice() {
+                    [] => &[][..],
+                    [ast::FunctionArgumentClause::OrderBy(order)] => order.as_slice(),
+                    _ => return Err(unsupported()),
+                };
+                AggregateCall { arguments: &list.args, distinct, order, filter }
             }
-            _ => return Err(unsupported()),
+            FunctionArguments::Subquery(_) => return Err(unsupported()),
         };
-        if aggregate::is_name(&name) {
-            return self.aggregate(&name, arguments, distinct, function.filter.as_deref());
+        if let Some(over) = &function.over {
+            return self.window(&name, &call, over);
         }
-        if distinct || function.filter.is_some() {
-            let message = format!("DISTINCT or FILTER specified, but {name} is not an aggregate function");
+        if aggregate::is_name(&name) {
+            return self.aggregate(&name, &call);
+        }
+        if is_window_function(&name) {
+            let message = format!("window function {name} requires an OVER clause");
+            return Err(SqlError::new(state::WRONG_OBJECT_TYPE, message));
+        }
+        if call.distinct || !call.order.is_empty() || call.filter.is_some() {
+            let message = format!("DISTINCT, ORDER BY or FILTER specified, but {name} is not an aggregate function");
             return Err(SqlError::new(state::WRONG_OBJECT_TYPE, message));
         }
         let mut typed = Vec::new();
-        for argument in arguments {
+        for argument in call.arguments {
             let FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) = argument else { return Err(unsupported()) };
             self.branches += usize::from(name == "coalesce");
             let bound = self.expr(argument);
@@ -129,13 +154,7 @@ impl Binder<'_, '_> {
         }
     }
 
-    pub(super) fn aggregate(
-        &mut self,
-        name: &str,
-        arguments: &[FunctionArg],
-        distinct: bool,
-        filter: Option<&ast::Expr>,
-    ) -> Result<Typed> {
+    fn aggregate(&mut self, name: &str, call: &AggregateCall<'_>) -> Result<Typed> {
         let place = match &self.aggregates {
             Ok(_) => None,
             Err(place) => Some(*place),
@@ -145,33 +164,16 @@ impl Binder<'_, '_> {
             return Err(SqlError::new(state::GROUPING_ERROR, message));
         }
         // Aggregates of aggregates are refused.
-        let nested = "an aggregate's argument";
         let mut inner = Binder {
             scope: self.scope,
             planner: &mut *self.planner,
-            aggregates: Err(nested),
+            aggregates: Err(AGGREGATE_ARGUMENT),
+            windows: Err(AGGREGATE_ARGUMENT),
             closed: self.closed,
             branches: self.branches,
         };
-        let (argument, kind, of) = match arguments {
-            [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)] if name == "count" => {
-                (None, aggregate::Kind::Count, Type::Int8)
-            }
-            [FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))] => {
-                let typed = inner.expr(argument)?;
-                let Some((kind, wanted, of)) = aggregate::resolve(name, typed.of) else {
-                    return Err(no_function(name, &[typed.of]));
-                };
-                let argument = if wanted == Type::Unknown { typed.expr } else { inner.implicit(typed, wanted)? };
-                (Some(argument), kind, of)
-            }
-            _ => {
-                let message = format!("function {name} with {} arguments does not exist", arguments.len());
-                return Err(SqlError::new(state::UNDEFINED_FUNCTION, message));
-            }
-        };
-        let filter = filter.map(|filter| inner.condition(filter, "FILTER")).transpose()?;
-        let aggregate = Aggregate { kind, argument, distinct, filter, of };
+        let aggregate = inner.aggregate_call(name, call)?;
+        let of = aggregate.of;
         let around = self.scope.outer.map_or(0, |outer| outer.width);
         let (mut own, mut others) = (false, false);
         aggregate.expressions().for_each(|expr| {
@@ -186,6 +188,53 @@ impl Binder<'_, '_> {
             aggregates.len() - 1
         });
         Ok(Typed::new(Expr::Aggregate(at), of))
+    }
+
+    /// An aggregate and what it is computed of.
+    pub(super) fn aggregate_call(&mut self, name: &str, call: &AggregateCall<'_>) -> Result<Aggregate> {
+        let mut delimiter = None;
+        let (argument, kind, of) = match call.arguments {
+            [
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)),
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(between)),
+            ] if name == "string_agg" => {
+                let (typed, between) = (self.expr(argument)?, self.expr(between)?);
+                let texty = |of: Type| of.is_text() || of == Type::Unknown;
+                if !texty(typed.of) || !texty(between.of) {
+                    return Err(no_function(name, &[typed.of, between.of]));
+                }
+                delimiter = Some(self.implicit(between, Type::Text)?);
+                (Some(self.implicit(typed, Type::Text)?), aggregate::Kind::StringAgg, Type::Text)
+            }
+            [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)] if name == "count" => {
+                (None, aggregate::Kind::Count, Type::Int8)
+            }
+            [FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))] => {
+                let typed = self.expr(argument)?;
+                let Some((kind, wanted, of)) = aggregate::resolve(name, typed.of) else {
+                    return Err(no_function(name, &[typed.of]));
+                };
+                let argument = if wanted == Type::Unknown { typed.expr } else { self.implicit(typed, wanted)? };
+                (Some(argument), kind, of)
+            }
+            _ => {
+                let message = format!("function {name} with {} arguments does not exist", call.arguments.len());
+                return Err(SqlError::new(state::UNDEFINED_FUNCTION, message));
+            }
+        };
+        let filter = call.filter.map(|filter| self.condition(filter, "FILTER")).transpose()?;
+        let order = self.sorted(call.order)?;
+        Ok(Aggregate { kind, argument, delimiter, order, distinct: call.distinct, filter, of })
+    }
+
+    /// What values are sorted by that one function takes.
+    pub(super) fn sorted(&mut self, ast: &[ast::OrderByExpr]) -> Result<Vec<SortExpr>> {
+        let sort = |by: &ast::OrderByExpr| {
+            let descending = by.options.asc == Some(false);
+            let nulls_first = by.options.nulls_first.unwrap_or(descending);
+            Ok(SortExpr { expr: self.settled(&by.expr)?.expr, descending, nulls_first })
+        };
+        ast.iter().map(sort).collect()
     }
 
     pub(super) fn call(&mut self, name: &str, arguments: Vec<Typed>) -> Result<Typed> {

@@ -194,11 +194,15 @@ impl Binder<'_, '_> {
     pub(super) fn like(
         &mut self,
         text: &ast::Expr,
-        pattern: &ast::Expr,
+        (pattern, escape): (&ast::Expr, Option<&ast::ValueWithSpan>),
         negated: bool,
         any_case: bool,
     ) -> Result<Typed> {
-        let (text, pattern) = (self.expr(text)?, self.expr(pattern)?);
+        let (text, mut pattern) = (self.expr(text)?, self.expr(pattern)?);
+        if let Some(escape) = escape {
+            let escape = self.literal(&escape.value)?;
+            pattern = self.call("like_escape", vec![pattern, escape])?;
+        }
         let texty = |of: Type| of.is_text() || of == Type::Unknown;
         if !texty(text.of) || !texty(pattern.of) {
             let sign = if any_case { "~~*" } else { "~~" };

@@ -1,0 +1,59 @@
+-- Functions and aggregates that applications use.
+CREATE TABLE f (id int PRIMARY KEY, g text, v text);
+= CREATE TABLE
+INSERT INTO f VALUES (1, 'a', 'x'), (2, 'a', 'z'), (3, 'a', 'y'), (4, 'b', 'x'), (5, 'b', NULL), (6, 'b', 'x'), (7, 'c', NULL);
+= INSERT 0 7
+SELECT g, string_agg(v, ', ' ORDER BY id) FROM f GROUP BY g ORDER BY g;
+> a|x, z, y
+> b|x, x
+> c|
+SELECT string_agg(v, '-' ORDER BY v DESC, id) FROM f;
+> z-y-x-x-x
+SELECT string_agg(DISTINCT v, ',') FROM f;
+> x,y,z
+SELECT string_agg(v, g ORDER BY id), string_agg(v, NULL ORDER BY id) FROM f;
+> xazaybxbx|xzyxx
+SELECT string_agg(v, ',' ORDER BY id) FILTER (WHERE id > 3) FROM f;
+> x,x
+SELECT string_agg(v, ',') FROM f WHERE false;
+> 
+SELECT id, string_agg(v, '') OVER (ORDER BY id) FROM f ORDER BY id;
+> 1|x
+> 2|xz
+> 3|xzy
+> 4|xzyx
+> 5|xzyx
+> 6|xzyxx
+> 7|xzyxx
+SELECT sum(id ORDER BY id DESC) FROM f;
+> 28
+SELECT string_agg(id, ',') FROM f;
+! 42883
+SELECT lpad('7', 3, '0'), rpad('ab', 5, 'xy'), lpad('abcdef', 3), rpad('a', 3) || '|', lpad('a', -1), lpad('a', 3, '');
+> 007|abxyx|abc|a  |||a
+SELECT split_part('a,b,c', ',', 2), split_part('a,b,c', ',', -1), split_part('a', ',', 2), split_part('abc', '', 1);
+> b|c||abc
+SELECT split_part('a', ',', 0);
+! 22023
+SELECT initcap('hello wORLD, it''s a_b 2nd');
+> Hello World, It'S A_B 2nd
+SELECT ascii('A'), ascii(''), ascii('ü'), chr(65), chr(252);
+> 65|0|252|A|ü
+SELECT chr(0);
+! 54000
+SELECT translate('12345', '143', 'ax'), starts_with('abc', 'ab'), concat_ws(',', 'a', NULL, 'b'), concat_ws(NULL, 'a');
+> a2x5|t|a,b|
+SELECT exp(1.0::float8), ln(10::float8), log(1000::float8);
+> 2.718281828459045|2.302585092994046|3
+SELECT ln(0::float8);
+! 2201E
+SELECT make_date(2024, 2, 29);
+> 2024-02-29
+SELECT make_date(2023, 2, 29);
+! 22008
+SELECT length(gen_random_uuid()::text), gen_random_uuid() = gen_random_uuid();
+> 36|f
+SELECT 'a%c' LIKE 'a!%c' ESCAPE '!', 'abc' LIKE 'a!%c' ESCAPE '!', 'a\c' LIKE 'a\c' ESCAPE '', 'A_' ILIKE 'a#_' ESCAPE '#';
+> t|f|t|t
+SELECT 'a' LIKE 'a' ESCAPE 'xx';
+! 22025

@@ -1,0 +1,208 @@
+-- Window functions and their frames.
+CREATE TABLE w (id int PRIMARY KEY, g text, x int, y numeric(6,2));
+= CREATE TABLE
+INSERT INTO w VALUES (1, 'a', 10, 1.5), (2, 'a', 20, NULL), (3, 'b', 10, 2.5), (4, 'b', 10, 3), (5, 'b', 30, 0.5), (6, NULL, 5, 1), (7, 'a', 20, 4);
+= INSERT 0 7
+SELECT id, row_number() OVER (ORDER BY id DESC) FROM w ORDER BY id;
+> 1|7
+> 2|6
+> 3|5
+> 4|4
+> 5|3
+> 6|2
+> 7|1
+SELECT id, row_number() OVER (PARTITION BY g ORDER BY x, id) FROM w ORDER BY id;
+> 1|1
+> 2|2
+> 3|1
+> 4|2
+> 5|3
+> 6|1
+> 7|3
+SELECT id, rank() OVER (PARTITION BY g ORDER BY x), dense_rank() OVER (PARTITION BY g ORDER BY x) FROM w ORDER BY id;
+> 1|1|1
+> 2|2|2
+> 3|1|1
+> 4|1|1
+> 5|3|2
+> 6|1|1
+> 7|2|2
+SELECT id, percent_rank() OVER (ORDER BY x), cume_dist() OVER (ORDER BY x) FROM w ORDER BY id;
+> 1|0.16666666666666666|0.5714285714285714
+> 2|0.6666666666666666|0.8571428571428571
+> 3|0.16666666666666666|0.5714285714285714
+> 4|0.16666666666666666|0.5714285714285714
+> 5|1|1
+> 6|0|0.14285714285714285
+> 7|0.6666666666666666|0.8571428571428571
+SELECT id, ntile(3) OVER (ORDER BY id), ntile(10) OVER (ORDER BY id) FROM w ORDER BY id;
+> 1|1|1
+> 2|1|2
+> 3|1|3
+> 4|2|4
+> 5|2|5
+> 6|3|6
+> 7|3|7
+SELECT id, lag(x) OVER (ORDER BY id), lead(x, 2) OVER (ORDER BY id), lag(x, 1, 0) OVER (PARTITION BY g ORDER BY id) FROM w ORDER BY id;
+> 1||10|0
+> 2|10|10|10
+> 3|20|30|0
+> 4|10|5|10
+> 5|10|20|10
+> 6|30||0
+> 7|5||20
+SELECT id, first_value(id) OVER (PARTITION BY g ORDER BY x, id), last_value(id) OVER (PARTITION BY g ORDER BY x) FROM w ORDER BY id;
+> 1|1|1
+> 2|1|7
+> 3|3|4
+> 4|3|4
+> 5|3|5
+> 6|6|6
+> 7|1|7
+SELECT id, nth_value(id, 2) OVER (ORDER BY id), nth_value(id, 2) OVER (ORDER BY id ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) FROM w ORDER BY id;
+> 1||3
+> 2|2|4
+> 3|2|5
+> 4|2|6
+> 5|2|7
+> 6|2|
+> 7|2|
+SELECT id, sum(x) OVER (ORDER BY id), sum(x) OVER (PARTITION BY g), count(*) OVER () FROM w ORDER BY id;
+> 1|10|50|7
+> 2|30|50|7
+> 3|40|50|7
+> 4|50|50|7
+> 5|80|50|7
+> 6|85|5|7
+> 7|105|50|7
+SELECT id, sum(x) OVER (ORDER BY x) FROM w ORDER BY id;
+> 1|35
+> 2|75
+> 3|35
+> 4|35
+> 5|105
+> 6|5
+> 7|75
+SELECT id, avg(x) OVER (ORDER BY id ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) FROM w ORDER BY id;
+> 1|15.0000000000000000
+> 2|13.3333333333333333
+> 3|13.3333333333333333
+> 4|16.6666666666666667
+> 5|15.0000000000000000
+> 6|18.3333333333333333
+> 7|12.5000000000000000
+SELECT id, sum(x) OVER (ORDER BY id ROWS 2 PRECEDING), min(x) OVER (ORDER BY id ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) FROM w ORDER BY id;
+> 1|10|5
+> 2|30|5
+> 3|40|5
+> 4|40|5
+> 5|50|5
+> 6|45|5
+> 7|55|20
+SELECT id, sum(x) OVER (ORDER BY id ROWS BETWEEN 3 PRECEDING AND 2 PRECEDING) FROM w ORDER BY id;
+> 1|
+> 2|
+> 3|10
+> 4|30
+> 5|30
+> 6|20
+> 7|40
+SELECT id, sum(id) OVER (ORDER BY x GROUPS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM w ORDER BY id;
+> 1|14
+> 2|17
+> 3|14
+> 4|14
+> 5|14
+> 6|6
+> 7|17
+SELECT id, sum(x) OVER (ORDER BY x RANGE BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) FROM w ORDER BY id;
+> 1|105
+> 2|105
+> 3|105
+> 4|105
+> 5|105
+> 6|105
+> 7|105
+SELECT id, count(y) OVER (PARTITION BY g ORDER BY y NULLS FIRST), count(*) FILTER (WHERE x > 10) OVER (ORDER BY id) FROM w ORDER BY id;
+> 1|1|0
+> 2|0|1
+> 3|2|1
+> 4|3|1
+> 5|1|2
+> 6|1|2
+> 7|2|3
+SELECT id, sum(x) OVER win, avg(x) OVER (win ORDER BY id) FROM w WINDOW win AS (PARTITION BY g) ORDER BY id;
+> 1|50|10.0000000000000000
+> 2|50|15.0000000000000000
+> 3|50|10.0000000000000000
+> 4|50|10.0000000000000000
+> 5|50|16.6666666666666667
+> 6|5|5.0000000000000000
+> 7|50|16.6666666666666667
+SELECT g, sum(x), rank() OVER (ORDER BY sum(x) DESC) FROM w GROUP BY g ORDER BY 3, 1;
+> a|50|1
+> b|50|1
+> |5|3
+SELECT g, sum(sum(x)) OVER (ORDER BY g NULLS FIRST) FROM w GROUP BY g ORDER BY g NULLS FIRST;
+> |5
+> a|55
+> b|105
+SELECT * FROM (SELECT id, g, row_number() OVER (PARTITION BY g ORDER BY x DESC, id) AS n FROM w) t WHERE n = 1 ORDER BY id;
+> 2|a|1
+> 5|b|1
+> 6||1
+SELECT id FROM w ORDER BY row_number() OVER (ORDER BY x, id DESC);
+> 6
+> 4
+> 3
+> 1
+> 7
+> 2
+> 5
+SELECT DISTINCT count(*) OVER (PARTITION BY g) FROM w ORDER BY 1;
+> 1
+> 3
+SELECT id, row_number() OVER (ORDER BY id) + 10 AS n FROM w ORDER BY n DESC LIMIT 2;
+> 7|17
+> 6|16
+SELECT id, (SELECT count(*) FROM w i WHERE i.x < w.x), sum(x) OVER (ORDER BY (SELECT max(id) FROM w i WHERE i.g = w.g), id) FROM w ORDER BY id;
+> 1|1|60
+> 2|4|80
+> 3|1|10
+> 4|1|20
+> 5|6|50
+> 6|0|105
+> 7|4|100
+SELECT id, bool_and(x > 5) OVER (ORDER BY id), max(g) OVER (ORDER BY id) FROM w ORDER BY id;
+> 1|t|a
+> 2|t|a
+> 3|t|b
+> 4|t|b
+> 5|t|b
+> 6|f|b
+> 7|f|b
+SELECT row_number() OVER () FROM w WHERE false;
+SELECT id FROM w WHERE row_number() OVER () = 1;
+! 42P20
+SELECT sum(row_number() OVER ()) FROM w;
+! 42803
+SELECT row_number() OVER (ORDER BY rank() OVER ()) FROM w;
+! 42P20
+SELECT count(*) FROM w HAVING row_number() OVER () = 1;
+! 42P20
+SELECT lower(g) OVER () FROM w;
+! 42809
+SELECT row_number(1) OVER () FROM w;
+! 42883
+SELECT ntile(0) OVER () FROM w;
+! 22014
+SELECT sum(x) OVER nothing FROM w;
+! 42704
+SELECT sum(x) OVER (ORDER BY id ROWS BETWEEN CURRENT ROW AND 1 PRECEDING) FROM w;
+! 42P20
+SELECT sum(x) OVER (ORDER BY id ROWS -1 PRECEDING) FROM w;
+! 22013
+SELECT row_number() OVER (), id FROM w FOR UPDATE;
+! 0A000
+SELECT row_number() FROM w;
+! 42809
