@@ -80,11 +80,11 @@ class PostgreSQL:
         flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         self.process = subprocess.Popen([PROGRAMS / "postgres", "-D", self.root / "data", *flags], **options)
 
-    def connect(self, **options):
+    def connect(self, database="postgres", **options):
         deadline = time.monotonic() + 30
         while True:
             try:
-                return psycopg.connect(host=str(self.root), user="postgres", dbname="postgres", **options)
+                return psycopg.connect(host=str(self.root), user="postgres", dbname=database, **options)
             except psycopg.OperationalError:
                 if time.monotonic() > deadline:
                     raise

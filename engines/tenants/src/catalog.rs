@@ -1,9 +1,9 @@
-//! What tables there are. A tenant's catalog is rows of two tables with fixed numbers in the tenant's own key space, written
+//! What tables there are. A tenant's catalog is rows of tables with fixed numbers in the tenant's own key space, written
 //! by ordinary transactions:
 //!
 //! ```text
-//! TABLES  1 | table's number        -> format version, 1 byte | the table, as postcard writes it
-//! NAMES   2 | name of table, index  -> the table's number, 4 bytes, smallest first
+//! OBJECTS 1 | object's number       -> format version, 1 byte | kind, 1 byte | the table or sequence, as postcard writes it
+//! NAMES   2 | name of table, index, sequence -> the object's number, 4 bytes, smallest first
 //! DOOMED  3 | number of rows' keys  -> nothing: no table has these keys any more, and they are removed little by little
 //! SEQUENCES 4: see `sequence`
 //! ```
@@ -20,8 +20,8 @@ use crate::{
     types::Type,
 };
 
-/// The number of the table of tables.
-pub(crate) const TABLES: u32 = 1;
+/// The number of the table of tables and sequences.
+pub(crate) const OBJECTS: u32 = 1;
 /// The number of the table of names.
 pub(crate) const NAMES: u32 = 2;
 /// The number of the table of keys that are to be removed.
@@ -34,6 +34,24 @@ pub(crate) const FIRST_RELATION: u32 = 16_384;
 pub(crate) const COLUMNS_MAX: usize = 1_600;
 
 const FORMAT: u8 = 2;
+/// Kinds of objects.
+const TABLE: u8 = 1;
+const SEQUENCE: u8 = 2;
+
+/// Where the value of a column comes from if a statement gives none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Generated {
+    /// From its default.
+    #[default]
+    No,
+    /// From a sequence; a statement may give another, if it is not `always` or it says that it overrides.
+    Identity {
+        /// `GENERATED ALWAYS`
+        always: bool,
+    },
+    /// From this expression over the row, always.
+    Stored(String),
+}
 
 /// A column.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +64,8 @@ pub struct Column {
     pub not_null: bool,
     /// The expression that is inserted if nothing else is, as SQL.
     pub default: Option<String>,
+    /// Whether something else gives it its value.
+    pub generated: Generated,
     /// The schema version that it came with. Rows of earlier ones do not have it.
     pub since: u16,
     /// What such rows have instead: a row's bytes of the value, or NULL.
@@ -127,15 +147,33 @@ pub struct ForeignKey {
     pub initially_deferred: bool,
 }
 
-/// A sequence that a column's default takes numbers from.
+/// Numbers that are given once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sequence {
+    /// Its number, for ever, by which defaults name it.
+    pub id: u32,
     /// Its name.
     pub name: String,
-    /// Its number, by which the default names it.
-    pub id: u32,
-    /// The column.
-    pub column: usize,
+    /// The number under which it is kept how far it is; another one after it was begun again.
+    pub state: u32,
+    /// The first number under that.
+    pub first: i128,
+    /// The type of its numbers.
+    pub of: Type,
+    /// The number that it begins with again.
+    pub start: i64,
+    /// From one number to the next; not 0.
+    pub increment: i64,
+    /// The smallest number.
+    pub min: i64,
+    /// The largest number.
+    pub max: i64,
+    /// How many numbers are reserved at once, at least.
+    pub cache: i64,
+    /// Whether it begins again at the other end.
+    pub cycle: bool,
+    /// The table and the column that it goes with.
+    pub owner: Option<(u32, usize)>,
 }
 
 /// The primary key, by which rows are kept.
@@ -166,8 +204,6 @@ pub struct Definition {
     pub indexes: Vec<Index>,
     /// Its conditions.
     pub checks: Vec<Check>,
-    /// The sequences of its columns.
-    pub sequences: Vec<Sequence>,
     /// What its rows refer to.
     pub foreign_keys: Vec<ForeignKey>,
 }
@@ -244,7 +280,7 @@ fn width(of: Type) -> Width {
 }
 
 pub(crate) fn table_key(id: u32) -> Vec<u8> {
-    let mut key = KeyWriter::new(TABLES);
+    let mut key = KeyWriter::new(OBJECTS);
     key.int64(i64::from(id), Order::Ascending);
     key.into_bytes()
 }
@@ -267,23 +303,47 @@ pub(crate) fn name_key(name: &str) -> Vec<u8> {
     key.into_bytes()
 }
 
-impl Definition {
+/// What the catalog has a row of.
+#[derive(Debug, PartialEq, Eq)]
+enum Object {
+    Table(Definition),
+    Sequence(Sequence),
+}
+
+impl Object {
+    fn decode(bytes: &[u8]) -> Result<Self> {
+        let damaged =
+            |what: String| SqlError::new(state::DATA_CORRUPTED, format!("a row of the catalog is damaged: {what}"));
+        let unread = |error: postcard::Error| damaged(error.to_string());
+        match bytes {
+            [FORMAT, TABLE, rest @ ..] => postcard::from_bytes(rest).map(Self::Table).map_err(unread),
+            [FORMAT, SEQUENCE, rest @ ..] => postcard::from_bytes(rest).map(Self::Sequence).map_err(unread),
+            other => {
+                Err(damaged(format!("expected format {FORMAT} and a kind, came {:?}", &other[..other.len().min(2)])))
+            }
+        }
+    }
+}
+
+fn encode(kind: u8, object: &impl Serialize) -> Result<Vec<u8>> {
+    let rest = postcard::to_stdvec(object).map_err(|error| SqlError::internal(format_args!("the catalog: {error}")))?;
+    Ok([&[FORMAT, kind], rest.as_slice()].concat())
+}
+
+impl Sequence {
     pub(crate) fn encode(&self) -> Result<Vec<u8>> {
-        let mut bytes = vec![FORMAT];
-        let rest =
-            postcard::to_stdvec(self).map_err(|error| SqlError::internal(format_args!("the catalog: {error}")))?;
-        bytes.extend(rest);
-        Ok(bytes)
+        encode(SEQUENCE, self)
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
-        let damaged =
-            |what: &str| SqlError::new(state::DATA_CORRUPTED, format!("a row of the catalog is damaged: {what}"));
-        match bytes.split_first() {
-            Some((&FORMAT, rest)) => postcard::from_bytes(rest).map_err(|error| damaged(&error.to_string())),
-            Some((format, _)) => Err(damaged(&format!("expected format {FORMAT}, came {format}"))),
-            None => Err(damaged("it is empty")),
-        }
+    /// The default that takes its numbers.
+    pub(crate) fn default(&self) -> String {
+        format!("nextval({})", self.id)
+    }
+}
+
+impl Definition {
+    pub(crate) fn encode(&self) -> Result<Vec<u8>> {
+        encode(TABLE, self)
     }
 
     /// All numbers that the table's keys begin with.
@@ -293,9 +353,8 @@ impl Definition {
 
     /// All numbers that are its own.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
-        let sequences = self.sequences.iter().map(|sequence| sequence.id);
         let foreign_keys = self.foreign_keys.iter().map(|key| key.id);
-        self.relations().chain([self.id]).chain(sequences).chain(foreign_keys)
+        self.relations().chain([self.id]).chain(foreign_keys)
     }
 
     /// The keys that no two of its rows have alike, each with its columns in their order and whether they descend.
@@ -320,19 +379,19 @@ impl Definition {
             || self.indexes.iter().any(|index| index.constraint && index.name == name)
     }
 
-    /// All names that it takes among tables, indexes and sequences.
+    /// All names that it takes among tables and indexes.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         let primary = self.primary.iter().map(|primary| primary.name.as_str());
         let indexes = self.indexes.iter().map(|index| index.name.as_str());
-        let sequences = self.sequences.iter().map(|sequence| sequence.name.as_str());
-        std::iter::once(self.name.as_str()).chain(primary).chain(indexes).chain(sequences)
+        std::iter::once(self.name.as_str()).chain(primary).chain(indexes)
     }
 }
 
-/// All tables of a tenant at some commit.
+/// All tables and sequences of a tenant at some commit.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     tables: BTreeMap<u32, Arc<Table>>,
+    sequences: BTreeMap<u32, Arc<Sequence>>,
     by_name: BTreeMap<String, u32>,
 }
 
@@ -348,6 +407,40 @@ impl Catalog {
     #[must_use]
     pub fn owner(&self, name: &str) -> Option<&Arc<Table>> {
         self.tables.get(self.by_name.get(name)?)
+    }
+
+    /// Whether a name is taken.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// The sequence of a name.
+    #[must_use]
+    pub fn sequence(&self, name: &str) -> Option<&Arc<Sequence>> {
+        self.sequences.get(self.by_name.get(name)?)
+    }
+
+    /// The sequence of a number.
+    #[must_use]
+    pub fn sequence_by_id(&self, id: u32) -> Option<&Arc<Sequence>> {
+        self.sequences.get(&id)
+    }
+
+    /// The sequences that go with a table.
+    pub fn sequences_of(&self, table: u32) -> impl Iterator<Item = &Arc<Sequence>> {
+        self.sequences.values().filter(move |sequence| sequence.owner.is_some_and(|(owner, _)| owner == table))
+    }
+
+    /// All numbers that are taken.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
+        let tables = self.tables.values().flat_map(|table| table.numbers());
+        tables.chain(self.sequences.values().flat_map(|sequence| [sequence.id, sequence.state]))
+    }
+
+    /// All sequences.
+    pub fn sequences(&self) -> impl Iterator<Item = &Arc<Sequence>> {
+        self.sequences.values()
     }
 
     /// All tables.
@@ -375,7 +468,7 @@ impl Catalog {
         self.tables.values().find_map(|child| Some((child, child.foreign_keys.iter().position(|key| key.id == id)?)))
     }
 
-    /// Takes over what a commit wrote to the table of tables.
+    /// Takes over what a commit wrote to the table of objects.
     pub(crate) fn apply(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         let mut reader = savanna_tenants_encoding::KeyReader::new(key)?;
         let id = reader.int64(Order::Ascending)?.unwrap_or_default() as u32;
@@ -384,12 +477,22 @@ impl Catalog {
                 self.by_name.remove(name);
             }
         }
-        if let Some(value) = value {
-            let table = Arc::new(Table::new(Definition::decode(value)?));
-            for name in table.names() {
-                self.by_name.insert(name.to_owned(), id);
+        if let Some(old) = self.sequences.remove(&id) {
+            self.by_name.remove(&old.name);
+        }
+        match value.map(Object::decode).transpose()? {
+            None => {}
+            Some(Object::Table(definition)) => {
+                let table = Arc::new(Table::new(definition));
+                for name in table.names() {
+                    self.by_name.insert(name.to_owned(), id);
+                }
+                self.tables.insert(id, table);
             }
-            self.tables.insert(id, table);
+            Some(Object::Sequence(sequence)) => {
+                self.by_name.insert(sequence.name.clone(), id);
+                self.sequences.insert(id, Arc::new(sequence));
+            }
         }
         Ok(())
     }
@@ -405,6 +508,7 @@ mod tests {
             of: Type::Int4,
             not_null: true,
             default: None,
+            generated: Generated::No,
             since: 1,
             missing: None,
             dropped: false,
@@ -418,7 +522,6 @@ mod tests {
             primary: Some(PrimaryKey { name: format!("{name}_pkey"), columns: vec![0] }),
             indexes: Vec::new(),
             checks: Vec::new(),
-            sequences: Vec::new(),
             foreign_keys: Vec::new(),
         }
     }
@@ -427,13 +530,32 @@ mod tests {
     fn the_catalogs_format_is_this() {
         let bytes = definition(16_384, "t").encode().unwrap();
         let expected = [
-            &[2, 0x80, 0x80, 1, 1, b't', 0x80, 0x80, 1, 1, 1, 2, b'i', b'd', 2, 1, 0, 1, 0, 0, 1, 6][..],
+            &[2, 1, 0x80, 0x80, 1, 1, b't', 0x80, 0x80, 1, 1, 1, 2, b'i', b'd', 2, 1, 0, 0, 1, 0, 0, 1, 6][..],
             b"t_pkey",
-            &[1, 0, 0, 0, 0, 0],
+            &[1, 0, 0, 0, 0],
         ];
         assert_eq!(bytes, expected.concat());
-        assert_eq!(Definition::decode(&bytes).unwrap(), definition(16_384, "t"));
-        assert!(Definition::decode(&[1]).is_err() && Definition::decode(&[]).is_err());
+        assert_eq!(Object::decode(&bytes), Ok(Object::Table(definition(16_384, "t"))));
+        let sequence = Sequence {
+            id: 300,
+            name: "s".to_owned(),
+            state: 301,
+            first: -1,
+            of: Type::Int8,
+            start: 1,
+            increment: -1,
+            min: -2,
+            max: 3,
+            cache: 1,
+            cycle: true,
+            owner: Some((5, 0)),
+        };
+        let bytes = sequence.encode().unwrap();
+        assert_eq!(bytes, [2, 2, 0xac, 2, 1, b's', 0xad, 2, 1, 3, 2, 1, 3, 6, 2, 1, 1, 5, 0]);
+        assert_eq!(Object::decode(&bytes), Ok(Object::Sequence(sequence)));
+        for damaged in [&[1, 1][..], &[2], &[2, 9, 0], &[]] {
+            assert_eq!(Object::decode(damaged).unwrap_err().state, state::DATA_CORRUPTED);
+        }
     }
 
     #[test]

@@ -14,11 +14,12 @@ use savanna_transaction::{
 };
 
 use crate::{
-    catalog::{Catalog, DOOMED, FIRST_RELATION, TABLES, sequence_key},
+    catalog::{Catalog, DOOMED, FIRST_RELATION, OBJECTS, SEQUENCES, Sequence, sequence_key},
     error::{Result, SqlError, state},
     fault::Rules,
     log::{self, Log, RecordError},
     row,
+    sequence::{Reserved, exhausted, left},
     store::Store,
 };
 
@@ -84,9 +85,10 @@ impl Replaying {
         let catalog = database.read_catalog(reader)?;
         // A number is not given again while there are keys with it, though no table has them any more.
         let doomed = database.doomed_relations(reader)?;
+        // Nor one under which a sequence is kept that was never committed.
+        let sequences = database.numbered(reader, SEQUENCES)?;
         database.abort(reader);
-        let living = catalog.tables().flat_map(|table| table.numbers().collect::<Vec<_>>());
-        let last = living.chain(doomed.into_iter().map(|(relation, _)| relation)).max();
+        let last = catalog.numbers().chain(doomed.into_iter().chain(sequences).map(|(number, _)| number)).max();
         database.next_relation = last.map_or(FIRST_RELATION, |last| last.saturating_add(1));
         database.catalogs.push_back((at, Arc::new(catalog)));
         Ok(database)
@@ -365,13 +367,18 @@ impl Database {
 
     /// The numbers of keys that no table has any more, with the keys of their marks.
     fn doomed_relations(&mut self, txn: TxnId) -> Result<Vec<(u32, Vec<u8>)>> {
-        let mut doomed = Vec::new();
-        self.scan(txn, &row::whole(DOOMED), Direction::Ascending, &mut |mark, _| {
-            let mut reader = KeyReader::new(mark)?;
-            doomed.push((reader.int64(Order::Ascending)?.unwrap_or_default() as u32, mark.to_vec()));
+        self.numbered(txn, DOOMED)
+    }
+
+    /// The keys of a table of the catalog, with the numbers that they are of.
+    fn numbered(&mut self, txn: TxnId, relation: u32) -> Result<Vec<(u32, Vec<u8>)>> {
+        let mut found = Vec::new();
+        self.scan(txn, &row::whole(relation), Direction::Ascending, &mut |key, _| {
+            let mut reader = KeyReader::new(key)?;
+            found.push((reader.int64(Order::Ascending)?.unwrap_or_default() as u32, key.to_vec()));
             Ok(ControlFlow::Continue(()))
         })?;
-        Ok(doomed)
+        Ok(found)
     }
 
     /// How much the transaction manager holds.
@@ -399,7 +406,7 @@ impl Database {
     /// The catalog as a transaction that changes it sees it.
     pub(crate) fn read_catalog(&mut self, txn: TxnId) -> Result<Catalog> {
         let mut catalog = Catalog::default();
-        self.scan(txn, &row::whole(TABLES), Direction::Ascending, &mut |key, value| {
+        self.scan(txn, &row::whole(OBJECTS), Direction::Ascending, &mut |key, value| {
             catalog.apply(key, Some(value))?;
             Ok(ControlFlow::Continue(()))
         })?;
@@ -419,35 +426,58 @@ impl Database {
         Ok(relation)
     }
 
-    /// Reserves numbers of a sequence, in a transaction of its own: the first of them.
-    pub(crate) fn reserve(&mut self, sequence: u32, count: i64) -> Result<i64> {
-        let key = sequence_key(sequence);
-        let txn = self.begin(Isolation::ReadCommitted);
-        let reserved = self.reserve_in(txn, &key, count);
-        // Committed or not, it is over.
-        self.abort(txn);
-        reserved
+    /// Reserves numbers of a sequence, in a transaction of its own.
+    pub(crate) fn reserve(&mut self, sequence: &Sequence, count: u64) -> Result<Reserved> {
+        let mut first = 0;
+        let mut reserved = 0;
+        let logged = self.move_sequence(sequence, &mut |next| {
+            let begin = if sequence.increment > 0 { sequence.min } else { sequence.max };
+            first = if left(sequence, next) == 0 && sequence.cycle { i128::from(begin) } else { next };
+            reserved = count.min(left(sequence, first));
+            if reserved == 0 {
+                return Err(exhausted(sequence));
+            }
+            Ok(first + i128::from(reserved) * i128::from(sequence.increment))
+        })?;
+        Ok(Reserved { first, count: reserved, logged })
     }
 
-    fn reserve_in(&mut self, txn: TxnId, key: &[u8], count: i64) -> Result<i64> {
+    /// Lets a sequence go on with a number, in a transaction of its own.
+    pub(crate) fn set_sequence(&mut self, sequence: &Sequence, next: i128) -> Result<Lsn> {
+        self.move_sequence(sequence, &mut |_| Ok(next))
+    }
+
+    /// The number that a sequence goes on with, as far as a transaction sees it.
+    pub(crate) fn sequence_next(&mut self, txn: TxnId, sequence: &Sequence) -> Result<i128> {
+        let Some(bytes) = self.get(txn, &sequence_key(sequence.state))? else { return Ok(sequence.first) };
+        let damaged = || SqlError::new(state::DATA_CORRUPTED, "a sequence's row is damaged");
+        Ok(i128::from_le_bytes(bytes.try_into().map_err(|_| damaged())?))
+    }
+
+    fn move_sequence(&mut self, sequence: &Sequence, next: &mut dyn FnMut(i128) -> Result<i128>) -> Result<Lsn> {
+        let txn = self.begin(Isolation::ReadCommitted);
+        let moved = self.move_sequence_in(txn, sequence, next);
+        // Committed or not, it is over.
+        self.abort(txn);
+        moved
+    }
+
+    fn move_sequence_in(
+        &mut self,
+        txn: TxnId,
+        sequence: &Sequence,
+        next: &mut dyn FnMut(i128) -> Result<i128>,
+    ) -> Result<Lsn> {
         self.statement(txn)?;
-        let busy = || SqlError::new(state::LOCK_NOT_AVAILABLE, "the sequence is being dropped");
-        if self.lock(txn, key, RowLock::Update, Wait::Never)? != Step::Done(true) {
+        let busy = || SqlError::new(state::LOCK_NOT_AVAILABLE, "the sequence is being changed or dropped");
+        let key = sequence_key(sequence.state);
+        if self.lock(txn, &key, RowLock::Update, Wait::Never)? != Step::Done(true) {
             return Err(busy());
         }
-        let first = match self.get(txn, key)? {
-            None => 1,
-            Some(bytes) => {
-                let damaged = || SqlError::new(state::DATA_CORRUPTED, "a sequence's row is damaged");
-                i64::from_le_bytes(bytes.try_into().map_err(|_| damaged())?)
-            }
-        };
-        let end = first
-            .checked_add(count)
-            .ok_or_else(|| SqlError::new("2200H", "reached maximum value of sequence (9223372036854775807)"))?;
-        self.write(txn, key, Some(Box::from(end.to_le_bytes())), Change::Existence)?;
+        let next = next(self.sequence_next(txn, sequence)?)?;
+        self.write(txn, &key, Some(Box::from(next.to_le_bytes())), Change::Existence)?;
         match self.commit(txn)? {
-            Step::Done(_) => Ok(first),
+            Step::Done(logged) => Ok(logged),
             Step::Wait => Err(busy()),
         }
     }
@@ -497,7 +527,7 @@ impl Database {
         &self,
         writes: impl Iterator<Item = (&'a [u8], Option<&'a Box<[u8]>>)>,
     ) -> Result<Option<Catalog>> {
-        let prefix = TABLES.to_be_bytes();
+        let prefix = OBJECTS.to_be_bytes();
         let mut changed = None;
         for (key, value) in writes.filter(|(key, _)| key.starts_with(&prefix)) {
             let newest = || self.catalogs.back().map(|(_, catalog)| Catalog::clone(catalog)).unwrap_or_default();

@@ -17,6 +17,7 @@ pub mod state {
     pub const INVALID_ARGUMENT: &str = "2201E";
     pub const INVALID_ROW_COUNT_IN_LIMIT: &str = "2201W";
     pub const INVALID_ROW_COUNT_IN_OFFSET: &str = "2201X";
+    pub const SEQUENCE_LIMIT_EXCEEDED: &str = "2200H";
     pub const CHARACTER_NOT_IN_REPERTOIRE: &str = "22021";
     pub const INVALID_PARAMETER_VALUE: &str = "22023";
     pub const SUBSTRING_ERROR: &str = "22011";
@@ -38,6 +39,8 @@ pub mod state {
     pub const INVALID_SAVEPOINT: &str = "3B001";
     pub const INVALID_SCHEMA_NAME: &str = "3F000";
     pub const DEPENDENT_OBJECTS: &str = "2BP01";
+    pub const GENERATED_ALWAYS: &str = "428C9";
+    pub const INVALID_OBJECT_DEFINITION: &str = "42P17";
     pub const SERIALIZATION_FAILURE: &str = "40001";
     pub const DEADLOCK_DETECTED: &str = "40P01";
     pub const INSUFFICIENT_PRIVILEGE: &str = "42501";

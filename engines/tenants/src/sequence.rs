@@ -3,12 +3,19 @@
 //! the process ends.
 //!
 //! ```text
-//! SEQUENCES  4 | sequence's number  -> the first number that is not reserved, 8 bytes, smallest first
+//! SEQUENCES  4 | sequence's state   -> the first number that is not reserved, 16 bytes, smallest first
 //! ```
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use savanna_journal::Lsn;
+
+use crate::{
+    catalog::Sequence,
+    error::{Result, SqlError, state},
 };
 
 /// What may be given of each sequence. Shared by a tenant and its sessions, all of them on one thread.
@@ -19,15 +26,30 @@ pub(crate) struct Numbers {
 
 #[derive(Clone, Debug, Default)]
 struct State {
+    /// By the sequences' states.
     ranges: HashMap<u32, Range>,
     /// A sequence whose reserved numbers are all given.
-    wanted: Option<u32>,
+    wanted: Option<Arc<Sequence>>,
+    /// Sequences that a statement has set, to be written down when it ends.
+    set: HashMap<u32, Arc<Sequence>>,
+    /// Where the log has what was given since this was asked.
+    after: Lsn,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// Numbers that may be given: runs of them, with how many each has left. A sequence that cycles has several.
+#[derive(Clone, Debug)]
 struct Range {
-    next: i64,
-    end: i64,
+    runs: VecDeque<(i128, u64)>,
+    logged: Lsn,
+}
+
+/// Numbers that were reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reserved {
+    pub(crate) first: i128,
+    pub(crate) count: u64,
+    /// Where the log has it.
+    pub(crate) logged: Lsn,
 }
 
 /// What may be given, as it was before a statement.
@@ -36,33 +58,76 @@ pub(crate) struct Before(HashMap<u32, Range>);
 
 impl Numbers {
     /// Gives a number. `None` if there is none reserved, which is noted.
-    pub(crate) fn next(&self, sequence: u32) -> Option<i64> {
+    ///
+    /// # Errors
+    /// 2200H if the statement has set the sequence to its end.
+    pub(crate) fn next(&self, sequence: &Arc<Sequence>) -> Result<Option<i64>> {
         let mut state = self.state();
-        match state.ranges.get_mut(&sequence) {
-            Some(range) if range.next < range.end => {
-                range.next += 1;
-                Some(range.next - 1)
+        let State { ranges, wanted, set, after } = &mut *state;
+        match ranges.get_mut(&sequence.state) {
+            Some(Range { runs, logged }) if runs.front().is_some_and(|(_, left)| *left > 0) => {
+                let Some((next, left)) = runs.front_mut() else { return Ok(None) };
+                let number = *next as i64;
+                *next += i128::from(sequence.increment);
+                *left -= 1;
+                if *left == 0 && runs.len() > 1 {
+                    runs.pop_front();
+                }
+                *after = (*after).max(*logged);
+                Ok(Some(number))
             }
+            _ if set.contains_key(&sequence.state) => Err(exhausted(sequence)),
             _ => {
-                state.wanted = Some(sequence);
-                None
+                *wanted = Some(Arc::clone(sequence));
+                Ok(None)
             }
         }
     }
 
     /// Adds numbers that were reserved.
-    pub(crate) fn add(&self, sequence: u32, first: i64, end: i64) {
+    pub(crate) fn add(&self, sequence: &Sequence, reserved: Reserved) {
+        let Reserved { first, count, logged } = reserved;
         let mut state = self.state();
-        let range = state.ranges.entry(sequence).or_insert(Range { next: first, end: first });
-        if range.end != first {
-            range.next = first;
+        let range = state.ranges.entry(sequence.state).or_insert(Range { runs: VecDeque::new(), logged });
+        range.runs.retain(|(_, left)| *left > 0);
+        match range.runs.back_mut() {
+            Some((next, left)) if *next + i128::from(*left) * i128::from(sequence.increment) == first => *left += count,
+            _ => range.runs.push_back((first, count)),
         }
-        range.end = end;
+        range.logged = logged;
+    }
+
+    /// Lets a sequence go on with a number, for the statement that runs and then for all.
+    pub(crate) fn set(&self, sequence: &Arc<Sequence>, next: i128) {
+        let mut state = self.state();
+        let range = Range { runs: VecDeque::from([(next, left(sequence, next))]), logged: Lsn::NONE };
+        state.ranges.insert(sequence.state, range);
+        state.set.insert(sequence.state, Arc::clone(sequence));
+    }
+
+    /// The sequences that were set, once, with the numbers that they go on with.
+    pub(crate) fn taken_set(&self) -> Vec<(Arc<Sequence>, i128)> {
+        let mut state = self.state();
+        let set = std::mem::take(&mut state.set);
+        let next = |(id, sequence)| Some((sequence, state.ranges.remove(&id)?.runs.front()?.0));
+        set.into_iter().filter_map(next).collect()
+    }
+
+    /// The number that a sequence goes on with, if one is reserved.
+    pub(crate) fn peek(&self, sequence: &Sequence) -> Option<i128> {
+        let state = self.state();
+        let run = state.ranges.get(&sequence.state)?.runs.front().filter(|(_, left)| *left > 0);
+        run.map(|(next, _)| *next)
     }
 
     /// The sequence that numbers were wanted of, once.
-    pub(crate) fn wanted(&self) -> Option<u32> {
+    pub(crate) fn wanted(&self) -> Option<Arc<Sequence>> {
         self.state().wanted.take()
+    }
+
+    /// The place in the log of what was given since the last call.
+    pub(crate) fn after(&self) -> Lsn {
+        std::mem::take(&mut self.state().after)
     }
 
     pub(crate) fn save(&self) -> Before {
@@ -71,7 +136,10 @@ impl Numbers {
 
     /// Takes the numbers back that a statement was given which did nothing.
     pub(crate) fn restore(&self, before: Before) {
-        self.state().ranges = before.0;
+        let mut state = self.state();
+        state.ranges = before.0;
+        state.set.clear();
+        state.after = Lsn::NONE;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -79,20 +147,66 @@ impl Numbers {
     }
 }
 
+/// How many numbers a sequence has from one on, before it ends or begins again.
+pub(crate) fn left(sequence: &Sequence, next: i128) -> u64 {
+    let (min, max, increment) = (i128::from(sequence.min), i128::from(sequence.max), i128::from(sequence.increment));
+    let room = if increment > 0 { max - next } else { next - min };
+    if room < 0 { 0 } else { u64::try_from(room / increment.abs() + 1).unwrap_or(u64::MAX) }
+}
+
+/// The error of a sequence that has no number left.
+pub(crate) fn exhausted(sequence: &Sequence) -> SqlError {
+    let (end, bound) = if sequence.increment > 0 { ("maximum", sequence.max) } else { ("minimum", sequence.min) };
+    let message = format!("nextval: reached {end} value of sequence \"{}\" ({bound})", sequence.name);
+    SqlError::new(state::SEQUENCE_LIMIT_EXCEEDED, message)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::Type;
+
+    fn sequence(increment: i64) -> Arc<Sequence> {
+        let (name, of, owner) = (String::new(), Type::Int8, None);
+        let (start, min, max, cache, cycle) = (1, -10, 10, 1, false);
+        Arc::new(Sequence { id: 6, name, state: 7, first: 1, of, start, increment, min, max, cache, cycle, owner })
+    }
+
+    fn reserved(first: i128, count: u64) -> Reserved {
+        Reserved { first, count, logged: Lsn(first.unsigned_abs() as u64) }
+    }
 
     #[test]
     fn numbers_are_given_once_and_in_order() {
-        let numbers = Numbers::default();
-        assert_eq!((numbers.next(7), numbers.wanted(), numbers.wanted()), (None, Some(7), None));
-        numbers.add(7, 1, 3);
+        let (numbers, sequence) = (Numbers::default(), sequence(1));
+        let next = || numbers.next(&sequence).unwrap();
+        assert_eq!((next(), numbers.wanted().is_some(), numbers.wanted().is_some()), (None, true, false));
+        numbers.add(&sequence, reserved(1, 2));
         let before = numbers.save();
-        assert_eq!([numbers.next(7), numbers.next(7), numbers.next(7)], [Some(1), Some(2), None]);
+        assert_eq!([next(), next(), next()], [Some(1), Some(2), None]);
         numbers.restore(before);
-        numbers.add(7, 3, 5);
-        assert_eq!([1, 2, 3, 4].map(Some), [(); 4].map(|()| numbers.next(7)));
-        assert_eq!(numbers.next(8), None);
+        assert_eq!(numbers.after(), Lsn::NONE);
+        numbers.add(&sequence, reserved(3, 2));
+        assert_eq!([next(), next(), next(), next(), next()], [Some(1), Some(2), Some(3), Some(4), None]);
+        assert_eq!((numbers.after(), numbers.after()), (Lsn(3), Lsn::NONE));
+    }
+
+    #[test]
+    fn a_sequence_that_cycles_gives_what_it_had_left_first() {
+        let (numbers, sequence) = (Numbers::default(), sequence(5));
+        numbers.add(&sequence, reserved(6, 1));
+        numbers.add(&sequence, reserved(-10, 2));
+        let next = || numbers.next(&sequence).unwrap();
+        assert_eq!([next(), next(), next(), next()], [Some(6), Some(-10), Some(-5), None]);
+    }
+
+    #[test]
+    fn what_a_statement_sets_goes_on_from_there() {
+        let (numbers, sequence) = (Numbers::default(), sequence(-4));
+        numbers.set(&sequence, 0);
+        let next = || numbers.next(&sequence).map_err(|error| error.state);
+        assert_eq!([next(), next(), next(), next()], [Ok(Some(0)), Ok(Some(-4)), Ok(Some(-8)), Err("2200H")]);
+        assert_eq!(numbers.taken_set(), [(Arc::clone(&sequence), -12)]);
+        assert_eq!((next(), left(&sequence, -10), left(&sequence, -11)), (Ok(None), 1, 0));
     }
 }

@@ -39,8 +39,8 @@ const PLANS_MAX: usize = 1_000;
 const PLAN_TEXT_MAX: usize = 4_096;
 
 /// Numbers of a sequence that are reserved at once, and at most if a statement needs many.
-const NUMBERS_AT_ONCE: i64 = 32;
-const NUMBERS_AT_ONCE_MAX: i64 = 1 << 20;
+const NUMBERS_AT_ONCE: u64 = 32;
+const NUMBERS_AT_ONCE_MAX: u64 = 1 << 20;
 
 /// A parameter's value as a client sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -594,18 +594,25 @@ impl Tenant {
         loop {
             let before = self.numbers.save();
             let step = attempt(self);
-            let Some(sequence) = self.numbers.wanted() else { return step };
-            self.numbers.restore(before);
-            // Only what the catalog has is a sequence.
-            let catalog = self.visible_catalog(id)?;
-            let mut sequences = catalog.tables().flat_map(|table| &table.sequences);
-            if !sequences.any(|known| known.id == sequence) {
-                let message = format!("there is no sequence {sequence}");
-                return Err(SqlError::new(state::UNDEFINED_TABLE, message));
+            if let Some(sequence) = self.numbers.wanted() {
+                self.numbers.restore(before);
+                let reserved = self.database.reserve(&sequence, count.max(sequence.cache.unsigned_abs()))?;
+                self.numbers.add(&sequence, reserved);
+                count = (2 * count).min(NUMBERS_AT_ONCE_MAX);
+                continue;
             }
-            let first = self.database.reserve(sequence, count)?;
-            self.numbers.add(sequence, first, first + count);
-            count = (2 * count).min(NUMBERS_AT_ONCE_MAX);
+            if let Ok(Step::Wait) = step {
+                self.numbers.restore(before);
+                return step;
+            }
+            // As in PostgreSQL, what a statement did to sequences stays if it fails.
+            let mut after = self.numbers.after();
+            for (sequence, next) in self.numbers.taken_set() {
+                after = after.max(self.database.set_sequence(&sequence, next)?);
+            }
+            let session = self.session(id)?;
+            session.reply_after = session.reply_after.max(after);
+            return step;
         }
     }
 
@@ -653,6 +660,7 @@ impl Tenant {
         }
         let Self { database, sessions, .. } = self;
         let Some(session) = sessions.get_mut(&id) else { return Err(SqlError::internal("the session is closed")) };
+        session.facts.catalog = Arc::clone(&statement.catalog);
         let deferral = session.txn.as_ref().map(|txn| txn.deferral.clone()).unwrap_or_default();
         let run = Run::new(database, (txn_id, isolation), parameters, &session.facts, &deferral);
         let step = match plan {
@@ -671,11 +679,10 @@ impl Tenant {
             Plan::Delete(delete) => {
                 run.delete(delete)?.map(|written| written_outcome("DELETE", delete.returning.is_some(), written))
             }
-            Plan::CopyIn(copy) => {
-                let columns = copy.columns.len();
+            Plan::CopyIn(copy) => run.hold(&copy.target)?.map(|()| {
                 session.copying = Some(Arc::clone(statement));
-                Step::Done((Outcome::CopyIn { columns }, None))
-            }
+                (Outcome::CopyIn { columns: copy.columns.len() }, None)
+            }),
             Plan::Define(define) => {
                 let catalog = Arc::clone(&statement.catalog);
                 run.define(define, &catalog, behind)?.map(|defined| {

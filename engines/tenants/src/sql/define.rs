@@ -6,18 +6,22 @@ use sqlparser::ast::{
 };
 
 use crate::{
-    catalog::{COLUMNS_MAX, Check, Column, Definition, Index, PrimaryKey, Sequence, Table},
+    catalog::{COLUMNS_MAX, Check, Column, Definition, Generated, Index, PrimaryKey, Table},
     error::{Result, SqlError, state},
     sql::{
         bind::Binder,
+        define_sequence::SequenceOptions,
+        expression::Expr,
         modify::{parse_expression, scope_of},
         name::{name_of, object_name},
         plan::{Alteration, Define, NewColumn},
         reference::{NewForeignKey, new_foreign_key},
         scope::Scope,
         select::Planner,
+        sequence,
     },
     types::Type,
+    value::Value,
 };
 
 /// The columns of a key, by name.
@@ -104,7 +108,9 @@ fn column(table: &str, ast: &ast::ColumnDef, constraints: &mut Constraints) -> R
     let name = name_of(&ast.name);
     let serial = serial_type(&ast.data_type);
     let of = serial.map_or_else(|| Type::of_ast(&ast.data_type), Ok)?;
-    let mut column = NewColumn { name, of, not_null: serial.is_some(), default: None, serial: serial.is_some() };
+    let sequence = serial.map(|of| SequenceOptions { of: Some(of), ..SequenceOptions::default() });
+    let not_null = serial.is_some();
+    let mut column = NewColumn { name, of, not_null, default: None, generated: Generated::No, sequence };
     for option in &ast.options {
         let constraint = option.name.as_ref().map(name_of);
         match &option.option {
@@ -118,13 +124,8 @@ fn column(table: &str, ast: &ast::ColumnDef, constraints: &mut Constraints) -> R
                 constraints.checks.push((name, check.expr.to_string(), Some(column.name.clone())));
             }
             ColumnOption::Collation(name) if matches!(object_name(name).as_deref(), Ok("C" | "POSIX" | "default")) => {}
-            ColumnOption::Generated {
-                generated_as: ast::GeneratedAs::ByDefault,
-                sequence_options,
-                generation_expr: None,
-                ..
-            } if column.of.is_integer() && sequence_options.as_ref().is_none_or(Vec::is_empty) => {
-                (column.not_null, column.serial) = (true, true);
+            ColumnOption::Generated { generated_as, sequence_options, generation_expr, .. } => {
+                generate(table, &mut column, *generated_as, (sequence_options.as_deref(), generation_expr.as_ref()))?;
             }
             ColumnOption::ForeignKey(key) => {
                 constraints.foreign_keys.push(new_foreign_key(key, Some((constraint, &column.name)))?);
@@ -132,7 +133,51 @@ fn column(table: &str, ast: &ast::ColumnDef, constraints: &mut Constraints) -> R
             other => return Err(SqlError::unsupported(format_args!("the column option {other}"))),
         }
     }
-    Ok(column)
+    let twice = match &column.generated {
+        _ if column.default.is_none() => None,
+        Generated::Stored(_) => Some("both default and generation expression specified"),
+        Generated::Identity { .. } => Some("both default and identity specified"),
+        Generated::No if serial.is_some() => Some("multiple default values specified"),
+        Generated::No => None,
+    };
+    match twice {
+        None => Ok(column),
+        Some(twice) => {
+            let message = format!("{twice} for column \"{}\" of table \"{table}\"", column.name);
+            Err(SqlError::new(state::SYNTAX_ERROR, message))
+        }
+    }
+}
+
+/// `GENERATED .. AS IDENTITY` and `GENERATED ALWAYS AS (..) STORED`.
+fn generate(
+    table: &str,
+    column: &mut NewColumn,
+    generated_as: ast::GeneratedAs,
+    (options, expression): (Option<&[ast::SequenceOptions]>, Option<&ast::Expr>),
+) -> Result<()> {
+    if column.generated != Generated::No {
+        let message =
+            format!("multiple generation clauses specified for column \"{}\" of table \"{table}\"", column.name);
+        return Err(SqlError::new(state::SYNTAX_ERROR, message));
+    }
+    match (generated_as, expression) {
+        (ast::GeneratedAs::ExpStored, Some(expression)) => {
+            column.generated = Generated::Stored(expression.to_string());
+        }
+        (_, None) if !column.of.is_integer() => {
+            let message = "identity column type must be smallint, integer, or bigint";
+            return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
+        }
+        (_, None) => {
+            let options = SequenceOptions::of_identity(options.unwrap_or_default())?;
+            column.sequence = Some(SequenceOptions { of: Some(column.of), ..options });
+            column.generated = Generated::Identity { always: generated_as == ast::GeneratedAs::Always };
+            column.not_null = true;
+        }
+        _ => return Err(SqlError::unsupported("a generated column that is not stored")),
+    }
+    Ok(())
 }
 
 /// Chooses names that are not taken yet.
@@ -203,6 +248,14 @@ pub(crate) fn places(table: &Table, names: &[String]) -> Result<Vec<usize>> {
     Ok(places)
 }
 
+impl NewColumn {
+    /// The column in the catalog, with a schema version.
+    pub(crate) fn into_column(self, since: u16) -> Column {
+        let Self { name, of, not_null, default, generated, .. } = self;
+        Column { name, of, not_null, default, generated, since, missing: None, dropped: false }
+    }
+}
+
 impl Planner<'_> {
     pub(crate) fn create_table(&mut self, ast: &ast::CreateTable) -> Result<Define> {
         let plain_options = match &ast.table_options {
@@ -229,24 +282,15 @@ impl Planner<'_> {
         let name = object_name(&ast.name)?;
         let mut constraints = Constraints::default();
         let mut columns: Vec<Column> = Vec::new();
-        let mut serial = Vec::new();
+        let mut own = Vec::new();
         for new in &ast.columns {
-            let NewColumn { name: column_name, of, not_null, default, serial: is_serial } =
-                column(&name, new, &mut constraints)?;
-            if columns.iter().any(|other| other.name == column_name) {
-                let message = format!("column \"{column_name}\" specified more than once");
+            let new = column(&name, new, &mut constraints)?;
+            if columns.iter().any(|other| other.name == new.name) {
+                let message = format!("column \"{}\" specified more than once", new.name);
                 return Err(SqlError::new(state::DUPLICATE_COLUMN, message));
             }
-            if is_serial && default.is_some() {
-                let message =
-                    format!("multiple default values specified for column \"{column_name}\" of table \"{name}\"");
-                return Err(SqlError::new(state::SYNTAX_ERROR, message));
-            }
-            if is_serial {
-                serial.push(columns.len());
-            }
-            let (since, missing, dropped) = (1, None, false);
-            columns.push(Column { name: column_name, of, not_null, default, since, missing, dropped });
+            own.extend(new.sequence.clone().map(|sequence| (sequence, columns.len())));
+            columns.push(new.into_column(1));
         }
         if columns.len() > COLUMNS_MAX {
             let message = format!("tables can have at most {COLUMNS_MAX} columns");
@@ -264,12 +308,11 @@ impl Planner<'_> {
             primary: None,
             indexes: Vec::new(),
             checks: Vec::new(),
-            sequences: Vec::new(),
             foreign_keys: Vec::new(),
         };
         let table = Table::new(definition);
         let catalog = self.catalog;
-        let taken = |name: &str| catalog.owner(name).is_some();
+        let taken = |name: &str| catalog.has(name);
         let mut names = Names { taken: &taken, chosen: vec![name.clone()] };
         let mut made = table.definition.clone();
         if let Some((asked, columns)) = constraints.primary {
@@ -284,9 +327,10 @@ impl Planner<'_> {
             let columns = places(&table, &columns)?.into_iter().map(|column| (column, false)).collect();
             made.indexes.push(Index { name: index_name, relation: 0, columns, unique: true, constraint: true });
         }
-        for column in serial {
+        let mut sequences = Vec::new();
+        for (options, column) in own {
             let sequence_name = names.choose(None, &[&name, &table.columns[column].name], "seq")?;
-            made.sequences.push(Sequence { name: sequence_name, id: 0, column });
+            sequences.push((options.made(sequence_name)?, column));
         }
         for (asked, condition, of) in constraints.checks {
             let parts: Vec<&str> = std::iter::once(name.as_str()).chain(of.as_deref()).collect();
@@ -294,11 +338,15 @@ impl Planner<'_> {
             self.check_condition(&table, &condition)?;
             made.checks.push(Check { name: check_name, condition });
         }
-        for column in &made.columns {
+        for column in &mut made.columns {
             self.check_default(column.default.as_deref(), column.of, &column.name)?;
+            column.default = column.default.take().map(|default| self.resolved_default(&default)).transpose()?;
         }
-        let foreign_keys = constraints.foreign_keys;
-        Ok(Define::CreateTable { definition: made, foreign_keys, if_not_exists: ast.if_not_exists })
+        for column in 0..made.columns.len() {
+            self.computed(&table, column)?;
+        }
+        let (foreign_keys, if_not_exists) = (constraints.foreign_keys, ast.if_not_exists);
+        Ok(Define::CreateTable { definition: made, sequences, foreign_keys, if_not_exists })
     }
 
     fn check_condition(&mut self, table: &Table, condition: &str) -> Result<()> {
@@ -316,6 +364,51 @@ impl Planner<'_> {
         let mut binder = Binder::closed(&nothing, self, "DEFAULT expressions");
         binder.assigned(&parse_expression(default)?, of, name)?;
         self.no_parameters(before)
+    }
+
+    /// A default that takes numbers of a sequence names it by its number, so that the sequence may be renamed.
+    pub(crate) fn resolved_default(&self, default: &str) -> Result<String> {
+        let ast::Expr::Function(function) = parse_expression(default)? else { return Ok(default.to_owned()) };
+        let ast::FunctionArguments::List(list) = &function.args else { return Ok(default.to_owned()) };
+        let [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(name))] = list.args.as_slice() else {
+            return Ok(default.to_owned());
+        };
+        match sequence::without_regclass(name) {
+            ast::Expr::Value(name) if object_name(&function.name)? == "nextval" => {
+                let Some(name) = name.value.clone().into_string() else { return Ok(default.to_owned()) };
+                Ok(sequence::find(&Value::Text(name), self.catalog)?.default())
+            }
+            _ => Ok(default.to_owned()),
+        }
+    }
+
+    /// The expression of a column that is computed from the others.
+    pub(crate) fn computed(&mut self, table: &Table, column: usize) -> Result<Option<Expr>> {
+        let Generated::Stored(text) = &table.columns[column].generated else { return Ok(None) };
+        let scope = scope_of(table, &table.name);
+        let before = self.parameters.types.len();
+        let mut binder = Binder::closed(&scope, self, "column generation expressions");
+        let of = &table.columns[column];
+        let expr = binder.assigned(&parse_expression(text)?, of.of, &of.name)?;
+        self.no_parameters(before)?;
+        let wrong = |message: String| SqlError::new(state::INVALID_OBJECT_DEFINITION, message);
+        if !expr.is_immutable() {
+            return Err(wrong("generation expression is not immutable".to_owned()));
+        }
+        let mut generated = None;
+        expr.columns(&mut |at| {
+            if matches!(table.columns[at].generated, Generated::Stored(_)) {
+                generated = Some(at);
+            }
+        });
+        match generated {
+            None => Ok(Some(expr)),
+            Some(at) => {
+                let name = &table.columns[at].name;
+                let message = format!("cannot use generated column \"{name}\" in column generation expression");
+                Err(wrong(message).detail("A generated column cannot reference another generated column."))
+            }
+        }
     }
 
     fn no_parameters(&self, before: usize) -> Result<()> {
@@ -351,27 +444,33 @@ impl Planner<'_> {
                     let Constraints { primary, unique, checks, foreign_keys } = constraints;
                     let primary = primary.map(|(name, columns)| Alteration::AddPrimaryKey { name, columns });
                     let unique = unique.into_iter().map(|(name, columns)| Alteration::AddUnique { name, columns });
-                    let checks =
-                        checks.into_iter().map(|(name, condition, _)| Alteration::AddCheck { name, condition });
+                    let checks = checks.into_iter().map(|(name, condition, column)| Alteration::AddCheck {
+                        name,
+                        condition,
+                        column,
+                    });
                     let foreign_keys = foreign_keys.into_iter().map(Alteration::AddForeignKey);
                     changes.extend(primary.into_iter().chain(unique).chain(checks).chain(foreign_keys));
                     continue;
                 }
                 AlterTableOperation::AddColumn { column_def, if_not_exists, column_position: None, .. } => {
                     let mut constraints = Constraints::default();
-                    let column = column(&table, column_def, &mut constraints)?;
-                    if column.serial {
-                        return Err(SqlError::unsupported("adding a column with a sequence"));
-                    }
-                    let plain = constraints.primary.is_none()
-                        && constraints.unique.is_empty()
-                        && constraints.checks.is_empty()
-                        && constraints.foreign_keys.is_empty();
-                    if !plain {
-                        return Err(SqlError::unsupported("a constraint on a column that is added"));
+                    let mut column = column(&table, column_def, &mut constraints)?;
+                    let Constraints { primary, unique, checks, foreign_keys } = constraints;
+                    let mut more = Vec::new();
+                    more.extend(primary.map(|(name, columns)| Alteration::AddPrimaryKey { name, columns }));
+                    more.extend(unique.into_iter().map(|(name, columns)| Alteration::AddUnique { name, columns }));
+                    let check = |(name, condition, column)| Alteration::AddCheck { name, condition, column };
+                    more.extend(checks.into_iter().map(check));
+                    more.extend(foreign_keys.into_iter().map(Alteration::AddForeignKey));
+                    if *if_not_exists && !more.is_empty() {
+                        return Err(SqlError::unsupported("ADD COLUMN IF NOT EXISTS with a constraint"));
                     }
                     self.check_default(column.default.as_deref(), column.of, &column.name)?;
-                    Alteration::AddColumn { column, if_not_exists: *if_not_exists }
+                    column.default = column.default.take().map(|text| self.resolved_default(&text)).transpose()?;
+                    changes.push(Alteration::AddColumn { column, if_not_exists: *if_not_exists });
+                    changes.extend(more);
+                    continue;
                 }
                 AlterTableOperation::DropColumn { column_names, if_exists, drop_behavior, .. } => {
                     let cascade = *drop_behavior == Some(DropBehavior::Cascade);
@@ -398,7 +497,15 @@ impl Planner<'_> {
                             Alteration::SetDefault { column, default: Some(value.to_string()) }
                         }
                         AlterColumnOperation::DropDefault => Alteration::SetDefault { column, default: None },
-                        other => return Err(SqlError::unsupported(format_args!("ALTER COLUMN {other}"))),
+                        AlterColumnOperation::SetDataType { data_type, using, .. } => {
+                            let of = Type::of_ast(data_type)?;
+                            Alteration::SetType { column, of, using: using.as_ref().map(ToString::to_string) }
+                        }
+                        AlterColumnOperation::AddGenerated { generated_as, sequence_options } => {
+                            let always = *generated_as == Some(ast::GeneratedAs::Always);
+                            let options = sequence_options.as_deref().unwrap_or_default();
+                            Alteration::AddIdentity { column, always, options: SequenceOptions::of_identity(options)? }
+                        }
                     }
                 }
                 other => return Err(SqlError::unsupported(format_args!("ALTER TABLE {other}"))),

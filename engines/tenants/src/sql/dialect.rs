@@ -1,6 +1,7 @@
 //! Statements of PostgreSQL that the parser does not know.
 
 use sqlparser::{
+    ast::ObjectName,
     dialect::PostgreSqlDialect,
     keywords::Keyword,
     parser::{Parser, ParserError},
@@ -10,9 +11,11 @@ use sqlparser::{
 use crate::{
     error::{Result, SqlError, state},
     sql::{
+        define_sequence::SequenceOptions,
         name::{name_of, object_name},
-        plan::{Plan, SetConstraints},
+        plan::{Define, Plan, SetConstraints},
     },
+    types::Type,
 };
 
 /// The plan of a statement that is one of these.
@@ -20,12 +23,14 @@ use crate::{
 /// # Errors
 /// 42601.
 pub(crate) fn plan(text: &str) -> Result<Option<Plan>> {
-    if !matches!(first_word(text).to_ascii_uppercase().as_str(), "SET" | "ALTER") {
+    if !matches!(first_word(text).to_ascii_uppercase().as_str(), "SET" | "ALTER" | "CREATE") {
         return Ok(None);
     }
     let Ok(mut parser) = Parser::new(&PostgreSqlDialect {}).try_with_sql(text) else { return Ok(None) };
     let plan = match words(&mut parser) {
         ["SET", "CONSTRAINTS"] => Plan::SetConstraints(set_constraints(&mut parser)?),
+        ["CREATE", "SEQUENCE"] => Plan::Define(create_sequence(&mut parser)?),
+        ["ALTER", "SEQUENCE"] => Plan::Define(alter_sequence(&mut parser)?),
         _ => return Ok(None),
     };
     let _ = parser.consume_token(&Token::SemiColon);
@@ -53,7 +58,7 @@ fn first_word(text: &str) -> &str {
 
 /// The two words that a statement of these begins with, which are then behind the parser.
 fn words(parser: &mut Parser<'_>) -> [&'static str; 2] {
-    const KNOWN: [[&str; 2]; 1] = [["SET", "CONSTRAINTS"]];
+    const KNOWN: [[&str; 2]; 3] = [["SET", "CONSTRAINTS"], ["CREATE", "SEQUENCE"], ["ALTER", "SEQUENCE"]];
     let known = KNOWN.into_iter().find(|known| (0..2).all(|at| is_word(&parser.peek_nth_token(at).token, known[at])));
     if known.is_some() {
         parser.advance_token();
@@ -85,6 +90,109 @@ fn set_constraints(parser: &mut Parser<'_>) -> Result<SetConstraints> {
     Ok(SetConstraints { names, deferred })
 }
 
+fn create_sequence(parser: &mut Parser<'_>) -> Result<Define> {
+    let if_not_exists = parser.parse_keywords(&[Keyword::IF, Keyword::NOT, Keyword::EXISTS]);
+    let name = name(parser)?;
+    let options = sequence_options(parser)?;
+    if options.restart.is_some() {
+        return Err(wrong("a new sequence cannot RESTART"));
+    }
+    let sequence = options.made(name)?;
+    Ok(Define::CreateSequence { sequence, owned_by: options.owned_by.flatten(), if_not_exists })
+}
+
+fn alter_sequence(parser: &mut Parser<'_>) -> Result<Define> {
+    let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
+    let old = name(parser)?;
+    if parser.parse_keywords(&[Keyword::RENAME, Keyword::TO]) {
+        return Ok(Define::RenameSequence {
+            name: old,
+            to: name_of(&parser.parse_identifier().map_err(|e| syntax(&e))?),
+        });
+    }
+    Ok(Define::AlterSequence { name: old, options: sequence_options(parser)?, if_exists })
+}
+
+/// The options of a sequence, in any order.
+fn sequence_options(parser: &mut Parser<'_>) -> Result<SequenceOptions> {
+    let mut options = SequenceOptions::default();
+    loop {
+        let token = parser.next_token().token;
+        let word = match &token {
+            Token::Word(word) => word.value.to_ascii_lowercase(),
+            Token::EOF | Token::SemiColon => break,
+            other => return Err(wrong(&format!("expected an option of a sequence, came {other}"))),
+        };
+        let twice = match word.as_str() {
+            "as" => {
+                let of = parser.parse_data_type().map_err(|error| syntax(&error))?;
+                options.of.replace(Type::of_ast(&of)?).is_some()
+            }
+            "increment" => {
+                let _ = parser.parse_keyword(Keyword::BY);
+                options.increment.replace(number(parser)?).is_some()
+            }
+            "minvalue" => options.min.replace(Some(number(parser)?)).is_some(),
+            "maxvalue" => options.max.replace(Some(number(parser)?)).is_some(),
+            "start" => {
+                let _ = parser.parse_keyword(Keyword::WITH);
+                options.start.replace(number(parser)?).is_some()
+            }
+            "restart" => {
+                let with = parser.parse_keyword(Keyword::WITH);
+                let plain =
+                    !with && !matches!(parser.peek_token().token, Token::Number(..) | Token::Minus | Token::Plus);
+                options.restart.replace(if plain { None } else { Some(number(parser)?) }).is_some()
+            }
+            "cache" => options.cache.replace(number(parser)?).is_some(),
+            "cycle" => options.cycle.replace(true).is_some(),
+            "no" => match parser.next_token().token {
+                token if is_word(&token, "MINVALUE") => options.min.replace(None).is_some(),
+                token if is_word(&token, "MAXVALUE") => options.max.replace(None).is_some(),
+                token if is_word(&token, "CYCLE") => options.cycle.replace(false).is_some(),
+                other => return Err(wrong(&format!("expected MINVALUE, MAXVALUE or CYCLE, came {other}"))),
+            },
+            "owned" => {
+                parser.expect_keyword(Keyword::BY).map_err(|error| syntax(&error))?;
+                options.owned_by.replace(owner(parser)?).is_some()
+            }
+            _ => return Err(wrong(&format!("expected an option of a sequence, came {token}"))),
+        };
+        if twice {
+            return Err(SqlError::new(state::SYNTAX_ERROR, "conflicting or redundant options"));
+        }
+    }
+    parser.prev_token();
+    Ok(options)
+}
+
+/// `table.column`, or `NONE`.
+fn owner(parser: &mut Parser<'_>) -> Result<Option<(String, String)>> {
+    let mut parts = parser.parse_object_name(false).map_err(|error| syntax(&error))?.0;
+    let column = parts.pop();
+    let column = column.as_ref().and_then(|part| part.as_ident()).map(name_of).unwrap_or_default();
+    match parts.is_empty() {
+        true if column == "none" => Ok(None),
+        true => Err(wrong("invalid OWNED BY option").hint("Specify OWNED BY table.column or OWNED BY NONE.")),
+        false => Ok(Some((object_name(&ObjectName(parts))?, column))),
+    }
+}
+
+fn name(parser: &mut Parser<'_>) -> Result<String> {
+    object_name(&parser.parse_object_name(false).map_err(|error| syntax(&error))?)
+}
+
+fn number(parser: &mut Parser<'_>) -> Result<i64> {
+    let minus = parser.consume_token(&Token::Minus);
+    let _ = parser.consume_token(&Token::Plus);
+    let token = parser.next_token().token;
+    let Token::Number(digits, _) = &token else { return Err(wrong(&format!("expected a number, came {token}"))) };
+    format!("{}{digits}", if minus { "-" } else { "" }).parse().map_err(|_| {
+        let message = format!("value \"{digits}\" is out of range for type bigint");
+        SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, message)
+    })
+}
+
 fn syntax(error: &ParserError) -> SqlError {
     wrong(error.to_string().trim_start_matches("sql parser error: "))
 }
@@ -113,5 +221,27 @@ mod tests {
         assert_eq!(shown("SET CONSTRAINTS a"), "42601");
         assert_eq!(shown("SET CONSTRAINTS a DEFERRED b"), "42601");
         assert_eq!(shown("SET constraint = 1"), "None");
+    }
+
+    #[test]
+    fn options_of_sequences_come_in_any_order_and_once() {
+        let Ok(Some(Plan::Define(Define::CreateSequence { sequence, owned_by, if_not_exists: true }))) = plan(
+            "CREATE SEQUENCE IF NOT EXISTS s CYCLE START 7 AS int INCREMENT BY -2 MAXVALUE 9 NO MINVALUE OWNED BY t.\"C\";",
+        ) else {
+            panic!("a sequence");
+        };
+        assert_eq!((sequence.start, sequence.increment, sequence.max, sequence.cycle), (7, -2, 9, true));
+        assert_eq!(owned_by, Some(("t".to_owned(), "C".to_owned())));
+        for text in [
+            "CREATE SEQUENCE s START 1 START 2",
+            "CREATE SEQUENCE s BEGIN",
+            "ALTER SEQUENCE s OWNED BY t",
+            "ALTER SEQUENCE",
+        ] {
+            assert_eq!(shown(text), "42601", "{text}");
+        }
+        assert!(shown("ALTER SEQUENCE s RESTART CYCLE").contains("restart: Some(None)"));
+        assert!(shown("ALTER SEQUENCE s RESTART -5").contains("restart: Some(Some(-5))"));
+        assert!(shown("ALTER SEQUENCE s RENAME TO r").contains("RenameSequence"));
     }
 }

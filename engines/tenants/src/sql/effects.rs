@@ -107,14 +107,15 @@ impl Effects {
         })
     }
 
-    /// Adds a row, unless another one is in its way.
+    /// Adds a row, unless another one is in its way; computes its generated columns first.
     pub(crate) fn insert(
         &mut self,
         database: &mut Database,
         target: &Target,
-        values: &[Value],
+        values: &mut [Value],
         env: Env<'_>,
     ) -> Result<Step<Inserted>> {
+        compute(target, values, env)?;
         check(target, values, env)?;
         let inserted = ready!(self.place(database, &target.table, values));
         if inserted == Inserted::Done {
@@ -153,17 +154,19 @@ impl Effects {
         Ok(Step::Done(Inserted::Done))
     }
 
-    /// Changes a row. `touched` are the columns that may differ.
+    /// Changes a row; computes its generated columns first. `touched` are the other columns that may differ.
     pub(crate) fn update(
         &mut self,
         database: &mut Database,
         target: &Target,
         (key, old): (&[u8], &[Value]),
-        (new, touched): (&[Value], &[usize]),
+        (new, touched): (&mut [Value], &[usize]),
         env: Env<'_>,
     ) -> Result<Step<Inserted>> {
+        compute(target, new, env)?;
         check(target, new, env)?;
-        let updated = ready!(self.replace(database, &target.table, (key, old), (new, touched)));
+        let touched: Vec<usize> = touched.iter().copied().chain(target.computed.iter().map(|(at, _)| *at)).collect();
+        let updated = ready!(self.replace(database, &target.table, (key, old), (new, &touched)));
         if updated == Inserted::Done {
             self.touched.came(target, Some(old), new)?;
             self.touched.moved(target, old, Some(new));
@@ -308,6 +311,14 @@ pub(crate) fn too_large() -> SqlError {
     let limit = crate::database::TRANSACTION_BYTES_MAX >> 20;
     let message = format!("a transaction writes at most {limit} MiB");
     SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message).hint("Commit more often.")
+}
+
+/// Gives the columns of a row their values that are computed from the others.
+pub(crate) fn compute(target: &Target, values: &mut [Value], env: Env<'_>) -> Result<()> {
+    for (at, expr) in &target.computed {
+        values[*at] = expr.owned(env.with_row(values))?;
+    }
+    Ok(())
 }
 
 /// Whether a row fulfils its table's conditions.

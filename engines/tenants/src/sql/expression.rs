@@ -1,15 +1,17 @@
 //! Expressions whose names and types are resolved, and their values.
 
-use std::{borrow::Cow, cmp::Ordering};
+use std::{borrow::Cow, cmp::Ordering, sync::Arc};
 
 use bigdecimal::{BigDecimal, Zero};
 
 use crate::{
+    catalog::Catalog,
     error::{Result, SqlError, state},
     sequence::Numbers,
     sql::{
         function::{self, Function},
         query_plan::{Query, Subquery},
+        sequence::Given,
     },
     types::Type,
     value::{Interval, Value, cast, datetime, numeric, text},
@@ -113,6 +115,10 @@ pub(crate) struct Facts {
     /// Random numbers come from here; it moves with each.
     pub(crate) random: std::cell::Cell<u64>,
     pub(crate) numbers: Numbers,
+    /// What the session was given of them.
+    pub(crate) given: std::cell::RefCell<Given>,
+    /// The tables and sequences that the statement sees.
+    pub(crate) catalog: Arc<Catalog>,
 }
 
 /// Whoever runs the queries in expressions.
@@ -259,6 +265,13 @@ impl Expr {
                 Cow::Owned(function.call(&arguments, env.facts)?)
             }
         })
+    }
+
+    /// Whether its value depends on its row and parameters alone.
+    pub(crate) fn is_immutable(&self) -> bool {
+        let mut immutable = if let Self::Call(function, _) = self { function.is_immutable() } else { true };
+        self.children(&mut |child| immutable &= child.is_immutable());
+        immutable
     }
 
     /// Visits the expressions that it is made of directly.

@@ -6,7 +6,7 @@ use bigdecimal::{BigDecimal, Signed, ToPrimitive};
 
 use crate::{
     error::{Result, SqlError, state},
-    sql::{expression::Facts, text_function},
+    sql::{expression::Facts, sequence, text_function},
     types::Type,
     value::{Value, datetime, numeric, text as value_text},
 };
@@ -21,6 +21,8 @@ pub(crate) enum Function {
     Chr,
     Concat,
     ConcatWs,
+    /// The number that the session was given last of a sequence.
+    CurrVal,
     CurrentDatabase,
     CurrentDate,
     CurrentSchema,
@@ -31,6 +33,8 @@ pub(crate) enum Function {
     Floor,
     Greatest,
     Initcap,
+    /// The number that the session was given last.
+    LastVal,
     Least,
     Left,
     /// A pattern of LIKE with another escape character, as one with a backslash.
@@ -42,7 +46,7 @@ pub(crate) enum Function {
     LTrim,
     MakeDate,
     Mod,
-    /// The next number of the sequence with this number.
+    /// The next number of a sequence, by its number or name.
     NextVal,
     Now,
     NullIf,
@@ -60,6 +64,9 @@ pub(crate) enum Function {
     RoundTo,
     RPad,
     RTrim,
+    /// The sequence that goes with a column.
+    SerialSequence,
+    SetVal,
     Sign,
     SplitPart,
     Sqrt,
@@ -78,8 +85,9 @@ pub(crate) enum Function {
 /// The function of a name for arguments of these types, the types that it wants them in, and its own.
 pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<(Function, Vec<Type>, Type)> {
     use Function as F;
-    use Type::{Bytea, Date, Float8, Int4, Interval, Text, Timestamp, Timestamptz, Unknown};
+    use Type::{Bytea, Date, Float8, Int4, Int8, Interval, Text, Timestamp, Timestamptz, Unknown};
     let any_number = Type::Numeric(None);
+    let integral = |of: &Type| of.is_integer() || *of == Unknown;
     let texty = |of: &Type| of.is_text() || *of == Unknown;
     // What is open is a floating-point number where numbers are wanted.
     let numbers: Vec<Type> = arguments.iter().map(|of| if *of == Unknown { Float8 } else { *of }).collect();
@@ -131,7 +139,15 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<(Function, Vec<T
         ("translate", [a, b, c]) if texty(a) && texty(b) && texty(c) => (F::Translate, vec![Text, Text, Text], Text),
         ("like_escape", [a, b]) if texty(a) && texty(b) => (F::LikeEscape, vec![Text, Text], Text),
         ("concat_ws", [by, ..]) if texty(by) => (F::ConcatWs, vec![Text; arguments.len()], Text),
-        ("nextval", [of]) if of.is_integer() => (F::NextVal, vec![Type::Int8], Type::Int8),
+        ("nextval", [of]) if of.is_integer() => (F::NextVal, vec![Int8], Int8),
+        ("nextval", [of]) if texty(of) => (F::NextVal, vec![Text], Int8),
+        ("currval", [of]) if texty(of) => (F::CurrVal, vec![Text], Int8),
+        ("lastval", []) => (F::LastVal, vec![], Int8),
+        ("setval", [of, value]) if texty(of) && integral(value) => (F::SetVal, vec![Text, Int8], Int8),
+        ("setval", [of, value, Type::Bool | Unknown]) if texty(of) && integral(value) => {
+            (F::SetVal, vec![Text, Int8, Type::Bool], Int8)
+        }
+        ("pg_get_serial_sequence", [a, b]) if texty(a) && texty(b) => (F::SerialSequence, vec![Text, Text], Text),
         ("random", []) => (F::Random, vec![], Float8),
         ("lower", [of]) if texty(of) => (F::Lower, vec![Text], Text),
         ("upper", [of]) if texty(of) => (F::Upper, vec![Text], Text),
@@ -199,15 +215,19 @@ impl Function {
                 | Self::CurrentDate
                 | Self::CurrentDatabase
                 | Self::CurrentUser
+                | Self::CurrVal
+                | Self::LastVal
                 | Self::NextVal
                 | Self::Random
                 | Self::Uuid
+                | Self::SerialSequence
+                | Self::SetVal
         )
     }
 
     /// Whether it may have another value each time it is called.
     pub(crate) fn is_volatile(self) -> bool {
-        matches!(self, Self::NextVal | Self::Random | Self::Uuid)
+        matches!(self, Self::NextVal | Self::Random | Self::SetVal | Self::Uuid)
     }
 
     /// Whether it is NULL as soon as one of its arguments is.
@@ -229,6 +249,7 @@ impl Function {
             Self::Version => {
                 return Ok(Value::Text(format!("PostgreSQL 15.0 (Savanna {})", env!("CARGO_PKG_VERSION"))));
             }
+            Self::LastVal => return facts.given.borrow().last(),
             Self::Random => return Ok(Value::Float((next_random(facts) >> 11) as f64 / (1_u64 << 53) as f64)),
             Self::Concat => return Ok(Value::Text(arguments.iter().filter_map(|argument| text(argument)).collect())),
             Self::ConcatWs => {
@@ -249,11 +270,11 @@ impl Function {
         }
         let values: Vec<&Value> = arguments.iter().map(|argument| &**argument).collect();
         match values.as_slice() {
-            [Value::Int(sequence)] if self == Self::NextVal => {
-                let sequence = u32::try_from(*sequence).ok();
-                // Whoever runs the statement reserves more, and runs it again.
-                let none = || SqlError::new(state::UNDEFINED_TABLE, "the sequence has no number left");
-                Ok(Value::Int(sequence.and_then(|sequence| facts.numbers.next(sequence)).ok_or_else(none)?))
+            [sequence, rest @ ..] if matches!(self, Self::NextVal | Self::CurrVal | Self::SetVal) => {
+                sequence::call(self, sequence, rest, facts)
+            }
+            [Value::Text(table), Value::Text(column)] if self == Self::SerialSequence => {
+                sequence::of_column(table, column, &facts.catalog)
             }
             [Value::Int(code)] if self == Self::Chr => text_function::chr(*code),
             [Value::Int(year), Value::Int(month), Value::Int(day)] => make_date(*year, *month, *day),

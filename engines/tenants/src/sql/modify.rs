@@ -12,7 +12,7 @@ use sqlparser::{
 };
 
 use crate::{
-    catalog::{Arbiter, Column, Table},
+    catalog::{Arbiter, Column, Generated, Table},
     error::{Result, SqlError, state},
     sql::{
         bind::{Binder, Typed},
@@ -58,6 +58,8 @@ enum Assigned<'a> {
     Value(&'a ast::Expr),
     Typed(Typed),
 }
+/// Conditions with their names, and columns with what they are computed by.
+type Rules = (Vec<(String, Expr)>, Vec<(usize, Expr)>);
 
 /// A column of a table that a statement names.
 fn named_column(table: &Table, name: &str) -> Result<usize> {
@@ -78,14 +80,24 @@ impl Planner<'_> {
     }
 
     pub(crate) fn target(&mut self, table: Arc<Table>) -> Result<Target> {
-        let scope = scope_of(&table, &table.name);
+        let (checks, computed) = self.rules(&table)?;
+        let [references, referenced_by] = self.references(&table)?;
+        Ok(Target { table, checks, computed, references, referenced_by })
+    }
+
+    /// What a table's rows must fulfil, and what is computed of them.
+    pub(crate) fn rules(&mut self, table: &Table) -> Result<Rules> {
+        let scope = scope_of(table, &table.name);
         let mut checks = Vec::new();
         for check in &table.checks {
             let mut binder = Binder::closed(&scope, self, "CHECK constraints");
             checks.push((check.name.clone(), binder.condition(&parse_expression(&check.condition)?, "CHECK")?));
         }
-        let [references, referenced_by] = self.references(&table)?;
-        Ok(Target { table, checks, references, referenced_by })
+        let mut computed = Vec::new();
+        for at in 0..table.columns.len() {
+            computed.extend(self.computed(table, at)?.map(|expr| (at, expr)));
+        }
+        Ok((checks, computed))
     }
 
     /// The columns that an INSERT or COPY gives values for.
@@ -185,6 +197,7 @@ impl Planner<'_> {
                 let of = &table.columns[*column];
                 bound.push(match typed {
                     None => self.default_of(table, *column)?,
+                    Some(_) if !self.overriding.takes(of)? => self.default_of(table, *column)?,
                     Some(typed) => {
                         let mut binder = Binder::plain(&nothing, self, "VALUES");
                         binder.assign(typed, of.of, &of.name)?
@@ -221,9 +234,12 @@ impl Planner<'_> {
         let known: Vec<Type> = known.collect();
         self.coerce(&mut query, &known)?;
         let nothing = Scope::default();
-        let mut binder = Binder::plain(&nothing, self, "INSERT");
         for (at, (column, output)) in columns.iter().zip(&query.columns).enumerate() {
             let of = &table.columns[*column];
+            if !self.overriding.takes(of)? {
+                continue;
+            }
+            let mut binder = Binder::plain(&nothing, self, "INSERT");
             values[*column] = binder.assign(Typed::new(Expr::Column(at), output.of), of.of, &of.name)?;
         }
         Ok(query)
@@ -301,9 +317,19 @@ impl Planner<'_> {
                     let message = format!("multiple assignments to same column \"{name}\"");
                     return Err(SqlError::new(state::SYNTAX_ERROR, message));
                 }
-                let of = table.columns[column].of;
+                let of = &table.columns[column];
+                let computed = matches!(of.generated, Generated::Stored(_));
+                let default = matches!(value, Assigned::Value(value) if is_default(value));
+                if default && computed {
+                    continue;
+                }
+                if !default && (computed || of.generated == (Generated::Identity { always: true })) {
+                    let message = format!("column \"{name}\" can only be updated to DEFAULT");
+                    return Err(SqlError::new(state::GENERATED_ALWAYS, message).detail(always(of)));
+                }
+                let of = of.of;
                 let value = match value {
-                    Assigned::Value(value) if is_default(value) => self.default_of(table, column)?,
+                    Assigned::Value(_) if default => self.default_of(table, column)?,
                     Assigned::Value(value) => Binder::plain(scope, self, "UPDATE").assigned(value, of, &name)?,
                     Assigned::Typed(typed) => Binder::plain(scope, self, "UPDATE").assign(typed, of, &name)?,
                 };
@@ -388,13 +414,57 @@ impl Planner<'_> {
     pub(crate) fn copy_in(&mut self, name: &ObjectName, columns: &[ast::Ident]) -> Result<CopyIn> {
         let table = self.table(name)?;
         let names: Vec<String> = columns.iter().map(name_of).collect();
-        let columns = self.target_columns(&table, &names)?;
+        let mut columns = self.target_columns(&table, &names)?;
+        let computed = |at: &usize| matches!(table.columns[*at].generated, Generated::Stored(_));
+        if let Some(at) = columns.iter().find(|at| computed(at)).filter(|_| !names.is_empty()) {
+            let message = format!("column \"{}\" is a generated column", table.columns[*at].name);
+            return Err(SqlError::new(state::INVALID_COLUMN_REFERENCE, message)
+                .detail("Generated columns cannot be used in COPY."));
+        }
+        columns.retain(|at| !computed(at));
         let mut defaults = Vec::new();
         for at in (0..table.columns.len()).filter(|at| !columns.contains(at)) {
             defaults.push((at, self.default_of(&table, at)?));
         }
         let (target, reached) = self.targets(table)?;
         Ok(CopyIn { target, reached, columns, defaults })
+    }
+}
+
+/// What an INSERT does about values for columns that are generated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Overriding {
+    #[default]
+    Nothing,
+    /// `OVERRIDING SYSTEM VALUE`: the given value counts.
+    System,
+    /// `OVERRIDING USER VALUE`: the generated value counts.
+    User,
+}
+
+impl Overriding {
+    /// Whether a value that is given for a column counts.
+    fn takes(self, column: &Column) -> Result<bool> {
+        let wrong = || {
+            let message = format!("cannot insert a non-DEFAULT value into column \"{}\"", column.name);
+            SqlError::new(state::GENERATED_ALWAYS, message).detail(always(column))
+        };
+        match (&column.generated, self) {
+            (Generated::Stored(_), _) => Err(wrong()),
+            (Generated::Identity { .. }, Self::User) => Ok(false),
+            (Generated::Identity { always: true }, Self::Nothing) => {
+                Err(wrong().hint("Use OVERRIDING SYSTEM VALUE to override."))
+            }
+            _ => Ok(true),
+        }
+    }
+}
+
+/// Why a column takes no value.
+fn always(column: &Column) -> String {
+    match column.generated {
+        Generated::Stored(_) => format!("Column \"{}\" is a generated column.", column.name),
+        _ => format!("Column \"{}\" is an identity column defined as GENERATED ALWAYS.", column.name),
     }
 }
 

@@ -7,7 +7,10 @@ use sqlparser::{
     tokenizer::{Token, TokenWithSpan, Tokenizer},
 };
 
-use crate::error::{Result, SqlError, state};
+use crate::{
+    error::{Result, SqlError, state},
+    sql::modify::Overriding,
+};
 
 /// The statements of a text, each with its own part of the text.
 ///
@@ -120,13 +123,50 @@ pub(crate) fn parse(text: &str) -> Result<Option<Statement>> {
     }
 }
 
-/// Writes what PostgreSQL takes and the parser does not in another way: `ON` and `OFF` among the options of COPY, users, who are
-/// roles that log in, and the options of VACUUM, which has nothing to do.
-fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
-    let word = |token: &TokenWithSpan| match &token.token {
-        Token::Word(word) => word.value.to_ascii_uppercase(),
-        _ => String::new(),
+/// What an INSERT says that it overrides, which its tree does not have.
+pub(crate) fn overriding(text: &str) -> Overriding {
+    const WORD: &[u8] = b"overriding";
+    if !text.as_bytes().windows(WORD.len()).any(|part| part.eq_ignore_ascii_case(WORD)) {
+        return Overriding::Nothing;
+    }
+    let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location() else {
+        return Overriding::Nothing;
     };
+    match overriding_at(&tokens) {
+        Some((_, true)) => Overriding::System,
+        Some((_, false)) => Overriding::User,
+        None => Overriding::Nothing,
+    }
+}
+
+/// Where `OVERRIDING SYSTEM VALUE` stands, and whether it is that and not `OVERRIDING USER VALUE`.
+fn overriding_at(tokens: &[TokenWithSpan]) -> Option<([usize; 3], bool)> {
+    let places: Vec<usize> =
+        (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
+    if word(&tokens[*places.first()?]) != "INSERT" {
+        return None;
+    }
+    places.windows(3).find_map(|three| {
+        let [first, second, third] = [three[0], three[1], three[2]];
+        match [first, second, third].map(|at| word(&tokens[at])).each_ref().map(String::as_str) {
+            ["OVERRIDING", "SYSTEM", "VALUE"] => Some(([first, second, third], true)),
+            ["OVERRIDING", "USER", "VALUE"] => Some(([first, second, third], false)),
+            _ => None,
+        }
+    })
+}
+
+/// A word in capitals; nothing for other tokens.
+fn word(token: &TokenWithSpan) -> String {
+    match &token.token {
+        Token::Word(word) if word.quote_style.is_none() => word.value.to_ascii_uppercase(),
+        _ => String::new(),
+    }
+}
+
+/// Writes what PostgreSQL takes and the parser does not in another way: `ON` and `OFF` among the options of COPY, users, who are
+/// roles that log in, what an INSERT overrides, and the options of VACUUM, which has nothing to do.
+fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
     let places: Vec<usize> =
         (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
     match places.first().map(|first| word(&tokens[*first])).as_deref() {
@@ -138,6 +178,11 @@ fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
                     _ => continue,
                 };
                 tokens[pair[1]].token = Token::make_keyword(switched);
+            }
+        }
+        Some("INSERT") => {
+            if let Some((words, _)) = overriding_at(tokens) {
+                words.into_iter().rev().for_each(|at| drop(tokens.remove(at)));
             }
         }
         Some("CREATE" | "ALTER") if places.len() > 2 && word(&tokens[places[1]]) == "USER" => {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use savanna_transaction::Isolation;
 
 use crate::{
-    catalog::{Arbiter, Catalog, Definition, Table},
+    catalog::{Arbiter, Catalog, Definition, Generated, Sequence, Table},
     sql::{
+        define_sequence::SequenceOptions,
         expression::Expr,
         query_plan::{Joined, Query},
         reference::{NewForeignKey, Reference},
@@ -105,18 +106,12 @@ pub(crate) struct Target {
     pub(crate) table: Arc<Table>,
     /// The names of conditions, with the conditions over the table's columns.
     pub(crate) checks: Vec<(String, Expr)>,
+    /// Columns that are computed from the others, with the expressions.
+    pub(crate) computed: Vec<(usize, Expr)>,
     /// What its rows refer to.
     pub(crate) references: Vec<Arc<Reference>>,
     /// What refers to its rows.
     pub(crate) referenced_by: Vec<Arc<Reference>>,
-}
-
-impl Target {
-    /// A table whose rows are known to fulfil everything.
-    pub(crate) fn bare(definition: Definition) -> Self {
-        let table = Arc::new(Table::new(definition));
-        Self { table, checks: Vec::new(), references: Vec::new(), referenced_by: Vec::new() }
-    }
 }
 
 /// `INSERT`
@@ -181,13 +176,60 @@ pub(crate) struct CopyIn {
 /// A change of the catalog.
 #[derive(Debug)]
 pub(crate) enum Define {
-    CreateTable { definition: Definition, foreign_keys: Vec<NewForeignKey>, if_not_exists: bool },
-    DropTables { names: Vec<String>, if_exists: bool, cascade: bool },
-    CreateIndex { table: String, name: Option<String>, columns: Vec<(String, bool)>, unique: bool, if_not_exists: bool },
-    DropIndexes { names: Vec<String>, if_exists: bool, cascade: bool },
-    Truncate { names: Vec<String>, cascade: bool },
+    CreateTable {
+        definition: Definition,
+        /// With the places of their columns.
+        sequences: Vec<(Sequence, usize)>,
+        foreign_keys: Vec<NewForeignKey>,
+        if_not_exists: bool,
+    },
+    DropTables {
+        names: Vec<String>,
+        if_exists: bool,
+        cascade: bool,
+    },
+    CreateIndex {
+        table: String,
+        name: Option<String>,
+        columns: Vec<(String, bool)>,
+        unique: bool,
+        if_not_exists: bool,
+    },
+    DropIndexes {
+        names: Vec<String>,
+        if_exists: bool,
+        cascade: bool,
+    },
+    Truncate {
+        names: Vec<String>,
+        cascade: bool,
+        restart: bool,
+    },
+    CreateSequence {
+        sequence: Sequence,
+        owned_by: Option<(String, String)>,
+        if_not_exists: bool,
+    },
+    AlterSequence {
+        name: String,
+        options: SequenceOptions,
+        if_exists: bool,
+    },
+    RenameSequence {
+        name: String,
+        to: String,
+    },
+    DropSequences {
+        names: Vec<String>,
+        if_exists: bool,
+        cascade: bool,
+    },
     Roles(RoleChange),
-    Alter { table: String, if_exists: bool, changes: Vec<Alteration> },
+    Alter {
+        table: String,
+        if_exists: bool,
+        changes: Vec<Alteration>,
+    },
 }
 
 /// A change of a table.
@@ -196,23 +238,26 @@ pub(crate) enum Alteration {
     AddPrimaryKey { name: Option<String>, columns: Vec<String> },
     AddUnique { name: Option<String>, columns: Vec<String> },
     AddForeignKey(NewForeignKey),
-    AddCheck { name: Option<String>, condition: String },
+    AddCheck { name: Option<String>, condition: String, column: Option<String> },
     AddColumn { column: NewColumn, if_not_exists: bool },
     DropColumn { name: String, if_exists: bool, cascade: bool },
     RenameColumn { from: String, to: String },
     RenameTable(String),
     DropConstraint { name: String, if_exists: bool, cascade: bool },
+    SetType { column: String, of: Type, using: Option<String> },
+    AddIdentity { column: String, always: bool, options: SequenceOptions },
     SetNotNull { column: String, not_null: bool },
     SetDefault { column: String, default: Option<String> },
 }
 
 /// A column that is added to a table.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct NewColumn {
     pub(crate) name: String,
     pub(crate) of: Type,
     pub(crate) not_null: bool,
     pub(crate) default: Option<String>,
-    /// Whether its default is the next number of a sequence of its own.
-    pub(crate) serial: bool,
+    pub(crate) generated: Generated,
+    /// The sequence that its default takes numbers from, if it has one of its own.
+    pub(crate) sequence: Option<SequenceOptions>,
 }

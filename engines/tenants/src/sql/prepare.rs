@@ -9,7 +9,7 @@ use sqlparser::ast::{
 };
 
 use crate::{
-    catalog::Catalog,
+    catalog::{Catalog, Column, Generated},
     error::{Result, SqlError, state},
     sql::{
         bind::Parameters,
@@ -32,7 +32,9 @@ pub(crate) fn prepare(text: &str, catalog: Arc<Catalog>, declared: &[Type]) -> R
     let Some(ast) = parse::parse(text)? else {
         return Ok(Statement { plan: Plan::Empty, parameters: declared.to_vec(), output: None, catalog });
     };
-    let mut planner = Planner::new(&catalog, Parameters { types: declared.to_vec(), failure: None });
+    let parameters = Parameters { types: declared.to_vec(), failure: None };
+    let mut planner = Planner::new(&catalog, parameters);
+    planner.overriding = parse::overriding(text);
     let (plan, output) = planner.statement(&ast)?;
     if let Some(failure) = planner.parameters.failure.take() {
         return Err(failure);
@@ -76,12 +78,10 @@ impl Planner<'_> {
             Ast::CreateIndex(create) => silent(Plan::Define(self.create_index(create)?)),
             Ast::AlterTable(alter) => silent(Plan::Define(self.alter_table(alter)?)),
             Ast::Truncate(truncate) => {
-                if matches!(truncate.identity, Some(ast::TruncateIdentityOption::Restart)) {
-                    return Err(SqlError::unsupported("RESTART IDENTITY"));
-                }
+                let restart = matches!(truncate.identity, Some(ast::TruncateIdentityOption::Restart));
                 let names = truncate.table_names.iter().map(|target| object_name(&target.name));
                 let cascade = matches!(truncate.cascade, Some(ast::CascadeOption::Cascade));
-                silent(Plan::Define(Define::Truncate { names: names.collect::<Result<_>>()?, cascade }))
+                silent(Plan::Define(Define::Truncate { names: names.collect::<Result<_>>()?, cascade, restart }))
             }
             Ast::Drop {
                 object_type, if_exists, names, cascade, restrict: _, purge: false, temporary: false, ..
@@ -93,6 +93,9 @@ impl Planner<'_> {
                     (ObjectType::Index, _) => silent(Plan::Define(Define::DropIndexes { names, if_exists, cascade })),
                     (ObjectType::Role | ObjectType::User, _) => {
                         silent(Plan::Define(Define::Roles(RoleChange::Drop { names, if_exists })))
+                    }
+                    (ObjectType::Sequence, _) => {
+                        silent(Plan::Define(Define::DropSequences { names, if_exists, cascade }))
                     }
                     (ObjectType::Database, [name]) => silent(Plan::DropDatabase { name: name.clone(), if_exists }),
                     _ => Err(unsupported()),
@@ -180,9 +183,14 @@ impl Planner<'_> {
                 Ok(Plan::CopyIn(Box::new(self.copy_in(table_name, columns)?)))
             }
             (CopySource::Table { table_name, columns }, true, CopyTarget::Stdout) => {
-                let names: Vec<String> = columns.iter().map(ToString::to_string).collect();
-                let names = if names.is_empty() { "*".to_owned() } else { names.join(", ") };
-                match parse::parse(&format!("SELECT {names} FROM {table_name}"))? {
+                let mut names: Vec<String> = columns.iter().map(ToString::to_string).collect();
+                if names.is_empty() {
+                    let table = self.table(table_name)?;
+                    let kept = |column: &Column| !matches!(column.generated, Generated::Stored(_));
+                    let columns = table.live_columns().filter(|(_, column)| kept(column));
+                    names = columns.map(|(_, column)| ast::Ident::with_quote('"', &column.name).to_string()).collect();
+                }
+                match parse::parse(&format!("SELECT {} FROM {table_name}", names.join(", ")))? {
                     Some(Ast::Query(query)) => Ok(Plan::CopyOut(Box::new(self.query_at(&query, &Scope::default())?))),
                     _ => Err(SqlError::internal("a table became no query")),
                 }

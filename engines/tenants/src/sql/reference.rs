@@ -250,7 +250,7 @@ fn deferrable(ast: Option<&ast::ConstraintCharacteristics>) -> Result<(bool, boo
 }
 
 /// Whether a value of one type can refer to one of another: their keys have the same bytes.
-fn comparable(a: Type, b: Type) -> bool {
+pub(crate) fn comparable(a: Type, b: Type) -> bool {
     a.unbounded() == b.unbounded() || (a.is_integer() && b.is_integer()) || (a.is_text() && b.is_text())
 }
 

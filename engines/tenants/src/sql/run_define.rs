@@ -2,19 +2,21 @@
 
 use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};
 
-use savanna_transaction::{Direction, RowLock, Wait};
+use savanna_transaction::{RowLock, Wait};
 
 use crate::{
-    catalog::{Arbiter, Catalog, Definition, Index, Table, doomed_key, name_key, sequence_key, table_key},
+    catalog::{Arbiter, Catalog, Definition, Index, Sequence, Table, doomed_key, name_key, table_key},
     database::Step,
     error::{Result, SqlError, state},
     row,
     sql::{
         define::{Names, places, with_names},
-        effects::{Effects, duplicate, ready},
+        effects::{Effects, ready},
         plan::Define,
         reference::NewForeignKey,
         run::Run,
+        run_alter::not_unique,
+        run_modify::KeyedRows,
     },
     value::Value,
 };
@@ -52,16 +54,32 @@ impl Run<'_> {
 impl Definer<'_, '_> {
     fn define(&mut self, plan: &Define) -> Result<Step<&'static str>> {
         Ok(Step::Done(match plan {
-            Define::CreateTable { definition, foreign_keys, if_not_exists } => {
-                ready!(self.create_table(definition, foreign_keys, *if_not_exists));
+            Define::CreateTable { definition, sequences, foreign_keys, if_not_exists } => {
+                ready!(self.create_table(definition, sequences, foreign_keys, *if_not_exists));
                 "CREATE TABLE"
+            }
+            Define::CreateSequence { sequence, owned_by, if_not_exists } => {
+                ready!(self.create_sequence(sequence.clone(), owned_by.as_ref(), *if_not_exists));
+                "CREATE SEQUENCE"
+            }
+            Define::AlterSequence { name, options, if_exists } => {
+                ready!(self.alter_sequence(name, options, *if_exists));
+                "ALTER SEQUENCE"
+            }
+            Define::RenameSequence { name, to } => {
+                ready!(self.rename_sequence(name, to));
+                "ALTER SEQUENCE"
+            }
+            Define::DropSequences { names, if_exists, cascade } => {
+                ready!(self.drop_sequences(names, *if_exists, *cascade));
+                "DROP SEQUENCE"
             }
             Define::DropTables { names, if_exists, cascade } => {
                 ready!(self.drop_tables(names, *if_exists, *cascade));
                 "DROP TABLE"
             }
-            Define::Truncate { names, cascade } => {
-                ready!(self.truncate(names, *cascade));
+            Define::Truncate { names, cascade, restart } => {
+                ready!(self.truncate(names, *cascade, *restart));
                 "TRUNCATE TABLE"
             }
             Define::Roles(change) => {
@@ -72,7 +90,7 @@ impl Definer<'_, '_> {
                 let table = self.table(table)?;
                 if let Some(name) = name
                     && *if_not_exists
-                    && self.catalog.owner(name).is_some()
+                    && self.catalog.has(name)
                 {
                     self.notices.push(format!("relation \"{name}\" already exists, skipping"));
                     return Ok(Step::Done("CREATE INDEX"));
@@ -146,18 +164,19 @@ impl Definer<'_, '_> {
     }
 
     pub(crate) fn new_name(&self, asked: Option<String>, parts: &[&str], ending: &str) -> Result<String> {
-        let taken = |name: &str| self.catalog.owner(name).is_some();
+        let taken = |name: &str| self.catalog.has(name);
         Names { taken: &taken, chosen: Vec::new() }.choose(asked, parts, ending)
     }
 
     fn create_table(
         &mut self,
         definition: &Definition,
+        sequences: &[(Sequence, usize)],
         foreign_keys: &[NewForeignKey],
         if_not_exists: bool,
     ) -> Result<Step<()>> {
         let mut definition = definition.clone();
-        if self.catalog.owner(&definition.name).is_some() {
+        if self.catalog.has(&definition.name) {
             if if_not_exists {
                 self.notices.push(format!("relation \"{}\" already exists, skipping", definition.name));
                 return Ok(Step::Done(()));
@@ -170,12 +189,13 @@ impl Definer<'_, '_> {
         for index in &mut definition.indexes {
             index.relation = self.run.database().new_relation()?;
         }
-        for sequence in &mut definition.sequences {
-            sequence.id = self.run.database().new_relation()?;
-            definition.columns[sequence.column].default = Some(format!("nextval({})", sequence.id));
-        }
         for name in definition.names() {
             ready!(self.take_name(name, definition.id));
+        }
+        for (sequence, column) in sequences {
+            let owner = Some((definition.id, *column));
+            let sequence = ready!(self.make_sequence(Sequence { owner, ..sequence.clone() }));
+            definition.columns[*column].default = Some(sequence.default());
         }
         for new in foreign_keys {
             definition = ready!(self.with_foreign_key(&Table::new(definition), new)).0;
@@ -188,6 +208,9 @@ impl Definer<'_, '_> {
         for name in names {
             match self.catalog.table(name).map(Arc::clone) {
                 Some(table) => tables.push(table),
+                None if self.catalog.has(name) => {
+                    return Err(SqlError::new(state::WRONG_OBJECT_TYPE, format!("\"{name}\" is not a table")));
+                }
                 None if if_exists => self.notices.push(format!("table \"{name}\" does not exist, skipping")),
                 None => {
                     let message = format!("table \"{name}\" does not exist");
@@ -205,15 +228,13 @@ impl Definer<'_, '_> {
                 ready!(self.free_name(name));
             }
             ready!(self.doom(&table.relations().collect::<Vec<_>>()));
-            for sequence in &table.sequences {
-                ready!(self.effects.set(&mut self.run.database(), sequence_key(sequence.id), None));
-            }
+            ready!(self.drop_owned(table, None, cascade));
             ready!(self.effects.set(&mut self.run.database(), table_key(table.id), None));
         }
         Ok(Step::Done(()))
     }
 
-    fn truncate(&mut self, names: &[String], cascade: bool) -> Result<Step<()>> {
+    fn truncate(&mut self, names: &[String], cascade: bool, restart: bool) -> Result<Step<()>> {
         let mut tables = names.iter().map(|name| self.table(name)).collect::<Result<Vec<_>>>()?;
         let mut at = 0;
         while let Some(table) = tables.get(at).map(Arc::clone) {
@@ -243,6 +264,9 @@ impl Definer<'_, '_> {
                 index.relation = self.run.database().new_relation()?;
             }
             ready!(self.save(&definition));
+            if restart {
+                ready!(self.restart_sequences(&table));
+            }
         }
         Ok(Step::Done(()))
     }
@@ -277,11 +301,7 @@ impl Definer<'_, '_> {
             if ready!(self.effects.taken(&mut self.run.database(), &entry.key)).is_some() {
                 definition.indexes.push(index);
                 let with_it = Table::new(definition);
-                let mut error = duplicate(&with_it, Arbiter::Index(with_it.indexes.len() - 1), &values);
-                error.message =
-                    format!("could not create unique index \"{}\"", with_it.indexes[with_it.indexes.len() - 1].name);
-                error.detail = error.detail.map(|detail| detail.replace("already exists", "is duplicated").into());
-                return Err(error);
+                return Err(not_unique(&with_it, Arbiter::Index(with_it.indexes.len() - 1), &values));
             }
             ready!(self.effects.set(&mut self.run.database(), entry.key, Some(key[4..].to_vec())));
         }
@@ -289,17 +309,17 @@ impl Definer<'_, '_> {
         Ok(Step::Done(definition))
     }
 
-    /// All rows of a table, with their keys.
-    pub(crate) fn rows(&mut self, table: &Table) -> Result<Vec<(Vec<u8>, Vec<Value>)>> {
+    /// All rows of a table, with their keys and in their order, as the statement has left them so far.
+    pub(crate) fn rows(&mut self, table: &Table) -> Result<KeyedRows> {
         let wanted: Vec<usize> = table.live_columns().map(|(at, _)| at).collect();
         let mut rows = Vec::new();
-        let run = self.run;
-        run.database().scan(run.txn, &row::whole(table.relation), Direction::Ascending, &mut |key, bytes| {
+        self.effects.probe_range(&mut self.run.database(), &row::whole(table.relation), &mut |key, bytes| {
             let mut values = vec![Value::Null; table.columns.len()];
             row::decode(table, bytes, &wanted, &mut values)?;
             rows.push((key.to_vec(), values));
             Ok(ControlFlow::Continue(()))
         })?;
+        rows.sort_by(|(a, _), (b, _)| a.cmp(b));
         Ok(rows)
     }
 }

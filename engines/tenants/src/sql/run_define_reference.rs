@@ -8,10 +8,11 @@ use crate::{
     error::{Result, SqlError, state},
     sql::{
         effects::ready,
-        reference::{NewForeignKey, Reference, resolve},
+        reference::{NewForeignKey, Reference, comparable, resolve},
         run_define::Definer,
         run_reference::Touched,
     },
+    types::Type,
 };
 
 impl Definer<'_, '_> {
@@ -99,13 +100,44 @@ impl Definer<'_, '_> {
         cascade: bool,
     ) -> Result<Step<()>> {
         let index = definition.indexes.remove(at);
+        ready!(self.release_keys(definition, what, cascade));
+        ready!(self.free_name(&index.name));
+        self.doom(&[index.relation])
+    }
+
+    /// Drops what refers to keys that a definition has no longer.
+    pub(crate) fn release_keys(&mut self, definition: &mut Definition, what: &str, cascade: bool) -> Result<Step<()>> {
         let table = Table::new(definition.clone());
-        let lost = |key: &ForeignKey| index.unique && table.unique_key(&key.parent_columns).is_none();
+        let lost = |key: &ForeignKey| table.unique_key(&key.parent_columns).is_none();
         self.changed.insert(definition.id, Some(definition.clone()));
         ready!(self.drop_references(definition.id, &lost, what, cascade));
         *definition = self.as_changed(&table);
-        ready!(self.free_name(&index.name));
-        self.doom(&[index.relation])
+        Ok(Step::Done(()))
+    }
+
+    /// Whether the keys that a column is in can still be referred to, and can refer, if it has another type.
+    pub(crate) fn check_references_of_type(&self, table: &Table, at: usize, of: Type, computed: bool) -> Result<()> {
+        for child in self.catalog.tables() {
+            let child = self.as_changed(child);
+            for key in &child.foreign_keys {
+                for (column, other) in key.columns.iter().zip(&key.parent_columns) {
+                    let touched = (child.id, *column) == (table.id, at) || (key.parent, *other) == (table.id, at);
+                    if touched && computed {
+                        return Err(SqlError::unsupported("USING for a column that a foreign key has to do with"));
+                    }
+                    let Some(parent) = self.catalog.by_id(key.parent).filter(|_| touched) else { continue };
+                    let of_side =
+                        |id: u32, column: usize, old: Type| if (id, column) == (table.id, at) { of } else { old };
+                    let a = of_side(child.id, *column, child.columns[*column].of);
+                    let b = of_side(parent.id, *other, parent.columns[*other].of);
+                    if !comparable(a, b) {
+                        let message = format!("foreign key constraint \"{}\" cannot be implemented", key.name);
+                        return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// A table as the statement has left it so far.

@@ -41,9 +41,9 @@ impl Run<'_> {
         let env = self.env();
         let (mut count, mut rows) = (0, Vec::new());
         for given in source {
-            let values = project(&plan.values, env.with_row(&given))?;
+            let mut values = project(&plan.values, env.with_row(&given))?;
             let mut shown = None;
-            let inserted = ready!(effects.insert(&mut self.database(), &plan.target, &values, env));
+            let inserted = ready!(effects.insert(&mut self.database(), &plan.target, &mut values, env));
             match inserted {
                 Inserted::Done => shown = Some(values),
                 Inserted::Conflict(arbiter, key) => match &plan.conflict {
@@ -98,8 +98,9 @@ impl Run<'_> {
         if !update.filter.as_ref().map_or(Ok(true), |filter| filter.holds(env.with_row(&both)))? {
             return Ok(Step::Done(None));
         }
-        let (new, touched) = assigned(&old, &update.assignments, |value| value.owned(env.with_row(&both)))?;
-        let updated = ready!(effects.update(&mut self.database(), &plan.target, (key, &old), (&new, &touched), env));
+        let (mut new, touched) = assigned(&old, &update.assignments, |value| value.owned(env.with_row(&both)))?;
+        let updated =
+            ready!(effects.update(&mut self.database(), &plan.target, (key, &old), (&mut new, &touched), env));
         match updated {
             Inserted::Done => Ok(Step::Done(Some(new))),
             Inserted::Conflict(arbiter, _) => Err(duplicate(table, arbiter, &new)),
@@ -118,8 +119,8 @@ impl Run<'_> {
         let (mut count, mut rows) = (0, Vec::new());
         for (key, mut row) in ready!(self.targets(&plan.rows)) {
             let old = row[..table.columns.len()].to_vec();
-            let (new, touched) = assigned(&old, &plan.assignments, |value| value.owned(env.with_row(&row)))?;
-            let step = effects.update(&mut self.database(), &plan.target, (&key, &old), (&new, &touched), env);
+            let (mut new, touched) = assigned(&old, &plan.assignments, |value| value.owned(env.with_row(&row)))?;
+            let step = effects.update(&mut self.database(), &plan.target, (&key, &old), (&mut new, &touched), env);
             if let Inserted::Conflict(arbiter, _) = ready!(step) {
                 return Err(duplicate(table, arbiter, &new));
             }
@@ -202,7 +203,7 @@ impl Run<'_> {
                 values[*column] = default.owned(env)?;
             }
             if let Inserted::Conflict(arbiter, _) =
-                ready!(effects.insert(&mut self.database(), &plan.target, &values, env))
+                ready!(effects.insert(&mut self.database(), &plan.target, &mut values, env))
             {
                 return Err(duplicate(table, arbiter, &values));
             }

@@ -101,6 +101,15 @@ fn gave_up(reference: &Reference, old: &[Value], new: Option<&[Value]>) -> Optio
 }
 
 impl Run<'_> {
+    /// Sees to it that a table and those that it refers to stay as they are until the transaction ends.
+    pub(crate) fn hold(&self, target: &Target) -> Result<Step<()>> {
+        let effects = Effects::new(self.txn, self.isolation);
+        for table in std::iter::once(&target.table).chain(target.references.iter().map(|reference| &reference.parent)) {
+            ready!(effects.hold_table(&mut self.database(), table));
+        }
+        Ok(Step::Done(()))
+    }
+
     /// Completes a statement's effects with those of referential actions, and checks what is not deferred.
     pub(crate) fn settle(&self, target: &Target, reached: &[Target], effects: &mut Effects) -> Result<Step<()>> {
         while let Some(moved) = effects.touched.moved.pop_front() {
@@ -180,7 +189,7 @@ impl Run<'_> {
                 }
                 _ => key.columns.iter().for_each(|column| new[*column] = Value::Null),
             }
-            let step = effects.update(&mut self.database(), child, (&row, &old), (&new, &key.columns), env);
+            let step = effects.update(&mut self.database(), child, (&row, &old), (&mut new, &key.columns), env);
             if let Inserted::Conflict(arbiter, _) = ready!(step) {
                 return Err(duplicate(&child.table, arbiter, &new));
             }

@@ -15,6 +15,7 @@ use crate::{
         from::{From, Inner},
         items::Items,
         join::Joiner,
+        modify::Overriding,
         name::object_name,
         order::{distinct_on, group_keys, regroup, sort_keys},
         plan::OutputColumn,
@@ -32,6 +33,8 @@ pub(crate) struct Planner<'c> {
     numbered: usize,
     /// Queries of WITH that can be named, the innermost last.
     pub(crate) with: Vec<Named>,
+    /// What an INSERT does about values for generated columns.
+    pub(crate) overriding: Overriding,
 }
 
 /// A `SELECT` whose names are resolved.
@@ -72,7 +75,7 @@ impl Bound<'_> {
 
 impl<'c> Planner<'c> {
     pub(crate) fn new(catalog: &'c Catalog, parameters: Parameters) -> Self {
-        Self { catalog, parameters, numbered: 0, with: Vec::new() }
+        Self { catalog, parameters, numbered: 0, with: Vec::new(), overriding: Overriding::Nothing }
     }
 
     /// A number that nothing else in the statement has.

@@ -23,6 +23,11 @@ impl Paper {
         self.inner.lock().expect("nobody panicked").clone()
     }
 
+    /// Up to where the records are durable.
+    pub(crate) fn durable_to(&self) -> Lsn {
+        Lsn(self.records().1)
+    }
+
     /// Everything becomes durable.
     pub(crate) fn flush(&self) {
         self.flush_to(u64::MAX);
@@ -43,7 +48,7 @@ impl Log for Paper {
     }
 
     fn durable(&self) -> Lsn {
-        Lsn(self.inner.lock().expect("nobody panicked").1)
+        self.durable_to()
     }
 }
 

@@ -10,6 +10,7 @@ use crate::{
         expression::{Comparison, Expr},
         function::{self, Function},
         name::object_name,
+        sequence,
     },
     types::Type,
     value::Value,
@@ -118,6 +119,10 @@ impl Binder<'_, '_> {
         let mut typed = Vec::new();
         for argument in call.arguments {
             let FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) = argument else { return Err(unsupported()) };
+            let argument = match name.as_str() {
+                "nextval" | "currval" | "setval" => sequence::without_regclass(argument),
+                _ => argument,
+            };
             self.branches += usize::from(name == "coalesce");
             let bound = self.expr(argument);
             self.branches -= usize::from(name == "coalesce");

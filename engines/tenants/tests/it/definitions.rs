@@ -1,0 +1,73 @@
+//! Sequences and generated columns, and what of them survives a crash. `tests/tenants/definitions` compares more with PostgreSQL.
+
+use savanna_journal::Lsn;
+
+use crate::desk::{Desk, Seen, done, rows};
+
+#[test]
+fn a_number_that_was_told_is_not_given_again_after_a_crash() {
+    let mut desk = Desk::new();
+    let client = desk.client();
+    desk.setup(client, &["CREATE SEQUENCE s", "CREATE TABLE t (id int GENERATED ALWAYS AS IDENTITY, n int)"]);
+    desk.paper.flush();
+    desk.tenant.reply_after(client);
+    assert_eq!(desk.query(client, "SELECT nextval('s')"), ["1"]);
+    let after = desk.tenant.reply_after(client);
+    assert!(after > desk.paper.durable_to(), "the answer waits for the reservation, though nothing was written");
+    assert_eq!(desk.query(client, "SELECT setval('s', 100)"), ["100"]);
+    assert!(desk.tenant.reply_after(client) > after);
+    desk.setup(client, &["INSERT INTO t (n) VALUES (1)"]);
+    let (records, _) = desk.paper.records();
+    let mut again = Desk::after(&records);
+    let client = again.client();
+    assert_eq!(again.query(client, "SELECT nextval('s')"), ["101"]);
+    assert_eq!(again.query(client, "INSERT INTO t (n) VALUES (2) RETURNING id > 1"), ["t"]);
+    assert!(again.tenant.reply_after(client) > Lsn::NONE);
+}
+
+#[test]
+fn a_sequence_that_was_rolled_back_leaves_nothing_to_one_that_comes_after_a_crash() {
+    let mut desk = Desk::new();
+    let client = desk.client();
+    desk.setup(client, &["BEGIN", "CREATE SEQUENCE s", "SELECT nextval('s')", "ROLLBACK"]);
+    let (records, _) = desk.paper.records();
+    let mut again = Desk::after(&records);
+    let client = again.client();
+    again.setup(client, &["CREATE SEQUENCE s"]);
+    assert_eq!(again.query(client, "SELECT nextval('s')"), ["1"]);
+}
+
+#[test]
+fn numbers_are_given_once_also_while_a_statement_waits() {
+    let mut desk = Desk::new();
+    let (a, b) = (desk.client(), desk.client());
+    desk.setup(a, &["CREATE TABLE t (id serial, n int PRIMARY KEY)", "BEGIN", "INSERT INTO t (n) VALUES (1)"]);
+    let text = "INSERT INTO t (n) VALUES (1) RETURNING id";
+    assert_eq!(desk.run(b, text), Seen::Waits);
+    desk.setup(a, &["ROLLBACK"]);
+    assert_eq!(desk.run(b, text), rows(&["2"]), "the statement took its number once");
+    assert_eq!(desk.run(b, "SELECT currval('t_id_seq'), lastval()"), rows(&["2|2"]));
+    assert_eq!(desk.run(a, "SELECT currval('t_id_seq')"), rows(&["1"]), "each session has its own");
+    assert_eq!(desk.run(a, "DROP TABLE t"), done("DROP TABLE"));
+}
+
+#[test]
+fn a_copy_goes_into_the_table_that_it_began_with() {
+    let mut desk = Desk::new();
+    let (a, b) = (desk.client(), desk.client());
+    desk.setup(
+        a,
+        &["CREATE TABLE p (id int PRIMARY KEY)", "CREATE TABLE t (n int REFERENCES p)", "INSERT INTO p VALUES (1)"],
+    );
+    desk.setup(a, &["BEGIN"]);
+    assert!(matches!(desk.run(a, "COPY t FROM STDIN"), Seen::Done(_)));
+    for text in ["ALTER TABLE t ADD COLUMN m int DEFAULT 7", "ALTER TABLE p RENAME TO q"] {
+        assert_eq!(desk.run(b, text), Seen::Waits);
+        desk.tenant.cancel(b);
+        desk.tenant.woken();
+        assert_eq!(desk.run(b, text), Seen::Failed("57014"));
+    }
+    assert!(desk.tenant.copy_in(a, &[vec![Some("1".to_owned())]]).is_ok());
+    desk.setup(a, &["COMMIT"]);
+    assert_eq!(desk.query(b, "SELECT * FROM t"), ["1"]);
+}
