@@ -65,16 +65,16 @@ def main():
     arguments += ["--finish"] if options.finish else []
     none = [(None, "none")] if "none" in options.arms else []
     runs = [*none, *((change, arm) for change in options.changes for arm in options.arms if arm != "none"), *none]
-    heads = ["change", "way", "done", "per s", "p50 ms", "p99 ms", "max ms", "waiting", "server busy", "client busy",
+    heads = ["change", "way", "done", "per s", "p50 ms", "p99 ms", "max ms", "waiting", "server µs", "server busy", "client busy",
              "events"]  # fmt: skip
     print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
     try:
         for change, arm in runs:
             report = run(tables, change, arm, arguments)
-            latency, cores = report["latency"], report["cores"]
+            latency, cores = report["latency"], report["processor"]["cores"]
             events = ", ".join(f"{name} {at:.1f}" for name, at in report["events"])
             cells = [change or "", arm, report["completed"], round(report["throughput"]), *latency.values(), report["waiting"],
-                     *(f"{core['busy']:.2f}" for core in cores[:2]), events]  # fmt: skip
+                     round(report["server_micros"]), *(f"{core['busy']:.2f}" for core in cores[:2]), events]  # fmt: skip
             print(f"| {' | '.join(map(str, cells))} |", flush=True)
             if not options.dry:
                 record.keep("bullfrog", where, [{"change": change, "arm": arm, "rate": options.rate, **shape, **report}])

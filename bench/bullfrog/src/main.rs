@@ -7,6 +7,7 @@
 //!  transactions  its five transactions over one connection
 //!  application   its terminals under load, and their switch to the new version
 //!  migration     the ways to change the schema
+//!  processor     processor time, of the cores and of the server
 //!  report        throughput and latency over time
 //!  check         whether the tables agree afterwards
 //!  single        what one statement costs
@@ -16,6 +17,7 @@ mod application;
 mod check;
 mod load;
 mod migration;
+mod processor;
 mod random;
 mod report;
 mod single;
@@ -34,6 +36,7 @@ use tokio_postgres::{Client, NoTls};
 
 use crate::application::{Application, Arrivals};
 use crate::migration::{Arm, Change};
+use crate::processor::Usage;
 use crate::report::Report;
 use crate::statements::Schema;
 use crate::transactions::Session;
@@ -143,6 +146,9 @@ async fn connect(server: &str) -> Result<Client, tokio_postgres::Error> {
 
 async fn measure(server: &str, run: &Run) -> Result<Report, Box<dyn Error>> {
     let migrator = connect(server).await?;
+    let postmaster: String =
+        migrator.query_one("SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)", &[]).await?.get(0);
+    let postmaster = postmaster.parse()?;
     let mut sessions = Vec::new();
     for _ in 0..run.terminals {
         sessions.push(Session::new(connect(server).await?, Schema::Original));
@@ -157,13 +163,13 @@ async fn measure(server: &str, run: &Run) -> Result<Report, Box<dyn Error>> {
 
     let (switch, end) = application.window();
     sleep_until(switch).await;
-    let before = report::ticks();
+    let before = Usage::now(postmaster);
     let migration = run.change.zip(run.arm).map(|(change, arm)| {
         let (application, finish) = (Rc::clone(&application), run.finish);
         spawn_local(async move { migration::migrate(&application, &migrator, change, arm, finish).await })
     });
     sleep_until(end).await;
-    let cores = report::cores(&before, &report::ticks());
+    let processor = before.until(&Usage::now(postmaster));
     match migration {
         Some(migration) if migration.is_finished() => migration.await??,
         Some(migration) => {
@@ -175,5 +181,5 @@ async fn measure(server: &str, run: &Run) -> Result<Report, Box<dyn Error>> {
     for terminal in terminals {
         terminal.await??;
     }
-    Ok(Report::of(&application, window, cores))
+    Ok(Report::of(&application, window, processor))
 }

@@ -1,11 +1,11 @@
 //! What a run says of itself.
 
-use std::fs;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::application::{Application, Done};
+use crate::processor::Spent;
 use crate::transactions::Kind;
 
 /// Latencies in milliseconds.
@@ -53,14 +53,16 @@ pub(crate) struct Report {
     /// Of what was done in the window.
     latency: Latency,
     new_order: Latency,
-    /// How busy each core was in the window, and what other machines took of it: shares of its time.
-    cores: Vec<Core>,
+    /// Of the window.
+    processor: Spent,
+    /// The server's processor time per transaction that was done in the window, in microseconds.
+    server_micros: f64,
     seconds: Seconds,
 }
 
 impl Report {
-    /// Sums up a run whose window was of so many seconds. The cores are what they did in it.
-    pub(crate) fn of(application: &Application, window: Duration, cores: Vec<Core>) -> Self {
+    /// Sums up a run whose window was of so many seconds.
+    pub(crate) fn of(application: &Application, window: Duration, processor: Spent) -> Self {
         let done = application.done();
         let within: Vec<&Done> = done.iter().filter(|done| (0.0..window.as_secs_f64()).contains(&done.at)).collect();
         let latencies = |kind: Option<Kind>| {
@@ -75,7 +77,8 @@ impl Report {
             retries: application.retries(),
             latency: latencies(None),
             new_order: latencies(Some(Kind::NewOrder)),
-            cores,
+            server_micros: processor.server_seconds * 1e6 / within.len().max(1) as f64,
+            processor,
             seconds: by_second(&done, window.as_secs() as i64),
         }
     }
@@ -99,35 +102,6 @@ fn by_second(done: &[Done], window: i64) -> Seconds {
         seconds.max.push(latency.max);
     }
     seconds
-}
-
-/// What a core did: shares of its time.
-#[derive(Serialize)]
-pub(crate) struct Core {
-    busy: f64,
-    stolen: f64,
-}
-
-/// The clock ticks of each core since the machine started: in all, idle, and stolen by other machines.
-pub(crate) fn ticks() -> Vec<[u64; 3]> {
-    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let is_core = |line: &&str| line.starts_with("cpu") && !line.starts_with("cpu ");
-    let of_core = |line: &str| {
-        let fields: Vec<u64> = line.split_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();
-        let field = |number: usize| fields.get(number).copied().unwrap_or(0);
-        // user nice system idle iowait irq softirq steal; what guests get is in the first already.
-        [fields.iter().take(8).sum(), field(3) + field(4), field(7)]
-    };
-    stat.lines().filter(is_core).map(of_core).collect()
-}
-
-/// What the cores did between two looks.
-pub(crate) fn cores(before: &[[u64; 3]], after: &[[u64; 3]]) -> Vec<Core> {
-    let of_core = |(before, after): (&[u64; 3], &[u64; 3])| {
-        let [all, idle, stolen] = std::array::from_fn(|field| (after[field] - before[field]) as f64);
-        Core { busy: (all - idle - stolen) / all, stolen: stolen / all }
-    };
-    before.iter().zip(after).map(of_core).collect()
 }
 
 #[cfg(test)]

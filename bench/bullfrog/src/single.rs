@@ -1,11 +1,11 @@
 //! What single statements cost on one connection: the first touch of a row, and the way of a statement when all rows were moved.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tokio_postgres::{Client, Error};
 
+use crate::processor;
 use crate::random::{CUSTOMERS, DISTRICTS};
 use crate::report::Latency;
 
@@ -84,19 +84,13 @@ pub(crate) async fn cost(client: &Client, statements: u32) -> Result<Costs, Erro
         // The first tenth is not counted: the plan is chosen, caches fill.
         for number in 0..statements + statements / 10 {
             if number == statements / 10 {
-                before = processor_nanos(pid);
+                before = processor::nanos(pid);
             }
             let customer = 1 + (number as i32).wrapping_mul(7) % CUSTOMERS;
             client.query(&statement, &[&1, &(1 + number as i32 % DISTRICTS), &customer]).await?;
         }
-        *cost = (processor_nanos(pid) - before) as f64 / f64::from(statements) / 1000.0;
+        *cost = (processor::nanos(pid) - before) as f64 / f64::from(statements) / 1000.0;
     }
     let [select, update] = costs;
     Ok(Costs { select, update })
-}
-
-/// What the scheduler gave to a process so far; 0 if it does not tell.
-fn processor_nanos(pid: i32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
-    stat.split_whitespace().next().and_then(|field| field.parse().ok()).unwrap_or(0)
 }
