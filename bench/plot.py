@@ -102,11 +102,11 @@ def bullfrog():
         figure, panes = pyplot.subplots(2, len(columns), sharex=True, figsize=(5.5 * len(columns), 6), squeeze=False)
         for (name, mine), (throughput, latency) in zip(columns, panes.T):
             none = [row for row in mine if row["arm"] == "none" and row["warehouses"] in sizes][-2:]
-            last = {row["arm"]: row for row in mine if row["change"] == change}
+            last = {(row["arm"], row["options"]): row for row in mine if row["change"] == change}
             for row in [*none, *last.values()]:
-                seconds, colour = row["seconds"], COLOURS.get(row["arm"], "#a8a29e")
+                seconds, colour = row["seconds"], COLOURS.get(row["options"] or row["arm"], "#a8a29e")
                 at = range(seconds["first"], seconds["first"] + len(seconds["completed"]))
-                label = "no migration" if row["arm"] == "none" else row["arm"]
+                label = "no migration" if row["arm"] == "none" else ", ".join(filter(None, [row["arm"], row["options"]]))
                 throughput.plot(at, seconds["completed"], color=colour, linewidth=1, label=label)
                 latency.plot(at, seconds["p99"], color=colour, linewidth=1, label=label)
                 for event, moment in row["events"]:

@@ -50,6 +50,7 @@ def main():
     parser.add_argument("--terminals", type=int, default=16)
     parser.add_argument("--before", type=int, default=10)
     parser.add_argument("--window", type=int, default=120)
+    parser.add_argument("--options", help="further arguments of bullfrog.migrate, as \"granularity => 'tuple'\"")
     parser.add_argument("--finish", action="store_true", help="bullfrog ends the old schema in the window, too")
     parser.add_argument("--data", type=pathlib.Path, help="where the filled tables stay; they must be of as many warehouses")
     parser.add_argument("--no-build", action="store_true")
@@ -62,6 +63,7 @@ def main():
     shape = {"warehouses": options.warehouses, "terminals": options.terminals, "before": options.before, "window": options.window}
     arguments = [word for name, value in shape.items() for word in (f"--{name}", value)]
     arguments += ["--rate", options.rate] if options.rate else []
+    arguments += ["--options", options.options] if options.options else []
     arguments += ["--finish"] if options.finish else []
     none = [(None, "none")] if "none" in options.arms else []
     runs = [*none, *((change, arm) for change in options.changes for arm in options.arms if arm != "none"), *none]
@@ -77,7 +79,8 @@ def main():
                      round(report["server_micros"]), *(f"{core['busy']:.2f}" for core in cores[:2]), events]  # fmt: skip
             print(f"| {' | '.join(map(str, cells))} |", flush=True)
             if not options.dry:
-                record.keep("bullfrog", where, [{"change": change, "arm": arm, "rate": options.rate, **shape, **report}])
+                what = {"change": change, "arm": arm, "options": options.options, "rate": options.rate}
+                record.keep("bullfrog", where, [{**what, **shape, **report}])
     finally:
         tables.server.remove()
 

@@ -35,7 +35,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_postgres::{Client, NoTls};
 
 use crate::application::{Application, Arrivals};
-use crate::migration::{Arm, Change};
+use crate::migration::{Arm, Change, Wishes};
 use crate::processor::Usage;
 use crate::report::Report;
 use crate::statements::Schema;
@@ -102,9 +102,8 @@ struct Run {
     /// The way to it.
     #[arg(long, value_enum, requires = "change")]
     arm: Option<Arm>,
-    /// The extension ends the migration under load, too.
-    #[arg(long)]
-    finish: bool,
+    #[command(flatten)]
+    wishes: Wishes,
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -165,8 +164,8 @@ async fn measure(server: &str, run: &Run) -> Result<Report, Box<dyn Error>> {
     sleep_until(switch).await;
     let before = Usage::now(postmaster);
     let migration = run.change.zip(run.arm).map(|(change, arm)| {
-        let (application, finish) = (Rc::clone(&application), run.finish);
-        spawn_local(async move { migration::migrate(&application, &migrator, change, arm, finish).await })
+        let (application, wishes) = (Rc::clone(&application), run.wishes.clone());
+        spawn_local(async move { migration::migrate(&application, &migrator, change, arm, &wishes).await })
     });
     sleep_until(end).await;
     let processor = before.until(&Usage::now(postmaster));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 use tokio::time::sleep;
 use tokio_postgres::{Client, Error};
@@ -107,8 +107,18 @@ impl Script {
     }
 }
 
-/// Makes the change under load. Tells the application when it may switch, and notes when things happened. With `finish`, the extension
-/// ends the old schema under load, too; else it stays beside the new one, with all rows moved.
+/// What is asked of the extension.
+#[derive(Args, Clone)]
+pub(crate) struct Wishes {
+    /// Further arguments of bullfrog.migrate, as "granularity => 'tuple'".
+    #[arg(long)]
+    options: Option<String>,
+    /// The extension ends the migration under load, too; else the old schema stays beside the new one, with all rows moved.
+    #[arg(long)]
+    finish: bool,
+}
+
+/// Makes the change under load. Tells the application when it may switch, and notes when things happened.
 ///
 /// # Errors
 /// Those of the server.
@@ -117,20 +127,23 @@ pub(crate) async fn migrate(
     client: &Client,
     change: Change,
     arm: Arm,
-    finish: bool,
+    wishes: &Wishes,
 ) -> Result<(), Error> {
     application.note("submitted");
     match arm {
-        Arm::Bullfrog => bullfrog(application, client, change, finish).await,
+        Arm::Bullfrog => bullfrog(application, client, change, wishes).await,
         Arm::Eager => eager(application, client, change).await,
         Arm::Copy => copy(application, client, change).await,
     }
 }
 
-async fn bullfrog(application: &Application, client: &Client, change: Change, finish: bool) -> Result<(), Error> {
+async fn bullfrog(application: &Application, client: &Client, change: Change, wishes: &Wishes) -> Result<(), Error> {
     let script = change.script();
     let definition = [script.new_tables, script.closed_tables].concat();
-    client.batch_execute(&format!("SELECT bullfrog.migrate('change', $definition${definition}$definition$)")).await?;
+    let options = wishes.options.as_ref().map_or_else(String::new, |options| format!(", {options}"));
+    client
+        .batch_execute(&format!("SELECT bullfrog.migrate('change', $definition${definition}$definition${options})"))
+        .await?;
     application.deploy(change.schema());
     loop {
         sleep(LOOK).await;
@@ -140,7 +153,7 @@ async fn bullfrog(application: &Application, client: &Client, change: Change, fi
         }
     }
     application.note("moved");
-    if !finish {
+    if !wishes.finish {
         return Ok(());
     }
     while let Err(error) = client.batch_execute("SELECT bullfrog.finish('change')").await {
