@@ -19,14 +19,14 @@ seconds, then the change is submitted, and the window begins. A rate of 0 is the
 other, as many as the server can do. With any other rate transactions arrive at random moments, whatever the server does. Afterwards the
 conditions of TPC-C are checked. Appends a line per run to bench/results/bullfrog.jsonl; bench/plot.py draws them.
 
-With --data the filled tables stay in a directory, for the next call; with --no-build nothing is built.
+On a machine that others use, too, give --first; the shares of time that cores are busy then tell nothing.
 """
 
 import argparse
 import json
 import pathlib
 
-from tables import EXTENSION_LOADED, Tables, build, record
+from tables import EXTENSION_LOADED, Tables, add_options, prepare, record
 
 ARMS = ["none", "bullfrog", "eager", "copy"]
 
@@ -52,12 +52,9 @@ def main():
     parser.add_argument("--window", type=int, default=120)
     parser.add_argument("--options", help="further arguments of bullfrog.migrate, as \"granularity => 'tuple'\"")
     parser.add_argument("--finish", action="store_true", help="bullfrog ends the old schema in the window, too")
-    parser.add_argument("--data", type=pathlib.Path, help="where the filled tables stay; they must be of as many warehouses")
-    parser.add_argument("--no-build", action="store_true")
-    parser.add_argument("--dry", action="store_true", help="keep nothing")
+    add_options(parser)
     options = parser.parse_args()
-    if not options.no_build:
-        build()
+    prepare(options)
     tables = Tables(options.warehouses, options.data)
     where = record.circumstances(record.head(), "release")
     shape = {"warehouses": options.warehouses, "terminals": options.terminals, "before": options.before, "window": options.window}

@@ -17,7 +17,8 @@ CARGO_TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", record.ROOT / "ta
 CLIENT = CARGO_TARGET / "release" / "bullfrog_bench"
 LIBRARY = postgres.TARGET / "release" / "libbullfrog.so"
 EXTENSION_LOADED = {"shared_preload_libraries": "bullfrog"}
-SERVER_CORE, CLIENT_CORE = "0", "1"
+SERVER_CORE = "0"
+BEFORE_CLIENT = ["taskset", "-c", "1"]
 SETTINGS = {
     "shared_buffers": "1GB",
     "max_worker_processes": "20",
@@ -39,6 +40,25 @@ def build():
     subprocess.run(["cargo", "build", "--locked", "--release", "-p", "savanna-bench-bullfrog"], cwd=record.ROOT, check=True)
 
 
+def add_options(parser):
+    """What all of these benchmarks can be told."""
+    parser.add_argument("--data", type=pathlib.Path, help="where the filled tables stay, for the next call with as many warehouses")
+    parser.add_argument("--no-build", action="store_true", help="use what was built before")
+    parser.add_argument("--dry", action="store_true", help="keep nothing")
+    parser.add_argument("--first", action="store_true", help="before whatever else runs on the machine: the server with the highest "
+                        "priority, the client in real time (as root)")  # fmt: skip
+
+
+def prepare(options):
+    """Does what was told."""
+    if not options.no_build:
+        build()
+    if options.first:
+        # Among each other the server's processes are as ever. The client's one thread would wait for others at each answer.
+        os.nice(-20)
+        BEFORE_CLIENT[:0] = ["chrt", "-r", "1"]
+
+
 class Tables:
     """A server, and its directory as it was when the tables had been filled. With `kept`, that directory stays for later."""
 
@@ -58,7 +78,7 @@ class Tables:
     def client(self, *arguments):
         """What a command of the client prints."""
         connection = f"host={self.server.root} user=postgres dbname=postgres"
-        command = ["taskset", "-c", CLIENT_CORE, CLIENT, "--server", connection, *arguments]
+        command = [*BEFORE_CLIENT, CLIENT, "--server", connection, *arguments]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         if done.returncode != 0:
             raise SystemExit(f"{' '.join(map(str, arguments))}: {done.stderr}{self.server.log.read_text()[-4000:]}")

@@ -3,8 +3,8 @@
     bench/bullfrog/touch.py [--pages 2000] [--statements 100000] [--pairs 7] ..
 
 First touch: customers are being split and nothing moves by itself; on one connection, one customer on each of so many pages is updated
-(cold), and updated again (warm). A round trip is a request to a mover for a page that was moved: all of a first touch but finding and
-moving rows.
+(cold), and updated again (warm); rows move by pages, one by one, and inside of the updating transaction. A round trip is a request to a
+mover for what was moved: all of a first touch but finding and moving rows.
 
 Statements: the server's processor time per prepared SELECT and UPDATE by key over the split customers, in four servers:
     plain     without the library; the customers were split by copying
@@ -20,9 +20,10 @@ import pathlib
 import statistics
 import time
 
-from tables import EXTENSION_LOADED, Tables, build, record
+from tables import EXTENSION_LOADED, Tables, add_options, prepare, record
 
 SPLIT = (record.ROOT / "bench" / "bullfrog" / "sql" / "split" / "new.sql").read_text()
+WISHES = ["", "granularity => 'tuple'", "granularity => 'tuple', moves => 'transaction'"]
 VARIANTS = ["plain", "loaded", "finished", "moved"]
 
 
@@ -41,13 +42,13 @@ def split(tables, variant):
         connection.execute("VACUUM ANALYZE")
 
 
-def touches(warehouses, data, pages):
-    """Latencies of first touches."""
+def touches(warehouses, data, pages, options):
+    """Latencies of first touches, with further arguments of bullfrog.migrate."""
     tables = Tables(warehouses, data)
     try:
         tables.start({**EXTENSION_LOADED, "bullfrog.start_delay": "1h"})
         with tables.server.connect() as connection:
-            connection.execute("SELECT bullfrog.migrate('split', %s)", (SPLIT,), prepare=False)
+            connection.execute(f"SELECT bullfrog.migrate('split', %s{options and ', ' + options})", (SPLIT,), prepare=False)
         return json.loads(tables.client("touch", "--pages", pages))
     finally:
         tables.server.remove()
@@ -82,24 +83,24 @@ def main():
     parser.add_argument("--pages", type=int, default=2000)
     parser.add_argument("--statements", type=int, default=100_000)
     parser.add_argument("--pairs", type=int, default=7)
-    parser.add_argument("--data", type=pathlib.Path, help="where the filled tables stay, for the next call")
-    parser.add_argument("--no-build", action="store_true")
-    parser.add_argument("--dry", action="store_true", help="keep nothing")
+    add_options(parser)
     options = parser.parse_args()
-    if not options.no_build:
-        build()
+    prepare(options)
     where = record.circumstances(record.head(), "release")
-    results = [{"what": "touch", "pages": options.pages, **touches(options.warehouses, options.data, options.pages)}]
-    print("| | p50 ms | p99 ms | max ms |\n|---|---|---|---|")
-    for name in ("cold", "warm", "round_trip", "nothing"):
-        print(f"| {name} | {' | '.join(map(str, results[0][name].values()))} |", flush=True)
-    results += costs(options.warehouses, options.data, options.statements, options.pairs)
+    results = []
+    print("| bullfrog.migrate with | | p50 ms | p99 ms | max ms |\n|---|---|---|---|---|")
+    for wishes in WISHES:
+        figure = touches(options.warehouses, options.data, options.pages, wishes)
+        results.append({"what": "touch", "options": wishes, "pages": options.pages, **figure})
+        for name in ("cold", "warm", "round_trip", "nothing"):
+            print(f"| {wishes} | {name} | {' | '.join(map(str, figure[name].values()))} |", flush=True)
+    statements = costs(options.warehouses, options.data, options.statements, options.pairs)
     print("\n| statement | server | CPU µs | more than plain | interval |\n|---|---|---|---|---|")
-    for figure in results[1:]:
+    for figure in statements:
         more = "{median:.2f} | {low:.2f} to {high:.2f}".format(**figure["more"])
         print(f"| {figure['kind']} | {figure['variant']} | {figure['micros']:.2f} | {more} |")
     if not options.dry:
-        record.keep("bullfrog_touch", where, results)
+        record.keep("bullfrog_touch", where, results + statements)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use tokio::time::sleep;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
 use crate::application::{Application, is_retriable};
@@ -141,9 +142,14 @@ async fn bullfrog(application: &Application, client: &Client, change: Change, wi
     let script = change.script();
     let definition = [script.new_tables, script.closed_tables].concat();
     let options = wishes.options.as_ref().map_or_else(String::new, |options| format!(", {options}"));
-    client
-        .batch_execute(&format!("SELECT bullfrog.migrate('change', $definition${definition}$definition${options})"))
-        .await?;
+    let migrate = format!("SELECT bullfrog.migrate('change', $definition${definition}$definition${options})");
+    while let Err(error) = client.batch_execute(&migrate).await {
+        if error.code() != Some(&SqlState::LOCK_NOT_AVAILABLE) {
+            return Err(error);
+        }
+        application.note("switch refused: no lock");
+        sleep(LOOK).await;
+    }
     application.deploy(change.schema());
     loop {
         sleep(LOOK).await;
@@ -202,6 +208,7 @@ async fn copy(application: &Application, client: &Client, change: Change) -> Res
         }
     }
     application.note("moved");
+    client.batch_execute("ANALYZE").await?;
     client.batch_execute(&script.switch("")).await?;
     application.deploy(change.schema());
     application.note("finished");
