@@ -2,7 +2,8 @@
 //!
 //! `parse` gives a tree (`dialect` what it does not know); `prepare` is the way from there to a plan. `bind` resolves names and types of
 //! expressions in a `scope`, `from` those of tables; `select` and `query` make plans of queries, `modify` and `define` of what writes. `join`
-//! and `access` decide how rows are found, `reference` what foreign keys join, `role` who may come in. `expression`, `function` and `aggregate` compute; the modules
+//! and `access` decide how rows are found, `reference` what foreign keys join, `role` who may come in, `system` what clients ask about
+//! tables and types. `expression`, `function` and `aggregate` compute; the modules
 //! `run_*` execute plans.
 
 pub(crate) mod access;
@@ -42,5 +43,6 @@ pub(crate) mod run_window;
 pub(crate) mod scope;
 pub(crate) mod select;
 pub(crate) mod sequence;
+pub(crate) mod system;
 pub(crate) mod text_function;
 pub(crate) mod with;

@@ -241,7 +241,10 @@ impl Type {
                     "int2" => Self::Int2,
                     "int4" => Self::Int4,
                     "int8" => Self::Int8,
-                    "bpchar" | "name" => Self::Text,
+                    "bpchar" | "name" | "text" | "\"char\"" | "regproc" => Self::Text,
+                    "oid" => Self::Int8,
+                    "bool" => Self::Bool,
+                    "varchar" => Self::Varchar(None),
                     _ => return Err(unknown(ast)),
                 }
             }

@@ -20,6 +20,7 @@ use crate::{
         name::name_of,
         scope::Scope,
         select::Planner,
+        system,
     },
     types::Type,
     value::{Value, text},
@@ -105,6 +106,9 @@ impl<'b, 'c> Binder<'b, 'c> {
 
     /// An expression.
     pub(crate) fn expr(&mut self, ast: &ast::Expr) -> Result<Typed> {
+        if let Some(other) = system::rewrite(ast)? {
+            return self.expr(&other);
+        }
         match ast {
             ast::Expr::Identifier(ident) => self.column(None, ident),
             ast::Expr::CompoundIdentifier(parts) => match parts.as_slice() {

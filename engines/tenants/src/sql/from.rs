@@ -18,6 +18,7 @@ use crate::{
         query_plan::{Body, Query},
         scope::{Scope, Visible},
         select::Planner,
+        system,
     },
     types::Type,
     value::Value,
@@ -246,6 +247,11 @@ impl Planner<'_> {
                         return from.add_query(query, &name, alias.as_ref());
                     }
                 }
+                if let Some(system) = system::find(name) {
+                    let name = alias.as_ref().map_or_else(|| last_name(name), |alias| name_of(&alias.name));
+                    let query = self.system_query(&system, &from.scope)?;
+                    return from.add_query(query, &name, alias.as_ref());
+                }
                 let table = self.table(name)?;
                 from.add_table(table, alias.as_ref())
             }
@@ -452,4 +458,9 @@ enum Kind {
     Left,
     Right,
     Full,
+}
+
+/// A table's name without its schema.
+fn last_name(name: &ast::ObjectName) -> String {
+    name.0.last().and_then(|part| part.as_ident()).map(name_of).unwrap_or_default()
 }

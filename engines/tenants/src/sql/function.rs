@@ -6,7 +6,7 @@ use bigdecimal::{BigDecimal, Signed, ToPrimitive};
 
 use crate::{
     error::{Result, SqlError, state},
-    sql::{expression::Facts, sequence, text_function},
+    sql::{expression::Facts, sequence, system, text_function},
     types::Type,
     value::{Value, datetime, numeric, text as value_text},
 };
@@ -56,6 +56,7 @@ pub(crate) enum Function {
     Position,
     Power,
     Random,
+    FormatType,
     Repeat,
     Replace,
     Reverse,
@@ -148,6 +149,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<(Function, Vec<T
             (F::SetVal, vec![Text, Int8, Type::Bool], Int8)
         }
         ("pg_get_serial_sequence", [a, b]) if texty(a) && texty(b) => (F::SerialSequence, vec![Text, Text], Text),
+        ("format_type", [_, _]) => (F::FormatType, vec![Int8, Int4], Text),
         ("random", []) => (F::Random, vec![], Float8),
         ("lower", [of]) if texty(of) => (F::Lower, vec![Text], Text),
         ("upper", [of]) if texty(of) => (F::Upper, vec![Text], Text),
@@ -251,6 +253,13 @@ impl Function {
             }
             Self::LastVal => return facts.given.borrow().last(),
             Self::Random => return Ok(Value::Float((next_random(facts) >> 11) as f64 / (1_u64 << 53) as f64)),
+            Self::FormatType => {
+                let number = |at: usize| match arguments.get(at).map(AsRef::as_ref) {
+                    Some(Value::Int(number)) => Some(*number),
+                    _ => None,
+                };
+                return Ok(number(0).map_or(Value::Null, |oid| Value::Text(system::format_type(oid, number(1)))));
+            }
             Self::Concat => return Ok(Value::Text(arguments.iter().filter_map(|argument| text(argument)).collect())),
             Self::ConcatWs => {
                 let Some(Value::Text(by)) = arguments.first().map(|by| &**by) else { return Ok(Value::Null) };

@@ -19,6 +19,7 @@ use crate::{
         query_plan::{Body, Joined, Locking, Node, Patience, Query, Rows, Select, SetKind, SetOperation},
         scope::Scope,
         select::{Bound, Planner},
+        system,
     },
     types::Type,
 };
@@ -51,6 +52,11 @@ impl Planner<'_> {
     fn clauses(&mut self, ast: &Ast, scope: &Scope<'_>, open: bool) -> Result<Query> {
         if let SetExpr::Query(inner) = &*ast.body {
             return self.query_of(&without_brackets(ast, inner)?, scope, open);
+        }
+        if let SetExpr::Select(select) = &*ast.body
+            && let Some(query) = system::without_rows(select, scope)?
+        {
+            return Ok(query);
         }
         let unsupported = |what: &str| Err(SqlError::unsupported(what));
         if ast.fetch.as_ref().is_some_and(|fetch| fetch.with_ties || fetch.percent) {
@@ -116,6 +122,9 @@ impl Planner<'_> {
     pub(crate) fn set_expr(&mut self, ast: &SetExpr, scope: &Scope<'_>, open: bool) -> Result<Query> {
         match ast {
             SetExpr::Select(select) => {
+                if let Some(query) = system::without_rows(select, scope)? {
+                    return Ok(query);
+                }
                 let bound = self.bind_select(select, None, scope, open)?;
                 Ok(self.plan_select(bound, scope.width))
             }

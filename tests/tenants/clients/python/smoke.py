@@ -60,8 +60,8 @@ class Book(Base):
 
 
 def with_sqlalchemy():
-    engine = sa.create_engine(f"postgresql+psycopg://postgres@127.0.0.1:{PORT}/postgres", use_native_hstore=False, use_insertmanyvalues=False)
-    Base.metadata.create_all(engine, checkfirst=False)
+    engine = sa.create_engine(f"postgresql+psycopg://postgres@127.0.0.1:{PORT}/postgres", use_native_hstore=False)
+    Base.metadata.create_all(engine)
     with Session(engine) as session:
         session.add_all([
             Author(name="Lem", books=[Book(title="Solaris", price=9), Book(title="Fiasco", price=12)]),
@@ -80,6 +80,7 @@ def with_sqlalchemy():
         except sa.exc.IntegrityError:
             session.rollback()
         assert session.scalar(sa.select(sa.func.max(Book.price)).where(Book.author == lem)) == 12
+    assert {"author", "book"} <= set(sa.inspect(engine).get_table_names())
 
 
 asyncio.run(with_asyncpg())

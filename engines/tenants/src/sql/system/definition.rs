@@ -1,0 +1,90 @@
+//! Indexes and constraints as the SQL that makes them, and the numbers of those that have none of their own.
+
+use crate::catalog::{Action, Catalog, ForeignKey, Table};
+
+/// Numbers above this are not given to tables: what belongs to a table and has no number has one made of the table's.
+const DERIVED: u32 = 1 << 30;
+/// Conditions that a table has at most, as far as their numbers go.
+const CHECKS_MAX: u32 = 1 << 12;
+
+/// The number of a table's primary key, the constraint and the index.
+pub(super) fn primary_oid(table: &Table) -> u32 {
+    DERIVED.wrapping_add(table.id)
+}
+
+/// The number of a table's condition.
+pub(super) fn check_oid(table: &Table, at: usize) -> u32 {
+    (2 * DERIVED).wrapping_add(table.id.wrapping_mul(CHECKS_MAX)).wrapping_add(at as u32)
+}
+
+/// A name as SQL has to write it.
+pub(crate) fn quoted(name: &str) -> String {
+    let mut characters = name.chars();
+    let plain = characters.next().is_some_and(|first| first.is_ascii_lowercase() || first == '_')
+        && characters.all(|character| character.is_ascii_lowercase() || character.is_ascii_digit() || character == '_');
+    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+}
+
+/// Columns' names with commas between them.
+pub(super) fn column_names(table: &Table, columns: impl Iterator<Item = usize>) -> String {
+    let names: Vec<String> = columns.map(|column| quoted(&table.columns[column].name)).collect();
+    names.join(", ")
+}
+
+/// The statement that makes the index of a number.
+pub(super) fn index_definition(table: &Table, oid: u32) -> Option<String> {
+    let (name, columns, unique) = match table.indexes.iter().find(|index| index.relation == oid) {
+        Some(index) => (&index.name, index.columns.clone(), index.unique),
+        None => {
+            let primary = table.primary.as_ref()?;
+            (&primary.name, primary.columns.iter().map(|column| (*column, false)).collect(), true)
+        }
+    };
+    let column = |(column, descending): &(usize, bool)| {
+        let name = quoted(&table.columns[*column].name);
+        if *descending { format!("{name} DESC") } else { name }
+    };
+    let columns: Vec<String> = columns.iter().map(column).collect();
+    let unique = if unique { "UNIQUE " } else { "" };
+    let (name, table) = (quoted(name), quoted(&table.name));
+    Some(format!("CREATE {unique}INDEX {name} ON public.{table} USING btree ({})", columns.join(", ")))
+}
+
+/// A foreign key as `ALTER TABLE .. ADD` takes it.
+pub(super) fn foreign_key_definition(catalog: &Catalog, table: &Table, key: &ForeignKey) -> String {
+    let mut text = format!("FOREIGN KEY ({}) REFERENCES ", column_names(table, key.columns.iter().copied()));
+    if let Some(parent) = catalog.by_id(key.parent) {
+        text.push_str(&format!(
+            "{}({})",
+            quoted(&parent.name),
+            column_names(parent, key.parent_columns.iter().copied())
+        ));
+    }
+    if key.full {
+        text.push_str(" MATCH FULL");
+    }
+    let action = |action: Action| match action {
+        Action::NoAction => None,
+        Action::Restrict => Some("RESTRICT"),
+        Action::Cascade => Some("CASCADE"),
+        Action::SetNull => Some("SET NULL"),
+        Action::SetDefault => Some("SET DEFAULT"),
+    };
+    for (event, action) in [("UPDATE", action(key.on_update)), ("DELETE", action(key.on_delete))] {
+        if let Some(action) = action {
+            text.push_str(&format!(" ON {event} {action}"));
+        }
+    }
+    if key.deferrable {
+        text.push_str(if key.initially_deferred { " DEFERRABLE INITIALLY DEFERRED" } else { " DEFERRABLE" });
+    }
+    text
+}
+
+/// A default as PostgreSQL shows it: sequences have names there.
+pub(super) fn shown_default(catalog: &Catalog, default: &str) -> String {
+    let digits = default.strip_prefix("nextval(").and_then(|rest| rest.split(')').next()).unwrap_or_default();
+    let id: Option<u32> = digits.trim_matches('\'').parse().ok();
+    let sequence = id.and_then(|id| catalog.sequence_by_id(id));
+    sequence.map_or_else(|| default.to_owned(), |sequence| format!("nextval('{}'::regclass)", quoted(&sequence.name)))
+}

@@ -1,0 +1,506 @@
+//! Tables, their columns, indexes and constraints; schemas, databases and roles.
+
+use std::sync::Arc;
+
+use super::{
+    B, I, N, NAMESPACE_CATALOG, NAMESPACE_INFORMATION, NAMESPACE_PUBLIC, OWNER, Rows, S, SystemTable, T, array,
+    definition::{check_oid, column_names, foreign_key_definition, index_definition, primary_oid, shown_default},
+    row, vector,
+};
+use crate::{
+    catalog::{Action, Catalog, Column, ForeignKey, Generated, PrimaryKey, Sequence, Table},
+    types::Type,
+    value::Value,
+};
+
+const fn table(name: &'static str, columns: &'static [(&'static str, Type)], rows: Rows) -> SystemTable {
+    SystemTable { name, columns, rows: Some(rows) }
+}
+
+/// The number of the kind of index and of table that there is.
+const BTREE: u32 = 403;
+const HEAP: u32 = 2;
+
+pub(super) const TABLES: &[SystemTable] = &[
+    table("pg_namespace", &[("oid", N), ("nspname", T), ("nspowner", N), ("nspacl", T)], namespaces),
+    table(
+        "pg_class",
+        &[
+            ("oid", N),
+            ("relname", T),
+            ("relnamespace", N),
+            ("reltype", N),
+            ("reloftype", N),
+            ("relowner", N),
+            ("relam", N),
+            ("relfilenode", N),
+            ("reltablespace", N),
+            ("relpages", I),
+            ("reltuples", Type::Float4),
+            ("relallvisible", I),
+            ("reltoastrelid", N),
+            ("relhasindex", B),
+            ("relisshared", B),
+            ("relpersistence", T),
+            ("relkind", T),
+            ("relnatts", S),
+            ("relchecks", S),
+            ("relhasrules", B),
+            ("relhastriggers", B),
+            ("relhassubclass", B),
+            ("relrowsecurity", B),
+            ("relforcerowsecurity", B),
+            ("relispopulated", B),
+            ("relreplident", T),
+            ("relispartition", B),
+            ("relacl", T),
+            ("reloptions", T),
+            ("relpartbound", T),
+        ],
+        classes,
+    ),
+    table(
+        "pg_attribute",
+        &[
+            ("attrelid", N),
+            ("attname", T),
+            ("atttypid", N),
+            ("attstattarget", I),
+            ("attlen", S),
+            ("attnum", S),
+            ("attndims", I),
+            ("atttypmod", I),
+            ("attbyval", B),
+            ("attalign", T),
+            ("attstorage", T),
+            ("attcompression", T),
+            ("attnotnull", B),
+            ("atthasdef", B),
+            ("atthasmissing", B),
+            ("attidentity", T),
+            ("attgenerated", T),
+            ("attisdropped", B),
+            ("attislocal", B),
+            ("attinhcount", I),
+            ("attcollation", N),
+            ("attacl", T),
+            ("attoptions", T),
+            ("attfdwoptions", T),
+        ],
+        attributes,
+    ),
+    table("pg_attrdef", &[("oid", N), ("adrelid", N), ("adnum", S), ("adbin", T)], defaults),
+    table(
+        "pg_index",
+        &[
+            ("indexrelid", N),
+            ("indrelid", N),
+            ("indnatts", S),
+            ("indnkeyatts", S),
+            ("indisunique", B),
+            ("indnullsnotdistinct", B),
+            ("indisprimary", B),
+            ("indisexclusion", B),
+            ("indimmediate", B),
+            ("indisclustered", B),
+            ("indisvalid", B),
+            ("indcheckxmin", B),
+            ("indisready", B),
+            ("indislive", B),
+            ("indisreplident", B),
+            ("indkey", T),
+            ("indcollation", T),
+            ("indclass", T),
+            ("indoption", T),
+            ("indexprs", T),
+            ("indpred", T),
+            // What `pg_get_indexdef` answers.
+            ("definition", T),
+        ],
+        indexes,
+    ),
+    table(
+        "pg_constraint",
+        &[
+            ("oid", N),
+            ("conname", T),
+            ("connamespace", N),
+            ("contype", T),
+            ("condeferrable", B),
+            ("condeferred", B),
+            ("convalidated", B),
+            ("conrelid", N),
+            ("contypid", N),
+            ("conindid", N),
+            ("conparentid", N),
+            ("confrelid", N),
+            ("confupdtype", T),
+            ("confdeltype", T),
+            ("confmatchtype", T),
+            ("conislocal", B),
+            ("coninhcount", I),
+            ("connoinherit", B),
+            ("conkey", T),
+            ("confkey", T),
+            ("conbin", T),
+            // What `pg_get_constraintdef` answers.
+            ("definition", T),
+        ],
+        constraints,
+    ),
+    table("pg_key_column", &[("conid", N), ("attnum", S), ("place", I)], key_columns),
+    table(
+        "pg_sequence",
+        &[
+            ("seqrelid", N),
+            ("seqtypid", N),
+            ("seqstart", N),
+            ("seqincrement", N),
+            ("seqmax", N),
+            ("seqmin", N),
+            ("seqcache", N),
+            ("seqcycle", B),
+        ],
+        sequences,
+    ),
+    table("pg_am", &[("oid", N), ("amname", T), ("amhandler", T), ("amtype", T)], |_| {
+        vec![row![HEAP, "heap", "heap_tableam_handler", "t"], row![BTREE, "btree", "bthandler", "i"]]
+    }),
+    table("pg_tablespace", &[("oid", N), ("spcname", T), ("spcowner", N), ("spcacl", T), ("spcoptions", T)], |_| {
+        vec![row![1_663_u32, "pg_default", OWNER, Value::Null, Value::Null]]
+    }),
+];
+
+fn namespaces(_: &Catalog) -> Vec<Vec<Value>> {
+    let namespace = |oid: u32, name: &str| row![oid, name, OWNER, Value::Null];
+    vec![
+        namespace(NAMESPACE_CATALOG, "pg_catalog"),
+        namespace(NAMESPACE_PUBLIC, "public"),
+        namespace(NAMESPACE_INFORMATION, "information_schema"),
+    ]
+}
+
+/// What differs between the kinds of relations.
+#[derive(Default)]
+struct Class<'a> {
+    oid: u32,
+    name: &'a str,
+    kind: &'static str,
+    columns: usize,
+    checks: usize,
+    has_index: bool,
+    /// Whether it refers to a table, or one refers to it.
+    has_references: bool,
+}
+
+impl Class<'_> {
+    fn row(&self) -> Vec<Value> {
+        let Self { oid, name, kind, columns, checks, has_index, has_references } = *self;
+        let persistence = "p";
+        let am = match kind {
+            "r" => HEAP,
+            "i" => BTREE,
+            _ => 0,
+        };
+        let identity = if kind == "r" { "d" } else { "n" };
+        row![
+            oid,
+            name,
+            NAMESPACE_PUBLIC,
+            0_u32,
+            0_u32,
+            OWNER,
+            am,
+            oid,
+            0_u32,
+            0_u32,
+            Value::Float(-1.0),
+            0_u32,
+            0_u32,
+            has_index,
+            false,
+            persistence,
+            kind,
+            columns,
+            checks,
+            false,
+            has_references,
+            false,
+            false,
+            false,
+            true,
+            identity,
+            false,
+            Value::Null,
+            Value::Null,
+            Value::Null,
+        ]
+    }
+}
+
+fn classes(catalog: &Catalog) -> Vec<Vec<Value>> {
+    let mut rows = Vec::new();
+    for table in catalog.tables() {
+        let has_index = table.primary.is_some() || !table.indexes.is_empty();
+        let (columns, checks) = (table.columns.len(), table.checks.len());
+        let has_references = !table.foreign_keys.is_empty() || catalog.references_to(table.id).next().is_some();
+        rows.push(
+            Class { oid: table.id, name: &table.name, kind: "r", columns, checks, has_index, has_references }.row(),
+        );
+        let index = |oid, name, columns| Class { oid, name, kind: "i", columns, ..Class::default() }.row();
+        if let Some(primary) = &table.primary {
+            rows.push(index(primary_oid(table), primary.name.as_str(), primary.columns.len()));
+        }
+        rows.extend(table.indexes.iter().map(|of| index(of.relation, of.name.as_str(), of.columns.len())));
+    }
+    for sequence in catalog.sequences() {
+        rows.push(Class { oid: sequence.id, name: &sequence.name, kind: "S", columns: 3, ..Class::default() }.row());
+    }
+    rows
+}
+
+/// The columns of tables, indexes and sequences.
+fn attributes(catalog: &Catalog) -> Vec<Vec<Value>> {
+    let mut rows = Vec::new();
+    for table in catalog.tables() {
+        for (at, column) in table.columns.iter().enumerate() {
+            let (oid, size, modifier) = if column.dropped { (0, -1, -1) } else { type_of(column.of) };
+            let name =
+                if column.dropped { format!("........pg.dropped.{}........", at + 1) } else { column.name.clone() };
+            let (identity, generated) = match column.generated {
+                Generated::No => ("", ""),
+                Generated::Identity { always: true } => ("a", ""),
+                Generated::Identity { always: false } => ("d", ""),
+                Generated::Stored(_) => ("", "s"),
+            };
+            let flags = [column.not_null, shown(catalog, column).is_some(), column.dropped];
+            rows.push(attribute((table.id, at + 1), &name, (oid, size, modifier), flags, (identity, generated)));
+        }
+        let key = |oid: u32, columns: Vec<usize>| {
+            let column = |(at, column): (usize, usize)| {
+                let column = &table.columns[column];
+                attribute((oid, at + 1), &column.name, type_of(column.of), [false; 3], ("", ""))
+            };
+            columns.into_iter().enumerate().map(column).collect::<Vec<_>>()
+        };
+        if let Some(primary) = &table.primary {
+            rows.extend(key(primary_oid(table), primary.columns.clone()));
+        }
+        for index in &table.indexes {
+            rows.extend(key(index.relation, index.columns.iter().map(|(column, _)| *column).collect()));
+        }
+    }
+    rows
+}
+
+fn type_of(of: Type) -> (u32, i16, i32) {
+    (of.oid(), of.wire_size(), of.modifier())
+}
+
+fn attribute(
+    (relation, number): (u32, usize),
+    name: &str,
+    (oid, size, modifier): (u32, i16, i32),
+    [not_null, has_default, dropped]: [bool; 3],
+    (identity, generated): (&str, &str),
+) -> Vec<Value> {
+    let storage = match (oid, size) {
+        (1_700, _) => "m",
+        (_, -1) => "x",
+        _ => "p",
+    };
+    row![
+        relation,
+        name,
+        oid,
+        -1_i64,
+        i64::from(size),
+        number,
+        0_u32,
+        i64::from(modifier),
+        false,
+        "i",
+        storage,
+        "",
+        not_null,
+        has_default,
+        false,
+        identity,
+        generated,
+        dropped,
+        true,
+        0_u32,
+        0_u32,
+        Value::Null,
+        Value::Null,
+        Value::Null,
+    ]
+}
+
+/// The expression that a column's value comes from unless a statement gives one, or always.
+fn shown(catalog: &Catalog, column: &Column) -> Option<String> {
+    match &column.generated {
+        Generated::No => column.default.as_deref().map(|default| shown_default(catalog, default)),
+        Generated::Identity { .. } => None,
+        Generated::Stored(expression) => Some(expression.clone()),
+    }
+}
+
+fn defaults(catalog: &Catalog) -> Vec<Vec<Value>> {
+    let mut rows = Vec::new();
+    for table in catalog.tables() {
+        for (at, column) in table.live_columns() {
+            if let Some(default) = shown(catalog, column) {
+                rows.push(row![table.id + at as u32, table.id, at + 1, default]);
+            }
+        }
+    }
+    rows
+}
+
+fn indexes(catalog: &Catalog) -> Vec<Vec<Value>> {
+    let mut rows = Vec::new();
+    for table in catalog.tables() {
+        let mut index = |oid: u32, columns: &[(usize, bool)], unique: bool, primary: bool| {
+            let count = columns.len();
+            let each = |value: fn(&(usize, bool)) -> i64| vector(columns.iter().map(value));
+            rows.push(row![
+                oid,
+                table.id,
+                count,
+                count,
+                unique,
+                false,
+                primary,
+                false,
+                true,
+                false,
+                true,
+                false,
+                true,
+                true,
+                false,
+                each(|(column, _)| *column as i64 + 1),
+                each(|_| 0),
+                each(|_| 0),
+                each(|(_, descending)| if *descending { 3 } else { 0 }),
+                Value::Null,
+                Value::Null,
+                index_definition(table, oid),
+            ]);
+        };
+        if let Some(primary) = &table.primary {
+            let columns: Vec<_> = primary.columns.iter().map(|column| (*column, false)).collect();
+            index(primary_oid(table), &columns, true, true);
+        }
+        for of in &table.indexes {
+            index(of.relation, &of.columns, of.unique, false);
+        }
+    }
+    rows
+}
+
+/// What differs between the kinds of constraints.
+struct Constraint<'a> {
+    oid: u32,
+    name: &'a str,
+    kind: &'static str,
+    index: u32,
+    columns: &'a [usize],
+    foreign: Option<&'a ForeignKey>,
+    definition: String,
+}
+
+impl Constraint<'_> {
+    fn row(self, table: &Table) -> Vec<Value> {
+        let Self { oid, name, kind, index, columns, foreign, definition } = self;
+        let key = |columns: &[usize]| array(columns.iter().map(|column| *column as i64 + 1));
+        let action = |action: Action| match action {
+            Action::NoAction => "a",
+            Action::Restrict => "r",
+            Action::Cascade => "c",
+            Action::SetNull => "n",
+            Action::SetDefault => "d",
+        };
+        let (deferrable, deferred) = foreign.map_or((false, false), |key| (key.deferrable, key.initially_deferred));
+        row![
+            oid,
+            name,
+            NAMESPACE_PUBLIC,
+            kind,
+            deferrable,
+            deferred,
+            true,
+            table.id,
+            0_u32,
+            index,
+            0_u32,
+            foreign.map_or(0, |key| key.parent),
+            foreign.map_or(" ", |key| action(key.on_update)),
+            foreign.map_or(" ", |key| action(key.on_delete)),
+            foreign.map_or(" ", |key| if key.full { "f" } else { "s" }),
+            true,
+            0_u32,
+            true,
+            key(columns),
+            foreign.map(|of| key(&of.parent_columns)),
+            Value::Null,
+            definition,
+        ]
+    }
+}
+
+fn constraints(catalog: &Catalog) -> Vec<Vec<Value>> {
+    let mut rows = Vec::new();
+    for table in catalog.tables() {
+        let names = |columns: &[usize]| column_names(table, columns.iter().copied());
+        let mut add = |constraint: Constraint<'_>| rows.push(constraint.row(table));
+        if let Some(PrimaryKey { name, columns }) = &table.primary {
+            let definition = format!("PRIMARY KEY ({})", names(columns));
+            let oid = primary_oid(table);
+            add(Constraint { oid, name, kind: "p", index: oid, columns, foreign: None, definition });
+        }
+        for index in table.indexes.iter().filter(|index| index.constraint) {
+            let columns: Vec<usize> = index.columns.iter().map(|(column, _)| *column).collect();
+            let definition = format!("UNIQUE ({})", names(&columns));
+            let (oid, name) = (index.relation, index.name.as_str());
+            add(Constraint { oid, name, kind: "u", index: oid, columns: &columns, foreign: None, definition });
+        }
+        for (at, check) in table.checks.iter().enumerate() {
+            let (oid, name) = (check_oid(table, at), check.name.as_str());
+            let definition = format!("CHECK ({})", check.condition);
+            add(Constraint { oid, name, kind: "c", index: 0, columns: &[], foreign: None, definition });
+        }
+        for key in &table.foreign_keys {
+            let definition = foreign_key_definition(catalog, table, key);
+            let (oid, name, columns) = (key.id, key.name.as_str(), key.columns.as_slice());
+            add(Constraint { oid, name, kind: "f", index: 0, columns, foreign: Some(key), definition });
+        }
+    }
+    rows
+}
+
+/// The columns of keys, one by one, for `information_schema`.
+fn key_columns(catalog: &Catalog) -> Vec<Vec<Value>> {
+    let mut rows = Vec::new();
+    for table in catalog.tables() {
+        let mut key = |oid: u32, columns: &mut dyn Iterator<Item = usize>| {
+            rows.extend(columns.enumerate().map(|(at, column)| row![oid, column + 1, at + 1]));
+        };
+        if let Some(primary) = &table.primary {
+            key(primary_oid(table), &mut primary.columns.iter().copied());
+        }
+        for index in table.indexes.iter().filter(|index| index.constraint) {
+            key(index.relation, &mut index.columns.iter().map(|(column, _)| *column));
+        }
+        for foreign in &table.foreign_keys {
+            key(foreign.id, &mut foreign.columns.iter().copied());
+        }
+    }
+    rows
+}
+
+fn sequences(catalog: &Catalog) -> Vec<Vec<Value>> {
+    let row = |of: &Arc<Sequence>| row![of.id, of.of.oid(), of.start, of.increment, of.max, of.min, of.cache, of.cycle];
+    catalog.sequences().map(row).collect()
+}

@@ -1,0 +1,177 @@
+//! Types, and what PostgreSQL calls them.
+
+use super::{B, I, N, NAMESPACE_CATALOG, OWNER, S, SystemTable, T, row};
+use crate::{catalog::Catalog, types::Type, value::Value};
+
+/// Types with their names in `pg_type`, sizes and categories.
+const TYPES: &[(u32, &str, i64, &str)] = &[
+    (16, "bool", 1, "B"),
+    (17, "bytea", -1, "U"),
+    (18, "char", 1, "Z"),
+    (19, "name", 64, "S"),
+    (20, "int8", 8, "N"),
+    (21, "int2", 2, "N"),
+    (23, "int4", 4, "N"),
+    (25, "text", -1, "S"),
+    (26, "oid", 4, "N"),
+    (700, "float4", 4, "N"),
+    (701, "float8", 8, "N"),
+    (705, "unknown", -2, "X"),
+    (1042, "bpchar", -1, "S"),
+    (1043, "varchar", -1, "S"),
+    (1082, "date", 4, "D"),
+    (1083, "time", 8, "D"),
+    (1114, "timestamp", 8, "D"),
+    (1184, "timestamptz", 8, "D"),
+    (1186, "interval", 16, "T"),
+    (1700, "numeric", -1, "N"),
+    (2205, "regclass", 4, "N"),
+    (2950, "uuid", 16, "U"),
+];
+
+pub(super) const TABLES: &[SystemTable] = &[
+    SystemTable {
+        name: "pg_type",
+        columns: &[
+            ("oid", N),
+            ("typname", T),
+            ("typnamespace", N),
+            ("typowner", N),
+            ("typlen", S),
+            ("typbyval", B),
+            ("typtype", T),
+            ("typcategory", T),
+            ("typispreferred", B),
+            ("typisdefined", B),
+            ("typdelim", T),
+            ("typrelid", N),
+            ("typsubscript", T),
+            ("typelem", N),
+            ("typarray", N),
+            ("typinput", T),
+            ("typoutput", T),
+            ("typreceive", T),
+            ("typsend", T),
+            ("typnotnull", B),
+            ("typbasetype", N),
+            ("typtypmod", I),
+            ("typndims", I),
+            ("typcollation", N),
+            ("typdefault", T),
+        ],
+        rows: Some(types),
+    },
+    SystemTable {
+        name: "pg_collation",
+        columns: &[
+            ("oid", N),
+            ("collname", T),
+            ("collnamespace", N),
+            ("collowner", N),
+            ("collprovider", T),
+            ("collisdeterministic", B),
+            ("collencoding", I),
+            ("collcollate", T),
+            ("collctype", T),
+        ],
+        rows: Some(|_| {
+            let collation =
+                |oid: u32, name: &str, of: &str| row![oid, name, NAMESPACE_CATALOG, OWNER, "c", true, -1_i64, of, of];
+            vec![collation(100, "default", ""), collation(950, "C", "C")]
+        }),
+    },
+    SystemTable {
+        name: "pg_proc",
+        columns: &[
+            ("oid", N),
+            ("proname", T),
+            ("pronamespace", N),
+            ("proowner", N),
+            ("prolang", N),
+            ("prokind", T),
+            ("proretset", B),
+            ("prorettype", N),
+            ("proargtypes", T),
+            ("pronargs", S),
+            ("prosrc", T),
+        ],
+        rows: None,
+    },
+    SystemTable {
+        name: "pg_enum",
+        columns: &[("oid", N), ("enumtypid", N), ("enumsortorder", Type::Float4), ("enumlabel", T)],
+        rows: None,
+    },
+];
+
+fn types(_: &Catalog) -> Vec<Vec<Value>> {
+    let row = |(oid, name, size, category): &(u32, &str, i64, &str)| {
+        let collation = if *category == "S" { 100_u32 } else { 0 };
+        row![
+            *oid,
+            *name,
+            NAMESPACE_CATALOG,
+            OWNER,
+            *size,
+            *size > 0 && *size <= 8,
+            "b",
+            *category,
+            false,
+            true,
+            ",",
+            0_u32,
+            "-",
+            0_u32,
+            0_u32,
+            format!("{name}in"),
+            format!("{name}out"),
+            format!("{name}recv"),
+            format!("{name}send"),
+            false,
+            0_u32,
+            -1_i64,
+            0_u32,
+            collation,
+            Value::Null,
+        ]
+    };
+    TYPES.iter().map(row).collect()
+}
+
+/// The name of a type with its modifier, as `format_type` shows it.
+pub(crate) fn format_type(oid: i64, modifier: Option<i64>) -> String {
+    let oid = u32::try_from(oid).unwrap_or(0);
+    let name = TYPES.iter().find(|(other, ..)| *other == oid).map(|(_, name, ..)| *name);
+    let modifier = modifier.filter(|modifier| *modifier >= 4).map(|modifier| (modifier - 4) as u32);
+    let of = match (oid, modifier) {
+        (0, _) => return "-".to_owned(),
+        (1042, Some(length)) => Some(Type::Char(length)),
+        (1042, None) => return "character".to_owned(),
+        (1043, length) => Some(Type::Varchar(length)),
+        (1700, Some(modifier)) => Some(Type::Numeric(Some(((modifier >> 16) as u16, modifier as u16)))),
+        (18, _) => return "\"char\"".to_owned(),
+        _ => Type::of_oid(oid),
+    };
+    match (of, name) {
+        (Some(of), _) => of.name(),
+        (None, Some(name)) => name.to_owned(),
+        (None, None) => "???".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_called_as_postgresql_calls_them() {
+        let shown = |oid, modifier| format_type(oid, Some(modifier));
+        assert_eq!(shown(23, -1), "integer");
+        assert_eq!(shown(1043, 24), "character varying(20)");
+        assert_eq!(shown(1043, -1), "character varying");
+        assert_eq!(shown(1042, 8), "character(4)");
+        assert_eq!(shown(1700, (8 << 16 | 2) + 4), "numeric(8,2)");
+        assert_eq!(shown(1184, -1), "timestamp with time zone");
+        assert_eq!((shown(0, -1).as_str(), shown(999_999, -1).as_str()), ("-", "???"));
+    }
+}

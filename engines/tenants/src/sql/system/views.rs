@@ -1,0 +1,113 @@
+//! Views on the tables of `pg_catalog`.
+
+/// A view of `pg_catalog` as a query.
+pub(super) fn of_catalog(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "pg_database" => {
+            "SELECT 1 AS oid, current_database() AS datname, 10 AS datdba, 6 AS encoding, 'c' AS datlocprovider, false AS datistemplate,
+                true AS datallowconn, -1 AS datconnlimit, 0 AS datfrozenxid, 1663 AS dattablespace, 'C' AS datcollate, 'C.UTF-8' AS datctype,
+                NULL::text AS daticulocale, NULL::text AS datacl"
+        }
+        "pg_authid" => {
+            "SELECT 10 AS oid, current_user AS rolname, true AS rolsuper, true AS rolinherit, true AS rolcreaterole, true AS rolcreatedb,
+                true AS rolcanlogin, false AS rolreplication, true AS rolbypassrls, -1 AS rolconnlimit, NULL::text AS rolpassword,
+                NULL::timestamptz AS rolvaliduntil"
+        }
+        "pg_stat_activity" => {
+            "SELECT current_database() AS datname, NULL::int AS pid, current_user AS usename, NULL::text AS application_name,
+                NULL::text AS client_addr, now() AS xact_start, 'active' AS state, NULL::text AS query, 'client backend' AS backend_type"
+        }
+        "pg_views" => "SELECT '' AS schemaname, '' AS viewname, '' AS viewowner, '' AS definition WHERE false",
+        "pg_roles" => {
+            "SELECT rolname, rolsuper, rolinherit, rolcreaterole, rolcreatedb, rolcanlogin, rolreplication, rolconnlimit,
+                '********' AS rolpassword, rolvaliduntil, rolbypassrls, NULL::text AS rolconfig, oid FROM pg_catalog.pg_authid"
+        }
+        "pg_user" => {
+            "SELECT rolname AS usename, oid AS usesysid, rolcreatedb AS usecreatedb, rolsuper AS usesuper, rolreplication AS userepl,
+                rolbypassrls AS usebypassrls, '********' AS passwd, rolvaliduntil AS valuntil FROM pg_catalog.pg_authid"
+        }
+        "pg_tables" => {
+            "SELECT 'public' AS schemaname, relname AS tablename, 'postgres' AS tableowner, NULL::text AS tablespace, relhasindex AS hasindexes,
+                false AS hasrules, false AS hastriggers, false AS rowsecurity FROM pg_catalog.pg_class WHERE relkind = 'r'"
+        }
+        "pg_indexes" => {
+            "SELECT 'public' AS schemaname, t.relname AS tablename, c.relname AS indexname, NULL::text AS tablespace, i.definition AS indexdef
+                FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid JOIN pg_catalog.pg_class t ON t.oid = i.indrelid"
+        }
+        "pg_sequences" => {
+            "SELECT 'public' AS schemaname, c.relname AS sequencename, 'postgres' AS sequenceowner, s.seqtypid AS data_type,
+                s.seqstart AS start_value, s.seqmin AS min_value, s.seqmax AS max_value, s.seqincrement AS increment_by, s.seqcycle AS cycle,
+                s.seqcache AS cache_size, NULL::bigint AS last_value
+                FROM pg_catalog.pg_sequence s JOIN pg_catalog.pg_class c ON c.oid = s.seqrelid"
+        }
+        _ => return None,
+    })
+}
+
+/// A view of `information_schema` as a query.
+pub(super) fn of_information_schema(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "schemata" => {
+            "SELECT current_database() AS catalog_name, nspname AS schema_name, 'postgres' AS schema_owner FROM pg_catalog.pg_namespace"
+        }
+        "tables" => {
+            "SELECT current_database() AS table_catalog, 'public' AS table_schema, relname AS table_name,
+                CASE relkind WHEN 'r' THEN 'BASE TABLE' ELSE 'VIEW' END AS table_type, 'YES' AS is_insertable_into, 'NO' AS is_typed
+                FROM pg_catalog.pg_class WHERE relkind IN ('r', 'v')"
+        }
+        "columns" => {
+            "SELECT current_database() AS table_catalog, 'public' AS table_schema, c.relname AS table_name, a.attname AS column_name,
+                a.attnum AS ordinal_position, d.adbin AS column_default, CASE WHEN a.attnotnull THEN 'NO' ELSE 'YES' END AS is_nullable,
+                pg_catalog.format_type(a.atttypid, -1) AS data_type,
+                CASE WHEN a.atttypid IN (1042, 1043) AND a.atttypmod > 4 THEN a.atttypmod - 4 END AS character_maximum_length,
+                CASE WHEN a.atttypid = 1700 AND a.atttypmod > 4 THEN (a.atttypmod - 4) / 65536
+                    WHEN a.atttypid = 21 THEN 16 WHEN a.atttypid = 23 THEN 32 WHEN a.atttypid = 20 THEN 64
+                    WHEN a.atttypid = 700 THEN 24 WHEN a.atttypid = 701 THEN 53 END AS numeric_precision,
+                CASE WHEN a.atttypid = 1700 AND a.atttypmod > 4 THEN mod(a.atttypmod - 4, 65536) WHEN a.atttypid IN (20, 21, 23) THEN 0 END
+                    AS numeric_scale,
+                CASE WHEN a.atttypid IN (1083, 1114, 1184, 1186) THEN 6 WHEN a.atttypid = 1082 THEN 0 END AS datetime_precision,
+                t.typname AS udt_name, 'pg_catalog' AS udt_schema, CASE WHEN a.attidentity = '' THEN 'NO' ELSE 'YES' END AS is_identity,
+                CASE a.attidentity WHEN 'a' THEN 'ALWAYS' WHEN 'd' THEN 'BY DEFAULT' END AS identity_generation,
+                CASE WHEN a.attgenerated = '' THEN 'NEVER' ELSE 'ALWAYS' END AS is_generated, 'YES' AS is_updatable
+                FROM pg_catalog.pg_class c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
+                JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+                LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+                WHERE c.relkind IN ('r', 'v') AND a.attnum > 0 AND NOT a.attisdropped"
+        }
+        "table_constraints" => {
+            "SELECT current_database() AS constraint_catalog, 'public' AS constraint_schema, n.conname AS constraint_name,
+                current_database() AS table_catalog, 'public' AS table_schema, c.relname AS table_name,
+                CASE n.contype WHEN 'p' THEN 'PRIMARY KEY' WHEN 'u' THEN 'UNIQUE' WHEN 'f' THEN 'FOREIGN KEY' ELSE 'CHECK' END AS constraint_type,
+                CASE WHEN n.condeferrable THEN 'YES' ELSE 'NO' END AS is_deferrable,
+                CASE WHEN n.condeferred THEN 'YES' ELSE 'NO' END AS initially_deferred
+                FROM pg_catalog.pg_constraint n JOIN pg_catalog.pg_class c ON c.oid = n.conrelid"
+        }
+        "key_column_usage" => {
+            "SELECT current_database() AS constraint_catalog, 'public' AS constraint_schema, n.conname AS constraint_name,
+                current_database() AS table_catalog, 'public' AS table_schema, c.relname AS table_name, a.attname AS column_name,
+                k.place AS ordinal_position, CASE WHEN n.contype = 'f' THEN k.place END AS position_in_unique_constraint
+                FROM pg_catalog.pg_key_column k JOIN pg_catalog.pg_constraint n ON n.oid = k.conid
+                JOIN pg_catalog.pg_class c ON c.oid = n.conrelid
+                JOIN pg_catalog.pg_attribute a ON a.attrelid = n.conrelid AND a.attnum = k.attnum"
+        }
+        "referential_constraints" => {
+            "SELECT current_database() AS constraint_catalog, 'public' AS constraint_schema, n.conname AS constraint_name,
+                current_database() AS unique_constraint_catalog, 'public' AS unique_constraint_schema,
+                (SELECT u.conname FROM pg_catalog.pg_constraint u WHERE u.conrelid = n.confrelid AND u.contype IN ('p', 'u')
+                    AND u.conkey = n.confkey LIMIT 1) AS unique_constraint_name,
+                CASE n.confmatchtype WHEN 'f' THEN 'FULL' ELSE 'NONE' END AS match_option,
+                CASE n.confupdtype WHEN 'c' THEN 'CASCADE' WHEN 'n' THEN 'SET NULL' WHEN 'd' THEN 'SET DEFAULT' WHEN 'r' THEN 'RESTRICT'
+                    ELSE 'NO ACTION' END AS update_rule,
+                CASE n.confdeltype WHEN 'c' THEN 'CASCADE' WHEN 'n' THEN 'SET NULL' WHEN 'd' THEN 'SET DEFAULT' WHEN 'r' THEN 'RESTRICT'
+                    ELSE 'NO ACTION' END AS delete_rule
+                FROM pg_catalog.pg_constraint n WHERE n.contype = 'f'"
+        }
+        "sequences" => {
+            "SELECT current_database() AS sequence_catalog, 'public' AS sequence_schema, c.relname AS sequence_name, 'bigint' AS data_type,
+                s.seqstart AS start_value, s.seqmin AS minimum_value, s.seqmax AS maximum_value, s.seqincrement AS increment,
+                CASE WHEN s.seqcycle THEN 'YES' ELSE 'NO' END AS cycle_option
+                FROM pg_catalog.pg_sequence s JOIN pg_catalog.pg_class c ON c.oid = s.seqrelid"
+        }
+        _ => return None,
+    })
+}

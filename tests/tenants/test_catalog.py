@@ -1,0 +1,69 @@
+"""What clients ask about tables: psql's commands answer as PostgreSQL's, and queries of `information_schema` do."""
+
+import os
+import subprocess
+
+import pytest
+
+SCHEMA = """
+    CREATE TABLE author (id serial PRIMARY KEY, name varchar(50) NOT NULL, born date);
+    CREATE TABLE book (
+        id bigint PRIMARY KEY, title text NOT NULL, price numeric(8,2) DEFAULT 9.5, author_id int REFERENCES author ON DELETE CASCADE,
+        isbn char(13) UNIQUE, CONSTRAINT priced CHECK (price IS NOT NULL)
+    );
+    CREATE INDEX book_by_title ON book (title, price DESC);
+"""
+
+
+@pytest.fixture(scope="module")
+def both(server, postgresql):
+    with server.connect(autocommit=True) as ours, postgresql.connect(autocommit=True) as theirs:
+        ours.execute(SCHEMA)
+        theirs.execute(SCHEMA)
+    return server, postgresql
+
+
+def psql(commands, **environment):
+    words = [word for command in commands for word in ("-c", command)]
+    environment = {**os.environ, "PGUSER": "postgres", "PGDATABASE": "postgres", **environment}
+    done = subprocess.run(["psql", "-X", *words], env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("command", ["\\d", "\\dt", "\\di", "\\ds", "\\dv", "\\d author", "\\d book", "\\d book_by_title", "\\d+ author",
+                                     "\\dt b*", "\\dt nothing"])
+def test_psql_describes_as_with_postgresql(both, command):
+    server, postgresql = both
+    theirs = psql([command], PGHOST=str(postgresql.root))
+    assert psql([command], PGHOST="127.0.0.1", PGPORT=str(server.port)) == theirs
+
+
+def test_psql_lists_databases_schemas_and_roles(both):
+    server, _ = both
+    answer = psql(["\\l", "\\dn", "\\du"], PGHOST="127.0.0.1", PGPORT=str(server.port))
+    assert "postgres" in answer and "public" in answer and "Superuser" in answer, answer
+
+
+QUERIES = [
+    "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = 'public' ORDER BY 1",
+    """SELECT table_name, column_name, ordinal_position, is_nullable, data_type, character_maximum_length, numeric_precision, numeric_scale
+       FROM information_schema.columns WHERE table_schema = 'public' AND table_name IN ('author', 'book') ORDER BY 1, 3""",
+    """SELECT constraint_name, table_name, constraint_type FROM information_schema.table_constraints
+       WHERE table_schema = 'public' AND constraint_name NOT LIKE '%not_null' ORDER BY 1""",
+    "SELECT constraint_name, column_name, ordinal_position FROM information_schema.key_column_usage WHERE table_schema = 'public' ORDER BY 1, 3",
+    "SELECT constraint_name, unique_constraint_name, update_rule, delete_rule FROM information_schema.referential_constraints",
+    "SELECT tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 2",
+    "SELECT relname FROM pg_class WHERE oid = 'book'::regclass",
+    "SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'book'::regclass AND attnum > 0 ORDER BY attnum",
+    "SELECT relname FROM pg_class WHERE relname = ANY (ARRAY['book', 'author', 'none']) ORDER BY 1",
+    "SELECT count(*) FROM pg_inherits",
+    "SELECT nspname FROM pg_namespace WHERE nspname = ANY (current_schemas(false))",
+    "SELECT to_regclass('nothing') IS NULL, to_regclass('book') IS NULL",
+]
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_queries_of_the_catalog_answer_as_postgresql(both, query):
+    server, postgresql = both
+    with server.connect() as ours, postgresql.connect() as theirs:
+        assert ours.execute(query).fetchall() == theirs.execute(query).fetchall()
