@@ -7,7 +7,7 @@ use savanna_epoch::OwnerEpoch;
 use savanna_http::types::Tenant;
 use savanna_http::{Problem, TenantsHandle};
 use savanna_ownership::guard::LeaseGuard;
-use savanna_pgwire_tenants::{Server, ServerError, ServerOptions, SqlError, Tenants};
+use savanna_pgwire_tenants::{Keeping, Server, ServerError, ServerOptions, SqlError, Tenants};
 
 use crate::config::{NodeConfig, threads_or_cores};
 
@@ -15,7 +15,7 @@ use crate::config::{NodeConfig, threads_or_cores};
 pub(crate) fn start(config: &NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) -> Result<Server, ServerError> {
     Server::start(ServerOptions {
         listen: SocketAddr::new(config.address, config.tenants_port),
-        data_dir: config.data_dir.join("tenants"),
+        keeping: Keeping::local(config.data_dir.join("tenants")),
         epoch,
         threads: threads_or_cores(config.tenants_threads).into(),
         lease: Some(lease),

@@ -21,7 +21,7 @@ class Server:
 
     def __init__(self, directory, address="127.0.0.1:0", more=()):
         self.directory = directory
-        self.arguments = address, more
+        self.arguments = address, [str(argument) for argument in more]
         self.epoch = 0
         self.process = None
 

@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use bytes::Bytes;
 use savanna_journal::Lsn;
 use savanna_tenants_encoding::{KeyReader, Order};
 use savanna_transaction::{
@@ -17,10 +18,11 @@ use crate::{
     catalog::{Catalog, DOOMED, FIRST_RELATION, OBJECTS, SEQUENCES, Sequence, sequence_key},
     error::{Result, SqlError, state},
     fault::Rules,
+    flush::{Flushing, Unflushed},
     log::{self, Log, RecordError},
     row,
     sequence::{Reserved, exhausted, left},
-    store::Store,
+    store::{Reading, Store, Want},
 };
 
 /// The bytes that one transaction may write.
@@ -43,66 +45,75 @@ pub enum Step<T> {
 pub struct Replaying {
     transactions: Transactions<Box<[u8]>>,
     store: Box<dyn Store>,
+    unflushed: Unflushed,
 }
 
 impl Replaying {
     /// Over what is stored already.
     #[must_use]
     pub fn over(store: Box<dyn Store>) -> Self {
-        Self { transactions: Transactions::recovered(store.flushed()), store }
+        Self { transactions: Transactions::recovered(store.flushed()), store, unflushed: Unflushed::default() }
     }
 
-    /// Does a commit's record again. What is there already changes nothing.
+    /// Does a commit's record again that is at a place in the log. What is there already changes nothing.
     ///
     /// # Errors
     /// If it is no record of a commit.
-    pub fn redo(&mut self, record: &[u8]) -> std::result::Result<(), RecordError> {
+    pub fn redo(&mut self, lsn: Lsn, record: &[u8]) -> std::result::Result<(), RecordError> {
         // A damaged record does nothing, rather than half of it.
-        log::decode(record, |_, _, _| ())?;
+        let mut keys = 0;
+        let csn = log::decode(record, |_, _, _| keys += 1)?;
         log::decode(record, |csn, key, value| self.transactions.replay(csn, key, value.map(Box::from)))?;
+        if csn > self.store.flushed() {
+            self.unflushed.push(csn, lsn, (record.len(), keys));
+        }
         Ok(())
     }
 
-    /// The tenant, which logs from now on.
-    ///
-    /// # Errors
-    /// XX001 if its catalog cannot be read.
-    pub fn serve(self, log: Box<dyn Log>) -> Result<Database> {
-        let Self { transactions, store } = self;
-        let mut database = Database {
+    /// The tenant, which logs from now on. It must be [loaded](Database::load) before anybody uses it.
+    #[must_use]
+    pub fn serve(self, log: Box<dyn Log>) -> Database {
+        let Self { transactions, store, unflushed } = self;
+        Database {
             transactions,
             store,
             log,
             undurable: VecDeque::new(),
+            unflushed,
+            flushing: Flushing::default(),
             catalogs: VecDeque::new(),
             next_relation: FIRST_RELATION,
             next_numbers: HashMap::new(),
             doomed: true,
             rules: Rules::default(),
-        };
-        let reader = database.begin(Isolation::ReadCommitted);
-        let at = database.statement(reader)?;
-        let catalog = database.read_catalog(reader)?;
-        // A number is not given again while there are keys with it, though no table has them any more.
-        let doomed = database.doomed_relations(reader)?;
-        // Nor one under which a sequence is kept that was never committed.
-        let sequences = database.numbered(reader, SEQUENCES)?;
-        database.abort(reader);
-        let last = catalog.numbers().chain(doomed.into_iter().chain(sequences).map(|(number, _)| number)).max();
-        database.next_relation = last.map_or(FIRST_RELATION, |last| last.saturating_add(1));
-        database.catalogs.push_back((at, Arc::new(catalog)));
-        Ok(database)
+            reading: Reading::default(),
+            chores: Reading::default(),
+            found: Bytes::new(),
+        }
     }
+}
+
+/// What came of [`Database::sweep`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Swept {
+    /// There is nothing more.
+    Clean,
+    /// There is more.
+    More,
+    /// There is more when this was brought.
+    Wants(Want),
 }
 
 /// The rows of one tenant.
 #[derive(Debug)]
 pub struct Database {
-    transactions: Transactions<Box<[u8]>>,
-    store: Box<dyn Store>,
+    pub(crate) transactions: Transactions<Box<[u8]>>,
+    pub(crate) store: Box<dyn Store>,
     log: Box<dyn Log>,
     /// Commits that are logged and perhaps not durable yet, in both orders at once.
     undurable: VecDeque<(Csn, Lsn)>,
+    pub(crate) unflushed: Unflushed,
+    pub(crate) flushing: Flushing,
     /// The catalog after each commit that changed it and that a snapshot may still need.
     catalogs: VecDeque<(Csn, Arc<Catalog>)>,
     next_relation: u32,
@@ -111,9 +122,80 @@ pub struct Database {
     /// Whether there may be keys that no table has.
     doomed: bool,
     rules: Rules,
+    /// What the statement that runs has read of the storage.
+    reading: Reading,
+    /// What the tenant's own work has read of it.
+    chores: Reading,
+    /// The value that was found last in the storage.
+    found: Bytes,
 }
 
 impl Database {
+    /// Reads the catalog. If a block is wanted for that, give it to [`chores`](Self::chores) and ask again.
+    ///
+    /// # Errors
+    /// XX001 if the catalog cannot be read.
+    pub fn load(&mut self) -> Result<Option<Want>> {
+        self.chore(Self::read_whole_catalog).map(|loaded| loaded.err())
+    }
+
+    fn read_whole_catalog(&mut self) -> Result<()> {
+        let reader = self.begin(Isolation::ReadCommitted);
+        let at = self.statement(reader)?;
+        let read = self.read_catalog_below(reader).and_then(|catalog| {
+            // A number is not given again while there are keys with it, though no table has them any more; nor one under
+            // which a sequence is kept that was never committed.
+            let taken = [self.doomed_relations(reader)?, self.numbered(reader, SEQUENCES)?].concat();
+            Ok((catalog, taken))
+        });
+        self.abort(reader);
+        let (catalog, taken) = read?;
+        let last = catalog.numbers().chain(taken.into_iter().map(|(number, _)| number)).max();
+        self.next_relation = last.map_or(FIRST_RELATION, |last| last.saturating_add(1));
+        self.catalogs.push_back((at, Arc::new(catalog)));
+        Ok(())
+    }
+
+    /// What the tenant's own work waits for is brought here.
+    pub fn chores(&mut self) -> &mut Reading {
+        &mut self.chores
+    }
+
+    /// The reading of the statement that runs next, for that of the one before.
+    pub(crate) fn swap_reading(&mut self, reading: Reading) -> Reading {
+        std::mem::replace(&mut self.reading, reading)
+    }
+
+    /// What the statement that runs has read of the storage, and perhaps waits for.
+    pub fn reading(&mut self) -> &mut Reading {
+        &mut self.reading
+    }
+
+    /// Does work of the tenant's own; if a block is wanted for it, which.
+    fn chore<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<std::result::Result<T, Want>> {
+        let mut chores = std::mem::take(&mut self.chores);
+        let done = self.read_with(&mut chores, work);
+        if matches!(done, Ok(Err(_))) {
+            self.chores = chores;
+        }
+        done
+    }
+
+    /// Does work with what was fetched for it; if a block is wanted for it, which.
+    pub(crate) fn read_with<T>(
+        &mut self,
+        reading: &mut Reading,
+        work: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<std::result::Result<T, Want>> {
+        std::mem::swap(&mut self.reading, reading);
+        let done = work(self);
+        std::mem::swap(&mut self.reading, reading);
+        match reading.wanted() {
+            Some(want) => Ok(Err(want)),
+            None => done.map(Ok),
+        }
+    }
+
     /// Begins a transaction.
     pub fn begin(&mut self, isolation: Isolation) -> TxnId {
         self.transactions.begin(isolation)
@@ -137,20 +219,22 @@ impl Database {
     /// # Errors
     /// If the transaction does not live.
     pub fn get(&mut self, txn: TxnId, key: &[u8]) -> Result<Option<&[u8]>> {
-        Ok(match self.transactions.get(txn, key)? {
-            Seen::Here(value) => Some(value),
-            Seen::Gone => None,
-            Seen::Below => self.store.get(key),
-        })
+        let Self { transactions, store, reading, found, .. } = self;
+        match transactions.get(txn, key)? {
+            Seen::Here(value) => Ok(Some(value)),
+            Seen::Gone => Ok(None),
+            Seen::Below => below(&**store, key, reading, found),
+        }
     }
 
     /// Whether a key is there, for a constraint.
     pub(crate) fn probe(&mut self, txn: TxnId, key: &[u8]) -> Result<Option<&[u8]>> {
-        Ok(match self.transactions.probe(txn, key)? {
-            Seen::Here(value) => Some(value),
-            Seen::Gone => None,
-            Seen::Below => self.store.get(key),
-        })
+        let Self { transactions, store, reading, found, .. } = self;
+        match transactions.probe(txn, key)? {
+            Seen::Here(value) => Ok(Some(value)),
+            Seen::Gone => Ok(None),
+            Seen::Below => below(&**store, key, reading, found),
+        }
     }
 
     /// Visits the keys of a range as a transaction sees them, until it is told to stop. What was visited counts as read.
@@ -197,7 +281,7 @@ impl Database {
 
     /// Visits the keys of a range until it is told to stop: the last key then.
     fn walk(
-        &self,
+        &mut self,
         txn: TxnId,
         range: &KeyRange,
         direction: Direction,
@@ -207,25 +291,29 @@ impl Database {
             return Ok(None);
         }
         let mut above = self.transactions.peek(txn, range, direction)?.peekable();
-        let mut below = self.store.scan(range, direction).peekable();
+        let mut below = self.store.scan(range, direction, &mut self.reading);
+        let mut more = below.step()?;
         loop {
-            let order = match (above.peek(), below.peek()) {
-                (None, None) => return Ok(None),
-                (Some(_), None) => std::cmp::Ordering::Less,
-                (None, Some(_)) => std::cmp::Ordering::Greater,
-                (Some((a, _)), Some((b, _))) if direction == Direction::Ascending => a.cmp(b),
-                (Some((a, _)), Some((b, _))) => b.cmp(a),
+            let order = match (above.peek(), more) {
+                (None, false) => return Ok(None),
+                (Some(_), false) => std::cmp::Ordering::Less,
+                (None, true) => std::cmp::Ordering::Greater,
+                (Some((a, _)), true) if direction == Direction::Ascending => (*a).cmp(below.key()),
+                (Some((a, _)), true) => below.key().cmp(a),
             };
-            let stored = if order.is_ge() { below.next() } else { None };
             let seen = if order.is_le() { above.next() } else { None };
             let row = match seen {
                 Some((key, Seen::Here(value))) => Some((key, &**value)),
                 Some((_, Seen::Gone)) => None,
-                Some((_, Seen::Below)) | None => stored,
+                Some((_, Seen::Below)) | None => order.is_ge().then(|| (below.key(), below.value())),
             };
-            let Some((key, value)) = row else { continue };
-            if visit(key, value)?.is_break() {
+            if let Some((key, value)) = row
+                && visit(key, value)?.is_break()
+            {
                 return Ok(Some(key.to_vec()));
+            }
+            if order.is_ge() {
+                more = below.step()?;
             }
         }
     }
@@ -269,17 +357,19 @@ impl Database {
             Commit::ReadOnly(csn) => return Ok(Step::Done(self.logged_at(csn))),
             Commit::Committed(committed) => committed,
         };
-        let lsn = match self.log.append(&log::encode(&committed)) {
+        let record = log::encode(&committed);
+        let lsn = match self.log.append(&record) {
             Ok(lsn) => lsn,
             Err(error) => {
                 self.transactions.withdraw(committed);
                 return Err(error.into());
             }
         };
-        let csn = committed.csn();
+        let (csn, keys) = (committed.csn(), committed.writes().count());
         let catalog = self.changed_catalog(committed.writes());
         self.transactions.install(committed);
         self.undurable.push_back((csn, lsn));
+        self.unflushed.push(csn, lsn, (record.len(), keys));
         if let Some(catalog) = catalog? {
             self.doomed = true;
             self.push_catalog(csn, catalog);
@@ -308,34 +398,28 @@ impl Database {
         Ok(self.logged_at(csn))
     }
 
-    /// Moves what every snapshot sees alike to the storage below. Returns how many keys went.
+    /// Removes at most so many keys that no table has any more.
     ///
     /// # Errors
-    /// Those of the log.
-    pub fn flush(&mut self) -> Result<usize> {
-        self.note_durable()?;
-        let at = self.transactions.flushable();
-        let everything = KeyRange::ALL;
-        let mut writes = self.transactions.at(at, &everything).filter_map(|(key, seen)| match seen {
-            Seen::Here(value) => Some((key, Some(&**value))),
-            Seen::Gone => Some((key, None)),
-            Seen::Below => None,
-        });
-        self.store.apply(at, &mut writes);
-        drop(writes);
-        Ok(self.transactions.evict(at))
-    }
-
-    /// Removes at most so many keys that no table has any more. Returns whether there are others.
-    ///
-    /// # Errors
-    /// Those of the log.
-    pub fn sweep(&mut self, keys_max: usize) -> Result<bool> {
-        if !std::mem::take(&mut self.doomed) {
-            return Ok(false);
+    /// Those of the log and of the storage.
+    pub fn sweep(&mut self, keys_max: usize) -> Result<Swept> {
+        if !self.doomed {
+            return Ok(Swept::Clean);
         }
         let txn = self.begin(Isolation::Snapshot);
+        let swept = self.chore(|database| database.sweep_in(txn, keys_max));
+        // Committed or not, it is over.
+        self.abort(txn);
+        Ok(match swept? {
+            Ok(true) => Swept::More,
+            Ok(false) => Swept::Clean,
+            Err(want) => Swept::Wants(want),
+        })
+    }
+
+    fn sweep_in(&mut self, txn: TxnId, keys_max: usize) -> Result<bool> {
         self.statement(txn)?;
+        let mut more = false;
         let mut keys = Vec::new();
         for (relation, mark) in self.doomed_relations(txn)? {
             self.scan(txn, &row::whole(relation), Direction::Ascending, &mut |key, _| {
@@ -346,7 +430,7 @@ impl Database {
                 Ok(if more { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
             })?;
             if keys.len() == keys_max {
-                self.doomed = true;
+                more = true;
                 break;
             }
             keys.push(mark);
@@ -354,15 +438,12 @@ impl Database {
         for key in keys {
             self.write(txn, &key, None, Change::Existence)?;
         }
-        match self.commit(txn)? {
-            Step::Done(_) => Ok(self.doomed),
-            Step::Wait => {
-                // Somebody has a lock there; another time will do.
-                self.abort(txn);
-                self.doomed = true;
-                Ok(false)
-            }
+        // If somebody has a lock there, another time will do.
+        if matches!(self.commit(txn)?, Step::Wait) {
+            return Ok(false);
         }
+        self.doomed = more;
+        Ok(more)
     }
 
     /// The numbers of keys that no table has any more, with the keys of their marks.
@@ -403,8 +484,22 @@ impl Database {
         self.catalogs.back().map(|(_, catalog)| Arc::clone(catalog)).unwrap_or_default()
     }
 
-    /// The catalog as a transaction that changes it sees it.
-    pub(crate) fn read_catalog(&mut self, txn: TxnId) -> Result<Catalog> {
+    /// The catalog as a transaction that changes it sees it. All of it is in memory.
+    pub(crate) fn read_catalog(&mut self, txn: TxnId, snapshot: Csn) -> Result<Catalog> {
+        let mut catalog = Catalog::clone(&*self.catalog(snapshot)?);
+        for (key, seen) in self.transactions.peek(txn, &row::whole(OBJECTS), Direction::Ascending)? {
+            match seen {
+                Seen::Here(value) => catalog.apply(key, Some(value))?,
+                Seen::Gone => catalog.apply(key, None)?,
+                Seen::Below => {}
+            }
+        }
+        self.transactions.read_range(txn, row::whole(OBJECTS))?;
+        Ok(catalog)
+    }
+
+    /// The catalog as it is stored.
+    fn read_catalog_below(&mut self, txn: TxnId) -> Result<Catalog> {
         let mut catalog = Catalog::default();
         self.scan(txn, &row::whole(OBJECTS), Direction::Ascending, &mut |key, value| {
             catalog.apply(key, Some(value))?;
@@ -487,19 +582,29 @@ impl Database {
         if !self.next_numbers.contains_key(&relation) {
             // Nobody has inserted into the table since the process began, so that a snapshot of now sees all rows.
             let all = row::whole(relation);
-            let mut last = 0;
             let newest = self.transactions.begin(Isolation::ReadCommitted);
             self.transactions.statement(newest)?;
+            let mut found = None;
             for reader in [newest, txn] {
-                let mut found = None;
                 let above = self.transactions.peek(reader, &all, Direction::Descending)?;
-                let above = above.map(|(key, _)| key).next();
-                let below = self.store.scan(&all, Direction::Descending).map(|(key, _)| key).next();
-                for key in above.into_iter().chain(below) {
-                    found = found.max(KeyReader::new(key)?.int64(Order::Ascending)?);
-                }
-                last = last.max(found.unwrap_or(0));
+                found = found.max(above.map(|(key, _)| key.to_vec()).next());
             }
+            let mut below = self.store.scan(&all, Direction::Descending, &mut self.reading);
+            // Keys of one table are as long as each other, and the larger number is the larger key.
+            match below.step() {
+                Ok(true) => found = found.max(Some(below.key().to_vec())),
+                Ok(false) => {}
+                Err(error) => {
+                    drop(below);
+                    self.transactions.abort(newest);
+                    return Err(error);
+                }
+            }
+            drop(below);
+            let last = match found {
+                Some(key) => KeyReader::new(&key)?.int64(Order::Ascending)?.unwrap_or(0),
+                None => 0,
+            };
             self.transactions.abort(newest);
             self.next_numbers.insert(relation, last + 1);
         }
@@ -509,7 +614,7 @@ impl Database {
     }
 
     /// Tells the transaction manager what the log has made durable.
-    fn note_durable(&mut self) -> Result<()> {
+    pub(crate) fn note_durable(&mut self) -> Result<()> {
         let durable = self.log.durable();
         while let Some((csn, _)) = self.undurable.pop_front_if(|(_, lsn)| *lsn <= durable) {
             self.transactions.durable(csn)?;
@@ -518,7 +623,7 @@ impl Database {
     }
 
     /// Where a commit is in the log, unless it is durable.
-    fn logged_at(&self, csn: Csn) -> Lsn {
+    pub(crate) fn logged_at(&self, csn: Csn) -> Lsn {
         let place = self.undurable.partition_point(|(other, _)| *other < csn);
         self.undurable.get(place).filter(|(other, _)| *other == csn).map_or(Lsn::NONE, |(_, lsn)| *lsn)
     }
@@ -538,9 +643,16 @@ impl Database {
 
     fn push_catalog(&mut self, csn: Csn, catalog: Catalog) {
         self.catalogs.push_back((csn, Arc::new(catalog)));
-        let needed = self.transactions.flushable();
+        let needed = self.transactions.horizon();
         while self.catalogs.get(1).is_some_and(|(csn, _)| *csn <= needed) {
             self.catalogs.pop_front();
         }
     }
+}
+
+/// A key's value in the storage, which is kept in `found`.
+fn below<'a>(store: &dyn Store, key: &[u8], reading: &mut Reading, found: &'a mut Bytes) -> Result<Option<&'a [u8]>> {
+    let Some(value) = store.get(key, reading)? else { return Ok(None) };
+    *found = value;
+    Ok(Some(&*found))
 }

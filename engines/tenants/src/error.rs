@@ -45,6 +45,8 @@ pub mod state {
     pub const DEADLOCK_DETECTED: &str = "40P01";
     pub const INSUFFICIENT_PRIVILEGE: &str = "42501";
     pub const SYNTAX_ERROR: &str = "42601";
+    pub const DISK_FULL: &str = "53100";
+    pub const OUT_OF_MEMORY: &str = "53200";
     pub const DUPLICATE_COLUMN: &str = "42701";
     pub const AMBIGUOUS_COLUMN: &str = "42702";
     pub const UNDEFINED_COLUMN: &str = "42703";
@@ -76,6 +78,7 @@ pub mod state {
     pub const OBJECT_NOT_IN_PREREQUISITE_STATE: &str = "55000";
     pub const LOCK_NOT_AVAILABLE: &str = "55P03";
     pub const QUERY_CANCELED: &str = "57014";
+    pub const IO_ERROR: &str = "58030";
     pub const DATA_CORRUPTED: &str = "XX001";
     pub const INTERNAL_ERROR: &str = "XX000";
 }
@@ -183,7 +186,7 @@ impl From<JournalError> for SqlError {
             JournalError::TooLarge { .. } | JournalError::Backlog { .. } => {
                 Self::new(state::PROGRAM_LIMIT_EXCEEDED, error.to_string())
             }
-            other => Self::new("58030", other.to_string()),
+            other => Self::new(state::IO_ERROR, other.to_string()),
         }
     }
 }

@@ -14,25 +14,31 @@
 //!
 //! # A tour of the source
 //!
-//! `types` and `value`: what is computed with. `catalog`, `row` and `sequence`: what is kept, and its bytes. `store`, `log`, `database`,
-//! `owner`: where. `role`: who may come in. `activity`: what is counted. `sql`: from text to plans, and their execution. `settings`, `session`, `tenant`: whom it is done for.
+//! `types` and `value`: what is computed with. `catalog`, `row` and `sequence`: what is kept, and its bytes. `store`, `log` and
+//! `database`: a tenant's rows; `flush`, `storage`, `roots`, `truncation` and `owner`: how they are kept, and come back. `role`:
+//! who may come in. `activity`: what is counted; `budget`: who may go on. `sql`: from text to plans, and their execution. `settings`, `session`, `tenant`: whom it is done for.
 //! `docs/design/0005-tenants.md` says why things are as they are, `docs/tenants.md` what the SQL has.
 
 pub mod activity;
+pub mod budget;
 pub mod catalog;
 pub mod database;
 pub mod error;
 mod fault;
+pub mod flush;
 pub mod log;
 pub mod owner;
 pub mod role;
+pub mod roots;
 mod row;
 mod sequence;
 pub mod session;
 pub mod settings;
 mod sql;
+pub mod storage;
 pub mod store;
 pub mod tenant;
+pub mod truncation;
 pub mod types;
 pub mod value;
 

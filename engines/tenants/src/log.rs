@@ -5,6 +5,7 @@
 //! COMMIT   csn, 8 bytes | write | write | ..        all numbers smallest first
 //!          write: length of the key, 4 | key | length of the value, 4, or ff ff ff ff if the key goes | value
 //! DROPPED  nothing
+//! RESERVED nothing                               the shard is a number that is given; what is stored under it is nobody's yet
 //! ```
 
 use std::{fmt::Debug, sync::Arc};
@@ -16,6 +17,7 @@ use savanna_transaction::{Committed, Csn};
 pub(crate) const COMMIT: u16 = 1;
 pub(crate) const CREATED: u16 = 2;
 pub(crate) const DROPPED: u16 = 3;
+pub(crate) const RESERVED: u16 = 4;
 
 const GONE: u32 = u32::MAX;
 

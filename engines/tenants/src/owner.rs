@@ -1,19 +1,27 @@
 //! All tenants of one process: which there are, their common log, and how they come back after a crash.
 //!
-//! The log is redone in two passes. The first learns of each tenant which commits its storage has already; the second does the
-//! later ones again, in order. Nothing is written meanwhile, so that a recovery which is cut short simply begins again. While
-//! memory is the only storage, the first pass has nothing to read.
+//! The log is redone in two passes. The first, when it is opened, sorts its records by tenant: their *tails*. The second is
+//! each tenant's own, when it wakes: it reads its manifest, which says up to which commit its storage has everything, and does
+//! the later commits of its tail again. Nothing is written meanwhile, so that a recovery which is cut short simply begins again; and a
+//! process that owns thousands of tenants serves at once.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
+use bytes::Bytes;
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::{Draft, Journal, JournalError, Lsn, Options, Record};
+use savanna_tenants_segments::TenantId;
 
 use crate::{
     database::{Database, Replaying},
     error::{Result, SqlError, state},
-    log::{COMMIT, CREATED, DROPPED, RecordError, Shard},
-    store::MemoryStore,
+    log::{COMMIT, CREATED, DROPPED, RESERVED, RecordError, Shard},
+    roots::{Roots, RootsFile},
+    storage::{Home, Storage, StorageError},
+    truncation::Truncation,
 };
 
 /// Why a log cannot be redone.
@@ -26,7 +34,7 @@ pub enum RedoError {
     #[error(
         "expected a commit of a tenant that was created before, came one of tenant {0}; the log lacks its beginning"
     )]
-    NoTenant(u64),
+    NoTenant(TenantId),
     /// A kind of record that there is not.
     #[error("expected a record of a tenant, came one of kind {0}; it was written by a later release, use that one")]
     Kind(u16),
@@ -35,75 +43,131 @@ pub enum RedoError {
     Name,
 }
 
-/// Tenants while their log is read.
-#[derive(Debug, Default)]
-pub struct Recovery {
-    tenants: BTreeMap<u64, Recovering>,
-    last: u64,
+impl From<RedoError> for SqlError {
+    fn from(error: RedoError) -> Self {
+        Self::new(state::DATA_CORRUPTED, error.to_string())
+    }
 }
 
+/// Commits of a tenant that are in the log and perhaps not in its storage, with their places.
+pub type Tail = Vec<(Lsn, Bytes)>;
+
+/// A log that was read.
 #[derive(Debug)]
-struct Recovering {
-    name: String,
-    epoch: OwnerEpoch,
-    rows: Replaying,
+pub struct Recovery {
+    journal: Arc<Journal>,
+    records: Vec<Record>,
 }
 
 impl Recovery {
-    /// Does a record of the log again. One of an owner that was replaced when it wrote changes nothing.
+    /// Opens the log and reads it, so that it blocks. An older owner is told nothing more from then on.
     ///
     /// # Errors
-    /// If it is no record of tenants.
-    pub fn redo(&mut self, record: &Record) -> std::result::Result<(), RedoError> {
-        let shard = record.shard;
-        match record.kind {
-            CREATED => {
-                let name = str::from_utf8(&record.payload).map_err(|_| RedoError::Name)?.to_owned();
-                let rows = Replaying::over(Box::new(MemoryStore::default()));
-                self.last = self.last.max(shard);
-                self.tenants.entry(shard).or_insert(Recovering { name, epoch: record.epoch, rows });
-            }
-            DROPPED => {
-                self.tenants.remove(&shard);
-            }
+    /// Those of the journal.
+    pub fn read(options: Options, epoch: OwnerEpoch) -> Result<Self> {
+        let mut records = Vec::new();
+        let journal = Journal::open(options, epoch, &mut |record: Record| {
+            records.push(record);
+            Ok::<(), RedoError>(())
+        })?;
+        Ok(Self { journal: Arc::new(journal), records })
+    }
+}
+
+/// The tenants of a process, by name, their tails, and their log.
+#[derive(Debug)]
+pub struct Owner {
+    journal: Arc<Journal>,
+    names: BTreeMap<String, TenantId>,
+    roots: Roots,
+    /// The first record that the saved roots do not have.
+    unsaved_from: Option<Lsn>,
+    tails: BTreeMap<TenantId, Tail>,
+    /// When the log may be cut.
+    pub truncation: Truncation,
+    bytes_before: u64,
+}
+
+impl Owner {
+    /// The tenants of a log and their storage.
+    ///
+    /// # Errors
+    /// Those of the storage; XX001 if the log is not one of tenants.
+    pub async fn open(
+        recovery: Recovery,
+        storage: &Arc<Storage>,
+        (log_distance, threads): (u64, usize),
+    ) -> Result<(Self, RootsFile)> {
+        let Recovery { journal, records } = recovery;
+        // Read after the log was opened: nobody changes it any more.
+        let (file, roots) = RootsFile::open(storage).await?;
+        let mut owner = Self {
+            journal,
+            names: BTreeMap::new(),
+            roots,
+            unsaved_from: None,
+            tails: BTreeMap::new(),
+            truncation: Truncation::new(log_distance, threads),
+            bytes_before: 0,
+        };
+        for record in records {
+            owner.bytes_before += record.payload.len() as u64;
+            owner.truncation.note_end(record.lsn, owner.bytes_before);
+            owner.redo(record)?;
+        }
+        // Whoever they were reserved for ended before the tenant was there.
+        let left = std::mem::take(&mut owner.roots.reserved);
+        owner.roots.removed.extend(left);
+        owner.names = owner.roots.tenants.iter().map(|(id, name)| (name.clone(), *id)).collect();
+        Ok((owner, file))
+    }
+
+    fn redo(&mut self, record: Record) -> std::result::Result<(), RedoError> {
+        let Record { shard, lsn, kind, .. } = record;
+        let is_in_roots = self.roots.has(lsn);
+        match kind {
             COMMIT => {
-                let tenant = self.tenants.get_mut(&shard).ok_or(RedoError::NoTenant(shard))?;
-                if record.epoch >= tenant.epoch {
-                    tenant.epoch = record.epoch;
-                    tenant.rows.redo(&record.payload)?;
+                if self.roots.tenants.contains_key(&shard) {
+                    self.tails.entry(shard).or_default().push((lsn, record.payload));
+                } else if !is_in_roots && !self.roots.removed.contains(&shard) {
+                    return Err(RedoError::NoTenant(shard));
                 }
             }
+            CREATED | DROPPED | RESERVED if is_in_roots => {}
+            CREATED => {
+                let name = str::from_utf8(&record.payload).map_err(|_| RedoError::Name)?;
+                self.note_created(shard, name, lsn);
+            }
+            DROPPED => self.note_removed(shard, lsn),
+            RESERVED => self.note_reserved(shard, lsn),
             kind => return Err(RedoError::Kind(kind)),
         }
         Ok(())
     }
-}
 
-/// The tenants of a process, by name, and their log.
-#[derive(Debug)]
-pub struct Owner {
-    journal: Arc<Journal>,
-    names: BTreeMap<String, u64>,
-    last: u64,
-}
+    fn note_created(&mut self, tenant: TenantId, name: &str, lsn: Lsn) {
+        self.roots.last = self.roots.last.max(tenant);
+        self.roots.reserved.remove(&tenant);
+        self.roots.tenants.insert(tenant, name.to_owned());
+        self.note_change(lsn);
+    }
 
-impl Owner {
-    /// Opens the log, and everything in it. Reads the whole log, so that it blocks.
-    ///
-    /// # Errors
-    /// Those of the journal; XX001 if a catalog cannot be read.
-    pub fn open(options: Options, epoch: OwnerEpoch) -> Result<(Self, Vec<(String, Database)>)> {
-        let mut recovery = Recovery::default();
-        let journal = Journal::open(options, epoch, &mut |record| recovery.redo(&record))?;
-        let journal = Arc::new(journal);
-        let mut names = BTreeMap::new();
-        let mut databases = Vec::new();
-        for (shard, Recovering { name, rows, .. }) in recovery.tenants {
-            let log = Shard { journal: Arc::clone(&journal), shard };
-            databases.push((name.clone(), rows.serve(Box::new(log))?));
-            names.insert(name, shard);
-        }
-        Ok((Self { journal, names, last: recovery.last }, databases))
+    fn note_removed(&mut self, tenant: TenantId, lsn: Lsn) {
+        self.roots.tenants.remove(&tenant);
+        self.roots.removed.insert(tenant);
+        self.tails.remove(&tenant);
+        self.note_change(lsn);
+    }
+
+    fn note_reserved(&mut self, tenant: TenantId, lsn: Lsn) {
+        self.roots.last = self.roots.last.max(tenant);
+        self.roots.reserved.insert(tenant);
+        self.note_change(lsn);
+    }
+
+    fn note_change(&mut self, lsn: Lsn) {
+        self.roots.at = lsn.0;
+        self.unsaved_from.get_or_insert(lsn);
     }
 
     /// The log.
@@ -112,44 +176,63 @@ impl Owner {
         &self.journal
     }
 
-    /// Whether there is a tenant of this name.
+    /// The number of the tenant of a name.
     #[must_use]
-    pub fn has(&self, name: &str) -> bool {
-        self.names.contains_key(name)
+    pub fn tenant(&self, name: &str) -> Option<TenantId> {
+        self.names.get(name).copied()
     }
 
-    /// The names of all tenants.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.names.keys().map(String::as_str)
+    /// All tenants, by name.
+    pub fn tenants(&self) -> impl Iterator<Item = (&str, TenantId)> {
+        self.names.iter().map(|(name, tenant)| (name.as_str(), *tenant))
     }
 
-    /// Makes a tenant. It may be told of when the log is durable up to the answer.
+    /// Makes a tenant, which sleeps. It may be told of when the log is durable up to the answer.
     ///
     /// # Errors
     /// 42P04 if there is one; those of the journal.
-    pub fn create(&mut self, name: &str) -> Result<(Database, Lsn)> {
-        if self.has(name) {
+    pub fn create(&mut self, name: &str) -> Result<Lsn> {
+        self.create_as(self.roots.last + 1, name)
+    }
+
+    /// Gives a number to a tenant that is to be [made](Self::create_as) when its rows are in the storage. If the process ends
+    /// before, what is there is removed.
+    ///
+    /// # Errors
+    /// Those of the journal.
+    pub fn reserve(&mut self) -> Result<(TenantId, Lsn)> {
+        let tenant = self.roots.last + 1;
+        let lsn = self.append(tenant, RESERVED, &[])?;
+        self.note_reserved(tenant, lsn);
+        Ok((tenant, lsn))
+    }
+
+    /// Makes a tenant of a reserved number, as [`create`](Self::create).
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_as(&mut self, tenant: TenantId, name: &str) -> Result<Lsn> {
+        if self.names.contains_key(name) {
             let message = format!("database \"{name}\" already exists");
             return Err(SqlError::new(state::DUPLICATE_DATABASE, message));
         }
-        let shard = self.last + 1;
-        let lsn = self.append(shard, CREATED, name.as_bytes())?;
-        self.last = shard;
-        self.names.insert(name.to_owned(), shard);
-        let log = Shard { journal: Arc::clone(&self.journal), shard };
-        Ok((Replaying::over(Box::new(MemoryStore::default())).serve(Box::new(log))?, lsn))
+        let lsn = self.append(tenant, CREATED, name.as_bytes())?;
+        self.note_created(tenant, name, lsn);
+        self.names.insert(name.to_owned(), tenant);
+        Ok(lsn)
     }
 
-    /// Removes a tenant, which must have no sessions. It may be told of when the log is durable up to the answer.
+    /// Removes a tenant, which must be awake nowhere. It may be told of when the log is durable up to the answer.
     ///
     /// # Errors
     /// 3D000 if there is none; those of the journal.
     pub fn remove(&mut self, name: &str) -> Result<Lsn> {
-        let Some(shard) = self.names.get(name).copied() else {
+        let Some(tenant) = self.tenant(name) else {
             let message = format!("database \"{name}\" does not exist");
             return Err(SqlError::new(state::INVALID_CATALOG_NAME, message));
         };
-        let lsn = self.append(shard, DROPPED, &[])?;
+        let lsn = self.append(tenant, DROPPED, &[])?;
+        self.note_removed(tenant, lsn);
         self.names.remove(name);
         Ok(lsn)
     }
@@ -157,4 +240,110 @@ impl Owner {
     fn append(&self, shard: u64, kind: u16, payload: &[u8]) -> std::result::Result<Lsn, JournalError> {
         self.journal.append(&[Draft { shard, kind, payload }])
     }
+
+    /// A tenant wakes on a thread: what is to be redone of it.
+    pub fn take_tail(&mut self, tenant: TenantId, thread: usize) -> Tail {
+        let tail = self.tails.remove(&tenant).unwrap_or_default();
+        if let Some((lsn, _)) = tail.first() {
+            self.truncation.lower_floor(thread, *lsn);
+        }
+        tail
+    }
+
+    /// A tenant could not wake: its tail is kept for the next time.
+    pub fn put_back(&mut self, tenant: TenantId, tail: Tail) {
+        if !tail.is_empty() && self.roots.tenants.contains_key(&tenant) {
+            self.tails.insert(tenant, tail);
+        }
+    }
+
+    /// Tenants that sleep and need the log further back than its distance: they are to be woken and flushed.
+    #[must_use]
+    pub fn sleepers_in_the_way(&self) -> Vec<TenantId> {
+        let horizon = self.truncation.horizon();
+        let first = |tail: &Tail| tail.first().map_or(horizon, |(lsn, _)| *lsn);
+        self.tails.iter().filter(|(_, tail)| first(tail) < horizon).map(|(tenant, _)| *tenant).collect()
+    }
+
+    /// The name of a tenant.
+    #[must_use]
+    pub fn name(&self, tenant: TenantId) -> Option<&str> {
+        self.roots.tenants.get(&tenant).map(String::as_str)
+    }
+
+    /// Notes how long the log is by now.
+    pub fn note_log(&mut self) {
+        let bytes = self.bytes_before + self.journal.stats().bytes;
+        self.truncation.note_end(self.journal.durable(), bytes);
+    }
+
+    /// Cuts the log where nobody needs it.
+    ///
+    /// # Errors
+    /// Those of the journal.
+    pub fn cut(&mut self) -> Result<()> {
+        let tails = self.tails.values().filter_map(|tail| tail.first()).map(|(lsn, _)| *lsn);
+        let others = tails.chain(self.unsaved_from).chain([self.journal.durable().next()]).min();
+        if let Some(lsn) = self.truncation.cut(others) {
+            self.journal.truncate_before(lsn)?;
+        }
+        Ok(())
+    }
+
+    /// The list of tenants, if it is to be saved: it holds up the log, or there is something to be removed.
+    pub(crate) fn unsaved_roots(&self) -> Option<Roots> {
+        let is_durable = self.roots.at <= self.journal.durable().0;
+        let is_in_the_way = self.unsaved_from.is_some_and(|lsn| lsn < self.truncation.horizon());
+        (is_durable && (is_in_the_way || !self.roots.removed.is_empty())).then(|| self.roots.clone())
+    }
+
+    pub(crate) fn roots_saved(&mut self, roots: &Roots, forgotten: &BTreeSet<TenantId>) {
+        self.roots.removed.retain(|tenant| !forgotten.contains(tenant));
+        if self.roots.at == roots.at {
+            self.unsaved_from = None;
+        }
+    }
+}
+
+/// Wakes a tenant: opens its place in the storage and does the commits of its tail again that are not there. The database has
+/// its catalog, and can be used at once.
+///
+/// # Errors
+/// Those of the storage; XX001 if a record or the catalog cannot be read.
+pub async fn wake(
+    storage: &Arc<Storage>,
+    journal: &Arc<Journal>,
+    tenant: TenantId,
+    tail: &Tail,
+) -> Result<(Arc<Home>, Database)> {
+    let home = Home::open(storage, tenant).await?;
+    let mut rows = Replaying::over(home.store());
+    for (lsn, record) in tail {
+        rows.redo(*lsn, record).map_err(RedoError::from)?;
+    }
+    let mut database = rows.serve(Box::new(Shard { journal: Arc::clone(journal), shard: tenant }));
+    while let Some(want) = database.load()? {
+        let blocks = home.fetch(&want).await?;
+        database.chores().arrived(&blocks)?;
+    }
+    Ok((home, database))
+}
+
+/// Saves the list of tenants if it has changed, and removes from the storage what no tenant has any more.
+///
+/// # Errors
+/// Those of the storage; ask again.
+pub async fn save_roots(
+    owner: &parking_lot::Mutex<Owner>,
+    storage: &Storage,
+    file: &RootsFile,
+) -> std::result::Result<(), StorageError> {
+    let Some(mut roots) = owner.lock().unsaved_roots() else { return Ok(()) };
+    let forgotten = std::mem::take(&mut roots.removed);
+    for tenant in &forgotten {
+        storage.remove(*tenant).await?;
+    }
+    file.save(&roots).await?;
+    owner.lock().roots_saved(&roots, &forgotten);
+    Ok(())
 }

@@ -16,6 +16,7 @@ use crate::{
     database::Database,
     error::{Result, SqlError, state},
     row,
+    store::{Reading, Want},
 };
 
 /// The number of the table of roles.
@@ -147,18 +148,29 @@ pub(crate) fn encode(verifier: Option<&Verifier>) -> Vec<u8> {
 }
 
 impl Database {
-    /// What is known of a name, as of the last commit.
+    /// What is known of a name, as of the last commit; or the blocks that are wanted for that: give them to the reading, and
+    /// ask again.
     ///
     /// # Errors
     /// XX001 if a row of the catalog is damaged.
-    pub fn acquaintance(&mut self, name: &str) -> Result<Acquaintance> {
-        let txn = self.begin(Isolation::ReadCommitted);
-        let roles = self.statement(txn).and_then(|_| self.roles(txn));
-        self.abort(txn);
-        let roles = roles?;
+    pub fn acquaintance(
+        &mut self,
+        name: &str,
+        reading: &mut Reading,
+    ) -> Result<std::result::Result<Acquaintance, Want>> {
+        let roles = self.read_with(reading, |database| {
+            let txn = database.begin(Isolation::ReadCommitted);
+            let roles = database.statement(txn).and_then(|_| database.roles(txn));
+            database.abort(txn);
+            roles
+        });
+        let roles = match roles? {
+            Ok(roles) => roles,
+            Err(want) => return Ok(Err(want)),
+        };
         let guarded = roles.iter().any(|(_, verifier)| verifier.is_some());
         let verifier = roles.into_iter().find(|(role, _)| role == name).and_then(|(_, verifier)| verifier);
-        Ok(Acquaintance { guarded, verifier })
+        Ok(Ok(Acquaintance { guarded, verifier }))
     }
 
     /// The roles that a transaction sees, by name.

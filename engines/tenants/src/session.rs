@@ -9,6 +9,7 @@ use savanna_journal::Lsn;
 use savanna_transaction::{Isolation, Savepoint, TxnId};
 
 use crate::{
+    error::SqlError,
     settings::Settings,
     sql::{
         expression::Facts,
@@ -16,6 +17,7 @@ use crate::{
         reference::Deferral,
         run_reference::Checks,
     },
+    store::Reading,
     tenant::Login,
     types::Type,
     value::Value,
@@ -152,14 +154,18 @@ pub(crate) struct Session {
     /// Why its wait was ended for it.
     pub(crate) interrupted: Option<Interruption>,
     pub(crate) waits: bool,
+    /// What the statement that waits has read of the storage.
+    pub(crate) reading: Reading,
     pub(crate) notices: Vec<String>,
 }
 
 /// Why a wait ends without what was waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Interruption {
     Deadlock,
     Cancelled,
+    /// What was waited for will not come.
+    Failed(SqlError),
 }
 
 impl Session {
@@ -178,6 +184,7 @@ impl Session {
             reply_after: Lsn::NONE,
             interrupted: None,
             waits: false,
+            reading: Reading::default(),
             notices: Vec::new(),
         }
     }

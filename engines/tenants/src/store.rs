@@ -1,69 +1,64 @@
 //! What lies below the version table: the newest version of each key up to a commit, wherever it is kept.
+//!
+//! A reader never waits in here. If a block is not in memory it is told so by an error, its [`Reading`] knows which block it
+//! is, and after somebody has brought it the whole statement runs again.
 
-use std::{collections::BTreeMap, fmt::Debug};
+mod memory;
+mod reading;
+pub(crate) mod segments;
 
+use std::fmt::Debug;
+
+use bytes::Bytes;
+use savanna_tenants_segments::PageId;
 use savanna_transaction::{Csn, Direction, KeyRange};
 
-/// The rows of one tenant as they were at one commit, which moves forward. Memory is the one place so far.
+pub use self::{
+    memory::MemoryStore,
+    reading::{Reading, Want},
+    segments::{Change, Live, Sealed, SegmentStore, Segments},
+};
+use crate::error::Result;
+
+/// The rows of one tenant as they were at one commit, which moves forward.
 pub trait Store: Debug + Send {
-    /// The commit whose state this is.
+    /// The commit whose state is kept safely: the log up to it is not needed.
     fn flushed(&self) -> Csn;
 
     /// The value of a key.
-    fn get(&self, key: &[u8]) -> Option<&[u8]>;
+    ///
+    /// # Errors
+    /// If a block is wanted, or broken.
+    fn get(&self, key: &[u8], reading: &mut Reading) -> Result<Option<Bytes>>;
 
     /// The keys of a range in order, with their values.
-    fn scan<'a>(
-        &'a self,
-        range: &KeyRange,
-        direction: Direction,
-    ) -> Box<dyn Iterator<Item = (&'a [u8], &'a [u8])> + 'a>;
+    fn scan<'a>(&'a self, range: &KeyRange, direction: Direction, reading: &'a mut Reading) -> Box<dyn Rows + 'a>;
 
-    /// Moves forward to `csn`: keys get these values, or go.
+    /// Takes a part of what moves it forward to `csn`: keys get these values, or go. Parts come in the order of their keys.
     fn apply(&mut self, csn: Csn, writes: &mut dyn Iterator<Item = (&[u8], Option<&[u8]>)>);
+
+    /// All parts have come. Whether something is still to be done before it has them safely: then [`flushed`](Self::flushed)
+    /// moves when that is done. Nothing is applied meanwhile.
+    fn seal(&mut self, csn: Csn) -> bool;
+
+    /// The block that a key would be in, and whether there is one. Where it is may change by the next seal.
+    fn page_of(&self, key: &[u8]) -> Option<PageId>;
+
+    /// Whether writes of these keys could split or merge blocks that are there.
+    fn may_change_structure(&self, keys: &mut dyn Iterator<Item = &[u8]>) -> bool;
 }
 
-/// Rows in memory. They are there again after a restart because the log is never cut.
-#[derive(Debug, Default)]
-pub struct MemoryStore {
-    flushed: Csn,
-    rows: BTreeMap<Box<[u8]>, Box<[u8]>>,
-}
+/// Keys with their values, one after the other.
+pub trait Rows {
+    /// Goes to the next; whether there is one.
+    ///
+    /// # Errors
+    /// If a block is wanted, or broken.
+    fn step(&mut self) -> Result<bool>;
 
-impl Store for MemoryStore {
-    fn flushed(&self) -> Csn {
-        self.flushed
-    }
+    /// The key.
+    fn key(&self) -> &[u8];
 
-    fn get(&self, key: &[u8]) -> Option<&[u8]> {
-        self.rows.get(key).map(|value| &**value)
-    }
-
-    fn scan<'a>(
-        &'a self,
-        range: &KeyRange,
-        direction: Direction,
-    ) -> Box<dyn Iterator<Item = (&'a [u8], &'a [u8])> + 'a> {
-        use std::ops::Bound::{Excluded, Included, Unbounded};
-        if range.is_empty() {
-            return Box::new(std::iter::empty());
-        }
-        let end = range.end.as_deref().map_or(Unbounded, Excluded);
-        let rows = self.rows.range::<[u8], _>((Included(range.start.as_slice()), end));
-        let rows = rows.map(|(key, value)| (&**key, &**value));
-        match direction {
-            Direction::Ascending => Box::new(rows),
-            Direction::Descending => Box::new(rows.rev()),
-        }
-    }
-
-    fn apply(&mut self, csn: Csn, writes: &mut dyn Iterator<Item = (&[u8], Option<&[u8]>)>) {
-        for (key, value) in writes {
-            match value {
-                Some(value) => self.rows.insert(key.into(), value.into()),
-                None => self.rows.remove(key),
-            };
-        }
-        self.flushed = self.flushed.max(csn);
-    }
+    /// Its value.
+    fn value(&self) -> &[u8];
 }

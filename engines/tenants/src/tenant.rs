@@ -2,12 +2,14 @@
 //! what has to wait says so, and is asked for again.
 
 mod control;
+mod fetch;
 
 use std::{collections::HashMap, sync::Arc};
 
 use savanna_journal::Lsn;
 use savanna_transaction::{Event, TxnId};
 
+use self::fetch::Fetch;
 use crate::{
     activity::Activity,
     catalog::Catalog,
@@ -25,6 +27,7 @@ use crate::{
         run_modify::Written,
         run_reference::Checks,
     },
+    store::Reading,
     types::Type,
     value::{Value, binary, text},
 };
@@ -76,7 +79,9 @@ pub struct Tenant {
     plans: HashMap<String, Arc<Statement>>,
     numbers: Numbers,
     waiting: HashMap<TxnId, SessionId>,
+    fetches: Vec<Fetch>,
     woken: Vec<SessionId>,
+    refuses_writes: bool,
     /// Microseconds since 2000-01-01 UTC.
     now: i64,
 }
@@ -93,7 +98,9 @@ impl Tenant {
             plans: HashMap::new(),
             numbers: Numbers::default(),
             waiting: HashMap::new(),
+            fetches: Vec::new(),
             woken: Vec::new(),
+            refuses_writes: false,
             now: 0,
         }
     }
@@ -106,6 +113,11 @@ impl Tenant {
     /// Says what time it is, in microseconds since 2000-01-01 UTC.
     pub fn set_now(&mut self, micros: i64) {
         self.now = micros;
+    }
+
+    /// Says whether there is room for what is written: if not, statements that write fail.
+    pub fn refuse_writes(&mut self, refuse: bool) {
+        self.refuses_writes = refuse;
     }
 
     /// Those whose statement may go on: ask for it again.
@@ -183,7 +195,7 @@ impl Tenant {
         {
             session.interrupted = Some(Interruption::Cancelled);
             // Who does not wait any more has nothing to be cancelled.
-            if self.database.cancel_wait(txn.id).is_ok() {
+            if self.database.cancel_wait(txn.id).is_ok() || self.give_up_fetch(id) {
                 self.woken.push(id);
             }
         }
@@ -316,7 +328,7 @@ impl Tenant {
         if explicit {
             return Ok(Step::Done(()));
         }
-        let step = self.commit(id);
+        let step = self.fetching(id, |tenant| tenant.commit(id));
         self.after(id, step)
     }
 
@@ -325,6 +337,7 @@ impl Tenant {
         if let Some(session) = self.sessions.get_mut(&id) {
             session.simple = None;
             session.waits = false;
+            session.reading = Reading::default();
             match &mut session.txn {
                 Some(txn) if txn.explicit => {
                     txn.failed = true;
@@ -348,7 +361,9 @@ impl Tenant {
             Ok(Step::Wait) => {
                 if let Some(session) = self.sessions.get_mut(&id) {
                     session.waits = true;
-                    if let Some(txn) = &session.txn {
+                    if let Some(txn) = &session.txn
+                        && !self.fetches.iter().any(|fetch| fetch.is_for(id))
+                    {
                         self.waiting.insert(txn.id, id);
                     }
                 }
@@ -390,6 +405,7 @@ impl Tenant {
             Some(Interruption::Cancelled) => {
                 Err(SqlError::new(state::QUERY_CANCELED, "canceling statement due to user request"))
             }
+            Some(Interruption::Failed(error)) => Err(error),
             Some(Interruption::Deadlock) => Err(SqlError::new(state::DEADLOCK_DETECTED, "deadlock detected")
                 .detail("The transaction waits for others that wait for it, and is the youngest of them.")
                 .hint("Roll back and try again.")),
@@ -454,7 +470,7 @@ impl Tenant {
 
     fn catalog_at(&mut self, (txn, defines): (TxnId, bool), at: savanna_transaction::Csn) -> Result<Arc<Catalog>> {
         match defines {
-            true => Ok(Arc::new(self.database.read_catalog(txn)?)),
+            true => Ok(Arc::new(self.database.read_catalog(txn, at)?)),
             false => self.database.catalog(at),
         }
     }
@@ -588,6 +604,14 @@ impl Tenant {
     fn numbered(
         &mut self,
         id: SessionId,
+        attempt: impl FnMut(&mut Self) -> Result<Step<Outcome>>,
+    ) -> Result<Step<Outcome>> {
+        self.fetching(id, |tenant| tenant.with_numbers(id, attempt))
+    }
+
+    fn with_numbers(
+        &mut self,
+        id: SessionId,
         mut attempt: impl FnMut(&mut Self) -> Result<Step<Outcome>>,
     ) -> Result<Step<Outcome>> {
         let mut count = NUMBERS_AT_ONCE;
@@ -706,11 +730,14 @@ impl Tenant {
 
     /// Writes what a statement came to, and notes what its reply depends on.
     fn end_statement(&mut self, id: SessionId, effects: Option<Effects>) -> Result<()> {
-        let Self { database, sessions, .. } = self;
+        let Self { database, sessions, refuses_writes, .. } = self;
         let Some(Session { txn: Some(txn), reply_after, .. }) = sessions.get_mut(&id) else {
             return Err(SqlError::internal("no transaction"));
         };
         if let Some(mut effects) = effects {
+            if *refuses_writes && !effects.is_empty() {
+                return Err(no_room());
+            }
             txn.deferred.append(&mut effects.touched.deferred);
             txn.bytes += effects.bytes();
             if txn.bytes > crate::database::TRANSACTION_BYTES_MAX {
@@ -779,11 +806,16 @@ impl Tenant {
             return Ok(Step::Done(()));
         }
         let snapshot = database.statement(txn.id)?;
-        let catalog =
-            if txn.defines { Arc::new(database.read_catalog(txn.id)?) } else { database.catalog(snapshot)? };
+        let catalog = if txn.defines {
+            Arc::new(database.read_catalog(txn.id, snapshot)?)
+        } else {
+            database.catalog(snapshot)?
+        };
         let (isolation, deferral) = (txn.isolation, &txn.deferral);
         let run = Run::new(database, (txn.id, isolation), &[], facts, deferral);
-        run.check_deferred(checks, &catalog)
+        let step = run.check_deferred(checks, &catalog);
+        // What is not known yet is not violated.
+        if database.reading().misses_block() { Ok(Step::Wait) } else { step }
     }
 
     fn commit(&mut self, id: SessionId) -> Result<Step<()>> {
@@ -856,6 +888,11 @@ fn written_outcome(verb: &str, returning: bool, written: Written) -> (Outcome, O
     let tag = format!("{verb} {count}");
     let outcome = if returning { Outcome::Rows { tag, rows, end: true } } else { Outcome::Done { tag } };
     (outcome, Some(effects))
+}
+
+fn no_room() -> SqlError {
+    SqlError::new(state::DISK_FULL, "the storage does not take what is written, and memory is full of it")
+        .hint("Reading goes on. Try again when the storage works and has room; the server's log says what is wrong.")
 }
 
 fn refuse_if_failed(session: &Session, plan: &Plan) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Requests to storage: bounded in time and number, with the answers that the protocol distinguishes.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -221,6 +222,16 @@ impl Access {
             });
         }
         Ok(content)
+    }
+
+    /// A part of an object's content.
+    pub(crate) async fn read_range(&self, object: &ObjectRef, range: Range<u64>) -> Result<Bytes> {
+        let path = self.layout.resolve(&object.path);
+        match self.retrying(|| async { self.store.get_range(&path, range.clone()).await }.boxed()).await {
+            Ok(content) => Ok(content),
+            Err(StoreError::NotFound { .. }) => Err(ManifestError::ObjectMissing { path: path.to_string() }),
+            Err(error) => Err(storage("read", &path, error)),
+        }
     }
 
     /// Deletes what is there of these paths.

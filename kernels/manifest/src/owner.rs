@@ -101,7 +101,7 @@ impl Manifest {
                 .map_err(|undecided| undecided.error)?;
             if matches!(outcome, Outcome::Committed) {
                 refuse_careless_store(&access, &proposal, &file).await?;
-                tracing::info!(%prefix, %epoch, version = %proposal.version, "opened the manifest");
+                tracing::debug!(%prefix, %epoch, version = %proposal.version, "opened the manifest");
                 return Ok(Self {
                     access,
                     retention: options.retention,

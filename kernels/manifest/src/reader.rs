@@ -1,5 +1,6 @@
 //! Readers in any process, and the pins that keep what they read.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -54,6 +55,14 @@ impl Reader {
     /// `ObjectMissing`, `Corrupt`, `Storage`.
     pub async fn read(&self, object: &ObjectRef) -> Result<Bytes> {
         self.shared.access.read_object(object).await
+    }
+
+    /// A part of an object's content. The reference has no checksum of a part, so what is read must have its own.
+    ///
+    /// # Errors
+    /// `ObjectMissing`, `Storage`.
+    pub async fn read_range(&self, object: &ObjectRef, range: Range<u64>) -> Result<Bytes> {
+        self.shared.access.read_range(object, range).await
     }
 
     /// Pins the newest version for `ttl` from `now` on.

@@ -387,32 +387,49 @@ impl<V> Transactions<V> {
         self.events.drain(..)
     }
 
-    /// Up to where everything may be written to the storage below: durable, and seen alike by every snapshot in use, so
-    /// that the storage needs one version of each key.
+    /// Keeps what every snapshot in use sees alike, until it is [thawed](Self::thaw): the versions at the answer, one of each
+    /// key, are what the storage below may be moved forward to once they are [told](Self::told).
+    pub fn freeze(&mut self) -> Csn {
+        self.snapshots.take_oldest(self.published.reached())
+    }
+
+    /// The oldest snapshot in use; if there is none, the one that would be taken now.
     #[must_use]
-    pub fn flushable(&self) -> Csn {
-        let told = self.told();
-        self.snapshots.oldest().map_or(told, |oldest| oldest.min(told))
+    pub fn horizon(&self) -> Csn {
+        self.snapshots.oldest().unwrap_or_else(|| self.published.reached())
     }
 
-    /// What the storage below is to hold at `at`, which is at most [`flushable`](Self::flushable): the keys of a range
-    /// that were written, with their values or as deleted.
-    pub fn at(&self, at: Csn, range: &KeyRange) -> impl Iterator<Item = (&[u8], Seen<'_, V>)> {
-        self.versions.range(range).map(move |(key, slot)| (&**key, self.versions.seen(*slot, at).0))
+    /// Gives up what was frozen.
+    pub fn thaw(&mut self, frozen: Csn) {
+        self.snapshots.release(frozen);
     }
 
-    /// Forgets the versions that the storage below holds, up to `flushed` or, if that is less, up to
-    /// [`flushable`](Self::flushable). Returns how many keys are no longer here.
-    pub fn evict(&mut self, flushed: Csn) -> usize {
-        let upto = flushed.min(self.flushable());
-        self.collect(usize::MAX);
-        self.versions.evict(upto)
+    /// What was frozen of a range: its keys in order, with what is seen of each and the commit that wrote it.
+    pub fn at(&self, frozen: Csn, range: &KeyRange) -> impl Iterator<Item = (&[u8], Seen<'_, V>, Csn)> {
+        self.versions.range(range).map(move |(key, slot)| {
+            let (seen, csn) = self.versions.seen(*slot, frozen);
+            (&**key, seen, csn)
+        })
+    }
+
+    /// Forgets the versions that the storage below holds, of at most `rows_max` keys of a range. `flushed` is up to where the
+    /// storage has everything. Returns the first key that was not looked at, if there is one.
+    pub fn evict(&mut self, flushed: Csn, range: &KeyRange, rows_max: usize) -> Option<Vec<u8>> {
+        self.collect(rows_max);
+        // Older snapshots would find newer rows below.
+        self.versions.evict(flushed.min(self.horizon()), range, rows_max)
     }
 
     /// Removes versions that nobody can see any more, of at most `rows_max` rows. Every commit does a little of it; this
     /// is for what is left when an old snapshot ends.
     pub fn collect(&mut self, rows_max: usize) {
         self.versions.collect(rows_max, &self.snapshots, self.published.reached());
+    }
+
+    /// Keys in the version table.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.versions.len()
     }
 
     /// How much there is.

@@ -22,6 +22,20 @@ impl Snapshots {
         }
     }
 
+    /// Takes the oldest snapshot in use once more, or the one at `otherwise` if there is none. Returns which.
+    pub(crate) fn take_oldest(&mut self, otherwise: Csn) -> Csn {
+        match self.live.front_mut() {
+            Some((oldest, holders)) => {
+                *holders += 1;
+                *oldest
+            }
+            None => {
+                self.take(otherwise);
+                otherwise
+            }
+        }
+    }
+
     pub(crate) fn release(&mut self, at: Csn) {
         let Ok(place) = self.live.binary_search_by_key(&at, |(csn, _)| *csn) else {
             debug_assert!(false, "a snapshot is released once");

@@ -201,23 +201,32 @@ impl<V> Versions<V> {
         }
     }
 
-    /// Forgets the rows that were not written after `flushed`; they are read from below from now on. Returns how many.
-    pub(crate) fn evict(&mut self, flushed: Csn) -> usize {
-        let before = self.by_key.len();
-        let Self { slots, free, by_hash, by_key, .. } = self;
-        by_key.retain(|_, slot| {
-            let Some(stored) = &slots[*slot as usize] else { return false };
-            if stored.newest.csn > flushed || !stored.older.is_empty() {
-                return true;
+    /// Looks at the first rows of a range, at most so many, and forgets those that were not written after `flushed`; they are
+    /// read from below from now on. Returns the first key that was not looked at, if there is one.
+    pub(crate) fn evict(&mut self, flushed: Csn, range: &KeyRange, rows_max: usize) -> Option<Vec<u8>> {
+        let mut gone = Vec::new();
+        let mut rows = self.range(range);
+        for (key, slot) in rows.by_ref().take(rows_max) {
+            if self.stored(*slot).is_some_and(|stored| stored.newest.csn <= flushed && stored.older.is_empty()) {
+                gone.push((Key::clone(key), *slot));
             }
-            if let Ok(entry) = by_hash.find_entry(stored.row.0, |found| *found == *slot) {
+        }
+        let next = rows.next().map(|(key, _)| key.to_vec());
+        for (key, slot) in gone {
+            self.by_key.remove(&key);
+            if let Some(stored) = self.slots[slot as usize].take()
+                && let Ok(entry) = self.by_hash.find_entry(stored.row.0, |found| *found == slot)
+            {
                 entry.remove();
             }
-            slots[*slot as usize] = None;
-            free.push(*slot);
-            false
-        });
-        before - self.by_key.len()
+            self.free.push(slot);
+        }
+        next
+    }
+
+    /// Rows.
+    pub(crate) fn len(&self) -> usize {
+        self.by_key.len()
     }
 
     /// Rows, and versions of all rows.
@@ -313,7 +322,9 @@ mod tests {
             let key = Key::from(csn.to_be_bytes());
             versions.install(Key::clone(&key), Row::of(&key), Csn(csn), Some(csn), |_| true);
         }
-        assert_eq!(versions.evict(Csn(7)), 7);
+        let seventh = 7_u64.to_be_bytes();
+        assert_eq!(versions.evict(Csn(7), &KeyRange::ALL, 6), Some(seventh.to_vec()), "the next time it goes on there");
+        assert_eq!(versions.evict(Csn(7), &KeyRange { start: seventh.to_vec(), end: None }, 6), None);
         assert_eq!(versions.range(&KeyRange::ALL).count(), 3);
         for csn in 1..=10_u64 {
             let key = csn.to_be_bytes();

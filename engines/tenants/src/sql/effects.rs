@@ -67,6 +67,11 @@ impl Effects {
         Ok(Step::Done(()))
     }
 
+    /// Whether nothing will be written.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
     /// Bytes that will be written.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes

@@ -2,12 +2,16 @@
 
 use std::sync::{Arc, Mutex};
 
+use object_store::{memory::InMemory, path::Path};
+use savanna_epoch::OwnerEpoch;
 use savanna_journal::{JournalError, Lsn};
 use savanna_tenants::{
     Outcome, SessionId, SqlError,
-    database::{Replaying, Step},
+    database::{Replaying, Step, Swept},
+    flush::Flush,
     log::Log,
-    store::MemoryStore,
+    storage::{Home, Storage},
+    store::{MemoryStore, Store, Want},
     tenant::{Login, Tenant},
 };
 
@@ -73,6 +77,22 @@ pub(crate) fn done(tag: &str) -> Seen {
 pub(crate) struct Desk {
     pub(crate) tenant: Tenant,
     pub(crate) paper: Paper,
+    stored: Option<Stored>,
+}
+
+/// A storage in memory, and somebody to wait for it.
+pub(crate) struct Stored {
+    pub(crate) runtime: tokio::runtime::Runtime,
+    pub(crate) storage: Arc<Storage>,
+    home: Arc<Home>,
+}
+
+impl Stored {
+    fn new(storage: Arc<Storage>, tenant: u64) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let home = runtime.block_on(Home::open(&storage, tenant)).expect("memory");
+        Self { runtime, storage, home }
+    }
 }
 
 impl Desk {
@@ -80,15 +100,45 @@ impl Desk {
         Self::after(&[])
     }
 
+    /// A tenant whose rows go to segments, of which only so many bytes are kept in memory.
+    pub(crate) fn stored(cache_bytes: usize) -> Self {
+        let storage = Storage::new(Arc::new(InMemory::new()), Path::default(), OwnerEpoch(1), cache_bytes);
+        Self::of(storage, 1, &[])
+    }
+
+    /// A tenant as it is in a storage, and with these records in its log.
+    pub(crate) fn of(storage: Arc<Storage>, tenant: u64, records: &[Vec<u8>]) -> Self {
+        let stored = Stored::new(storage, tenant);
+        let mut desk = Self::over(stored.home.store(), records);
+        desk.stored = Some(stored);
+        while let Some(want) = desk.tenant.database().load().expect("a catalog") {
+            let Stored { runtime, home, .. } = desk.storage();
+            let blocks = runtime.block_on(home.fetch(&want)).expect("what was written");
+            desk.tenant.database().chores().arrived(&blocks).expect("a few");
+        }
+        desk
+    }
+
+    /// The storage of a tenant that has one.
+    pub(crate) fn storage(&self) -> &Stored {
+        self.stored.as_ref().expect("a storage")
+    }
+
     /// A tenant with these records in its log.
     pub(crate) fn after(records: &[Vec<u8>]) -> Self {
-        let mut replaying = Replaying::over(Box::new(MemoryStore::default()));
-        for record in records {
-            replaying.redo(record).expect("records of commits");
+        let mut desk = Self::over(Box::new(MemoryStore::default()), records);
+        assert_eq!(desk.tenant.database().load(), Ok(None), "memory has all blocks");
+        desk
+    }
+
+    fn over(store: Box<dyn Store>, records: &[Vec<u8>]) -> Self {
+        let mut replaying = Replaying::over(store);
+        for (at, record) in records.iter().enumerate() {
+            replaying.redo(Lsn(at as u64 + 1), record).expect("records of commits");
         }
         let paper = Paper::default();
-        let database = replaying.serve(Box::new(paper.clone())).expect("a catalog that can be read");
-        Self { tenant: Tenant::new(database, Arc::default()), paper }
+        let database = replaying.serve(Box::new(paper.clone()));
+        Self { tenant: Tenant::new(database, Arc::default()), paper, stored: None }
     }
 
     pub(crate) fn client(&mut self) -> SessionId {
@@ -99,10 +149,13 @@ impl Desk {
 
     /// Runs a statement, in a transaction of its own if there is none.
     pub(crate) fn run(&mut self, client: SessionId, text: &str) -> Seen {
-        let (outcome, columns) = match self.tenant.run(client, text) {
-            Ok(Step::Done(ran)) => ran,
-            Ok(Step::Wait) => return Seen::Waits,
-            Err(error) => return failed(&error),
+        let (outcome, columns) = loop {
+            match self.tenant.run(client, text) {
+                Ok(Step::Done(ran)) => break ran,
+                Ok(Step::Wait) if self.fetch() => {}
+                Ok(Step::Wait) => return Seen::Waits,
+                Err(error) => return failed(&error),
+            }
         };
         match self.tenant.finish(client) {
             Ok(Step::Done(())) => {}
@@ -127,12 +180,57 @@ impl Desk {
         }
     }
 
+    /// Fetches what statements wait for; whether there was anything.
+    pub(crate) fn fetch(&mut self) -> bool {
+        let wants = self.tenant.wants();
+        self.bring(&wants);
+        !wants.is_empty()
+    }
+
+    /// Brings blocks to those who wait for them.
+    pub(crate) fn bring(&mut self, wants: &[Want]) {
+        for want in wants {
+            let Stored { runtime, home, .. } = self.storage();
+            let blocks = runtime.block_on(home.fetch(want)).expect("what was written");
+            self.tenant.arrived(want, &Ok(blocks));
+        }
+    }
+
     /// Runs statements that must not fail or wait.
     pub(crate) fn setup(&mut self, client: SessionId, texts: &[&str]) {
         for text in texts {
             let seen = self.run(client, text);
             assert!(matches!(seen, Seen::Done(_) | Seen::Rows(_)), "{text}: {seen:?}");
         }
+    }
+
+    /// Moves all rows that are durable to the storage, and out of memory.
+    pub(crate) fn flush(&mut self) {
+        let database = self.tenant.database();
+        loop {
+            match (database.flush(7).expect("a log that takes records"), &self.stored) {
+                (Flush::Clean | Flush::Done, _) => break,
+                (Flush::Sealed, Some(Stored { runtime, home, .. })) => runtime.block_on(home.save()).expect("memory"),
+                _ => {}
+            }
+        }
+        if let Some(Stored { runtime, home, .. }) = &self.stored {
+            while runtime.block_on(home.compact()).expect("memory") {}
+        }
+        let mut from = Some(Vec::new());
+        while let Some(next) = from {
+            from = database.evict(next, 7);
+        }
+    }
+
+    /// Removes what no table has any more, some keys at a time. Returns how often that took.
+    pub(crate) fn sweep(&mut self, keys: usize) -> usize {
+        let mut steps = 0;
+        while self.tenant.database().sweep(keys).expect("a log that takes records") == Swept::More {
+            steps += 1;
+            assert!(steps < 100, "it comes to an end");
+        }
+        steps
     }
 
     /// The rows of a query.

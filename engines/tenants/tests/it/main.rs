@@ -1,11 +1,15 @@
 //! Tenants, driven statement by statement over a log that becomes durable when a test says so.
 
 mod answers;
+mod backup;
 mod definitions;
 mod desk;
+mod failing;
+mod fetching;
 mod isolation;
 mod random;
 mod recovery;
 mod references;
 mod statements;
+mod storage;
 mod world;

@@ -1,12 +1,18 @@
 //! One client: its messages are read, done by its tenant, and answered.
 
-use std::{collections::HashMap, io, rc::Rc, time::Duration};
+use std::{
+    collections::HashMap,
+    io,
+    rc::Rc,
+    time::{Duration, Instant},
+};
 
 use bytes::BytesMut;
 use pgwire::messages::{DecodeContext, PgWireFrontendMessage, ProtocolVersion, extendedquery::Bind};
 use savanna_journal::Lsn;
 use savanna_tenants::{
     Outcome, OutputColumn, SessionId, SqlError, Status,
+    budget::Amounts,
     database::Step,
     error::{Result, state},
     settings::SERVER_VERSION,
@@ -17,9 +23,10 @@ use tokio::sync::Notify;
 use crate::{
     copy,
     output::{self, Output},
+    room::{Room, Visit},
     socket::Socket,
     tenants,
-    thread::{Client, Here, Known, Room},
+    thread::{Client, Here, Known},
 };
 
 /// A message that is longer is not read.
@@ -31,6 +38,10 @@ const COPY_BYTES_MAX: usize = 64 << 20;
 
 /// How long answers wait before the lease is looked at again.
 const LEASE_LOOK: Duration = Duration::from_millis(20);
+/// What reading and answering a statement costs beside running it.
+const PROTOCOL_TIME: Duration = Duration::from_micros(6);
+/// All tenants are entitled to the same.
+const WEIGHT: u32 = 1;
 
 /// Why a connection ends.
 enum End {
@@ -49,7 +60,8 @@ impl From<io::Error> for End {
 type Served<T> = std::result::Result<T, End>;
 
 /// Serves a client until it goes away.
-pub(crate) async fn serve(here: Rc<Here>, room: Rc<Room>, client: Client) {
+pub(crate) async fn serve(here: Rc<Here>, visit: Visit, client: Client) {
+    let room = Rc::clone(visit.room());
     let Client { socket, input, user, database, settings, administrator, key, seed } = client;
     let socket = match socket.resume() {
         Ok(socket) => socket,
@@ -82,6 +94,7 @@ pub(crate) async fn serve(here: Rc<Here>, room: Rc<Room>, client: Client) {
     let mut connection = Connection {
         here,
         room,
+        spent: Spent::default(),
         session,
         woken,
         socket,
@@ -105,6 +118,16 @@ pub(crate) async fn serve(here: Rc<Here>, room: Rc<Room>, client: Client) {
                 tracing::debug!(error, "a client went away before it was told why it is sent away");
             }
         }
+    }
+}
+
+/// Tells a client why it cannot come in.
+pub(crate) async fn refuse(client: Client, error: SqlError) {
+    let mut output = Output::default();
+    output.error("FATAL", &error);
+    let told = async { client.socket.resume()?.write_all(&output.bytes).await };
+    if let Err(error) = told.await {
+        tracing::debug!(%error, "a client went away at the door");
     }
 }
 
@@ -170,6 +193,8 @@ impl Drop for Leaving {
 struct Connection {
     here: Rc<Here>,
     room: Rc<Room>,
+    /// What its last statement has cost.
+    spent: Spent,
     session: SessionId,
     woken: Rc<Notify>,
     socket: Socket,
@@ -197,6 +222,12 @@ macro_rules! until_done {
             }
         }
     };
+}
+
+#[derive(Debug, Default)]
+struct Spent {
+    time: Duration,
+    log_bytes: u64,
 }
 
 impl Connection {
@@ -244,9 +275,16 @@ impl Connection {
         if self.skipping && !matches!(message, M::Sync(_)) {
             return Ok(());
         }
+        if matches!(message, M::Query(_) | M::Execute(_)) {
+            self.wait_for_budget().await;
+        }
         let session = self.session;
         let outcome = match message {
-            M::Query(query) => return self.query(&query.query).await,
+            M::Query(query) => {
+                self.query(&query.query).await?;
+                self.pay();
+                return Ok(());
+            }
             M::Sync(_) => return self.sync().await,
             M::Flush(_) => return self.send().await,
             M::Parse(parse) => {
@@ -270,7 +308,9 @@ impl Connection {
             }
             M::Execute(execute) => {
                 let name = execute.name.unwrap_or_default();
-                self.execute(&name, usize::try_from(execute.max_rows).unwrap_or(0)).await?
+                let outcome = self.execute(&name, usize::try_from(execute.max_rows).unwrap_or(0)).await?;
+                self.pay();
+                outcome
             }
             M::Close(close) => {
                 let name = close.name.unwrap_or_default();
@@ -300,15 +340,43 @@ impl Connection {
 
     fn tenant<T>(&mut self, work: impl FnOnce(&mut Tenant) -> T) -> T {
         let session = self.session;
-        let (result, after, notices) = self.room.with(|tenant| {
+        let began = Instant::now();
+        let (result, after, notices, log_bytes) = self.room.with(|tenant| {
+            let before = tenant.database().logged_bytes();
             let result = work(tenant);
-            (result, tenant.reply_after(session), tenant.notices(session))
+            let logged = tenant.database().logged_bytes() - before;
+            (result, tenant.reply_after(session), tenant.notices(session), logged)
         });
+        self.spent.time += began.elapsed();
+        self.spent.log_bytes += log_bytes;
         self.after = self.after.max(after);
         for notice in notices {
             self.output.notice(&notice);
         }
         result
+    }
+
+    /// Waits until the tenant may begin a statement.
+    async fn wait_for_budget(&self) {
+        let began = self.here.began;
+        loop {
+            let ask_again = {
+                let mut budget = self.here.budget.borrow_mut();
+                if budget.admits(self.room.id, began.elapsed()) {
+                    return;
+                }
+                budget.ask_again()
+            };
+            tokio::time::sleep_until((began + ask_again).into()).await;
+        }
+    }
+
+    /// Pays for a statement.
+    fn pay(&mut self) {
+        let Spent { time, log_bytes } = std::mem::take(&mut self.spent);
+        let time = time + PROTOCOL_TIME;
+        let spent = Amounts::new(time.as_micros() as u64, log_bytes, self.room.take_requests());
+        self.here.budget.borrow_mut().charge(self.room.id, WEIGHT, spent, self.here.began.elapsed());
     }
 
     /// Waits until the session is woken. Meanwhile the client may go away.
@@ -350,8 +418,8 @@ impl Connection {
     /// Waits until the log is durable up to what the answers depend on, and this process may speak for its tenants.
     async fn gate(&mut self) -> Served<()> {
         let after = std::mem::take(&mut self.after);
-        if after > self.here.journal.durable()
-            && let Err(error) = self.here.journal.wait_durable(after).await
+        if after > self.here.process.journal.durable()
+            && let Err(error) = self.here.process.journal.wait_durable(after).await
         {
             // What was collected may not be true: nobody hears of it.
             self.output.bytes.clear();
@@ -447,7 +515,7 @@ impl Connection {
             }
             Outcome::CopyIn { .. } => return Ok(Err(SqlError::internal("lines are wanted twice"))),
             Outcome::CreateDatabase(name) => {
-                let created = self.here.registry.lock().create(&name);
+                let created = self.here.process.create(&name);
                 match created {
                     Ok(lsn) => {
                         self.after = self.after.max(lsn);
@@ -462,7 +530,7 @@ impl Connection {
     }
 
     async fn drop_database(&mut self, name: &str, if_exists: bool) -> Result<()> {
-        let removed = tenants::remove(&self.here.registry, name).await;
+        let removed = tenants::remove(&self.here.process, name).await;
         let lsn = match removed {
             Ok(lsn) => lsn,
             Err(error) if if_exists && error.state == state::INVALID_CATALOG_NAME => {

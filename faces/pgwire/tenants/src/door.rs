@@ -9,7 +9,6 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use bytes::BytesMut;
-use parking_lot::Mutex;
 use pgwire::messages::{
     DecodeContext, Message, PgWireFrontendMessage, ProtocolVersion, SslNegotiationMetaMessage,
     startup::{NegotiateProtocolVersion, Startup},
@@ -22,12 +21,12 @@ use savanna_tenants::{
 };
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::{Semaphore, oneshot},
 };
 
 use crate::{
     output::Output,
-    registry::{ADMINISTRATION, Registry},
+    process::{ADMINISTRATION, Process},
     scram::{Exchange, MECHANISM},
     socket::Socket,
     thread::{Client, Order},
@@ -66,7 +65,7 @@ type Heard<T> = Result<T, Turned>;
 
 /// Where clients come in.
 pub(crate) struct Door {
-    pub(crate) registry: Arc<Mutex<Registry>>,
+    pub(crate) process: Arc<Process>,
     pub(crate) tls: Option<Arc<ServerConfig>>,
     /// From this comes what is asked of those who name a role that there is not, the same each time.
     pub(crate) secret: [u8; 32],
@@ -137,9 +136,10 @@ impl Door {
         let seed = u64::from_be_bytes(random()?);
         let (socket, input) = (stranger.socket.park()?, stranger.input);
         let client = Client { socket, input, user, database, settings, administrator, key, seed };
-        let name = client.database.clone();
         // It may have been dropped since.
-        self.registry.lock().tell(&name, Order::Client(Box::new(client))).map_err(io::Error::other)
+        let tenant = self.process.tenant(&client.database).map_err(io::Error::other)?;
+        self.process.tell(tenant, Order::Client { tenant, client: Box::new(client) });
+        Ok(())
     }
 
     /// Reads up to the startup message. `None` if the client wanted something else, which is done.
@@ -159,7 +159,7 @@ impl Door {
                     Some(PgWireFrontendMessage::SslNegotiation(_)) => stranger.socket.write_all(b"N").await?,
                     Some(PgWireFrontendMessage::CancelRequest(request)) => {
                         if let Some(secret) = request.secret_key.as_i32() {
-                            self.registry.lock().cancel((request.pid, secret));
+                            self.process.cancel((request.pid, secret));
                         }
                         return Ok(None);
                     }
@@ -240,8 +240,10 @@ impl Door {
 
     /// What a tenant knows of somebody.
     async fn ask(&self, name: &str, user: &str) -> Result<Acquaintance, SqlError> {
-        let answer = self.registry.lock().ask(name, user)?;
-        answer.await.unwrap_or_else(|_| Err(SqlError::new("57P01", "the server is stopping")))
+        let tenant = self.process.tenant(name)?;
+        let (answer, known) = oneshot::channel();
+        self.process.tell(tenant, Order::Ask { tenant, user: user.to_owned(), answer });
+        known.await.unwrap_or_else(|_| Err(SqlError::new("57P01", "the server is stopping")))
     }
 }
 

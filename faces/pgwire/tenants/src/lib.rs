@@ -7,7 +7,8 @@
 //!
 //! A tenant lives on one thread, with all of its connections. Once a client has said which database it wants, its socket goes
 //! to that thread and stays there; a statement is read, run and answered without a lock and without a hop. What a statement
-//! waits for (a row that is locked, the log's flush) is awaited on that thread, and others go on.
+//! waits for (a row that is locked, a block of the storage, the log's flush) is awaited on that thread, and others go on. A
+//! tenant without clients falls asleep after a while; the next client wakes it.
 //!
 //! Answers are collected and leave in one write, when nothing more of the client's is there to be done and the log is
 //! durable up to what they depend on.
@@ -15,8 +16,10 @@
 mod connection;
 mod copy;
 mod door;
+mod housekeeping;
 mod output;
-mod registry;
+mod process;
+mod room;
 mod scram;
 mod server;
 mod socket;
@@ -27,6 +30,7 @@ mod tls;
 pub use savanna_tenants::{SqlError, activity::Counts};
 
 pub use crate::{
+    process::Keeping,
     server::{Server, ServerError, ServerOptions, Stopper},
     tenants::Tenants,
     tls::{TlsError, TlsFiles},

@@ -1,18 +1,20 @@
 //! The server: its threads, from the beginning to the end.
 
-use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, thread::JoinHandle};
+use std::{io, net::SocketAddr, sync::Arc, thread::JoinHandle};
 
-use parking_lot::Mutex;
 use rustls::ServerConfig;
 use savanna_epoch::OwnerEpoch;
-use savanna_journal::{Journal, JournalError, Lsn, Options};
+use savanna_journal::{Journal, JournalError, Lsn};
 use savanna_ownership::guard::LeaseGuard;
-use savanna_tenants::{SqlError, owner::Owner};
-use tokio::sync::{Notify, mpsc, oneshot};
+use savanna_tenants::SqlError;
+use tokio::{
+    runtime::Runtime,
+    sync::{Notify, mpsc, oneshot},
+};
 
 use crate::{
     door::Door,
-    registry::Registry,
+    process::{Keeping, Process},
     tenants::Tenants,
     thread::{self, Order},
     tls::{self, TlsError, TlsFiles},
@@ -21,14 +23,14 @@ use crate::{
 /// What a tenants' thread may need for the deepest expression that is not refused. Memory is taken only as it is used.
 const STACK_BYTES: usize = 256 << 20;
 
-/// Where a server listens and keeps its log.
+/// Where a server listens and keeps its tenants.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// The address; port 0 is any that is free.
     pub listen: SocketAddr,
-    /// The log's directory.
-    pub data_dir: PathBuf,
-    /// The epoch under which this process owns the log.
+    /// Where tenants are kept.
+    pub keeping: Keeping,
+    /// The epoch under which this process owns them.
     pub epoch: OwnerEpoch,
     /// Threads that tenants live on.
     pub threads: usize,
@@ -56,8 +58,8 @@ pub enum ServerError {
     /// There can be no encrypted connections.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// Its log cannot be read.
-    #[error("could not read the tenants' log: {0}")]
+    /// Its log or storage cannot be read.
+    #[error("could not read the tenants' log and storage: {0}")]
     Recovery(#[from] SqlError),
     /// Its log failed while it served. Nobody was told what is not in it.
     #[error("the tenants' log failed: {0}")]
@@ -77,6 +79,8 @@ pub struct Server {
     orders: Vec<mpsc::UnboundedSender<Order>>,
     threads: Vec<JoinHandle<()>>,
     door: Option<JoinHandle<Result<(), ServerError>>>,
+    /// Where the storage is waited for.
+    background: Option<Runtime>,
 }
 
 impl Server {
@@ -85,26 +89,28 @@ impl Server {
     /// # Errors
     /// [`ServerError::Listen`], [`ServerError::Recovery`], [`ServerError::Start`].
     pub fn start(options: ServerOptions) -> Result<Self, ServerError> {
-        let ServerOptions { listen, data_dir, epoch, threads, lease, tls } = options;
+        let ServerOptions { listen, keeping, epoch, threads, lease, tls } = options;
         let tls = tls.as_ref().map(tls::configuration).transpose()?;
         let (listener, address) = bind(listen).map_err(|source| ServerError::Listen { address: listen, source })?;
-        let (owner, databases) = Owner::open(Options::dir(data_dir), epoch)?;
-        let journal = Arc::clone(owner.journal());
+        let mut background = tokio::runtime::Builder::new_multi_thread();
+        let background = background.worker_threads(1).thread_name("tenants-store").enable_all().build();
+        let background = background.map_err(ServerError::Start)?;
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..threads.max(1)).map(|_| mpsc::unbounded_channel()).unzip();
-        let registry = Arc::new(Mutex::new(Registry::new(owner, databases, senders.clone())?));
+        let process = Process::open(keeping, epoch, senders.clone(), background.handle())?;
         let mut server = Self {
             address,
-            tenants: Tenants::new(Arc::clone(&registry), Arc::clone(&journal)),
-            journal,
+            tenants: Tenants::new(Arc::clone(&process)),
+            journal: Arc::clone(&process.journal),
             stopper: Stopper(Arc::default()),
             orders: senders,
             threads: Vec::new(),
             door: None,
+            background: Some(background),
         };
         for (number, orders) in receivers.into_iter().enumerate() {
-            server.start_thread(number, orders, Arc::clone(&registry), lease.clone())?;
+            server.start_thread(number, orders, Arc::clone(&process), lease.clone())?;
         }
-        server.open_door(listener, registry, tls)?;
+        server.open_door(listener, process, tls)?;
         Ok(server)
     }
 
@@ -113,15 +119,14 @@ impl Server {
         &mut self,
         number: usize,
         orders: mpsc::UnboundedReceiver<Order>,
-        registry: Arc<Mutex<Registry>>,
+        process: Arc<Process>,
         lease: Option<LeaseGuard>,
     ) -> Result<(), ServerError> {
-        let journal = Arc::clone(&self.journal);
         let one_for_all = OneForAll(self.stopper.clone());
         let thread = std::thread::Builder::new().name(format!("tenants-{number}")).stack_size(STACK_BYTES);
         let run = move || {
             let _one_for_all = one_for_all;
-            thread::run(journal, lease, registry, orders);
+            thread::run(number, process, lease, orders);
         };
         self.threads.push(thread.spawn(run).map_err(ServerError::Start)?);
         Ok(())
@@ -131,12 +136,12 @@ impl Server {
     fn open_door(
         &mut self,
         listener: std::net::TcpListener,
-        registry: Arc<Mutex<Registry>>,
+        process: Arc<Process>,
         tls: Option<Arc<ServerConfig>>,
     ) -> Result<(), ServerError> {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret).map_err(|error| ServerError::Start(io::Error::other(error)))?;
-        let door = Arc::new(Door { registry, tls, secret });
+        let door = Arc::new(Door { process, tls, secret });
         let (failed, log_failed) = oneshot::channel();
         // No place in the log is so late: this is heard only when the log ends.
         self.journal.gate().hold(Lsn(u64::MAX), move |ended| drop(failed.send(ended)));
@@ -195,6 +200,10 @@ impl Server {
         for thread in self.threads.drain(..) {
             let ended = thread.join().map_err(|_| ServerError::Panicked);
             outcome = outcome.and(ended);
+        }
+        if let Some(background) = self.background.take() {
+            // What is being written down is written again by whoever opens the log next.
+            background.shutdown_background();
         }
         let closed = self.journal.close().map_err(ServerError::Log);
         outcome.and(closed)

@@ -1,46 +1,32 @@
 //! One thread: the tenants that live on it, and their connections.
 
-use std::{
-    cell::RefCell,
-    collections::HashMap,
-    rc::Rc,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{cell::RefCell, collections::HashMap, rc::Rc, sync::Arc, time::Instant};
 
 use bytes::BytesMut;
-use parking_lot::Mutex;
-use savanna_journal::Journal;
+use savanna_journal::Lsn;
 use savanna_ownership::guard::LeaseGuard;
 use savanna_tenants::{
     SessionId, SqlError,
-    activity::Activity,
-    database::Database,
+    budget::Budget,
     error::{Result, state},
+    owner::wake,
     role::Acquaintance,
-    tenant::Tenant,
 };
-use tokio::sync::{Notify, mpsc, oneshot};
+use savanna_tenants_segments::TenantId;
+use tokio::sync::{mpsc, oneshot};
 
-use crate::{connection, registry::Registry, socket::Parked};
-
-/// How often a thread looks for what is to be removed of its tenants.
-const HOUSEKEEPING: Duration = Duration::from_millis(100);
-/// Keys that are removed at once.
-const SWEEP_KEYS: usize = 1_000;
-/// From 1970-01-01 to 2000-01-01.
-const EPOCH_MICROS: i64 = 946_684_800_000_000;
+use crate::{connection, housekeeping, process::Process, room::Room, socket::Parked};
 
 /// What a thread is told.
 pub(crate) enum Order {
-    /// A tenant lives here from now on.
-    Adopt { name: String, database: Box<Database>, activity: Arc<Activity> },
-    /// A tenant is to go, if nobody is there; the answer is whether it went.
-    Retire { name: String, gone: oneshot::Sender<bool> },
-    /// A client of a tenant that lives here.
-    Client(Box<Client>),
+    /// A client of a tenant that lives here, awake or not.
+    Client { tenant: TenantId, client: Box<Client> },
     /// What does a tenant know of somebody?
-    Ask { name: String, user: String, answer: oneshot::Sender<Result<Acquaintance>> },
+    Ask { tenant: TenantId, user: String, answer: oneshot::Sender<Result<Acquaintance>> },
+    /// A tenant is to wake: it holds up the log.
+    Wake(TenantId),
+    /// A tenant is to go for ever, if nobody is there; the answer is whether it went.
+    Retire { tenant: TenantId, gone: oneshot::Sender<bool> },
     /// Whoever knows a connection's key wants its statement to end.
     Cancel((i32, i32)),
     /// The server stops: every connection is closed.
@@ -63,47 +49,22 @@ pub(crate) struct Client {
     pub(crate) seed: u64,
 }
 
-/// A tenant and those who wait in it.
-pub(crate) struct Room {
-    tenant: RefCell<Tenant>,
-    waiting: RefCell<HashMap<SessionId, Rc<Notify>>>,
+/// Somebody who waits for a tenant to wake.
+enum Caller {
+    Client(Client),
+    Asker { user: String, answer: oneshot::Sender<Result<Acquaintance>> },
 }
 
-impl Room {
-    fn new(database: Database, activity: Arc<Activity>) -> Rc<Self> {
-        Rc::new(Self { tenant: RefCell::new(Tenant::new(database, activity)), waiting: RefCell::default() })
-    }
-
-    /// Does something with the tenant, and wakes whom that woke.
-    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Tenant) -> T) -> T {
-        let mut tenant = self.tenant.borrow_mut();
-        tenant.set_now(now());
-        let result = work(&mut tenant);
-        let waiting = self.waiting.borrow();
-        for id in tenant.woken() {
-            if let Some(notify) = waiting.get(&id) {
-                notify.notify_one();
-            }
-        }
-        result
-    }
-
-    /// What a session is woken by.
-    pub(crate) fn waits(&self, id: SessionId) -> Rc<Notify> {
-        Rc::clone(self.waiting.borrow_mut().entry(id).or_default())
-    }
-
-    /// A session is over.
-    pub(crate) fn leave(&self, id: SessionId) {
-        self.with(|tenant| tenant.close_session(id));
-        self.waiting.borrow_mut().remove(&id);
-    }
-}
-
-/// Microseconds since 2000-01-01.
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    since.as_micros() as i64 - EPOCH_MICROS
+/// A tenant that does not sleep.
+enum Place {
+    /// It wakes, and these wait for it. The log is needed from here on.
+    Waking {
+        callers: Vec<Caller>,
+        needs_log_from: Option<Lsn>,
+    },
+    Awake(Rc<Room>),
+    /// It was let go to be removed.
+    Retired,
 }
 
 /// A connection that can be cancelled by whoever knows its key.
@@ -114,19 +75,22 @@ pub(crate) struct Known {
 
 /// What the connections of a thread share.
 pub(crate) struct Here {
-    pub(crate) journal: Arc<Journal>,
+    pub(crate) number: usize,
+    pub(crate) process: Arc<Process>,
     pub(crate) lease: Option<LeaseGuard>,
-    pub(crate) registry: Arc<Mutex<Registry>>,
-    rooms: RefCell<HashMap<String, Rc<Room>>>,
+    places: RefCell<HashMap<TenantId, Place>>,
     /// Who can be cancelled, by key.
     pub(crate) connections: RefCell<HashMap<(i32, i32), Known>>,
+    pub(crate) budget: RefCell<Budget>,
+    /// From when on the budget counts.
+    pub(crate) began: Instant,
 }
 
 /// Runs a thread until it is stopped.
 pub(crate) fn run(
-    journal: Arc<Journal>,
+    number: usize,
+    process: Arc<Process>,
     lease: Option<LeaseGuard>,
-    registry: Arc<Mutex<Registry>>,
     mut orders: mpsc::UnboundedReceiver<Order>,
 ) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -136,10 +100,19 @@ pub(crate) fn run(
             return;
         }
     };
-    let here = Rc::new(Here { journal, lease, registry, rooms: RefCell::default(), connections: RefCell::default() });
+    let here = Rc::new(Here {
+        budget: RefCell::new(Budget::new(process.keeping.per_second)),
+        began: Instant::now(),
+        number,
+        process,
+        lease,
+        places: RefCell::default(),
+        connections: RefCell::default(),
+    });
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async move {
-        tokio::task::spawn_local(keep_house(Rc::clone(&here)));
+        tokio::task::spawn_local(housekeeping::keep_house(Rc::clone(&here)));
+        tokio::task::spawn_local(housekeeping::watch_lag(Rc::clone(&here)));
         while let Some(order) = orders.recv().await
             && !matches!(order, Order::Stop)
         {
@@ -151,34 +124,16 @@ pub(crate) fn run(
 impl Here {
     fn obey(self: &Rc<Self>, order: Order) {
         match order {
-            Order::Adopt { name, database, activity } => {
-                self.rooms.borrow_mut().insert(name, Room::new(*database, activity));
-            }
-            Order::Retire { name, gone } => {
-                let mut rooms = self.rooms.borrow_mut();
-                let empty = rooms.get(&name).is_some_and(|room| room.tenant.borrow().sessions() == 0);
-                if empty {
-                    rooms.remove(&name);
-                }
-                // Whoever asked may have gone.
-                _ = gone.send(empty);
-            }
-            Order::Client(client) => {
-                let room = self.rooms.borrow().get(&client.database).map(Rc::clone);
-                if let Some(room) = room {
-                    tokio::task::spawn_local(connection::serve(Rc::clone(self), room, *client));
+            Order::Client { tenant, client } => self.receive(tenant, Caller::Client(*client)),
+            Order::Ask { tenant, user, answer } => self.receive(tenant, Caller::Asker { user, answer }),
+            Order::Wake(tenant) => {
+                if !self.places.borrow().contains_key(&tenant) {
+                    self.begin_waking(tenant, Vec::new());
                 }
             }
-            Order::Ask { name, user, answer } => {
-                let room = self.rooms.borrow().get(&name).map(Rc::clone);
-                let known = match room {
-                    Some(room) => room.with(|tenant| tenant.database().acquaintance(&user)),
-                    None => {
-                        Err(SqlError::new(state::INVALID_CATALOG_NAME, format!("database \"{name}\" does not exist")))
-                    }
-                };
+            Order::Retire { tenant, gone } => {
                 // Whoever asked may have gone.
-                _ = answer.send(known);
+                _ = gone.send(self.retire(tenant));
             }
             Order::Cancel(key) => {
                 if let Some(known) = self.connections.borrow().get(&key) {
@@ -188,24 +143,132 @@ impl Here {
             Order::Stop => {}
         }
     }
-}
 
-/// Removes what no table has any more, a little at a time.
-async fn keep_house(here: Rc<Here>) {
-    loop {
-        tokio::time::sleep(HOUSEKEEPING).await;
-        let rooms: Vec<Rc<Room>> = here.rooms.borrow().values().map(Rc::clone).collect();
-        for room in rooms {
-            loop {
-                match room.with(|tenant| tenant.database().sweep(SWEEP_KEYS)) {
-                    Ok(true) => tokio::task::yield_now().await,
-                    Ok(false) => break,
-                    Err(error) => {
-                        tracing::error!(%error, "what is to be removed of a tenant stays");
-                        break;
-                    }
+    /// Takes somebody to a tenant, which wakes if it sleeps.
+    fn receive(self: &Rc<Self>, tenant: TenantId, caller: Caller) {
+        match self.places.borrow_mut().get_mut(&tenant) {
+            Some(Place::Awake(room)) => return self.let_in(room, caller),
+            Some(Place::Waking { callers, .. }) => return callers.push(caller),
+            Some(Place::Retired) => {
+                let gone = "the database is being dropped";
+                return turn_away(caller, SqlError::new(state::INVALID_CATALOG_NAME, gone));
+            }
+            None => {}
+        }
+        self.begin_waking(tenant, vec![caller]);
+    }
+
+    fn let_in(self: &Rc<Self>, room: &Rc<Room>, caller: Caller) {
+        let visit = room.enter();
+        match caller {
+            Caller::Client(client) => {
+                tokio::task::spawn_local(connection::serve(Rc::clone(self), visit, client));
+            }
+            Caller::Asker { user, answer } => {
+                tokio::task::spawn_local(async move {
+                    // Whoever asked may have gone.
+                    _ = answer.send(visit.room().acquaintance(&user).await);
+                });
+            }
+        }
+    }
+
+    fn begin_waking(self: &Rc<Self>, tenant: TenantId, callers: Vec<Caller>) {
+        let tail = self.process.owner.lock().take_tail(tenant, self.number);
+        let needs_log_from = tail.first().map(|(lsn, _)| *lsn);
+        self.places.borrow_mut().insert(tenant, Place::Waking { callers, needs_log_from });
+        let here = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            let (process, again) = (Arc::clone(&here.process), tail.clone());
+            let waking = async move { wake(&process.storage, &process.journal, tenant, &again).await };
+            let woken = here.process.background.spawn(waking).await;
+            let woken = woken.unwrap_or_else(|error| Err(SqlError::internal(error)));
+            if woken.is_err() {
+                here.process.owner.lock().put_back(tenant, tail);
+            }
+            here.end_waking(tenant, woken);
+        });
+    }
+
+    fn end_waking(
+        self: &Rc<Self>,
+        tenant: TenantId,
+        woken: Result<(Arc<savanna_tenants::storage::Home>, savanna_tenants::database::Database)>,
+    ) {
+        let Some(Place::Waking { callers, .. }) = self.places.borrow_mut().remove(&tenant) else { return };
+        match woken {
+            Ok((home, database)) => {
+                let room =
+                    Room::new(tenant, home, (database, self.process.activity(tenant)), self.process.background.clone());
+                self.places.borrow_mut().insert(tenant, Place::Awake(Rc::clone(&room)));
+                for caller in callers {
+                    self.let_in(&room, caller);
+                }
+            }
+            Err(error) => {
+                tracing::error!(tenant, %error, "a tenant could not wake");
+                for caller in callers {
+                    turn_away(caller, error.clone());
                 }
             }
         }
+    }
+
+    /// Lets a tenant go that is to be removed, if nobody is there.
+    fn retire(&self, tenant: TenantId) -> bool {
+        let mut places = self.places.borrow_mut();
+        let is_free = match places.get(&tenant) {
+            Some(Place::Awake(room)) => room.is_empty() && !room.flushing.get(),
+            Some(Place::Waking { .. } | Place::Retired) => false,
+            None => true,
+        };
+        if is_free {
+            places.insert(tenant, Place::Retired);
+        }
+        is_free
+    }
+
+    /// The tenants that are awake.
+    pub(crate) fn rooms(&self) -> Vec<(TenantId, Rc<Room>)> {
+        let places = self.places.borrow();
+        let awake = places.iter().filter_map(|(tenant, place)| match place {
+            Place::Awake(room) => Some((*tenant, Rc::clone(room))),
+            _ => None,
+        });
+        awake.collect()
+    }
+
+    /// From where on those who wake need the log.
+    pub(crate) fn wakers_need_log_from(&self) -> Option<Lsn> {
+        let needs = |place: &Place| match place {
+            Place::Waking { needs_log_from, .. } => *needs_log_from,
+            _ => None,
+        };
+        self.places.borrow().values().filter_map(needs).min()
+    }
+
+    /// A tenant falls asleep: nothing of it stays.
+    pub(crate) fn forget(&self, tenant: TenantId) {
+        self.places.borrow_mut().remove(&tenant);
+    }
+
+    /// Forgets tenants that are removed.
+    pub(crate) fn forget_retired(&self) {
+        let mut places = self.places.borrow_mut();
+        if places.values().any(|place| matches!(place, Place::Retired)) {
+            let owner = self.process.owner.lock();
+            places.retain(|tenant, place| !matches!(place, Place::Retired) || owner.name(*tenant).is_some());
+        }
+    }
+}
+
+/// Tells somebody why it cannot be served.
+fn turn_away(caller: Caller, error: SqlError) {
+    match caller {
+        Caller::Client(client) => {
+            tokio::task::spawn_local(connection::refuse(client, error));
+        }
+        // Whoever asked may have gone.
+        Caller::Asker { answer, .. } => _ = answer.send(Err(error)),
     }
 }

@@ -194,13 +194,17 @@ fn what_no_snapshot_needs_is_removed_and_what_was_flushed_is_read_from_below() {
     }
     assert!(database.counts().versions < 10, "{:?}", database.counts());
     assert_eq!(database.get(old, b"row"), Ok(Seen::Here(&0)));
-    assert_eq!((database.flushable(), database.evict(Csn(1001))), (Csn(1), 0));
+    let frozen = database.freeze();
+    assert_eq!((frozen, database.evict(Csn(1001), &KeyRange::ALL, 10)), (Csn(1), None));
+    assert_eq!(database.counts().keys, 1, "the old one would find something newer below");
+    database.thaw(frozen);
     assert!(database.counts().recent_commits >= 1000, "the old one may still be validated");
     database.abort(old);
-    let at = database.flushable();
-    let flushed: Vec<_> = database.at(at, &KeyRange::ALL).map(|(key, seen)| (key.to_vec(), seen)).collect();
-    assert_eq!(flushed, [(b"row".to_vec(), Seen::Here(&1000))]);
-    assert_eq!(database.evict(at), 1);
+    let at = database.freeze();
+    let flushed: Vec<_> = database.at(at, &KeyRange::ALL).map(|(key, seen, csn)| (key.to_vec(), seen, csn)).collect();
+    assert_eq!(flushed, [(b"row".to_vec(), Seen::Here(&1000), Csn(1001))]);
+    database.thaw(at);
+    database.evict(at, &KeyRange::ALL, 10);
     let counts = database.counts();
     assert_eq!((counts.keys, counts.versions, counts.locked_rows, counts.transactions), (0, 0, 0, 0));
     write(&mut database, 1001);

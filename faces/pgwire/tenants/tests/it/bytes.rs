@@ -9,7 +9,7 @@ use std::{
 
 use proptest::prelude::*;
 use savanna_epoch::OwnerEpoch;
-use savanna_pgwire_tenants::{Server, ServerOptions};
+use savanna_pgwire_tenants::{Keeping, Server, ServerOptions};
 
 /// One server for all tests of the process.
 fn address() -> SocketAddr {
@@ -18,7 +18,7 @@ fn address() -> SocketAddr {
         let directory = tempfile::tempdir().expect("a directory");
         let options = ServerOptions {
             listen: "127.0.0.1:0".parse().expect("an address"),
-            data_dir: directory.path().to_owned(),
+            keeping: Keeping::local(directory.path()),
             epoch: OwnerEpoch(1),
             threads: 1,
             lease: None,

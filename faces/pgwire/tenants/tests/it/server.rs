@@ -7,12 +7,12 @@ use std::{
 };
 
 use savanna_epoch::OwnerEpoch;
-use savanna_pgwire_tenants::{Server, ServerError, ServerOptions, TlsError, TlsFiles};
+use savanna_pgwire_tenants::{Keeping, Server, ServerError, ServerOptions, TlsError, TlsFiles};
 
 fn options(directory: &Path) -> ServerOptions {
     ServerOptions {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-        data_dir: directory.join("data"),
+        keeping: Keeping::local(directory.join("data")),
         epoch: OwnerEpoch(1),
         threads: 2,
         lease: None,

@@ -1,0 +1,216 @@
+//! Blocks that a process keeps in memory, shared by all of its tenants. Each is entitled to its share of those that have
+//! anything here; what others leave it may use, and who is furthest above its share gives a block up first.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+
+use crate::{PageId, TenantId, block::Block};
+
+/// Bytes that a block takes beside its own.
+const OVERHEAD: usize = 96;
+
+/// Blocks of several tenants, up to a number of bytes.
+#[derive(Debug)]
+pub struct BlockCache {
+    bytes_max: usize,
+    state: Mutex<State>,
+}
+
+/// What a cache holds and did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Bytes that it holds.
+    pub bytes: usize,
+    /// Tenants that have blocks in it.
+    pub tenants: usize,
+    /// Blocks that were asked for and there.
+    pub hits: u64,
+    /// Blocks that were asked for and not there.
+    pub misses: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    tenants: HashMap<TenantId, Share>,
+    stats: CacheStats,
+}
+
+/// A tenant's blocks, those that have been there longest in front.
+#[derive(Debug, Default)]
+struct Share {
+    blocks: HashMap<PageId, Kept>,
+    queue: VecDeque<PageId>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Kept {
+    block: Arc<Block>,
+    /// Whether it was read since it came or was last spared.
+    used: bool,
+}
+
+fn weight(block: &Block) -> usize {
+    block.bytes().len() + OVERHEAD
+}
+
+impl BlockCache {
+    /// A cache of so many bytes.
+    #[must_use]
+    pub fn new(bytes_max: usize) -> Self {
+        Self { bytes_max, state: Mutex::default() }
+    }
+
+    /// A block of a tenant, if it is there.
+    #[must_use]
+    pub fn get(&self, tenant: TenantId, page: PageId) -> Option<Arc<Block>> {
+        let State { tenants, stats } = &mut *self.state.lock();
+        let kept = tenants.get_mut(&tenant).and_then(|share| share.blocks.get_mut(&page));
+        match kept {
+            Some(kept) => {
+                kept.used = true;
+                stats.hits += 1;
+                Some(Arc::clone(&kept.block))
+            }
+            None => {
+                stats.misses += 1;
+                None
+            }
+        }
+    }
+
+    /// Keeps a block, and gives up others for it.
+    pub fn insert(&self, tenant: TenantId, page: PageId, block: Arc<Block>) {
+        let mut state = self.state.lock();
+        let bytes = weight(&block);
+        let share = state.tenants.entry(tenant).or_default();
+        if share.blocks.insert(page, Kept { block, used: false }).is_some() {
+            return;
+        }
+        share.queue.push_back(page);
+        share.bytes += bytes;
+        state.stats.bytes += bytes;
+        while state.stats.bytes > self.bytes_max {
+            // Everybody's share is the same, so the one with most is furthest above it.
+            let Some(largest) = state.tenants.iter().max_by_key(|(id, share)| (share.bytes, **id)).map(|(id, _)| *id)
+            else {
+                break;
+            };
+            state.evict(largest);
+        }
+    }
+
+    /// Forgets all blocks of a tenant.
+    pub fn forget(&self, tenant: TenantId) {
+        let State { tenants, stats } = &mut *self.state.lock();
+        if let Some(share) = tenants.remove(&tenant) {
+            stats.bytes -= share.bytes;
+        }
+    }
+
+    /// Forgets the blocks of segments that are no more.
+    pub fn forget_segments(&self, tenant: TenantId, is_gone: impl Fn(u64) -> bool) {
+        let State { tenants, stats } = &mut *self.state.lock();
+        let Some(share) = tenants.get_mut(&tenant) else { return };
+        share.queue.retain(|page| !is_gone(page.segment));
+        let gone = share.blocks.extract_if(|page, _| is_gone(page.segment));
+        let bytes: usize = gone.map(|(_, kept)| weight(&kept.block)).sum();
+        share.bytes -= bytes;
+        stats.bytes -= bytes;
+    }
+
+    /// What it holds and did.
+    #[must_use]
+    pub fn stats(&self) -> CacheStats {
+        let state = self.state.lock();
+        CacheStats { tenants: state.tenants.len(), ..state.stats }
+    }
+}
+
+impl State {
+    /// Gives up the block of a tenant that came first and was not read since.
+    fn evict(&mut self, tenant: TenantId) {
+        let Some(share) = self.tenants.get_mut(&tenant) else { return };
+        while let Some(page) = share.queue.pop_front() {
+            match share.blocks.get_mut(&page) {
+                Some(kept) if kept.used => {
+                    kept.used = false;
+                    share.queue.push_back(page);
+                }
+                _ => {
+                    let bytes = share.blocks.remove(&page).map_or(0, |kept| weight(&kept.block));
+                    share.bytes -= bytes;
+                    self.stats.bytes -= bytes;
+                    break;
+                }
+            }
+        }
+        if share.blocks.is_empty() {
+            self.tenants.remove(&tenant);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::BlockBuilder;
+
+    fn block() -> Arc<Block> {
+        let mut builder = BlockBuilder::default();
+        builder.add(b"key", Some(&[0; 1_000]));
+        let mut bytes = Vec::new();
+        builder.finish(&mut bytes);
+        Arc::new(Block::new(bytes.into()).unwrap())
+    }
+
+    fn page(block: u32) -> PageId {
+        PageId { segment: 1, block }
+    }
+
+    fn room_for(blocks: usize) -> BlockCache {
+        BlockCache::new(blocks * weight(&block()))
+    }
+
+    #[test]
+    fn the_block_that_was_not_read_goes_first() {
+        let cache = room_for(3);
+        for number in 0..3 {
+            cache.insert(1, page(number), block());
+        }
+        assert!(cache.get(1, page(0)).is_some());
+        cache.insert(1, page(3), block());
+        let there: Vec<bool> = (0..4).map(|number| cache.get(1, page(number)).is_some()).collect();
+        assert_eq!(there, [true, false, true, true]);
+    }
+
+    #[test]
+    fn who_takes_more_than_its_share_takes_it_from_nobody_else() {
+        let cache = room_for(10);
+        for number in 0..4 {
+            cache.insert(1, page(number), block());
+        }
+        for number in 0..1_000 {
+            cache.insert(2, page(number), block());
+        }
+        assert!((0..4).all(|number| cache.get(1, page(number)).is_some()), "it has less than half");
+        assert_eq!(cache.stats().bytes, 10 * weight(&block()));
+    }
+
+    #[test]
+    fn what_is_forgotten_is_gone_and_counted() {
+        let cache = room_for(10);
+        cache.insert(1, page(0), block());
+        cache.insert(1, PageId { segment: 2, block: 0 }, block());
+        cache.insert(2, page(0), block());
+        cache.forget_segments(1, |segment| segment == 1);
+        assert_eq!((cache.get(1, page(0)).is_some(), cache.stats().bytes), (false, 2 * weight(&block())));
+        cache.forget(1);
+        cache.forget(2);
+        assert_eq!((cache.stats().bytes, cache.stats().tenants), (0, 0));
+    }
+}

@@ -1,0 +1,168 @@
+//! Where segments are: objects of a store, each tenant's under a manifest of its own. Everything in here waits for the store.
+//!
+//! ```text
+//! PREFIX/tenants/NUMBER/manifest ..      which segments there are, newest commits first by their names:
+//!                                        UPTO-AFTER-PART, twenty digits each, four of the part
+//! PREFIX/tenants/NUMBER/objects ..       the segments
+//! PREFIX/roots/ ..                       which tenants there are: see `roots`
+//! ```
+//!
+//! A tenant's manifest is taken over before the first segment is added to it: from then on the store refuses whoever owned
+//! it under an older epoch.
+
+mod backup;
+mod compact;
+mod home;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::SystemTime,
+};
+
+use futures::TryStreamExt;
+use object_store::{ObjectStore, ObjectStoreExt, path::Path};
+use savanna_epoch::OwnerEpoch;
+use savanna_manifest::{
+    LocalStore, Manifest, ManifestError, Options, Reader, Retention, RetryPolicy, UnixMillis, WriterId,
+};
+use savanna_tenants_segments::{BlockCache, SegmentError, TenantId};
+
+pub use self::{
+    backup::{BlockPlace, Snapshot},
+    home::Home,
+};
+use crate::{
+    error::{SqlError, state},
+    store::segments::damaged,
+};
+
+/// Why the storage did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    /// The manifest or the store.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// A segment is none.
+    #[error("a segment cannot be read: {0}")]
+    Segment(#[from] SegmentError),
+    /// The store itself.
+    #[error("the store failed: {0}")]
+    Store(#[from] object_store::Error),
+    /// A manifest has what another program put there.
+    #[error(
+        "expected a manifest of a tenant's segments under `{prefix}`, found the entry `{entry}`; it was written by another program"
+    )]
+    Entry {
+        /// Where.
+        prefix: String,
+        /// The entry.
+        entry: String,
+    },
+    /// There is something already where something was to be copied.
+    #[error("expected an empty place under `{0}`, found a tenant's segments; name another place")]
+    Occupied(String),
+    /// The list of tenants is none.
+    #[error("the list of tenants cannot be read: {0}; restore it from a backup")]
+    Roots(String),
+    /// The work on the storage ended without an answer.
+    #[error("the work on the storage ended: {0}; try again")]
+    Ended(String),
+    /// A segment that was just built cannot be opened.
+    #[error("a new segment of tenant {0} is not complete; please report this")]
+    Incomplete(TenantId),
+}
+
+impl From<StorageError> for SqlError {
+    fn from(error: StorageError) -> Self {
+        match &error {
+            StorageError::Segment(error) => damaged(error),
+            _ => Self::new(state::IO_ERROR, error.to_string()),
+        }
+    }
+}
+
+/// The storage of all tenants of a process.
+#[derive(Debug)]
+pub struct Storage {
+    store: Arc<dyn ObjectStore>,
+    prefix: Path,
+    epoch: OwnerEpoch,
+    cache: Arc<BlockCache>,
+    /// Segments that were opened so far.
+    opened: AtomicU64,
+}
+
+impl Storage {
+    /// In a store, under a prefix that belongs to it, with a cache of so many bytes of blocks. Asks nothing yet.
+    #[must_use]
+    pub fn new(store: Arc<dyn ObjectStore>, prefix: Path, epoch: OwnerEpoch, cache_bytes: usize) -> Arc<Self> {
+        let cache = Arc::new(BlockCache::new(cache_bytes));
+        Arc::new(Self { store, prefix, epoch, cache, opened: AtomicU64::new(0) })
+    }
+
+    /// In a local directory, as [`new`](Self::new).
+    ///
+    /// # Errors
+    /// If the directory cannot be used.
+    pub fn local(
+        directory: &std::path::Path,
+        epoch: OwnerEpoch,
+        cache_bytes: usize,
+    ) -> Result<Arc<Self>, StorageError> {
+        Ok(Self::new(Arc::new(LocalStore::open(directory)?), Path::default(), epoch, cache_bytes))
+    }
+
+    /// The blocks that are in memory.
+    #[must_use]
+    pub fn cache(&self) -> &Arc<BlockCache> {
+        &self.cache
+    }
+
+    /// Removes all that there is of a tenant, which nobody uses any more. May be asked again.
+    ///
+    /// # Errors
+    /// Those of the store; some of it may be gone then.
+    pub async fn remove(&self, tenant: TenantId) -> Result<(), StorageError> {
+        self.cache.forget(tenant);
+        let objects: Vec<_> = self.store.list(Some(&self.tenant_prefix(tenant))).try_collect().await?;
+        for object in objects {
+            match self.store.delete(&object.location).await {
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn roots_prefix(&self) -> Path {
+        self.prefix.clone().join("roots")
+    }
+
+    fn tenant_prefix(&self, tenant: TenantId) -> Path {
+        self.prefix.clone().join("tenants").join(format!("{tenant:020}"))
+    }
+
+    pub(crate) fn reader(&self, prefix: &Path) -> Reader {
+        Reader::new(Arc::clone(&self.store), prefix, RetryPolicy::default(), WriterId::random())
+    }
+
+    pub(crate) async fn take_over(&self, prefix: &Path) -> Result<Manifest, StorageError> {
+        // Readers elsewhere pin what they read; nobody else needs an old version.
+        let retention = Retention::default();
+        let options = Options { retry: RetryPolicy::default(), retention };
+        Ok(Manifest::open(Arc::clone(&self.store), prefix, self.epoch, options, now()).await?)
+    }
+
+    fn next_number(&self) -> u64 {
+        self.opened.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// The owner's clock: only the age of what is to be removed depends on it.
+pub(crate) fn now() -> UnixMillis {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    UnixMillis(since.as_millis() as u64)
+}

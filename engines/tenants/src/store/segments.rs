@@ -1,0 +1,217 @@
+//! Rows in segments. The tenant's thread reads them and builds new ones; somebody else writes them down and says so.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use savanna_tenants_segments::{
+    Block, BlockCache, Merge, PageId, ReadError, Segment, SegmentBuilder, SegmentError, TenantId, get,
+};
+use savanna_transaction::{Csn, Direction, KeyRange};
+
+use super::{Reading, Rows, Store};
+use crate::error::{Result, SqlError, state};
+
+/// The segments of a tenant, as its thread and those who write them share them.
+#[derive(Debug)]
+pub struct Segments {
+    tenant: TenantId,
+    cache: Arc<BlockCache>,
+    state: Mutex<State>,
+}
+
+/// Segments that are read, newest first. Those that hold the same commits have different keys.
+pub type Live = Arc<[Arc<Segment>]>;
+
+#[derive(Debug)]
+struct State {
+    live: Live,
+    sealed: Option<Arc<Sealed>>,
+}
+
+/// A segment that is to be written down.
+#[derive(Debug)]
+pub struct Sealed {
+    /// It has what was written after this commit ..
+    pub after: Csn,
+    /// .. up to this one.
+    pub upto: Csn,
+    /// Its bytes.
+    pub bytes: Bytes,
+}
+
+/// What has become of segments.
+#[derive(Debug)]
+pub enum Change {
+    /// The sealed one is written down.
+    Saved(Segment),
+    /// These are all that there are, newest first.
+    Reopened(Vec<Segment>),
+    /// These are now in those.
+    Merged {
+        /// The numbers of the old ones.
+        old: BTreeSet<u64>,
+        /// What has taken their place.
+        new: Vec<Segment>,
+    },
+}
+
+impl Segments {
+    /// Of a tenant, newest first.
+    #[must_use]
+    pub fn new(tenant: TenantId, cache: Arc<BlockCache>, live: Vec<Segment>) -> Self {
+        let live = live.into_iter().map(Arc::new).collect();
+        Self { tenant, cache, state: Mutex::new(State { live, sealed: None }) }
+    }
+
+    /// Those that are read, newest first.
+    #[must_use]
+    pub fn live(&self) -> Live {
+        Arc::clone(&self.state.lock().live)
+    }
+
+    /// What is to be written down.
+    #[must_use]
+    pub fn sealed(&self) -> Option<Arc<Sealed>> {
+        self.state.lock().sealed.as_ref().map(Arc::clone)
+    }
+
+    /// Takes over what has become of segments.
+    pub fn publish(&self, change: Change) {
+        let mut state = self.state.lock();
+        match change {
+            Change::Saved(segment) => {
+                state.sealed = None;
+                state.live = std::iter::once(Arc::new(segment)).chain(state.live.iter().map(Arc::clone)).collect();
+            }
+            Change::Reopened(segments) => {
+                let flushed = segments.first().map_or(Csn::NONE, |segment| segment.footer().upto);
+                state.sealed.take_if(|sealed| sealed.upto <= flushed);
+                state.live = segments.into_iter().map(Arc::new).collect();
+            }
+            Change::Merged { old, new } => {
+                let is_old = |segment: &&Arc<Segment>| old.contains(&segment.number());
+                let newer = state.live.iter().take_while(|segment| !is_old(segment)).map(Arc::clone);
+                let older = state.live.iter().skip_while(|segment| !is_old(segment)).skip_while(is_old).map(Arc::clone);
+                state.live = newer.chain(new.into_iter().map(Arc::new)).chain(older).collect();
+                self.cache.forget_segments(self.tenant, |segment| old.contains(&segment));
+            }
+        }
+    }
+
+    /// Takes blocks into the cache.
+    pub fn keep(&self, blocks: &[(PageId, Arc<Block>)]) {
+        for (page, block) in blocks {
+            self.cache.insert(self.tenant, *page, Arc::clone(block));
+        }
+    }
+
+    fn flushed(&self) -> Csn {
+        self.state.lock().live.first().map_or(Csn::NONE, |segment| segment.footer().upto)
+    }
+
+    fn block(&self, page: PageId, reading: &Reading) -> Option<Arc<Block>> {
+        self.cache.get(self.tenant, page).or_else(|| reading.held(page))
+    }
+}
+
+/// A tenant's rows in segments.
+#[derive(Debug)]
+pub struct SegmentStore {
+    segments: Arc<Segments>,
+    builder: SegmentBuilder,
+}
+
+impl SegmentStore {
+    /// Over a tenant's segments.
+    #[must_use]
+    pub fn new(segments: Arc<Segments>) -> Self {
+        Self { segments, builder: SegmentBuilder::default() }
+    }
+}
+
+fn refused(error: ReadError, reading: &mut Reading, direction: Direction) -> SqlError {
+    match error {
+        ReadError::Missing(missing) => reading.want(missing.0, direction),
+        ReadError::Segment(error) => damaged(&error),
+    }
+}
+
+pub(crate) fn damaged(error: &SegmentError) -> SqlError {
+    SqlError::new(state::DATA_CORRUPTED, format!("a segment cannot be read: {error}"))
+}
+
+impl Store for SegmentStore {
+    fn flushed(&self) -> Csn {
+        self.segments.flushed()
+    }
+
+    fn get(&self, key: &[u8], reading: &mut Reading) -> Result<Option<Bytes>> {
+        let found = get(&self.segments.live(), key, &mut |page| self.segments.block(page, reading));
+        found.map(Option::flatten).map_err(|missing| refused(missing.into(), reading, Direction::Ascending))
+    }
+
+    fn scan<'a>(&'a self, range: &KeyRange, direction: Direction, reading: &'a mut Reading) -> Box<dyn Rows + 'a> {
+        let merge = Merge::new(&self.segments.live(), range, direction);
+        Box::new(SegmentRows { merge, segments: &self.segments, direction, reading })
+    }
+
+    fn apply(&mut self, _: Csn, writes: &mut dyn Iterator<Item = (&[u8], Option<&[u8]>)>) {
+        for (key, value) in writes {
+            self.builder.add(key, value);
+        }
+    }
+
+    fn seal(&mut self, csn: Csn) -> bool {
+        let builder = std::mem::take(&mut self.builder);
+        if builder.is_empty() {
+            return false;
+        }
+        let after = self.segments.flushed();
+        let sealed = Sealed { after, upto: csn, bytes: builder.finish(after, csn) };
+        self.segments.state.lock().sealed = Some(Arc::new(sealed));
+        true
+    }
+
+    fn page_of(&self, key: &[u8]) -> Option<PageId> {
+        let live = self.segments.live();
+        let segment = live.iter().find(|segment| segment.blocks() > 0)?;
+        Some(segment.page(segment.block_of(key)))
+    }
+
+    fn may_change_structure(&self, _: &mut dyn Iterator<Item = &[u8]>) -> bool {
+        // A block that was written stays as it is; what is newer is in another segment.
+        false
+    }
+}
+
+struct SegmentRows<'a> {
+    merge: Merge,
+    segments: &'a Segments,
+    direction: Direction,
+    reading: &'a mut Reading,
+}
+
+impl Rows for SegmentRows<'_> {
+    fn step(&mut self) -> Result<bool> {
+        let Self { merge, segments, direction, reading } = self;
+        loop {
+            let more = merge.step(&mut |page| segments.block(page, reading));
+            if !more.map_err(|error| refused(error, reading, *direction))? {
+                return Ok(false);
+            }
+            // Of what has gone nobody below knows anything.
+            if merge.value().is_some() {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn key(&self) -> &[u8] {
+        self.merge.key().unwrap_or_default()
+    }
+
+    fn value(&self) -> &[u8] {
+        self.merge.value().unwrap_or_default()
+    }
+}

@@ -1,0 +1,441 @@
+//! Several tenants that commit, are flushed, sleep and crash over one log, which is cut, and a store that fails: from one seed.
+//!
+//! Every commit of a tenant leaves a state that shows which it was, so that half of one, a lost one and a row that has come back
+//! are all noticed.
+
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, Mutex},
+};
+
+use object_store::path::Path;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use savanna_epoch::OwnerEpoch;
+use savanna_journal::{JournalError, Lsn};
+use savanna_tenants::{
+    database::{Database, Replaying, Step},
+    flush::Flush,
+    log::Log,
+    storage::{Home, Storage},
+    truncation::Truncation,
+};
+use savanna_transaction::{Change, Direction, Isolation, KeyRange};
+
+use crate::{desk::Desk, failing::FailingStore};
+
+const TENANTS: usize = 3;
+/// Notes that a tenant keeps: those of its last commits.
+const NOTES: u64 = 5;
+
+/// What a driver may do wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// The log is cut where one tenant does not need it any more, whoever else does.
+    CutsForOne,
+    /// What was collected counts as written down, though the store has not said so.
+    CutsBeforeSaved,
+    /// What is in the log is not redone.
+    NoRedo,
+}
+
+/// The log of all tenants.
+#[derive(Debug, Default)]
+struct Paper {
+    records: Vec<(usize, Vec<u8>)>,
+    durable: usize,
+    /// Records before this one are gone.
+    cut: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Pen {
+    paper: Arc<Mutex<Paper>>,
+    tenant: usize,
+}
+
+impl Log for Pen {
+    fn append(&mut self, record: &[u8]) -> Result<Lsn, JournalError> {
+        let mut paper = self.paper.lock().expect("nobody panicked");
+        paper.records.push((self.tenant, record.to_vec()));
+        Ok(Lsn(paper.records.len() as u64))
+    }
+
+    fn durable(&self) -> Lsn {
+        Lsn(self.paper.lock().expect("nobody panicked").durable as u64)
+    }
+}
+
+struct Awake {
+    home: Arc<Home>,
+    database: Database,
+    /// The number of its last commit.
+    written: u64,
+    /// Commits with their places that nobody was told of yet.
+    untold: Vec<(u64, Lsn)>,
+    /// Whether something is collected that the store does not have.
+    unsaved: bool,
+}
+
+struct World {
+    runtime: tokio::runtime::Runtime,
+    store: Arc<FailingStore>,
+    storage: Arc<Storage>,
+    epoch: u64,
+    paper: Arc<Mutex<Paper>>,
+    truncation: Truncation,
+    tenants: Vec<Awake>,
+    /// The last commit of each tenant that anybody was told of.
+    told: [u64; TENANTS],
+    dice: ChaCha8Rng,
+    fault: Fault,
+    happened: Happened,
+}
+
+/// What a run has seen.
+#[derive(Clone, Copy, Debug, Default)]
+struct Happened {
+    flushes: u32,
+    failed: u32,
+    cuts: u32,
+    crashes: u32,
+    compactions: u32,
+}
+
+fn key(name: u8, number: u64) -> Vec<u8> {
+    let mut key = 20_000_u32.to_be_bytes().to_vec();
+    key.push(name);
+    key.extend(number.to_be_bytes());
+    key
+}
+
+impl World {
+    fn new(seed: u64, fault: Fault) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+        let store = Arc::new(FailingStore::default());
+        let mut world = Self {
+            runtime: runtime.expect("a runtime"),
+            storage: Storage::new(Arc::clone(&store) as _, Path::from("here"), OwnerEpoch(1), 4_096),
+            store,
+            epoch: 1,
+            paper: Arc::default(),
+            truncation: Truncation::new(400, TENANTS),
+            tenants: Vec::new(),
+            told: [0; TENANTS],
+            dice: ChaCha8Rng::seed_from_u64(seed),
+            fault,
+            happened: Happened::default(),
+        };
+        world.recover().expect("there is nothing to be lost");
+        world
+    }
+
+    fn paper(&self) -> std::sync::MutexGuard<'_, Paper> {
+        self.paper.lock().expect("nobody panicked")
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        let at = self.dice.random_range(0..TENANTS);
+        match self.dice.random_range(0..1_000) {
+            0..300 => self.commit(at),
+            300..450 => self.make_durable(),
+            450..750 => {
+                for _ in 0..self.dice.random_range(1..10) {
+                    self.flush(at);
+                }
+                if self.dice.random_ratio(1, 3) {
+                    self.store.heal();
+                }
+            }
+            750..780 => self.evict(at),
+            780..820 => return self.check(at, self.tenants[at].written, self.tenants[at].written),
+            820..940 => self.cut(),
+            940..970 => self.store.fail_after(self.dice.random_range(0..6), self.dice.random()),
+            970..990 => return self.sleep(at),
+            _ => {
+                self.happened.crashes += 1;
+                return self.crash();
+            }
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, at: usize) {
+        let tenant = &mut self.tenants[at];
+        let number = tenant.written + 1;
+        let txn = tenant.database.begin(Isolation::Snapshot);
+        tenant.database.statement(txn).expect("it lives");
+        let mut write = |key: Vec<u8>, value: Option<u64>| {
+            let value = value.map(|value| Box::from(value.to_be_bytes()));
+            tenant.database.write(txn, &key, value, Change::Existence).expect("it lives");
+        };
+        write(key(b'a', 0), Some(number));
+        write(key(b'n', number), Some(number));
+        if number > NOTES {
+            write(key(b'n', number - NOTES), None);
+        }
+        write(key(b'z', 0), Some(number));
+        let Step::Done(lsn) = tenant.database.commit(txn).expect("nobody is in the way") else { panic!("it waits") };
+        tenant.written = number;
+        tenant.untold.push((number, lsn));
+    }
+
+    fn make_durable(&mut self) {
+        let durable = {
+            let mut paper = self.paper.lock().expect("nobody panicked");
+            paper.durable = self.dice.random_range(paper.durable..=paper.records.len());
+            paper.durable as u64
+        };
+        for (tenant, told) in self.tenants.iter_mut().zip(&mut self.told) {
+            for (number, _) in tenant.untold.extract_if(.., |(_, lsn)| lsn.0 <= durable) {
+                *told = (*told).max(number);
+            }
+        }
+        self.truncation.note_end(Lsn(durable), durable * 40);
+    }
+
+    fn flush(&mut self, at: usize) -> Flush {
+        let tenant = &mut self.tenants[at];
+        let came = tenant.database.flush(2).expect("the log takes records");
+        match came {
+            Flush::Sealed => {
+                tenant.unsaved = self.runtime.block_on(tenant.home.save()).is_err();
+                *(if tenant.unsaved { &mut self.happened.failed } else { &mut self.happened.flushes }) += 1;
+            }
+            Flush::Done => {
+                if let Ok(true) = self.runtime.block_on(tenant.home.compact()) {
+                    self.happened.compactions += 1;
+                }
+                // It may fail; it only takes space then.
+                _ = self.runtime.block_on(tenant.home.collect_garbage());
+            }
+            _ => {}
+        }
+        came
+    }
+
+    fn evict(&mut self, at: usize) {
+        let mut from = Some(Vec::new());
+        while let Some(next) = from {
+            from = self.tenants[at].database.evict(next, 2);
+        }
+    }
+
+    fn cut(&mut self) {
+        let (end, durable) = {
+            let paper = self.paper();
+            (Lsn(paper.records.len() as u64 + 1), Lsn(paper.durable as u64 + 1))
+        };
+        for (at, tenant) in self.tenants.iter().enumerate() {
+            let is_forgotten = match self.fault {
+                Fault::CutsForOne => at > 0,
+                Fault::CutsBeforeSaved => tenant.unsaved,
+                Fault::None | Fault::NoRedo => false,
+            };
+            let needs = tenant.database.needs_log_from().filter(|_| !is_forgotten);
+            self.truncation.set_floor(at, needs.unwrap_or(end));
+        }
+        if let Some(lsn) = self.truncation.cut(Some(durable)) {
+            self.paper().cut = lsn.0 as usize - 1;
+            self.happened.cuts += 1;
+        }
+    }
+
+    /// A tenant that is clean is forgotten, and wakes.
+    fn sleep(&mut self, at: usize) -> Result<(), String> {
+        if !self.tenants[at].database.is_clean() {
+            return Ok(());
+        }
+        self.store.heal();
+        let written = self.tenants[at].written;
+        let untold = std::mem::take(&mut self.tenants[at].untold);
+        self.tenants[at] = self.wake(at, &[]);
+        self.tenants[at].untold = untold;
+        self.tenants[at].written = written;
+        self.check(at, written, written)
+    }
+
+    /// The process ends, wherever it was, and another takes over; perhaps it ends while it does.
+    fn crash(&mut self) -> Result<(), String> {
+        {
+            let mut paper = self.paper.lock().expect("nobody panicked");
+            let kept = self.dice.random_range(paper.durable..=paper.records.len());
+            paper.records.truncate(kept);
+            paper.durable = kept;
+        }
+        self.store.heal();
+        self.recover()
+    }
+
+    fn recover(&mut self) -> Result<(), String> {
+        let written: Vec<u64> = self.tenants.iter().map(|tenant| tenant.written).collect();
+        self.epoch += 1;
+        self.storage = Storage::new(Arc::clone(&self.store) as _, Path::from("here"), OwnerEpoch(self.epoch), 4_096);
+        let (mut tails, durable) = (vec![Vec::new(); TENANTS], self.paper().durable);
+        if self.fault != Fault::NoRedo {
+            let paper = self.paper();
+            for (at, (tenant, record)) in paper.records.iter().enumerate().skip(paper.cut) {
+                tails[*tenant].push((Lsn(at as u64 + 1), record.clone()));
+            }
+        }
+        self.tenants.clear();
+        self.truncation = Truncation::new(400, TENANTS);
+        self.truncation.note_end(Lsn(durable as u64), durable as u64 * 40);
+        for (at, tail) in tails.iter().enumerate() {
+            let awake = self.wake(at, tail);
+            self.tenants.push(awake);
+            let newest = written.get(at).copied().unwrap_or(0);
+            self.check(at, self.told[at], newest)?;
+            // What came back stays: whoever reads it now is told of it.
+            self.told[at] = self.tenants[at].written;
+        }
+        Ok(())
+    }
+
+    fn wake(&mut self, at: usize, tail: &[(Lsn, Vec<u8>)]) -> Awake {
+        let home = self.runtime.block_on(Home::open(&self.storage, at as u64 + 1)).expect("what was written");
+        let mut rows = Replaying::over(home.store());
+        for (lsn, record) in tail {
+            rows.redo(*lsn, record).expect("a record");
+        }
+        let mut database = rows.serve(Box::new(Pen { paper: Arc::clone(&self.paper), tenant: at }));
+        while let Some(want) = database.load().expect("a catalog") {
+            let blocks = self.runtime.block_on(home.fetch(&want)).expect("a store that works");
+            database.chores().arrived(&blocks).expect("a few");
+        }
+        Awake { home, database, written: 0, untold: Vec::new(), unsaved: false }
+    }
+
+    /// A tenant's rows are those after one commit, which is not older or newer than these.
+    fn check(&mut self, at: usize, oldest: u64, newest: u64) -> Result<(), String> {
+        self.store.heal();
+        let rows = self.rows(at);
+        let number = rows.first().filter(|(key, _)| key[4] == b'a').map_or(0, |(_, value)| *value);
+        let notes = (number.saturating_sub(NOTES - 1).max(1)..=number).map(|note| (key(b'n', note), note));
+        let mut expected: Vec<(Vec<u8>, u64)> = notes.collect();
+        if number > 0 {
+            expected.insert(0, (key(b'a', 0), number));
+            expected.push((key(b'z', 0), number));
+        }
+        if rows != expected {
+            return Err(format!("tenant {at} has {rows:?}, expected {expected:?}"));
+        }
+        if !(oldest..=newest).contains(&number) {
+            return Err(format!("tenant {at} is after commit {number}, expected {oldest} to {newest}"));
+        }
+        self.tenants[at].written = number;
+        Ok(())
+    }
+
+    fn rows(&mut self, at: usize) -> Vec<(Vec<u8>, u64)> {
+        let Awake { home, database, .. } = &mut self.tenants[at];
+        let txn = database.begin(Isolation::ReadCommitted);
+        loop {
+            database.statement(txn).expect("it lives");
+            let mut rows = Vec::new();
+            let visit = &mut |key: &[u8], value: &[u8]| {
+                rows.push((key.to_vec(), u64::from_be_bytes(value.try_into().expect("eight bytes"))));
+                Ok(ControlFlow::Continue(()))
+            };
+            let done = database.scan(txn, &KeyRange::ALL, Direction::Ascending, visit);
+            match database.reading().wanted() {
+                Some(want) => {
+                    let blocks = self.runtime.block_on(home.fetch(&want)).expect("a store that works");
+                    database.reading().arrived(&blocks).expect("a few");
+                }
+                None => {
+                    done.expect("rows that can be read");
+                    database.abort(txn);
+                    return rows;
+                }
+            }
+        }
+    }
+}
+
+fn run(seed: u64, fault: Fault) -> Result<Happened, String> {
+    let mut world = World::new(seed, fault);
+    for _ in 0..600 {
+        world.step()?;
+    }
+    world.crash()?;
+    Ok(world.happened)
+}
+
+#[test]
+fn what_was_told_survives_flushes_cuts_and_crashes() {
+    let mut sum = Happened::default();
+    for seed in 0..40 {
+        let Happened { flushes, failed, cuts, crashes, compactions } =
+            run(seed, Fault::None).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        sum.flushes += flushes;
+        sum.failed += failed;
+        sum.cuts += cuts;
+        sum.crashes += crashes;
+        sum.compactions += compactions;
+    }
+    assert!(
+        sum.flushes > 400 && sum.failed > 40 && sum.cuts > 40 && sum.crashes > 100 && sum.compactions > 20,
+        "{sum:?}"
+    );
+}
+
+#[test]
+fn drivers_that_do_it_wrong_lose_something_and_are_noticed() {
+    for fault in [Fault::CutsForOne, Fault::CutsBeforeSaved, Fault::NoRedo] {
+        assert!((0..40).any(|seed| run(seed, fault).is_err()), "{fault:?}");
+    }
+}
+
+#[test]
+fn the_process_may_end_before_or_after_any_request_to_the_store() {
+    let mut requests = 0;
+    for (puts, is_done) in (0..60).flat_map(|puts| [(puts, false), (puts, true)]) {
+        let mut world = World::new(u64::from(puts), Fault::None);
+        world.store.fail_after(puts, is_done);
+        'rounds: for _ in 0..5 {
+            for at in 0..TENANTS {
+                world.commit(at);
+                let records = world.paper().records.len();
+                world.paper().durable = records;
+                world.make_durable();
+                while !matches!(world.flush(at), Flush::Clean | Flush::Done) {
+                    if world.store.is_silent() {
+                        break 'rounds;
+                    }
+                }
+                world.cut();
+            }
+        }
+        requests += u32::from(world.store.is_silent());
+        for _ in 0..3 {
+            world.crash().unwrap_or_else(|error| panic!("after {puts} puts: {error}"));
+        }
+        assert!(world.told.iter().sum::<u64>() > 0);
+    }
+    assert!((60..120).contains(&requests), "all of them: {requests}");
+}
+
+#[test]
+fn what_a_former_owner_wrote_down_late_is_taken_over() {
+    let objects: Arc<dyn object_store::ObjectStore> = Arc::new(object_store::memory::InMemory::new());
+    let storage = |epoch| Storage::new(Arc::clone(&objects), Path::default(), OwnerEpoch(epoch), 1 << 20);
+    let mut former = Desk::of(storage(1), 1, &[]);
+    let client = former.client();
+    former.setup(client, &["CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (1, 1), (2, 2)"]);
+    former.paper.flush();
+    former.flush();
+    former.setup(client, &["UPDATE t SET n = 10 WHERE id = 1", "DELETE FROM t WHERE id = 2"]);
+    former.paper.flush();
+    let mut owner = Desk::of(storage(2), 1, &former.paper.records().0);
+    former.flush();
+    let client = owner.client();
+    owner.setup(client, &["INSERT INTO t VALUES (3, 3)"]);
+    owner.paper.flush();
+    owner.flush();
+    assert_eq!(owner.query(client, "SELECT id, n FROM t ORDER BY id"), ["1|10", "3|3"]);
+    let mut again = Desk::of(storage(3), 1, &[]);
+    let client = again.client();
+    assert_eq!(again.query(client, "SELECT id, n FROM t ORDER BY id"), ["1|10", "3|3"]);
+}

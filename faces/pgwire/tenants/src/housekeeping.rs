@@ -1,0 +1,140 @@
+//! What a thread does beside statements: its tenants are flushed when they have written much, hold up the log, take more memory
+//! than their share, or have no clients; and those without clients fall asleep.
+
+use std::{
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use savanna_journal::Lsn;
+use savanna_tenants::flush::Flush;
+
+use crate::{room::Room, thread::Here};
+
+/// How often a thread looks after its tenants.
+const ROUND: Duration = Duration::from_millis(100);
+/// How often somebody asks how long the thread takes to come round.
+const PROBE: Duration = Duration::from_millis(10);
+/// Keys that are removed, flushed or forgotten at once.
+const KEYS: usize = 1_000;
+/// So many times what is flushed at once may wait for a storage that fails.
+const WAITING_MAX: u64 = 4;
+/// After the storage has failed.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Looks after the tenants of a thread as long as it lives.
+pub(crate) async fn keep_house(here: Rc<Here>) {
+    loop {
+        tokio::time::sleep(ROUND).await;
+        for (_, room) in here.rooms() {
+            sweep(&room).await;
+        }
+        report(&here);
+        care(&here);
+        here.forget_retired();
+    }
+}
+
+/// Asks now and then how long what is ready waits for the thread.
+pub(crate) async fn watch_lag(here: Rc<Here>) {
+    loop {
+        tokio::time::sleep(if here.connections.borrow().is_empty() { ROUND } else { PROBE }).await;
+        let asked = Instant::now();
+        tokio::task::yield_now().await;
+        here.budget.borrow_mut().note_lag(asked.elapsed());
+    }
+}
+
+/// Removes what no table has any more, a little at a time.
+async fn sweep(room: &Rc<Room>) {
+    loop {
+        match room.sweep(KEYS) {
+            Ok(true) => tokio::task::yield_now().await,
+            Ok(false) => return,
+            Err(error) => {
+                tracing::error!(%error, "what is to be removed of a tenant stays");
+                return;
+            }
+        }
+    }
+}
+
+/// Says from where on the log is needed. What is committed from now on is behind that.
+fn report(here: &Rc<Here>) {
+    let behind = here.process.journal.appended().next();
+    let rooms = here.rooms();
+    let needs = rooms.iter().filter_map(|(_, room)| room.with(|tenant| tenant.database().needs_log_from()));
+    let floor = needs.chain(here.wakers_need_log_from()).chain([behind]).min().unwrap_or(Lsn::NONE);
+    here.process.owner.lock().truncation.set_floor(here.number, floor);
+}
+
+/// Flushes whom it is time for, and forgets who sleeps.
+fn care(here: &Rc<Here>) {
+    let keeping = &here.process.keeping;
+    let horizon = here.process.owner.lock().truncation.horizon();
+    let rooms = here.rooms();
+    let rows: u64 = rooms.iter().map(|(_, room)| room.with(|tenant| tenant.database().memory_bytes())).sum();
+    let share = here.process.note_usage(here.number, rows, rooms.len());
+    for (id, room) in rooms {
+        let (clean, unflushed, first, rows) = room.with(|tenant| {
+            let database = tenant.database();
+            (database.is_clean(), database.unflushed_bytes(), database.needs_log_from(), database.memory_bytes())
+        });
+        let idle = room.is_idle(keeping.idle);
+        if idle && clean && !room.flushing.get() {
+            here.forget(id);
+            continue;
+        }
+        let too_many_rows = share.is_some_and(|share| rows > share);
+        let holds_up_log = first.is_some_and(|first| first < horizon);
+        let due = unflushed >= keeping.flush_bytes || holds_up_log || too_many_rows || (idle && !clean);
+        if due && !room.flushing.replace(true) {
+            tokio::task::spawn_local(flush(Rc::clone(here), room, too_many_rows));
+        }
+    }
+}
+
+/// Flushes a tenant once.
+async fn flush(here: Rc<Here>, room: Rc<Room>, evict: bool) {
+    let flushed = flush_once(&here, &room).await;
+    room.with(|tenant| {
+        let is_full = tenant.database().unflushed_bytes() >= WAITING_MAX * here.process.keeping.flush_bytes;
+        tenant.refuse_writes(flushed.is_err() && is_full);
+    });
+    if let Err(error) = flushed {
+        tracing::warn!(%error, "a tenant could not be flushed; its commits are in the log");
+        tokio::time::sleep(PAUSE).await;
+    } else if evict {
+        let mut from = Some(Vec::new());
+        while let Some(next) = from {
+            from = room.with(|tenant| tenant.database().evict(next, KEYS));
+            tokio::task::yield_now().await;
+        }
+    }
+    room.flushing.set(false);
+}
+
+async fn flush_once(here: &Here, room: &Rc<Room>) -> Result<(), Box<dyn std::error::Error>> {
+    let mut saved = false;
+    loop {
+        match room.with(|tenant| tenant.database().flush(KEYS))? {
+            Flush::Clean => break,
+            Flush::Done if saved => break,
+            Flush::More | Flush::Done => tokio::task::yield_now().await,
+            Flush::Wait(lsn) => here.process.journal.wait_durable(lsn).await?,
+            Flush::Sealed => {
+                room.store(|home| async move { home.save().await }).await?;
+                saved = true;
+            }
+        }
+    }
+    let mut compacted = false;
+    while room.store(|home| async move { home.compact().await }).await? {
+        compacted = true;
+    }
+    // That is when there is something to be removed.
+    if compacted {
+        room.store(|home| async move { home.collect_garbage().await }).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,217 @@
+//! What the threads of a process share: which tenants there are, their log and their storage; and who looks after the log.
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use object_store::{ObjectStore, path::Path};
+use parking_lot::Mutex;
+use savanna_epoch::OwnerEpoch;
+use savanna_journal::{Journal, Lsn, Options};
+use savanna_tenants::{
+    SqlError,
+    activity::{Activity, Counts},
+    budget::Amounts,
+    error::{Result, state},
+    owner::{Owner, Recovery, save_roots},
+    roots::RootsFile,
+    storage::Storage,
+};
+use savanna_tenants_segments::TenantId;
+use tokio::sync::mpsc;
+
+use crate::thread::Order;
+
+/// The database that there always is. Its roles may come into every other one, and make and remove databases.
+pub(crate) const ADMINISTRATION: &str = "postgres";
+/// The longest name, PostgreSQL's.
+const NAME_BYTES_MAX: usize = 63;
+/// How often somebody looks after the log.
+const ROUND: Duration = Duration::from_millis(100);
+/// Tenants that are woken at once because they hold up the log.
+const WAKE_AT_ONCE: usize = 64;
+
+/// Where tenants are kept, and what of them stays in memory.
+#[derive(Clone, Debug)]
+pub struct Keeping {
+    /// The directory of the log, and of the storage if that is local.
+    pub data_dir: PathBuf,
+    /// The storage, if it is not local.
+    pub store: Option<(Arc<dyn ObjectStore>, Path)>,
+    /// A tenant without clients for so long is flushed and forgotten.
+    pub idle: Duration,
+    /// Bytes of the log; whoever needs a record that is further back is flushed.
+    pub log_distance: u64,
+    /// Bytes of rows in memory, for all tenants together.
+    pub rows_bytes: u64,
+    /// Bytes of blocks in memory, for all tenants together.
+    pub blocks_bytes: usize,
+    /// A tenant with so many bytes that only memory and the log have is flushed.
+    pub flush_bytes: u64,
+    /// What each thread's tenants share: microseconds of it, bytes of the log, requests to the store.
+    pub per_second: Amounts,
+}
+
+impl Keeping {
+    /// In a directory, with the limits that suit most.
+    #[must_use]
+    pub fn local(data_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            data_dir: data_dir.into(),
+            store: None,
+            idle: Duration::from_secs(300),
+            log_distance: 256 << 20,
+            rows_bytes: 1 << 30,
+            blocks_bytes: 256 << 20,
+            flush_bytes: 32 << 20,
+            per_second: Amounts::new(1_000_000, 256 << 20, 10_000),
+        }
+    }
+}
+
+/// What the threads of a process share.
+pub(crate) struct Process {
+    pub(crate) owner: Mutex<Owner>,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) storage: Arc<Storage>,
+    pub(crate) keeping: Keeping,
+    /// Where the storage is waited for, and segments are merged.
+    pub(crate) background: tokio::runtime::Handle,
+    threads: Vec<mpsc::UnboundedSender<Order>>,
+    /// Rows in memory and tenants awake, as each thread counted last.
+    usage: Vec<Usage>,
+    /// What goes on in each tenant that was ever awake.
+    activities: Mutex<HashMap<TenantId, Arc<Activity>>>,
+}
+
+#[derive(Debug, Default)]
+struct Usage {
+    rows_bytes: AtomicU64,
+    awake: AtomicUsize,
+}
+
+impl std::fmt::Debug for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Process").field("keeping", &self.keeping).finish_non_exhaustive()
+    }
+}
+
+impl Process {
+    /// Reads the log, and looks after it from then on.
+    pub(crate) fn open(
+        keeping: Keeping,
+        epoch: OwnerEpoch,
+        threads: Vec<mpsc::UnboundedSender<Order>>,
+        background: &tokio::runtime::Handle,
+    ) -> Result<Arc<Self>> {
+        let storage = match &keeping.store {
+            None => Storage::local(&keeping.data_dir.join("store"), epoch, keeping.blocks_bytes)?,
+            Some((store, prefix)) => Storage::new(Arc::clone(store), prefix.clone(), epoch, keeping.blocks_bytes),
+        };
+        let recovery = Recovery::read(Options::dir(keeping.data_dir.join("log")), epoch)?;
+        let opening = Owner::open(recovery, &storage, (keeping.log_distance, threads.len()));
+        let (mut owner, roots) = background.block_on(opening)?;
+        if owner.tenant(ADMINISTRATION).is_none() {
+            owner.create(ADMINISTRATION)?;
+        }
+        let process = Arc::new(Self {
+            journal: Arc::clone(owner.journal()),
+            owner: Mutex::new(owner),
+            storage,
+            keeping,
+            background: background.clone(),
+            activities: Mutex::default(),
+            usage: threads.iter().map(|_| Usage::default()).collect(),
+            threads,
+        });
+        background.spawn(keep_log(Arc::downgrade(&process), roots));
+        Ok(process)
+    }
+
+    /// The tenant of a name.
+    ///
+    /// # Errors
+    /// 3D000.
+    pub(crate) fn tenant(&self, name: &str) -> Result<TenantId> {
+        self.owner.lock().tenant(name).ok_or_else(|| no_database(name))
+    }
+
+    /// All tenants by name, with what goes on in them.
+    pub(crate) fn list(&self) -> Vec<(String, Counts)> {
+        let owner = self.owner.lock();
+        let activities = self.activities.lock();
+        let counts = |tenant| activities.get(&tenant).map(|activity| activity.counts()).unwrap_or_default();
+        owner.tenants().map(|(name, tenant)| (name.to_owned(), counts(tenant))).collect()
+    }
+
+    /// What goes on in a tenant.
+    pub(crate) fn activity(&self, tenant: TenantId) -> Arc<Activity> {
+        Arc::clone(self.activities.lock().entry(tenant).or_default())
+    }
+
+    /// Makes a tenant. It may be told of when the log is durable up to the answer.
+    ///
+    /// # Errors
+    /// 42602 if it cannot be called so, 42P04 if there is one; those of the log.
+    pub(crate) fn create(&self, name: &str) -> Result<Lsn> {
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+            let message = format!("expected a name of 1 to {NAME_BYTES_MAX} bytes, came one of {}", name.len());
+            return Err(SqlError::new("42602", message).hint("Control characters are no part of a name."));
+        }
+        self.owner.lock().create(name)
+    }
+
+    /// Tells the thread that a tenant lives on. One that has ended ends the server.
+    pub(crate) fn tell(&self, tenant: TenantId, order: Order) {
+        drop(self.threads[tenant as usize % self.threads.len()].send(order));
+    }
+
+    /// Tells all threads that somebody wants the statement of a connection to end.
+    pub(crate) fn cancel(&self, key: (i32, i32)) {
+        for thread in &self.threads {
+            drop(thread.send(Order::Cancel(key)));
+        }
+    }
+
+    /// Notes what the tenants of a thread take. Returns the bytes of rows that each tenant is entitled to, if all of them
+    /// together take too much.
+    pub(crate) fn note_usage(&self, thread: usize, rows_bytes: u64, awake: usize) -> Option<u64> {
+        self.usage[thread].rows_bytes.store(rows_bytes, Ordering::Relaxed);
+        self.usage[thread].awake.store(awake, Ordering::Relaxed);
+        let total: u64 = self.usage.iter().map(|usage| usage.rows_bytes.load(Ordering::Relaxed)).sum();
+        let awake: usize = self.usage.iter().map(|usage| usage.awake.load(Ordering::Relaxed)).sum();
+        (total > self.keeping.rows_bytes).then(|| self.keeping.rows_bytes / awake.max(1) as u64)
+    }
+}
+
+/// Cuts the log where nobody needs it, and wakes those who hold it up in their sleep.
+async fn keep_log(process: std::sync::Weak<Process>, roots: RootsFile) {
+    loop {
+        tokio::time::sleep(ROUND).await;
+        let Some(process) = process.upgrade() else { return };
+        if let Err(error) = save_roots(&process.owner, &process.storage, &roots).await {
+            tracing::warn!(%error, "the list of tenants could not be saved; the log is kept until it can");
+        }
+        let in_the_way = {
+            let mut owner = process.owner.lock();
+            owner.note_log();
+            if let Err(error) = owner.cut() {
+                tracing::error!(%error, "the log could not be cut");
+            }
+            owner.sleepers_in_the_way()
+        };
+        for tenant in in_the_way.into_iter().take(WAKE_AT_ONCE) {
+            process.tell(tenant, Order::Wake(tenant));
+        }
+    }
+}
+
+pub(crate) fn no_database(name: &str) -> SqlError {
+    SqlError::new(state::INVALID_CATALOG_NAME, format!("database \"{name}\" does not exist"))
+}
