@@ -77,7 +77,7 @@ def transact(server, seed, level, act, numbers, history, stop):
 
 
 def run(server, level, act, rounds, kills):
-    """A history of so many rounds of a second; the server is killed at the end of each, or not."""
+    """A history of so many rounds of some dozens of commits; the server is killed at the end of each, or not."""
     numbers = itertools.count(1)
     history = []
     for number in range(rounds):
@@ -86,7 +86,9 @@ def run(server, level, act, rounds, kills):
         clients = [threading.Thread(target=transact, args=(server, seed, level, act, numbers, history, stop)) for seed in seeds]
         for client in clients:
             client.start()
-        time.sleep(random.Random(seeds[0]).uniform(0.3, 1.0))
+        goal = committed_in(history) + random.Random(seeds[0]).randint(40, 120)
+        while committed_in(history) < goal and any(client.is_alive() for client in clients):
+            time.sleep(0.01)
         if kills:
             server.kill()
         stop.set()
@@ -96,6 +98,10 @@ def run(server, level, act, rounds, kills):
             server.start()
             server.listen()
     return history
+
+
+def committed_in(history):
+    return sum(one.outcome == "committed" for one in list(history))
 
 
 def end(server, history, read):
@@ -119,7 +125,7 @@ def wrong_of_lists(server, level, rounds=1, kills=False):
     make_tables(server)
     history = run(server, level, append_to_lists, rounds, kills)
     end(server, history, read_list)
-    assert sum(one.outcome == "committed" for one in history) > 20
+    assert committed_in(history) > 20
     return check(history, level)
 
 
