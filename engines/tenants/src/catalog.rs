@@ -273,9 +273,14 @@ fn width(of: Type) -> Width {
         Type::Int4 | Type::Float4 | Type::Date => Width::Fixed(4),
         Type::Int8 | Type::Float8 | Type::Time | Type::Timestamp | Type::Timestamptz => Width::Fixed(8),
         Type::Interval | Type::Uuid => Width::Fixed(16),
-        Type::Numeric(_) | Type::Text | Type::Varchar(_) | Type::Char(_) | Type::Bytea | Type::Unknown => {
-            Width::Variable
-        }
+        Type::Numeric(_)
+        | Type::Text
+        | Type::Varchar(_)
+        | Type::Char(_)
+        | Type::Bytea
+        | Type::Unknown
+        | Type::Json
+        | Type::Jsonb => Width::Variable,
     }
 }
 

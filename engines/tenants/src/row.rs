@@ -7,7 +7,7 @@ use crate::{
     catalog::{Index, Table},
     error::{Result, SqlError, state},
     types::Type,
-    value::{Interval, Value, numeric},
+    value::{Interval, Value, numeric, text},
 };
 
 /// The bytes of a row's value.
@@ -33,6 +33,7 @@ pub(crate) fn encode_value(value: &Value, of: Type, out: &mut Vec<u8>) {
         }
         Value::Uuid(bytes) => out.extend(bytes),
         Value::Bytes(bytes) => out.extend(bytes),
+        Value::Json(value) => out.extend(value.text().into_bytes()),
     }
 }
 
@@ -49,7 +50,7 @@ pub(crate) fn decode_value(bytes: &[u8], of: Type) -> Result<Value> {
         Type::Float4 => fixed(bytes).map(|bytes| Value::Float(f64::from(f32::from_le_bytes(bytes)))),
         Type::Float8 => fixed(bytes).map(|bytes| Value::Float(f64::from_le_bytes(bytes))),
         Type::Numeric(_) => numeric::from_row(bytes).map(Value::Numeric),
-        Type::Text | Type::Varchar(_) | Type::Char(_) | Type::Unknown => {
+        Type::Text | Type::Varchar(_) | Type::Char(_) | Type::Unknown | Type::Json => {
             str::from_utf8(bytes).ok().map(|text| Value::Text(text.to_owned()))
         }
         Type::Date => fixed(bytes).map(|bytes| Value::Date(i32::from_le_bytes(bytes))),
@@ -65,6 +66,7 @@ pub(crate) fn decode_value(bytes: &[u8], of: Type) -> Result<Value> {
         }),
         Type::Uuid => fixed(bytes).map(Value::Uuid),
         Type::Bytea => Some(Value::Bytes(bytes.to_vec())),
+        Type::Jsonb => str::from_utf8(bytes).ok().and_then(|text| text::parse(text, of).ok()),
     };
     value.ok_or_else(|| {
         let message = format!("expected a {} in a row, came {} other bytes", of.name(), bytes.len());
@@ -129,6 +131,8 @@ pub(crate) fn key_value(key: &mut KeyWriter, value: &Value, descending: bool) ->
         Value::Interval(interval) => key.int128(interval.length(), order),
         Value::Uuid(bytes) => key.uuid(*bytes, order),
         Value::Bytes(bytes) => key.bytes(bytes, order),
+        // Not in order, and equal for equal values: for what is grouped, not for indexes.
+        Value::Json(value) => key.text(&value.normalized().text(), order),
     };
     Ok(())
 }

@@ -18,6 +18,7 @@ pub(crate) mod from;
 pub(crate) mod function;
 pub(crate) mod items;
 pub(crate) mod join;
+pub(crate) mod json;
 pub(crate) mod modify;
 pub(crate) mod name;
 pub(crate) mod order;

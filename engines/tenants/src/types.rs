@@ -44,6 +44,10 @@ pub enum Type {
     Bytea,
     /// A string literal, NULL or parameter that has no type yet.
     Unknown,
+    /// `json`, a text
+    Json,
+    /// `jsonb`
+    Jsonb,
 }
 
 impl Type {
@@ -63,6 +67,8 @@ impl Type {
             Self::Float4 => 700,
             Self::Float8 => 701,
             Self::Unknown => 705,
+            Self::Json => 114,
+            Self::Jsonb => 3802,
             Self::Char(_) => 1042,
             Self::Varchar(_) => 1043,
             Self::Date => 1082,
@@ -86,6 +92,8 @@ impl Type {
             21 => Self::Int2,
             23 => Self::Int4,
             25 | 19 => Self::Text,
+            114 => Self::Json,
+            3802 => Self::Jsonb,
             700 => Self::Float4,
             701 => Self::Float8,
             // Without a length, as PostgreSQL takes a parameter of this type.
@@ -151,6 +159,8 @@ impl Type {
             Self::Uuid => "uuid".to_owned(),
             Self::Bytea => "bytea".to_owned(),
             Self::Unknown => "unknown".to_owned(),
+            Self::Json => "json".to_owned(),
+            Self::Jsonb => "jsonb".to_owned(),
         }
     }
 
@@ -236,6 +246,8 @@ impl Type {
             DataType::Interval { fields: None, precision: None } => Self::Interval,
             DataType::Uuid => Self::Uuid,
             DataType::Bytea => Self::Bytea,
+            DataType::JSON => Self::Json,
+            DataType::JSONB => Self::Jsonb,
             DataType::Custom(name, modifiers) if modifiers.is_empty() => {
                 match name.to_string().to_ascii_lowercase().trim_start_matches("pg_catalog.") {
                     "int2" => Self::Int2,

@@ -3,10 +3,11 @@
 pub(crate) mod binary;
 pub(crate) mod cast;
 pub(crate) mod datetime;
+pub mod json;
 pub(crate) mod numeric;
 pub(crate) mod text;
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, sync::Arc};
 
 use bigdecimal::BigDecimal;
 
@@ -37,6 +38,8 @@ pub enum Value {
     Uuid([u8; 16]),
     /// `bytea`
     Bytes(Vec<u8>),
+    /// `jsonb`; a `json` is its text
+    Json(Arc<json::Json>),
 }
 
 /// A length of time. Months and days have no fixed length, so that they are kept apart.
@@ -83,6 +86,7 @@ impl Value {
             (Self::Interval(a), Self::Interval(b)) => a.length().cmp(&b.length()),
             (Self::Uuid(a), Self::Uuid(b)) => a.cmp(b),
             (Self::Bytes(a), Self::Bytes(b)) => a.cmp(b),
+            (Self::Json(a), Self::Json(b)) => a.compare(b),
             (a, b) => {
                 debug_assert!(false, "values of one kind are compared, not {a:?} and {b:?}");
                 a.kind().cmp(&b.kind())
@@ -98,6 +102,7 @@ impl Value {
                 Self::Text(text) => text.len(),
                 Self::Bytes(bytes) => bytes.len(),
                 Self::Numeric(number) => number.digits() as usize,
+                Self::Json(value) => value.bytes(),
                 _ => 0,
             }
     }
@@ -116,6 +121,7 @@ impl Value {
             Self::Interval(_) => 9,
             Self::Uuid(_) => 10,
             Self::Bytes(_) => 11,
+            Self::Json(_) => 12,
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod call;
 mod convert;
+mod json;
 mod operator;
 mod subquery;
 mod window;

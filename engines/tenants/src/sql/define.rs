@@ -239,6 +239,14 @@ pub(crate) fn places(table: &Table, names: &[String]) -> Result<Vec<usize>> {
             let message = format!("column \"{name}\" named in key does not exist");
             SqlError::new(state::UNDEFINED_COLUMN, message)
         })?;
+        match table.columns[place].of {
+            Type::Json => {
+                let message = "data type json has no default operator class for access method \"btree\"";
+                return Err(SqlError::new(state::UNDEFINED_OBJECT, message));
+            }
+            Type::Jsonb => return Err(SqlError::unsupported("an index on jsonb")),
+            _ => {}
+        }
         if places.contains(&place) {
             let message = format!("column \"{name}\" appears twice in a key");
             return Err(SqlError::new(state::DUPLICATE_COLUMN, message));

@@ -6,7 +6,11 @@ use bigdecimal::{BigDecimal, Signed, ToPrimitive};
 
 use crate::{
     error::{Result, SqlError, state},
-    sql::{expression::Facts, sequence, system, text_function},
+    sql::{
+        expression::Facts,
+        json::{self, JsonFunction},
+        sequence, system, text_function,
+    },
     types::Type,
     value::{Value, datetime, numeric, text as value_text},
 };
@@ -33,6 +37,7 @@ pub(crate) enum Function {
     Floor,
     Greatest,
     Initcap,
+    Json(JsonFunction),
     /// The number that the session was given last.
     LastVal,
     Least,
@@ -194,7 +199,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<(Function, Vec<T
             };
             (F::DatePart, vec![Text, of], if name == "extract" { any_number } else { Float8 })
         }
-        _ => return None,
+        _ => return json::resolve(name, arguments),
     })
 }
 
@@ -234,7 +239,10 @@ impl Function {
 
     /// Whether it is NULL as soon as one of its arguments is.
     pub(crate) fn is_strict(self) -> bool {
-        !matches!(self, Self::Concat | Self::ConcatWs | Self::Greatest | Self::Least | Self::NullIf)
+        match self {
+            Self::Json(function) => function.is_strict(),
+            other => !matches!(other, Self::Concat | Self::ConcatWs | Self::Greatest | Self::Least | Self::NullIf),
+        }
     }
 
     /// Its value. Most functions of NULL are NULL.
@@ -272,6 +280,9 @@ impl Function {
                 let [a, b] = arguments else { return Err(wrong_arguments(self)) };
                 return Ok(if a.compare(b).is_eq() { Value::Null } else { a.clone().into_owned() });
             }
+            Self::Json(function) if !function.is_strict() => {
+                return function.call(&arguments.iter().map(|argument| &**argument).collect::<Vec<_>>());
+            }
             _ => {}
         }
         if arguments.iter().any(|argument| argument.is_null()) {
@@ -279,6 +290,7 @@ impl Function {
         }
         let values: Vec<&Value> = arguments.iter().map(|argument| &**argument).collect();
         match values.as_slice() {
+            values if let Self::Json(function) = self => function.call(values),
             [sequence, rest @ ..] if matches!(self, Self::NextVal | Self::CurrVal | Self::SetVal) => {
                 sequence::call(self, sequence, rest, facts)
             }

@@ -29,8 +29,15 @@ pub(crate) fn write(value: &Value, of: Type, out: &mut Vec<u8>) {
         }
         Value::Uuid(bytes) => out.extend(bytes),
         Value::Bytes(bytes) => out.extend(bytes),
+        Value::Json(value) => {
+            out.push(JSONB_VERSION);
+            out.extend(value.text().into_bytes());
+        }
     }
 }
+
+/// What the binary format of `jsonb` begins with.
+const JSONB_VERSION: u8 = 1;
 
 /// The value of a type from its binary format.
 pub(crate) fn parse(bytes: &[u8], of: Type) -> Result<Value> {
@@ -62,9 +69,13 @@ pub(crate) fn parse(bytes: &[u8], of: Type) -> Result<Value> {
         Type::Uuid => fixed(bytes).map(Value::Uuid),
         Type::Bytea => Some(Value::Bytes(bytes.to_vec())),
         Type::Numeric(_) => return super::cast::fit(Value::Numeric(numeric::from_wire(bytes)?), of, false),
-        Type::Text | Type::Varchar(_) | Type::Char(_) | Type::Unknown => {
+        Type::Text | Type::Varchar(_) | Type::Char(_) | Type::Unknown | Type::Json => {
             return text::parse(utf8(bytes)?, of);
         }
+        Type::Jsonb => match bytes.split_first() {
+            Some((&JSONB_VERSION, text)) => return text::parse(utf8(text)?, of),
+            _ => None,
+        },
     };
     value.ok_or_else(wrong)
 }
@@ -101,6 +112,8 @@ mod tests {
             (Type::Interval, "1 mon -1 days +00:00:01"),
             (Type::Uuid, "00000000-0000-0000-0000-0000000000ff"),
             (Type::Bytea, "\\x00"),
+            (Type::Json, "[ 1 ]"),
+            (Type::Jsonb, "{\"a\": 1.50}"),
         ] {
             let mut bytes = Vec::new();
             write(&text::parse(shown, of).unwrap(), of, &mut bytes);

@@ -5,7 +5,7 @@ use bigdecimal::{BigDecimal, FromPrimitive, ToPrimitive};
 use crate::{
     error::{Result, SqlError, state},
     types::Type,
-    value::{Value, datetime, numeric, text},
+    value::{Value, datetime, json::Json, numeric, text},
 };
 
 /// How readily one type becomes another.
@@ -33,8 +33,10 @@ pub(crate) fn ease(from: Type, to: Type) -> Option<Ease> {
         (Type::Time, Type::Interval) => Implicit,
         (Type::Timestamp | Type::Timestamptz, Type::Date | Type::Time) => Assignment,
         (Type::Timestamptz, Type::Timestamp) | (Type::Interval, Type::Time) => Assignment,
+        (Type::Json, Type::Jsonb) | (Type::Jsonb, Type::Json) => Assignment,
         (_, to) if to.is_text() => Assignment,
         (from, _) if from.is_text() => Explicit,
+        (Type::Jsonb, to) if to.is_number() || to == Type::Bool => Explicit,
         (Type::Bool, Type::Int4) | (Type::Int4, Type::Bool) => Explicit,
         _ => return None,
     })
@@ -46,6 +48,8 @@ pub(crate) fn cast(value: Value, from: Type, to: Type, explicit: bool) -> Result
         (Value::Null, _) => return Ok(Value::Null),
         (value, _) if from.unbounded() == to.unbounded() => value,
         (Value::Text(value), to) if to.is_text() => Value::Text(value),
+        (Value::Json(value), Type::Json) => Value::Text(value.text()),
+        (Value::Json(value), to) if !to.is_text() => return scalar(&value, to),
         (Value::Text(value), to) => return text::parse(&value, to),
         (value, to) if to.is_text() => {
             // As PostgreSQL's own cast to text does.
@@ -107,6 +111,20 @@ pub(crate) fn cast(value: Value, from: Type, to: Type, explicit: bool) -> Result
         (value, to) => return Err(SqlError::internal(format_args!("a cast from {value:?} to {}", to.name()))),
     };
     fit(value, to, explicit)
+}
+
+/// A scalar of `jsonb` as a number or truth value.
+fn scalar(value: &Json, to: Type) -> Result<Value> {
+    match (value, to) {
+        (Json::Bool(value), Type::Bool) => Ok(Value::Bool(*value)),
+        (Json::Number(number), to) if to.is_number() => {
+            cast(Value::Numeric(number.clone()), Type::Numeric(None), to, true)
+        }
+        (other, to) => {
+            let message = format!("cannot cast jsonb {} to type {}", other.kind(), to.base_name());
+            Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message))
+        }
+    }
 }
 
 fn integer(value: Option<i64>, of: Type) -> Result<Value> {

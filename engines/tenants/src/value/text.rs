@@ -1,9 +1,15 @@
 //! Values to and from the texts that PostgreSQL writes and reads.
 
+use std::sync::Arc;
+
 use crate::{
     error::{Result, SqlError, state},
     types::Type,
-    value::{Value, datetime, numeric},
+    value::{
+        Value, datetime,
+        json::{self, Json},
+        numeric,
+    },
 };
 
 /// Appends a value's text; NULL has none.
@@ -36,6 +42,7 @@ pub(crate) fn write(value: &Value, of: Type, out: &mut String) {
                 push_hex(*byte, out);
             }
         }
+        Value::Json(value) => value.write(out),
         Value::Bytes(bytes) => {
             out.push_str("\\x");
             for byte in bytes {
@@ -141,6 +148,11 @@ pub(crate) fn parse(text: &str, of: Type) -> Result<Value> {
         Type::Interval => Value::Interval(datetime::parse_interval(text)?),
         Type::Uuid => Value::Uuid(parse_uuid(text).ok_or_else(wrong)?),
         Type::Bytea => Value::Bytes(parse_bytea(text).ok_or_else(wrong)?),
+        Type::Json => {
+            json::check(text)?;
+            Value::Text(text.to_owned())
+        }
+        Type::Jsonb => Value::Json(Arc::new(Json::parse(text)?)),
     })
 }
 
@@ -268,6 +280,8 @@ mod tests {
             (Type::Interval, "1 day 01:00:00"),
             (Type::Uuid, "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
             (Type::Bytea, "\\x00ff"),
+            (Type::Json, " { \"a\":1}"),
+            (Type::Jsonb, "{\"a\": [1, null]}"),
         ] {
             assert_eq!(shown(&parse(text, of).unwrap(), of), text);
         }

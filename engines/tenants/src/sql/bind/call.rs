@@ -155,7 +155,11 @@ impl Binder<'_, '_> {
                 let (values, common) = self.common(typed, "NULLIF")?;
                 Ok(Typed::new(Expr::Call(Function::NullIf, values), if of == Type::Unknown { common } else { of }))
             }
-            _ => self.call(&name, typed),
+            "to_json" | "to_jsonb" if typed.len() == 1 => Ok(self.json_arguments(&name, typed)?.remove(0)),
+            _ => {
+                let typed = self.json_arguments(&name, typed)?;
+                self.call(&name, typed)
+            }
         }
     }
 

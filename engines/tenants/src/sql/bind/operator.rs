@@ -57,6 +57,9 @@ impl Binder<'_, '_> {
             let (left, right) = self.comparable(left, right, &operator.to_string())?;
             return self.boolean(Expr::Compare(comparison, Box::new(left), Box::new(right)));
         }
+        if let Some(typed) = self.json_operator(left, operator, right)? {
+            return Ok(typed);
+        }
         match operator {
             B::And | B::Or => {
                 let place = if *operator == B::And { "AND" } else { "OR" };
@@ -78,6 +81,9 @@ impl Binder<'_, '_> {
                 let (left, right) = (self.expr(left)?, self.expr(right)?);
                 if left.of == Type::Bytea && right.of == Type::Bytea {
                     return Ok(Typed::new(Expr::Concat(Box::new(left.expr), Box::new(right.expr)), Type::Bytea));
+                }
+                if left.of == Type::Jsonb || right.of == Type::Jsonb {
+                    return self.json_arithmetic(left, "||", right);
                 }
                 let texty = |of: Type| of.is_text() || of == Type::Unknown;
                 if !texty(left.of) && !texty(right.of) {
@@ -129,7 +135,9 @@ impl Binder<'_, '_> {
     pub(super) fn comparable(&mut self, left: &ast::Expr, right: &ast::Expr, operator: &str) -> Result<(Expr, Expr)> {
         let (left, right) = (self.expr(left)?, self.expr(right)?);
         let shown = format!("{} {operator} {}", left.of.base_name(), right.of.base_name());
-        let Some(of) = comparison_type(left.of, right.of) else { return Err(no_operator(&shown)) };
+        let Some(of) = comparison_type(left.of, right.of).filter(|of| *of != Type::Json) else {
+            return Err(no_operator(&shown));
+        };
         Ok((self.implicit(left, of)?, self.implicit(right, of)?))
     }
 
@@ -142,6 +150,9 @@ impl Binder<'_, '_> {
     ) -> Result<Typed> {
         use Type::{Date, Float8, Int4, Interval, Time, Timestamp, Timestamptz, Unknown};
         let (left, right) = (self.expr(left)?, self.expr(right)?);
+        if left.of == Type::Jsonb {
+            return self.json_arithmetic(left, sign, right);
+        }
         let shown = format!("{} {sign} {}", left.of.base_name(), right.of.base_name());
         let sum = matches!(operator, Operator::Add | Operator::Subtract);
         let (a, b, of) = match (left.of, right.of) {

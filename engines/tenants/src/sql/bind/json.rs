@@ -1,0 +1,131 @@
+//! Operators of JSON, and arguments that become JSON.
+
+use sqlparser::ast::{self, BinaryOperator};
+
+use super::{Binder, Typed, operator::no_operator};
+use crate::{
+    error::{Result, SqlError, state},
+    sql::{expression::Expr, function::Function, json::JsonFunction},
+    types::Type,
+    value::Value,
+};
+
+impl Binder<'_, '_> {
+    /// An operator that only JSON has; `None` for others.
+    pub(super) fn json_operator(
+        &mut self,
+        left: &ast::Expr,
+        operator: &BinaryOperator,
+        right: &ast::Expr,
+    ) -> Result<Option<Typed>> {
+        use BinaryOperator as B;
+        use JsonFunction as F;
+        use Type::{Bool, Json, Jsonb, Text, Unknown};
+        let paths =
+            matches!(operator, B::HashArrow | B::HashLongArrow | B::HashMinus | B::QuestionPipe | B::QuestionAnd);
+        if !paths && !matches!(operator, B::Arrow | B::LongArrow | B::AtArrow | B::ArrowAt | B::Question) {
+            return Ok(None);
+        }
+        let left = self.expr(left)?;
+        let right = match right {
+            ast::Expr::Array(array) if paths => array_literal(array)?,
+            other => self.expr(other)?,
+        };
+        let shown = || no_operator(&format!("{} {operator} {}", left.of.base_name(), right.of.base_name()));
+        let json = |of: Type| matches!(of, Json | Jsonb);
+        let (function, wanted, of) = match (operator, left.of, right.of) {
+            (B::Arrow, of, step) if json(of) && (step.is_text() || step == Unknown || step.is_integer()) => {
+                (F::Get { text: false }, [of, if step.is_integer() { Type::Int4 } else { Text }], of)
+            }
+            (B::LongArrow, of, step) if json(of) && (step.is_text() || step == Unknown || step.is_integer()) => {
+                (F::Get { text: true }, [of, if step.is_integer() { Type::Int4 } else { Text }], Text)
+            }
+            (B::HashArrow, of, Unknown) if json(of) => (F::GetPath { text: false }, [of, Text], of),
+            (B::HashLongArrow, of, Unknown) if json(of) => (F::GetPath { text: true }, [of, Text], Text),
+            (B::HashMinus, Jsonb, Unknown) => (F::WithoutPath, [Jsonb, Text], Jsonb),
+            (B::AtArrow | B::ArrowAt, a, b)
+                if a == Jsonb && (b == Jsonb || b == Unknown) || (a == Unknown && b == Jsonb) =>
+            {
+                (F::Contains, [Jsonb, Jsonb], Bool)
+            }
+            (B::Question, Jsonb, step) if step.is_text() || step == Unknown => (F::HasKey, [Jsonb, Text], Bool),
+            (B::QuestionPipe, Jsonb, Unknown) => (F::HasAny, [Jsonb, Text], Bool),
+            (B::QuestionAnd, Jsonb, Unknown) => (F::HasAll, [Jsonb, Text], Bool),
+            _ => return Err(shown()),
+        };
+        let [a, b] = wanted;
+        let (left, right) = (self.convert(left, a, false)?, self.convert(right, b, false)?);
+        let arguments = if *operator == B::ArrowAt { vec![right, left] } else { vec![left, right] };
+        Ok(Some(Typed::new(self.folded(Expr::Call(Function::Json(function), arguments))?, of)))
+    }
+
+    /// `||` and `-` of `jsonb`.
+    pub(super) fn json_arithmetic(&mut self, left: Typed, sign: &str, right: Typed) -> Result<Typed> {
+        use Type::{Int4, Jsonb, Text, Unknown};
+        let jsonb = |of: Type| of == Jsonb || of == Unknown;
+        let (function, wanted) = match (sign, left.of, right.of) {
+            ("||", a, b) if jsonb(a) && jsonb(b) => (JsonFunction::Concat, [Jsonb, Jsonb]),
+            ("-", Jsonb, b) if b.is_integer() => (JsonFunction::Without, [Jsonb, Int4]),
+            ("-", Jsonb, b) if b.is_text() || b == Unknown => (JsonFunction::Without, [Jsonb, Text]),
+            (_, a, b) => return Err(no_operator(&format!("{} {sign} {}", a.base_name(), b.base_name()))),
+        };
+        let [a, b] = wanted;
+        let arguments = vec![self.convert(left, a, false)?, self.convert(right, b, false)?];
+        Ok(Typed::new(self.folded(Expr::Call(Function::Json(function), arguments))?, Jsonb))
+    }
+
+    /// The arguments of a function that makes JSON of values of any types: as JSON.
+    pub(super) fn json_arguments(&mut self, name: &str, arguments: Vec<Typed>) -> Result<Vec<Typed>> {
+        let (of, keys) = match name {
+            "to_json" | "json_build_array" => (Type::Json, false),
+            "to_jsonb" | "jsonb_build_array" => (Type::Jsonb, false),
+            "json_build_object" => (Type::Json, true),
+            "jsonb_build_object" => (Type::Jsonb, true),
+            _ => return Ok(arguments),
+        };
+        if keys && arguments.len() % 2 == 1 {
+            return Err(SqlError::new(
+                state::INVALID_PARAMETER_VALUE,
+                "argument list must have even number of elements",
+            )
+            .hint(format!("The arguments of {name}() must consist of alternating keys and values.")));
+        }
+        let one = |(at, typed): (usize, Typed)| {
+            let typed = if keys && at % 2 == 0 {
+                Typed::new(self.cast(typed, Type::Text)?.expr, Type::Text)
+            } else if typed.of == Type::Unknown {
+                Typed::new(self.convert(typed, Type::Text, false)?, Type::Text)
+            } else {
+                typed
+            };
+            if typed.of == of {
+                return Ok(typed);
+            }
+            let made = Expr::Call(Function::Json(JsonFunction::Of(typed.of)), vec![typed.expr]);
+            let made = self.folded(made)?;
+            Ok(match of {
+                Type::Json => Typed::new(made, of),
+                _ => self.cast(Typed::new(made, Type::Json), of)?,
+            })
+        };
+        arguments.into_iter().enumerate().map(one).collect()
+    }
+}
+
+/// `ARRAY['a', 'b']` as the text of an array.
+fn array_literal(array: &ast::Array) -> Result<Typed> {
+    let mut out = String::from("{");
+    for (at, element) in array.elem.iter().enumerate() {
+        let text = match element {
+            ast::Expr::Value(value) => value.value.clone().into_string(),
+            _ => None,
+        };
+        let Some(text) = text else { return Err(SqlError::unsupported("an array of other values than texts")) };
+        out.push_str(if at > 0 { "," } else { "" });
+        out.push('"');
+        out.push_str(&text.replace('\\', "\\\\").replace('"', "\\\""));
+        out.push('"');
+    }
+    out.push('}');
+    Ok(Typed::new(Expr::Constant(Value::Text(out)), Type::Unknown))
+}

@@ -1,0 +1,317 @@
+//! Operators and functions of `json` and `jsonb`.
+
+use std::sync::Arc;
+
+use crate::{
+    error::{Result, SqlError, state},
+    sql::function::Function,
+    types::Type,
+    value::{
+        Value,
+        json::{self, Json, Step, write_string},
+        text,
+    },
+};
+
+/// A function of JSON, once the types of its arguments are resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JsonFunction {
+    /// A value of a type as JSON.
+    Of(Type),
+    /// `->` and `->>`, with a key or a place.
+    Get {
+        text: bool,
+    },
+    /// `#>` and `#>>`
+    GetPath {
+        text: bool,
+    },
+    Contains,
+    HasKey,
+    HasAny,
+    HasAll,
+    Concat,
+    /// `-` and `#-`
+    Without,
+    WithoutPath,
+    /// `jsonb_build_object` or `json_build_object`
+    Object {
+        binary: bool,
+    },
+    Array {
+        binary: bool,
+    },
+    Typeof,
+    ArrayLength,
+    Strip,
+    Pretty,
+    Set,
+}
+
+/// The function of a name for arguments of these types, the types that it wants them in, and its own. Values that become JSON
+/// are JSON already.
+pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<(Function, Vec<Type>, Type)> {
+    use JsonFunction as F;
+    use Type::{Bool, Int4, Json, Jsonb, Text};
+    let is = |of: Type, wanted: Type| of == wanted || of == Type::Unknown;
+    let all = |of: Type| vec![of; arguments.len()];
+    let (function, wanted, of) = match (name, arguments) {
+        ("jsonb_build_object", _) => (F::Object { binary: true }, all(Jsonb), Jsonb),
+        ("json_build_object", _) => (F::Object { binary: false }, all(Json), Json),
+        ("jsonb_build_array", _) => (F::Array { binary: true }, all(Jsonb), Jsonb),
+        ("json_build_array", _) => (F::Array { binary: false }, all(Json), Json),
+        ("jsonb_typeof", [of]) if is(*of, Jsonb) => (F::Typeof, vec![Jsonb], Text),
+        ("json_typeof", [of]) if is(*of, Json) => (F::Typeof, vec![Json], Text),
+        ("jsonb_array_length", [of]) if is(*of, Jsonb) => (F::ArrayLength, vec![Jsonb], Int4),
+        ("json_array_length", [of]) if is(*of, Json) => (F::ArrayLength, vec![Json], Int4),
+        ("jsonb_strip_nulls", [of]) if is(*of, Jsonb) => (F::Strip, vec![Jsonb], Jsonb),
+        ("jsonb_pretty", [of]) if is(*of, Jsonb) => (F::Pretty, vec![Jsonb], Text),
+        ("jsonb_set", [of, path, new]) if is(*of, Jsonb) && *path == Type::Unknown && is(*new, Jsonb) => {
+            (F::Set, vec![Jsonb, Text, Jsonb], Jsonb)
+        }
+        ("jsonb_set", [of, path, new, create])
+            if is(*of, Jsonb) && *path == Type::Unknown && is(*new, Jsonb) && is(*create, Bool) =>
+        {
+            (F::Set, vec![Jsonb, Text, Jsonb, Bool], Jsonb)
+        }
+        _ => return None,
+    };
+    Some((Function::Json(function), wanted, of))
+}
+
+/// The elements of the text of an array of texts.
+fn path(text: &str) -> Result<Vec<String>> {
+    let wrong = || {
+        SqlError::new(state::INVALID_TEXT_REPRESENTATION, format!("malformed array literal: \"{text}\""))
+            .detail("Array value must start with \"{\" and end with \"}\".")
+    };
+    let inner = text.trim().strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or_else(wrong)?;
+    if inner.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut elements = Vec::new();
+    let mut characters = inner.chars().peekable();
+    loop {
+        let mut element = String::new();
+        while characters.next_if(|c| c.is_whitespace()).is_some() {}
+        let quoted = characters.next_if_eq(&'"').is_some();
+        loop {
+            match characters.peek() {
+                None if quoted => return Err(wrong()),
+                None => break,
+                Some('"') if quoted => {
+                    characters.next();
+                    while characters.next_if(|c| c.is_whitespace()).is_some() {}
+                    break;
+                }
+                Some(',') if !quoted => break,
+                Some('{' | '}' | '"') if !quoted => return Err(wrong()),
+                _ => {}
+            }
+            match characters.next() {
+                Some('\\') => element.push(characters.next().ok_or_else(wrong)?),
+                Some(other) => element.push(other),
+                None => break,
+            }
+        }
+        if !quoted {
+            element.truncate(element.trim_end().len());
+            if element.is_empty() {
+                return Err(wrong());
+            }
+        }
+        elements.push(element);
+        match characters.next() {
+            None => return Ok(elements),
+            Some(',') => {}
+            Some(_) => return Err(wrong()),
+        }
+    }
+}
+
+/// A value of a type as the text of JSON.
+fn text_of(value: &Value, of: Type) -> String {
+    let quoted = |text: &str| {
+        let mut out = String::new();
+        write_string(text, &mut out);
+        out
+    };
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Int(_) | Value::Json(_) => text::shown(value, of),
+        Value::Text(text) if of == Type::Json => text.clone(),
+        Value::Float(number) if number.is_finite() => text::shown(value, of),
+        Value::Numeric(_) => text::shown(value, of),
+        // As ISO 8601 writes it.
+        Value::Timestamp(_) => {
+            let shown = text::shown(value, of).replacen(' ', "T", 1);
+            let zone = shown.rfind(['+', '-']).filter(|at| *at > 10 && of == Type::Timestamptz);
+            let short = zone.is_some_and(|at| shown.len() - at == 3);
+            quoted(&if short { format!("{shown}:00") } else { shown })
+        }
+        other => quoted(&text::shown(other, of)),
+    }
+}
+
+fn some_json(value: Option<Json>) -> Value {
+    value.map_or(Value::Null, |value| Value::Json(Arc::new(value)))
+}
+
+fn some_text(value: Option<String>) -> Value {
+    value.map_or(Value::Null, Value::Text)
+}
+
+fn wrong(message: &str) -> SqlError {
+    SqlError::new(state::INVALID_PARAMETER_VALUE, message)
+}
+
+impl JsonFunction {
+    /// Whether it is NULL as soon as one of its arguments is.
+    pub(crate) fn is_strict(self) -> bool {
+        !matches!(self, Self::Of(_) | Self::Object { .. } | Self::Array { .. })
+    }
+
+    /// Its value.
+    pub(crate) fn call(self, arguments: &[&Value]) -> Result<Value> {
+        let internal = || SqlError::internal(format_args!("{self:?} was called with other arguments than it takes"));
+        Ok(match (self, arguments) {
+            // NULL stays NULL alone and becomes null inside of something.
+            (Self::Of(_), [Value::Null]) => Value::Null,
+            (Self::Of(of), [value]) => Value::Text(text_of(value, of)),
+            (Self::Object { binary: true }, pairs) => {
+                let pairs = pairs.chunks_exact(2).map(|pair| Ok((key(pair[0])?, member(pair[1]))));
+                some_json(Some(Json::object(pairs.collect::<Result<_>>()?)))
+            }
+            (Self::Object { binary: false }, pairs) => {
+                let pairs = pairs.chunks_exact(2).map(|pair| {
+                    let mut out = String::new();
+                    write_string(&key(pair[0])?, &mut out);
+                    Ok(format!("{out} : {}", text_of(pair[1], Type::Json)))
+                });
+                Value::Text(format!("{{{}}}", pairs.collect::<Result<Vec<_>>>()?.join(", ")))
+            }
+            (Self::Array { binary: true }, elements) => {
+                some_json(Some(Json::Array(elements.iter().map(|value| member(value)).collect())))
+            }
+            (Self::Array { binary: false }, elements) => {
+                let elements: Vec<String> = elements.iter().map(|value| text_of(value, Type::Json)).collect();
+                Value::Text(format!("[{}]", elements.join(", ")))
+            }
+            (Self::Get { text }, [Value::Json(value), step]) => {
+                let found = match step {
+                    Value::Int(place) => value.element(*place),
+                    Value::Text(key) => value.get(key),
+                    _ => return Err(internal()),
+                };
+                if text { some_text(found.and_then(Json::bare)) } else { some_json(found.cloned()) }
+            }
+            (Self::Get { text }, [Value::Text(value), step]) => {
+                let step = match step {
+                    Value::Int(place) => Step::Element(*place),
+                    Value::Text(key) => Step::Key(key),
+                    _ => return Err(internal()),
+                };
+                written(json::part(value, &step)?, text)?
+            }
+            (Self::GetPath { text }, [Value::Json(value), Value::Text(steps)]) => {
+                let found = value.at(&path(steps)?);
+                if text { some_text(found.and_then(Json::bare)) } else { some_json(found.cloned()) }
+            }
+            (Self::GetPath { text }, [Value::Text(value), Value::Text(steps)]) => {
+                let mut found = Some(value.as_str());
+                for step in path(steps)? {
+                    let Some(value) = found else { break };
+                    found = match step.trim().parse() {
+                        Ok(place) if value.trim_start().starts_with('[') => json::part(value, &Step::Element(place))?,
+                        _ => json::part(value, &Step::Key(&step))?,
+                    };
+                }
+                written(found, text)?
+            }
+            (Self::Contains, [Value::Json(a), Value::Json(b)]) => Value::Bool(a.contains(b)),
+            (Self::HasKey, [Value::Json(value), Value::Text(key)]) => Value::Bool(value.has(key)),
+            (Self::HasAny, [Value::Json(value), Value::Text(keys)]) => {
+                Value::Bool(path(keys)?.iter().any(|key| value.has(key)))
+            }
+            (Self::HasAll, [Value::Json(value), Value::Text(keys)]) => {
+                Value::Bool(path(keys)?.iter().all(|key| value.has(key)))
+            }
+            (Self::Concat, [Value::Json(a), Value::Json(b)]) => some_json(Some(Json::clone(a).concat(Json::clone(b)))),
+            (Self::Without, [Value::Json(value), Value::Text(key)]) => {
+                some_json(Some(Json::clone(value).without(key)?))
+            }
+            (Self::Without, [Value::Json(value), Value::Int(place)]) => {
+                some_json(Some(Json::clone(value).without_element(*place)?))
+            }
+            (Self::WithoutPath, [Value::Json(value), Value::Text(steps)]) => {
+                some_json(Some(Json::clone(value).without_path(&path(steps)?)?))
+            }
+            (Self::Typeof, [Value::Json(value)]) => Value::Text(value.kind().to_owned()),
+            (Self::Typeof, [Value::Text(value)]) => Value::Text(Json::parse(value)?.kind().to_owned()),
+            (Self::ArrayLength, [Value::Json(value)]) => match &**value {
+                Json::Array(elements) => Value::Int(elements.len() as i64),
+                Json::Object(_) => return Err(wrong("cannot get array length of a non-array")),
+                _ => return Err(wrong("cannot get array length of a scalar")),
+            },
+            (Self::ArrayLength, [Value::Text(value)]) => match json::array_length(value)? {
+                Some(length) => Value::Int(length),
+                None if value.trim_start().starts_with('{') => {
+                    return Err(wrong("cannot get array length of a non-array"));
+                }
+                None => return Err(wrong("cannot get array length of a scalar")),
+            },
+            (Self::Strip, [Value::Json(value)]) => some_json(Some(Json::clone(value).stripped())),
+            (Self::Pretty, [Value::Json(value)]) => {
+                let mut out = String::new();
+                value.write_pretty(0, &mut out);
+                Value::Text(out)
+            }
+            (Self::Set, [Value::Json(value), Value::Text(steps), Value::Json(new), create @ ..]) => {
+                let create = !matches!(create, [Value::Bool(false)]);
+                some_json(Some(Json::clone(value).with(&path(steps)?, Json::clone(new), create)?))
+            }
+            _ => return Err(internal()),
+        })
+    }
+}
+
+/// A key of an object that is built.
+fn key(value: &Value) -> Result<String> {
+    let null = || wrong("argument list must not have NULL as a key");
+    match value {
+        Value::Null => Err(null()),
+        Value::Json(value) => value.bare().ok_or_else(null),
+        Value::Text(text) => Json::parse(text)?.bare().ok_or_else(null),
+        other => Err(SqlError::internal(format_args!("the key {other:?}"))),
+    }
+}
+
+/// A value in an object or array that is built.
+fn member(value: &Value) -> Json {
+    if let Value::Json(value) = value { Json::clone(value) } else { Json::Null }
+}
+
+/// A part of a `json` text, perhaps without the quotes of a string.
+fn written(part: Option<&str>, bare: bool) -> Result<Value> {
+    Ok(match part {
+        None => Value::Null,
+        Some("null") if bare => Value::Null,
+        Some(text) if bare && text.starts_with('"') => some_text(Json::parse(text)?.bare()),
+        Some(text) => Value::Text(text.to_owned()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_arrays_are_read_as_in_postgresql() {
+        assert_eq!(path("{}"), Ok(vec![]));
+        assert_eq!(path(" { a , \"b,\\\" c\" ,0} ").unwrap(), ["a", "b,\" c", "0"]);
+        for text in ["a", "{a", "{a,}", "{,}", "{\"a}", "{\"a\"b}", "{{a}}"] {
+            assert_eq!(path(text).unwrap_err().state, state::INVALID_TEXT_REPRESENTATION, "{text}");
+        }
+    }
+}
