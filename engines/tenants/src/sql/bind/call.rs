@@ -8,7 +8,7 @@ use crate::{
     sql::{
         aggregate::{self, Aggregate, SortExpr},
         expression::{Comparison, Expr},
-        function::{self, Function},
+        function::{self, Function, NumberFunction},
         name::object_name,
         sequence,
     },
@@ -259,7 +259,7 @@ impl Binder<'_, '_> {
         let arguments = arguments.map(|(argument, of)| self.convert(argument, of, false)).collect::<Result<_>>()?;
         let call = self.folded(Expr::Call(function, arguments))?;
         // The one function of integers whose result may be too long for them.
-        let narrow = function == Function::Abs && matches!(of, Type::Int2 | Type::Int4);
+        let narrow = function == Function::Number(NumberFunction::Abs) && matches!(of, Type::Int2 | Type::Int4);
         let call = if narrow { self.folded(wrapped(call, Type::Int8, of, false))? } else { call };
         Ok(Typed::new(call, of))
     }

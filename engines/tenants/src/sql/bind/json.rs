@@ -5,7 +5,7 @@ use sqlparser::ast::{self, BinaryOperator};
 use super::{Binder, Typed, operator::no_operator};
 use crate::{
     error::{Result, SqlError, state},
-    sql::{expression::Expr, function::Function, json::JsonFunction},
+    sql::{expression::Expr, function::Function, function::JsonFunction},
     types::Type,
     value::Value,
 };

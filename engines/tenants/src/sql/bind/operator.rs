@@ -7,7 +7,7 @@ use crate::{
     error::{Result, SqlError, state},
     sql::{
         expression::{Comparison, Expr, Operator},
-        function::Function,
+        function::{Function, TextFunction},
     },
     types::Type,
     value::Value,
@@ -223,7 +223,10 @@ impl Binder<'_, '_> {
         let padded = if let Type::Char(length) = text.of { Some(i64::from(length)) } else { None };
         let mut text = self.implicit(text, Type::Text)?;
         if let Some(length) = padded {
-            text = self.folded(Expr::Call(Function::Pad, vec![text, Expr::Constant(Value::Int(length))]))?;
+            text = self.folded(Expr::Call(
+                Function::Text(TextFunction::Pad),
+                vec![text, Expr::Constant(Value::Int(length))],
+            ))?;
         }
         let text = Box::new(text);
         let pattern = Box::new(self.implicit(pattern, Type::Text)?);

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use super::{Resolved, wrong_arguments};
 use crate::{
     error::{Result, SqlError, state},
-    sql::function::Function,
     types::Type,
     value::{
         Value,
@@ -50,12 +50,12 @@ pub(crate) enum JsonFunction {
 
 /// The function of a name for arguments of these types, the types that it wants them in, and its own. Values that become JSON
 /// are JSON already.
-pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<(Function, Vec<Type>, Type)> {
+pub(super) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<JsonFunction>> {
     use JsonFunction as F;
     use Type::{Bool, Int4, Json, Jsonb, Text};
     let is = |of: Type, wanted: Type| of == wanted || of == Type::Unknown;
     let all = |of: Type| vec![of; arguments.len()];
-    let (function, wanted, of) = match (name, arguments) {
+    Some(match (name, arguments) {
         ("jsonb_build_object", _) => (F::Object { binary: true }, all(Jsonb), Jsonb),
         ("json_build_object", _) => (F::Object { binary: false }, all(Json), Json),
         ("jsonb_build_array", _) => (F::Array { binary: true }, all(Jsonb), Jsonb),
@@ -75,8 +75,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<(Function, Vec<T
             (F::Set, vec![Jsonb, Text, Jsonb, Bool], Jsonb)
         }
         _ => return None,
-    };
-    Some((Function::Json(function), wanted, of))
+    })
 }
 
 /// The elements of the text of an array of texts.
@@ -174,7 +173,7 @@ impl JsonFunction {
 
     /// Its value.
     pub(crate) fn call(self, arguments: &[&Value]) -> Result<Value> {
-        let internal = || SqlError::internal(format_args!("{self:?} was called with other arguments than it takes"));
+        let internal = || wrong_arguments(self);
         Ok(match (self, arguments) {
             // NULL stays NULL alone and becomes null inside of something.
             (Self::Of(_), [Value::Null]) => Value::Null,

@@ -1,0 +1,367 @@
+//! Functions of texts.
+
+use super::{Resolved, is_texty, wrong_arguments};
+use crate::{
+    error::{Result, SqlError, state},
+    types::Type,
+    value::Value,
+};
+
+/// Bytes that a function makes at most.
+const TEXT_BYTES_MAX: usize = 64 << 20;
+
+/// A function of texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TextFunction {
+    Ascii,
+    CharLength,
+    Chr,
+    Concat,
+    ConcatWs,
+    Initcap,
+    Left,
+    /// A pattern of LIKE with another escape character, as one with a backslash.
+    LikeEscape,
+    Lower,
+    LPad,
+    LTrim,
+    OctetLength,
+    /// A text with blanks up to a length: a `character` as it is shown.
+    Pad,
+    Position,
+    Repeat,
+    Replace,
+    Reverse,
+    Right,
+    RPad,
+    RTrim,
+    SplitPart,
+    StartsWith,
+    Substring,
+    SubstringFor,
+    Translate,
+    Trim,
+    Upper,
+}
+
+/// The function of texts of a name, as [`super::resolve`].
+pub(super) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<TextFunction>> {
+    use TextFunction as F;
+    use Type::{Bytea, Int4, Text};
+    let texty = is_texty;
+    Some(match (name, arguments) {
+        ("ascii", [of]) if texty(of) => (F::Ascii, vec![Text], Int4),
+        ("chr", [of]) if of.is_integer() => (F::Chr, vec![Int4], Text),
+        ("initcap", [of]) if texty(of) => (F::Initcap, vec![Text], Text),
+        ("lpad" | "rpad", [of, n]) | ("lpad" | "rpad", [of, n, _])
+            if texty(of) && n.is_integer() && arguments.get(2).is_none_or(texty) =>
+        {
+            let wanted = [Text, Int4, Text][..arguments.len()].to_vec();
+            (if name == "lpad" { F::LPad } else { F::RPad }, wanted, Text)
+        }
+        ("split_part", [of, by, n]) if texty(of) && texty(by) && n.is_integer() => {
+            (F::SplitPart, vec![Text, Text, Int4], Text)
+        }
+        ("starts_with", [a, b]) if texty(a) && texty(b) => (F::StartsWith, vec![Text, Text], Type::Bool),
+        ("translate", [a, b, c]) if texty(a) && texty(b) && texty(c) => (F::Translate, vec![Text, Text, Text], Text),
+        ("like_escape", [a, b]) if texty(a) && texty(b) => (F::LikeEscape, vec![Text, Text], Text),
+        ("concat_ws", [by, ..]) if texty(by) => (F::ConcatWs, vec![Text; arguments.len()], Text),
+        ("lower", [of]) if texty(of) => (F::Lower, vec![Text], Text),
+        ("upper", [of]) if texty(of) => (F::Upper, vec![Text], Text),
+        ("length" | "char_length" | "character_length", [of]) if texty(of) => (F::CharLength, vec![Text], Int4),
+        ("octet_length", [of]) if texty(of) => (F::OctetLength, vec![Text], Int4),
+        ("octet_length" | "length", [Bytea]) => (F::OctetLength, vec![Bytea], Int4),
+        ("reverse", [of]) if texty(of) => (F::Reverse, vec![Text], Text),
+        ("left", [of, n]) if texty(of) && n.is_integer() => (F::Left, vec![Text, Int4], Text),
+        ("right", [of, n]) if texty(of) && n.is_integer() => (F::Right, vec![Text, Int4], Text),
+        ("repeat", [of, n]) if texty(of) && n.is_integer() => (F::Repeat, vec![Text, Int4], Text),
+        ("replace", [a, b, c]) if texty(a) && texty(b) && texty(c) => (F::Replace, vec![Text, Text, Text], Text),
+        ("strpos" | "position", [a, b]) if texty(a) && texty(b) => (F::Position, vec![Text, Text], Int4),
+        ("substr" | "substring", [of, n]) if texty(of) && n.is_integer() => (F::Substring, vec![Text, Int4], Text),
+        ("substr" | "substring", [of, a, b]) if texty(of) && a.is_integer() && b.is_integer() => {
+            (F::SubstringFor, vec![Text, Int4, Int4], Text)
+        }
+        ("btrim" | "ltrim" | "rtrim", [of] | [of, _]) if arguments.iter().all(texty) => {
+            let function = match name {
+                "btrim" => F::Trim,
+                "ltrim" => F::LTrim,
+                _ => F::RTrim,
+            };
+            let _ = of;
+            (function, vec![Text; arguments.len()], Text)
+        }
+        ("concat", _) => (F::Concat, vec![Text; arguments.len()], Text),
+        _ => return None,
+    })
+}
+
+impl TextFunction {
+    /// Whether it is NULL as soon as one of its arguments is.
+    pub(super) fn is_strict(self) -> bool {
+        !matches!(self, Self::Concat | Self::ConcatWs)
+    }
+
+    /// Its value. If it is strict, no argument is NULL.
+    pub(super) fn call(self, arguments: &[&Value]) -> Result<Value> {
+        match (self, arguments) {
+            (Self::Concat, parts) => Ok(Value::Text(parts.iter().filter_map(|part| text_of(part)).collect())),
+            (Self::ConcatWs, [Value::Text(by), parts @ ..]) => {
+                Ok(Value::Text(parts.iter().filter_map(|part| text_of(part)).collect::<Vec<_>>().join(by)))
+            }
+            (Self::ConcatWs, _) => Ok(Value::Null),
+            (Self::Chr, [Value::Int(code)]) => chr(*code),
+            (Self::OctetLength, [Value::Bytes(bytes)]) => Ok(Value::Int(bytes.len() as i64)),
+            (_, [Value::Text(text), rest @ ..]) => self.of_text(text, rest),
+            _ => Err(wrong_arguments(self)),
+        }
+    }
+
+    fn of_text(self, text: &str, rest: &[&Value]) -> Result<Value> {
+        let characters = || text.chars().count() as i64;
+        Ok(match (self, rest) {
+            (Self::Lower, []) => Value::Text(text.to_lowercase()),
+            (Self::Upper, []) => Value::Text(text.to_uppercase()),
+            (Self::CharLength, []) => Value::Int(characters()),
+            (Self::OctetLength, []) => Value::Int(text.len() as i64),
+            (Self::Reverse, []) => Value::Text(text.chars().rev().collect()),
+            (Self::Left, [Value::Int(n)]) => {
+                let keep = if *n < 0 { characters() + n } else { *n };
+                Value::Text(text.chars().take(keep.max(0) as usize).collect())
+            }
+            (Self::Right, [Value::Int(n)]) => {
+                let skip = if *n < 0 { -n } else { characters() - n };
+                Value::Text(text.chars().skip(skip.max(0) as usize).collect())
+            }
+            (Self::Repeat, [Value::Int(n)]) => {
+                let times = (*n).max(0) as usize;
+                if text.len().saturating_mul(times) > 64 << 20 {
+                    return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, "requested length too large"));
+                }
+                Value::Text(text.repeat(times))
+            }
+            (Self::Pad, [Value::Int(length)]) => {
+                let blanks = (length - characters()).max(0) as usize;
+                Value::Text([text, &" ".repeat(blanks)].concat())
+            }
+            (Self::Replace, [Value::Text(from), Value::Text(to)]) => {
+                Value::Text(if from.is_empty() { text.to_owned() } else { text.replace(from.as_str(), to) })
+            }
+            (Self::Position, [Value::Text(part)]) => {
+                Value::Int(text.find(part.as_str()).map_or(0, |at| text[..at].chars().count() as i64 + 1))
+            }
+            (Self::Substring, [Value::Int(from)]) => substring(text, *from, None)?,
+            (Self::SubstringFor, [Value::Int(from), Value::Int(length)]) => substring(text, *from, Some(*length))?,
+            (Self::Trim | Self::LTrim | Self::RTrim, rest) => {
+                let what = if let [Value::Text(what)] = rest { what.as_str() } else { " " };
+                let mut trimmed = text;
+                if self != Self::RTrim {
+                    trimmed = trimmed.trim_start_matches(|c| what.contains(c));
+                }
+                if self != Self::LTrim {
+                    trimmed = trimmed.trim_end_matches(|c| what.contains(c));
+                }
+                Value::Text(trimmed.to_owned())
+            }
+            (Self::Ascii, []) => Value::Int(text.chars().next().map_or(0, |first| i64::from(u32::from(first)))),
+            (Self::Initcap, []) => Value::Text(initcap(text)),
+            (Self::LPad | Self::RPad, [Value::Int(length), rest @ ..]) => {
+                let fill = if let [Value::Text(fill)] = rest { fill.as_str() } else { " " };
+                Value::Text(pad(text, *length, fill, self == Self::LPad)?)
+            }
+            (Self::SplitPart, [Value::Text(by), Value::Int(place)]) => {
+                Value::Text(split_part(text, by, *place)?.to_owned())
+            }
+            (Self::StartsWith, [Value::Text(start)]) => Value::Bool(text.starts_with(start.as_str())),
+            (Self::Translate, [Value::Text(from), Value::Text(to)]) => Value::Text(translate(text, from, to)),
+            (Self::LikeEscape, [Value::Text(escape)]) => Value::Text(like_escape(text, escape)?),
+            _ => return Err(wrong_arguments(self)),
+        })
+    }
+}
+
+fn text_of(value: &Value) -> Option<&str> {
+    match value {
+        Value::Text(text) => Some(text),
+        _ => None,
+    }
+}
+/// The character with a number.
+fn chr(code: i64) -> Result<Value> {
+    match u32::try_from(code).ok().and_then(char::from_u32) {
+        Some('\0') => Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, "null character not permitted")),
+        Some(character) => Ok(Value::Text(character.to_string())),
+        None => {
+            let message = format!("requested character too large for encoding: {code}");
+            Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message))
+        }
+    }
+}
+
+/// The first character of each word in upper case, the others in lower.
+fn initcap(text: &str) -> String {
+    let mut within = false;
+    let mut capped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match within {
+            true => capped.extend(character.to_lowercase()),
+            false => capped.extend(character.to_uppercase()),
+        }
+        within = character.is_alphanumeric();
+    }
+    capped
+}
+
+/// A text of so many characters: filled up, or cut.
+fn pad(text: &str, length: i64, fill: &str, before: bool) -> Result<String> {
+    let length = usize::try_from(length.max(0)).unwrap_or(usize::MAX);
+    if length > TEXT_BYTES_MAX {
+        return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, "requested length too large"));
+    }
+    let kept: String = text.chars().take(length).collect();
+    let missing = length - kept.chars().count();
+    let filling: String = fill.chars().cycle().take(missing).collect();
+    Ok(if before { filling + &kept } else { kept + &filling })
+}
+
+/// A part of a text between delimiters, counted from 1, or from the end if negative.
+fn split_part<'t>(text: &'t str, by: &str, place: i64) -> Result<&'t str> {
+    if place == 0 {
+        return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, "field position must not be zero"));
+    }
+    if by.is_empty() {
+        return Ok(if place == 1 || place == -1 { text } else { "" });
+    }
+    let at = usize::try_from(place.unsigned_abs() - 1).unwrap_or(usize::MAX);
+    // From the end delimiters are still those that are found from the beginning.
+    let part =
+        if place > 0 { text.split(by).nth(at) } else { text.split(by).collect::<Vec<_>>().into_iter().rev().nth(at) };
+    Ok(part.unwrap_or(""))
+}
+
+/// A text with each character of `from` replaced by that at the same place of `to`, or left out if there is none.
+fn translate(text: &str, from: &str, to: &str) -> String {
+    let replaced = |character: char| match from.chars().position(|other| other == character) {
+        Some(at) => to.chars().nth(at),
+        None => Some(character),
+    };
+    text.chars().filter_map(replaced).collect()
+}
+
+/// A pattern of LIKE with another escape character, or none, as one with a backslash.
+fn like_escape(pattern: &str, escape: &str) -> Result<String> {
+    let mut characters = escape.chars();
+    let (escape, None) = (characters.next(), characters.next()) else {
+        return Err(SqlError::new(state::INVALID_ESCAPE_SEQUENCE, "invalid escape string")
+            .hint("Escape string must be empty or one character."));
+    };
+    let mut written = String::with_capacity(pattern.len());
+    let mut escaped = false;
+    for character in pattern.chars() {
+        if Some(character) == escape && !escaped {
+            written.push('\\');
+            escaped = true;
+            continue;
+        }
+        if character == '\\' && !escaped {
+            written.push('\\');
+        }
+        written.push(character);
+        escaped = false;
+    }
+    Ok(written)
+}
+
+/// Characters from a place on, counted from 1; places before the text count, too.
+fn substring(text: &str, from: i64, length: Option<i64>) -> Result<Value> {
+    if length.is_some_and(|length| length < 0) {
+        return Err(SqlError::new(state::SUBSTRING_ERROR, "negative substring length not allowed"));
+    }
+    let end = length.map_or(i64::MAX, |length| from.saturating_add(length));
+    let (skip, end) = ((from - 1).max(0), (end - 1).max(0));
+    let take = usize::try_from(end.saturating_sub(skip).max(0)).unwrap_or(usize::MAX);
+    Ok(Value::Text(text.chars().skip(skip as usize).take(take).collect()))
+}
+
+/// Whether a text matches a pattern of `LIKE`: `%` is any characters, `_` one, `\` takes the next as it is.
+pub(crate) fn like(text: &str, pattern: &str, any_case: bool) -> Result<bool> {
+    if any_case {
+        return like(&text.to_lowercase(), &pattern.to_lowercase(), false);
+    }
+    #[derive(PartialEq)]
+    enum Part {
+        Any,
+        One,
+        This(char),
+    }
+    let mut parts = Vec::new();
+    let mut characters = pattern.chars();
+    while let Some(character) = characters.next() {
+        parts.push(match character {
+            '%' => Part::Any,
+            '_' => Part::One,
+            '\\' => Part::This(characters.next().ok_or_else(|| {
+                SqlError::new(state::INVALID_ESCAPE_SEQUENCE, "LIKE pattern must not end with escape character")
+            })?),
+            other => Part::This(other),
+        });
+    }
+    let text: Vec<char> = text.chars().collect();
+    // Back to the last `%` whenever the rest does not match: it takes one character more.
+    let (mut at, mut part) = (0, 0);
+    let mut back: Option<(usize, usize)> = None;
+    while at < text.len() {
+        match parts.get(part) {
+            Some(Part::Any) => {
+                back = Some((at, part + 1));
+                part += 1;
+            }
+            Some(Part::One) => (at, part) = (at + 1, part + 1),
+            Some(Part::This(character)) if *character == text[at] => (at, part) = (at + 1, part + 1),
+            _ => match back {
+                Some((from, next)) => {
+                    back = Some((from + 1, next));
+                    (at, part) = (from + 1, next);
+                }
+                None => return Ok(false),
+            },
+        }
+    }
+    Ok(parts[part..].iter().all(|part| *part == Part::Any))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn like_matches_as_postgresql_does() {
+        for (text, pattern, matches) in [
+            ("abc", "abc", true),
+            ("abc", "a%", true),
+            ("abc", "%c", true),
+            ("abc", "a_c", true),
+            ("abc", "_", false),
+            ("", "%", true),
+            ("", "_", false),
+            ("a%c", "a\\%c", true),
+            ("abc", "a\\%c", false),
+            ("aaab", "%a%ab", true),
+            ("mississippi", "%iss%ip%", true),
+            ("mississippi", "%isx%", false),
+        ] {
+            assert_eq!(like(text, pattern, false), Ok(matches), "{text} LIKE {pattern}");
+        }
+        assert_eq!(like("ABC", "a%", true), Ok(true));
+        assert!(like("a", "\\", false).is_err());
+    }
+
+    #[test]
+    fn substrings_count_from_one_and_may_begin_before() {
+        let of = |from, length| substring("hello", from, length).unwrap();
+        assert_eq!(of(2, Some(3)), Value::Text("ell".to_owned()));
+        assert_eq!(of(-1, Some(3)), Value::Text("h".to_owned()));
+        assert_eq!(of(4, None), Value::Text("lo".to_owned()));
+        assert_eq!(of(9, Some(2)), Value::Text(String::new()));
+        assert!(substring("hello", 1, Some(-1)).is_err());
+    }
+}
