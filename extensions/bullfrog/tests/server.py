@@ -43,8 +43,8 @@ def lay_out(root, library):
         (shared / "extension" / entry.name).symlink_to(entry)
     shutil.copy(library, libraries / "bullfrog.so")
     shutil.copy(EXTENSION / "bullfrog.control", shared / "extension")
-    for script in (EXTENSION / "sql").iterdir():
-        shutil.copy(script, shared / "extension")
+    script = "\n".join(part.read_text() for part in sorted((EXTENSION / "sql").iterdir()))
+    (shared / "extension" / "bullfrog--0.1.0.sql").write_text(script)
     return programs
 
 

@@ -1,0 +1,75 @@
+-- What the library does -------------------------------------------------------------------------------------------------
+
+CREATE FUNCTION bullfrog.page(tid) RETURNS bigint
+    LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'page_wrapper';
+COMMENT ON FUNCTION bullfrog.page(tid) IS 'The page on which a row lies.';
+
+CREATE FUNCTION bullfrog.place(tid) RETURNS bigint
+    LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'place_wrapper';
+COMMENT ON FUNCTION bullfrog.place(tid) IS 'Where a row lies, as a number.';
+
+CREATE FUNCTION bullfrog.parse(definition text)
+    RETURNS TABLE (action text, statement text, new_table text, old_tables oid[], grouped boolean, single boolean, complete boolean,
+        query text,
+        members text, same_group text, columns text[], origins smallint[], required boolean[], keys smallint[], evaluated text[],
+        lookup_tables oid[], lookup_columns smallint[])
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'parse_wrapper';
+COMMENT ON FUNCTION bullfrog.parse(text) IS
+    'The statements of a migration: what each does to which new table; of those that create one, the old tables, the driving one first; '
+        'whether '
+    'its rows are groups; whether a row of the driving table gives one row at most, and whether each gives one; the query with the places '
+        'of granules (and keys of groups); '
+    'of groups, their member rows, and when two rows are of the same; which columns are plain columns of the driving table (0: more), and '
+    'which come from NOT NULL ones; which are keys of groups; what must be evaluated before the switch; by which columns moves look up '
+        'rows. '
+    'Of action release (foreign keys of other tables end): their names as columns.';
+
+CREATE FUNCTION bullfrog.next_phase(phase text, event text) RETURNS text
+    LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'next_phase_wrapper';
+COMMENT ON FUNCTION bullfrog.next_phase(text, text)
+    IS 'The phase of a migration after pause, resume, finish or abort; an error if it cannot be.';
+
+CREATE FUNCTION bullfrog.announce(changed regclass) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'announce_wrapper';
+COMMENT ON FUNCTION bullfrog.announce(regclass) IS 'Tells every session that plans over this table are no longer valid.';
+
+CREATE FUNCTION bullfrog.move(source int, granules bigint[]) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'move_granules_wrapper';
+COMMENT ON FUNCTION bullfrog.move(int, bigint[]) IS
+    'Has granules moved, by their names, and waits until they are, in transactions of their own.';
+
+CREATE FUNCTION bullfrog.sweep(source int, pages bigint[]) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'sweep_wrapper';
+COMMENT ON FUNCTION bullfrog.sweep(int, bigint[]) IS
+    'Has what has a row on pages of an old table moved, and waits until it is, in transactions of their own.';
+
+CREATE FUNCTION bullfrog.meter(source int)
+    RETURNS TABLE (rows_moved bigint, rows_per_second float8, pages_per_second float8, touches bigint, last_touch float8,
+        median_touch float8, p99_touch float8)
+    LANGUAGE c STRICT ROWS 1 AS 'MODULE_PATHNAME', 'meter_wrapper';
+COMMENT ON FUNCTION bullfrog.meter(int) IS
+    'What was measured of moves since the server started: rows, rows and pages per second of the last ten seconds, statements that waited '
+        'for rows, and how many milliseconds they did (quantiles are at most a quarter too high).';
+
+CREATE FUNCTION bullfrog.evaluate(relation oid, query text, plain boolean DEFAULT false) RETURNS SETOF jsonb
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'evaluate_wrapper';
+COMMENT ON FUNCTION bullfrog.evaluate(oid, text, boolean) IS
+    'The rows that a query gives, one value each, run with the rights of a table''s owner in a security-restricted operation. Plain: '
+        'of new tables it sees only the rows that were moved.';
+
+CREATE FUNCTION bullfrog.change(statement text) RETURNS bigint
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'change_wrapper';
+COMMENT ON FUNCTION bullfrog.change(text) IS
+    'Runs a statement for which new tables have only the rows that were moved, and old ones are open. Tells how many rows it changed.';
+
+CREATE FUNCTION bullfrog.is_mutable(expression text) RETURNS boolean
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'is_mutable_wrapper';
+COMMENT ON FUNCTION bullfrog.is_mutable(text) IS 'Whether an expression, as the catalogs keep it, may have another value at another time.';
+
+CREATE FUNCTION bullfrog.reach(point text) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'reach_point_wrapper';
+COMMENT ON FUNCTION bullfrog.reach(text) IS 'Passes a named point, at which builds for tests can be made to stop.';
+
+CREATE FUNCTION bullfrog.start_mover() RETURNS void
+    LANGUAGE c AS 'MODULE_PATHNAME', 'start_mover_wrapper';
+COMMENT ON FUNCTION bullfrog.start_mover() IS 'Starts the process that moves rows of this database, unless it runs.';

@@ -1,0 +1,96 @@
+-- Looking before the switch ----------------------------------------------------------------------------------------------
+
+CREATE FUNCTION bullfrog.replication(relation oid) RETURNS SETOF text
+    LANGUAGE sql STABLE AS $$
+    SELECT pg_catalog.format('publication %I has it', p.pubname) FROM pg_catalog.pg_publication p
+        WHERE p.puballtables OR EXISTS (SELECT FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = relation)
+            OR EXISTS (SELECT FROM pg_catalog.pg_publication_namespace n JOIN pg_catalog.pg_class c ON c.relnamespace = n.pnnspid
+                WHERE n.pnpubid = p.oid AND c.oid = relation)
+    UNION ALL SELECT 'a subscription writes to it' FROM pg_catalog.pg_subscription_rel s WHERE s.srrelid = relation
+$$;
+COMMENT ON FUNCTION bullfrog.replication(oid) IS 'How a table takes part in logical replication. A subscriber copies the rows that are not '
+    'moved yet, and would get them again when they move; what a subscription writes does not look for them.';
+
+CREATE FUNCTION bullfrog.obstacles(old_table oid) RETURNS SETOF text
+    LANGUAGE sql STABLE AS $$
+    SELECT 'it is not an ordinary, permanent table' FROM pg_catalog.pg_class c
+        WHERE c.oid = old_table AND (c.relkind <> 'r' OR c.relpersistence <> 'p' OR c.relispartition)
+    UNION ALL SELECT 'it is a table of the system' WHERE old_table < 16384
+    UNION ALL SELECT 'its rows do not lie in a heap' FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am a ON a.oid = c.relam
+        WHERE c.oid = old_table AND a.amname <> 'heap'
+    UNION ALL SELECT 'it has row-level security' FROM pg_catalog.pg_class c WHERE c.oid = old_table AND c.relrowsecurity
+    UNION ALL SELECT pg_catalog.format('it inherits from %s', i.inhparent::regclass) FROM pg_catalog.pg_inherits i
+        WHERE i.inhrelid = old_table
+    UNION ALL SELECT pg_catalog.format('%s inherits from it', i.inhrelid::regclass) FROM pg_catalog.pg_inherits i
+        WHERE i.inhparent = old_table
+    UNION ALL SELECT pg_catalog.format('it has the trigger %I', t.tgname) FROM pg_catalog.pg_trigger t WHERE t.tgrelid = old_table
+        AND NOT t.tgisinternal
+    UNION ALL SELECT pg_catalog.format('it has the rule %I', r.rulename) FROM pg_catalog.pg_rewrite r WHERE r.ev_class = old_table
+    UNION ALL SELECT DISTINCT pg_catalog.format('%s reads it', r.ev_class::regclass) FROM pg_catalog.pg_depend d
+        JOIN pg_catalog.pg_rewrite r ON d.classid = 'pg_catalog.pg_rewrite'::regclass AND d.objid = r.oid
+        WHERE d.refclassid = 'pg_catalog.pg_class'::regclass AND d.refobjid = old_table AND r.ev_class <> old_table
+    UNION ALL SELECT DISTINCT pg_catalog.format('function %s reads it', d.objid::regprocedure) FROM pg_catalog.pg_depend d
+        WHERE d.classid = 'pg_catalog.pg_proc'::regclass AND d.refclassid = 'pg_catalog.pg_class'::regclass AND d.refobjid = old_table
+    UNION ALL SELECT r FROM bullfrog.replication(old_table) r
+    UNION ALL SELECT pg_catalog.format('the migration %I is moving it', m.name)
+        FROM bullfrog.old o JOIN bullfrog.migration m ON m.id = o.migration WHERE o.old_table = obstacles.old_table
+    UNION ALL SELECT pg_catalog.format('the migration %I is filling it', m.name)
+        FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source JOIN bullfrog.migration m ON m.id = s.migration
+        WHERE t.new_table = obstacles.old_table
+$$;
+COMMENT ON FUNCTION bullfrog.obstacles(oid) IS 'What of a table forbids to migrate it. No rows: nothing.';
+
+CREATE FUNCTION bullfrog.slow_lookups(tables oid[], columns smallint[]) RETURNS SETOF text
+    LANGUAGE sql STABLE AS $$
+    SELECT pg_catalog.format('no index of %s begins with %s, by which moves look up its rows', l.relation::regclass,
+        pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(a.attname), ' or '))
+    FROM ROWS FROM (pg_catalog.unnest(tables), pg_catalog.unnest(columns)) AS l (relation, attnum)
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = l.relation AND a.attnum = l.attnum
+    GROUP BY l.relation
+    HAVING NOT EXISTS (SELECT FROM pg_catalog.pg_index x WHERE x.indrelid = l.relation
+        AND x.indkey[0] = ANY (pg_catalog.array_agg(l.attnum)))
+$$;
+COMMENT ON FUNCTION bullfrog.slow_lookups(oid[], smallint[])
+    IS 'Of tables whose rows moves look up by these columns: those that have no index for it.';
+
+CREATE FUNCTION bullfrog.referring(olds oid[]) RETURNS SETOF pg_catalog.pg_constraint
+    LANGUAGE sql STABLE AS $$
+    SELECT k.* FROM pg_catalog.pg_constraint k WHERE k.contype = 'f' AND k.confrelid = ANY (olds) AND k.conrelid <> ALL (olds)
+$$;
+COMMENT ON FUNCTION bullfrog.referring(oid[]) IS 'Foreign keys of other tables that refer to these.';
+
+CREATE FUNCTION bullfrog.plan(name text, definition text)
+    RETURNS TABLE (new_table text, old_tables regclass[], kind text, note text)
+    LANGUAGE sql AS $$
+    WITH parsed AS MATERIALIZED (SELECT * FROM bullfrog.parse(definition)),
+    item AS (SELECT * FROM parsed p WHERE p.action = 'create'),
+    olds AS (SELECT pg_catalog.array_agg(o) AS olds FROM item i CROSS JOIN pg_catalog.unnest(i.old_tables) o),
+    obstacle AS (
+        SELECT o.old, b.what FROM olds CROSS JOIN pg_catalog.unnest(olds.olds) AS o (old) CROSS JOIN bullfrog.obstacles(o.old) AS b (what)
+        UNION SELECT k.confrelid, pg_catalog.format('foreign key %I of %s refers to it (ALTER TABLE %2$s DROP CONSTRAINT %1$I in the '
+            'migration)', k.conname, k.conrelid::regclass)
+            FROM olds CROSS JOIN bullfrog.referring(olds.olds) k
+            WHERE NOT EXISTS (SELECT FROM parsed p WHERE p.action = 'release' AND pg_catalog.to_regclass(p.new_table) = k.conrelid
+                AND k.conname = ANY (p.columns)))
+    SELECT i.new_table, i.old_tables::regclass[],
+        CASE WHEN i.grouped THEN 'n:1'
+            WHEN pg_catalog.cardinality(i.lookup_tables) > 0 AND i.single THEN 'foreign-key join'
+            WHEN NOT i.single THEN 'n:n'
+            WHEN pg_catalog.count(*) FILTER (WHERE NOT i.grouped) OVER (PARTITION BY i.old_tables[1]) > 1 THEN '1:n'
+            ELSE '1:1' END,
+        pg_catalog.concat_ws('; ',
+            (SELECT 'refused: ' || pg_catalog.string_agg(CASE WHEN pg_catalog.cardinality(i.old_tables) > 1 THEN o.old::regclass || ': '
+                ELSE '' END || o.what, '; ')
+                FROM obstacle o WHERE o.old = ANY (i.old_tables)),
+            CASE WHEN i.grouped THEN pg_catalog.format('moves by groups of %s', i.old_tables[1]::regclass)
+                WHEN pg_catalog.cardinality(i.old_tables) > 1 THEN pg_catalog.format('moves by pages of %s', i.old_tables[1]::regclass) END,
+            'at the switch all rows are read once, to evaluate ' || NULLIF(pg_catalog.array_to_string(i.evaluated, ', '), ''),
+            (SELECT pg_catalog.string_agg(pg_catalog.format('the foreign key %I of %s ends: declare it for the new table', k.conname,
+                k.conrelid::regclass), '; ')
+                FROM pg_catalog.pg_constraint k WHERE k.contype = 'f' AND k.conrelid = ANY (i.old_tables)),
+            (SELECT pg_catalog.string_agg(l, '; ') FROM bullfrog.slow_lookups(i.lookup_tables, i.lookup_columns) l))
+    FROM item i
+$$;
+COMMENT ON FUNCTION bullfrog.plan(text, text) IS
+    'What bullfrog.migrate would do: each new table, the old tables its rows come from (the first one drives), how they relate, and what '
+        'stands in the way or takes time.';

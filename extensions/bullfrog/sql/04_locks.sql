@@ -1,0 +1,59 @@
+-- Tables are locked, all or none --------------------------------------------------------------------------------------
+
+CREATE FUNCTION bullfrog.require_quiet_session() RETURNS void
+    LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user) THEN
+        RAISE EXCEPTION 'only a superuser may start or end a migration' USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    IF pg_catalog.current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'a migration starts and ends at READ COMMITTED, this transaction is at %',
+            pg_catalog.upper(pg_catalog.current_setting('transaction_isolation'))
+            USING ERRCODE = 'active_sql_transaction', HINT = 'BEGIN ISOLATION LEVEL READ COMMITTED first.';
+    END IF;
+    IF pg_catalog.current_setting('lock_timeout') = '0' THEN
+        PERFORM pg_catalog.set_config('lock_timeout', '5s', true);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.require_quiet_session() IS
+    'Checks that the session may switch schemas, and limits how long it waits for a lock (5 s unless lock_timeout says otherwise) while '
+        'others queue behind it.';
+
+CREATE FUNCTION bullfrog.lock_tables(relations oid[]) RETURNS void
+    LANGUAGE plpgsql AS $$
+DECLARE
+    tables text := (SELECT pg_catalog.string_agg('ONLY ' || r::regclass, ', ' ORDER BY n)
+        FROM pg_catalog.unnest(relations) WITH ORDINALITY AS t (r, n));
+    given text := pg_catalog.current_setting('lock_timeout');
+    began timestamptz := pg_catalog.clock_timestamp();
+BEGIN
+    -- Whoever has one of the tables and waits for another one has time to get it between two tries, and nobody queues for long.
+    LOOP
+        BEGIN
+            PERFORM pg_catalog.set_config('lock_timeout', '100ms', true);
+            EXECUTE 'LOCK TABLE ' || tables || ' IN ACCESS EXCLUSIVE MODE';
+            EXIT;
+        EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+            IF pg_catalog.clock_timestamp() - began > given::interval THEN
+                RAISE EXCEPTION 'could not lock % within %', pg_catalog.replace(tables, 'ONLY ', ''), given
+                    USING ERRCODE = 'lock_not_available',
+                        HINT = 'Nothing was changed. Try again when transactions that use them have ended, or SET lock_timeout.';
+            END IF;
+        END;
+        PERFORM pg_catalog.pg_sleep(0.05 + 0.1 * pg_catalog.random());
+    END LOOP;
+    PERFORM pg_catalog.set_config('lock_timeout', given, true);
+END
+$$;
+COMMENT ON FUNCTION bullfrog.lock_tables(oid[])
+    IS 'Locks tables exclusively, all or none: tries for at most lock_timeout, a tenth of a second at a time.';
+
+CREATE FUNCTION bullfrog.tables_of(migration_id int) RETURNS oid[]
+    LANGUAGE sql STABLE AS $$
+    -- In the order in which statements lock them.
+    SELECT ARRAY(SELECT t.new_table::oid FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id
+            ORDER BY t.id)
+        || ARRAY(SELECT o.old_table::oid FROM bullfrog.old o WHERE o.migration = migration_id ORDER BY o.old_table)
+$$;
+COMMENT ON FUNCTION bullfrog.tables_of(int) IS 'The new and old tables of a migration under way.';

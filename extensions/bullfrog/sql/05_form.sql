@@ -1,0 +1,50 @@
+-- Tables on the move keep their form ----------------------------------------------------------------------------------
+
+CREATE FUNCTION bullfrog.fingerprint(relation oid) RETURNS text
+    LANGUAGE sql STABLE AS $$
+    SELECT pg_catalog.md5(pg_catalog.concat_ws(E'\n',
+        (SELECT pg_catalog.concat_ws(',', c.relname, c.relnamespace, c.relfilenode, c.relkind, c.relpersistence, c.relrowsecurity,
+            c.relowner)
+            FROM pg_catalog.pg_class c WHERE c.oid = relation),
+        (SELECT pg_catalog.string_agg(pg_catalog.concat_ws(',', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated),
+            ';' ORDER BY a.attnum)
+            FROM pg_catalog.pg_attribute a WHERE a.attrelid = relation AND a.attnum > 0),
+        (SELECT pg_catalog.string_agg(k.oid::text, ',' ORDER BY k.oid) FROM pg_catalog.pg_constraint k
+            WHERE relation IN (k.conrelid, k.confrelid)),
+        (SELECT pg_catalog.string_agg(t.oid::text || t.tgenabled::text, ',' ORDER BY t.oid) FROM pg_catalog.pg_trigger t
+            WHERE t.tgrelid = relation),
+        (SELECT pg_catalog.string_agg(r.oid::text, ',' ORDER BY r.oid) FROM pg_catalog.pg_rewrite r WHERE r.ev_class = relation),
+        (SELECT pg_catalog.string_agg(p.oid::text, ',' ORDER BY p.oid) FROM pg_catalog.pg_policy p WHERE p.polrelid = relation),
+        (SELECT pg_catalog.string_agg(x.indexrelid::text, ',' ORDER BY x.indexrelid) FROM pg_catalog.pg_index x WHERE x.indrelid = relation
+            AND x.indisunique),
+        (SELECT pg_catalog.string_agg(r, ',' ORDER BY r) FROM bullfrog.replication(relation) r),
+        (SELECT pg_catalog.string_agg(i.inhrelid::text || ',' || i.inhparent::text, ';' ORDER BY i.inhrelid, i.inhparent)
+            FROM pg_catalog.pg_inherits i WHERE relation IN (i.inhrelid, i.inhparent)),
+        -- What its rows are made by.
+        (SELECT pg_catalog.string_agg(pg_catalog.concat_ws(',', p.oid, p.provolatile, p.prolang, p.probin, p.prosrc, p.prosqlbody),
+            ';' ORDER BY p.oid)
+            FROM pg_catalog.pg_proc p WHERE p.oid IN (
+                SELECT d.refobjid FROM bullfrog.target t JOIN pg_catalog.pg_rewrite r ON r.ev_class = ANY (t.views)
+                JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_rewrite'::regclass AND d.objid = r.oid
+                WHERE t.new_table = relation AND d.refclassid = 'pg_catalog.pg_proc'::regclass))))
+$$;
+COMMENT ON FUNCTION bullfrog.fingerprint(oid) IS 'The form of a table as far as a migration relies on it.';
+
+CREATE FUNCTION bullfrog.verify() RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    changed record;
+BEGIN
+    SELECT p.relation, m.name INTO changed
+        FROM (SELECT o.old_table AS relation, o.fingerprint, o.migration FROM bullfrog.old o
+              UNION ALL SELECT t.new_table, t.fingerprint, s.migration FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source) p
+        JOIN bullfrog.migration m ON m.id = p.migration
+        WHERE p.fingerprint <> bullfrog.fingerprint(p.relation) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'this would change %, which the migration % is moving', changed.relation, quote_ident(changed.name)
+            USING ERRCODE = 'object_in_use', HINT = format('SELECT bullfrog.finish(%L) or bullfrog.abort(%1$L) first.', changed.name);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.verify() IS 'Raises an error if a table of a migration under way has changed its form. Runs after each '
+    'statement that may do it.';

@@ -1,0 +1,187 @@
+-- Rows that would violate a constraint --------------------------------------------------------------------------------
+
+CREATE FUNCTION bullfrog.put_aside(target bullfrog.target, violates text, query text) RETURNS bigint
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found_rows bigint;
+BEGIN
+    INSERT INTO bullfrog.quarantined (migration, target, place, new_table, violates, content)
+        SELECT s.migration, target.id, bullfrog.place((e ->> 'bullfrog_tid')::tid), target.new_table::text, put_aside.violates,
+            (SELECT jsonb_object_agg(key, value) FROM jsonb_each(e) WHERE key NOT LIKE 'bullfrog\_%')
+        FROM bullfrog.source s CROSS JOIN bullfrog.evaluate(target.new_table, query) e WHERE s.id = target.source;
+    GET DIAGNOSTICS found_rows = ROW_COUNT;
+    RETURN found_rows;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.put_aside(bullfrog.target, text, text) IS 'Puts the rows that a query gives into quarantine. Tells how many.';
+
+CREATE FUNCTION bullfrog.put_aside(target int, place tid, violates text) RETURNS void
+    LANGUAGE sql AS $$
+    SELECT bullfrog.put_aside(t, violates, pg_catalog.format('SELECT to_jsonb(t) FROM bullfrog.transformed_%s t WHERE bullfrog_tid = %L',
+        t.id, place))
+    FROM bullfrog.target t WHERE t.id = target
+$$;
+COMMENT ON FUNCTION bullfrog.put_aside(int, tid, text) IS 'Puts the row of a place into quarantine.';
+
+CREATE FUNCTION bullfrog.judge(target bullfrog.target, checks text, what text, violating text) RETURNS bigint
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found_rows bigint;
+BEGIN
+    IF checks = 'warn' THEN
+        RAISE WARNING 'whether rows violate % was not checked', what USING
+            HINT = 'Those that do go to bullfrog.quarantined when they move.';
+        RETURN 0;
+    ELSIF checks = 'quarantine' THEN
+        found_rows := bullfrog.put_aside(target, what, violating);
+        IF found_rows > 0 THEN
+            RAISE WARNING '% rows violate %', found_rows, what USING HINT = 'They are in bullfrog.quarantined.';
+        END IF;
+        RETURN found_rows;
+    END IF;
+    SELECT e::bigint INTO found_rows FROM bullfrog.evaluate(target.new_table, format('SELECT to_jsonb(count(*)) FROM (%s) AS violating',
+        violating)) e;
+    IF found_rows > 0 THEN
+        RAISE EXCEPTION 'rows would violate %', what
+            USING ERRCODE = 'integrity_constraint_violation', DETAIL = format('%s rows do not satisfy it.', found_rows),
+                TABLE = target.new_table::text,
+                HINT = 'Nothing was changed. Correct the rows or the definition, then migrate again; or leave them out with checks => '
+                    '''quarantine''.';
+    END IF;
+    RETURN 0;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.judge(bullfrog.target, text, text, text) IS
+    'What becomes of rows that violate a constraint: the migration is refused, or they are left out. Tells how many were.';
+
+CREATE FUNCTION bullfrog.check_rows(target bullfrog.target, checks text, required boolean[], keys smallint[], evaluated text[],
+    single boolean)
+    RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    relation regclass := target.new_table;
+    transformed text := format('bullfrog.transformed_%s', target.id);
+    item record;
+BEGIN
+    SELECT string_agg(r, '; ') AS obstacles INTO item FROM bullfrog.replication(relation) r;
+    IF item.obstacles IS NOT NULL THEN
+        RAISE EXCEPTION 'cannot migrate to %: %', relation, item.obstacles
+            USING ERRCODE = 'feature_not_supported', HINT = 'Replicate it when the migration has ended.';
+    END IF;
+    SELECT k.conname INTO item FROM pg_constraint k WHERE k.conrelid = relation AND k.contype = 'c' AND bullfrog.is_mutable(k.conbin::text)
+        LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'the check % of % is not immutable', quote_ident(item.conname), relation
+            USING ERRCODE = 'feature_not_supported',
+                HINT = 'What a row satisfies at the switch it could violate when it moves. Add the check when the migration has ended.';
+    END IF;
+    -- Expressions are immutable and the old tables no longer change: what can be evaluated now can be evaluated always.
+    IF cardinality(evaluated) > 0 THEN
+        PERFORM bullfrog.evaluate(relation, format('SELECT to_jsonb(%s) FROM %s',
+            (SELECT string_agg(format('count(%I)', a.attname), ' + ') FROM pg_attribute a WHERE a.attrelid = relation
+                AND a.attnum > 0), transformed));
+    END IF;
+    FOR item IN SELECT COALESCE(pg_get_expr(x.indexprs, relation), '') AS keys,
+        COALESCE('WHERE ' || pg_get_expr(x.indpred, relation), '') AS condition
+        FROM pg_index x WHERE x.indrelid = relation AND (x.indexprs IS NOT NULL OR x.indpred IS NOT NULL)
+    LOOP
+        PERFORM bullfrog.evaluate(relation, format('SELECT to_jsonb(count(ROW(%s))) FROM %s %s', item.keys, transformed, item.condition));
+    END LOOP;
+    FOR item IN SELECT a.attname FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum > 0 AND a.attnotnull
+        AND NOT required[a.attnum] LOOP
+        PERFORM bullfrog.judge(target, checks, format('NOT NULL of %I', item.attname),
+            format('SELECT to_jsonb(t) FROM %s t WHERE %I IS NULL', transformed, item.attname));
+    END LOOP;
+    FOR item IN SELECT k.conname, pg_get_expr(k.conbin, k.conrelid) AS condition FROM pg_constraint k WHERE k.conrelid = relation
+        AND k.contype = 'c' LOOP
+        PERFORM bullfrog.judge(target, checks, format('the check %I', item.conname),
+            format('SELECT to_jsonb(t) FROM %s t WHERE NOT (%s)', transformed, item.condition));
+    END LOOP;
+    FOR item IN
+        SELECT x.indexrelid::regclass AS index, string_agg(quote_ident(a.attname), ', ') AS keys, array_agg(a.attnum) AS columns,
+            string_agg(format('%I IS NOT NULL', a.attname), ' AND ') AS present, array_agg(target.origins[a.attnum]) AS origins
+        FROM pg_index x JOIN pg_attribute a ON a.attrelid = relation AND a.attnum = ANY ((x.indkey::smallint[])[0:x.indnkeyatts - 1])
+        WHERE x.indrelid = relation AND x.indisunique GROUP BY x.indexrelid
+    LOOP
+        -- A group is there once, and what the old table kept unique is unique, unless a join takes its rows several times.
+        CONTINUE WHEN CASE WHEN target.granule = 'group' THEN keys <@ item.columns
+            ELSE single AND EXISTS (
+                SELECT FROM pg_index o WHERE o.indrelid = target.old_tables[1] AND o.indisunique AND o.indisvalid AND o.indimmediate
+                    AND o.indpred IS NULL AND (o.indkey::smallint[])[0:o.indnkeyatts - 1] <@ item.origins AND NOT 0 = ANY (o.indkey)) END;
+        PERFORM bullfrog.judge(target, checks, format('the unique index %s', item.index), format(
+            'SELECT to_jsonb(t) FROM %1$s t JOIN (SELECT bullfrog_tid, row_number() OVER (PARTITION BY %2$s ORDER BY bullfrog_tid) AS n '
+                'FROM %1$s WHERE %3$s) AS same '
+            'USING (bullfrog_tid) WHERE same.n > 1', transformed, item.keys, item.present));
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.check_rows(bullfrog.target, text, boolean[], smallint[], text[], boolean) IS
+    'Checks that every row of the old tables can be a row of the new one. Reads the old tables only for what their own constraints do not '
+        'prove.';
+
+CREATE FUNCTION bullfrog.is_proven(migration_id int, key pg_catalog.pg_constraint, child bullfrog.target, parent bullfrog.target)
+    RETURNS boolean
+    LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (
+        SELECT FROM bullfrog.released r
+        WHERE r.migration = migration_id AND r.valid
+            AND r.relation = COALESCE(child.old_tables[1], key.conrelid) AND r.refers_to = COALESCE(parent.old_tables[1], key.confrelid)
+            AND r.columns = CASE WHEN child.id IS NULL THEN key.conkey
+                ELSE ARRAY(SELECT child.origins[c.a] FROM pg_catalog.unnest(key.conkey) WITH ORDINALITY AS c (a, n) ORDER BY c.n) END
+            AND r.referred = CASE WHEN parent.id IS NULL THEN key.confkey
+                ELSE ARRAY(SELECT parent.origins[c.a] FROM pg_catalog.unnest(key.confkey) WITH ORDINALITY AS c (a, n) ORDER BY c.n) END)
+        AND (parent.id IS NULL OR parent.complete AND NOT EXISTS (SELECT FROM bullfrog.quarantined q WHERE q.target = parent.id))
+$$;
+COMMENT ON FUNCTION bullfrog.is_proven(int, pg_catalog.pg_constraint, bullfrog.target, bullfrog.target) IS
+    'Whether a foreign key holds because the old tables had it. No child or parent: that table is not one of the migration.';
+
+CREATE FUNCTION bullfrog.check_foreign_keys(migration_id int, checks text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    news oid[] := ARRAY(SELECT t.new_table::oid FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source
+        WHERE s.migration = migration_id);
+    key pg_constraint;
+    child bullfrog.target;
+    parent bullfrog.target;
+    columns record;
+    violating text;
+    found_rows bigint;
+    -- The server does not check foreign keys of rows that move.
+    key_checks text := CASE checks WHEN 'warn' THEN 'before' ELSE checks END;
+BEGIN
+    -- What is left out for one key may be referred to by another: until nothing is left out any more.
+    LOOP
+        found_rows := 0;
+        FOR key IN SELECT * FROM pg_constraint k WHERE k.contype = 'f'
+            AND (k.conrelid = ANY (news) OR k.confrelid = ANY (news)) ORDER BY k.oid LOOP
+            IF EXISTS (SELECT FROM bullfrog.old o WHERE o.old_table = key.confrelid) THEN
+                RAISE EXCEPTION 'foreign key % of % refers to %, an old table', quote_ident(key.conname), key.conrelid::regclass,
+                    key.confrelid::regclass
+                    USING ERRCODE = 'feature_not_supported', HINT = 'Let it refer to a new table.';
+            END IF;
+            SELECT * INTO child FROM bullfrog.target t WHERE t.new_table = key.conrelid AND t.fingerprint IS NULL;
+            SELECT * INTO parent FROM bullfrog.target t WHERE t.new_table = key.confrelid AND t.fingerprint IS NULL;
+            CONTINUE WHEN bullfrog.is_proven(migration_id, key, child, parent);
+            SELECT string_agg(format('c.%I IS NOT NULL', f.attname), ' AND ') AS present,
+                string_agg(format('p.%I OPERATOR(%I.%s) c.%I', p.attname, n.nspname, o.oprname, f.attname), ' AND ') AS equal
+            INTO columns
+            FROM unnest(key.conkey, key.confkey, key.conpfeqop) AS part (child, parent, operator)
+            JOIN pg_attribute f ON f.attrelid = key.conrelid AND f.attnum = part.child
+            JOIN pg_attribute p ON p.attrelid = key.confrelid AND p.attnum = part.parent
+            JOIN pg_operator o ON o.oid = part.operator
+            JOIN pg_namespace n ON n.oid = o.oprnamespace;
+            violating := format('SELECT to_jsonb(c) FROM %s c WHERE %s AND NOT EXISTS (SELECT FROM %s p WHERE %s)',
+                COALESCE('bullfrog.transformed_' || child.id, format('ONLY %s', key.conrelid::regclass)), columns.present,
+                COALESCE('bullfrog.transformed_' || parent.id, format('ONLY %s', key.confrelid::regclass)), columns.equal);
+            -- A row of a table that is not on the move cannot be left out.
+            found_rows := found_rows + CASE WHEN child.id IS NULL
+                THEN bullfrog.judge(parent, 'before', format('the foreign key %I', key.conname), violating)
+                ELSE bullfrog.judge(child, key_checks, format('the foreign key %I', key.conname), violating) END;
+        END LOOP;
+        EXIT WHEN found_rows = 0;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.check_foreign_keys(int, text) IS
+    'Checks that foreign keys from and to new tables hold for all rows of the old tables. Reads only for what the foreign keys of these '
+        'do not prove.';

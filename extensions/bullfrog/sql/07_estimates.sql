@@ -1,0 +1,43 @@
+-- What the planner knows of tables that fill --------------------------------------------------------------------------
+
+CREATE FUNCTION bullfrog.seed_estimates(target bullfrog.target) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    plan json;
+    estimated float8;
+    facts text;
+BEGIN
+    EXECUTE format('EXPLAIN (FORMAT JSON) SELECT * FROM bullfrog.transformed_%s', target.id) INTO plan;
+    plan := plan -> 0 -> 'Plan';
+    estimated := (plan ->> 'Plan Rows')::float8;
+    -- A row has a header of 24 bytes and a pointer of 4.
+    UPDATE bullfrog.target t
+        SET rows = estimated, pages = ceil(estimated * ((plan ->> 'Plan Width')::float8 + 28) / current_setting('block_size')::float8)
+        WHERE t.id = target.id;
+    -- Columns that are those of the driving table have its statistics until the new table is analysed.
+    SELECT string_agg(quote_ident(a.attname), ', ') INTO facts FROM pg_attribute a WHERE a.attrelid = 'pg_statistic'::regclass
+        AND a.attnum > 0 AND a.attname NOT IN ('starelid', 'staattnum');
+    EXECUTE format('INSERT INTO pg_statistic (starelid, staattnum, %1$s) SELECT $1, o.number, %1$s FROM pg_statistic s '
+        'JOIN unnest($2) WITH ORDINALITY AS o (origin, number) ON s.staattnum = o.origin WHERE s.starelid = $3 AND NOT s.stainherit', facts)
+        USING target.new_table::oid, CASE WHEN target.granule = 'group' THEN '{}' ELSE target.origins END, target.old_tables[1];
+END
+$$;
+COMMENT ON FUNCTION bullfrog.seed_estimates(bullfrog.target) IS
+    'Lets the planner know a new table before it has its rows: how large it will be, and what its columns have.';
+
+CREATE FUNCTION bullfrog.seed_truth() RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    none text := (SELECT string_agg(quote_ident(a.attname), ', ') FROM pg_attribute a WHERE a.attrelid = 'pg_statistic'::regclass
+        AND a.attname ~ '^sta(kind|op|coll)[0-9]$');
+BEGIN
+    -- What is there is of the past: the source that begins would seem to have no rows, and be read as a whole for each of them.
+    DELETE FROM pg_statistic s WHERE s.starelid = 'bullfrog.moved'::regclass;
+    EXECUTE format('INSERT INTO pg_statistic (starelid, staattnum, stainherit, stanullfrac, stawidth, stadistinct, %s) '
+        'SELECT a.attrelid, a.attnum, false, 0, a.attlen, CASE a.attname WHEN ''source'' THEN 1 ELSE -1 END, %s FROM pg_attribute a '
+        'WHERE a.attrelid = $1 AND a.attname IN (''source'', ''granule'')', none, regexp_replace(none, '[a-z0-9]+', '0', 'g'))
+        USING 'bullfrog.moved'::regclass;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.seed_truth() IS 'Lets the planner know that granules of the source that begins are found in bullfrog.moved by '
+    'their names.';

@@ -1,0 +1,335 @@
+-- The switch ----------------------------------------------------------------------------------------------------------
+
+CREATE FUNCTION bullfrog.guard_keys(target bullfrog.target) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    relation regclass := target.new_table;
+    moves text;
+    changed text;
+BEGIN
+    SELECT string_agg(format(E'    PERFORM bullfrog.move(%s, ARRAY(SELECT DISTINCT bullfrog.%s(u.bullfrog_tid) FROM bullfrog.unmoved_%s u '
+        'WHERE %s));\n',
+            target.source, bullfrog.naming(target.granule), target.id, k.same), ''),
+        string_agg(k.changed, ' OR ')
+    INTO moves, changed
+    FROM (
+        SELECT string_agg(format('u.%1$I OPERATOR(%2$I.%3$s) NEW.%1$I', a.attname, n.nspname, o.oprname), ' AND ') AS same,
+            string_agg(format('OLD.%1$I IS DISTINCT FROM NEW.%1$I', a.attname), ' OR ') AS changed
+        FROM pg_index x
+        CROSS JOIN LATERAL unnest(x.indkey::smallint[], x.indclass::oid[]) AS key (attnum, opclass)
+        JOIN pg_attribute a ON a.attrelid = relation AND a.attnum = key.attnum
+        JOIN pg_opclass c ON c.oid = key.opclass
+        JOIN pg_amop m ON m.amopfamily = c.opcfamily AND m.amoplefttype = c.opcintype AND m.amoprighttype = c.opcintype
+            AND m.amopstrategy = 3
+        JOIN pg_operator o ON o.oid = m.amopopr
+        JOIN pg_namespace n ON n.oid = o.oprnamespace
+        WHERE x.indrelid = relation AND x.indisunique
+        GROUP BY x.indexrelid) k;
+    IF moves IS NOT NULL THEN
+        EXECUTE format(
+            'CREATE FUNCTION bullfrog.guard_%s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp '
+                'AS %L',
+            target.id, E'BEGIN\n' || moves || E'    RETURN NEW;\nEND');
+        EXECUTE format('COMMENT ON FUNCTION bullfrog.guard_%s() IS %L', target.id,
+            format('Moves old rows whose key a new row of %s may have.', relation));
+        EXECUTE format('CREATE TRIGGER bullfrog_insert BEFORE INSERT ON %s FOR EACH ROW EXECUTE FUNCTION bullfrog.guard_%s()', relation,
+            target.id);
+        EXECUTE format('CREATE TRIGGER bullfrog_update BEFORE UPDATE ON %s FOR EACH ROW WHEN (%s) EXECUTE FUNCTION bullfrog.guard_%s()',
+            relation, changed, target.id);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.guard_keys(bullfrog.target) IS
+    'Lets the unique indexes of a new table see the keys of rows that were not moved yet, by moving these first.';
+
+CREATE FUNCTION bullfrog.own(target bullfrog.target) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    owner name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class c WHERE c.oid = target.old_tables[1]);
+    view regclass;
+BEGIN
+    IF NOT has_schema_privilege(owner, (SELECT c.relnamespace FROM pg_class c WHERE c.oid = target.new_table), 'USAGE') THEN
+        RAISE EXCEPTION 'the owner of the old tables, %, may not use the schema of %', owner, target.new_table
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Grant it USAGE on the schema: moves have its rights.';
+    END IF;
+    EXECUTE format('ALTER TABLE %s OWNER TO %I', target.new_table, owner);
+    FOREACH view IN ARRAY target.views LOOP
+        EXECUTE format('ALTER VIEW %s OWNER TO %I', view, owner);
+    END LOOP;
+    IF to_regprocedure(format('bullfrog.guard_%s()', target.id)) IS NOT NULL THEN
+        EXECUTE format('ALTER FUNCTION bullfrog.guard_%s() OWNER TO %I', target.id, owner);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.own(bullfrog.target) IS
+    'Gives a new table and what belongs to it to the owner of the old tables: expressions are evaluated with that owner''s rights.';
+
+CREATE FUNCTION bullfrog.advance_identities(target bullfrog.target) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    item record;
+BEGIN
+    FOR item IN
+        SELECT a.attname, s.seqrelid, CASE WHEN s.seqincrement > 0 THEN 'max' ELSE 'min' END AS extreme
+        FROM pg_attribute a
+        JOIN pg_sequence s ON s.seqrelid = pg_get_serial_sequence(target.new_table::text, a.attname)::regclass
+        WHERE a.attrelid = target.new_table AND a.attidentity <> ''
+    LOOP
+        PERFORM setval(item.seqrelid::regclass, e::bigint)
+            FROM bullfrog.evaluate(target.new_table, format('SELECT to_jsonb(%s(%I)) FROM bullfrog.transformed_%s', item.extreme,
+                item.attname, target.id)) e
+            WHERE e <> 'null';
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.advance_identities(bullfrog.target)
+    IS 'Lets identity columns of a new table go on behind the values that its rows have.';
+
+CREATE FUNCTION bullfrog.keep_sequences(olds oid[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    sequence regclass;
+BEGIN
+    FOR sequence IN
+        SELECT DISTINCT o.objid::regclass FROM pg_depend o
+        JOIN pg_depend u ON u.classid = 'pg_attrdef'::regclass AND u.refclassid = 'pg_class'::regclass AND u.refobjid = o.objid
+        JOIN pg_attrdef d ON d.oid = u.objid
+        WHERE o.classid = 'pg_class'::regclass AND o.refclassid = 'pg_class'::regclass AND o.deptype = 'a' AND o.refobjid = ANY (olds)
+            AND d.adrelid <> ALL (olds)
+            AND EXISTS (SELECT FROM pg_class c WHERE c.oid = o.objid AND c.relkind = 'S')
+    LOOP
+        EXECUTE format('ALTER SEQUENCE %s OWNED BY NONE', sequence);
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.keep_sequences(oid[]) IS 'Keeps sequences that belong to columns of old tables, as far as other tables take '
+    'their defaults from them.';
+
+CREATE FUNCTION bullfrog.close(migration_id int, olds oid[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    old regclass;
+    hindrance text;
+BEGIN
+    PERFORM bullfrog.lock_tables(olds);
+    FOREACH old IN ARRAY olds LOOP
+        SELECT string_agg(o, '; ') INTO hindrance FROM bullfrog.obstacles(old) o;
+        IF hindrance IS NOT NULL THEN
+            RAISE EXCEPTION 'cannot migrate %: %', old, hindrance
+                USING ERRCODE = 'feature_not_supported', HINT = 'Drop or change what stands in the way; bullfrog.plan lists it.';
+        END IF;
+        INSERT INTO bullfrog.old (old_table, migration) VALUES (old, migration_id);
+    END LOOP;
+    INSERT INTO bullfrog.released (migration, relation, name, refers_to, columns, referred, valid, definition)
+        SELECT migration_id, k.conrelid, k.conname, k.confrelid, k.conkey, k.confkey, k.convalidated, pg_get_constraintdef(k.oid)
+        FROM pg_constraint k WHERE k.contype = 'f' AND (k.conrelid = ANY (olds) OR k.confrelid = ANY (olds)) ORDER BY k.oid;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.close(int, oid[]) IS
+    'Locks old tables, refuses what cannot be migrated, makes them part of a migration, and remembers their foreign keys.';
+
+CREATE FUNCTION bullfrog.release(olds oid[], statements text[]) RETURNS void
+    LANGUAGE plpgsql AS $$
+DECLARE
+    statement text;
+    key record;
+    others bigint;
+BEGIN
+    SELECT pg_catalog.count(*) INTO others FROM pg_catalog.pg_constraint k;
+    SELECT others - pg_catalog.count(*) INTO others FROM bullfrog.referring(olds);
+    FOREACH statement IN ARRAY statements LOOP
+        EXECUTE statement;
+    END LOOP;
+    IF others <> (SELECT pg_catalog.count(*) FROM pg_catalog.pg_constraint k) - (SELECT pg_catalog.count(*)
+        FROM bullfrog.referring(olds)) THEN
+        RAISE EXCEPTION 'a migration drops no other constraints than foreign keys that refer to its old tables'
+            USING ERRCODE = 'feature_not_supported', HINT = 'Drop others before it or after it.';
+    END IF;
+    FOR key IN SELECT k.conname, k.conrelid::regclass AS relation, k.confrelid::regclass AS refers_to FROM bullfrog.referring(olds) k LOOP
+        RAISE EXCEPTION 'cannot migrate %: foreign key % of % refers to it', key.refers_to, pg_catalog.quote_ident(key.conname),
+            key.relation
+            USING ERRCODE = 'feature_not_supported', HINT = pg_catalog.format(
+                'Let it end in the migration: ALTER TABLE %s DROP CONSTRAINT %I; and refer to a new table: ALTER TABLE %1$s ADD FOREIGN '
+                    'KEY ..', key.relation, key.conname);
+    END LOOP;
+    FOR key IN SELECT k.conname, k.conrelid::regclass AS relation FROM pg_catalog.pg_constraint k WHERE k.contype = 'f'
+        AND k.conrelid = ANY (olds) LOOP
+        EXECUTE pg_catalog.format('ALTER TABLE ONLY %s DROP CONSTRAINT %I', key.relation, key.conname);
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.release(oid[], text[]) IS
+    'Lets foreign keys of old tables end, and by statements of the migration those that refer to them. Refuses if any is left.';
+
+CREATE FUNCTION bullfrog.naming(granule text) RETURNS text
+    LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE granule WHEN 'page' THEN 'page' ELSE 'place' END
+$$;
+COMMENT ON FUNCTION bullfrog.naming(text) IS 'The function that names the granule of a row by its place.';
+
+CREATE FUNCTION bullfrog.source_of(migration_id int, relation regclass, of_granule text, is_inside boolean, is_lenient boolean) RETURNS int
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found int;
+BEGIN
+    -- New tables that move by the pages or tuples of the same old table move together. Each grouping is for itself.
+    SELECT s.id INTO found FROM bullfrog.source s WHERE s.old_table = relation AND s.granule <> 'group' AND of_granule <> 'group';
+    IF found IS NULL THEN
+        INSERT INTO bullfrog.source (migration, old_table, granule, inside, lenient, pages)
+            VALUES (migration_id, relation, of_granule, is_inside, is_lenient,
+                pg_relation_size(relation) / current_setting('block_size')::int)
+            RETURNING id INTO found;
+    END IF;
+    RETURN found;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.source_of(int, regclass, text, boolean, boolean)
+    IS 'The source by which rows of an old table move, a new one if there is none.';
+
+CREATE FUNCTION bullfrog.prepare(target_id int, source bullfrog.source, item record, checks text, compatible boolean) RETURNS void
+    LANGUAGE plpgsql AS $$
+DECLARE
+    names text := (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(c), ', ') FROM pg_catalog.unnest(item.columns) c);
+    places text := 'bullfrog_tid' || (SELECT COALESCE(pg_catalog.string_agg(', bullfrog_key_' || k, ''), '')
+        FROM pg_catalog.generate_series(1, pg_catalog.cardinality(item.keys)) k);
+    views text[] := ARRAY['transformed', 'unmoved'];
+    moved text := pg_catalog.format('EXISTS (SELECT FROM bullfrog.moved m WHERE m.source = %s AND m.granule = bullfrog.%s(t.bullfrog_tid))',
+        source.id, bullfrog.naming(source.granule));
+    in_range CONSTANT text := 'bullfrog_tid >= $1 AND bullfrog_tid < $2';
+    chosen CONSTANT text := 'bullfrog_tid = ANY ($1)';
+    granules text;
+    copy text;
+BEGIN
+    IF (SELECT pg_catalog.count(DISTINCT c.relowner) FROM pg_catalog.pg_class c WHERE c.oid = ANY (item.old_tables)) > 1 THEN
+        RAISE EXCEPTION 'the tables of a join belong to several owners: %', pg_catalog.array_to_string(item.old_tables::regclass[], ', ')
+            USING ERRCODE = 'feature_not_supported', HINT = 'Give them one owner: the new table belongs to it, and moves have its rights.';
+    END IF;
+    -- Names are those of the session that migrates, as in the definition.
+    EXECUTE pg_catalog.format('CREATE TABLE %1$s (%2$s) AS SELECT %2$s FROM (%4$s) AS t (%2$s, %3$s) WITH NO DATA', item.new_table, names,
+        places, item.query);
+    IF checks <> 'before' THEN
+        IF NOT item.single OR item.grouped AND checks = 'warn' THEN
+            RAISE EXCEPTION 'rows of % cannot be put into quarantine', item.new_table USING ERRCODE = 'feature_not_supported',
+                HINT = 'Each of them must come from one old row, or (not with ''warn'') from one group. Use checks => ''before''.';
+        END IF;
+        views := views || 'all'::text;
+        EXECUTE pg_catalog.format('CREATE VIEW bullfrog.all_%s (%s, %s) AS %s', target_id, names, places, item.query);
+        EXECUTE pg_catalog.format('COMMENT ON VIEW bullfrog.all_%s IS %L', target_id,
+            pg_catalog.format('All rows of the old tables in the form of %s, those in quarantine, too.', item.new_table));
+        EXECUTE pg_catalog.format('CREATE VIEW bullfrog.transformed_%1$s AS SELECT t.* FROM bullfrog.all_%1$s t WHERE NOT EXISTS '
+            '(SELECT FROM bullfrog.quarantined q WHERE q.target = %1$s AND q.place = bullfrog.place(t.bullfrog_tid))', target_id);
+    ELSE
+        EXECUTE pg_catalog.format('CREATE VIEW bullfrog.transformed_%s (%s, %s) AS %s', target_id, names, places, item.query);
+    END IF;
+    EXECUTE pg_catalog.format('CREATE VIEW bullfrog.unmoved_%1$s AS SELECT t.* FROM bullfrog.transformed_%1$s t WHERE NOT %2$s', target_id,
+        moved);
+    EXECUTE pg_catalog.format('COMMENT ON VIEW bullfrog.transformed_%s IS %L', target_id,
+        pg_catalog.format('All rows of the old tables in the form of %s.', item.new_table));
+    EXECUTE pg_catalog.format('COMMENT ON VIEW bullfrog.unmoved_%s IS %L', target_id,
+        pg_catalog.format('Rows of the old tables that %s does not have yet.', item.new_table));
+    IF item.grouped THEN
+        views := views || 'members'::text;
+        EXECUTE pg_catalog.format('CREATE VIEW bullfrog.members_%s AS %s', target_id, item.members);
+        EXECUTE pg_catalog.format('COMMENT ON VIEW bullfrog.members_%s IS %L', target_id,
+            pg_catalog.format('The rows of which the groups of %s are made, with their keys.', item.new_table));
+        -- The whole of a group, whatever made it move: its rows are found by its key. OFFSET keeps the key's lookup below the aggregate.
+        granules := pg_catalog.format('(SELECT DISTINCT %1$s FROM bullfrog.members_%2$s WHERE {place}) AS k '
+            'CROSS JOIN LATERAL (SELECT * FROM bullfrog.transformed_%2$s t WHERE %3$s OFFSET 0) AS t',
+            pg_catalog.replace(places, 'bullfrog_tid, ', ''), target_id, item.same_group);
+        copy := pg_catalog.format('WITH fresh AS MATERIALIZED (SELECT t.* FROM %s), '
+            'copied AS (INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %3$s FROM fresh) SELECT bullfrog.place(bullfrog_tid) FROM fresh',
+            pg_catalog.replace(granules, '{place}', chosen), item.new_table, names);
+    ELSE
+        granules := pg_catalog.format('bullfrog.transformed_%s t WHERE {place}', target_id);
+        copy := pg_catalog.format('INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %2$s FROM %s', item.new_table, names,
+            pg_catalog.replace(granules, '{place}', CASE source.granule WHEN 'page' THEN in_range ELSE chosen END));
+    END IF;
+    granules := pg_catalog.format('SELECT bullfrog.place(t.bullfrog_tid) FROM (SELECT t.bullfrog_tid FROM %s) AS t WHERE NOT %s',
+        pg_catalog.replace(granules, '{place}', in_range), moved);
+    INSERT INTO bullfrog.target (id, source, granule, inside, old_tables, readable, new_table, views, origins, complete, copy, names)
+        OVERRIDING SYSTEM VALUE
+        VALUES (target_id, source.id, source.granule, source.inside, item.old_tables, compatible, item.new_table::regclass,
+            ARRAY(SELECT pg_catalog.format('bullfrog.%s_%s', v, target_id)::regclass::oid
+                FROM pg_catalog.unnest(views) v), item.origins, item.complete, copy,
+            CASE WHEN source.granule <> 'page' THEN granules END);
+END
+$$;
+COMMENT ON FUNCTION bullfrog.prepare(int, bullfrog.source, record, text, boolean) IS
+    'Creates a new table, empty, the views that have its rows until they are moved, and the statement that moves them.';
+
+CREATE FUNCTION bullfrog.migrate(name text, definition text, checks text DEFAULT 'before', compatible boolean DEFAULT false,
+    granularity text DEFAULT 'page', moves text DEFAULT 'worker')
+    RETURNS void
+    LANGUAGE plpgsql AS $$
+DECLARE
+    migration_id int;
+    olds oid[];
+    item record;
+    source_id int;
+    source bullfrog.source;
+    target bullfrog.target;
+    choice record;
+BEGIN
+    PERFORM bullfrog.require_quiet_session();
+    IF EXISTS (SELECT FROM bullfrog.migration m WHERE m.name = migrate.name AND m.phase IN ('moving', 'paused')) THEN
+        RAISE EXCEPTION 'a migration named % is under way', pg_catalog.quote_ident(migrate.name) USING ERRCODE = 'duplicate_object';
+    END IF;
+    FOR choice IN SELECT * FROM (VALUES ('checks', checks, ARRAY['before', 'warn', 'quarantine']),
+        ('granularity', granularity, ARRAY['page', 'tuple']), ('moves', moves, ARRAY['worker', 'transaction'])) AS c (name, given, known)
+    LOOP
+        IF choice.given <> ALL (choice.known) OR choice.given IS NULL THEN
+            RAISE EXCEPTION 'expected % => %, got %', choice.name, pg_catalog.array_to_string(choice.known, ' or '),
+                pg_catalog.quote_nullable(choice.given) USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+    END LOOP;
+    IF checks = 'warn' AND moves = 'transaction' THEN
+        RAISE EXCEPTION 'rows that move inside of a client''s transaction cannot be put into quarantine there'
+            USING ERRCODE = 'feature_not_supported', HINT = 'Use checks => ''quarantine'', which puts them there at the switch.';
+    END IF;
+    INSERT INTO bullfrog.migration (name, definition) VALUES (migrate.name, migrate.definition) RETURNING id INTO migration_id;
+
+    olds := ARRAY(SELECT DISTINCT o FROM bullfrog.parse(migrate.definition) p CROSS JOIN pg_catalog.unnest(p.old_tables) o ORDER BY o);
+    PERFORM bullfrog.close(migration_id, olds);
+    PERFORM bullfrog.release(olds, ARRAY(SELECT p.statement FROM bullfrog.parse(migrate.definition) p WHERE p.action = 'release'));
+    PERFORM bullfrog.reach('switch: tables closed');
+    FOR item IN SELECT * FROM bullfrog.parse(migrate.definition) p WHERE p.action <> 'release' LOOP
+        IF item.action = 'create' THEN
+            source_id := bullfrog.source_of(migration_id, item.old_tables[1]::regclass,
+                CASE WHEN item.grouped THEN 'group' ELSE granularity END, moves = 'transaction', checks = 'warn');
+            SELECT * INTO source FROM bullfrog.source s WHERE s.id = source_id;
+            PERFORM bullfrog.prepare(pg_catalog.nextval('bullfrog.target_id_seq')::int, source, item, checks, compatible);
+        ELSE
+            EXECUTE item.statement;
+        END IF;
+    END LOOP;
+    PERFORM bullfrog.reach('switch: tables created');
+
+    FOR item IN SELECT * FROM bullfrog.parse(migrate.definition) p WHERE p.action = 'create' LOOP
+        SELECT * INTO target FROM bullfrog.target t WHERE t.new_table = item.new_table::regclass;
+        PERFORM bullfrog.guard_keys(target);
+        PERFORM bullfrog.own(target);
+        PERFORM bullfrog.check_rows(target, checks, item.required, item.keys, item.evaluated, item.single);
+        PERFORM bullfrog.advance_identities(target);
+        PERFORM bullfrog.seed_estimates(target);
+    END LOOP;
+    PERFORM bullfrog.seed_truth();
+    PERFORM bullfrog.check_foreign_keys(migration_id, checks);
+    PERFORM bullfrog.reach('switch: rows checked');
+
+    UPDATE bullfrog.old o SET fingerprint = bullfrog.fingerprint(o.old_table) WHERE o.migration = migration_id;
+    UPDATE bullfrog.target t SET fingerprint = bullfrog.fingerprint(t.new_table)
+        FROM bullfrog.source s WHERE s.id = t.source AND s.migration = migration_id;
+    PERFORM bullfrog.announce(o.old_table) FROM bullfrog.old o WHERE o.migration = migration_id;
+    PERFORM bullfrog.announce(t.new_table) FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source
+        WHERE s.migration = migration_id;
+    PERFORM bullfrog.announce('bullfrog.target');
+    PERFORM bullfrog.start_mover();
+    PERFORM bullfrog.reach('switch: announced');
+END
+$$;
+COMMENT ON FUNCTION bullfrog.migrate(text, text, text, boolean, text, text) IS
+    'Switches to a new schema: from the commit on the new tables answer every query, and the old ones are closed (compatible: to writes). '
+        'Rows move later. '
+    'The text is CREATE TABLE new AS SELECT .. FROM old [JOIN ..] [WHERE ..] [GROUP BY ..], and what constrains the new tables. '
+    'Rows that violate a constraint stop it (checks before), or are left out: at once (quarantine), or when they move (warn). '
+    'Rows move by pages or by tuples (granularity), in transactions of their own (moves worker) or of who needs them (transaction).';

@@ -1,0 +1,63 @@
+-- While it goes on ------------------------------------------------------------------------------------------------------
+
+CREATE FUNCTION bullfrog.measured(source int)
+    RETURNS TABLE (rows_moved bigint, rows_per_second float8, pages_per_second float8, touches bigint, last_touch float8,
+        median_touch float8, p99_touch float8)
+    LANGUAGE sql SECURITY DEFINER ROWS 1 SET search_path = pg_catalog, pg_temp AS $$
+    SELECT m.* FROM bullfrog.meter(source) m
+$$;
+COMMENT ON FUNCTION bullfrog.measured(int) IS 'What was measured of moves, for everybody who may see the progress.';
+
+CREATE VIEW bullfrog.progress AS
+    SELECT m.name, m.phase, s.old_table, s.granule, d.granules AS granules_moved, s.pages, p.done AS pages_moved,
+        s.pages - p.done AS pages_left, m.started,
+        CASE WHEN p.done >= s.pages THEN interval '0'
+            WHEN r.pages_per_second > 0 THEN (s.pages - p.done) / r.pages_per_second * interval '1 second' END AS time_left,
+        COALESCE(r.rows_moved, 0) AS rows_moved, COALESCE(r.rows_per_second, 0) AS rows_per_second,
+        COALESCE(r.touches, 0) AS touches, r.last_touch, r.median_touch, r.p99_touch
+    FROM bullfrog.migration m
+    JOIN bullfrog.source s ON s.migration = m.id
+    CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS granules FROM bullfrog.moved v WHERE v.source = s.id) d
+    CROSS JOIN LATERAL (SELECT CASE WHEN s.granule = 'page' THEN d.granules ELSE s.swept END AS done) p
+    LEFT JOIN LATERAL bullfrog.measured(s.id) r ON true;
+COMMENT ON VIEW bullfrog.progress IS 'Migrations under way: of each old table, what moves at a time, how many were moved, and how many of '
+    'its pages are done and left. '
+    'Tuples and groups that a statement moved count as pages only when the background has come to their pages. The time left is that at '
+        'the pace of the last ten seconds; NULL: nothing moves. '
+    'Since the server started: rows that new tables got, statements that waited for rows (touches), and how many milliseconds.';
+
+CREATE FUNCTION bullfrog.under_way(name text) RETURNS bullfrog.migration
+    LANGUAGE plpgsql AS $$
+DECLARE
+    found bullfrog.migration;
+BEGIN
+    SELECT * INTO found FROM bullfrog.migration m WHERE m.name = under_way.name AND m.phase IN ('moving', 'paused');
+    IF found.id IS NULL THEN
+        RAISE EXCEPTION 'no migration named % is under way', pg_catalog.quote_ident(under_way.name)
+            USING ERRCODE = 'undefined_object', HINT = 'SELECT name FROM bullfrog.progress lists those that are.';
+    END IF;
+    RETURN found;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.under_way(text) IS 'The migration of this name that is under way; an error if there is none.';
+
+CREATE FUNCTION bullfrog.pause(name text) RETURNS void
+    LANGUAGE plpgsql AS $$
+DECLARE
+    migration_id int := (bullfrog.under_way(pause.name)).id;
+BEGIN
+    UPDATE bullfrog.migration m SET phase = bullfrog.next_phase(m.phase, 'pause') WHERE m.id = migration_id;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.pause(text) IS 'Stops moving rows in the background. Statements that need a row still move its page.';
+
+CREATE FUNCTION bullfrog.resume(name text) RETURNS void
+    LANGUAGE plpgsql AS $$
+DECLARE
+    migration_id int := (bullfrog.under_way(resume.name)).id;
+BEGIN
+    UPDATE bullfrog.migration m SET phase = bullfrog.next_phase(m.phase, 'resume') WHERE m.id = migration_id;
+    PERFORM bullfrog.start_mover();
+END
+$$;
+COMMENT ON FUNCTION bullfrog.resume(text) IS 'Goes on moving rows in the background.';

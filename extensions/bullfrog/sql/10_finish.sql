@@ -1,0 +1,104 @@
+-- The end ---------------------------------------------------------------------------------------------------------------
+
+CREATE FUNCTION bullfrog.forget(migration_id int) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s record;
+    t record;
+BEGIN
+    FOR s IN SELECT * FROM bullfrog.source WHERE migration = migration_id LOOP
+        DELETE FROM bullfrog.moved v WHERE v.source = s.id;
+        FOR t IN DELETE FROM bullfrog.target g WHERE g.source = s.id RETURNING * LOOP
+            PERFORM bullfrog.announce('bullfrog.target');
+            PERFORM bullfrog.announce(t.new_table);
+            EXECUTE format('DROP TRIGGER IF EXISTS bullfrog_insert ON %s', t.new_table);
+            EXECUTE format('DROP TRIGGER IF EXISTS bullfrog_update ON %s', t.new_table);
+            EXECUTE format('DROP FUNCTION IF EXISTS bullfrog.guard_%s()', t.id);
+            EXECUTE format('DROP VIEW IF EXISTS bullfrog.unmoved_%1$s, bullfrog.transformed_%1$s, bullfrog.all_%1$s, bullfrog.members_%1$s',
+                t.id);
+        END LOOP;
+    END LOOP;
+    DELETE FROM bullfrog.source WHERE migration = migration_id;
+    PERFORM bullfrog.announce(o.old_table) FROM bullfrog.old o WHERE o.migration = migration_id;
+    DELETE FROM bullfrog.old WHERE migration = migration_id;
+    DELETE FROM bullfrog.released WHERE migration = migration_id;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.forget(int) IS 'Removes everything of a migration except its tables and its record.';
+
+CREATE FUNCTION bullfrog.readers(sources int[]) RETURNS text
+    LANGUAGE sql AS $$
+    WITH last AS MATERIALIZED (
+        SELECT v.moved_by FROM bullfrog.moved v WHERE v.source = ANY (sources) ORDER BY v.moved_by DESC LIMIT 1)
+    SELECT pg_catalog.string_agg(r.who, ', ') FROM last CROSS JOIN LATERAL (
+        SELECT pg_catalog.format('process %s', a.pid) AS who FROM pg_catalog.pg_stat_activity a
+            WHERE pg_catalog.age(a.backend_xmin) >= pg_catalog.age(last.moved_by::xid) AND a.pid <> pg_catalog.pg_backend_pid()
+                AND (a.datname = pg_catalog.current_database() OR a.datname IS NULL)
+                AND a.backend_type NOT IN ('autovacuum worker', 'bullfrog mover')
+        UNION ALL SELECT pg_catalog.format('replication slot %I', l.slot_name) FROM pg_catalog.pg_replication_slots l
+            WHERE pg_catalog.age(l.xmin) >= pg_catalog.age(last.moved_by::xid)) r
+$$;
+COMMENT ON FUNCTION bullfrog.readers(int[])
+    IS 'Whose snapshots do not see the last move of these sources, and so still need the old tables.';
+
+CREATE FUNCTION bullfrog.settle() RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s record;
+    t regclass;
+BEGIN
+    FOR s IN SELECT c.id FROM bullfrog.source c WHERE EXISTS (SELECT FROM bullfrog.target g WHERE g.source = c.id AND NOT g.filled)
+        AND c.pages <= CASE WHEN c.granule = 'page' THEN (SELECT count(*) FROM bullfrog.moved v WHERE v.source = c.id) ELSE c.swept END
+    LOOP
+        CONTINUE WHEN bullfrog.readers(ARRAY[s.id]) IS NOT NULL;
+        FOR t IN UPDATE bullfrog.target g SET filled = true WHERE g.source = s.id RETURNING g.new_table LOOP
+            PERFORM bullfrog.announce(t);
+        END LOOP;
+        PERFORM bullfrog.announce('bullfrog.target');
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.settle() IS 'Lets statements read and write new tables that have all rows without looking for others, once '
+    'every snapshot sees that.';
+
+CREATE FUNCTION bullfrog.finish(name text, keep_old boolean DEFAULT false) RETURNS void
+    LANGUAGE plpgsql AS $$
+DECLARE
+    migration bullfrog.migration;
+    olds regclass[];
+    s record;
+    readers text;
+BEGIN
+    PERFORM bullfrog.require_quiet_session();
+    -- Nothing is written until the old tables are free: a transaction that writes would make other snapshots look old.
+    migration := bullfrog.under_way(finish.name);
+    FOR s IN SELECT * FROM bullfrog.source c WHERE c.migration = migration.id LOOP
+        PERFORM bullfrog.sweep(s.id, ARRAY(
+            SELECT p FROM pg_catalog.generate_series(s.swept, s.pages - 1) p
+            WHERE s.granule <> 'page' OR NOT EXISTS (SELECT FROM bullfrog.moved v WHERE v.source = s.id AND v.granule = p)));
+    END LOOP;
+
+    PERFORM bullfrog.reach('finish: rows moved');
+
+    readers := bullfrog.readers(ARRAY(SELECT c.id FROM bullfrog.source c WHERE c.migration = migration.id));
+    IF readers IS NOT NULL THEN
+        RAISE EXCEPTION 'the old tables of % are still needed by %', pg_catalog.quote_ident(finish.name), readers
+            USING ERRCODE = 'object_in_use', HINT = 'All rows are moved. Finish again when transactions that began before the last move '
+                'have ended.';
+    END IF;
+
+    PERFORM bullfrog.lock_tables(bullfrog.tables_of(migration.id));
+    olds := ARRAY(SELECT o.old_table FROM bullfrog.old o WHERE o.migration = migration.id);
+    PERFORM bullfrog.forget(migration.id);
+    IF NOT keep_old THEN
+        PERFORM bullfrog.keep_sequences(olds::oid[]);
+        EXECUTE 'DROP TABLE ' || pg_catalog.array_to_string(olds, ', ');
+    END IF;
+    PERFORM bullfrog.reach('finish: tables dropped');
+    UPDATE bullfrog.migration m SET phase = bullfrog.next_phase(m.phase, 'finish'), ended = pg_catalog.statement_timestamp()
+        WHERE m.id = migration.id;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.finish(text, boolean) IS
+    'Moves the rows that are left, drops the old tables (or keeps them, with the rows they had at the switch), and leaves the new tables '
+        'as ordinary ones.';

@@ -1,0 +1,169 @@
+-- The way back --------------------------------------------------------------------------------------------------------
+
+CREATE FUNCTION bullfrog.difference(target bullfrog.target) RETURNS bigint
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    names text;
+BEGIN
+    SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) INTO names FROM pg_attribute a WHERE a.attrelid = target.new_table
+        AND a.attnum > 0;
+    RETURN (SELECT e::bigint FROM bullfrog.evaluate(target.new_table, format(
+        'WITH new AS MATERIALIZED (SELECT ROW(%1$s)::text AS r FROM ONLY %2$s), old AS MATERIALIZED (SELECT ROW(%1$s)::text AS r FROM '
+            'bullfrog.transformed_%3$s) '
+        'SELECT to_jsonb(count(*)) FROM ((TABLE new EXCEPT ALL TABLE old) UNION ALL (TABLE old EXCEPT ALL TABLE new)) AS d',
+        names, target.new_table, target.id)) e);
+END
+$$;
+COMMENT ON FUNCTION bullfrog.difference(bullfrog.target) IS 'How many rows the new schema has and the old one not, or the other way round.';
+
+CREATE FUNCTION bullfrog.key_columns(source bullfrog.source) RETURNS smallint[]
+    LANGUAGE sql STABLE AS $$
+    SELECT k.columns FROM (
+        SELECT (x.indkey::smallint[])[0:x.indnkeyatts - 1] AS columns FROM pg_catalog.pg_index x
+        WHERE x.indrelid = source.old_table AND x.indisunique AND x.indisvalid AND x.indimmediate AND x.indpred IS NULL
+            AND x.indexprs IS NULL) k
+    WHERE NOT EXISTS (SELECT FROM bullfrog.target t WHERE t.source = source.id AND NOT k.columns <@ t.origins)
+        AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = source.old_table AND a.attnum = ANY (k.columns)
+            AND NOT a.attnotnull)
+    ORDER BY pg_catalog.cardinality(k.columns) LIMIT 1
+$$;
+COMMENT ON FUNCTION bullfrog.key_columns(bullfrog.source) IS 'The columns of a key of the old table that every new table has, too.';
+
+CREATE FUNCTION bullfrog.same_key(target bullfrog.target, keys smallint[]) RETURNS text
+    LANGUAGE sql STABLE AS $$
+    SELECT pg_catalog.string_agg(pg_catalog.format('t.%I = o.%I', n.attname, o.attname), ' AND ')
+    FROM pg_catalog.unnest(keys) k
+    JOIN pg_catalog.pg_attribute o ON o.attrelid = target.old_tables[1] AND o.attnum = k
+    JOIN pg_catalog.pg_attribute n ON n.attrelid = target.new_table AND n.attnum = pg_catalog.array_position(target.origins, k)
+$$;
+COMMENT ON FUNCTION bullfrog.same_key(bullfrog.target, smallint[])
+    IS 'When row t of a new table and row o of the old one have the same key.';
+
+CREATE FUNCTION bullfrog.carry_back(migration_id int) RETURNS text
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    source bullfrog.source;
+    target bullfrog.target;
+    keys smallint[];
+    columns record;
+    moved text;
+    lost bigint;
+BEGIN
+    FOR target IN SELECT t.* FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id LOOP
+        IF target.granule = 'group' OR cardinality(target.old_tables) > 1 OR NOT target.complete THEN
+            RETURN format('not every row of %s is one of %s', target.old_tables[1]::regclass, target.new_table);
+        ELSIF EXISTS (SELECT FROM bullfrog.quarantined q WHERE q.target = target.id) THEN
+            RETURN format('rows of %s are in quarantine', target.new_table);
+        END IF;
+    END LOOP;
+    FOR source IN SELECT * FROM bullfrog.source s WHERE s.migration = migration_id LOOP
+        keys := bullfrog.key_columns(source);
+        IF keys IS NULL THEN
+            RETURN format('no key of %s is in all new tables', source.old_table);
+        END IF;
+        moved := format('EXISTS (SELECT FROM bullfrog.moved m WHERE m.source = %s AND m.granule = bullfrog.%s(o.ctid))', source.id,
+            bullfrog.naming(source.granule));
+        SELECT string_agg(format('EXISTS (SELECT FROM ONLY %s t WHERE %s)', t.new_table, bullfrog.same_key(t, keys)), ' AND ') AS in_all,
+            string_agg(format('EXISTS (SELECT FROM ONLY %s t WHERE %s)', t.new_table, bullfrog.same_key(t, keys)), ' OR ') AS in_any
+            INTO columns FROM bullfrog.target t WHERE t.source = source.id;
+        -- A row that was not moved is in the new tables as it is: those there that have its key are others.
+        SELECT e::bigint INTO lost FROM bullfrog.evaluate(source.old_table, format('SELECT to_jsonb(count(*)) FROM ONLY %s o '
+            'WHERE CASE WHEN %s THEN (%s) AND NOT (%s) ELSE %3$s END', source.old_table, moved, columns.in_any, columns.in_all),
+            plain => true) e;
+        IF lost > 0 THEN
+            RETURN format('%s rows of %s are twice in a new table, or in some of them only', lost, source.old_table);
+        END IF;
+        PERFORM bullfrog.change(format('DELETE FROM ONLY %s o WHERE %s AND NOT (%s)', source.old_table, moved, columns.in_any));
+        FOR target IN SELECT * FROM bullfrog.target t WHERE t.source = source.id ORDER BY t.id LOOP
+            SELECT string_agg(quote_ident(o.attname), ', ' ORDER BY o.attnum) AS olds,
+                string_agg('t.' || quote_ident(n.attname), ', ' ORDER BY o.attnum) AS news,
+                string_agg(format('%I = t.%I', o.attname, n.attname), ', ') FILTER (WHERE o.attnum <> ALL (keys)) AS assigned,
+                string_agg(format('o.%I IS DISTINCT FROM t.%I', o.attname, n.attname), ' OR ') FILTER (WHERE o.attnum <> ALL (keys))
+                    AS differ
+            INTO columns
+            FROM pg_attribute o
+            JOIN pg_attribute n ON n.attrelid = target.new_table AND n.attnum = array_position(target.origins, o.attnum)
+            WHERE o.attrelid = source.old_table AND o.attnum > 0 AND NOT o.attisdropped AND o.attgenerated = '';
+            PERFORM bullfrog.change(format('INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM ONLY %s t WHERE NOT EXISTS '
+                '(SELECT FROM ONLY %1$s o WHERE %5$s)', source.old_table, columns.olds, columns.news, target.new_table,
+                bullfrog.same_key(target, keys)));
+            IF columns.assigned IS NOT NULL THEN
+                PERFORM bullfrog.change(format('UPDATE ONLY %s o SET %s FROM ONLY %s t WHERE %s AND (%s)', source.old_table,
+                    columns.assigned, target.new_table, bullfrog.same_key(target, keys), columns.differ));
+            END IF;
+        END LOOP;
+        -- Whatever was done: the old table must give every row that new tables have.
+        FOR target IN SELECT * FROM bullfrog.target t WHERE t.source = source.id ORDER BY t.id LOOP
+            SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) AS names INTO columns FROM pg_attribute a
+                WHERE a.attrelid = target.new_table AND a.attnum > 0;
+            SELECT e::bigint INTO lost FROM bullfrog.evaluate(target.new_table, format(
+                'WITH new AS MATERIALIZED (SELECT ROW(%1$s)::text AS r FROM ONLY %2$s), old AS MATERIALIZED (SELECT ROW(%1$s)::text AS r '
+                    'FROM bullfrog.transformed_%3$s) SELECT to_jsonb(count(*)) FROM (TABLE new EXCEPT ALL TABLE old) AS d',
+                columns.names, target.new_table, target.id), plain => true) e;
+            IF lost > 0 THEN
+                RETURN format('%s rows of %s are none that the definition gives', lost, target.new_table);
+            END IF;
+        END LOOP;
+    END LOOP;
+    RETURN NULL;
+EXCEPTION WHEN integrity_constraint_violation THEN
+    RETURN SQLERRM;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.carry_back(int) IS
+    'Writes to the old tables what was written to new ones since the switch, where every new row is one old row with its key. Gives what '
+        'stands in the way: then nothing of it counts, and the caller must fail.';
+
+CREATE FUNCTION bullfrog.abort(name text, discard_writes boolean DEFAULT false) RETURNS void
+    LANGUAGE plpgsql AS $$
+DECLARE
+    migration bullfrog.migration;
+    news regclass[];
+    t record;
+    written bigint;
+    hindrance text;
+    keys text[];
+    statement text;
+BEGIN
+    PERFORM bullfrog.require_quiet_session();
+    migration := bullfrog.under_way(abort.name);
+    PERFORM bullfrog.lock_tables(bullfrog.tables_of(migration.id));
+    FOR t IN SELECT g.* FROM bullfrog.target g JOIN bullfrog.source c ON c.id = g.source WHERE c.migration = migration.id
+        AND NOT discard_writes ORDER BY g.id LOOP
+        SELECT bullfrog.difference(g) INTO written FROM bullfrog.target g WHERE g.id = t.id;
+        CONTINUE WHEN written = 0;
+        hindrance := bullfrog.carry_back(migration.id);
+        EXIT WHEN hindrance IS NULL;
+        RAISE EXCEPTION 'rows were written to % since the switch', t.new_table
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                DETAIL = pg_catalog.format('%s rows are in one of the two schemas only, and cannot be carried back: %s.', written,
+                    hindrance),
+                HINT = 'The old table does not have these changes. Finish the migration, or give them up: bullfrog.abort(name, '
+                    'discard_writes => true).';
+    END LOOP;
+    news := ARRAY(SELECT g.new_table FROM bullfrog.target g JOIN bullfrog.source c ON c.id = g.source WHERE c.migration = migration.id);
+    keys := ARRAY(SELECT pg_catalog.format('ALTER TABLE %s ADD CONSTRAINT %I %s', r.relation, r.name, r.definition)
+        FROM bullfrog.released r WHERE r.migration = migration.id);
+    PERFORM bullfrog.forget(migration.id);
+    FOR t IN SELECT k.conname, k.conrelid::regclass AS relation FROM bullfrog.referring(news::oid[]) k LOOP
+        EXECUTE pg_catalog.format('ALTER TABLE %s DROP CONSTRAINT %I', t.relation, t.conname);
+    END LOOP;
+    EXECUTE 'DROP TABLE ' || pg_catalog.array_to_string(news, ', ');
+    FOREACH statement IN ARRAY keys LOOP
+        BEGIN
+            EXECUTE statement;
+        EXCEPTION WHEN foreign_key_violation THEN
+            RAISE EXCEPTION 'a foreign key of the old schema does not hold any more'
+                USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = statement || ': ' || SQLERRM,
+                    HINT = 'Rows of other tables were written since the switch. Correct them, then abort again; or finish the migration.';
+        END;
+    END LOOP;
+    DELETE FROM bullfrog.quarantined q WHERE q.migration = migration.id;
+    PERFORM bullfrog.reach('abort: tables dropped');
+    UPDATE bullfrog.migration m SET phase = bullfrog.next_phase(m.phase, 'abort'), ended = pg_catalog.statement_timestamp()
+        WHERE m.id = migration.id;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.abort(text, boolean) IS
+    'Brings the old schema back and drops the new tables. What was written to them since the switch is carried back; refused if it cannot '
+        'be, unless it may be given up.';
