@@ -6,8 +6,6 @@ import threading
 import time
 
 import psycopg
-
-import pytest
 from conftest import Server
 
 # Tenants that have something to be redone when the server is killed.
@@ -62,7 +60,6 @@ def test_a_tenant_wakes_as_it_fell_asleep(tmp_path):
     server.kill()
 
 
-@pytest.mark.skipif("TENANTS_SEEDS" not in os.environ, reason="only in the long tests: seen to wait without end in some runs, the cause is open")
 def test_the_log_is_cut_and_removed_tenants_leave_nothing(tmp_path):
     server = Server(tmp_path, more=LIMITS)
     server.start()
