@@ -2,8 +2,8 @@
 //! by ordinary transactions:
 //!
 //! ```text
-//! OBJECTS 1 | object's number       -> format version, 1 byte | kind, 1 byte | the table or sequence, as postcard writes it
-//! NAMES   2 | name of table, index, sequence -> the object's number, 4 bytes, smallest first
+//! OBJECTS 1 | object's number       -> format version, 1 byte | kind, 1 byte | the table, sequence or enumeration, as postcard writes it
+//! NAMES   2 | name of table, index, sequence, type -> the object's number, 4 bytes, smallest first
 //! DOOMED  3 | number of rows' keys  -> nothing: no table has these keys any more, and they are removed little by little
 //! SEQUENCES 4: see `sequence`
 //! ```
@@ -16,8 +16,11 @@ use savanna_tenants_encoding::{KeyWriter, Layout, Order, Width};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    enumeration::{Enumeration, Enumerations},
     error::{Result, SqlError, state},
+    sql::system::quoted,
     types::Type,
+    value::Context,
 };
 
 /// The number of the table of tables and sequences.
@@ -37,6 +40,7 @@ const FORMAT: u8 = 2;
 /// Kinds of objects.
 const TABLE: u8 = 1;
 const SEQUENCE: u8 = 2;
+const ENUMERATION: u8 = 3;
 
 /// Where the value of a column comes from if a statement gives none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -280,7 +284,8 @@ fn width(of: Type) -> Width {
         | Type::Bytea
         | Type::Unknown
         | Type::Json
-        | Type::Jsonb => Width::Variable,
+        | Type::Jsonb
+        | Type::Enum(_) => Width::Variable,
     }
 }
 
@@ -313,6 +318,7 @@ pub(crate) fn name_key(name: &str) -> Vec<u8> {
 enum Object {
     Table(Definition),
     Sequence(Sequence),
+    Enumeration(Enumeration),
 }
 
 impl Object {
@@ -323,6 +329,7 @@ impl Object {
         match bytes {
             [FORMAT, TABLE, rest @ ..] => postcard::from_bytes(rest).map(Self::Table).map_err(unread),
             [FORMAT, SEQUENCE, rest @ ..] => postcard::from_bytes(rest).map(Self::Sequence).map_err(unread),
+            [FORMAT, ENUMERATION, rest @ ..] => postcard::from_bytes(rest).map(Self::Enumeration).map_err(unread),
             other => {
                 Err(damaged(format!("expected format {FORMAT} and a kind, came {:?}", &other[..other.len().min(2)])))
             }
@@ -343,6 +350,12 @@ impl Sequence {
     /// The default that takes its numbers.
     pub(crate) fn default(&self) -> String {
         format!("nextval({})", self.id)
+    }
+}
+
+impl Enumeration {
+    pub(crate) fn encode(&self) -> Result<Vec<u8>> {
+        encode(ENUMERATION, self)
     }
 }
 
@@ -397,6 +410,7 @@ impl Definition {
 pub struct Catalog {
     tables: BTreeMap<u32, Arc<Table>>,
     sequences: BTreeMap<u32, Arc<Sequence>>,
+    enumerations: Enumerations,
     by_name: BTreeMap<String, u32>,
 }
 
@@ -437,10 +451,39 @@ impl Catalog {
         self.sequences.values().filter(move |sequence| sequence.owner.is_some_and(|(owner, _)| owner == table))
     }
 
+    /// The enumeration of a name.
+    pub(crate) fn enumeration(&self, name: &str) -> Option<&Arc<Enumeration>> {
+        self.enumerations.get(*self.by_name.get(name)?)
+    }
+
+    /// All enumerations.
+    pub fn enumerations(&self) -> impl Iterator<Item = &Arc<Enumeration>> {
+        self.enumerations.all()
+    }
+
+    /// What texts mean here.
+    pub(crate) fn context(&self) -> Context<'_> {
+        Context { enumerations: &self.enumerations }
+    }
+
+    /// The type with a number, those of this tenant among them.
+    pub(crate) fn type_of_oid(&self, oid: u32) -> Option<Type> {
+        Type::of_oid(oid).or_else(|| self.enumerations.get(oid).map(|of| Type::Enum(of.id)))
+    }
+
+    /// The name of a type without length or precision, as messages have it.
+    pub(crate) fn type_name(&self, of: Type) -> String {
+        match of {
+            Type::Enum(id) => self.enumerations.get(id).map_or_else(|| of.name(), |of| quoted(&of.name)),
+            other => other.base_name(),
+        }
+    }
+
     /// All numbers that are taken.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
         let tables = self.tables.values().flat_map(|table| table.numbers());
-        tables.chain(self.sequences.values().flat_map(|sequence| [sequence.id, sequence.state]))
+        let sequences = self.sequences.values().flat_map(|sequence| [sequence.id, sequence.state]);
+        tables.chain(sequences).chain(self.enumerations.all().flat_map(|of| [of.id, of.id + 1]))
     }
 
     /// All sequences.
@@ -485,8 +528,15 @@ impl Catalog {
         if let Some(old) = self.sequences.remove(&id) {
             self.by_name.remove(&old.name);
         }
+        if let Some(old) = self.enumerations.remove(id) {
+            self.by_name.remove(&old.name);
+        }
         match value.map(Object::decode).transpose()? {
             None => {}
+            Some(Object::Enumeration(enumeration)) => {
+                self.by_name.insert(enumeration.name.clone(), id);
+                self.enumerations.insert(enumeration);
+            }
             Some(Object::Table(definition)) => {
                 let table = Arc::new(Table::new(definition));
                 for name in table.names() {
@@ -558,6 +608,10 @@ mod tests {
         let bytes = sequence.encode().unwrap();
         assert_eq!(bytes, [2, 2, 0xac, 2, 1, b's', 0xad, 2, 1, 3, 2, 1, 3, 6, 2, 1, 1, 5, 0]);
         assert_eq!(Object::decode(&bytes), Ok(Object::Sequence(sequence)));
+        let enumeration = Enumeration { id: 300, name: "e".to_owned(), labels: vec![(-1, "a".to_owned())] };
+        let bytes = enumeration.encode().unwrap();
+        assert_eq!(bytes, [2, 3, 0xac, 2, 1, b'e', 1, 1, 1, b'a']);
+        assert_eq!(Object::decode(&bytes), Ok(Object::Enumeration(enumeration)));
         for damaged in [&[1, 1][..], &[2], &[2, 9, 0], &[]] {
             assert_eq!(Object::decode(damaged).unwrap_err().state, state::DATA_CORRUPTED);
         }

@@ -23,6 +23,7 @@ pub mod activity;
 pub mod budget;
 pub mod catalog;
 pub mod database;
+pub mod enumeration;
 pub mod error;
 mod fault;
 pub mod flush;

@@ -1,5 +1,7 @@
 //! Rows and keys of tables: values to bytes and back.
 
+use std::sync::Arc;
+
 use savanna_tenants_encoding::{KeyWriter, Numeric, Order, RowReader, RowWriter, version_of};
 use savanna_transaction::KeyRange;
 
@@ -7,7 +9,7 @@ use crate::{
     catalog::{Index, Table},
     error::{Result, SqlError, state},
     types::Type,
-    value::{Interval, Value, numeric, text},
+    value::{Interval, Value, json::Json, numeric},
 };
 
 /// The bytes of a row's value.
@@ -34,6 +36,10 @@ pub(crate) fn encode_value(value: &Value, of: Type, out: &mut Vec<u8>) {
         Value::Uuid(bytes) => out.extend(bytes),
         Value::Bytes(bytes) => out.extend(bytes),
         Value::Json(value) => out.extend(value.text().into_bytes()),
+        Value::Enum(place, label) => {
+            out.extend(place.to_le_bytes());
+            out.extend(label.as_bytes());
+        }
     }
 }
 
@@ -66,7 +72,13 @@ pub(crate) fn decode_value(bytes: &[u8], of: Type) -> Result<Value> {
         }),
         Type::Uuid => fixed(bytes).map(Value::Uuid),
         Type::Bytea => Some(Value::Bytes(bytes.to_vec())),
-        Type::Jsonb => str::from_utf8(bytes).ok().and_then(|text| text::parse(text, of).ok()),
+        Type::Jsonb => {
+            str::from_utf8(bytes).ok().and_then(|text| Json::parse(text).ok()).map(|value| Value::Json(Arc::new(value)))
+        }
+        Type::Enum(_) => bytes.split_first_chunk().and_then(|(place, label)| {
+            let label = str::from_utf8(label).ok()?;
+            Some(Value::Enum(i64::from_le_bytes(*place), label.into()))
+        }),
     };
     value.ok_or_else(|| {
         let message = format!("expected a {} in a row, came {} other bytes", of.name(), bytes.len());
@@ -133,6 +145,7 @@ pub(crate) fn key_value(key: &mut KeyWriter, value: &Value, descending: bool) ->
         Value::Bytes(bytes) => key.bytes(bytes, order),
         // Not in order, and equal for equal values: for what is grouped, not for indexes.
         Value::Json(value) => key.text(&value.normalized().text(), order),
+        Value::Enum(place, _) => key.int64(*place, order),
     };
     Ok(())
 }

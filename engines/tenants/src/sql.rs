@@ -31,6 +31,7 @@ pub(crate) mod role;
 pub(crate) mod run;
 pub(crate) mod run_alter;
 pub(crate) mod run_define;
+pub(crate) mod run_define_enumeration;
 pub(crate) mod run_define_reference;
 pub(crate) mod run_define_sequence;
 pub(crate) mod run_join;

@@ -481,8 +481,9 @@ impl Tenant {
             return Err(SqlError::new(state::SYNTAX_ERROR, message));
         }
         let mut declared = Vec::with_capacity(types.len());
+        let catalog = self.visible_catalog(id)?;
         for oid in types {
-            let of = Type::of_oid(*oid);
+            let of = catalog.type_of_oid(*oid);
             declared
                 .push(of.ok_or_else(|| SqlError::unsupported(format_args!("a parameter of the type with OID {oid}")))?);
         }
@@ -516,10 +517,11 @@ impl Tenant {
             );
             return Err(SqlError::new(state::PROTOCOL_VIOLATION, message));
         }
+        let context = prepared.statement.catalog.context();
         let value = |(given, of): (&Given<'_>, &Type)| match given {
             Given::Null => Ok(Value::Null),
-            Given::Text(bytes) => text::parse(binary::utf8(bytes)?, *of),
-            Given::Binary(bytes) => binary::parse(bytes, *of),
+            Given::Text(bytes) => text::parse(binary::utf8(bytes)?, *of, context),
+            Given::Binary(bytes) => binary::parse(bytes, *of, context),
         };
         let parameters = given.iter().zip(types).map(value).collect::<Result<_>>()?;
         if !portal.is_empty() {

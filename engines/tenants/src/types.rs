@@ -3,7 +3,11 @@
 use serde::{Deserialize, Serialize};
 use sqlparser::ast::{CharacterLength, DataType, ExactNumberInfo, TimezoneInfo};
 
-use crate::error::{Result, SqlError, state};
+use crate::{
+    catalog::Catalog,
+    error::{Result, SqlError, state},
+    sql::name::object_name,
+};
 
 /// A type. Its variants are part of the catalog's format: new ones go to the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -48,6 +52,8 @@ pub enum Type {
     Json,
     /// `jsonb`
     Jsonb,
+    /// An enumeration, by its number
+    Enum(u32),
 }
 
 impl Type {
@@ -78,6 +84,7 @@ impl Type {
             Self::Interval => 1186,
             Self::Numeric(_) => 1700,
             Self::Uuid => 2950,
+            Self::Enum(id) => id,
         }
     }
 
@@ -119,6 +126,7 @@ impl Type {
             Self::Int4 | Self::Float4 | Self::Date => 4,
             Self::Int8 | Self::Float8 | Self::Time | Self::Timestamp | Self::Timestamptz => 8,
             Self::Interval | Self::Uuid => 16,
+            Self::Enum(_) => 4,
             Self::Unknown => -2,
             _ => -1,
         }
@@ -161,6 +169,8 @@ impl Type {
             Self::Unknown => "unknown".to_owned(),
             Self::Json => "json".to_owned(),
             Self::Jsonb => "jsonb".to_owned(),
+            // The catalog knows its name.
+            Self::Enum(id) => format!("enumeration {id}"),
         }
     }
 
@@ -172,6 +182,14 @@ impl Type {
             Self::Varchar(_) => "character varying".to_owned(),
             Self::Char(_) => "character".to_owned(),
             other => other.name(),
+        }
+    }
+
+    /// The number of the enumeration that its values are of.
+    pub(crate) fn enumeration(self) -> Option<u32> {
+        match self {
+            Self::Enum(id) => Some(id),
+            _ => None,
         }
     }
 
@@ -220,8 +238,8 @@ impl Type {
     /// The type that a statement names.
     ///
     /// # Errors
-    /// 0A000 for types that there are not.
-    pub fn of_ast(ast: &DataType) -> Result<Self> {
+    /// 0A000 for types that PostgreSQL has, 42704 for others that there are not.
+    pub fn of_ast(ast: &DataType, catalog: &Catalog) -> Result<Self> {
         Ok(match ast {
             DataType::Bool | DataType::Boolean => Self::Bool,
             DataType::SmallInt(None) | DataType::Int2(None) => Self::Int2,
@@ -257,13 +275,58 @@ impl Type {
                     "oid" => Self::Int8,
                     "bool" => Self::Bool,
                     "varchar" => Self::Varchar(None),
-                    _ => return Err(unknown(ast)),
+                    builtin if NOT_HERE.contains(&builtin) => return Err(unknown(ast)),
+                    _ => catalog.enumeration(&object_name(name)?).map(|of| Self::Enum(of.id)).ok_or_else(|| {
+                        SqlError::new(state::UNDEFINED_OBJECT, format!("type \"{name}\" does not exist"))
+                    })?,
                 }
             }
             _ => return Err(unknown(ast)),
         })
     }
 }
+
+/// Types of PostgreSQL that there are not here.
+const NOT_HERE: [&str; 38] = [
+    "aclitem",
+    "bit",
+    "box",
+    "cidr",
+    "circle",
+    "daterange",
+    "datemultirange",
+    "hstore",
+    "inet",
+    "int4range",
+    "int8range",
+    "int2vector",
+    "jsonpath",
+    "line",
+    "lseg",
+    "macaddr",
+    "macaddr8",
+    "money",
+    "numrange",
+    "oidvector",
+    "path",
+    "pg_lsn",
+    "point",
+    "polygon",
+    "regoper",
+    "regtype",
+    "regrole",
+    "tid",
+    "timetz",
+    "tsquery",
+    "tsrange",
+    "tstzrange",
+    "tsvector",
+    "varbit",
+    "xid",
+    "xml",
+    "citext",
+    "txid_snapshot",
+];
 
 fn unknown(ast: &DataType) -> SqlError {
     SqlError::unsupported(format_args!("type {}", ast.to_string().to_ascii_lowercase()))

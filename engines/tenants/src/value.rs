@@ -11,6 +11,8 @@ use std::{cmp::Ordering, sync::Arc};
 
 use bigdecimal::BigDecimal;
 
+use crate::enumeration::Enumerations;
+
 /// A value. Its type is known where it is used: all integers are one kind here, and so are `real` and `double precision`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
@@ -40,6 +42,23 @@ pub enum Value {
     Bytes(Vec<u8>),
     /// `jsonb`; a `json` is its text
     Json(Arc<json::Json>),
+    /// A label of an enumeration, with its place in the order
+    Enum(i64, Box<str>),
+}
+
+/// What the meaning of a text depends on, beside the type that it is to have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Context<'a> {
+    pub(crate) enumerations: &'a Enumerations,
+}
+
+#[cfg(test)]
+impl Context<'static> {
+    /// Without types of a tenant's own.
+    pub(crate) const NONE: Self = {
+        static NO_ENUMERATIONS: Enumerations = Enumerations::new();
+        Self { enumerations: &NO_ENUMERATIONS }
+    };
 }
 
 /// A length of time. Months and days have no fixed length, so that they are kept apart.
@@ -87,6 +106,7 @@ impl Value {
             (Self::Uuid(a), Self::Uuid(b)) => a.cmp(b),
             (Self::Bytes(a), Self::Bytes(b)) => a.cmp(b),
             (Self::Json(a), Self::Json(b)) => a.compare(b),
+            (Self::Enum(a, _), Self::Enum(b, _)) => a.cmp(b),
             (a, b) => {
                 debug_assert!(false, "values of one kind are compared, not {a:?} and {b:?}");
                 a.kind().cmp(&b.kind())
@@ -103,6 +123,7 @@ impl Value {
                 Self::Bytes(bytes) => bytes.len(),
                 Self::Numeric(number) => number.digits() as usize,
                 Self::Json(value) => value.bytes(),
+                Self::Enum(_, label) => label.len(),
                 _ => 0,
             }
     }
@@ -122,6 +143,7 @@ impl Value {
             Self::Uuid(_) => 10,
             Self::Bytes(_) => 11,
             Self::Json(_) => 12,
+            Self::Enum(..) => 13,
         }
     }
 }

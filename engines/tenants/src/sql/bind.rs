@@ -24,7 +24,7 @@ use crate::{
         system,
     },
     types::Type,
-    value::{Value, text},
+    value::{Value, datetime, numeric, text},
 };
 
 /// An expression and its type.
@@ -80,11 +80,16 @@ impl<'b, 'c> Binder<'b, 'c> {
         Self { closed: Some(place), ..Self::plain(scope, planner, place) }
     }
 
+    /// The name of a type, as messages have it.
+    pub(crate) fn named(&self, of: Type) -> String {
+        self.planner.catalog.type_name(of)
+    }
+
     /// A condition.
     pub(crate) fn condition(&mut self, ast: &ast::Expr, place: &str) -> Result<Expr> {
         let typed = self.expr(ast)?;
         if typed.of != Type::Bool && typed.of != Type::Unknown {
-            let message = format!("argument of {place} must be type boolean, not type {}", typed.of.base_name());
+            let message = format!("argument of {place} must be type boolean, not type {}", self.named(typed.of));
             return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
         }
         self.implicit(typed, Type::Bool)
@@ -123,8 +128,8 @@ impl<'b, 'c> Binder<'b, 'c> {
                 let Some(content) = typed.value.value.clone().into_string() else {
                     return Err(SqlError::unsupported(format_args!("the literal {ast}")));
                 };
-                let of = Type::of_ast(&typed.data_type)?;
-                Ok(Typed::new(Expr::Constant(text::parse(&content, of)?), of))
+                let of = Type::of_ast(&typed.data_type, self.planner.catalog)?;
+                Ok(Typed::new(Expr::Constant(text::parse(&content, of, self.planner.catalog.context())?), of))
             }
             ast::Expr::Interval(interval) => self.interval(interval),
             ast::Expr::UnaryOp { op, expr } => self.unary(*op, expr),
@@ -204,7 +209,7 @@ impl<'b, 'c> Binder<'b, 'c> {
                 array: false,
                 format: None,
             } => {
-                let of = Type::of_ast(data_type)?;
+                let of = Type::of_ast(data_type, self.planner.catalog)?;
                 let typed = self.expr(expr)?;
                 self.cast(typed, of)
             }
@@ -285,7 +290,7 @@ impl<'b, 'c> Binder<'b, 'c> {
                 }
                 Err(_) => {
                     let of = Type::Numeric(None);
-                    Typed::new(Expr::Constant(text::parse(digits, of)?), of)
+                    Typed::new(Expr::Constant(Value::Numeric(numeric::parse(digits)?)), of)
                 }
             },
             Literal::Placeholder(name) => {
@@ -318,7 +323,7 @@ impl<'b, 'c> Binder<'b, 'c> {
             Some(field) => format!("{content} {field}"),
             None => content,
         };
-        Ok(Typed::new(Expr::Constant(text::parse(&text, Type::Interval)?), Type::Interval))
+        Ok(Typed::new(Expr::Constant(Value::Interval(datetime::parse_interval(&text)?)), Type::Interval))
     }
 }
 

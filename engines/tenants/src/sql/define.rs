@@ -6,7 +6,7 @@ use sqlparser::ast::{
 };
 
 use crate::{
-    catalog::{COLUMNS_MAX, Check, Column, Definition, Generated, Index, PrimaryKey, Table},
+    catalog::{COLUMNS_MAX, Catalog, Check, Column, Definition, Generated, Index, PrimaryKey, Table},
     error::{Result, SqlError, state},
     sql::{
         bind::Binder,
@@ -104,10 +104,10 @@ fn serial_type(ast: &ast::DataType) -> Option<Type> {
 }
 
 /// A column as it was written, with its part of the table's constraints.
-fn column(table: &str, ast: &ast::ColumnDef, constraints: &mut Constraints) -> Result<NewColumn> {
+fn column(catalog: &Catalog, table: &str, ast: &ast::ColumnDef, constraints: &mut Constraints) -> Result<NewColumn> {
     let name = name_of(&ast.name);
     let serial = serial_type(&ast.data_type);
-    let of = serial.map_or_else(|| Type::of_ast(&ast.data_type), Ok)?;
+    let of = serial.map_or_else(|| Type::of_ast(&ast.data_type, catalog), Ok)?;
     let sequence = serial.map(|of| SequenceOptions { of: Some(of), ..SequenceOptions::default() });
     let not_null = serial.is_some();
     let mut column = NewColumn { name, of, not_null, default: None, generated: Generated::No, sequence };
@@ -292,7 +292,7 @@ impl Planner<'_> {
         let mut columns: Vec<Column> = Vec::new();
         let mut own = Vec::new();
         for new in &ast.columns {
-            let new = column(&name, new, &mut constraints)?;
+            let new = column(self.catalog, &name, new, &mut constraints)?;
             if columns.iter().any(|other| other.name == new.name) {
                 let message = format!("column \"{}\" specified more than once", new.name);
                 return Err(SqlError::new(state::DUPLICATE_COLUMN, message));
@@ -463,7 +463,7 @@ impl Planner<'_> {
                 }
                 AlterTableOperation::AddColumn { column_def, if_not_exists, column_position: None, .. } => {
                     let mut constraints = Constraints::default();
-                    let mut column = column(&table, column_def, &mut constraints)?;
+                    let mut column = column(self.catalog, &table, column_def, &mut constraints)?;
                     let Constraints { primary, unique, checks, foreign_keys } = constraints;
                     let mut more = Vec::new();
                     more.extend(primary.map(|(name, columns)| Alteration::AddPrimaryKey { name, columns }));
@@ -506,7 +506,7 @@ impl Planner<'_> {
                         }
                         AlterColumnOperation::DropDefault => Alteration::SetDefault { column, default: None },
                         AlterColumnOperation::SetDataType { data_type, using, .. } => {
-                            let of = Type::of_ast(data_type)?;
+                            let of = Type::of_ast(data_type, self.catalog)?;
                             Alteration::SetType { column, of, using: using.as_ref().map(ToString::to_string) }
                         }
                         AlterColumnOperation::AddGenerated { generated_as, sequence_options } => {

@@ -9,6 +9,7 @@ use sqlparser::{
 };
 
 use crate::{
+    catalog::Catalog,
     error::{Result, SqlError, state},
     sql::{
         define_sequence::SequenceOptions,
@@ -126,7 +127,7 @@ fn sequence_options(parser: &mut Parser<'_>) -> Result<SequenceOptions> {
         let twice = match word.as_str() {
             "as" => {
                 let of = parser.parse_data_type().map_err(|error| syntax(&error))?;
-                options.of.replace(Type::of_ast(&of)?).is_some()
+                options.of.replace(Type::of_ast(&of, &Catalog::default())?).is_some()
             }
             "increment" => {
                 let _ = parser.parse_keyword(Keyword::BY);

@@ -58,11 +58,15 @@ impl Effects {
 
     /// Sees to it that a table stays as it is until the transaction ends.
     pub(crate) fn hold_table(&self, database: &mut Database, table: &Table) -> Result<Step<()>> {
-        let key = table.lock_key();
+        self.hold(database, &table.lock_key())
+    }
+
+    /// Sees to it that an object of the catalog stays as it is until the transaction ends.
+    pub(crate) fn hold(&self, database: &mut Database, key: &[u8]) -> Result<Step<()>> {
         if self.isolation == Isolation::ReadCommitted {
-            ready!(database.lock(self.txn, &key, RowLock::KeyShare, Wait::Queue));
+            ready!(database.lock(self.txn, key, RowLock::KeyShare, Wait::Queue));
         } else {
-            database.probe(self.txn, &key)?;
+            database.probe(self.txn, key)?;
         }
         Ok(Step::Done(()))
     }

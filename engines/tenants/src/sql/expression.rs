@@ -14,7 +14,7 @@ use crate::{
         sequence::Given,
     },
     types::Type,
-    value::{Interval, Value, cast, datetime, numeric, text},
+    value::{Context, Interval, Value, cast, datetime, numeric, text},
 };
 
 /// A comparison.
@@ -119,6 +119,13 @@ pub(crate) struct Facts {
     pub(crate) given: std::cell::RefCell<Given>,
     /// The tables and sequences that the statement sees.
     pub(crate) catalog: Arc<Catalog>,
+}
+
+impl Facts {
+    /// What texts mean here.
+    pub(crate) fn context(&self) -> Context<'_> {
+        self.catalog.context()
+    }
 }
 
 /// Whoever runs the queries in expressions.
@@ -258,7 +265,11 @@ impl Expr {
             }
             Self::Cast { value, from, to, explicit } => {
                 let value = value.value(env)?;
-                if value.is_null() { NULL } else { Cow::Owned(cast::cast(value.into_owned(), *from, *to, *explicit)?) }
+                if value.is_null() {
+                    NULL
+                } else {
+                    Cow::Owned(cast::cast(value.into_owned(), *from, *to, *explicit, env.facts.context())?)
+                }
             }
             Self::Call(function, arguments) => {
                 let arguments = arguments.iter().map(|argument| argument.value(env)).collect::<Result<Vec<_>>>()?;

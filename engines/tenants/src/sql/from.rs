@@ -307,7 +307,9 @@ impl Planner<'_> {
             typed.push(binder.expr(argument)?);
         }
         let types: Vec<Type> = typed.iter().map(|typed| typed.of).collect();
-        let Some((of, by)) = series_types(&types) else { return Err(no_function(name, &types)) };
+        let Some((of, by)) = series_types(&types) else {
+            return Err(no_function(binder.planner.catalog, name, &types));
+        };
         let mut values = Vec::new();
         for (typed, of) in typed.into_iter().zip([of, of, by]) {
             values.push(binder.implicit(typed, of)?);
@@ -427,8 +429,11 @@ impl Planner<'_> {
             let (left, right) = (find(begin..middle, "left")?, find(middle..from.scope.columns.len(), "right")?);
             let (a, b) = (from.scope.columns[left].clone(), from.scope.columns[right].clone());
             let of = comparison_type(a.of, b.of).ok_or_else(|| {
-                let message =
-                    format!("JOIN/USING types {} and {} cannot be matched", a.of.base_name(), b.of.base_name());
+                let message = format!(
+                    "JOIN/USING types {} and {} cannot be matched",
+                    self.catalog.type_name(a.of),
+                    self.catalog.type_name(b.of)
+                );
                 SqlError::new(state::DATATYPE_MISMATCH, message)
             })?;
             let mut binder = Binder::plain(&from.scope, self, "JOIN/USING");

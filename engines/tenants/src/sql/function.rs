@@ -109,6 +109,7 @@ impl Function {
                 Self::CurrentDatabase
                     | Self::CurrentUser
                     | Self::CurrVal
+                    | Self::FormatType
                     | Self::LastVal
                     | Self::NextVal
                     | Self::Random
@@ -152,9 +153,9 @@ impl Function {
             (Self::Random, []) => Value::Float((next_random(facts) >> 11) as f64 / (1_u64 << 53) as f64),
             (Self::Uuid, []) => Value::Uuid(random_uuid(facts)),
             (Self::FormatType, [Value::Int(oid), Value::Int(modifier)]) => {
-                Value::Text(system::format_type(*oid, Some(*modifier)))
+                Value::Text(system::format_type(&facts.catalog, *oid, Some(*modifier)))
             }
-            (Self::FormatType, [Value::Int(oid), _]) => Value::Text(system::format_type(*oid, None)),
+            (Self::FormatType, [Value::Int(oid), _]) => Value::Text(system::format_type(&facts.catalog, *oid, None)),
             (Self::FormatType, _) => Value::Null,
             (Self::Greatest | Self::Least, values) => extreme(self, values),
             (Self::NullIf, [a, b]) => {

@@ -3,6 +3,7 @@
 use sqlparser::ast::{self, SelectItem, SelectItemQualifiedWildcardKind};
 
 use crate::{
+    catalog::Catalog,
     error::{Result, SqlError, state},
     sql::{
         bind::{Binder, Typed},
@@ -85,8 +86,8 @@ fn default_name(ast: &ast::Expr) -> String {
         ast::Expr::Nested(inner) => default_name(inner),
         ast::Expr::Function(function) => object_name(&function.name).unwrap_or_default(),
         ast::Expr::Cast { expr, data_type, .. } => match default_name(expr).as_str() {
-            "?column?" => Type::of_ast(data_type).map_or_else(
-                |_| "?column?".to_owned(),
+            "?column?" => Type::of_ast(data_type, &Catalog::default()).map_or_else(
+                |_| own_type_name(data_type),
                 |of| match of {
                     Type::Bool => "bool".to_owned(),
                     Type::Int2 => "int2".to_owned(),
@@ -136,4 +137,13 @@ fn default_name(ast: &ast::Expr) -> String {
         ast::Expr::Interval(_) => "interval".to_owned(),
         _ => "?column?".to_owned(),
     }
+}
+
+/// The name of a type that is not built in, without its schema.
+fn own_type_name(of: &ast::DataType) -> String {
+    let name = match of {
+        ast::DataType::Custom(name, _) => name.0.last().and_then(|part| part.as_ident()).map(name_of),
+        _ => None,
+    };
+    name.unwrap_or_else(|| "?column?".to_owned())
 }

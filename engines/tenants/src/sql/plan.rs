@@ -6,6 +6,7 @@ use savanna_transaction::Isolation;
 
 use crate::{
     catalog::{Arbiter, Catalog, Definition, Generated, Sequence, Table},
+    enumeration::{Enumeration, Position},
     sql::{
         define_sequence::SequenceOptions,
         expression::Expr,
@@ -220,6 +221,19 @@ pub(crate) enum Define {
         to: String,
     },
     DropSequences {
+        names: Vec<String>,
+        if_exists: bool,
+        cascade: bool,
+    },
+    CreateEnumeration(Enumeration),
+    AddLabel {
+        /// The type's name.
+        name: String,
+        label: String,
+        position: Position,
+        if_not_exists: bool,
+    },
+    DropTypes {
         names: Vec<String>,
         if_exists: bool,
         cascade: bool,

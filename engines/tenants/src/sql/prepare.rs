@@ -10,6 +10,7 @@ use sqlparser::ast::{
 
 use crate::{
     catalog::{Catalog, Column, Generated},
+    enumeration::{Enumeration, Position},
     error::{Result, SqlError, state},
     sql::{
         bind::Parameters,
@@ -76,6 +77,19 @@ impl Planner<'_> {
             }
             Ast::CreateTable(create) => silent(Plan::Define(self.create_table(create)?)),
             Ast::CreateIndex(create) => silent(Plan::Define(self.create_index(create)?)),
+            Ast::CreateType { name, representation: Some(ast::UserDefinedTypeRepresentation::Enum { labels }) } => {
+                let labels = labels.iter().map(|label| label.value.clone()).collect();
+                silent(Plan::Define(Define::CreateEnumeration(Enumeration::new(object_name(name)?, labels)?)))
+            }
+            Ast::AlterType(ast::AlterType { name, operation: ast::AlterTypeOperation::AddValue(add) }) => {
+                let position = match &add.position {
+                    None => Position::Last,
+                    Some(ast::AlterTypeAddValuePosition::Before(label)) => Position::Before(label.value.clone()),
+                    Some(ast::AlterTypeAddValuePosition::After(label)) => Position::After(label.value.clone()),
+                };
+                let (name, label) = (object_name(name)?, add.value.value.clone());
+                silent(Plan::Define(Define::AddLabel { name, label, position, if_not_exists: add.if_not_exists }))
+            }
             Ast::AlterTable(alter) => silent(Plan::Define(self.alter_table(alter)?)),
             Ast::Truncate(truncate) => {
                 let restart = matches!(truncate.identity, Some(ast::TruncateIdentityOption::Restart));
@@ -97,6 +111,7 @@ impl Planner<'_> {
                     (ObjectType::Sequence, _) => {
                         silent(Plan::Define(Define::DropSequences { names, if_exists, cascade }))
                     }
+                    (ObjectType::Type, _) => silent(Plan::Define(Define::DropTypes { names, if_exists, cascade })),
                     (ObjectType::Database, [name]) => silent(Plan::DropDatabase { name: name.clone(), if_exists }),
                     _ => Err(unsupported()),
                 }

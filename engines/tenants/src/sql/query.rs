@@ -180,7 +180,11 @@ impl Planner<'_> {
             // Of several kinds of text the first stays.
             (a, b) if a.is_text() && b.is_text() => Ok(a.unbounded()),
             (a, b) => comparison_type(a, b).ok_or_else(|| {
-                let message = format!("{name} types {} and {} cannot be matched", a.base_name(), b.base_name());
+                let message = format!(
+                    "{name} types {} and {} cannot be matched",
+                    self.catalog.type_name(a),
+                    self.catalog.type_name(b)
+                );
                 SqlError::new(state::DATATYPE_MISMATCH, message)
             }),
         };

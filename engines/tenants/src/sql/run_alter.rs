@@ -308,8 +308,11 @@ impl Definer<'_, '_> {
         let automatically = |what: &str, from: Type| match cast::ease(from, of) {
             Some(Ease::Implicit | Ease::Assignment) => Ok(()),
             _ => {
-                let message =
-                    format!("{what} \"{}\" cannot be cast automatically to type {}", old.name, of.base_name());
+                let message = format!(
+                    "{what} \"{}\" cannot be cast automatically to type {}",
+                    old.name,
+                    self.catalog.type_name(of)
+                );
                 let hint = format!("You might need to specify \"USING {}::{}\".", old.name, of.name());
                 Err(SqlError::new(state::DATATYPE_MISMATCH, message).hint(hint))
             }
@@ -331,6 +334,7 @@ impl Definer<'_, '_> {
             return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
         }
         self.check_references_of_type(table, at, of, using.is_some())?;
+        ready!(self.hold_type(of));
         definition.columns[at].of = of;
         if using.is_none() && same_bytes(old.of, of) {
             return Ok(Step::Done(definition));
@@ -356,6 +360,7 @@ impl Definer<'_, '_> {
         if definition.columns.len() == crate::catalog::COLUMNS_MAX || definition.version == u16::MAX {
             return Err(SqlError::new("54011", "the table's columns were changed too often"));
         }
+        ready!(self.hold_type(new.of));
         let at = definition.columns.len();
         definition.version += 1;
         definition.columns.push(new.clone().into_column(definition.version));

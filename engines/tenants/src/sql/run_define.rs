@@ -82,6 +82,20 @@ impl Definer<'_, '_> {
                 ready!(self.truncate(names, *cascade, *restart));
                 "TRUNCATE TABLE"
             }
+            Define::CreateEnumeration(enumeration) => {
+                ready!(self.create_enumeration(enumeration.clone()));
+                "CREATE TYPE"
+            }
+            Define::AddLabel { name, label, position, if_not_exists } => {
+                ready!(self.add_label(name, label, position, *if_not_exists));
+                "ALTER TYPE"
+            }
+            Define::DropTypes { names, if_exists, cascade } => {
+                for name in names {
+                    ready!(self.drop_type(name, *if_exists, *cascade));
+                }
+                "DROP TYPE"
+            }
             Define::Roles(change) => {
                 let Self { run, effects, notices, .. } = self;
                 ready!(run.change_roles(change, effects, notices))
@@ -128,7 +142,12 @@ impl Definer<'_, '_> {
 
     /// Takes a table for itself: nobody writes its rows until the transaction ends, and none are there that it cannot see.
     pub(crate) fn own(&mut self, table: &Table) -> Result<Step<()>> {
-        ready!(self.run.database().lock(self.run.txn, &table.lock_key(), RowLock::Update, Wait::Queue));
+        self.own_object(&table.lock_key())
+    }
+
+    /// Takes an object of the catalog for itself, by its key.
+    pub(crate) fn own_object(&mut self, key: &[u8]) -> Result<Step<()>> {
+        ready!(self.run.database().lock(self.run.txn, key, RowLock::Update, Wait::Queue));
         if self.behind {
             let message = "could not serialize access: the table may have changed since the transaction's snapshot";
             return Err(SqlError::new(state::SERIALIZATION_FAILURE, message)
@@ -183,6 +202,9 @@ impl Definer<'_, '_> {
             }
             let message = format!("relation \"{}\" already exists", definition.name);
             return Err(SqlError::new(state::DUPLICATE_TABLE, message));
+        }
+        for column in &definition.columns {
+            ready!(self.hold_type(column.of));
         }
         definition.id = self.run.database().new_relation()?;
         definition.relation = definition.id;

@@ -196,7 +196,7 @@ impl Run<'_> {
             let mut values = vec![Value::Null; table.columns.len()];
             for (column, content) in plan.columns.iter().zip(line) {
                 if let Some(content) = content {
-                    values[*column] = text::parse(content, table.columns[*column].of)?;
+                    values[*column] = text::parse(content, table.columns[*column].of, self.facts.context())?;
                 }
             }
             for (column, default) in &plan.defaults {

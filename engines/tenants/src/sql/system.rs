@@ -29,6 +29,7 @@ use crate::{
     value::Value,
 };
 
+pub(crate) use definition::quoted;
 pub(crate) use empty::without_rows;
 pub(crate) use rewrite::rewrite;
 pub(crate) use types::format_type;

@@ -166,14 +166,14 @@ impl Planner<'_> {
                     let message = format!(
                         "recursive query \"{name}\" column {} has type {} in non-recursive term but type {} overall",
                         at + 1,
-                        a.of.base_name(),
-                        of.base_name()
+                        self.catalog.type_name(a.of),
+                        self.catalog.type_name(of)
                     );
                     return Err(SqlError::new(state::DATATYPE_MISMATCH, message)
                         .hint("Cast the output of the non-recursive term to the correct type."));
                 }
                 None => {
-                    let (a, b) = (a.of.base_name(), b.of.base_name());
+                    let (a, b) = (self.catalog.type_name(a.of), self.catalog.type_name(b.of));
                     let message = format!("UNION types {a} and {b} cannot be matched");
                     return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
                 }

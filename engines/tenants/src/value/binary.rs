@@ -3,7 +3,7 @@
 use crate::{
     error::{Result, SqlError, state},
     types::Type,
-    value::{Interval, Value, numeric, text},
+    value::{Context, Interval, Value, numeric, text},
 };
 
 /// Appends a value's bytes in the binary format; NULL has none.
@@ -33,6 +33,7 @@ pub(crate) fn write(value: &Value, of: Type, out: &mut Vec<u8>) {
             out.push(JSONB_VERSION);
             out.extend(value.text().into_bytes());
         }
+        Value::Enum(_, label) => out.extend(label.as_bytes()),
     }
 }
 
@@ -40,7 +41,7 @@ pub(crate) fn write(value: &Value, of: Type, out: &mut Vec<u8>) {
 const JSONB_VERSION: u8 = 1;
 
 /// The value of a type from its binary format.
-pub(crate) fn parse(bytes: &[u8], of: Type) -> Result<Value> {
+pub(crate) fn parse(bytes: &[u8], of: Type, context: Context<'_>) -> Result<Value> {
     let wrong = || {
         let message = format!("incorrect binary data format for type {}: {} bytes", of.base_name(), bytes.len());
         SqlError::new(state::INVALID_BINARY_REPRESENTATION, message)
@@ -69,11 +70,11 @@ pub(crate) fn parse(bytes: &[u8], of: Type) -> Result<Value> {
         Type::Uuid => fixed(bytes).map(Value::Uuid),
         Type::Bytea => Some(Value::Bytes(bytes.to_vec())),
         Type::Numeric(_) => return super::cast::fit(Value::Numeric(numeric::from_wire(bytes)?), of, false),
-        Type::Text | Type::Varchar(_) | Type::Char(_) | Type::Unknown | Type::Json => {
-            return text::parse(utf8(bytes)?, of);
+        Type::Text | Type::Varchar(_) | Type::Char(_) | Type::Unknown | Type::Json | Type::Enum(_) => {
+            return text::parse(utf8(bytes)?, of, context);
         }
         Type::Jsonb => match bytes.split_first() {
-            Some((&JSONB_VERSION, text)) => return text::parse(utf8(text)?, of),
+            Some((&JSONB_VERSION, text)) => return text::parse(utf8(text)?, of, context),
             _ => None,
         },
     };
@@ -116,17 +117,17 @@ mod tests {
             (Type::Jsonb, "{\"a\": 1.50}"),
         ] {
             let mut bytes = Vec::new();
-            write(&text::parse(shown, of).unwrap(), of, &mut bytes);
-            assert_eq!(text::shown(&parse(&bytes, of).unwrap(), of), shown);
+            write(&text::parse(shown, of, Context::NONE).unwrap(), of, &mut bytes);
+            assert_eq!(text::shown(&parse(&bytes, of, Context::NONE).unwrap(), of), shown);
         }
     }
 
     #[test]
     fn bytes_of_the_wrong_length_are_refused() {
         for of in [Type::Int4, Type::Uuid, Type::Interval, Type::Numeric(None), Type::Bool] {
-            assert_eq!(parse(&[1, 2, 3], of).unwrap_err().state, state::INVALID_BINARY_REPRESENTATION);
+            assert_eq!(parse(&[1, 2, 3], of, Context::NONE).unwrap_err().state, state::INVALID_BINARY_REPRESENTATION);
         }
-        assert_eq!(parse(&[0xff], Type::Text).unwrap_err().state, state::CHARACTER_NOT_IN_REPERTOIRE);
-        assert!(parse(b"a\0", Type::Text).is_err());
+        assert_eq!(parse(&[0xff], Type::Text, Context::NONE).unwrap_err().state, state::CHARACTER_NOT_IN_REPERTOIRE);
+        assert!(parse(b"a\0", Type::Text, Context::NONE).is_err());
     }
 }

@@ -5,7 +5,7 @@ use bigdecimal::{BigDecimal, FromPrimitive, ToPrimitive};
 use crate::{
     error::{Result, SqlError, state},
     types::Type,
-    value::{Value, datetime, json::Json, numeric, text},
+    value::{Context, Value, datetime, json::Json, numeric, text},
 };
 
 /// How readily one type becomes another.
@@ -43,14 +43,14 @@ pub(crate) fn ease(from: Type, to: Type) -> Option<Ease> {
 }
 
 /// A value of type `from` as one of type `to`. `explicit` cuts texts that are too long instead of refusing them.
-pub(crate) fn cast(value: Value, from: Type, to: Type, explicit: bool) -> Result<Value> {
+pub(crate) fn cast(value: Value, from: Type, to: Type, explicit: bool, context: Context<'_>) -> Result<Value> {
     let value = match (value, to) {
         (Value::Null, _) => return Ok(Value::Null),
         (value, _) if from.unbounded() == to.unbounded() => value,
         (Value::Text(value), to) if to.is_text() => Value::Text(value),
         (Value::Json(value), Type::Json) => Value::Text(value.text()),
-        (Value::Json(value), to) if !to.is_text() => return scalar(&value, to),
-        (Value::Text(value), to) => return text::parse(&value, to),
+        (Value::Json(value), to) if !to.is_text() => return scalar(&value, to, context),
+        (Value::Text(value), to) => return text::parse(&value, to, context),
         (value, to) if to.is_text() => {
             // As PostgreSQL's own cast to text does.
             match value {
@@ -90,10 +90,10 @@ pub(crate) fn cast(value: Value, from: Type, to: Type, explicit: bool) -> Result
         (Value::Numeric(value), Type::Int2 | Type::Int4 | Type::Int8) => {
             integer(numeric::round(&value, 0).to_i64(), to)?
         }
-        (Value::Numeric(value), Type::Float4 | Type::Float8) => match text::parse(&value.to_plain_string(), to)? {
-            Value::Float(value) => Value::Float(value),
-            other => return Err(SqlError::internal(format_args!("a number became {other:?}"))),
-        },
+        (Value::Numeric(value), Type::Float4 | Type::Float8) => {
+            let unread = || SqlError::internal(format_args!("the number {value} is none"));
+            Value::Float(text::parse_float(&value.to_plain_string(), to).ok_or_else(unread)??)
+        }
         (Value::Date(days), Type::Timestamp | Type::Timestamptz) => {
             let micros = i64::from(days).checked_mul(datetime::MICROS_PER_DAY);
             Value::Timestamp(
@@ -114,11 +114,11 @@ pub(crate) fn cast(value: Value, from: Type, to: Type, explicit: bool) -> Result
 }
 
 /// A scalar of `jsonb` as a number or truth value.
-fn scalar(value: &Json, to: Type) -> Result<Value> {
+fn scalar(value: &Json, to: Type, context: Context<'_>) -> Result<Value> {
     match (value, to) {
         (Json::Bool(value), Type::Bool) => Ok(Value::Bool(*value)),
         (Json::Number(number), to) if to.is_number() => {
-            cast(Value::Numeric(number.clone()), Type::Numeric(None), to, true)
+            cast(Value::Numeric(number.clone()), Type::Numeric(None), to, true, context)
         }
         (other, to) => {
             let message = format!("cannot cast jsonb {} to type {}", other.kind(), to.base_name());

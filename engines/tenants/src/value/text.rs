@@ -6,7 +6,7 @@ use crate::{
     error::{Result, SqlError, state},
     types::Type,
     value::{
-        Value, datetime,
+        Context, Value, datetime,
         json::{self, Json},
         numeric,
     },
@@ -43,6 +43,7 @@ pub(crate) fn write(value: &Value, of: Type, out: &mut String) {
             }
         }
         Value::Json(value) => value.write(out),
+        Value::Enum(_, label) => out.push_str(label),
         Value::Bytes(bytes) => {
             out.push_str("\\x");
             for byte in bytes {
@@ -118,7 +119,7 @@ fn write_float(scientific: &str, fixed_max: i32, out: &mut String) {
 }
 
 /// The value of a type that a text stands for.
-pub(crate) fn parse(text: &str, of: Type) -> Result<Value> {
+pub(crate) fn parse(text: &str, of: Type, context: Context<'_>) -> Result<Value> {
     let wrong = || {
         let message = format!("invalid input syntax for type {}: \"{text}\"", of.base_name());
         SqlError::new(state::INVALID_TEXT_REPRESENTATION, message)
@@ -153,6 +154,7 @@ pub(crate) fn parse(text: &str, of: Type) -> Result<Value> {
             Value::Text(text.to_owned())
         }
         Type::Jsonb => Value::Json(Arc::new(Json::parse(text)?)),
+        Type::Enum(id) => context.enumerations.known(id)?.value(text)?,
     })
 }
 
@@ -175,7 +177,7 @@ fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-fn parse_float(text: &str, of: Type) -> Option<Result<f64>> {
+pub(crate) fn parse_float(text: &str, of: Type) -> Option<Result<f64>> {
     let trimmed = text.trim();
     let value: f64 = trimmed.parse().ok()?;
     let value = if of == Type::Float4 { f64::from(trimmed.parse::<f32>().ok()?) } else { value };
@@ -283,7 +285,7 @@ mod tests {
             (Type::Json, " { \"a\":1}"),
             (Type::Jsonb, "{\"a\": [1, null]}"),
         ] {
-            assert_eq!(shown(&parse(text, of).unwrap(), of), text);
+            assert_eq!(shown(&parse(text, of, Context::NONE).unwrap(), of), text);
         }
     }
 
@@ -301,7 +303,7 @@ mod tests {
             (Type::Numeric(Some((3, 1))), "123.4", state::NUMERIC_VALUE_OUT_OF_RANGE),
             (Type::Float8, "1e400", state::NUMERIC_VALUE_OUT_OF_RANGE),
         ] {
-            assert_eq!(parse(text, of).unwrap_err().state, state, "{text}");
+            assert_eq!(parse(text, of, Context::NONE).unwrap_err().state, state, "{text}");
         }
     }
 }

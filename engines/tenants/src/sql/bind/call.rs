@@ -4,6 +4,7 @@ use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, FunctionArguments};
 
 use super::{Binder, Typed, convert::wrapped, window::is_window_function};
 use crate::{
+    catalog::Catalog,
     error::{Result, SqlError, state},
     sql::{
         aggregate::{self, Aggregate, SortExpr},
@@ -210,7 +211,7 @@ impl Binder<'_, '_> {
                 let (typed, between) = (self.expr(argument)?, self.expr(between)?);
                 let texty = |of: Type| of.is_text() || of == Type::Unknown;
                 if !texty(typed.of) || !texty(between.of) {
-                    return Err(no_function(name, &[typed.of, between.of]));
+                    return Err(no_function(self.planner.catalog, name, &[typed.of, between.of]));
                 }
                 delimiter = Some(self.implicit(between, Type::Text)?);
                 (Some(self.implicit(typed, Type::Text)?), aggregate::Kind::StringAgg, Type::Text)
@@ -221,7 +222,7 @@ impl Binder<'_, '_> {
             [FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))] => {
                 let typed = self.expr(argument)?;
                 let Some((kind, wanted, of)) = aggregate::resolve(name, typed.of) else {
-                    return Err(no_function(name, &[typed.of]));
+                    return Err(no_function(self.planner.catalog, name, &[typed.of]));
                 };
                 let argument = if wanted == Type::Unknown { typed.expr } else { self.implicit(typed, wanted)? };
                 (Some(argument), kind, of)
@@ -253,7 +254,7 @@ impl Binder<'_, '_> {
         }
         let types: Vec<Type> = arguments.iter().map(|argument| argument.of).collect();
         let Some((function, wanted, of)) = function::resolve(name, &types) else {
-            return Err(no_function(name, &types));
+            return Err(no_function(self.planner.catalog, name, &types));
         };
         let arguments = arguments.into_iter().zip(wanted);
         let arguments = arguments.map(|(argument, of)| self.convert(argument, of, false)).collect::<Result<_>>()?;
@@ -265,8 +266,8 @@ impl Binder<'_, '_> {
     }
 }
 
-pub(crate) fn no_function(name: &str, arguments: &[Type]) -> SqlError {
-    let arguments: Vec<String> = arguments.iter().map(|of| of.base_name()).collect();
+pub(crate) fn no_function(catalog: &Catalog, name: &str, arguments: &[Type]) -> SqlError {
+    let arguments: Vec<String> = arguments.iter().map(|of| catalog.type_name(*of)).collect();
     let message = format!("function {name}({}) does not exist", arguments.join(", "));
     SqlError::new(state::UNDEFINED_FUNCTION, message)
         .hint("No function matches the given name and argument types. You might need to add explicit type casts.")

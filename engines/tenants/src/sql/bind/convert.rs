@@ -21,8 +21,8 @@ impl Binder<'_, '_> {
         if cast::ease(typed.of, of).is_none_or(|ease| ease > Ease::Assignment) {
             let message = format!(
                 "column \"{column}\" is of type {} but expression is of type {}",
-                of.base_name(),
-                typed.of.base_name()
+                self.named(of),
+                self.named(typed.of)
             );
             return Err(SqlError::new(state::DATATYPE_MISMATCH, message)
                 .hint("You will need to rewrite or cast the expression."));
@@ -32,7 +32,7 @@ impl Binder<'_, '_> {
 
     pub(super) fn cast(&mut self, typed: Typed, of: Type) -> Result<Typed> {
         if cast::ease(typed.of, of).is_none() {
-            let message = format!("cannot cast type {} to {}", typed.of.base_name(), of.base_name());
+            let message = format!("cannot cast type {} to {}", self.named(typed.of), self.named(of));
             return Err(SqlError::new(state::CANNOT_COERCE, message));
         }
         Ok(Typed::new(self.convert(typed, of, true)?, of))
@@ -91,7 +91,7 @@ impl Binder<'_, '_> {
         match cast::ease(typed.of, of) {
             Some(Ease::Implicit) => self.convert(typed, of.unbounded(), false),
             _ => {
-                let message = format!("expected type {}, came {}", of.base_name(), typed.of.base_name());
+                let message = format!("expected type {}, came {}", self.named(of), self.named(typed.of));
                 Err(SqlError::new(state::DATATYPE_MISMATCH, message))
             }
         }
@@ -115,7 +115,7 @@ impl Binder<'_, '_> {
                 (Value::Text(content), Type::Char(_) | Type::Varchar(_)) => {
                     cast::fit(Value::Text(content.clone()), of, explicit)?
                 }
-                (Value::Text(content), of) => text::parse(content, of)?,
+                (Value::Text(content), of) => text::parse(content, of, self.planner.catalog.context())?,
                 (value, _) => value.clone(),
             }));
         }
@@ -143,10 +143,10 @@ impl Binder<'_, '_> {
             }
             of = comparison_type(of, typed.of).ok_or_else(|| {
                 if place == "IN" {
-                    return no_operator(&format!("{} = {}", of.base_name(), typed.of.base_name()));
+                    return no_operator(&format!("{} = {}", self.named(of), self.named(typed.of)));
                 }
                 let message =
-                    format!("{place} types {} and {} cannot be matched", of.base_name(), typed.of.base_name());
+                    format!("{place} types {} and {} cannot be matched", self.named(of), self.named(typed.of));
                 SqlError::new(state::DATATYPE_MISMATCH, message)
             })?;
         }
@@ -165,6 +165,8 @@ fn is_constant(expr: &Expr) -> bool {
     let mut constant = match expr {
         Expr::Column(_) | Expr::Parameter(_) | Expr::Aggregate(_) | Expr::Window(_) | Expr::Subquery(_) => false,
         Expr::Call(function, _) => function.is_immutable(),
+        // What a label is, the tenant knows.
+        Expr::Cast { to: Type::Enum(_), .. } => false,
         _ => true,
     };
     expr.children(&mut |child| constant &= matches!(child, Expr::Constant(_)));

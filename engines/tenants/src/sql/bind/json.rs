@@ -31,7 +31,7 @@ impl Binder<'_, '_> {
             ast::Expr::Array(array) if paths => array_literal(array)?,
             other => self.expr(other)?,
         };
-        let shown = || no_operator(&format!("{} {operator} {}", left.of.base_name(), right.of.base_name()));
+        let shown = || no_operator(&format!("{} {operator} {}", self.named(left.of), self.named(right.of)));
         let json = |of: Type| matches!(of, Json | Jsonb);
         let (function, wanted, of) = match (operator, left.of, right.of) {
             (B::Arrow, of, step) if json(of) && (step.is_text() || step == Unknown || step.is_integer()) => {
@@ -67,7 +67,7 @@ impl Binder<'_, '_> {
             ("||", a, b) if jsonb(a) && jsonb(b) => (JsonFunction::Concat, [Jsonb, Jsonb]),
             ("-", Jsonb, b) if b.is_integer() => (JsonFunction::Without, [Jsonb, Int4]),
             ("-", Jsonb, b) if b.is_text() || b == Unknown => (JsonFunction::Without, [Jsonb, Text]),
-            (_, a, b) => return Err(no_operator(&format!("{} {sign} {}", a.base_name(), b.base_name()))),
+            (_, a, b) => return Err(no_operator(&format!("{} {sign} {}", self.named(a), self.named(b)))),
         };
         let [a, b] = wanted;
         let arguments = vec![self.convert(left, a, false)?, self.convert(right, b, false)?];

@@ -38,7 +38,7 @@ impl Binder<'_, '_> {
                 }
                 let of = typed.of.unbounded();
                 if !of.is_number() && of != Type::Interval {
-                    return Err(no_operator(&format!("{operator} {}", of.base_name())));
+                    return Err(no_operator(&format!("{operator} {}", self.named(of))));
                 }
                 let negated = operator == UnaryOperator::Minus;
                 let expr = if negated { Expr::Negate(Box::new(typed.expr), of) } else { typed.expr };
@@ -87,7 +87,7 @@ impl Binder<'_, '_> {
                 }
                 let texty = |of: Type| of.is_text() || of == Type::Unknown;
                 if !texty(left.of) && !texty(right.of) {
-                    let shown = format!("{} || {}", left.of.base_name(), right.of.base_name());
+                    let shown = format!("{} || {}", self.named(left.of), self.named(right.of));
                     return Err(no_operator(&shown));
                 }
                 let (left, right) = (self.convert(left, Type::Text, false)?, self.convert(right, Type::Text, false)?);
@@ -134,7 +134,7 @@ impl Binder<'_, '_> {
 
     pub(super) fn comparable(&mut self, left: &ast::Expr, right: &ast::Expr, operator: &str) -> Result<(Expr, Expr)> {
         let (left, right) = (self.expr(left)?, self.expr(right)?);
-        let shown = format!("{} {operator} {}", left.of.base_name(), right.of.base_name());
+        let shown = format!("{} {operator} {}", self.named(left.of), self.named(right.of));
         let Some(of) = comparison_type(left.of, right.of).filter(|of| *of != Type::Json) else {
             return Err(no_operator(&shown));
         };
@@ -153,7 +153,7 @@ impl Binder<'_, '_> {
         if left.of == Type::Jsonb {
             return self.json_arithmetic(left, sign, right);
         }
-        let shown = format!("{} {sign} {}", left.of.base_name(), right.of.base_name());
+        let shown = format!("{} {sign} {}", self.named(left.of), self.named(right.of));
         let sum = matches!(operator, Operator::Add | Operator::Subtract);
         let (a, b, of) = match (left.of, right.of) {
             (a, b) if a.is_number() && b.is_number() => {
@@ -217,7 +217,7 @@ impl Binder<'_, '_> {
         let texty = |of: Type| of.is_text() || of == Type::Unknown;
         if !texty(text.of) || !texty(pattern.of) {
             let sign = if any_case { "~~*" } else { "~~" };
-            return Err(no_operator(&format!("{} {sign} {}", text.of.base_name(), pattern.of.base_name())));
+            return Err(no_operator(&format!("{} {sign} {}", self.named(text.of), self.named(pattern.of))));
         }
         // A pattern meets the blanks of a `character`.
         let padded = if let Type::Char(length) = text.of { Some(i64::from(length)) } else { None };

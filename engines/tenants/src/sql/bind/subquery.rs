@@ -100,7 +100,7 @@ impl Binder<'_, '_> {
         let (mut values, mut types) = (Vec::new(), Vec::new());
         for (typed, column) in typed.into_iter().zip(&query.columns) {
             let of = comparison_type(typed.of, column.of).ok_or_else(|| {
-                no_operator(&format!("{} {operator} {}", typed.of.base_name(), column.of.base_name()))
+                no_operator(&format!("{} {operator} {}", self.named(typed.of), self.named(column.of)))
             })?;
             values.push(self.implicit(typed, of)?);
             types.push(of);

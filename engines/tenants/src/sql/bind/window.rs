@@ -93,7 +93,7 @@ impl Binder<'_, '_> {
             ("first_value", [of]) => (WindowFunction::FirstValue, *of),
             ("last_value", [of]) => (WindowFunction::LastValue, *of),
             ("nth_value", [of, count]) if count.is_integer() => (WindowFunction::NthValue, *of),
-            _ if is_window_function(name) => return Err(no_function(name, &types)),
+            _ if is_window_function(name) => return Err(no_function(self.planner.catalog, name, &types)),
             _ => {
                 let message = format!("OVER specified, but {name} is not a window function nor an aggregate function");
                 return Err(SqlError::new(state::WRONG_OBJECT_TYPE, message));

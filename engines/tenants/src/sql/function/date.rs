@@ -7,7 +7,7 @@ use crate::{
     error::{Result, SqlError, state},
     sql::expression::Facts,
     types::Type,
-    value::{Value, datetime, text},
+    value::{Value, datetime},
 };
 
 /// A function of dates and times.
@@ -71,8 +71,8 @@ impl DateFunction {
 
 fn make_date(year: i64, month: i64, day: i64) -> Result<Value> {
     let shown = format!("{year}-{month:02}-{day:02}");
-    match text::parse(&shown, Type::Date) {
-        Ok(date) if year > 0 => Ok(date),
+    match datetime::parse_date(&shown) {
+        Ok(days) if year > 0 => Ok(Value::Date(days)),
         _ => Err(SqlError::new(state::DATETIME_FIELD_OVERFLOW, format!("date field value out of range: {shown}"))),
     }
 }

@@ -1,7 +1,9 @@
 //! Types, and what PostgreSQL calls them.
 
-use super::{B, I, N, NAMESPACE_CATALOG, OWNER, S, SystemTable, T, row};
-use crate::{catalog::Catalog, types::Type, value::Value};
+use std::sync::Arc;
+
+use super::{B, I, N, NAMESPACE_CATALOG, NAMESPACE_PUBLIC, OWNER, S, SystemTable, T, row};
+use crate::{catalog::Catalog, enumeration::Enumeration, types::Type, value::Value};
 
 /// Types with their names in `pg_type`, sizes and categories.
 const TYPES: &[(u32, &str, i64, &str)] = &[
@@ -14,6 +16,7 @@ const TYPES: &[(u32, &str, i64, &str)] = &[
     (23, "int4", 4, "N"),
     (25, "text", -1, "S"),
     (26, "oid", 4, "N"),
+    (114, "json", -1, "U"),
     (700, "float4", 4, "N"),
     (701, "float8", 8, "N"),
     (705, "unknown", -2, "X"),
@@ -27,6 +30,7 @@ const TYPES: &[(u32, &str, i64, &str)] = &[
     (1700, "numeric", -1, "N"),
     (2205, "regclass", 4, "N"),
     (2950, "uuid", 16, "U"),
+    (3802, "jsonb", -1, "U"),
 ];
 
 pub(super) const TABLES: &[SystemTable] = &[
@@ -100,22 +104,47 @@ pub(super) const TABLES: &[SystemTable] = &[
     SystemTable {
         name: "pg_enum",
         columns: &[("oid", N), ("enumtypid", N), ("enumsortorder", Type::Float4), ("enumlabel", T)],
-        rows: None,
+        rows: Some(labels),
     },
 ];
 
-fn types(_: &Catalog) -> Vec<Vec<Value>> {
-    let row = |(oid, name, size, category): &(u32, &str, i64, &str)| {
-        let collation = if *category == "S" { 100_u32 } else { 0 };
+/// The labels of enumerations.
+fn labels(catalog: &Catalog) -> Vec<Vec<Value>> {
+    let of = |of: &Arc<Enumeration>| {
+        let label = |(at, (_, label)): (usize, &(i64, String))| {
+            let oid = i64::from(of.id) << 16 | at as i64;
+            row![oid, of.id, Value::Float(at as f64 + 1.0), label.as_str()]
+        };
+        of.labels.iter().enumerate().map(label).collect::<Vec<_>>()
+    };
+    catalog.enumerations().flat_map(of).collect()
+}
+
+/// A row of `pg_type`.
+struct Row<'a> {
+    oid: u32,
+    name: &'a str,
+    namespace: u32,
+    size: i64,
+    kind: &'a str,
+    category: &'a str,
+    /// What the names of its functions begin with.
+    functions: &'a str,
+}
+
+impl Row<'_> {
+    fn row(&self) -> Vec<Value> {
+        let Self { oid, name, namespace, size, kind, category, functions } = *self;
+        let collation = if category == "S" { 100_u32 } else { 0 };
         row![
-            *oid,
-            *name,
-            NAMESPACE_CATALOG,
+            oid,
+            name,
+            namespace,
             OWNER,
-            *size,
-            *size > 0 && *size <= 8,
-            "b",
-            *category,
+            size,
+            size > 0 && size <= 8,
+            kind,
+            category,
             false,
             true,
             ",",
@@ -123,10 +152,10 @@ fn types(_: &Catalog) -> Vec<Vec<Value>> {
             "-",
             0_u32,
             0_u32,
-            format!("{name}in"),
-            format!("{name}out"),
-            format!("{name}recv"),
-            format!("{name}send"),
+            format!("{functions}in"),
+            format!("{functions}out"),
+            format!("{functions}recv"),
+            format!("{functions}send"),
             false,
             0_u32,
             -1_i64,
@@ -134,12 +163,23 @@ fn types(_: &Catalog) -> Vec<Vec<Value>> {
             collation,
             Value::Null,
         ]
-    };
-    TYPES.iter().map(row).collect()
+    }
+}
+
+fn types(catalog: &Catalog) -> Vec<Vec<Value>> {
+    let builtin = TYPES.iter().map(|(oid, name, size, category)| {
+        let (namespace, functions) = (NAMESPACE_CATALOG, *name);
+        Row { oid: *oid, name, namespace, size: *size, kind: "b", category, functions }.row()
+    });
+    let own = catalog.enumerations().map(|of| {
+        let (oid, name, namespace) = (of.id, of.name.as_str(), NAMESPACE_PUBLIC);
+        Row { oid, name, namespace, size: 4, kind: "e", category: "E", functions: "enum_" }.row()
+    });
+    builtin.chain(own).collect()
 }
 
 /// The name of a type with its modifier, as `format_type` shows it.
-pub(crate) fn format_type(oid: i64, modifier: Option<i64>) -> String {
+pub(crate) fn format_type(catalog: &Catalog, oid: i64, modifier: Option<i64>) -> String {
     let oid = u32::try_from(oid).unwrap_or(0);
     let name = TYPES.iter().find(|(other, ..)| *other == oid).map(|(_, name, ..)| *name);
     let modifier = modifier.filter(|modifier| *modifier >= 4).map(|modifier| (modifier - 4) as u32);
@@ -150,9 +190,10 @@ pub(crate) fn format_type(oid: i64, modifier: Option<i64>) -> String {
         (1043, length) => Some(Type::Varchar(length)),
         (1700, Some(modifier)) => Some(Type::Numeric(Some(((modifier >> 16) as u16, modifier as u16)))),
         (18, _) => return "\"char\"".to_owned(),
-        _ => Type::of_oid(oid),
+        _ => catalog.type_of_oid(oid),
     };
     match (of, name) {
+        (Some(of @ Type::Enum(_)), _) => catalog.type_name(of),
         (Some(of), _) => of.name(),
         (None, Some(name)) => name.to_owned(),
         (None, None) => "???".to_owned(),
@@ -165,7 +206,7 @@ mod tests {
 
     #[test]
     fn types_are_called_as_postgresql_calls_them() {
-        let shown = |oid, modifier| format_type(oid, Some(modifier));
+        let shown = |oid, modifier| format_type(&Catalog::default(), oid, Some(modifier));
         assert_eq!(shown(23, -1), "integer");
         assert_eq!(shown(1043, 24), "character varying(20)");
         assert_eq!(shown(1043, -1), "character varying");
