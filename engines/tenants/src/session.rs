@@ -151,7 +151,7 @@ pub(crate) struct Session {
     pub(crate) copying: Option<Arc<Statement>>,
     /// What its next reply depends on.
     pub(crate) reply_after: Lsn,
-    /// Why its wait was ended for it.
+    /// Why its wait ended without what it waited for.
     pub(crate) interrupted: Option<Interruption>,
     pub(crate) waits: bool,
     /// What the statement that waits has read of the storage.
@@ -163,7 +163,6 @@ pub(crate) struct Session {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Interruption {
     Deadlock,
-    Cancelled,
     /// What was waited for will not come.
     Failed(SqlError),
 }

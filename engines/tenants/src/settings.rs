@@ -18,7 +18,34 @@ pub struct Settings {
     pub read_only: bool,
     /// Whether notices are sent.
     pub notices: bool,
+    /// How long things may take.
+    pub timeouts: Timeouts,
     extra_float_digits: String,
+}
+
+/// How long things may take, in milliseconds; 0 for as long as they do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timeouts {
+    /// A statement.
+    pub statement: u32,
+    /// A wait for a lock.
+    pub lock: u32,
+    /// A pause of the client in a transaction.
+    pub idle_in_transaction: u32,
+    /// A pause of the client outside of one.
+    pub idle: u32,
+}
+
+impl Timeouts {
+    fn named(&mut self, name: &str) -> Option<&mut u32> {
+        Some(match name {
+            "statement_timeout" => &mut self.statement,
+            "lock_timeout" => &mut self.lock,
+            "idle_in_transaction_session_timeout" => &mut self.idle_in_transaction,
+            "idle_session_timeout" => &mut self.idle,
+            _ => return None,
+        })
+    }
 }
 
 impl Default for Settings {
@@ -28,6 +55,7 @@ impl Default for Settings {
             isolation: Isolation::ReadCommitted,
             read_only: false,
             notices: true,
+            timeouts: Timeouts::default(),
             extra_float_digits: "1".to_owned(),
         }
     }
@@ -38,11 +66,9 @@ const FIXED: &[(&str, &str, &[&str])] = &[
     ("bytea_output", "hex", &[]),
     ("client_encoding", "UTF8", &["utf8", "utf-8", "unicode", "'utf8'", "'utf-8'"]),
     ("datestyle", "ISO, MDY", &["iso", "iso, mdy", "mdy"]),
-    ("idle_in_transaction_session_timeout", "0", &["0ms", "0s"]),
     ("integer_datetimes", "on", &[]),
     ("intervalstyle", "postgres", &[]),
     ("is_superuser", "on", &[]),
-    ("lock_timeout", "0", &["0ms", "0s"]),
     ("max_identifier_length", "63", &[]),
     ("password_encryption", "scram-sha-256", &["'scram-sha-256'"]),
     ("row_security", "on", &["off"]),
@@ -51,7 +77,6 @@ const FIXED: &[(&str, &str, &[&str])] = &[
     ("server_version", SERVER_VERSION, &[]),
     ("server_version_num", "150000", &[]),
     ("standard_conforming_strings", "on", &["true", "1"]),
-    ("statement_timeout", "0", &["0ms", "0s"]),
     ("synchronous_commit", "on", &["true", "1"]),
     ("timezone", "UTC", &["utc", "gmt", "etc/utc", "etc/gmt", "z", "+00", "0", "+00:00"]),
 ];
@@ -98,6 +123,12 @@ impl Settings {
                 }
                 self.extra_float_digits = digits.to_owned();
             }
+            (name, value) if self.timeouts.named(name).is_some() => {
+                let millis = milliseconds(name, value.unwrap_or("0"))?;
+                if let Some(timeout) = self.timeouts.named(name) {
+                    *timeout = millis;
+                }
+            }
             (name, value) => {
                 let Some((_, fixed, others)) = FIXED.iter().find(|(fixed, ..)| *fixed == name) else {
                     let message = format!("unrecognized configuration parameter \"{name}\"");
@@ -117,12 +148,14 @@ impl Settings {
     /// # Errors
     /// 42704 if there is no such setting.
     pub(crate) fn show(&self, name: &str) -> Result<String> {
+        let mut timeouts = self.timeouts;
         Ok(match name {
             "application_name" => self.application_name.clone(),
             "default_transaction_isolation" => isolation_name(self.isolation).to_owned(),
             "default_transaction_read_only" => if self.read_only { "on" } else { "off" }.to_owned(),
             "client_min_messages" => if self.notices { "notice" } else { "warning" }.to_owned(),
             "extra_float_digits" => self.extra_float_digits.clone(),
+            name if let Some(millis) = timeouts.named(name) => shown_milliseconds(*millis),
             name => match FIXED.iter().find(|(fixed, ..)| *fixed == name) {
                 Some((_, value, _)) => (*value).to_owned(),
                 None => {
@@ -132,6 +165,38 @@ impl Settings {
             },
         })
     }
+}
+
+/// Units of time with their milliseconds, the largest first.
+const UNITS: [(&str, u32); 5] = [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1)];
+
+/// A time as a setting has it: a number of milliseconds, or with a unit.
+fn milliseconds(name: &str, value: &str) -> Result<u32> {
+    let wrong = |message: String| SqlError::new(state::INVALID_PARAMETER_VALUE, message);
+    let text = value.trim();
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
+    let number: Option<f64> = number.trim().parse().ok();
+    let factor = match unit {
+        "" => Some(1.0),
+        "us" => Some(0.001),
+        unit => UNITS.iter().find(|(known, _)| *known == unit).map(|(_, millis)| f64::from(*millis)),
+    };
+    let (Some(number), Some(factor)) = (number, factor) else {
+        let error = wrong(format!("invalid value for parameter \"{name}\": \"{value}\""));
+        return Err(error.hint("Valid units for this parameter are \"us\", \"ms\", \"s\", \"min\", \"h\", and \"d\"."));
+    };
+    let millis = (number * factor).round_ties_even();
+    if !(0.0..=f64::from(i32::MAX)).contains(&millis) {
+        let message = format!("{millis} ms is outside the valid range for parameter \"{name}\" (0 .. {})", i32::MAX);
+        return Err(wrong(message));
+    }
+    Ok(millis as u32)
+}
+
+/// A time in the largest unit in which it is a whole number.
+fn shown_milliseconds(millis: u32) -> String {
+    let unit = UNITS.iter().find(|(_, unit)| millis.is_multiple_of(*unit)).filter(|_| millis > 0);
+    unit.map_or_else(|| "0".to_owned(), |(name, unit)| format!("{}{name}", millis / unit))
 }
 
 #[cfg(test)]
@@ -146,6 +211,16 @@ mod tests {
         assert_eq!(settings.set("work_mem", Some("1GB")).unwrap_err().state, state::UNDEFINED_OBJECT);
         assert_eq!(settings.set("default_transaction_isolation", Some("serializable")), Ok(()));
         assert_eq!(settings.show("default_transaction_isolation").as_deref(), Ok("serializable"));
+        for (value, shown) in
+            [("1500", "1500ms"), ("2 s", "2s"), ("90min", "90min"), ("1.5h", "90min"), ("0", "0"), ("600us", "1ms")]
+        {
+            settings.set("statement_timeout", Some(value)).unwrap();
+            assert_eq!(settings.show("statement_timeout").as_deref(), Ok(shown), "{value}");
+        }
+        for value in ["-1", "1 week", "", "s", "1e12"] {
+            let refused = settings.set("lock_timeout", Some(value)).unwrap_err();
+            assert_eq!(refused.state, state::INVALID_PARAMETER_VALUE, "{value}");
+        }
         settings.set("", None).unwrap();
         assert_eq!(settings, Settings::default());
     }

@@ -15,8 +15,10 @@ use crate::{
     catalog::Catalog,
     database::{Database, Step},
     error::{Result, SqlError, state},
+    interrupt::{Interrupts, Reason},
     sequence::Numbers,
     session::{Current, Interruption, Outcome, Portal, Prepared, Progress, Session, SessionId, Status},
+    settings::Timeouts,
     sql::{
         effects::{Effects, too_large},
         parse,
@@ -187,17 +189,41 @@ impl Tenant {
         if session.settings.notices { notices } else { Vec::new() }
     }
 
-    /// Ends the wait of a session, if it waits.
-    pub fn cancel(&mut self, id: SessionId) {
-        if let Some(session) = self.sessions.get_mut(&id)
+    /// By what a session's statement is ended while it runs. If it waits, [`stop_waiting`](Self::stop_waiting) must be told, too.
+    #[must_use]
+    pub fn interrupts(&self, id: SessionId) -> Arc<Interrupts> {
+        self.sessions.get(&id).map(|session| Arc::clone(&session.facts.interrupts)).unwrap_or_default()
+    }
+
+    /// How long a session's statements, waits and pauses may take.
+    #[must_use]
+    pub fn timeouts(&self, id: SessionId) -> Timeouts {
+        self.sessions.get(&id).map(|session| session.settings.timeouts).unwrap_or_default()
+    }
+
+    /// Whether a session waits for a lock, and not for the storage.
+    #[must_use]
+    pub fn waits_for_lock(&self, id: SessionId) -> bool {
+        self.sessions.get(&id).is_some_and(|session| session.waits)
+            && !self.fetches.iter().any(|fetch| fetch.is_for(id))
+    }
+
+    /// Ends a session's statement for a reason.
+    pub fn interrupt(&mut self, id: SessionId, reason: Reason) {
+        self.interrupts(id).interrupt(reason);
+        self.stop_waiting(id);
+    }
+
+    /// Ends the wait of a session whose statement was interrupted.
+    pub fn stop_waiting(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get(&id)
             && session.waits
+            && session.facts.interrupts.reason().is_some()
             && let Some(txn) = &session.txn
+            // Who does not wait any more is woken already.
+            && (self.database.cancel_wait(txn.id).is_ok() || self.give_up_fetch(id))
         {
-            session.interrupted = Some(Interruption::Cancelled);
-            // Who does not wait any more has nothing to be cancelled.
-            if self.database.cancel_wait(txn.id).is_ok() || self.give_up_fetch(id) {
-                self.woken.push(id);
-            }
+            self.woken.push(id);
         }
         self.settle();
     }
@@ -215,6 +241,7 @@ impl Tenant {
     /// # Errors
     /// Those of the statement; the transaction has failed then.
     pub fn run(&mut self, id: SessionId, text: &str) -> Result<Step<(Outcome, Option<Vec<OutputColumn>>)>> {
+        self.begin_statement(id);
         let step = self.run_simple(id, text);
         self.after(id, step)
     }
@@ -273,6 +300,7 @@ impl Tenant {
     /// # Errors
     /// Those of the statement; the transaction has failed then.
     pub fn execute(&mut self, id: SessionId, name: &str, rows_max: usize) -> Result<Step<Outcome>> {
+        self.begin_statement(id);
         let step = self.execute_portal(id, name, rows_max);
         self.after(id, step)
     }
@@ -297,6 +325,7 @@ impl Tenant {
     /// # Errors
     /// Those of inserting; the transaction has failed then.
     pub fn copy_in(&mut self, id: SessionId, lines: &[Vec<Option<String>>]) -> Result<Step<Outcome>> {
+        self.begin_statement(id);
         let step = self.numbered(id, |tenant| tenant.copy_lines(id, lines));
         let step = self.after(id, step);
         if !matches!(step, Ok(Step::Wait))
@@ -328,6 +357,7 @@ impl Tenant {
         if explicit {
             return Ok(Step::Done(()));
         }
+        self.begin_statement(id);
         let step = self.fetching(id, |tenant| tenant.commit(id));
         self.after(id, step)
     }
@@ -337,6 +367,7 @@ impl Tenant {
         if let Some(session) = self.sessions.get_mut(&id) {
             session.simple = None;
             session.waits = false;
+            session.facts.interrupts.end();
             session.reading = Reading::default();
             match &mut session.txn {
                 Some(txn) if txn.explicit => {
@@ -355,6 +386,13 @@ impl Tenant {
         self.sessions.get_mut(&id).ok_or_else(|| SqlError::internal("the session is closed"))
     }
 
+    /// From here on a session's statement can be interrupted.
+    fn begin_statement(&self, id: SessionId) {
+        if let Some(session) = self.sessions.get(&id) {
+            session.facts.interrupts.begin();
+        }
+    }
+
     /// Puts a session that waits among the waiting, and fails one whose step failed.
     fn after<T>(&mut self, id: SessionId, step: Result<Step<T>>) -> Result<Step<T>> {
         match &step {
@@ -371,6 +409,7 @@ impl Tenant {
             Ok(Step::Done(_)) => {
                 if let Some(session) = self.sessions.get_mut(&id) {
                     session.waits = false;
+                    session.facts.interrupts.end();
                 }
             }
             Err(_) => self.fail(id),
@@ -401,10 +440,7 @@ impl Tenant {
         let session = self.session(id)?;
         session.waits = false;
         match session.interrupted.take() {
-            None => Ok(()),
-            Some(Interruption::Cancelled) => {
-                Err(SqlError::new(state::QUERY_CANCELED, "canceling statement due to user request"))
-            }
+            None => session.facts.interrupts.check(),
             Some(Interruption::Failed(error)) => Err(error),
             Some(Interruption::Deadlock) => Err(SqlError::new(state::DEADLOCK_DETECTED, "deadlock detected")
                 .detail("The transaction waits for others that wait for it, and is the youngest of them.")

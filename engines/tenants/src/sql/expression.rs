@@ -7,6 +7,7 @@ use bigdecimal::{BigDecimal, Zero};
 use crate::{
     catalog::Catalog,
     error::{Result, SqlError, state},
+    interrupt::Interrupts,
     sequence::Numbers,
     sql::{
         function::{self, Function},
@@ -115,6 +116,8 @@ pub(crate) struct Facts {
     /// Random numbers come from here; it moves with each.
     pub(crate) random: std::cell::Cell<u64>,
     pub(crate) numbers: Numbers,
+    /// Whether the statement is to end.
+    pub(crate) interrupts: Arc<Interrupts>,
     /// What the session was given of them.
     pub(crate) given: std::cell::RefCell<Given>,
     /// The tables and sequences that the statement sees.

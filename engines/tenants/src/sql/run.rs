@@ -82,6 +82,11 @@ impl<'a> Run<'a> {
         self.database.borrow_mut()
     }
 
+    /// Whether the statement goes on: asked every few rows.
+    pub(crate) fn goes_on(&self) -> Result<()> {
+        self.facts.interrupts.check()
+    }
+
     /// What a part of the statement came to; or that the statement waits, if that is why it failed.
     pub(crate) fn step<T>(&self, result: Result<Step<T>>) -> Result<Step<T>> {
         if self.waits.get() { Ok(Step::Wait) } else { result }

@@ -231,6 +231,7 @@ impl Definer<'_, '_> {
         let target = Target { table, checks, computed, references: Vec::new(), referenced_by: Vec::new() };
         let env = self.run.env();
         for (_, mut values) in rows {
+            self.run.goes_on()?;
             let inserted = ready!(self.effects.insert(&mut self.run.database(), &target, &mut values, env));
             if let Inserted::Conflict(arbiter, _) = inserted {
                 return Err(not_unique(&target.table, arbiter, &values));
@@ -343,6 +344,7 @@ impl Definer<'_, '_> {
         let env = self.run.env();
         let mut rows = self.rows(table)?;
         for (_, values) in &mut rows {
+            self.run.goes_on()?;
             values[at] = expr.owned(env.with_row(values))?;
         }
         self.moved(table, definition, rows)

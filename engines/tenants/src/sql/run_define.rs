@@ -319,6 +319,7 @@ impl Definer<'_, '_> {
         ready!(self.take_name(&index.name, table.id));
         let mut definition = table.definition.clone();
         for (key, values) in self.rows(table)? {
+            self.run.goes_on()?;
             let entry = row::index_entry(&index, &values, &key)?;
             if ready!(self.effects.taken(&mut self.run.database(), &entry.key)).is_some() {
                 definition.indexes.push(index);
@@ -336,6 +337,7 @@ impl Definer<'_, '_> {
         let wanted: Vec<usize> = table.live_columns().map(|(at, _)| at).collect();
         let mut rows = Vec::new();
         self.effects.probe_range(&mut self.run.database(), &row::whole(table.relation), &mut |key, bytes| {
+            self.run.goes_on()?;
             let mut values = vec![Value::Null; table.columns.len()];
             row::decode(table, bytes, &wanted, &mut values)?;
             rows.push((key.to_vec(), values));

@@ -108,6 +108,7 @@ impl Run<'_> {
             Node::Keep(keep) => {
                 let kept = self.keep(keep, row)?;
                 for place in kept.matches(self, keep, row)? {
+                    self.goes_on()?;
                     kept.show(place, keep, row);
                     if emit(row)?.is_break() {
                         return Ok(ControlFlow::Break(()));
@@ -145,6 +146,7 @@ impl Run<'_> {
         let flow = self.each(&join.left, row, &mut |row| {
             let mut any = false;
             for place in right.matches(self, &join.right, row)? {
+                self.goes_on()?;
                 right.show(place, &join.right, row);
                 if join.condition.as_ref().map_or(Ok(true), |condition| self.holds(condition, row))? {
                     any = true;
@@ -329,6 +331,7 @@ impl Run<'_> {
     ) -> Flow {
         let batch = RefCell::new(Batch::default());
         loop {
+            self.goes_on()?;
             let mut last = Vec::new();
             self.database().scan(self.txn, &range, direction, &mut |key, value| {
                 let mut batch = batch.borrow_mut();

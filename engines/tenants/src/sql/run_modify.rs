@@ -41,6 +41,7 @@ impl Run<'_> {
         let env = self.env();
         let (mut count, mut rows) = (0, Vec::new());
         for given in source {
+            self.goes_on()?;
             let mut values = project(&plan.values, env.with_row(&given))?;
             let mut shown = None;
             let inserted = ready!(effects.insert(&mut self.database(), &plan.target, &mut values, env));
@@ -118,6 +119,7 @@ impl Run<'_> {
         let env = self.env();
         let (mut count, mut rows) = (0, Vec::new());
         for (key, mut row) in ready!(self.targets(&plan.rows)) {
+            self.goes_on()?;
             let old = row[..table.columns.len()].to_vec();
             let (mut new, touched) = assigned(&old, &plan.assignments, |value| value.owned(env.with_row(&row)))?;
             let step = effects.update(&mut self.database(), &plan.target, (&key, &old), (&mut new, &touched), env);
@@ -145,6 +147,7 @@ impl Run<'_> {
         let env = self.env();
         let (mut count, mut rows) = (0, Vec::new());
         for (key, row) in ready!(self.targets(&plan.rows)) {
+            self.goes_on()?;
             ready!(effects.delete(&mut self.database(), &plan.target, &key, &row[..table.columns.len()]));
             count += 1;
             if let Some(returning) = &plan.returning {
@@ -179,6 +182,7 @@ impl Run<'_> {
         ready!(effects.hold_table(&mut self.database(), table));
         let env = self.env();
         for (number, line) in lines.iter().enumerate() {
+            self.goes_on()?;
             if line.len() != plan.columns.len() {
                 let what = if line.len() < plan.columns.len() {
                     "missing data for column"

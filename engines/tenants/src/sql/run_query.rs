@@ -77,7 +77,7 @@ impl Run<'_> {
             self.run_again(cte, &around)?;
         }
         let visible = query.columns.len();
-        let mut take = window.counted(take);
+        let mut take = window.counted(self, take);
         if let (Some(locking), Body::Select(select)) = (query.locking, &query.body) {
             return self.locked(query, (locking, select), around, &mut take);
         }
@@ -232,9 +232,14 @@ impl Run<'_> {
 
 impl Window {
     /// Gives on the rows of the window, and stops behind it.
-    fn counted<'t>(self, take: &'t mut Take<'_>) -> impl FnMut(Vec<Value>) -> Result<ControlFlow<()>> + 't {
+    fn counted<'t>(
+        self,
+        run: &'t Run<'_>,
+        take: &'t mut Take<'_>,
+    ) -> impl FnMut(Vec<Value>) -> Result<ControlFlow<()>> + 't {
         let mut count = 0_usize;
         move |row| {
+            run.goes_on()?;
             count += 1;
             let flow = if count > self.offset { take(row)? } else { ControlFlow::Continue(()) };
             Ok(if self.end.is_some_and(|end| count >= end) { ControlFlow::Break(()) } else { flow })

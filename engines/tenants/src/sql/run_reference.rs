@@ -143,6 +143,7 @@ impl Run<'_> {
             if self.deferral.defers(reference.key()) {
                 effects.touched.deferred.insert(id, check);
             } else {
+                self.goes_on()?;
                 ready!(self.check(&reference, &check, effects));
             }
         }
@@ -171,6 +172,7 @@ impl Run<'_> {
     ) -> Result<Step<()>> {
         let (key, env) = (reference.key(), self.env());
         for (row, old) in children {
+            self.goes_on()?;
             let mut new = old.clone();
             match (action, parent) {
                 (Action::Cascade, None) => {

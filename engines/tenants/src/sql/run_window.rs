@@ -101,6 +101,7 @@ impl Run<'_> {
             return self.running(call, aggregate, partition, rows, values);
         }
         for (at, row) in partition.rows.iter().enumerate() {
+            self.goes_on()?;
             values[*row] = self.at(call, partition, rows, at)?;
         }
         Ok(())
@@ -189,6 +190,7 @@ impl Run<'_> {
         };
         let (mut state, mut done) = (State::default(), 0);
         for at in 0..partition.len() {
+            self.goes_on()?;
             let frame = self.frame(&call.frame, partition, rows, at)?;
             let state = match call.frame.start {
                 Bound::First if frame.end >= done => {

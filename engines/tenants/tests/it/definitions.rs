@@ -1,6 +1,7 @@
 //! Sequences and generated columns, and what of them survives a crash. `tests/tenants/definitions` compares more with PostgreSQL.
 
 use savanna_journal::Lsn;
+use savanna_tenants::interrupt::Reason;
 
 use crate::desk::{Desk, Seen, done, rows};
 
@@ -63,7 +64,7 @@ fn a_copy_goes_into_the_table_that_it_began_with() {
     assert!(matches!(desk.run(a, "COPY t FROM STDIN"), Seen::Done(_)));
     for text in ["ALTER TABLE t ADD COLUMN m int DEFAULT 7", "ALTER TABLE p RENAME TO q"] {
         assert_eq!(desk.run(b, text), Seen::Waits);
-        desk.tenant.cancel(b);
+        desk.tenant.interrupt(b, Reason::Cancelled);
         desk.tenant.woken();
         assert_eq!(desk.run(b, text), Seen::Failed("57014"));
     }

@@ -1,6 +1,6 @@
 //! Statements that wait for blocks of the storage: they have done nothing meanwhile, and can be told to wait no longer.
 
-use savanna_tenants::{SqlError, database::Step};
+use savanna_tenants::{SqlError, database::Step, interrupt::Reason};
 
 use crate::desk::{Desk, Seen, done};
 
@@ -51,7 +51,7 @@ fn who_waits_for_blocks_can_be_cancelled_and_hears_that_they_cannot_be_read() {
     let client = desk.client();
     let text = "SELECT n FROM t WHERE id = 9";
     assert!(matches!(desk.tenant.run(client, text), Ok(Step::Wait)));
-    desk.tenant.cancel(client);
+    desk.tenant.interrupt(client, Reason::Cancelled);
     assert_eq!(desk.tenant.woken(), [client]);
     assert_eq!(desk.run(client, text), Seen::Failed("57014"));
     let late = desk.tenant.wants();

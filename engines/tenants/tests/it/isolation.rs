@@ -1,6 +1,7 @@
 //! What concurrent transactions see of each other, and when a client may hear of it.
 
 use savanna_journal::Lsn;
+use savanna_tenants::interrupt::Reason;
 
 use crate::desk::{Desk, Seen, done, rows};
 
@@ -107,7 +108,7 @@ fn locks_are_waited_for_refused_or_skipped() {
     assert_eq!(desk.query(b, "SELECT id FROM t ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED"), ["2"]);
     assert_eq!(desk.query(b, "SELECT id FROM t ORDER BY id"), ["1", "2"], "readers do not wait");
     assert_eq!(desk.run(b, "SELECT n FROM t WHERE id = 1 FOR SHARE"), Seen::Waits);
-    desk.tenant.cancel(b);
+    desk.tenant.interrupt(b, Reason::Cancelled);
     assert_eq!(desk.tenant.woken(), [b]);
     assert_eq!(desk.run(b, "SELECT n FROM t WHERE id = 1 FOR SHARE"), Seen::Failed("57014"));
     assert_eq!(desk.query(b, "SELECT 1"), ["1"], "and goes on");

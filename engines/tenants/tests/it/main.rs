@@ -6,6 +6,7 @@ mod definitions;
 mod desk;
 mod failing;
 mod fetching;
+mod interrupts;
 mod isolation;
 mod random;
 mod recovery;

@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     io,
     rc::Rc,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -15,14 +16,17 @@ use savanna_tenants::{
     budget::Amounts,
     database::Step,
     error::{Result, state},
-    settings::SERVER_VERSION,
+    interrupt::{Interrupts, Reason},
+    settings::{SERVER_VERSION, Timeouts},
     tenant::{Given, Login, Tenant},
 };
 use tokio::sync::Notify;
 
 use crate::{
+    alarm::Alarm,
     copy,
     output::{self, Output},
+    process::Key,
     room::{Room, Visit},
     socket::Socket,
     tenants,
@@ -88,7 +92,9 @@ pub(crate) async fn serve(here: Rc<Here>, visit: Visit, client: Client) {
     output.welcome(&told, key);
     output.ready(Status::Idle);
     let woken = room.waits(session);
+    let (interrupts, timeouts) = room.with(|tenant| (tenant.interrupts(session), tenant.timeouts(session)));
     here.connections.borrow_mut().insert(key, Known { room: Rc::clone(&room), session });
+    here.process.connected(key, Arc::clone(&interrupts), here.number);
     // Whatever ends the connection, also a panic, ends the session.
     let _leaving = Leaving { here: Rc::clone(&here), room: Rc::clone(&room), session, key };
     let mut connection = Connection {
@@ -96,6 +102,9 @@ pub(crate) async fn serve(here: Rc<Here>, visit: Visit, client: Client) {
         room,
         spent: Spent::default(),
         session,
+        key,
+        interrupts,
+        timeouts,
         woken,
         socket,
         input,
@@ -104,6 +113,7 @@ pub(crate) async fn serve(here: Rc<Here>, visit: Visit, client: Client) {
         context: running(),
         formats: HashMap::new(),
         skipping: false,
+        ready: true,
     };
     match connection.talk().await {
         Ok(()) => {}
@@ -140,11 +150,17 @@ fn open(
     let session = tenant.open_session(login)?;
     let mut name = String::new();
     for (setting, value) in settings {
-        // Options of the protocol itself, and of the command line, which nobody has here.
-        if setting.starts_with("_pq_.") || (setting == "options" && value.is_empty()) {
+        // Options of the protocol itself.
+        if setting.starts_with("_pq_.") {
             continue;
         }
-        if let Err(error) = tenant.set(session, setting, value) {
+        let set = match setting.as_str() {
+            "options" => command_line(value).and_then(|settings| {
+                settings.iter().try_for_each(|(setting, value)| tenant.set(session, setting, value))
+            }),
+            setting => tenant.set(session, setting, value),
+        };
+        if let Err(error) = set {
             tenant.close_session(session);
             return Err(error);
         }
@@ -168,6 +184,35 @@ fn open(
     Ok((session, told.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()))
 }
 
+/// The settings of a command line as clients send it, `-c name=value` or `--name=value`. A backslash makes the next character
+/// one of a word.
+fn command_line(line: &str) -> Result<Vec<(String, String)>> {
+    let mut words = vec![String::new()];
+    let mut characters = line.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => words.last_mut().into_iter().for_each(|word| word.extend(characters.next())),
+            space if space.is_whitespace() => words.push(String::new()),
+            other => words.last_mut().into_iter().for_each(|word| word.push(other)),
+        }
+    }
+    let mut words = words.into_iter().filter(|word| !word.is_empty());
+    let mut settings = Vec::new();
+    while let Some(word) = words.next() {
+        let assignment = match (word.strip_prefix("--"), word.strip_prefix("-c")) {
+            (None, Some("")) => words.next().unwrap_or_default(),
+            (Some(assignment), _) | (None, Some(assignment)) => assignment.to_owned(),
+            (None, None) => String::new(),
+        };
+        let Some((name, value)) = assignment.split_once('=') else {
+            let message = format!("invalid command-line argument for server process: {word}");
+            return Err(SqlError::new(state::SYNTAX_ERROR, message).hint("Write settings as \"-c name=value\"."));
+        };
+        settings.push((name.replace('-', "_"), value.to_owned()));
+    }
+    Ok(settings)
+}
+
 fn running() -> DecodeContext {
     let mut context = DecodeContext::new(ProtocolVersion::PROTOCOL3_0);
     context.awaiting_frontend_ssl = false;
@@ -180,12 +225,13 @@ struct Leaving {
     here: Rc<Here>,
     room: Rc<Room>,
     session: SessionId,
-    key: (i32, i32),
+    key: Key,
 }
 
 impl Drop for Leaving {
     fn drop(&mut self) {
         self.here.connections.borrow_mut().remove(&self.key);
+        self.here.process.disconnected(self.key);
         self.room.leave(self.session);
     }
 }
@@ -196,6 +242,9 @@ struct Connection {
     /// What its last statement has cost.
     spent: Spent,
     session: SessionId,
+    key: Key,
+    interrupts: Arc<Interrupts>,
+    timeouts: Timeouts,
     woken: Rc<Notify>,
     socket: Socket,
     input: BytesMut,
@@ -207,11 +256,14 @@ struct Connection {
     formats: HashMap<String, Vec<i16>>,
     /// After an error of the extended protocol: nothing is done up to Sync.
     skipping: bool,
+    /// Whether the client was told that it may go on, and has not.
+    ready: bool,
 }
 
-/// Does something of a tenant's until it need not wait any more.
+/// Does something of a tenant's until it need not wait any more, or its time is over.
 macro_rules! until_done {
-    ($connection:expr, |$tenant:ident, $session:ident| $work:expr) => {
+    ($connection:expr, |$tenant:ident, $session:ident| $work:expr) => {{
+        let _alarm = $connection.alarm();
         loop {
             let $session = $connection.session;
             let step = $connection.tenant(|$tenant| $work);
@@ -221,7 +273,7 @@ macro_rules! until_done {
                 Err(error) => break Err(error),
             }
         }
-    };
+    }};
 }
 
 #[derive(Debug, Default)]
@@ -243,9 +295,32 @@ impl Connection {
                 }
             }
             self.send().await?;
-            if self.socket.read(&mut self.input).await? == 0 {
+            if self.hear().await? == 0 {
                 return Ok(());
             }
+        }
+    }
+
+    /// Hears more of the client, unless it pauses for too long.
+    async fn hear(&mut self) -> Served<usize> {
+        let Timeouts { idle_in_transaction, idle, .. } = self.timeouts;
+        if !self.ready || (idle_in_transaction, idle) == (0, 0) {
+            return Ok(self.socket.read(&mut self.input).await?);
+        }
+        let session = self.session;
+        let (millis, state, what) = match self.tenant(|tenant| tenant.status(session)) {
+            Status::Idle => (idle, "57P05", "idle-session"),
+            Status::Transaction | Status::Failed => (idle_in_transaction, "25P03", "idle-in-transaction"),
+        };
+        let read = self.socket.read(&mut self.input);
+        match millis {
+            0 => Ok(read.await?),
+            millis => match tokio::time::timeout(Duration::from_millis(millis.into()), read).await {
+                Ok(read) => Ok(read?),
+                Err(_) => {
+                    Err(End::Fatal(SqlError::new(state, format!("terminating connection due to {what} timeout"))))
+                }
+            },
         }
     }
 
@@ -279,6 +354,7 @@ impl Connection {
             self.wait_for_budget().await;
         }
         let session = self.session;
+        self.ready = false;
         let outcome = match message {
             M::Query(query) => {
                 self.query(&query.query).await?;
@@ -345,6 +421,7 @@ impl Connection {
             let before = tenant.database().logged_bytes();
             let result = work(tenant);
             let logged = tenant.database().logged_bytes() - before;
+            self.timeouts = tenant.timeouts(session);
             (result, tenant.reply_after(session), tenant.notices(session), logged)
         });
         self.spent.time += began.elapsed();
@@ -379,8 +456,27 @@ impl Connection {
         self.here.budget.borrow_mut().charge(self.room.id, WEIGHT, spent, self.here.began.elapsed());
     }
 
-    /// Waits until the session is woken. Meanwhile the client may go away.
+    /// What ends the next statement after its time.
+    fn alarm(&self) -> Option<Alarm> {
+        let time = Duration::from_millis(self.timeouts.statement.into());
+        (!time.is_zero()).then(|| Alarm::set(&self.here.process, self.key, &self.interrupts, time))
+    }
+
+    /// Waits until the session is woken, which it also is when it has waited for a lock for too long.
     async fn wait(&mut self) -> Served<()> {
+        let session = self.session;
+        if self.timeouts.lock > 0 && self.room.with(|tenant| tenant.waits_for_lock(session)) {
+            let time = Duration::from_millis(self.timeouts.lock.into());
+            match tokio::time::timeout(time, self.until_woken()).await {
+                Ok(woken) => return woken,
+                Err(_) => self.tenant(|tenant| tenant.interrupt(session, Reason::LockTimeout)),
+            }
+        }
+        self.until_woken().await
+    }
+
+    /// Waits until the session is woken. Meanwhile the client may go away.
+    async fn until_woken(&mut self) -> Served<()> {
         let woken = Rc::clone(&self.woken);
         loop {
             if self.input.len() > MESSAGE_BYTES_MAX {
@@ -446,6 +542,7 @@ impl Connection {
         self.formats.clear();
         let status = self.tenant(|tenant| tenant.status(session));
         self.output.ready(status);
+        self.ready = true;
         Ok(())
     }
 
@@ -655,6 +752,7 @@ impl Connection {
             self.formats.clear();
         }
         self.output.ready(status);
+        self.ready = true;
         Ok(())
     }
 }

@@ -13,6 +13,7 @@
 //! Answers are collected and leave in one write, when nothing more of the client's is there to be done and the log is
 //! durable up to what they depend on.
 
+mod alarm;
 mod connection;
 mod copy;
 mod door;

@@ -19,6 +19,7 @@ use savanna_tenants::{
     activity::{Activity, Counts},
     budget::Amounts,
     error::{Result, state},
+    interrupt::{Interrupts, Reason},
     owner::{Owner, Recovery, save_roots},
     roots::RootsFile,
     storage::Storage,
@@ -75,6 +76,9 @@ impl Keeping {
     }
 }
 
+/// A connection's number and secret: who knows both can cancel what it does.
+pub(crate) type Key = (i32, i32);
+
 /// What the threads of a process share.
 pub(crate) struct Process {
     pub(crate) owner: Mutex<Owner>,
@@ -88,6 +92,8 @@ pub(crate) struct Process {
     usage: Vec<Usage>,
     /// What goes on in each tenant that was ever awake.
     activities: Mutex<HashMap<TenantId, Arc<Activity>>>,
+    /// By what the statements of connections are ended, and their threads.
+    connections: Mutex<HashMap<Key, (Arc<Interrupts>, usize)>>,
 }
 
 #[derive(Debug, Default)]
@@ -127,6 +133,7 @@ impl Process {
             keeping,
             background: background.clone(),
             activities: Mutex::default(),
+            connections: Mutex::default(),
             usage: threads.iter().map(|_| Usage::default()).collect(),
             threads,
         });
@@ -172,10 +179,29 @@ impl Process {
         drop(self.threads[tenant as usize % self.threads.len()].send(order));
     }
 
-    /// Tells all threads that somebody wants the statement of a connection to end.
-    pub(crate) fn cancel(&self, key: (i32, i32)) {
-        for thread in &self.threads {
-            drop(thread.send(Order::Cancel(key)));
+    /// Notes by what a connection's statements are ended, and on which thread they run.
+    pub(crate) fn connected(&self, key: Key, interrupts: Arc<Interrupts>, thread: usize) {
+        self.connections.lock().insert(key, (interrupts, thread));
+    }
+
+    /// A connection is over.
+    pub(crate) fn disconnected(&self, key: Key) {
+        self.connections.lock().remove(&key);
+    }
+
+    /// Ends the statement of the connection that has the key.
+    pub(crate) fn cancel(&self, key: Key) {
+        if let Some((interrupts, _)) = self.connections.lock().get(&key) {
+            interrupts.interrupt(Reason::Cancelled);
+        }
+        self.stop_waiting(key);
+    }
+
+    /// Ends the wait of a connection's statement, if that was interrupted while it waited.
+    pub(crate) fn stop_waiting(&self, key: Key) {
+        if let Some((_, thread)) = self.connections.lock().get(&key) {
+            // A thread that has ended has nobody waiting.
+            drop(self.threads[*thread].send(Order::StopWaiting(key)));
         }
     }
 

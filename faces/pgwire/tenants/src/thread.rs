@@ -15,7 +15,12 @@ use savanna_tenants::{
 use savanna_tenants_segments::TenantId;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::{connection, housekeeping, process::Process, room::Room, socket::Parked};
+use crate::{
+    connection, housekeeping,
+    process::{Key, Process},
+    room::Room,
+    socket::Parked,
+};
 
 /// What a thread is told.
 pub(crate) enum Order {
@@ -27,8 +32,8 @@ pub(crate) enum Order {
     Wake(TenantId),
     /// A tenant is to go for ever, if nobody is there; the answer is whether it went.
     Retire { tenant: TenantId, gone: oneshot::Sender<bool> },
-    /// Whoever knows a connection's key wants its statement to end.
-    Cancel((i32, i32)),
+    /// The statement of the connection with this key was interrupted, and is not to wait any longer.
+    StopWaiting(Key),
     /// The server stops: every connection is closed.
     Stop,
 }
@@ -43,8 +48,8 @@ pub(crate) struct Client {
     pub(crate) settings: Vec<(String, String)>,
     /// Whether it may do things outside of its database.
     pub(crate) administrator: bool,
-    /// Its process's number and a secret: who knows both can cancel what it does.
-    pub(crate) key: (i32, i32),
+    /// By what it can be cancelled.
+    pub(crate) key: Key,
     /// Where its random numbers begin.
     pub(crate) seed: u64,
 }
@@ -67,7 +72,7 @@ enum Place {
     Retired,
 }
 
-/// A connection that can be cancelled by whoever knows its key.
+/// A connection whose waits can be ended by whoever knows its key.
 pub(crate) struct Known {
     pub(crate) room: Rc<Room>,
     pub(crate) session: SessionId,
@@ -79,8 +84,8 @@ pub(crate) struct Here {
     pub(crate) process: Arc<Process>,
     pub(crate) lease: Option<LeaseGuard>,
     places: RefCell<HashMap<TenantId, Place>>,
-    /// Who can be cancelled, by key.
-    pub(crate) connections: RefCell<HashMap<(i32, i32), Known>>,
+    /// Whose waits can be ended, by key.
+    pub(crate) connections: RefCell<HashMap<Key, Known>>,
     pub(crate) budget: RefCell<Budget>,
     /// From when on the budget counts.
     pub(crate) began: Instant,
@@ -135,9 +140,9 @@ impl Here {
                 // Whoever asked may have gone.
                 _ = gone.send(self.retire(tenant));
             }
-            Order::Cancel(key) => {
+            Order::StopWaiting(key) => {
                 if let Some(known) = self.connections.borrow().get(&key) {
-                    known.room.with(|tenant| tenant.cancel(known.session));
+                    known.room.with(|tenant| tenant.stop_waiting(known.session));
                 }
             }
             Order::Stop => {}
