@@ -30,6 +30,20 @@ def head():
     return git("rev-parse", "--short", "HEAD") + (" with changes" if changed else "")
 
 
+def target():
+    """Where what is built is kept."""
+    return pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+
+
+def build(variable, package, example):
+    """An example's program in a release build, its commit, and its profile; or the one that a variable of the environment names."""
+    given = os.environ.get(variable)
+    if given:
+        return pathlib.Path(given), f"not known: {given}", "not known"
+    subprocess.run(["cargo", "build", "--locked", "--release", "-p", package, "--example", example], cwd=ROOT, check=True)
+    return target() / "release" / "examples" / example, head(), "release"
+
+
 def interval(figures):
     """The median, and the second-lowest and second-highest."""
     figures = sorted(figures)

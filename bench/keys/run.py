@@ -23,7 +23,6 @@ import time
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 import record  # noqa: E402
 
-TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", record.ROOT / "target"))
 NAMES = 100_000
 CORES = os.cpu_count()
 # What a figure must be at most (docs/design/0003-keys.md): threads, pipeline, command.
@@ -35,12 +34,7 @@ BARS = {
 
 def build():
     """The server to be measured, its commit, and its build profile."""
-    given = os.environ.get("KEYS_SERVER")
-    if given:
-        return pathlib.Path(given), f"not known: {given}", "not known"
-    command = ["cargo", "build", "--locked", "--release", "-p", "savanna-resp", "--example", "keys_server"]
-    subprocess.run(command, cwd=record.ROOT, check=True)
-    return TARGET / "release" / "examples" / "keys_server", record.head(), "release"
+    return record.build("KEYS_SERVER", "savanna-resp", "keys_server")
 
 
 class Server:

@@ -9,25 +9,15 @@ processor time is that of all threads, or processes, of the server. Appends to b
 """
 
 import argparse
-import os
 import pathlib
 import re
-import shutil
-import socket
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-import record  # noqa: E402
+from servers import CLIENT, PostgreSQL, Savanna, build, record
 
-TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", record.ROOT / "target"))
-PROGRAMS = pathlib.Path(os.environ.get("PG_PROGRAMS", "/usr/lib/postgresql/15/bin"))
-# PostgreSQL refuses to run as root.
-USER = "postgres" if os.geteuid() == 0 else None
-TICKS = os.sysconf("SC_CLK_TCK")
 WORKLOADS = {
     "read": "\\set aid random(1, 100000 * :scale)\nSELECT abalance FROM pgbench_accounts WHERE aid = :aid;\n",
     "update": "\\set aid random(1, 100000 * :scale)\n\\set delta random(-5000, 5000)\n"
@@ -38,85 +28,14 @@ WORKLOADS = {
 BARS = {"read": 0.6, "update": 1.0}
 
 
-def build():
-    """The server to be measured, its commit, and its build profile."""
-    given = os.environ.get("TENANTS_SERVER")
-    if given:
-        return pathlib.Path(given), f"not known: {given}", "not known"
-    command = ["cargo", "build", "--locked", "--release", "-p", "savanna-pgwire-tenants", "--example", "tenants_server"]
-    subprocess.run(command, cwd=record.ROOT, check=True)
-    return TARGET / "release" / "examples" / "tenants_server", record.head(), "release"
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-class Server:
-    """A server on core 0 with the tables of pgbench."""
-
-    def __init__(self, scale):
-        self.port = free_port()
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="bench-tenants-"))
-        if USER:
-            shutil.chown(self.folder, USER)
-        self.process = self.start()
-        deadline = time.monotonic() + 30
-        while self.psql("SELECT 1").returncode != 0:
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit(f"the server of {type(self).__name__} does not answer")
-            time.sleep(0.1)
-        subprocess.run([*self.client("pgbench"), "-i", "-q", "-s", str(scale)], check=True, capture_output=True)
-
-    def client(self, program):
-        return [PROGRAMS / program, "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-d", "postgres"]
-
-    def psql(self, text):
-        return subprocess.run([*self.client("psql"), "-qAtc", text], capture_output=True, text=True, check=False)
-
-    def cpu_seconds(self):
-        """Of the process and its children, those that ended included."""
-        lines = {}
-        for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
-            try:
-                text = path.read_text()
-            except OSError:
-                continue
-            lines[int(path.parent.name)] = text.rsplit(")", 1)[1].split()
-        own = [fields for pid, fields in lines.items() if self.process.pid in (pid, int(fields[1]))]
-        return sum(int(ticks) for fields in own for ticks in fields[11:15]) / TICKS
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
-        shutil.rmtree(self.folder)
-
-
-class Savanna(Server):
-    binary = None
-
-    def start(self):
-        command = ["taskset", "-c", "0", self.binary, self.folder / "data", f"127.0.0.1:{self.port}", "1"]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-class PostgreSQL(Server):
-    def start(self):
-        silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "user": USER, "cwd": self.folder}
-        initdb = [PROGRAMS / "initdb", "-D", self.folder / "data", "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"]
-        subprocess.run(initdb, check=True, **silent)
-        settings = {"port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": self.folder,
-                    "shared_buffers": "1GB", "max_wal_size": "4GB", "checkpoint_timeout": "30min"}  # fmt: skip
-        flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        return subprocess.Popen(["taskset", "-c", "0", PROGRAMS / "postgres", "-D", self.folder / "data", *flags], **silent)
+def fill(server, scale):
+    subprocess.run([*server.client("pgbench"), "-i", "-q", "-s", str(scale), "postgres"], check=True, capture_output=True)
 
 
 def run(server, script, protocol, clients, length):
     """A run of pgbench; gives its transactions, how many a second, and the server's processor time."""
     script = ["-b", "tpcb-like"] if script is None else ["-f", script]
-    command = ["taskset", "-c", str(min(1, os.cpu_count() - 1)), *server.client("pgbench")[:-2], *script, "-n", "-M", protocol,
+    command = [*CLIENT, *server.client("pgbench"), *script, "-n", "-M", protocol,
                "-c", str(clients), *length, "postgres"]  # fmt: skip
     before = server.cpu_seconds()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -157,7 +76,9 @@ def main():
     Savanna.binary, commit, profile = build()
     where = {**record.circumstances(commit, profile), "pairs": options.pairs, "scale": options.scale}
     print(f"{where['machine']}\ncommit {commit}, {where['date']}, {options.pairs} pairs\n")
-    servers = [Savanna(options.scale), PostgreSQL(options.scale)]
+    servers = [Savanna(), PostgreSQL()]
+    for server in servers:
+        fill(server, options.scale)
     print("| workload | protocol | clients | ours, µs | theirs, µs | ratio | interval | bar | | ours, tps | theirs |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     results = []
