@@ -2,7 +2,7 @@
 
 use savanna_transaction::TxnId;
 
-use super::{Tenant, no_statement};
+use super::{Tenant, portals::no_statement};
 use crate::{
     database::Step,
     error::{Result, SqlError, state},

@@ -1,0 +1,56 @@
+//! `COPY .. FROM STDIN`: lines that a client sends after the statement.
+
+use super::Tenant;
+use crate::{
+    database::Step,
+    error::{Result, SqlError, state},
+    session::{Outcome, SessionId},
+    sql::{plan::Plan, run::Run, run_modify::Written},
+};
+
+impl Tenant {
+    /// Takes the lines of a `COPY`, all at once, as the texts of their columns. After [`Step::Wait`], give them again when the
+    /// session is woken.
+    ///
+    /// # Errors
+    /// Those of inserting; the transaction has failed then.
+    pub fn copy_in(&mut self, id: SessionId, lines: &[Vec<Option<String>>]) -> Result<Step<Outcome>> {
+        self.begin_statement(id);
+        let step = self.numbered(id, |tenant| tenant.copy_lines(id, lines));
+        let step = self.after(id, step);
+        if !matches!(step, Ok(Step::Wait))
+            && let Some(session) = self.sessions.get_mut(&id)
+        {
+            session.copying = None;
+        }
+        step
+    }
+
+    fn copy_lines(&mut self, id: SessionId, lines: &[Vec<Option<String>>]) -> Result<Step<Outcome>> {
+        self.interruption(id)?;
+        let Self { database, sessions, .. } = self;
+        let Some(session) = sessions.get_mut(&id) else { return Err(SqlError::internal("the session is closed")) };
+        let (Some(statement), Some(txn)) = (session.copying.clone(), &session.txn) else {
+            return Err(SqlError::new(state::PROTOCOL_VIOLATION, "expected no lines, because there is no COPY"));
+        };
+        let Plan::CopyIn(plan) = &statement.plan else { return Err(SqlError::internal("a COPY of nothing")) };
+        let (deferral, isolation, txn) = (&txn.deferral, txn.isolation, txn.id);
+        database.statement(txn)?;
+        let run = Run::new(database, (txn, isolation), &[], &session.facts, deferral);
+        match run.copy_in(plan, lines)? {
+            Step::Wait => Ok(Step::Wait),
+            Step::Done(Written { count, effects, .. }) => {
+                self.end_statement(id, Some(effects))?;
+                Ok(Step::Done(Outcome::Done { tag: format!("COPY {count}") }))
+            }
+        }
+    }
+
+    /// Gives a `COPY` up.
+    pub fn copy_fail(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.copying = None;
+        }
+        self.fail(id);
+    }
+}

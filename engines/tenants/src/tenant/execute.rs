@@ -1,0 +1,220 @@
+//! A statement, from its text to its effects.
+
+use std::sync::Arc;
+
+use super::Tenant;
+use crate::{
+    database::{Step, TRANSACTION_BYTES_MAX},
+    error::{Result, SqlError, state},
+    session::{Outcome, Prepared, Session, SessionId, Status},
+    sql::{
+        effects::{Effects, too_large},
+        parse,
+        plan::{OutputColumn, Plan, Statement},
+        run::Run,
+        run_modify::Written,
+    },
+    value::Value,
+};
+
+impl Tenant {
+    /// The statements of a simple query's text.
+    ///
+    /// # Errors
+    /// 42601; the transaction has failed then.
+    pub fn split(&mut self, id: SessionId, text: &str) -> Result<Vec<String>> {
+        parse::split(text).inspect_err(|_| self.fail(id))
+    }
+
+    /// Runs one statement of a simple query. After [`Step::Wait`], run it again when the session is woken.
+    ///
+    /// # Errors
+    /// Those of the statement; the transaction has failed then.
+    pub fn run(&mut self, id: SessionId, text: &str) -> Result<Step<(Outcome, Option<Vec<OutputColumn>>)>> {
+        self.begin_statement(id);
+        let step = self.run_simple(id, text);
+        self.after(id, step)
+    }
+
+    fn run_simple(&mut self, id: SessionId, text: &str) -> Result<Step<(Outcome, Option<Vec<OutputColumn>>)>> {
+        self.interruption(id)?;
+        let prepared = match self.session(id)?.simple.take() {
+            Some(prepared) => prepared,
+            None => self.prepared(id, text, Vec::new())?,
+        };
+        if !prepared.statement.parameters.is_empty() {
+            return Err(SqlError::new(state::UNDEFINED_PARAMETER, "there is no parameter $1"));
+        }
+        let mut statement = Arc::clone(&prepared.statement);
+        let step = self.execute_statement(id, &prepared, &mut statement, &[])?;
+        Ok(match step {
+            Step::Wait => {
+                self.session(id)?.simple = Some(prepared);
+                Step::Wait
+            }
+            Step::Done(outcome) => Step::Done((outcome, statement.output.clone())),
+        })
+    }
+
+    pub(super) fn execute_statement(
+        &mut self,
+        id: SessionId,
+        prepared: &Prepared,
+        statement: &mut Arc<Statement>,
+        parameters: &[Value],
+    ) -> Result<Step<Outcome>> {
+        self.numbered(id, |tenant| tenant.execute_once(id, prepared, statement, parameters))
+    }
+
+    /// Runs a statement; plans it again if the catalog is another than it was planned with.
+    fn execute_once(
+        &mut self,
+        id: SessionId,
+        prepared: &Prepared,
+        statement: &mut Arc<Statement>,
+        parameters: &[Value],
+    ) -> Result<Step<Outcome>> {
+        let now = self.now;
+        let session = self.session(id)?;
+        refuse_if_failed(session, &statement.plan)?;
+        session.facts.statement_began = now;
+        if let Some(step) = self.control(id, &statement.plan)? {
+            return Ok(step);
+        }
+        let behind = self.take_snapshot(id, prepared, statement)?;
+        match self.run_plan(id, statement, parameters, behind)? {
+            Step::Wait => Ok(Step::Wait),
+            Step::Done((outcome, effects)) => {
+                self.end_statement(id, effects)?;
+                Ok(Step::Done(outcome))
+            }
+        }
+    }
+
+    /// Takes a snapshot for a statement, in a transaction of its own if there is none, and makes sure that it is planned with
+    /// the catalog that is seen there. Whether the snapshot is older than the newest commit.
+    fn take_snapshot(&mut self, id: SessionId, prepared: &Prepared, statement: &mut Arc<Statement>) -> Result<bool> {
+        let session = self.session(id)?;
+        if session.txn.is_none() {
+            let (isolation, read_only) = (session.settings.isolation, session.settings.read_only);
+            self.begin(id, isolation, read_only, false)?;
+        }
+        let Self { database, sessions, .. } = self;
+        let Some(Session { txn: Some(txn), .. }) = sessions.get_mut(&id) else {
+            return Err(SqlError::internal("no transaction"));
+        };
+        txn.used = true;
+        let (txn, defines, read_only) = (txn.id, txn.defines, txn.read_only);
+        let snapshot = database.statement(txn)?;
+        let behind = database.is_behind(snapshot);
+        let catalog = self.catalog_at((txn, defines), snapshot)?;
+        if !Arc::ptr_eq(&catalog, &statement.catalog) {
+            *statement = self.planned(&prepared.text, catalog, &prepared.declared)?;
+            // The parameters were read as the types that were known then.
+            if statement.parameters != prepared.statement.parameters {
+                let message = "the types of a prepared statement's parameters have changed";
+                return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message).hint("Prepare it again."));
+            }
+        }
+        if read_only && !matches!(statement.plan, Plan::Query(_) | Plan::CopyOut(_)) {
+            let message = format!("cannot execute {} in a read-only transaction", verb_of(&statement.plan));
+            return Err(SqlError::new(state::READ_ONLY_SQL_TRANSACTION, message));
+        }
+        Ok(behind)
+    }
+
+    /// Works out what a statement comes to, and writes nothing.
+    fn run_plan(
+        &mut self,
+        id: SessionId,
+        statement: &Arc<Statement>,
+        parameters: &[Value],
+        behind: bool,
+    ) -> Result<Step<(Outcome, Option<Effects>)>> {
+        let Self { database, sessions, .. } = self;
+        let Some(Session { txn: Some(txn), facts, copying, notices, .. }) = sessions.get_mut(&id) else {
+            return Err(SqlError::internal("no transaction"));
+        };
+        facts.catalog = Arc::clone(&statement.catalog);
+        let run = Run::new(database, (txn.id, txn.isolation), parameters, facts, &txn.deferral);
+        Ok(match &statement.plan {
+            Plan::Query(query) => run
+                .query(query)?
+                .map(|rows| (Outcome::Rows { tag: format!("SELECT {}", rows.len()), rows, end: true }, None)),
+            Plan::CopyOut(query) => {
+                run.query(query)?.map(|rows| (Outcome::CopyOut { columns: query.columns.clone(), rows }, None))
+            }
+            Plan::Insert(insert) => {
+                run.insert(insert)?.map(|written| written_outcome("INSERT 0", insert.returning.is_some(), written))
+            }
+            Plan::Update(update) => {
+                run.update(update)?.map(|written| written_outcome("UPDATE", update.returning.is_some(), written))
+            }
+            Plan::Delete(delete) => {
+                run.delete(delete)?.map(|written| written_outcome("DELETE", delete.returning.is_some(), written))
+            }
+            Plan::CopyIn(copy) => run.hold(&copy.target)?.map(|()| {
+                *copying = Some(Arc::clone(statement));
+                (Outcome::CopyIn { columns: copy.columns.len() }, None)
+            }),
+            Plan::Define(define) => run.define(define, &statement.catalog, behind)?.map(|defined| {
+                notices.extend(defined.notices);
+                txn.defines = true;
+                (Outcome::Done { tag: defined.tag.to_owned() }, Some(defined.effects))
+            }),
+            other => return Err(SqlError::internal(format_args!("{} is run by nobody", verb_of(other)))),
+        })
+    }
+
+    /// Writes what a statement came to, and notes what its reply depends on.
+    pub(super) fn end_statement(&mut self, id: SessionId, effects: Option<Effects>) -> Result<()> {
+        let Self { database, sessions, refuses_writes, .. } = self;
+        let Some(Session { txn: Some(txn), reply_after, .. }) = sessions.get_mut(&id) else {
+            return Err(SqlError::internal("no transaction"));
+        };
+        if let Some(mut effects) = effects {
+            if *refuses_writes && !effects.is_empty() {
+                return Err(no_room());
+            }
+            txn.deferred.append(&mut effects.touched.deferred);
+            txn.bytes += effects.bytes();
+            if txn.bytes > TRANSACTION_BYTES_MAX {
+                return Err(too_large());
+            }
+            effects.apply(database)?;
+        }
+        *reply_after = (*reply_after).max(database.reply_after(txn.id)?);
+        database.end_statement(txn.id)
+    }
+}
+
+fn written_outcome(verb: &str, returning: bool, written: Written) -> (Outcome, Option<Effects>) {
+    let Written { count, rows, effects } = written;
+    let tag = format!("{verb} {count}");
+    let outcome = if returning { Outcome::Rows { tag, rows, end: true } } else { Outcome::Done { tag } };
+    (outcome, Some(effects))
+}
+
+fn no_room() -> SqlError {
+    SqlError::new(state::DISK_FULL, "the storage does not take what is written, and memory is full of it")
+        .hint("Reading goes on. Try again when the storage works and has room; the server's log says what is wrong.")
+}
+
+pub(super) fn refuse_if_failed(session: &Session, plan: &Plan) -> Result<()> {
+    if session.status() == Status::Failed && !matches!(plan, Plan::Commit | Plan::Rollback | Plan::RollbackTo(_)) {
+        let message = "current transaction is aborted, commands ignored until end of transaction block";
+        return Err(SqlError::new(state::IN_FAILED_SQL_TRANSACTION, message));
+    }
+    Ok(())
+}
+
+fn verb_of(plan: &Plan) -> &'static str {
+    match plan {
+        Plan::Insert(_) => "INSERT",
+        Plan::Update(_) => "UPDATE",
+        Plan::Delete(_) => "DELETE",
+        Plan::CopyIn(_) => "COPY FROM",
+        Plan::Define(_) => "a change of tables",
+        _ => "the statement",
+    }
+}

@@ -1,0 +1,55 @@
+//! Numbers of sequences for statements that take some.
+
+use super::Tenant;
+use crate::{
+    database::Step,
+    error::Result,
+    session::{Outcome, SessionId},
+};
+
+/// Numbers of a sequence that are reserved at once, and at most if a statement needs many.
+const NUMBERS_AT_ONCE: u64 = 32;
+const NUMBERS_AT_ONCE_MAX: u64 = 1 << 20;
+
+impl Tenant {
+    /// Runs what may take numbers of sequences. If one has none left, more are reserved and it runs again; it has done
+    /// nothing.
+    pub(super) fn numbered(
+        &mut self,
+        id: SessionId,
+        attempt: impl FnMut(&mut Self) -> Result<Step<Outcome>>,
+    ) -> Result<Step<Outcome>> {
+        self.fetching(id, |tenant| tenant.with_numbers(id, attempt))
+    }
+
+    fn with_numbers(
+        &mut self,
+        id: SessionId,
+        mut attempt: impl FnMut(&mut Self) -> Result<Step<Outcome>>,
+    ) -> Result<Step<Outcome>> {
+        let mut count = NUMBERS_AT_ONCE;
+        loop {
+            let before = self.numbers.save();
+            let step = attempt(self);
+            if let Some(sequence) = self.numbers.wanted() {
+                self.numbers.restore(before);
+                let reserved = self.database.reserve(&sequence, count.max(sequence.cache.unsigned_abs()))?;
+                self.numbers.add(&sequence, reserved);
+                count = (2 * count).min(NUMBERS_AT_ONCE_MAX);
+                continue;
+            }
+            if let Ok(Step::Wait) = step {
+                self.numbers.restore(before);
+                return step;
+            }
+            // As in PostgreSQL, what a statement did to sequences stays if it fails.
+            let mut after = self.numbers.after();
+            for (sequence, next) in self.numbers.taken_set() {
+                after = after.max(self.database.set_sequence(&sequence, next)?);
+            }
+            let session = self.session(id)?;
+            session.reply_after = session.reply_after.max(after);
+            return step;
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Statements that are prepared under names, and portals: such a statement with its parameters and the rows that are still to be sent.
+
+use std::sync::Arc;
+
+use super::{Tenant, execute::refuse_if_failed};
+use crate::{
+    database::Step,
+    error::{Result, SqlError, state},
+    session::{Outcome, Portal, Progress, SessionId},
+    sql::{parse, plan::OutputColumn},
+    types::Type,
+    value::{Value, binary, text},
+};
+
+/// What each session may keep.
+const STATEMENTS_MAX: usize = 1_000;
+const PORTALS_MAX: usize = 1_000;
+
+/// A parameter's value as a client sends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given<'a> {
+    /// No value.
+    Null,
+    /// Its text.
+    Text(&'a [u8]),
+    /// Its binary format.
+    Binary(&'a [u8]),
+}
+
+impl Tenant {
+    /// Prepares a statement under a name; the empty name is always free.
+    ///
+    /// # Errors
+    /// Those of parsing and planning; the transaction has failed then.
+    pub fn parse(&mut self, id: SessionId, name: &str, text: &str, types: &[u32]) -> Result<()> {
+        let parsed = self.parse_as(id, name, text, types);
+        parsed.inspect_err(|_| self.fail(id))
+    }
+
+    fn parse_as(&mut self, id: SessionId, name: &str, text: &str, types: &[u32]) -> Result<()> {
+        if parse::split(text)?.len() > 1 {
+            let message = "cannot insert multiple commands into a prepared statement";
+            return Err(SqlError::new(state::SYNTAX_ERROR, message));
+        }
+        let mut declared = Vec::with_capacity(types.len());
+        let catalog = self.visible_catalog(id)?;
+        for oid in types {
+            let of = catalog.type_of_oid(*oid);
+            declared
+                .push(of.ok_or_else(|| SqlError::unsupported(format_args!("a parameter of the type with OID {oid}")))?);
+        }
+        let prepared = self.prepared(id, text, declared)?;
+        let session = self.session(id)?;
+        refuse_if_failed(session, &prepared.statement.plan)?;
+        if !name.is_empty() {
+            if session.prepared.contains_key(name) {
+                let message = format!("prepared statement \"{name}\" already exists");
+                return Err(SqlError::new(state::DUPLICATE_PREPARED_STATEMENT, message));
+            }
+            if session.prepared.len() >= STATEMENTS_MAX {
+                let message = format!("a session prepares at most {STATEMENTS_MAX} statements");
+                return Err(SqlError::new("53400", message).hint("Close some of them first."));
+            }
+        }
+        session.prepared.insert(name.to_owned(), prepared);
+        Ok(())
+    }
+
+    /// Makes a portal of a prepared statement.
+    ///
+    /// # Errors
+    /// If there is no such statement, or a parameter is not of its type; the transaction has failed then.
+    pub fn bind(&mut self, id: SessionId, portal: &str, statement: &str, given: &[Given<'_>]) -> Result<()> {
+        let bound = self.bind_as(id, portal, statement, given);
+        bound.inspect_err(|_| self.fail(id))
+    }
+
+    fn bind_as(&mut self, id: SessionId, portal: &str, statement: &str, given: &[Given<'_>]) -> Result<()> {
+        let session = self.session(id)?;
+        let prepared = session.prepared.get(statement).ok_or_else(|| no_statement(statement))?.clone();
+        refuse_if_failed(session, &prepared.statement.plan)?;
+        let types = &prepared.statement.parameters;
+        if types.len() != given.len() {
+            let message = format!(
+                "bind message supplies {} parameters, but prepared statement \"{statement}\" requires {}",
+                given.len(),
+                types.len()
+            );
+            return Err(SqlError::new(state::PROTOCOL_VIOLATION, message));
+        }
+        let context = prepared.statement.catalog.context();
+        let value = |(given, of): (&Given<'_>, &Type)| match given {
+            Given::Null => Ok(Value::Null),
+            Given::Text(bytes) => text::parse(binary::utf8(bytes)?, *of, context),
+            Given::Binary(bytes) => binary::parse(bytes, *of, context),
+        };
+        let parameters = given.iter().zip(types).map(value).collect::<Result<_>>()?;
+        if !portal.is_empty() {
+            if session.portals.contains_key(portal) {
+                return Err(SqlError::new(state::DUPLICATE_CURSOR, format!("cursor \"{portal}\" already exists")));
+            }
+            if session.portals.len() >= PORTALS_MAX {
+                let message = format!("a session opens at most {PORTALS_MAX} portals");
+                return Err(SqlError::new("53400", message).hint("Close some of them first."));
+            }
+        }
+        session.portals.insert(portal.to_owned(), Portal { prepared, parameters, progress: Progress::Ready });
+        Ok(())
+    }
+
+    /// The types of a prepared statement's parameters, and its result's columns.
+    ///
+    /// # Errors
+    /// 26000; the transaction has failed then.
+    pub fn describe_statement(&mut self, id: SessionId, name: &str) -> Result<(Vec<Type>, Option<Vec<OutputColumn>>)> {
+        let found = self.session(id)?.prepared.get(name).map(|prepared| Arc::clone(&prepared.statement));
+        match found {
+            Some(statement) => Ok((statement.parameters.clone(), statement.output.clone())),
+            None => {
+                self.fail(id);
+                Err(no_statement(name))
+            }
+        }
+    }
+
+    /// The columns of a portal's result.
+    ///
+    /// # Errors
+    /// 34000; the transaction has failed then.
+    pub fn describe_portal(&mut self, id: SessionId, name: &str) -> Result<Option<Vec<OutputColumn>>> {
+        let found = self.session(id)?.portals.get(name).map(|portal| Arc::clone(&portal.prepared.statement));
+        match found {
+            Some(statement) => Ok(statement.output.clone()),
+            None => {
+                self.fail(id);
+                Err(no_portal(name))
+            }
+        }
+    }
+
+    /// Executes a portal, for at most so many rows (0 for all). After [`Step::Wait`], execute it again when the session is
+    /// woken.
+    ///
+    /// # Errors
+    /// Those of the statement; the transaction has failed then.
+    pub fn execute(&mut self, id: SessionId, name: &str, rows_max: usize) -> Result<Step<Outcome>> {
+        self.begin_statement(id);
+        let step = self.execute_portal(id, name, rows_max);
+        self.after(id, step)
+    }
+
+    fn execute_portal(&mut self, id: SessionId, name: &str, rows_max: usize) -> Result<Step<Outcome>> {
+        self.interruption(id)?;
+        let Some(mut portal) = self.session(id)?.portals.remove(name) else { return Err(no_portal(name)) };
+        if matches!(portal.progress, Progress::Ready) {
+            let mut statement = Arc::clone(&portal.prepared.statement);
+            let step = self.execute_statement(id, &portal.prepared, &mut statement, &portal.parameters)?;
+            let outcome = match step {
+                Step::Wait => {
+                    self.session(id)?.portals.insert(name.to_owned(), portal);
+                    return Ok(Step::Wait);
+                }
+                Step::Done(outcome) => outcome,
+            };
+            if !same_output(portal.prepared.statement.output.as_deref(), statement.output.as_deref()) {
+                let message = "cached plan must not change result type";
+                return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message));
+            }
+            match outcome {
+                Outcome::Rows { tag, rows, .. } => {
+                    let verb = tag.rsplit_once(' ').map_or(tag.as_str(), |(verb, _)| verb).to_owned();
+                    portal.progress = Progress::Sending { verb, rows: rows.into(), sent: 0 };
+                }
+                other => {
+                    portal.progress = Progress::Over;
+                    self.keep_portal(id, name, portal)?;
+                    return Ok(Step::Done(other));
+                }
+            }
+        } else {
+            refuse_if_failed(self.session(id)?, &portal.prepared.statement.plan)?;
+        }
+        let Progress::Sending { verb, rows, sent } = &mut portal.progress else {
+            let message = format!("portal \"{name}\" cannot be run");
+            return Err(SqlError::new(state::OBJECT_NOT_IN_PREREQUISITE_STATE, message));
+        };
+        let count = if rows_max == 0 { rows.len() } else { rows_max.min(rows.len()) };
+        let now: Vec<Vec<Value>> = rows.drain(..count).collect();
+        // As in PostgreSQL, the end is known when fewer rows come than were asked for.
+        let end = rows_max == 0 || now.len() < rows_max;
+        *sent += now.len();
+        let outcome = Outcome::Rows { tag: format!("{verb} {}", if end { now.len() } else { *sent }), rows: now, end };
+        self.keep_portal(id, name, portal)?;
+        Ok(Step::Done(outcome))
+    }
+
+    /// A portal is kept until its transaction ends, which may just have happened.
+    fn keep_portal(&mut self, id: SessionId, name: &str, portal: Portal) -> Result<()> {
+        let session = self.session(id)?;
+        if session.txn.is_some() {
+            session.portals.insert(name.to_owned(), portal);
+        }
+        Ok(())
+    }
+
+    /// Forgets a prepared statement.
+    pub fn close_statement(&mut self, id: SessionId, name: &str) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.prepared.remove(name);
+        }
+    }
+
+    /// Forgets a portal.
+    pub fn close_portal(&mut self, id: SessionId, name: &str) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.portals.remove(name);
+        }
+    }
+}
+
+fn same_output(a: Option<&[OutputColumn]>, b: Option<&[OutputColumn]>) -> bool {
+    let types =
+        |columns: Option<&[OutputColumn]>| columns.map(|columns| columns.iter().map(|c| c.of).collect::<Vec<_>>());
+    types(a) == types(b)
+}
+
+pub(super) fn no_statement(name: &str) -> SqlError {
+    let message = match name {
+        "" => "unnamed prepared statement does not exist".to_owned(),
+        name => format!("prepared statement \"{name}\" does not exist"),
+    };
+    SqlError::new(state::INVALID_SQL_STATEMENT_NAME, message)
+}
+
+fn no_portal(name: &str) -> SqlError {
+    SqlError::new(state::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist"))
+}

@@ -1,0 +1,152 @@
+//! The transactions of sessions: how they begin and end.
+
+use std::sync::Arc;
+
+use savanna_transaction::Isolation;
+
+use super::Tenant;
+use crate::{
+    database::Step,
+    error::Result,
+    session::{Current, Session, SessionId},
+    sql::{reference::Deferral, run::Run, run_reference::Checks},
+    store::Reading,
+};
+
+impl Tenant {
+    pub(super) fn begin(&mut self, id: SessionId, isolation: Isolation, read_only: bool, explicit: bool) -> Result<()> {
+        let txn = self.database.begin(isolation);
+        let now = self.now;
+        let session = self.session(id)?;
+        session.facts.transaction_began = now;
+        session.txn = Some(Current {
+            id: txn,
+            isolation,
+            read_only,
+            explicit,
+            failed: false,
+            used: false,
+            defines: false,
+            bytes: 0,
+            savepoints: Vec::new(),
+            deferral: Deferral::default(),
+            deferred: Checks::new(),
+            settings_before: None,
+            local_settings: Vec::new(),
+        });
+        Ok(())
+    }
+
+    /// Ends what the client did not begin: the transaction of single statements, at the end of a query or at Sync. After
+    /// [`Step::Wait`], ask again when the session is woken.
+    ///
+    /// # Errors
+    /// 40001 and the like.
+    pub fn finish(&mut self, id: SessionId) -> Result<Step<()>> {
+        let explicit = match self.sessions.get(&id).and_then(|session| session.txn.as_ref()) {
+            None => return Ok(Step::Done(())),
+            Some(txn) => txn.explicit,
+        };
+        if explicit {
+            return Ok(Step::Done(()));
+        }
+        self.begin_statement(id);
+        let step = self.fetching(id, |tenant| tenant.commit(id));
+        self.after(id, step)
+    }
+
+    pub(super) fn commit(&mut self, id: SessionId) -> Result<Step<()>> {
+        self.interruption(id)?;
+        let deferred = self.session(id)?.txn.as_mut().map(|txn| std::mem::take(&mut txn.deferred)).unwrap_or_default();
+        match self.check_deferred(id, &deferred) {
+            Ok(Step::Done(())) => {}
+            Ok(Step::Wait) => {
+                if let Some(txn) = &mut self.session(id)?.txn {
+                    txn.deferred = deferred;
+                }
+                return Ok(Step::Wait);
+            }
+            Err(error) => {
+                self.roll_back(id);
+                return Err(error);
+            }
+        }
+        let Self { database, sessions, .. } = self;
+        let Some(Session { txn: Some(txn), .. }) = sessions.get_mut(&id) else { return Ok(Step::Done(())) };
+        let step = database.commit(txn.id);
+        match step {
+            Ok(Step::Wait) => Ok(Step::Wait),
+            Ok(Step::Done(lsn)) => {
+                let session = self.session(id)?;
+                session.reply_after = session.reply_after.max(lsn);
+                session.portals.clear();
+                self.activity.committed();
+                if let Some(txn) = self.session(id)?.txn.take() {
+                    let session = self.session(id)?;
+                    for (name, before) in txn.local_settings.into_iter().rev() {
+                        session.settings.set(&name, Some(&before))?;
+                    }
+                }
+                Ok(Step::Done(()))
+            }
+            Err(error) => {
+                self.roll_back(id);
+                Err(error)
+            }
+        }
+    }
+
+    /// Checks what the transaction has put off, on its newest state.
+    pub(super) fn check_deferred(&mut self, id: SessionId, checks: &Checks) -> Result<Step<()>> {
+        let Self { database, sessions, .. } = self;
+        let Some(Session { txn: Some(txn), facts, .. }) = sessions.get(&id) else { return Ok(Step::Done(())) };
+        if checks.is_empty() {
+            return Ok(Step::Done(()));
+        }
+        let snapshot = database.statement(txn.id)?;
+        let catalog = if txn.defines {
+            Arc::new(database.read_catalog(txn.id, snapshot)?)
+        } else {
+            database.catalog(snapshot)?
+        };
+        let (isolation, deferral) = (txn.isolation, &txn.deferral);
+        let run = Run::new(database, (txn.id, isolation), &[], facts, deferral);
+        let step = run.check_deferred(checks, &catalog);
+        // What is not known yet is not violated.
+        if database.reading().misses_block() { Ok(Step::Wait) } else { step }
+    }
+
+    /// Notes that something failed: the transaction is over, or waits for its rollback if the client began it.
+    pub fn fail(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.simple = None;
+            session.waits = false;
+            session.facts.interrupts.end();
+            session.reading = Reading::default();
+            match &mut session.txn {
+                Some(txn) if txn.explicit => {
+                    txn.failed = true;
+                    // Its statement is over; a snapshot that it may have holds up nothing. One that waits has none to end.
+                    _ = self.database.end_statement(txn.id);
+                }
+                Some(_) => self.roll_back(id),
+                None => {}
+            }
+        }
+        self.settle();
+    }
+
+    pub(super) fn roll_back(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        session.portals.clear();
+        session.copying = None;
+        if let Some(txn) = session.txn.take() {
+            self.waiting.remove(&txn.id);
+            if let Some(before) = txn.settings_before {
+                session.settings = before;
+            }
+            self.database.abort(txn.id);
+            self.activity.rolled_back();
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Sessions that wait, and how their waits end.
+
+use std::sync::Arc;
+
+use savanna_transaction::Event;
+
+use super::Tenant;
+use crate::{
+    database::Step,
+    error::{Result, SqlError, state},
+    interrupt::{Interrupts, Reason},
+    session::{Interruption, SessionId},
+};
+
+impl Tenant {
+    /// Those whose statement may go on: ask for it again.
+    pub fn woken(&mut self) -> Vec<SessionId> {
+        std::mem::take(&mut self.woken)
+    }
+
+    /// By what a session's statement is ended while it runs. If it waits, [`stop_waiting`](Self::stop_waiting) must be told, too.
+    #[must_use]
+    pub fn interrupts(&self, id: SessionId) -> Arc<Interrupts> {
+        self.sessions.get(&id).map(|session| Arc::clone(&session.facts.interrupts)).unwrap_or_default()
+    }
+
+    /// Whether a session waits for a lock, and not for the storage.
+    #[must_use]
+    pub fn waits_for_lock(&self, id: SessionId) -> bool {
+        self.sessions.get(&id).is_some_and(|session| session.waits)
+            && !self.fetches.iter().any(|fetch| fetch.is_for(id))
+    }
+
+    /// Ends a session's statement for a reason.
+    pub fn interrupt(&mut self, id: SessionId, reason: Reason) {
+        self.interrupts(id).interrupt(reason);
+        self.stop_waiting(id);
+    }
+
+    /// Ends the wait of a session whose statement was interrupted.
+    pub fn stop_waiting(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get(&id)
+            && session.waits
+            && session.facts.interrupts.reason().is_some()
+            && let Some(txn) = &session.txn
+            // Who does not wait any more is woken already.
+            && (self.database.cancel_wait(txn.id).is_ok() || self.give_up_fetch(id))
+        {
+            self.woken.push(id);
+        }
+        self.settle();
+    }
+
+    /// From here on a session's statement can be interrupted.
+    pub(super) fn begin_statement(&self, id: SessionId) {
+        if let Some(session) = self.sessions.get(&id) {
+            session.facts.interrupts.begin();
+        }
+    }
+
+    /// Puts a session that waits among the waiting, and fails one whose step failed.
+    pub(super) fn after<T>(&mut self, id: SessionId, step: Result<Step<T>>) -> Result<Step<T>> {
+        match &step {
+            Ok(Step::Wait) => {
+                if let Some(session) = self.sessions.get_mut(&id) {
+                    session.waits = true;
+                    if let Some(txn) = &session.txn
+                        && !self.fetches.iter().any(|fetch| fetch.is_for(id))
+                    {
+                        self.waiting.insert(txn.id, id);
+                    }
+                }
+            }
+            Ok(Step::Done(_)) => {
+                if let Some(session) = self.sessions.get_mut(&id) {
+                    session.waits = false;
+                    session.facts.interrupts.end();
+                }
+            }
+            Err(_) => self.fail(id),
+        }
+        self.settle();
+        step
+    }
+
+    /// Wakes those whose wait is over.
+    pub(super) fn settle(&mut self) {
+        for event in self.database.events() {
+            let (txn, deadlock) = match event {
+                Event::Granted(txn) => (txn, false),
+                Event::Deadlocked(txn) => (txn, true),
+            };
+            let Some(id) = self.waiting.remove(&txn) else { continue };
+            if let Some(session) = self.sessions.get_mut(&id)
+                && deadlock
+            {
+                session.interrupted.get_or_insert(Interruption::Deadlock);
+            }
+            self.woken.push(id);
+        }
+    }
+
+    /// The error of a wait that was ended.
+    pub(super) fn interruption(&mut self, id: SessionId) -> Result<()> {
+        let session = self.session(id)?;
+        session.waits = false;
+        match session.interrupted.take() {
+            None => session.facts.interrupts.check(),
+            Some(Interruption::Failed(error)) => Err(error),
+            Some(Interruption::Deadlock) => Err(SqlError::new(state::DEADLOCK_DETECTED, "deadlock detected")
+                .detail("The transaction waits for others that wait for it, and is the youngest of them.")
+                .hint("Roll back and try again.")),
+        }
+    }
+}
