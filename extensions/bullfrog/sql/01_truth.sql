@@ -21,10 +21,12 @@ COMMENT ON COLUMN bullfrog.migration.ended IS 'When it was finished or aborted.'
 CREATE TABLE bullfrog.old (
     old_table regclass PRIMARY KEY,
     migration int NOT NULL REFERENCES bullfrog.migration,
+    live boolean NOT NULL,
     fingerprint text
 );
-COMMENT ON TABLE bullfrog.old IS 'Old tables whose rows are on the move. Nobody but bullfrog reads or writes them.';
+COMMENT ON TABLE bullfrog.old IS 'Old tables whose rows are on the move. Nobody but bullfrog reads or writes them, unless they are live.';
 COMMENT ON COLUMN bullfrog.old.migration IS 'The migration it belongs to.';
+COMMENT ON COLUMN bullfrog.old.live IS 'It stays in use: new tables have its rows as they were at the switch.';
 COMMENT ON COLUMN bullfrog.old.fingerprint IS 'Its form at the switch, which must not change.';
 
 CREATE TABLE bullfrog.source (
@@ -55,6 +57,7 @@ CREATE TABLE bullfrog.target (
     inside boolean NOT NULL,
     filled boolean NOT NULL DEFAULT false,
     old_tables oid[] NOT NULL,
+    live_tables oid[] NOT NULL,
     readable boolean NOT NULL,
     new_table regclass NOT NULL UNIQUE,
     views oid[] NOT NULL,
@@ -73,6 +76,7 @@ COMMENT ON COLUMN bullfrog.target.granule IS 'The same as of the source.';
 COMMENT ON COLUMN bullfrog.target.inside IS 'The same as of the source.';
 COMMENT ON COLUMN bullfrog.target.filled IS 'It has all rows, in every snapshot of the server: statements no longer look for others.';
 COMMENT ON COLUMN bullfrog.target.old_tables IS 'The old tables its rows come from, the driving one first.';
+COMMENT ON COLUMN bullfrog.target.live_tables IS 'Those of them that stay in use.';
 COMMENT ON COLUMN bullfrog.target.readable IS 'Whether clients may read the old tables as of the switch.';
 COMMENT ON COLUMN bullfrog.target.new_table IS 'The new table.';
 COMMENT ON COLUMN bullfrog.target.views IS 'Views over the old tables: transformed_N has all rows in the form of the new one, and where '

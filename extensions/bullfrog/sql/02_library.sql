@@ -8,13 +8,13 @@ CREATE FUNCTION bullfrog.place(tid) RETURNS bigint
     LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'place_wrapper';
 COMMENT ON FUNCTION bullfrog.place(tid) IS 'Where a row lies, as a number.';
 
-CREATE FUNCTION bullfrog.parse(definition text)
+CREATE FUNCTION bullfrog.parse(definition text, live oid[] DEFAULT '{}', frozen oid[] DEFAULT '{}')
     RETURNS TABLE (action text, statement text, new_table text, old_tables oid[], grouped boolean, single boolean, complete boolean,
         query text,
         members text, same_group text, columns text[], origins smallint[], required boolean[], keys smallint[], evaluated text[],
         lookup_tables oid[], lookup_columns smallint[])
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'parse_wrapper';
-COMMENT ON FUNCTION bullfrog.parse(text) IS
+COMMENT ON FUNCTION bullfrog.parse(text, oid[], oid[]) IS
     'The statements of a migration: what each does to which new table; of those that create one, the old tables, the driving one first; '
         'whether '
     'its rows are groups; whether a row of the driving table gives one row at most, and whether each gives one; the query with the places '
@@ -22,7 +22,18 @@ COMMENT ON FUNCTION bullfrog.parse(text) IS
     'of groups, their member rows, and when two rows are of the same; which columns are plain columns of the driving table (0: more), and '
     'which come from NOT NULL ones; which are keys of groups; what must be evaluated before the switch; by which columns moves look up '
         'rows. '
-    'Of action release (foreign keys of other tables end): their names as columns.';
+    'Of action release (foreign keys of other tables end): their names as columns. Tables that stay in use (live) are read by views '
+        '(frozen), as they were at the switch.';
+
+CREATE FUNCTION bullfrog.unfinished() RETURNS TABLE (horizon bigint, others bigint[])
+    LANGUAGE c ROWS 1 AS 'MODULE_PATHNAME', 'unfinished_wrapper';
+COMMENT ON FUNCTION bullfrog.unfinished() IS 'What tells rows that are there now from later ones: the number of the first transaction that '
+    'had not begun, and those before it that have not ended.';
+
+CREATE FUNCTION bullfrog.was_there(xid, horizon bigint, others bigint[]) RETURNS boolean
+    LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'was_there_wrapper';
+COMMENT ON FUNCTION bullfrog.was_there(xid, bigint, bigint[])
+    IS 'Whether a row of this transaction was there when bullfrog.unfinished told these numbers.';
 
 CREATE FUNCTION bullfrog.next_phase(phase text, event text) RETURNS text
     LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'next_phase_wrapper';

@@ -11,7 +11,7 @@ $$;
 COMMENT ON FUNCTION bullfrog.replication(oid) IS 'How a table takes part in logical replication. A subscriber copies the rows that are not '
     'moved yet, and would get them again when they move; what a subscription writes does not look for them.';
 
-CREATE FUNCTION bullfrog.obstacles(old_table oid) RETURNS SETOF text
+CREATE FUNCTION bullfrog.obstacles(old_table oid, live boolean) RETURNS SETOF text
     LANGUAGE sql STABLE AS $$
     SELECT 'it is not an ordinary, permanent table' FROM pg_catalog.pg_class c
         WHERE c.oid = old_table AND (c.relkind <> 'r' OR c.relpersistence <> 'p' OR c.relispartition)
@@ -25,20 +25,25 @@ CREATE FUNCTION bullfrog.obstacles(old_table oid) RETURNS SETOF text
         WHERE i.inhparent = old_table
     UNION ALL SELECT pg_catalog.format('it has the trigger %I', t.tgname) FROM pg_catalog.pg_trigger t WHERE t.tgrelid = old_table
         AND NOT t.tgisinternal
+        -- Of a live table, what may change or undo a change of a row after bullfrog kept it: BEFORE .. FOR EACH ROW.
+        AND (NOT live OR t.tgtype & 3 = 3 AND t.tgtype & 24 > 0)
     UNION ALL SELECT pg_catalog.format('it has the rule %I', r.rulename) FROM pg_catalog.pg_rewrite r WHERE r.ev_class = old_table
     UNION ALL SELECT DISTINCT pg_catalog.format('%s reads it', r.ev_class::regclass) FROM pg_catalog.pg_depend d
         JOIN pg_catalog.pg_rewrite r ON d.classid = 'pg_catalog.pg_rewrite'::regclass AND d.objid = r.oid
         WHERE d.refclassid = 'pg_catalog.pg_class'::regclass AND d.refobjid = old_table AND r.ev_class <> old_table
+            AND NOT live
     UNION ALL SELECT DISTINCT pg_catalog.format('function %s reads it', d.objid::regprocedure) FROM pg_catalog.pg_depend d
         WHERE d.classid = 'pg_catalog.pg_proc'::regclass AND d.refclassid = 'pg_catalog.pg_class'::regclass AND d.refobjid = old_table
-    UNION ALL SELECT r FROM bullfrog.replication(old_table) r
+            AND NOT live
+    UNION ALL SELECT r FROM bullfrog.replication(old_table) r WHERE NOT live
     UNION ALL SELECT pg_catalog.format('the migration %I is moving it', m.name)
         FROM bullfrog.old o JOIN bullfrog.migration m ON m.id = o.migration WHERE o.old_table = obstacles.old_table
     UNION ALL SELECT pg_catalog.format('the migration %I is filling it', m.name)
         FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source JOIN bullfrog.migration m ON m.id = s.migration
         WHERE t.new_table = obstacles.old_table
 $$;
-COMMENT ON FUNCTION bullfrog.obstacles(oid) IS 'What of a table forbids to migrate it. No rows: nothing.';
+COMMENT ON FUNCTION bullfrog.obstacles(oid, boolean) IS 'What of a table forbids to migrate it, or to migrate from it while it stays '
+    'in use. No rows: nothing.';
 
 CREATE FUNCTION bullfrog.slow_lookups(tables oid[], columns smallint[]) RETURNS SETOF text
     LANGUAGE sql STABLE AS $$
@@ -59,17 +64,22 @@ CREATE FUNCTION bullfrog.referring(olds oid[]) RETURNS SETOF pg_catalog.pg_const
 $$;
 COMMENT ON FUNCTION bullfrog.referring(oid[]) IS 'Foreign keys of other tables that refer to these.';
 
-CREATE FUNCTION bullfrog.plan(name text, definition text)
+CREATE FUNCTION bullfrog.plan(name text, definition text, live text[] DEFAULT '{}')
     RETURNS TABLE (new_table text, old_tables regclass[], kind text, note text)
-    LANGUAGE sql AS $$
-    WITH parsed AS MATERIALIZED (SELECT * FROM bullfrog.parse(definition)),
-    item AS (SELECT * FROM parsed p WHERE p.action = 'create'),
-    olds AS (SELECT pg_catalog.array_agg(o) AS olds FROM item i CROSS JOIN pg_catalog.unnest(i.old_tables) o),
+    LANGUAGE plpgsql AS $$
+DECLARE
+    olds oid[] := ARRAY(SELECT DISTINCT o FROM bullfrog.parse(plan.definition) p CROSS JOIN pg_catalog.unnest(p.old_tables) o ORDER BY o);
+    lives oid[] := bullfrog.live_tables(plan.live, olds);
+    closed oid[] := ARRAY(SELECT o FROM pg_catalog.unnest(olds) o WHERE o <> ALL (lives));
+BEGIN
+    RETURN QUERY
+    WITH parsed AS MATERIALIZED (SELECT * FROM bullfrog.parse(plan.definition)),
     obstacle AS (
-        SELECT o.old, b.what FROM olds CROSS JOIN pg_catalog.unnest(olds.olds) AS o (old) CROSS JOIN bullfrog.obstacles(o.old) AS b (what)
+        SELECT o.old, b.what FROM pg_catalog.unnest(olds) AS o (old)
+            CROSS JOIN bullfrog.obstacles(o.old, o.old = ANY (lives)) AS b (what)
         UNION SELECT k.confrelid, pg_catalog.format('foreign key %I of %s refers to it (ALTER TABLE %2$s DROP CONSTRAINT %1$I in the '
             'migration)', k.conname, k.conrelid::regclass)
-            FROM olds CROSS JOIN bullfrog.referring(olds.olds) k
+            FROM bullfrog.referring(closed) k
             WHERE NOT EXISTS (SELECT FROM parsed p WHERE p.action = 'release' AND pg_catalog.to_regclass(p.new_table) = k.conrelid
                 AND k.conname = ANY (p.columns)))
     SELECT i.new_table, i.old_tables::regclass[],
@@ -84,13 +94,16 @@ CREATE FUNCTION bullfrog.plan(name text, definition text)
                 FROM obstacle o WHERE o.old = ANY (i.old_tables)),
             CASE WHEN i.grouped THEN pg_catalog.format('moves by groups of %s', i.old_tables[1]::regclass)
                 WHEN pg_catalog.cardinality(i.old_tables) > 1 THEN pg_catalog.format('moves by pages of %s', i.old_tables[1]::regclass) END,
+            (SELECT pg_catalog.string_agg(l::regclass::text, ', ') || ' stays in use' FROM pg_catalog.unnest(lives) l
+                WHERE l = ANY (i.old_tables)),
             'at the switch all rows are read once, to evaluate ' || NULLIF(pg_catalog.array_to_string(i.evaluated, ', '), ''),
             (SELECT pg_catalog.string_agg(pg_catalog.format('the foreign key %I of %s ends: declare it for the new table', k.conname,
                 k.conrelid::regclass), '; ')
-                FROM pg_catalog.pg_constraint k WHERE k.contype = 'f' AND k.conrelid = ANY (i.old_tables)),
+                FROM pg_catalog.pg_constraint k WHERE k.contype = 'f' AND k.conrelid = ANY (i.old_tables) AND k.conrelid = ANY (closed)),
             (SELECT pg_catalog.string_agg(l, '; ') FROM bullfrog.slow_lookups(i.lookup_tables, i.lookup_columns) l))
-    FROM item i
+    FROM parsed i WHERE i.action = 'create';
+END
 $$;
-COMMENT ON FUNCTION bullfrog.plan(text, text) IS
+COMMENT ON FUNCTION bullfrog.plan(text, text, text[]) IS
     'What bullfrog.migrate would do: each new table, the old tables its rows come from (the first one drives), how they relate, and what '
         'stands in the way or takes time.';

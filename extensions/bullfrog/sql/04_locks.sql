@@ -20,11 +20,12 @@ COMMENT ON FUNCTION bullfrog.require_quiet_session() IS
     'Checks that the session may switch schemas, and limits how long it waits for a lock (5 s unless lock_timeout says otherwise) while '
         'others queue behind it.';
 
-CREATE FUNCTION bullfrog.lock_tables(relations oid[]) RETURNS void
+CREATE FUNCTION bullfrog.lock_tables(closed oid[], live oid[] DEFAULT '{}') RETURNS void
     LANGUAGE plpgsql AS $$
 DECLARE
-    tables text := (SELECT pg_catalog.string_agg('ONLY ' || r::regclass, ', ' ORDER BY n)
-        FROM pg_catalog.unnest(relations) WITH ORDINALITY AS t (r, n));
+    statements text := (SELECT pg_catalog.string_agg(pg_catalog.format('LOCK TABLE ONLY %s IN %s MODE', r::regclass,
+            CASE WHEN r = ANY (live) THEN 'SHARE ROW EXCLUSIVE' ELSE 'ACCESS EXCLUSIVE' END), '; ' ORDER BY n)
+        FROM pg_catalog.unnest(closed || live) WITH ORDINALITY AS t (r, n));
     given text := pg_catalog.current_setting('lock_timeout');
     began timestamptz := pg_catalog.clock_timestamp();
 BEGIN
@@ -32,11 +33,11 @@ BEGIN
     LOOP
         BEGIN
             PERFORM pg_catalog.set_config('lock_timeout', '100ms', true);
-            EXECUTE 'LOCK TABLE ' || tables || ' IN ACCESS EXCLUSIVE MODE';
+            EXECUTE statements;
             EXIT;
         EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
             IF pg_catalog.clock_timestamp() - began > given::interval THEN
-                RAISE EXCEPTION 'could not lock % within %', pg_catalog.replace(tables, 'ONLY ', ''), given
+                RAISE EXCEPTION 'could not lock % within %', pg_catalog.array_to_string((closed || live)::regclass[], ', '), given
                     USING ERRCODE = 'lock_not_available',
                         HINT = 'Nothing was changed. Try again when transactions that use them have ended, or SET lock_timeout.';
             END IF;
@@ -46,8 +47,9 @@ BEGIN
     PERFORM pg_catalog.set_config('lock_timeout', given, true);
 END
 $$;
-COMMENT ON FUNCTION bullfrog.lock_tables(oid[])
-    IS 'Locks tables exclusively, all or none: tries for at most lock_timeout, a tenth of a second at a time.';
+COMMENT ON FUNCTION bullfrog.lock_tables(oid[], oid[])
+    IS 'Locks tables exclusively, and live ones against writes, all or none: tries for at most lock_timeout, a tenth of a second at a '
+        'time.';
 
 CREATE FUNCTION bullfrog.tables_of(migration_id int) RETURNS oid[]
     LANGUAGE sql STABLE AS $$

@@ -154,7 +154,7 @@ BEGIN
         found_rows := 0;
         FOR key IN SELECT * FROM pg_constraint k WHERE k.contype = 'f'
             AND (k.conrelid = ANY (news) OR k.confrelid = ANY (news)) ORDER BY k.oid LOOP
-            IF EXISTS (SELECT FROM bullfrog.old o WHERE o.old_table = key.confrelid) THEN
+            IF EXISTS (SELECT FROM bullfrog.old o WHERE o.old_table = key.confrelid AND NOT o.live) THEN
                 RAISE EXCEPTION 'foreign key % of % refers to %, an old table', quote_ident(key.conname), key.conrelid::regclass,
                     key.confrelid::regclass
                     USING ERRCODE = 'feature_not_supported', HINT = 'Let it refer to a new table.';

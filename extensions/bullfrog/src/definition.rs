@@ -1,7 +1,7 @@
 //! The text of a migration, through the server's own parser: `CREATE TABLE new AS SELECT ..`, and what constrains the new
 //! tables. Everything else is refused by name before anything is done.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use pgrx::pg_sys::{self, AlterTableType, NodeTag, Oid};
 use pgrx::prelude::*;
@@ -21,11 +21,13 @@ struct Statement {
     rows: Option<Rows>,
 }
 
-/// The statements of a migration, checked.
+/// The statements of a migration, checked. Tables that are `live` are read by the views `frozen`.
 #[pg_extern(sql = false, strict)]
 #[expect(clippy::type_complexity, reason = "the columns of the SQL function")]
 fn parse(
     definition: &str,
+    live: Vec<Oid>,
+    frozen: Vec<Oid>,
 ) -> TableIterator<
     'static,
     (
@@ -48,6 +50,7 @@ fn parse(
         name!(lookup_columns, Option<Vec<i16>>),
     ),
 > {
+    let frozen: HashMap<Oid, Oid> = live.into_iter().zip(frozen).collect();
     let mut new_tables = HashSet::new();
     let mut statements = Vec::new();
     let text = nodes::c_text(definition);
@@ -55,7 +58,7 @@ fn parse(
     unsafe {
         let parsed = pg_sys::raw_parser(text.as_ptr(), pg_sys::RawParseMode::RAW_PARSE_DEFAULT);
         for raw in nodes::elements::<pg_sys::RawStmt>(parsed) {
-            let mut statement = read(raw, text.as_ptr(), &new_tables);
+            let mut statement = read(raw, text.as_ptr(), &new_tables, &frozen);
             statement.text.insert_str(0, slice(definition, raw));
             match (statement.action, &statement.new_table) {
                 ("create", Some(table)) => {
@@ -109,12 +112,17 @@ unsafe fn slice(definition: &str, raw: *mut pg_sys::RawStmt) -> &str {
     definition.get(start..end).unwrap_or_default().trim()
 }
 
-unsafe fn read(raw: *mut pg_sys::RawStmt, text: *const std::ffi::c_char, new_tables: &HashSet<String>) -> Statement {
+unsafe fn read(
+    raw: *mut pg_sys::RawStmt,
+    text: *const std::ffi::c_char,
+    new_tables: &HashSet<String>,
+    frozen: &HashMap<Oid, Oid>,
+) -> Statement {
     // SAFETY: the tag tells the kind of a node.
     unsafe {
         let node = (*raw).stmt;
         match nodes::tag(node) {
-            NodeTag::T_CreateTableAsStmt => create(raw, node.cast(), text),
+            NodeTag::T_CreateTableAsStmt => create(raw, node.cast(), text, frozen),
             NodeTag::T_AlterTableStmt => alter(node.cast(), new_tables),
             NodeTag::T_IndexStmt => index(node.cast()),
             NodeTag::T_CommentStmt => Statement { action: "comment", ..Statement::default() },
@@ -132,6 +140,7 @@ unsafe fn create(
     raw: *mut pg_sys::RawStmt,
     create: *mut pg_sys::CreateTableAsStmt,
     text: *const std::ffi::c_char,
+    frozen: &HashMap<Oid, Oid>,
 ) -> Statement {
     // SAFETY: nodes of the parser; the query is analysed as the server does it.
     unsafe {
@@ -168,7 +177,7 @@ unsafe fn create(
         let given = nodes::elements::<pg_sys::String>((*into).colNames);
         let given = given.into_iter().map(|name| nodes::text((*name).sval)).collect();
         let new_table = name((*into).rel);
-        let rows = Rows::of(query, given, &new_table);
+        let rows = Rows::of(query, given, &new_table, frozen);
         Statement { action: "create", new_table: Some(new_table), rows: Some(rows), ..Statement::default() }
     }
 }

@@ -5,6 +5,7 @@
 //!  definition    text of a migration -> its statements, checked
 //!  rows          the query of a new table, made ready to move: places, keys of groups
 //!  shape         what of the query decides how rows move
+//!  live          which rows of an old table that stays in use were there at the switch
 //!  evaluation    which of its expressions may fail for a row
 //!  registry      which tables are on the move, as this backend knows it
 //!  reading       planner: new table -> new UNION ALL what was not moved; old tables are closed
@@ -29,6 +30,7 @@ mod errors;
 mod estimates;
 mod evaluation;
 mod inside;
+mod live;
 mod metering;
 mod mover;
 mod moving;

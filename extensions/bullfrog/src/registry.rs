@@ -29,7 +29,9 @@ pub(crate) struct Target {
     is_filled: bool,
     /// The old tables.
     pub(crate) olds: Vec<Oid>,
-    /// Whether clients may read them as of the switch.
+    /// Those of them that stay in use.
+    lives: Vec<Oid>,
+    /// Whether clients may read the others as of the switch.
     pub(crate) are_olds_readable: bool,
     /// The new table.
     pub(crate) new: Oid,
@@ -70,12 +72,12 @@ impl Registry {
 
     /// Whether a table belongs to a migration under way.
     pub(crate) fn is_part(&self, table: Oid) -> bool {
-        self.closed(table).is_some() || self.targets.iter().any(|target| target.new == table)
+        self.targets.iter().any(|target| target.new == table || target.olds.contains(&table))
     }
 
-    /// A target whose old table this is.
+    /// A target whose old table this is, unless it stays in use.
     pub(crate) fn closed(&self, old: Oid) -> Option<&Target> {
-        self.targets.iter().find(|target| target.olds.contains(&old))
+        self.targets.iter().find(|target| target.olds.contains(&old) && !target.lives.contains(&old))
     }
 
     /// Whether this is a view of bullfrog's own over old tables.
@@ -219,7 +221,7 @@ pub(crate) fn current() -> Rc<Registry> {
 
 /// Reads `bullfrog.target` as of now, whatever snapshot the transaction has.
 fn load() -> Vec<Target> {
-    const COLUMNS: usize = 16;
+    const COLUMNS: usize = 17;
     let mut targets = Vec::new();
     // SAFETY: calls of the server in the order it wants them; the table has the columns of the SQL script, because it
     // belongs to the extension.
@@ -260,11 +262,12 @@ fn load() -> Vec<Target> {
                 // A standby may have snapshots that the server does not know of.
                 is_filled: values[4].value() != 0 && !pg_sys::RecoveryInProgress(),
                 olds: oids(5),
-                are_olds_readable: values[6].value() != 0,
-                new: Oid::from_u32(values[7].value() as u32),
-                views: oids(8),
-                rows: real(9),
-                pages: real(10),
+                lives: oids(6),
+                are_olds_readable: values[7].value() != 0,
+                new: Oid::from_u32(values[8].value() as u32),
+                views: oids(9),
+                rows: real(10),
+                pages: real(11),
             });
         }
         pg_sys::systable_endscan(scan);

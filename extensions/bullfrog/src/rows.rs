@@ -1,7 +1,7 @@
 //! The query that defines a new table, made ready to move: with the place of each row's granule, and for groups with
 //! their keys and their members.
 
-use std::ffi::c_int;
+use std::collections::HashMap;
 
 use bullfrog_model::definition::{Movement, check};
 use bullfrog_model::granule::Granule;
@@ -11,7 +11,7 @@ use pgrx::prelude::*;
 use crate::errors::{defect, raise, refuse};
 use crate::evaluation::may_fail;
 use crate::nodes;
-use crate::shape::Survey;
+use crate::shape::{Survey, Table};
 
 /// Where the rows of a new table come from.
 pub(crate) struct Rows {
@@ -44,11 +44,16 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Reads an analysed query. `given` are names for its columns.
+    /// Reads an analysed query. `given` are names for its columns, `frozen` the views by which it is to read some of its tables.
     ///
     /// # Safety
     /// `query` is an analysed SELECT that is the caller's to change.
-    pub(crate) unsafe fn of(query: *mut pg_sys::Query, given: Vec<String>, new_table: &str) -> Self {
+    pub(crate) unsafe fn of(
+        query: *mut pg_sys::Query,
+        given: Vec<String>,
+        new_table: &str,
+        frozen: &HashMap<Oid, Oid>,
+    ) -> Self {
         // SAFETY: nodes of an analysed query; copies and new nodes are made as the server makes them.
         unsafe {
             let flat = without_join_aliases(query);
@@ -99,10 +104,12 @@ impl Rows {
                 keys: Vec::new(),
                 lookups: lookups(&survey, &movement),
             };
+            let place = place(driving, frozen);
+            freeze(query, frozen);
             if is_grouped {
-                rows.group(query, flat, &survey, driving.number);
+                rows.group(query, flat, &survey, place);
             } else {
-                add_column(query, place(driving.number).cast(), "bullfrog_tid");
+                add_column(query, place.cast(), "bullfrog_tid");
             }
             rows.query = definition_of(query);
             rows
@@ -110,7 +117,13 @@ impl Rows {
     }
 
     /// Adds keys and places to a query with groups.
-    unsafe fn group(&mut self, query: *mut pg_sys::Query, flat: *mut pg_sys::Query, survey: &Survey, driving: c_int) {
+    unsafe fn group(
+        &mut self,
+        query: *mut pg_sys::Query,
+        flat: *mut pg_sys::Query,
+        survey: &Survey,
+        place: *mut pg_sys::Var,
+    ) {
         // SAFETY: as in `of`.
         unsafe {
             let members = nodes::copy(query);
@@ -118,7 +131,7 @@ impl Rows {
             (*members).groupClause = std::ptr::null_mut();
             (*members).havingQual = std::ptr::null_mut();
             (*members).hasAggs = false;
-            add_column(members, place(driving).cast(), "bullfrog_tid");
+            add_column(members, nodes::copy(place).cast(), "bullfrog_tid");
             let clauses: Vec<*mut pg_sys::SortGroupClause> = nodes::elements((*query).groupClause);
             let keys: Vec<_> = clauses
                 .iter()
@@ -128,7 +141,7 @@ impl Rows {
                     ((*entry).expr, flat_entry)
                 })
                 .collect();
-            add_column(query, first_place(driving).cast(), "bullfrog_tid");
+            add_column(query, least(place).cast(), "bullfrog_tid");
             (*query).hasAggs = true;
             let mut same = Vec::new();
             for (number, (clause, (key, flat_entry))) in (1..).zip(clauses.into_iter().zip(keys)) {
@@ -203,22 +216,45 @@ fn lookups(survey: &Survey, movement: &Movement) -> Vec<(Oid, i16)> {
         .collect()
 }
 
-/// Where a row of a table lies.
-unsafe fn place(number: c_int) -> *mut pg_sys::Var {
-    let column = pg_sys::SelfItemPointerAttributeNumber as pg_sys::AttrNumber;
+/// Where a row of a table lies; of one that stays in use, where it lay at the switch.
+unsafe fn place(table: &Table, frozen: &HashMap<Oid, Oid>) -> *mut pg_sys::Var {
     // SAFETY: a new node.
-    unsafe { pg_sys::makeVar(number, column, pg_sys::TIDOID, -1, Oid::INVALID, 0) }
+    unsafe {
+        let column = match frozen.get(&table.relid) {
+            Some(view) => pg_sys::get_attnum(*view, c"bullfrog_tid".as_ptr()),
+            None => pg_sys::SelfItemPointerAttributeNumber as pg_sys::AttrNumber,
+        };
+        pg_sys::makeVar(table.number, column, pg_sys::TIDOID, -1, Oid::INVALID, 0)
+    }
+}
+
+/// Lets a query read views in place of tables. They have the tables' columns by their numbers.
+unsafe fn freeze(query: *mut pg_sys::Query, frozen: &HashMap<Oid, Oid>) {
+    // SAFETY: a range table has entries only.
+    unsafe {
+        for entry in nodes::elements::<pg_sys::RangeTblEntry>((*query).rtable) {
+            if (*entry).rtekind == pg_sys::RTEKind::RTE_RELATION
+                && let Some(view) = frozen.get(&(*entry).relid)
+            {
+                (*entry).relid = *view;
+                (*entry).relkind = pg_sys::RELKIND_VIEW as std::ffi::c_char;
+                (*entry).inh = true;
+                let place = pg_sys::makeString(pg_sys::pstrdup(c"bullfrog_tid".as_ptr()));
+                (*(*entry).eref).colnames = pg_sys::lappend((*(*entry).eref).colnames, place.cast());
+            }
+        }
+    }
 }
 
 /// `pg_catalog.min(tid)`, by the number that it has in every server.
 const MIN_OF_PLACES: u32 = 2798;
 
-/// Where the first row of a group lies.
-unsafe fn first_place(number: c_int) -> *mut pg_sys::Aggref {
+/// The least of places: where the first row of a group lies.
+unsafe fn least(place: *mut pg_sys::Var) -> *mut pg_sys::Aggref {
     // SAFETY: a new node, as the parser makes it.
     unsafe {
         let least = pg_sys::palloc0(size_of::<pg_sys::Aggref>()).cast::<pg_sys::Aggref>();
-        let argument = pg_sys::makeTargetEntry(place(number).cast(), 1, std::ptr::null_mut(), false);
+        let argument = pg_sys::makeTargetEntry(place.cast(), 1, std::ptr::null_mut(), false);
         (*least).xpr.type_ = NodeTag::T_Aggref;
         (*least).aggfnoid = Oid::from_u32(MIN_OF_PLACES);
         (*least).aggtype = pg_sys::TIDOID;

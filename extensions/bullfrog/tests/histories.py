@@ -36,6 +36,7 @@ class Kind:
     definition: str
     tables: tuple
     keys: int
+    live: tuple = ()
 
 
 BASE = """
@@ -48,6 +49,15 @@ LINES = """
     INSERT INTO item SELECT n, n % 11, nullif('item ' || n % 9, 'item 4'), repeat('.', 200) FROM generate_series(0, 119) n;
     INSERT INTO line SELECT n, j, (n * j) % 31, repeat('.', 300) FROM generate_series(0, 99) n, generate_series(1, 5) j WHERE n % 6 >= j
         ORDER BY j, n;
+"""
+# Tables that stay in use are written by the histories, too.
+LIVE = """
+    CREATE TABLE item (k int PRIMARY KEY, num int, txt text, pad text);
+    CREATE TABLE line (k int NOT NULL, j int NOT NULL, gone int, num int, txt text, pad text, PRIMARY KEY (k, j));
+    ALTER TABLE line DROP COLUMN gone;
+    INSERT INTO item SELECT n, n % 11, nullif('item ' || n % 9, 'item 4'), repeat('.', 200) FROM generate_series(0, 119) n;
+    INSERT INTO line SELECT n, j, (n * j) % 31, 'line ' || j, repeat('.', 300) FROM generate_series(0, 99) n, generate_series(1, 5) j
+        WHERE n % 6 >= j ORDER BY j, n;
 """
 KINDS = {
     "derive": Kind(BASE, """
@@ -271,6 +281,27 @@ class Session:
         self.both(how)
 
 
+KINDS_OF_LIVE = {
+    "live_rows": Kind(LIVE, """
+        CREATE TABLE t AS SELECT k, j, num * 2 AS num, upper(txt) AS txt FROM line WHERE num <> 13;
+        ALTER TABLE t ADD PRIMARY KEY (k, j)""", (Table("t", ("k", "j")), Table("line", ("k", "j"))), 100, ("line",)),
+    "live_groups": Kind(LIVE, """
+        CREATE TABLE t AS SELECT k, sum(num)::int AS num, max(txt) AS txt FROM line GROUP BY k HAVING count(*) < 4;
+        ALTER TABLE t ADD PRIMARY KEY (k)""", (Table("t"), Table("line", ("k", "j"))), 100, ("line",)),
+    "live_join": Kind(LIVE, """
+        CREATE TABLE t AS SELECT l.k, l.j, l.num + i.num AS num, i.txt FROM line l JOIN item i USING (k);
+        CREATE TABLE u AS SELECT i.k, count(l.j)::int AS num, min(i.txt) AS txt FROM item i LEFT JOIN line l ON l.k = i.k GROUP BY i.k;
+        ALTER TABLE t ADD PRIMARY KEY (k, j); ALTER TABLE u ADD PRIMARY KEY (k)""",
+        (Table("t", ("k", "j")), Table("u"), Table("line", ("k", "j")), Table("item")), 100, ("line", "item")),
+    "live_beside_closed": Kind(LIVE, """
+        CREATE TABLE t AS SELECT i.k, coalesce(l.j, 0) AS j, l.num, i.txt FROM item i LEFT JOIN line l ON l.k = i.k AND l.num > 5;
+        CREATE TABLE u AS SELECT k, num, txt FROM item;
+        ALTER TABLE t ADD PRIMARY KEY (k, j); ALTER TABLE u ADD PRIMARY KEY (k)""",
+        (Table("t", ("k", "j")), Table("u"), Table("line", ("k", "j"))), 120, ("line",)),
+}
+KINDS |= KINDS_OF_LIVE
+
+
 def run(kind, seed, lazy, eager, sabotage=None, options="", levels=LEVELS):
     """Runs a history; raises Difference if the two databases do not agree. `sabotage` is done to the lazy one every 20 steps. `options` are
     those of bullfrog.migrate."""
@@ -281,7 +312,7 @@ def run(kind, seed, lazy, eager, sabotage=None, options="", levels=LEVELS):
         connection.execute(kind.setup, prepare=False)
         connection.execute("ANALYZE")
     copy.execute(kind.definition, prepare=False)
-    admin.execute(f"SELECT bullfrog.migrate('m', %s{options})", (kind.definition,), prepare=False)
+    admin.execute(f"SELECT bullfrog.migrate('m', %s, live => %s{options})", (kind.definition, list(kind.live)), prepare=False)
     # What a transaction moved itself, others wait for until its end.
     is_swept = "transaction" not in options
     sessions = [Session(number, lazy, eager, choose.random() < 0.3, choose.random() < 0.3) for number in range(SESSIONS)]

@@ -50,7 +50,7 @@ def test_a_history_without_claims(server, template, on_conflict, name, options, 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", ["derive", "split", "aggregate", "foreign_key_join", "foreign_key"])
+@pytest.mark.parametrize("name", ["derive", "split", "aggregate", "foreign_key_join", "foreign_key", "live_rows", "live_groups"])
 def test_a_history_while_transactions_move_their_own_tuples(server, template, name, seed):
     """Not those joins where a tuple is in rows of several sessions: these would wait for each other."""
     run(server, template, name, seed, options=INSIDE, levels=("READ COMMITTED", "REPEATABLE READ"))
@@ -58,6 +58,11 @@ def test_a_history_while_transactions_move_their_own_tuples(server, template, na
 
 def forget_moves(admin, step):
     admin.execute("DELETE FROM bullfrog.moved")
+
+
+def forget_what_was_kept(admin, step):
+    for (table,) in admin.execute("SELECT relname FROM pg_class WHERE relname LIKE 'kept\\_%' AND relkind = 'r'").fetchall():
+        admin.execute(f"DELETE FROM bullfrog.{table}")
 
 
 def at_first(*statements):
@@ -76,6 +81,11 @@ FLAWS = {
     " num - mod(k, 2),') WHERE granule = 'group'")),
     "rows that were moved are read in the old table, too": ("many_to_many", at_first("CREATE OR REPLACE VIEW bullfrog.unmoved_1 AS SELECT"
     " t.* FROM bullfrog.transformed_1 t")),
+    "a table that stays in use is read as it is now": ("live_join", at_first("CREATE OR REPLACE FUNCTION bullfrog.was_there(xid, horizon"
+    " bigint, others bigint[]) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT true'")),
+    "changes of a table that stays in use are not kept": ("live_groups", at_first("UPDATE pg_trigger SET tgenabled = 'D'"
+    " WHERE tgname = 'bullfrog_keep'")),
+    "what was kept is forgotten": ("live_groups", forget_what_was_kept),
     "keys of rows that were not moved are free": ("derive", at_first("UPDATE pg_trigger SET tgenabled = 'D'"
     " WHERE tgname LIKE 'bullfrog%'")),
 }

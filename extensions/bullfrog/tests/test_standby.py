@@ -7,7 +7,7 @@ import subprocess
 import psycopg
 import pytest
 
-from conftest import CUSTOMERS, moved, wait_until
+from conftest import CUSTOMERS, differing, migrate, moved, wait_until
 from server import USER, config
 
 
@@ -82,4 +82,22 @@ def test_a_standby_reads_each_row_once(database, standby, split):
     split.execute("SELECT bullfrog.finish('split')")
     standby.caught_up(split, reader)
     assert reader.execute("SELECT count(*), count(ctid) FROM customer_private").fetchone() == (CUSTOMERS, CUSTOMERS)
+    reader.close()
+
+
+def test_a_standby_reads_what_a_live_table_was_at_the_switch(database, standby, customers):
+    query = "SELECT id % 100 AS rest, count(*) AS n, max(nick) AS nick FROM customer GROUP BY 1"
+    customers.execute(f"CREATE TABLE expected AS {query}")
+    migrate(customers, f"CREATE TABLE rests AS {query}", options=", live => '{customer}'")
+    reader = standby.connect(database.name)
+    writes = (
+        "UPDATE customer SET nick = 'z' WHERE id < 300",
+        "DELETE FROM customer WHERE id BETWEEN 200 AND 400",
+        "INSERT INTO customer SELECT n, 'new' FROM generate_series(2000, 2100) n",
+        "SELECT FROM rests WHERE rest < 50 FOR UPDATE",
+    )
+    for write in writes:
+        customers.execute(write)
+        standby.caught_up(customers, reader)
+        assert differing(reader, "rests", "expected") == 0
     reader.close()

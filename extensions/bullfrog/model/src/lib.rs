@@ -4,6 +4,7 @@
 pub mod board;
 pub mod definition;
 pub mod granule;
+pub mod horizon;
 pub mod meter;
 pub mod pace;
 pub mod phase;

@@ -5,6 +5,7 @@ CREATE FUNCTION bullfrog.forget(migration_id int) RETURNS void
 DECLARE
     s record;
     t record;
+    o record;
 BEGIN
     FOR s IN SELECT * FROM bullfrog.source WHERE migration = migration_id LOOP
         DELETE FROM bullfrog.moved v WHERE v.source = s.id;
@@ -19,8 +20,12 @@ BEGIN
         END LOOP;
     END LOOP;
     DELETE FROM bullfrog.source WHERE migration = migration_id;
-    PERFORM bullfrog.announce(o.old_table) FROM bullfrog.old o WHERE o.migration = migration_id;
-    DELETE FROM bullfrog.old WHERE migration = migration_id;
+    FOR o IN DELETE FROM bullfrog.old WHERE migration = migration_id RETURNING * LOOP
+        PERFORM bullfrog.announce(o.old_table);
+        IF o.live THEN
+            PERFORM bullfrog.thaw(o.old_table);
+        END IF;
+    END LOOP;
     DELETE FROM bullfrog.released WHERE migration = migration_id;
 END
 $$;
@@ -88,9 +93,9 @@ BEGIN
     END IF;
 
     PERFORM bullfrog.lock_tables(bullfrog.tables_of(migration.id));
-    olds := ARRAY(SELECT o.old_table FROM bullfrog.old o WHERE o.migration = migration.id);
+    olds := ARRAY(SELECT o.old_table FROM bullfrog.old o WHERE o.migration = migration.id AND NOT o.live);
     PERFORM bullfrog.forget(migration.id);
-    IF NOT keep_old THEN
+    IF NOT keep_old AND pg_catalog.cardinality(olds) > 0 THEN
         PERFORM bullfrog.keep_sequences(olds::oid[]);
         EXECUTE 'DROP TABLE ' || pg_catalog.array_to_string(olds, ', ');
     END IF;

@@ -50,7 +50,9 @@ DECLARE
     lost bigint;
 BEGIN
     FOR target IN SELECT t.* FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id LOOP
-        IF target.granule = 'group' OR cardinality(target.old_tables) > 1 OR NOT target.complete THEN
+        IF cardinality(target.live_tables) > 0 THEN
+            RETURN format('%s is in use beside %s', target.live_tables[1]::regclass, target.new_table);
+        ELSIF target.granule = 'group' OR cardinality(target.old_tables) > 1 OR NOT target.complete THEN
             RETURN format('not every row of %s is one of %s', target.old_tables[1]::regclass, target.new_table);
         ELSIF EXISTS (SELECT FROM bullfrog.quarantined q WHERE q.target = target.id) THEN
             RETURN format('rows of %s are in quarantine', target.new_table);

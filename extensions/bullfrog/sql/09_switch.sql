@@ -105,28 +105,28 @@ $$;
 COMMENT ON FUNCTION bullfrog.keep_sequences(oid[]) IS 'Keeps sequences that belong to columns of old tables, as far as other tables take '
     'their defaults from them.';
 
-CREATE FUNCTION bullfrog.close(migration_id int, olds oid[]) RETURNS void
+CREATE FUNCTION bullfrog.close(migration_id int, olds oid[], lives oid[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     old regclass;
     hindrance text;
 BEGIN
-    PERFORM bullfrog.lock_tables(olds);
-    FOREACH old IN ARRAY olds LOOP
-        SELECT string_agg(o, '; ') INTO hindrance FROM bullfrog.obstacles(old) o;
+    PERFORM bullfrog.lock_tables(olds, lives);
+    FOREACH old IN ARRAY olds || lives LOOP
+        SELECT string_agg(o, '; ') INTO hindrance FROM bullfrog.obstacles(old, old = ANY (lives)) o;
         IF hindrance IS NOT NULL THEN
             RAISE EXCEPTION 'cannot migrate %: %', old, hindrance
                 USING ERRCODE = 'feature_not_supported', HINT = 'Drop or change what stands in the way; bullfrog.plan lists it.';
         END IF;
-        INSERT INTO bullfrog.old (old_table, migration) VALUES (old, migration_id);
+        INSERT INTO bullfrog.old (old_table, migration, live) VALUES (old, migration_id, old = ANY (lives));
     END LOOP;
     INSERT INTO bullfrog.released (migration, relation, name, refers_to, columns, referred, valid, definition)
         SELECT migration_id, k.conrelid, k.conname, k.confrelid, k.conkey, k.confkey, k.convalidated, pg_get_constraintdef(k.oid)
         FROM pg_constraint k WHERE k.contype = 'f' AND (k.conrelid = ANY (olds) OR k.confrelid = ANY (olds)) ORDER BY k.oid;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.close(int, oid[]) IS
-    'Locks old tables, refuses what cannot be migrated, makes them part of a migration, and remembers their foreign keys.';
+COMMENT ON FUNCTION bullfrog.close(int, oid[], oid[]) IS
+    'Locks old tables, refuses what cannot be migrated, makes them part of a migration, and remembers foreign keys of those that end.';
 
 CREATE FUNCTION bullfrog.release(olds oid[], statements text[]) RETURNS void
     LANGUAGE plpgsql AS $$
@@ -246,9 +246,12 @@ BEGIN
     END IF;
     granules := pg_catalog.format('SELECT bullfrog.place(t.bullfrog_tid) FROM (SELECT t.bullfrog_tid FROM %s) AS t WHERE NOT %s',
         pg_catalog.replace(granules, '{place}', in_range), moved);
-    INSERT INTO bullfrog.target (id, source, granule, inside, old_tables, readable, new_table, views, origins, complete, copy, names)
+    INSERT INTO bullfrog.target (id, source, granule, inside, old_tables, live_tables, readable, new_table, views, origins,
+        complete, copy, names)
         OVERRIDING SYSTEM VALUE
-        VALUES (target_id, source.id, source.granule, source.inside, item.old_tables, compatible, item.new_table::regclass,
+        VALUES (target_id, source.id, source.granule, source.inside, item.old_tables,
+            ARRAY(SELECT o.old_table::oid FROM bullfrog.old o WHERE o.live AND o.old_table::oid = ANY (item.old_tables)), compatible,
+            item.new_table::regclass,
             ARRAY(SELECT pg_catalog.format('bullfrog.%s_%s', v, target_id)::regclass::oid
                 FROM pg_catalog.unnest(views) v), item.origins, item.complete, copy,
             CASE WHEN source.granule <> 'page' THEN granules END);
@@ -258,12 +261,14 @@ COMMENT ON FUNCTION bullfrog.prepare(int, bullfrog.source, record, text, boolean
     'Creates a new table, empty, the views that have its rows until they are moved, and the statement that moves them.';
 
 CREATE FUNCTION bullfrog.migrate(name text, definition text, checks text DEFAULT 'before', compatible boolean DEFAULT false,
-    granularity text DEFAULT 'page', moves text DEFAULT 'worker')
+    granularity text DEFAULT 'page', moves text DEFAULT 'worker', live text[] DEFAULT '{}')
     RETURNS void
     LANGUAGE plpgsql AS $$
 DECLARE
     migration_id int;
     olds oid[];
+    lives oid[];
+    frozen oid[];
     item record;
     source_id int;
     source bullfrog.source;
@@ -286,13 +291,20 @@ BEGIN
         RAISE EXCEPTION 'rows that move inside of a client''s transaction cannot be put into quarantine there'
             USING ERRCODE = 'feature_not_supported', HINT = 'Use checks => ''quarantine'', which puts them there at the switch.';
     END IF;
+    IF pg_catalog.cardinality(live) > 0 AND pg_catalog.pg_current_xact_id_if_assigned() IS NOT NULL THEN
+        RAISE EXCEPTION 'a migration with live tables is the first that its transaction writes' USING ERRCODE = 'active_sql_transaction',
+            HINT = 'Rows that the transaction wrote before could not be told from those that it writes later. COMMIT first.';
+    END IF;
     INSERT INTO bullfrog.migration (name, definition) VALUES (migrate.name, migrate.definition) RETURNING id INTO migration_id;
 
     olds := ARRAY(SELECT DISTINCT o FROM bullfrog.parse(migrate.definition) p CROSS JOIN pg_catalog.unnest(p.old_tables) o ORDER BY o);
-    PERFORM bullfrog.close(migration_id, olds);
+    lives := bullfrog.live_tables(migrate.live, olds);
+    olds := ARRAY(SELECT o FROM pg_catalog.unnest(olds) o WHERE o <> ALL (lives));
+    PERFORM bullfrog.close(migration_id, olds, lives);
     PERFORM bullfrog.release(olds, ARRAY(SELECT p.statement FROM bullfrog.parse(migrate.definition) p WHERE p.action = 'release'));
+    frozen := ARRAY(SELECT bullfrog.freeze(l) FROM pg_catalog.unnest(lives) WITH ORDINALITY AS t (l, n) ORDER BY n);
     PERFORM bullfrog.reach('switch: tables closed');
-    FOR item IN SELECT * FROM bullfrog.parse(migrate.definition) p WHERE p.action <> 'release' LOOP
+    FOR item IN SELECT * FROM bullfrog.parse(migrate.definition, lives, frozen) p WHERE p.action <> 'release' LOOP
         IF item.action = 'create' THEN
             source_id := bullfrog.source_of(migration_id, item.old_tables[1]::regclass,
                 CASE WHEN item.grouped THEN 'group' ELSE granularity END, moves = 'transaction', checks = 'warn');
@@ -304,7 +316,7 @@ BEGIN
     END LOOP;
     PERFORM bullfrog.reach('switch: tables created');
 
-    FOR item IN SELECT * FROM bullfrog.parse(migrate.definition) p WHERE p.action = 'create' LOOP
+    FOR item IN SELECT * FROM bullfrog.parse(migrate.definition, lives, frozen) p WHERE p.action = 'create' LOOP
         SELECT * INTO target FROM bullfrog.target t WHERE t.new_table = item.new_table::regclass;
         PERFORM bullfrog.guard_keys(target);
         PERFORM bullfrog.own(target);
@@ -327,8 +339,9 @@ BEGIN
     PERFORM bullfrog.reach('switch: announced');
 END
 $$;
-COMMENT ON FUNCTION bullfrog.migrate(text, text, text, boolean, text, text) IS
-    'Switches to a new schema: from the commit on the new tables answer every query, and the old ones are closed (compatible: to writes). '
+COMMENT ON FUNCTION bullfrog.migrate(text, text, text, boolean, text, text, text[]) IS
+    'Switches to a new schema: from the commit on the new tables answer every query, and the old ones are closed (compatible: to writes; '
+        'live: those stay in use, and new tables have their rows as of the switch). '
         'Rows move later. '
     'The text is CREATE TABLE new AS SELECT .. FROM old [JOIN ..] [WHERE ..] [GROUP BY ..], and what constrains the new tables. '
     'Rows that violate a constraint stop it (checks before), or are left out: at once (quarantine), or when they move (warn). '
