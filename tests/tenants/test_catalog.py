@@ -12,6 +12,7 @@ SCHEMA = """
         isbn char(13) UNIQUE, CONSTRAINT priced CHECK (price IS NOT NULL)
     );
     CREATE INDEX book_by_title ON book (title, price DESC);
+    CREATE VIEW dear (title, costs) AS SELECT title, price FROM book WHERE price > 100;
 """
 
 
@@ -30,7 +31,7 @@ def psql(commands, **environment):
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("command", ["\\d", "\\dt", "\\di", "\\ds", "\\dv", "\\d author", "\\d book", "\\d book_by_title", "\\d+ author",
+@pytest.mark.parametrize("command", ["\\d", "\\dt", "\\di", "\\ds", "\\dv", "\\d author", "\\d book", "\\d book_by_title", "\\d dear", "\\d+ author",
                                      "\\dt b*", "\\dt nothing"])
 def test_psql_describes_as_with_postgresql(both, command):
     server, postgresql = both

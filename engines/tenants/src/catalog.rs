@@ -2,8 +2,8 @@
 //! by ordinary transactions:
 //!
 //! ```text
-//! OBJECTS 1 | object's number       -> format version, 1 byte | kind, 1 byte | the table, sequence or enumeration, as postcard writes it
-//! NAMES   2 | name of table, index, sequence, type -> the object's number, 4 bytes, smallest first
+//! OBJECTS 1 | object's number       -> format version, 1 byte | kind, 1 byte | the object, as postcard writes it
+//! NAMES   2 | name of table, index, sequence, type, view -> the object's number, 4 bytes, smallest first
 //! DOOMED  3 | number of rows' keys  -> nothing: no table has these keys any more, and they are removed little by little
 //! SEQUENCES 4: see `sequence`
 //! ```
@@ -21,6 +21,7 @@ use crate::{
     sql::system::quoted,
     types::Type,
     value::Context,
+    view::View,
 };
 
 /// The number of the table of tables and sequences.
@@ -41,6 +42,7 @@ const FORMAT: u8 = 2;
 const TABLE: u8 = 1;
 const SEQUENCE: u8 = 2;
 const ENUMERATION: u8 = 3;
+const VIEW: u8 = 4;
 
 /// Where the value of a column comes from if a statement gives none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -319,6 +321,7 @@ enum Object {
     Table(Definition),
     Sequence(Sequence),
     Enumeration(Enumeration),
+    View(View),
 }
 
 impl Object {
@@ -329,6 +332,7 @@ impl Object {
         match bytes {
             [FORMAT, TABLE, rest @ ..] => postcard::from_bytes(rest).map(Self::Table).map_err(unread),
             [FORMAT, SEQUENCE, rest @ ..] => postcard::from_bytes(rest).map(Self::Sequence).map_err(unread),
+            [FORMAT, VIEW, rest @ ..] => postcard::from_bytes(rest).map(Self::View).map_err(unread),
             [FORMAT, ENUMERATION, rest @ ..] => postcard::from_bytes(rest).map(Self::Enumeration).map_err(unread),
             other => {
                 Err(damaged(format!("expected format {FORMAT} and a kind, came {:?}", &other[..other.len().min(2)])))
@@ -350,6 +354,12 @@ impl Sequence {
     /// The default that takes its numbers.
     pub(crate) fn default(&self) -> String {
         format!("nextval({})", self.id)
+    }
+}
+
+impl View {
+    pub(crate) fn encode(&self) -> Result<Vec<u8>> {
+        encode(VIEW, self)
     }
 }
 
@@ -410,6 +420,7 @@ impl Definition {
 pub struct Catalog {
     tables: BTreeMap<u32, Arc<Table>>,
     sequences: BTreeMap<u32, Arc<Sequence>>,
+    views: BTreeMap<u32, Arc<View>>,
     enumerations: Enumerations,
     by_name: BTreeMap<String, u32>,
 }
@@ -451,6 +462,21 @@ impl Catalog {
         self.sequences.values().filter(move |sequence| sequence.owner.is_some_and(|(owner, _)| owner == table))
     }
 
+    /// The view of a name.
+    pub(crate) fn view(&self, name: &str) -> Option<&Arc<View>> {
+        self.views.get(self.by_name.get(name)?)
+    }
+
+    /// The view of a number.
+    pub(crate) fn view_by_id(&self, id: u32) -> Option<&Arc<View>> {
+        self.views.get(&id)
+    }
+
+    /// All views.
+    pub(crate) fn views(&self) -> impl Iterator<Item = &Arc<View>> {
+        self.views.values()
+    }
+
     /// The enumeration of a name.
     pub(crate) fn enumeration(&self, name: &str) -> Option<&Arc<Enumeration>> {
         self.enumerations.get(*self.by_name.get(name)?)
@@ -483,7 +509,10 @@ impl Catalog {
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
         let tables = self.tables.values().flat_map(|table| table.numbers());
         let sequences = self.sequences.values().flat_map(|sequence| [sequence.id, sequence.state]);
-        tables.chain(sequences).chain(self.enumerations.all().flat_map(|of| [of.id, of.id + 1]))
+        tables
+            .chain(sequences)
+            .chain(self.views.keys().copied())
+            .chain(self.enumerations.all().flat_map(|of| [of.id, of.id + 1]))
     }
 
     /// All sequences.
@@ -528,11 +557,18 @@ impl Catalog {
         if let Some(old) = self.sequences.remove(&id) {
             self.by_name.remove(&old.name);
         }
+        if let Some(old) = self.views.remove(&id) {
+            self.by_name.remove(&old.name);
+        }
         if let Some(old) = self.enumerations.remove(id) {
             self.by_name.remove(&old.name);
         }
         match value.map(Object::decode).transpose()? {
             None => {}
+            Some(Object::View(view)) => {
+                self.by_name.insert(view.name.clone(), id);
+                self.views.insert(id, Arc::new(view));
+            }
             Some(Object::Enumeration(enumeration)) => {
                 self.by_name.insert(enumeration.name.clone(), id);
                 self.enumerations.insert(enumeration);
@@ -556,6 +592,7 @@ impl Catalog {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::Read;
 
     fn definition(id: u32, name: &str) -> Definition {
         let column = Column {
@@ -612,6 +649,13 @@ mod tests {
         let bytes = enumeration.encode().unwrap();
         assert_eq!(bytes, [2, 3, 0xac, 2, 1, b'e', 1, 1, 1, b'a']);
         assert_eq!(Object::decode(&bytes), Ok(Object::Enumeration(enumeration)));
+        let read = Read { id: 300, name: "t".to_owned(), columns: vec!["c".to_owned(), String::new()], used: vec![0] };
+        let columns = vec![("c".to_owned(), Type::Int4)];
+        let view = View { id: 301, name: "v".to_owned(), columns, query: "Q".to_owned(), reads: vec![read] };
+        let bytes = view.encode().unwrap();
+        let reads = [1, 0xac, 2, 1, b't', 2, 1, b'c', 0, 1, 0];
+        assert_eq!(bytes, [&[2, 4, 0xad, 2, 1, b'v', 1, 1, b'c', 2, 1, b'Q'][..], &reads].concat());
+        assert_eq!(Object::decode(&bytes), Ok(Object::View(view)));
         for damaged in [&[1, 1][..], &[2], &[2, 9, 0], &[]] {
             assert_eq!(Object::decode(damaged).unwrap_err().state, state::DATA_CORRUPTED);
         }

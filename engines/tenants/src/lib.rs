@@ -44,6 +44,7 @@ pub mod tenant;
 pub mod truncation;
 pub mod types;
 pub mod value;
+mod view;
 
 #[cfg(feature = "faults")]
 pub use crate::fault::Fault;

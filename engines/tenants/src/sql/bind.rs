@@ -267,7 +267,10 @@ impl<'b, 'c> Binder<'b, 'c> {
     fn column(&mut self, table: Option<String>, column: &Ident) -> Result<Typed> {
         let name = name_of(column);
         match self.scope.find(table.as_deref(), &name) {
-            Ok(column) => Ok(Typed::new(column.expr.clone(), column.of)),
+            Ok(column) => {
+                self.planner.names_column(column.origin);
+                Ok(Typed::new(column.expr.clone(), column.of))
+            }
             // Functions without brackets.
             Err(error) => match (table, name.as_str()) {
                 (None, "current_user" | "session_user" | "user" | "current_date" | "current_schema") => {

@@ -419,7 +419,7 @@ impl Planner<'_> {
         }
     }
 
-    fn no_parameters(&self, before: usize) -> Result<()> {
+    pub(crate) fn no_parameters(&self, before: usize) -> Result<()> {
         match self.parameters.types.len() == before {
             true => Ok(()),
             false => Err(SqlError::new(state::UNDEFINED_PARAMETER, "a definition cannot have parameters")),

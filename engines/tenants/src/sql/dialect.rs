@@ -32,6 +32,7 @@ pub(crate) fn plan(text: &str) -> Result<Option<Plan>> {
         ["SET", "CONSTRAINTS"] => Plan::SetConstraints(set_constraints(&mut parser)?),
         ["CREATE", "SEQUENCE"] => Plan::Define(create_sequence(&mut parser)?),
         ["ALTER", "SEQUENCE"] => Plan::Define(alter_sequence(&mut parser)?),
+        ["ALTER", "VIEW"] => Plan::Define(alter_view(&mut parser)?),
         _ => return Ok(None),
     };
     let _ = parser.consume_token(&Token::SemiColon);
@@ -59,7 +60,8 @@ fn first_word(text: &str) -> &str {
 
 /// The two words that a statement of these begins with, which are then behind the parser.
 fn words(parser: &mut Parser<'_>) -> [&'static str; 2] {
-    const KNOWN: [[&str; 2]; 3] = [["SET", "CONSTRAINTS"], ["CREATE", "SEQUENCE"], ["ALTER", "SEQUENCE"]];
+    const KNOWN: [[&str; 2]; 4] =
+        [["SET", "CONSTRAINTS"], ["CREATE", "SEQUENCE"], ["ALTER", "SEQUENCE"], ["ALTER", "VIEW"]];
     let known = KNOWN.into_iter().find(|known| (0..2).all(|at| is_word(&parser.peek_nth_token(at).token, known[at])));
     if known.is_some() {
         parser.advance_token();
@@ -112,6 +114,16 @@ fn alter_sequence(parser: &mut Parser<'_>) -> Result<Define> {
         });
     }
     Ok(Define::AlterSequence { name: old, options: sequence_options(parser)?, if_exists })
+}
+
+fn alter_view(parser: &mut Parser<'_>) -> Result<Define> {
+    let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
+    let name = name(parser)?;
+    if !parser.parse_keywords(&[Keyword::RENAME, Keyword::TO]) {
+        return Err(SqlError::unsupported("ALTER VIEW with something else than RENAME TO"));
+    }
+    let to = name_of(&parser.parse_identifier().map_err(|error| syntax(&error))?);
+    Ok(Define::RenameView { name, to, if_exists })
 }
 
 /// The options of a sequence, in any order.

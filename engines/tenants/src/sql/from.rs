@@ -19,9 +19,11 @@ use crate::{
         scope::{Scope, Visible},
         select::Planner,
         system,
+        view::Relation,
     },
     types::Type,
     value::Value,
+    view::Read,
 };
 
 /// Tables that one statement joins.
@@ -100,6 +102,28 @@ impl Item {
     }
 }
 
+/// A query in FROM.
+pub(crate) enum Derived {
+    Query(Query),
+    /// One that only joins and filters, so that it becomes a part of the query around it.
+    Joined {
+        columns: Vec<(Expr, OutputColumn)>,
+        /// Columns of the row so far.
+        width: usize,
+        joined: Inner,
+    },
+}
+
+impl Derived {
+    /// Its columns.
+    pub(crate) fn columns_mut(&mut self) -> Box<dyn Iterator<Item = &mut OutputColumn> + '_> {
+        match self {
+            Self::Query(query) => Box::new(query.columns.iter_mut()),
+            Self::Joined { columns, .. } => Box::new(columns.iter_mut().map(|(_, column)| column)),
+        }
+    }
+}
+
 /// The FROM clause of a query.
 #[derive(Debug, Default)]
 pub(crate) struct From<'s> {
@@ -125,11 +149,20 @@ impl<'s> From<'s> {
         names
     }
 
-    /// Adds a table, all of whose columns can be named.
-    pub(crate) fn add_table(&mut self, table: Arc<Table>, alias: Option<&ast::TableAlias>) -> Result<Item> {
-        let name = alias.map_or_else(|| table.name.clone(), |alias| name_of(&alias.name));
+    /// Adds a table, all of whose columns can be named; in a view's query those that it knows.
+    pub(crate) fn add_table(
+        &mut self,
+        table: Arc<Table>,
+        known: Option<&Read>,
+        alias: Option<&ast::TableAlias>,
+    ) -> Result<Item> {
+        let own = known.map_or(&table.name, |known| &known.name);
+        let name = alias.map_or_else(|| own.clone(), |alias| name_of(&alias.name));
         let base = self.scope.width;
-        let columns = columns_of(&table, &name, base);
+        let mut columns = columns_of(&table, &name, base);
+        if let Some(known) = known {
+            known.known(&mut columns);
+        }
         self.scope.width += table.columns.len();
         self.name(columns, &name, alias)?;
         Ok(Item::Table { table, alias: name, base })
@@ -137,12 +170,36 @@ impl<'s> From<'s> {
 
     /// Adds a query, whose columns these are.
     fn add_query(&mut self, query: Query, name: &str, alias: Option<&ast::TableAlias>) -> Result<Item> {
+        self.add_derived(Derived::Query(query), name, None, alias)
+    }
+
+    /// Adds a query in FROM; of one that stands for a view, the columns that the query around it knows.
+    pub(crate) fn add_derived(
+        &mut self,
+        derived: Derived,
+        name: &str,
+        known: Option<&Read>,
+        alias: Option<&ast::TableAlias>,
+    ) -> Result<Item> {
         let base = self.scope.width;
-        let outputs = query.columns.iter().enumerate().map(|(at, column)| (Expr::Column(base + at), column));
-        let columns = outputs.map(|(expr, column)| visible(name, expr, column)).collect();
-        self.scope.width += query.columns.len();
+        let (mut columns, item): (Vec<Visible>, Item) = match derived {
+            Derived::Query(query) => {
+                let outputs = query.columns.iter().enumerate().map(|(at, column)| (Expr::Column(base + at), column));
+                let columns = outputs.map(|(expr, column)| visible(name, expr, column)).collect();
+                self.scope.width += query.columns.len();
+                (columns, Item::Rows { query: Arc::new(query), alias: name.to_owned(), base })
+            }
+            Derived::Joined { columns, width, joined } => {
+                self.scope.width = width;
+                let columns = columns.into_iter().map(|(expr, column)| visible(name, expr, &column)).collect();
+                (columns, Item::Inner(joined))
+            }
+        };
+        if let Some(known) = known {
+            known.known(&mut columns);
+        }
         self.name(columns, name, alias)?;
-        Ok(Item::Rows { query: Arc::new(query), alias: name.to_owned(), base })
+        Ok(item)
     }
 
     /// Makes columns visible under their table's name, with the names that its alias gives to them.
@@ -252,8 +309,12 @@ impl Planner<'_> {
                     let query = self.system_query(&system, &from.scope)?;
                     return from.add_query(query, &name, alias.as_ref());
                 }
-                let table = self.table(name)?;
-                from.add_table(table, alias.as_ref())
+                match self.relation(name)? {
+                    (Relation::Table(table), known) => from.add_table(table, known.as_ref(), alias.as_ref()),
+                    (Relation::View(view), known) => {
+                        self.add_view(from, (&view, known.as_ref()), alias.as_ref(), computed)
+                    }
+                }
             }
             TableFactor::Table {
                 name,
@@ -322,7 +383,7 @@ impl Planner<'_> {
         Ok(Query::new(scope.width, Body::Series(values), vec![column]))
     }
 
-    /// A query in FROM. If it only joins and filters, it becomes a part of the query around it.
+    /// A query in brackets in FROM.
     fn derived(
         &mut self,
         from: &mut From<'_>,
@@ -333,19 +394,21 @@ impl Planner<'_> {
         let name = name_of(&alias.name);
         let outer = if lateral { Some(&from.scope) } else { from.scope.outer };
         let scope = Scope { columns: Vec::new(), width: from.scope.width, outer };
-        let query = match self.plain_select(ast, &scope)? {
-            Some(bound) if bound.is_simple(computed) => {
-                let columns = bound.outputs.into_iter().zip(&bound.columns);
-                let columns = columns.map(|(expr, column)| visible(&name, expr, column)).collect();
-                let (width, joined) = (bound.from.scope.width, bound.from.joined);
-                from.scope.width = width;
-                from.name(columns, &name, Some(alias))?;
-                return Ok(Item::Inner(joined));
-            }
-            Some(bound) => self.plan_select(bound, scope.width),
-            None => self.query_at(ast, &scope)?,
-        };
-        from.add_query(query, &name, Some(alias))
+        let derived = self.derived_query(ast, &scope, computed)?;
+        from.add_derived(derived, &name, None, Some(alias))
+    }
+
+    /// A query in FROM; one that becomes a part of the query around it may also compute if that has a place for it.
+    pub(crate) fn derived_query(&mut self, ast: &ast::Query, scope: &Scope<'_>, computed: bool) -> Result<Derived> {
+        Ok(match self.plain_select(ast, scope)? {
+            Some(bound) if bound.is_simple(computed) => Derived::Joined {
+                columns: bound.outputs.into_iter().zip(bound.columns).collect(),
+                width: bound.from.scope.width,
+                joined: bound.from.joined,
+            },
+            Some(bound) => Derived::Query(self.plan_select(bound, scope.width)),
+            None => Derived::Query(self.query_at(ast, scope)?),
+        })
     }
 
     fn join_of(
@@ -428,6 +491,8 @@ impl Planner<'_> {
             };
             let (left, right) = (find(begin..middle, "left")?, find(middle..from.scope.columns.len(), "right")?);
             let (a, b) = (from.scope.columns[left].clone(), from.scope.columns[right].clone());
+            self.names_column(a.origin);
+            self.names_column(b.origin);
             let of = comparison_type(a.of, b.of).ok_or_else(|| {
                 let message = format!(
                     "JOIN/USING types {} and {} cannot be matched",

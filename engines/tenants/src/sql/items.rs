@@ -41,7 +41,7 @@ impl Items {
                         let message = "SELECT * with no tables specified is not valid";
                         return Err(SqlError::new(state::SYNTAX_ERROR, message));
                     }
-                    self.add_columns(binder.scope, None);
+                    self.add_columns(binder, binder.scope, None);
                 }
                 SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
                     let name = object_name(name)?;
@@ -49,7 +49,7 @@ impl Items {
                     while let Some(here) = scope.filter(|here| !here.has_table(&name)) {
                         scope = here.outer;
                     }
-                    self.add_columns(scope.ok_or_else(|| no_table(&name))?, Some(&name));
+                    self.add_columns(binder, scope.ok_or_else(|| no_table(&name))?, Some(&name));
                 }
                 other => return Err(SqlError::unsupported(format_args!("{other} in a SELECT list"))),
             }
@@ -57,13 +57,14 @@ impl Items {
         Ok(())
     }
 
-    fn add_columns(&mut self, scope: &Scope<'_>, table: Option<&str>) {
+    fn add_columns(&mut self, binder: &mut Binder<'_, '_>, scope: &Scope<'_>, table: Option<&str>) {
         for column in &scope.columns {
             let shown = match table {
                 Some(table) => column.table == table,
                 None => !column.hidden,
             };
             if shown {
+                binder.planner.names_column(column.origin);
                 let name = column.name.clone();
                 self.columns.push(OutputColumn { name, of: column.of, origin: column.origin });
                 self.outputs.push(column.expr.clone());

@@ -132,7 +132,7 @@ impl Planner<'_> {
         let TableObject::TableName(name) = &ast.table else {
             return Err(SqlError::unsupported("INSERT into something else than a table"));
         };
-        let table = self.table(name)?;
+        let table = self.table_to_write(name)?;
         let alias = ast.table_alias.as_ref().map_or_else(|| table.name.clone(), |alias| name_of(&alias.alias));
         let names = ast.columns.iter().map(object_name).collect::<Result<Vec<_>>>()?;
         let columns = self.target_columns(&table, &names)?;
@@ -358,9 +358,9 @@ impl Planner<'_> {
         if !target.joins.is_empty() {
             return Err(SqlError::unsupported("a change of joined tables"));
         }
-        let table = self.table(name)?;
+        let table = self.table_to_write(name)?;
         let mut from = From::default();
-        let item = from.add_table(Arc::clone(&table), alias.as_ref())?;
+        let item = from.add_table(Arc::clone(&table), None, alias.as_ref())?;
         from.joined.items.push(item);
         self.add_from(&mut from, others)?;
         Ok((table, from))
@@ -412,7 +412,7 @@ impl Planner<'_> {
     }
 
     pub(crate) fn copy_in(&mut self, name: &ObjectName, columns: &[ast::Ident]) -> Result<CopyIn> {
-        let table = self.table(name)?;
+        let table = self.table_to_write(name)?;
         let names: Vec<String> = columns.iter().map(name_of).collect();
         let mut columns = self.target_columns(&table, &names)?;
         let computed = |at: &usize| matches!(table.columns[*at].generated, Generated::Stored(_));

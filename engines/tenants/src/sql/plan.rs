@@ -15,6 +15,7 @@ use crate::{
         role::RoleChange,
     },
     types::Type,
+    view::View,
 };
 
 /// A statement that was planned.
@@ -197,6 +198,20 @@ pub(crate) enum Define {
         if_not_exists: bool,
     },
     DropIndexes {
+        names: Vec<String>,
+        if_exists: bool,
+        cascade: bool,
+    },
+    CreateView {
+        view: View,
+        or_replace: bool,
+    },
+    RenameView {
+        name: String,
+        to: String,
+        if_exists: bool,
+    },
+    DropViews {
         names: Vec<String>,
         if_exists: bool,
         cascade: bool,

@@ -90,6 +90,7 @@ impl Planner<'_> {
                 let (name, label) = (object_name(name)?, add.value.value.clone());
                 silent(Plan::Define(Define::AddLabel { name, label, position, if_not_exists: add.if_not_exists }))
             }
+            Ast::CreateView(create) => silent(Plan::Define(self.create_view(create)?)),
             Ast::AlterTable(alter) => silent(Plan::Define(self.alter_table(alter)?)),
             Ast::Truncate(truncate) => {
                 let restart = matches!(truncate.identity, Some(ast::TruncateIdentityOption::Restart));
@@ -104,6 +105,7 @@ impl Planner<'_> {
                 let (if_exists, cascade) = (*if_exists, *cascade);
                 match (object_type, names.as_slice()) {
                     (ObjectType::Table, _) => silent(Plan::Define(Define::DropTables { names, if_exists, cascade })),
+                    (ObjectType::View, _) => silent(Plan::Define(Define::DropViews { names, if_exists, cascade })),
                     (ObjectType::Index, _) => silent(Plan::Define(Define::DropIndexes { names, if_exists, cascade })),
                     (ObjectType::Role | ObjectType::User, _) => {
                         silent(Plan::Define(Define::Roles(RoleChange::Drop { names, if_exists })))

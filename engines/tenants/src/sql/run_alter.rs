@@ -257,6 +257,7 @@ impl Definer<'_, '_> {
             self.notices.push(format!("drop cascades to {}", what(other)));
             definition = ready!(self.drop_column(&Table::new(definition), other, cascade));
         }
+        ready!(self.drop_readers(&|view| view.reads(table.id, Some(at)), &what(at), cascade));
         let read = |key: &ForeignKey| key.parent_columns.contains(&at);
         self.changed.insert(table.id, Some(definition));
         ready!(self.drop_references(table.id, &read, &what(at), cascade));
@@ -305,6 +306,11 @@ impl Definer<'_, '_> {
                 return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message)
                     .detail(format!("Column \"{}\" is used by generated column \"{}\".", old.name, column.name)));
             }
+        }
+        if let Some(view) = self.catalog.views().find(|view| view.reads(table.id, Some(at))) {
+            let message = "cannot alter type of a column used by a view or rule";
+            return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message)
+                .detail(format!("View \"{}\" depends on column \"{}\".", view.name, old.name)));
         }
         let automatically = |what: &str, from: Type| match cast::ease(from, of) {
             Some(Ease::Implicit | Ease::Assignment) => Ok(()),

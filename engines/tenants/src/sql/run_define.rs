@@ -78,6 +78,18 @@ impl Definer<'_, '_> {
                 ready!(self.drop_tables(names, *if_exists, *cascade));
                 "DROP TABLE"
             }
+            Define::CreateView { view, or_replace } => {
+                ready!(self.create_view(view, *or_replace));
+                "CREATE VIEW"
+            }
+            Define::RenameView { name, to, if_exists } => {
+                ready!(self.rename_view(name, to, *if_exists));
+                "ALTER VIEW"
+            }
+            Define::DropViews { names, if_exists, cascade } => {
+                ready!(self.drop_views(names, *if_exists, *cascade));
+                "DROP VIEW"
+            }
             Define::Truncate { names, cascade, restart } => {
                 ready!(self.truncate(names, *cascade, *restart));
                 "TRUNCATE TABLE"
@@ -129,7 +141,7 @@ impl Definer<'_, '_> {
                 match self.catalog.table(name).map(Arc::clone) {
                     Some(table) => ready!(self.alter(&table, changes)),
                     None if *if_exists => self.notices.push(format!("relation \"{name}\" does not exist, skipping")),
-                    None => return Err(no_table(name)),
+                    None => return self.table(name).map(|_| Step::Done("ALTER TABLE")),
                 }
                 "ALTER TABLE"
             }
@@ -137,7 +149,13 @@ impl Definer<'_, '_> {
     }
 
     pub(crate) fn table(&self, name: &str) -> Result<Arc<Table>> {
-        self.catalog.table(name).map(Arc::clone).ok_or_else(|| no_table(name))
+        match self.catalog.table(name) {
+            Some(table) => Ok(Arc::clone(table)),
+            None if self.catalog.has(name) => {
+                Err(SqlError::new(state::WRONG_OBJECT_TYPE, format!("\"{name}\" is not a table")))
+            }
+            None => Err(no_table(name)),
+        }
     }
 
     /// Takes a table for itself: nobody writes its rows until the transaction ends, and none are there that it cannot see.
@@ -245,7 +263,9 @@ impl Definer<'_, '_> {
             self.changed.insert(table.id, None);
         }
         for table in &tables {
-            ready!(self.drop_references(table.id, &|_| true, &format!("table {}", table.name), cascade));
+            let what = format!("table {}", table.name);
+            ready!(self.drop_readers(&|view| view.reads(table.id, None), &what, cascade));
+            ready!(self.drop_references(table.id, &|_| true, &what, cascade));
             for name in table.names() {
                 ready!(self.free_name(name));
             }

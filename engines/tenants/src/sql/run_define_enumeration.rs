@@ -9,6 +9,7 @@ use crate::{
     error::{Result, SqlError, state},
     sql::{effects::ready, plan::Alteration, run_define::Definer},
     types::Type,
+    view::View,
 };
 
 impl Definer<'_, '_> {
@@ -65,6 +66,8 @@ impl Definer<'_, '_> {
         }
         let enumeration = self.enumeration(name)?;
         ready!(self.own_object(&table_key(enumeration.id)));
+        let has = |view: &View| view.columns.iter().any(|(_, of)| of.enumeration() == Some(enumeration.id));
+        ready!(self.drop_readers(&has, &format!("type {name}"), cascade));
         let tables: Vec<Arc<Table>> = self.catalog.tables().map(Arc::clone).collect();
         for table in tables {
             let has = |(_, column): &(usize, &crate::catalog::Column)| column.of.enumeration() == Some(enumeration.id);

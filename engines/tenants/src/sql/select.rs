@@ -21,6 +21,7 @@ use crate::{
         plan::OutputColumn,
         query_plan::{Body, Distinct, Grouping, Joined, Query, Select, SortKey, WindowCall},
         scope::Scope,
+        view::Views,
         with::Named,
     },
 };
@@ -33,6 +34,7 @@ pub(crate) struct Planner<'c> {
     numbered: usize,
     /// Queries of WITH that can be named, the innermost last.
     pub(crate) with: Vec<Named>,
+    pub(crate) views: Views,
     /// What an INSERT does about values for generated columns.
     pub(crate) overriding: Overriding,
 }
@@ -75,7 +77,14 @@ impl Bound<'_> {
 
 impl<'c> Planner<'c> {
     pub(crate) fn new(catalog: &'c Catalog, parameters: Parameters) -> Self {
-        Self { catalog, parameters, numbered: 0, with: Vec::new(), overriding: Overriding::Nothing }
+        Self {
+            catalog,
+            parameters,
+            numbered: 0,
+            with: Vec::new(),
+            views: Views::default(),
+            overriding: Overriding::Nothing,
+        }
     }
 
     /// A number that nothing else in the statement has.
@@ -87,10 +96,13 @@ impl<'c> Planner<'c> {
     /// A table by its name.
     pub(crate) fn table(&self, name: &ast::ObjectName) -> Result<Arc<Table>> {
         let name = object_name(name)?;
-        let table = self.catalog.table(&name);
-        table
-            .map(Arc::clone)
-            .ok_or_else(|| SqlError::new(state::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist")))
+        match self.catalog.table(&name) {
+            Some(table) => Ok(Arc::clone(table)),
+            None if self.catalog.has(&name) => {
+                Err(SqlError::new(state::WRONG_OBJECT_TYPE, format!("\"{name}\" is not a table")))
+            }
+            None => Err(SqlError::new(state::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"))),
+        }
     }
 
     /// Chooses how rows are joined.

@@ -148,6 +148,10 @@ pub(super) const TABLES: &[SystemTable] = &[
         ],
         constraints,
     ),
+    // What `pg_get_viewdef` answers.
+    table("pg_view_query", &[("oid", N), ("definition", T)], |catalog| {
+        catalog.views().map(|view| row![view.id, format!(" {};", view.query)]).collect()
+    }),
     table("pg_key_column", &[("conid", N), ("attnum", S), ("place", I)], key_columns),
     table(
         "pg_sequence",
@@ -253,6 +257,10 @@ fn classes(catalog: &Catalog) -> Vec<Vec<Value>> {
         }
         rows.extend(table.indexes.iter().map(|of| index(of.relation, of.name.as_str(), of.columns.len())));
     }
+    for view in catalog.views() {
+        let columns = view.columns.len();
+        rows.push(Class { oid: view.id, name: &view.name, kind: "v", columns, ..Class::default() }.row());
+    }
     for sequence in catalog.sequences() {
         rows.push(Class { oid: sequence.id, name: &sequence.name, kind: "S", columns: 3, ..Class::default() }.row());
     }
@@ -289,6 +297,12 @@ fn attributes(catalog: &Catalog) -> Vec<Vec<Value>> {
         for index in &table.indexes {
             rows.extend(key(index.relation, index.columns.iter().map(|(column, _)| *column).collect()));
         }
+    }
+    for view in catalog.views() {
+        let column = |(at, (name, of)): (usize, &(String, Type))| {
+            attribute((view.id, at + 1), name, type_of(*of), [false; 3], ("", ""))
+        };
+        rows.extend(view.columns.iter().enumerate().map(column));
     }
     rows
 }

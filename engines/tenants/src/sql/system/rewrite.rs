@@ -162,6 +162,7 @@ fn call(function: &Function) -> Result<Option<Expr>> {
         ))
         .map(Some),
         ("pg_get_constraintdef", [of, ..]) => look_up("pg_constraint", ("oid", "definition"), of),
+        ("pg_get_viewdef", [of, ..]) => look_up("pg_view_query", ("oid", "definition"), of),
         ("to_regclass", [of]) => look_up("pg_class", ("relname", "oid"), of),
         ("to_regtype", [of]) => look_up("pg_type", ("typname", "oid"), of),
         ("pg_table_is_visible" | "pg_type_is_visible" | "pg_function_is_visible", [_]) => Ok(Some(truth(true))),
@@ -170,7 +171,7 @@ fn call(function: &Function) -> Result<Option<Expr>> {
         ("pg_encoding_to_char", [_]) => Ok(Some(text("UTF8"))),
         ("pg_partition_ancestors", [_]) => Ok(Some(expression("NULL::bigint")?)),
         (
-            "obj_description" | "col_description" | "shobj_description" | "pg_get_viewdef",
+            "obj_description" | "col_description" | "shobj_description",
             _,
         ) => Ok(Some(expression("NULL::text")?)),
         (

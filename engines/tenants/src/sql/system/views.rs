@@ -17,7 +17,10 @@ pub(super) fn of_catalog(name: &str) -> Option<&'static str> {
             "SELECT current_database() AS datname, NULL::int AS pid, current_user AS usename, NULL::text AS application_name,
                 NULL::text AS client_addr, now() AS xact_start, 'active' AS state, NULL::text AS query, 'client backend' AS backend_type"
         }
-        "pg_views" => "SELECT '' AS schemaname, '' AS viewname, '' AS viewowner, '' AS definition WHERE false",
+        "pg_views" => {
+            "SELECT 'public' AS schemaname, c.relname AS viewname, 'postgres' AS viewowner, q.definition
+                FROM pg_catalog.pg_class c JOIN pg_catalog.pg_view_query q ON q.oid = c.oid"
+        }
         "pg_roles" => {
             "SELECT rolname, rolsuper, rolinherit, rolcreaterole, rolcreatedb, rolcanlogin, rolreplication, rolconnlimit,
                 '********' AS rolpassword, rolvaliduntil, rolbypassrls, NULL::text AS rolconfig, oid FROM pg_catalog.pg_authid"
@@ -52,7 +55,7 @@ pub(super) fn of_information_schema(name: &str) -> Option<&'static str> {
         }
         "tables" => {
             "SELECT current_database() AS table_catalog, 'public' AS table_schema, relname AS table_name,
-                CASE relkind WHEN 'r' THEN 'BASE TABLE' ELSE 'VIEW' END AS table_type, 'YES' AS is_insertable_into, 'NO' AS is_typed
+                CASE relkind WHEN 'r' THEN 'BASE TABLE' ELSE 'VIEW' END AS table_type, CASE relkind WHEN 'r' THEN 'YES' ELSE 'NO' END AS is_insertable_into, 'NO' AS is_typed
                 FROM pg_catalog.pg_class WHERE relkind IN ('r', 'v')"
         }
         "columns" => {
@@ -102,6 +105,11 @@ pub(super) fn of_information_schema(name: &str) -> Option<&'static str> {
                 CASE n.confdeltype WHEN 'c' THEN 'CASCADE' WHEN 'n' THEN 'SET NULL' WHEN 'd' THEN 'SET DEFAULT' WHEN 'r' THEN 'RESTRICT'
                     ELSE 'NO ACTION' END AS delete_rule
                 FROM pg_catalog.pg_constraint n WHERE n.contype = 'f'"
+        }
+        "views" => {
+            "SELECT current_database() AS table_catalog, 'public' AS table_schema, c.relname AS table_name, q.definition AS view_definition,
+                'NONE' AS check_option, 'NO' AS is_updatable, 'NO' AS is_insertable_into
+                FROM pg_catalog.pg_class c JOIN pg_catalog.pg_view_query q ON q.oid = c.oid"
         }
         "sequences" => {
             "SELECT current_database() AS sequence_catalog, 'public' AS sequence_schema, c.relname AS sequence_name, 'bigint' AS data_type,

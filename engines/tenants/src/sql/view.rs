@@ -1,0 +1,197 @@
+//! Plans of views: what they read when they are made, and their queries in the place of their names.
+
+use std::sync::Arc;
+
+use sqlparser::ast::{self, Statement};
+
+use crate::{
+    catalog::Table,
+    error::{Result, SqlError, state},
+    sql::{
+        from::{From, Item},
+        name::{name_of, object_name},
+        parse,
+        plan::Define,
+        scope::{Scope, Visible},
+        select::Planner,
+    },
+    view::{Read, View},
+};
+
+/// Views that stand on each other.
+const NESTED_MAX: usize = 100;
+
+/// What stands under a name in FROM.
+pub(crate) enum Relation {
+    Table(Arc<Table>),
+    View(Arc<View>),
+}
+
+/// What views have to do with a statement that is being planned.
+#[derive(Debug, Default)]
+pub(crate) struct Views {
+    /// The views whose queries are being planned, the innermost last.
+    inside: Vec<Arc<View>>,
+    /// What the query of a new view reads, if it is one that is being planned.
+    made: Option<Vec<Read>>,
+}
+
+impl Relation {
+    fn id(&self) -> u32 {
+        match self {
+            Self::Table(table) => table.id,
+            Self::View(view) => view.id,
+        }
+    }
+
+    /// The names of its columns by their places, empty for dropped ones.
+    fn columns(&self) -> Vec<String> {
+        match self {
+            Self::Table(table) => {
+                let name = |column: &crate::catalog::Column| if column.dropped { "" } else { &column.name }.to_owned();
+                table.columns.iter().map(name).collect()
+            }
+            Self::View(view) => view.columns.iter().map(|(name, _)| name.clone()).collect(),
+        }
+    }
+}
+
+impl Read {
+    /// Leaves those columns that the query knows, under the names that it has for them.
+    pub(crate) fn known(&self, columns: &mut Vec<Visible>) {
+        columns.retain_mut(|column| match self.columns.get((column.origin.1 as usize).wrapping_sub(1)) {
+            Some(name) if !name.is_empty() => {
+                column.name.clone_from(name);
+                true
+            }
+            _ => false,
+        });
+    }
+}
+
+impl Planner<'_> {
+    /// What a name in FROM means, and how the view knows it in whose query it stands.
+    pub(crate) fn relation(&mut self, name: &ast::ObjectName) -> Result<(Relation, Option<Read>)> {
+        if let Some(view) = self.views.inside.last() {
+            let name = object_name(name)?;
+            let read = view.reads.iter().find(|read| read.name == name).cloned();
+            let by_id = |id: u32| {
+                let table = self.catalog.by_id(id).map(|table| Relation::Table(Arc::clone(table)));
+                table.or_else(|| self.catalog.view_by_id(id).map(|view| Relation::View(Arc::clone(view))))
+            };
+            return match read.as_ref().and_then(|read| by_id(read.id)) {
+                Some(relation) => Ok((relation, read)),
+                None => Err(SqlError::internal(format_args!("view \"{}\" has lost {name}", view.name))),
+            };
+        }
+        let view = self.catalog.view(&object_name(name)?).map(Arc::clone);
+        let relation = match view {
+            Some(view) => Relation::View(view),
+            None => Relation::Table(self.table(name)?),
+        };
+        if let Some(made) = &mut self.views.made {
+            let (id, name, columns) = (relation.id(), object_name(name)?, relation.columns());
+            if !made.iter().any(|read| read.id == id) {
+                made.push(Read { id, name, columns, used: Vec::new() });
+            }
+        }
+        Ok((relation, None))
+    }
+
+    /// Notes that a column was named, by its relation and its number from 1.
+    pub(crate) fn names_column(&mut self, (relation, number): (u32, i16)) {
+        if self.views.inside.is_empty()
+            && let Some(made) = &mut self.views.made
+            && let Some(read) = made.iter_mut().find(|read| read.id == relation)
+            && let Some(column) = (number as usize).checked_sub(1)
+            && !read.used.contains(&column)
+        {
+            read.used.push(column);
+        }
+    }
+
+    /// Adds what a view's query reads to a FROM clause. Its names are not those of the statement.
+    pub(crate) fn add_view(
+        &mut self,
+        from: &mut From<'_>,
+        (view, known): (&Arc<View>, Option<&Read>),
+        alias: Option<&ast::TableAlias>,
+        computed: bool,
+    ) -> Result<Item> {
+        if self.views.inside.iter().any(|other| other.id == view.id) {
+            let message = format!("infinite recursion detected in rules for relation \"{}\"", view.name);
+            return Err(SqlError::new(state::INVALID_OBJECT_DEFINITION, message));
+        }
+        if self.views.inside.len() == NESTED_MAX {
+            let message = format!("views are nested more than {NESTED_MAX} deep");
+            return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message));
+        }
+        let Some(Statement::Query(query)) = parse::parse(&view.query)? else {
+            return Err(SqlError::internal("a view is no query"));
+        };
+        let scope = Scope { columns: Vec::new(), width: from.scope.width, outer: None };
+        let with = std::mem::take(&mut self.with);
+        self.views.inside.push(Arc::clone(view));
+        let derived = self.derived_query(&query, &scope, computed);
+        self.views.inside.pop();
+        self.with = with;
+        let mut derived = derived?;
+        for (at, (column, (name, _))) in derived.columns_mut().zip(&view.columns).enumerate() {
+            column.name.clone_from(name);
+            column.origin = (view.id, at as i16 + 1);
+        }
+        let name =
+            alias.map_or_else(|| known.map_or(&view.name, |known| &known.name).clone(), |alias| name_of(&alias.name));
+        from.add_derived(derived, &name, known, alias)
+    }
+
+    /// A table that a statement writes.
+    pub(crate) fn table_to_write(&self, name: &ast::ObjectName) -> Result<Arc<Table>> {
+        match self.catalog.view(&object_name(name)?) {
+            Some(_) => Err(SqlError::unsupported("writing through a view")),
+            None => self.table(name),
+        }
+    }
+
+    pub(crate) fn create_view(&mut self, ast: &ast::CreateView) -> Result<Define> {
+        let odd = ast.or_alter
+            || ast.materialized
+            || ast.secure
+            || ast.temporary
+            || ast.if_not_exists
+            || ast.with_no_schema_binding
+            || ast.copy_grants
+            || ast.comment.is_some()
+            || ast.to.is_some()
+            || ast.params.is_some()
+            || !ast.cluster_by.is_empty()
+            || ast.options != ast::CreateTableOptions::None
+            || ast.columns.iter().any(|column| column.data_type.is_some() || column.options.is_some())
+            || !ast.query.locks.is_empty();
+        if odd {
+            return Err(SqlError::unsupported("this kind of CREATE VIEW"));
+        }
+        let before = self.parameters.types.len();
+        self.views.made = Some(Vec::new());
+        let query = self.query_at(&ast.query, &Scope::default());
+        let reads = self.views.made.take().unwrap_or_default();
+        let query = query?;
+        self.no_parameters(before)?;
+        let mut columns: Vec<_> = query.columns.into_iter().map(|column| (column.name, column.of)).collect();
+        if ast.columns.len() > columns.len() {
+            let message = "CREATE VIEW specifies more column names than columns";
+            return Err(SqlError::new(state::SYNTAX_ERROR, message));
+        }
+        for ((name, _), given) in columns.iter_mut().zip(&ast.columns) {
+            *name = name_of(&given.name);
+        }
+        for (at, (name, _)) in columns.iter().enumerate() {
+            if columns[..at].iter().any(|(other, _)| other == name) {
+                let message = format!("column \"{name}\" specified more than once");
+                return Err(SqlError::new(state::DUPLICATE_COLUMN, message));
+            }
+        }
+        let view = View { id: 0, name: object_name(&ast.name)?, columns, query: ast.query.to_string(), reads };
+        Ok(Define::CreateView { view, or_replace: ast.or_replace })
+    }
+}
