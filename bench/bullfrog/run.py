@@ -18,8 +18,6 @@ of its processes), the client core 1. Each run begins with a copy of the same ta
 seconds, then the change is submitted, and the window begins. A rate of 0 is the closed loop: each terminal runs one transaction after the
 other, as many as the server can do. With any other rate transactions arrive at random moments, whatever the server does. Afterwards the
 conditions of TPC-C are checked. Appends a line per run to bench/results/bullfrog.jsonl; bench/plot.py draws them.
-
-On a machine that others use, too, give --first; the shares of time that cores are busy then tell nothing.
 """
 
 import argparse

@@ -45,18 +45,12 @@ def add_options(parser):
     parser.add_argument("--data", type=pathlib.Path, help="where the filled tables stay, for the next call with as many warehouses")
     parser.add_argument("--no-build", action="store_true", help="use what was built before")
     parser.add_argument("--dry", action="store_true", help="keep nothing")
-    parser.add_argument("--first", action="store_true", help="before whatever else runs on the machine: the server with the highest "
-                        "priority, the client in real time (as root)")  # fmt: skip
 
 
 def prepare(options):
     """Does what was told."""
     if not options.no_build:
         build()
-    if options.first:
-        # Among each other the server's processes are as ever. The client's one thread would wait for others at each answer.
-        os.nice(-20)
-        BEFORE_CLIENT[:0] = ["chrt", "-r", "1"]
 
 
 class Tables:

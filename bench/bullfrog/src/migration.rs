@@ -57,7 +57,8 @@ impl Change {
             Self::Split => Script {
                 old_tables: &["customer"],
                 new_tables: include_str!("../sql/split/new.sql"),
-                closed_tables: "",
+                live_tables: &[],
+                fence: "",
                 retire: include_str!("../sql/split/retire.sql"),
                 follow: include_str!("../sql/split/follow.sql"),
                 batch: include_str!("../sql/split/batch.sql"),
@@ -65,7 +66,9 @@ impl Change {
             Self::Totals => Script {
                 old_tables: &["order_line"],
                 new_tables: include_str!("../sql/totals/new.sql"),
-                closed_tables: include_str!("../sql/totals/closed.sql"),
+                live_tables: &["order_line"],
+                // All of its tables are still there.
+                fence: "ALTER TABLE order_line RENAME TO order_line_2;",
                 retire: include_str!("../sql/totals/retire.sql"),
                 follow: include_str!("../sql/totals/follow.sql"),
                 batch: include_str!("../sql/totals/batch.sql"),
@@ -73,7 +76,8 @@ impl Change {
             Self::Joined => Script {
                 old_tables: &["order_line", "stock"],
                 new_tables: include_str!("../sql/joined/new.sql"),
-                closed_tables: include_str!("../sql/joined/closed.sql"),
+                live_tables: &["stock"],
+                fence: "",
                 retire: include_str!("../sql/joined/retire.sql"),
                 follow: include_str!("../sql/joined/follow.sql"),
                 batch: include_str!("../sql/joined/batch.sql"),
@@ -87,8 +91,10 @@ struct Script {
     old_tables: &'static [&'static str],
     /// Creates and fills the new tables.
     new_tables: &'static str,
-    /// Moves, besides, old tables that stay: bullfrog closes them.
-    closed_tables: &'static str,
+    /// Old tables that stay in use.
+    live_tables: &'static [&'static str],
+    /// Ends the application's old version where bullfrog closes none of its tables.
+    fence: &'static str,
     /// Ends the old schema when the new tables are full.
     retire: &'static str,
     /// Creates the triggers that keep the new tables up to date.
@@ -140,10 +146,15 @@ pub(crate) async fn migrate(
 
 async fn bullfrog(application: &Application, client: &Client, change: Change, wishes: &Wishes) -> Result<(), Error> {
     let script = change.script();
-    let definition = [script.new_tables, script.closed_tables].concat();
     let options = wishes.options.as_ref().map_or_else(String::new, |options| format!(", {options}"));
-    let migrate = format!("SELECT bullfrog.migrate('change', $definition${definition}$definition${options})");
+    let migrate = format!(
+        "BEGIN; SELECT bullfrog.migrate('change', $definition${}$definition$, live => '{{{}}}'{options}); {} COMMIT",
+        script.new_tables,
+        script.live_tables.join(", "),
+        script.fence
+    );
     while let Err(error) = client.batch_execute(&migrate).await {
+        client.batch_execute("ROLLBACK").await?;
         if error.code() != Some(&SqlState::LOCK_NOT_AVAILABLE) {
             return Err(error);
         }

@@ -58,7 +58,6 @@ impl Statement {
             Schema::Totals => "order_line_2",
             Schema::Joined => "orderline_stock",
         };
-        let stock = if schema == Schema::Joined { "stock_2" } else { "stock" };
         let of_customer = "WHERE c_w_id = $1 AND c_d_id = $2 AND c_id = $3";
         let of_order = "WHERE ol_w_id = $1 AND ol_d_id = $2 AND ol_o_id = $3";
         // Of the rows of a line, the one with the stock that it was taken from.
@@ -78,20 +77,17 @@ impl Statement {
                 .into(),
             Self::InsertNewOrder => "INSERT INTO new_order (no_w_id, no_d_id, no_o_id) VALUES ($1, $2, $3)".into(),
             Self::Item => "SELECT (i_price * 100)::int8, i_name, i_data FROM item WHERE i_id = $1".into(),
-            Self::Stock => format!(
-                "SELECT s_quantity, s_data, s_dist_01, s_dist_02, s_dist_03, s_dist_04, s_dist_05, s_dist_06, s_dist_07,
-                s_dist_08, s_dist_09, s_dist_10 FROM {stock} WHERE s_i_id = $1 AND s_w_id = $2 FOR UPDATE"
-            ),
-            Self::UpdateStock => format!(
-                "UPDATE {stock} SET s_quantity = $3, s_ytd = s_ytd + $4, s_order_cnt = s_order_cnt + 1, s_remote_cnt = s_remote_cnt + $5
+            Self::Stock => "SELECT s_quantity, s_data, s_dist_01, s_dist_02, s_dist_03, s_dist_04, s_dist_05, s_dist_06, s_dist_07,
+                s_dist_08, s_dist_09, s_dist_10 FROM stock WHERE s_i_id = $1 AND s_w_id = $2 FOR UPDATE"
+                .into(),
+            Self::UpdateStock => "UPDATE stock SET s_quantity = $3, s_ytd = s_ytd + $4, s_order_cnt = s_order_cnt + 1, s_remote_cnt = s_remote_cnt + $5
                 WHERE s_i_id = $1 AND s_w_id = $2"
-            ),
-            Self::InsertLine if schema == Schema::Joined => format!(
-                "INSERT INTO orderline_stock SELECT $1::int, $2::int, $3::int, $4::int, $5::int, $6::int, NULL::timestamp,
+                .into(),
+            Self::InsertLine if schema == Schema::Joined => "INSERT INTO orderline_stock SELECT $1::int, $2::int, $3::int, $4::int, $5::int, $6::int, NULL::timestamp,
                     $7::int, $8::int8 * 0.01, $9::text, s.* FROM (
                     SELECT s_i_id, s_w_id, s_quantity, s_dist_01, s_dist_02, s_dist_03, s_dist_04, s_dist_05, s_dist_06, s_dist_07,
-                        s_dist_08, s_dist_09, s_dist_10, s_ytd, s_order_cnt, s_remote_cnt, s_data FROM {stock} WHERE s_i_id = $5) s"
-            ),
+                        s_dist_08, s_dist_09, s_dist_10, s_ytd, s_order_cnt, s_remote_cnt, s_data FROM stock WHERE s_i_id = $5) s"
+                .into(),
             Self::InsertLine => format!(
                 "INSERT INTO {lines} (ol_w_id, ol_d_id, ol_o_id, ol_number, ol_i_id, ol_supply_w_id, ol_quantity, ol_amount, ol_dist_info)
                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8::int8 * 0.01, $9)"
@@ -152,7 +148,7 @@ impl Statement {
                     format!("SELECT count(DISTINCT s_i_id) FROM {lines} {of_last_orders} AND s_w_id = $1 AND s_quantity < $4")
                 } else {
                     format!(
-                        "SELECT count(DISTINCT s_i_id) FROM {lines} JOIN {stock} ON s_i_id = ol_i_id AND s_w_id = $1
+                        "SELECT count(DISTINCT s_i_id) FROM {lines} JOIN stock ON s_i_id = ol_i_id AND s_w_id = $1
                         {of_last_orders} AND s_quantity < $4"
                     )
                 }

@@ -23,33 +23,42 @@ COMMENT ON FUNCTION bullfrog.require_quiet_session() IS
 CREATE FUNCTION bullfrog.lock_tables(closed oid[], live oid[] DEFAULT '{}') RETURNS void
     LANGUAGE plpgsql AS $$
 DECLARE
-    statements text := (SELECT pg_catalog.string_agg(pg_catalog.format('LOCK TABLE ONLY %s IN %s MODE', r::regclass,
-            CASE WHEN r = ANY (live) THEN 'SHARE ROW EXCLUSIVE' ELSE 'ACCESS EXCLUSIVE' END), '; ' ORDER BY n)
-        FROM pg_catalog.unnest(closed || live) WITH ORDINALITY AS t (r, n));
+    tables regclass[] := closed || live;
     given text := pg_catalog.current_setting('lock_timeout');
+    detection interval := pg_catalog.current_setting('deadlock_timeout');
+    patience interval := '100 ms';
     began timestamptz := pg_catalog.clock_timestamp();
+    statements text;
 BEGIN
-    -- Whoever has one of the tables and waits for another one has time to get it between two tries, and nobody queues for long.
+    -- A circle, in which somebody has one of the tables and waits for another one, is for others to find and to be ended by.
+    PERFORM pg_catalog.set_config('deadlock_timeout', '1h', true);
     LOOP
+        -- Each try begins with another table: in the order in which clients take them there is no circle.
+        statements := (SELECT pg_catalog.string_agg(pg_catalog.format('LOCK TABLE ONLY %s IN %s MODE', t,
+            CASE WHEN t = ANY (live) THEN 'SHARE ROW EXCLUSIVE' ELSE 'ACCESS EXCLUSIVE' END), '; ' ORDER BY n)
+            FROM pg_catalog.unnest(tables) WITH ORDINALITY AS o (t, n));
         BEGIN
-            PERFORM pg_catalog.set_config('lock_timeout', '100ms', true);
+            PERFORM pg_catalog.set_config('lock_timeout', (1000 * EXTRACT(epoch FROM patience))::int::text, true);
             EXECUTE statements;
             EXIT;
-        EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+        EXCEPTION WHEN lock_not_available THEN
             IF pg_catalog.clock_timestamp() - began > given::interval THEN
-                RAISE EXCEPTION 'could not lock % within %', pg_catalog.array_to_string((closed || live)::regclass[], ', '), given
+                RAISE EXCEPTION 'could not lock % within %', pg_catalog.array_to_string(closed::regclass[] || live::regclass[], ', '), given
                     USING ERRCODE = 'lock_not_available',
                         HINT = 'Nothing was changed. Try again when transactions that use them have ended, or SET lock_timeout.';
             END IF;
         END;
         PERFORM pg_catalog.pg_sleep(0.05 + 0.1 * pg_catalog.random());
+        tables := tables[2:] || tables[1:1];
+        patience := LEAST(2 * patience, 2 * detection + '100 ms');
     END LOOP;
     PERFORM pg_catalog.set_config('lock_timeout', given, true);
+    PERFORM pg_catalog.set_config('deadlock_timeout', (1000 * EXTRACT(epoch FROM detection))::int::text, true);
 END
 $$;
 COMMENT ON FUNCTION bullfrog.lock_tables(oid[], oid[])
-    IS 'Locks tables exclusively, and live ones against writes, all or none: tries for at most lock_timeout, a tenth of a second at a '
-        'time.';
+    IS 'Locks tables exclusively, and live ones against writes, all or none: tries for at most lock_timeout, at first for a tenth of a '
+        'second, then longer, in the end long enough for others to find that they wait in a circle; between tries everybody has time.';
 
 CREATE FUNCTION bullfrog.tables_of(migration_id int) RETURNS oid[]
     LANGUAGE sql STABLE AS $$

@@ -3,8 +3,10 @@
 CREATE FUNCTION bullfrog.fingerprint(relation oid) RETURNS text
     LANGUAGE sql STABLE AS $$
     SELECT pg_catalog.md5(pg_catalog.concat_ws(E'\n',
-        (SELECT pg_catalog.concat_ws(',', c.relname, c.relnamespace, c.relfilenode, c.relkind, c.relpersistence, c.relrowsecurity,
-            c.relowner)
+        -- What a live table is called is for those who use it.
+        (SELECT pg_catalog.concat_ws(',', c.relname, c.relnamespace) FROM pg_catalog.pg_class c WHERE c.oid = relation
+            AND NOT EXISTS (SELECT FROM bullfrog.old o WHERE o.old_table = relation AND o.live)),
+        (SELECT pg_catalog.concat_ws(',', c.relfilenode, c.relkind, c.relpersistence, c.relrowsecurity, c.relowner)
             FROM pg_catalog.pg_class c WHERE c.oid = relation),
         (SELECT pg_catalog.string_agg(pg_catalog.concat_ws(',', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated),
             ';' ORDER BY a.attnum)

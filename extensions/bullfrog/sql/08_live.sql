@@ -67,8 +67,9 @@ BEGIN
     RETURN view::regclass;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.freeze(regclass) IS 'Lets a table that stays in use be read as it was at the switch: rows of transactions '
-    'that had ended by then, and what was kept of those that are changed or deleted later, by the transaction that does it. Gives the view.';
+COMMENT ON FUNCTION bullfrog.freeze(regclass) IS 'Lets a table that stays in use be read as it was at the switch: rows of '
+    'transactions that had ended by then, and what was kept of those that are changed or deleted later, by the transaction that does it. '
+    'Gives the view.';
 
 CREATE FUNCTION bullfrog.thaw(live regclass) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

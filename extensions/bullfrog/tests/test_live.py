@@ -244,6 +244,17 @@ def test_a_trigger_that_may_undo_a_change_of_a_live_table_is_refused(lines):
         migrate(lines, f"CREATE TABLE total AS {TOTALS}", options=LIVE)
 
 
+def test_a_live_table_may_be_renamed_by_the_switch_so_that_old_code_does_not_find_it(lines):
+    expect(lines, TOTALS)
+    with lines.transaction():
+        migrate(lines, f"CREATE TABLE total AS {TOTALS}", options=LIVE)
+        lines.execute("ALTER TABLE line RENAME TO line_2; CREATE SCHEMA later; ALTER TABLE line_2 SET SCHEMA later")
+    lines.execute("UPDATE later.line_2 SET amount = 0")
+    assert differing(lines, "total", "expected") == 0
+    lines.execute("SELECT bullfrog.finish('m'); DELETE FROM later.line_2")
+    assert differing(lines, "total", "expected") == 0
+
+
 @pytest.mark.parametrize("statement", ["TRUNCATE line", "ALTER TABLE line ADD COLUMN more int", "DROP TABLE line", "VACUUM FULL line",
     "ALTER TABLE line DISABLE TRIGGER bullfrog_keep", "DROP TRIGGER bullfrog_keep ON line"])  # fmt: skip
 def test_a_live_table_keeps_its_form(totals, statement):

@@ -1,0 +1,98 @@
+"""A switch and an end of a migration while clients use its tables all the time, in every order."""
+
+import random
+import threading
+
+import psycopg
+import pytest
+
+from conftest import migrate, moved, setting, wait_until
+
+CLIENTS = 8
+KEYS = 40
+COUNTERS = ("left_side", "right_side")
+
+
+class Client(threading.Thread):
+    """Adds one to rows of both tables in transactions of several statements, and remembers how often."""
+
+    def __init__(self, database, number):
+        super().__init__()
+        self.random, self.number = random.Random(number), number
+        # As servers have it: a circle goes on for longer than a short try for locks.
+        self.connection = database.connect(options="-c deadlock_timeout=1s")
+        self.tables, self.added, self.is_ended, self.failure = COUNTERS, 0, False, None
+
+    def run(self):
+        try:
+            while not self.is_ended:
+                self.attempt()
+        except psycopg.Error as failure:
+            self.failure = failure
+
+    def attempt(self):
+        tables = self.tables
+        try:
+            with self.connection.transaction():
+                for table in self.random.sample(tables, 2):
+                    key = self.random.randrange(KEYS) * CLIENTS + self.number
+                    self.connection.execute(f"UPDATE {table} SET n = n + 1 WHERE k = %s", (key,))
+                    self.connection.execute("SELECT pg_sleep(0.01)")
+        except (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected):
+            return
+        except psycopg.errors.ObjectNotInPrerequisiteState:
+            assert tables == COUNTERS
+            self.tables = tuple(f"new_{table}" for table in COUNTERS)
+            return
+        self.added += 2
+
+
+@pytest.fixture
+def clients(server, database):
+    with setting(server, "bullfrog.movers", "2"):
+        admin = database.connect()
+        for table in COUNTERS:
+            admin.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, n int NOT NULL, pad text)")
+            admin.execute(f"INSERT INTO {table} SELECT k, 0, repeat('.', 200) FROM generate_series(0, {KEYS * CLIENTS - 1}) k")
+        clients = [Client(database, number) for number in range(CLIENTS)]
+        for client in clients:
+            client.start()
+        wait_until(lambda: all(client.added > 0 for client in clients), "all clients are at work")
+        yield clients
+        for client in clients:
+            client.is_ended = True
+            client.join()
+
+
+@pytest.mark.parametrize("way", ["finish", "abort"])
+def test_a_switch_and_an_end_under_steady_load_come_to_an_end(database, clients, way):
+    admin = database.connect()
+    admin.execute("SET lock_timeout = '60s'; SET deadlock_timeout = '1s'")
+    migrate(admin, "; ".join(f"CREATE TABLE new_{table} AS SELECT k, n FROM {table}; ALTER TABLE new_{table} ADD PRIMARY KEY (k)"
+        for table in COUNTERS))
+    before = [client.added for client in clients]
+    wait_until(lambda: all(client.added > before[number] for number, client in enumerate(clients)), "all clients use the new tables")
+    assert moved(admin) > 0
+    if way == "finish":
+        end_under_load(admin)
+    for client in clients:
+        client.is_ended = True
+        client.join()
+        assert client.failure is None
+    if way == "abort":
+        admin.execute("SELECT bullfrog.abort('m')")
+    tables = COUNTERS if way == "abort" else [f"new_{table}" for table in COUNTERS]
+    total = " UNION ALL ".join(f"SELECT n FROM {table}" for table in tables)
+    assert admin.execute(f"SELECT sum(n) FROM ({total}) t").fetchone() == (sum(client.added for client in clients),)
+
+
+def end_under_load(admin):
+    """As an operator does: again, as long as somebody still needs the old rows."""
+    def is_finished():
+        try:
+            admin.execute("SELECT bullfrog.finish('m')")
+        except psycopg.errors.ObjectInUse:
+            return False
+        return True
+
+    wait_until(is_finished, "the migration is finished")
