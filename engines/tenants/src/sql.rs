@@ -13,6 +13,7 @@ pub(crate) mod define;
 pub(crate) mod define_sequence;
 pub(crate) mod dialect;
 pub(crate) mod effects;
+pub(crate) mod explain;
 pub(crate) mod expression;
 pub(crate) mod from;
 pub(crate) mod function;

@@ -137,9 +137,9 @@ impl Joiner<'_> {
                 let (access, _) = access::choose(table, base, &usable, &mut conditions);
                 scan(item, access).filtered(conditions)
             }
-            Item::Rows { query, base, .. } => {
+            Item::Rows { query, alias, base } => {
                 let arguments = query.arguments();
-                Node::Rows(Rows { query, base, arguments }).filtered(conditions)
+                Node::Rows(Rows { query, alias, base, arguments }).filtered(conditions)
             }
             Item::Inner(inner) => self.inner(inner, conditions, known),
             Item::Outer(outer) if outer.full => self.full(*outer).filtered(conditions),
@@ -181,8 +181,8 @@ impl Joiner<'_> {
 
 fn scan(item: Item, access: access::Access) -> Node {
     match item {
-        Item::Table { table, base, .. } => {
-            Node::Scan(Scan { table, base, access, backwards: false, wanted: Vec::new(), key: None })
+        Item::Table { table, alias, base } => {
+            Node::Scan(Scan { table, alias, base, access, backwards: false, wanted: Vec::new(), key: None })
         }
         _ => Node::One,
     }

@@ -9,6 +9,7 @@ use crate::{
     enumeration::{Enumeration, Position},
     sql::{
         define_sequence::SequenceOptions,
+        explain::Explain,
         expression::Expr,
         query_plan::{Joined, Query},
         reference::{NewForeignKey, Reference},
@@ -51,6 +52,7 @@ pub(crate) enum Plan {
     Delete(Box<Delete>),
     CopyIn(Box<CopyIn>),
     CopyOut(Box<Query>),
+    Explain(Box<Explain>),
     Define(Define),
     /// `VACUUM` and `ANALYZE`: there is nothing to clean up and no statistics.
     Nothing(&'static str),

@@ -15,6 +15,7 @@ use crate::{
     sql::{
         bind::Parameters,
         dialect,
+        explain::Explain,
         name::{name_of, object_name},
         parse,
         plan::{Define, Modes, OutputColumn, Plan, Statement},
@@ -74,6 +75,21 @@ impl Planner<'_> {
                     return Err(unsupported());
                 }
                 silent(self.copy(source, *to, target, options)?)
+            }
+            Ast::Explain {
+                analyze,
+                verbose,
+                statement,
+                format: None,
+                options,
+                query_plan: false,
+                estimate: false,
+                ..
+            } => {
+                let (plan, _) = self.statement(statement)?;
+                let explain = Explain::new(plan, (*analyze, *verbose), options.as_deref().unwrap_or_default())?;
+                let output = OutputColumn { name: "QUERY PLAN".to_owned(), of: explain.of(), origin: (0, 0) };
+                Ok((Plan::Explain(Box::new(explain)), Some(vec![output])))
             }
             Ast::CreateTable(create) => silent(Plan::Define(self.create_table(create)?)),
             Ast::CreateIndex(create) => silent(Plan::Define(self.create_index(create)?)),

@@ -262,7 +262,7 @@ impl Planner<'_> {
             column.of = *of;
         }
         let arguments = inner.arguments();
-        let rows = Rows { query: Arc::new(inner), base: outer, arguments };
+        let rows = Rows { query: Arc::new(inner), alias: String::new(), base: outer, arguments };
         let rows = Joined { condition: None, node: Node::Rows(rows), width, keys: 0 };
         let select = Select { rows, grouping: None, windows: Vec::new(), outputs, distinct: None };
         *query = Query::new(outer, Body::Select(Box::new(select)), columns);

@@ -143,6 +143,8 @@ pub(crate) enum Node {
 #[derive(Debug)]
 pub(crate) struct Scan {
     pub(crate) table: Arc<Table>,
+    /// Its name in the statement.
+    pub(crate) alias: String,
     /// Where its columns begin in the row.
     pub(crate) base: usize,
     pub(crate) access: Access,
@@ -157,6 +159,8 @@ pub(crate) struct Scan {
 #[derive(Debug)]
 pub(crate) struct Rows {
     pub(crate) query: Arc<Query>,
+    /// Its name in the statement.
+    pub(crate) alias: String,
     /// Where its columns begin in the row.
     pub(crate) base: usize,
     pub(crate) arguments: Arguments,
@@ -346,7 +350,7 @@ impl Node {
     }
 
     /// Visits the nodes that it stands on directly.
-    fn inputs<'a>(&'a self, visit: &mut dyn FnMut(&'a Self)) {
+    pub(crate) fn inputs<'a>(&'a self, visit: &mut dyn FnMut(&'a Self)) {
         match self {
             Self::One | Self::Scan(_) | Self::Rows(_) => {}
             Self::Filter { input, .. } => visit(input),

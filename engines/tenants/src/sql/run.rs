@@ -13,6 +13,7 @@ use crate::{
     database::{Database, Step},
     error::{Result, SqlError},
     sql::{
+        explain::Counts,
         expression::{Env, Facts},
         reference::Deferral,
         run_join::Kept,
@@ -45,6 +46,8 @@ pub(crate) struct Run<'a> {
     /// Tables whose definition was read.
     seen: RefCell<Vec<u32>>,
     waits: Cell<bool>,
+    /// How often the steps of the plan ran, if somebody wants to know.
+    pub(crate) counts: Option<Counts>,
 }
 
 impl<'a> Run<'a> {
@@ -69,6 +72,7 @@ impl<'a> Run<'a> {
             working: RefCell::default(),
             seen: RefCell::default(),
             waits: Cell::new(false),
+            counts: None,
         }
     }
 

@@ -95,6 +95,15 @@ impl Run<'_> {
     }
 
     fn each(&self, node: &Node, row: &mut Row, emit: &mut Emit<'_>) -> Flow {
+        let Some(counts) = &self.counts else { return self.run_node(node, row, emit) };
+        counts.begin(node);
+        self.run_node(node, row, &mut |row| {
+            counts.row(node);
+            emit(row)
+        })
+    }
+
+    fn run_node(&self, node: &Node, row: &mut Row, emit: &mut Emit<'_>) -> Flow {
         match node {
             Node::One => emit(row),
             Node::Scan(scan) => self.scan(scan, row, emit),

@@ -65,6 +65,15 @@ impl Run<'_> {
         ahead: Option<usize>,
         take: &mut Take<'_>,
     ) -> Result<()> {
+        let Some(counts) = &self.counts else { return self.run_query(query, around, ahead, take) };
+        counts.begin(query);
+        self.run_query(query, around, ahead, &mut |row| {
+            counts.row(query);
+            take(row)
+        })
+    }
+
+    fn run_query(&self, query: &Query, around: Vec<Value>, ahead: Option<usize>, take: &mut Take<'_>) -> Result<()> {
         let env = self.env().with_row(&around);
         let limit = query::limit(query.limit.as_ref(), env, (state::INVALID_ROW_COUNT_IN_LIMIT, "LIMIT"))?;
         let offset = query::limit(query.offset.as_ref(), env, (state::INVALID_ROW_COUNT_IN_OFFSET, "OFFSET"))?;
@@ -119,6 +128,15 @@ impl Run<'_> {
 
     /// A query's rows before they are sorted, with the columns that they are only sorted by.
     fn unordered(&self, query: &Query, around: Vec<Value>, ahead: Option<usize>, take: &mut Take<'_>) -> Result<()> {
+        let Some(counts) = &self.counts else { return self.run_body(query, around, ahead, take) };
+        counts.begin(&query.body);
+        self.run_body(query, around, ahead, &mut |row| {
+            counts.row(&query.body);
+            take(row)
+        })
+    }
+
+    fn run_body(&self, query: &Query, around: Vec<Value>, ahead: Option<usize>, take: &mut Take<'_>) -> Result<()> {
         match &query.body {
             Body::Values(rows) => {
                 for row in rows {
@@ -183,12 +201,20 @@ impl Run<'_> {
             groups.add(grouping, self.env().with_row(&row.values))?;
             Ok(ControlFlow::Continue(()))
         })?;
+        if let Some(counts) = &self.counts {
+            counts.begin(grouping);
+        }
         groups.finish(grouping, &around, &mut |group| match grouping
             .having
             .as_ref()
             .map_or(Ok(true), |having| having.holds(self.env().with_row(group)))?
         {
-            true => take(group),
+            true => {
+                if let Some(counts) = &self.counts {
+                    counts.row(grouping);
+                }
+                take(group)
+            }
             false => Ok(ControlFlow::Continue(())),
         })
     }

@@ -116,8 +116,12 @@ impl Tenant {
                 return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message).hint("Prepare it again."));
             }
         }
-        if read_only && !matches!(statement.plan, Plan::Query(_) | Plan::CopyOut(_)) {
-            let message = format!("cannot execute {} in a read-only transaction", verb_of(&statement.plan));
+        let plan = match &statement.plan {
+            Plan::Explain(explain) if explain.analyze => &explain.plan,
+            plan => plan,
+        };
+        if read_only && !matches!(plan, Plan::Query(_) | Plan::CopyOut(_) | Plan::Explain(_)) {
+            let message = format!("cannot execute {} in a read-only transaction", verb_of(plan));
             return Err(SqlError::new(state::READ_ONLY_SQL_TRANSACTION, message));
         }
         Ok(behind)
@@ -144,6 +148,10 @@ impl Tenant {
             Plan::CopyOut(query) => {
                 run.query(query)?.map(|rows| (Outcome::CopyOut { columns: query.columns.clone(), rows }, None))
             }
+            Plan::Explain(explain) => run.explain(explain)?.map(|(lines, effects)| {
+                let rows = lines.into_iter().map(|line| vec![Value::Text(line)]).collect();
+                (Outcome::Rows { tag: "EXPLAIN".to_owned(), rows, end: true }, effects)
+            }),
             Plan::Insert(insert) => {
                 run.insert(insert)?.map(|written| written_outcome("INSERT 0", insert.returning.is_some(), written))
             }

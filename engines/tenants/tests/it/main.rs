@@ -4,6 +4,7 @@ mod answers;
 mod backup;
 mod definitions;
 mod desk;
+mod explain;
 mod failing;
 mod fetching;
 mod interrupts;

@@ -1,0 +1,551 @@
+//! `EXPLAIN`: the steps of a plan, with the names and in the form that PostgreSQL has for them. There are no estimates and no times.
+//!
+//! A step of `EXPLAIN` is a node of a join or one of the things that a query does with the joined rows; conditions are shown at the step
+//! that they are asked at.
+
+mod expression;
+mod format;
+
+use std::{cell::RefCell, collections::HashMap, ops::Range};
+
+use sqlparser::ast;
+
+use self::expression::Names;
+use crate::{
+    database::Step,
+    error::{Result, SqlError, state},
+    sql::{
+        access::Way,
+        effects::{Effects, ready},
+        expression::Expr,
+        plan::{OnConflict, Plan},
+        query_plan::{
+            Body, Distinct, FullJoin, Grouping, Join, Joined, Keep, Node, Query, Rows, Scan, Select, SetKind, SortKey,
+        },
+        run::Run,
+    },
+    types::Type,
+};
+
+/// `EXPLAIN`
+#[derive(Debug)]
+pub(crate) struct Explain {
+    pub(crate) plan: Plan,
+    /// Whether the statement runs.
+    pub(crate) analyze: bool,
+    json: bool,
+}
+
+/// How often the steps of a plan ran, and how many rows came of them, by their parts of the plan: types and addresses.
+#[derive(Debug, Default)]
+pub(crate) struct Counts(RefCell<HashMap<(&'static str, usize), Count>>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    loops: u64,
+    rows: u64,
+}
+
+impl Counts {
+    pub(crate) fn begin<T>(&self, part: &T) {
+        self.0.borrow_mut().entry(address(part)).or_default().loops += 1;
+    }
+
+    pub(crate) fn row<T>(&self, part: &T) {
+        self.0.borrow_mut().entry(address(part)).or_default().rows += 1;
+    }
+}
+
+fn address<T>(part: &T) -> (&'static str, usize) {
+    (std::any::type_name::<T>(), std::ptr::from_ref(part) as usize)
+}
+
+/// A step as it is shown.
+#[derive(Debug, Default)]
+struct Shown {
+    /// What it is.
+    kind: String,
+    /// The indexes that it uses.
+    indexes: Option<String>,
+    /// The table that it is on.
+    relation: Option<String>,
+    /// Its name in the statement, if that is another one.
+    alias: Option<String>,
+    details: Vec<(&'static str, String)>,
+    /// `None` if the plan was not run.
+    actual: Option<Count>,
+    /// What it is to the step above, if it gives it no rows.
+    role: Option<String>,
+    inputs: Vec<Shown>,
+}
+
+impl Shown {
+    fn new(kind: impl Into<String>) -> Self {
+        Self { kind: kind.into(), ..Self::default() }
+    }
+
+    fn over(self, input: Self) -> Self {
+        let mut step = self;
+        step.inputs.insert(0, input);
+        step
+    }
+
+    fn detail(mut self, name: &'static str, text: String) -> Self {
+        self.details.push((name, text));
+        self
+    }
+}
+
+impl Explain {
+    /// The options of a statement, and the plan that it is about.
+    ///
+    /// # Errors
+    /// 42601 for an option that there is not, 0A000 for one that would have no effect.
+    pub(crate) fn new(plan: Plan, (analyze, verbose): (bool, bool), options: &[ast::UtilityOption]) -> Result<Self> {
+        if !matches!(plan, Plan::Query(_) | Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_)) {
+            return Err(SqlError::new(state::SYNTAX_ERROR, "syntax error: EXPLAIN of a statement that has no plan"));
+        }
+        let mut explain = Self { plan, analyze, json: false };
+        let mut refused = verbose.then(|| "VERBOSE".to_owned());
+        for option in options {
+            let name = option.name.value.to_ascii_uppercase();
+            let value = option.arg.as_ref().map(|value| value.to_string().trim_matches('\'').to_ascii_lowercase());
+            let on = match value.as_deref() {
+                None | Some("true" | "on" | "1") => Some(true),
+                Some("false" | "off" | "0") => Some(false),
+                Some(_) => None,
+            };
+            let wrong = || {
+                let value = value.as_deref().unwrap_or_default();
+                let message = format!("unrecognized value for EXPLAIN option \"{}\": \"{value}\"", name.to_lowercase());
+                SqlError::new(state::INVALID_PARAMETER_VALUE, message)
+            };
+            match name.as_str() {
+                "ANALYZE" => explain.analyze = on.ok_or_else(wrong)?,
+                "FORMAT" => match value.as_deref() {
+                    Some("text") => explain.json = false,
+                    Some("json") => explain.json = true,
+                    Some("xml" | "yaml") => refused = Some(format!("FORMAT {}", value.unwrap_or_default())),
+                    _ => return Err(wrong()),
+                },
+                // What there is not can be switched off.
+                "COSTS" | "VERBOSE" | "BUFFERS" | "WAL" | "TIMING" | "SUMMARY" | "SETTINGS" => {
+                    if on.ok_or_else(wrong)? {
+                        refused = Some(name);
+                    }
+                }
+                _ => {
+                    let message = format!("unrecognized EXPLAIN option \"{}\"", name.to_lowercase());
+                    return Err(SqlError::new(state::SYNTAX_ERROR, message));
+                }
+            }
+        }
+        match refused {
+            Some(option) => Err(SqlError::unsupported(format_args!("EXPLAIN with {option}"))),
+            None => Ok(explain),
+        }
+    }
+
+    /// The type of its one column.
+    pub(crate) fn of(&self) -> Type {
+        if self.json { Type::Json } else { Type::Text }
+    }
+
+    /// The plan as lines, or as one JSON.
+    fn lines(&self, counts: Option<&Counts>) -> Vec<String> {
+        let mut explainer = Explainer { names: Names::default(), counts, queries: Vec::new(), shown: Vec::new() };
+        let step = explainer.statement(&self.plan);
+        if self.json { vec![format::json(&step)] } else { format::text(&step) }
+    }
+}
+
+impl Run<'_> {
+    /// The lines of EXPLAIN, and what the statement came to if it ran.
+    pub(crate) fn explain(mut self, explain: &Explain) -> Result<Step<(Vec<String>, Option<Effects>)>> {
+        let mut effects = None;
+        if explain.analyze {
+            self.counts = Some(Counts::default());
+            match &explain.plan {
+                Plan::Query(query) => drop(ready!(self.query(query))),
+                Plan::Insert(insert) => effects = Some(ready!(self.insert(insert)).effects),
+                Plan::Update(update) => effects = Some(ready!(self.update(update)).effects),
+                Plan::Delete(delete) => effects = Some(ready!(self.delete(delete)).effects),
+                _ => {}
+            }
+        }
+        Ok(Step::Done((explain.lines(self.counts.as_ref()), effects)))
+    }
+}
+
+/// Makes steps of plans.
+struct Explainer<'a> {
+    /// What the columns of the row are called that expressions are over.
+    names: Names,
+    counts: Option<&'a Counts>,
+    /// Queries in expressions that were met and are yet to be shown below a step, with their names.
+    queries: Vec<(String, &'a Query)>,
+    /// Queries of WITH that were shown.
+    shown: Vec<usize>,
+}
+
+impl<'a> Explainer<'a> {
+    fn count<T>(&self, part: &T) -> Option<Count> {
+        let counts = self.counts?;
+        Some(counts.0.borrow().get(&address(part)).copied().unwrap_or_default())
+    }
+
+    fn text(&mut self, expr: &'a Expr) -> String {
+        self.names.text(expr, &mut self.queries)
+    }
+
+    fn texts(&mut self, exprs: impl IntoIterator<Item = &'a Expr>) -> String {
+        exprs.into_iter().map(|expr| self.text(expr)).collect::<Vec<_>>().join(", ")
+    }
+
+    fn statement(&mut self, plan: &'a Plan) -> Shown {
+        let (kind, table, input, details) = match plan {
+            Plan::Query(query) => return self.query(query),
+            Plan::Insert(insert) => {
+                let details =
+                    insert.conflict.iter().flat_map(|conflict| conflict_details(conflict, &insert.target.table));
+                ("Insert", &insert.target.table, self.query(&insert.source), details.collect())
+            }
+            Plan::Update(update) => ("Update", &update.target.table, self.joined(&update.rows, 0), Vec::new()),
+            Plan::Delete(delete) => ("Delete", &delete.target.table, self.joined(&delete.rows, 0), Vec::new()),
+            _ => return Shown::new("Result"),
+        };
+        Shown { relation: Some(table.name.clone()), details, ..Shown::new(kind) }.over(input)
+    }
+
+    fn query(&mut self, query: &'a Query) -> Shown {
+        let mut step = self.body(query);
+        let body = self.count(&query.body);
+        let limited = query.limit.is_some() || query.offset.is_some();
+        let top = self.count(query);
+        let below = if limited || query.locking.is_some() { body } else { top };
+        if let Body::Select(select) = &query.body
+            && let Some(Distinct::All) = select.distinct
+        {
+            let keys = self.outputs(select, 0..query.columns.len());
+            step = Shown { actual: body, ..Shown::new("HashAggregate") }.detail("Group Key", keys).over(step);
+        }
+        if !query.order.is_empty() {
+            let keys = self.sort_keys(query);
+            step = Shown { actual: below, ..Shown::new("Sort") }.detail("Sort Key", keys).over(step);
+        }
+        if let Body::Select(select) = &query.body
+            && let Some(Distinct::On(_)) = select.distinct
+        {
+            step = Shown { actual: below, ..Shown::new("Unique") }.over(step);
+        }
+        if query.locking.is_some() {
+            step = Shown { actual: top, ..Shown::new("LockRows") }.over(step);
+        }
+        if limited {
+            step = Shown { actual: top, ..Shown::new("Limit") }.over(step);
+        }
+        step
+    }
+
+    fn body(&mut self, query: &'a Query) -> Shown {
+        let actual = self.count(&query.body);
+        match &query.body {
+            Body::Select(select) => {
+                let input = self.joined(&select.rows, query.outer);
+                self.select(select, input, actual)
+            }
+            Body::Values(rows) if rows.len() == 1 => Shown { actual, ..Shown::new("Result") },
+            Body::Values(_) => Shown { actual, ..Shown::new("Values Scan") },
+            Body::Series(_) => {
+                Shown { relation: Some("generate_series".to_owned()), actual, ..Shown::new("Function Scan") }
+            }
+            Body::Working(_) => Shown { actual, ..Shown::new("WorkTable Scan") },
+            Body::Cte(cte) => {
+                let mut step = Shown { actual, ..Shown::new("CTE Scan") };
+                if !self.shown.contains(&cte.id) {
+                    self.shown.push(cte.id);
+                    let names = self.names.clone();
+                    let query = self.query(&cte.query);
+                    self.names = names;
+                    step = step.over(Shown { role: Some(format!("CTE {}", cte.id)), ..query });
+                }
+                step.detail("CTE", cte.id.to_string())
+            }
+            Body::Set(set) => {
+                let kind = match (set.kind, set.all) {
+                    (SetKind::Union, true) => "Append",
+                    (SetKind::Union, false) => "HashAggregate (Append)",
+                    (SetKind::Intersect, false) => "HashSetOp Intersect",
+                    (SetKind::Intersect, true) => "HashSetOp Intersect All",
+                    (SetKind::Except, false) => "HashSetOp Except",
+                    (SetKind::Except, true) => "HashSetOp Except All",
+                };
+                let inputs = [&set.left, &set.right].map(|side| self.inner(side)).into();
+                Shown { actual, inputs, ..Shown::new(kind) }
+            }
+            Body::Recursive(recursive) => {
+                let inputs = [&recursive.first, &recursive.step].map(|side| self.inner(side)).into();
+                Shown { actual, inputs, ..Shown::new("Recursive Union") }
+            }
+        }
+    }
+
+    /// A query whose names are its own.
+    fn inner(&mut self, query: &'a Query) -> Shown {
+        let names = self.names.clone();
+        let step = self.query(query);
+        self.names = names;
+        step
+    }
+
+    fn select(&mut self, select: &'a Select, mut step: Shown, actual: Option<Count>) -> Shown {
+        if let Some(grouping) = &select.grouping {
+            step = self.grouped(grouping, step);
+        }
+        if !select.windows.is_empty() {
+            step = Shown { actual, ..Shown::new("WindowAgg") }.over(step);
+            for window in &select.windows {
+                let name = self.names.window(window, &mut self.queries);
+                self.names.0.push(name);
+            }
+        }
+        for output in &select.outputs {
+            // Only for the queries in it.
+            self.text(output);
+        }
+        self.with_queries(step)
+    }
+
+    fn grouped(&mut self, grouping: &'a Grouping, input: Shown) -> Shown {
+        let kind = if grouping.keys.is_empty() { "Aggregate" } else { "HashAggregate" };
+        let mut step = Shown { actual: self.count(grouping), ..Shown::new(kind) }.over(input);
+        let keys: Vec<String> = grouping.keys.iter().map(|key| self.text(key)).collect();
+        if !keys.is_empty() {
+            step = step.detail("Group Key", keys.join(", "));
+        }
+        let aggregates: Vec<String> =
+            grouping.aggregates.iter().map(|one| self.names.aggregate(one, &mut self.queries)).collect();
+        self.names.0.truncate(self.names.1);
+        self.names.0.extend(keys);
+        self.names.0.extend(aggregates);
+        match &grouping.having {
+            Some(having) => {
+                let text = self.text(having);
+                step.detail("Filter", text)
+            }
+            None => step,
+        }
+    }
+
+    /// Some of a SELECT's outputs.
+    fn outputs(&mut self, select: &'a Select, range: Range<usize>) -> String {
+        self.texts(select.outputs.get(range).unwrap_or_default())
+    }
+
+    fn sort_keys(&mut self, query: &'a Query) -> String {
+        let key = |of: &mut Self, key: &SortKey| {
+            let mut text = match &query.body {
+                Body::Select(select) => select.outputs.get(key.at).map_or_else(String::new, |output| of.text(output)),
+                _ => query.columns.get(key.at).map_or_else(String::new, |column| column.name.clone()),
+            };
+            if key.descending {
+                text.push_str(" DESC");
+            }
+            if key.nulls_first != key.descending {
+                text.push_str(if key.nulls_first { " NULLS FIRST" } else { " NULLS LAST" });
+            }
+            text
+        };
+        query.order.iter().map(|one| key(self, one)).collect::<Vec<_>>().join(", ")
+    }
+
+    fn joined(&mut self, joined: &'a Joined, outer: usize) -> Shown {
+        self.names.cover(joined, outer);
+        let mut step = self.node(&joined.node);
+        if let Some(condition) = &joined.condition {
+            let text = self.text(condition);
+            step = Shown::new("Result").detail("One-Time Filter", text).over(step);
+        }
+        self.with_queries(step)
+    }
+
+    /// A step with the queries below it that its expressions ask.
+    fn with_queries(&mut self, mut step: Shown) -> Shown {
+        while let Some((name, query)) = self.queries.pop() {
+            let inner = self.inner(query);
+            step.inputs.push(Shown { role: Some(name), ..inner });
+        }
+        step
+    }
+
+    fn node(&mut self, node: &'a Node) -> Shown {
+        let actual = self.count(node);
+        let step = match node {
+            Node::One => Shown::new("Result"),
+            Node::Scan(scan) => self.scan(scan),
+            Node::Rows(rows) => self.rows(rows),
+            Node::Filter { input, condition } => {
+                let text = self.text(condition);
+                let step = self.node(input);
+                let name = match &**input {
+                    Node::Join(join) if join.optional.is_none() => "Join Filter",
+                    _ => "Filter",
+                };
+                let removed = step.actual.zip(actual).map(|(below, above)| below.rows.saturating_sub(above.rows));
+                let step = step.detail(name, text);
+                match removed.filter(|rows| *rows > 0) {
+                    Some(rows) => step.detail("Rows Removed by Filter", rows.to_string()),
+                    None => step,
+                }
+            }
+            Node::Join(join) => self.join(join),
+            Node::Full(full) => self.full(full),
+            Node::Keep(keep) => self.keep(keep),
+        };
+        Shown { actual, ..step }
+    }
+
+    fn join(&mut self, join: &'a Join) -> Shown {
+        let kind = if join.optional.is_some() { " Left" } else { "" };
+        let left = self.node(&join.left);
+        let (keep, filter) = match &join.right {
+            Node::Keep(keep) => (Some(keep), None),
+            Node::Filter { input, condition } => match &**input {
+                Node::Keep(keep) => (Some(keep), Some(condition)),
+                _ => (None, None),
+            },
+            _ => (None, None),
+        };
+        let Some((keep, lookup)) = keep.and_then(|keep| Some((keep, keep.lookup.as_ref()?))) else {
+            let right = self.node(&join.right);
+            let kind = if kind.is_empty() { "Nested Loop".to_owned() } else { format!("Nested Loop{kind} Join") };
+            return Shown { inputs: vec![left, right], ..Shown::new(kind) };
+        };
+        let condition = self.equalities(&lookup.probe, &lookup.own);
+        let mut step = Shown::new(format!("Hash{kind} Join")).detail("Hash Cond", condition);
+        if let Some(filter) = filter {
+            let text = self.text(filter);
+            step = step.detail("Join Filter", text);
+        }
+        step.inputs = vec![left, self.keep(keep)];
+        step
+    }
+
+    fn full(&mut self, join: &'a FullJoin) -> Shown {
+        let left = self.node(&join.left);
+        let mut step = match &join.right.lookup {
+            Some(lookup) => {
+                let condition = self.equalities(&lookup.probe, &lookup.own);
+                Shown::new("Hash Full Join").detail("Hash Cond", condition)
+            }
+            None => Shown::new("Nested Loop Full Join"),
+        };
+        if let Some(condition) = &join.condition {
+            let text = self.text(condition);
+            step = step.detail("Join Filter", text);
+        }
+        step.inputs = vec![left, self.keep(&join.right)];
+        step
+    }
+
+    fn equalities(&mut self, left: &'a [Expr], right: &'a [Expr]) -> String {
+        let pairs = left.iter().zip(right);
+        let texts: Vec<String> = pairs.map(|(a, b)| format!("({} = {})", self.text(a), self.text(b))).collect();
+        all_of(&texts)
+    }
+
+    fn keep(&mut self, keep: &'a Keep) -> Shown {
+        let input = self.node(&keep.input);
+        let kind = if keep.lookup.is_some() { "Hash" } else { "Materialize" };
+        Shown { actual: input.actual, ..Shown::new(kind) }.over(input)
+    }
+
+    fn rows(&mut self, rows: &'a Rows) -> Shown {
+        let alias = Some(rows.alias.clone());
+        let query = self.inner(&rows.query);
+        let bare = matches!(rows.query.body, Body::Values(_) | Body::Series(_) | Body::Cte(_) | Body::Working(_))
+            && rows.query.order.is_empty()
+            && rows.query.limit.is_none()
+            && rows.query.offset.is_none();
+        match bare {
+            true => Shown { alias, ..query },
+            false => Shown { alias, ..Shown::new("Subquery Scan") }.over(query),
+        }
+    }
+
+    fn scan(&mut self, scan: &'a Scan) -> Shown {
+        let table = &scan.table;
+        let mut indexes: Vec<String> = Vec::new();
+        let mut conditions = Vec::new();
+        let mut whole = false;
+        for way in &scan.access.0 {
+            let (name, columns) = match way {
+                Way::Key(_) | Way::Range { index: None, .. } => {
+                    let name = table.primary.as_ref().map(|primary| primary.name.clone());
+                    let columns = table.primary.iter().flat_map(|primary| primary.columns.iter().copied());
+                    (name, columns.collect::<Vec<_>>())
+                }
+                Way::Unique { index, .. } | Way::Range { index: Some(index), .. } => {
+                    let index = &table.indexes[*index];
+                    (Some(index.name.clone()), index.columns.iter().map(|(column, _)| *column).collect())
+                }
+            };
+            let texts = self.way(scan, way, &columns);
+            whole |= texts.is_empty() && matches!(way, Way::Range { index: None, .. }) && !scan.backwards;
+            indexes.extend(name.filter(|name| !indexes.contains(name)));
+            if !texts.is_empty() {
+                conditions.push(all_of(&texts));
+            }
+        }
+        let alias = (scan.alias != table.name).then(|| scan.alias.clone());
+        let relation = Some(table.name.clone());
+        if whole || indexes.is_empty() {
+            return Shown { relation, alias, ..Shown::new("Seq Scan") };
+        }
+        let kind = if scan.backwards { "Index Scan Backward" } else { "Index Scan" };
+        let step = Shown { indexes: Some(indexes.join(", ")), relation, alias, ..Shown::new(kind) };
+        match conditions.as_slice() {
+            [] => step,
+            [one] => step.detail("Index Cond", one.clone()),
+            more => step.detail("Index Cond", format!("({})", more.join(" OR "))),
+        }
+    }
+
+    /// The conditions that a way finds rows by.
+    fn way(&mut self, scan: &'a Scan, way: &'a Way, columns: &[usize]) -> Vec<String> {
+        let name =
+            |of: &Self, at: usize| columns.get(at).map_or_else(String::new, |at| of.names.column(scan.base + at));
+        let (equal, bounds) = match way {
+            Way::Key(key) | Way::Unique { key, .. } => (key, [(&None, ""), (&None, "")]),
+            Way::Range { equal, lower, upper, .. } => (equal, [(lower, ">"), (upper, "<")]),
+        };
+        let mut texts = Vec::new();
+        for (at, value) in equal.iter().enumerate() {
+            texts.push(format!("({} = {})", name(self, at), self.text(value)));
+        }
+        for (bound, sign) in bounds {
+            if let Some((value, inclusive)) = bound {
+                let or_equal = if *inclusive { "=" } else { "" };
+                texts.push(format!("({} {sign}{or_equal} {})", name(self, equal.len()), self.text(value)));
+            }
+        }
+        texts
+    }
+}
+
+/// Conditions that hold together, as one.
+fn all_of(texts: &[String]) -> String {
+    if texts.len() == 1 { texts.concat() } else { format!("({})", texts.join(" AND ")) }
+}
+
+fn conflict_details(conflict: &OnConflict, table: &crate::catalog::Table) -> Vec<(&'static str, String)> {
+    use crate::catalog::Arbiter;
+    let resolution = if conflict.update.is_some() { "UPDATE" } else { "NOTHING" };
+    let arbiter = match conflict.arbiter {
+        None => None,
+        Some(Arbiter::Primary) => table.primary.as_ref().map(|primary| primary.name.clone()),
+        Some(Arbiter::Index(at)) => Some(table.indexes[at].name.clone()),
+    };
+    let resolution = std::iter::once(("Conflict Resolution", resolution.to_owned()));
+    resolution.chain(arbiter.map(|arbiter| ("Conflict Arbiter Indexes", arbiter))).collect()
+}
