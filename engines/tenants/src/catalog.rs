@@ -287,7 +287,8 @@ fn width(of: Type) -> Width {
         | Type::Unknown
         | Type::Json
         | Type::Jsonb
-        | Type::Enum(_) => Width::Variable,
+        | Type::Enum(_)
+        | Type::Array(_) => Width::Variable,
     }
 }
 
@@ -494,13 +495,15 @@ impl Catalog {
 
     /// The type with a number, those of this tenant among them.
     pub(crate) fn type_of_oid(&self, oid: u32) -> Option<Type> {
-        Type::of_oid(oid).or_else(|| self.enumerations.get(oid).map(|of| Type::Enum(of.id)))
+        let array = || self.enumerations.get(oid.checked_sub(1)?).and_then(|of| Type::Enum(of.id).array());
+        Type::of_oid(oid).or_else(|| self.enumerations.get(oid).map(|of| Type::Enum(of.id))).or_else(array)
     }
 
     /// The name of a type without length or precision, as messages have it.
     pub(crate) fn type_name(&self, of: Type) -> String {
         match of {
             Type::Enum(id) => self.enumerations.get(id).map_or_else(|| of.name(), |of| quoted(&of.name)),
+            Type::Array(_) => format!("{}[]", of.element().map(|element| self.type_name(element)).unwrap_or_default()),
             other => other.base_name(),
         }
     }

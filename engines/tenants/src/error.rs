@@ -21,6 +21,7 @@ pub mod state {
     pub const CHARACTER_NOT_IN_REPERTOIRE: &str = "22021";
     pub const INVALID_PARAMETER_VALUE: &str = "22023";
     pub const SUBSTRING_ERROR: &str = "22011";
+    pub const ARRAY_SUBSCRIPT_ERROR: &str = "2202E";
     pub const INVALID_ESCAPE_SEQUENCE: &str = "22025";
     pub const INVALID_TEXT_REPRESENTATION: &str = "22P02";
     pub const INVALID_BINARY_REPRESENTATION: &str = "22P03";

@@ -9,7 +9,12 @@ use crate::{
     catalog::{Index, Table},
     error::{Result, SqlError, state},
     types::Type,
-    value::{Interval, Value, json::Json, numeric},
+    value::{
+        Interval, Value,
+        array::{Array, Dimension},
+        json::Json,
+        numeric,
+    },
 };
 
 /// The bytes of a row's value.
@@ -40,6 +45,7 @@ pub(crate) fn encode_value(value: &Value, of: Type, out: &mut Vec<u8>) {
             out.extend(place.to_le_bytes());
             out.extend(label.as_bytes());
         }
+        Value::Array(array) => encode_array(array, of.element().unwrap_or(Type::Text), out),
     }
 }
 
@@ -79,11 +85,62 @@ pub(crate) fn decode_value(bytes: &[u8], of: Type) -> Result<Value> {
             let label = str::from_utf8(label).ok()?;
             Some(Value::Enum(i64::from_le_bytes(*place), label.into()))
         }),
+        Type::Array(_) => {
+            return decode_array(bytes, of.element().unwrap_or(Type::Text)).map(|array| Value::Array(Arc::new(array)));
+        }
     };
     value.ok_or_else(|| {
         let message = format!("expected a {} in a row, came {} other bytes", of.name(), bytes.len());
         SqlError::new(state::DATA_CORRUPTED, message)
     })
+}
+
+/// The bytes of an array: how many dimensions, each with its length and lower bound, then the elements, each behind its length; that of
+/// NULL is the largest.
+fn encode_array(array: &Array, of: Type, out: &mut Vec<u8>) {
+    out.push(array.dimensions.len() as u8);
+    for Dimension { length, lower } in &array.dimensions {
+        out.extend((*length as u32).to_le_bytes());
+        out.extend(lower.to_le_bytes());
+    }
+    for element in &array.elements {
+        let begin = out.len();
+        out.extend(u32::MAX.to_le_bytes());
+        if !element.is_null() {
+            encode_value(element, of, out);
+            let length = (out.len() - begin - 4) as u32;
+            out[begin..begin + 4].copy_from_slice(&length.to_le_bytes());
+        }
+    }
+}
+
+fn decode_array(bytes: &[u8], of: Type) -> Result<Array> {
+    let damaged = || {
+        SqlError::new(state::DATA_CORRUPTED, format!("expected an array in a row, came {} other bytes", bytes.len()))
+    };
+    let (count, mut rest) = bytes.split_first().ok_or_else(damaged)?;
+    let number = |rest: &mut &[u8]| -> Result<[u8; 4]> {
+        let (number, after) = rest.split_first_chunk().ok_or_else(damaged)?;
+        *rest = after;
+        Ok(*number)
+    };
+    let mut array = Array::default();
+    for _ in 0..*count {
+        let length = u32::from_le_bytes(number(&mut rest)?) as usize;
+        array.dimensions.push(Dimension { length, lower: i32::from_le_bytes(number(&mut rest)?) });
+    }
+    while !rest.is_empty() {
+        let length = u32::from_le_bytes(number(&mut rest)?);
+        if length == u32::MAX {
+            array.elements.push(Value::Null);
+            continue;
+        }
+        let (element, after) = rest.split_at_checked(length as usize).ok_or_else(damaged)?;
+        array.elements.push(decode_value(element, of)?);
+        rest = after;
+    }
+    let expected = if array.dimensions.is_empty() { 0 } else { array.dimensions.iter().map(|d| d.length).product() };
+    if array.elements.len() == expected { Ok(array) } else { Err(damaged()) }
 }
 
 /// A row of the newest schema version.
@@ -146,6 +203,19 @@ pub(crate) fn key_value(key: &mut KeyWriter, value: &Value, descending: bool) ->
         // Not in order, and equal for equal values: for what is grouped, not for indexes.
         Value::Json(value) => key.text(&value.normalized().text(), order),
         Value::Enum(place, _) => key.int64(*place, order),
+        // Not in order either.
+        Value::Array(array) => {
+            key.int64(array.elements.len() as i64, order);
+            key.int64(array.dimensions.len() as i64, order);
+            for Dimension { length, lower } in &array.dimensions {
+                key.int64(*length as i64, order);
+                key.int64(i64::from(*lower), order);
+            }
+            for element in &array.elements {
+                key_value(key, element, descending)?;
+            }
+            key
+        }
     };
     Ok(())
 }

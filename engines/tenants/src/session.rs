@@ -141,7 +141,6 @@ pub(crate) struct Session {
     pub(crate) facts: Facts,
     /// Whether it may make and remove tenants.
     pub(crate) administrator: bool,
-    pub(crate) settings: Settings,
     pub(crate) txn: Option<Current>,
     pub(crate) prepared: HashMap<String, Prepared>,
     pub(crate) portals: HashMap<String, Portal>,
@@ -174,7 +173,6 @@ impl Session {
         Self {
             facts: Facts { user, database, random, ..Facts::default() },
             administrator,
-            settings: Settings::default(),
             txn: None,
             prepared: HashMap::new(),
             portals: HashMap::new(),

@@ -46,6 +46,7 @@ pub(crate) mod run_window;
 pub(crate) mod scope;
 pub(crate) mod select;
 pub(crate) mod sequence;
+pub(crate) mod set_function;
 pub(crate) mod system;
 pub(crate) mod view;
 pub(crate) mod with;

@@ -135,7 +135,7 @@ impl Tenant {
     /// # Errors
     /// If there is no such setting or value.
     pub fn set(&mut self, id: SessionId, name: &str, value: &str) -> Result<()> {
-        self.session(id)?.settings.set(&name.to_ascii_lowercase(), Some(value))
+        self.session(id)?.facts.settings.set(&name.to_ascii_lowercase(), Some(value))
     }
 
     /// What a session is in.
@@ -153,13 +153,13 @@ impl Tenant {
     pub fn notices(&mut self, id: SessionId) -> Vec<String> {
         let Some(session) = self.sessions.get_mut(&id) else { return Vec::new() };
         let notices = std::mem::take(&mut session.notices);
-        if session.settings.notices { notices } else { Vec::new() }
+        if session.facts.settings.notices { notices } else { Vec::new() }
     }
 
     /// How long a session's statements, waits and pauses may take.
     #[must_use]
     pub fn timeouts(&self, id: SessionId) -> Timeouts {
-        self.sessions.get(&id).map(|session| session.settings.timeouts).unwrap_or_default()
+        self.sessions.get(&id).map(|session| session.facts.settings.timeouts).unwrap_or_default()
     }
 
     fn session(&mut self, id: SessionId) -> Result<&mut Session> {

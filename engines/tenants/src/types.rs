@@ -1,7 +1,7 @@
 //! The types of columns and expressions, with their names and numbers in PostgreSQL.
 
 use serde::{Deserialize, Serialize};
-use sqlparser::ast::{CharacterLength, DataType, ExactNumberInfo, TimezoneInfo};
+use sqlparser::ast::{ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, TimezoneInfo};
 
 use crate::{
     catalog::Catalog,
@@ -54,6 +54,46 @@ pub enum Type {
     Jsonb,
     /// An enumeration, by its number
     Enum(u32),
+    /// `[]` of some type
+    Array(Element),
+}
+
+/// The type of an array's elements, as PostgreSQL says it: its number, and its length or precision, -1 if there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Element {
+    oid: u32,
+    modifier: i32,
+}
+
+/// Types of elements that have a number of their own in PostgreSQL, with those of their arrays.
+const ARRAYS: [(u32, u32); 22] = [
+    (16, 1000),
+    (17, 1001),
+    (18, 1002),
+    (19, 1003),
+    (20, 1016),
+    (21, 1005),
+    (23, 1007),
+    (25, 1009),
+    (26, 1028),
+    (114, 199),
+    (700, 1021),
+    (701, 1022),
+    (1042, 1014),
+    (1043, 1015),
+    (1082, 1182),
+    (1083, 1183),
+    (1114, 1115),
+    (1184, 1185),
+    (1186, 1187),
+    (1700, 1231),
+    (2950, 2951),
+    (3802, 3807),
+];
+
+/// The number of the arrays of a type, by its number.
+pub(crate) fn array_oid(element: u32) -> Option<u32> {
+    ARRAYS.iter().find(|(of, _)| *of == element).map(|(_, array)| *array)
 }
 
 impl Type {
@@ -85,6 +125,8 @@ impl Type {
             Self::Numeric(_) => 1700,
             Self::Uuid => 2950,
             Self::Enum(id) => id,
+            // The arrays of an enumeration have the number behind its own.
+            Self::Array(element) => array_oid(element.oid).unwrap_or(element.oid + 1),
         }
     }
 
@@ -113,7 +155,10 @@ impl Type {
             1186 => Self::Interval,
             1700 => Self::Numeric(None),
             2950 => Self::Uuid,
-            _ => return None,
+            _ => {
+                let (element, _) = ARRAYS.iter().find(|(_, array)| *array == oid)?;
+                return Self::of_oid(*element).and_then(Self::array);
+            }
         })
     }
 
@@ -139,6 +184,7 @@ impl Type {
             Self::Numeric(Some((precision, scale))) => (i32::from(precision) << 16 | i32::from(scale)) + 4,
             Self::ANY_CHAR => -1,
             Self::Varchar(Some(length)) | Self::Char(length) => length as i32 + 4,
+            Self::Array(element) => element.modifier,
             _ => -1,
         }
     }
@@ -171,6 +217,7 @@ impl Type {
             Self::Jsonb => "jsonb".to_owned(),
             // The catalog knows its name.
             Self::Enum(id) => format!("enumeration {id}"),
+            Self::Array(_) => format!("{}[]", self.element().map(Self::name).unwrap_or_default()),
         }
     }
 
@@ -181,6 +228,7 @@ impl Type {
             Self::Numeric(_) => "numeric".to_owned(),
             Self::Varchar(_) => "character varying".to_owned(),
             Self::Char(_) => "character".to_owned(),
+            Self::Array(_) => format!("{}[]", self.element().map(Self::base_name).unwrap_or_default()),
             other => other.name(),
         }
     }
@@ -189,7 +237,39 @@ impl Type {
     pub(crate) fn enumeration(self) -> Option<u32> {
         match self {
             Self::Enum(id) => Some(id),
+            Self::Array(_) => self.element().and_then(Self::enumeration),
             _ => None,
+        }
+    }
+
+    /// The type of the arrays of this type; an array's own. There is none of what has no type yet.
+    #[must_use]
+    pub fn array(self) -> Option<Self> {
+        match self {
+            Self::Unknown => None,
+            Self::Array(_) => Some(self),
+            of => Some(Self::Array(Element { oid: of.oid(), modifier: of.modifier() })),
+        }
+    }
+
+    /// The type of an array's elements.
+    #[must_use]
+    pub fn element(self) -> Option<Self> {
+        match self {
+            Self::Array(Element { oid, modifier }) => Some(Self::of_oid_and_modifier(oid, modifier)),
+            _ => None,
+        }
+    }
+
+    /// The type with a number, and a length or precision as [`Self::modifier`] says it. Numbers that PostgreSQL does not have are those of
+    /// enumerations.
+    pub(crate) fn of_oid_and_modifier(oid: u32, modifier: i32) -> Self {
+        let bound = u32::try_from(modifier - 4).ok();
+        match (oid, bound) {
+            (1042, bound) => bound.map_or(Self::ANY_CHAR, Self::Char),
+            (1043, bound) => Self::Varchar(bound),
+            (1700, Some(bound)) => Self::Numeric(Some(((bound >> 16) as u16, bound as u16))),
+            _ => Self::of_oid(oid).unwrap_or(Self::Enum(oid)),
         }
     }
 
@@ -231,6 +311,7 @@ impl Type {
         match self {
             Self::Numeric(_) => Self::Numeric(None),
             Self::Varchar(_) => Self::Varchar(None),
+            Self::Array(element) => Self::Array(Element { modifier: -1, ..element }),
             other => other,
         }
     }
@@ -266,6 +347,9 @@ impl Type {
             DataType::Bytea => Self::Bytea,
             DataType::JSON => Self::Json,
             DataType::JSONB => Self::Jsonb,
+            DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => {
+                Self::of_ast(element, catalog)?.array().ok_or_else(|| unknown(ast))?
+            }
             DataType::Custom(name, modifiers) if modifiers.is_empty() => {
                 match name.to_string().to_ascii_lowercase().trim_start_matches("pg_catalog.") {
                     "int2" => Self::Int2,

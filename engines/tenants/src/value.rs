@@ -1,5 +1,6 @@
 //! Values of SQL, and what is common to all of them. Their texts and bytes are in the modules below.
 
+pub mod array;
 pub(crate) mod binary;
 pub(crate) mod cast;
 pub(crate) mod datetime;
@@ -44,6 +45,8 @@ pub enum Value {
     Json(Arc<json::Json>),
     /// A label of an enumeration, with its place in the order
     Enum(i64, Box<str>),
+    /// An array
+    Array(Arc<array::Array>),
 }
 
 /// What the meaning of a text depends on, beside the type that it is to have.
@@ -107,6 +110,7 @@ impl Value {
             (Self::Bytes(a), Self::Bytes(b)) => a.cmp(b),
             (Self::Json(a), Self::Json(b)) => a.compare(b),
             (Self::Enum(a, _), Self::Enum(b, _)) => a.cmp(b),
+            (Self::Array(a), Self::Array(b)) => a.compare(b),
             (a, b) => {
                 debug_assert!(false, "values of one kind are compared, not {a:?} and {b:?}");
                 a.kind().cmp(&b.kind())
@@ -124,6 +128,7 @@ impl Value {
                 Self::Numeric(number) => number.digits() as usize,
                 Self::Json(value) => value.bytes(),
                 Self::Enum(_, label) => label.len(),
+                Self::Array(array) => array.bytes(),
                 _ => 0,
             }
     }
@@ -144,6 +149,7 @@ impl Value {
             Self::Bytes(_) => 11,
             Self::Json(_) => 12,
             Self::Enum(..) => 13,
+            Self::Array(_) => 14,
         }
     }
 }

@@ -7,7 +7,10 @@ use crate::{
     catalog::Table,
     error::Result,
     row,
-    sql::expression::{Comparison, Env, Expr},
+    sql::{
+        expression::{Comparison, Env, Expr},
+        function::{ArrayFunction, Function},
+    },
     value::Value,
 };
 
@@ -16,7 +19,18 @@ pub(crate) type Bound = Option<(Expr, bool)>;
 
 /// How a table's rows are found: by one way, or by any of several, each row once.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Access(pub(crate) Vec<Way>);
+pub(crate) struct Access {
+    pub(crate) ways: Vec<Way>,
+    pub(crate) each: Option<Each>,
+}
+
+/// The elements of an array, for each of which the rows are found that have it in a column. It stands there while they are looked for, so
+/// that keys are computed from it as from any column.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Each {
+    pub(crate) column: usize,
+    pub(crate) array: Expr,
+}
 
 /// A way to a table's rows. Its expressions are over other tables' columns.
 #[derive(Debug, PartialEq)]
@@ -36,12 +50,13 @@ const ALTERNATIVES_MAX: usize = 1_000;
 impl Access {
     /// What keys and bounds are computed from.
     pub(crate) fn expressions(&self) -> impl Iterator<Item = &Expr> {
-        self.0.iter().flat_map(Way::expressions)
+        self.ways.iter().flat_map(Way::expressions).chain(self.each.iter().map(|each| &each.array))
     }
 
     /// Whether it is the same for every row of other tables.
     pub(crate) fn is_fixed(&self) -> bool {
-        self.expressions().all(|expr| expr.columns_end() == 0)
+        let own = self.each.as_ref().map(|each| Expr::Column(each.column));
+        self.expressions().all(|expr| expr.columns_end() == 0 || own.as_ref() == Some(expr))
     }
 }
 
@@ -78,14 +93,50 @@ pub(crate) fn choose(
     let any = choose_any(table, base, known, conditions);
     let mut rest = conditions.clone();
     let (way, score) = choose_one(table, base, known, &mut rest);
+    if let Some((access, others, best)) = choose_each(table, base, known, conditions)
+        && best > score
+        && any.as_ref().is_none_or(|(_, worst)| best >= *worst)
+    {
+        *conditions = others;
+        return (access, best);
+    }
     if let Some((ways, worst)) = any
         && worst > score
     {
         // The conditions stay: of what one alternative finds, another may not hold.
-        return (Access(ways), worst);
+        return (Access { ways, each: None }, worst);
     }
     *conditions = rest;
-    (Access(vec![way]), score)
+    (Access { ways: vec![way], each: None }, score)
+}
+
+/// The way by a column that is one of an array's elements, with the conditions that it leaves.
+fn choose_each(
+    table: &Table,
+    base: usize,
+    known: &dyn Fn(&Expr) -> bool,
+    conditions: &[Expr],
+) -> Option<(Access, Vec<Expr>, u32)> {
+    let part = base..base + table.columns.len();
+    let each = conditions.iter().enumerate().filter_map(|(at, condition)| {
+        let Expr::Call(Function::Array(ArrayFunction::Any(Comparison::Equal)), arguments) = condition else {
+            return None;
+        };
+        let [Expr::Column(column), array] = arguments.as_slice() else { return None };
+        if !part.contains(column) || !known(array) {
+            return None;
+        }
+        let own = Expr::Column(*column);
+        let mut rest = conditions.to_vec();
+        rest[at] = Expr::Compare(Comparison::Equal, Box::new(own.clone()), Box::new(own.clone()));
+        let (way, score) = choose_one(table, base, &|expr| *expr == own || known(expr), &mut rest);
+        if !way.expressions().any(|expr| *expr == own) {
+            return None;
+        }
+        let each = Some(Each { column: *column, array: array.clone() });
+        Some((Access { ways: vec![way], each }, rest, score))
+    });
+    each.max_by_key(|(_, _, score)| *score)
 }
 
 /// The ways by the alternatives of one of the conditions, each together with all other conditions. They are as good as the worst.

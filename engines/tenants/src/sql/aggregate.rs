@@ -7,7 +7,8 @@ use bigdecimal::BigDecimal;
 use crate::{
     error::{Result, SqlError, state},
     sql::{
-        expression::{Env, Expr},
+        expression::{Env, Expr, Facts},
+        function::{ArrayFunction, JsonFunction},
         run_query::{compare, fingerprint},
     },
     types::Type,
@@ -25,6 +26,27 @@ pub(crate) enum Kind {
     BoolAnd,
     BoolOr,
     StringAgg,
+    /// Of arrays, if it is `nested`.
+    ArrayAgg {
+        nested: bool,
+    },
+    /// `jsonb_agg`, `json_agg`
+    JsonAgg {
+        binary: bool,
+        /// Whether each element has a line of its own, as arrays and rows have in a `json`.
+        lines: bool,
+    },
+    /// `jsonb_object_agg`, `json_object_agg`
+    JsonObjectAgg {
+        binary: bool,
+    },
+}
+
+impl Kind {
+    /// Whether it puts values together, in an order.
+    fn collects(self) -> bool {
+        matches!(self, Self::StringAgg | Self::ArrayAgg { .. } | Self::JsonAgg { .. } | Self::JsonObjectAgg { .. })
+    }
 }
 
 /// What values are sorted by.
@@ -41,9 +63,9 @@ pub(crate) struct Aggregate {
     pub(crate) kind: Kind,
     /// `None` for `count(*)`.
     pub(crate) argument: Option<Expr>,
-    /// What stands between texts that are put together.
-    pub(crate) delimiter: Option<Expr>,
-    /// The order in which texts are put together; it makes no difference to the others.
+    /// What stands between texts that are put together; the key of a member of an object.
+    pub(crate) beside: Option<Expr>,
+    /// The order in which values are put together; it makes no difference to the others.
     pub(crate) order: Vec<SortExpr>,
     pub(crate) distinct: bool,
     pub(crate) filter: Option<Expr>,
@@ -55,13 +77,13 @@ impl Aggregate {
     /// Its expressions over the rows that it is computed of.
     pub(crate) fn expressions(&self) -> impl Iterator<Item = &Expr> {
         let order = self.order.iter().map(|order| &order.expr);
-        self.argument.iter().chain(&self.filter).chain(&self.delimiter).chain(order)
+        self.argument.iter().chain(&self.filter).chain(&self.beside).chain(order)
     }
 
     /// Its expressions, to be changed.
     pub(crate) fn expressions_mut(&mut self) -> impl Iterator<Item = &mut Expr> {
         let order = self.order.iter_mut().map(|order| &mut order.expr);
-        self.argument.iter_mut().chain(&mut self.filter).chain(&mut self.delimiter).chain(order)
+        self.argument.iter_mut().chain(&mut self.filter).chain(&mut self.beside).chain(order)
     }
 }
 
@@ -84,13 +106,33 @@ pub(crate) fn resolve(name: &str, argument: Type) -> Option<(Kind, Type, Type)> 
         ("avg", Float4 | Float8) => (Kind::Avg, Float8, Float8),
         ("bool_and" | "every", Bool) => (Kind::BoolAnd, Bool, Bool),
         ("bool_or", Bool) => (Kind::BoolOr, Bool, Bool),
+        ("array_agg", of) => {
+            let element = if of == Type::Unknown { Type::Text } else { of };
+            (Kind::ArrayAgg { nested: of.element().is_some() }, element, element.array()?)
+        }
         _ => return None,
     })
 }
 
 /// Whether a name is that of an aggregate.
 pub(crate) fn is_name(name: &str) -> bool {
-    matches!(name, "count" | "sum" | "avg" | "min" | "max" | "bool_and" | "bool_or" | "every" | "string_agg")
+    matches!(
+        name,
+        "count"
+            | "sum"
+            | "avg"
+            | "min"
+            | "max"
+            | "bool_and"
+            | "bool_or"
+            | "every"
+            | "string_agg"
+            | "array_agg"
+            | "json_agg"
+            | "jsonb_agg"
+            | "json_object_agg"
+            | "jsonb_object_agg"
+    )
 }
 
 /// An aggregate on the way.
@@ -100,21 +142,21 @@ pub(crate) struct State {
     value: Option<Value>,
     /// Texts of the values that were counted, for DISTINCT.
     seen: BTreeSet<Vec<u8>>,
-    /// Texts to be put together.
+    /// Values to be put together.
     pieces: Vec<Piece>,
     bytes: usize,
 }
 
-/// A text with what stands before it, unless it is the first, and what it is sorted by.
+/// A value, what belongs to it, and what it is sorted by.
 #[derive(Clone, Debug)]
 struct Piece {
     order: Vec<Value>,
-    delimiter: String,
-    text: String,
+    beside: Value,
+    value: Value,
 }
 
-/// Bytes of texts that are put together.
-const TEXT_BYTES_MAX: usize = 64 << 20;
+/// Bytes of values that are put together.
+const COLLECTED_BYTES_MAX: usize = 64 << 20;
 
 impl State {
     /// Takes a row's value.
@@ -129,7 +171,7 @@ impl State {
             return Ok(());
         };
         let value = argument.value(env)?;
-        if value.is_null() {
+        if value.is_null() && (!aggregate.kind.collects() || aggregate.kind == Kind::StringAgg) {
             return Ok(());
         }
         if aggregate.distinct && !self.seen.insert(fingerprint([&*value])?) {
@@ -137,8 +179,8 @@ impl State {
         }
         self.count += 1;
         let value = value.into_owned();
-        if let (Kind::StringAgg, Value::Text(text)) = (aggregate.kind, &value) {
-            return self.add_piece(aggregate, text, env);
+        if aggregate.kind.collects() {
+            return self.add_piece(aggregate, value, env);
         }
         let before = match (aggregate.kind, self.value.take()) {
             (Kind::Count, _) => return Ok(()),
@@ -149,7 +191,6 @@ impl State {
             (_, Some(before)) => before,
         };
         self.value = Some(match aggregate.kind {
-            Kind::Count | Kind::StringAgg => before,
             Kind::Min => {
                 if value.compare(&before).is_lt() {
                     value
@@ -167,48 +208,74 @@ impl State {
             Kind::BoolAnd => Value::Bool(before == Value::Bool(true) && value == Value::Bool(true)),
             Kind::BoolOr => Value::Bool(before == Value::Bool(true) || value == Value::Bool(true)),
             Kind::Sum | Kind::Avg => sum(before, value)?,
+            _ => before,
         });
         Ok(())
     }
 
-    fn add_piece(&mut self, aggregate: &Aggregate, text: &str, env: Env<'_>) -> Result<()> {
-        let delimiter = match aggregate.delimiter.as_ref().map(|delimiter| delimiter.owned(env)).transpose()? {
-            Some(Value::Text(delimiter)) => delimiter,
-            _ => String::new(),
-        };
+    fn add_piece(&mut self, aggregate: &Aggregate, value: Value, env: Env<'_>) -> Result<()> {
+        let beside = aggregate.beside.as_ref().map_or(Ok(Value::Null), |beside| beside.owned(env))?;
         let order = aggregate.order.iter().map(|order| order.expr.owned(env)).collect::<Result<Vec<_>>>()?;
-        self.bytes += size_of::<Piece>() + delimiter.len() + text.len() + order.iter().map(Value::bytes).sum::<usize>();
-        if self.bytes > TEXT_BYTES_MAX {
-            let message = format!("string_agg puts at most {} MiB together", TEXT_BYTES_MAX >> 20);
+        self.bytes +=
+            size_of::<Piece>() + beside.bytes() + value.bytes() + order.iter().map(Value::bytes).sum::<usize>();
+        if self.bytes > COLLECTED_BYTES_MAX {
+            let message = format!("an aggregate puts at most {} MiB together", COLLECTED_BYTES_MAX >> 20);
             return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message));
         }
-        self.pieces.push(Piece { order, delimiter, text: text.to_owned() });
+        self.pieces.push(Piece { order, beside, value });
         Ok(())
     }
 
-    fn together(mut self, aggregate: &Aggregate) -> Value {
+    fn together(mut self, aggregate: &Aggregate) -> Result<Value> {
+        if self.pieces.is_empty() {
+            return Ok(Value::Null);
+        }
         if aggregate.distinct && aggregate.order.is_empty() {
-            self.pieces.sort_by(|a, b| a.text.cmp(&b.text));
+            self.pieces.sort_by(|a, b| a.value.compare(&b.value));
         }
         self.pieces.sort_by(|a, b| {
             let both = a.order.iter().zip(&b.order).zip(&aggregate.order);
             let mut orders = both.map(|((a, b), order)| compare(a, b, order.descending, order.nulls_first));
             orders.find(|order| order.is_ne()).unwrap_or(std::cmp::Ordering::Equal)
         });
-        let mut whole = String::new();
-        for (at, piece) in self.pieces.iter().enumerate() {
-            if at > 0 {
-                whole.push_str(&piece.delimiter);
+        let values = self.pieces.iter().map(|piece| &piece.value);
+        match aggregate.kind {
+            Kind::ArrayAgg { nested } => {
+                ArrayFunction::Make { nested }.call(&values.collect::<Vec<_>>(), &Facts::default())
             }
-            whole.push_str(&piece.text);
+            Kind::JsonAgg { lines: true, .. } => {
+                let shown = values.map(|value| if let Value::Text(text) = value { text.as_str() } else { "null" });
+                Ok(Value::Text(format!("[{}]", shown.collect::<Vec<_>>().join(", \n "))))
+            }
+            Kind::JsonAgg { binary, .. } => JsonFunction::Array { binary }.call(&values.collect::<Vec<_>>()),
+            Kind::JsonObjectAgg { binary } => {
+                let members: Vec<&Value> = self.pieces.iter().flat_map(|piece| [&piece.beside, &piece.value]).collect();
+                let object = JsonFunction::Object { binary }.call(&members)?;
+                match object {
+                    // With blanks, as PostgreSQL writes it.
+                    Value::Text(text) => Ok(Value::Text(format!("{{ {} }}", &text[1..text.len() - 1]))),
+                    object => Ok(object),
+                }
+            }
+            _ => {
+                let mut whole = String::new();
+                for (at, piece) in self.pieces.iter().enumerate() {
+                    if let (Value::Text(delimiter), true) = (&piece.beside, at > 0) {
+                        whole.push_str(delimiter);
+                    }
+                    if let Value::Text(text) = &piece.value {
+                        whole.push_str(text);
+                    }
+                }
+                Ok(Value::Text(whole))
+            }
         }
-        if self.pieces.is_empty() { Value::Null } else { Value::Text(whole) }
     }
 
     /// What came of it.
     pub(crate) fn finish(self, aggregate: &Aggregate) -> Result<Value> {
-        if aggregate.kind == Kind::StringAgg {
-            return Ok(self.together(aggregate));
+        if aggregate.kind.collects() {
+            return self.together(aggregate);
         }
         Ok(match (aggregate.kind, self.value) {
             (Kind::Count, _) => Value::Int(self.count),

@@ -1,6 +1,7 @@
 //! From a tree of names to expressions: columns are found, types are chosen as PostgreSQL chooses them, parameters learn theirs
 //! from where they stand.
 
+mod array;
 mod call;
 mod convert;
 mod json;
@@ -8,7 +9,6 @@ mod operator;
 mod subquery;
 mod window;
 
-pub(crate) use call::no_function;
 pub(crate) use operator::comparison_type;
 use sqlparser::ast::{self, CastKind, DateTimeField, Ident, TrimWhereField, Value as Literal};
 pub(crate) use window::Windows;
@@ -202,6 +202,8 @@ impl<'b, 'c> Binder<'b, 'c> {
             ast::Expr::Case { operand, conditions, else_result, .. } => {
                 self.case(operand.as_deref(), conditions, else_result.as_deref())
             }
+            ast::Expr::Array(array) => self.array(&array.elem, None),
+            ast::Expr::CompoundFieldAccess { root, access_chain } => self.subscripts(root, access_chain),
             ast::Expr::Cast {
                 kind: CastKind::Cast | CastKind::DoubleColon,
                 expr,
@@ -210,8 +212,13 @@ impl<'b, 'c> Binder<'b, 'c> {
                 format: None,
             } => {
                 let of = Type::of_ast(data_type, self.planner.catalog)?;
-                let typed = self.expr(expr)?;
-                self.cast(typed, of)
+                match (&**expr, of.element()) {
+                    (ast::Expr::Array(array), Some(element)) => self.array(&array.elem, Some(element)),
+                    _ => {
+                        let typed = self.expr(expr)?;
+                        self.cast(typed, of)
+                    }
+                }
             }
             ast::Expr::Extract { field, expr, .. } => {
                 let typed = self.expr(expr)?;

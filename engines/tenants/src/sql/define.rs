@@ -245,6 +245,7 @@ pub(crate) fn places(table: &Table, names: &[String]) -> Result<Vec<usize>> {
                 return Err(SqlError::new(state::UNDEFINED_OBJECT, message));
             }
             Type::Jsonb => return Err(SqlError::unsupported("an index on jsonb")),
+            Type::Array(_) => return Err(SqlError::unsupported("an index on an array")),
             _ => {}
         }
         if places.contains(&place) {

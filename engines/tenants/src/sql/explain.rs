@@ -256,8 +256,8 @@ impl<'a> Explainer<'a> {
             }
             Body::Values(rows) if rows.len() == 1 => Shown { actual, ..Shown::new("Result") },
             Body::Values(_) => Shown { actual, ..Shown::new("Values Scan") },
-            Body::Series(_) => {
-                Shown { relation: Some("generate_series".to_owned()), actual, ..Shown::new("Function Scan") }
+            Body::Function { function, .. } => {
+                Shown { relation: Some(function.name().to_owned()), actual, ..Shown::new("Function Scan") }
             }
             Body::Working(_) => Shown { actual, ..Shown::new("WorkTable Scan") },
             Body::Cte(cte) => {
@@ -463,7 +463,8 @@ impl<'a> Explainer<'a> {
     fn rows(&mut self, rows: &'a Rows) -> Shown {
         let alias = Some(rows.alias.clone());
         let query = self.inner(&rows.query);
-        let bare = matches!(rows.query.body, Body::Values(_) | Body::Series(_) | Body::Cte(_) | Body::Working(_))
+        let body = &rows.query.body;
+        let bare = matches!(body, Body::Values(_) | Body::Function { .. } | Body::Cte(_) | Body::Working(_))
             && rows.query.order.is_empty()
             && rows.query.limit.is_none()
             && rows.query.offset.is_none();
@@ -478,7 +479,7 @@ impl<'a> Explainer<'a> {
         let mut indexes: Vec<String> = Vec::new();
         let mut conditions = Vec::new();
         let mut whole = false;
-        for way in &scan.access.0 {
+        for way in &scan.access.ways {
             let (name, columns) = match way {
                 Way::Key(_) | Way::Range { index: None, .. } => {
                     let name = table.primary.as_ref().map(|primary| primary.name.clone());
@@ -521,7 +522,12 @@ impl<'a> Explainer<'a> {
         };
         let mut texts = Vec::new();
         for (at, value) in equal.iter().enumerate() {
-            texts.push(format!("({} = {})", name(self, at), self.text(value)));
+            texts.push(match &scan.access.each {
+                Some(each) if *value == Expr::Column(each.column) => {
+                    format!("({} = ANY ({}))", name(self, at), self.text(&each.array))
+                }
+                _ => format!("({} = {})", name(self, at), self.text(value)),
+            });
         }
         for (bound, sign) in bounds {
             if let Some((value, inclusive)) = bound {

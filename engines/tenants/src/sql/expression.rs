@@ -9,6 +9,7 @@ use crate::{
     error::{Result, SqlError, state},
     interrupt::Interrupts,
     sequence::Numbers,
+    settings::Settings,
     sql::{
         function::{self, Function},
         query_plan::{Query, Subquery},
@@ -113,6 +114,7 @@ pub(crate) struct Facts {
     pub(crate) statement_began: i64,
     pub(crate) user: String,
     pub(crate) database: String,
+    pub(crate) settings: Settings,
     /// Random numbers come from here; it moves with each.
     pub(crate) random: std::cell::Cell<u64>,
     pub(crate) numbers: Numbers,

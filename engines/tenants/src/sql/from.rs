@@ -10,7 +10,7 @@ use crate::{
     catalog::Table,
     error::{Result, SqlError, state},
     sql::{
-        bind::{Binder, Typed, comparison_type, no_function},
+        bind::{Binder, Typed, comparison_type},
         expression::{Comparison, Expr},
         modify::columns_of,
         name::{name_of, object_name},
@@ -18,11 +18,11 @@ use crate::{
         query_plan::{Body, Query},
         scope::{Scope, Visible},
         select::Planner,
+        set_function::ResolvedSet,
         system,
         view::Relation,
     },
     types::Type,
-    value::Value,
     view::Read,
 };
 
@@ -230,30 +230,6 @@ impl<'s> From<'s> {
     }
 }
 
-/// The type of the values of `generate_series`, and that of the step between.
-fn series_types(arguments: &[Type]) -> Option<(Type, Type)> {
-    use Type::{Date, Int4, Int8, Interval, Numeric, Timestamp, Timestamptz, Unknown};
-    let known = arguments.iter().copied().filter(|of| *of != Unknown);
-    match arguments {
-        [_, _] | [_, _, Int4 | Int8 | Type::Int2 | Numeric(_)] if known.clone().all(Type::is_number) => {
-            let widest = known.max_by_key(|of| of.number_rank()).unwrap_or(Int4);
-            match widest {
-                Type::Int2 | Int4 => Some((Int4, Int4)),
-                Int8 => Some((Int8, Int8)),
-                Numeric(_) => Some((Numeric(None), Numeric(None))),
-                _ => None,
-            }
-        }
-        [Timestamp | Unknown, Timestamp | Unknown, Interval | Unknown] if arguments.contains(&Timestamp) => {
-            Some((Timestamp, Interval))
-        }
-        [Date | Timestamp | Timestamptz | Unknown, Date | Timestamp | Timestamptz | Unknown, Interval | Unknown] => {
-            Some((Timestamptz, Interval))
-        }
-        _ => None,
-    }
-}
-
 fn visible(table: &str, expr: Expr, column: &OutputColumn) -> Visible {
     let OutputColumn { name, of, origin } = column.clone();
     Visible { table: table.to_owned(), name, of, expr, origin, hidden: false }
@@ -320,16 +296,24 @@ impl Planner<'_> {
                 name,
                 alias,
                 args: Some(ast::TableFunctionArgs { args, settings: None }),
-                with_ordinality: false,
+                with_ordinality,
                 ..
             }
-            | TableFactor::Function { name, args, with_ordinality: false, alias, .. } => {
-                let query = self.table_function(&object_name(name)?, args, &from.scope)?;
+            | TableFactor::Function { name, args, with_ordinality, alias, .. } => {
+                let argument = |argument| match argument {
+                    &FunctionArg::Unnamed(FunctionArgExpr::Expr(ref argument)) => Ok(argument),
+                    other => Err(SqlError::unsupported(format_args!("the argument {other}"))),
+                };
+                let args = args.iter().map(argument).collect::<Result<Vec<_>>>()?;
                 let function = object_name(name)?;
-                let name = alias.as_ref().map_or(function, |alias| name_of(&alias.name));
-                // Its one column has the name of the table.
-                let columns = query.columns.into_iter().map(|column| OutputColumn { name: name.clone(), ..column });
-                let query = Query { columns: columns.collect(), ..query };
+                let name = alias.as_ref().map_or_else(|| function.clone(), |alias| name_of(&alias.name));
+                let query = self.table_function((&function, &args), *with_ordinality, &name, &from.scope)?;
+                from.add_query(query, &name, alias.as_ref())
+            }
+            TableFactor::UNNEST { alias, array_exprs, with_offset: false, with_ordinality, .. } => {
+                let name = alias.as_ref().map_or_else(|| "unnest".to_owned(), |alias| name_of(&alias.name));
+                let args: Vec<&ast::Expr> = array_exprs.iter().collect();
+                let query = self.table_function(("unnest", &args), *with_ordinality, &name, &from.scope)?;
                 from.add_query(query, &name, alias.as_ref())
             }
             TableFactor::Derived { lateral, subquery, alias, sample: None } => {
@@ -353,34 +337,29 @@ impl Planner<'_> {
         }
     }
 
-    /// A function that returns rows.
-    fn table_function(&mut self, name: &str, arguments: &[FunctionArg], scope: &Scope<'_>) -> Result<Query> {
-        if name != "generate_series" {
-            return Err(SqlError::unsupported(format_args!("the function {name} in FROM")));
-        }
+    /// A function that returns rows, as a table of this name.
+    fn table_function(
+        &mut self,
+        (name, arguments): (&str, &[&ast::Expr]),
+        ordinality: bool,
+        table: &str,
+        scope: &Scope<'_>,
+    ) -> Result<Query> {
         let scope = Scope::inside(scope);
         let mut binder = Binder::plain(&scope, self, "functions in FROM");
-        let mut typed = Vec::new();
-        for argument in arguments {
-            let FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) = argument else {
-                return Err(SqlError::unsupported(format_args!("the argument {argument}")));
-            };
-            typed.push(binder.expr(argument)?);
-        }
-        let types: Vec<Type> = typed.iter().map(|typed| typed.of).collect();
-        let Some((of, by)) = series_types(&types) else {
-            return Err(no_function(binder.planner.catalog, name, &types));
+        let (ResolvedSet { function, columns, .. }, arguments) = binder.set_function(name, arguments)?;
+        // Its one column has the name of the table.
+        let column_name = |own: &str| match own {
+            "" if columns.len() == 1 => table.to_owned(),
+            "" => name.to_owned(),
+            own => own.to_owned(),
         };
-        let mut values = Vec::new();
-        for (typed, of) in typed.into_iter().zip([of, of, by]) {
-            values.push(binder.implicit(typed, of)?);
+        let column = |(own, of): &(&str, Type)| OutputColumn { name: column_name(own), of: *of, origin: (0, 0) };
+        let mut outputs: Vec<OutputColumn> = columns.iter().map(column).collect();
+        if ordinality {
+            outputs.push(OutputColumn { name: "ordinality".to_owned(), of: Type::Int8, origin: (0, 0) });
         }
-        if values.len() == 2 {
-            let one = Typed::new(Expr::Constant(Value::Int(1)), Type::Int4);
-            values.push(binder.implicit(one, by)?);
-        }
-        let column = OutputColumn { name: name.to_owned(), of, origin: (0, 0) };
-        Ok(Query::new(scope.width, Body::Series(values), vec![column]))
+        Ok(Query::new(scope.width, Body::Function { function, arguments, ordinality }, outputs))
     }
 
     /// A query in brackets in FROM.

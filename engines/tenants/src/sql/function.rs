@@ -1,6 +1,7 @@
 //! Functions: which one a name and the types of its arguments mean, and its value. Each subject has a module; here are those that
 //! ask about the session, and those of values of any type.
 
+mod array;
 mod date;
 mod json;
 mod number;
@@ -8,6 +9,7 @@ mod text;
 
 use std::{borrow::Cow, fmt::Debug};
 
+pub(crate) use array::ArrayFunction;
 use bigdecimal::ToPrimitive;
 pub(crate) use date::DateFunction;
 pub(crate) use json::JsonFunction;
@@ -27,10 +29,13 @@ pub(crate) type Resolved<F> = (F, Vec<Type>, Type);
 /// A function, once its name and the types of its arguments are resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Function {
+    Array(ArrayFunction),
     /// The number that the session was given last of a sequence.
     CurrVal,
     CurrentDatabase,
     CurrentSchema,
+    /// What a setting of the session is.
+    CurrentSetting,
     CurrentUser,
     Date(DateFunction),
     FormatType,
@@ -46,6 +51,8 @@ pub(crate) enum Function {
     Random,
     /// The sequence that goes with a column.
     SerialSequence,
+    /// Refused: settings are changed by `SET`.
+    SetConfig,
     SetVal,
     Text(TextFunction),
     Uuid,
@@ -72,6 +79,13 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
         ("format_type", [_, _]) => (F::FormatType, vec![Int8, Int4], Text),
         ("random", []) => (F::Random, vec![], Float8),
         ("current_database", []) => (F::CurrentDatabase, vec![], Text),
+        ("current_setting", [name]) if texty(name) => (F::CurrentSetting, vec![Text], Text),
+        ("current_setting", [name, Type::Bool | Unknown]) if texty(name) => {
+            (F::CurrentSetting, vec![Text, Type::Bool], Text)
+        }
+        ("set_config", [name, value, Type::Bool]) if texty(name) && texty(value) => {
+            (F::SetConfig, vec![Text, Text, Type::Bool], Text)
+        }
         ("current_schema", []) => (F::CurrentSchema, vec![], Text),
         ("current_user" | "session_user" | "user", []) => (F::CurrentUser, vec![], Text),
         ("version", []) => (F::Version, vec![], Text),
@@ -80,7 +94,8 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
             let text = || text::resolve(name, arguments).map(|(f, wanted, of)| (F::Text(f), wanted, of));
             let date = || date::resolve(name, arguments).map(|(f, wanted, of)| (F::Date(f), wanted, of));
             let json = || json::resolve(name, arguments).map(|(f, wanted, of)| (F::Json(f), wanted, of));
-            return number().or_else(text).or_else(date).or_else(json);
+            let array = || array::resolve(name, arguments).map(|(f, wanted, of)| (F::Array(f), wanted, of));
+            return number().or_else(text).or_else(date).or_else(array).or_else(json);
         }
     })
 }
@@ -103,11 +118,14 @@ impl Function {
     /// Whether its value depends on its arguments alone.
     pub(crate) fn is_immutable(self) -> bool {
         match self {
+            Self::Array(function) => function.is_immutable(),
             Self::Date(function) => function.is_immutable(),
             other => !matches!(
                 other,
                 Self::CurrentDatabase
+                    | Self::CurrentSetting
                     | Self::CurrentUser
+                    | Self::SetConfig
                     | Self::CurrVal
                     | Self::FormatType
                     | Self::LastVal
@@ -128,6 +146,7 @@ impl Function {
     /// Whether it is NULL as soon as one of its arguments is.
     pub(crate) fn is_strict(self) -> bool {
         match self {
+            Self::Array(function) => function.is_strict(),
             Self::Json(function) => function.is_strict(),
             Self::Text(function) => function.is_strict(),
             other => !matches!(other, Self::FormatType | Self::Greatest | Self::Least | Self::NullIf),
@@ -143,10 +162,22 @@ impl Function {
         Ok(match (self, arguments.as_slice()) {
             (Self::Text(function), arguments) => function.call(arguments)?,
             (Self::Number(function), arguments) => function.call(arguments)?,
+            (Self::Array(function), arguments) => function.call(arguments, facts)?,
             (Self::Date(function), arguments) => function.call(arguments, facts)?,
             (Self::Json(function), arguments) => function.call(arguments)?,
             (Self::CurrentDatabase, []) => Value::Text(facts.database.clone()),
             (Self::CurrentUser, []) => Value::Text(facts.user.clone()),
+            (Self::CurrentSetting, [Value::Text(name), missing @ ..]) => {
+                match facts.settings.show(&name.to_ascii_lowercase()) {
+                    Ok(value) => Value::Text(value),
+                    Err(_) if matches!(missing, [Value::Bool(true)]) => Value::Null,
+                    Err(error) => return Err(error),
+                }
+            }
+            (Self::SetConfig, [Value::Text(name), ..]) => {
+                facts.settings.show(&name.to_ascii_lowercase())?;
+                return Err(SqlError::unsupported("set_config").hint("Use SET."));
+            }
             (Self::CurrentSchema, []) => Value::Text("public".to_owned()),
             (Self::Version, []) => Value::Text(format!("PostgreSQL 15.0 (Savanna {})", env!("CARGO_PKG_VERSION"))),
             (Self::LastVal, []) => facts.given.borrow().last()?,

@@ -18,6 +18,7 @@ use crate::{
         aggregate::{Aggregate, SortExpr},
         expression::{Comparison, Expr},
         plan::OutputColumn,
+        set_function::SetFunction,
     },
     types::Type,
 };
@@ -50,8 +51,12 @@ pub(crate) enum Body {
     Cte(Arc<Cte>),
     /// What the last step of a recursive query added, by the query's number.
     Working(usize),
-    /// `generate_series`: from, to, by.
-    Series(Vec<Expr>),
+    /// A function that returns rows, numbered from 1 with `ordinality`.
+    Function {
+        function: SetFunction,
+        arguments: Vec<Expr>,
+        ordinality: bool,
+    },
 }
 
 /// `UNION`, `INTERSECT`, `EXCEPT`
@@ -316,6 +321,8 @@ impl PartialEq for Subquery {
 pub(crate) enum Test {
     /// A column of its one row, NULL if there is none.
     Scalar(usize),
+    /// All of its rows, of one column, as an array.
+    Array,
     Exists,
     /// Whether the comparison holds with one of its rows.
     Any(Comparison, Vec<Expr>),
@@ -327,14 +334,14 @@ impl Test {
     /// The values that are compared.
     pub(crate) fn values(&self) -> &[Expr] {
         match self {
-            Self::Scalar(_) | Self::Exists => &[],
+            Self::Scalar(_) | Self::Array | Self::Exists => &[],
             Self::Any(_, values) | Self::All(_, values) => values,
         }
     }
 
     pub(crate) fn values_mut(&mut self) -> &mut [Expr] {
         match self {
-            Self::Scalar(_) | Self::Exists => &mut [],
+            Self::Scalar(_) | Self::Array | Self::Exists => &mut [],
             Self::Any(_, values) | Self::All(_, values) => values,
         }
     }
@@ -485,7 +492,7 @@ impl Query {
         match &self.body {
             Body::Cte(_) | Body::Working(_) => {}
             Body::Values(rows) => rows.iter().flatten().for_each(note),
-            Body::Series(values) => values.iter().for_each(note),
+            Body::Function { arguments, .. } => arguments.iter().for_each(note),
             Body::Set(set) => {
                 set.left.note_arguments(columns);
                 set.right.note_arguments(columns);
@@ -527,7 +534,7 @@ impl Query {
             Body::Cte(cte) => return !cte.arguments.is_empty(),
             Body::Working(id) => return !own.contains(id),
             Body::Values(rows) => rows.iter().flatten().for_each(|expr| note(expr, own)),
-            Body::Series(values) => values.iter().for_each(|expr| note(expr, own)),
+            Body::Function { arguments, .. } => arguments.iter().for_each(|expr| note(expr, own)),
             Body::Set(set) => return set.left.reads_others(own) || set.right.reads_others(own),
             Body::Recursive(recursive) => {
                 own.push(recursive.id);

@@ -84,6 +84,8 @@ impl Definer<'_, '_> {
             let drop = |name| Alteration::DropColumn { name, if_exists: false, cascade };
             ready!(self.alter(&table, &names.into_iter().map(drop).collect::<Vec<_>>()));
         }
+        let reads = |view: &View| view.columns.iter().any(|(_, of)| of.enumeration() == Some(enumeration.id));
+        ready!(self.drop_readers(&reads, &format!("type {name}"), cascade));
         ready!(self.free_name(name));
         self.effects.set(&mut self.run.database(), table_key(enumeration.id), None)
     }

@@ -14,7 +14,7 @@ use crate::{
     error::{Result, SqlError, state},
     row,
     sql::{
-        access::{self, Way},
+        access::{self, Each, Way},
         expression::Expr,
         query_plan::{FullJoin, Join, Joined, Keep, Node, Rows, Scan},
         run::Run,
@@ -247,11 +247,14 @@ impl Run<'_> {
 
     fn scan(&self, scan: &Scan, row: &mut Row, emit: &mut Emit<'_>) -> Flow {
         self.reads(&scan.table)?;
-        if let [way] = scan.access.0.as_slice() {
+        if let Some(each) = &scan.access.each {
+            return self.scan_each(scan, each, row, emit);
+        }
+        if let [way] = scan.access.ways.as_slice() {
             return self.find(scan, way, row, &mut |_, row| emit(row));
         }
         let (mut met, mut memory) = (HashSet::new(), self.memory());
-        for way in &scan.access.0 {
+        for way in &scan.access.ways {
             let flow = self.find(scan, way, row, &mut |key, row| {
                 if !met.insert(key.to_vec()) {
                     return ON;
@@ -261,6 +264,23 @@ impl Run<'_> {
             })?;
             if flow.is_break() {
                 return Ok(flow);
+            }
+        }
+        ON
+    }
+
+    /// The rows that have one of an array's elements in a column: those of each element, which are others than those of the next.
+    fn scan_each(&self, scan: &Scan, each: &Each, row: &mut Row, emit: &mut Emit<'_>) -> Flow {
+        let Value::Array(array) = each.array.owned(self.env().with_row(&row.values))? else { return ON };
+        let mut elements: Vec<&Value> = array.elements.iter().filter(|element| !element.is_null()).collect();
+        elements.sort_by(|a, b| a.compare(b));
+        elements.dedup_by(|a, b| a.compare(b).is_eq());
+        for element in elements {
+            for way in &scan.access.ways {
+                row.values[each.column] = element.clone();
+                if self.find(scan, way, row, &mut |_, row| emit(row))?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
             }
         }
         ON

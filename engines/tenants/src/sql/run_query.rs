@@ -19,7 +19,6 @@ use crate::{
         query,
         query_plan::{Arguments, Body, Distinct, Grouping, Locking, Patience, Query, Select, SortKey},
         run::{Memory, Run},
-        run_set::series,
     },
     value::Value,
 };
@@ -159,7 +158,17 @@ impl Run<'_> {
             Body::Recursive(recursive) => self.recursive(recursive, &around, take),
             Body::Cte(cte) => self.cte(cte, take),
             Body::Working(id) => self.working(*id, take),
-            Body::Series(values) => series(&project(values, self.env().with_row(&around))?, take),
+            Body::Function { function, arguments, ordinality } => {
+                let arguments = project(arguments, self.env().with_row(&around))?;
+                let mut number = 0;
+                function.rows(&arguments, &mut |mut row| {
+                    number += 1;
+                    if *ordinality {
+                        row.push(Value::Int(number));
+                    }
+                    take(row)
+                })
+            }
         }
     }
 

@@ -2,16 +2,14 @@
 
 use std::{collections::HashMap, ops::ControlFlow, rc::Rc, sync::atomic::Ordering};
 
-use bigdecimal::Zero;
-
 use crate::{
-    error::{Result, SqlError, state},
+    error::Result,
     sql::{
         query_plan::{Cte, Recursive, SetKind, SetOperation},
         run::Run,
         run_query::{Seen, Take, fingerprint},
     },
-    value::{Value, datetime},
+    value::Value,
 };
 
 impl Run<'_> {
@@ -136,37 +134,4 @@ fn give(rows: &[Vec<Value>], take: &mut Take<'_>) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The rows of `generate_series`: from, to, by.
-pub(super) fn series(values: &[Value], take: &mut Take<'_>) -> Result<()> {
-    let zero = || SqlError::new(state::INVALID_PARAMETER_VALUE, "step size cannot equal zero");
-    let (mut at, end, step) = match values {
-        [at, end, step] if !at.is_null() && !end.is_null() && !step.is_null() => (at.clone(), end, step),
-        _ => return Ok(()),
-    };
-    let up = match step {
-        Value::Int(0) => return Err(zero()),
-        Value::Int(step) => *step > 0,
-        Value::Numeric(step) if step.is_zero() => return Err(zero()),
-        Value::Numeric(step) => *step > bigdecimal::BigDecimal::zero(),
-        Value::Interval(step) if step.length() == 0 => return Err(zero()),
-        Value::Interval(step) => step.length() > 0,
-        other => return Err(SqlError::internal(format_args!("a series by {other:?}"))),
-    };
-    loop {
-        let order = at.compare(end);
-        if if up { order.is_gt() } else { order.is_lt() } || take(vec![at.clone()])?.is_break() {
-            return Ok(());
-        }
-        at = match (&at, step) {
-            (Value::Int(at), Value::Int(step)) => match at.checked_add(*step) {
-                Some(next) => Value::Int(next),
-                None => return Ok(()),
-            },
-            (Value::Numeric(at), Value::Numeric(step)) => Value::Numeric(at + step),
-            (Value::Timestamp(at), Value::Interval(step)) => Value::Timestamp(datetime::add(*at, *step)?),
-            (at, step) => return Err(SqlError::internal(format_args!("a series of {at:?} by {step:?}"))),
-        };
-    }
 }

@@ -1,6 +1,6 @@
 //! Answers what expressions want to know of queries.
 
-use std::{collections::HashSet, ops::ControlFlow, rc::Rc};
+use std::{collections::HashSet, ops::ControlFlow, rc::Rc, sync::Arc};
 
 use crate::{
     error::{Result, SqlError, state},
@@ -10,7 +10,7 @@ use crate::{
         run::Run,
         run_query::{fingerprint, project},
     },
-    value::Value,
+    value::{Value, array::Array},
 };
 
 /// What a query came to that has the same answer for every row.
@@ -91,6 +91,15 @@ impl Run<'_> {
                 })?;
                 Ok(value.unwrap_or(Value::Null))
             }
+            Test::Array => {
+                let (mut elements, mut memory) = (Vec::new(), self.memory());
+                self.produce(query, around, None, &mut |mut row| {
+                    memory.take(&row)?;
+                    elements.push(row.swap_remove(0));
+                    Ok(ControlFlow::Continue(()))
+                })?;
+                Ok(Value::Array(Arc::new(Array::from(elements))))
+            }
             Test::Exists => {
                 let mut exists = false;
                 self.produce(query, around, Some(1), &mut |_| {
@@ -111,7 +120,7 @@ impl Run<'_> {
     fn whole(&self, subquery: &Subquery, env: Env<'_>) -> Result<Answer> {
         let mut memory = self.memory();
         let answer = match &subquery.test {
-            Test::Scalar(_) | Test::Exists => Answer::Value(self.test(subquery, env)?),
+            Test::Scalar(_) | Test::Array | Test::Exists => Answer::Value(self.test(subquery, env)?),
             Test::Any(Comparison::Equal, _) | Test::All(Comparison::NotEqual, _) => {
                 let (mut rows, mut incomplete) = (HashSet::new(), Vec::new());
                 self.produce(&subquery.query, vec![Value::Null; subquery.query.outer], None, &mut |row| {
@@ -168,7 +177,7 @@ impl Verdict {
         let (comparison, values, all): (_, &[Expr], _) = match test {
             Test::Any(comparison, values) => (*comparison, values, false),
             Test::All(comparison, values) => (*comparison, values, true),
-            Test::Scalar(_) | Test::Exists => return Err(SqlError::internal("nothing is compared")),
+            Test::Scalar(_) | Test::Array | Test::Exists => return Err(SqlError::internal("nothing is compared")),
         };
         Ok(Self { left: project(values, env)?, comparison, all, decided: false, unknown: false })
     }

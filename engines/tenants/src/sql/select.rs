@@ -254,7 +254,8 @@ fn add_dependent_keys(keys: &mut Vec<Expr>, from: &From<'_>) {
 /// its end.
 fn in_order(rows: &mut Joined, outputs: &[Expr], order: Vec<SortKey>) -> Vec<SortKey> {
     let Some(scan) = rows.node.leading_scan() else { return order };
-    let (columns, fixed): (Vec<(usize, bool)>, usize) = match scan.access.0.as_slice() {
+    let (columns, fixed): (Vec<(usize, bool)>, usize) = match scan.access.ways.as_slice() {
+        _ if scan.access.each.is_some() => return order,
         [Way::Range { index: None, equal, .. }] => match &scan.table.primary {
             Some(primary) => (primary.columns.iter().map(|column| (*column, false)).collect(), equal.len()),
             None => return order,

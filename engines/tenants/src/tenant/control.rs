@@ -29,8 +29,8 @@ impl Tenant {
                     txn.explicit = true;
                     return done(tag);
                 }
-                let isolation = modes.isolation.unwrap_or(session.settings.isolation);
-                let read_only = modes.read_only.unwrap_or(session.settings.read_only);
+                let isolation = modes.isolation.unwrap_or(session.facts.settings.isolation);
+                let read_only = modes.read_only.unwrap_or(session.facts.settings.read_only);
                 self.begin(id, isolation, read_only, true)?;
                 return done(tag);
             }
@@ -111,7 +111,7 @@ impl Tenant {
                 return done("SET");
             }
             Plan::SetSession(modes) => {
-                let settings = &mut self.session(id)?.settings;
+                let settings = &mut self.session(id)?.facts.settings;
                 settings.isolation = modes.isolation.unwrap_or(settings.isolation);
                 settings.read_only = modes.read_only.unwrap_or(settings.read_only);
                 return done("SET");
@@ -130,10 +130,10 @@ impl Tenant {
                 let session = self.session(id)?;
                 let value = match (name.as_str(), &session.txn) {
                     ("transaction_isolation", Some(txn)) => isolation_name(txn.isolation).to_owned(),
-                    ("transaction_isolation", None) => isolation_name(session.settings.isolation).to_owned(),
+                    ("transaction_isolation", None) => isolation_name(session.facts.settings.isolation).to_owned(),
                     ("transaction_read_only", Some(txn)) => if txn.read_only { "on" } else { "off" }.to_owned(),
-                    ("transaction_read_only", None) => session.settings.show("default_transaction_read_only")?,
-                    _ => session.settings.show(name)?,
+                    ("transaction_read_only", None) => session.facts.settings.show("default_transaction_read_only")?,
+                    _ => session.facts.settings.show(name)?,
                 };
                 let rows = vec![vec![Value::Text(value)]];
                 return Ok(Some(Step::Done(Outcome::Rows { tag: "SHOW".to_owned(), rows, end: true })));
@@ -152,7 +152,7 @@ impl Tenant {
                 let session = self.session(id)?;
                 session.prepared.clear();
                 session.portals.clear();
-                session.settings = crate::settings::Settings::default();
+                session.facts.settings = crate::settings::Settings::default();
                 return done("DISCARD ALL");
             }
             Plan::Nothing(tag) => {
@@ -256,8 +256,8 @@ impl Tenant {
 
     fn set_in_transaction(&mut self, id: SessionId, name: &str, value: Option<&str>, local: bool) -> Result<()> {
         let session = self.session(id)?;
-        let before = session.settings.clone();
-        session.settings.set(name, value)?;
+        let before = session.facts.settings.clone();
+        session.facts.settings.set(name, value)?;
         match &mut session.txn {
             Some(txn) => {
                 if local {
@@ -266,7 +266,7 @@ impl Tenant {
                 txn.settings_before.get_or_insert(before);
             }
             None if local => {
-                session.settings = before;
+                session.facts.settings = before;
                 session.notices.push("SET LOCAL can only be used in transaction blocks".to_owned());
             }
             None => {}

@@ -96,7 +96,7 @@ impl Tenant {
     fn take_snapshot(&mut self, id: SessionId, prepared: &Prepared, statement: &mut Arc<Statement>) -> Result<bool> {
         let session = self.session(id)?;
         if session.txn.is_none() {
-            let (isolation, read_only) = (session.settings.isolation, session.settings.read_only);
+            let (isolation, read_only) = (session.facts.settings.isolation, session.facts.settings.read_only);
             self.begin(id, isolation, read_only, false)?;
         }
         let Self { database, sessions, .. } = self;

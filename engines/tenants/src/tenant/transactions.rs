@@ -84,7 +84,7 @@ impl Tenant {
                 if let Some(txn) = self.session(id)?.txn.take() {
                     let session = self.session(id)?;
                     for (name, before) in txn.local_settings.into_iter().rev() {
-                        session.settings.set(&name, Some(&before))?;
+                        session.facts.settings.set(&name, Some(&before))?;
                     }
                 }
                 Ok(Step::Done(()))
@@ -143,7 +143,7 @@ impl Tenant {
         if let Some(txn) = session.txn.take() {
             self.waiting.remove(&txn.id);
             if let Some(before) = txn.settings_before {
-                session.settings = before;
+                session.facts.settings = before;
             }
             self.database.abort(txn.id);
             self.activity.rolled_back();

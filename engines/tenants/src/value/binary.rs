@@ -1,9 +1,11 @@
 //! Values to and from the bytes of the protocol's binary format, and of rows.
 
+use std::sync::Arc;
+
 use crate::{
     error::{Result, SqlError, state},
     types::Type,
-    value::{Context, Interval, Value, numeric, text},
+    value::{Context, Interval, Value, array::Array, numeric, text},
 };
 
 /// Appends a value's bytes in the binary format; NULL has none.
@@ -34,6 +36,7 @@ pub(crate) fn write(value: &Value, of: Type, out: &mut Vec<u8>) {
             out.extend(value.text().into_bytes());
         }
         Value::Enum(_, label) => out.extend(label.as_bytes()),
+        Value::Array(array) => array.to_binary(of.element().unwrap_or(Type::Text), out),
     }
 }
 
@@ -72,6 +75,10 @@ pub(crate) fn parse(bytes: &[u8], of: Type, context: Context<'_>) -> Result<Valu
         Type::Numeric(_) => return super::cast::fit(Value::Numeric(numeric::from_wire(bytes)?), of, false),
         Type::Text | Type::Varchar(_) | Type::Char(_) | Type::Unknown | Type::Json | Type::Enum(_) => {
             return text::parse(utf8(bytes)?, of, context);
+        }
+        Type::Array(_) => {
+            let array = Array::from_binary(bytes, of.element().unwrap_or(Type::Text), context)?;
+            Some(Value::Array(Arc::new(array)))
         }
         Type::Jsonb => match bytes.split_first() {
             Some((&JSONB_VERSION, text)) => return text::parse(utf8(text)?, of, context),

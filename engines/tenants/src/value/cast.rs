@@ -1,5 +1,7 @@
 //! Values of one type as values of another.
 
+use std::sync::Arc;
+
 use bigdecimal::{BigDecimal, FromPrimitive, ToPrimitive};
 
 use crate::{
@@ -28,6 +30,9 @@ pub(crate) fn ease(from: Type, to: Type) -> Option<Ease> {
     if let (Some(a), Some(b)) = (from.number_rank(), to.number_rank()) {
         return Some(if a <= b { Implicit } else { Assignment });
     }
+    if let (Some(from), Some(to)) = (from.element(), to.element()) {
+        return ease(from, to);
+    }
     Some(match (from, to) {
         (Type::Date, Type::Timestamp | Type::Timestamptz) | (Type::Timestamp, Type::Timestamptz) => Implicit,
         (Type::Time, Type::Interval) => Implicit,
@@ -46,11 +51,15 @@ pub(crate) fn ease(from: Type, to: Type) -> Option<Ease> {
 pub(crate) fn cast(value: Value, from: Type, to: Type, explicit: bool, context: Context<'_>) -> Result<Value> {
     let value = match (value, to) {
         (Value::Null, _) => return Ok(Value::Null),
-        (value, _) if from.unbounded() == to.unbounded() => value,
+        (value, _) if from.unbounded() == to.unbounded() && from.element().is_none() => value,
         (Value::Text(value), to) if to.is_text() => Value::Text(value),
         (Value::Json(value), Type::Json) => Value::Text(value.text()),
         (Value::Json(value), to) if !to.is_text() => return scalar(&value, to, context),
         (Value::Text(value), to) => return text::parse(&value, to, context),
+        (Value::Array(array), to) if let Some((from, to)) = from.element().zip(to.element()) => {
+            let element = |element: &Value| cast(element.clone(), from, to, explicit, context);
+            return Ok(Value::Array(Arc::new(array.map(element)?)));
+        }
         (value, to) if to.is_text() => {
             // As PostgreSQL's own cast to text does.
             match value {

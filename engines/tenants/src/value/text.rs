@@ -6,7 +6,9 @@ use crate::{
     error::{Result, SqlError, state},
     types::Type,
     value::{
-        Context, Value, datetime,
+        Context, Value,
+        array::Array,
+        datetime,
         json::{self, Json},
         numeric,
     },
@@ -44,6 +46,7 @@ pub(crate) fn write(value: &Value, of: Type, out: &mut String) {
         }
         Value::Json(value) => value.write(out),
         Value::Enum(_, label) => out.push_str(label),
+        Value::Array(array) => array.write(of.element().unwrap_or(Type::Text), out),
         Value::Bytes(bytes) => {
             out.push_str("\\x");
             for byte in bytes {
@@ -155,6 +158,10 @@ pub(crate) fn parse(text: &str, of: Type, context: Context<'_>) -> Result<Value>
         }
         Type::Jsonb => Value::Json(Arc::new(Json::parse(text)?)),
         Type::Enum(id) => context.enumerations.known(id)?.value(text)?,
+        Type::Array(_) => {
+            let array = Array::parse(text, of.element().unwrap_or(Type::Text), context)?;
+            Value::Array(Arc::new(array))
+        }
     })
 }
 

@@ -196,6 +196,16 @@ CREATE TYPE mood AS ENUM ('other');
 = CREATE TYPE
 SELECT 'other'::mood;
 > other
+CREATE VIEW moods AS SELECT 'other'::mood AS m;
+= CREATE VIEW
+DROP TYPE mood;
+! 2BP01
+DROP TYPE mood CASCADE;
+= DROP TYPE
+SELECT * FROM moods;
+! 42P01
+CREATE TYPE mood AS ENUM ('other');
+= CREATE TYPE
 DROP TYPE mood;
 = DROP TYPE
 CREATE TABLE mood (id int);

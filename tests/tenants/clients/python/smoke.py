@@ -36,6 +36,14 @@ async def with_asyncpg():
     except asyncpg.UniqueViolationError as error:
         assert error.constraint_name == "of_asyncpg_pkey"
     assert await connection.fetchval("SELECT count(*) FROM of_asyncpg") == 499
+    found = await connection.fetch("SELECT id FROM of_asyncpg WHERE id = ANY($1) ORDER BY id", [3, 2, 9999])
+    assert [record["id"] for record in found] == [2, 3]
+    await connection.execute("CREATE TYPE color AS ENUM ('red', 'green'); CREATE TABLE arrays (id int PRIMARY KEY, names text[], c color, cs color[])")
+    row = (1, ["a", None, "b c"], "green", ["red", "green"])
+    await connection.execute("INSERT INTO arrays VALUES ($1, $2, $3, $4)", *row)
+    assert tuple(await connection.fetchrow("SELECT * FROM arrays")) == row
+    inserted = await connection.fetch("INSERT INTO arrays (id) SELECT unnest FROM unnest($1::int[]) RETURNING id", [5, 6])
+    assert [record["id"] for record in inserted] == [5, 6]
     await connection.close()
 
 

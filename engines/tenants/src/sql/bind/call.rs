@@ -12,6 +12,7 @@ use crate::{
         function::{self, Function, NumberFunction},
         name::object_name,
         sequence,
+        set_function::{self, ResolvedSet},
     },
     types::Type,
     value::Value,
@@ -101,6 +102,7 @@ impl Binder<'_, '_> {
                 };
                 AggregateCall { arguments: &list.args, distinct, order, filter }
             }
+            FunctionArguments::Subquery(query) if name == "array" => return self.array_of_query(query),
             FunctionArguments::Subquery(_) => return Err(unsupported()),
         };
         if let Some(over) = &function.over {
@@ -164,6 +166,21 @@ impl Binder<'_, '_> {
         }
     }
 
+    /// A function that returns rows, and its arguments.
+    pub(crate) fn set_function(&mut self, name: &str, arguments: &[&ast::Expr]) -> Result<(ResolvedSet, Vec<Expr>)> {
+        let typed = arguments.iter().map(|argument| self.expr(argument)).collect::<Result<Vec<_>>>()?;
+        let types: Vec<Type> = typed.iter().map(|typed| typed.of).collect();
+        let Some(resolved) = set_function::resolve(name, &types) else {
+            return Err(match set_function::is_name(name) {
+                true => no_function(self.planner.catalog, name, &types),
+                false => SqlError::unsupported(format_args!("the function {name} in FROM")),
+            });
+        };
+        let arguments = typed.into_iter().zip(&resolved.wanted).map(|(typed, of)| self.implicit(typed, *of));
+        let arguments = arguments.collect::<Result<_>>()?;
+        Ok((resolved, arguments))
+    }
+
     fn aggregate(&mut self, name: &str, call: &AggregateCall<'_>) -> Result<Typed> {
         let place = match &self.aggregates {
             Ok(_) => None,
@@ -202,7 +219,7 @@ impl Binder<'_, '_> {
 
     /// An aggregate and what it is computed of.
     pub(super) fn aggregate_call(&mut self, name: &str, call: &AggregateCall<'_>) -> Result<Aggregate> {
-        let mut delimiter = None;
+        let mut beside = None;
         let (argument, kind, of) = match call.arguments {
             [
                 FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)),
@@ -213,8 +230,29 @@ impl Binder<'_, '_> {
                 if !texty(typed.of) || !texty(between.of) {
                     return Err(no_function(self.planner.catalog, name, &[typed.of, between.of]));
                 }
-                delimiter = Some(self.implicit(between, Type::Text)?);
+                beside = Some(self.implicit(between, Type::Text)?);
                 (Some(self.implicit(typed, Type::Text)?), aggregate::Kind::StringAgg, Type::Text)
+            }
+            [
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(key)),
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)),
+            ] if name == "json_object_agg" || name == "jsonb_object_agg" => {
+                let binary = name == "jsonb_object_agg";
+                let of = if binary { Type::Jsonb } else { Type::Json };
+                let member = vec![self.expr(key)?, self.expr(argument)?];
+                let build = if binary { "jsonb_build_object" } else { "json_build_object" };
+                let mut member = self.json_arguments(build, member)?.into_iter().map(|typed| typed.expr);
+                beside = member.next();
+                (member.next(), aggregate::Kind::JsonObjectAgg { binary }, of)
+            }
+            [FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))] if name == "json_agg" || name == "jsonb_agg" => {
+                let binary = name == "jsonb_agg";
+                let of = if binary { Type::Jsonb } else { Type::Json };
+                let typed = self.expr(argument)?;
+                let lines = !binary && typed.of.element().is_some();
+                let build = if binary { "to_jsonb" } else { "to_json" };
+                let argument = self.json_arguments(build, vec![typed])?.pop().map(|typed| typed.expr);
+                (argument, aggregate::Kind::JsonAgg { binary, lines }, of)
             }
             [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)] if name == "count" => {
                 (None, aggregate::Kind::Count, Type::Int8)
@@ -234,7 +272,7 @@ impl Binder<'_, '_> {
         };
         let filter = call.filter.map(|filter| self.condition(filter, "FILTER")).transpose()?;
         let order = self.sorted(call.order)?;
-        Ok(Aggregate { kind, argument, delimiter, order, distinct: call.distinct, filter, of })
+        Ok(Aggregate { kind, argument, beside, order, distinct: call.distinct, filter, of })
     }
 
     /// What values are sorted by that one function takes.
@@ -266,7 +304,7 @@ impl Binder<'_, '_> {
     }
 }
 
-pub(crate) fn no_function(catalog: &Catalog, name: &str, arguments: &[Type]) -> SqlError {
+pub(super) fn no_function(catalog: &Catalog, name: &str, arguments: &[Type]) -> SqlError {
     let arguments: Vec<String> = arguments.iter().map(|of| catalog.type_name(*of)).collect();
     let message = format!("function {name}({}) does not exist", arguments.join(", "));
     SqlError::new(state::UNDEFINED_FUNCTION, message)

@@ -7,7 +7,6 @@ use crate::{
     error::{Result, SqlError, state},
     sql::{expression::Expr, function::Function, function::JsonFunction},
     types::Type,
-    value::Value,
 };
 
 impl Binder<'_, '_> {
@@ -27,10 +26,14 @@ impl Binder<'_, '_> {
             return Ok(None);
         }
         let left = self.expr(left)?;
-        let right = match right {
-            ast::Expr::Array(array) if paths => array_literal(array)?,
-            other => self.expr(other)?,
-        };
+        let right = self.expr(right)?;
+        if matches!(operator, B::AtArrow | B::ArrowAt)
+            && let Some(typed) = self.array_operator(&left, &operator.to_string(), &right)?
+        {
+            return Ok(Some(typed));
+        }
+        let texts = |of: Type| of == Unknown || of.element().is_some_and(|element| element.is_text());
+        let path = Text.array().unwrap_or(Text);
         let shown = || no_operator(&format!("{} {operator} {}", self.named(left.of), self.named(right.of)));
         let json = |of: Type| matches!(of, Json | Jsonb);
         let (function, wanted, of) = match (operator, left.of, right.of) {
@@ -40,17 +43,17 @@ impl Binder<'_, '_> {
             (B::LongArrow, of, step) if json(of) && (step.is_text() || step == Unknown || step.is_integer()) => {
                 (F::Get { text: true }, [of, if step.is_integer() { Type::Int4 } else { Text }], Text)
             }
-            (B::HashArrow, of, Unknown) if json(of) => (F::GetPath { text: false }, [of, Text], of),
-            (B::HashLongArrow, of, Unknown) if json(of) => (F::GetPath { text: true }, [of, Text], Text),
-            (B::HashMinus, Jsonb, Unknown) => (F::WithoutPath, [Jsonb, Text], Jsonb),
+            (B::HashArrow, of, steps) if json(of) && texts(steps) => (F::GetPath { text: false }, [of, path], of),
+            (B::HashLongArrow, of, steps) if json(of) && texts(steps) => (F::GetPath { text: true }, [of, path], Text),
+            (B::HashMinus, Jsonb, steps) if texts(steps) => (F::WithoutPath, [Jsonb, path], Jsonb),
             (B::AtArrow | B::ArrowAt, a, b)
                 if a == Jsonb && (b == Jsonb || b == Unknown) || (a == Unknown && b == Jsonb) =>
             {
                 (F::Contains, [Jsonb, Jsonb], Bool)
             }
             (B::Question, Jsonb, step) if step.is_text() || step == Unknown => (F::HasKey, [Jsonb, Text], Bool),
-            (B::QuestionPipe, Jsonb, Unknown) => (F::HasAny, [Jsonb, Text], Bool),
-            (B::QuestionAnd, Jsonb, Unknown) => (F::HasAll, [Jsonb, Text], Bool),
+            (B::QuestionPipe, Jsonb, keys) if texts(keys) => (F::HasAny, [Jsonb, path], Bool),
+            (B::QuestionAnd, Jsonb, keys) if texts(keys) => (F::HasAll, [Jsonb, path], Bool),
             _ => return Err(shown()),
         };
         let [a, b] = wanted;
@@ -110,22 +113,4 @@ impl Binder<'_, '_> {
         };
         arguments.into_iter().enumerate().map(one).collect()
     }
-}
-
-/// `ARRAY['a', 'b']` as the text of an array.
-fn array_literal(array: &ast::Array) -> Result<Typed> {
-    let mut out = String::from("{");
-    for (at, element) in array.elem.iter().enumerate() {
-        let text = match element {
-            ast::Expr::Value(value) => value.value.clone().into_string(),
-            _ => None,
-        };
-        let Some(text) = text else { return Err(SqlError::unsupported("an array of other values than texts")) };
-        out.push_str(if at > 0 { "," } else { "" });
-        out.push('"');
-        out.push_str(&text.replace('\\', "\\\\").replace('"', "\\\""));
-        out.push('"');
-    }
-    out.push('}');
-    Ok(Typed::new(Expr::Constant(Value::Text(out)), Type::Unknown))
 }

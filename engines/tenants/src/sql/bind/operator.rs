@@ -85,6 +85,9 @@ impl Binder<'_, '_> {
                 if left.of == Type::Jsonb || right.of == Type::Jsonb {
                     return self.json_arithmetic(left, "||", right);
                 }
+                if let Some(typed) = self.array_operator(&left, "||", &right)? {
+                    return Ok(typed);
+                }
                 let texty = |of: Type| of.is_text() || of == Type::Unknown;
                 if !texty(left.of) && !texty(right.of) {
                     let shown = format!("{} || {}", self.named(left.of), self.named(right.of));
@@ -92,6 +95,11 @@ impl Binder<'_, '_> {
                 }
                 let (left, right) = (self.convert(left, Type::Text, false)?, self.convert(right, Type::Text, false)?);
                 Ok(Typed::new(self.folded(Expr::Concat(Box::new(left), Box::new(right)))?, Type::Text))
+            }
+            B::PGOverlap => {
+                let (left, right) = (self.expr(left)?, self.expr(right)?);
+                let shown = no_operator(&format!("{} && {}", self.named(left.of), self.named(right.of)));
+                self.array_operator(&left, "&&", &right)?.ok_or(shown)
             }
             other => Err(SqlError::unsupported(format_args!("the operator {other}"))),
         }

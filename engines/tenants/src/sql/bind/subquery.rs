@@ -29,6 +29,21 @@ impl Binder<'_, '_> {
         Ok(Typed::new(self.answer(Test::Scalar(0), Arc::new(query)), of))
     }
 
+    /// `ARRAY(SELECT ..)`
+    pub(super) fn array_of_query(&mut self, ast: &ast::Query) -> Result<Typed> {
+        let mut query = self.query(ast)?;
+        let [column] = query.columns.as_slice() else {
+            return Err(SqlError::new(state::SYNTAX_ERROR, "subquery must return only one column"));
+        };
+        if column.of.element().is_some() {
+            return Err(SqlError::unsupported("ARRAY of a query whose rows are arrays"));
+        }
+        let element = if column.of == Type::Unknown { Type::Text } else { column.of };
+        self.planner.coerce(&mut query, &[element])?;
+        let of = element.array().ok_or_else(|| SqlError::internal("an array of nothing"))?;
+        Ok(Typed::new(self.answer(Test::Array, Arc::new(query)), of))
+    }
+
     /// The columns of a query's one row, each as a value.
     pub(crate) fn row(&mut self, ast: &ast::Query) -> Result<Vec<Typed>> {
         let query = Arc::new(self.query(ast)?);
@@ -74,8 +89,7 @@ impl Binder<'_, '_> {
             right = inner;
         }
         let (ast::Expr::Subquery(ast), Some(comparison)) = (right, comparison_of(operator)) else {
-            let word = if all { "ALL" } else { "ANY" };
-            return Err(SqlError::unsupported(format_args!("{operator} {word} ({right})")));
+            return self.with_elements(left, operator, right, all);
         };
         let (left, query) = self.compared(left, &operator.to_string(), ast)?;
         if left.len() > 1 && !matches!(comparison, Comparison::Equal | Comparison::NotEqual) {

@@ -4,6 +4,7 @@ use crate::{
     sql::{
         aggregate::Aggregate,
         expression::{Comparison, Expr, Operator},
+        function::{ArrayFunction, Function},
         query_plan::{Joined, Node, Query, Subquery, Test, WindowCall, WindowFunction},
     },
     types::Type,
@@ -87,6 +88,14 @@ impl Names {
             }
             Expr::Coalesce(values) => format!("COALESCE({})", values.iter().map(of).collect::<Vec<_>>().join(", ")),
             Expr::Cast { value, to, .. } => format!("({})::{}", of(value), to.name()),
+            Expr::Call(Function::Array(ArrayFunction::Any(comparison)), arguments) => {
+                let arguments: Vec<String> = arguments.iter().map(of).collect();
+                format!("({})", arguments.join(&format!(" {} ANY ", sign(*comparison))))
+            }
+            Expr::Call(Function::Array(ArrayFunction::All(comparison)), arguments) => {
+                let arguments: Vec<String> = arguments.iter().map(of).collect();
+                format!("({})", arguments.join(&format!(" {} ALL ", sign(*comparison))))
+            }
             Expr::Call(function, arguments) => {
                 let arguments: Vec<String> = arguments.iter().map(of).collect();
                 format!("{}({})", words(&format!("{function:?}")), arguments.join(", "))
@@ -104,6 +113,7 @@ impl Names {
         let left = if values.len() == 1 { values.concat() } else { format!("({})", values.join(", ")) };
         match &subquery.test {
             Test::Scalar(_) => format!("({name})"),
+            Test::Array => format!("ARRAY({name})"),
             Test::Exists => format!("EXISTS({name})"),
             Test::Any(comparison, _) => format!("({left} {} ANY ({name}))", sign(*comparison)),
             Test::All(comparison, _) => format!("({left} {} ALL ({name}))", sign(*comparison)),
@@ -113,10 +123,10 @@ impl Names {
     pub(super) fn aggregate<'a>(&self, aggregate: &'a Aggregate, queries: &mut Queries<'a>) -> String {
         let argument = aggregate.argument.as_ref().map_or_else(|| "*".to_owned(), |expr| self.text(expr, queries));
         let distinct = if aggregate.distinct { "DISTINCT " } else { "" };
-        let delimiter = aggregate.delimiter.as_ref().map(|expr| format!(", {}", self.text(expr, queries)));
+        let beside = aggregate.beside.as_ref().map(|expr| format!(", {}", self.text(expr, queries)));
         let filter = aggregate.filter.as_ref().map(|expr| format!(" FILTER (WHERE {})", self.text(expr, queries)));
-        let (delimiter, filter) = (delimiter.unwrap_or_default(), filter.unwrap_or_default());
-        format!("{}({distinct}{argument}{delimiter}){filter}", words(&format!("{:?}", aggregate.kind)))
+        let (beside, filter) = (beside.unwrap_or_default(), filter.unwrap_or_default());
+        format!("{}({distinct}{argument}{beside}){filter}", words(&format!("{:?}", aggregate.kind)))
     }
 
     pub(super) fn window<'a>(&self, window: &'a WindowCall, queries: &mut Queries<'a>) -> String {

@@ -60,7 +60,7 @@ pub(super) const TABLES: &[SystemTable] = &[
     empty("pg_publication", &[("oid", N), ("pubname", T), ("pubowner", N), ("puballtables", B)]),
     empty("pg_publication_namespace", &[("oid", N), ("pnpubid", N), ("pnnspid", N)]),
     empty("pg_publication_rel", &[("oid", N), ("prpubid", N), ("prrelid", N), ("prqual", T), ("prattrs", T)]),
-    empty("pg_range", &[("rngtypid", N), ("rngsubtype", N)]),
+    empty("pg_range", &[("rngtypid", N), ("rngsubtype", N), ("rngmultitypid", N)]),
     empty(
         "pg_rewrite",
         &[("oid", N), ("rulename", T), ("ev_class", N), ("ev_type", T), ("ev_enabled", T), ("is_instead", B)],

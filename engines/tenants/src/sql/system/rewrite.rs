@@ -47,12 +47,10 @@ pub(crate) fn rewrite(ast: &Expr) -> Result<Option<Expr>> {
     }
 }
 
-/// The elements of `ARRAY[..]`, and of the one function whose array is known.
+/// The elements of the one function whose array is known.
 fn elements(array: &Expr) -> Option<Vec<Expr>> {
     match array {
         Expr::Nested(inner) => elements(inner),
-        Expr::Array(array) => Some(array.elem.clone()),
-        Expr::Cast { expr, .. } => elements(expr),
         Expr::Function(function) if last_name(function) == "current_schemas" => {
             let implicit = function.args.to_string().eq_ignore_ascii_case("(true)");
             Some(implicit.then(|| text(PG_CATALOG)).into_iter().chain([text("public")]).collect())
@@ -153,7 +151,9 @@ fn call(function: &Function) -> Result<Option<Expr>> {
         _ => Vec::new(),
     };
     match (name.as_str(), arguments.as_slice()) {
-        ("pg_get_expr" | "array_to_string", [of, ..]) => Ok(Some((*of).clone())),
+        ("pg_get_expr", [of, ..]) => Ok(Some((*of).clone())),
+        // Arrays of the catalog are texts.
+        ("array_to_string", [of, ..]) if function.name.0.len() == 2 => Ok(Some((*of).clone())),
         ("pg_get_indexdef", [of]) => look_up("pg_index", ("indexrelid", "definition"), of),
         ("pg_get_indexdef", [of, column, _]) if column.to_string() == "0" => look_up("pg_index", ("indexrelid", "definition"), of),
         ("pg_get_indexdef", [of, column, _]) => query(&format!(

@@ -3,7 +3,12 @@
 use std::sync::Arc;
 
 use super::{B, I, N, NAMESPACE_CATALOG, NAMESPACE_PUBLIC, OWNER, S, SystemTable, T, row};
-use crate::{catalog::Catalog, enumeration::Enumeration, types::Type, value::Value};
+use crate::{
+    catalog::Catalog,
+    enumeration::Enumeration,
+    types::{Type, array_oid},
+    value::Value,
+};
 
 /// Types with their names in `pg_type`, sizes and categories.
 const TYPES: &[(u32, &str, i64, &str)] = &[
@@ -128,13 +133,16 @@ struct Row<'a> {
     size: i64,
     kind: &'a str,
     category: &'a str,
+    /// The type of its elements, and that of its arrays; 0 if there is none.
+    element: u32,
+    array: u32,
     /// What the names of its functions begin with.
     functions: &'a str,
 }
 
 impl Row<'_> {
     fn row(&self) -> Vec<Value> {
-        let Self { oid, name, namespace, size, kind, category, functions } = *self;
+        let Self { oid, name, namespace, size, kind, category, element, array, functions } = *self;
         let collation = if category == "S" { 100_u32 } else { 0 };
         row![
             oid,
@@ -149,9 +157,9 @@ impl Row<'_> {
             true,
             ",",
             0_u32,
-            "-",
-            0_u32,
-            0_u32,
+            if element == 0 { "-" } else { "array_subscript_handler" },
+            element,
+            array,
             format!("{functions}in"),
             format!("{functions}out"),
             format!("{functions}recv"),
@@ -167,34 +175,56 @@ impl Row<'_> {
 }
 
 fn types(catalog: &Catalog) -> Vec<Vec<Value>> {
-    let builtin = TYPES.iter().map(|(oid, name, size, category)| {
-        let (namespace, functions) = (NAMESPACE_CATALOG, *name);
-        Row { oid: *oid, name, namespace, size: *size, kind: "b", category, functions }.row()
-    });
-    let own = catalog.enumerations().map(|of| {
-        let (oid, name, namespace) = (of.id, of.name.as_str(), NAMESPACE_PUBLIC);
-        Row { oid, name, namespace, size: 4, kind: "e", category: "E", functions: "enum_" }.row()
-    });
-    builtin.chain(own).collect()
+    let mut rows = Vec::new();
+    let mut add = |(oid, name, array): (u32, &str, u32), namespace, size, (kind, category), functions| {
+        let element = 0;
+        rows.push(Row { oid, name, namespace, size, kind, category, element, array, functions }.row());
+        if array != 0 {
+            let (element, array_name) = (oid, format!("_{name}"));
+            let (kind, category, functions) = ("b", "A", "array_");
+            let array = Row {
+                oid: array,
+                name: &array_name,
+                namespace,
+                size: -1,
+                kind,
+                category,
+                element,
+                array: 0,
+                functions,
+            };
+            rows.push(array.row());
+        }
+    };
+    for (oid, name, size, category) in TYPES {
+        let array = array_oid(*oid).unwrap_or_default();
+        add((*oid, name, array), NAMESPACE_CATALOG, *size, ("b", category), name);
+    }
+    for of in catalog.enumerations() {
+        add((of.id, &of.name, of.id + 1), NAMESPACE_PUBLIC, 4, ("e", "E"), "enum_");
+    }
+    rows
 }
 
 /// The name of a type with its modifier, as `format_type` shows it.
 pub(crate) fn format_type(catalog: &Catalog, oid: i64, modifier: Option<i64>) -> String {
     let oid = u32::try_from(oid).unwrap_or(0);
     let name = TYPES.iter().find(|(other, ..)| *other == oid).map(|(_, name, ..)| *name);
-    let modifier = modifier.filter(|modifier| *modifier >= 4).map(|modifier| (modifier - 4) as u32);
+    let modifier = modifier.and_then(|modifier| i32::try_from(modifier).ok()).unwrap_or(-1);
     let of = match (oid, modifier) {
         (0, _) => return "-".to_owned(),
-        (1042, Some(length)) => Some(Type::Char(length)),
-        (1042, None) => return "character".to_owned(),
-        (1043, length) => Some(Type::Varchar(length)),
-        (1700, Some(modifier)) => Some(Type::Numeric(Some(((modifier >> 16) as u16, modifier as u16)))),
+        (1042, -1) => return "character".to_owned(),
         (18, _) => return "\"char\"".to_owned(),
         _ => catalog.type_of_oid(oid),
     };
     match (of, name) {
-        (Some(of @ Type::Enum(_)), _) => catalog.type_name(of),
-        (Some(of), _) => of.name(),
+        (Some(of), _) if of.enumeration().is_some() => catalog.type_name(of),
+        (Some(of), _) => {
+            match of.element().and_then(|element| Type::of_oid_and_modifier(element.oid(), modifier).array()) {
+                Some(array) => array.name(),
+                None => Type::of_oid_and_modifier(oid, modifier).name(),
+            }
+        }
         (None, Some(name)) => name.to_owned(),
         (None, None) => "???".to_owned(),
     }

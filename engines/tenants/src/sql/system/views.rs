@@ -61,7 +61,7 @@ pub(super) fn of_information_schema(name: &str) -> Option<&'static str> {
         "columns" => {
             "SELECT current_database() AS table_catalog, 'public' AS table_schema, c.relname AS table_name, a.attname AS column_name,
                 a.attnum AS ordinal_position, d.adbin AS column_default, CASE WHEN a.attnotnull THEN 'NO' ELSE 'YES' END AS is_nullable,
-                CASE WHEN t.typtype = 'e' THEN 'USER-DEFINED' ELSE pg_catalog.format_type(a.atttypid, -1) END AS data_type,
+                CASE WHEN t.typtype = 'e' THEN 'USER-DEFINED' WHEN t.typelem <> 0 THEN 'ARRAY' ELSE pg_catalog.format_type(a.atttypid, -1) END AS data_type,
                 CASE WHEN a.atttypid IN (1042, 1043) AND a.atttypmod > 4 THEN a.atttypmod - 4 END AS character_maximum_length,
                 CASE WHEN a.atttypid = 1700 AND a.atttypmod > 4 THEN (a.atttypmod - 4) / 65536
                     WHEN a.atttypid = 21 THEN 16 WHEN a.atttypid = 23 THEN 32 WHEN a.atttypid = 20 THEN 64
@@ -70,7 +70,7 @@ pub(super) fn of_information_schema(name: &str) -> Option<&'static str> {
                     AS numeric_scale,
                 CASE WHEN a.atttypid IN (1083, 1114, 1184, 1186) THEN 6 WHEN a.atttypid = 1082 THEN 0 END AS datetime_precision,
                 t.typname AS udt_name,
-                CASE WHEN t.typtype = 'e' THEN 'public' ELSE 'pg_catalog' END AS udt_schema, CASE WHEN a.attidentity = '' THEN 'NO' ELSE 'YES' END AS is_identity,
+                CASE WHEN t.typnamespace = 2200 THEN 'public' ELSE 'pg_catalog' END AS udt_schema, CASE WHEN a.attidentity = '' THEN 'NO' ELSE 'YES' END AS is_identity,
                 CASE a.attidentity WHEN 'a' THEN 'ALWAYS' WHEN 'd' THEN 'BY DEFAULT' END AS identity_generation,
                 CASE WHEN a.attgenerated = '' THEN 'NEVER' ELSE 'ALWAYS' END AS is_generated, 'YES' AS is_updatable
                 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
