@@ -58,11 +58,11 @@ pub(crate) fn decode_value(bytes: &[u8], of: Type) -> Result<Value> {
         Type::Bool => fixed::<1>(bytes).map(|[byte]| Value::Bool(byte != 0)),
         Type::Int2 => fixed(bytes).map(|bytes| Value::Int(i64::from(i16::from_le_bytes(bytes)))),
         Type::Int4 => fixed(bytes).map(|bytes| Value::Int(i64::from(i32::from_le_bytes(bytes)))),
-        Type::Int8 => fixed(bytes).map(|bytes| Value::Int(i64::from_le_bytes(bytes))),
+        Type::Int8 | Type::Oid => fixed(bytes).map(|bytes| Value::Int(i64::from_le_bytes(bytes))),
         Type::Float4 => fixed(bytes).map(|bytes| Value::Float(f64::from(f32::from_le_bytes(bytes)))),
         Type::Float8 => fixed(bytes).map(|bytes| Value::Float(f64::from_le_bytes(bytes))),
         Type::Numeric(_) => numeric::from_row(bytes).map(Value::Numeric),
-        Type::Text | Type::Varchar(_) | Type::Char(_) | Type::Unknown | Type::Json => {
+        Type::Text | Type::Byte | Type::Varchar(_) | Type::Char(_) | Type::Unknown | Type::Json => {
             str::from_utf8(bytes).ok().map(|text| Value::Text(text.to_owned()))
         }
         Type::Date => fixed(bytes).map(|bytes| Value::Date(i32::from_le_bytes(bytes))),

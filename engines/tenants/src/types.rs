@@ -56,6 +56,10 @@ pub enum Type {
     Enum(u32),
     /// `[]` of some type
     Array(Element),
+    /// `oid`, the number of an object of the catalog
+    Oid,
+    /// `"char"`, one byte in the catalog
+    Byte,
 }
 
 /// The type of an array's elements, as PostgreSQL says it: its number, and its length or precision, -1 if there is none.
@@ -125,6 +129,8 @@ impl Type {
             Self::Numeric(_) => 1700,
             Self::Uuid => 2950,
             Self::Enum(id) => id,
+            Self::Oid => 26,
+            Self::Byte => 18,
             // The arrays of an enumeration have the number behind its own.
             Self::Array(element) => array_oid(element.oid).unwrap_or(element.oid + 1),
         }
@@ -141,6 +147,8 @@ impl Type {
             21 => Self::Int2,
             23 => Self::Int4,
             25 | 19 => Self::Text,
+            18 => Self::Byte,
+            26 => Self::Oid,
             114 => Self::Json,
             3802 => Self::Jsonb,
             700 => Self::Float4,
@@ -166,9 +174,9 @@ impl Type {
     #[must_use]
     pub fn wire_size(self) -> i16 {
         match self {
-            Self::Bool => 1,
+            Self::Bool | Self::Byte => 1,
             Self::Int2 => 2,
-            Self::Int4 | Self::Float4 | Self::Date => 4,
+            Self::Int4 | Self::Float4 | Self::Date | Self::Oid => 4,
             Self::Int8 | Self::Float8 | Self::Time | Self::Timestamp | Self::Timestamptz => 8,
             Self::Interval | Self::Uuid => 16,
             Self::Enum(_) => 4,
@@ -215,6 +223,8 @@ impl Type {
             Self::Unknown => "unknown".to_owned(),
             Self::Json => "json".to_owned(),
             Self::Jsonb => "jsonb".to_owned(),
+            Self::Oid => "oid".to_owned(),
+            Self::Byte => "\"char\"".to_owned(),
             // The catalog knows its name.
             Self::Enum(id) => format!("enumeration {id}"),
             Self::Array(_) => format!("{}[]", self.element().map(Self::name).unwrap_or_default()),
@@ -282,13 +292,13 @@ impl Type {
     /// Whether it is an integer.
     #[must_use]
     pub fn is_integer(self) -> bool {
-        matches!(self, Self::Int2 | Self::Int4 | Self::Int8)
+        matches!(self, Self::Int2 | Self::Int4 | Self::Int8 | Self::Oid)
     }
 
     /// Whether it is one of the types of text.
     #[must_use]
     pub fn is_text(self) -> bool {
-        matches!(self, Self::Text | Self::Varchar(_) | Self::Char(_))
+        matches!(self, Self::Text | Self::Varchar(_) | Self::Char(_) | Self::Byte)
     }
 
     /// Where a number stands in the order in which one becomes the other by itself.
@@ -297,7 +307,7 @@ impl Type {
         Some(match self {
             Self::Int2 => 0,
             Self::Int4 => 1,
-            Self::Int8 => 2,
+            Self::Int8 | Self::Oid => 2,
             Self::Numeric(_) => 3,
             Self::Float4 => 4,
             Self::Float8 => 5,
@@ -356,7 +366,7 @@ impl Type {
                     "int4" => Self::Int4,
                     "int8" => Self::Int8,
                     "bpchar" | "name" | "text" | "\"char\"" | "regproc" => Self::Text,
-                    "oid" => Self::Int8,
+                    "oid" => Self::Oid,
                     "bool" => Self::Bool,
                     "varchar" => Self::Varchar(None),
                     builtin if NOT_HERE.contains(&builtin) => return Err(unknown(ast)),

@@ -1,7 +1,7 @@
 //! `pg_catalog` and `information_schema`: what clients ask about tables, types and themselves. No row of these is kept anywhere: they are
 //! made of the tenant's catalog when a statement asks for them.
 //!
-//! Numbers (`oid`) are `bigint` here, names and single characters `text`, vectors and arrays their texts. A table that is always empty
+//! Names are `text` here, single characters, too, but for those that drivers read, vectors and arrays their texts. A table that is always empty
 //! stands for something that there is not, such as policies: a query that joins it has no rows, whatever else it would compute.
 
 mod definition;
@@ -179,10 +179,11 @@ fn array(numbers: impl Iterator<Item = i64>) -> String {
 }
 
 /// Types of columns.
-const N: Type = Type::Int8;
+const N: Type = Type::Oid;
 const I: Type = Type::Int4;
 const S: Type = Type::Int2;
 const T: Type = Type::Text;
+const C: Type = Type::Byte;
 const B: Type = Type::Bool;
 
 #[cfg(test)]

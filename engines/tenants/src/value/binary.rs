@@ -16,6 +16,7 @@ pub(crate) fn write(value: &Value, of: Type, out: &mut Vec<u8>) {
         Value::Int(value) => match of {
             Type::Int2 => out.extend((*value as i16).to_be_bytes()),
             Type::Int4 => out.extend((*value as i32).to_be_bytes()),
+            Type::Oid => out.extend((*value as u32).to_be_bytes()),
             _ => out.extend(value.to_be_bytes()),
         },
         Value::Float(value) if of == Type::Float4 => out.extend((*value as f32).to_be_bytes()),
@@ -56,6 +57,7 @@ pub(crate) fn parse(bytes: &[u8], of: Type, context: Context<'_>) -> Result<Valu
         Type::Bool => fixed::<1>(bytes).map(|[byte]| Value::Bool(byte != 0)),
         Type::Int2 => fixed(bytes).map(|bytes| Value::Int(i64::from(i16::from_be_bytes(bytes)))),
         Type::Int4 => fixed(bytes).map(|bytes| Value::Int(i64::from(i32::from_be_bytes(bytes)))),
+        Type::Oid => fixed(bytes).map(|bytes| Value::Int(i64::from(u32::from_be_bytes(bytes)))),
         Type::Int8 => fixed(bytes).map(|bytes| Value::Int(i64::from_be_bytes(bytes))),
         Type::Float4 => fixed(bytes).map(|bytes| Value::Float(f64::from(f32::from_be_bytes(bytes)))),
         Type::Float8 => fixed(bytes).map(|bytes| Value::Float(f64::from_be_bytes(bytes))),
@@ -73,7 +75,7 @@ pub(crate) fn parse(bytes: &[u8], of: Type, context: Context<'_>) -> Result<Valu
         Type::Uuid => fixed(bytes).map(Value::Uuid),
         Type::Bytea => Some(Value::Bytes(bytes.to_vec())),
         Type::Numeric(_) => return super::cast::fit(Value::Numeric(numeric::from_wire(bytes)?), of, false),
-        Type::Text | Type::Varchar(_) | Type::Char(_) | Type::Unknown | Type::Json | Type::Enum(_) => {
+        Type::Text | Type::Byte | Type::Varchar(_) | Type::Char(_) | Type::Unknown | Type::Json | Type::Enum(_) => {
             return text::parse(utf8(bytes)?, of, context);
         }
         Type::Array(_) => {

@@ -67,13 +67,13 @@ pub(crate) fn cast(value: Value, from: Type, to: Type, explicit: bool, context: 
                 other => Value::Text(text::shown(&other, from)),
             }
         }
-        (Value::Int(value), Type::Int2 | Type::Int4 | Type::Int8) => integer(Some(value), to)?,
+        (Value::Int(value), Type::Int2 | Type::Int4 | Type::Int8 | Type::Oid) => integer(Some(value), to)?,
         (Value::Int(value), Type::Float4) => Value::Float(f64::from(value as f32)),
         (Value::Int(value), Type::Float8) => Value::Float(value as f64),
         (Value::Int(value), Type::Numeric(_)) => Value::Numeric(BigDecimal::from(value)),
         (Value::Int(value), Type::Bool) => Value::Bool(value != 0),
         (Value::Bool(value), Type::Int4) => Value::Int(i64::from(value)),
-        (Value::Float(value), Type::Int2 | Type::Int4 | Type::Int8) => {
+        (Value::Float(value), Type::Int2 | Type::Int4 | Type::Int8 | Type::Oid) => {
             let rounded = value.round_ties_even();
             let fits = (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&rounded);
             integer(fits.then_some(rounded as i64), to)?
@@ -96,7 +96,7 @@ pub(crate) fn cast(value: Value, from: Type, to: Type, explicit: bool, context: 
             let scale = numeric::scale(&number.normalized()).max(0);
             Value::Numeric(number.with_scale(scale))
         }
-        (Value::Numeric(value), Type::Int2 | Type::Int4 | Type::Int8) => {
+        (Value::Numeric(value), Type::Int2 | Type::Int4 | Type::Int8 | Type::Oid) => {
             integer(numeric::round(&value, 0).to_i64(), to)?
         }
         (Value::Numeric(value), Type::Float4 | Type::Float8) => {

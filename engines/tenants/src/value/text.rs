@@ -129,7 +129,7 @@ pub(crate) fn parse(text: &str, of: Type, context: Context<'_>) -> Result<Value>
     };
     Ok(match of {
         Type::Bool => Value::Bool(parse_bool(text).ok_or_else(wrong)?),
-        Type::Int2 | Type::Int4 | Type::Int8 => {
+        Type::Int2 | Type::Int4 | Type::Int8 | Type::Oid => {
             let trimmed = text.trim();
             let digits = trimmed.strip_prefix(['+', '-']).unwrap_or(trimmed);
             if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -144,7 +144,7 @@ pub(crate) fn parse(text: &str, of: Type, context: Context<'_>) -> Result<Value>
         }
         Type::Float4 | Type::Float8 => Value::Float(parse_float(text, of).ok_or_else(wrong)??),
         Type::Numeric(_) => super::cast::fit(Value::Numeric(numeric::parse(text)?), of, false)?,
-        Type::Text | Type::Unknown => Value::Text(text.to_owned()),
+        Type::Text | Type::Byte | Type::Unknown => Value::Text(text.to_owned()),
         Type::Varchar(_) | Type::Char(_) => super::cast::fit(Value::Text(text.to_owned()), of, false)?,
         Type::Date => Value::Date(datetime::parse_date(text)?),
         Type::Time => Value::Time(datetime::parse_time(text)?),
@@ -170,6 +170,7 @@ pub(crate) fn in_range(value: i64, of: Type) -> bool {
     match of {
         Type::Int2 => i16::try_from(value).is_ok(),
         Type::Int4 => i32::try_from(value).is_ok(),
+        Type::Oid => u32::try_from(value).is_ok(),
         _ => true,
     }
 }

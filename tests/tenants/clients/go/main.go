@@ -60,5 +60,17 @@ func main() {
 	if len(ids) != 1 || ids[0] != 100 {
 		panic(fmt.Sprint("the transaction was not rolled back: ", ids))
 	}
+	rows, err = pool.Query(ctx, "SELECT id FROM of_pgx WHERE id = ANY($1) ORDER BY id", []int64{9, 3, 9, 777})
+	must(err)
+	ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+	must(err)
+	if len(ids) != 2 || ids[0] != 3 || ids[1] != 9 {
+		panic(fmt.Sprint("an array found ", ids))
+	}
+	var names []string
+	must(pool.QueryRow(ctx, "SELECT array_agg(name ORDER BY id) FROM of_pgx WHERE name = ANY($1)", []string{"number 2", "number 1"}).Scan(&names))
+	if len(names) != 2 || names[0] != "number 1" {
+		panic(fmt.Sprint("an array came as ", names))
+	}
 	fmt.Println("go: ok")
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{B, I, N, NAMESPACE_CATALOG, NAMESPACE_PUBLIC, OWNER, S, SystemTable, T, row};
+use super::{B, C, I, N, NAMESPACE_CATALOG, NAMESPACE_PUBLIC, OWNER, S, SystemTable, T, row};
 use crate::{
     catalog::Catalog,
     enumeration::Enumeration,
@@ -48,11 +48,11 @@ pub(super) const TABLES: &[SystemTable] = &[
             ("typowner", N),
             ("typlen", S),
             ("typbyval", B),
-            ("typtype", T),
-            ("typcategory", T),
+            ("typtype", C),
+            ("typcategory", C),
             ("typispreferred", B),
             ("typisdefined", B),
-            ("typdelim", T),
+            ("typdelim", C),
             ("typrelid", N),
             ("typsubscript", T),
             ("typelem", N),
@@ -113,11 +113,14 @@ pub(super) const TABLES: &[SystemTable] = &[
     },
 ];
 
+/// Labels have numbers from here on.
+const LABELS: u32 = 3 << 30;
+
 /// The labels of enumerations.
 fn labels(catalog: &Catalog) -> Vec<Vec<Value>> {
     let of = |of: &Arc<Enumeration>| {
         let label = |(at, (_, label)): (usize, &(i64, String))| {
-            let oid = i64::from(of.id) << 16 | at as i64;
+            let oid = LABELS.wrapping_add(of.id << 8).wrapping_add(at as u32);
             row![oid, of.id, Value::Float(at as f64 + 1.0), label.as_str()]
         };
         of.labels.iter().enumerate().map(label).collect::<Vec<_>>()
@@ -214,7 +217,6 @@ pub(crate) fn format_type(catalog: &Catalog, oid: i64, modifier: Option<i64>) ->
     let of = match (oid, modifier) {
         (0, _) => return "-".to_owned(),
         (1042, -1) => return "character".to_owned(),
-        (18, _) => return "\"char\"".to_owned(),
         _ => catalog.type_of_oid(oid),
     };
     match (of, name) {

@@ -40,6 +40,8 @@ async fn with_tokio_postgres(port: u16) -> Result<(), Failure> {
     let refused = transaction.execute(&insert, &[&7_i32, &"again", &0.0]).await.expect_err("a duplicate");
     assert_eq!(refused.code(), Some(&SqlState::UNIQUE_VIOLATION));
     transaction.rollback().await?;
+    let found = client.query("SELECT id FROM of_tokio WHERE id = ANY($1) ORDER BY id", &[&vec![9_i32, 3, 777]]).await?;
+    assert_eq!(found.iter().map(|row| row.get::<_, i32>(0)).collect::<Vec<_>>(), [3, 9]);
     // Statements that are sent without waiting for each other.
     let (a, b) = (client.query_one("SELECT count(*) FROM of_tokio", &[]), client.query_one("SELECT max(id) FROM of_tokio", &[]));
     assert_eq!((a.await?.get::<_, i64>(0), b.await?.get::<_, i32>(0)), (100, 99));
@@ -60,5 +62,8 @@ async fn with_sqlx(port: u16) -> Result<(), Failure> {
     let rows = sqlx::query("SELECT id, name FROM of_sqlx WHERE id > $1 ORDER BY id").bind(1_i64).fetch_all(&pool).await?;
     let names: Vec<String> = rows.iter().map(|row| row.get("name")).collect();
     assert_eq!(names, ["two", "three"]);
+    let wanted = vec!["one".to_owned(), "three".to_owned()];
+    let found = sqlx::query("SELECT array_agg(id ORDER BY id) FROM of_sqlx WHERE name = ANY($1)").bind(wanted).fetch_one(&pool).await?;
+    assert_eq!(found.get::<Vec<i64>, _>(0), [1, 3]);
     Ok(())
 }
