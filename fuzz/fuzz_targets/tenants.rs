@@ -1,4 +1,4 @@
-//! A client of the tenants service that sends anything, at the door or behind it. A panic of the server ends the run.
+//! A client of the tenants service that sends anything: at the door (`<`), behind it (`>`), or a statement. A panic of the server ends the run.
 
 #![no_main]
 
@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
 use savanna_epoch::OwnerEpoch;
-use savanna_pgwire_tenants::{Server, ServerOptions};
+use savanna_pgwire_tenants::{Keeping, Server, ServerOptions};
 
 const STARTUP: &[u8] = b"\0\0\0\x22\0\x03\0\0user\0u\0database\0postgres\0\0";
 
@@ -18,19 +18,27 @@ fn address() -> SocketAddr {
     let (server, _) = SERVER.get_or_init(|| {
         let directory = tempfile::tempdir().expect("a directory");
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-        let data_dir = directory.path().to_owned();
-        let options = ServerOptions { listen, data_dir, epoch: OwnerEpoch(1), threads: 1, lease: None, tls: None };
+        let keeping = Keeping::local(directory.path());
+        let options = ServerOptions { listen, keeping, epoch: OwnerEpoch(1), threads: 1, lease: None, tls: None };
         (Server::start(options).expect("an empty log"), directory)
     });
     server.address()
 }
 
-fuzz_target!(|input: (bool, &[u8])| {
-    let (started, bytes) = input;
+fn query(text: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(text.len() + 5).expect("a short text");
+    [b"Q".as_slice(), &length.to_be_bytes(), text, b"\0"].concat()
+}
+
+fuzz_target!(|input: &[u8]| {
+    let bytes = match input.split_first() {
+        Some((b'<', bytes)) => bytes.to_vec(),
+        Some((b'>', bytes)) => [STARTUP, bytes].concat(),
+        _ => [STARTUP, &query(b"SET statement_timeout = 200"), &query(input)].concat(),
+    };
     let mut client = TcpStream::connect(address()).expect("the server listens");
     // The server may hang up before it has read everything.
-    let _ = client.write_all(if started { STARTUP } else { &[] });
-    let _ = client.write_all(bytes);
+    let _ = client.write_all(&bytes);
     let _ = client.shutdown(Shutdown::Write);
     let _ = client.read_to_end(&mut Vec::new());
 });
