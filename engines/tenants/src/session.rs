@@ -153,6 +153,10 @@ pub(crate) struct Session {
     /// Why its wait ended without what it waited for.
     pub(crate) interrupted: Option<Interruption>,
     pub(crate) waits: bool,
+    /// Whether its statement waits to be run where it is in nobody's way, because it takes long.
+    pub(crate) gives_way: bool,
+    /// Whether its statement runs there.
+    pub(crate) aside: bool,
     /// What the statement that waits has read of the storage.
     pub(crate) reading: Reading,
     pub(crate) notices: Vec<String>,
@@ -181,6 +185,8 @@ impl Session {
             reply_after: Lsn::NONE,
             interrupted: None,
             waits: false,
+            gives_way: false,
+            aside: false,
             reading: Reading::default(),
             notices: Vec::new(),
         }

@@ -161,7 +161,7 @@ impl Explain {
 
 impl Run<'_> {
     /// The lines of EXPLAIN, and what the statement came to if it ran.
-    pub(crate) fn explain(mut self, explain: &Explain) -> Result<Step<(Vec<String>, Option<Effects>)>> {
+    pub(crate) fn explain(&mut self, explain: &Explain) -> Result<Step<(Vec<String>, Option<Effects>)>> {
         let mut effects = None;
         if explain.analyze {
             self.counts = Some(Counts::default());

@@ -1,6 +1,9 @@
 //! What statements become: plans, which can be run again with other parameters as long as the catalog is the same.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use savanna_transaction::Isolation;
 
@@ -29,6 +32,29 @@ pub(crate) struct Statement {
     pub(crate) output: Option<Vec<OutputColumn>>,
     /// What it was planned with.
     pub(crate) catalog: Arc<Catalog>,
+    /// Whether it took long the last time.
+    long: AtomicBool,
+}
+
+impl Statement {
+    pub(crate) fn new(
+        plan: Plan,
+        parameters: Vec<Type>,
+        output: Option<Vec<OutputColumn>>,
+        catalog: Arc<Catalog>,
+    ) -> Self {
+        Self { plan, parameters, output, catalog, long: AtomicBool::new(false) }
+    }
+
+    /// Whether it is expected to take long.
+    pub(crate) fn is_long(&self) -> bool {
+        self.long.load(Ordering::Relaxed)
+    }
+
+    /// Notes that it takes long.
+    pub(crate) fn note_long(&self) {
+        self.long.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A column of a result.

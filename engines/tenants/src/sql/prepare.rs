@@ -29,10 +29,10 @@ use crate::{
 /// Plans a statement. `declared` are the types that the client gave to its first parameters.
 pub(crate) fn prepare(text: &str, catalog: Arc<Catalog>, declared: &[Type]) -> Result<Statement> {
     if let Some(plan) = dialect::plan(text)? {
-        return Ok(Statement { plan, parameters: declared.to_vec(), output: None, catalog });
+        return Ok(Statement::new(plan, declared.to_vec(), None, catalog));
     }
     let Some(ast) = parse::parse(text)? else {
-        return Ok(Statement { plan: Plan::Empty, parameters: declared.to_vec(), output: None, catalog });
+        return Ok(Statement::new(Plan::Empty, declared.to_vec(), None, catalog));
     };
     let parameters = Parameters { types: declared.to_vec(), failure: None };
     let mut planner = Planner::new(&catalog, parameters);
@@ -42,7 +42,7 @@ pub(crate) fn prepare(text: &str, catalog: Arc<Catalog>, declared: &[Type]) -> R
         return Err(failure);
     }
     let parameters = planner.parameters.settled();
-    Ok(Statement { plan, parameters, output, catalog })
+    Ok(Statement::new(plan, parameters, output, catalog))
 }
 
 type Planned = (Plan, Option<Vec<OutputColumn>>);

@@ -22,6 +22,8 @@ use crate::{
     value::Value,
 };
 
+/// Rows that a statement works on before it gives way: a few milliseconds.
+pub(crate) const PATIENCE_ROWS: usize = 8_192;
 /// Bytes of rows that one statement keeps.
 const MEMORY_MAX: usize = 512 << 20;
 
@@ -48,6 +50,8 @@ pub(crate) struct Run<'a> {
     waits: Cell<bool>,
     /// How often the steps of the plan ran, if somebody wants to know.
     pub(crate) counts: Option<Counts>,
+    /// Rows that it may still work on; any number if nobody waits for the thread.
+    patience: Cell<Option<usize>>,
 }
 
 impl<'a> Run<'a> {
@@ -73,7 +77,19 @@ impl<'a> Run<'a> {
             seen: RefCell::default(),
             waits: Cell::new(false),
             counts: None,
+            patience: Cell::new(None),
         }
+    }
+
+    /// Lets the statement work on so many rows only; then it waits, to be run again where it is in nobody's way.
+    pub(crate) fn give_way_after(self, rows: Option<usize>) -> Self {
+        self.patience.set(rows);
+        self
+    }
+
+    /// Whether it waits because it takes long.
+    pub(crate) fn gives_way(&self) -> bool {
+        self.patience.get() == Some(0)
     }
 
     /// Where expressions are computed that read no row.
@@ -86,9 +102,23 @@ impl<'a> Run<'a> {
         self.database.borrow_mut()
     }
 
-    /// Whether the statement goes on: asked every few rows.
+    /// Whether the statement goes on: asked with every row that it works on.
     pub(crate) fn goes_on(&self) -> Result<()> {
-        self.facts.interrupts.check()
+        self.goes_on_after(1)
+    }
+
+    /// Whether the statement goes on after so many rows. If it gives way, the error ends what is being computed, and [`Self::step`]
+    /// says so.
+    pub(crate) fn goes_on_after(&self, rows: usize) -> Result<()> {
+        self.facts.interrupts.check()?;
+        if let Some(patience) = self.patience.get() {
+            self.patience.set(Some(patience.saturating_sub(rows)));
+            if patience <= rows {
+                self.waits.set(true);
+                return Err(taken_for_error());
+            }
+        }
+        Ok(())
     }
 
     /// What a part of the statement came to; or that the statement waits, if that is why it failed.
@@ -102,7 +132,7 @@ impl<'a> Run<'a> {
             Step::Done(locked) => Ok(locked),
             Step::Wait => {
                 self.waits.set(true);
-                Err(SqlError::internal("a wait was taken for an error"))
+                Err(taken_for_error())
             }
         }
     }
@@ -121,6 +151,11 @@ impl<'a> Run<'a> {
     pub(crate) fn memory(&self) -> Memory<'_> {
         Memory { all: &self.memory, mine: 0 }
     }
+}
+
+#[cold]
+fn taken_for_error() -> SqlError {
+    SqlError::internal("a wait was taken for an error")
 }
 
 /// A part of a statement's memory.

@@ -360,7 +360,6 @@ impl Run<'_> {
     ) -> Flow {
         let batch = RefCell::new(Batch::default());
         loop {
-            self.goes_on()?;
             let mut last = Vec::new();
             self.database().scan(self.txn, &range, direction, &mut |key, value| {
                 let mut batch = batch.borrow_mut();
@@ -372,6 +371,7 @@ impl Run<'_> {
                 Ok(ControlFlow::Break(()))
             })?;
             let read = batch.take();
+            self.goes_on_after(read.ends.len())?;
             if each(&read)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }

@@ -5,7 +5,11 @@ use crate::{
     database::Step,
     error::{Result, SqlError, state},
     session::{Outcome, SessionId},
-    sql::{plan::Plan, run::Run, run_modify::Written},
+    sql::{
+        plan::Plan,
+        run::{PATIENCE_ROWS, Run},
+        run_modify::Written,
+    },
 };
 
 impl Tenant {
@@ -36,9 +40,13 @@ impl Tenant {
         let Plan::CopyIn(plan) = &statement.plan else { return Err(SqlError::internal("a COPY of nothing")) };
         let (deferral, isolation, txn) = (&txn.deferral, txn.isolation, txn.id);
         database.statement(txn)?;
-        let run = Run::new(database, (txn, isolation), &[], &session.facts, deferral);
-        match run.copy_in(plan, lines)? {
-            Step::Wait => Ok(Step::Wait),
+        let run = Run::new(database, (txn, isolation), &[], &session.facts, deferral)
+            .give_way_after((!session.aside).then_some(PATIENCE_ROWS));
+        match run.step(run.copy_in(plan, lines))? {
+            Step::Wait => {
+                session.gives_way = run.gives_way();
+                Ok(Step::Wait)
+            }
             Step::Done(Written { count, effects, .. }) => {
                 self.end_statement(id, Some(effects))?;
                 Ok(Step::Done(Outcome::Done { tag: format!("COPY {count}") }))

@@ -11,7 +11,7 @@ use crate::{
         effects::{Effects, too_large},
         parse,
         plan::{OutputColumn, Plan, Statement},
-        run::Run,
+        run::{PATIENCE_ROWS, Run},
         run_modify::Written,
     },
     value::Value,
@@ -136,12 +136,18 @@ impl Tenant {
         behind: bool,
     ) -> Result<Step<(Outcome, Option<Effects>)>> {
         let Self { database, sessions, .. } = self;
-        let Some(Session { txn: Some(txn), facts, copying, notices, .. }) = sessions.get_mut(&id) else {
+        let Some(Session { txn: Some(txn), facts, copying, notices, aside, gives_way, .. }) = sessions.get_mut(&id)
+        else {
             return Err(SqlError::internal("no transaction"));
         };
+        if !*aside && statement.is_long() {
+            *gives_way = true;
+            return Ok(Step::Wait);
+        }
         facts.catalog = Arc::clone(&statement.catalog);
-        let run = Run::new(database, (txn.id, txn.isolation), parameters, facts, &txn.deferral);
-        Ok(match &statement.plan {
+        let mut run = Run::new(database, (txn.id, txn.isolation), parameters, facts, &txn.deferral)
+            .give_way_after((!*aside).then_some(PATIENCE_ROWS));
+        let step = match &statement.plan {
             Plan::Query(query) => run
                 .query(query)?
                 .map(|rows| (Outcome::Rows { tag: format!("SELECT {}", rows.len()), rows, end: true }, None)),
@@ -165,13 +171,18 @@ impl Tenant {
                 *copying = Some(Arc::clone(statement));
                 (Outcome::CopyIn { columns: copy.columns.len() }, None)
             }),
-            Plan::Define(define) => run.define(define, &statement.catalog, behind)?.map(|defined| {
+            Plan::Define(define) => run.step(run.define(define, &statement.catalog, behind))?.map(|defined| {
                 notices.extend(defined.notices);
                 txn.defines = true;
                 (Outcome::Done { tag: defined.tag.to_owned() }, Some(defined.effects))
             }),
             other => return Err(SqlError::internal(format_args!("{} is run by nobody", verb_of(other)))),
-        })
+        };
+        if run.gives_way() {
+            *gives_way = true;
+            statement.note_long();
+        }
+        Ok(step)
     }
 
     /// Writes what a statement came to, and notes what its reply depends on.

@@ -66,6 +66,7 @@ impl Tenant {
         let wanted = self.database.reading().wanted();
         let reading = self.database.swap_reading(Reading::default());
         if let Some(want) = wanted {
+            self.session(id)?.gives_way = false;
             self.fetch(id, want);
             step = Ok(Step::Wait);
         }

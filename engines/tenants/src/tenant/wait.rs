@@ -27,8 +27,14 @@ impl Tenant {
     /// Whether a session waits for a lock, and not for the storage.
     #[must_use]
     pub fn waits_for_lock(&self, id: SessionId) -> bool {
-        self.sessions.get(&id).is_some_and(|session| session.waits)
+        self.sessions.get(&id).is_some_and(|session| session.waits && !session.gives_way)
             && !self.fetches.iter().any(|fetch| fetch.is_for(id))
+    }
+
+    /// Whether a session's statement takes long, and is to be run again at once, on another thread if others wait for this one.
+    #[must_use]
+    pub fn gives_way(&self, id: SessionId) -> bool {
+        self.sessions.get(&id).is_some_and(|session| session.gives_way)
     }
 
     /// Ends a session's statement for a reason.
@@ -65,6 +71,7 @@ impl Tenant {
                 if let Some(session) = self.sessions.get_mut(&id) {
                     session.waits = true;
                     if let Some(txn) = &session.txn
+                        && !session.gives_way
                         && !self.fetches.iter().any(|fetch| fetch.is_for(id))
                     {
                         self.waiting.insert(txn.id, id);
@@ -74,6 +81,7 @@ impl Tenant {
             Ok(Step::Done(_)) => {
                 if let Some(session) = self.sessions.get_mut(&id) {
                     session.waits = false;
+                    session.aside = false;
                     session.facts.interrupts.end();
                 }
             }
@@ -104,6 +112,7 @@ impl Tenant {
     pub(super) fn interruption(&mut self, id: SessionId) -> Result<()> {
         let session = self.session(id)?;
         session.waits = false;
+        session.aside |= std::mem::take(&mut session.gives_way);
         match session.interrupted.take() {
             None => session.facts.interrupts.check(),
             Some(Interruption::Failed(error)) => Err(error),

@@ -152,7 +152,7 @@ impl Desk {
         let (outcome, columns) = loop {
             match self.tenant.run(client, text) {
                 Ok(Step::Done(ran)) => break ran,
-                Ok(Step::Wait) if self.fetch() => {}
+                Ok(Step::Wait) if self.fetch() || self.tenant.gives_way(client) => {}
                 Ok(Step::Wait) => return Seen::Waits,
                 Err(error) => return failed(&error),
             }

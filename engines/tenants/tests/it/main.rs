@@ -7,6 +7,7 @@ mod desk;
 mod explain;
 mod failing;
 mod fetching;
+mod giving_way;
 mod interrupts;
 mod isolation;
 mod random;

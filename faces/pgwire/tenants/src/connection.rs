@@ -75,8 +75,8 @@ pub(crate) async fn serve(here: Rc<Here>, visit: Visit, client: Client) {
         }
     };
     let mut output = Output::default();
-    let opened =
-        room.with(|tenant| open(tenant, Login { user: &user, database: &database, administrator, seed }, &settings));
+    let login = Login { user: &user, database: &database, administrator, seed };
+    let opened = room.with(|tenant| open(tenant, login, &settings)).await;
     let (session, told) = match opened {
         Ok(opened) => opened,
         Err(error) => {
@@ -92,11 +92,12 @@ pub(crate) async fn serve(here: Rc<Here>, visit: Visit, client: Client) {
     output.welcome(&told, key);
     output.ready(Status::Idle);
     let woken = room.waits(session);
-    let (interrupts, timeouts) = room.with(|tenant| (tenant.interrupts(session), tenant.timeouts(session)));
+    let (interrupts, timeouts) = room.with(|tenant| (tenant.interrupts(session), tenant.timeouts(session))).await;
     here.connections.borrow_mut().insert(key, Known { room: Rc::clone(&room), session });
     here.process.connected(key, Arc::clone(&interrupts), here.number);
     // Whatever ends the connection, also a panic, ends the session.
-    let _leaving = Leaving { here: Rc::clone(&here), room: Rc::clone(&room), session, key };
+    let (leaving_room, statement) = (Rc::clone(&room), Arc::clone(&interrupts));
+    let _leaving = Leaving { here: Rc::clone(&here), room: leaving_room, session, key, interrupts: statement };
     let mut connection = Connection {
         here,
         room,
@@ -226,12 +227,15 @@ struct Leaving {
     room: Rc<Room>,
     session: SessionId,
     key: Key,
+    interrupts: Arc<Interrupts>,
 }
 
 impl Drop for Leaving {
     fn drop(&mut self) {
         self.here.connections.borrow_mut().remove(&self.key);
         self.here.process.disconnected(self.key);
+        // If its statement still runs, nobody wants to know what comes of it.
+        self.interrupts.interrupt(Reason::Cancelled);
         self.room.leave(self.session);
     }
 }
@@ -260,26 +264,31 @@ struct Connection {
     ready: bool,
 }
 
-/// Does something of a tenant's until it need not wait any more, or its time is over.
-macro_rules! until_done {
-    ($connection:expr, |$tenant:ident, $session:ident| $work:expr) => {{
-        let _alarm = $connection.alarm();
-        loop {
-            let $session = $connection.session;
-            let step = $connection.tenant(|$tenant| $work);
-            match step {
-                Ok(Step::Done(value)) => break Ok(value),
-                Ok(Step::Wait) => $connection.wait().await?,
-                Err(error) => break Err(error),
-            }
-        }
-    }};
-}
-
 #[derive(Debug, Default)]
 struct Spent {
     time: Duration,
     log_bytes: u64,
+}
+
+/// What came of something that was done with the tenant, beside its result.
+struct Trace {
+    spent: Spent,
+    timeouts: Timeouts,
+    /// The answer may leave when the log is durable up to here.
+    after: Lsn,
+    notices: Vec<String>,
+}
+
+/// Work on the tenant for a session, and its trace.
+fn traced<T>(session: SessionId, work: impl FnOnce(&mut Tenant) -> T) -> impl FnOnce(&mut Tenant) -> (T, Trace) {
+    move |tenant| {
+        let (began, before) = (Instant::now(), tenant.database().logged_bytes());
+        let result = work(tenant);
+        let spent = Spent { time: began.elapsed(), log_bytes: tenant.database().logged_bytes() - before };
+        let (timeouts, after, notices) =
+            (tenant.timeouts(session), tenant.reply_after(session), tenant.notices(session));
+        (result, Trace { spent, timeouts, after, notices })
+    }
 }
 
 impl Connection {
@@ -308,7 +317,7 @@ impl Connection {
             return Ok(self.socket.read(&mut self.input).await?);
         }
         let session = self.session;
-        let (millis, state, what) = match self.tenant(|tenant| tenant.status(session)) {
+        let (millis, state, what) = match self.tenant(|tenant| tenant.status(session)).await {
             Status::Idle => (idle, "57P05", "idle-session"),
             Status::Transaction | Status::Failed => (idle_in_transaction, "25P03", "idle-in-transaction"),
         };
@@ -365,18 +374,22 @@ impl Connection {
             M::Flush(_) => return self.send().await,
             M::Parse(parse) => {
                 let name = parse.name.unwrap_or_default();
-                let parsed = self.tenant(|tenant| tenant.parse(session, &name, &parse.query, &parse.type_oids));
+                let work = |tenant: &mut Tenant| tenant.parse(session, &name, &parse.query, &parse.type_oids);
+                let parsed = self.tenant(work).await;
                 parsed.map(|()| self.output.parsed())
             }
-            M::Bind(bind) => self.bind(bind),
+            M::Bind(bind) => self.bind(bind).await,
             M::Describe(describe) => {
                 let name = describe.name.unwrap_or_default();
                 match describe.target_type {
-                    b'S' => self.tenant(|tenant| tenant.describe_statement(session, &name)).map(|(types, columns)| {
-                        self.output.parameters(&types);
-                        self.describe(columns.as_deref(), &[]);
-                    }),
-                    _ => self.tenant(|tenant| tenant.describe_portal(session, &name)).map(|columns| {
+                    b'S' => {
+                        let described = self.tenant(|tenant| tenant.describe_statement(session, &name)).await;
+                        described.map(|(types, columns)| {
+                            self.output.parameters(&types);
+                            self.describe(columns.as_deref(), &[]);
+                        })
+                    }
+                    _ => self.tenant(|tenant| tenant.describe_portal(session, &name)).await.map(|columns| {
                         let formats = self.formats.get(&name).cloned().unwrap_or_default();
                         self.describe(columns.as_deref(), &formats);
                     }),
@@ -391,10 +404,10 @@ impl Connection {
             M::Close(close) => {
                 let name = close.name.unwrap_or_default();
                 if close.target_type == b'S' {
-                    self.tenant(|tenant| tenant.close_statement(session, &name));
+                    self.tenant(|tenant| tenant.close_statement(session, &name)).await;
                 } else {
                     self.formats.remove(&name);
-                    self.tenant(|tenant| tenant.close_portal(session, &name));
+                    self.tenant(|tenant| tenant.close_portal(session, &name)).await;
                 }
                 self.output.closed();
                 Ok(())
@@ -414,23 +427,50 @@ impl Connection {
         Ok(())
     }
 
-    fn tenant<T>(&mut self, work: impl FnOnce(&mut Tenant) -> T) -> T {
-        let session = self.session;
-        let began = Instant::now();
-        let (result, after, notices, log_bytes) = self.room.with(|tenant| {
-            let before = tenant.database().logged_bytes();
-            let result = work(tenant);
-            let logged = tenant.database().logged_bytes() - before;
-            self.timeouts = tenant.timeouts(session);
-            (result, tenant.reply_after(session), tenant.notices(session), logged)
-        });
-        self.spent.time += began.elapsed();
-        self.spent.log_bytes += log_bytes;
+    /// Does something with the tenant.
+    async fn tenant<T>(&mut self, work: impl FnOnce(&mut Tenant) -> T) -> T {
+        let traced = self.room.with(traced(self.session, work)).await;
+        self.note(traced)
+    }
+
+    /// Does something that takes long with the tenant, where it is in no other tenant's way.
+    async fn tenant_aside<T: Send + 'static>(&mut self, work: impl FnOnce(&mut Tenant) -> T + Send + 'static) -> T {
+        let traced = self.room.with_aside(traced(self.session, work)).await;
+        self.note(traced)
+    }
+
+    fn note<T>(&mut self, (result, trace): (T, Trace)) -> T {
+        let Trace { spent, timeouts, after, notices } = trace;
+        self.spent.time += spent.time;
+        self.spent.log_bytes += spent.log_bytes;
+        self.timeouts = timeouts;
         self.after = self.after.max(after);
         for notice in notices {
             self.output.notice(&notice);
         }
         result
+    }
+
+    /// Runs a statement of the tenant's until it need not wait any more, or its time is over.
+    async fn until_done<T: Send + 'static>(
+        &mut self,
+        work: impl Fn(&mut Tenant) -> Result<Step<T>> + Clone + Send + 'static,
+    ) -> Served<Result<T>> {
+        let _alarm = self.alarm();
+        let session = self.session;
+        let mut aside = false;
+        loop {
+            let step = match aside {
+                false => self.tenant(&work).await,
+                true => self.tenant_aside(work.clone()).await,
+            };
+            match step {
+                Ok(Step::Done(value)) => return Ok(Ok(value)),
+                Ok(Step::Wait) if self.tenant(|tenant| tenant.gives_way(session)).await => aside = true,
+                Ok(Step::Wait) => self.wait().await?,
+                Err(error) => return Ok(Err(error)),
+            }
+        }
     }
 
     /// Waits until the tenant may begin a statement.
@@ -465,11 +505,11 @@ impl Connection {
     /// Waits until the session is woken, which it also is when it has waited for a lock for too long.
     async fn wait(&mut self) -> Served<()> {
         let session = self.session;
-        if self.timeouts.lock > 0 && self.room.with(|tenant| tenant.waits_for_lock(session)) {
+        if self.timeouts.lock > 0 && self.room.with(|tenant| tenant.waits_for_lock(session)).await {
             let time = Duration::from_millis(self.timeouts.lock.into());
             match tokio::time::timeout(time, self.until_woken()).await {
                 Ok(woken) => return woken,
-                Err(_) => self.tenant(|tenant| tenant.interrupt(session, Reason::LockTimeout)),
+                Err(_) => self.tenant(|tenant| tenant.interrupt(session, Reason::LockTimeout)).await,
             }
         }
         self.until_woken().await
@@ -532,27 +572,27 @@ impl Connection {
     /// A simple query: each statement in turn, all of them one transaction unless the text says otherwise.
     async fn query(&mut self, text: &str) -> Served<()> {
         let session = self.session;
-        let outcome = match self.tenant(|tenant| tenant.split(session, text)) {
-            Ok(statements) => self.statements(&statements).await?,
+        let outcome = match self.tenant(|tenant| tenant.split(session, text)).await {
+            Ok(statements) => self.statements(statements).await?,
             Err(error) => Err(error),
         };
         if let Err(error) = outcome {
             self.output.error("ERROR", &error);
         }
         self.formats.clear();
-        let status = self.tenant(|tenant| tenant.status(session));
+        let status = self.tenant(|tenant| tenant.status(session)).await;
         self.output.ready(status);
         self.ready = true;
         Ok(())
     }
 
-    async fn statements(&mut self, statements: &[String]) -> Served<Result<()>> {
+    async fn statements(&mut self, statements: Vec<String>) -> Served<Result<()>> {
         if statements.is_empty() {
             self.output.empty();
         }
-        for (at, text) in statements.iter().enumerate() {
-            let ran: Result<(Outcome, Option<Vec<OutputColumn>>)> =
-                until_done!(self, |tenant, session| tenant.run(session, text));
+        let (session, last) = (self.session, statements.len());
+        for (number, text) in (1..).zip(statements) {
+            let ran = self.until_done(move |tenant| tenant.run(session, &text)).await?;
             let (mut outcome, columns) = match ran {
                 Ok(ran) => ran,
                 Err(error) => return Ok(Err(error)),
@@ -567,8 +607,8 @@ impl Connection {
                 self.output.columns(columns, &[]);
             }
             // The last statement is told of when its transaction is over.
-            if at + 1 == statements.len() {
-                let finished: Result<()> = until_done!(self, |tenant, session| tenant.finish(session));
+            if number == last {
+                let finished = self.until_done(move |tenant| tenant.finish(session)).await?;
                 if let Err(error) = finished {
                     return Ok(Err(error));
                 }
@@ -678,23 +718,23 @@ impl Connection {
                 }
             }
         }
+        let session = self.session;
         let lines = match refused.map_or_else(|| copy::parse(&text), Err) {
-            Ok(lines) => lines,
+            Ok(lines) => Arc::new(lines),
             Err(error) => {
-                let session = self.session;
-                self.tenant(|tenant| tenant.copy_fail(session));
+                self.tenant(|tenant| tenant.copy_fail(session)).await;
                 return Ok(Err(error));
             }
         };
-        Ok(until_done!(self, |tenant, session| tenant.copy_in(session, &lines)))
+        self.until_done(move |tenant| tenant.copy_in(session, &lines)).await
     }
 
-    fn bind(&mut self, bind: Bind) -> Result<()> {
+    async fn bind(&mut self, bind: Bind) -> Result<()> {
         let (portal, statement) = (bind.portal_name.unwrap_or_default(), bind.statement_name.unwrap_or_default());
         let codes = &bind.parameter_format_codes;
         let session = self.session;
         if let Some(other) = codes.iter().find(|code| !matches!(code, 0 | 1)) {
-            self.tenant(|tenant| tenant.fail(session));
+            self.tenant(|tenant| tenant.fail(session)).await;
             return Err(SqlError::new(state::PROTOCOL_VIOLATION, format!("unsupported format code: {other}")));
         }
         let mut given = Vec::with_capacity(bind.parameters.len());
@@ -705,7 +745,7 @@ impl Connection {
                 (Some(bytes), _) => Given::Binary(bytes),
             });
         }
-        self.tenant(|tenant| tenant.bind(session, &portal, &statement, &given))?;
+        self.tenant(|tenant| tenant.bind(session, &portal, &statement, &given)).await?;
         self.formats.insert(portal, bind.result_column_format_codes);
         self.output.bound();
         Ok(())
@@ -720,11 +760,12 @@ impl Connection {
 
     async fn execute(&mut self, name: &str, rows_max: usize) -> Served<Result<()>> {
         let session = self.session;
-        let columns = match self.tenant(|tenant| tenant.describe_portal(session, name)) {
+        let columns = match self.tenant(|tenant| tenant.describe_portal(session, name)).await {
             Ok(columns) => columns.unwrap_or_default(),
             Err(error) => return Ok(Err(error)),
         };
-        let executed: Result<Outcome> = until_done!(self, |tenant, session| tenant.execute(session, name, rows_max));
+        let portal = name.to_owned();
+        let executed = self.until_done(move |tenant| tenant.execute(session, &portal, rows_max)).await?;
         let mut outcome = match executed {
             Ok(outcome) => outcome,
             Err(error) => return Ok(Err(error)),
@@ -742,12 +783,12 @@ impl Connection {
     /// The end of what belongs together in the extended protocol: a transaction that the client did not begin ends here.
     async fn sync(&mut self) -> Served<()> {
         self.skipping = false;
-        let finished: Result<()> = until_done!(self, |tenant, session| tenant.finish(session));
+        let session = self.session;
+        let finished = self.until_done(move |tenant| tenant.finish(session)).await?;
         if let Err(error) = finished {
             self.output.error("ERROR", &error);
         }
-        let session = self.session;
-        let status = self.tenant(|tenant| tenant.status(session));
+        let status = self.tenant(|tenant| tenant.status(session)).await;
         if status == Status::Idle {
             self.formats.clear();
         }

@@ -9,7 +9,10 @@ use std::{
 use savanna_journal::Lsn;
 use savanna_tenants::flush::Flush;
 
-use crate::{room::Room, thread::Here};
+use crate::{
+    room::{Condition, Room},
+    thread::Here,
+};
 
 /// How often a thread looks after its tenants.
 const ROUND: Duration = Duration::from_millis(100);
@@ -48,7 +51,7 @@ pub(crate) async fn watch_lag(here: Rc<Here>) {
 /// Removes what no table has any more, a little at a time.
 async fn sweep(room: &Rc<Room>) {
     loop {
-        match room.sweep(KEYS) {
+        match room.sweep(KEYS).await {
             Ok(true) => tokio::task::yield_now().await,
             Ok(false) => return,
             Err(error) => {
@@ -63,7 +66,7 @@ async fn sweep(room: &Rc<Room>) {
 fn report(here: &Rc<Here>) {
     let behind = here.process.journal.appended().next();
     let rooms = here.rooms();
-    let needs = rooms.iter().filter_map(|(_, room)| room.with(|tenant| tenant.database().needs_log_from()));
+    let needs = rooms.iter().filter_map(|(_, room)| room.condition().needs_log_from);
     let floor = needs.chain(here.wakers_need_log_from()).chain([behind]).min().unwrap_or(Lsn::NONE);
     here.process.owner.lock().truncation.set_floor(here.number, floor);
 }
@@ -73,21 +76,18 @@ fn care(here: &Rc<Here>) {
     let keeping = &here.process.keeping;
     let horizon = here.process.owner.lock().truncation.horizon();
     let rooms = here.rooms();
-    let rows: u64 = rooms.iter().map(|(_, room)| room.with(|tenant| tenant.database().memory_bytes())).sum();
+    let rows: u64 = rooms.iter().map(|(_, room)| room.condition().memory_bytes).sum();
     let share = here.process.note_usage(here.number, rows, rooms.len());
     for (id, room) in rooms {
-        let (clean, unflushed, first, rows) = room.with(|tenant| {
-            let database = tenant.database();
-            (database.is_clean(), database.unflushed_bytes(), database.needs_log_from(), database.memory_bytes())
-        });
+        let Condition { clean, unflushed_bytes, memory_bytes, needs_log_from } = room.condition();
         let idle = room.is_idle(keeping.idle);
         if idle && clean && !room.flushing.get() {
             here.forget(id);
             continue;
         }
-        let too_many_rows = share.is_some_and(|share| rows > share);
-        let holds_up_log = first.is_some_and(|first| first < horizon);
-        let due = unflushed >= keeping.flush_bytes || holds_up_log || too_many_rows || (idle && !clean);
+        let too_many_rows = share.is_some_and(|share| memory_bytes > share);
+        let holds_up_log = needs_log_from.is_some_and(|first| first < horizon);
+        let due = unflushed_bytes >= keeping.flush_bytes || holds_up_log || too_many_rows || (idle && !clean);
         if due && !room.flushing.replace(true) {
             tokio::task::spawn_local(flush(Rc::clone(here), room, too_many_rows));
         }
@@ -100,14 +100,15 @@ async fn flush(here: Rc<Here>, room: Rc<Room>, evict: bool) {
     room.with(|tenant| {
         let is_full = tenant.database().unflushed_bytes() >= WAITING_MAX * here.process.keeping.flush_bytes;
         tenant.refuse_writes(flushed.is_err() && is_full);
-    });
+    })
+    .await;
     if let Err(error) = flushed {
         tracing::warn!(%error, "a tenant could not be flushed; its commits are in the log");
         tokio::time::sleep(PAUSE).await;
     } else if evict {
         let mut from = Some(Vec::new());
         while let Some(next) = from {
-            from = room.with(|tenant| tenant.database().evict(next, KEYS));
+            from = room.with(|tenant| tenant.database().evict(next, KEYS)).await;
             tokio::task::yield_now().await;
         }
     }
@@ -117,7 +118,7 @@ async fn flush(here: Rc<Here>, room: Rc<Room>, evict: bool) {
 async fn flush_once(here: &Here, room: &Rc<Room>) -> Result<(), Box<dyn std::error::Error>> {
     let mut saved = false;
     loop {
-        match room.with(|tenant| tenant.database().flush(KEYS))? {
+        match room.with(|tenant| tenant.database().flush(KEYS)).await? {
             Flush::Clean => break,
             Flush::Done if saved => break,
             Flush::More | Flush::Done => tokio::task::yield_now().await,

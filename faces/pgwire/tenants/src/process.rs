@@ -25,7 +25,7 @@ use savanna_tenants::{
     storage::Storage,
 };
 use savanna_tenants_segments::TenantId;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::thread::Order;
 
@@ -87,6 +87,8 @@ pub(crate) struct Process {
     pub(crate) keeping: Keeping,
     /// Where the storage is waited for, and segments are merged.
     pub(crate) background: tokio::runtime::Handle,
+    /// Tenants that may be aside at the same time, as many as there are threads.
+    pub(crate) aside: Arc<Semaphore>,
     threads: Vec<mpsc::UnboundedSender<Order>>,
     /// Rows in memory and tenants awake, as each thread counted last.
     usage: Vec<Usage>,
@@ -132,6 +134,7 @@ impl Process {
             storage,
             keeping,
             background: background.clone(),
+            aside: Arc::new(Semaphore::new(threads.len())),
             activities: Mutex::default(),
             connections: Mutex::default(),
             usage: threads.iter().map(|_| Usage::default()).collect(),

@@ -3,11 +3,13 @@
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     rc::Rc,
     sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
+use savanna_journal::{Journal, Lsn};
 use savanna_tenants::{
     SessionId, SqlError,
     activity::Activity,
@@ -19,7 +21,9 @@ use savanna_tenants::{
     tenant::Tenant,
 };
 use savanna_tenants_segments::{Block, PageId, TenantId};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
+
+use crate::process::Process;
 
 /// From 1970-01-01 to 2000-01-01.
 const EPOCH_MICROS: i64 = 946_684_800_000_000;
@@ -27,10 +31,20 @@ const EPOCH_MICROS: i64 = 946_684_800_000_000;
 /// A tenant and those who wait in it.
 pub(crate) struct Room {
     pub(crate) id: TenantId,
-    tenant: RefCell<Tenant>,
+    /// Nothing while it is aside: on another thread, with a statement that takes long.
+    tenant: RefCell<Option<Tenant>>,
+    /// That it is here again.
+    back: Notify,
+    /// What it was when it was here last.
+    condition: Cell<Condition>,
+    /// Sessions that ended while it was aside.
+    left_aside: RefCell<Vec<SessionId>>,
     waiting: RefCell<HashMap<SessionId, Rc<Notify>>>,
     pub(crate) home: Arc<Home>,
     background: tokio::runtime::Handle,
+    journal: Arc<Journal>,
+    /// Places for tenants that are aside.
+    places_aside: Arc<Semaphore>,
     /// Clients that are here or on their way in.
     visitors: Cell<usize>,
     /// When the last client left; nothing if there was none since it woke.
@@ -41,6 +55,16 @@ pub(crate) struct Room {
     sweeping: Cell<bool>,
     /// Requests to the storage that nobody has paid for.
     requests: Cell<u64>,
+}
+
+/// What a tenant has in memory and in the log.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Condition {
+    /// Whether all is flushed.
+    pub(crate) clean: bool,
+    pub(crate) unflushed_bytes: u64,
+    pub(crate) memory_bytes: u64,
+    pub(crate) needs_log_from: Option<Lsn>,
 }
 
 /// That a client is in a room.
@@ -64,14 +88,19 @@ impl Room {
         id: TenantId,
         home: Arc<Home>,
         (database, activity): (Database, Arc<Activity>),
-        background: tokio::runtime::Handle,
+        process: &Process,
     ) -> Rc<Self> {
         Rc::new(Self {
             id,
-            tenant: RefCell::new(Tenant::new(database, activity)),
+            tenant: RefCell::new(Some(Tenant::new(database, activity))),
+            back: Notify::new(),
+            condition: Cell::default(),
+            left_aside: RefCell::default(),
             waiting: RefCell::default(),
             home,
-            background,
+            background: process.background.clone(),
+            journal: Arc::clone(&process.journal),
+            places_aside: Arc::clone(&process.aside),
             visitors: Cell::new(0),
             left: Cell::new(None),
             flushing: Cell::new(false),
@@ -80,11 +109,71 @@ impl Room {
         })
     }
 
-    /// Does something with the tenant, wakes whom that woke, and fetches what that wants.
-    pub(crate) fn with<T>(self: &Rc<Self>, work: impl FnOnce(&mut Tenant) -> T) -> T {
-        let mut tenant = self.tenant.borrow_mut();
+    /// Does something with the tenant when it is here, wakes whom that woke, and fetches what that wants.
+    pub(crate) async fn with<T>(self: &Rc<Self>, work: impl FnOnce(&mut Tenant) -> T) -> T {
+        loop {
+            if let Some(tenant) = self.tenant.borrow_mut().as_mut() {
+                tenant.set_now(now());
+                let result = work(tenant);
+                self.follow(tenant);
+                return result;
+            }
+            self.back.notified().await;
+        }
+    }
+
+    /// Does something that takes long with the tenant, on another thread: nobody else gets to the tenant meanwhile, but others get to this
+    /// thread. As many are aside at once as there are threads.
+    pub(crate) async fn with_aside<T, W>(self: &Rc<Self>, work: W) -> T
+    where
+        T: Send + 'static,
+        W: FnOnce(&mut Tenant) -> T + Send + 'static,
+    {
+        let _place = self.places_aside.acquire().await;
+        let mut tenant = loop {
+            match self.tenant.take() {
+                Some(tenant) => break tenant,
+                None => self.back.notified().await,
+            }
+        };
+        let mut condition = condition(&mut tenant);
+        // What it logs meanwhile is needed, too.
+        condition.clean = false;
+        condition.needs_log_from.get_or_insert_with(|| self.journal.appended().next());
+        self.condition.set(condition);
         tenant.set_now(now());
-        let result = work(&mut tenant);
+        let working = self.background.spawn_blocking(move || {
+            let result = catch_unwind(AssertUnwindSafe(|| work(&mut tenant)));
+            (tenant, result)
+        });
+        let Ok((mut tenant, result)) = working.await else {
+            // The process ends, and the statement with it.
+            return std::future::pending().await;
+        };
+        for session in self.left_aside.take() {
+            tenant.close_session(session);
+        }
+        self.follow(&mut tenant);
+        self.tenant.replace(Some(tenant));
+        self.back.notify_waiters();
+        result.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// Whether the tenant is on another thread.
+    pub(crate) fn is_aside(&self) -> bool {
+        self.tenant.borrow().is_none()
+    }
+
+    /// What the tenant has in memory and in the log, as far as is known.
+    pub(crate) fn condition(&self) -> Condition {
+        if let Some(tenant) = self.tenant.borrow_mut().as_mut() {
+            self.condition.set(condition(tenant));
+        }
+        self.condition.get()
+    }
+
+    /// Does what follows from something that was done with the tenant.
+    fn follow(self: &Rc<Self>, tenant: &mut Tenant) {
         let waiting = self.waiting.borrow();
         for id in tenant.woken() {
             if let Some(notify) = waiting.get(&id) {
@@ -94,14 +183,13 @@ impl Room {
         for want in tenant.wants() {
             tokio::task::spawn_local(Rc::clone(self).bring(want));
         }
-        result
     }
 
     /// Brings blocks to those who want them.
     fn bring(self: Rc<Self>, want: Want) -> std::pin::Pin<Box<dyn Future<Output = ()>>> {
         Box::pin(async move {
             let blocks = self.fetch(want.clone()).await;
-            self.with(|tenant| tenant.arrived(&want, &blocks));
+            self.with(|tenant| tenant.arrived(&want, &blocks)).await;
         })
     }
 
@@ -112,7 +200,13 @@ impl Room {
 
     /// A session is over.
     pub(crate) fn leave(self: &Rc<Self>, id: SessionId) {
-        self.with(|tenant| tenant.close_session(id));
+        match self.tenant.borrow_mut().as_mut() {
+            Some(tenant) => {
+                tenant.close_session(id);
+                self.follow(tenant);
+            }
+            None => self.left_aside.borrow_mut().push(id),
+        }
         self.waiting.borrow_mut().remove(&id);
     }
 
@@ -156,7 +250,7 @@ impl Room {
     pub(crate) async fn acquaintance(self: &Rc<Self>, user: &str) -> Result<Acquaintance> {
         let mut reading = Reading::default();
         loop {
-            match self.with(|tenant| tenant.database().acquaintance(user, &mut reading))? {
+            match self.with(|tenant| tenant.database().acquaintance(user, &mut reading)).await? {
                 Ok(known) => return Ok(known),
                 Err(want) => reading.arrived(&self.fetch(want).await?)?,
             }
@@ -164,11 +258,11 @@ impl Room {
     }
 
     /// Removes keys that no table has any more, at most so many. Whether there are others.
-    pub(crate) fn sweep(self: &Rc<Self>, keys_max: usize) -> Result<bool> {
-        if self.sweeping.get() {
+    pub(crate) async fn sweep(self: &Rc<Self>, keys_max: usize) -> Result<bool> {
+        if self.sweeping.get() || self.is_aside() {
             return Ok(false);
         }
-        match self.with(|tenant| tenant.database().sweep(keys_max))? {
+        match self.with(|tenant| tenant.database().sweep(keys_max)).await? {
             Swept::Clean => Ok(false),
             Swept::More => Ok(true),
             Swept::Wants(want) => {
@@ -176,7 +270,7 @@ impl Room {
                 let room = Rc::clone(self);
                 tokio::task::spawn_local(async move {
                     let taken = match room.fetch(want).await {
-                        Ok(blocks) => room.with(|tenant| tenant.database().chores().arrived(&blocks)),
+                        Ok(blocks) => room.with(|tenant| tenant.database().chores().arrived(&blocks)).await,
                         Err(error) => Err(error),
                     };
                     if let Err(error) = taken {
@@ -187,6 +281,16 @@ impl Room {
                 Ok(false)
             }
         }
+    }
+}
+
+fn condition(tenant: &mut Tenant) -> Condition {
+    let database = tenant.database();
+    Condition {
+        clean: database.is_clean(),
+        unflushed_bytes: database.unflushed_bytes(),
+        memory_bytes: database.memory_bytes(),
+        needs_log_from: database.needs_log_from(),
     }
 }
 

@@ -93,7 +93,9 @@ impl Server {
         let tls = tls.as_ref().map(tls::configuration).transpose()?;
         let (listener, address) = bind(listen).map_err(|source| ServerError::Listen { address: listen, source })?;
         let mut background = tokio::runtime::Builder::new_multi_thread();
-        let background = background.worker_threads(1).thread_name("tenants-store").enable_all().build();
+        // Its blocking threads run the statements that take long.
+        let background = background.worker_threads(1).thread_name("tenants-store").thread_stack_size(STACK_BYTES);
+        let background = background.enable_all().build();
         let background = background.map_err(ServerError::Start)?;
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..threads.max(1)).map(|_| mpsc::unbounded_channel()).unzip();
         let process = Process::open(keeping, epoch, senders.clone(), background.handle())?;

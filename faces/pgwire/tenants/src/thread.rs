@@ -142,7 +142,8 @@ impl Here {
             }
             Order::StopWaiting(key) => {
                 if let Some(known) = self.connections.borrow().get(&key) {
-                    known.room.with(|tenant| tenant.stop_waiting(known.session));
+                    let (room, session) = (Rc::clone(&known.room), known.session);
+                    tokio::task::spawn_local(async move { room.with(|tenant| tenant.stop_waiting(session)).await });
                 }
             }
             Order::Stop => {}
@@ -203,8 +204,7 @@ impl Here {
         let Some(Place::Waking { callers, .. }) = self.places.borrow_mut().remove(&tenant) else { return };
         match woken {
             Ok((home, database)) => {
-                let room =
-                    Room::new(tenant, home, (database, self.process.activity(tenant)), self.process.background.clone());
+                let room = Room::new(tenant, home, (database, self.process.activity(tenant)), &self.process);
                 self.places.borrow_mut().insert(tenant, Place::Awake(Rc::clone(&room)));
                 for caller in callers {
                     self.let_in(&room, caller);
