@@ -46,12 +46,36 @@ $$;
 COMMENT ON FUNCTION bullfrog.readers(int[])
     IS 'Whose snapshots do not see the last move of these sources, and so still need the old tables.';
 
+CREATE FUNCTION bullfrog.unguard_keys(relation regclass) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = relation AND g.tgname IN ('bullfrog_insert', 'bullfrog_update')) THEN
+        RETURN;
+    END IF;
+    -- One table at a time, and nobody queues for long: if it is in use, later.
+    PERFORM set_config('lock_timeout', '100ms', true);
+    EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', relation);
+    UPDATE bullfrog.target t SET fingerprint = NULL WHERE t.new_table = relation;
+    EXECUTE format('DROP TRIGGER bullfrog_insert ON %s', relation);
+    EXECUTE format('DROP TRIGGER bullfrog_update ON %s', relation);
+    UPDATE bullfrog.target t SET fingerprint = bullfrog.fingerprint(relation) WHERE t.new_table = relation;
+EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+    NULL;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.unguard_keys(regclass) IS 'Ends what bullfrog.guard_keys began, of a new table that has all rows. If it is in '
+    'use, nothing.';
+
 CREATE FUNCTION bullfrog.settle() RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     s record;
     t regclass;
 BEGIN
+    -- As at the end: tables are locked before anything is written.
+    FOR t IN SELECT g.new_table FROM bullfrog.target g WHERE g.filled LOOP
+        PERFORM bullfrog.unguard_keys(t);
+    END LOOP;
     FOR s IN SELECT c.id FROM bullfrog.source c WHERE EXISTS (SELECT FROM bullfrog.target g WHERE g.source = c.id AND NOT g.filled)
         AND c.pages <= CASE WHEN c.granule = 'page' THEN (SELECT count(*) FROM bullfrog.moved v WHERE v.source = c.id) ELSE c.swept END
     LOOP

@@ -11,6 +11,7 @@
 //!  reading       planner: new table -> new UNION ALL what was not moved; old tables are closed
 //!  estimates     planner: how large tables on the move will be
 //!  touching      executor: rows that a statement writes are moved before it runs
+//!  snapshots     statements whose snapshot is older than a move
 //!  utility       COPY reads through the same path; statements that would change a table on the move are refused
 //!  moving        granules come into their new tables, in the transaction under way
 //!  claims        which granules a transaction takes on
@@ -44,6 +45,7 @@ mod rows;
 mod settings;
 mod shape;
 mod shared;
+mod snapshots;
 mod stops;
 mod touching;
 mod utility;

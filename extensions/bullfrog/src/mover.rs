@@ -171,7 +171,7 @@ pub extern "C-unwind" fn bullfrog_mover_main(database: pg_sys::Datum) {
                 name.as_ptr(),
                 value.as_ptr(),
                 pg_sys::GucContext::PGC_SUSET,
-                pg_sys::GucSource::PGC_S_OVERRIDE,
+                pg_sys::GucSource::PGC_S_SESSION,
             );
         }
         pg_sys::MyProcPid

@@ -112,7 +112,7 @@ impl Registry {
         })
     }
 
-    /// A new copy of the query that tells the granules of rows that were not moved, its relations locked. Its first
+    /// A new copy of the query that tells the granule of each row that was not moved, its relations locked. Its first
     /// relation has the new table's columns by their numbers.
     pub(crate) fn touch_query(&self, target: &Target) -> *mut pg_sys::Query {
         self.copy_of(&self.touches, target.id, || {
@@ -120,7 +120,7 @@ impl Registry {
                 Granule::Page => "page",
                 Granule::Tuple | Granule::Group => "place",
             };
-            format!("SELECT DISTINCT bullfrog.{name}(u.bullfrog_tid) FROM bullfrog.unmoved_{} u", target.id)
+            format!("SELECT bullfrog.{name}(u.bullfrog_tid) FROM bullfrog.unmoved_{} u", target.id)
         })
     }
 

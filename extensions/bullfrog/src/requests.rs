@@ -8,7 +8,7 @@ use pgrx::prelude::*;
 
 use crate::errors::raise;
 use crate::shared::{alive, database, is_own, rest, wait_for_transaction, wake, with_board};
-use crate::{mover, settings};
+use crate::{mover, settings, snapshots};
 
 /// How many movers are started for a request, as long as there is none for it.
 const STARTS: u32 = 3;
@@ -29,6 +29,9 @@ fn sweep(source: i32, pages: Vec<i64>) {
 
 /// Has granules of a source, or what is on pages of it, moved, and waits until it is, in transactions of their own.
 pub(crate) fn have_moved(source: i32, wanted: Wanted, numbers: &[i64]) {
+    if numbers.is_empty() {
+        return;
+    }
     for part in numbers.chunks(GRANULES) {
         let Some(work) = Work::new(source, wanted, part) else {
             continue;
@@ -47,6 +50,7 @@ pub(crate) fn have_moved(source: i32, wanted: Wanted, numbers: &[i64]) {
             }
         }
     }
+    snapshots::has_moved();
 }
 
 /// Posts a request; gives the answer.

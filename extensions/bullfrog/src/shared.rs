@@ -129,6 +129,8 @@ pub(crate) fn active_sessions() -> usize {
                 && process.databaseId != pg_sys::Oid::INVALID
                 && !process.isBackgroundWorker
                 && !IDLE.contains(&(process.wait_event_info & 0xff00_0000))
+                // The place of a process that has ended is as it left it.
+                && alive(process.pid)
         };
         all.iter().filter(is_active).count()
     }

@@ -19,6 +19,7 @@ use crate::nodes;
 use crate::registry::{self, Registry, Target};
 use crate::requests::have_moved;
 use crate::shared::{database, now, with_meters};
+use crate::snapshots;
 
 /// Rows of a new table that a statement writes or locks.
 pub(crate) struct Touch<'a> {
@@ -176,6 +177,9 @@ unsafe extern "C-unwind" fn executor_start(description: *mut pg_sys::QueryDesc, 
         if pg_sys::XactIsoLevel == pg_sys::XACT_SERIALIZABLE as c_int {
             refuse_serializable((*description).plannedstmt);
         }
+        if is_run && snapshots::is_stale((*description).snapshot) {
+            snapshots::renew(description);
+        }
         if let Some(carrier) = carrier((*description).plannedstmt).filter(|_| is_run) {
             move_touched(description, carrier);
         }
@@ -222,6 +226,7 @@ unsafe fn move_touched(description: *mut pg_sys::QueryDesc, carrier: *mut pg_sys
             }
             // All in one order, which is that of their places: who moves the same does not wait in a circle.
             granules.sort_unstable();
+            granules.dedup();
             let began = Instant::now();
             if is_inside && inside::move_here(source, &granules) {
                 moved_here = true;
@@ -240,23 +245,8 @@ unsafe fn move_touched(description: *mut pg_sys::QueryDesc, carrier: *mut pg_sys
             );
         }
         if moved_by_others || moved_here {
-            renew_snapshot(description);
+            snapshots::renew(description);
         }
-    }
-}
-
-unsafe fn renew_snapshot(description: *mut pg_sys::QueryDesc) {
-    // SAFETY: the description owns one registration of its snapshot, which passes from the old to the new one; if the
-    // old one is the active snapshot, too, the new one takes its place on the stack, at the same depth.
-    unsafe {
-        let stale = (*description).snapshot;
-        let fresh = pg_sys::RegisterSnapshot(pg_sys::GetTransactionSnapshot());
-        if pg_sys::ActiveSnapshotSet() && pg_sys::GetActiveSnapshot() == stale {
-            pg_sys::PopActiveSnapshot();
-            pg_sys::PushActiveSnapshot(fresh);
-        }
-        pg_sys::UnregisterSnapshot(stale);
-        (*description).snapshot = fresh;
     }
 }
 
@@ -296,7 +286,7 @@ unsafe fn run(plan: *mut pg_sys::PlannedStmt, statement: *mut pg_sys::QueryDesc)
     granules.found
 }
 
-/// Where the executor puts the numbers of pages, or of places of groups.
+/// Where the executor puts the names of granules, some of them several times.
 #[repr(C)]
 struct Granules {
     receiver: pg_sys::DestReceiver,
@@ -311,7 +301,11 @@ unsafe extern "C-unwind" fn receive(slot: *mut pg_sys::TupleTableSlot, receiver:
             pg_sys::slot_getsomeattrs_int(slot, 1);
         }
         let number = (*(*slot).tts_values).value() as i64;
-        (*receiver.cast::<Granules>()).found.push(number);
+        let found = &mut (*receiver.cast::<Granules>()).found;
+        // Rows come page by page, mostly.
+        if found.last() != Some(&number) {
+            found.push(number);
+        }
     }
     true
 }

@@ -66,7 +66,9 @@ def test_anybody_may_see_the_progress(split):
 
 
 def test_the_background_yields_to_active_sessions_but_goes_on(server, at_once, database, customers):
-    """With a limit of one, two sessions that compute slow it down: it rests longer and longer."""
+    """With a limit of one, two sessions that compute slow it down: it rests longer and longer. Sessions that have ended do not count."""
+    for ended in [database.connect() for _ in range(12)]:
+        ended.close()
     busy = [database.connect() for _ in range(2)]
     with setting(server, "bullfrog.yield_at", 1):
         for session in busy:
@@ -116,6 +118,27 @@ def test_when_all_rows_are_there_statements_look_for_no_others(at_once, database
     check_all(customers)
     customers.execute("SELECT bullfrog.finish('split')")
     check_all(customers)
+
+
+def test_when_all_rows_are_there_writes_pass_no_trigger(at_once, database, customers):
+    """A trigger lets each update lock its row first. It ends where nobody uses the table at that moment, and the table keeps its form."""
+    customers.execute("BEGIN")
+    customers.execute("SELECT bullfrog.migrate('split', %s)", (SPLIT,), prepare=False)
+    customers.execute("SELECT bullfrog.pause('split')")
+    customers.execute("COMMIT")
+    user = database.connect()
+    user.execute("BEGIN; SELECT FROM customer_private WHERE false")
+    customers.execute("SELECT bullfrog.resume('split')")
+    guarded = "SELECT tgrelid::regclass::text FROM pg_trigger WHERE tgname ~ 'bullfrog' ORDER BY 1"
+    wait_until(lambda: customers.execute(guarded).fetchall() == [("customer_private",)] * 2, "the other table has no trigger any more")
+    user.execute("INSERT INTO customer_private VALUES (0, 'new', 'x'); COMMIT")
+    wait_until(lambda: customers.execute(guarded).rowcount == 0, "no table has one")
+    with pytest.raises(psycopg.errors.ObjectInUse):
+        customers.execute("ALTER TABLE customer_private ADD COLUMN more int")
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        customers.execute("UPDATE customer_private SET id = 321 WHERE id = 7")
+    customers.execute("SELECT bullfrog.abort('split')")
+    assert customers.execute("SELECT count(*), count(*) FILTER (WHERE name = 'new') FROM customer").fetchone() == (CUSTOMERS + 1, 1)
 
 
 def test_a_paused_migration_moves_only_what_is_touched(at_once, customers):

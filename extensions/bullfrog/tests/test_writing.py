@@ -232,6 +232,29 @@ def test_a_read_only_transaction_moves_nothing(split):
     assert moved(split) == 0
 
 
+COUNTS = "SELECT count(*), count(DISTINCT id) FROM customer_private"
+UPSERT = "INSERT INTO customer_private VALUES (500, 'x', 'y') ON CONFLICT (id) DO UPDATE SET name = 'upsert'"
+
+
+def test_statements_of_one_rule_see_what_moved_before_them(split):
+    """They have one snapshot in common, which is older than the move."""
+    split.execute("CREATE TABLE door (id int); CREATE TABLE seen (rows int, ids int)")
+    split.execute(f"CREATE RULE enter AS ON INSERT TO door DO INSTEAD ({UPSERT}; INSERT INTO seen {COUNTS})")
+    split.execute("INSERT INTO door VALUES (1)")
+    assert split.execute("SELECT * FROM seen").fetchall() == [(CUSTOMERS, CUSTOMERS)]
+
+
+def test_statements_of_one_function_see_what_moved_before_them(split):
+    split.execute(f"CREATE FUNCTION enter() RETURNS TABLE (rows bigint, ids bigint) LANGUAGE sql AS $$ {UPSERT}; {COUNTS} $$")
+    assert split.execute("SELECT * FROM enter()").fetchall() == [(CUSTOMERS, CUSTOMERS)]
+    split.execute("CREATE FUNCTION stable_counts() RETURNS bigint LANGUAGE sql STABLE AS 'SELECT count(*) FROM customer_private'")
+    split.execute("INSERT INTO customer_private SELECT 100 * n, 'x', stable_counts()::text FROM generate_series(6, 9) n"
+        " ON CONFLICT (id) DO UPDATE SET ssn = excluded.ssn || ' ' || stable_counts()")  # fmt: skip
+    assert split.execute("SELECT DISTINCT ssn FROM customer_private WHERE id IN (600, 700, 800, 900)").fetchall() == [
+        (f"{CUSTOMERS} {CUSTOMERS}",)
+    ]
+
+
 def test_merge_is_refused(split):
     with pytest.raises(psycopg.errors.FeatureNotSupported, match="MERGE"):
         split.execute("MERGE INTO customer_private p USING (VALUES (1)) v (id) ON p.id = v.id WHEN MATCHED THEN DELETE")
