@@ -125,3 +125,15 @@ def test_pgbench_runs_in_every_mode(server):
                 for table, column in (("accounts", "abalance"), ("tellers", "tbalance"), ("branches", "bbalance"), ("history", "delta"))]
         assert len(set(sums)) == 1
         assert connection.execute("SELECT count(*) FROM pgbench_history").fetchone() == (600,)
+
+
+def test_results_of_a_pipeline_leave_at_its_end(server):
+    with server.connect(autocommit=True) as connection, server.connect(autocommit=True) as other:
+        with connection.pipeline() as pipeline:
+            cursors = [connection.cursor(), connection.cursor()]
+            cursors[0].execute("SELECT 1")
+            other.execute("SELECT 1")
+            cursors[1].execute("SELECT 2")
+            assert len(pipeline.result_queue) == 2, "none of them came before it was asked for"
+            pipeline.sync()
+            assert [cursor.fetchone() for cursor in cursors] == [(1,), (2,)]

@@ -57,3 +57,5 @@ SELECT 'a%c' LIKE 'a!%c' ESCAPE '!', 'abc' LIKE 'a!%c' ESCAPE '!', 'a\c' LIKE 'a
 > t|f|t|t
 SELECT 'a' LIKE 'a' ESCAPE 'xx';
 ! 22025
+SELECT pg_typeof(1), pg_typeof('a'), pg_typeof(1.5), pg_typeof(now()), pg_typeof(NULL::varchar), pg_typeof(ARRAY[1]), pg_typeof(1::smallint + 1);
+> integer|unknown|numeric|timestamp with time zone|character varying|integer[]|integer

@@ -303,7 +303,10 @@ impl Connection {
                     self.send().await?;
                 }
             }
-            self.send().await?;
+            // As in PostgreSQL, what a pipeline came to leaves at its end, when the client asks for it, or when something failed.
+            if self.ready || self.skipping {
+                self.send().await?;
+            }
             if self.hear().await? == 0 {
                 return Ok(());
             }

@@ -290,6 +290,10 @@ impl Binder<'_, '_> {
             let now = self.call("now", arguments)?;
             return self.cast(now, Type::Timestamp);
         }
+        if let ("pg_typeof", [argument]) = (name, arguments.as_slice()) {
+            let name = self.planner.catalog.type_name(argument.of);
+            return Ok(Typed::new(Expr::Constant(Value::Text(name)), Type::Text));
+        }
         let types: Vec<Type> = arguments.iter().map(|argument| argument.of).collect();
         let Some((function, wanted, of)) = function::resolve(name, &types) else {
             return Err(no_function(self.planner.catalog, name, &types));
