@@ -9,6 +9,7 @@ use savanna_journal::Lsn;
 use savanna_transaction::{Isolation, Savepoint, TxnId};
 
 use crate::{
+    copy::CopyFormat,
     error::SqlError,
     settings::Settings,
     sql::{
@@ -57,10 +58,12 @@ pub enum Outcome {
         /// Whether these are all; otherwise execute the portal again.
         end: bool,
     },
-    /// `COPY .. FROM STDIN`: lines are wanted, with so many columns.
+    /// `COPY .. FROM STDIN`: rows are wanted.
     CopyIn {
-        /// Columns of a line.
-        columns: usize,
+        /// The names of a row's columns.
+        columns: Vec<String>,
+        /// How they are written.
+        format: CopyFormat,
     },
     /// `COPY .. TO STDOUT`: lines.
     CopyOut {
@@ -68,6 +71,8 @@ pub enum Outcome {
         columns: Vec<OutputColumn>,
         /// The rows.
         rows: Vec<Vec<Value>>,
+        /// How they are written.
+        format: CopyFormat,
     },
     /// The process is to make a database.
     CreateDatabase(String),

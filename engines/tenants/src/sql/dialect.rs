@@ -43,7 +43,7 @@ pub(crate) fn plan(text: &str) -> Result<Option<Plan>> {
 }
 
 /// The first word that is no comment.
-fn first_word(text: &str) -> &str {
+pub(super) fn first_word(text: &str) -> &str {
     let mut rest = text.trim_start();
     loop {
         let comment = match rest.get(..2) {
@@ -70,7 +70,7 @@ fn words(parser: &mut Parser<'_>) -> [&'static str; 2] {
     known.unwrap_or(["", ""])
 }
 
-fn is_word(token: &Token, expected: &str) -> bool {
+pub(super) fn is_word(token: &Token, expected: &str) -> bool {
     matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(expected))
 }
 
@@ -206,11 +206,11 @@ fn number(parser: &mut Parser<'_>) -> Result<i64> {
     })
 }
 
-fn syntax(error: &ParserError) -> SqlError {
+pub(super) fn syntax(error: &ParserError) -> SqlError {
     wrong(error.to_string().trim_start_matches("sql parser error: "))
 }
 
-fn wrong(message: &str) -> SqlError {
+pub(super) fn wrong(message: &str) -> SqlError {
     SqlError::new(state::SYNTAX_ERROR, format!("syntax error: {message}"))
 }
 

@@ -13,6 +13,7 @@ use sqlparser::{
 
 use crate::{
     catalog::{Arbiter, Column, Generated, Table},
+    copy::CopyFormat,
     error::{Result, SqlError, state},
     sql::{
         bind::{Binder, Typed},
@@ -427,7 +428,7 @@ impl Planner<'_> {
             defaults.push((at, self.default_of(&table, at)?));
         }
         let (target, reached) = self.targets(table)?;
-        Ok(CopyIn { target, reached, columns, defaults })
+        Ok(CopyIn { target, reached, columns, format: CopyFormat::default(), defaults })
     }
 }
 

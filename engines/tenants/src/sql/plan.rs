@@ -9,6 +9,7 @@ use savanna_transaction::Isolation;
 
 use crate::{
     catalog::{Arbiter, Catalog, Definition, Generated, Sequence, Table},
+    copy::CopyFormat,
     enumeration::{Enumeration, Position},
     sql::{
         define_sequence::SequenceOptions,
@@ -77,7 +78,7 @@ pub(crate) enum Plan {
     Update(Box<Update>),
     Delete(Box<Delete>),
     CopyIn(Box<CopyIn>),
-    CopyOut(Box<Query>),
+    CopyOut(Box<Query>, CopyFormat),
     Explain(Box<Explain>),
     Define(Define),
     /// `VACUUM` and `ANALYZE`: there is nothing to clean up and no statistics.
@@ -199,6 +200,7 @@ pub(crate) struct CopyIn {
     pub(crate) reached: Vec<Target>,
     /// The columns that lines have, in their order.
     pub(crate) columns: Vec<usize>,
+    pub(crate) format: CopyFormat,
     /// A value for each column that lines have not.
     pub(crate) defaults: Vec<(usize, Expr)>,
 }

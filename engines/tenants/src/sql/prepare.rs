@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use savanna_transaction::Isolation;
 use sqlparser::ast::{
-    self, ContextModifier, CopyOption, CopySource, CopyTarget, ObjectType, Reset, Set, Statement as Ast,
-    TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
+    self, ContextModifier, ObjectType, Reset, Set, Statement as Ast, TransactionAccessMode, TransactionIsolationLevel,
+    TransactionMode,
 };
 
 use crate::{
-    catalog::{Catalog, Column, Generated},
+    catalog::Catalog,
     enumeration::{Enumeration, Position},
     error::{Result, SqlError, state},
     sql::{
         bind::Parameters,
+        copy::parse_copy,
         dialect,
         explain::Explain,
         name::{name_of, object_name},
@@ -30,6 +31,14 @@ use crate::{
 pub(crate) fn prepare(text: &str, catalog: Arc<Catalog>, declared: &[Type]) -> Result<Statement> {
     if let Some(plan) = dialect::plan(text)? {
         return Ok(Statement::new(plan, declared.to_vec(), None, catalog));
+    }
+    if let Some(copy) = parse_copy(text)? {
+        let mut planner = Planner::new(&catalog, Parameters { types: declared.to_vec(), failure: None });
+        let plan = planner.copy(copy)?;
+        return match planner.parameters.failure {
+            Some(failure) => Err(failure),
+            None => Ok(Statement::new(plan, planner.parameters.settled(), None, catalog)),
+        };
     }
     let Some(ast) = parse::parse(text)? else {
         return Ok(Statement::new(Plan::Empty, declared.to_vec(), None, catalog));
@@ -69,12 +78,6 @@ impl Planner<'_> {
             Ast::Delete(delete) => {
                 let (plan, output) = self.delete(delete)?;
                 Ok((Plan::Delete(Box::new(plan)), output))
-            }
-            Ast::Copy { source, to, target, options, legacy_options, values } => {
-                if !legacy_options.is_empty() || !values.is_empty() {
-                    return Err(unsupported());
-                }
-                silent(self.copy(source, *to, target, options)?)
             }
             Ast::Explain {
                 analyze,
@@ -200,39 +203,6 @@ impl Planner<'_> {
         let planned = self.statement(statement);
         self.forget_with(named);
         planned
-    }
-
-    fn copy(&mut self, source: &CopySource, to: bool, target: &CopyTarget, options: &[CopyOption]) -> Result<Plan> {
-        for option in options {
-            match option {
-                // Rows are never frozen: they are visible when they are committed, like any other.
-                CopyOption::Freeze(_) => {}
-                CopyOption::Format(format) if name_of(format) == "text" => {}
-                other => return Err(SqlError::unsupported(format_args!("COPY with {other}"))),
-            }
-        }
-        match (source, to, target) {
-            (CopySource::Table { table_name, columns }, false, CopyTarget::Stdin) => {
-                Ok(Plan::CopyIn(Box::new(self.copy_in(table_name, columns)?)))
-            }
-            (CopySource::Table { table_name, columns }, true, CopyTarget::Stdout) => {
-                let mut names: Vec<String> = columns.iter().map(ToString::to_string).collect();
-                if names.is_empty() {
-                    let table = self.table(table_name)?;
-                    let kept = |column: &Column| !matches!(column.generated, Generated::Stored(_));
-                    let columns = table.live_columns().filter(|(_, column)| kept(column));
-                    names = columns.map(|(_, column)| ast::Ident::with_quote('"', &column.name).to_string()).collect();
-                }
-                match parse::parse(&format!("SELECT {} FROM {table_name}", names.join(", ")))? {
-                    Some(Ast::Query(query)) => Ok(Plan::CopyOut(Box::new(self.query_at(&query, &Scope::default())?))),
-                    _ => Err(SqlError::internal("a table became no query")),
-                }
-            }
-            (CopySource::Query(query), true, CopyTarget::Stdout) => {
-                Ok(Plan::CopyOut(Box::new(self.query_at(query, &Scope::default())?)))
-            }
-            _ => Err(SqlError::unsupported("COPY with a file or program")),
-        }
     }
 
     fn set(&self, set: &Set) -> Result<Plan> {

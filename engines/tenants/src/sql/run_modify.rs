@@ -3,6 +3,8 @@
 use std::{collections::HashSet, ops::ControlFlow};
 
 use crate::{
+    catalog::Table,
+    copy::CopyField,
     database::Step,
     error::{Result, SqlError, state},
     row,
@@ -14,7 +16,7 @@ use crate::{
         run::Run,
         run_query::project,
     },
-    value::{Value, text},
+    value::{Value, binary, text},
 };
 
 /// Rows of one table, each after its key.
@@ -175,33 +177,29 @@ impl Run<'_> {
         self.step(result.map(|()| Step::Done(found)))
     }
 
-    /// Rows of `COPY`, as the texts of their columns.
-    pub(crate) fn copy_in(&self, plan: &CopyIn, lines: &[Vec<Option<String>>]) -> Result<Step<Written>> {
+    /// Rows of `COPY`, as the values of their columns.
+    pub(crate) fn copy_in(&self, plan: &CopyIn, lines: &[Vec<CopyField>]) -> Result<Step<Written>> {
         let mut effects = Effects::new(self.txn, self.isolation);
         let table = &*plan.target.table;
         ready!(effects.hold_table(&mut self.database(), table));
         let env = self.env();
         for (number, line) in lines.iter().enumerate() {
             self.goes_on()?;
-            if line.len() != plan.columns.len() {
-                let what = if line.len() < plan.columns.len() {
-                    "missing data for column"
-                } else {
-                    "extra data after last column"
-                };
-                let message = format!(
-                    "{what}: expected {} columns in row {}, came {}",
-                    plan.columns.len(),
-                    number + 1,
-                    line.len()
-                );
-                return Err(SqlError::new(state::BAD_COPY_FILE_FORMAT, message));
+            if line.len() > plan.columns.len() {
+                return Err(bad_row("extra data after last expected column", table, number));
             }
             let mut values = vec![Value::Null; table.columns.len()];
-            for (column, content) in plan.columns.iter().zip(line) {
-                if let Some(content) = content {
-                    values[*column] = text::parse(content, table.columns[*column].of, self.facts.context())?;
-                }
+            for (at, column) in plan.columns.iter().enumerate() {
+                let Some(content) = line.get(at) else {
+                    let message = format!("missing data for column \"{}\"", table.columns[*column].name);
+                    return Err(bad_row(&message, table, number));
+                };
+                let of = table.columns[*column].of;
+                values[*column] = match content {
+                    CopyField::Null => Value::Null,
+                    CopyField::Text(content) => text::parse(content, of, self.facts.context())?,
+                    CopyField::Binary(bytes) => binary::parse(bytes, of, self.facts.context())?,
+                };
             }
             for (column, default) in &plan.defaults {
                 values[*column] = default.owned(env)?;
@@ -215,6 +213,11 @@ impl Run<'_> {
         ready!(self.settle(&plan.target, &plan.reached, &mut effects));
         Ok(Step::Done(Written { count: lines.len(), rows: Vec::new(), effects }))
     }
+}
+
+fn bad_row(message: &str, table: &Table, at: usize) -> SqlError {
+    let row = format!("Row {} of the COPY into {}.", at + 1, table.name);
+    SqlError::new(state::BAD_COPY_FILE_FORMAT, message).detail(row)
 }
 
 /// A row with some columns replaced, and which.

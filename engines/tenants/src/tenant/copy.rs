@@ -2,6 +2,7 @@
 
 use super::Tenant;
 use crate::{
+    copy::CopyField,
     database::Step,
     error::{Result, SqlError, state},
     session::{Outcome, SessionId},
@@ -13,12 +14,12 @@ use crate::{
 };
 
 impl Tenant {
-    /// Takes the lines of a `COPY`, all at once, as the texts of their columns. After [`Step::Wait`], give them again when the
+    /// Takes the lines of a `COPY`, all at once, as the values of their columns. After [`Step::Wait`], give them again when the
     /// session is woken.
     ///
     /// # Errors
     /// Those of inserting; the transaction has failed then.
-    pub fn copy_in(&mut self, id: SessionId, lines: &[Vec<Option<String>>]) -> Result<Step<Outcome>> {
+    pub fn copy_in(&mut self, id: SessionId, lines: &[Vec<CopyField>]) -> Result<Step<Outcome>> {
         self.begin_statement(id);
         let step = self.numbered(id, |tenant| tenant.copy_lines(id, lines));
         let step = self.after(id, step);
@@ -30,7 +31,7 @@ impl Tenant {
         step
     }
 
-    fn copy_lines(&mut self, id: SessionId, lines: &[Vec<Option<String>>]) -> Result<Step<Outcome>> {
+    fn copy_lines(&mut self, id: SessionId, lines: &[Vec<CopyField>]) -> Result<Step<Outcome>> {
         self.interruption(id)?;
         let Self { database, sessions, .. } = self;
         let Some(session) = sessions.get_mut(&id) else { return Err(SqlError::internal("the session is closed")) };

@@ -120,7 +120,7 @@ impl Tenant {
             Plan::Explain(explain) if explain.analyze => &explain.plan,
             plan => plan,
         };
-        if read_only && !matches!(plan, Plan::Query(_) | Plan::CopyOut(_) | Plan::Explain(_)) {
+        if read_only && !matches!(plan, Plan::Query(_) | Plan::CopyOut(..) | Plan::Explain(_)) {
             let message = format!("cannot execute {} in a read-only transaction", verb_of(plan));
             return Err(SqlError::new(state::READ_ONLY_SQL_TRANSACTION, message));
         }
@@ -151,9 +151,9 @@ impl Tenant {
             Plan::Query(query) => run
                 .query(query)?
                 .map(|rows| (Outcome::Rows { tag: format!("SELECT {}", rows.len()), rows, end: true }, None)),
-            Plan::CopyOut(query) => {
-                run.query(query)?.map(|rows| (Outcome::CopyOut { columns: query.columns.clone(), rows }, None))
-            }
+            Plan::CopyOut(query, format) => run
+                .query(query)?
+                .map(|rows| (Outcome::CopyOut { columns: query.columns.clone(), rows, format: format.clone() }, None)),
             Plan::Explain(explain) => run.explain(explain)?.map(|(lines, effects)| {
                 let rows = lines.into_iter().map(|line| vec![Value::Text(line)]).collect();
                 (Outcome::Rows { tag: "EXPLAIN".to_owned(), rows, end: true }, effects)
@@ -169,7 +169,9 @@ impl Tenant {
             }
             Plan::CopyIn(copy) => run.hold(&copy.target)?.map(|()| {
                 *copying = Some(Arc::clone(statement));
-                (Outcome::CopyIn { columns: copy.columns.len() }, None)
+                let column = |at: &usize| copy.target.table.columns[*at].name.clone();
+                let columns = copy.columns.iter().map(column).collect();
+                (Outcome::CopyIn { columns, format: copy.format.clone() }, None)
             }),
             Plan::Define(define) => run.step(run.define(define, &statement.catalog, behind))?.map(|defined| {
                 notices.extend(defined.notices);

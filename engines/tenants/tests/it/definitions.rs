@@ -1,7 +1,7 @@
 //! Sequences and generated columns, and what of them survives a crash. `tests/tenants/definitions` compares more with PostgreSQL.
 
 use savanna_journal::Lsn;
-use savanna_tenants::interrupt::Reason;
+use savanna_tenants::{copy::CopyField, interrupt::Reason};
 
 use crate::desk::{Desk, Seen, done, rows};
 
@@ -68,7 +68,7 @@ fn a_copy_goes_into_the_table_that_it_began_with() {
         desk.tenant.woken();
         assert_eq!(desk.run(b, text), Seen::Failed("57014"));
     }
-    assert!(desk.tenant.copy_in(a, &[vec![Some("1".to_owned())]]).is_ok());
+    assert!(desk.tenant.copy_in(a, &[vec![CopyField::Text("1".to_owned())]]).is_ok());
     desk.setup(a, &["COMMIT"]);
     assert_eq!(desk.query(b, "SELECT * FROM t"), ["1"]);
 }

@@ -14,6 +14,7 @@ use savanna_journal::Lsn;
 use savanna_tenants::{
     Outcome, OutputColumn, SessionId, SqlError, Status,
     budget::Amounts,
+    copy::CopyFormat,
     database::Step,
     error::{Result, state},
     interrupt::{Interrupts, Reason},
@@ -600,8 +601,8 @@ impl Connection {
                 Ok(ran) => ran,
                 Err(error) => return Ok(Err(error)),
             };
-            if let Outcome::CopyIn { columns } = outcome {
-                outcome = match self.take_lines(columns).await? {
+            if let Outcome::CopyIn { columns, format } = &outcome {
+                outcome = match self.take_rows(columns, format).await? {
                     Ok(outcome) => outcome,
                     Err(error) => return Ok(Err(error)),
                 };
@@ -641,15 +642,17 @@ impl Connection {
                     self.output.suspended();
                 }
             }
-            Outcome::CopyOut { columns, rows } => {
-                self.output.copy_out(columns.len());
+            Outcome::CopyOut { columns, rows, format } => {
+                self.output.copy_out(columns.len(), &format);
+                self.output.copy_data(copy::begin(&columns, &format));
                 let count = rows.len();
                 for row in rows {
-                    self.output.copy_line(copy::line(&row, columns.iter().map(|column| column.of)));
+                    self.output.copy_data(copy::row(&row, &columns, &format));
                     if self.output.bytes.len() >= OUTPUT_BYTES {
                         self.send().await?;
                     }
                 }
+                self.output.copy_data(copy::end(&format));
                 self.output.copy_done();
                 self.output.complete(&format!("COPY {count}"));
             }
@@ -685,10 +688,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes the lines of a COPY from the client.
-    async fn take_lines(&mut self, columns: usize) -> Served<Result<Outcome>> {
+    /// Takes the rows of a COPY from the client.
+    async fn take_rows(&mut self, columns: &[String], format: &CopyFormat) -> Served<Result<Outcome>> {
         use PgWireFrontendMessage as M;
-        self.output.copy_in(columns);
+        self.output.copy_in(columns.len(), format);
         self.send().await?;
         let mut text = Vec::new();
         let mut refused = None;
@@ -716,20 +719,20 @@ impl Connection {
                 }
                 M::Flush(_) | M::Sync(_) => {}
                 _ => {
-                    let message = "expected the lines of a COPY, came another message";
+                    let message = "expected the rows of a COPY, came another message";
                     return Err(End::Fatal(SqlError::new(state::PROTOCOL_VIOLATION, message)));
                 }
             }
         }
         let session = self.session;
-        let lines = match refused.map_or_else(|| copy::parse(&text), Err) {
-            Ok(lines) => Arc::new(lines),
+        let rows = match refused.map_or_else(|| copy::parse(&text, columns, format), Err) {
+            Ok(rows) => Arc::new(rows),
             Err(error) => {
                 self.tenant(|tenant| tenant.copy_fail(session)).await;
                 return Ok(Err(error));
             }
         };
-        self.until_done(move |tenant| tenant.copy_in(session, &lines)).await
+        self.until_done(move |tenant| tenant.copy_in(session, &rows)).await
     }
 
     async fn bind(&mut self, bind: Bind) -> Result<()> {
@@ -773,8 +776,8 @@ impl Connection {
             Ok(outcome) => outcome,
             Err(error) => return Ok(Err(error)),
         };
-        if let Outcome::CopyIn { columns } = outcome {
-            outcome = match self.take_lines(columns).await? {
+        if let Outcome::CopyIn { columns, format } = &outcome {
+            outcome = match self.take_rows(columns, format).await? {
                 Ok(outcome) => outcome,
                 Err(error) => return Ok(Err(error)),
             };

@@ -1,139 +1,142 @@
-//! The text format of `COPY`: a line per row, a tab between columns, `\N` for NULL, backslashes before what would be
-//! misunderstood.
+//! What `COPY` sends and takes: rows as text, CSV or binary values.
+
+mod binary;
+mod csv;
+mod text;
 
 use savanna_tenants::{
-    SqlError,
+    OutputColumn, SqlError,
+    copy::{CopyField, CopyFormat, CopyKind, Header},
     error::{Result, state},
-    types::Type,
     value::Value,
 };
 
-/// The rows of a text, as the texts of their columns.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Vec<Vec<Option<String>>>> {
-    let mut rows = Vec::new();
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let (line, after) = match rest.iter().position(|byte| *byte == b'\n') {
-            Some(end) => (&rest[..end], &rest[end + 1..]),
-            None => (rest, &[][..]),
-        };
-        rest = after;
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if line == b"\\." {
-            break;
+/// The rows of what a client has sent, for columns of these names.
+pub(crate) fn parse(bytes: &[u8], columns: &[String], format: &CopyFormat) -> Result<Vec<Vec<CopyField>>> {
+    let mut rows = match format.kind {
+        CopyKind::Text => text::parse(bytes, format)?,
+        CopyKind::Csv => csv::parse(bytes, format)?,
+        CopyKind::Binary => binary::parse(bytes, columns.len())?,
+    };
+    if format.header != Header::No {
+        let header: Vec<CopyField> = rows.drain(..rows.len().min(1)).flatten().collect();
+        if format.header == Header::Match {
+            check_header(&header, columns)?;
         }
-        rows.push(line.split(|byte| *byte == b'\t').map(column).collect::<Result<Vec<_>>>()?);
     }
     Ok(rows)
 }
 
-fn column(bytes: &[u8]) -> Result<Option<String>> {
-    if bytes == b"\\N" {
-        return Ok(None);
+fn check_header(header: &[CopyField], columns: &[String]) -> Result<()> {
+    let wrong = |message: String| Err(SqlError::new(state::BAD_COPY_FILE_FORMAT, message));
+    if header.len() != columns.len() {
+        return wrong(format!(
+            "wrong number of fields in header line: got {}, expected {}",
+            header.len(),
+            columns.len()
+        ));
     }
-    let mut value = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        at += 1;
-        if byte != b'\\' {
-            value.push(byte);
-            continue;
-        }
-        let Some(&letter) = bytes.get(at) else {
-            value.push(byte);
-            break;
-        };
-        at += 1;
-        // At most so many digits that follow.
-        let mut digits = |mut number: u32, radix: u32, most: usize| {
-            let mut read = 0;
-            while read < most
-                && let Some(digit) = bytes.get(at).and_then(|byte| char::from(*byte).to_digit(radix))
-            {
-                number = number * radix + digit;
-                (at, read) = (at + 1, read + 1);
+    for (at, (field, column)) in header.iter().zip(columns).enumerate() {
+        match field {
+            CopyField::Text(name) if name == column => {}
+            CopyField::Text(name) => {
+                let message = format!("column name mismatch in header line field {}: got \"{name}\"", at + 1);
+                return wrong(format!("{message}, expected \"{column}\""));
             }
-            (number as u8, read)
-        };
-        value.push(match letter {
-            b'b' => 8,
-            b'f' => 12,
-            b'n' => b'\n',
-            b'r' => b'\r',
-            b't' => b'\t',
-            b'v' => 11,
-            b'0'..=b'7' => digits(u32::from(letter - b'0'), 8, 2).0,
-            b'x' => match digits(0, 16, 2) {
-                (_, 0) => b'x',
-                (byte, _) => byte,
-            },
-            other => other,
-        });
+            _ => {
+                let message = format!("column name mismatch in header line field {}: got null value", at + 1);
+                return wrong(format!("{message}, expected \"{column}\""));
+            }
+        }
     }
-    let text = String::from_utf8(value).ok().filter(|text| !text.contains('\0'));
-    let wrong = || SqlError::new(state::CHARACTER_NOT_IN_REPERTOIRE, "invalid byte sequence for encoding \"UTF8\"");
-    text.map(Some).ok_or_else(wrong)
+    Ok(())
 }
 
-/// A row's line.
-pub(crate) fn line(row: &[Value], types: impl Iterator<Item = Type>) -> String {
-    let mut line = String::new();
-    let mut text = String::new();
-    for (at, (value, of)) in row.iter().zip(types).enumerate() {
-        if at > 0 {
-            line.push('\t');
-        }
-        if value.is_null() {
-            line.push_str("\\N");
-            continue;
-        }
-        text.clear();
+/// What is sent before the rows.
+pub(crate) fn begin(columns: &[OutputColumn], format: &CopyFormat) -> Vec<u8> {
+    let names = || columns.iter().map(|column| Some(column.name.clone())).collect::<Vec<_>>();
+    match format.kind {
+        CopyKind::Binary => binary::begin(),
+        _ if format.header == Header::No => Vec::new(),
+        CopyKind::Text => text::line(&names(), format).into_bytes(),
+        CopyKind::Csv => csv::line(&names(), true, format).into_bytes(),
+    }
+}
+
+/// A row.
+pub(crate) fn row(values: &[Value], columns: &[OutputColumn], format: &CopyFormat) -> Vec<u8> {
+    let types = columns.iter().map(|column| column.of);
+    if format.kind == CopyKind::Binary {
+        return binary::row(values, types);
+    }
+    let shown = |(value, of): (&Value, _)| {
+        let mut text = String::new();
         value.write_text(of, &mut text);
-        for character in text.chars() {
-            match character {
-                '\\' => line.push_str("\\\\"),
-                '\u{8}' => line.push_str("\\b"),
-                '\u{c}' => line.push_str("\\f"),
-                '\n' => line.push_str("\\n"),
-                '\r' => line.push_str("\\r"),
-                '\t' => line.push_str("\\t"),
-                '\u{b}' => line.push_str("\\v"),
-                other => line.push(other),
-            }
-        }
+        (!value.is_null()).then_some(text)
+    };
+    let texts: Vec<Option<String>> = values.iter().zip(types).map(shown).collect();
+    match format.kind {
+        CopyKind::Csv => csv::line(&texts, false, format).into_bytes(),
+        _ => text::line(&texts, format).into_bytes(),
     }
-    line.push('\n');
-    line
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// What is sent behind the rows.
+pub(crate) fn end(format: &CopyFormat) -> Vec<u8> {
+    if format.kind == CopyKind::Binary { binary::end() } else { Vec::new() }
+}
 
-    fn texts(row: &[Option<String>]) -> Vec<Option<&str>> {
-        row.iter().map(Option::as_deref).collect()
+fn utf8(bytes: Vec<u8>) -> Result<String> {
+    let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
+    let wrong = || SqlError::new(state::CHARACTER_NOT_IN_REPERTOIRE, "invalid byte sequence for encoding \"UTF8\"");
+    text.ok_or_else(wrong)
+}
+
+/// The lines of a text. All end like the first one: with a line feed, a carriage return, or both.
+struct Lines<'a> {
+    rest: &'a [u8],
+    end: Option<&'static [u8]>,
+    /// How an end of a line is called that is not one.
+    stray: &'static str,
+}
+
+/// A line without its end.
+struct Line<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Lines<'a> {
+    fn new(rest: &'a [u8], stray: &'static str) -> Self {
+        Self { rest, end: None, stray }
     }
 
-    #[test]
-    fn lines_are_rows_and_tabs_part_columns() {
-        let rows = parse(b"1\ta b\t\\N\n2\t\t\\\\N\n").unwrap();
-        assert_eq!(texts(&rows[0]), [Some("1"), Some("a b"), None]);
-        assert_eq!(texts(&rows[1]), [Some("2"), Some(""), Some("\\N")]);
-        assert_eq!(parse(b"").unwrap().len(), 0);
-        assert_eq!(parse(b"\n").unwrap(), [[Some(String::new())]], "an empty line is a row with an empty column");
-        assert_eq!(parse(b"1\r\n\\.\n2\n").unwrap(), [[Some("1".to_owned())]]);
-    }
-
-    #[test]
-    fn what_is_written_is_read() {
-        let text = "tab\t line\n back\\slash \u{b} ü \\N";
-        let line = line(&[Value::Text(text.to_owned()), Value::Null], [Type::Text; 2].into_iter());
-        assert_eq!(texts(&parse(line.as_bytes()).unwrap()[0]), [Some(text), None]);
-    }
-
-    #[test]
-    fn bytes_can_be_written_as_numbers() {
-        assert_eq!(parse(b"\\101\\x42\\x\\7").unwrap(), [[Some("ABx\u{7}".to_owned())]]);
-        assert!(parse(b"\\xff").is_err() && parse(b"\\000").is_err());
+    /// The next line; `step` says where the byte after the one at a place is that may end it.
+    fn next(&mut self, step: &mut dyn FnMut(&[u8], usize) -> usize) -> Result<Option<Line<'a>>> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        let mut at = 0;
+        while at < self.rest.len() {
+            if !matches!(self.rest[at], b'\r' | b'\n') {
+                at = step(self.rest, at);
+                continue;
+            }
+            let here = &self.rest[at..];
+            let found: &'static [u8] = match here {
+                [b'\r', b'\n', ..] => b"\r\n",
+                [b'\r', ..] => b"\r",
+                _ => b"\n",
+            };
+            let end = *self.end.get_or_insert(found);
+            if found != end {
+                let what = if here[0] == b'\r' { "carriage return" } else { "newline" };
+                let message = format!("{} {what} found in data", self.stray);
+                return Err(SqlError::new(state::BAD_COPY_FILE_FORMAT, message));
+            }
+            let line = &self.rest[..at];
+            self.rest = &here[end.len()..];
+            return Ok(Some(Line { bytes: line }));
+        }
+        Ok(Some(Line { bytes: std::mem::take(&mut self.rest) }))
     }
 }

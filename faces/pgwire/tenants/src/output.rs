@@ -9,7 +9,12 @@ use pgwire::messages::{
     response::{CommandComplete, EmptyQueryResponse, ErrorResponse, NoticeResponse, ReadyForQuery, TransactionStatus},
     startup::{Authentication, BackendKeyData, ParameterStatus, SecretKey},
 };
-use savanna_tenants::{OutputColumn, SqlError, Status, types::Type, value::Value};
+use savanna_tenants::{
+    OutputColumn, SqlError, Status,
+    copy::{CopyFormat, CopyKind},
+    types::Type,
+    value::Value,
+};
 
 /// Messages for a client.
 #[derive(Debug, Default)]
@@ -17,6 +22,11 @@ pub(crate) struct Output {
     pub(crate) bytes: BytesMut,
     text: String,
     binary: Vec<u8>,
+}
+
+/// The protocol's code of a format of `COPY`.
+fn copy_code(format: &CopyFormat) -> i16 {
+    i16::from(format.kind == CopyKind::Binary)
 }
 
 /// The format of a value among those that a client named: none is text, one is for all.
@@ -158,16 +168,20 @@ impl Output {
         self.bytes[start + 1..start + 5].copy_from_slice(&length.to_be_bytes());
     }
 
-    pub(crate) fn copy_in(&mut self, columns: usize) {
-        self.put(&CopyInResponse::new(0, columns as i16, vec![0; columns]));
+    pub(crate) fn copy_in(&mut self, columns: usize, format: &CopyFormat) {
+        let code = copy_code(format);
+        self.put(&CopyInResponse::new(code as i8, columns as i16, vec![code; columns]));
     }
 
-    pub(crate) fn copy_out(&mut self, columns: usize) {
-        self.put(&CopyOutResponse::new(0, columns as i16, vec![0; columns]));
+    pub(crate) fn copy_out(&mut self, columns: usize, format: &CopyFormat) {
+        let code = copy_code(format);
+        self.put(&CopyOutResponse::new(code as i8, columns as i16, vec![code; columns]));
     }
 
-    pub(crate) fn copy_line(&mut self, line: String) {
-        self.put(&CopyData::new(line.into_bytes().into()));
+    pub(crate) fn copy_data(&mut self, bytes: Vec<u8>) {
+        if !bytes.is_empty() {
+            self.put(&CopyData::new(bytes.into()));
+        }
     }
 
     pub(crate) fn copy_done(&mut self) {
