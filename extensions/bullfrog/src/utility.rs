@@ -94,7 +94,7 @@ impl Kind {
         // SAFETY: a utility statement is a node.
         match unsafe { nodes::tag(node) } {
             NodeTag::T_CopyStmt => Self::Copy,
-            NodeTag::T_TruncateStmt | NodeTag::T_ClusterStmt | NodeTag::T_VacuumStmt => Self::Rewrite,
+            NodeTag::T_ClusterStmt | NodeTag::T_VacuumStmt => Self::Rewrite,
             NodeTag::T_AlterTableStmt
             | NodeTag::T_AlterTableMoveAllStmt
             | NodeTag::T_AlterDomainStmt
@@ -115,7 +115,9 @@ impl Kind {
             | NodeTag::T_IndexStmt
             | NodeTag::T_ReassignOwnedStmt
             | NodeTag::T_RenameStmt
-            | NodeTag::T_RuleStmt => Self::Definition,
+            | NodeTag::T_RuleStmt
+            // With CASCADE it gives tables that it does not name new files.
+            | NodeTag::T_TruncateStmt => Self::Definition,
             _ => Self::Other,
         }
     }

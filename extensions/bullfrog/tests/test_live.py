@@ -263,6 +263,18 @@ def test_a_live_table_keeps_its_form(totals, statement):
     assert refused.value.sqlstate in ("55006", "2BP01")
 
 
+def test_a_truncate_does_not_reach_tables_on_the_move_by_foreign_keys(lines):
+    lines.execute("CREATE TABLE shop (shop int PRIMARY KEY); INSERT INTO shop SELECT generate_series(0, 3)")
+    lines.execute("ALTER TABLE line ADD FOREIGN KEY (kind) REFERENCES price (kind) NOT VALID")
+    expect(lines, TOTALS)
+    migrate(lines, f"CREATE TABLE total AS {TOTALS}; ALTER TABLE total ADD FOREIGN KEY (shop) REFERENCES shop (shop)", options=LIVE)
+    for table in ("shop", "price"):
+        with pytest.raises(psycopg.errors.ObjectInUse):
+            lines.execute(f"TRUNCATE {table} CASCADE")
+    lines.execute("CREATE TABLE other (); TRUNCATE other")
+    assert differing(lines, "total", "expected") == 0
+
+
 def test_a_table_that_the_migration_does_not_use_cannot_be_live(lines):
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="price"):
         migrate(lines, f"CREATE TABLE total AS {TOTALS}", options=", live => '{line, price}'")
