@@ -302,6 +302,15 @@ pub(crate) enum TenantsCommand {
     /// Removes a tenant and all that is in it, if nobody is connected to it
     #[command(after_help = "Example:\n  savanna tenants drop shop")]
     Drop(OneTenant),
+    /// Writes a tenant as it is now into a new file or S3 object; it goes on meanwhile
+    #[command(after_help = "Examples:\n  savanna tenants backup shop shop.backup\n  \
+        savanna tenants backup shop s3://backups/shop/monday\n\n\
+        Credentials of S3 come from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION,\n\
+        AWS_ENDPOINT_URL (and AWS_ALLOW_HTTP=true) for a store that is not Amazon's.")]
+    Backup(BackupOf),
+    /// Makes a new tenant of a backup
+    #[command(after_help = "Example:\n  savanna tenants restore shop2 shop.backup")]
+    Restore(BackupOf),
 }
 
 #[derive(Debug, Arguments)]
@@ -314,6 +323,15 @@ pub(crate) struct Top {
     pub(crate) count: usize,
     #[command(flatten)]
     pub(crate) remote: Remote,
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct BackupOf {
+    #[command(flatten)]
+    pub(crate) tenant: OneTenant,
+    /// The file, or s3://BUCKET/PATH
+    #[arg(value_name = "FILE|URL")]
+    pub(crate) place: String,
 }
 
 #[derive(Debug, Arguments)]

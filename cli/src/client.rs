@@ -48,7 +48,12 @@ impl Client {
     }
 
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        self.http.request(method, format!("{}/api/v1/{path}", self.url)).timeout(Duration::from_secs(60))
+        self.long_request(method, path).timeout(Duration::from_secs(60))
+    }
+
+    /// A request that takes as long as it takes.
+    pub(crate) fn long_request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, format!("{}/api/v1/{path}", self.url))
     }
 
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, RequestError> {

@@ -37,7 +37,17 @@ impl LiveLine {
             _ => status.events as f64 / status.seconds.max(1e-3),
         };
         self.last = Some((now, status.events));
-        eprint!("\r\x1b[K{}", line(status, rate, unix_seconds()));
+        self.write(&line(status, rate, unix_seconds()));
+    }
+
+    /// So many bytes of all have come.
+    pub(crate) fn show_bytes(&mut self, done: u64, all: u64) {
+        self.last = Some((Instant::now(), done));
+        self.write(&format!("{} of {} bytes", short(done as f64), short(all as f64)));
+    }
+
+    fn write(&mut self, line: &str) {
+        eprint!("\r\x1b[K{line}");
         self.flush(true);
     }
 

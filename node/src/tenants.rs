@@ -1,11 +1,13 @@
 //! The tenants service: an engine and its face in threads of their own.
 
-use std::net::SocketAddr;
+use std::{io, net::SocketAddr, sync::Arc};
 
 use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use savanna_epoch::OwnerEpoch;
 use savanna_http::types::Tenant;
-use savanna_http::{Problem, TenantsHandle};
+use savanna_http::{Backup, Problem, TenantsHandle};
 use savanna_ownership::guard::LeaseGuard;
 use savanna_pgwire_tenants::{Keeping, Server, ServerError, ServerOptions, SqlError, Tenants};
 
@@ -15,12 +17,22 @@ use crate::config::{NodeConfig, threads_or_cores};
 pub(crate) fn start(config: &NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) -> Result<Server, ServerError> {
     Server::start(ServerOptions {
         listen: SocketAddr::new(config.address, config.tenants_port),
-        keeping: Keeping::local(config.data_dir.join("tenants")),
+        keeping: keeping(config)?,
         epoch,
         threads: threads_or_cores(config.tenants_threads).into(),
         lease: Some(lease),
         tls: config.tenants_tls.clone(),
     })
+}
+
+/// The log is always in the data directory.
+fn keeping(config: &NodeConfig) -> Result<Keeping, ServerError> {
+    let mut keeping = Keeping::local(config.data_dir.join("tenants"));
+    if let Some((bucket, path)) = &config.tenants_store {
+        let no_bucket = |error| SqlError::new("58030", format!("tenants.store cannot be used: {error}"));
+        keeping.store = Some((Arc::new(bucket.connect().map_err(no_bucket)?), path.clone()));
+    }
+    Ok(keeping)
 }
 
 /// The tenants of this node as the control API sees them.
@@ -45,6 +57,16 @@ impl TenantsHandle for Control {
 
     async fn remove(&self, name: String) -> Result<(), Problem> {
         self.0.remove(&name).await.map_err(|error| problem(&error))
+    }
+
+    async fn backup(&self, name: String) -> Result<Backup, Problem> {
+        let archive = self.0.backup(&name).await.map_err(|error| problem(&error))?;
+        let bytes = archive.bytes();
+        Ok(Backup { bytes, stream: archive.stream().map_err(io::Error::other).boxed() })
+    }
+
+    async fn restore(&self, name: String, backup: BoxStream<'static, io::Result<Bytes>>) -> Result<(), Problem> {
+        self.0.restore(&name, backup).await.map_err(|error| problem(&error))
     }
 }
 

@@ -16,13 +16,13 @@ SAVANNA = pathlib.Path(os.environ.get("BINARY", TARGET / "debug" / "savanna"))
 
 
 class Node:
-    def __init__(self, directory):
+    def __init__(self, directory, environment=None):
         self.log = directory / "node.log"
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
                 [SAVANNA, "dev", "--data-dir", directory / "data", "--http-port", "0", "--pgwire-port", "0",
                  "--keys-port", "0", "--tenants-port", "0"],
-                stdout=log, stderr=log,
+                stdout=log, stderr=log, env={**os.environ, **(environment or {})},
             )
         self.ports = self.wait_for_ports()
 

@@ -1,5 +1,7 @@
 //! `savanna tenants`.
 
+mod backup;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -20,6 +22,14 @@ pub(crate) async fn run(config: &Config, format: Format, command: &TenantsComman
         TenantsCommand::Top(top) => show_top(&client(&top.remote)?, format, top).await,
         TenantsCommand::Create(one) => create(&client(&one.remote)?, format, one).await,
         TenantsCommand::Drop(one) => drop_one(&client(&one.remote)?, format, one).await,
+        TenantsCommand::Backup(of) => {
+            let bytes = backup::write(&client(&of.tenant.remote)?, &of.tenant.tenant, &of.place).await?;
+            done(format, &of.tenant.tenant, "backed_up", &format!("is in {} ({bytes} bytes)", of.place))
+        }
+        TenantsCommand::Restore(of) => {
+            backup::restore(&client(&of.tenant.remote)?, &of.tenant.tenant, &of.place).await?;
+            done(format, &of.tenant.tenant, "restored", "is there")
+        }
     }
 }
 

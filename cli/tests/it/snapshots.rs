@@ -16,7 +16,7 @@ fn assert_snapshot(name: &str, text: &str) {
 
 #[test]
 fn help_of_every_command() {
-    let commands: [&[&str]; 19] = [
+    let commands: [&[&str]; 21] = [
         &[],
         &["dev"],
         &["status"],
@@ -36,6 +36,8 @@ fn help_of_every_command() {
         &["tenants", "top"],
         &["tenants", "create"],
         &["tenants", "drop"],
+        &["tenants", "backup"],
+        &["tenants", "restore"],
     ];
     for command in commands {
         let mut arguments = command.to_vec();

@@ -163,6 +163,18 @@ impl Database {
         self.unflushed.first().is_none() && matches!(self.flushing, Flushing::Idle)
     }
 
+    /// The storage has all commits up to here.
+    #[must_use]
+    pub fn flushed(&self) -> Csn {
+        self.store.flushed()
+    }
+
+    /// The last commit that whoever begins now sees.
+    #[must_use]
+    pub fn published(&self) -> Csn {
+        self.transactions.published()
+    }
+
     /// The log is needed from here on, if at all.
     #[must_use]
     pub fn needs_log_from(&self) -> Option<Lsn> {

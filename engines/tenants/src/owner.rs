@@ -154,6 +154,7 @@ impl Owner {
 
     fn note_removed(&mut self, tenant: TenantId, lsn: Lsn) {
         self.roots.tenants.remove(&tenant);
+        self.roots.reserved.remove(&tenant);
         self.roots.removed.insert(tenant);
         self.tails.remove(&tenant);
         self.note_change(lsn);
@@ -207,6 +208,16 @@ impl Owner {
         Ok((tenant, lsn))
     }
 
+    /// Gives a reserved number up: what the storage has under it is removed.
+    ///
+    /// # Errors
+    /// Those of the journal.
+    pub fn give_up(&mut self, tenant: TenantId) -> Result<Lsn> {
+        let lsn = self.append(tenant, DROPPED, &[])?;
+        self.note_removed(tenant, lsn);
+        Ok(lsn)
+    }
+
     /// Makes a tenant of a reserved number, as [`create`](Self::create).
     ///
     /// # Errors
@@ -231,8 +242,7 @@ impl Owner {
             let message = format!("database \"{name}\" does not exist");
             return Err(SqlError::new(state::INVALID_CATALOG_NAME, message));
         };
-        let lsn = self.append(tenant, DROPPED, &[])?;
-        self.note_removed(tenant, lsn);
+        let lsn = self.give_up(tenant)?;
         self.names.remove(name);
         Ok(lsn)
     }

@@ -5,14 +5,17 @@
 //!                                        UPTO-AFTER-PART, twenty digits each, four of the part
 //! PREFIX/tenants/NUMBER/objects ..       the segments
 //! PREFIX/roots/ ..                       which tenants there are: see `roots`
+//! PREFIX/log                             whose storage this is: see `claim`
 //! ```
 //!
 //! A tenant's manifest is taken over before the first segment is added to it: from then on the store refuses whoever owned
 //! it under an older epoch.
 
-mod backup;
+mod archive;
+mod claim;
 mod compact;
 mod home;
+mod snapshot;
 
 use std::{
     sync::{
@@ -31,8 +34,9 @@ use savanna_manifest::{
 use savanna_tenants_segments::{BlockCache, SegmentError, TenantId};
 
 pub use self::{
-    backup::{BlockPlace, Snapshot},
+    archive::Archive,
     home::Home,
+    snapshot::{BlockPlace, Snapshot},
 };
 use crate::{
     error::{SqlError, state},
@@ -61,9 +65,24 @@ pub enum StorageError {
         /// The entry.
         entry: String,
     },
-    /// There is something already where something was to be copied.
-    #[error("expected an empty place under `{0}`, found a tenant's segments; name another place")]
+    /// There is something already where a tenant was to be restored.
+    #[error("expected an empty place under `{0}`, found a tenant's segments; it was written by another program")]
     Occupied(String),
+    /// An archive is none.
+    #[error("expected the backup of a tenant: {0}")]
+    Archive(String),
+    /// Whoever sends an archive has stopped.
+    #[error("the backup did not come to its end: {0}; send it again")]
+    Sender(#[source] std::io::Error),
+    /// Another log's storage, or another storage than the log's.
+    #[error(
+        "expected under `{0}` the storage that the log in this directory was written beside, found another; name that one, or an empty \
+         place with an empty directory"
+    )]
+    Foreign(String),
+    /// The directory of the log.
+    #[error("the directory of the log cannot be used: {0}")]
+    Directory(#[source] std::io::Error),
     /// The list of tenants is none.
     #[error("the list of tenants cannot be read: {0}; restore it from a backup")]
     Roots(String),
@@ -79,6 +98,7 @@ impl From<StorageError> for SqlError {
     fn from(error: StorageError) -> Self {
         match &error {
             StorageError::Segment(error) => damaged(error),
+            StorageError::Archive(_) => Self::new(state::BAD_COPY_FILE_FORMAT, error.to_string()),
             _ => Self::new(state::IO_ERROR, error.to_string()),
         }
     }

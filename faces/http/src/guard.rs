@@ -1,4 +1,4 @@
-//! What every request passes before its handler: host check, bounds, metrics.
+//! What requests pass before their handler: host check, bounds, metrics.
 
 use std::time::Instant;
 
@@ -41,6 +41,11 @@ async fn bounded(face: &Face, request: Request, next: Next) -> Response {
         problem.retry_after_ms = Some(1000);
         return problem.into_response();
     };
+    next.run(request).await
+}
+
+/// Ends a request that takes too long until the head of its answer.
+pub(crate) async fn in_time(State(face): State<Face>, request: Request, next: Next) -> Response {
     match tokio::time::timeout(face.limits.request_timeout, next.run(request)).await {
         Ok(response) => response,
         Err(_) => Problem::new(

@@ -40,6 +40,8 @@ use crate::api::{health, node, queries, sql, tables, tenants};
         tenants::list,
         tenants::create,
         tenants::remove,
+        tenants::backup,
+        tenants::restore,
         health::healthz,
         health::readyz,
         health::metrics,

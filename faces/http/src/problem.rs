@@ -86,8 +86,9 @@ impl Problem {
         let (status, kind, title) = match sqlstate {
             "3D000" => (StatusCode::NOT_FOUND, "unknown-name", "No such name"),
             "42P04" => (StatusCode::CONFLICT, "exists", "The name is taken"),
+            "55000" => (StatusCode::CONFLICT, "not-now", "It cannot be done now"),
             "55006" => (StatusCode::CONFLICT, "in-use", "Somebody uses it"),
-            "42602" => (StatusCode::BAD_REQUEST, "invalid", "The request cannot be done"),
+            "22P04" | "42602" => (StatusCode::BAD_REQUEST, "invalid", "The request cannot be done"),
             _ => (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "The service failed"),
         };
         Self { sqlstate: Some(sqlstate.into()), ..Self::new(status, kind, title, detail) }

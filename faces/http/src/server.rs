@@ -13,7 +13,7 @@ use savanna_streams_model::handle::{SessionId, SharedStreamHandle, StreamRequest
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use crate::guard::guard;
+use crate::guard::{guard, in_time};
 use crate::metrics::Metrics;
 use crate::sessions::Sessions;
 use crate::{NodeView, Problem, api};
@@ -92,7 +92,10 @@ impl HttpFace {
         let face = &self.0;
         api::routes()
             .into_iter()
-            .fold(Router::new(), |router, route| router.route(route.path, route.handler))
+            .fold(Router::new(), |router, route| {
+                let in_time = from_fn_with_state(face.clone(), in_time);
+                router.route(route.path, if route.is_long { route.handler } else { route.handler.layer(in_time) })
+            })
             .fallback(no_such_route)
             .method_not_allowed_fallback(no_such_method)
             .layer(DefaultBodyLimit::max(face.limits.max_body_bytes))

@@ -1,9 +1,12 @@
 //! What the face knows of the node that it serves.
 
 use std::fmt::Debug;
+use std::io;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
 
 use crate::Problem;
 use crate::types::{NodeStatus, Setting, Tenant};
@@ -23,6 +26,14 @@ pub trait NodeView: Debug + Send + Sync {
 /// Tenants, wherever they are.
 pub type SharedTenants = Arc<dyn TenantsHandle>;
 
+/// A tenant's backup.
+pub struct Backup {
+    /// Its length.
+    pub bytes: u64,
+    /// Its bytes.
+    pub stream: BoxStream<'static, io::Result<Bytes>>,
+}
+
 /// What can be done with tenants as a whole. Names are those of their databases.
 #[async_trait]
 pub trait TenantsHandle: Debug + Send + Sync {
@@ -34,4 +45,10 @@ pub trait TenantsHandle: Debug + Send + Sync {
 
     /// Removes one.
     async fn remove(&self, name: String) -> Result<(), Problem>;
+
+    /// One with all that is committed in it by now.
+    async fn backup(&self, name: String) -> Result<Backup, Problem>;
+
+    /// Makes one of a backup: all of it, or none.
+    async fn restore(&self, name: String, backup: BoxStream<'static, io::Result<Bytes>>) -> Result<(), Problem>;
 }

@@ -16,7 +16,9 @@ use std::path::PathBuf;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
+use object_store::path::Path;
 use savanna_http::types::Setting;
+use savanna_manifest::s3::Bucket;
 use savanna_ownership::LeaseTerms;
 use savanna_pgwire_tenants::TlsFiles;
 
@@ -160,6 +162,8 @@ pub struct NodeConfig {
     pub tenants_port: u16,
     /// Threads of the tenants service; none for one per core.
     pub tenants_threads: Option<u16>,
+    /// The bucket in which tenants are kept, and the path in it; none for the data directory.
+    pub tenants_store: Option<(Bucket, Path)>,
     /// What clients of tenants can encrypt their connections with; none to offer nothing.
     pub tenants_tls: Option<TlsFiles>,
     /// Partitions asked of each source; none for as many as the engine chooses.

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use savanna_manifest::s3::Bucket;
 use savanna_ownership::LeaseTerms;
 use savanna_pgwire_tenants::TlsFiles;
 
@@ -58,6 +59,7 @@ pub const SETTINGS: &[SettingSpec] = &[
     setting("keys.config", "none", "a file with the other settings of the keys service, in the form of redis.conf"),
     setting("tenants.port", "5433", "port of the PostgreSQL protocol of tenants, 0 for any"),
     setting("tenants.threads", "auto", "threads of the tenants service, one per core if auto"),
+    setting("tenants.store", "local", "where tenants are kept: local (the data directory), or s3://BUCKET/PATH"),
     setting("tenants.tls_cert", "none", "a PEM file with the certificates of tenants for encrypted connections"),
     setting("tenants.tls_key", "none", "a PEM file with the key of tenants.tls_cert"),
     setting("streams.parallelism", "auto", "partitions asked of each source"),
@@ -168,6 +170,10 @@ impl NodeConfig {
             keys_threads: read.automatic("keys.threads")?,
             keys_config: read.file("keys.config")?,
             tenants_port: read.port("tenants.port")?,
+            tenants_store: read.get("tenants.store", "local, or s3://BUCKET/PATH", |text| match text {
+                "local" => Some(None),
+                url => Bucket::of_url(url).map(Some),
+            })?,
             tenants_tls: read.tls()?,
             tenants_threads: read.automatic("tenants.threads")?,
             streams_parallelism: read.automatic("streams.parallelism")?.map(usize::from),

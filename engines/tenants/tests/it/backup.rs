@@ -1,11 +1,12 @@
-//! A tenant at one commit stays as it is, is copied, and comes back from the copy as a tenant of its own.
+//! A tenant at one commit stays as it is, is written into an archive, and comes back from it as a tenant of its own.
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
-use object_store::{memory::InMemory, path::Path};
-use savanna_tenants::storage::StorageError;
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use savanna_tenants::storage::{Archive, StorageError};
 
-use crate::desk::Desk;
+use crate::desk::{Desk, Stored};
 
 const KEEP: Duration = Duration::from_secs(60);
 
@@ -21,36 +22,54 @@ fn lived() -> Desk {
     desk
 }
 
-#[test]
-fn a_copy_is_the_tenant_as_it_was_however_it_goes_on() {
-    let mut desk = lived();
-    let snapshot = {
-        let stored = desk.storage();
-        stored.runtime.block_on(stored.storage.snapshot(1, KEEP)).expect("it was flushed")
-    };
+/// Goes on with life; each flush makes a segment, so that older ones are merged into others.
+fn live_on(desk: &mut Desk) {
     let client = desk.client();
     for id in 0..6 {
-        // Each flush makes a segment, so that those of the snapshot are merged into others.
-        desk.setup(
-            client,
-            &[&format!("DELETE FROM t WHERE id % 7 = {id}"), "INSERT INTO t VALUES (1000, '') ON CONFLICT DO NOTHING"],
-        );
+        let delete = format!("DELETE FROM t WHERE id % 7 = {id}");
+        desk.setup(client, &[&delete, "INSERT INTO t VALUES (1000, '') ON CONFLICT DO NOTHING"]);
         desk.paper.flush();
         desk.flush();
     }
-    let blocks: Vec<_> = snapshot.blocks().collect();
-    assert!(blocks.len() > 2 && blocks.is_sorted_by_key(|block| block.first_key.clone()), "{blocks:?}");
+}
 
-    let elsewhere = Arc::new(InMemory::new());
+fn bytes(stored: &Stored, archive: Archive) -> Vec<u8> {
+    let pieces: Vec<Bytes> = stored.runtime.block_on(archive.stream().try_collect()).expect("memory");
+    pieces.concat()
+}
+
+/// An archive as a client sends it: in pieces that have nothing to do with its parts.
+fn restore(stored: &Stored, tenant: u64, archive: &[u8]) -> Result<u64, StorageError> {
+    let pieces: Vec<io::Result<Bytes>> = archive.chunks(1_000).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+    let restored = stored.storage.restore(tenant, futures::stream::iter(pieces).boxed());
+    stored.runtime.block_on(restored).map(|csn| csn.0)
+}
+
+#[test]
+fn a_snapshot_stays_as_it_is_however_the_tenant_goes_on() {
+    let mut desk = lived();
     let stored = desk.storage();
-    stored.runtime.block_on(snapshot.copy_to(Arc::clone(&elsewhere) as _, &Path::from("backup"))).expect("memory");
-    let again = stored.runtime.block_on(snapshot.copy_to(Arc::clone(&elsewhere) as _, &Path::from("backup")));
-    assert!(matches!(again, Err(StorageError::Occupied(_))), "{again:?}");
-    let csn = snapshot.csn();
-    stored.runtime.block_on(snapshot.release()).expect("memory");
+    let snapshot = stored.runtime.block_on(stored.storage.snapshot(1, KEEP)).expect("it was flushed");
+    let before: Vec<_> = snapshot.blocks().collect();
+    assert!(before.len() > 2 && before.is_sorted_by_key(|block| block.first_key.clone()), "{before:?}");
+    live_on(&mut desk);
+    assert_eq!(snapshot.blocks().collect::<Vec<_>>(), before);
+    desk.storage().runtime.block_on(snapshot.release()).expect("memory");
+}
 
-    let restored = stored.runtime.block_on(stored.storage.restore(2, elsewhere, &Path::from("backup")));
-    assert_eq!(restored.expect("the copy is whole"), csn);
+#[test]
+fn a_backup_is_the_tenant_as_it_was_though_it_goes_on_meanwhile() {
+    let mut desk = lived();
+    let stored = desk.storage();
+    let archive = stored.runtime.block_on(stored.storage.archive(1)).expect("memory");
+    let (csn, length) = (archive.csn(), archive.bytes());
+    live_on(&mut desk);
+    let stored = desk.storage();
+    let archive = bytes(stored, archive);
+    assert_eq!(archive.len() as u64, length);
+
+    assert_eq!(restore(stored, 2, &archive).expect("it is whole"), csn.0);
+    assert!(matches!(restore(stored, 2, &archive), Err(StorageError::Occupied(_))));
     let mut copy = Desk::of(Arc::clone(&stored.storage), 2, &[]);
     let client = copy.client();
     assert_eq!(copy.query(client, "SELECT count(*), sum(id), sum(length(b)) FROM t"), ["200|19900|19900"]);
@@ -65,9 +84,48 @@ fn a_copy_is_the_tenant_as_it_was_however_it_goes_on() {
 }
 
 #[test]
-fn there_is_no_snapshot_of_what_was_never_flushed() {
+fn what_was_cut_short_or_damaged_is_not_taken_for_a_backup() {
+    let desk = lived();
+    let stored = desk.storage();
+    let archive = stored.runtime.block_on(stored.storage.archive(1)).expect("memory");
+    let archive = bytes(stored, archive);
+    let is_refused = |archive: &[u8], tenant: u64| {
+        let refused = restore(stored, tenant, archive);
+        assert!(matches!(refused, Err(StorageError::Archive(_))), "{refused:?}");
+        let snapshot = stored.runtime.block_on(stored.storage.snapshot(tenant, KEEP));
+        assert!(!matches!(&snapshot, Ok(snapshot) if snapshot.blocks().count() > 0), "nothing of it counts");
+    };
+    for (at, length) in (0..archive.len()).step_by(997).chain([archive.len() - 1]).enumerate() {
+        is_refused(&archive[..length], 100 + at as u64);
+    }
+    for at in (0..archive.len()).step_by(499).chain(0..60) {
+        let mut damaged = archive.clone();
+        damaged[at] ^= 0x10;
+        is_refused(&damaged, 10_000 + at as u64);
+    }
+    is_refused(&[&archive[..], b"more"].concat(), 99);
+    // It does: the whole one is taken.
+    restore(stored, 98, &archive).expect("it is whole");
+}
+
+#[test]
+fn a_sender_that_stops_leaves_nothing_that_counts() {
+    let desk = lived();
+    let stored = desk.storage();
+    let archive = stored.runtime.block_on(stored.storage.archive(1)).expect("memory");
+    let archive = Bytes::from(bytes(stored, archive));
+    let pieces = [Ok(archive.slice(..archive.len() / 2)), Err(io::Error::other("the line is cut"))];
+    let restored = stored.runtime.block_on(stored.storage.restore(2, futures::stream::iter(pieces).boxed()));
+    assert!(matches!(restored, Err(StorageError::Sender(_))), "{restored:?}");
+}
+
+#[test]
+fn a_tenant_that_was_never_flushed_has_no_snapshot_and_an_empty_backup() {
     let desk = Desk::stored(1 << 20);
     let stored = desk.storage();
     let snapshot = stored.runtime.block_on(stored.storage.snapshot(1, KEEP));
     assert!(matches!(snapshot, Err(StorageError::Manifest(_))), "{snapshot:?}");
+    let archive = stored.runtime.block_on(stored.storage.archive(1)).expect("memory");
+    let archive = bytes(stored, archive);
+    assert_eq!(restore(stored, 2, &archive).expect("it is whole"), 0);
 }

@@ -20,10 +20,16 @@ pub(crate) struct Route {
     /// In lower case, as in the OpenAPI document.
     pub(crate) methods: &'static [&'static str],
     pub(crate) handler: MethodRouter<Face>,
+    /// Whether it takes as long as what the client sends.
+    pub(crate) is_long: bool,
 }
 
 fn route(path: &'static str, methods: &'static [&'static str], handler: MethodRouter<Face>) -> Route {
-    Route { path, methods, handler }
+    Route { path, methods, handler, is_long: false }
+}
+
+fn long_route(path: &'static str, methods: &'static [&'static str], handler: MethodRouter<Face>) -> Route {
+    Route { is_long: true, ..route(path, methods, handler) }
 }
 
 /// What the route of this pattern takes, for messages.
@@ -47,6 +53,8 @@ pub(crate) fn routes() -> Vec<Route> {
         route("/api/v1/tables/{table}", &["get"], get(tables::get)),
         route("/api/v1/tenants", &["get", "post"], get(tenants::list).post(tenants::create)),
         route("/api/v1/tenants/{tenant}", &["delete"], delete(tenants::remove)),
+        route("/api/v1/tenants/{tenant}/backup", &["get"], get(tenants::backup)),
+        long_route("/api/v1/tenants/{tenant}/restore", &["post"], post(tenants::restore)),
         route("/api/v1/sql/split", &["post"], post(sql::split)),
         route("/api/v1/sql/sessions", &["post"], post(sql::open)),
         route("/api/v1/sql/sessions/{session}", &["delete"], delete(sql::close)),

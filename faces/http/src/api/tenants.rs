@@ -1,8 +1,14 @@
 //! Tenants: which there are, what goes on in them.
 
+use std::io;
+use std::time::Duration;
+
 use axum::Json as Answer;
+use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use futures::stream::{BoxStream, StreamExt};
 
 use crate::Problem;
 use crate::extract::{Json, Path};
@@ -57,6 +63,65 @@ pub(crate) async fn create(State(face): State<Face>, Json(body): Json<NewTenant>
 pub(crate) async fn remove(State(face): State<Face>, Path(tenant): Path<String>) -> Result<StatusCode, Problem> {
     served(&face)?.remove(tenant).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// The backup of a tenant: all that was committed when it was asked for, at one commit. The tenant goes on meanwhile.
+#[utoipa::path(
+    get,
+    path = "/api/v1/tenants/{tenant}/backup",
+    tag = "tenants",
+    params(("tenant" = String, Path, description = "Its name")),
+    responses(
+        (status = 200, description = "The backup; it is whole if it is as long as Content-Length says", body = Vec<u8>,
+            content_type = "application/octet-stream"),
+        (status = 404, description = "No such tenant", body = Problem),
+        (status = 409, description = "A transaction with an old snapshot holds it up", body = Problem),
+        (status = 503, description = "The tenants service does not run, or its storage fails", body = Problem),
+    )
+)]
+pub(crate) async fn backup(State(face): State<Face>, Path(tenant): Path<String>) -> Result<Response, Problem> {
+    let backup = served(&face)?.backup(tenant).await?;
+    let mut response = Response::new(Body::from_stream(backup.stream));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(backup.bytes));
+    Ok(response)
+}
+
+/// Makes a tenant of a backup: all of it, or none.
+#[utoipa::path(
+    post,
+    path = "/api/v1/tenants/{tenant}/restore",
+    tag = "tenants",
+    params(("tenant" = String, Path, description = "The name of the new tenant")),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The backup, of any length"),
+    responses(
+        (status = 201, description = "It is there, and durable"),
+        (status = 400, description = "It is no backup, or not all of it", body = Problem),
+        (status = 409, description = "There is one of this name", body = Problem),
+        (status = 503, description = "The tenants service does not run, or its storage fails", body = Problem),
+    )
+)]
+pub(crate) async fn restore(
+    State(face): State<Face>,
+    Path(tenant): Path<String>,
+    body: Body,
+) -> Result<StatusCode, Problem> {
+    let backup = in_time(body, face.limits.request_timeout);
+    served(&face)?.restore(tenant, backup).await?;
+    Ok(StatusCode::CREATED)
+}
+
+/// The bytes of a body that must go on within a time.
+fn in_time(body: Body, time: Duration) -> BoxStream<'static, io::Result<Bytes>> {
+    let pieces = futures::stream::unfold(body.into_data_stream(), move |mut pieces| async move {
+        let piece = match tokio::time::timeout(time, pieces.next()).await {
+            Ok(piece) => piece?.map_err(io::Error::other),
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("nothing came for {time:?}"))),
+        };
+        Some((piece, pieces))
+    });
+    pieces.boxed()
 }
 
 fn served(face: &Face) -> Result<SharedTenants, Problem> {

@@ -1,6 +1,7 @@
 //! Status, configuration, queries, tables, metrics, health.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use savanna_http::types::{NodeStatus, Queries, Settings};
 use savanna_http::{HttpLimits, Problem};
@@ -51,6 +52,39 @@ async fn tenants_are_made_listed_and_removed() {
     assert_eq!(listed, json!({ "tenants": [{ "name": "a shop", "sessions": 1, "commits": 2, "rollbacks": 3 }] }));
     assert_eq!(face.delete("/api/v1/tenants/a%20shop").await.status(), 204);
     assert_eq!(face.delete("/api/v1/tenants/a%20shop").await.status(), 404);
+}
+
+#[tokio::test]
+async fn backups_go_out_and_come_in_whatever_their_length() {
+    let face = serve(HttpLimits { max_body_bytes: 10, ..HttpLimits::default() }).await;
+    let backup = face.get("/api/v1/tenants/shop/backup").await;
+    assert_eq!(backup.content_length(), Some(6));
+    assert_eq!(backup.bytes().await.unwrap(), "backup");
+    let cut = match face.http.get(format!("{}/api/v1/tenants/shop!/backup", face.url)).send().await {
+        Ok(answer) => answer.bytes().await,
+        Err(error) => Err(error),
+    };
+    assert!(cut.is_err(), "what is shorter than it says is no answer");
+    let url = format!("{}/api/v1/tenants/shop/restore", face.url);
+    let sent = face.http.post(&url).body(vec![7; 3 << 20]).send().await.unwrap();
+    assert_eq!(sent.status(), 201);
+    let listed: Value = face.get("/api/v1/tenants").await.json().await.unwrap();
+    assert_eq!(listed["tenants"][0]["name"], "shop of 3145728 bytes");
+}
+
+#[tokio::test]
+async fn a_restore_takes_its_time_as_long_as_something_comes() {
+    let face = serve(HttpLimits { request_timeout: Duration::from_millis(200), ..HttpLimits::default() }).await;
+    let url = format!("{}/api/v1/tenants/shop/restore", face.url);
+    let slow = futures::stream::unfold(0, |at| async move {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        (at < 8).then(|| (Ok::<_, std::io::Error>("piece"), at + 1))
+    });
+    let sent = face.http.post(&url).body(reqwest::Body::wrap_stream(slow)).send().await.unwrap();
+    assert_eq!(sent.status(), 201);
+    let stuck = futures::stream::pending::<Result<&str, std::io::Error>>();
+    let refused = face.http.post(&url).body(reqwest::Body::wrap_stream(stuck)).send().await.unwrap();
+    assert_eq!(refused.status(), 400);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! A stub of an engine and a node, and a face before them on a port of its own.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,9 +9,11 @@ use std::time::Duration;
 use arrow::array::{Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use savanna_http::types::{LeaseStatus, NodeStatus, ServiceState, ServiceStatus, Setting, Tenant};
-use savanna_http::{HttpFace, HttpLimits, NodeView, Problem, SharedTenants, TenantsHandle};
+use savanna_http::{Backup, HttpFace, HttpLimits, NodeView, Problem, SharedTenants, TenantsHandle};
 use savanna_streams_model::handle::{
     CursorId, HandleError, QueryState, QueryStatus, Rows, SessionId, StreamHandle, StreamReply, StreamRequest,
 };
@@ -164,6 +167,20 @@ impl TenantsHandle for StubTenants {
         let mut names = self.0.lock();
         let at = names.iter().position(|other| *other == name);
         names.remove(at.ok_or_else(|| Problem::not_found(format!("no tenant {name}")))?);
+        Ok(())
+    }
+
+    /// Says that there is one byte more than it sends if the name ends with `!`.
+    async fn backup(&self, name: String) -> Result<Backup, Problem> {
+        let pieces = [Ok(Bytes::from_static(b"back")), Ok(Bytes::from_static(b"up"))];
+        let bytes = if name.ends_with('!') { 7 } else { 6 };
+        Ok(Backup { bytes, stream: futures::stream::iter(pieces).boxed() })
+    }
+
+    async fn restore(&self, name: String, backup: BoxStream<'static, io::Result<Bytes>>) -> Result<(), Problem> {
+        let pieces: io::Result<Vec<Bytes>> = backup.try_collect().await;
+        let length = pieces.map_err(|error| Problem::of_sqlstate("22P04", error.to_string()))?.concat().len();
+        self.0.lock().push(format!("{name} of {length} bytes"));
         Ok(())
     }
 }

@@ -7,7 +7,11 @@ use std::{
 };
 
 use savanna_journal::Lsn;
-use savanna_tenants::flush::Flush;
+use savanna_tenants::{
+    SqlError,
+    error::{Result as SqlResult, state},
+    flush::Flush,
+};
 
 use crate::{
     room::{Condition, Room},
@@ -22,6 +26,9 @@ const PROBE: Duration = Duration::from_millis(10);
 const KEYS: usize = 1_000;
 /// So many times what is flushed at once may wait for a storage that fails.
 const WAITING_MAX: u64 = 4;
+/// How long all that was committed may take to be in the storage, and how often that is asked.
+const SAVE_TIME: Duration = Duration::from_secs(20);
+const SAVE_ROUND: Duration = Duration::from_millis(10);
 /// After the storage has failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -113,6 +120,27 @@ async fn flush(here: Rc<Here>, room: Rc<Room>, evict: bool) {
         }
     }
     room.flushing.set(false);
+}
+
+/// Flushes a tenant until its storage has all that was committed by now.
+///
+/// # Errors
+/// 55000 if that takes too long.
+pub(crate) async fn save(here: Rc<Here>, room: &Rc<Room>) -> SqlResult<()> {
+    let began = Instant::now();
+    let upto = room.with(|tenant| tenant.database().published());
+    while room.with(|tenant| tenant.database().flushed() < upto && !tenant.database().is_clean()) {
+        if began.elapsed() > SAVE_TIME {
+            let message = "the database could not be written to its storage in time";
+            let hint = "A transaction with an old snapshot may hold it up, or the storage is slow or fails: try again.";
+            return Err(SqlError::new(state::OBJECT_NOT_IN_PREREQUISITE_STATE, message).hint(hint));
+        }
+        if !room.flushing.replace(true) {
+            tokio::task::spawn_local(flush(Rc::clone(&here), Rc::clone(room), false));
+        }
+        tokio::time::sleep(SAVE_ROUND).await;
+    }
+    Ok(())
 }
 
 async fn flush_once(here: &Here, room: &Rc<Room>) -> Result<(), Box<dyn std::error::Error>> {

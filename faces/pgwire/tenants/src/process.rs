@@ -123,6 +123,7 @@ impl Process {
             Some((store, prefix)) => Storage::new(Arc::clone(store), prefix.clone(), epoch, keeping.blocks_bytes),
         };
         let recovery = Recovery::read(Options::dir(keeping.data_dir.join("log")), epoch)?;
+        background.block_on(storage.claim(&keeping.data_dir))?;
         let opening = Owner::open(recovery, &storage, (keeping.log_distance, threads.len()));
         let (mut owner, roots) = background.block_on(opening)?;
         if owner.tenant(ADMINISTRATION).is_none() {
@@ -170,10 +171,7 @@ impl Process {
     /// # Errors
     /// 42602 if it cannot be called so, 42P04 if there is one; those of the log.
     pub(crate) fn create(&self, name: &str) -> Result<Lsn> {
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
-            let message = format!("expected a name of 1 to {NAME_BYTES_MAX} bytes, came one of {}", name.len());
-            return Err(SqlError::new("42602", message).hint("Control characters are no part of a name."));
-        }
+        check_name(name)?;
         self.owner.lock().create(name)
     }
 
@@ -239,6 +237,15 @@ async fn keep_log(process: std::sync::Weak<Process>, roots: RootsFile) {
             process.tell(tenant, Order::Wake(tenant));
         }
     }
+}
+
+/// Refuses what no tenant can be called.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+        let message = format!("expected a name of 1 to {NAME_BYTES_MAX} bytes, came one of {}", name.len());
+        return Err(SqlError::new("42602", message).hint("Control characters are no part of a name."));
+    }
+    Ok(())
 }
 
 pub(crate) fn no_database(name: &str) -> SqlError {

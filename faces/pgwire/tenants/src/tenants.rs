@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+use futures::stream::BoxStream;
 use savanna_journal::Lsn;
-use savanna_tenants::{SqlError, activity::Counts};
+use savanna_tenants::{SqlError, activity::Counts, error::state, owner::wake, storage::Archive};
+use savanna_tenants_segments::TenantId;
 use tokio::sync::oneshot;
 
 use crate::{
-    process::{ADMINISTRATION, Process},
+    process::{ADMINISTRATION, Process, check_name},
     thread::Order,
 };
 
@@ -52,6 +55,34 @@ impl Tenants {
         self.durable(lsn).await
     }
 
+    /// One with all that is committed in it by now, as an archive. It goes on meanwhile.
+    ///
+    /// # Errors
+    /// 3D000 if there is none, 55000 if the storage does not get what is committed; those of the storage.
+    pub async fn backup(&self, name: &str) -> Result<Archive, SqlError> {
+        let tenant = self.process.tenant(name)?;
+        let (saved, answer) = oneshot::channel();
+        self.process.tell(tenant, Order::Save { tenant, saved });
+        answer.await.unwrap_or_else(|_| Err(SqlError::new("57P01", "the server is stopping")))?;
+        let process = Arc::clone(&self.process);
+        let archive = async move { process.storage.archive(tenant).await };
+        Ok(self.process.background.spawn(archive).await.map_err(SqlError::internal)??)
+    }
+
+    /// Makes one of an archive; it is there, and durable, or it is not there. It goes on if nobody waits for the answer.
+    ///
+    /// # Errors
+    /// 42P04 if there is one, 42602 if it cannot be called so, 22P04 if the archive is none; those of the log and the storage.
+    pub async fn restore(
+        &self,
+        name: &str,
+        archive: BoxStream<'static, std::io::Result<Bytes>>,
+    ) -> Result<(), SqlError> {
+        check_name(name)?;
+        let restoring = restore(Arc::clone(&self.process), name.to_owned(), archive);
+        self.process.background.spawn(restoring).await.map_err(SqlError::internal)?
+    }
+
     async fn durable(&self, lsn: Lsn) -> Result<(), SqlError> {
         Ok(self.process.journal.wait_durable(lsn).await?)
     }
@@ -70,4 +101,39 @@ pub(crate) async fn remove(process: &Process, name: &str) -> Result<Lsn, SqlErro
         return Err(SqlError::new("55006", message));
     }
     process.owner.lock().remove(name)
+}
+
+async fn restore(
+    process: Arc<Process>,
+    name: String,
+    archive: BoxStream<'static, std::io::Result<Bytes>>,
+) -> Result<(), SqlError> {
+    if process.tenant(&name).is_ok() {
+        return Err(SqlError::new(state::DUPLICATE_DATABASE, format!("database \"{name}\" already exists")));
+    }
+    let (tenant, reserved) = process.owner.lock().reserve()?;
+    // If the process ends before the tenant is there, whoever comes next removes what it has left.
+    process.journal.wait_durable(reserved).await?;
+    let created = match fill(&process, tenant, archive).await {
+        Ok(()) => process.owner.lock().create_as(tenant, &name),
+        Err(error) => Err(error),
+    };
+    match created {
+        Ok(lsn) => Ok(process.journal.wait_durable(lsn).await?),
+        Err(error) => {
+            process.owner.lock().give_up(tenant)?;
+            Err(error)
+        }
+    }
+}
+
+/// Puts an archive where a tenant is to be, and makes sure that it can be used.
+async fn fill(
+    process: &Process,
+    tenant: TenantId,
+    archive: BoxStream<'static, std::io::Result<Bytes>>,
+) -> Result<(), SqlError> {
+    process.storage.restore(tenant, archive).await?;
+    wake(&process.storage, &process.journal, tenant, &Vec::new()).await?;
+    Ok(())
 }

@@ -30,6 +30,8 @@ pub(crate) enum Order {
     Ask { tenant: TenantId, user: String, answer: oneshot::Sender<Result<Acquaintance>> },
     /// A tenant is to wake: it holds up the log.
     Wake(TenantId),
+    /// All that was committed of a tenant by now is to be in its storage.
+    Save { tenant: TenantId, saved: oneshot::Sender<Result<()>> },
     /// A tenant is to go for ever, if nobody is there; the answer is whether it went.
     Retire { tenant: TenantId, gone: oneshot::Sender<bool> },
     /// The statement of the connection with this key was interrupted, and is not to wait any longer.
@@ -58,6 +60,7 @@ pub(crate) struct Client {
 enum Caller {
     Client(Client),
     Asker { user: String, answer: oneshot::Sender<Result<Acquaintance>> },
+    Saver(oneshot::Sender<Result<()>>),
 }
 
 /// A tenant that does not sleep.
@@ -131,6 +134,7 @@ impl Here {
         match order {
             Order::Client { tenant, client } => self.receive(tenant, Caller::Client(*client)),
             Order::Ask { tenant, user, answer } => self.receive(tenant, Caller::Asker { user, answer }),
+            Order::Save { tenant, saved } => self.receive(tenant, Caller::Saver(saved)),
             Order::Wake(tenant) => {
                 if !self.places.borrow().contains_key(&tenant) {
                     self.begin_waking(tenant, Vec::new());
@@ -174,6 +178,13 @@ impl Here {
                 tokio::task::spawn_local(async move {
                     // Whoever asked may have gone.
                     _ = answer.send(visit.room().acquaintance(&user).await);
+                });
+            }
+            Caller::Saver(saved) => {
+                let here = Rc::clone(self);
+                tokio::task::spawn_local(async move {
+                    // Whoever asked may have gone.
+                    _ = saved.send(housekeeping::save(here, visit.room()).await);
                 });
             }
         }
@@ -275,5 +286,6 @@ fn turn_away(caller: Caller, error: SqlError) {
         }
         // Whoever asked may have gone.
         Caller::Asker { answer, .. } => _ = answer.send(Err(error)),
+        Caller::Saver(saved) => _ = saved.send(Err(error)),
     }
 }

@@ -1,11 +1,9 @@
-//! A tenant at one commit: pinned, so that it stays as it is while the tenant goes on, listed block by block, copied
-//! elsewhere and back. A copy is a tenant's place like any other: segments under a manifest.
+//! A tenant at one commit: pinned, so that it stays as it is while the tenant goes on, and listed block by block.
 
-use std::{ops::Range, sync::Arc, time::Duration};
+use std::{ops::Range, time::Duration};
 
-use object_store::{ObjectStore, path::Path};
-use savanna_epoch::OwnerEpoch;
-use savanna_manifest::{Manifest, ObjectRef, Options, Pin, Reader, RetryPolicy, WriterId};
+use bytes::Bytes;
+use savanna_manifest::{ObjectRef, Pin};
 use savanna_tenants_segments::{Segment, TenantId};
 use savanna_transaction::Csn;
 
@@ -56,27 +54,14 @@ impl Snapshot {
         Ok(self.pin.renew(now(), keep).await?)
     }
 
-    /// Copies it to another place, which must be empty. The copy is there as a whole or not at all.
-    ///
-    /// # Errors
-    /// Those of both stores; what was copied by then only takes space.
-    pub async fn copy_to(&self, store: Arc<dyn ObjectStore>, prefix: &Path) -> Result<(), StorageError> {
-        let copy = Manifest::open(store, prefix, OwnerEpoch(1), Options::default(), now()).await?;
-        if !copy.current().entries.is_empty() {
-            return Err(StorageError::Occupied(prefix.to_string()));
-        }
-        let mut entries = Vec::new();
-        for (name, object, _) in &self.segments {
-            let bytes = self.pin.read(object, now()).await?;
-            entries.push((name.clone(), copy.put_object(bytes).await?));
-        }
-        copy.commit(now(), |draft| {
-            for (name, object) in &entries {
-                draft.insert(name.clone(), object.clone());
-            }
-        })
-        .await?;
-        Ok(())
+    /// Its segments, newest first, with the names that the manifest has for them.
+    pub(super) fn objects(&self) -> impl Iterator<Item = (&str, &ObjectRef)> {
+        self.segments.iter().map(|(name, object, _)| (name.as_str(), object))
+    }
+
+    /// The bytes of one of its segments.
+    pub(super) async fn read(&self, object: &ObjectRef) -> Result<Bytes, StorageError> {
+        Ok(self.pin.read(object, now()).await?)
     }
 
     /// Gives it up.
@@ -94,29 +79,7 @@ impl Storage {
     /// # Errors
     /// `NoManifest` if it was never flushed; those of the store, and if a segment is not what was written.
     pub async fn snapshot(&self, tenant: TenantId, keep: Duration) -> Result<Snapshot, StorageError> {
-        self.snapshot_at(self.reader(&self.tenant_prefix(tenant)), keep).await
-    }
-
-    /// Copies a copy back, as a tenant that nobody uses yet.
-    ///
-    /// # Errors
-    /// `NoManifest` if there is no copy; those of both stores. Remove the tenant then, and try again.
-    pub async fn restore(
-        &self,
-        tenant: TenantId,
-        store: Arc<dyn ObjectStore>,
-        prefix: &Path,
-    ) -> Result<Csn, StorageError> {
-        let reader = Reader::new(store, prefix, RetryPolicy::default(), WriterId::random());
-        let copy = self.snapshot_at(reader, COPY_TIME).await?;
-        let (store, prefix) = (Arc::clone(&self.store), self.tenant_prefix(tenant));
-        copy.copy_to(store, &prefix).await?;
-        let csn = copy.csn();
-        copy.release().await?;
-        Ok(csn)
-    }
-
-    async fn snapshot_at(&self, reader: Reader, keep: Duration) -> Result<Snapshot, StorageError> {
+        let reader = self.reader(&self.tenant_prefix(tenant));
         let pin = reader.pin(now(), keep).await?;
         let entries = pin.snapshot().entries.clone();
         let mut segments = Vec::new();
@@ -127,6 +90,3 @@ impl Storage {
         Ok(Snapshot { pin, segments })
     }
 }
-
-/// How long a copy is kept while it is copied back. Nobody else changes it.
-const COPY_TIME: Duration = Duration::from_secs(24 * 3_600);
