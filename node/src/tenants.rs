@@ -28,6 +28,7 @@ pub(crate) fn start(config: &NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) -
 /// The log is always in the data directory.
 fn keeping(config: &NodeConfig) -> Result<Keeping, ServerError> {
     let mut keeping = Keeping::local(config.data_dir.join("tenants"));
+    keeping.snapshot_age = config.tenants_snapshot_age;
     if let Some((bucket, path)) = &config.tenants_store {
         let no_bucket = |error| SqlError::new("58030", format!("tenants.store cannot be used: {error}"));
         keeping.store = Some((Arc::new(bucket.connect().map_err(no_bucket)?), path.clone()));

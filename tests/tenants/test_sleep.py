@@ -6,6 +6,7 @@ import threading
 import time
 
 import psycopg
+import pytest
 from conftest import Server
 
 # Tenants that have something to be redone when the server is killed.
@@ -90,6 +91,24 @@ def test_the_log_is_cut_and_removed_tenants_leave_nothing(tmp_path):
         raise AssertionError("it is gone")
     except psycopg.OperationalError as error:
         assert "does not exist" in str(error)
+    server.kill()
+
+
+def test_a_snapshot_that_is_too_old_does_not_hold_up_the_log(tmp_path):
+    server = Server(tmp_path, more=[*LIMITS, "snapshot=1000"])
+    server.start()
+    server.listen()
+    with server.connect(autocommit=True) as writer, server.connect() as reader:
+        writer.execute("CREATE TABLE t (id int PRIMARY KEY, b text)")
+        reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        assert reader.execute("SELECT count(*) FROM t").fetchone() == (0,)
+        for id in range(60):
+            writer.execute("INSERT INTO t VALUES (%s, %s)", (id, "x" * 100_000))
+        until(lambda: log_bytes(server) < 4 << 20)
+        with pytest.raises(psycopg.errors.SnapshotTooOld):
+            reader.execute("SELECT count(*) FROM t")
+        reader.rollback()
+        assert reader.execute("SELECT count(*) FROM t").fetchone() == (60,)
     server.kill()
 
 

@@ -46,6 +46,7 @@ pub mod state {
     pub const DEADLOCK_DETECTED: &str = "40P01";
     pub const INSUFFICIENT_PRIVILEGE: &str = "42501";
     pub const SYNTAX_ERROR: &str = "42601";
+    pub const SNAPSHOT_TOO_OLD: &str = "72000";
     pub const DISK_FULL: &str = "53100";
     pub const OUT_OF_MEMORY: &str = "53200";
     pub const DUPLICATE_COLUMN: &str = "42701";

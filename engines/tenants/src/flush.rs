@@ -200,6 +200,11 @@ impl Database {
         self.transactions.keys() as u64 * (KEY_OVERHEAD + bytes_per_key)
     }
 
+    /// Whether a snapshot is in use that is older than the last commit. What was committed since stays in memory and in the log.
+    pub(crate) fn has_old_snapshot(&self) -> bool {
+        self.transactions.horizon() < self.transactions.published()
+    }
+
     /// Forgets rows that the storage has, of some keys from `from` on. Returns where to go on.
     pub fn evict(&mut self, from: Vec<u8>, keys_max: usize) -> Option<Vec<u8>> {
         let flushed = self.store.flushed();

@@ -94,6 +94,10 @@ pub(crate) struct Current {
     /// Whether the client began it, and will end it.
     pub(crate) explicit: bool,
     pub(crate) failed: bool,
+    /// Why it is over, though the client has not been told yet.
+    pub(crate) ended: Option<SqlError>,
+    /// When the snapshot that it holds was taken, in microseconds since 2000-01-01 UTC.
+    pub(crate) snapshot_taken: Option<i64>,
     /// Whether a statement has run in it.
     pub(crate) used: bool,
     /// Whether it has changed the catalog.

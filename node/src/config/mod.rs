@@ -164,6 +164,8 @@ pub struct NodeConfig {
     pub tenants_threads: Option<u16>,
     /// The bucket in which tenants are kept, and the path in it; none for the data directory.
     pub tenants_store: Option<(Bucket, Path)>,
+    /// How old a snapshot in a tenant may be that holds up its log.
+    pub tenants_snapshot_age: Duration,
     /// What clients of tenants can encrypt their connections with; none to offer nothing.
     pub tenants_tls: Option<TlsFiles>,
     /// Partitions asked of each source; none for as many as the engine chooses.

@@ -39,6 +39,9 @@ impl Tenant {
             return Err(SqlError::new(state::PROTOCOL_VIOLATION, "expected no lines, because there is no COPY"));
         };
         let Plan::CopyIn(plan) = &statement.plan else { return Err(SqlError::internal("a COPY of nothing")) };
+        if let Some(error) = &txn.ended {
+            return Err(error.clone());
+        }
         let (deferral, isolation, txn) = (&txn.deferral, txn.isolation, txn.id);
         database.statement(txn)?;
         let run = Run::new(database, (txn, isolation), &[], &session.facts, deferral)

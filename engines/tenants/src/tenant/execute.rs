@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use savanna_transaction::Isolation;
+
 use super::Tenant;
 use crate::{
     database::{Step, TRANSACTION_BYTES_MAX},
     error::{Result, SqlError, state},
-    session::{Outcome, Prepared, Session, SessionId, Status},
+    session::{Current, Outcome, Prepared, Session, SessionId, Status},
     sql::{
         effects::{Effects, too_large},
         parse,
@@ -94,6 +96,7 @@ impl Tenant {
     /// Takes a snapshot for a statement, in a transaction of its own if there is none, and makes sure that it is planned with
     /// the catalog that is seen there. Whether the snapshot is older than the newest commit.
     fn take_snapshot(&mut self, id: SessionId, prepared: &Prepared, statement: &mut Arc<Statement>) -> Result<bool> {
+        let now = self.now;
         let session = self.session(id)?;
         if session.txn.is_none() {
             let (isolation, read_only) = (session.facts.settings.isolation, session.facts.settings.read_only);
@@ -104,6 +107,9 @@ impl Tenant {
             return Err(SqlError::internal("no transaction"));
         };
         txn.used = true;
+        if txn.isolation == Isolation::ReadCommitted || txn.snapshot_taken.is_none() {
+            txn.snapshot_taken = Some(now);
+        }
         let (txn, defines, read_only) = (txn.id, txn.defines, txn.read_only);
         let snapshot = database.statement(txn)?;
         let behind = database.is_behind(snapshot);
@@ -205,6 +211,9 @@ impl Tenant {
             effects.apply(database)?;
         }
         *reply_after = (*reply_after).max(database.reply_after(txn.id)?);
+        if txn.isolation == Isolation::ReadCommitted {
+            txn.snapshot_taken = None;
+        }
         database.end_statement(txn.id)
     }
 }
@@ -222,6 +231,11 @@ fn no_room() -> SqlError {
 }
 
 pub(super) fn refuse_if_failed(session: &Session, plan: &Plan) -> Result<()> {
+    if let Some(Current { ended: Some(error), .. }) = &session.txn
+        && !matches!(plan, Plan::Commit | Plan::Rollback)
+    {
+        return Err(error.clone());
+    }
     if session.status() == Status::Failed && !matches!(plan, Plan::Commit | Plan::Rollback | Plan::RollbackTo(_)) {
         let message = "current transaction is aborted, commands ignored until end of transaction block";
         return Err(SqlError::new(state::IN_FAILED_SQL_TRANSACTION, message));

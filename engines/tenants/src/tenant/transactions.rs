@@ -7,8 +7,8 @@ use savanna_transaction::Isolation;
 use super::Tenant;
 use crate::{
     database::Step,
-    error::Result,
-    session::{Current, Session, SessionId},
+    error::{Result, SqlError, state},
+    session::{Current, Interruption, Session, SessionId},
     sql::{reference::Deferral, run::Run, run_reference::Checks},
     store::Reading,
 };
@@ -25,6 +25,8 @@ impl Tenant {
             read_only,
             explicit,
             failed: false,
+            ended: None,
+            snapshot_taken: None,
             used: false,
             defines: false,
             bytes: 0,
@@ -57,6 +59,10 @@ impl Tenant {
 
     pub(super) fn commit(&mut self, id: SessionId) -> Result<Step<()>> {
         self.interruption(id)?;
+        if let Some(error) = self.session(id)?.txn.as_mut().and_then(|txn| txn.ended.take()) {
+            self.roll_back(id);
+            return Err(error);
+        }
         let deferred = self.session(id)?.txn.as_mut().map(|txn| std::mem::take(&mut txn.deferred)).unwrap_or_default();
         match self.check_deferred(id, &deferred) {
             Ok(Step::Done(())) => {}
@@ -127,6 +133,9 @@ impl Tenant {
             match &mut session.txn {
                 Some(txn) if txn.explicit => {
                     txn.failed = true;
+                    if txn.isolation == Isolation::ReadCommitted {
+                        txn.snapshot_taken = None;
+                    }
                     // Its statement is over; a snapshot that it may have holds up nothing. One that waits has none to end.
                     _ = self.database.end_statement(txn.id);
                 }
@@ -150,4 +159,40 @@ impl Tenant {
             self.activity.rolled_back();
         }
     }
+
+    /// Ends transactions whose snapshot is older than so many microseconds, if something was committed since: as long as they are
+    /// there it cannot be flushed, and the log not be cut. Their clients hear of it with their next statement.
+    pub fn end_old_snapshots(&mut self, age: i64) {
+        if !self.database.has_old_snapshot() {
+            return;
+        }
+        let oldest = self.now.saturating_sub(age);
+        let is_old = |session: &Session| {
+            let taken = session.txn.as_ref().and_then(|txn| txn.snapshot_taken);
+            taken.is_some_and(|taken| taken < oldest)
+        };
+        let old: Vec<_> = self.sessions.iter().filter(|(_, session)| is_old(session)).map(|(id, _)| *id).collect();
+        for id in old {
+            self.end_transaction(id, &snapshot_too_old());
+        }
+        self.settle();
+    }
+
+    fn end_transaction(&mut self, id: SessionId, error: &SqlError) {
+        let waited_for_blocks = self.give_up_fetch(id);
+        let Some(Session { txn: Some(txn), interrupted, waits, .. }) = self.sessions.get_mut(&id) else { return };
+        (txn.failed, txn.ended, txn.snapshot_taken) = (true, Some(error.clone()), None);
+        let waited_for_lock = self.waiting.remove(&txn.id).is_some();
+        self.database.abort(txn.id);
+        if *waits && (waited_for_lock || waited_for_blocks) {
+            *interrupted = Some(Interruption::Failed(error.clone()));
+            self.woken.push(id);
+        }
+    }
+}
+
+fn snapshot_too_old() -> SqlError {
+    SqlError::new(state::SNAPSHOT_TOO_OLD, "snapshot too old")
+        .detail("The transaction's snapshot held up the storage for longer than it may.")
+        .hint("Begin a new transaction; read less in one, or raise the server's snapshot age.")
 }

@@ -13,6 +13,7 @@ mod isolation;
 mod random;
 mod recovery;
 mod references;
+mod snapshots;
 mod statements;
 mod storage;
 mod world;

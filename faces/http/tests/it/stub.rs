@@ -224,7 +224,7 @@ pub(crate) struct Served {
     pub(crate) url: String,
     pub(crate) http: reqwest::Client,
     stop: Option<oneshot::Sender<()>>,
-    task: tokio::task::JoinHandle<std::io::Result<()>>,
+    task: tokio::task::JoinHandle<io::Result<()>>,
 }
 
 pub(crate) async fn serve(limits: HttpLimits) -> Served {

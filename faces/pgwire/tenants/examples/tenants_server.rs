@@ -1,7 +1,7 @@
 //! A server of tenants alone, without the rest of Savanna.
 //!
 //! `cargo run -p savanna-pgwire-tenants --example tenants_server -- DATA_DIR [ADDRESS] [EPOCH] [CERTIFICATES KEY]
-//! [idle=MILLISECONDS] [log=BYTES]`, then
+//! [idle=MILLISECONDS] [snapshot=MILLISECONDS] [log=BYTES]`, then
 //! `psql -h 127.0.0.1 -p 5433 -U postgres`. It says on standard output where it listens.
 
 use std::{io::Write, net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
@@ -15,7 +15,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let mut arguments = std::env::args().skip(1);
-    let usage = "usage: tenants_server DATA_DIR [ADDRESS] [EPOCH] [CERTIFICATES KEY] [idle=MILLISECONDS] [log=BYTES]";
+    let usage = "usage: tenants_server DATA_DIR [ADDRESS] [EPOCH] [CERTIFICATES KEY] [idle=MILLISECONDS] \
+        [snapshot=MILLISECONDS] [log=BYTES]";
     let Some(data_dir) = arguments.next().map(PathBuf::from) else {
         eprintln!("{usage}");
         return ExitCode::from(2);
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
     for argument in arguments {
         match argument.split_once('=').map(|(name, value)| (name, value.parse())) {
             Some(("idle", Ok(idle))) => keeping.idle = Duration::from_millis(idle),
+            Some(("snapshot", Ok(age))) => keeping.snapshot_age = Duration::from_millis(age),
             Some(("log", Ok(bytes))) => keeping.log_distance = bytes,
             _ => files.push(PathBuf::from(argument)),
         }

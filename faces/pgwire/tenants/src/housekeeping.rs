@@ -36,7 +36,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(crate) async fn keep_house(here: Rc<Here>) {
     loop {
         tokio::time::sleep(ROUND).await;
+        let snapshot_age = i64::try_from(here.process.keeping.snapshot_age.as_micros()).unwrap_or(i64::MAX);
         for (_, room) in here.rooms() {
+            if !room.is_aside() {
+                room.with(|tenant| tenant.end_old_snapshots(snapshot_age)).await;
+            }
             sweep(&room).await;
         }
         report(&here);
@@ -128,8 +132,8 @@ async fn flush(here: Rc<Here>, room: Rc<Room>, evict: bool) {
 /// 55000 if that takes too long.
 pub(crate) async fn save(here: Rc<Here>, room: &Rc<Room>) -> SqlResult<()> {
     let began = Instant::now();
-    let upto = room.with(|tenant| tenant.database().published());
-    while room.with(|tenant| tenant.database().flushed() < upto && !tenant.database().is_clean()) {
+    let upto = room.with(|tenant| tenant.database().published()).await;
+    while room.with(|tenant| tenant.database().flushed() < upto && !tenant.database().is_clean()).await {
         if began.elapsed() > SAVE_TIME {
             let message = "the database could not be written to its storage in time";
             let hint = "A transaction with an old snapshot may hold it up, or the storage is slow or fails: try again.";

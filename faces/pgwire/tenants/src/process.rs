@@ -47,6 +47,8 @@ pub struct Keeping {
     pub store: Option<(Arc<dyn ObjectStore>, Path)>,
     /// A tenant without clients for so long is flushed and forgotten.
     pub idle: Duration,
+    /// A transaction with an older snapshot is ended if it holds up what was committed since.
+    pub snapshot_age: Duration,
     /// Bytes of the log; whoever needs a record that is further back is flushed.
     pub log_distance: u64,
     /// Bytes of rows in memory, for all tenants together.
@@ -67,6 +69,7 @@ impl Keeping {
             data_dir: data_dir.into(),
             store: None,
             idle: Duration::from_secs(300),
+            snapshot_age: Duration::from_secs(3_600),
             log_distance: 256 << 20,
             rows_bytes: 1 << 30,
             blocks_bytes: 256 << 20,
