@@ -1,0 +1,249 @@
+//! What the client's statements come to, and how it is told.
+
+use std::{io, sync::Arc};
+
+use pgwire::messages::{PgWireFrontendMessage, extendedquery::Bind};
+use savanna_tenants::{
+    Outcome, OutputColumn, SqlError, Status,
+    copy::CopyFormat,
+    error::{Result, state},
+    tenant::Given,
+};
+
+use super::{Connection, End, OUTPUT_BYTES, Served};
+use crate::{copy, output, tenants};
+
+/// Bytes of lines that one COPY takes.
+const COPY_BYTES_MAX: usize = 64 << 20;
+
+impl Connection {
+    /// A simple query: each statement in turn, all of them one transaction unless the text says otherwise.
+    pub(super) async fn query(&mut self, text: &str) -> Served<()> {
+        let session = self.session;
+        let outcome = match self.tenant(|tenant| tenant.split(session, text)).await {
+            Ok(statements) => self.statements(statements).await?,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = outcome {
+            self.output.error("ERROR", &error);
+        }
+        self.formats.clear();
+        let status = self.tenant(|tenant| tenant.status(session)).await;
+        self.output.ready(status);
+        self.ready = true;
+        Ok(())
+    }
+
+    async fn statements(&mut self, statements: Vec<String>) -> Served<Result<()>> {
+        if statements.is_empty() {
+            self.output.empty();
+        }
+        let (session, last) = (self.session, statements.len());
+        for (number, text) in (1..).zip(statements) {
+            let ran = self.until_done(move |tenant| tenant.run(session, &text)).await?;
+            let (mut outcome, columns) = match ran {
+                Ok(ran) => ran,
+                Err(error) => return Ok(Err(error)),
+            };
+            if let Outcome::CopyIn { columns, format } = &outcome {
+                outcome = match self.take_rows(columns, format).await? {
+                    Ok(outcome) => outcome,
+                    Err(error) => return Ok(Err(error)),
+                };
+            }
+            if let (Outcome::Rows { .. }, Some(columns)) = (&outcome, &columns) {
+                self.output.columns(columns, &[]);
+            }
+            // The last statement is told of when its transaction is over.
+            if number == last {
+                let finished = self.until_done(move |tenant| tenant.finish(session)).await?;
+                if let Err(error) = finished {
+                    return Ok(Err(error));
+                }
+            }
+            if let Err(error) = self.tell(outcome, columns.as_deref().unwrap_or_default(), &[]).await? {
+                return Ok(Err(error));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Tells what came of a statement.
+    async fn tell(&mut self, outcome: Outcome, columns: &[OutputColumn], formats: &[i16]) -> Served<Result<()>> {
+        match outcome {
+            Outcome::Empty => self.output.empty(),
+            Outcome::Done { tag } => self.output.complete(&tag),
+            Outcome::Rows { tag, rows, end } => {
+                for row in rows {
+                    self.output.row(&row, columns, formats);
+                    if self.output.bytes.len() >= OUTPUT_BYTES {
+                        self.send().await?;
+                    }
+                }
+                if end {
+                    self.output.complete(&tag);
+                } else {
+                    self.output.suspended();
+                }
+            }
+            Outcome::CopyOut { columns, rows, format } => {
+                self.output.copy_out(columns.len(), &format);
+                self.output.copy_data(copy::begin(&columns, &format));
+                let count = rows.len();
+                for row in rows {
+                    self.output.copy_data(copy::row(&row, &columns, &format));
+                    if self.output.bytes.len() >= OUTPUT_BYTES {
+                        self.send().await?;
+                    }
+                }
+                self.output.copy_data(copy::end(&format));
+                self.output.copy_done();
+                self.output.complete(&format!("COPY {count}"));
+            }
+            Outcome::CopyIn { .. } => return Ok(Err(SqlError::internal("lines are wanted twice"))),
+            Outcome::CreateDatabase(name) => {
+                let created = self.here.process.create(&name);
+                match created {
+                    Ok(lsn) => {
+                        self.after = self.after.max(lsn);
+                        self.output.complete("CREATE DATABASE");
+                    }
+                    Err(error) => return Ok(Err(error)),
+                }
+            }
+            Outcome::DropDatabase { name, if_exists } => return Ok(self.drop_database(&name, if_exists).await),
+        }
+        Ok(Ok(()))
+    }
+
+    async fn drop_database(&mut self, name: &str, if_exists: bool) -> Result<()> {
+        let removed = tenants::remove(&self.here.process, name).await;
+        let lsn = match removed {
+            Ok(lsn) => lsn,
+            Err(error) if if_exists && error.state == state::INVALID_CATALOG_NAME => {
+                self.output.notice(&format!("database \"{name}\" does not exist, skipping"));
+                self.output.complete("DROP DATABASE");
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        self.after = self.after.max(lsn);
+        self.output.complete("DROP DATABASE");
+        Ok(())
+    }
+
+    /// Takes the rows of a COPY from the client.
+    async fn take_rows(&mut self, columns: &[String], format: &CopyFormat) -> Served<Result<Outcome>> {
+        use PgWireFrontendMessage as M;
+        self.output.copy_in(columns.len(), format);
+        self.send().await?;
+        let mut text = Vec::new();
+        let mut refused = None;
+        loop {
+            let Some(message) = self.decode()? else {
+                if self.socket.read(&mut self.input).await? == 0 {
+                    return Err(End::Socket(io::ErrorKind::UnexpectedEof.into()));
+                }
+                continue;
+            };
+            match message {
+                M::CopyData(data) if text.len() + data.data.len() <= COPY_BYTES_MAX => text.extend(&data.data[..]),
+                // What follows is read and forgotten: only its end can be answered.
+                M::CopyData(_) => {
+                    text.clear();
+                    let message = format!("a COPY takes at most {} MiB", COPY_BYTES_MAX >> 20);
+                    let error = SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message);
+                    refused.get_or_insert_with(|| error.hint("Copy in several parts."));
+                }
+                M::CopyDone(_) => break,
+                M::CopyFail(fail) => {
+                    let message = format!("COPY from stdin failed: {}", fail.message);
+                    refused = Some(SqlError::new(state::QUERY_CANCELED, message));
+                    break;
+                }
+                M::Flush(_) | M::Sync(_) => {}
+                _ => {
+                    let message = "expected the rows of a COPY, came another message";
+                    return Err(End::Fatal(SqlError::new(state::PROTOCOL_VIOLATION, message)));
+                }
+            }
+        }
+        let session = self.session;
+        let rows = match refused.map_or_else(|| copy::parse(&text, columns, format), Err) {
+            Ok(rows) => Arc::new(rows),
+            Err(error) => {
+                self.tenant(|tenant| tenant.copy_fail(session)).await;
+                return Ok(Err(error));
+            }
+        };
+        self.until_done(move |tenant| tenant.copy_in(session, &rows)).await
+    }
+
+    pub(super) async fn bind(&mut self, bind: Bind) -> Result<()> {
+        let (portal, statement) = (bind.portal_name.unwrap_or_default(), bind.statement_name.unwrap_or_default());
+        let codes = &bind.parameter_format_codes;
+        let session = self.session;
+        if let Some(other) = codes.iter().find(|code| !matches!(code, 0 | 1)) {
+            self.tenant(|tenant| tenant.fail(session)).await;
+            return Err(SqlError::new(state::PROTOCOL_VIOLATION, format!("unsupported format code: {other}")));
+        }
+        let mut given = Vec::with_capacity(bind.parameters.len());
+        for (at, parameter) in bind.parameters.iter().enumerate() {
+            given.push(match (parameter, output::format(codes, at)) {
+                (None, _) => Given::Null,
+                (Some(bytes), 0) => Given::Text(bytes),
+                (Some(bytes), _) => Given::Binary(bytes),
+            });
+        }
+        self.tenant(|tenant| tenant.bind(session, &portal, &statement, &given)).await?;
+        self.formats.insert(portal, bind.result_column_format_codes);
+        self.output.bound();
+        Ok(())
+    }
+
+    pub(super) fn describe(&mut self, columns: Option<&[OutputColumn]>, formats: &[i16]) {
+        match columns {
+            Some(columns) => self.output.columns(columns, formats),
+            None => self.output.no_data(),
+        }
+    }
+
+    pub(super) async fn execute(&mut self, name: &str, rows_max: usize) -> Served<Result<()>> {
+        let session = self.session;
+        let columns = match self.tenant(|tenant| tenant.describe_portal(session, name)).await {
+            Ok(columns) => columns.unwrap_or_default(),
+            Err(error) => return Ok(Err(error)),
+        };
+        let portal = name.to_owned();
+        let executed = self.until_done(move |tenant| tenant.execute(session, &portal, rows_max)).await?;
+        let mut outcome = match executed {
+            Ok(outcome) => outcome,
+            Err(error) => return Ok(Err(error)),
+        };
+        if let Outcome::CopyIn { columns, format } = &outcome {
+            outcome = match self.take_rows(columns, format).await? {
+                Ok(outcome) => outcome,
+                Err(error) => return Ok(Err(error)),
+            };
+        }
+        let formats = self.formats.get(name).cloned().unwrap_or_default();
+        self.tell(outcome, &columns, &formats).await
+    }
+
+    /// The end of what belongs together in the extended protocol: a transaction that the client did not begin ends here.
+    pub(super) async fn sync(&mut self) -> Served<()> {
+        self.skipping = false;
+        let session = self.session;
+        let finished = self.until_done(move |tenant| tenant.finish(session)).await?;
+        if let Err(error) = finished {
+            self.output.error("ERROR", &error);
+        }
+        let status = self.tenant(|tenant| tenant.status(session)).await;
+        if status == Status::Idle {
+            self.formats.clear();
+        }
+        self.output.ready(status);
+        self.ready = true;
+        Ok(())
+    }
+}

@@ -1,0 +1,156 @@
+//! How a connection gets at its tenant: statements wait for their turn, run, wait for others, and are paid for.
+
+use std::{
+    io,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use savanna_journal::Lsn;
+use savanna_tenants::{
+    SessionId, budget::Amounts, database::Step, error::Result, interrupt::Reason, settings::Timeouts, tenant::Tenant,
+};
+
+use super::{Connection, End, MESSAGE_BYTES_MAX, Served};
+use crate::alarm::Alarm;
+
+/// What reading and answering a statement costs beside running it.
+const PROTOCOL_TIME: Duration = Duration::from_micros(6);
+/// All tenants are entitled to the same.
+const WEIGHT: u32 = 1;
+
+#[derive(Debug, Default)]
+pub(super) struct Spent {
+    time: Duration,
+    log_bytes: u64,
+}
+
+/// What came of something that was done with the tenant, beside its result.
+struct Trace {
+    spent: Spent,
+    timeouts: Timeouts,
+    /// The answer may leave when the log is durable up to here.
+    after: Lsn,
+    notices: Vec<String>,
+}
+
+/// Work on the tenant for a session, and its trace.
+fn traced<T>(session: SessionId, work: impl FnOnce(&mut Tenant) -> T) -> impl FnOnce(&mut Tenant) -> (T, Trace) {
+    move |tenant| {
+        let (began, before) = (Instant::now(), tenant.database().logged_bytes());
+        let result = work(tenant);
+        let spent = Spent { time: began.elapsed(), log_bytes: tenant.database().logged_bytes() - before };
+        let (timeouts, after, notices) =
+            (tenant.timeouts(session), tenant.reply_after(session), tenant.notices(session));
+        (result, Trace { spent, timeouts, after, notices })
+    }
+}
+impl Connection {
+    /// Does something with the tenant.
+    pub(super) async fn tenant<T>(&mut self, work: impl FnOnce(&mut Tenant) -> T) -> T {
+        let traced = self.room.with(traced(self.session, work)).await;
+        self.note(traced)
+    }
+
+    /// Does something that takes long with the tenant, where it is in no other tenant's way.
+    async fn tenant_aside<T: Send + 'static>(&mut self, work: impl FnOnce(&mut Tenant) -> T + Send + 'static) -> T {
+        let traced = self.room.with_aside(traced(self.session, work)).await;
+        self.note(traced)
+    }
+
+    fn note<T>(&mut self, (result, trace): (T, Trace)) -> T {
+        let Trace { spent, timeouts, after, notices } = trace;
+        self.spent.time += spent.time;
+        self.spent.log_bytes += spent.log_bytes;
+        self.timeouts = timeouts;
+        self.after = self.after.max(after);
+        for notice in notices {
+            self.output.notice(&notice);
+        }
+        result
+    }
+
+    /// Runs a statement of the tenant's until it need not wait any more, or its time is over.
+    pub(super) async fn until_done<T: Send + 'static>(
+        &mut self,
+        work: impl Fn(&mut Tenant) -> Result<Step<T>> + Clone + Send + 'static,
+    ) -> Served<Result<T>> {
+        let _alarm = self.alarm();
+        let session = self.session;
+        let mut aside = false;
+        loop {
+            let step = match aside {
+                false => self.tenant(&work).await,
+                true => self.tenant_aside(work.clone()).await,
+            };
+            match step {
+                Ok(Step::Done(value)) => return Ok(Ok(value)),
+                Ok(Step::Wait) if self.tenant(|tenant| tenant.gives_way(session)).await => aside = true,
+                Ok(Step::Wait) => self.wait().await?,
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+    }
+
+    /// Waits until the tenant may begin a statement.
+    pub(super) async fn wait_for_budget(&self) {
+        let began = self.here.began;
+        loop {
+            let ask_again = {
+                let mut budget = self.here.budget.borrow_mut();
+                if budget.admits(self.room.id, began.elapsed()) {
+                    return;
+                }
+                budget.ask_again()
+            };
+            tokio::time::sleep_until((began + ask_again).into()).await;
+        }
+    }
+
+    /// Pays for a statement.
+    pub(super) fn pay(&mut self) {
+        let Spent { time, log_bytes } = std::mem::take(&mut self.spent);
+        let time = time + PROTOCOL_TIME;
+        let spent = Amounts::new(time.as_micros() as u64, log_bytes, self.room.take_requests());
+        self.here.budget.borrow_mut().charge(self.room.id, WEIGHT, spent, self.here.began.elapsed());
+    }
+
+    /// What ends the next statement after its time.
+    fn alarm(&self) -> Option<Alarm> {
+        let time = Duration::from_millis(self.timeouts.statement.into());
+        (!time.is_zero()).then(|| Alarm::set(&self.here.process, self.key, &self.interrupts, time))
+    }
+
+    /// Waits until the session is woken, which it also is when it has waited for a lock for too long.
+    pub(super) async fn wait(&mut self) -> Served<()> {
+        let session = self.session;
+        if self.timeouts.lock > 0 && self.room.with(|tenant| tenant.waits_for_lock(session)).await {
+            let time = Duration::from_millis(self.timeouts.lock.into());
+            match tokio::time::timeout(time, self.until_woken()).await {
+                Ok(woken) => return woken,
+                Err(_) => self.tenant(|tenant| tenant.interrupt(session, Reason::LockTimeout)).await,
+            }
+        }
+        self.until_woken().await
+    }
+
+    /// Waits until the session is woken. Meanwhile the client may go away.
+    pub(super) async fn until_woken(&mut self) -> Served<()> {
+        let woken = Rc::clone(&self.woken);
+        loop {
+            if self.input.len() > MESSAGE_BYTES_MAX {
+                woken.notified().await;
+                return Ok(());
+            }
+            tokio::select! {
+                biased;
+                () = woken.notified() => return Ok(()),
+                read = self.socket.read(&mut self.input) => {
+                    if read? == 0 {
+                        return Err(End::Socket(io::ErrorKind::UnexpectedEof.into()));
+                    }
+                }
+            }
+        }
+    }
+}
