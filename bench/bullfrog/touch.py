@@ -10,7 +10,7 @@ Statements: the server's processor time per prepared SELECT and UPDATE by key ov
     plain     without the library; the customers were split by copying
     loaded    with the library, and nothing was ever migrated by it
     finished  with the library, and the customers were split by it, to the end
-    moved     the same, but the migration was not ended: all rows were moved, and statements still look for others
+    moved     the same, but the migration was not ended: all rows were moved, and statements no longer look for others
 The last three are compared with the first in interleaved runs, pair by pair.
 """
 
@@ -36,6 +36,8 @@ def split(tables, variant):
         else:
             connection.execute("SELECT bullfrog.migrate('split', %s)", (SPLIT,), prepare=False)
             while connection.execute("SELECT sum(pages_left) FROM bullfrog.progress").fetchone()[0] > 0:
+                time.sleep(0.2)
+            while connection.execute("SELECT FROM pg_trigger WHERE tgname LIKE 'bullfrog%'").rowcount > 0:
                 time.sleep(0.2)
             if variant == "finished":
                 connection.execute("SELECT bullfrog.finish('split')")
