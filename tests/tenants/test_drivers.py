@@ -70,6 +70,24 @@ def test_copy_takes_and_gives_rows(server):
         assert connection.execute("SELECT count(*) FROM copied").fetchone() == (4,)
 
 
+@pytest.mark.parametrize("binary", [False, True])
+def test_named_cursors_fetch_some_rows_at_a_time(server, binary):
+    with server.connect() as connection:
+        with connection.cursor("many", binary=binary) as cursor:
+            cursor.itersize = 7
+            cursor.execute("SELECT g, g || 'x' FROM generate_series(1, %s) AS g", (20,))
+            assert cursor.fetchmany(3) == [(1, "1x"), (2, "2x"), (3, "3x")]
+            assert [row[0] for row in cursor] == list(range(4, 21))
+        with connection.cursor("never executed"):
+            pass
+        with connection.cursor("held", withhold=True, scrollable=True) as cursor:
+            cursor.execute("SELECT * FROM (VALUES (1), (2), (3)) AS v ORDER BY 1")
+            connection.commit()
+            assert cursor.fetchall() == [(1,), (2,), (3,)]
+            cursor.scroll(0, mode="absolute")
+            assert cursor.fetchone() == (1,)
+
+
 def test_a_statement_that_waits_can_be_cancelled(server):
     with server.connect() as holder, server.connect() as waiter:
         holder.execute("CREATE TABLE held (id int PRIMARY KEY)")

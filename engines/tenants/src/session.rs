@@ -10,6 +10,7 @@ use savanna_transaction::{Isolation, Savepoint, TxnId};
 
 use crate::{
     copy::CopyFormat,
+    cursor::Cursor,
     error::SqlError,
     settings::Settings,
     sql::{
@@ -153,6 +154,7 @@ pub(crate) struct Session {
     pub(crate) txn: Option<Current>,
     pub(crate) prepared: HashMap<String, Prepared>,
     pub(crate) portals: HashMap<String, Portal>,
+    pub(crate) cursors: HashMap<String, Cursor>,
     /// The statement of a simple query that waits.
     pub(crate) simple: Option<Prepared>,
     /// `COPY` that takes lines, with its parameters.
@@ -189,6 +191,7 @@ impl Session {
             txn: None,
             prepared: HashMap::new(),
             portals: HashMap::new(),
+            cursors: HashMap::new(),
             simple: None,
             copying: None,
             reply_after: Lsn::NONE,

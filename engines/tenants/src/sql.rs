@@ -10,6 +10,7 @@ pub(crate) mod access;
 pub(crate) mod aggregate;
 pub(crate) mod bind;
 pub(crate) mod copy;
+pub(crate) mod cursor;
 pub(crate) mod define;
 pub(crate) mod define_sequence;
 pub(crate) mod dialect;

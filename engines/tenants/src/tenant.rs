@@ -3,6 +3,7 @@
 
 mod control;
 mod copy;
+mod cursors;
 mod execute;
 mod fetch;
 mod numbers;

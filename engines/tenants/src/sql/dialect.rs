@@ -195,7 +195,7 @@ fn name(parser: &mut Parser<'_>) -> Result<String> {
     object_name(&parser.parse_object_name(false).map_err(|error| syntax(&error))?)
 }
 
-fn number(parser: &mut Parser<'_>) -> Result<i64> {
+pub(super) fn number(parser: &mut Parser<'_>) -> Result<i64> {
     let minus = parser.consume_token(&Token::Minus);
     let _ = parser.consume_token(&Token::Plus);
     let token = parser.next_token().token;

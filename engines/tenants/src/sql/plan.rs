@@ -10,6 +10,7 @@ use savanna_transaction::Isolation;
 use crate::{
     catalog::{Arbiter, Catalog, Definition, Generated, Sequence, Table},
     copy::CopyFormat,
+    cursor::{CursorOptions, Direction},
     enumeration::{Enumeration, Position},
     sql::{
         define_sequence::SequenceOptions,
@@ -80,6 +81,19 @@ pub(crate) enum Plan {
     CopyIn(Box<CopyIn>),
     CopyOut(Box<Query>, CopyFormat),
     Explain(Box<Explain>),
+    Declare {
+        name: String,
+        options: CursorOptions,
+        query: Box<Query>,
+    },
+    Fetch {
+        name: String,
+        direction: Direction,
+        /// `MOVE`, which gives no rows.
+        moves: bool,
+    },
+    /// `None` for all.
+    CloseCursor(Option<String>),
     Define(Define),
     /// `VACUUM` and `ANALYZE`: there is nothing to clean up and no statistics.
     Nothing(&'static str),

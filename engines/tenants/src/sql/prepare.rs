@@ -15,6 +15,7 @@ use crate::{
     sql::{
         bind::Parameters,
         copy::parse_copy,
+        cursor::parse_cursor,
         dialect,
         explain::Explain,
         name::{name_of, object_name},
@@ -32,21 +33,18 @@ pub(crate) fn prepare(text: &str, catalog: Arc<Catalog>, declared: &[Type]) -> R
     if let Some(plan) = dialect::plan(text)? {
         return Ok(Statement::new(plan, declared.to_vec(), None, catalog));
     }
-    if let Some(copy) = parse_copy(text)? {
-        let mut planner = Planner::new(&catalog, Parameters { types: declared.to_vec(), failure: None });
-        let plan = planner.copy(copy)?;
-        return match planner.parameters.failure {
-            Some(failure) => Err(failure),
-            None => Ok(Statement::new(plan, planner.parameters.settled(), None, catalog)),
-        };
-    }
-    let Some(ast) = parse::parse(text)? else {
-        return Ok(Statement::new(Plan::Empty, declared.to_vec(), None, catalog));
-    };
     let parameters = Parameters { types: declared.to_vec(), failure: None };
     let mut planner = Planner::new(&catalog, parameters);
-    planner.overriding = parse::overriding(text);
-    let (plan, output) = planner.statement(&ast)?;
+    let (plan, output) = if let Some(copy) = parse_copy(text)? {
+        (planner.copy(copy)?, None)
+    } else if let Some(cursor) = parse_cursor(text)? {
+        (planner.cursor(cursor)?, None)
+    } else if let Some(ast) = parse::parse(text)? {
+        planner.overriding = parse::overriding(text);
+        planner.statement(&ast)?
+    } else {
+        (Plan::Empty, None)
+    };
     if let Some(failure) = planner.parameters.failure.take() {
         return Err(failure);
     }

@@ -71,6 +71,7 @@ impl Tenant {
                 if let Some(txn) = &mut self.session(id)?.txn {
                     txn.savepoints.truncate(at);
                 }
+                self.session(id)?.keep_cursors(at);
                 return done("RELEASE");
             }
             Plan::RollbackTo(name) => {
@@ -88,6 +89,7 @@ impl Tenant {
                 if let Some(savepoint) = savepoint {
                     self.database.roll_back_to(txn, savepoint)?;
                 }
+                self.session(id)?.undo_cursors(at + 1);
                 return done("ROLLBACK");
             }
             Plan::SetTransaction(modes) => {
@@ -152,8 +154,17 @@ impl Tenant {
                 let session = self.session(id)?;
                 session.prepared.clear();
                 session.portals.clear();
+                session.cursors.clear();
                 session.facts.settings = crate::settings::Settings::default();
                 return done("DISCARD ALL");
+            }
+            Plan::Declare { name, options, .. } => self.may_declare(id, name, *options)?,
+            Plan::Fetch { name, direction, moves } => {
+                return Ok(Some(Step::Done(self.fetch_from(id, name, *direction, *moves)?)));
+            }
+            Plan::CloseCursor(name) => {
+                self.close_cursor(id, name.as_deref())?;
+                return done(if name.is_none() { "CLOSE CURSOR ALL" } else { "CLOSE CURSOR" });
             }
             Plan::Nothing(tag) => {
                 if *tag == "VACUUM" {

@@ -6,6 +6,7 @@ use savanna_transaction::Isolation;
 
 use super::Tenant;
 use crate::{
+    cursor::Cursor,
     database::{Step, TRANSACTION_BYTES_MAX},
     error::{Result, SqlError, state},
     session::{Current, Outcome, Prepared, Session, SessionId, Status},
@@ -54,7 +55,7 @@ impl Tenant {
                 self.session(id)?.simple = Some(prepared);
                 Step::Wait
             }
-            Step::Done(outcome) => Step::Done((outcome, statement.output.clone())),
+            Step::Done(outcome) => Step::Done((outcome, self.output_of(id, &statement))),
         })
     }
 
@@ -126,7 +127,7 @@ impl Tenant {
             Plan::Explain(explain) if explain.analyze => &explain.plan,
             plan => plan,
         };
-        if read_only && !matches!(plan, Plan::Query(_) | Plan::CopyOut(..) | Plan::Explain(_)) {
+        if read_only && !matches!(plan, Plan::Query(_) | Plan::CopyOut(..) | Plan::Explain(_) | Plan::Declare { .. }) {
             let message = format!("cannot execute {} in a read-only transaction", verb_of(plan));
             return Err(SqlError::new(state::READ_ONLY_SQL_TRANSACTION, message));
         }
@@ -142,7 +143,8 @@ impl Tenant {
         behind: bool,
     ) -> Result<Step<(Outcome, Option<Effects>)>> {
         let Self { database, sessions, .. } = self;
-        let Some(Session { txn: Some(txn), facts, copying, notices, aside, gives_way, .. }) = sessions.get_mut(&id)
+        let Some(Session { txn: Some(txn), facts, copying, notices, aside, gives_way, cursors, .. }) =
+            sessions.get_mut(&id)
         else {
             return Err(SqlError::internal("no transaction"));
         };
@@ -160,6 +162,19 @@ impl Tenant {
             Plan::CopyOut(query, format) => run
                 .query(query)?
                 .map(|rows| (Outcome::CopyOut { columns: query.columns.clone(), rows, format: format.clone() }, None)),
+            Plan::Declare { name, options, query } => {
+                let columns = query.columns.clone();
+                let declare = |rows| -> Result<(Outcome, Option<Effects>)> {
+                    let others = cursors.values().map(Cursor::bytes).sum();
+                    let cursor = Cursor::new(columns, rows, *options, (txn.savepoints.len(), others))?;
+                    cursors.insert(name.clone(), cursor);
+                    Ok((Outcome::Done { tag: "DECLARE CURSOR".to_owned() }, None))
+                };
+                match run.query(query)? {
+                    Step::Wait => Step::Wait,
+                    Step::Done(rows) => Step::Done(declare(rows)?),
+                }
+            }
             Plan::Explain(explain) => run.explain(explain)?.map(|(lines, effects)| {
                 let rows = lines.into_iter().map(|line| vec![Value::Text(line)]).collect();
                 (Outcome::Rows { tag: "EXPLAIN".to_owned(), rows, end: true }, effects)

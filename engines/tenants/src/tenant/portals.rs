@@ -115,7 +115,7 @@ impl Tenant {
     pub fn describe_statement(&mut self, id: SessionId, name: &str) -> Result<(Vec<Type>, Option<Vec<OutputColumn>>)> {
         let found = self.session(id)?.prepared.get(name).map(|prepared| Arc::clone(&prepared.statement));
         match found {
-            Some(statement) => Ok((statement.parameters.clone(), statement.output.clone())),
+            Some(statement) => Ok((statement.parameters.clone(), self.output_of(id, &statement))),
             None => {
                 self.fail(id);
                 Err(no_statement(name))
@@ -130,7 +130,11 @@ impl Tenant {
     pub fn describe_portal(&mut self, id: SessionId, name: &str) -> Result<Option<Vec<OutputColumn>>> {
         let found = self.session(id)?.portals.get(name).map(|portal| Arc::clone(&portal.prepared.statement));
         match found {
-            Some(statement) => Ok(statement.output.clone()),
+            Some(statement) => Ok(self.output_of(id, &statement)),
+            // A cursor of SQL is one, too.
+            None if self.session(id)?.cursors.contains_key(name) => {
+                Ok(self.session(id)?.cursors.get(name).map(|cursor| cursor.columns.clone()))
+            }
             None => {
                 self.fail(id);
                 Err(no_portal(name))

@@ -86,6 +86,7 @@ impl Tenant {
                 let session = self.session(id)?;
                 session.reply_after = session.reply_after.max(lsn);
                 session.portals.clear();
+                session.release_cursors();
                 self.activity.committed();
                 if let Some(txn) = self.session(id)?.txn.take() {
                     let session = self.session(id)?;
@@ -149,6 +150,7 @@ impl Tenant {
     pub(super) fn roll_back(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         session.portals.clear();
+        session.undo_cursors(0);
         session.copying = None;
         if let Some(txn) = session.txn.take() {
             self.waiting.remove(&txn.id);

@@ -1,0 +1,144 @@
+//! Cursors of SQL: the rows of a query, and a place among them.
+
+use crate::{
+    error::{Result, SqlError, state},
+    sql::plan::OutputColumn,
+    value::Value,
+};
+
+/// Bytes of rows that the cursors of a session keep.
+const BYTES_MAX: usize = 256 << 20;
+
+/// Where a `FETCH` or `MOVE` goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// So many rows on; back if it is negative.
+    Forward(i64),
+    /// All that follow.
+    ForwardAll,
+    /// All before, the nearest first.
+    BackwardAll,
+    /// To the row with this number from 1; from the end if it is negative.
+    Absolute(i64),
+    /// To the row that is so many behind this one.
+    Relative(i64),
+}
+
+/// What is asked of a new cursor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CursorOptions {
+    /// Whether it goes backwards, too.
+    pub(crate) scroll: bool,
+    /// Whether it outlives its transaction.
+    pub(crate) hold: bool,
+}
+
+/// A cursor.
+#[derive(Debug)]
+pub(crate) struct Cursor {
+    pub(crate) columns: Vec<OutputColumn>,
+    rows: Vec<Vec<Value>>,
+    bytes: usize,
+    /// The number of the row that it is on, from 1; 0 before the first, and one more than there are behind the last.
+    at: usize,
+    pub(crate) options: CursorOptions,
+    /// Savepoints that were there when it was made; `None` once its transaction has committed.
+    pub(crate) savepoints: Option<usize>,
+}
+
+impl Cursor {
+    /// A cursor before its first row, beside others of so many bytes.
+    ///
+    /// # Errors
+    /// 53200.
+    pub(crate) fn new(
+        columns: Vec<OutputColumn>,
+        rows: Vec<Vec<Value>>,
+        options: CursorOptions,
+        (savepoints, others): (usize, usize),
+    ) -> Result<Self> {
+        let size = |row: &Vec<Value>| size_of::<Vec<Value>>() + row.iter().map(Value::bytes).sum::<usize>();
+        let bytes = rows.iter().map(size).sum();
+        if others + bytes > BYTES_MAX {
+            let message = format!("the cursors of a session keep at most {} MiB of rows", BYTES_MAX >> 20);
+            return Err(
+                SqlError::new(state::OUT_OF_MEMORY, message).hint("Read fewer rows or columns, or close cursors.")
+            );
+        }
+        Ok(Self { columns, rows, bytes, at: 0, options, savepoints: Some(savepoints) })
+    }
+
+    /// Bytes of its rows.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Goes somewhere, over these rows.
+    ///
+    /// # Errors
+    /// 55000 for a way back that it does not go.
+    pub(crate) fn go(&mut self, direction: Direction) -> Result<Vec<Vec<Value>>> {
+        let (count, at) = (self.rows.len() as i64, self.at as i64);
+        // Numbers of the rows that are met in this order, and where it is then.
+        let one = |to: i64| {
+            let to = to.clamp(0, count + 1);
+            (if (1..=count).contains(&to) { vec![to] } else { Vec::new() }, to)
+        };
+        let forward = |steps: i64| {
+            let to = at.saturating_add(steps);
+            ((at + 1..=to.min(count)).collect(), to.min(count + 1))
+        };
+        let backward = |steps: i64| {
+            let to = at.saturating_sub(steps);
+            ((to.max(1)..at).rev().collect(), to.max(0))
+        };
+        let (met, to): (Vec<i64>, i64) = match direction {
+            Direction::Forward(0) | Direction::Relative(0) => one(at),
+            Direction::Forward(steps) if steps > 0 => forward(steps),
+            Direction::Forward(steps) => backward(steps.saturating_neg()),
+            Direction::ForwardAll => forward(i64::MAX),
+            Direction::BackwardAll => backward(i64::MAX),
+            Direction::Absolute(number) if number < 0 => one((count + 1).saturating_add(number)),
+            Direction::Absolute(number) => one(number),
+            Direction::Relative(steps) => one(at.saturating_add(steps)),
+        };
+        let again = matches!(direction, Direction::Forward(0) | Direction::Relative(0)) && !met.is_empty();
+        if !self.options.scroll && (to < at || again) {
+            let error = SqlError::new(state::OBJECT_NOT_IN_PREREQUISITE_STATE, "cursor can only scan forward");
+            return Err(error.hint("Declare it with SCROLL option to enable backward scan."));
+        }
+        self.at = to as usize;
+        Ok(met.into_iter().map(|number| self.rows[number as usize - 1].clone()).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_goes_where_postgresqls_goes() {
+        use Direction::{Absolute, BackwardAll, Forward, ForwardAll, Relative};
+        let rows = (1..=5).map(|number| vec![Value::Int(number)]).collect();
+        let options = CursorOptions { scroll: true, hold: false };
+        let mut cursor = Cursor::new(Vec::new(), rows, options, (0, 0)).unwrap();
+        let mut go = |direction| -> Vec<i64> {
+            let number = |row: Vec<Value>| if let Value::Int(number) = row[0] { number } else { 0 };
+            cursor.go(direction).unwrap().into_iter().map(number).collect()
+        };
+        assert_eq!(go(Forward(2)), [1, 2]);
+        assert_eq!(go(Forward(0)), [2]);
+        assert_eq!(go(Forward(9)), [3, 4, 5]);
+        assert_eq!(go(Forward(1)), [0; 0]);
+        assert_eq!(go(Forward(-2)), [5, 4]);
+        assert_eq!(go(Relative(-2)), [2]);
+        assert_eq!(go(Absolute(-1)), [5]);
+        assert_eq!(go(BackwardAll), [4, 3, 2, 1]);
+        assert_eq!(go(Forward(0)), [0; 0]);
+        assert_eq!(go(Relative(3)), [3]);
+        assert_eq!(go(ForwardAll), [4, 5]);
+        assert_eq!(go(Absolute(0)), [0; 0]);
+        assert_eq!(go(Absolute(i64::MIN)), [0; 0]);
+        assert_eq!(go(Forward(i64::MAX)), [1, 2, 3, 4, 5]);
+    }
+}
