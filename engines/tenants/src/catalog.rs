@@ -5,7 +5,7 @@
 //! OBJECTS 1 | object's number       -> format version, 1 byte | kind, 1 byte | the object, as postcard writes it
 //! NAMES   2 | name of table, index, sequence, type, view -> the object's number, 4 bytes, smallest first
 //! DOOMED  3 | number of rows' keys  -> nothing: no table has these keys any more, and they are removed little by little
-//! SEQUENCES 4: see `sequence`
+//! SEQUENCES 4: see `sequence`; ADVISORY 5: see `sql::function::advisory`
 //! ```
 //!
 //! To lock a table is to lock its row here: who writes rows holds its key, who changes the table updates it.
@@ -32,6 +32,8 @@ pub(crate) const NAMES: u32 = 2;
 pub(crate) const DOOMED: u32 = 3;
 /// The number of the table of sequences.
 pub(crate) const SEQUENCES: u32 = 4;
+/// The number of keys that are locked and never written.
+pub(crate) const ADVISORY: u32 = 5;
 /// The first number that a user's table or index gets.
 pub(crate) const FIRST_RELATION: u32 = 16_384;
 /// Columns of a table, PostgreSQL's limit.

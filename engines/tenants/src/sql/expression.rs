@@ -11,7 +11,7 @@ use crate::{
     sequence::Numbers,
     settings::Settings,
     sql::{
-        function::{self, Function},
+        function::{self, AdvisoryFunction, Function},
         query_plan::{Query, Subquery},
         sequence::Given,
     },
@@ -133,10 +133,13 @@ impl Facts {
     }
 }
 
-/// Whoever runs the queries in expressions.
+/// Whoever runs the queries in expressions, and takes the locks that they ask for.
 pub(crate) trait Queries {
     /// What a query comes to, for the row of `env`.
     fn answer(&self, subquery: &Subquery, env: Env<'_>) -> Result<Value>;
+
+    /// Takes an advisory lock.
+    fn lock(&self, function: AdvisoryFunction, numbers: &[Cow<'_, Value>]) -> Result<Value>;
 }
 
 /// Where an expression is computed.
@@ -278,7 +281,10 @@ impl Expr {
             }
             Self::Call(function, arguments) => {
                 let arguments = arguments.iter().map(|argument| argument.value(env)).collect::<Result<Vec<_>>>()?;
-                Cow::Owned(function.call(&arguments, env.facts)?)
+                match (function, env.queries) {
+                    (Function::Advisory(function), Some(queries)) => Cow::Owned(queries.lock(*function, &arguments)?),
+                    _ => Cow::Owned(function.call(&arguments, env.facts)?),
+                }
             }
         })
     }

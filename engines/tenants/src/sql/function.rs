@@ -1,6 +1,7 @@
 //! Functions: which one a name and the types of its arguments mean, and its value. Each subject has a module; here are those that
 //! ask about the session, and those of values of any type.
 
+mod advisory;
 mod array;
 mod date;
 mod json;
@@ -9,6 +10,7 @@ mod text;
 
 use std::{borrow::Cow, fmt::Debug};
 
+pub(crate) use advisory::AdvisoryFunction;
 pub(crate) use array::ArrayFunction;
 use bigdecimal::ToPrimitive;
 pub(crate) use date::DateFunction;
@@ -29,6 +31,7 @@ pub(crate) type Resolved<F> = (F, Vec<Type>, Type);
 /// A function, once its name and the types of its arguments are resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Function {
+    Advisory(AdvisoryFunction),
     Array(ArrayFunction),
     /// The number that the session was given last of a sequence.
     CurrVal,
@@ -95,7 +98,8 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
             let date = || date::resolve(name, arguments).map(|(f, wanted, of)| (F::Date(f), wanted, of));
             let json = || json::resolve(name, arguments).map(|(f, wanted, of)| (F::Json(f), wanted, of));
             let array = || array::resolve(name, arguments).map(|(f, wanted, of)| (F::Array(f), wanted, of));
-            return number().or_else(text).or_else(date).or_else(array).or_else(json);
+            let advisory = || advisory::resolve(name, arguments).map(|(f, wanted, of)| (F::Advisory(f), wanted, of));
+            return number().or_else(text).or_else(date).or_else(array).or_else(json).or_else(advisory);
         }
     })
 }
@@ -122,7 +126,8 @@ impl Function {
             Self::Date(function) => function.is_immutable(),
             other => !matches!(
                 other,
-                Self::CurrentDatabase
+                Self::Advisory(_)
+                    | Self::CurrentDatabase
                     | Self::CurrentSetting
                     | Self::CurrentUser
                     | Self::SetConfig
@@ -140,7 +145,7 @@ impl Function {
 
     /// Whether it may have another value each time it is called.
     pub(crate) fn is_volatile(self) -> bool {
-        matches!(self, Self::NextVal | Self::Random | Self::SetVal | Self::Uuid)
+        matches!(self, Self::Advisory(_) | Self::NextVal | Self::Random | Self::SetVal | Self::Uuid)
     }
 
     /// Whether it is NULL as soon as one of its arguments is.

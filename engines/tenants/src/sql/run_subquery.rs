@@ -1,11 +1,12 @@
 //! Answers what expressions want to know of queries.
 
-use std::{collections::HashSet, ops::ControlFlow, rc::Rc, sync::Arc};
+use std::{borrow::Cow, collections::HashSet, ops::ControlFlow, rc::Rc, sync::Arc};
 
 use crate::{
     error::{Result, SqlError, state},
     sql::{
         expression::{Comparison, Env, Expr, Queries},
+        function::AdvisoryFunction,
         query_plan::{Subquery, Test},
         run::Run,
         run_query::{fingerprint, project},
@@ -25,6 +26,15 @@ pub(crate) enum Answer {
 }
 
 impl Queries for Run<'_> {
+    fn lock(&self, function: AdvisoryFunction, numbers: &[Cow<'_, Value>]) -> Result<Value> {
+        let numbers: Vec<&Value> = numbers.iter().map(|number| &**number).collect();
+        if numbers.iter().any(|number| number.is_null()) {
+            return Ok(Value::Null);
+        }
+        let locked = Run::lock(self, &AdvisoryFunction::key(&numbers), function.mode(), function.wait())?;
+        Ok(function.answer(locked))
+    }
+
     fn answer(&self, subquery: &Subquery, env: Env<'_>) -> Result<Value> {
         if !subquery.is_fixed {
             return self.test(subquery, env);

@@ -1,5 +1,6 @@
 //! Tenants, driven statement by statement over a log that becomes durable when a test says so.
 
+mod advisory;
 mod answers;
 mod backup;
 mod definitions;
