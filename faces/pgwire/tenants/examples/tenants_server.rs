@@ -1,10 +1,23 @@
 //! A server of tenants alone, without the rest of Savanna.
 //!
 //! `cargo run -p savanna-pgwire-tenants --example tenants_server -- DATA_DIR [ADDRESS] [EPOCH] [CERTIFICATES KEY]
-//! [idle=MILLISECONDS] [snapshot=MILLISECONDS] [log=BYTES]`, then
-//! `psql -h 127.0.0.1 -p 5433 -U postgres`. It says on standard output where it listens.
+//! [idle=MILLISECONDS] [snapshot=MILLISECONDS] [log=BYTES] [delay=MILLISECONDS]`, then
+//! `psql -h 127.0.0.1 -p 5433 -U postgres`. It says on standard output where it listens and, for each line on standard input, how often
+//! the log was flushed. With `delay` the storage is in memory, and each request to it takes so long.
 
-use std::{io::Write, net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    io::{BufRead, Write},
+    net::SocketAddr,
+    path::PathBuf,
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+
+use object_store::{
+    memory::InMemory,
+    throttle::{ThrottleConfig, ThrottledStore},
+};
 
 use savanna_epoch::OwnerEpoch;
 use savanna_pgwire_tenants::{Keeping, Server, ServerOptions, TlsFiles};
@@ -16,7 +29,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let mut arguments = std::env::args().skip(1);
     let usage = "usage: tenants_server DATA_DIR [ADDRESS] [EPOCH] [CERTIFICATES KEY] [idle=MILLISECONDS] \
-        [snapshot=MILLISECONDS] [log=BYTES]";
+        [snapshot=MILLISECONDS] [log=BYTES] [delay=MILLISECONDS]";
     let Some(data_dir) = arguments.next().map(PathBuf::from) else {
         eprintln!("{usage}");
         return ExitCode::from(2);
@@ -33,6 +46,10 @@ fn main() -> ExitCode {
         match argument.split_once('=').map(|(name, value)| (name, value.parse())) {
             Some(("idle", Ok(idle))) => keeping.idle = Duration::from_millis(idle),
             Some(("snapshot", Ok(age))) => keeping.snapshot_age = Duration::from_millis(age),
+            Some(("delay", Ok(delay))) => {
+                let store = slow_store(Duration::from_millis(delay));
+                keeping.store = Some((Arc::new(store), object_store::path::Path::default()));
+            }
             Some(("log", Ok(bytes))) => keeping.log_distance = bytes,
             _ => files.push(PathBuf::from(argument)),
         }
@@ -55,6 +72,12 @@ fn main() -> ExitCode {
         }
     };
     println!("listening on {}", server.address());
+    let tenants = server.tenants();
+    std::thread::spawn(move || {
+        for _ in std::io::stdin().lock().lines().map_while(Result::ok) {
+            println!("flushes {}", tenants.log_flushes());
+        }
+    });
     if let Err(error) = std::io::stdout().flush() {
         tracing::debug!(%error, "nobody reads where the server listens");
     }
@@ -65,4 +88,17 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// A storage in memory, each request to which takes so long.
+fn slow_store(delay: Duration) -> ThrottledStore<InMemory> {
+    let config = ThrottleConfig {
+        wait_delete_per_call: delay,
+        wait_get_per_call: delay,
+        wait_list_per_call: delay,
+        wait_list_with_delimiter_per_call: delay,
+        wait_put_per_call: delay,
+        ..ThrottleConfig::default()
+    };
+    ThrottledStore::new(InMemory::new(), config)
 }

@@ -37,6 +37,12 @@ impl Tenants {
         self.process.list()
     }
 
+    /// How often their log was flushed since the server began.
+    #[must_use]
+    pub fn log_flushes(&self) -> u64 {
+        self.process.journal.stats().flushes
+    }
+
     /// Makes one; the answer is durable.
     ///
     /// # Errors
