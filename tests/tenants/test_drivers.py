@@ -88,6 +88,16 @@ def test_named_cursors_fetch_some_rows_at_a_time(server, binary):
             assert cursor.fetchone() == (1,)
 
 
+@pytest.mark.parametrize("prepare", [False, True])
+def test_statements_whose_rows_are_not_counted_say_no_count(server, postgresql, prepare):
+    for statement in ("SHOW timezone", "EXPLAIN SELECT 1", "SELECT 1", "VALUES (1), (2)"):
+        answers = []
+        for cluster in (server, postgresql):
+            with cluster.connect(autocommit=True) as connection:
+                answers.append(connection.execute(statement, prepare=prepare, params=() if prepare else None).statusmessage)
+        assert answers[0] == answers[1], statement
+
+
 def test_a_statement_that_waits_can_be_cancelled(server):
     with server.connect() as holder, server.connect() as waiter:
         holder.execute("CREATE TABLE held (id int PRIMARY KEY)")

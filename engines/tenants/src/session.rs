@@ -139,6 +139,8 @@ pub(crate) enum Progress {
     /// Rows that are yet to be sent, and how many were.
     Sending {
         verb: String,
+        /// Whether the number of rows belongs behind the verb.
+        counted: bool,
         rows: VecDeque<Vec<Value>>,
         sent: usize,
     },

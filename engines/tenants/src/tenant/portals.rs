@@ -172,8 +172,9 @@ impl Tenant {
             }
             match outcome {
                 Outcome::Rows { tag, rows, .. } => {
-                    let verb = tag.rsplit_once(' ').map_or(tag.as_str(), |(verb, _)| verb).to_owned();
-                    portal.progress = Progress::Sending { verb, rows: rows.into(), sent: 0 };
+                    let verb = tag.rsplit_once(' ').map(|(verb, _)| verb.to_owned());
+                    let (counted, verb) = (verb.is_some(), verb.unwrap_or(tag));
+                    portal.progress = Progress::Sending { verb, counted, rows: rows.into(), sent: 0 };
                 }
                 other => {
                     portal.progress = Progress::Over;
@@ -184,7 +185,7 @@ impl Tenant {
         } else {
             refuse_if_failed(self.session(id)?, &portal.prepared.statement.plan)?;
         }
-        let Progress::Sending { verb, rows, sent } = &mut portal.progress else {
+        let Progress::Sending { verb, counted, rows, sent } = &mut portal.progress else {
             let message = format!("portal \"{name}\" cannot be run");
             return Err(SqlError::new(state::OBJECT_NOT_IN_PREREQUISITE_STATE, message));
         };
@@ -193,7 +194,9 @@ impl Tenant {
         // As in PostgreSQL, the end is known when fewer rows come than were asked for.
         let end = rows_max == 0 || now.len() < rows_max;
         *sent += now.len();
-        let outcome = Outcome::Rows { tag: format!("{verb} {}", if end { now.len() } else { *sent }), rows: now, end };
+        let count = if end { now.len() } else { *sent };
+        let tag = if *counted { format!("{verb} {count}") } else { verb.clone() };
+        let outcome = Outcome::Rows { tag, rows: now, end };
         self.keep_portal(id, name, portal)?;
         Ok(Step::Done(outcome))
     }
