@@ -9,7 +9,7 @@ mod operator;
 mod subquery;
 mod window;
 
-pub(crate) use operator::comparison_type;
+pub(crate) use operator::{common_type, comparison_type};
 use sqlparser::ast::{self, CastKind, DateTimeField, Ident, TrimWhereField, Value as Literal};
 pub(crate) use window::Windows;
 

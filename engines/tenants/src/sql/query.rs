@@ -10,7 +10,7 @@ use sqlparser::ast::{
 use crate::{
     error::{Result, SqlError, state},
     sql::{
-        bind::{Binder, Typed, comparison_type},
+        bind::{Binder, Typed, common_type},
         expression::{Env, Expr},
         function,
         name::object_name,
@@ -179,7 +179,7 @@ impl Planner<'_> {
             (a, b) if a == b => Ok(a),
             // Of several kinds of text the first stays.
             (a, b) if a.is_text() && b.is_text() => Ok(a.unbounded()),
-            (a, b) => comparison_type(a, b).ok_or_else(|| {
+            (a, b) => common_type(a, b).ok_or_else(|| {
                 let message = format!(
                     "{name} types {} and {} cannot be matched",
                     self.catalog.type_name(a),

@@ -7,7 +7,7 @@ use sqlparser::ast::{self, Query as Ast, SetExpr, SetOperator, SetQuantifier};
 use crate::{
     error::{Result, SqlError, state},
     sql::{
-        bind::comparison_type,
+        bind::common_type,
         name::name_of,
         plan::OutputColumn,
         query_plan::{Body, Cte, Query, Recursive},
@@ -159,7 +159,7 @@ impl Planner<'_> {
         }
         let mut types = Vec::new();
         for (at, (a, b)) in first.columns.iter().zip(&step.columns).enumerate() {
-            let common = if a.of.is_text() && b.of.is_text() { Some(a.of) } else { comparison_type(a.of, b.of) };
+            let common = if a.of.is_text() && b.of.is_text() { Some(a.of) } else { common_type(a.of, b.of) };
             match common {
                 Some(of) if of.unbounded() == a.of.unbounded() => types.push(a.of),
                 Some(of) => {

@@ -59,3 +59,11 @@ SELECT 'a' LIKE 'a' ESCAPE 'xx';
 ! 22025
 SELECT pg_typeof(1), pg_typeof('a'), pg_typeof(1.5), pg_typeof(now()), pg_typeof(NULL::varchar), pg_typeof(ARRAY[1]), pg_typeof(1::smallint + 1);
 > integer|unknown|numeric|timestamp with time zone|character varying|integer[]|integer
+SELECT pg_typeof(nullif(1::int4, 2::int8)), pg_typeof(nullif(1, 2.5)), pg_typeof(nullif(1.5, 2)), pg_typeof(nullif(1, 2.5::float8)), pg_typeof(nullif(1.5::float4, 2::float8)), pg_typeof(nullif(now()::date, now())), pg_typeof(nullif(1, 2::float4)), pg_typeof(nullif(1.5::float4, 2));
+> integer|numeric|numeric|double precision|real|date|double precision|real
+SELECT nullif(1, 2.5) + 1, nullif(1, 1.0), nullif('2020-01-01'::date, '2020-01-01 00:00:01'::timestamp), nullif('2020-01-01'::date, '2020-01-01 00:00:00'::timestamp), 66 + nullif(-count(*), avg(30)) FROM (VALUES (1)) v(a);
+> 2||2020-01-01||65
+SELECT nullif('a'::varchar, 'b'), nullif(NULL, 1), nullif(1, NULL), nullif('a', 'a'), nullif(true, false);
+> a||1||t
+SELECT 16777217 = 16777216::float4, 0.1::float4 = 0.1, 0.1::float4 IN (0.1, 0.2), 0.1::float4 = 0.1::float4, 0.1 < 0.1::float4, pg_typeof(coalesce(1, 1::float4)), 0.1::float4 = ANY (ARRAY[0.1]), 0.1::float4 IN (SELECT 0.1);
+> f|f|t|t|t|real|f|f

@@ -154,9 +154,16 @@ impl Binder<'_, '_> {
                 Ok(Typed::new(Expr::Call(function, values), of))
             }
             "nullif" if typed.len() == 2 => {
-                let of = typed[0].of;
+                let first = typed[0].of;
                 let (values, common) = self.common(typed, "NULLIF")?;
-                Ok(Typed::new(Expr::Call(Function::NullIf, values), if of == Type::Unknown { common } else { of }))
+                let call = self.folded(Expr::Call(Function::NullIf, values))?;
+                // The first value as it is compared, except that it is made no wider within its kind.
+                let exact = |of: Type| of.is_integer() || matches!(of, Type::Numeric(_));
+                let promoted = exact(first) && !common.is_integer();
+                if first == Type::Unknown || first.is_text() || first == common || promoted {
+                    return Ok(Typed::new(call, common));
+                }
+                Ok(Typed::new(self.folded(wrapped(call, common, first, false))?, first))
             }
             "to_json" | "to_jsonb" if typed.len() == 1 => Ok(self.json_arguments(&name, typed)?.remove(0)),
             _ => {

@@ -2,7 +2,7 @@
 
 use super::{
     Binder, Typed,
-    operator::{comparison_type, no_operator},
+    operator::{common_type, comparison_type, no_operator},
 };
 use crate::{
     error::{Result, SqlError, state},
@@ -135,13 +135,16 @@ impl Binder<'_, '_> {
     /// Expressions in the one type that all of them become.
     pub(crate) fn common(&mut self, all: Vec<Typed>, place: &str) -> Result<(Vec<Expr>, Type)> {
         let mut of = all.first().map_or(Type::Unknown, |first| first.of);
+        // As in PostgreSQL, more than one value is made an array of one type first.
+        let is_compared = matches!((place, all.len()), ("IN" | "NULLIF", 2));
         for typed in all.iter().skip(1) {
             // Of several kinds of text the first stays.
             if place != "IN" && of.is_text() && typed.of.is_text() && of != typed.of {
                 of = if matches!(of, Type::Char(_)) { Type::ANY_CHAR } else { of.unbounded() };
                 continue;
             }
-            of = comparison_type(of, typed.of).ok_or_else(|| {
+            let both = if is_compared { comparison_type(of, typed.of) } else { common_type(of, typed.of) };
+            of = both.ok_or_else(|| {
                 if place == "IN" {
                     return no_operator(&format!("{} = {}", self.named(of), self.named(typed.of)));
                 }

@@ -255,8 +255,15 @@ pub(super) fn comparison_of(operator: &BinaryOperator) -> Option<Comparison> {
     })
 }
 
-/// The type in which values of two types are compared or put together.
+/// The type in which values of two types are compared.
 pub(crate) fn comparison_type(a: Type, b: Type) -> Option<Type> {
+    let of = common_type(a, b)?;
+    // A `real` is compared with another number as what both become.
+    Some(if of == Type::Float4 && a.is_number() && b.is_number() && a != b { Type::Float8 } else { of })
+}
+
+/// The type that values of two types have in one column, if there is one.
+pub(crate) fn common_type(a: Type, b: Type) -> Option<Type> {
     use Type::{Date, Timestamp, Timestamptz};
     Some(match (a, b) {
         (a, b) if a == b => a,

@@ -6,7 +6,7 @@ use super::{Resolved, is_texty, wrong_arguments};
 use crate::{
     error::{Result, SqlError, state},
     sql::{
-        bind::comparison_type,
+        bind::common_type,
         expression::{Comparison, Facts},
     },
     types::Type,
@@ -57,7 +57,7 @@ pub(crate) enum ArrayFunction {
 /// The type of the elements of an array that something else is compared with or put into.
 fn element_with(array: Type, other: Type) -> Option<Type> {
     match (array, array.element()) {
-        (_, Some(element)) => comparison_type(element, other),
+        (_, Some(element)) => common_type(element, other),
         (Type::Unknown, None) if other != Type::Unknown => Some(other),
         _ => None,
     }
@@ -91,7 +91,7 @@ pub(super) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<ArrayFu
         }
         ("array_cat", [a, b]) => {
             let of = match (a.element(), b.element()) {
-                (Some(a), Some(b)) => comparison_type(a, b)?,
+                (Some(a), Some(b)) => common_type(a, b)?,
                 (Some(of), None) if *b == Unknown => of,
                 (None, Some(of)) if *a == Unknown => of,
                 _ => return None,
@@ -115,7 +115,7 @@ pub(super) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<ArrayFu
             Some((F::Remove, vec![of.array()?, of], of.array()?))
         }
         ("array_replace", [array, from, to]) => {
-            let of = comparison_type(element_with(*array, *from)?, *to)?;
+            let of = common_type(element_with(*array, *from)?, *to)?;
             Some((F::Replace, vec![of.array()?, of, of], of.array()?))
         }
         ("array_to_string", [array, by]) if texty(by) => Some((F::Join(array.element()?), vec![*array, Text], Text)),
