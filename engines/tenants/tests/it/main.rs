@@ -11,6 +11,7 @@ mod fetching;
 mod giving_way;
 mod interrupts;
 mod isolation;
+mod owning;
 mod random;
 mod recovery;
 mod references;
