@@ -4,7 +4,7 @@
 
 Builds `tenants_server` and measures it; TENANTS_SERVER names another one, whose commit is then not known.
 
-wake       from the connection to the first row of a tenant that sleeps, with a local storage, and with one in memory whose requests take 20 ms
+wake       from the connection to the first row of a tenant that sleeps, with a local storage, and with one whose requests take 20 ms
 flushes    flushes of the log per transaction, and transactions a second, with 64 clients that update rows
 many       updates by 64 clients of one tenant, and of 100 tenants: processor time per transaction
 neighbour  how long updates of tenants take that use 60 % of the server together, with and without one that wants five times its share
@@ -84,7 +84,8 @@ def bench(server, database, clients, seconds, rate=None):
         script.write_text(UPDATE)
         limited = ["-R", str(rate)] if rate else []
         command = [*CLIENT, PROGRAMS / "pgbench", "-h", "127.0.0.1", "-p", str(server.port), "-U", "postgres", "-n", "-M", "prepared",
-                   "-f", script, "-c", str(clients), "-T", str(seconds), "-l", "--log-prefix", f"{folder}/log", *limited, database]  # fmt: skip
+                   "-f", script, "-c", str(clients), "-T", str(seconds), "-l", "--log-prefix", f"{folder}/log",
+                   *limited, database]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise SystemExit(f"pgbench failed: {done.stderr}")
@@ -95,9 +96,11 @@ def bench(server, database, clients, seconds, rate=None):
 def bench_all(server, loads, seconds):
     """Several tenants at once: (name, clients, rate) of each."""
     found = {}
-    threads = [
-        threading.Thread(target=lambda load=load: found.update({load[0]: bench(server, load[0], load[1], seconds, load[2])})) for load in loads
-    ]
+
+    def measure(name, clients, rate):
+        found[name] = bench(server, name, clients, seconds, rate)
+
+    threads = [threading.Thread(target=measure, args=load) for load in loads]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -151,7 +154,8 @@ def many(options):
         before = server.cpu_seconds()
         runs = bench_all(server, loads, options.seconds)
         transactions = sum(run["transactions"] for run in runs.values())
-        yield {"tenants": count, "cpu_us": (server.cpu_seconds() - before) / transactions * 1e6, "per_second": transactions / options.seconds}
+        cpu = server.cpu_seconds() - before
+        yield {"tenants": count, "cpu_us": cpu / transactions * 1e6, "per_second": transactions / options.seconds}
         server.stop()
 
 
@@ -166,9 +170,12 @@ def neighbour(options):
     for greedy in ([], [("greedy", CLIENTS // 2, 5 * share)]):
         runs = bench_all(server, [*quiet, *greedy], options.seconds)
         others = [run for name, run in runs.items() if name != "greedy"]
-        yield {"greedy_per_second": runs["greedy"]["transactions"] / options.seconds if greedy else 0,
-               "others_per_second": sum(run["transactions"] for run in others) / options.seconds,
-               "others_mean_ms": statistics.mean(run["mean_ms"] for run in others), "others_p99_ms": max(run["p99_ms"] for run in others)}  # fmt: skip
+        yield {
+            "greedy_per_second": runs["greedy"]["transactions"] / options.seconds if greedy else 0,
+            "others_per_second": sum(run["transactions"] for run in others) / options.seconds,
+            "others_mean_ms": statistics.mean(run["mean_ms"] for run in others),
+            "others_p99_ms": max(run["p99_ms"] for run in others),
+        }
     server.stop()
 
 

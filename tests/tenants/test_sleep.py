@@ -196,5 +196,6 @@ def test_dirty_tenants_come_back_from_the_log_however_often_the_server_is_killed
         print(f"{DIRTY} dirty tenants: {time.monotonic() - began:.2f} s from the start to the first row")
         for number, name in enumerate(names):
             with server.connect(name) as connection:
-                assert connection.execute("SELECT round, tenant FROM t ORDER BY round").fetchall() == [(each, number) for each in range(round + 1)]
+                rows = connection.execute("SELECT round, tenant FROM t ORDER BY round").fetchall()
+                assert rows == [(each, number) for each in range(round + 1)]
     server.kill()
