@@ -165,3 +165,13 @@ def test_results_of_a_pipeline_leave_at_its_end(server):
             assert len(pipeline.result_queue) == 2, "none of them came before it was asked for"
             pipeline.sync()
             assert [cursor.fetchone() for cursor in cursors] == [(1,), (2,)]
+def test_times_are_those_of_the_clients_zone(server):
+    with server.connect(autocommit=True, options="-c timezone=Europe/Berlin") as connection:
+        assert connection.info.parameter_status("TimeZone") == "Europe/Berlin"
+        noon = datetime.datetime(2024, 7, 15, 12, tzinfo=datetime.timezone.utc)
+        for binary in (False, True):
+            read = connection.execute("SELECT '2024-07-15 14:00'::timestamptz", binary=binary).fetchone()[0]
+            assert (read, read.utcoffset()) == (noon, datetime.timedelta(hours=2))
+        connection.execute("SET timezone = 'Asia/Tokyo'")
+        assert connection.info.parameter_status("TimeZone") == "Asia/Tokyo"
+        assert connection.execute("SELECT %s::timestamptz::text", (noon,)).fetchone() == ("2024-07-15 21:00:00+09",)

@@ -20,7 +20,7 @@ use crate::{
     error::{Result, SqlError, state},
     sql::system::quoted,
     types::Type,
-    value::Context,
+    value::{Context, zone::Zone},
     view::View,
 };
 
@@ -491,9 +491,9 @@ impl Catalog {
         self.enumerations.all()
     }
 
-    /// What texts mean here.
-    pub(crate) fn context(&self) -> Context<'_> {
-        Context { enumerations: &self.enumerations }
+    /// What texts mean here, in a time zone.
+    pub(crate) fn context(&self, zone: Zone) -> Context<'_> {
+        Context { enumerations: &self.enumerations, zone }
     }
 
     /// The type with a number, those of this tenant among them.

@@ -5,6 +5,7 @@ use savanna_transaction::Isolation;
 use crate::{
     error::{Result, SqlError, state},
     sql::prepare::{isolation_name, isolation_of},
+    value::zone::Zone,
 };
 
 /// A session's settings.
@@ -20,6 +21,8 @@ pub struct Settings {
     pub notices: bool,
     /// How long things may take.
     pub timeouts: Timeouts,
+    /// Where its clocks are.
+    pub zone: Zone,
     extra_float_digits: String,
 }
 
@@ -56,6 +59,7 @@ impl Default for Settings {
             read_only: false,
             notices: true,
             timeouts: Timeouts::default(),
+            zone: Zone::UTC,
             extra_float_digits: "1".to_owned(),
         }
     }
@@ -80,7 +84,6 @@ const FIXED: &[(&str, &str, &[&str])] = &[
     ("server_version_num", "150000", &[]),
     ("standard_conforming_strings", "on", &["true", "1"]),
     ("synchronous_commit", "on", &["true", "1"]),
-    ("timezone", "UTC", &["utc", "gmt", "etc/utc", "etc/gmt", "z", "+00", "0", "+00:00"]),
 ];
 
 /// What clients are told that they talk to.
@@ -125,6 +128,13 @@ impl Settings {
                 }
                 self.extra_float_digits = digits.to_owned();
             }
+            ("timezone", value) => {
+                self.zone = match value {
+                    None => default.zone,
+                    Some(value) if value.eq_ignore_ascii_case("local") => default.zone,
+                    Some(value) => Zone::setting(value)?,
+                };
+            }
             (name, value) if self.timeouts.named(name).is_some() => {
                 let millis = milliseconds(name, value.unwrap_or("0"))?;
                 if let Some(timeout) = self.timeouts.named(name) {
@@ -156,6 +166,7 @@ impl Settings {
             "default_transaction_isolation" => isolation_name(self.isolation).to_owned(),
             "default_transaction_read_only" => if self.read_only { "on" } else { "off" }.to_owned(),
             "client_min_messages" => if self.notices { "notice" } else { "warning" }.to_owned(),
+            "timezone" => self.zone.name(),
             "extra_float_digits" => self.extra_float_digits.clone(),
             name if let Some(millis) = timeouts.named(name) => shown_milliseconds(*millis),
             name => match FIXED.iter().find(|(fixed, ..)| *fixed == name) {
@@ -209,7 +220,8 @@ mod tests {
     fn what_would_have_no_effect_is_refused() {
         let mut settings = Settings::default();
         assert_eq!(settings.set("timezone", Some("Etc/UTC")), Ok(()));
-        assert_eq!(settings.set("timezone", Some("Europe/Berlin")).unwrap_err().state, state::FEATURE_NOT_SUPPORTED);
+        assert_eq!(settings.set("timezone", Some("Europe/Nowhere")).unwrap_err().state, state::INVALID_PARAMETER_VALUE);
+        assert_eq!(settings.set("bytea_output", Some("escape")).unwrap_err().state, state::FEATURE_NOT_SUPPORTED);
         assert_eq!(settings.set("work_mem", Some("1GB")).unwrap_err().state, state::UNDEFINED_OBJECT);
         assert_eq!(settings.set("default_transaction_isolation", Some("serializable")), Ok(()));
         assert_eq!(settings.show("default_transaction_isolation").as_deref(), Ok("serializable"));

@@ -27,6 +27,7 @@ use crate::{
     session::{Session, SessionId, Status},
     settings::Timeouts,
     sql::plan::Statement,
+    value::zone::Zone,
 };
 
 const SESSIONS_MAX: usize = 100;
@@ -161,6 +162,12 @@ impl Tenant {
     #[must_use]
     pub fn timeouts(&self, id: SessionId) -> Timeouts {
         self.sessions.get(&id).map(|session| session.facts.settings.timeouts).unwrap_or_default()
+    }
+
+    /// Where a session's clocks are.
+    #[must_use]
+    pub fn zone(&self, id: SessionId) -> Zone {
+        self.sessions.get(&id).map(|session| session.facts.zone()).unwrap_or_default()
     }
 
     fn session(&mut self, id: SessionId) -> Result<&mut Session> {

@@ -7,11 +7,13 @@ pub(crate) mod datetime;
 pub mod json;
 pub(crate) mod numeric;
 pub(crate) mod text;
+pub mod zone;
 
 use std::{cmp::Ordering, sync::Arc};
 
 use bigdecimal::BigDecimal;
 
+use self::zone::Zone;
 use crate::enumeration::Enumerations;
 
 /// A value. Its type is known where it is used: all integers are one kind here, and so are `real` and `double precision`.
@@ -53,6 +55,8 @@ pub enum Value {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context<'a> {
     pub(crate) enumerations: &'a Enumerations,
+    /// Where clocks show what a text says that names no time zone.
+    pub(crate) zone: Zone,
 }
 
 #[cfg(test)]
@@ -60,7 +64,7 @@ impl Context<'static> {
     /// Without types of a tenant's own.
     pub(crate) const NONE: Self = {
         static NO_ENUMERATIONS: Enumerations = Enumerations::new();
-        Self { enumerations: &NO_ENUMERATIONS }
+        Self { enumerations: &NO_ENUMERATIONS, zone: Zone::UTC }
     };
 }
 
@@ -160,9 +164,9 @@ fn compare_floats(a: f64, b: f64) -> Ordering {
 }
 
 impl Value {
-    /// Appends its text, as PostgreSQL shows a value of the type; NULL has none.
-    pub fn write_text(&self, of: crate::types::Type, out: &mut String) {
-        text::write(self, of, out);
+    /// Appends its text, as PostgreSQL shows a value of the type in a time zone; NULL has none.
+    pub fn write_text(&self, of: crate::types::Type, zone: Zone, out: &mut String) {
+        text::write(self, of, zone, out);
     }
 
     /// Appends its bytes in the protocol's binary format; NULL has none.

@@ -12,7 +12,7 @@ use crate::{
         run_query::{compare, fingerprint},
     },
     types::Type,
-    value::{Value, numeric},
+    value::{Value, numeric, zone::Zone},
 };
 
 /// What is computed.
@@ -247,10 +247,10 @@ impl State {
                 let shown = values.map(|value| if let Value::Text(text) = value { text.as_str() } else { "null" });
                 Ok(Value::Text(format!("[{}]", shown.collect::<Vec<_>>().join(", \n "))))
             }
-            Kind::JsonAgg { binary, .. } => JsonFunction::Array { binary }.call(&values.collect::<Vec<_>>()),
+            Kind::JsonAgg { binary, .. } => JsonFunction::Array { binary }.call(&values.collect::<Vec<_>>(), Zone::UTC),
             Kind::JsonObjectAgg { binary } => {
                 let members: Vec<&Value> = self.pieces.iter().flat_map(|piece| [&piece.beside, &piece.value]).collect();
-                let object = JsonFunction::Object { binary }.call(&members)?;
+                let object = JsonFunction::Object { binary }.call(&members, Zone::UTC)?;
                 match object {
                     // With blanks, as PostgreSQL writes it.
                     Value::Text(text) => Ok(Value::Text(format!("{{ {} }}", &text[1..text.len() - 1]))),

@@ -129,7 +129,7 @@ impl<'b, 'c> Binder<'b, 'c> {
                     return Err(SqlError::unsupported(format_args!("the literal {ast}")));
                 };
                 let of = Type::of_ast(&typed.data_type, self.planner.catalog)?;
-                Ok(Typed::new(Expr::Constant(text::parse(&content, of, self.planner.catalog.context())?), of))
+                Ok(Typed::new(Expr::Constant(text::parse(&content, of, self.planner.context())?), of))
             }
             ast::Expr::Interval(interval) => self.interval(interval),
             ast::Expr::UnaryOp { op, expr } => self.unary(*op, expr),
@@ -201,6 +201,10 @@ impl<'b, 'c> Binder<'b, 'c> {
             }
             ast::Expr::Case { operand, conditions, else_result, .. } => {
                 self.case(operand.as_deref(), conditions, else_result.as_deref())
+            }
+            ast::Expr::AtTimeZone { timestamp, time_zone } => {
+                let arguments = vec![self.expr(time_zone)?, self.expr(timestamp)?];
+                self.call("timezone", arguments)
             }
             ast::Expr::Array(array) => self.array(&array.elem, None),
             ast::Expr::CompoundFieldAccess { root, access_chain } => self.subscripts(root, access_chain),

@@ -366,7 +366,10 @@ pub(crate) fn duplicate(table: &Table, arbiter: Arbiter, values: &[Value]) -> Sq
         }
     };
     let names: Vec<&str> = columns.iter().map(|column| table.columns[*column].name.as_str()).collect();
-    let shown: Vec<String> = columns.iter().map(|at| text::shown(&values[*at], table.columns[*at].of)).collect();
+    let shown: Vec<String> = columns
+        .iter()
+        .map(|at| text::shown(&values[*at], table.columns[*at].of, crate::value::zone::Zone::UTC))
+        .collect();
     SqlError::new(state::UNIQUE_VIOLATION, format!("duplicate key value violates unique constraint \"{name}\""))
         .detail(format!("Key ({})=({}) already exists.", names.join(", "), shown.join(", ")))
         .constraint(name)

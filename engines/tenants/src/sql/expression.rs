@@ -16,7 +16,7 @@ use crate::{
         sequence::Given,
     },
     types::Type,
-    value::{Context, Interval, Value, cast, datetime, numeric, text},
+    value::{Context, Interval, Value, cast, datetime, numeric, text, zone::Zone},
 };
 
 /// A comparison.
@@ -129,7 +129,12 @@ pub(crate) struct Facts {
 impl Facts {
     /// What texts mean here.
     pub(crate) fn context(&self) -> Context<'_> {
-        self.catalog.context()
+        self.catalog.context(self.zone())
+    }
+
+    /// Where the session's clocks are.
+    pub(crate) fn zone(&self) -> Zone {
+        self.settings.zone
     }
 }
 
@@ -227,7 +232,11 @@ impl Expr {
             Self::IsDistinct(a, b) => truth(a.value(env)?.compare(&*b.value(env)?).is_ne()),
             Self::Arithmetic(operator, of, a, b) => {
                 let (a, b) = (a.value(env)?, b.value(env)?);
-                if a.is_null() || b.is_null() { NULL } else { Cow::Owned(arithmetic(*operator, *of, &a, &b)?) }
+                if a.is_null() || b.is_null() {
+                    NULL
+                } else {
+                    Cow::Owned(arithmetic(*operator, *of, &a, &b, env.facts.zone())?)
+                }
             }
             Self::Concat(a, b) => match (a.value(env)?.as_ref(), b.value(env)?.as_ref()) {
                 (Value::Text(a), Value::Text(b)) => Cow::Owned(Value::Text([a.as_str(), b].concat())),
@@ -291,9 +300,22 @@ impl Expr {
 
     /// Whether its value depends on its row and parameters alone.
     pub(crate) fn is_immutable(&self) -> bool {
-        let mut immutable = if let Self::Call(function, _) = self { function.is_immutable() } else { true };
+        let mut immutable = match self {
+            Self::Call(function, _) => function.is_immutable(),
+            other => !other.asks_session(),
+        };
         self.children(&mut |child| immutable &= child.is_immutable());
         immutable
+    }
+
+    /// Whether its value depends on the session's time zone, or on labels that the tenant knows.
+    pub(crate) fn asks_session(&self) -> bool {
+        let zoned = |of: Type| of == Type::Timestamptz || of.element() == Some(Type::Timestamptz);
+        match self {
+            Self::Cast { from, to, .. } => zoned(*from) != zoned(*to) || to.enumeration().is_some(),
+            Self::Arithmetic(_, of, ..) => *of == Type::Timestamptz,
+            _ => false,
+        }
     }
 
     /// Visits the expressions that it is made of directly.
@@ -486,8 +508,9 @@ fn integer(value: Option<i64>, of: Type) -> Result<Value> {
     value.filter(|value| text::in_range(*value, of)).map(Value::Int).ok_or_else(|| out_of_range(of))
 }
 
-fn arithmetic(operator: Operator, of: Type, a: &Value, b: &Value) -> Result<Value> {
+fn arithmetic(operator: Operator, of: Type, a: &Value, b: &Value, zone: Zone) -> Result<Value> {
     use Operator::{Add, Divide, Multiply, Remainder, Subtract};
+    let zone = if of == Type::Timestamptz { zone } else { Zone::UTC };
     let by_zero = || SqlError::new(state::DIVISION_BY_ZERO, "division by zero");
     Ok(match (a, operator, b) {
         (Value::Int(a), Add, Value::Int(b)) => integer(a.checked_add(*b), of)?,
@@ -502,21 +525,34 @@ fn arithmetic(operator: Operator, of: Type, a: &Value, b: &Value) -> Result<Valu
         (Value::Numeric(a), Multiply, Value::Numeric(b)) => Value::Numeric(product(a, b)?),
         (Value::Numeric(a), Divide, Value::Numeric(b)) => Value::Numeric(numeric::divide(a, b)?),
         (Value::Numeric(a), Remainder, Value::Numeric(b)) => Value::Numeric(numeric::remainder(a, b)?),
-        (Value::Timestamp(at), Add, Value::Interval(by)) => Value::Timestamp(datetime::add(*at, *by)?),
-        (Value::Interval(by), Add, Value::Timestamp(at)) => Value::Timestamp(datetime::add(*at, *by)?),
-        (Value::Timestamp(at), Subtract, Value::Interval(by)) => Value::Timestamp(datetime::add(*at, negated(*by)?)?),
+        (Value::Timestamp(at), Add, Value::Interval(by)) | (Value::Interval(by), Add, Value::Timestamp(at)) => {
+            Value::Timestamp(datetime::add_in(zone, *at, *by)?)
+        }
+        (Value::Timestamp(at), Subtract, Value::Interval(by)) => {
+            Value::Timestamp(datetime::add_in(zone, *at, negated(*by)?)?)
+        }
         (Value::Timestamp(a), Subtract, Value::Timestamp(b)) => {
+            if datetime::is_infinite(*a) || datetime::is_infinite(*b) {
+                return Err(SqlError::new(state::DATETIME_FIELD_OVERFLOW, "cannot subtract infinite timestamps"));
+            }
             let micros = a.checked_sub(*b).ok_or_else(|| out_of_range(Type::Interval))?;
             let days = i32::try_from(micros / datetime::MICROS_PER_DAY).map_err(|_| out_of_range(Type::Interval))?;
             Value::Interval(Interval { months: 0, days, micros: micros % datetime::MICROS_PER_DAY })
         }
-        (Value::Date(a), Subtract, Value::Date(b)) => Value::Int(i64::from(*a) - i64::from(*b)),
+        (Value::Date(a), Subtract, Value::Date(b)) => {
+            if datetime::is_infinite_date(*a) || datetime::is_infinite_date(*b) {
+                return Err(SqlError::new(state::DATETIME_FIELD_OVERFLOW, "cannot subtract infinite dates"));
+            }
+            Value::Int(i64::from(*a) - i64::from(*b))
+        }
+        (Value::Date(day), Add | Subtract, Value::Int(_)) if datetime::is_infinite_date(*day) => Value::Date(*day),
         (Value::Date(day), Add | Subtract, Value::Int(by)) => {
             let by = if operator == Add { Some(*by) } else { by.checked_neg() };
             let day = by.and_then(|by| i64::from(*day).checked_add(by)).and_then(|day| i32::try_from(day).ok());
+            let day = day.filter(|day| !datetime::is_infinite_date(*day));
             Value::Date(day.ok_or_else(|| SqlError::new(state::DATETIME_FIELD_OVERFLOW, "date out of range"))?)
         }
-        (Value::Int(_), Add, Value::Date(_)) => return arithmetic(Add, of, b, a),
+        (Value::Int(_), Add, Value::Date(_)) => return arithmetic(Add, of, b, a, zone),
         (Value::Time(at), Add | Subtract, Value::Interval(by)) => {
             let by = if operator == Add { by.micros } else { by.micros.wrapping_neg() };
             Value::Time(at.wrapping_add(by % datetime::MICROS_PER_DAY).rem_euclid(datetime::MICROS_PER_DAY))

@@ -124,6 +124,7 @@ impl Function {
         match self {
             Self::Array(function) => function.is_immutable(),
             Self::Date(function) => function.is_immutable(),
+            Self::Json(function) => function.is_immutable(),
             other => !matches!(
                 other,
                 Self::Advisory(_)
@@ -169,7 +170,7 @@ impl Function {
             (Self::Number(function), arguments) => function.call(arguments)?,
             (Self::Array(function), arguments) => function.call(arguments, facts)?,
             (Self::Date(function), arguments) => function.call(arguments, facts)?,
-            (Self::Json(function), arguments) => function.call(arguments)?,
+            (Self::Json(function), arguments) => function.call(arguments, facts.zone())?,
             (Self::CurrentDatabase, []) => Value::Text(facts.database.clone()),
             (Self::CurrentUser, []) => Value::Text(facts.user.clone()),
             (Self::CurrentSetting, [Value::Text(name), missing @ ..]) => {

@@ -498,7 +498,7 @@ fn check_width(given: usize, columns: usize, named: bool) -> Result<()> {
 pub(crate) fn shown_row(table: &Table, values: &[Value]) -> String {
     let shown = table.live_columns().map(|(at, column)| match &values[at] {
         Value::Null => "null".to_owned(),
-        value => crate::value::text::shown(value, column.of),
+        value => crate::value::text::shown(value, column.of, crate::value::zone::Zone::UTC),
     });
     shown.collect::<Vec<_>>().join(", ")
 }

@@ -21,6 +21,7 @@ use crate::{
         role::RoleChange,
     },
     types::Type,
+    value::zone::Zone,
     view::View,
 };
 
@@ -34,6 +35,8 @@ pub(crate) struct Statement {
     pub(crate) output: Option<Vec<OutputColumn>>,
     /// What it was planned with.
     pub(crate) catalog: Arc<Catalog>,
+    /// Where texts were read that name no time zone.
+    pub(crate) zone: Zone,
     /// Whether it took long the last time.
     long: AtomicBool,
 }
@@ -43,9 +46,9 @@ impl Statement {
         plan: Plan,
         parameters: Vec<Type>,
         output: Option<Vec<OutputColumn>>,
-        catalog: Arc<Catalog>,
+        (catalog, zone): (Arc<Catalog>, Zone),
     ) -> Self {
-        Self { plan, parameters, output, catalog, long: AtomicBool::new(false) }
+        Self { plan, parameters, output, catalog, zone, long: AtomicBool::new(false) }
     }
 
     /// Whether it is expected to take long.

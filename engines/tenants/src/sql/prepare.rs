@@ -26,15 +26,17 @@ use crate::{
         select::Planner,
     },
     types::Type,
+    value::zone::Zone,
 };
 
-/// Plans a statement. `declared` are the types that the client gave to its first parameters.
-pub(crate) fn prepare(text: &str, catalog: Arc<Catalog>, declared: &[Type]) -> Result<Statement> {
+/// Plans a statement for a session in a time zone. `declared` are the types that the client gave to its first parameters.
+pub(crate) fn prepare(text: &str, catalog: Arc<Catalog>, zone: Zone, declared: &[Type]) -> Result<Statement> {
     if let Some(plan) = dialect::plan(text)? {
-        return Ok(Statement::new(plan, declared.to_vec(), None, catalog));
+        return Ok(Statement::new(plan, declared.to_vec(), None, (catalog, zone)));
     }
     let parameters = Parameters { types: declared.to_vec(), failure: None };
     let mut planner = Planner::new(&catalog, parameters);
+    planner.zone = zone;
     let (plan, output) = if let Some(copy) = parse_copy(text)? {
         (planner.copy(copy)?, None)
     } else if let Some(cursor) = parse_cursor(text)? {
@@ -49,7 +51,7 @@ pub(crate) fn prepare(text: &str, catalog: Arc<Catalog>, declared: &[Type]) -> R
         return Err(failure);
     }
     let parameters = planner.parameters.settled();
-    Ok(Statement::new(plan, parameters, output, catalog))
+    Ok(Statement::new(plan, parameters, output, (catalog, zone)))
 }
 
 type Planned = (Plan, Option<Vec<OutputColumn>>);

@@ -135,7 +135,8 @@ impl Reference {
 
     fn shown(&self, values: &[Value]) -> String {
         let types = self.key().parent_columns.iter().map(|column| self.parent.columns[*column].of);
-        let shown: Vec<String> = values.iter().zip(types).map(|(value, of)| text::shown(value, of)).collect();
+        let shown: Vec<String> =
+            values.iter().zip(types).map(|(value, of)| text::shown(value, of, crate::value::zone::Zone::UTC)).collect();
         shown.join(", ")
     }
 

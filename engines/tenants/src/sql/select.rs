@@ -24,12 +24,15 @@ use crate::{
         view::Views,
         with::Named,
     },
+    value::{Context, zone::Zone},
 };
 
 /// Plans the statements of one text.
 pub(crate) struct Planner<'c> {
     pub(crate) catalog: &'c Catalog,
     pub(crate) parameters: Parameters,
+    /// Where the session's clocks are.
+    pub(crate) zone: Zone,
     /// What was numbered last in the statement.
     numbered: usize,
     /// Queries of WITH that can be named, the innermost last.
@@ -76,10 +79,16 @@ impl Bound<'_> {
 }
 
 impl<'c> Planner<'c> {
+    /// What texts mean in the statement.
+    pub(crate) fn context(&self) -> Context<'c> {
+        self.catalog.context(self.zone)
+    }
+
     pub(crate) fn new(catalog: &'c Catalog, parameters: Parameters) -> Self {
         Self {
             catalog,
             parameters,
+            zone: Zone::UTC,
             numbered: 0,
             with: Vec::new(),
             views: Views::default(),

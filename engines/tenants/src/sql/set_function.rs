@@ -8,14 +8,14 @@ use crate::{
     error::{Result, SqlError, state},
     sql::run_query::Take,
     types::Type,
-    value::{Value, datetime},
+    value::{Value, datetime, zone::Zone},
 };
 
 /// A function that returns rows, once the types of its arguments are resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SetFunction {
-    /// `generate_series`: from, to, by
-    Series,
+    /// `generate_series`: from, to, by; of times by the clocks of a zone, if it is `zoned`
+    Series { zoned: bool },
     /// `generate_subscripts`
     Subscripts,
     /// `unnest` of one array or several
@@ -39,7 +39,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<ResolvedSet> {
         ("generate_series", arguments) => {
             let (of, by) = series_types(arguments)?;
             let wanted = [of, of, by][..arguments.len()].to_vec();
-            ResolvedSet { function: F::Series, wanted, columns: vec![("", of)] }
+            ResolvedSet { function: F::Series { zoned: of == Type::Timestamptz }, wanted, columns: vec![("", of)] }
         }
         ("generate_subscripts", [array, n] | [array, n, Type::Bool]) if array.element().is_some() && n.is_integer() => {
             let wanted = [*array, Int4, Type::Bool][..arguments.len()].to_vec();
@@ -86,16 +86,16 @@ impl SetFunction {
     /// Its name.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Series => "generate_series",
+            Self::Series { .. } => "generate_series",
             Self::Subscripts => "generate_subscripts",
             Self::Unnest => "unnest",
         }
     }
 
     /// Gives its rows to `take`.
-    pub(crate) fn rows(self, arguments: &[Value], take: &mut Take<'_>) -> Result<()> {
+    pub(crate) fn rows(self, arguments: &[Value], zone: Zone, take: &mut Take<'_>) -> Result<()> {
         match (self, arguments) {
-            (Self::Series, arguments) => series(arguments, take),
+            (Self::Series { zoned }, arguments) => series(arguments, if zoned { zone } else { Zone::UTC }, take),
             (Self::Subscripts, [Value::Array(array), Value::Int(n), reverse @ ..]) => {
                 let dimension = n.checked_sub(1).and_then(|at| array.dimensions.get(usize::try_from(at).ok()?));
                 let Some(dimension) = dimension else { return Ok(()) };
@@ -133,7 +133,7 @@ impl SetFunction {
 }
 
 /// The rows of `generate_series`: from, to, by.
-fn series(values: &[Value], take: &mut Take<'_>) -> Result<()> {
+fn series(values: &[Value], zone: Zone, take: &mut Take<'_>) -> Result<()> {
     let zero = || SqlError::new(state::INVALID_PARAMETER_VALUE, "step size cannot equal zero");
     let one = Value::Int(1);
     let (mut at, end, step) = match values {
@@ -162,7 +162,7 @@ fn series(values: &[Value], take: &mut Take<'_>) -> Result<()> {
                 None => return Ok(()),
             },
             (Value::Numeric(at), Value::Numeric(step)) => Value::Numeric(at + step),
-            (Value::Timestamp(at), Value::Interval(step)) => Value::Timestamp(datetime::add(*at, *step)?),
+            (Value::Timestamp(at), Value::Interval(step)) => Value::Timestamp(datetime::add_in(zone, *at, *step)?),
             (at, step) => return Err(SqlError::internal(format_args!("a series of {at:?} by {step:?}"))),
         };
     }

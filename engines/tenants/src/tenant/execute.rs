@@ -116,7 +116,8 @@ impl Tenant {
         let behind = database.is_behind(snapshot);
         let catalog = self.catalog_at((txn, defines), snapshot)?;
         if !Arc::ptr_eq(&catalog, &statement.catalog) {
-            *statement = self.planned(&prepared.text, catalog, &prepared.declared)?;
+            let zone = self.session(id)?.facts.zone();
+            *statement = self.planned(&prepared.text, (catalog, zone), &prepared.declared)?;
             // The parameters were read as the types that were known then.
             if statement.parameters != prepared.statement.parameters {
                 let message = "the types of a prepared statement's parameters have changed";

@@ -11,6 +11,7 @@ use crate::{
     session::{Prepared, SessionId},
     sql::{plan::Statement, prepare::prepare},
     types::Type,
+    value::zone::Zone,
 };
 
 /// Plans of texts that are kept for whoever sends them again.
@@ -22,18 +23,25 @@ impl Tenant {
     /// A text's plan, perhaps one that is there already.
     pub(super) fn prepared(&mut self, id: SessionId, text: &str, declared: Vec<Type>) -> Result<Prepared> {
         let catalog = self.visible_catalog(id)?;
-        let statement = self.planned(text, catalog, &declared)?;
+        let zone = self.session(id)?.facts.zone();
+        let statement = self.planned(text, (catalog, zone), &declared)?;
         Ok(Prepared { text: text.into(), declared, statement })
     }
 
-    pub(super) fn planned(&mut self, text: &str, catalog: Arc<Catalog>, declared: &[Type]) -> Result<Arc<Statement>> {
+    pub(super) fn planned(
+        &mut self,
+        text: &str,
+        (catalog, zone): (Arc<Catalog>, Zone),
+        declared: &[Type],
+    ) -> Result<Arc<Statement>> {
         if let Some(statement) = self.plans.get(text)
             && declared.is_empty()
             && Arc::ptr_eq(&statement.catalog, &catalog)
+            && statement.zone == zone
         {
             return Ok(Arc::clone(statement));
         }
-        let statement = Arc::new(prepare(text, catalog, declared)?);
+        let statement = Arc::new(prepare(text, catalog, zone, declared)?);
         if declared.is_empty() && text.len() <= PLAN_TEXT_MAX {
             if self.plans.len() >= PLANS_MAX {
                 self.plans.clear();

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::{Context, Value, binary, text};
+use super::{Context, Value, binary, text, zone::Zone};
 use crate::{
     error::{Result, SqlError, state},
     types::Type,
@@ -184,7 +184,7 @@ impl Array {
     }
 
     /// Appends the text.
-    pub(crate) fn write(&self, of: Type, out: &mut String) {
+    pub(crate) fn write(&self, of: Type, zone: Zone, out: &mut String) {
         if self.dimensions.iter().any(|dimension| dimension.lower != 1) {
             for Dimension { length, lower } in &self.dimensions {
                 out.push_str(&format!("[{lower}:{}]", i64::from(*lower) + *length as i64 - 1));
@@ -196,14 +196,14 @@ impl Array {
             return;
         }
         let mut elements = self.elements.iter();
-        self.write_dimension(0, &mut elements, of, out);
+        self.write_dimension(0, &mut elements, (of, zone), out);
     }
 
     fn write_dimension<'a>(
         &self,
         depth: usize,
         elements: &mut impl Iterator<Item = &'a Value>,
-        of: Type,
+        of: (Type, Zone),
         out: &mut String,
     ) {
         out.push('{');
@@ -296,12 +296,12 @@ impl Array {
 }
 
 /// Appends an element's text, with quotes where it would be read as something else without.
-fn write_element(element: &Value, of: Type, out: &mut String) {
+fn write_element(element: &Value, (of, zone): (Type, Zone), out: &mut String) {
     if element.is_null() {
         out.push_str("NULL");
         return;
     }
-    let shown = text::shown(element, of);
+    let shown = text::shown(element, of, zone);
     let special = |c: char| matches!(c, '"' | '\\' | '{' | '}' | ',') || c.is_ascii_whitespace() || c == '\u{b}';
     if !shown.is_empty() && !shown.eq_ignore_ascii_case("null") && !shown.contains(special) {
         out.push_str(&shown);
@@ -451,7 +451,7 @@ mod tests {
 
     fn shown(array: &Array, of: Type) -> String {
         let mut out = String::new();
-        array.write(of, &mut out);
+        array.write(of, Zone::UTC, &mut out);
         out
     }
 

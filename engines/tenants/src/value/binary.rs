@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     error::{Result, SqlError, state},
     types::Type,
-    value::{Context, Interval, Value, array::Array, numeric, text},
+    value::{Context, Interval, Value, array::Array, numeric, text, zone::Zone},
 };
 
 /// Appends a value's bytes in the binary format; NULL has none.
@@ -22,7 +22,7 @@ pub(crate) fn write(value: &Value, of: Type, out: &mut Vec<u8>) {
         Value::Float(value) if of == Type::Float4 => out.extend((*value as f32).to_be_bytes()),
         Value::Float(value) => out.extend(value.to_be_bytes()),
         Value::Numeric(value) => numeric::to_wire(value, out),
-        Value::Text(_) => out.extend(text::shown(value, of).into_bytes()),
+        Value::Text(_) => out.extend(text::shown(value, of, Zone::UTC).into_bytes()),
         Value::Date(days) => out.extend(days.to_be_bytes()),
         Value::Time(micros) | Value::Timestamp(micros) => out.extend(micros.to_be_bytes()),
         Value::Interval(Interval { months, days, micros }) => {
@@ -127,7 +127,7 @@ mod tests {
         ] {
             let mut bytes = Vec::new();
             write(&text::parse(shown, of, Context::NONE).unwrap(), of, &mut bytes);
-            assert_eq!(text::shown(&parse(&bytes, of, Context::NONE).unwrap(), of), shown);
+            assert_eq!(text::shown(&parse(&bytes, of, Context::NONE).unwrap(), of, Zone::UTC), shown);
         }
     }
 

@@ -64,7 +64,7 @@ pub(crate) fn cast(value: Value, from: Type, to: Type, explicit: bool, context: 
             // As PostgreSQL's own cast to text does.
             match value {
                 Value::Bool(value) => Value::Text(if value { "true" } else { "false" }.to_owned()),
-                other => Value::Text(text::shown(&other, from)),
+                other => Value::Text(text::shown(&other, from, context.zone)),
             }
         }
         (Value::Int(value), Type::Int2 | Type::Int4 | Type::Int8 | Type::Oid) => integer(Some(value), to)?,
@@ -104,14 +104,18 @@ pub(crate) fn cast(value: Value, from: Type, to: Type, explicit: bool, context: 
             Value::Float(text::parse_float(&value.to_plain_string(), to).ok_or_else(unread)??)
         }
         (Value::Date(days), Type::Timestamp | Type::Timestamptz) => {
-            let micros = i64::from(days).checked_mul(datetime::MICROS_PER_DAY);
-            Value::Timestamp(
-                micros
-                    .ok_or_else(|| SqlError::new(state::DATETIME_FIELD_OVERFLOW, "date out of range for timestamp"))?,
-            )
+            let wrong = || SqlError::new(state::DATETIME_FIELD_OVERFLOW, "date out of range for timestamp");
+            let micros = datetime::timestamp_of(days).ok_or_else(wrong)?;
+            Value::Timestamp(if to == Type::Timestamptz { context.zone.utc(micros) } else { micros })
         }
-        (Value::Timestamp(micros), Type::Timestamp | Type::Timestamptz) => Value::Timestamp(micros),
-        (Value::Timestamp(micros), Type::Date) => Value::Date(micros.div_euclid(datetime::MICROS_PER_DAY) as i32),
+        (Value::Timestamp(micros), to) if from == Type::Timestamptz => {
+            let local = Value::Timestamp(context.zone.local(micros));
+            return cast(local, Type::Timestamp, to, explicit, context);
+        }
+        (Value::Timestamp(micros), Type::Timestamptz) => Value::Timestamp(context.zone.utc(micros)),
+        (Value::Timestamp(micros), Type::Timestamp) => Value::Timestamp(micros),
+        (Value::Timestamp(micros), Type::Date) => Value::Date(datetime::date_of_timestamp(micros)),
+        (Value::Timestamp(micros), Type::Time) if datetime::is_infinite(micros) => return Ok(Value::Null),
         (Value::Timestamp(micros), Type::Time) => Value::Time(micros.rem_euclid(datetime::MICROS_PER_DAY)),
         (Value::Time(micros), Type::Interval) => {
             Value::Interval(super::Interval { micros, ..super::Interval::default() })

@@ -3,7 +3,10 @@
 use crate::{
     error::{Result, SqlError, state},
     types::Type,
-    value::Interval,
+    value::{
+        Interval,
+        zone::{Zone, write_offset},
+    },
 };
 
 pub(crate) const MICROS_PER_SECOND: i64 = 1_000_000;
@@ -14,6 +17,37 @@ pub(crate) const MICROS_PER_DAY: i64 = 24 * MICROS_PER_HOUR;
 pub(crate) const EPOCH_DAYS: i64 = 10_957;
 /// The same in microseconds.
 pub(crate) const EPOCH_MICROS: i64 = EPOCH_DAYS * MICROS_PER_DAY;
+
+/// Later than every timestamp; `i64::MIN` is earlier. Of dates it is `i32::MAX`, and `i32::MIN`.
+pub(crate) const INFINITY: i64 = i64::MAX;
+
+/// Whether a timestamp is none in the calendar.
+pub(crate) fn is_infinite(micros: i64) -> bool {
+    matches!(micros, i64::MIN | INFINITY)
+}
+
+/// Whether a date is none in the calendar.
+pub(crate) fn is_infinite_date(days: i32) -> bool {
+    matches!(days, i32::MIN | i32::MAX)
+}
+
+/// A date as the timestamp of its midnight.
+pub(crate) fn timestamp_of(days: i32) -> Option<i64> {
+    match days {
+        i32::MAX => Some(INFINITY),
+        i32::MIN => Some(i64::MIN),
+        days => i64::from(days).checked_mul(MICROS_PER_DAY),
+    }
+}
+
+/// The date of a timestamp.
+pub(crate) fn date_of_timestamp(micros: i64) -> i32 {
+    match micros {
+        INFINITY => i32::MAX,
+        i64::MIN => i32::MIN,
+        micros => micros.div_euclid(MICROS_PER_DAY) as i32,
+    }
+}
 
 /// The first and last day that PostgreSQL knows: 4713 BC to 5874897 AD; timestamps end earlier.
 const YEARS: std::ops::RangeInclusive<i64> = -4712..=294_276;
@@ -48,7 +82,21 @@ fn days_in(year: i64, month: i64) -> i64 {
     }
 }
 
-pub(crate) fn write_date(days: i64, out: &mut String) {
+/// Appends what is no day of the calendar; whether it was that.
+fn write_infinite(infinite: bool, late: bool, out: &mut String) -> bool {
+    if infinite {
+        out.push_str(if late { "infinity" } else { "-infinity" });
+    }
+    infinite
+}
+
+pub(crate) fn write_date(days: i32, out: &mut String) {
+    if !write_infinite(is_infinite_date(days), days > 0, out) {
+        write_day(i64::from(days), out);
+    }
+}
+
+fn write_day(days: i64, out: &mut String) {
     let (year, month, day) = date_of(days);
     let (shown, era) = if year > 0 { (year, "") } else { (1 - year, " BC") };
     out.push_str(&format!("{shown:04}-{month:02}-{day:02}{era}"));
@@ -67,16 +115,22 @@ fn write_fraction(micros: i64, out: &mut String) {
     }
 }
 
-pub(crate) fn write_timestamp(micros: i64, zone: bool, out: &mut String) {
+/// Appends a timestamp; in a time zone, it is one of UTC.
+pub(crate) fn write_timestamp(micros: i64, zone: Option<Zone>, out: &mut String) {
+    if write_infinite(is_infinite(micros), micros > 0, out) {
+        return;
+    }
+    let micros_of_utc = micros;
+    let micros = zone.map_or(micros, |zone| zone.local(micros));
     let (days, time) = (micros.div_euclid(MICROS_PER_DAY), micros.rem_euclid(MICROS_PER_DAY));
     let mut date = String::new();
-    write_date(days, &mut date);
+    write_day(days, &mut date);
     let (date, era) = date.split_once(' ').unwrap_or((&date, ""));
     out.push_str(date);
     out.push(' ');
     write_time(time, out);
-    if zone {
-        out.push_str("+00");
+    if let Some(zone) = zone {
+        write_offset(zone.ahead(micros_of_utc), out);
     }
     if !era.is_empty() {
         out.push(' ');
@@ -217,14 +271,15 @@ impl<'a> Cursor<'a> {
         Ok(micros)
     }
 
-    /// Microseconds east of Greenwich, if the text says so.
-    fn zone(&mut self) -> Result<Option<i64>> {
+    /// The time zone, if the text says one.
+    fn zone(&mut self) -> Result<Option<Zone>> {
         self.rest = self.rest.trim_start();
-        for name in ["UTC", "utc", "GMT", "Z", "z"] {
-            if let Some(rest) = self.rest.strip_prefix(name) {
-                self.rest = rest;
-                return Ok(Some(0));
-            }
+        if self.rest.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            let named = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '_' | '+' | '-');
+            let end = self.rest.find(|c| !named(c)).unwrap_or(self.rest.len());
+            let (name, rest) = self.rest.split_at(end);
+            self.rest = rest;
+            return Zone::named(name).map(Some).map_err(|_| self.wrong());
         }
         let sign = if self.take('+') {
             1
@@ -241,10 +296,13 @@ impl<'a> Cursor<'a> {
             4 => (digits[..2].parse().map_err(|_| self.wrong())?, digits[2..].parse().map_err(|_| self.wrong())?),
             _ => return Err(self.wrong()),
         };
-        if hours > 15 || minutes > 59 {
-            return Err(self.out_of_range());
+        let seconds = if self.take(':') { self.number(2)? } else { 0 };
+        if hours > 15 || minutes > 59 || seconds > 59 {
+            let message = format!("time zone displacement out of range: \"{}\"", self.whole);
+            return Err(SqlError::new("22009", message));
         }
-        Ok(Some(sign * (hours * MICROS_PER_HOUR + minutes * MICROS_PER_MINUTE)))
+        Zone::east(sign * (hours * MICROS_PER_HOUR + minutes * MICROS_PER_MINUTE + seconds * MICROS_PER_SECOND))
+            .map(Some)
     }
 
     fn end(&self) -> Result<()> {
@@ -253,7 +311,10 @@ impl<'a> Cursor<'a> {
 }
 
 pub(crate) fn parse_date(text: &str) -> Result<i32> {
-    let timestamp = parse(text, Type::Date)?;
+    let timestamp = parse(text, Type::Date, Zone::UTC)?;
+    if is_infinite(timestamp) {
+        return Ok(date_of_timestamp(timestamp));
+    }
     i32::try_from(timestamp.div_euclid(MICROS_PER_DAY)).map_err(|_| Cursor::new(text, Type::Date).out_of_range())
 }
 
@@ -265,14 +326,19 @@ pub(crate) fn parse_time(text: &str) -> Result<i64> {
 }
 
 /// A timestamp. Without a time zone the zone that a text names is ignored, as in PostgreSQL.
-pub(crate) fn parse_timestamp(text: &str, of: Type) -> Result<i64> {
-    parse(text, of)
+pub(crate) fn parse_timestamp(text: &str, of: Type, zone: Zone) -> Result<i64> {
+    parse(text, of, zone)
 }
 
-fn parse(text: &str, of: Type) -> Result<i64> {
+fn parse(text: &str, of: Type, zone: Zone) -> Result<i64> {
     let mut cursor = Cursor::new(text, of);
     if cursor.rest.eq_ignore_ascii_case("epoch") {
         return Ok(-EPOCH_MICROS);
+    }
+    match cursor.rest.to_ascii_lowercase().as_str() {
+        "infinity" | "+infinity" => return Ok(INFINITY),
+        "-infinity" => return Ok(i64::MIN),
+        _ => {}
     }
     let days = cursor.date()?;
     let mut micros = 0;
@@ -281,9 +347,10 @@ fn parse(text: &str, of: Type) -> Result<i64> {
     if cursor.rest.starts_with(|c: char| c.is_ascii_digit()) {
         micros = cursor.time()?;
     }
-    let zone = cursor.zone()?.filter(|_| of == Type::Timestamptz).unwrap_or(0);
+    let named = cursor.zone()?;
     cursor.end()?;
-    Ok(days * MICROS_PER_DAY + micros - zone)
+    let local = days * MICROS_PER_DAY + micros;
+    Ok(if of == Type::Timestamptz { named.unwrap_or(zone).utc(local) } else { local })
 }
 
 /// Months, days and microseconds of one unit, by its name.
@@ -365,8 +432,18 @@ pub(crate) fn parse_interval(text: &str) -> Result<Interval> {
     }
 }
 
+/// A time of UTC moved by an interval, by the clocks of a zone: a day later they show the same.
+pub(crate) fn add_in(zone: Zone, timestamp: i64, interval: Interval) -> Result<i64> {
+    let days = Interval { micros: 0, ..interval };
+    let moved = if days == Interval::default() { timestamp } else { zone.utc(add(zone.local(timestamp), days)?) };
+    add(moved, Interval { micros: interval.micros, ..Interval::default() })
+}
+
 /// A timestamp moved by an interval: first months, then days, then the rest.
 pub(crate) fn add(timestamp: i64, interval: Interval) -> Result<i64> {
+    if is_infinite(timestamp) {
+        return Ok(timestamp);
+    }
     let out_of_range = || SqlError::new(state::DATETIME_FIELD_OVERFLOW, "timestamp out of range");
     let (mut days, time) = (timestamp.div_euclid(MICROS_PER_DAY), timestamp.rem_euclid(MICROS_PER_DAY));
     if interval.months != 0 {
@@ -410,12 +487,15 @@ mod tests {
 
     #[test]
     fn timestamps_are_read_and_shown() {
-        let ts = |text| parse_timestamp(text, Type::Timestamptz);
-        let show = |micros| shown(|out| write_timestamp(micros, true, out));
+        let ts = |text| parse_timestamp(text, Type::Timestamptz, Zone::UTC);
+        let show = |micros| shown(|out| write_timestamp(micros, Some(Zone::UTC), out));
         assert_eq!(show(ts("2024-02-29 12:34:56.789").unwrap()), "2024-02-29 12:34:56.789+00");
         assert_eq!(show(ts("2024-02-29T12:34:56+02").unwrap()), "2024-02-29 10:34:56+00");
         assert_eq!(show(ts("1999-12-31 23:59:59.9999995Z").unwrap()), "2000-01-01 00:00:00+00");
         assert_eq!(show(ts("0044-03-15 BC").unwrap()), "0044-03-15 00:00:00+00 BC");
+        assert_eq!(show(ts("Infinity").unwrap()), "infinity");
+        assert_eq!(add(i64::MIN, Interval { months: 1, days: 1, micros: 1 }), Ok(i64::MIN));
+        assert_eq!((parse_date("-infinity"), timestamp_of(i32::MIN)), (Ok(i32::MIN), Some(i64::MIN)));
         assert_eq!(ts("2023-02-29").unwrap_err().state, state::DATETIME_FIELD_OVERFLOW);
         assert_eq!(ts("yesterday maybe").unwrap_err().state, state::INVALID_DATETIME_FORMAT);
     }
@@ -433,9 +513,9 @@ mod tests {
 
     #[test]
     fn a_month_later_is_at_most_the_months_last_day() {
-        let start = parse_timestamp("2024-01-31 10:00", Type::Timestamp).unwrap();
+        let start = parse_timestamp("2024-01-31 10:00", Type::Timestamp, Zone::UTC).unwrap();
         let later = add(start, Interval { months: 1, days: 0, micros: 1 }).unwrap();
-        assert_eq!(shown(|out| write_timestamp(later, false, out)), "2024-02-29 10:00:00.000001");
+        assert_eq!(shown(|out| write_timestamp(later, None, out)), "2024-02-29 10:00:00.000001");
         assert!(add(start, Interval { months: i32::MAX, days: 0, micros: 0 }).is_err());
     }
 }

@@ -11,11 +11,12 @@ use crate::{
         datetime,
         json::{self, Json},
         numeric,
+        zone::Zone,
     },
 };
 
 /// Appends a value's text; NULL has none.
-pub(crate) fn write(value: &Value, of: Type, out: &mut String) {
+pub(crate) fn write(value: &Value, of: Type, zone: Zone, out: &mut String) {
     match value {
         Value::Null => {}
         Value::Bool(value) => out.push(if *value { 't' } else { 'f' }),
@@ -32,9 +33,11 @@ pub(crate) fn write(value: &Value, of: Type, out: &mut String) {
                 out.extend(std::iter::repeat_n(' ', blanks));
             }
         }
-        Value::Date(days) => datetime::write_date(i64::from(*days), out),
+        Value::Date(days) => datetime::write_date(*days, out),
         Value::Time(micros) => datetime::write_time(*micros, out),
-        Value::Timestamp(micros) => datetime::write_timestamp(*micros, of == Type::Timestamptz, out),
+        Value::Timestamp(micros) => {
+            datetime::write_timestamp(*micros, (of == Type::Timestamptz).then_some(zone), out);
+        }
         Value::Interval(interval) => datetime::write_interval(*interval, out),
         Value::Uuid(bytes) => {
             for (at, byte) in bytes.iter().enumerate() {
@@ -46,7 +49,7 @@ pub(crate) fn write(value: &Value, of: Type, out: &mut String) {
         }
         Value::Json(value) => value.write(out),
         Value::Enum(_, label) => out.push_str(label),
-        Value::Array(array) => array.write(of.element().unwrap_or(Type::Text), out),
+        Value::Array(array) => array.write(of.element().unwrap_or(Type::Text), zone, out),
         Value::Bytes(bytes) => {
             out.push_str("\\x");
             for byte in bytes {
@@ -57,9 +60,9 @@ pub(crate) fn write(value: &Value, of: Type, out: &mut String) {
 }
 
 /// A value's text.
-pub(crate) fn shown(value: &Value, of: Type) -> String {
+pub(crate) fn shown(value: &Value, of: Type, zone: Zone) -> String {
     let mut out = String::new();
-    write(value, of, &mut out);
+    write(value, of, zone, &mut out);
     out
 }
 
@@ -148,7 +151,7 @@ pub(crate) fn parse(text: &str, of: Type, context: Context<'_>) -> Result<Value>
         Type::Varchar(_) | Type::Char(_) => super::cast::fit(Value::Text(text.to_owned()), of, false)?,
         Type::Date => Value::Date(datetime::parse_date(text)?),
         Type::Time => Value::Time(datetime::parse_time(text)?),
-        Type::Timestamp | Type::Timestamptz => Value::Timestamp(datetime::parse_timestamp(text, of)?),
+        Type::Timestamp | Type::Timestamptz => Value::Timestamp(datetime::parse_timestamp(text, of, context.zone)?),
         Type::Interval => Value::Interval(datetime::parse_interval(text)?),
         Type::Uuid => Value::Uuid(parse_uuid(text).ok_or_else(wrong)?),
         Type::Bytea => Value::Bytes(parse_bytea(text).ok_or_else(wrong)?),
@@ -247,7 +250,7 @@ mod tests {
     use super::*;
 
     fn float(value: f64) -> String {
-        shown(&Value::Float(value), Type::Float8)
+        shown(&Value::Float(value), Type::Float8, Zone::UTC)
     }
 
     #[test]
@@ -269,8 +272,8 @@ mod tests {
         ] {
             assert_eq!(float(value), text);
         }
-        assert_eq!(shown(&Value::Float(f64::from(0.1_f32)), Type::Float4), "0.1");
-        assert_eq!(shown(&Value::Float(1e6), Type::Float4), "1e+06");
+        assert_eq!(shown(&Value::Float(f64::from(0.1_f32)), Type::Float4, Zone::UTC), "0.1");
+        assert_eq!(shown(&Value::Float(1e6), Type::Float4, Zone::UTC), "1e+06");
     }
 
     #[test]
@@ -293,7 +296,7 @@ mod tests {
             (Type::Json, " { \"a\":1}"),
             (Type::Jsonb, "{\"a\": [1, null]}"),
         ] {
-            assert_eq!(shown(&parse(text, of, Context::NONE).unwrap(), of), text);
+            assert_eq!(shown(&parse(text, of, Context::NONE).unwrap(), of, Zone::UTC), text);
         }
     }
 

@@ -165,10 +165,11 @@ impl Desk {
         match outcome {
             Outcome::Rows { rows, .. } => {
                 let columns = columns.unwrap_or_default();
+                let zone = self.tenant.zone(client);
                 let shown = rows.iter().map(|row| {
                     let texts = row.iter().zip(&columns).map(|(value, column)| {
                         let mut text = String::new();
-                        value.write_text(column.of, &mut text);
+                        value.write_text(column.of, zone, &mut text);
                         text
                     });
                     texts.collect::<Vec<_>>().join("|")

@@ -8,7 +8,7 @@ use savanna_tenants::{
     OutputColumn, SqlError,
     copy::{CopyField, CopyFormat, CopyKind, Header},
     error::{Result, state},
-    value::Value,
+    value::{Value, zone::Zone},
 };
 
 /// The rows of what a client has sent, for columns of these names.
@@ -64,14 +64,14 @@ pub(crate) fn begin(columns: &[OutputColumn], format: &CopyFormat) -> Vec<u8> {
 }
 
 /// A row.
-pub(crate) fn row(values: &[Value], columns: &[OutputColumn], format: &CopyFormat) -> Vec<u8> {
+pub(crate) fn row(values: &[Value], columns: &[OutputColumn], zone: Zone, format: &CopyFormat) -> Vec<u8> {
     let types = columns.iter().map(|column| column.of);
     if format.kind == CopyKind::Binary {
         return binary::row(values, types);
     }
     let shown = |(value, of): (&Value, _)| {
         let mut text = String::new();
-        value.write_text(of, &mut text);
+        value.write_text(of, zone, &mut text);
         (!value.is_null()).then_some(text)
     };
     let texts: Vec<Option<String>> = values.iter().zip(types).map(shown).collect();

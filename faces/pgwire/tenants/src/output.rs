@@ -13,13 +13,17 @@ use savanna_tenants::{
     OutputColumn, SqlError, Status,
     copy::{CopyFormat, CopyKind},
     types::Type,
-    value::Value,
+    value::{Value, zone::Zone},
 };
+
+use crate::copy;
 
 /// Messages for a client.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     pub(crate) bytes: BytesMut,
+    /// Where the client's clocks are.
+    zone: Zone,
     text: String,
     binary: Vec<u8>,
 }
@@ -65,6 +69,14 @@ impl Output {
             self.put(&ParameterStatus::new((*name).to_owned(), value.clone()));
         }
         self.put(&BackendKeyData::new(process, SecretKey::I32(secret)));
+    }
+
+    /// Tells where the client's clocks are, if that is news.
+    pub(crate) fn zone(&mut self, zone: Zone) {
+        if self.zone != zone {
+            self.zone = zone;
+            self.put(&ParameterStatus::new("TimeZone".to_owned(), zone.name()));
+        }
     }
 
     pub(crate) fn ready(&mut self, status: Status) {
@@ -154,7 +166,7 @@ impl Output {
             }
             let bytes = if format(formats, at) == 0 {
                 self.text.clear();
-                value.write_text(column.of, &mut self.text);
+                value.write_text(column.of, self.zone, &mut self.text);
                 self.text.as_bytes()
             } else {
                 self.binary.clear();
@@ -176,6 +188,10 @@ impl Output {
     pub(crate) fn copy_out(&mut self, columns: usize, format: &CopyFormat) {
         let code = copy_code(format);
         self.put(&CopyOutResponse::new(code as i8, columns as i16, vec![code; columns]));
+    }
+
+    pub(crate) fn copy_row(&mut self, row: &[Value], columns: &[OutputColumn], format: &CopyFormat) {
+        self.copy_data(copy::row(row, columns, self.zone, format));
     }
 
     pub(crate) fn copy_data(&mut self, bytes: Vec<u8>) {

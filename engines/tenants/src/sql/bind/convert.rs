@@ -115,7 +115,7 @@ impl Binder<'_, '_> {
                 (Value::Text(content), Type::Char(_) | Type::Varchar(_)) => {
                     cast::fit(Value::Text(content.clone()), of, explicit)?
                 }
-                (Value::Text(content), of) => text::parse(content, of, self.planner.catalog.context())?,
+                (Value::Text(content), of) => text::parse(content, of, self.planner.context())?,
                 (value, _) => value.clone(),
             }));
         }
@@ -168,9 +168,7 @@ fn is_constant(expr: &Expr) -> bool {
     let mut constant = match expr {
         Expr::Column(_) | Expr::Parameter(_) | Expr::Aggregate(_) | Expr::Window(_) | Expr::Subquery(_) => false,
         Expr::Call(function, _) => function.is_immutable(),
-        // What a label is, the tenant knows.
-        Expr::Cast { to: Type::Enum(_), .. } => false,
-        _ => true,
+        other => !other.asks_session(),
     };
     expr.children(&mut |child| constant &= matches!(child, Expr::Constant(_)));
     constant

@@ -176,9 +176,12 @@ impl Binder<'_, '_> {
             (a @ (Timestamp | Timestamptz), Unknown) if operator == Operator::Add => (a, Interval, a),
             (a @ (Timestamp | Timestamptz), Unknown) if operator == Operator::Subtract => (a, a, Interval),
             (Interval, b @ (Timestamp | Timestamptz)) if operator == Operator::Add => (Interval, b, b),
-            (Timestamp | Timestamptz | Date, Timestamp | Timestamptz) | (Timestamp | Timestamptz, Date)
+            (Timestamptz, Timestamp | Timestamptz | Date) | (Timestamp | Date, Timestamptz)
                 if operator == Operator::Subtract =>
             {
+                (Timestamptz, Timestamptz, Interval)
+            }
+            (Timestamp | Date, Timestamp) | (Timestamp, Date) if operator == Operator::Subtract => {
                 (Timestamp, Timestamp, Interval)
             }
             (Date, Date) if operator == Operator::Subtract => (Date, Date, Int4),
@@ -201,11 +204,7 @@ impl Binder<'_, '_> {
         if operator == Operator::Remainder && matches!(of, Type::Float4 | Float8) {
             return Err(no_operator(&shown));
         }
-        let convert = |binder: &mut Self, typed: Typed, to: Type| match (typed.of, to) {
-            (Timestamptz, Timestamp) | (Timestamp, Timestamptz) => Ok(typed.expr),
-            _ => binder.convert(typed, to, false),
-        };
-        let (a, b) = (convert(self, left, a)?, convert(self, right, b)?);
+        let (a, b) = (self.convert(left, a, false)?, self.convert(right, b, false)?);
         let expr = Expr::Arithmetic(operator, of, Box::new(a), Box::new(b));
         Ok(Typed::new(self.folded(expr)?, of))
     }

@@ -8,7 +8,7 @@ use crate::{
         query_plan::{Joined, Node, Query, Subquery, Test, WindowCall, WindowFunction},
     },
     types::Type,
-    value::{Value, text},
+    value::{Value, text, zone::Zone},
 };
 
 /// The names of a row's columns, and how many of them are those of the row around the query.
@@ -197,7 +197,7 @@ fn constant(value: &Value) -> String {
         Value::Json(_) => Type::Jsonb,
         _ => Type::Text,
     };
-    format!("'{}'::{}", text::shown(value, of).replace('\'', "''"), of.name())
+    format!("'{}'::{}", text::shown(value, of, Zone::UTC).replace('\'', "''"), of.name())
 }
 
 /// A name out of that of a variant, the innermost: `Text(StartsWith)` is `starts_with`.

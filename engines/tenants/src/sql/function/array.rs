@@ -10,7 +10,7 @@ use crate::{
         expression::{Comparison, Facts},
     },
     types::Type,
-    value::{Value, array::Array, text},
+    value::{Value, array::Array, text, zone::Zone},
 };
 
 /// A function of arrays.
@@ -148,7 +148,7 @@ fn some_int(value: Option<i64>) -> Value {
 impl ArrayFunction {
     /// Whether its value depends on its arguments alone.
     pub(super) fn is_immutable(self) -> bool {
-        !matches!(self, Self::EnumFirst(_) | Self::EnumLast(_) | Self::EnumRange(_))
+        !matches!(self, Self::EnumFirst(_) | Self::EnumLast(_) | Self::EnumRange(_) | Self::Join(Type::Timestamptz))
     }
 
     /// Whether it is NULL as soon as one of its arguments is.
@@ -194,7 +194,7 @@ impl ArrayFunction {
             (Self::EnumRange(id), bounds) => self.labels(id, bounds, facts, |labels| Some(made(Array::from(labels)))),
             (Self::Split, [Value::Text(text), by, rest @ ..]) => split(text, by, rest),
             (Self::Split, _) => Ok(Value::Null),
-            (_, [Value::Array(array), rest @ ..]) => self.of_array(array, rest),
+            (_, [Value::Array(array), rest @ ..]) => self.of_array(array, rest, facts.zone()),
             (_, [Value::Null, ..]) => Ok(Value::Null),
             _ => Err(wrong_arguments(self)),
         }
@@ -218,7 +218,7 @@ impl ArrayFunction {
         Ok(chosen(labels).unwrap_or(Value::Null))
     }
 
-    fn of_array(self, array: &Array, rest: &[&Value]) -> Result<Value> {
+    fn of_array(self, array: &Array, rest: &[&Value], zone: Zone) -> Result<Value> {
         let dimension = |n: &i64| n.checked_sub(1).and_then(|at| array.dimensions.get(usize::try_from(at).ok()?));
         Ok(match (self, rest) {
             (Self::Element, subscripts) => {
@@ -266,7 +266,7 @@ impl ArrayFunction {
                 let null = if let [Value::Text(null)] = null { Some(null) } else { None };
                 let shown = array.elements.iter().filter_map(|element| match element {
                     Value::Null => null.cloned(),
-                    element => Some(text::shown(element, of)),
+                    element => Some(text::shown(element, of, zone)),
                 });
                 Value::Text(shown.collect::<Vec<_>>().join(by))
             }

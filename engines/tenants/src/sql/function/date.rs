@@ -1,128 +1,364 @@
 //! Functions of dates and times.
 
-use bigdecimal::BigDecimal;
+use bigdecimal::{BigDecimal, ToPrimitive};
 
 use super::{Resolved, is_texty, wrong_arguments};
 use crate::{
     error::{Result, SqlError, state},
     sql::expression::Facts,
     types::Type,
-    value::{Value, datetime},
+    value::{
+        Interval, Value,
+        datetime::{self, MICROS_PER_DAY, MICROS_PER_HOUR, MICROS_PER_MINUTE, MICROS_PER_SECOND},
+        zone::Zone,
+    },
 };
 
-/// A function of dates and times.
+/// A function of dates and times. What is `zoned` is of a time of UTC, as the session's clocks show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DateFunction {
+    /// Years, months and days between two times; between one and the midnight that the day began with.
+    Age {
+        zoned: bool,
+    },
+    /// `AT TIME ZONE`, of a time of UTC if it is `zoned`
+    AtZone {
+        zoned: bool,
+    },
     CurrentDate,
-    DatePart,
-    DateTrunc,
+    /// As a floating-point number, if it is not `exact`
+    DatePart {
+        zoned: bool,
+        exact: bool,
+    },
+    DateTrunc {
+        zoned: bool,
+    },
+    IsFinite,
+    JustifyDays,
+    JustifyHours,
+    JustifyInterval,
     MakeDate,
+    MakeInterval,
+    MakeTime,
+    MakeTimestamp {
+        zoned: bool,
+    },
     Now,
     StatementTimestamp,
+    /// A time of UTC, in seconds since 1970
+    ToTimestamp,
 }
 
 /// The function of dates and times of a name, as [`super::resolve`].
 pub(super) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<DateFunction>> {
     use DateFunction as F;
-    use Type::{Date, Float8, Int4, Interval, Text, Timestamp, Timestamptz};
+    use Type::{Bool, Date, Float8, Int4, Text, Time, Timestamp, Timestamptz, Unknown};
     let any_number = Type::Numeric(None);
     let texty = is_texty;
+    let number = |of: &Type| of.is_number() || *of == Unknown;
+    let integers = |of: &[Type]| of.iter().all(|of| of.is_integer() || *of == Unknown);
     Some(match (name, arguments) {
-        ("make_date", [a, b, c]) if [a, b, c].iter().all(|of| of.is_integer()) => (F::MakeDate, vec![Int4; 3], Date),
+        ("make_date", [_, _, _]) if integers(arguments) => (F::MakeDate, vec![Int4; 3], Date),
+        ("make_time", [a, b, seconds]) if integers(&[*a, *b]) && number(seconds) => {
+            (F::MakeTime, vec![Int4, Int4, Float8], Time)
+        }
+        ("make_timestamp", [rest @ .., seconds]) if rest.len() == 5 && integers(rest) && number(seconds) => {
+            (F::MakeTimestamp { zoned: false }, vec![Int4, Int4, Int4, Int4, Int4, Float8], Timestamp)
+        }
+        ("make_timestamptz", [rest @ .., seconds]) if rest.len() == 5 && integers(rest) && number(seconds) => {
+            (F::MakeTimestamp { zoned: true }, vec![Int4, Int4, Int4, Int4, Int4, Float8], Timestamptz)
+        }
+        ("make_timestamptz", [rest @ .., seconds, zone])
+            if rest.len() == 5 && integers(rest) && number(seconds) && texty(zone) =>
+        {
+            (F::MakeTimestamp { zoned: true }, vec![Int4, Int4, Int4, Int4, Int4, Float8, Text], Timestamptz)
+        }
+        ("make_interval", parts) if parts.len() <= 7 && parts.iter().take(6).all(|of| integers(&[*of])) => {
+            let wanted = [Int4, Int4, Int4, Int4, Int4, Int4, Float8][..parts.len()].to_vec();
+            (F::MakeInterval, wanted, Type::Interval)
+        }
         ("now" | "transaction_timestamp" | "current_timestamp", []) => (F::Now, vec![], Timestamptz),
         ("statement_timestamp" | "clock_timestamp", []) => (F::StatementTimestamp, vec![], Timestamptz),
         ("current_date", []) => (F::CurrentDate, vec![], Date),
-        ("date_trunc", [field, of @ (Timestamp | Timestamptz)]) if texty(field) => (F::DateTrunc, vec![Text, *of], *of),
-        ("date_trunc", [field, Date]) if texty(field) => (F::DateTrunc, vec![Text, Timestamptz], Timestamptz),
+        ("to_timestamp", [of]) if number(of) => (F::ToTimestamp, vec![Float8], Timestamptz),
+        ("date_trunc", [field, Timestamp]) if texty(field) => {
+            (F::DateTrunc { zoned: false }, vec![Text, Timestamp], Timestamp)
+        }
+        ("date_trunc", [field, Date | Timestamptz | Unknown]) if texty(field) => {
+            (F::DateTrunc { zoned: true }, vec![Text, Timestamptz], Timestamptz)
+        }
+        ("date_trunc", [field, Date | Timestamp | Timestamptz | Unknown, zone]) if texty(field) && texty(zone) => {
+            (F::DateTrunc { zoned: true }, vec![Text, Timestamptz, Text], Timestamptz)
+        }
         ("date_part" | "extract", [field, of]) if texty(field) => {
-            let of = match of {
-                Date | Timestamp => Timestamp,
-                Timestamptz => Timestamptz,
-                Interval => Interval,
+            let (of, zoned) = match of {
+                Date | Timestamp => (Timestamp, false),
+                Timestamptz => (Timestamptz, true),
+                Type::Interval | Time => (*of, false),
                 _ => return None,
             };
-            (F::DatePart, vec![Text, of], if name == "extract" { any_number } else { Float8 })
+            let exact = name == "extract";
+            (F::DatePart { zoned, exact }, vec![Text, of], if exact { any_number } else { Float8 })
         }
+        ("age", [Timestamp]) => (F::Age { zoned: false }, vec![Timestamp], Type::Interval),
+        ("age", [Date | Timestamptz]) => (F::Age { zoned: true }, vec![Timestamptz], Type::Interval),
+        ("age", [Timestamp, Timestamp | Unknown] | [Unknown, Timestamp]) => {
+            (F::Age { zoned: false }, vec![Timestamp; 2], Type::Interval)
+        }
+        ("age", [Date | Timestamp | Timestamptz | Unknown, Date | Timestamp | Timestamptz | Unknown]) => {
+            (F::Age { zoned: true }, vec![Timestamptz; 2], Type::Interval)
+        }
+        ("timezone", [zone, Timestamp]) if texty(zone) || *zone == Type::Interval => {
+            (F::AtZone { zoned: false }, vec![if texty(zone) { Text } else { *zone }, Timestamp], Timestamptz)
+        }
+        ("timezone", [zone, Date | Timestamptz | Unknown]) if texty(zone) || *zone == Type::Interval => {
+            (F::AtZone { zoned: true }, vec![if texty(zone) { Text } else { *zone }, Timestamptz], Timestamp)
+        }
+        ("isfinite", [of @ (Date | Timestamp | Timestamptz | Type::Interval)]) => (F::IsFinite, vec![*of], Bool),
+        ("justify_days", [Type::Interval | Unknown]) => (F::JustifyDays, vec![Type::Interval], Type::Interval),
+        ("justify_hours", [Type::Interval | Unknown]) => (F::JustifyHours, vec![Type::Interval], Type::Interval),
+        ("justify_interval", [Type::Interval | Unknown]) => (F::JustifyInterval, vec![Type::Interval], Type::Interval),
         _ => return None,
     })
+}
+
+fn out_of_range(what: &str) -> SqlError {
+    SqlError::new(state::DATETIME_FIELD_OVERFLOW, format!("{what} field value out of range"))
 }
 
 impl DateFunction {
     /// Whether its value depends on its arguments alone.
     pub(super) fn is_immutable(self) -> bool {
-        !matches!(self, Self::Now | Self::StatementTimestamp | Self::CurrentDate)
+        !matches!(
+            self,
+            Self::Now
+                | Self::StatementTimestamp
+                | Self::CurrentDate
+                | Self::Age { zoned: true }
+                | Self::DatePart { zoned: true, .. }
+                | Self::DateTrunc { zoned: true }
+                | Self::MakeTimestamp { zoned: true }
+        )
     }
 
     /// Its value; no argument is NULL.
     pub(super) fn call(self, arguments: &[&Value], facts: &Facts) -> Result<Value> {
+        let zone = |zoned: bool| if zoned { facts.zone() } else { Zone::UTC };
         Ok(match (self, arguments) {
             (Self::Now, []) => Value::Timestamp(facts.transaction_began),
             (Self::StatementTimestamp, []) => Value::Timestamp(facts.statement_began),
-            (Self::CurrentDate, []) => Value::Date(facts.transaction_began.div_euclid(datetime::MICROS_PER_DAY) as i32),
-            (Self::MakeDate, [Value::Int(year), Value::Int(month), Value::Int(day)]) => make_date(*year, *month, *day)?,
-            (Self::DatePart, [Value::Text(field), of]) => date_part(field, of)?,
-            (Self::DateTrunc, [Value::Text(field), Value::Timestamp(micros)]) => {
-                Value::Timestamp(date_trunc(field, *micros)?)
+            (Self::CurrentDate, []) => {
+                Value::Date(datetime::date_of_timestamp(zone(true).local(facts.transaction_began)))
             }
+            (Self::MakeDate, [Value::Int(year), Value::Int(month), Value::Int(day)]) => make_date(*year, *month, *day)?,
+            (Self::MakeTime, [Value::Int(hour), Value::Int(minute), Value::Float(second)]) => {
+                Value::Time(make_time(*hour, *minute, *second)?)
+            }
+            (
+                Self::MakeTimestamp { zoned },
+                [
+                    Value::Int(year),
+                    Value::Int(month),
+                    Value::Int(day),
+                    Value::Int(hour),
+                    Value::Int(minute),
+                    Value::Float(second),
+                    named @ ..,
+                ],
+            ) => {
+                let Value::Date(days) = make_date(*year, *month, *day)? else { return Err(wrong_arguments(self)) };
+                let local = i64::from(days) * MICROS_PER_DAY + make_time(*hour, *minute, *second)?;
+                let zone = if let [Value::Text(name)] = named { Zone::named(name)? } else { zone(zoned) };
+                Value::Timestamp(zone.utc(local))
+            }
+            (Self::MakeInterval, parts) => make_interval(parts)?,
+            (Self::ToTimestamp, [Value::Float(seconds)]) => Value::Timestamp(of_seconds(*seconds)?),
+            (Self::DatePart { zoned, exact }, [Value::Text(field), of]) => {
+                match date_part(field, of, zone(zoned), zoned)? {
+                    Value::Numeric(part) if !exact => Value::Float(part.to_f64().unwrap_or(f64::NAN)),
+                    part => part,
+                }
+            }
+            (Self::DateTrunc { zoned }, [Value::Text(field), Value::Timestamp(micros), named @ ..]) => {
+                let zone = if let [Value::Text(name)] = named { Zone::named(name)? } else { zone(zoned) };
+                Value::Timestamp(zone.utc(date_trunc(field, zone.local(*micros))?))
+            }
+            (Self::Age { zoned }, [Value::Timestamp(than)]) => {
+                let today = zone(zoned).local(facts.transaction_began).div_euclid(MICROS_PER_DAY) * MICROS_PER_DAY;
+                age(today, zone(zoned).local(*than))?
+            }
+            (Self::Age { zoned }, [Value::Timestamp(of), Value::Timestamp(than)]) => {
+                age(zone(zoned).local(*of), zone(zoned).local(*than))?
+            }
+            (Self::AtZone { zoned }, [named, Value::Timestamp(micros)]) => {
+                let zone = match named {
+                    Value::Text(name) => Zone::named(name)?,
+                    Value::Interval(Interval { months: 0, days: 0, micros }) => Zone::east(*micros)?,
+                    _ => {
+                        let message = "interval time zone must not include months or days";
+                        return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
+                    }
+                };
+                Value::Timestamp(if zoned { zone.local(*micros) } else { zone.utc(*micros) })
+            }
+            (Self::IsFinite, [Value::Timestamp(micros)]) => Value::Bool(!datetime::is_infinite(*micros)),
+            (Self::IsFinite, [Value::Date(days)]) => Value::Bool(!datetime::is_infinite_date(*days)),
+            (Self::IsFinite, [Value::Interval(_)]) => Value::Bool(true),
+            (Self::JustifyHours, [Value::Interval(of)]) => Value::Interval(justify_hours(*of)?),
+            (Self::JustifyDays, [Value::Interval(of)]) => Value::Interval(justify_days(*of)?),
+            (Self::JustifyInterval, [Value::Interval(of)]) => Value::Interval(justify(*of)?),
             _ => return Err(wrong_arguments(self)),
         })
     }
 }
 
 fn make_date(year: i64, month: i64, day: i64) -> Result<Value> {
-    let shown = format!("{year}-{month:02}-{day:02}");
-    match datetime::parse_date(&shown) {
-        Ok(days) if year > 0 => Ok(Value::Date(days)),
-        _ => Err(SqlError::new(state::DATETIME_FIELD_OVERFLOW, format!("date field value out of range: {shown}"))),
+    let (shown, era) = if year < 0 { (-year, " BC") } else { (year, "") };
+    let text = format!("{shown}-{month:02}-{day:02}{era}");
+    let wrong = || SqlError::new(state::DATETIME_FIELD_OVERFLOW, format!("date field value out of range: {text}"));
+    datetime::parse_date(&text).map(Value::Date).map_err(|_| wrong())
+}
+
+fn make_time(hour: i64, minute: i64, second: f64) -> Result<i64> {
+    let fits = (0..=24).contains(&hour) && (0..60).contains(&minute) && (0.0..=60.0).contains(&second);
+    let micros = hour.saturating_mul(MICROS_PER_HOUR) + minute.saturating_mul(MICROS_PER_MINUTE);
+    let micros = micros.saturating_add((second * MICROS_PER_SECOND as f64).round() as i64);
+    if fits && micros <= MICROS_PER_DAY {
+        return Ok(micros);
     }
+    let message = format!("time field value out of range: {hour}:{minute:02}:{second:02}");
+    Err(SqlError::new(state::DATETIME_FIELD_OVERFLOW, message))
+}
+
+/// Years, months, weeks, days, hours, minutes, seconds.
+fn make_interval(parts: &[&Value]) -> Result<Value> {
+    let part = |at: usize| if let Some(Value::Int(number)) = parts.get(at) { *number } else { 0 };
+    let seconds = if let Some(Value::Float(seconds)) = parts.get(6) { *seconds } else { 0.0 };
+    let months = i32::try_from(part(0) * 12 + part(1));
+    let days = i32::try_from(part(2) * 7 + part(3));
+    let micros = part(4) as i128 * i128::from(MICROS_PER_HOUR) + part(5) as i128 * i128::from(MICROS_PER_MINUTE);
+    let micros = i64::try_from(micros + (seconds * MICROS_PER_SECOND as f64).round() as i128);
+    match (months, days, micros) {
+        (Ok(months), Ok(days), Ok(micros)) if seconds.is_finite() => {
+            Ok(Value::Interval(Interval { months, days, micros }))
+        }
+        _ => Err(SqlError::new(state::DATETIME_FIELD_OVERFLOW, "interval out of range")),
+    }
+}
+
+/// A time from seconds since 1970.
+fn of_seconds(seconds: f64) -> Result<i64> {
+    let wrong = || SqlError::new(state::DATETIME_FIELD_OVERFLOW, format!("timestamp out of range: \"{seconds}\""));
+    if seconds.is_nan() {
+        return Err(SqlError::new(state::DATETIME_FIELD_OVERFLOW, "timestamp cannot be NaN"));
+    }
+    if seconds.is_infinite() {
+        return Ok(if seconds > 0.0 { datetime::INFINITY } else { i64::MIN });
+    }
+    let micros = (seconds * MICROS_PER_SECOND as f64).round() - datetime::EPOCH_MICROS as f64;
+    // The times that there are, in whole numbers that floats have exactly enough.
+    if (-2.12e17..9.2e18).contains(&micros) { Ok(micros as i64) } else { Err(wrong()) }
 }
 
 fn unknown_field(field: &str) -> SqlError {
     SqlError::new(state::INVALID_PARAMETER_VALUE, format!("unit \"{field}\" not recognized"))
 }
 
-fn date_part(field: &str, of: &Value) -> Result<Value> {
-    let field = field.to_ascii_lowercase();
-    let seconds = |micros: i64| BigDecimal::new(micros.into(), 6);
+/// A field's name as it is looked for: singular, and without PostgreSQL's short forms.
+fn field_of(field: &str) -> String {
+    let field = field.trim().to_ascii_lowercase();
+    let full = match field.as_str() {
+        "us" | "usec" | "usecs" | "microsecond" | "microsecon" => "microseconds",
+        "ms" | "msec" | "msecs" | "millisecond" | "millisecon" => "milliseconds",
+        "s" | "sec" | "secs" | "seconds" => "second",
+        "m" | "min" | "mins" | "minutes" => "minute",
+        "h" | "hr" | "hrs" | "hours" => "hour",
+        "d" | "days" => "day",
+        "w" | "weeks" => "week",
+        "mon" | "mons" | "months" => "month",
+        "qtr" | "quarters" => "quarter",
+        "y" | "yr" | "yrs" | "years" => "year",
+        "dec" | "decs" | "decades" => "decade",
+        "c" | "cent" | "centuries" => "century",
+        "mil" | "mils" | "millennia" => "millennium",
+        other => other,
+    };
+    full.to_owned()
+}
+
+/// The Monday of the first week of a year, in days; that week has the year's first Thursday.
+fn first_monday(year: i64) -> i64 {
+    let fourth = datetime::days_of(year, 1, 4);
+    fourth - (fourth + 5).rem_euclid(7)
+}
+
+/// The year that the weeks are counted in.
+fn iso_year(days: i64, year: i64) -> i64 {
+    if days < first_monday(year) {
+        year - 1
+    } else if days >= first_monday(year + 1) {
+        year + 1
+    } else {
+        year
+    }
+}
+
+/// Hours, minutes, seconds and parts of them, of microseconds.
+fn time_part(field: &str, micros: i64) -> Option<BigDecimal> {
+    Some(match field {
+        "hour" => BigDecimal::from(micros / MICROS_PER_HOUR),
+        "minute" => BigDecimal::from(micros / MICROS_PER_MINUTE % 60),
+        "second" => BigDecimal::new((micros % MICROS_PER_MINUTE).into(), 6),
+        "milliseconds" => BigDecimal::new((micros % MICROS_PER_MINUTE).into(), 3),
+        "microseconds" => BigDecimal::from(micros % MICROS_PER_MINUTE),
+        _ => return None,
+    })
+}
+
+fn date_part(field: &str, of: &Value, zone: Zone, zoned: bool) -> Result<Value> {
+    let field = field_of(field);
     let number = match of {
-        Value::Interval(interval) => match field.as_str() {
-            "epoch" => BigDecimal::new(
-                (i128::from(interval.months / 12) * 31_557_600_000_000
-                    + i128::from(interval.months % 12) * 30 * i128::from(datetime::MICROS_PER_DAY)
-                    + i128::from(interval.days) * i128::from(datetime::MICROS_PER_DAY)
-                    + i128::from(interval.micros))
-                .into(),
-                6,
-            ),
-            "year" => BigDecimal::from(interval.months / 12),
-            "month" => BigDecimal::from(interval.months % 12),
-            "day" => BigDecimal::from(interval.days),
-            "hour" => BigDecimal::from(interval.micros / datetime::MICROS_PER_HOUR),
-            "minute" => BigDecimal::from(interval.micros / datetime::MICROS_PER_MINUTE % 60),
-            "second" => seconds(interval.micros % datetime::MICROS_PER_MINUTE),
-            _ => return Err(unknown_field(&field)),
+        Value::Interval(interval) => interval_part(&field, *interval)?,
+        Value::Time(micros) => match field.as_str() {
+            "epoch" => BigDecimal::new((*micros).into(), 6),
+            field => time_part(field, *micros).ok_or_else(|| unknown_field(field))?,
         },
-        Value::Timestamp(micros) => {
-            let (days, time) =
-                (micros.div_euclid(datetime::MICROS_PER_DAY), micros.rem_euclid(datetime::MICROS_PER_DAY));
+        // What only grows is infinite, too, which a numeric here cannot be.
+        Value::Timestamp(micros) if datetime::is_infinite(*micros) => match field.as_str() {
+            "epoch" | "year" | "isoyear" | "decade" | "century" | "millennium" | "julian" => {
+                return Err(SqlError::unsupported(format_args!("the {field} of an infinite timestamp")));
+            }
+            _ => return Ok(Value::Null),
+        },
+        Value::Timestamp(utc) => {
+            let micros = zone.local(*utc);
+            let ahead = i64::from(zone.ahead(*utc));
+            let (days, time) = (micros.div_euclid(MICROS_PER_DAY), micros.rem_euclid(MICROS_PER_DAY));
             let (year, month, day) = datetime::date_of(days);
             // 2000-01-01 was a Saturday.
             let weekday = (days + 6).rem_euclid(7);
+            let shown = |year: i64| BigDecimal::from(if year > 0 { year } else { year - 1 });
             match field.as_str() {
-                "epoch" => BigDecimal::new((i128::from(*micros) + i128::from(datetime::EPOCH_MICROS)).into(), 6),
-                "year" => BigDecimal::from(if year > 0 { year } else { year - 1 }),
+                "epoch" => BigDecimal::new((i128::from(*utc) + i128::from(datetime::EPOCH_MICROS)).into(), 6),
+                "millennium" if year > 0 => BigDecimal::from((year + 999) / 1000),
+                "millennium" => BigDecimal::from(-((999 - (year - 1)) / 1000)),
+                "century" if year > 0 => BigDecimal::from((year + 99) / 100),
+                "century" => BigDecimal::from(-((99 - (year - 1)) / 100)),
+                "decade" => BigDecimal::from(year.div_euclid(10)),
+                "year" => shown(year),
+                "isoyear" => shown(iso_year(days, year)),
                 "quarter" => BigDecimal::from((month - 1) / 3 + 1),
                 "month" => BigDecimal::from(month),
+                "week" => BigDecimal::from((days - first_monday(iso_year(days, year))) / 7 + 1),
                 "day" => BigDecimal::from(day),
                 "dow" => BigDecimal::from(weekday),
                 "isodow" => BigDecimal::from(if weekday == 0 { 7 } else { weekday }),
                 "doy" => BigDecimal::from(days - datetime::days_of(year, 1, 1) + 1),
-                "hour" => BigDecimal::from(time / datetime::MICROS_PER_HOUR),
-                "minute" => BigDecimal::from(time / datetime::MICROS_PER_MINUTE % 60),
-                "second" => seconds(time % datetime::MICROS_PER_MINUTE),
-                "milliseconds" => BigDecimal::new((time % datetime::MICROS_PER_MINUTE).into(), 3),
-                "microseconds" => BigDecimal::from(time % datetime::MICROS_PER_MINUTE),
-                _ => return Err(unknown_field(&field)),
+                "timezone" if zoned => BigDecimal::from(ahead),
+                "timezone_hour" if zoned => BigDecimal::from(ahead / 3600),
+                "timezone_minute" if zoned => BigDecimal::from(ahead / 60 % 60),
+                field => time_part(field, time).ok_or_else(|| unknown_field(field))?,
             }
         }
         other => return Err(SqlError::internal(format_args!("a field of {other:?}"))),
@@ -130,26 +366,123 @@ fn date_part(field: &str, of: &Value) -> Result<Value> {
     Ok(Value::Numeric(number))
 }
 
+fn interval_part(field: &str, interval: Interval) -> Result<BigDecimal> {
+    let Interval { months, days, micros } = interval;
+    Ok(match field {
+        "epoch" => {
+            let day = i128::from(MICROS_PER_DAY);
+            // A year has 365.25 days, and a month 30.
+            let years = i128::from(months / 12) * 31_557_600_000_000;
+            let rest = i128::from(months % 12) * 30 * day + i128::from(days) * day + i128::from(micros);
+            BigDecimal::new((years + rest).into(), 6)
+        }
+        "millennium" => BigDecimal::from(months / 12_000),
+        "century" => BigDecimal::from(months / 1_200),
+        "decade" => BigDecimal::from(months / 120),
+        "year" => BigDecimal::from(months / 12),
+        "quarter" => BigDecimal::from(months % 12 / 3 + 1),
+        "month" => BigDecimal::from(months % 12),
+        "day" => BigDecimal::from(days),
+        field => time_part(field, micros).ok_or_else(|| unknown_field(field))?,
+    })
+}
+
 fn date_trunc(field: &str, micros: i64) -> Result<i64> {
-    let field = field.to_ascii_lowercase();
-    let (year, month, _) = datetime::date_of(micros.div_euclid(datetime::MICROS_PER_DAY));
-    let day = |year, month| datetime::days_of(year, month, 1) * datetime::MICROS_PER_DAY;
+    if datetime::is_infinite(micros) {
+        return Ok(micros);
+    }
+    let field = field_of(field);
+    let (year, month, _) = datetime::date_of(micros.div_euclid(MICROS_PER_DAY));
+    let day = |year, month| datetime::days_of(year, month, 1) * MICROS_PER_DAY;
+    // The first year of so many that are counted from 1.
+    let first = |of: i64| (year - 1).div_euclid(of) * of + 1;
     let unit = match field.as_str() {
         "microseconds" => 1,
         "milliseconds" => 1_000,
-        "second" => datetime::MICROS_PER_SECOND,
-        "minute" => datetime::MICROS_PER_MINUTE,
-        "hour" => datetime::MICROS_PER_HOUR,
-        "day" => datetime::MICROS_PER_DAY,
+        "second" => MICROS_PER_SECOND,
+        "minute" => MICROS_PER_MINUTE,
+        "hour" => MICROS_PER_HOUR,
+        "day" => MICROS_PER_DAY,
         "week" => {
             // Weeks begin on Mondays.
-            let days = micros.div_euclid(datetime::MICROS_PER_DAY);
-            return Ok((days - (days + 5).rem_euclid(7)) * datetime::MICROS_PER_DAY);
+            let days = micros.div_euclid(MICROS_PER_DAY);
+            return Ok((days - (days + 5).rem_euclid(7)) * MICROS_PER_DAY);
         }
         "month" => return Ok(day(year, month)),
         "quarter" => return Ok(day(year, (month - 1) / 3 * 3 + 1)),
         "year" => return Ok(day(year, 1)),
+        "decade" => return Ok(day(year.div_euclid(10) * 10, 1)),
+        "century" => return Ok(day(first(100), 1)),
+        "millennium" => return Ok(day(first(1000), 1)),
         _ => return Err(unknown_field(&field)),
     };
     Ok(micros.div_euclid(unit) * unit)
+}
+
+/// Years, months, days and the rest between two times.
+fn age(of: i64, than: i64) -> Result<Value> {
+    if datetime::is_infinite(of) || datetime::is_infinite(than) {
+        return Err(SqlError::new(state::DATETIME_FIELD_OVERFLOW, "timestamp out of range"));
+    }
+    let (late, early, sign) = if of >= than { (of, than, 1) } else { (than, of, -1) };
+    let parts = |micros: i64| {
+        let (year, month, day) = datetime::date_of(micros.div_euclid(MICROS_PER_DAY));
+        (year * 12 + month, day, micros.rem_euclid(MICROS_PER_DAY))
+    };
+    let ((late_months, late_day, late_time), (early_months, early_day, early_time)) = (parts(late), parts(early));
+    let (mut months, mut days, mut micros) = (late_months - early_months, late_day - early_day, late_time - early_time);
+    if micros < 0 {
+        micros += MICROS_PER_DAY;
+        days -= 1;
+    }
+    if days < 0 {
+        // As many as the month of the earlier one has.
+        let first = |month: i64| datetime::days_of(month.div_euclid(12), month.rem_euclid(12) + 1, 1);
+        days += first(early_months) - first(early_months - 1);
+        months -= 1;
+    }
+    let wrong = |_| SqlError::new(state::DATETIME_FIELD_OVERFLOW, "interval out of range");
+    Ok(Value::Interval(Interval {
+        months: i32::try_from(sign * months).map_err(wrong)?,
+        days: i32::try_from(sign * days).map_err(wrong)?,
+        micros: sign * micros,
+    }))
+}
+
+fn justify_hours(of: Interval) -> Result<Interval> {
+    let whole = i32::try_from(of.micros / MICROS_PER_DAY).ok().and_then(|days| of.days.checked_add(days));
+    let (mut days, mut micros) = (whole.ok_or_else(|| out_of_range("interval"))?, of.micros % MICROS_PER_DAY);
+    if days > 0 && micros < 0 {
+        (days, micros) = (days - 1, micros + MICROS_PER_DAY);
+    } else if days < 0 && micros > 0 {
+        (days, micros) = (days + 1, micros - MICROS_PER_DAY);
+    }
+    Ok(Interval { days, micros, ..of })
+}
+
+fn justify_days(of: Interval) -> Result<Interval> {
+    let months = of.months.checked_add(of.days / 30).ok_or_else(|| out_of_range("interval"))?;
+    let (mut months, mut days) = (months, of.days % 30);
+    if months > 0 && days < 0 {
+        (months, days) = (months - 1, days + 30);
+    } else if months < 0 && days > 0 {
+        (months, days) = (months + 1, days - 30);
+    }
+    Ok(Interval { months, days, ..of })
+}
+
+/// Both, with one sign for all parts.
+fn justify(of: Interval) -> Result<Interval> {
+    let Interval { mut months, mut days, mut micros } = justify_days(justify_hours(of)?)?;
+    if months > 0 && (days < 0 || (days == 0 && micros < 0)) {
+        (months, days) = (months - 1, days + 30);
+    } else if months < 0 && (days > 0 || (days == 0 && micros > 0)) {
+        (months, days) = (months + 1, days - 30);
+    }
+    if days > 0 && micros < 0 {
+        (days, micros) = (days - 1, micros + MICROS_PER_DAY);
+    } else if days < 0 && micros > 0 {
+        (days, micros) = (days + 1, micros - MICROS_PER_DAY);
+    }
+    Ok(Interval { months, days, micros })
 }

@@ -11,6 +11,7 @@ use crate::{
         array::{Array, Dimension},
         json::{self, Json, Step, write_string},
         text,
+        zone::Zone,
     },
 };
 
@@ -97,7 +98,7 @@ fn path(array: &Array) -> Result<Vec<String>> {
 }
 
 /// A value of a type as the text of JSON.
-fn text_of(value: &Value, of: Type) -> String {
+fn text_of(value: &Value, of: Type, zone: Zone) -> String {
     let quoted = |text: &str| {
         let mut out = String::new();
         write_string(text, &mut out);
@@ -106,31 +107,35 @@ fn text_of(value: &Value, of: Type) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(value) => value.to_string(),
-        Value::Int(_) | Value::Json(_) => text::shown(value, of),
+        Value::Int(_) | Value::Json(_) => text::shown(value, of, zone),
         Value::Text(text) if of == Type::Json => text.clone(),
         Value::Array(array) => {
             let mut elements = array.elements.iter();
-            array_text(array.dimensions.as_slice(), &mut elements, of.element().unwrap_or(Type::Text))
+            array_text(array.dimensions.as_slice(), &mut elements, (of.element().unwrap_or(Type::Text), zone))
         }
-        Value::Float(number) if number.is_finite() => text::shown(value, of),
-        Value::Numeric(_) => text::shown(value, of),
+        Value::Float(number) if number.is_finite() => text::shown(value, of, zone),
+        Value::Numeric(_) => text::shown(value, of, zone),
         // As ISO 8601 writes it.
         Value::Timestamp(_) => {
-            let shown = text::shown(value, of).replacen(' ', "T", 1);
+            let shown = text::shown(value, of, zone).replacen(' ', "T", 1);
             let zone = shown.rfind(['+', '-']).filter(|at| *at > 10 && of == Type::Timestamptz);
             let short = zone.is_some_and(|at| shown.len() - at == 3);
             quoted(&if short { format!("{shown}:00") } else { shown })
         }
-        other => quoted(&text::shown(other, of)),
+        other => quoted(&text::shown(other, of, zone)),
     }
 }
 
 /// The elements of some dimensions of an array as the text of JSON.
-fn array_text(dimensions: &[Dimension], elements: &mut std::slice::Iter<'_, Value>, of: Type) -> String {
+fn array_text(
+    dimensions: &[Dimension],
+    elements: &mut std::slice::Iter<'_, Value>,
+    (of, zone): (Type, Zone),
+) -> String {
     let Some((first, inner)) = dimensions.split_first() else { return "[]".to_owned() };
     let mut part = || match inner {
-        [] => elements.next().map(|element| text_of(element, of)).unwrap_or_default(),
-        inner => array_text(inner, elements, of),
+        [] => elements.next().map(|element| text_of(element, of, zone)).unwrap_or_default(),
+        inner => array_text(inner, elements, (of, zone)),
     };
     let parts: Vec<String> = (0..first.length).map(|_| part()).collect();
     format!("[{}]", parts.join(","))
@@ -154,13 +159,18 @@ impl JsonFunction {
         !matches!(self, Self::Of(_) | Self::Object { .. } | Self::Array { .. })
     }
 
+    /// Whether its value depends on its arguments alone.
+    pub(super) fn is_immutable(self) -> bool {
+        !matches!(self, Self::Of(of) if of == Type::Timestamptz || of.element() == Some(Type::Timestamptz))
+    }
+
     /// Its value.
-    pub(crate) fn call(self, arguments: &[&Value]) -> Result<Value> {
+    pub(crate) fn call(self, arguments: &[&Value], zone: Zone) -> Result<Value> {
         let internal = || wrong_arguments(self);
         Ok(match (self, arguments) {
             // NULL stays NULL alone and becomes null inside of something.
             (Self::Of(_), [Value::Null]) => Value::Null,
-            (Self::Of(of), [value]) => Value::Text(text_of(value, of)),
+            (Self::Of(of), [value]) => Value::Text(text_of(value, of, zone)),
             (Self::Object { binary: true }, pairs) => {
                 let pairs = pairs.chunks_exact(2).map(|pair| Ok((key(pair[0])?, member(pair[1]))));
                 some_json(Some(Json::object(pairs.collect::<Result<_>>()?)))
@@ -169,7 +179,7 @@ impl JsonFunction {
                 let pairs = pairs.chunks_exact(2).map(|pair| {
                     let mut out = String::new();
                     write_string(&key(pair[0])?, &mut out);
-                    Ok(format!("{out} : {}", text_of(pair[1], Type::Json)))
+                    Ok(format!("{out} : {}", text_of(pair[1], Type::Json, zone)))
                 });
                 Value::Text(format!("{{{}}}", pairs.collect::<Result<Vec<_>>>()?.join(", ")))
             }
@@ -177,7 +187,7 @@ impl JsonFunction {
                 some_json(Some(Json::Array(elements.iter().map(|value| member(value)).collect())))
             }
             (Self::Array { binary: false }, elements) => {
-                let elements: Vec<String> = elements.iter().map(|value| text_of(value, Type::Json)).collect();
+                let elements: Vec<String> = elements.iter().map(|value| text_of(value, Type::Json, zone)).collect();
                 Value::Text(format!("[{}]", elements.join(", ")))
             }
             (Self::Get { text }, [Value::Json(value), step]) => {

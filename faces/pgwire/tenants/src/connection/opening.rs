@@ -46,6 +46,7 @@ pub(super) fn open(
             name.clone_from(value);
         }
     }
+    let zone = tenant.zone(session).name();
     let told = [
         ("server_version", SERVER_VERSION),
         ("server_encoding", "UTF8"),
@@ -55,7 +56,7 @@ pub(super) fn open(
         ("session_authorization", login.user),
         ("DateStyle", "ISO, MDY"),
         ("IntervalStyle", "postgres"),
-        ("TimeZone", "UTC"),
+        ("TimeZone", &zone),
         ("integer_datetimes", "on"),
         ("standard_conforming_strings", "on"),
     ];

@@ -91,7 +91,7 @@ impl Connection {
                 self.output.copy_data(copy::begin(&columns, &format));
                 let count = rows.len();
                 for row in rows {
-                    self.output.copy_data(copy::row(&row, &columns, &format));
+                    self.output.copy_row(&row, &columns, &format);
                     if self.output.bytes.len() >= OUTPUT_BYTES {
                         self.send().await?;
                     }

@@ -9,6 +9,7 @@ use std::{
 use savanna_journal::Lsn;
 use savanna_tenants::{
     SessionId, budget::Amounts, database::Step, error::Result, interrupt::Reason, settings::Timeouts, tenant::Tenant,
+    value::zone::Zone,
 };
 
 use super::{Connection, End, MESSAGE_BYTES_MAX, Served};
@@ -29,6 +30,7 @@ pub(super) struct Spent {
 struct Trace {
     spent: Spent,
     timeouts: Timeouts,
+    zone: Zone,
     /// The answer may leave when the log is durable up to here.
     after: Lsn,
     notices: Vec<String>,
@@ -40,9 +42,9 @@ fn traced<T>(session: SessionId, work: impl FnOnce(&mut Tenant) -> T) -> impl Fn
         let (began, before) = (Instant::now(), tenant.database().logged_bytes());
         let result = work(tenant);
         let spent = Spent { time: began.elapsed(), log_bytes: tenant.database().logged_bytes() - before };
-        let (timeouts, after, notices) =
-            (tenant.timeouts(session), tenant.reply_after(session), tenant.notices(session));
-        (result, Trace { spent, timeouts, after, notices })
+        let (timeouts, zone) = (tenant.timeouts(session), tenant.zone(session));
+        let (after, notices) = (tenant.reply_after(session), tenant.notices(session));
+        (result, Trace { spent, timeouts, zone, after, notices })
     }
 }
 impl Connection {
@@ -59,10 +61,11 @@ impl Connection {
     }
 
     fn note<T>(&mut self, (result, trace): (T, Trace)) -> T {
-        let Trace { spent, timeouts, after, notices } = trace;
+        let Trace { spent, timeouts, zone, after, notices } = trace;
         self.spent.time += spent.time;
         self.spent.log_bytes += spent.log_bytes;
         self.timeouts = timeouts;
+        self.output.zone(zone);
         self.after = self.after.max(after);
         for notice in notices {
             self.output.notice(&notice);

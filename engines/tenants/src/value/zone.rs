@@ -1,0 +1,209 @@
+//! Time zones: what clocks show somewhere, and when that is.
+
+use chrono::{DateTime, NaiveDateTime, Offset, TimeZone};
+use chrono_tz::{TZ_VARIANTS, Tz};
+
+use super::datetime::{EPOCH_MICROS, MICROS_PER_DAY, MICROS_PER_SECOND, is_infinite};
+use crate::error::{Result, SqlError, state};
+
+/// A time zone, by its name in the database of IANA, or by how far it is from UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Zone {
+    /// A name of the database.
+    Named(Tz),
+    /// Seconds east of Greenwich.
+    Fixed(i32),
+}
+
+impl Default for Zone {
+    fn default() -> Self {
+        Self::UTC
+    }
+}
+
+/// Seconds that a zone is from UTC at most.
+const SECONDS_MAX: i32 = 15 * 3600 + 59 * 60 + 59;
+
+/// `+02`, `-5:30` and the like in seconds.
+fn offset(text: &str) -> Option<i32> {
+    let (sign, rest) = match text.as_bytes().first()? {
+        b'+' => (1, &text[1..]),
+        b'-' => (-1, &text[1..]),
+        _ => return None,
+    };
+    let mut parts = rest.split(':');
+    let mut seconds = 0;
+    for (unit, max) in [(3600, 15), (60, 59), (1, 59)] {
+        let Some(part) = parts.next() else { break };
+        let number: i32 =
+            part.parse().ok().filter(|_| part.bytes().all(|byte| byte.is_ascii_digit()) && part.len() <= 2)?;
+        if number > max {
+            return None;
+        }
+        seconds += number * unit;
+    }
+    parts.next().is_none().then_some(sign * seconds)
+}
+
+impl Zone {
+    /// Greenwich without summer time.
+    pub const UTC: Self = Self::Named(Tz::UTC);
+
+    /// The zone that an expression names: a name, or letters and how far *west* it is, as POSIX writes it.
+    ///
+    /// # Errors
+    /// 22023 if there is none.
+    pub(crate) fn named(name: &str) -> Result<Self> {
+        let trimmed = name.trim();
+        if let Some(tz) = known(trimmed) {
+            return Ok(Self::Named(tz));
+        }
+        let digits =
+            trimmed.find(['+', '-']).filter(|at| trimmed[..*at].bytes().all(|byte| byte.is_ascii_alphabetic()));
+        let west = digits.and_then(|at| offset(&trimmed[at..]));
+        let unknown = || SqlError::new(state::INVALID_PARAMETER_VALUE, format!("time zone \"{name}\" not recognized"));
+        west.map(|west| Self::Fixed(-west)).ok_or_else(unknown)
+    }
+
+    /// The zone that a setting says: a name, or hours *east* of Greenwich.
+    ///
+    /// # Errors
+    /// 22023 if there is none.
+    pub(crate) fn setting(value: &str) -> Result<Self> {
+        let wrong = || {
+            let message = format!("invalid value for parameter \"TimeZone\": \"{value}\"");
+            SqlError::new(state::INVALID_PARAMETER_VALUE, message)
+        };
+        match value.trim().parse::<f64>() {
+            Ok(hours) if (hours * 3600.0).abs() <= f64::from(SECONDS_MAX) => Ok(Self::Fixed((hours * 3600.0) as i32)),
+            Ok(_) => Err(wrong()),
+            Err(_) => Self::named(value.trim()).map_err(|_| wrong()),
+        }
+    }
+
+    /// A zone so many microseconds east of Greenwich.
+    pub(crate) fn east(micros: i64) -> Result<Self> {
+        let seconds = i32::try_from(micros / MICROS_PER_SECOND).ok().filter(|seconds| seconds.abs() <= SECONDS_MAX);
+        let wrong = || SqlError::new(state::INVALID_PARAMETER_VALUE, "time zone displacement out of range");
+        seconds.map(Self::Fixed).ok_or_else(wrong)
+    }
+
+    /// Its name, as it is shown.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Self::Named(tz) => tz.name().to_owned(),
+            Self::Fixed(seconds) => {
+                let mut out = String::from("<");
+                write_offset(seconds, &mut out);
+                out.push('>');
+                write_offset(-seconds, &mut out);
+                out
+            }
+        }
+    }
+
+    /// Seconds that its clocks are ahead of UTC at a time of UTC, in microseconds since 2000-01-01.
+    pub(crate) fn ahead(self, micros: i64) -> i32 {
+        match self {
+            Self::Named(Tz::UTC) => 0,
+            Self::Named(tz) => {
+                calendar(micros).map_or(0, |at| tz.offset_from_utc_datetime(&at).fix().local_minus_utc())
+            }
+            Self::Fixed(seconds) => seconds,
+        }
+    }
+
+    /// What its clocks show at a time of UTC.
+    pub(crate) fn local(self, micros: i64) -> i64 {
+        if is_infinite(micros) {
+            return micros;
+        }
+        micros.saturating_add(i64::from(self.ahead(micros)) * MICROS_PER_SECOND)
+    }
+
+    /// The time of UTC when its clocks show something. Of a time that they leave out, that before they were put forward; of one that comes
+    /// twice, the second, as in PostgreSQL.
+    pub(crate) fn utc(self, local: i64) -> i64 {
+        if is_infinite(local) {
+            return local;
+        }
+        let shifted = |seconds: i32| local.saturating_sub(i64::from(seconds) * MICROS_PER_SECOND);
+        let before = self.ahead(shifted(self.ahead(local)).saturating_sub(MICROS_PER_DAY));
+        let after = self.ahead(shifted(self.ahead(local)).saturating_add(MICROS_PER_DAY));
+        // A change is nearer than a day: one of the two holds, both, or neither.
+        match (self.ahead(shifted(before)) == before, self.ahead(shifted(after)) == after) {
+            (_, true) => shifted(after),
+            _ => shifted(before),
+        }
+    }
+}
+
+/// Appends `+02`, `-05:30`.
+pub(crate) fn write_offset(seconds: i32, out: &mut String) {
+    let (sign, seconds) = (if seconds < 0 { '-' } else { '+' }, seconds.abs());
+    out.push_str(&format!("{sign}{:02}", seconds / 3600));
+    if seconds % 3600 != 0 {
+        out.push_str(&format!(":{:02}", seconds / 60 % 60));
+    }
+    if seconds % 60 != 0 {
+        out.push_str(&format!(":{:02}", seconds % 60));
+    }
+}
+
+fn known(name: &str) -> Option<Tz> {
+    if name.eq_ignore_ascii_case("utc") || name.eq_ignore_ascii_case("z") {
+        return Some(Tz::UTC);
+    }
+    TZ_VARIANTS.iter().find(|tz| tz.name().eq_ignore_ascii_case(name)).copied()
+}
+
+/// A time of UTC in the calendar; there is none in the far future and past, where all zones are as at the ends of what is known of them.
+fn calendar(micros: i64) -> Option<NaiveDateTime> {
+    DateTime::from_timestamp_micros(micros.checked_add(EPOCH_MICROS)?).map(|at| at.naive_utc())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::datetime;
+
+    fn at(text: &str) -> i64 {
+        datetime::parse_timestamp(text, crate::types::Type::Timestamp, Zone::UTC).unwrap()
+    }
+
+    #[test]
+    fn clocks_are_put_forward_and_back() {
+        let berlin = Zone::named("europe/berlin").unwrap();
+        assert_eq!(berlin.name(), "Europe/Berlin");
+        for (local, utc) in [
+            ("2024-01-15 12:00", "2024-01-15 11:00"),
+            ("2024-07-15 12:00", "2024-07-15 10:00"),
+            ("2024-03-31 01:59", "2024-03-31 00:59"),
+            // Left out: 02:00 to 03:00.
+            ("2024-03-31 02:30", "2024-03-31 01:30"),
+            ("2024-03-31 03:00", "2024-03-31 01:00"),
+            // Twice: 02:00 to 03:00.
+            ("2024-10-27 02:30", "2024-10-27 01:30"),
+            ("2024-10-27 03:00", "2024-10-27 02:00"),
+            ("2024-10-27 01:59", "2024-10-26 23:59"),
+        ] {
+            assert_eq!(berlin.utc(at(local)), at(utc), "{local}");
+        }
+        assert_eq!(berlin.local(at("2024-03-31 01:30")), at("2024-03-31 03:30"));
+        assert_eq!(berlin.local(at("2024-10-27 00:30")), at("2024-10-27 02:30"));
+        assert_eq!(berlin.local(i64::MAX), i64::MAX);
+    }
+
+    #[test]
+    fn zones_are_named_and_counted() {
+        assert_eq!(Zone::setting("-7"), Ok(Zone::Fixed(-7 * 3600)));
+        assert_eq!(Zone::setting("5.5").map(Zone::name).as_deref(), Ok("<+05:30>-05:30"));
+        assert_eq!(Zone::named("UTC+3"), Ok(Zone::Fixed(-3 * 3600)));
+        assert_eq!(Zone::named("+3"), Ok(Zone::Fixed(-3 * 3600)));
+        assert_eq!(Zone::setting("utc"), Ok(Zone::UTC));
+        for name in ["Mars/Olympus", "", "+99", "99", "+1:2:3:4", "UTC+"] {
+            assert_eq!(Zone::setting(name).unwrap_err().state, state::INVALID_PARAMETER_VALUE, "{name}");
+        }
+    }
+}
