@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bigdecimal::BigDecimal;
+use bigdecimal::{BigDecimal, Signed};
 
 use crate::{
     error::{Result, SqlError, state},
@@ -23,9 +23,17 @@ pub(crate) enum Kind {
     Avg,
     Min,
     Max,
+    BitAnd,
+    BitOr,
     BoolAnd,
     BoolOr,
     StringAgg,
+    /// `variance` and `stddev`
+    Spread {
+        /// Of all values there are, not of a sample.
+        whole: bool,
+        root: bool,
+    },
     /// Of arrays, if it is `nested`.
     ArrayAgg {
         nested: bool,
@@ -106,6 +114,12 @@ pub(crate) fn resolve(name: &str, argument: Type) -> Option<(Kind, Type, Type)> 
         ("avg", Float4 | Float8) => (Kind::Avg, Float8, Float8),
         ("bool_and" | "every", Bool) => (Kind::BoolAnd, Bool, Bool),
         ("bool_or", Bool) => (Kind::BoolOr, Bool, Bool),
+        ("variance" | "var_samp" | "var_pop" | "stddev" | "stddev_samp" | "stddev_pop", of) if of.is_number() => {
+            let of = if matches!(of, Float4 | Float8) { Float8 } else { exact };
+            (Kind::Spread { whole: name.ends_with("_pop"), root: name.starts_with("stddev") }, of, of)
+        }
+        ("bit_and", of @ (Int2 | Int4 | Int8)) => (Kind::BitAnd, of, of),
+        ("bit_or", of @ (Int2 | Int4 | Int8)) => (Kind::BitOr, of, of),
         ("array_agg", of) => {
             let element = if of == Type::Unknown { Type::Text } else { of };
             (Kind::ArrayAgg { nested: of.element().is_some() }, element, element.array()?)
@@ -127,6 +141,14 @@ pub(crate) fn is_name(name: &str) -> bool {
             | "bool_or"
             | "every"
             | "string_agg"
+            | "bit_and"
+            | "bit_or"
+            | "variance"
+            | "var_samp"
+            | "var_pop"
+            | "stddev"
+            | "stddev_samp"
+            | "stddev_pop"
             | "array_agg"
             | "json_agg"
             | "jsonb_agg"
@@ -142,6 +164,8 @@ pub(crate) struct State {
     value: Option<Value>,
     /// Texts of the values that were counted, for DISTINCT.
     seen: BTreeSet<Vec<u8>>,
+    /// The sum of squares; for floats of the distances from the mean.
+    squares: Option<Value>,
     /// Values to be put together.
     pieces: Vec<Piece>,
     bytes: usize,
@@ -182,6 +206,9 @@ impl State {
         if aggregate.kind.collects() {
             return self.add_piece(aggregate, value, env);
         }
+        if let Kind::Spread { .. } = aggregate.kind {
+            return self.add_spread(value);
+        }
         let before = match (aggregate.kind, self.value.take()) {
             (Kind::Count, _) => return Ok(()),
             (_, None) => {
@@ -205,12 +232,70 @@ impl State {
                     before
                 }
             }
+            Kind::BitAnd | Kind::BitOr => match (&before, &value) {
+                (Value::Int(a), Value::Int(b)) => {
+                    Value::Int(if aggregate.kind == Kind::BitAnd { a & b } else { a | b })
+                }
+                _ => before,
+            },
             Kind::BoolAnd => Value::Bool(before == Value::Bool(true) && value == Value::Bool(true)),
             Kind::BoolOr => Value::Bool(before == Value::Bool(true) || value == Value::Bool(true)),
             Kind::Sum | Kind::Avg => sum(before, value)?,
             _ => before,
         });
         Ok(())
+    }
+
+    /// Takes a value into the sums of `variance`.
+    fn add_spread(&mut self, value: Value) -> Result<()> {
+        let (sum, squares) = match (self.value.take(), self.squares.take(), value) {
+            (Some(Value::Float(sum)), Some(Value::Float(squares)), Value::Float(value)) => {
+                // As Youngs and Cramer do, and PostgreSQL.
+                let count = self.count as f64;
+                let sum = sum + value;
+                let distance = value * count - sum;
+                (Value::Float(sum), Value::Float(squares + distance * distance / (count * (count - 1.0))))
+            }
+            (_, _, Value::Float(value)) => {
+                let squares = if value.is_finite() { 0.0 } else { f64::NAN };
+                (Value::Float(value), Value::Float(squares))
+            }
+            (Some(Value::Numeric(sum)), Some(Value::Numeric(squares)), Value::Numeric(value)) => (
+                Value::Numeric(numeric::checked(sum + &value)?),
+                Value::Numeric(numeric::checked(squares + numeric::product(&value, &value)?)?),
+            ),
+            (_, _, Value::Numeric(value)) => {
+                let squares = numeric::product(&value, &value)?;
+                (Value::Numeric(value), Value::Numeric(squares))
+            }
+            (_, _, other) => return Err(SqlError::internal(format_args!("the variance of {other:?}"))),
+        };
+        (self.value, self.squares) = (Some(sum), Some(squares));
+        Ok(())
+    }
+
+    fn spread(&self, whole: bool, root: bool) -> Result<Value> {
+        if self.count < if whole { 1 } else { 2 } {
+            return Ok(Value::Null);
+        }
+        let divisor = if whole { self.count } else { self.count - 1 };
+        Ok(match (&self.value, &self.squares) {
+            (Some(Value::Float(_)), Some(Value::Float(squares))) => {
+                let variance = squares / divisor as f64;
+                Value::Float(if root { variance.sqrt() } else { variance })
+            }
+            (Some(Value::Numeric(sum)), Some(Value::Numeric(squares))) => {
+                let count = BigDecimal::from(self.count);
+                let distance = numeric::checked(numeric::product(squares, &count)? - numeric::product(sum, sum)?)?;
+                if !distance.is_positive() {
+                    return Ok(Value::Numeric(BigDecimal::from(0)));
+                }
+                let variance =
+                    numeric::divide(&distance, &BigDecimal::from(i128::from(self.count) * i128::from(divisor)))?;
+                Value::Numeric(if root { numeric::square_root(&variance) } else { variance })
+            }
+            _ => Value::Null,
+        })
     }
 
     fn add_piece(&mut self, aggregate: &Aggregate, value: Value, env: Env<'_>) -> Result<()> {
@@ -276,6 +361,9 @@ impl State {
     pub(crate) fn finish(self, aggregate: &Aggregate) -> Result<Value> {
         if aggregate.kind.collects() {
             return self.together(aggregate);
+        }
+        if let Kind::Spread { whole, root } = aggregate.kind {
+            return self.spread(whole, root);
         }
         Ok(match (aggregate.kind, self.value) {
             (Kind::Count, _) => Value::Int(self.count),

@@ -18,6 +18,7 @@ use crate::{
     sql::{
         aggregate::Aggregate,
         expression::{Comparison, Expr},
+        function::{Function, PatternFunction},
         name::name_of,
         scope::Scope,
         select::Planner,
@@ -201,6 +202,23 @@ impl<'b, 'c> Binder<'b, 'c> {
             }
             ast::Expr::Case { operand, conditions, else_result, .. } => {
                 self.case(operand.as_deref(), conditions, else_result.as_deref())
+            }
+            ast::Expr::SimilarTo { negated, expr, pattern, escape_char } => {
+                let mut arguments = vec![self.expr(expr)?, self.expr(pattern)?];
+                if let Some(escape) = escape_char {
+                    arguments.push(self.literal(&escape.value)?);
+                }
+                let convert = |typed| self.implicit(typed, Type::Text);
+                let arguments = arguments.into_iter().map(convert).collect::<Result<_>>()?;
+                let similar = Expr::Call(Function::Pattern(PatternFunction::Similar), arguments);
+                self.boolean(not_if(*negated, similar))
+            }
+            ast::Expr::Overlay { expr, overlay_what, overlay_from, overlay_for } => {
+                let mut arguments = vec![self.expr(expr)?, self.expr(overlay_what)?, self.expr(overlay_from)?];
+                if let Some(length) = overlay_for {
+                    arguments.push(self.expr(length)?);
+                }
+                self.call("overlay", arguments)
             }
             ast::Expr::AtTimeZone { timestamp, time_zone } => {
                 let arguments = vec![self.expr(time_zone)?, self.expr(timestamp)?];

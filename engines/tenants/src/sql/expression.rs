@@ -2,8 +2,6 @@
 
 use std::{borrow::Cow, cmp::Ordering, sync::Arc};
 
-use bigdecimal::{BigDecimal, Zero};
-
 use crate::{
     catalog::Catalog,
     error::{Result, SqlError, state},
@@ -11,7 +9,7 @@ use crate::{
     sequence::Numbers,
     settings::Settings,
     sql::{
-        function::{self, AdvisoryFunction, Function},
+        function::{self, AdvisoryFunction, Function, Patterns},
         query_plan::{Query, Subquery},
         sequence::Given,
     },
@@ -115,6 +113,8 @@ pub(crate) struct Facts {
     pub(crate) user: String,
     pub(crate) database: String,
     pub(crate) settings: Settings,
+    /// Patterns that were met lately.
+    pub(crate) patterns: Patterns,
     /// Random numbers come from here; it moves with each.
     pub(crate) random: std::cell::Cell<u64>,
     pub(crate) numbers: Numbers,
@@ -522,7 +522,7 @@ fn arithmetic(operator: Operator, of: Type, a: &Value, b: &Value, zone: Zone) ->
         (Value::Float(a), _, Value::Float(b)) => float(operator, of, *a, *b)?,
         (Value::Numeric(a), Add, Value::Numeric(b)) => Value::Numeric(numeric::checked(a + b)?),
         (Value::Numeric(a), Subtract, Value::Numeric(b)) => Value::Numeric(numeric::checked(a - b)?),
-        (Value::Numeric(a), Multiply, Value::Numeric(b)) => Value::Numeric(product(a, b)?),
+        (Value::Numeric(a), Multiply, Value::Numeric(b)) => Value::Numeric(numeric::product(a, b)?),
         (Value::Numeric(a), Divide, Value::Numeric(b)) => Value::Numeric(numeric::divide(a, b)?),
         (Value::Numeric(a), Remainder, Value::Numeric(b)) => Value::Numeric(numeric::remainder(a, b)?),
         (Value::Timestamp(at), Add, Value::Interval(by)) | (Value::Interval(by), Add, Value::Timestamp(at)) => {
@@ -569,13 +569,6 @@ fn arithmetic(operator: Operator, of: Type, a: &Value, b: &Value, zone: Zone) ->
         (Value::Interval(interval), Divide, Value::Float(by)) => Value::Interval(scaled(*interval, 1.0 / by)?),
         (a, operator, b) => return Err(SqlError::internal(format_args!("{a:?} {operator:?} {b:?} was computed"))),
     })
-}
-
-/// A product's digits behind the point are those of both factors together.
-fn product(a: &BigDecimal, b: &BigDecimal) -> Result<BigDecimal> {
-    let scale = numeric::scale(a) + numeric::scale(b);
-    let product = if a.is_zero() || b.is_zero() { BigDecimal::zero() } else { a * b };
-    numeric::checked(product.with_scale(scale))
 }
 
 fn float(operator: Operator, of: Type, a: f64, b: f64) -> Result<Value> {

@@ -308,7 +308,12 @@ impl Planner<'_> {
                 let function = object_name(name)?;
                 let name = alias.as_ref().map_or_else(|| function.clone(), |alias| name_of(&alias.name));
                 let query = self.table_function((&function, &args), *with_ordinality, &name, &from.scope)?;
-                from.add_query(query, &name, alias.as_ref())
+                let single = if let [column] = query.columns.as_slice() { Some(column.clone()) } else { None };
+                let base = from.scope.width;
+                let item = from.add_query(query, &name, alias.as_ref())?;
+                let value = single.map(|column| OutputColumn { name: name.clone(), ..column });
+                from.scope.values.extend(value.map(|column| visible(&name, Expr::Column(base), &column)));
+                Ok(item)
             }
             TableFactor::UNNEST { alias, array_exprs, with_offset: false, with_ordinality, .. } => {
                 let name = alias.as_ref().map_or_else(|| "unnest".to_owned(), |alias| name_of(&alias.name));
@@ -372,7 +377,7 @@ impl Planner<'_> {
     ) -> Result<Item> {
         let name = name_of(&alias.name);
         let outer = if lateral { Some(&from.scope) } else { from.scope.outer };
-        let scope = Scope { columns: Vec::new(), width: from.scope.width, outer };
+        let scope = Scope { width: from.scope.width, outer, ..Scope::default() };
         let derived = self.derived_query(ast, &scope, computed)?;
         from.add_derived(derived, &name, None, Some(alias))
     }
@@ -412,6 +417,7 @@ impl Planner<'_> {
                 // Only what is joined here can be named.
                 let scope = Scope {
                     columns: from.scope.columns[begin..].to_vec(),
+                    values: from.scope.values.clone(),
                     width: from.scope.width,
                     outer: from.scope.outer,
                 };

@@ -6,6 +6,8 @@ mod array;
 mod date;
 mod json;
 mod number;
+mod pattern;
+mod template;
 mod text;
 
 use std::{borrow::Cow, fmt::Debug};
@@ -16,6 +18,8 @@ use bigdecimal::ToPrimitive;
 pub(crate) use date::DateFunction;
 pub(crate) use json::JsonFunction;
 pub(crate) use number::NumberFunction;
+pub(crate) use pattern::{PatternFunction, Patterns, global, groups, split};
+pub(crate) use template::TemplateFunction;
 pub(crate) use text::{TextFunction, like};
 
 use crate::{
@@ -51,12 +55,14 @@ pub(crate) enum Function {
     NextVal,
     NullIf,
     Number(NumberFunction),
+    Pattern(PatternFunction),
     Random,
     /// The sequence that goes with a column.
     SerialSequence,
     /// Refused: settings are changed by `SET`.
     SetConfig,
     SetVal,
+    Template(TemplateFunction),
     Text(TextFunction),
     Uuid,
     Version,
@@ -99,7 +105,16 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
             let json = || json::resolve(name, arguments).map(|(f, wanted, of)| (F::Json(f), wanted, of));
             let array = || array::resolve(name, arguments).map(|(f, wanted, of)| (F::Array(f), wanted, of));
             let advisory = || advisory::resolve(name, arguments).map(|(f, wanted, of)| (F::Advisory(f), wanted, of));
-            return number().or_else(text).or_else(date).or_else(array).or_else(json).or_else(advisory);
+            let pattern = || pattern::resolve(name, arguments).map(|(f, wanted, of)| (F::Pattern(f), wanted, of));
+            let template = || template::resolve(name, arguments).map(|(f, wanted, of)| (F::Template(f), wanted, of));
+            return number()
+                .or_else(text)
+                .or_else(pattern)
+                .or_else(template)
+                .or_else(date)
+                .or_else(array)
+                .or_else(json)
+                .or_else(advisory);
         }
     })
 }
@@ -125,6 +140,7 @@ impl Function {
             Self::Array(function) => function.is_immutable(),
             Self::Date(function) => function.is_immutable(),
             Self::Json(function) => function.is_immutable(),
+            Self::Template(function) => function.is_immutable(),
             other => !matches!(
                 other,
                 Self::Advisory(_)
@@ -168,6 +184,8 @@ impl Function {
         Ok(match (self, arguments.as_slice()) {
             (Self::Text(function), arguments) => function.call(arguments)?,
             (Self::Number(function), arguments) => function.call(arguments)?,
+            (Self::Pattern(function), arguments) => function.call(arguments, facts)?,
+            (Self::Template(function), arguments) => function.call(arguments, facts)?,
             (Self::Array(function), arguments) => function.call(arguments, facts)?,
             (Self::Date(function), arguments) => function.call(arguments, facts)?,
             (Self::Json(function), arguments) => function.call(arguments, facts.zone())?,

@@ -128,6 +128,7 @@ fn default_name(ast: &ast::Expr) -> String {
             _ => "?column?".to_owned(),
         },
         ast::Expr::Exists { .. } => "exists".to_owned(),
+        ast::Expr::Overlay { .. } => "overlay".to_owned(),
         ast::Expr::AtTimeZone { .. } => "timezone".to_owned(),
         ast::Expr::Array(_) => "array".to_owned(),
         ast::Expr::Extract { .. } => "extract".to_owned(),

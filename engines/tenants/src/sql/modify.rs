@@ -45,7 +45,7 @@ pub(crate) fn columns_of(table: &Table, name: &str, base: usize) -> Vec<Visible>
 
 /// A scope of one table's columns.
 pub(crate) fn scope_of(table: &Table, name: &str) -> Scope<'static> {
-    Scope { columns: columns_of(table, name, 0), width: table.columns.len(), outer: None }
+    Scope { columns: columns_of(table, name, 0), width: table.columns.len(), ..Scope::default() }
 }
 
 /// An expression that the catalog keeps as SQL.

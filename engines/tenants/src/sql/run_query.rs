@@ -161,7 +161,7 @@ impl Run<'_> {
             Body::Function { function, arguments, ordinality } => {
                 let arguments = project(arguments, self.env().with_row(&around))?;
                 let mut number = 0;
-                function.rows(&arguments, self.facts.zone(), &mut |mut row| {
+                function.rows(&arguments, self.facts, &mut |mut row| {
                     number += 1;
                     if *ordinality {
                         row.push(Value::Int(number));

@@ -25,6 +25,8 @@ pub(crate) struct Visible {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scope<'s> {
     pub(crate) columns: Vec<Visible>,
+    /// Values that functions in FROM return: the name of such a table is also that of its value.
+    pub(crate) values: Vec<Visible>,
     /// Columns of the row so far, those around the query first.
     pub(crate) width: usize,
     /// What can be named around it.
@@ -34,7 +36,7 @@ pub(crate) struct Scope<'s> {
 impl<'s> Scope<'s> {
     /// The scope of a query inside of another one.
     pub(crate) fn inside(outer: &'s Self) -> Self {
-        Self { columns: Vec::new(), width: outer.width, outer: Some(outer) }
+        Self { columns: Vec::new(), values: Vec::new(), width: outer.width, outer: Some(outer) }
     }
 
     /// The column of a name.
@@ -53,7 +55,10 @@ impl<'s> Scope<'s> {
                     return Err(SqlError::new(state::AMBIGUOUS_COLUMN, message));
                 }
                 (None, _) if table.is_some_and(|table| here.has_table(table)) => break,
-                (None, _) => scope = here.outer,
+                (None, _) => match here.values.iter().find(|value| table.is_none() && value.name == name) {
+                    Some(value) => return Ok(value),
+                    None => scope = here.outer,
+                },
             }
         }
         if let Some(table) = table

@@ -1,14 +1,22 @@
 //! Functions that return rows.
 
-use std::ops::ControlFlow;
+use std::{ops::ControlFlow, sync::Arc};
 
 use bigdecimal::Zero;
 
 use crate::{
     error::{Result, SqlError, state},
-    sql::run_query::Take,
+    sql::{
+        expression::Facts,
+        function::{ArrayFunction, global, groups, split},
+        run_query::Take,
+    },
     types::Type,
-    value::{Value, datetime, zone::Zone},
+    value::{
+        Value, datetime,
+        json::{self, Json},
+        zone::Zone,
+    },
 };
 
 /// A function that returns rows, once the types of its arguments are resolved.
@@ -16,6 +24,18 @@ use crate::{
 pub(crate) enum SetFunction {
     /// `generate_series`: from, to, by; of times by the clocks of a zone, if it is `zoned`
     Series { zoned: bool },
+    /// `json_each` and the like: the members of an object
+    Each { binary: bool, text: bool },
+    /// `json_array_elements` and the like
+    Elements { binary: bool, text: bool },
+    /// `json_object_keys`
+    Keys,
+    /// `regexp_matches`: the groups of the first match, or of all
+    Matches,
+    /// `regexp_split_to_table`
+    Split,
+    /// `string_to_table`
+    Parts,
     /// `generate_subscripts`
     Subscripts,
     /// `unnest` of one array or several
@@ -34,7 +54,7 @@ pub(crate) struct ResolvedSet {
 /// The function of a name for arguments of these types.
 pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<ResolvedSet> {
     use SetFunction as F;
-    use Type::Int4;
+    use Type::{Int4, Json, Jsonb, Text};
     Some(match (name, arguments) {
         ("generate_series", arguments) => {
             let (of, by) = series_types(arguments)?;
@@ -44,6 +64,32 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<ResolvedSet> {
         ("generate_subscripts", [array, n] | [array, n, Type::Bool]) if array.element().is_some() && n.is_integer() => {
             let wanted = [*array, Int4, Type::Bool][..arguments.len()].to_vec();
             ResolvedSet { function: F::Subscripts, wanted, columns: vec![("", Int4)] }
+        }
+        (name, [of]) if let Some((binary, rest)) = json_name(name) => {
+            let json = if binary { Jsonb } else { Json };
+            if *of != json && *of != Type::Unknown {
+                return None;
+            }
+            let value = |text| if text { Text } else { json };
+            let (function, columns) = match rest {
+                "each" => (F::Each { binary, text: false }, vec![("key", Text), ("value", value(false))]),
+                "each_text" => (F::Each { binary, text: true }, vec![("key", Text), ("value", value(true))]),
+                "array_elements" => (F::Elements { binary, text: false }, vec![("value", value(false))]),
+                "array_elements_text" => (F::Elements { binary, text: true }, vec![("value", value(true))]),
+                "object_keys" => (F::Keys, vec![("", Text)]),
+                _ => return None,
+            };
+            ResolvedSet { function, wanted: vec![json], columns }
+        }
+        ("regexp_matches" | "regexp_split_to_table" | "string_to_table", [_, _] | [_, _, _])
+            if arguments.iter().all(|of| of.is_text() || *of == Type::Unknown) =>
+        {
+            let (function, of) = match name {
+                "regexp_matches" => (F::Matches, Text.array()?),
+                "regexp_split_to_table" => (F::Split, Text),
+                _ => (F::Parts, Text),
+            };
+            ResolvedSet { function, wanted: vec![Text; arguments.len()], columns: vec![("", of)] }
         }
         ("unnest", arrays) if !arrays.is_empty() => {
             let columns = arrays.iter().map(|of| Some(("", of.element()?))).collect::<Option<Vec<_>>>()?;
@@ -55,7 +101,25 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<ResolvedSet> {
 
 /// Whether a function of this name returns rows.
 pub(crate) fn is_name(name: &str) -> bool {
-    matches!(name, "generate_series" | "generate_subscripts" | "unnest")
+    matches!(
+        name,
+        "generate_series"
+            | "generate_subscripts"
+            | "unnest"
+            | "regexp_matches"
+            | "regexp_split_to_table"
+            | "string_to_table"
+    ) || json_name(name).is_some()
+}
+
+/// What the name of a function of JSON says behind `json_` or `jsonb_`, if it returns rows, and whether it was the latter.
+fn json_name(name: &str) -> Option<(bool, &str)> {
+    let (binary, rest) = match name.strip_prefix("jsonb_") {
+        Some(rest) => (true, rest),
+        None => (false, name.strip_prefix("json_")?),
+    };
+    let known = ["each", "each_text", "array_elements", "array_elements_text", "object_keys"];
+    known.contains(&rest).then_some((binary, rest))
 }
 
 /// The type of the values of `generate_series`, and that of the step between.
@@ -87,15 +151,29 @@ impl SetFunction {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Series { .. } => "generate_series",
+            Self::Each { binary: true, text: false } => "jsonb_each",
+            Self::Each { binary: true, text: true } => "jsonb_each_text",
+            Self::Each { binary: false, text: false } => "json_each",
+            Self::Each { binary: false, text: true } => "json_each_text",
+            Self::Elements { binary: true, text: false } => "jsonb_array_elements",
+            Self::Elements { binary: true, text: true } => "jsonb_array_elements_text",
+            Self::Elements { binary: false, text: false } => "json_array_elements",
+            Self::Elements { binary: false, text: true } => "json_array_elements_text",
+            Self::Keys => "json_object_keys",
+            Self::Matches => "regexp_matches",
+            Self::Split => "regexp_split_to_table",
+            Self::Parts => "string_to_table",
             Self::Subscripts => "generate_subscripts",
             Self::Unnest => "unnest",
         }
     }
 
     /// Gives its rows to `take`.
-    pub(crate) fn rows(self, arguments: &[Value], zone: Zone, take: &mut Take<'_>) -> Result<()> {
+    pub(crate) fn rows(self, arguments: &[Value], facts: &Facts, take: &mut Take<'_>) -> Result<()> {
         match (self, arguments) {
-            (Self::Series { zoned }, arguments) => series(arguments, if zoned { zone } else { Zone::UTC }, take),
+            (Self::Series { zoned }, arguments) => {
+                series(arguments, if zoned { facts.zone() } else { Zone::UTC }, take)
+            }
             (Self::Subscripts, [Value::Array(array), Value::Int(n), reverse @ ..]) => {
                 let dimension = n.checked_sub(1).and_then(|at| array.dimensions.get(usize::try_from(at).ok()?));
                 let Some(dimension) = dimension else { return Ok(()) };
@@ -127,9 +205,79 @@ impl SetFunction {
                 }
                 Ok(())
             }
+            (Self::Each { text, .. }, [json]) => {
+                let members = json_rows(json, text, true, "cannot call json_each on a non-object")?;
+                give(members, take)
+            }
+            (Self::Elements { text, .. }, [json]) => {
+                let elements = json_rows(json, text, false, "cannot call json_array_elements on a non-array")?;
+                give(elements.into_iter().map(|mut row| row.split_off(1)).collect(), take)
+            }
+            (Self::Keys, [json]) => {
+                let members = json_rows(json, true, true, "cannot call json_object_keys on a non-object")?;
+                give(members.into_iter().map(|mut row| vec![row.swap_remove(0)]).collect(), take)
+            }
+            (Self::Matches, [Value::Text(text), Value::Text(pattern), rest @ ..]) => {
+                let flags = if let [Value::Text(flags)] = rest { flags.as_str() } else { "" };
+                let (flags, all) = global(flags);
+                let regex = facts.patterns.get(pattern, &flags, "")?;
+                let found = groups(&regex, text).take(if all { usize::MAX } else { 1 });
+                give(found.map(|groups| vec![groups]).collect(), take)
+            }
+            (Self::Split, [Value::Text(text), Value::Text(pattern), rest @ ..]) => {
+                let flags = if let [Value::Text(flags)] = rest { flags.as_str() } else { "" };
+                let regex = facts.patterns.get(pattern, flags, "regexp_split_to_table")?;
+                give(split(&regex, text).into_iter().map(|part| vec![part]).collect(), take)
+            }
+            (Self::Parts, arguments) => {
+                let function = ArrayFunction::Split;
+                match function.call(&arguments.iter().collect::<Vec<_>>(), facts)? {
+                    Value::Array(parts) => give(parts.elements.iter().map(|part| vec![part.clone()]).collect(), take),
+                    _ => Ok(()),
+                }
+            }
             _ => Ok(()),
         }
     }
+}
+
+fn give(rows: Vec<Vec<Value>>, take: &mut Take<'_>) -> Result<()> {
+    for row in rows {
+        if take(row)? == ControlFlow::Break(()) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The members of an object, or the elements of an array behind nothing, each as JSON or as a text.
+fn json_rows(json: &Value, text: bool, object: bool, message: &'static str) -> Result<Vec<Vec<Value>>> {
+    let wrong = || SqlError::new(state::INVALID_PARAMETER_VALUE, message);
+    let bare = |value: &Json| value.bare().map_or(Value::Null, Value::Text);
+    let shown = |value: &Json| if text { bare(value) } else { Value::Json(Arc::new(value.clone())) };
+    Ok(match json {
+        Value::Json(json) => match (&**json, object) {
+            (Json::Object(members), true) => {
+                members.iter().map(|(key, value)| vec![Value::Text(key.clone()), shown(value)]).collect()
+            }
+            (Json::Array(elements), false) => elements.iter().map(|value| vec![Value::Null, shown(value)]).collect(),
+            _ => return Err(wrong()),
+        },
+        Value::Text(json) => {
+            let parts = json::parts(json, object)?.ok_or_else(wrong)?;
+            let row = |(key, part): (Option<String>, &str)| {
+                // Only strings lose something as texts.
+                let part = match part {
+                    "null" if text => Value::Null,
+                    part if text && part.starts_with('"') => bare(&Json::parse(part)?),
+                    part => Value::Text(part.to_owned()),
+                };
+                Ok(vec![key.map_or(Value::Null, Value::Text), part])
+            };
+            parts.into_iter().map(row).collect::<Result<_>>()?
+        }
+        _ => Vec::new(),
+    })
 }
 
 /// The rows of `generate_series`: from, to, by.

@@ -129,7 +129,7 @@ impl Planner<'_> {
         let Some(Statement::Query(query)) = parse::parse(&view.query)? else {
             return Err(SqlError::internal("a view is no query"));
         };
-        let scope = Scope { columns: Vec::new(), width: from.scope.width, outer: None };
+        let scope = Scope { width: from.scope.width, ..Scope::default() };
         let with = std::mem::take(&mut self.with);
         self.views.inside.push(Arc::clone(view));
         let derived = self.derived_query(&query, &scope, computed);

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 
 use bigdecimal::BigDecimal;
 use read::Reader;
-pub(crate) use read::{Step, array_length, check, part};
+pub(crate) use read::{Step, array_length, check, part, parts};
 
 use crate::error::Result;
 

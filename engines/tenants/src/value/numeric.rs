@@ -84,6 +84,21 @@ pub(crate) fn divide(a: &BigDecimal, b: &BigDecimal) -> Result<BigDecimal> {
     checked(round(&BigDecimal::new(quotient, scale + 1), scale))
 }
 
+/// A product's digits behind the point are those of both factors together.
+pub(crate) fn product(a: &BigDecimal, b: &BigDecimal) -> Result<BigDecimal> {
+    let scale = scale(a) + scale(b);
+    let product = if a.is_zero() || b.is_zero() { BigDecimal::zero() } else { a * b };
+    checked(product.with_scale(scale))
+}
+
+/// The square root of a number that is not negative, with as many digits behind the point as it has.
+pub(crate) fn square_root(number: &BigDecimal) -> BigDecimal {
+    let scale = scale(number).max(0);
+    // Two digits more than are kept, so that rounding sees them.
+    let (digits, _) = number.with_scale(2 * (scale + 2)).into_bigint_and_scale();
+    round(&BigDecimal::new(digits.sqrt(), scale + 2), scale)
+}
+
 pub(crate) fn remainder(a: &BigDecimal, b: &BigDecimal) -> Result<BigDecimal> {
     if b.is_zero() {
         return Err(SqlError::new(state::DIVISION_BY_ZERO, "division by zero"));

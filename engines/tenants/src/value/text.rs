@@ -208,7 +208,7 @@ fn parse_uuid(text: &str) -> Option<[u8; 16]> {
 }
 
 /// Bytes from pairs of hexadecimal digits.
-fn hex(digits: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn hex(digits: &[u8]) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     if !digits.len().is_multiple_of(2) {
         return None;
@@ -222,6 +222,11 @@ fn parse_bytea(text: &str) -> Option<Vec<u8>> {
         let digits: Vec<u8> = digits.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
         return hex(&digits);
     }
+    parse_escaped(text)
+}
+
+/// Bytes from a text with `\\\\` and `\\ooo`.
+pub(crate) fn parse_escaped(text: &str) -> Option<Vec<u8>> {
     let mut bytes = text.bytes();
     let mut value = Vec::with_capacity(text.len());
     while let Some(byte) = bytes.next() {

@@ -1,5 +1,7 @@
 //! Operators: which types they take, and what they make of them.
 
+use std::borrow::Cow;
+
 use sqlparser::ast::{self, BinaryOperator, UnaryOperator, Value as Literal};
 
 use super::{Binder, Typed, not, not_if};
@@ -7,7 +9,7 @@ use crate::{
     error::{Result, SqlError, state},
     sql::{
         expression::{Comparison, Expr, Operator},
-        function::{Function, TextFunction},
+        function::{Function, PatternFunction, TextFunction},
     },
     types::Type,
     value::Value,
@@ -51,8 +53,8 @@ impl Binder<'_, '_> {
     pub(super) fn binary(&mut self, left: &ast::Expr, operator: &BinaryOperator, right: &ast::Expr) -> Result<Typed> {
         use BinaryOperator as B;
         if let Some(comparison) = comparison_of(operator) {
-            if let (ast::Expr::Tuple(left), ast::Expr::Tuple(right)) = (left, right) {
-                return self.compare_rows(left, comparison, right);
+            if let (Some(left), Some(right)) = (row_of(left), row_of(right)) {
+                return self.compare_rows(&left, comparison, &right);
             }
             let (left, right) = self.comparable(left, right, &operator.to_string())?;
             return self.boolean(Expr::Compare(comparison, Box::new(left), Box::new(right)));
@@ -96,6 +98,18 @@ impl Binder<'_, '_> {
                 let (left, right) = (self.convert(left, Type::Text, false)?, self.convert(right, Type::Text, false)?);
                 Ok(Typed::new(self.folded(Expr::Concat(Box::new(left), Box::new(right)))?, Type::Text))
             }
+            B::PGRegexMatch | B::PGRegexIMatch | B::PGRegexNotMatch | B::PGRegexNotIMatch => {
+                let (left, right) = (self.expr(left)?, self.expr(right)?);
+                let texty = |of: Type| of.is_text() || of == Type::Unknown;
+                if !texty(left.of) || !texty(right.of) {
+                    return Err(no_operator(&format!("{} {operator} {}", self.named(left.of), self.named(right.of))));
+                }
+                let any_case = matches!(operator, B::PGRegexIMatch | B::PGRegexNotIMatch);
+                let negated = matches!(operator, B::PGRegexNotMatch | B::PGRegexNotIMatch);
+                let arguments = vec![self.convert(left, Type::Text, false)?, self.convert(right, Type::Text, false)?];
+                let function = Function::Pattern(PatternFunction::Matches { any_case });
+                self.boolean(not_if(negated, Expr::Call(function, arguments)))
+            }
             B::PGOverlap => {
                 let (left, right) = (self.expr(left)?, self.expr(right)?);
                 let shown = no_operator(&format!("{} && {}", self.named(left.of), self.named(right.of)));
@@ -116,7 +130,7 @@ impl Binder<'_, '_> {
             return Err(SqlError::new(state::SYNTAX_ERROR, "unequal number of entries in row expressions"));
         }
         if !matches!(comparison, Comparison::Equal | Comparison::NotEqual) {
-            return Err(SqlError::unsupported("a comparison of rows by order"));
+            return self.order_rows(left, comparison, right);
         }
         let mut equal = Vec::new();
         for (left, right) in left.iter().zip(right) {
@@ -125,6 +139,35 @@ impl Binder<'_, '_> {
         }
         let all = Expr::all(equal).unwrap_or(Expr::Constant(Value::Bool(true)));
         self.boolean(not_if(comparison == Comparison::NotEqual, all))
+    }
+
+    /// `(a, b) < (c, d)`: the first values that differ decide.
+    fn order_rows(&mut self, left: &[ast::Expr], comparison: Comparison, right: &[ast::Expr]) -> Result<Typed> {
+        let strict = match comparison {
+            Comparison::LessOrEqual => Comparison::Less,
+            Comparison::GreaterOrEqual => Comparison::Greater,
+            strict => strict,
+        };
+        let mut pairs = Vec::new();
+        for (left, right) in left.iter().zip(right) {
+            pairs.push(self.comparable(left, right, "<")?);
+        }
+        let compare =
+            |comparison, (a, b): &(Expr, Expr)| Expr::Compare(comparison, Box::new(a.clone()), Box::new(b.clone()));
+        let Some(last) = pairs.last() else {
+            return Err(SqlError::new(state::SYNTAX_ERROR, "cannot compare rows of zero length"));
+        };
+        let mut whole = compare(comparison, last);
+        for pair in pairs.iter().rev().skip(1) {
+            let rest = Expr::And(Box::new(compare(Comparison::Equal, pair)), Box::new(whole));
+            whole = Expr::Or(Box::new(compare(strict, pair)), Box::new(rest));
+        }
+        // What follows for the first values alone, an index can use.
+        if let [first, _, ..] = pairs.as_slice() {
+            let bound = if strict == Comparison::Less { Comparison::LessOrEqual } else { Comparison::GreaterOrEqual };
+            whole = Expr::And(Box::new(compare(bound, first)), Box::new(whole));
+        }
+        self.boolean(whole)
     }
 
     /// `(a, b) IN ((c, d), ..)`.
@@ -238,6 +281,22 @@ impl Binder<'_, '_> {
         let text = Box::new(text);
         let pattern = Box::new(self.implicit(pattern, Type::Text)?);
         self.boolean(not_if(negated, Expr::Like { text, pattern, any_case }))
+    }
+}
+
+/// The values of `(a, b)` or `ROW(a, b)`.
+fn row_of(ast: &ast::Expr) -> Option<Cow<'_, [ast::Expr]>> {
+    match ast {
+        ast::Expr::Tuple(values) => Some(Cow::Borrowed(values)),
+        ast::Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("row") => {
+            let ast::FunctionArguments::List(list) = &function.args else { return None };
+            let value = |argument: &ast::FunctionArg| match argument {
+                ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(value)) => Some(value.clone()),
+                _ => None,
+            };
+            list.args.iter().map(value).collect::<Option<Vec<_>>>().map(Cow::Owned)
+        }
+        _ => None,
     }
 }
 

@@ -137,7 +137,7 @@ pub(super) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<ArrayFu
 }
 
 /// An array as a value.
-fn made(array: Array) -> Value {
+pub(super) fn made(array: Array) -> Value {
     Value::Array(Arc::new(array))
 }
 

@@ -347,10 +347,10 @@ fn date_part(field: &str, of: &Value, zone: Zone, zoned: bool) -> Result<Value> 
                 "century" => BigDecimal::from(-((99 - (year - 1)) / 100)),
                 "decade" => BigDecimal::from(year.div_euclid(10)),
                 "year" => shown(year),
-                "isoyear" => shown(iso_year(days, year)),
+                "isoyear" => shown(iso_week(days, year).0),
                 "quarter" => BigDecimal::from((month - 1) / 3 + 1),
                 "month" => BigDecimal::from(month),
-                "week" => BigDecimal::from((days - first_monday(iso_year(days, year))) / 7 + 1),
+                "week" => BigDecimal::from(iso_week(days, year).1),
                 "day" => BigDecimal::from(day),
                 "dow" => BigDecimal::from(weekday),
                 "isodow" => BigDecimal::from(if weekday == 0 { 7 } else { weekday }),
@@ -485,4 +485,10 @@ fn justify(of: Interval) -> Result<Interval> {
         (days, micros) = (days + 1, micros - MICROS_PER_DAY);
     }
     Ok(Interval { months, days, micros })
+}
+
+/// The year that weeks are counted in, and the week.
+pub(super) fn iso_week(days: i64, year: i64) -> (i64, i64) {
+    let iso_year = iso_year(days, year);
+    (iso_year, (days - first_monday(iso_year)) / 7 + 1)
 }

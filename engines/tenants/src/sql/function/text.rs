@@ -1,8 +1,13 @@
 //! Functions of texts.
 
+use base64::{Engine, prelude::BASE64_STANDARD};
+use md5::Md5;
+use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
+
 use super::{Resolved, is_texty, wrong_arguments};
 use crate::{
     error::{Result, SqlError, state},
+    sql::system,
     types::Type,
     value::Value,
 };
@@ -14,32 +19,48 @@ const TEXT_BYTES_MAX: usize = 64 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TextFunction {
     Ascii,
+    BitLength,
     CharLength,
     Chr,
     Concat,
     ConcatWs,
+    /// Bytes of a text that stands for them in a format
+    Decode,
+    Encode,
+    /// `format(text, ..)`
+    Format,
     Initcap,
     Left,
     /// A pattern of LIKE with another escape character, as one with a backslash.
     LikeEscape,
     Lower,
+    Md5,
     LPad,
     LTrim,
     OctetLength,
+    /// A text with a part replaced, by its place
+    Overlay,
     /// A text with blanks up to a length: a `character` as it is shown.
     Pad,
     Position,
+    QuoteIdent,
+    QuoteLiteral,
+    QuoteNullable,
     Repeat,
     Replace,
     Reverse,
     Right,
     RPad,
     RTrim,
+    /// A hash of so many bits
+    Sha(u16),
     SplitPart,
     StartsWith,
+    SubstringBytes,
     Substring,
     SubstringFor,
     Translate,
+    ToHex,
     Trim,
     Upper,
 }
@@ -91,6 +112,32 @@ pub(super) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<TextFun
             (function, vec![Text; arguments.len()], Text)
         }
         ("concat", _) => (F::Concat, vec![Text; arguments.len()], Text),
+        ("md5", [of]) if texty(of) => (F::Md5, vec![Text], Text),
+        ("md5", [Bytea]) => (F::Md5, vec![Bytea], Text),
+        ("sha224" | "sha256" | "sha384" | "sha512", [Bytea | Type::Unknown]) => {
+            let bits = name.trim_start_matches("sha").parse().ok()?;
+            (F::Sha(bits), vec![Bytea], Bytea)
+        }
+        ("encode", [Bytea | Type::Unknown, format]) if texty(format) => (F::Encode, vec![Bytea, Text], Text),
+        ("decode", [of, format]) if texty(of) && texty(format) => (F::Decode, vec![Text, Text], Bytea),
+        ("bit_length", [of]) if texty(of) => (F::BitLength, vec![Text], Int4),
+        ("bit_length", [Bytea]) => (F::BitLength, vec![Bytea], Int4),
+        ("format", [of, ..]) if texty(of) => (F::Format, vec![Text; arguments.len()], Text),
+        ("quote_ident", [of]) if texty(of) => (F::QuoteIdent, vec![Text], Text),
+        ("quote_literal", [_]) => (F::QuoteLiteral, vec![Text], Text),
+        ("quote_nullable", [_]) => (F::QuoteNullable, vec![Text], Text),
+        ("to_hex", [of]) if of.is_integer() => (F::ToHex, vec![if *of == Type::Int8 { *of } else { Int4 }], Text),
+        ("overlay", [of, by, from]) if texty(of) && texty(by) && from.is_integer() => {
+            (F::Overlay, vec![Text, Text, Int4], Text)
+        }
+        ("overlay", [of, by, from, length]) if texty(of) && texty(by) && from.is_integer() && length.is_integer() => {
+            (F::Overlay, vec![Text, Text, Int4, Int4], Text)
+        }
+        ("substr" | "substring", [Bytea, from, rest @ ..])
+            if from.is_integer() && rest.len() < 2 && rest.iter().all(|of| of.is_integer()) =>
+        {
+            (F::SubstringBytes, [Bytea, Int4, Int4][..arguments.len()].to_vec(), Bytea)
+        }
         _ => return None,
     })
 }
@@ -98,7 +145,7 @@ pub(super) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<TextFun
 impl TextFunction {
     /// Whether it is NULL as soon as one of its arguments is.
     pub(super) fn is_strict(self) -> bool {
-        !matches!(self, Self::Concat | Self::ConcatWs)
+        !matches!(self, Self::Concat | Self::ConcatWs | Self::Format | Self::QuoteNullable)
     }
 
     /// Its value. If it is strict, no argument is NULL.
@@ -109,6 +156,36 @@ impl TextFunction {
                 Ok(Value::Text(parts.iter().filter_map(|part| text_of(part)).collect::<Vec<_>>().join(by)))
             }
             (Self::ConcatWs, _) => Ok(Value::Null),
+            (Self::Md5, [Value::Text(text)]) => Ok(Value::Text(hex(&Md5::digest(text)))),
+            (Self::Md5, [Value::Bytes(bytes)]) => Ok(Value::Text(hex(&Md5::digest(bytes)))),
+            (Self::Sha(bits), [Value::Bytes(bytes)]) => Ok(Value::Bytes(match bits {
+                224 => Sha224::digest(bytes).to_vec(),
+                256 => Sha256::digest(bytes).to_vec(),
+                384 => Sha384::digest(bytes).to_vec(),
+                _ => Sha512::digest(bytes).to_vec(),
+            })),
+            (Self::Encode, [Value::Bytes(bytes), Value::Text(format)]) => encode(bytes, format).map(Value::Text),
+            (Self::Decode, [Value::Text(text), Value::Text(format)]) => decode(text, format).map(Value::Bytes),
+            (Self::BitLength, [Value::Bytes(bytes)]) => Ok(Value::Int(8 * bytes.len() as i64)),
+            (Self::BitLength, [Value::Text(text)]) => Ok(Value::Int(8 * text.len() as i64)),
+            (Self::Format, [Value::Text(format), arguments @ ..]) => formatted(format, arguments).map(Value::Text),
+            (Self::Format, _) => Ok(Value::Null),
+            (Self::QuoteIdent, [Value::Text(text)]) => Ok(Value::Text(quoted_name(text))),
+            (Self::QuoteLiteral | Self::QuoteNullable, [Value::Text(text)]) => Ok(Value::Text(quoted_literal(text))),
+            (Self::QuoteNullable, [Value::Null]) => Ok(Value::Text("NULL".to_owned())),
+            (Self::ToHex, [Value::Int(number)]) => Ok(Value::Text(match i32::try_from(*number) {
+                Ok(short) if *number < 0 => format!("{short:x}"),
+                _ => format!("{number:x}"),
+            })),
+            (Self::SubstringBytes, [Value::Bytes(bytes), Value::Int(from), length @ ..]) => {
+                let end =
+                    if let [Value::Int(length)] = length { from.saturating_add((*length).max(0)) } else { i64::MAX };
+                if matches!(length, [Value::Int(..0)]) {
+                    return Err(SqlError::new(state::SUBSTRING_ERROR, "negative substring length not allowed"));
+                }
+                let place = |at: i64| usize::try_from((at - 1).max(0)).unwrap_or(usize::MAX).min(bytes.len());
+                Ok(Value::Bytes(bytes[place(*from)..place(end).max(place(*from))].to_vec()))
+            }
             (Self::Chr, [Value::Int(code)]) => chr(*code),
             (Self::OctetLength, [Value::Bytes(bytes)]) => Ok(Value::Int(bytes.len() as i64)),
             (_, [Value::Text(text), rest @ ..]) => self.of_text(text, rest),
@@ -171,6 +248,15 @@ impl TextFunction {
             (Self::SplitPart, [Value::Text(by), Value::Int(place)]) => {
                 Value::Text(split_part(text, by, *place)?.to_owned())
             }
+            (Self::Overlay, [Value::Text(by), Value::Int(from), length @ ..]) => {
+                if *from < 1 {
+                    return Err(SqlError::new(state::SUBSTRING_ERROR, "negative substring length not allowed"));
+                }
+                let length = if let [Value::Int(length)] = length { *length } else { by.chars().count() as i64 };
+                let before: String = text.chars().take(*from as usize - 1).collect();
+                let after: String = text.chars().skip((from + length - 1).max(0) as usize).collect();
+                Value::Text([before.as_str(), by, &after].concat())
+            }
             (Self::StartsWith, [Value::Text(start)]) => Value::Bool(text.starts_with(start.as_str())),
             (Self::Translate, [Value::Text(from), Value::Text(to)]) => Value::Text(translate(text, from, to)),
             (Self::LikeEscape, [Value::Text(escape)]) => Value::Text(like_escape(text, escape)?),
@@ -185,6 +271,140 @@ fn text_of(value: &Value) -> Option<&str> {
         _ => None,
     }
 }
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unknown_encoding(format: &str) -> SqlError {
+    SqlError::new(state::INVALID_PARAMETER_VALUE, format!("unrecognized encoding: \"{format}\""))
+}
+
+/// Bytes as a text.
+fn encode(bytes: &[u8], format: &str) -> Result<String> {
+    match format.to_ascii_lowercase().as_str() {
+        "hex" => Ok(hex(bytes)),
+        "base64" => {
+            let whole = BASE64_STANDARD.encode(bytes);
+            // Lines have 76 characters.
+            let lines: Vec<&str> = whole.as_bytes().chunks(76).filter_map(|line| str::from_utf8(line).ok()).collect();
+            Ok(lines.join("\n"))
+        }
+        "escape" => {
+            let mut out = String::new();
+            for byte in bytes {
+                match byte {
+                    b'\\' => out.push_str("\\\\"),
+                    0 | 0x80.. => out.push_str(&format!("\\{byte:03o}")),
+                    other => out.push(char::from(*other)),
+                }
+            }
+            Ok(out)
+        }
+        _ => Err(unknown_encoding(format)),
+    }
+}
+
+/// The bytes that a text stands for.
+fn decode(text: &str, format: &str) -> Result<Vec<u8>> {
+    let wrong = |what: &str| SqlError::new(state::INVALID_PARAMETER_VALUE, what.to_owned());
+    match format.to_ascii_lowercase().as_str() {
+        "hex" => {
+            let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+            crate::value::text::hex(&digits).ok_or_else(|| wrong("invalid hexadecimal data"))
+        }
+        "base64" => {
+            let letters: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+            BASE64_STANDARD.decode(letters).map_err(|_| wrong("invalid base64 end sequence"))
+        }
+        "escape" => crate::value::text::parse_escaped(text)
+            .ok_or_else(|| SqlError::new(state::INVALID_TEXT_REPRESENTATION, "invalid input syntax for type bytea")),
+        _ => Err(unknown_encoding(format)),
+    }
+}
+
+/// A name as SQL has to write it.
+fn quoted_name(name: &str) -> String {
+    let reserved = sqlparser::keywords::ALL_KEYWORDS.binary_search(&name.to_ascii_uppercase().as_str()).is_ok();
+    match system::quoted(name) {
+        plain if plain == name && reserved => format!("\"{name}\""),
+        quoted => quoted,
+    }
+}
+
+fn quoted_literal(text: &str) -> String {
+    let doubled = text.replace('\'', "''").replace('\\', "\\\\");
+    if text.contains('\\') { format!("E'{doubled}'") } else { format!("'{doubled}'") }
+}
+
+/// `%s`, `%I`, `%L`, with a place, a width, and `-` for the left.
+fn formatted(format: &str, arguments: &[&Value]) -> Result<String> {
+    let wrong = |message: &str| SqlError::new(state::INVALID_PARAMETER_VALUE, message.to_owned());
+    let few = || wrong("too few arguments for format()");
+    let (mut out, mut next) = (String::new(), 0);
+    let mut characters = format.chars().peekable();
+    while let Some(character) = characters.next() {
+        if character != '%' {
+            out.push(character);
+            continue;
+        }
+        if characters.next_if_eq(&'%').is_some() {
+            out.push('%');
+            continue;
+        }
+        let number = |characters: &mut std::iter::Peekable<std::str::Chars<'_>>| {
+            let mut digits = String::new();
+            while let Some(digit) = characters.next_if(char::is_ascii_digit) {
+                digits.push(digit);
+            }
+            digits.parse::<usize>().ok()
+        };
+        let mut width = number(&mut characters);
+        let mut place = None;
+        if width.is_some() && characters.next_if_eq(&'$').is_some() {
+            (place, width) = (width, None);
+        }
+        let left = characters.next_if_eq(&'-').is_some();
+        while characters.next_if_eq(&'-').is_some() {}
+        width = width.or_else(|| number(&mut characters));
+        if characters.next_if_eq(&'*').is_some() {
+            return Err(SqlError::unsupported("a width of format() that is an argument"));
+        }
+        let kind = characters.next().ok_or_else(|| wrong("unterminated format() type specifier"))?;
+        let at = match place {
+            Some(0) => return Err(wrong("format specifies argument 0, but arguments are numbered from 1")),
+            Some(place) => place - 1,
+            None => next,
+        };
+        next = at + 1;
+        let argument = arguments.get(at).and_then(|argument| text_of(argument));
+        if at >= arguments.len() {
+            return Err(few());
+        }
+        let text = match (kind, argument) {
+            ('s', text) => text.unwrap_or_default().to_owned(),
+            ('I', Some(text)) => quoted_name(text),
+            ('I', None) => {
+                let message = "null values cannot be formatted as an SQL identifier";
+                return Err(SqlError::new(state::NULL_VALUE_NOT_ALLOWED, message));
+            }
+            ('L', text) => text.map_or_else(|| "NULL".to_owned(), quoted_literal),
+            (other, _) => return Err(wrong(&format!("unrecognized format() type specifier \"{other}\""))),
+        };
+        let blanks = width.unwrap_or(0).min(TEXT_BYTES_MAX).saturating_sub(text.chars().count());
+        if left {
+            out.push_str(&text);
+        }
+        out.extend(std::iter::repeat_n(' ', blanks));
+        if !left {
+            out.push_str(&text);
+        }
+        if out.len() > TEXT_BYTES_MAX {
+            return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, "requested length too large"));
+        }
+    }
+    Ok(out)
+}
+
 /// The character with a number.
 fn chr(code: i64) -> Result<Value> {
     match u32::try_from(code).ok().and_then(char::from_u32) {

@@ -53,6 +53,29 @@ pub(super) fn index(place: i64, length: usize) -> Option<usize> {
     usize::try_from(at).ok().filter(|at| *at < length)
 }
 
+/// A member's key, and a value as it is written.
+pub(crate) type Part<'a> = (Option<String>, &'a str);
+
+/// The members of a `json` text of an object with their keys, or the elements of one of an array, as they are written; `None` if it is
+/// something else.
+pub(crate) fn parts(text: &str, object: bool) -> Result<Option<Vec<Part<'_>>>> {
+    let mut reader = Reader::new(text, "json");
+    reader.space();
+    let mut parts = Vec::new();
+    match (reader.rest.bytes().next(), object) {
+        (Some(b'{'), true) => reader.object(0, &mut |reader, key| {
+            parts.push((Some(key), reader.span(1)?));
+            Ok(())
+        })?,
+        (Some(b'['), false) => reader.array(0, &mut |reader| {
+            parts.push((None, reader.span(1)?));
+            Ok(())
+        })?,
+        _ => return Ok(None),
+    }
+    Ok(Some(parts))
+}
+
 /// How many elements a `json` text of an array has; `None` if it is none.
 pub(crate) fn array_length(text: &str) -> Result<Option<i64>> {
     let mut reader = Reader::new(text, "json");
