@@ -8,6 +8,8 @@ import uuid
 
 import psycopg
 import pytest
+from psycopg.types import TypeInfo
+from psycopg.types.enum import EnumInfo, register_enum
 
 
 def test_psql_shows_rows_and_errors(server):
@@ -175,3 +177,17 @@ def test_times_are_those_of_the_clients_zone(server):
         connection.execute("SET timezone = 'Asia/Tokyo'")
         assert connection.info.parameter_status("TimeZone") == "Asia/Tokyo"
         assert connection.execute("SELECT %s::timestamptz::text", (noon,)).fetchone() == ("2024-07-15 21:00:00+09",)
+
+
+def test_psycopg_finds_types_by_their_names(server):
+    with server.connect(autocommit=True) as connection:
+        connection.execute("CREATE TYPE mood AS ENUM ('sad', 'happy')")
+        assert EnumInfo.fetch(connection, '"Mood"') is None
+        info = EnumInfo.fetch(connection, "Mood")
+        assert info.labels == ["sad", "happy"]
+        register_enum(info, connection, None)
+        assert [member.name for member in connection.execute("SELECT ARRAY['happy', 'sad']::mood[]").fetchone()[0]] == ["happy", "sad"]
+        assert EnumInfo.fetch(connection, "nosuch") is None
+        for name in ("timestamptz", "timestamp with time zone"):
+            assert TypeInfo.fetch(connection, name).oid == 1184
+        connection.execute("DROP TYPE mood")

@@ -124,13 +124,40 @@ fn object(expr: &Expr, of: &DataType) -> Result<Option<Expr>> {
         Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.is_empty() => {
             Ok(Some(Expr::value(Value::Number(digits, false))))
         }
-        Some(of_name) => {
-            let bare = of_name.rsplit('.').next().unwrap_or_default().trim_matches('"');
-            look_up(table, (name, "oid"), &text(bare))
-        }
+        Some(_) => named_object(table, name, &folded(expr)?),
+        None if is_parameter(expr) => named_object(table, name, &folded(expr)?),
         None if table == "pg_type" => Ok(Some(expression(&format!("pg_catalog.format_type({expr}, -1)"))?)),
         None => look_up(table, ("oid", name), expr),
     }
+}
+
+fn is_parameter(expr: &Expr) -> bool {
+    matches!(expr, Expr::Value(value) if matches!(value.value, Value::Placeholder(_)))
+}
+
+/// A name as it stands in the catalog: without a schema and quotes, and in small letters if it had none.
+fn folded(name: &Expr) -> Result<Expr> {
+    let Some(literal) = literal(name) else {
+        let cased = format!("CASE WHEN {name}::text LIKE '\"%' THEN {name}::text ELSE lower({name}::text) END");
+        return expression(&format!("trim(BOTH '\"' FROM {cased})"));
+    };
+    let last = literal.rsplit('.').next().unwrap_or_default();
+    Ok(match last.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(quoted) => text(quoted),
+        None => text(&last.to_ascii_lowercase()),
+    })
+}
+
+/// The number of the object of a name; a type has two.
+fn named_object(table: &str, name: &str, of: &Expr) -> Result<Option<Expr>> {
+    if table != "pg_type" {
+        return look_up(table, (name, "oid"), of);
+    }
+    let named = format!(
+        "SELECT oid AS \"$v\", {name} AS \"$k\", pg_catalog.format_type(oid, -1) AS \"$f\" FROM pg_catalog.{table}"
+    );
+    query(&format!("SELECT \"$o\".\"$v\" FROM ({named}) \"$o\" WHERE \"$o\".\"$k\" = {of} OR \"$o\".\"$f\" = {of}"))
+        .map(Some)
 }
 
 fn call(function: &Function) -> Result<Option<Expr>> {
@@ -163,8 +190,8 @@ fn call(function: &Function) -> Result<Option<Expr>> {
         .map(Some),
         ("pg_get_constraintdef", [of, ..]) => look_up("pg_constraint", ("oid", "definition"), of),
         ("pg_get_viewdef", [of, ..]) => look_up("pg_view_query", ("oid", "definition"), of),
-        ("to_regclass", [of]) => look_up("pg_class", ("relname", "oid"), of),
-        ("to_regtype", [of]) => look_up("pg_type", ("typname", "oid"), of),
+        ("to_regclass", [of]) => named_object("pg_class", "relname", &folded(of)?),
+        ("to_regtype", [of]) => named_object("pg_type", "typname", &folded(of)?),
         ("pg_table_is_visible" | "pg_type_is_visible" | "pg_function_is_visible", [_]) => Ok(Some(truth(true))),
         ("pg_relation_is_publishable", [_]) => Ok(Some(truth(false))),
         ("pg_get_userbyid", [_]) => Ok(Some(text("postgres"))),
