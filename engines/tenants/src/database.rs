@@ -69,6 +69,8 @@ pub struct Database {
     next_numbers: HashMap<u32, i64>,
     /// Whether there may be keys that no table has.
     doomed: bool,
+    /// Up to where these were removed.
+    swept_to: Vec<u8>,
     rules: Rules,
     /// What the statement that runs has read of the storage.
     reading: Reading,

@@ -60,6 +60,7 @@ impl Replaying {
             next_relation: FIRST_RELATION,
             next_numbers: HashMap::new(),
             doomed: true,
+            swept_to: Vec::new(),
             rules: Rules::default(),
             reading: Reading::default(),
             chores: Reading::default(),

@@ -43,7 +43,12 @@ impl Database {
         let mut more = false;
         let mut keys = Vec::new();
         for (relation, mark) in self.doomed_relations(txn)? {
-            self.scan(txn, &row::whole(relation), Direction::Ascending, &mut |key, _| {
+            let mut range = row::whole(relation);
+            // What was removed is passed over once, and not again and again.
+            if range.contains(&self.swept_to) {
+                range.start.clone_from(&self.swept_to);
+            }
+            self.scan(txn, &range, Direction::Ascending, &mut |key, _| {
                 let more = keys.len() < keys_max;
                 if more {
                     keys.push(key.to_vec());
@@ -55,15 +60,19 @@ impl Database {
                 break;
             }
             keys.push(mark);
+            self.swept_to.clear();
         }
-        for key in keys {
-            self.write(txn, &key, None, Change::Existence)?;
+        for key in &keys {
+            self.write(txn, key, None, Change::Existence)?;
         }
         // If somebody has a lock there, another time will do.
         if matches!(self.commit(txn)?, Step::Wait) {
             return Ok(false);
         }
         self.doomed = more;
+        if more && let Some(last) = keys.pop() {
+            self.swept_to = last;
+        }
         Ok(more)
     }
 

@@ -1,6 +1,6 @@
 //! A tenant comes back from its log as it was, wherever the log ends.
 
-use savanna_tenants::database::Step;
+use savanna_tenants::database::{Step, Swept};
 
 use crate::desk::Desk;
 
@@ -112,6 +112,28 @@ fn what_no_table_has_any_more_is_removed() {
     desk.paper.flush();
     desk.flush();
     assert_eq!(desk.query(client, "SELECT * FROM t"), ["1|1"]);
+    assert_eq!(keys(&mut desk), 6, "a row, its entry, a table, and three names");
+}
+
+#[test]
+fn what_is_given_up_while_something_else_is_removed_goes_as_well() {
+    let mut desk = Desk::new();
+    let client = desk.client();
+    let empty = keys(&mut desk);
+    desk.setup(client, &["CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u (id int PRIMARY KEY)"]);
+    for table in ["t", "u"] {
+        desk.setup(client, &[&format!("INSERT INTO {table} SELECT * FROM generate_series(1, 100)")]);
+    }
+    desk.setup(client, &["DROP TABLE u"]);
+    assert_eq!(desk.tenant.database().sweep(30), Ok(Swept::More));
+    desk.setup(client, &["DROP TABLE t"]);
+    assert!(desk.sweep(30) >= 5, "170 keys in steps of 30");
+    assert_eq!(keys(&mut desk), empty);
+}
+
+/// How many keys there are.
+fn keys(desk: &mut Desk) -> usize {
+    desk.paper.flush();
     let reader = desk.tenant.database().begin(savanna_transaction::Isolation::Snapshot);
     desk.tenant.database().statement(reader).expect("it lives");
     let mut keys = 0;
@@ -122,5 +144,5 @@ fn what_no_table_has_any_more_is_removed() {
     };
     desk.tenant.database().scan(reader, &all, savanna_transaction::Direction::Ascending, visit).expect("it lives");
     assert_eq!(desk.tenant.database().commit(reader), Ok(Step::Done(savanna_journal::Lsn::NONE)));
-    assert_eq!(keys, 6, "a row, its entry, a table, and three names");
+    keys
 }
