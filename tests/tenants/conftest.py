@@ -42,6 +42,15 @@ class Server:
         self.process.wait()
         self.process.stdout.close()
 
+    def crash_storm(self, dice, seconds):
+        """Comes back after a kill, and is killed twice before, wherever it is within so many seconds."""
+        for _ in range(2):
+            self.start()
+            time.sleep(dice.uniform(0, seconds))
+            self.kill()
+        self.start()
+        self.listen()
+
     def connect(self, database="postgres", **options):
         return psycopg.connect(f"host=127.0.0.1 port={self.port} user=postgres dbname={database}", **options)
 

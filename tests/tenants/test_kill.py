@@ -51,13 +51,7 @@ def test_what_was_acknowledged_survives_kills(tmp_path):
         stop.set()
         for client in clients:
             client.join()
-        # Killed again while it reads its log, wherever it is by then.
-        for _ in range(2):
-            server.start()
-            time.sleep(dice.uniform(0, 0.05))
-            server.kill()
-        server.start()
-        server.listen()
+        server.crash_storm(dice, 0.05)
         with server.connect() as connection:
             transfers = connection.execute("SELECT name, a, b FROM transfer").fetchall()
             assert set(acknowledged) <= set(transfers)

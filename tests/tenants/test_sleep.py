@@ -149,13 +149,7 @@ def test_what_was_acknowledged_by_many_tenants_survives_kills(tmp_path):
         stop.set()
         for client in clients:
             client.join()
-        # Killed again while it comes back, wherever it is by then.
-        for _ in range(2):
-            server.start()
-            time.sleep(dice.uniform(0, 0.2))
-            server.kill()
-        server.start()
-        server.listen()
+        server.crash_storm(dice, 0.2)
         for name in names:
             with server.connect(name) as connection:
                 there = {row for (row,) in connection.execute("SELECT name FROM t")}
