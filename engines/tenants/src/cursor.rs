@@ -37,6 +37,8 @@ pub(crate) struct CursorOptions {
 #[derive(Debug)]
 pub(crate) struct Cursor {
     pub(crate) columns: Vec<OutputColumn>,
+    /// The statement that made it, and when.
+    pub(crate) made_by: (String, i64),
     rows: Vec<Vec<Value>>,
     bytes: usize,
     /// The number of the row that it is on, from 1; 0 before the first, and one more than there are behind the last.
@@ -65,7 +67,7 @@ impl Cursor {
                 SqlError::new(state::OUT_OF_MEMORY, message).hint("Read fewer rows or columns, or close cursors.")
             );
         }
-        Ok(Self { columns, rows, bytes, at: 0, options, savepoints: Some(savepoints) })
+        Ok(Self { columns, made_by: (String::new(), 0), rows, bytes, at: 0, options, savepoints: Some(savepoints) })
     }
 
     /// Bytes of its rows.

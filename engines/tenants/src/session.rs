@@ -122,6 +122,8 @@ pub(crate) struct Prepared {
     /// What the client said about parameters.
     pub(crate) declared: Vec<Type>,
     pub(crate) statement: Arc<Statement>,
+    /// When, in microseconds since 2000-01-01 UTC.
+    pub(crate) at: i64,
 }
 
 /// A statement with its parameters.

@@ -1,5 +1,7 @@
 //! What a session can set. A setting that would have no effect is refused, unless its value is the one that holds anyway.
 
+use std::collections::BTreeMap;
+
 use savanna_transaction::Isolation;
 
 use crate::{
@@ -24,6 +26,8 @@ pub struct Settings {
     /// Where its clocks are.
     pub zone: Zone,
     extra_float_digits: String,
+    /// Settings that only their users know, by names with a dot.
+    own: BTreeMap<String, String>,
 }
 
 /// How long things may take, in milliseconds; 0 for as long as they do.
@@ -61,20 +65,43 @@ impl Default for Settings {
             timeouts: Timeouts::default(),
             zone: Zone::UTC,
             extra_float_digits: "1".to_owned(),
+            own: BTreeMap::new(),
         }
     }
 }
 
+/// The names of settings that have more than one value.
+const CHANGING: [&str; 10] = [
+    "application_name",
+    "client_min_messages",
+    "default_transaction_isolation",
+    "default_transaction_read_only",
+    "extra_float_digits",
+    "idle_in_transaction_session_timeout",
+    "idle_session_timeout",
+    "lock_timeout",
+    "statement_timeout",
+    "timezone",
+];
+
 /// Settings with the one value that they have, and other ways to write it.
 const FIXED: &[(&str, &str, &[&str])] = &[
+    ("array_nulls", "on", &["true", "1"]),
     ("bytea_output", "hex", &[]),
     ("client_encoding", "UTF8", &["utf8", "utf-8", "unicode", "'utf8'", "'utf-8'"]),
     ("datestyle", "ISO, MDY", &["iso", "iso, mdy", "mdy"]),
+    ("default_transaction_deferrable", "off", &["false", "no", "0"]),
     ("escape_string_warning", "on", &["true", "1"]),
+    ("in_hot_standby", "off", &[]),
     ("integer_datetimes", "on", &[]),
     ("intervalstyle", "postgres", &[]),
     ("is_superuser", "on", &[]),
+    ("jit", "off", &["false", "no", "0"]),
+    ("lc_collate", "C", &[]),
+    ("lc_ctype", "C.UTF-8", &[]),
+    ("max_connections", "100", &[]),
     ("max_identifier_length", "63", &[]),
+    ("max_index_keys", "32", &[]),
     ("max_prepared_transactions", "0", &[]),
     ("password_encryption", "scram-sha-256", &["'scram-sha-256'"]),
     ("row_security", "on", &["off"]),
@@ -84,7 +111,28 @@ const FIXED: &[(&str, &str, &[&str])] = &[
     ("server_version_num", "150000", &[]),
     ("standard_conforming_strings", "on", &["true", "1"]),
     ("synchronous_commit", "on", &["true", "1"]),
+    ("transaction_deferrable", "off", &["false", "no", "0"]),
 ];
+
+/// What a session has of settings with names of their users' own.
+const OWN_MAX: usize = 1_000;
+const OWN_BYTES_MAX: usize = 64 << 10;
+
+fn unknown(name: &str) -> SqlError {
+    SqlError::new(state::UNDEFINED_OBJECT, format!("unrecognized configuration parameter \"{name}\""))
+}
+
+/// What a setting that can be on or off is set to.
+pub(crate) fn switch(name: &str, value: &str) -> Result<bool> {
+    match value.to_ascii_lowercase().as_str() {
+        "on" | "true" | "yes" | "1" => Ok(true),
+        "off" | "false" | "no" | "0" => Ok(false),
+        _ => {
+            let message = format!("parameter \"{name}\" requires a Boolean value");
+            Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message))
+        }
+    }
+}
 
 /// What clients are told that they talk to.
 pub const SERVER_VERSION: &str = "15.0";
@@ -96,21 +144,15 @@ impl Settings {
     /// 42704 if there is no such setting, 22023 if it has no such value, 0A000 if the value would have no effect.
     pub(crate) fn set(&mut self, name: &str, value: Option<&str>) -> Result<()> {
         let default = Self::default();
-        let on = |value: &str| match value.to_ascii_lowercase().as_str() {
-            "on" | "true" | "yes" | "1" => Ok(true),
-            "off" | "false" | "no" | "0" => Ok(false),
-            _ => Err(SqlError::new(
-                state::INVALID_PARAMETER_VALUE,
-                format!("parameter \"{name}\" requires a Boolean value"),
-            )),
-        };
         match (name, value) {
             ("", None) => *self = default,
             ("application_name", value) => self.application_name = value.unwrap_or_default().to_owned(),
             ("default_transaction_isolation", value) => {
                 self.isolation = value.map_or(Ok(default.isolation), isolation_of)?;
             }
-            ("default_transaction_read_only", value) => self.read_only = value.map_or(Ok(false), on)?,
+            ("default_transaction_read_only", value) => {
+                self.read_only = value.map_or(Ok(false), |value| switch(name, value))?
+            }
             ("client_min_messages", value) => {
                 self.notices = match value.unwrap_or("notice").to_ascii_lowercase().as_str() {
                     "warning" | "error" | "fatal" | "panic" => false,
@@ -141,10 +183,10 @@ impl Settings {
                     *timeout = millis;
                 }
             }
+            (name, value) if name.contains('.') => self.set_own(name, value)?,
             (name, value) => {
                 let Some((_, fixed, others)) = FIXED.iter().find(|(fixed, ..)| *fixed == name) else {
-                    let message = format!("unrecognized configuration parameter \"{name}\"");
-                    return Err(SqlError::new(state::UNDEFINED_OBJECT, message));
+                    return Err(unknown(name));
                 };
                 let value = value.unwrap_or(fixed);
                 if !value.eq_ignore_ascii_case(fixed) && !others.iter().any(|other| value.eq_ignore_ascii_case(other)) {
@@ -169,13 +211,49 @@ impl Settings {
             "timezone" => self.zone.name(),
             "extra_float_digits" => self.extra_float_digits.clone(),
             name if let Some(millis) = timeouts.named(name) => shown_milliseconds(*millis),
-            name => match FIXED.iter().find(|(fixed, ..)| *fixed == name) {
-                Some((_, value, _)) => (*value).to_owned(),
-                None => {
-                    let message = format!("unrecognized configuration parameter \"{name}\"");
-                    return Err(SqlError::new(state::UNDEFINED_OBJECT, message));
-                }
+            name => match (FIXED.iter().find(|(fixed, ..)| *fixed == name), self.own.get(name)) {
+                (Some((_, value, _)), _) => (*value).to_owned(),
+                (None, Some(value)) => value.clone(),
+                (None, None) => return Err(unknown(name)),
             },
+        })
+    }
+
+    /// Sets a setting of a user's own; without a value it is as if it had never been set.
+    fn set_own(&mut self, name: &str, value: Option<&str>) -> Result<()> {
+        let part = |part: &str| {
+            let word = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
+            part.starts_with(|c: char| c.is_alphabetic() || c == '_') && part.chars().all(word)
+        };
+        if !name.split('.').all(part) {
+            let message = format!("invalid configuration parameter name \"{name}\"");
+            return Err(SqlError::new("42602", message)
+                .detail("Custom parameter names must be two or more simple identifiers separated by dots."));
+        }
+        let Some(value) = value else {
+            self.own.remove(name);
+            return Ok(());
+        };
+        self.own.insert(name.to_owned(), value.to_owned());
+        let bytes: usize = self.own.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if self.own.len() > OWN_MAX || bytes > OWN_BYTES_MAX {
+            self.own.remove(name);
+            let message =
+                format!("a session has at most {OWN_MAX} settings of its own, of {} KiB", OWN_BYTES_MAX >> 10);
+            return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message));
+        }
+        Ok(())
+    }
+
+    /// All settings, by their names, with what they are and would be if nobody had set them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, String, String)> {
+        let default = Self::default();
+        let mut names: Vec<&str> = CHANGING.into_iter().chain(FIXED.iter().map(|(name, ..)| *name)).collect();
+        names.extend(self.own.keys().map(String::as_str));
+        names.sort_unstable();
+        names.into_iter().map(move |name| {
+            let shown = |settings: &Self| settings.show(name).unwrap_or_default();
+            (name, shown(self), shown(&default))
         })
     }
 }
@@ -222,6 +300,10 @@ mod tests {
         assert_eq!(settings.set("timezone", Some("Etc/UTC")), Ok(()));
         assert_eq!(settings.set("timezone", Some("Europe/Nowhere")).unwrap_err().state, state::INVALID_PARAMETER_VALUE);
         assert_eq!(settings.set("bytea_output", Some("escape")).unwrap_err().state, state::FEATURE_NOT_SUPPORTED);
+        assert_eq!(settings.set("app.a b", Some("x")).unwrap_err().state, "42602");
+        assert_eq!(settings.set("app.user", Some("x")), Ok(()));
+        assert_eq!(settings.show("app.user").as_deref(), Ok("x"));
+        assert!(settings.all().all(|(name, value, _)| !value.is_empty() || name == "application_name"));
         assert_eq!(settings.set("work_mem", Some("1GB")).unwrap_err().state, state::UNDEFINED_OBJECT);
         assert_eq!(settings.set("default_transaction_isolation", Some("serializable")), Ok(()));
         assert_eq!(settings.show("default_transaction_isolation").as_deref(), Ok("serializable"));

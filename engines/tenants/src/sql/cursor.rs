@@ -121,7 +121,7 @@ fn direction(parser: &mut Parser<'_>) -> Result<Direction> {
 }
 
 impl Planner<'_> {
-    pub(crate) fn cursor(&mut self, statement: CursorStatement) -> Result<Plan> {
+    pub(crate) fn cursor(&mut self, statement: CursorStatement, text: &str) -> Result<Plan> {
         match statement {
             CursorStatement::Plain(plan) => Ok(*plan),
             CursorStatement::Declare { name, options, query } => {
@@ -129,7 +129,7 @@ impl Planner<'_> {
                     return Err(SqlError::unsupported("DECLARE CURSOR WITH HOLD ... FOR UPDATE"));
                 }
                 let query = Box::new(self.query_at(&query, &Scope::default())?);
-                Ok(Plan::Declare { name, options, query })
+                Ok(Plan::Declare { name, options, query, text: text.trim().to_owned() })
             }
         }
     }

@@ -2,6 +2,8 @@
 
 use std::{borrow::Cow, cmp::Ordering, sync::Arc};
 
+use savanna_transaction::Isolation;
+
 use crate::{
     catalog::Catalog,
     error::{Result, SqlError, state},
@@ -9,7 +11,7 @@ use crate::{
     sequence::Numbers,
     settings::Settings,
     sql::{
-        function::{self, AdvisoryFunction, Function, Patterns},
+        function::{self, AdvisoryFunction, Configured, Function, Patterns},
         query_plan::{Query, Subquery},
         sequence::Given,
     },
@@ -113,6 +115,12 @@ pub(crate) struct Facts {
     pub(crate) user: String,
     pub(crate) database: String,
     pub(crate) settings: Settings,
+    /// What the statement has set of them.
+    pub(crate) configured: std::cell::RefCell<Vec<Configured>>,
+    /// The transaction's isolation, and whether it only reads; `None` outside of one.
+    pub(crate) modes: Option<(Isolation, bool)>,
+    /// What the session has, for statements that ask.
+    pub(crate) listing: Listing,
     /// Patterns that were met lately.
     pub(crate) patterns: Patterns,
     /// Random numbers come from here; it moves with each.
@@ -136,6 +144,15 @@ impl Facts {
     pub(crate) fn zone(&self) -> Zone {
         self.settings.zone
     }
+}
+
+/// Rows of what a session has.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Listing {
+    /// Of `pg_prepared_statements`
+    pub(crate) statements: Vec<Vec<Value>>,
+    /// Of `pg_cursors`
+    pub(crate) cursors: Vec<Vec<Value>>,
 }
 
 /// Whoever runs the queries in expressions, and takes the locks that they ask for.

@@ -7,6 +7,7 @@ mod date;
 mod json;
 mod number;
 mod pattern;
+mod setting;
 mod template;
 mod text;
 
@@ -19,6 +20,7 @@ pub(crate) use date::DateFunction;
 pub(crate) use json::JsonFunction;
 pub(crate) use number::NumberFunction;
 pub(crate) use pattern::{PatternFunction, Patterns, global, groups, split};
+pub(crate) use setting::{Configured, SettingFunction};
 pub(crate) use template::TemplateFunction;
 pub(crate) use text::{TextFunction, like};
 
@@ -41,8 +43,6 @@ pub(crate) enum Function {
     CurrVal,
     CurrentDatabase,
     CurrentSchema,
-    /// What a setting of the session is.
-    CurrentSetting,
     CurrentUser,
     Date(DateFunction),
     FormatType,
@@ -59,8 +59,7 @@ pub(crate) enum Function {
     Random,
     /// The sequence that goes with a column.
     SerialSequence,
-    /// Refused: settings are changed by `SET`.
-    SetConfig,
+    Setting(SettingFunction),
     SetVal,
     Template(TemplateFunction),
     Text(TextFunction),
@@ -88,13 +87,6 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
         ("format_type", [_, _]) => (F::FormatType, vec![Int8, Int4], Text),
         ("random", []) => (F::Random, vec![], Float8),
         ("current_database", []) => (F::CurrentDatabase, vec![], Text),
-        ("current_setting", [name]) if texty(name) => (F::CurrentSetting, vec![Text], Text),
-        ("current_setting", [name, Type::Bool | Unknown]) if texty(name) => {
-            (F::CurrentSetting, vec![Text, Type::Bool], Text)
-        }
-        ("set_config", [name, value, Type::Bool]) if texty(name) && texty(value) => {
-            (F::SetConfig, vec![Text, Text, Type::Bool], Text)
-        }
         ("current_schema", []) => (F::CurrentSchema, vec![], Text),
         ("current_user" | "session_user" | "user", []) => (F::CurrentUser, vec![], Text),
         ("version", []) => (F::Version, vec![], Text),
@@ -106,6 +98,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
             let array = || array::resolve(name, arguments).map(|(f, wanted, of)| (F::Array(f), wanted, of));
             let advisory = || advisory::resolve(name, arguments).map(|(f, wanted, of)| (F::Advisory(f), wanted, of));
             let pattern = || pattern::resolve(name, arguments).map(|(f, wanted, of)| (F::Pattern(f), wanted, of));
+            let setting = || setting::resolve(name, arguments).map(|(f, wanted, of)| (F::Setting(f), wanted, of));
             let template = || template::resolve(name, arguments).map(|(f, wanted, of)| (F::Template(f), wanted, of));
             return number()
                 .or_else(text)
@@ -114,6 +107,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
                 .or_else(date)
                 .or_else(array)
                 .or_else(json)
+                .or_else(setting)
                 .or_else(advisory);
         }
     })
@@ -145,9 +139,7 @@ impl Function {
                 other,
                 Self::Advisory(_)
                     | Self::CurrentDatabase
-                    | Self::CurrentSetting
                     | Self::CurrentUser
-                    | Self::SetConfig
                     | Self::CurrVal
                     | Self::FormatType
                     | Self::LastVal
@@ -155,6 +147,7 @@ impl Function {
                     | Self::Random
                     | Self::Uuid
                     | Self::SerialSequence
+                    | Self::Setting(_)
                     | Self::SetVal
             ),
         }
@@ -162,7 +155,15 @@ impl Function {
 
     /// Whether it may have another value each time it is called.
     pub(crate) fn is_volatile(self) -> bool {
-        matches!(self, Self::Advisory(_) | Self::NextVal | Self::Random | Self::SetVal | Self::Uuid)
+        matches!(
+            self,
+            Self::Advisory(_)
+                | Self::NextVal
+                | Self::Random
+                | Self::Setting(SettingFunction::Set)
+                | Self::SetVal
+                | Self::Uuid
+        )
     }
 
     /// Whether it is NULL as soon as one of its arguments is.
@@ -171,6 +172,7 @@ impl Function {
             Self::Array(function) => function.is_strict(),
             Self::Json(function) => function.is_strict(),
             Self::Text(function) => function.is_strict(),
+            Self::Setting(function) => function.is_strict(),
             other => !matches!(other, Self::FormatType | Self::Greatest | Self::Least | Self::NullIf),
         }
     }
@@ -191,17 +193,7 @@ impl Function {
             (Self::Json(function), arguments) => function.call(arguments, facts.zone())?,
             (Self::CurrentDatabase, []) => Value::Text(facts.database.clone()),
             (Self::CurrentUser, []) => Value::Text(facts.user.clone()),
-            (Self::CurrentSetting, [Value::Text(name), missing @ ..]) => {
-                match facts.settings.show(&name.to_ascii_lowercase()) {
-                    Ok(value) => Value::Text(value),
-                    Err(_) if matches!(missing, [Value::Bool(true)]) => Value::Null,
-                    Err(error) => return Err(error),
-                }
-            }
-            (Self::SetConfig, [Value::Text(name), ..]) => {
-                facts.settings.show(&name.to_ascii_lowercase())?;
-                return Err(SqlError::unsupported("set_config").hint("Use SET."));
-            }
+            (Self::Setting(function), arguments) => function.call(arguments, facts)?,
             (Self::CurrentSchema, []) => Value::Text("public".to_owned()),
             (Self::Version, []) => Value::Text(format!("PostgreSQL 15.0 (Savanna {})", env!("CARGO_PKG_VERSION"))),
             (Self::LastVal, []) => facts.given.borrow().last()?,

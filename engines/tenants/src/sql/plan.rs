@@ -37,6 +37,8 @@ pub(crate) struct Statement {
     pub(crate) catalog: Arc<Catalog>,
     /// Where texts were read that name no time zone.
     pub(crate) zone: Zone,
+    /// Whether it asks what its session has prepared and declared.
+    pub(crate) lists: bool,
     /// Whether it took long the last time.
     long: AtomicBool,
 }
@@ -48,7 +50,7 @@ impl Statement {
         output: Option<Vec<OutputColumn>>,
         (catalog, zone): (Arc<Catalog>, Zone),
     ) -> Self {
-        Self { plan, parameters, output, catalog, zone, long: AtomicBool::new(false) }
+        Self { plan, parameters, output, catalog, zone, lists: false, long: AtomicBool::new(false) }
     }
 
     /// Whether it is expected to take long.
@@ -88,6 +90,8 @@ pub(crate) enum Plan {
         name: String,
         options: CursorOptions,
         query: Box<Query>,
+        /// The whole statement.
+        text: String,
     },
     Fetch {
         name: String,

@@ -12,6 +12,7 @@ use crate::{
     catalog::Catalog,
     enumeration::{Enumeration, Position},
     error::{Result, SqlError, state},
+    settings::switch,
     sql::{
         bind::Parameters,
         copy::parse_copy,
@@ -40,7 +41,7 @@ pub(crate) fn prepare(text: &str, catalog: Arc<Catalog>, zone: Zone, declared: &
     let (plan, output) = if let Some(copy) = parse_copy(text)? {
         (planner.copy(copy)?, None)
     } else if let Some(cursor) = parse_cursor(text)? {
-        (planner.cursor(cursor)?, None)
+        (planner.cursor(cursor, text)?, None)
     } else if let Some(ast) = parse::parse(text)? {
         planner.overriding = parse::overriding(text);
         planner.statement(&ast)?
@@ -50,8 +51,11 @@ pub(crate) fn prepare(text: &str, catalog: Arc<Catalog>, zone: Zone, declared: &
     if let Some(failure) = planner.parameters.failure.take() {
         return Err(failure);
     }
+    let lists = planner.lists;
     let parameters = planner.parameters.settled();
-    Ok(Statement::new(plan, parameters, output, (catalog, zone)))
+    let mut statement = Statement::new(plan, parameters, output, (catalog, zone));
+    statement.lists = lists;
+    Ok(statement)
 }
 
 type Planned = (Plan, Option<Vec<OutputColumn>>);
@@ -169,19 +173,18 @@ impl Planner<'_> {
             Ast::ReleaseSavepoint { name } => silent(Plan::Release(name_of(name))),
             Ast::Set(set) => silent(self.set(set)?),
             Ast::ShowVariable { variable } => {
-                let words: Vec<String> = variable.iter().map(name_of).collect();
-                let name = match words.join(" ").as_str() {
-                    "transaction isolation level" => "transaction_isolation".to_owned(),
-                    "time zone" => "timezone".to_owned(),
+                let words: Vec<String> = variable.iter().map(|word| word.value.to_lowercase()).collect();
+                let name = match words.join(".").as_str() {
+                    "transaction.isolation.level" => "transaction_isolation".to_owned(),
+                    "time.zone" => "timezone".to_owned(),
+                    "all" => return self.statement(&all_settings()?),
                     name => name.to_owned(),
                 };
                 let output = OutputColumn { name: name.clone(), of: Type::Text, origin: (0, 0) };
                 Ok((Plan::Show(name), Some(vec![output])))
             }
             Ast::Reset(reset) => match &reset.reset {
-                Reset::ConfigurationParameter(name) => {
-                    silent(Plan::Set { name: object_name(name)?, value: None, local: false })
-                }
+                Reset::ConfigurationParameter(name) => silent(set_plan(setting_name(name)?, None, false)?),
                 Reset::ALL => silent(Plan::Set { name: String::new(), value: None, local: false }),
             },
             Ast::Deallocate { name, .. } => {
@@ -213,7 +216,7 @@ impl Planner<'_> {
             }
             Set::SingleAssignment { scope, hivevar: false, variable, values } => {
                 let local = matches!(scope, Some(ContextModifier::Local));
-                Ok(Plan::Set { name: object_name(variable)?, value: setting(values)?, local })
+                set_plan(setting_name(variable)?, setting(values)?, local)
             }
             Set::SetTimeZone { local, value } => Ok(Plan::Set {
                 name: "timezone".to_owned(),
@@ -236,6 +239,32 @@ fn writes(body: &ast::SetExpr) -> Option<&Ast> {
         }
         _ => None,
     }
+}
+
+/// What `SHOW ALL` asks for.
+fn all_settings() -> Result<Ast> {
+    let text = "SELECT name, setting, short_desc AS description FROM pg_catalog.pg_settings";
+    parse::parse(text)?.ok_or_else(|| SqlError::internal("a question about settings is none"))
+}
+
+/// The name of a setting, which may be one of its user's own.
+fn setting_name(name: &ast::ObjectName) -> Result<String> {
+    let parts = name.0.iter().map(|part| part.as_ident().map(|ident| ident.value.to_lowercase()));
+    let parts: Option<Vec<String>> = parts.collect();
+    parts.map(|parts| parts.join(".")).ok_or_else(|| SqlError::unsupported(format_args!("the setting {name}")))
+}
+
+/// `SET` of a setting. What the transaction is like is no setting of the session.
+fn set_plan(name: String, value: Option<String>, local: bool) -> Result<Plan> {
+    Ok(match (name.as_str(), value.as_deref()) {
+        ("transaction_isolation", Some(level)) => {
+            Plan::SetTransaction(Modes { isolation: Some(isolation_of(level)?), ..Modes::default() })
+        }
+        ("transaction_read_only", Some(value)) => {
+            Plan::SetTransaction(Modes { read_only: Some(switch(&name, value)?), ..Modes::default() })
+        }
+        _ => Plan::Set { name, value, local },
+    })
 }
 
 /// A setting's value as one text; `None` for DEFAULT.

@@ -38,6 +38,8 @@ pub(crate) struct Planner<'c> {
     /// Queries of WITH that can be named, the innermost last.
     pub(crate) with: Vec<Named>,
     pub(crate) views: Views,
+    /// Whether the statement asks what its session has prepared and declared.
+    pub(crate) lists: bool,
     /// What an INSERT does about values for generated columns.
     pub(crate) overriding: Overriding,
 }
@@ -92,6 +94,7 @@ impl<'c> Planner<'c> {
             numbered: 0,
             with: Vec::new(),
             views: Views::default(),
+            lists: false,
             overriding: Overriding::Nothing,
         }
     }

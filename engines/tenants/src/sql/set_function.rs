@@ -36,6 +36,12 @@ pub(crate) enum SetFunction {
     Split,
     /// `string_to_table`
     Parts,
+    /// `pg_cursor`: the cursors of the session
+    Cursors,
+    /// `pg_prepared_statement`: what it has prepared
+    Statements,
+    /// `pg_show_all_settings`
+    Settings,
     /// `generate_subscripts`
     Subscripts,
     /// `unnest` of one array or several
@@ -64,6 +70,33 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<ResolvedSet> {
         ("generate_subscripts", [array, n] | [array, n, Type::Bool]) if array.element().is_some() && n.is_integer() => {
             let wanted = [*array, Int4, Type::Bool][..arguments.len()].to_vec();
             ResolvedSet { function: F::Subscripts, wanted, columns: vec![("", Int4)] }
+        }
+        ("pg_cursor", []) => {
+            let columns = vec![
+                ("name", Text),
+                ("statement", Text),
+                ("is_holdable", Type::Bool),
+                ("is_binary", Type::Bool),
+                ("is_scrollable", Type::Bool),
+                ("creation_time", Type::Timestamptz),
+            ];
+            ResolvedSet { function: F::Cursors, wanted: Vec::new(), columns }
+        }
+        ("pg_prepared_statement", []) => {
+            let columns = vec![
+                ("name", Text),
+                ("statement", Text),
+                ("prepare_time", Type::Timestamptz),
+                ("parameter_types", Text),
+                ("from_sql", Type::Bool),
+                ("generic_plans", Type::Int8),
+                ("custom_plans", Type::Int8),
+            ];
+            ResolvedSet { function: F::Statements, wanted: Vec::new(), columns }
+        }
+        ("pg_show_all_settings", []) => {
+            let columns = vec![("name", Text), ("setting", Text), ("source", Text), ("boot_val", Text)];
+            ResolvedSet { function: F::Settings, wanted: Vec::new(), columns }
         }
         (name, [of]) if let Some((binary, rest)) = json_name(name) => {
             let json = if binary { Jsonb } else { Json };
@@ -105,6 +138,9 @@ pub(crate) fn is_name(name: &str) -> bool {
         name,
         "generate_series"
             | "generate_subscripts"
+            | "pg_cursor"
+            | "pg_prepared_statement"
+            | "pg_show_all_settings"
             | "unnest"
             | "regexp_matches"
             | "regexp_split_to_table"
@@ -163,9 +199,17 @@ impl SetFunction {
             Self::Matches => "regexp_matches",
             Self::Split => "regexp_split_to_table",
             Self::Parts => "string_to_table",
+            Self::Cursors => "pg_cursor",
+            Self::Statements => "pg_prepared_statement",
+            Self::Settings => "pg_show_all_settings",
             Self::Subscripts => "generate_subscripts",
             Self::Unnest => "unnest",
         }
+    }
+
+    /// Whether it asks what the session has.
+    pub(crate) fn lists(self) -> bool {
+        matches!(self, Self::Cursors | Self::Statements)
     }
 
     /// Gives its rows to `take`.
@@ -173,6 +217,15 @@ impl SetFunction {
         match (self, arguments) {
             (Self::Series { zoned }, arguments) => {
                 series(arguments, if zoned { facts.zone() } else { Zone::UTC }, take)
+            }
+            (Self::Cursors, []) => give(facts.listing.cursors.clone(), take),
+            (Self::Statements, []) => give(facts.listing.statements.clone(), take),
+            (Self::Settings, []) => {
+                let row = |(name, value, default): (&str, String, String)| {
+                    let source = if value == default { "default" } else { "session" };
+                    [name.to_owned(), value, source.to_owned(), default].map(Value::Text).to_vec()
+                };
+                give(facts.settings.all().map(row).collect(), take)
             }
             (Self::Subscripts, [Value::Array(array), Value::Int(n), reverse @ ..]) => {
                 let dimension = n.checked_sub(1).and_then(|at| array.dimensions.get(usize::try_from(at).ok()?));

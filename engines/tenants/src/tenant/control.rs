@@ -8,8 +8,8 @@ use crate::{
     error::{Result, SqlError, state},
     session::{Outcome, SessionId},
     sql::{
+        function::Configured,
         plan::{Plan, SetConstraints},
-        prepare::isolation_name,
     },
     value::Value,
 };
@@ -96,8 +96,15 @@ impl Tenant {
                 let session = self.session(id)?;
                 match &session.txn {
                     Some(txn) if txn.used => {
-                        let message = "SET TRANSACTION must be called before any query";
-                        return Err(SqlError::new(state::ACTIVE_SQL_TRANSACTION, message));
+                        let late = modes.isolation.is_some_and(|isolation| isolation != txn.isolation)
+                            || modes.read_only == Some(false) && txn.read_only;
+                        if late {
+                            let message = "SET TRANSACTION must be called before any query";
+                            return Err(SqlError::new(state::ACTIVE_SQL_TRANSACTION, message));
+                        }
+                        if let Some(txn) = &mut session.txn {
+                            txn.read_only |= modes.read_only == Some(true);
+                        }
                     }
                     Some(txn) => {
                         let (isolation, read_only) = (modes.isolation.unwrap_or(txn.isolation), modes.read_only);
@@ -130,13 +137,9 @@ impl Tenant {
             }
             Plan::Show(name) => {
                 let session = self.session(id)?;
-                let value = match (name.as_str(), &session.txn) {
-                    ("transaction_isolation", Some(txn)) => isolation_name(txn.isolation).to_owned(),
-                    ("transaction_isolation", None) => isolation_name(session.facts.settings.isolation).to_owned(),
-                    ("transaction_read_only", Some(txn)) => if txn.read_only { "on" } else { "off" }.to_owned(),
-                    ("transaction_read_only", None) => session.facts.settings.show("default_transaction_read_only")?,
-                    _ => session.facts.settings.show(name)?,
-                };
+                session.facts.modes = session.txn.as_ref().map(|txn| (txn.isolation, txn.read_only));
+                session.facts.configured.borrow_mut().clear();
+                let value = session.facts.setting(name)?;
                 let rows = vec![vec![Value::Text(value)]];
                 return Ok(Some(Step::Done(Outcome::Rows { tag: "SHOW".to_owned(), rows, end: true })));
             }
@@ -265,6 +268,17 @@ impl Tenant {
         found.ok_or_else(|| SqlError::new(state::INVALID_SAVEPOINT, format!("savepoint \"{name}\" does not exist")))
     }
 
+    /// What a statement has set counts from now on.
+    pub(super) fn configure(&mut self, id: SessionId) -> Result<()> {
+        for Configured { name, value, local } in self.session(id)?.facts.configured.take() {
+            match &mut self.session(id)?.txn {
+                Some(txn) if name == "transaction_read_only" => txn.read_only = true,
+                _ => self.set_in_transaction(id, &name, value.as_deref(), local)?,
+            }
+        }
+        Ok(())
+    }
+
     fn set_in_transaction(&mut self, id: SessionId, name: &str, value: Option<&str>, local: bool) -> Result<()> {
         let session = self.session(id)?;
         let before = session.facts.settings.clone();
@@ -272,7 +286,7 @@ impl Tenant {
         match &mut session.txn {
             Some(txn) => {
                 if local {
-                    txn.local_settings.push((name.to_owned(), before.show(name)?));
+                    txn.local_settings.push((name.to_owned(), before.show(name).unwrap_or_default()));
                 }
                 txn.settings_before.get_or_insert(before);
             }

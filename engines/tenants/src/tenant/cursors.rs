@@ -1,11 +1,14 @@
 //! Cursors of SQL in a session.
 
+use std::collections::HashMap;
+
 use super::Tenant;
 use crate::{
-    cursor::{CursorOptions, Direction},
+    cursor::{Cursor, CursorOptions, Direction},
     error::{Result, SqlError, state},
     session::{Outcome, Session, SessionId, Status},
     sql::plan::{OutputColumn, Plan, Statement},
+    value::Value,
 };
 
 /// Cursors that a session keeps.
@@ -63,6 +66,16 @@ impl Tenant {
             _ => statement.output.clone(),
         }
     }
+}
+
+/// The rows of `pg_cursors`.
+pub(super) fn listed_cursors(cursors: &HashMap<String, Cursor>) -> Vec<Vec<Value>> {
+    let row = |(name, cursor): (&String, &Cursor)| {
+        let (text, at) = &cursor.made_by;
+        let [holdable, binary, scrollable] = [cursor.options.hold, false, cursor.options.scroll].map(Value::Bool);
+        vec![Value::Text(name.clone()), Value::Text(text.clone()), holdable, binary, scrollable, Value::Timestamp(*at)]
+    };
+    cursors.iter().map(row).collect()
 }
 
 impl Session {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use savanna_transaction::Isolation;
 
-use super::Tenant;
+use super::{Tenant, cursors::listed_cursors, portals::listed_statements};
 use crate::{
     cursor::Cursor,
     database::{Step, TRANSACTION_BYTES_MAX},
@@ -12,6 +12,7 @@ use crate::{
     session::{Current, Outcome, Prepared, Session, SessionId, Status},
     sql::{
         effects::{Effects, too_large},
+        expression::Listing,
         parse,
         plan::{OutputColumn, Plan, Statement},
         run::{PATIENCE_ROWS, Run},
@@ -81,6 +82,7 @@ impl Tenant {
         let session = self.session(id)?;
         refuse_if_failed(session, &statement.plan)?;
         session.facts.statement_began = now;
+        session.facts.configured.borrow_mut().clear();
         if let Some(step) = self.control(id, &statement.plan)? {
             return Ok(step);
         }
@@ -89,6 +91,7 @@ impl Tenant {
             Step::Wait => Ok(Step::Wait),
             Step::Done((outcome, effects)) => {
                 self.end_statement(id, effects)?;
+                self.configure(id)?;
                 Ok(Step::Done(outcome))
             }
         }
@@ -144,7 +147,7 @@ impl Tenant {
         behind: bool,
     ) -> Result<Step<(Outcome, Option<Effects>)>> {
         let Self { database, sessions, .. } = self;
-        let Some(Session { txn: Some(txn), facts, copying, notices, aside, gives_way, cursors, .. }) =
+        let Some(Session { txn: Some(txn), facts, copying, notices, aside, gives_way, cursors, prepared, .. }) =
             sessions.get_mut(&id)
         else {
             return Err(SqlError::internal("no transaction"));
@@ -154,6 +157,10 @@ impl Tenant {
             return Ok(Step::Wait);
         }
         facts.catalog = Arc::clone(&statement.catalog);
+        facts.modes = Some((txn.isolation, txn.read_only));
+        if statement.lists {
+            facts.listing = Listing { statements: listed_statements(prepared), cursors: listed_cursors(cursors) };
+        }
         let mut run = Run::new(database, (txn.id, txn.isolation), parameters, facts, &txn.deferral)
             .give_way_after((!*aside).then_some(PATIENCE_ROWS));
         let step = match &statement.plan {
@@ -163,11 +170,12 @@ impl Tenant {
             Plan::CopyOut(query, format) => run
                 .query(query)?
                 .map(|rows| (Outcome::CopyOut { columns: query.columns.clone(), rows, format: format.clone() }, None)),
-            Plan::Declare { name, options, query } => {
-                let columns = query.columns.clone();
+            Plan::Declare { name, options, query, text } => {
+                let (made_by, columns) = ((text.clone(), facts.statement_began), query.columns.clone());
                 let declare = |rows| -> Result<(Outcome, Option<Effects>)> {
                     let others = cursors.values().map(Cursor::bytes).sum();
-                    let cursor = Cursor::new(columns, rows, *options, (txn.savepoints.len(), others))?;
+                    let mut cursor = Cursor::new(columns, rows, *options, (txn.savepoints.len(), others))?;
+                    cursor.made_by = made_by;
                     cursors.insert(name.clone(), cursor);
                     Ok((Outcome::Done { tag: "DECLARE CURSOR".to_owned() }, None))
                 };

@@ -1,12 +1,12 @@
 //! Statements that are prepared under names, and portals: such a statement with its parameters and the rows that are still to be sent.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use super::{Tenant, execute::refuse_if_failed};
 use crate::{
     database::Step,
     error::{Result, SqlError, state},
-    session::{Outcome, Portal, Progress, SessionId},
+    session::{Outcome, Portal, Prepared, Progress, SessionId},
     sql::{parse, plan::OutputColumn},
     types::Type,
     value::{Value, binary, text},
@@ -25,6 +25,26 @@ pub enum Given<'a> {
     Text(&'a [u8]),
     /// Its binary format.
     Binary(&'a [u8]),
+}
+
+/// The rows of `pg_prepared_statements`.
+pub(super) fn listed_statements(prepared: &HashMap<String, Prepared>) -> Vec<Vec<Value>> {
+    let row = |(name, prepared): (&String, &Prepared)| {
+        let types = prepared.statement.parameters.iter().map(|of| prepared.statement.catalog.type_name(*of));
+        let types = format!("{{{}}}", types.collect::<Vec<_>>().join(","));
+        let text = Value::Text(prepared.text.to_string());
+        let none = Value::Int(0);
+        vec![
+            Value::Text(name.clone()),
+            text,
+            Value::Timestamp(prepared.at),
+            Value::Text(types),
+            Value::Bool(false),
+            none.clone(),
+            none,
+        ]
+    };
+    prepared.iter().filter(|(name, _)| !name.is_empty()).map(row).collect()
 }
 
 impl Tenant {

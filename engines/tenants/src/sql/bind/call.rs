@@ -183,6 +183,7 @@ impl Binder<'_, '_> {
                 false => SqlError::unsupported(format_args!("the function {name} in FROM")),
             });
         };
+        self.planner.lists |= resolved.function.lists();
         let arguments = typed.into_iter().zip(&resolved.wanted).map(|(typed, of)| self.implicit(typed, *of));
         let arguments = arguments.collect::<Result<_>>()?;
         Ok((resolved, arguments))

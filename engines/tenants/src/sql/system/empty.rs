@@ -21,7 +21,6 @@ const fn empty(name: &'static str, columns: &'static [(&'static str, Type)]) -> 
 
 pub(super) const TABLES: &[SystemTable] = &[
     empty("pg_aggregate", &[("aggfnoid", N), ("aggkind", T), ("aggnumdirectargs", S)]),
-    empty("pg_cursors", &[("name", T), ("statement", T), ("is_holdable", B), ("is_binary", B), ("is_scrollable", B)]),
     empty("pg_auth_members", &[("roleid", N), ("member", N), ("grantor", N), ("admin_option", B)]),
     empty(
         "pg_depend",

@@ -193,6 +193,7 @@ fn call(function: &Function) -> Result<Option<Expr>> {
         ("to_regclass", [of]) => named_object("pg_class", "relname", &folded(of)?),
         ("to_regtype", [of]) => named_object("pg_type", "typname", &folded(of)?),
         ("pg_table_is_visible" | "pg_type_is_visible" | "pg_function_is_visible", [_]) => Ok(Some(truth(true))),
+        ("pg_is_in_recovery", []) => Ok(Some(truth(false))),
         ("pg_relation_is_publishable", [_]) => Ok(Some(truth(false))),
         ("pg_get_userbyid", [_]) => Ok(Some(text("postgres"))),
         ("pg_encoding_to_char", [_]) => Ok(Some(text("UTF8"))),

@@ -17,6 +17,14 @@ pub(super) fn of_catalog(name: &str) -> Option<&'static str> {
             "SELECT current_database() AS datname, NULL::int AS pid, current_user AS usename, NULL::text AS application_name,
                 NULL::text AS client_addr, now() AS xact_start, 'active' AS state, NULL::text AS query, 'client backend' AS backend_type"
         }
+        "pg_cursors" => "SELECT * FROM pg_catalog.pg_cursor()",
+        "pg_prepared_statements" => "SELECT * FROM pg_catalog.pg_prepared_statement()",
+        "pg_settings" => {
+            "SELECT name, setting, NULL::text AS unit, 'Settings' AS category, '' AS short_desc, NULL::text AS extra_desc, 'user' AS context,
+                CASE WHEN setting IN ('on', 'off') THEN 'bool' ELSE 'string' END AS vartype, source, NULL::text AS min_val,
+                NULL::text AS max_val, NULL::text[] AS enumvals, boot_val, boot_val AS reset_val, NULL::text AS sourcefile,
+                NULL::int AS sourceline, false AS pending_restart FROM pg_catalog.pg_show_all_settings()"
+        }
         "pg_views" => {
             "SELECT 'public' AS schemaname, c.relname AS viewname, 'postgres' AS viewowner, q.definition
                 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_view_query q ON q.oid = c.oid"
