@@ -96,7 +96,7 @@ CREATE TABLE bullfrog.moved (
     granule bigint NOT NULL,
     moved_by xid8 NOT NULL DEFAULT pg_current_xact_id(),
     PRIMARY KEY (source, granule)
-) WITH (autovacuum_analyze_scale_factor = 100, autovacuum_analyze_threshold = 2000000000);
+);
 COMMENT ON TABLE bullfrog.moved IS 'Granules whose rows are in the new tables: written by the transaction that moved them.';
 COMMENT ON COLUMN bullfrog.moved.source IS 'What it is a granule of.';
 COMMENT ON COLUMN bullfrog.moved.granule IS 'The number of the page, or the place of the tuple, or of the group''s first row.';

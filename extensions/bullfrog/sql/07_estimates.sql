@@ -24,20 +24,3 @@ END
 $$;
 COMMENT ON FUNCTION bullfrog.seed_estimates(bullfrog.target) IS
     'Lets the planner know a new table before it has its rows: how large it will be, and what its columns have.';
-
-CREATE FUNCTION bullfrog.seed_truth() RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    none text := (SELECT string_agg(quote_ident(a.attname), ', ') FROM pg_attribute a WHERE a.attrelid = 'pg_statistic'::regclass
-        AND a.attname ~ '^sta(kind|op|coll)[0-9]$');
-BEGIN
-    -- What is there is of the past: the source that begins would seem to have no rows, and be read as a whole for each of them.
-    DELETE FROM pg_statistic s WHERE s.starelid = 'bullfrog.moved'::regclass;
-    EXECUTE format('INSERT INTO pg_statistic (starelid, staattnum, stainherit, stanullfrac, stawidth, stadistinct, %s) '
-        'SELECT a.attrelid, a.attnum, false, 0, a.attlen, CASE a.attname WHEN ''source'' THEN 1 ELSE -1 END, %s FROM pg_attribute a '
-        'WHERE a.attrelid = $1 AND a.attname IN (''source'', ''granule'')', none, regexp_replace(none, '[a-z0-9]+', '0', 'g'))
-        USING 'bullfrog.moved'::regclass;
-END
-$$;
-COMMENT ON FUNCTION bullfrog.seed_truth() IS 'Lets the planner know that granules of the source that begins are found in bullfrog.moved by '
-    'their names.';

@@ -165,7 +165,7 @@ CREATE FUNCTION bullfrog.naming(granule text) RETURNS text
     LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE granule WHEN 'page' THEN 'page' ELSE 'place' END
 $$;
-COMMENT ON FUNCTION bullfrog.naming(text) IS 'The function that names the granule of a row by its place.';
+COMMENT ON FUNCTION bullfrog.naming(text) IS 'What names the granule of a row: its page, or its place.';
 
 CREATE FUNCTION bullfrog.source_of(migration_id int, relation regclass, of_granule text, is_inside boolean, is_lenient boolean) RETURNS int
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -193,8 +193,7 @@ DECLARE
     places text := 'bullfrog_tid' || (SELECT COALESCE(pg_catalog.string_agg(', bullfrog_key_' || k, ''), '')
         FROM pg_catalog.generate_series(1, pg_catalog.cardinality(item.keys)) k);
     views text[] := ARRAY['transformed', 'unmoved'];
-    moved text := pg_catalog.format('EXISTS (SELECT FROM bullfrog.moved m WHERE m.source = %s AND m.granule = bullfrog.%s(t.bullfrog_tid))',
-        source.id, bullfrog.naming(source.granule));
+    moved text := pg_catalog.format('bullfrog.is_%s_moved(%s, t.bullfrog_tid)', bullfrog.naming(source.granule), source.id);
     in_range CONSTANT text := 'bullfrog_tid >= $1 AND bullfrog_tid < $2';
     chosen CONSTANT text := 'bullfrog_tid = ANY ($1)';
     granules text;
@@ -324,7 +323,6 @@ BEGIN
         PERFORM bullfrog.advance_identities(target);
         PERFORM bullfrog.seed_estimates(target);
     END LOOP;
-    PERFORM bullfrog.seed_truth();
     PERFORM bullfrog.check_foreign_keys(migration_id, checks);
     PERFORM bullfrog.reach('switch: rows checked');
 

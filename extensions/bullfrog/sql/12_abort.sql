@@ -63,8 +63,7 @@ BEGIN
         IF keys IS NULL THEN
             RETURN format('no key of %s is in all new tables', source.old_table);
         END IF;
-        moved := format('EXISTS (SELECT FROM bullfrog.moved m WHERE m.source = %s AND m.granule = bullfrog.%s(o.ctid))', source.id,
-            bullfrog.naming(source.granule));
+        moved := format('bullfrog.is_%s_moved(%s, o.ctid)', bullfrog.naming(source.granule), source.id);
         SELECT string_agg(format('EXISTS (SELECT FROM ONLY %s t WHERE %s)', t.new_table, bullfrog.same_key(t, keys)), ' AND ') AS in_all,
             string_agg(format('EXISTS (SELECT FROM ONLY %s t WHERE %s)', t.new_table, bullfrog.same_key(t, keys)), ' OR ') AS in_any
             INTO columns FROM bullfrog.target t WHERE t.source = source.id;

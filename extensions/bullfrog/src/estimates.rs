@@ -1,12 +1,11 @@
 //! What the planner expects of tables that fill. A plan is kept while rows move, perhaps from the switch on, when a new table was
 //! empty: planned for an empty table it would read a full one from end to end. So plans are made for the size that tables will have.
 
-use bullfrog_model::granule::Granule;
 use pgrx::pg_sys::{self, Oid};
 use pgrx::prelude::*;
 
 use crate::nodes;
-use crate::registry::{self, Registry};
+use crate::registry;
 
 /// Entries of an index on a page, roughly.
 const ENTRIES: f64 = 250.0;
@@ -22,12 +21,6 @@ pub(crate) fn hook() {
     }
 }
 
-/// Rows and pages of a table.
-struct Size {
-    rows: f64,
-    pages: f64,
-}
-
 #[pg_guard]
 unsafe extern "C-unwind" fn relation_info(
     root: *mut pg_sys::PlannerInfo,
@@ -41,29 +34,16 @@ unsafe extern "C-unwind" fn relation_info(
             pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| next(root, relation, is_parent, info));
         }
         let registry = registry::current();
-        let Some(size) = expected(&registry, relation) else {
+        let Some(target) = registry.target(relation) else {
             return;
         };
-        if (*info).tuples < size.rows {
-            (*info).tuples = size.rows;
-            (*info).pages = (*info).pages.max(size.pages as pg_sys::BlockNumber);
+        if (*info).tuples < target.rows {
+            (*info).tuples = target.rows;
+            (*info).pages = (*info).pages.max(target.pages as pg_sys::BlockNumber);
             for index in nodes::elements::<pg_sys::IndexOptInfo>((*info).indexlist) {
-                (*index).tuples = (*index).tuples.max(size.rows);
-                (*index).pages = (*index).pages.max((size.rows / ENTRIES).ceil() as pg_sys::BlockNumber);
+                (*index).tuples = (*index).tuples.max(target.rows);
+                (*index).pages = (*index).pages.max((target.rows / ENTRIES).ceil() as pg_sys::BlockNumber);
             }
         }
     }
-}
-
-/// The size that a table will have; none if it is not one that fills.
-fn expected(registry: &Registry, relation: Oid) -> Option<Size> {
-    if let Some(target) = registry.target(relation) {
-        return Some(Size { rows: target.rows, pages: target.pages });
-    }
-    if !registry.is_truth(relation) {
-        return None;
-    }
-    let granules = |target: &registry::Target| if target.granule == Granule::Page { target.pages } else { target.rows };
-    let rows = registry.targets().iter().map(granules).sum();
-    Some(Size { rows, pages: rows / ENTRIES })
 }

@@ -9,6 +9,7 @@
 //!  evaluation    which of its expressions may fail for a row
 //!  registry      which tables are on the move, as this backend knows it
 //!  reading       planner: new table -> new UNION ALL what was not moved; old tables are closed
+//!  truth         whether a row was moved, as its statement sees it
 //!  estimates     planner: how large tables on the move will be
 //!  touching      executor: rows that a statement writes are moved before it runs
 //!  snapshots     statements whose snapshot is older than a move
@@ -48,6 +49,7 @@ mod shared;
 mod snapshots;
 mod stops;
 mod touching;
+mod truth;
 mod utility;
 
 use pgrx::prelude::*;

@@ -16,7 +16,7 @@ use crate::rights::with_rights_of;
 use crate::stops::reach;
 
 /// Pages that a sweep looks at for untouched ones at a time.
-const WINDOW: i64 = 4096;
+const WINDOW: i64 = 1024;
 /// Pages of a transaction in the background.
 const BATCH: i64 = 16;
 
@@ -111,7 +111,7 @@ impl Source {
             );
             let untouched = format!(
                 "SELECT p FROM pg_catalog.generate_series($1, $2 - 1) p \
-                 WHERE NOT EXISTS (SELECT FROM bullfrog.moved m WHERE m.source = {id} AND m.granule = p) ORDER BY p LIMIT $3"
+                 EXCEPT SELECT granule FROM bullfrog.moved WHERE source = {id} AND granule >= $1 AND granule < $2 ORDER BY p LIMIT $3"
             );
             Ok(Some(Self {
                 id,

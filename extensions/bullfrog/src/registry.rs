@@ -46,8 +46,6 @@ pub(crate) struct Target {
 /// All tables on the move in this database.
 pub(crate) struct Registry {
     targets: Vec<Target>,
-    /// `bullfrog.moved`.
-    truth: Oid,
     reads: RefCell<HashMap<i32, *mut pg_sys::Query>>,
     touches: RefCell<HashMap<i32, *mut pg_sys::Query>>,
     sources: RefCell<HashMap<i32, Rc<Source>>>,
@@ -63,11 +61,6 @@ impl Registry {
     /// The target whose new table this is, if rows of it may not be there yet.
     pub(crate) fn target(&self, new: Oid) -> Option<&Target> {
         self.targets.iter().find(|target| target.new == new && !target.is_filled)
-    }
-
-    /// Whether a table is `bullfrog.moved`.
-    pub(crate) fn is_truth(&self, table: Oid) -> bool {
-        table == self.truth
     }
 
     /// Whether a table belongs to a migration under way.
@@ -208,7 +201,6 @@ pub(crate) fn current() -> Rc<Registry> {
             )
         };
         let registry = Registry {
-            truth: if targets.is_empty() { Oid::INVALID } else { own_table(c"moved") },
             targets,
             reads: RefCell::default(),
             touches: RefCell::default(),
@@ -277,7 +269,7 @@ fn load() -> Vec<Target> {
 }
 
 /// A table of the extension's schema.
-fn own_table(name: &std::ffi::CStr) -> Oid {
+pub(crate) fn own_table(name: &std::ffi::CStr) -> Oid {
     // SAFETY: looks names up in the catalogs.
     unsafe { pg_sys::get_relname_relid(name.as_ptr(), pg_sys::get_namespace_oid(c"bullfrog".as_ptr(), true)) }
 }

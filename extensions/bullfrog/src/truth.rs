@@ -1,0 +1,202 @@
+//! The truth, row by row: whether a granule was moved, as the snapshot of the asking statement sees it. This is a condition on the old
+//! table's rows, not a join with `bullfrog.moved`: the planner has less to plan and nothing to turn around, and each row costs one look
+//! into an index at most. Rows come page by page mostly, so what was found out about a page is remembered until the next one.
+
+use bullfrog_model::granule::name_of_place;
+use pgrx::itemptr::item_pointer_get_both;
+use pgrx::pg_sys::{self, ItemPointerData, Oid};
+use pgrx::prelude::*;
+
+use crate::registry::own_table;
+
+/// Rows that a page of the largest size has at most, rounded up.
+const ROWS: usize = 2048;
+
+/// Whether the page of a row was moved.
+#[pg_extern(sql = false, stable, strict, parallel_safe)]
+fn is_page_moved(source: i32, row: ItemPointerData, call: pg_sys::FunctionCallInfo) -> bool {
+    let (page, _) = item_pointer_get_both(row);
+    // SAFETY: a call by the server; the memory lives as long as the caller's expression.
+    unsafe {
+        let memory = Memory::of(call);
+        if !memory.is_about(source, page) {
+            memory.begin(source, page);
+            memory.set(0, memory.index.has(source, i64::from(page)));
+        }
+        memory.get(0)
+    }
+}
+
+/// Whether a row, or the group that begins with it, was moved.
+#[pg_extern(sql = false, stable, strict, parallel_safe)]
+fn is_place_moved(source: i32, row: ItemPointerData, call: pg_sys::FunctionCallInfo) -> bool {
+    let (page, number) = item_pointer_get_both(row);
+    // SAFETY: as above.
+    unsafe {
+        let memory = Memory::of(call);
+        if usize::from(number) >= ROWS || !memory.is_about(source, page) {
+            memory.begin(source, page);
+            return memory.index.has(source, name_of_place(page, number));
+        }
+        if !memory.is_whole {
+            // More than one row of this page is asked for.
+            memory.is_whole = true;
+            let index = memory.index;
+            index.each(source, name_of_place(page, 0), name_of_place(page, u16::MAX), |name| {
+                memory.set((name & 0xffff) as usize, true);
+                true
+            });
+        }
+        memory.get(usize::from(number))
+    }
+}
+
+/// What an expression of a statement remembers between two rows.
+struct Memory {
+    index: Index,
+    snapshot: Moment,
+    source: i32,
+    page: u32,
+    /// Something is known of the page.
+    is_set: bool,
+    /// All of its rows are known.
+    is_whole: bool,
+    /// Of which rows it is known that they were moved; the first stands for the page.
+    moved: [u64; ROWS / 64],
+}
+
+impl Memory {
+    /// The memory of an expression.
+    unsafe fn of<'a>(call: pg_sys::FunctionCallInfo) -> &'a mut Self {
+        // SAFETY: a call by an expression's evaluation has a place for what it remembers.
+        unsafe {
+            let function = (*call).flinfo;
+            if (*function).fn_extra.is_null() {
+                let memory = pg_sys::MemoryContextAllocZero((*function).fn_mcxt, size_of::<Self>()).cast::<Self>();
+                (*memory).index = Index::open();
+                (*function).fn_extra = memory.cast();
+            }
+            &mut *(*function).fn_extra.cast::<Self>()
+        }
+    }
+
+    fn is_about(&self, source: i32, page: u32) -> bool {
+        self.is_set && (self.source, self.page) == (source, page) && self.snapshot == Moment::now()
+    }
+
+    fn begin(&mut self, source: i32, page: u32) {
+        (self.snapshot, self.source, self.page) = (Moment::now(), source, page);
+        (self.is_set, self.is_whole) = (true, false);
+        self.moved = [0; ROWS / 64];
+    }
+
+    fn set(&mut self, row: usize, is_moved: bool) {
+        if row < ROWS {
+            self.moved[row / 64] |= u64::from(is_moved) << (row % 64);
+        }
+    }
+
+    fn get(&self, row: usize) -> bool {
+        self.moved[row / 64] >> (row % 64) & 1 == 1
+    }
+}
+
+/// What the active snapshot sees: of two snapshots of one process, the later one sees more if anything of this differs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Moment {
+    transaction: pg_sys::LocalTransactionId,
+    command: pg_sys::CommandId,
+    end: pg_sys::TransactionId,
+    running: (u32, i32),
+}
+
+impl Moment {
+    fn now() -> Self {
+        // SAFETY: a statement is under way.
+        unsafe {
+            let snapshot = &*pg_sys::GetActiveSnapshot();
+            Self {
+                transaction: (*pg_sys::MyProc).lxid,
+                command: snapshot.curcid,
+                end: snapshot.xmax,
+                running: (snapshot.xcnt, snapshot.subxcnt),
+            }
+        }
+    }
+}
+
+/// `bullfrog.moved` and its primary key.
+#[derive(Clone, Copy)]
+struct Index {
+    table: Oid,
+    key: Oid,
+}
+
+impl Index {
+    /// Finds both, and locks them until the transaction ends, as a plan over them would.
+    unsafe fn open() -> Self {
+        // SAFETY: the table is there as long as the functions are.
+        unsafe {
+            let access_share = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
+            let relation = pg_sys::table_open(own_table(c"moved"), access_share);
+            let key = pg_sys::RelationGetPrimaryKeyIndex(relation);
+            pg_sys::LockRelationOid(key, access_share);
+            let table = (*relation).rd_id;
+            pg_sys::table_close(relation, pg_sys::NoLock as pg_sys::LOCKMODE);
+            Self { table, key }
+        }
+    }
+
+    /// Whether a granule was moved.
+    unsafe fn has(self, source: i32, granule: i64) -> bool {
+        let mut found = false;
+        // SAFETY: as promised.
+        unsafe {
+            self.each(source, granule, granule, |_| {
+                found = true;
+                false
+            });
+        }
+        found
+    }
+
+    /// Calls something with the granules of a source from one to another that were moved, until it says false.
+    unsafe fn each(self, source: i32, first: i64, last: i64, mut action: impl FnMut(i64) -> bool) {
+        let no_lock = pg_sys::NoLock as pg_sys::LOCKMODE;
+        // SAFETY: a scan as the server wants it; keys and columns are those of the table. It is one of the active snapshot: if that is
+        // serializable, the server notes what was read.
+        unsafe {
+            let relation = pg_sys::table_open(self.table, pg_sys::AccessShareLock as pg_sys::LOCKMODE);
+            let mut keys = [pg_sys::ScanKeyData::default(); 3];
+            let conditions = [
+                (1, pg_sys::BTEqualStrategyNumber, pg_sys::F_INT4EQ, pg_sys::Datum::from(source)),
+                (2, pg_sys::BTGreaterEqualStrategyNumber, pg_sys::F_INT8GE, pg_sys::Datum::from(first)),
+                (2, pg_sys::BTLessEqualStrategyNumber, pg_sys::F_INT8LE, pg_sys::Datum::from(last)),
+            ];
+            for (key, (column, strategy, operator, value)) in keys.iter_mut().zip(conditions) {
+                pg_sys::ScanKeyInit(key, column, strategy as _, operator.into(), value);
+            }
+            let scan = pg_sys::systable_beginscan(
+                relation,
+                self.key,
+                true,
+                pg_sys::GetActiveSnapshot(),
+                keys.len() as i32,
+                keys.as_mut_ptr(),
+            );
+            loop {
+                let tuple = pg_sys::systable_getnext(scan);
+                if tuple.is_null() {
+                    break;
+                }
+                let mut is_null = false;
+                let granule = pg_sys::heap_getattr(tuple, 2, (*relation).rd_att, &mut is_null);
+                if !action(granule.value() as i64) {
+                    break;
+                }
+            }
+            pg_sys::systable_endscan(scan);
+            pg_sys::table_close(relation, no_lock);
+        }
+    }
+}
