@@ -14,8 +14,8 @@ use std::{
 use bytes::Bytes;
 use savanna_journal::Lsn;
 use savanna_transaction::{
-    Change, Commit, Csn, Direction, Event, Isolation, KeyRange, Lock, RowLock, Savepoint, Seen, Transactions, TxnId,
-    Wait,
+    Change, Commit, Csn, Direction, Event, HolderId, Isolation, KeyRange, Lock, RowLock, Savepoint, Seen, Transactions,
+    TxnId, Wait,
 };
 
 pub use self::{replaying::Replaying, sweep::Swept};
@@ -245,11 +245,32 @@ impl Database {
 
     /// Locks a row; `Ok(false)` if it is somebody else's and the request was not to wait.
     pub(crate) fn lock(&mut self, txn: TxnId, key: &[u8], mode: RowLock, wait: Wait) -> Result<Step<bool>> {
-        Ok(match self.transactions.lock(txn, key, mode, wait)? {
-            Lock::Granted { .. } => Step::Done(true),
-            Lock::Busy => Step::Done(false),
-            Lock::Waiting => Step::Wait,
-        })
+        Ok(locked(self.transactions.lock(txn, key, mode, wait)?))
+    }
+
+    /// Somebody who holds locks over the ends of transactions.
+    pub(crate) fn add_holder(&mut self) -> HolderId {
+        self.transactions.add_holder()
+    }
+
+    /// Lets a transaction run for a holder.
+    pub(crate) fn run_for(&mut self, txn: TxnId, holder: HolderId) -> Result<()> {
+        Ok(self.transactions.run_for(txn, holder)?)
+    }
+
+    /// As [`lock`](Self::lock), for the transaction's holder.
+    pub(crate) fn lock_for_holder(&mut self, txn: TxnId, key: &[u8], mode: RowLock, wait: Wait) -> Result<Step<bool>> {
+        Ok(locked(self.transactions.lock_for_holder(txn, key, mode, wait)?))
+    }
+
+    /// Says which keys a holder holds from now on.
+    pub(crate) fn settle<'k>(&mut self, holder: HolderId, keys: impl Iterator<Item = (&'k [u8], Option<RowLock>)>) {
+        self.transactions.settle(holder, keys);
+    }
+
+    /// Gives back what a holder has.
+    pub(crate) fn remove_holder(&mut self, holder: HolderId) {
+        self.transactions.remove_holder(holder);
     }
 
     /// Writes a key, privately until the commit.
@@ -347,6 +368,14 @@ impl Database {
     pub(crate) fn logged_at(&self, csn: Csn) -> Lsn {
         let place = self.undurable.partition_point(|(other, _)| *other < csn);
         self.undurable.get(place).filter(|(other, _)| *other == csn).map_or(Lsn::NONE, |(_, lsn)| *lsn)
+    }
+}
+
+fn locked(lock: Lock) -> Step<bool> {
+    match lock {
+        Lock::Granted { .. } => Step::Done(true),
+        Lock::Busy => Step::Done(false),
+        Lock::Waiting => Step::Wait,
     }
 }
 

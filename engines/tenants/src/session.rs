@@ -175,6 +175,7 @@ pub(crate) struct Session {
     /// What the statement that waits has read of the storage.
     pub(crate) reading: Reading,
     pub(crate) notices: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Why a wait ends without what was waited for.
@@ -205,6 +206,7 @@ impl Session {
             aside: false,
             reading: Reading::default(),
             notices: Vec::new(),
+            warnings: Vec::new(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! A tenant: its rows, its sessions, and the statements that they run. Nothing in here waits, reads a clock or touches a socket;
 //! what has to wait says so, and is asked for again.
 
+mod advisory;
 mod control;
 mod copy;
 mod cursors;
@@ -43,6 +44,15 @@ pub struct Login<'a> {
     pub administrator: bool,
     /// Where its random numbers begin; nobody else should know.
     pub seed: u64,
+}
+
+/// What a client is told beside an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// What was left out, or done besides.
+    Notice(String),
+    /// What is probably not what was meant.
+    Warning(String),
 }
 
 /// A tenant that is being served.
@@ -121,12 +131,15 @@ impl Tenant {
 
     /// Closes a session and rolls its transaction back.
     pub fn close_session(&mut self, id: SessionId) {
-        if let Some(session) = self.sessions.remove(&id)
-            && let Some(txn) = session.txn
-        {
-            self.waiting.remove(&txn.id);
-            self.database.abort(txn.id);
-            self.activity.rolled_back();
+        if let Some(session) = self.sessions.remove(&id) {
+            if let Some(txn) = session.txn {
+                self.waiting.remove(&txn.id);
+                self.database.abort(txn.id);
+                self.activity.rolled_back();
+            }
+            if let Some(holder) = session.facts.advisory.into_inner().holder {
+                self.database.remove_holder(holder);
+            }
         }
         self.activity.has_sessions(self.sessions.len());
         self.settle();
@@ -151,11 +164,15 @@ impl Tenant {
         self.sessions.get_mut(&id).map_or(Lsn::NONE, |session| std::mem::take(&mut session.reply_after))
     }
 
-    /// Notices for the client.
-    pub fn notices(&mut self, id: SessionId) -> Vec<String> {
+    /// Notices for the client, and warnings.
+    pub fn notices(&mut self, id: SessionId) -> Vec<Notice> {
         let Some(session) = self.sessions.get_mut(&id) else { return Vec::new() };
-        let notices = std::mem::take(&mut session.notices);
-        if session.facts.settings.notices { notices } else { Vec::new() }
+        let mut notices = std::mem::take(&mut session.notices);
+        if !session.facts.settings.notices {
+            notices.clear();
+        }
+        let warnings = std::mem::take(&mut session.warnings).into_iter().map(Notice::Warning);
+        notices.into_iter().map(Notice::Notice).chain(warnings).collect()
     }
 
     /// How long a session's statements, waits and pauses may take.
@@ -171,6 +188,10 @@ impl Tenant {
     }
 
     fn session(&mut self, id: SessionId) -> Result<&mut Session> {
-        self.sessions.get_mut(&id).ok_or_else(|| SqlError::internal("the session is closed"))
+        self.sessions.get_mut(&id).ok_or_else(closed)
     }
+}
+
+fn closed() -> SqlError {
+    SqlError::internal("the session is closed")
 }

@@ -33,6 +33,10 @@ pub enum Fault {
     NewcomersOvertake,
     /// Nobody looks for circles of waiting transactions.
     DeadlocksAreNotFound,
+    /// A view shows what its transaction wrote later.
+    ViewsShowLaterWrites,
+    /// A transaction waits for the locks of the holder that it runs for, and circles through these are not found.
+    HoldersAreStrangers,
     /// Rolling back to a savepoint keeps what was written since.
     SavepointsKeepWrites,
     /// Rolling back to a savepoint keeps the locks taken since.

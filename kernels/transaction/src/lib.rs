@@ -98,10 +98,10 @@ pub use crate::{
     locks::Wait,
     manager::{Counts, Transactions},
     mode::{Change, RowLock},
-    number::{Csn, TxnId},
+    number::{Csn, HolderId, TxnId},
     row::KeyRange,
     scan::{Direction, Scan},
-    transaction::{Event, Isolation, Lock, Savepoint},
+    transaction::{Event, Isolation, Lock, Savepoint, View},
     validation::{Checked, Commit, Committed, Prepared, Validation},
     versions::Seen,
 };

@@ -3,6 +3,9 @@
 //! Requests for a row queue in the order in which they came. One is granted when it conflicts with no holder and with
 //! nobody who waits before it, so that a stream of readers does not starve a writer. A transaction that strengthens a
 //! lock it holds goes before those who hold nothing: they would have to wait for it anyway.
+//!
+//! A transaction and the [holder](crate::HolderId) that it runs for are one *party*: neither is in the other's way, and who waits for
+//! the one waits for the other.
 
 use std::collections::VecDeque;
 
@@ -35,6 +38,7 @@ pub(crate) enum Request {
 /// A lock that somebody who waited has now, over what was held before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
+    /// The transaction or the holder.
     pub(crate) txn: TxnId,
     pub(crate) row: Row,
     pub(crate) before: Option<RowLock>,
@@ -46,14 +50,37 @@ struct Queue {
     waiters: VecDeque<(TxnId, RowLock)>,
 }
 
+/// Transactions that run for holders. Both have numbers of one kind.
+#[derive(Debug, Default)]
+struct Parties {
+    holders: NumberMap<TxnId, TxnId>,
+    transactions: NumberMap<TxnId, TxnId>,
+}
+
+impl Parties {
+    /// The name of the party that somebody belongs to.
+    fn of(&self, id: TxnId) -> TxnId {
+        if self.holders.is_empty() { id } else { self.holders.get(&id).copied().unwrap_or(id) }
+    }
+
+    /// The transaction that speaks for a party.
+    fn transaction(&self, party: TxnId) -> TxnId {
+        self.transactions.get(&party).copied().unwrap_or(party)
+    }
+}
+
 impl Queue {
     fn held_by(&self, txn: TxnId) -> Option<RowLock> {
         self.holders.iter().find(|(holder, _)| *holder == txn).map(|(_, mode)| *mode)
     }
 
+    fn held_by_party(&self, party: TxnId, parties: &Parties) -> Option<RowLock> {
+        self.holders.iter().filter(|(holder, _)| parties.of(*holder) == party).map(|(_, mode)| *mode).max()
+    }
+
     /// Whether a holder is in the way of a request.
-    fn conflicts(&self, txn: TxnId, mode: RowLock) -> bool {
-        self.holders.iter().any(|(holder, held)| *holder != txn && held.conflicts(mode))
+    fn conflicts(&self, party: TxnId, mode: RowLock, parties: &Parties) -> bool {
+        self.holders.iter().any(|(holder, held)| held.conflicts(mode) && parties.of(*holder) != party)
     }
 
     fn hold(&mut self, txn: TxnId, mode: RowLock) {
@@ -68,8 +95,9 @@ impl Queue {
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
     rows: NumberMap<Row, Queue>,
-    /// Who waits, and for which row.
+    /// Which party waits, and for which row.
     waiting: NumberMap<TxnId, Row>,
+    parties: Parties,
     /// Emptied queues, for their memory.
     spare: Vec<Queue>,
     rules: Rules,
@@ -93,17 +121,42 @@ impl Locks {
         self.rows.len()
     }
 
+    /// Lets a transaction run for a holder.
+    pub(crate) fn join(&mut self, txn: TxnId, holder: TxnId) {
+        self.parties.transactions.insert(holder, txn);
+        if !broken!(self.rules, HoldersAreStrangers) {
+            self.parties.holders.insert(txn, holder);
+        }
+    }
+
+    /// Ends that.
+    pub(crate) fn leave(&mut self, txn: TxnId, holder: TxnId) {
+        self.parties.transactions.remove(&holder);
+        self.parties.holders.remove(&txn);
+    }
+
+    /// The transaction that a lock's owner is or runs.
+    pub(crate) fn transaction(&self, id: TxnId) -> TxnId {
+        self.parties.transaction(id)
+    }
+
     pub(crate) fn request(&mut self, txn: TxnId, row: Row, mode: RowLock, wait: Wait) -> Request {
-        debug_assert!(!self.waiting.contains_key(&txn), "a transaction waits for one row at a time");
-        let spare = &mut self.spare;
-        let queue = self.rows.entry(row).or_insert_with(|| spare.pop().unwrap_or_default());
+        let Self { rows, waiting, parties, spare, rules } = self;
+        let party = parties.of(txn);
+        debug_assert!(!waiting.contains_key(&party), "a transaction waits for one row at a time");
+        let queue = rows.entry(row).or_insert_with(|| spare.pop().unwrap_or_default());
         let before = queue.held_by(txn);
         if before.is_some_and(|held| held >= mode) {
             return Request::Held;
         }
-        let queued_before = if before.is_some() { queue.strengthening() } else { queue.waiters.len() };
+        let held = queue.held_by_party(party, parties);
+        if held.is_some_and(|held| held >= mode) {
+            queue.hold(txn, mode);
+            return Request::Granted(before);
+        }
+        let queued_before = if held.is_some() { queue.strengthening(parties) } else { queue.waiters.len() };
         let overtakes = queue.waiters.range(..queued_before).any(|(_, asked)| asked.conflicts(mode));
-        if !queue.conflicts(txn, mode) && (!overtakes || broken!(self.rules, NewcomersOvertake)) {
+        if !queue.conflicts(party, mode, parties) && (!overtakes || broken!(rules, NewcomersOvertake)) {
             queue.hold(txn, mode);
             return Request::Granted(before);
         }
@@ -111,7 +164,7 @@ impl Locks {
             Wait::Never => Request::Busy,
             Wait::Queue => {
                 queue.waiters.insert(queued_before, (txn, mode));
-                self.waiting.insert(txn, row);
+                waiting.insert(party, row);
                 Request::Queued
             }
         }
@@ -129,25 +182,28 @@ impl Locks {
 
     /// Ends a transaction's wait, if it waits.
     pub(crate) fn cancel(&mut self, txn: TxnId, grants: &mut Vec<Grant>) {
-        let Some(row) = self.waiting.remove(&txn) else { return };
+        let parties = &self.parties;
+        let party = parties.of(txn);
+        let Some(row) = self.waiting.remove(&party) else { return };
         if let Some(queue) = self.rows.get_mut(&row) {
-            queue.waiters.retain(|(waiter, _)| *waiter != txn);
+            queue.waiters.retain(|(waiter, _)| parties.of(*waiter) != party);
         }
         self.grant(row, grants);
     }
 
-    /// Those that wait in a circle with `txn`, it among them; nobody, if it waits for somebody who will go on.
+    /// The transactions that wait in a circle with `txn`, it among them; nobody, if it waits for somebody who will go on.
     pub(crate) fn circle(&self, txn: TxnId) -> Vec<TxnId> {
         // Depth first along who waits for whom; `path` is the way from `txn` to where the search is.
-        let mut path = vec![(txn, self.blockers(txn))];
-        let mut visited = NumberMap::from_iter([(txn, ())]);
+        let first = self.parties.of(txn);
+        let mut path = vec![(first, self.blockers(first))];
+        let mut visited = NumberMap::from_iter([(first, ())]);
         while let Some((_, blockers)) = path.last_mut() {
             let Some(next) = blockers.pop() else {
                 path.pop();
                 continue;
             };
-            if next == txn {
-                return path.into_iter().map(|(member, _)| member).collect();
+            if next == first {
+                return path.into_iter().map(|(member, _)| self.parties.transaction(member)).collect();
             }
             if visited.insert(next, ()).is_none() {
                 path.push((next, self.blockers(next)));
@@ -156,30 +212,33 @@ impl Locks {
         Vec::new()
     }
 
-    /// Whom a transaction waits for: holders in its way, and those in its way who wait before it.
-    fn blockers(&self, txn: TxnId) -> Vec<TxnId> {
-        let Some(queue) = self.waiting.get(&txn).and_then(|row| self.rows.get(row)) else { return Vec::new() };
-        let Some(place) = queue.waiters.iter().position(|(waiter, _)| *waiter == txn) else { return Vec::new() };
+    /// The parties that one waits for: holders in its way, and those in its way who wait before it.
+    fn blockers(&self, party: TxnId) -> Vec<TxnId> {
+        let of = |id: &TxnId| self.parties.of(*id);
+        let Some(queue) = self.waiting.get(&party).and_then(|row| self.rows.get(row)) else { return Vec::new() };
+        let Some(place) = queue.waiters.iter().position(|(waiter, _)| of(waiter) == party) else { return Vec::new() };
         let mode = queue.waiters[place].1;
         let before = queue.waiters.range(..place);
-        let others = queue.holders.iter().chain(before);
-        others.filter(|(other, held)| *other != txn && held.conflicts(mode)).map(|(other, _)| *other).collect()
+        let others = queue.holders.iter().chain(before).filter(|(_, held)| held.conflicts(mode));
+        others.map(|(other, _)| of(other)).filter(|other| *other != party).collect()
     }
 
     /// Grants what can be granted, from the front of the queue on.
     fn grant(&mut self, row: Row, grants: &mut Vec<Grant>) {
+        let parties = &self.parties;
         let Some(queue) = self.rows.get_mut(&row) else { return };
         let mut place = 0;
         while let Some((txn, mode)) = queue.waiters.get(place).copied() {
             let overtakes = queue.waiters.range(..place).any(|(_, asked)| asked.conflicts(mode));
-            if overtakes || queue.conflicts(txn, mode) {
+            let party = parties.of(txn);
+            if overtakes || queue.conflicts(party, mode, parties) {
                 place += 1;
                 continue;
             }
             queue.waiters.remove(place);
             let before = queue.held_by(txn);
             queue.hold(txn, mode);
-            self.waiting.remove(&txn);
+            self.waiting.remove(&party);
             grants.push(Grant { txn, row, before });
         }
         if queue.holders.is_empty() && queue.waiters.is_empty() {
@@ -193,8 +252,9 @@ impl Locks {
 
 impl Queue {
     /// How many at the front of the queue hold the row already and want it more strongly.
-    fn strengthening(&self) -> usize {
-        self.waiters.iter().take_while(|(waiter, _)| self.held_by(*waiter).is_some()).count()
+    fn strengthening(&self, parties: &Parties) -> usize {
+        let holds = |waiter: TxnId| self.held_by_party(parties.of(waiter), parties).is_some();
+        self.waiters.iter().take_while(|(waiter, _)| holds(*waiter)).count()
     }
 }
 

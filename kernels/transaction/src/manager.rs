@@ -1,9 +1,12 @@
 //! The transaction manager of one database: it puts snapshots, locks, validation and publishing together.
 
 mod commit;
+mod holder;
+mod view;
 
 use std::collections::VecDeque;
 
+use self::holder::Holder;
 use crate::{
     Change, Conflict, ConflictKind, Csn, Direction, Event, Isolation, KeyRange, Lock, RowLock, Savepoint, Scan, Seen,
     TransactionError, TxnId, Wait,
@@ -12,7 +15,7 @@ use crate::{
     locks::{Grant, Locks, Request},
     row::{Key, NumberMap, Row},
     snapshots::Snapshots,
-    txn::{Held, Txn, running},
+    txn::{ALL_WRITES, Held, Txn, running},
     versions::Versions,
     watermark::Watermark,
 };
@@ -54,6 +57,7 @@ pub struct Transactions<V> {
     versions: Versions<V>,
     snapshots: Snapshots,
     locks: Locks,
+    holders: NumberMap<TxnId, Holder>,
     history: History,
     /// In the order of their numbers.
     in_flight: VecDeque<InFlight>,
@@ -97,6 +101,7 @@ impl<V> Transactions<V> {
             versions: Versions::new(rules),
             snapshots: Snapshots::default(),
             locks: Locks::new(rules),
+            holders: NumberMap::default(),
             history: History::default(),
             in_flight: VecDeque::new(),
             published: Watermark::at(last),
@@ -142,6 +147,7 @@ impl<V> Transactions<V> {
     pub fn statement(&mut self, id: TxnId) -> Result<Csn, TransactionError> {
         let txn = running(&mut self.txns, id)?;
         let now = self.published.reached();
+        txn.sees = ALL_WRITES;
         match txn.snapshot {
             Some(snapshot) if txn.is_validated() || snapshot == now => return Ok(snapshot),
             Some(snapshot) => self.snapshots.release(snapshot),
@@ -158,6 +164,7 @@ impl<V> Transactions<V> {
     /// [`TransactionError::Unknown`], [`TransactionError::Waiting`].
     pub fn end_statement(&mut self, id: TxnId) -> Result<(), TransactionError> {
         let txn = running(&mut self.txns, id)?;
+        txn.sees = ALL_WRITES;
         if !txn.is_validated()
             && let Some(snapshot) = txn.snapshot.take()
         {
@@ -174,10 +181,10 @@ impl<V> Transactions<V> {
         let row = Row::of(key);
         let txn = running(&mut self.txns, id)?;
         let snapshot = txn.snapshot(id)?;
-        if txn.isolation == Isolation::Serializable && txn.writes.get(key).is_none() {
+        if txn.isolation == Isolation::Serializable && txn.own(key).is_none() {
             txn.reads.row(row);
         }
-        if let Some(write) = txn.writes.get(key) {
+        if let Some(write) = txn.own(key) {
             return Ok(Seen::of(write.value.as_ref()));
         }
         let (seen, csn) = self.versions.get(key, row, snapshot);
@@ -203,7 +210,7 @@ impl<V> Transactions<V> {
         let txn = running(&mut self.txns, id)?;
         txn.reads.probe(row);
         let snapshot = txn.snapshot(id)?;
-        if let Some(write) = txn.writes.get(key) {
+        if let Some(write) = txn.own(key) {
             return Ok(Seen::of(write.value.as_ref()));
         }
         let (seen, csn) = self.versions.get(key, row, snapshot);
@@ -221,7 +228,7 @@ impl<V> Transactions<V> {
             return self.get(id, key);
         }
         let txn = running(&mut self.txns, id)?;
-        if let Some(write) = txn.writes.get(key) {
+        if let Some(write) = txn.own(key) {
             return Ok(Seen::of(write.value.as_ref()));
         }
         let (seen, csn) = self.versions.get(key, Row::of(key), self.published.reached());
@@ -249,7 +256,7 @@ impl<V> Transactions<V> {
             return Err(TransactionError::Waiting(id));
         }
         let at = (txn.snapshot(id)?, self.durable.reached());
-        Ok(Scan::new(&self.versions, &txn.writes, range, direction, at, &txn.reply_after))
+        Ok(Scan::new(&self.versions, (&txn.writes, txn.sees), range, direction, at, &txn.reply_after))
     }
 
     /// Counts a range as read.
@@ -455,15 +462,20 @@ impl<V> Transactions<V> {
                 Ok(true)
             }
             Request::Busy => Ok(false),
-            Request::Queued => {
-                txn.waiting = true;
-                // Who holds nothing is waited for by nobody who came before it.
-                if !txn.locks.is_empty() && !broken!(self.rules, DeadlocksAreNotFound) {
-                    self.break_circles(id)?;
-                }
-                Ok(false)
-            }
+            Request::Queued => self.queued(id),
         }
+    }
+
+    /// A transaction waits from here on.
+    fn queued(&mut self, id: TxnId) -> Result<bool, TransactionError> {
+        let txn = running(&mut self.txns, id)?;
+        txn.waiting = true;
+        // Who holds nothing is waited for by nobody who came before it.
+        let holds = !txn.locks.is_empty() || txn.holder.is_some();
+        if holds && !broken!(self.rules, DeadlocksAreNotFound) {
+            self.break_circles(id)?;
+        }
+        Ok(false)
     }
 
     /// Ends the wait of the youngest of each circle that a new wait closed.
@@ -493,9 +505,13 @@ impl<V> Transactions<V> {
     fn retire(&mut self, id: TxnId, mut txn: Box<Txn<V>>) {
         self.release(id, &txn.locks);
         txn.locks.clear();
-        if let Some(snapshot) = txn.snapshot.take() {
+        if let Some(holder) = txn.holder.take() {
+            self.locks.leave(id, holder);
+        }
+        for snapshot in txn.snapshot.take().into_iter().chain(txn.views.drain(..).map(|view| view.snapshot)) {
             self.snapshots.release(snapshot);
         }
+        txn.sees = ALL_WRITES;
         if self.spare.len() < SPARE_MAX {
             txn.reads.clear();
             txn.writes.clear();
@@ -508,10 +524,13 @@ impl<V> Transactions<V> {
     /// Writes granted locks down with those who have them now, and tells them.
     fn hand_out(&mut self) {
         for grant in self.grants.drain(..) {
-            if let Some(txn) = self.txns.get_mut(&grant.txn) {
-                txn.locks.push(Held { row: grant.row, before: grant.before });
+            let id = self.locks.transaction(grant.txn);
+            if let Some(txn) = self.txns.get_mut(&id) {
+                if id == grant.txn {
+                    txn.locks.push(Held { row: grant.row, before: grant.before });
+                }
                 txn.waiting = false;
-                self.events.push(Event::Granted(grant.txn));
+                self.events.push(Event::Granted(id));
             }
         }
     }

@@ -33,3 +33,7 @@ impl fmt::Display for TxnId {
         write!(f, "{}", self.0)
     }
 }
+
+/// Somebody who holds locks over the ends of transactions, as long as it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HolderId(pub(crate) TxnId);

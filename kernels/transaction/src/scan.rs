@@ -35,13 +35,13 @@ pub struct Scan<'a, V> {
 impl<'a, V> Scan<'a, V> {
     pub(crate) fn new(
         versions: &'a Versions<V>,
-        writes: &'a WriteSet<V>,
+        (writes, mark): (&'a WriteSet<V>, usize),
         range: &KeyRange,
         direction: Direction,
         (snapshot, durable): (Csn, Csn),
         reply_after: &'a Cell<Csn>,
     ) -> Self {
-        let (own, stored) = (from(direction, writes.range(range)), from(direction, versions.range(range)));
+        let (own, stored) = (from(direction, writes.range(range, mark)), from(direction, versions.range(range)));
         Self { direction, own, stored, versions, snapshot, durable, reply_after }
     }
 }

@@ -36,6 +36,14 @@ impl Snapshots {
         }
     }
 
+    /// Takes a snapshot in use once more.
+    pub(crate) fn take_again(&mut self, at: Csn) {
+        match self.live.binary_search_by_key(&at, |(csn, _)| *csn) {
+            Ok(place) => self.live[place].1 += 1,
+            Err(_) => debug_assert!(false, "a snapshot that is taken again is in use"),
+        }
+    }
+
     pub(crate) fn release(&mut self, at: Csn) {
         let Ok(place) = self.live.binary_search_by_key(&at, |(csn, _)| *csn) else {
             debug_assert!(false, "a snapshot is released once");

@@ -1,6 +1,6 @@
 //! What a caller says to a transaction and hears of it.
 
-use crate::TxnId;
+use crate::{Csn, TxnId};
 
 /// What a transaction is kept apart from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,13 @@ pub enum Event {
     /// It waited in a circle and was the youngest there. It does not wait any more; roll it back, to a savepoint before
     /// the locks that others wait for or altogether.
     Deadlocked(TxnId),
+}
+
+/// What a statement of a transaction saw: a snapshot under the transaction's writes before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View {
+    pub(crate) snapshot: Csn,
+    pub(crate) writes: usize,
 }
 
 /// A place in a transaction to roll back to. It belongs to that transaction only.

@@ -6,8 +6,12 @@ use crate::{
     Csn, Isolation, RowLock, TransactionError, TxnId,
     reads::ReadSet,
     row::{NumberMap, Row},
-    writes::WriteSet,
+    transaction::View,
+    writes::{Write, WriteSet},
 };
+
+/// Every write of its own.
+pub(crate) const ALL_WRITES: usize = usize::MAX;
 
 /// A lock that a transaction has, over what it had before.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +29,12 @@ pub(crate) struct Txn<V> {
     pub(crate) writes: WriteSet<V>,
     /// In the order in which they were taken, so that a savepoint is a length.
     pub(crate) locks: Vec<Held>,
+    /// The holder that it runs for.
+    pub(crate) holder: Option<TxnId>,
+    /// It sees what it wrote itself before there were so many writes.
+    pub(crate) sees: usize,
+    /// What it has kept to see again.
+    pub(crate) views: Vec<View>,
     /// The newest commit that it has read and that was not durable then. In a cell, because scans read on their own.
     pub(crate) reply_after: Cell<Csn>,
 }
@@ -38,8 +48,16 @@ impl<V> Txn<V> {
             reads: ReadSet::default(),
             writes: WriteSet::default(),
             locks: Vec::new(),
+            holder: None,
+            sees: ALL_WRITES,
+            views: Vec::new(),
             reply_after: Cell::new(Csn::NONE),
         }
+    }
+
+    /// What it has written to a key and sees.
+    pub(crate) fn own(&self, key: &[u8]) -> Option<&Write<V>> {
+        self.writes.get(key, self.sees)
     }
 
     pub(crate) fn snapshot(&self, id: TxnId) -> Result<Csn, TransactionError> {

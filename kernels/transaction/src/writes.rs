@@ -59,15 +59,32 @@ impl<V> WriteSet<V> {
         self.written.push(write);
     }
 
-    pub(crate) fn get(&self, key: &[u8]) -> Option<&Write<V>> {
-        if self.newest.is_empty() {
-            return None;
-        }
-        self.newest.get(key).map(|newest| &self.written[*newest as usize])
+    /// What was written to a key before there were `mark` writes.
+    pub(crate) fn get(&self, key: &[u8], mark: usize) -> Option<&Write<V>> {
+        if self.newest.is_empty() { None } else { self.before(*self.newest.get(key)?, mark) }
     }
 
-    pub(crate) fn range<'a>(&'a self, range: &KeyRange) -> impl DoubleEndedIterator<Item = &'a Write<V>> + use<'a, V> {
-        self.newest.range::<[u8], _>(bounds(range)).map(|(_, newest)| &self.written[*newest as usize])
+    /// What was written to the keys of a range before there were `mark` writes.
+    pub(crate) fn range<'a>(
+        &'a self,
+        range: &KeyRange,
+        mark: usize,
+    ) -> impl DoubleEndedIterator<Item = &'a Write<V>> + use<'a, V> {
+        self.newest.range::<[u8], _>(bounds(range)).filter_map(move |(_, newest)| self.before(*newest, mark))
+    }
+
+    fn before(&self, newest: u32, mark: usize) -> Option<&Write<V>> {
+        let mut write = &self.written[newest as usize];
+        if (newest as usize) < mark {
+            return Some(write);
+        }
+        while let Some(earlier) = write.earlier {
+            write = &self.written[earlier as usize];
+            if (earlier as usize) < mark {
+                return Some(write);
+            }
+        }
+        None
     }
 
     /// The newest write of each key.
@@ -178,8 +195,8 @@ mod tests {
     fn an_empty_range_holds_nothing_and_does_not_panic() {
         let mut writes = WriteSet::default();
         put(&mut writes, b"b", 1, Change::Content);
-        assert_eq!(writes.range(&KeyRange::new(*b"c", *b"a")).count(), 0);
-        assert_eq!(writes.range(&KeyRange::new(*b"b", *b"b")).count(), 0);
-        assert_eq!(writes.range(&KeyRange::ALL).count(), 1);
+        assert_eq!(writes.range(&KeyRange::new(*b"c", *b"a"), usize::MAX).count(), 0);
+        assert_eq!(writes.range(&KeyRange::new(*b"b", *b"b"), usize::MAX).count(), 0);
+        assert_eq!(writes.range(&KeyRange::ALL, usize::MAX).count(), 1);
     }
 }

@@ -5,6 +5,7 @@ use std::{borrow::Cow, cmp::Ordering, sync::Arc};
 use savanna_transaction::Isolation;
 
 use crate::{
+    advisory::Advisory,
     catalog::Catalog,
     error::{Result, SqlError, state},
     interrupt::Interrupts,
@@ -130,6 +131,7 @@ pub(crate) struct Facts {
     pub(crate) interrupts: Arc<Interrupts>,
     /// What the session was given of them.
     pub(crate) given: std::cell::RefCell<Given>,
+    pub(crate) advisory: std::cell::RefCell<Advisory>,
     /// The tables and sequences that the statement sees.
     pub(crate) catalog: Arc<Catalog>,
 }
@@ -160,7 +162,7 @@ pub(crate) trait Queries {
     /// What a query comes to, for the row of `env`.
     fn answer(&self, subquery: &Subquery, env: Env<'_>) -> Result<Value>;
 
-    /// Takes an advisory lock.
+    /// Takes advisory locks or gives them back.
     fn lock(&self, function: AdvisoryFunction, numbers: &[Cow<'_, Value>]) -> Result<Value>;
 }
 

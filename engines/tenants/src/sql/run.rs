@@ -128,8 +128,14 @@ impl<'a> Run<'a> {
 
     /// Locks a row. If it has to wait, the error ends what is being computed, and [`Self::step`] says so.
     pub(super) fn lock(&self, key: &[u8], mode: RowLock, wait: Wait) -> Result<bool> {
-        match self.database().lock(self.txn, key, mode, wait)? {
-            Step::Done(locked) => Ok(locked),
+        let step = self.database().lock(self.txn, key, mode, wait)?;
+        self.unless_waiting(step)
+    }
+
+    /// What was done, if it has not to wait.
+    pub(super) fn unless_waiting<T>(&self, step: Step<T>) -> Result<T> {
+        match step {
+            Step::Done(done) => Ok(done),
             Step::Wait => {
                 self.waits.set(true);
                 Err(taken_for_error())

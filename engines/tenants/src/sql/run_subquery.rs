@@ -28,11 +28,7 @@ pub(crate) enum Answer {
 impl Queries for Run<'_> {
     fn lock(&self, function: AdvisoryFunction, numbers: &[Cow<'_, Value>]) -> Result<Value> {
         let numbers: Vec<&Value> = numbers.iter().map(|number| &**number).collect();
-        if numbers.iter().any(|number| number.is_null()) {
-            return Ok(Value::Null);
-        }
-        let locked = Run::lock(self, &AdvisoryFunction::key(&numbers), function.mode(), function.wait())?;
-        Ok(function.answer(locked))
+        self.advisory(function, &numbers)
     }
 
     fn answer(&self, subquery: &Subquery, env: Env<'_>) -> Result<Value> {

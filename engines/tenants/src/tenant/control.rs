@@ -159,6 +159,7 @@ impl Tenant {
                 session.portals.clear();
                 session.cursors.clear();
                 session.facts.settings = crate::settings::Settings::default();
+                session.facts.advisory.get_mut().unlock_all();
                 return done("DISCARD ALL");
             }
             Plan::Declare { name, options, .. } => self.may_declare(id, name, *options)?,

@@ -83,6 +83,7 @@ impl Tenant {
         refuse_if_failed(session, &statement.plan)?;
         session.facts.statement_began = now;
         session.facts.configured.borrow_mut().clear();
+        session.facts.advisory.get_mut().begin();
         if let Some(step) = self.control(id, &statement.plan)? {
             return Ok(step);
         }

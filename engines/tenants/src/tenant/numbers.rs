@@ -19,7 +19,11 @@ impl Tenant {
         id: SessionId,
         attempt: impl FnMut(&mut Self) -> Result<Step<Outcome>>,
     ) -> Result<Step<Outcome>> {
-        self.fetching(id, |tenant| tenant.with_numbers(id, attempt))
+        let step = self.fetching(id, |tenant| tenant.with_numbers(id, attempt));
+        if !matches!(step, Ok(Step::Wait)) {
+            self.settle_advisory(id);
+        }
+        step
     }
 
     fn with_numbers(

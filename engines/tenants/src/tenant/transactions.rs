@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use savanna_transaction::Isolation;
 
-use super::Tenant;
+use super::{Tenant, closed};
 use crate::{
     database::Step,
     error::{Result, SqlError, state},
@@ -17,7 +17,10 @@ impl Tenant {
     pub(super) fn begin(&mut self, id: SessionId, isolation: Isolation, read_only: bool, explicit: bool) -> Result<()> {
         let txn = self.database.begin(isolation);
         let now = self.now;
-        let session = self.session(id)?;
+        let session = self.sessions.get_mut(&id).ok_or_else(closed)?;
+        if let Some(holder) = session.facts.advisory.get_mut().holder {
+            self.database.run_for(txn, holder)?;
+        }
         session.facts.transaction_began = now;
         session.txn = Some(Current {
             id: txn,
@@ -125,6 +128,7 @@ impl Tenant {
 
     /// Notes that something failed: the transaction is over, or waits for its rollback if the client began it.
     pub fn fail(&mut self, id: SessionId) {
+        self.settle_advisory(id);
         if let Some(session) = self.sessions.get_mut(&id) {
             session.simple = None;
             session.waits = false;

@@ -12,6 +12,7 @@ use pgwire::messages::{
 use savanna_tenants::{
     OutputColumn, SqlError, Status,
     copy::{CopyFormat, CopyKind},
+    tenant::Notice,
     types::Type,
     value::{Value, zone::Zone},
 };
@@ -100,9 +101,13 @@ impl Output {
         self.put(&ErrorResponse::new(fields));
     }
 
-    pub(crate) fn notice(&mut self, message: &str) {
-        let notice = "NOTICE".to_owned();
-        let fields = [(b'S', notice.clone()), (b'V', notice), (b'C', "00000".to_owned()), (b'M', message.to_owned())];
+    pub(crate) fn notice(&mut self, notice: &Notice) {
+        let (severity, code, message) = match notice {
+            Notice::Notice(message) => ("NOTICE", "00000", message.as_str()),
+            Notice::Warning(message) => ("WARNING", "01000", message.as_str()),
+        };
+        let fields = [(b'S', severity), (b'V', severity), (b'C', code), (b'M', message)];
+        let fields = fields.map(|(field, text)| (field, text.to_owned()));
         self.put(&NoticeResponse::new(fields.to_vec()));
     }
 

@@ -3,10 +3,12 @@
 mod anomalies;
 mod constraints;
 mod history;
+mod holders;
 mod locking;
 mod pipeline;
 mod random;
 mod savepoints;
 mod session;
 mod table;
+mod views;
 mod world;

@@ -304,10 +304,6 @@ impl Binder<'_, '_> {
         }
         let types: Vec<Type> = arguments.iter().map(|argument| argument.of).collect();
         let Some((function, wanted, of)) = function::resolve(name, &types) else {
-            if name.starts_with("pg_advisory_") || name.starts_with("pg_try_advisory_") {
-                let error = SqlError::unsupported(format_args!("the function {name} with these arguments"));
-                return Err(error.hint("Locks that end with the transaction are there: pg_advisory_xact_lock."));
-            }
             return Err(no_function(self.planner.catalog, name, &types));
         };
         if let (Function::Advisory(_), Some(place)) = (function, self.closed) {

@@ -1,36 +1,51 @@
 //! Advisory locks: locks on numbers that mean something to clients alone. They are row locks of keys that no table has, so that they are
-//! waited for, found in circles and given back like these: at the end of the transaction, or when it is rolled back behind them.
+//! waited for and found in circles like these. Those of a transaction are given back like these, too: at its end, or when it is rolled
+//! back behind them. Those of a session are held until they are unlocked as often as they were taken, or the session ends.
 
 use savanna_tenants_encoding::{KeyWriter, Order};
 use savanna_transaction::{RowLock, Wait};
 
 use super::Resolved;
-use crate::{catalog::ADVISORY, types::Type, value::Value};
+use crate::{catalog::ADVISORY, error::Result, sql::run::Run, types::Type, value::Value};
 
-/// `pg_advisory_xact_lock` and its kind.
+/// `pg_advisory_lock` and its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AdvisoryFunction {
-    shared: bool,
-    /// Whether it says that somebody else has the lock, instead of waiting.
-    tries: bool,
+pub(crate) enum AdvisoryFunction {
+    Lock {
+        shared: bool,
+        /// Whether it says that somebody else has the lock, instead of waiting.
+        tries: bool,
+        /// Whether the session holds it, and not its transaction.
+        session: bool,
+    },
+    Unlock {
+        shared: bool,
+    },
+    UnlockAll,
 }
 
 pub(super) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<AdvisoryFunction>> {
-    let (shared, tries) = match name {
-        "pg_advisory_xact_lock" => (false, false),
-        "pg_advisory_xact_lock_shared" => (true, false),
-        "pg_try_advisory_xact_lock" => (false, true),
-        "pg_try_advisory_xact_lock_shared" => (true, true),
+    use AdvisoryFunction::{Lock, Unlock, UnlockAll};
+    let function = match name {
+        "pg_advisory_lock" => Lock { shared: false, tries: false, session: true },
+        "pg_advisory_lock_shared" => Lock { shared: true, tries: false, session: true },
+        "pg_try_advisory_lock" => Lock { shared: false, tries: true, session: true },
+        "pg_try_advisory_lock_shared" => Lock { shared: true, tries: true, session: true },
+        "pg_advisory_xact_lock" => Lock { shared: false, tries: false, session: false },
+        "pg_advisory_xact_lock_shared" => Lock { shared: true, tries: false, session: false },
+        "pg_try_advisory_xact_lock" => Lock { shared: false, tries: true, session: false },
+        "pg_try_advisory_xact_lock_shared" => Lock { shared: true, tries: true, session: false },
+        "pg_advisory_unlock" => Unlock { shared: false },
+        "pg_advisory_unlock_shared" => Unlock { shared: true },
+        "pg_advisory_unlock_all" => return arguments.is_empty().then_some((UnlockAll, vec![], Type::Text)),
         _ => return None,
     };
-    let of = if tries { Type::Bool } else { Type::Text };
+    let of = if matches!(function, Lock { tries: false, .. }) { Type::Text } else { Type::Bool };
     let integral = |of: &Type| of.is_integer() || *of == Type::Unknown;
     let small = |of: &Type| matches!(of, Type::Int2 | Type::Int4 | Type::Unknown);
     match arguments {
-        [key] if integral(key) => Some((AdvisoryFunction { shared, tries }, vec![Type::Int8], of)),
-        [class, key] if small(class) && small(key) => {
-            Some((AdvisoryFunction { shared, tries }, vec![Type::Int4, Type::Int4], of))
-        }
+        [key] if integral(key) => Some((function, vec![Type::Int8], of)),
+        [class, key] if small(class) && small(key) => Some((function, vec![Type::Int4, Type::Int4], of)),
         _ => None,
     }
 }
@@ -47,17 +62,42 @@ impl AdvisoryFunction {
         }
         key.into_bytes()
     }
+}
 
-    pub(crate) fn mode(self) -> RowLock {
-        if self.shared { RowLock::Share } else { RowLock::Update }
+impl Run<'_> {
+    /// Calls a function of advisory locks. What has no value has an empty text.
+    pub(crate) fn advisory(&self, function: AdvisoryFunction, numbers: &[&Value]) -> Result<Value> {
+        if numbers.iter().any(|number| number.is_null()) {
+            return Ok(Value::Null);
+        }
+        let key = AdvisoryFunction::key(numbers);
+        let nothing = Value::Text(String::new());
+        Ok(match function {
+            AdvisoryFunction::Lock { shared, tries, session } => {
+                let mode = if shared { RowLock::Share } else { RowLock::Update };
+                let wait = if tries { Wait::Never } else { Wait::Queue };
+                let locked =
+                    if session { self.hold_lock(key, shared, mode, wait)? } else { self.lock(&key, mode, wait)? };
+                if tries { Value::Bool(locked) } else { nothing }
+            }
+            AdvisoryFunction::Unlock { shared } => Value::Bool(self.facts.advisory.borrow_mut().unlock(key, shared)),
+            AdvisoryFunction::UnlockAll => {
+                self.facts.advisory.borrow_mut().unlock_all();
+                nothing
+            }
+        })
     }
 
-    pub(crate) fn wait(self) -> Wait {
-        if self.tries { Wait::Never } else { Wait::Queue }
-    }
-
-    /// What it says when it has its lock, or has not. What has no value has an empty text.
-    pub(crate) fn answer(self, locked: bool) -> Value {
-        if self.tries { Value::Bool(locked) } else { Value::Text(String::new()) }
+    /// Takes a lock for the session.
+    fn hold_lock(&self, key: Vec<u8>, shared: bool, mode: RowLock, wait: Wait) -> Result<bool> {
+        let mut advisory = self.facts.advisory.borrow_mut();
+        let holder = *advisory.holder.get_or_insert_with(|| self.database().add_holder());
+        self.database().run_for(self.txn, holder)?;
+        let step = self.database().lock_for_holder(self.txn, &key, mode, wait)?;
+        let locked = self.unless_waiting(step)?;
+        if locked {
+            advisory.took(key, shared)?;
+        }
+        Ok(locked)
     }
 }

@@ -7,7 +7,7 @@ use savanna_tenants::{
     Outcome, OutputColumn, SqlError, Status,
     copy::CopyFormat,
     error::{Result, state},
-    tenant::Given,
+    tenant::{Given, Notice},
 };
 
 use super::{Connection, End, OUTPUT_BYTES, Served};
@@ -121,7 +121,8 @@ impl Connection {
         let lsn = match removed {
             Ok(lsn) => lsn,
             Err(error) if if_exists && error.state == state::INVALID_CATALOG_NAME => {
-                self.output.notice(&format!("database \"{name}\" does not exist, skipping"));
+                let message = format!("database \"{name}\" does not exist, skipping");
+                self.output.notice(&Notice::Notice(message));
                 self.output.complete("DROP DATABASE");
                 return Ok(());
             }

@@ -8,7 +8,13 @@ use std::{
 
 use savanna_journal::Lsn;
 use savanna_tenants::{
-    SessionId, budget::Amounts, database::Step, error::Result, interrupt::Reason, settings::Timeouts, tenant::Tenant,
+    SessionId,
+    budget::Amounts,
+    database::Step,
+    error::Result,
+    interrupt::Reason,
+    settings::Timeouts,
+    tenant::{Notice, Tenant},
     value::zone::Zone,
 };
 
@@ -33,7 +39,7 @@ struct Trace {
     zone: Zone,
     /// The answer may leave when the log is durable up to here.
     after: Lsn,
-    notices: Vec<String>,
+    notices: Vec<Notice>,
 }
 
 /// Work on the tenant for a session, and its trace.

@@ -1,0 +1,17 @@
+//! Advisory locks of sessions, when their statements are over.
+
+use super::Tenant;
+use crate::session::SessionId;
+
+impl Tenant {
+    /// A statement is over, and what it did to the session's advisory locks is as it is.
+    pub(super) fn settle_advisory(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let advisory = session.facts.advisory.get_mut();
+        let changes = advisory.end();
+        session.warnings.append(&mut advisory.warnings);
+        if let Some(holder) = advisory.holder {
+            self.database.settle(holder, changes.iter().map(|(key, mode)| (key.as_slice(), *mode)));
+        }
+    }
+}
