@@ -1,9 +1,11 @@
 //! One tenant's rows: the transaction manager over versions, the storage below, the log beside, the catalog within.
 
 mod catalogs;
+mod gaps;
 mod numbers;
 mod replaying;
 mod sweep;
+mod walk;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,6 +20,7 @@ use savanna_transaction::{
     TxnId, Wait,
 };
 
+use self::gaps::Gaps;
 pub use self::{replaying::Replaying, sweep::Swept};
 use crate::{
     catalog::Catalog,
@@ -78,6 +81,7 @@ pub struct Database {
     chores: Reading,
     /// The value that was found last in the storage.
     found: Bytes,
+    gaps: Gaps,
 }
 
 impl Database {
@@ -204,45 +208,6 @@ impl Database {
         self.rules.broken = Some(fault);
     }
 
-    /// Visits the keys of a range until it is told to stop: the last key then.
-    fn walk(
-        &mut self,
-        txn: TxnId,
-        range: &KeyRange,
-        direction: Direction,
-        visit: &mut Visit<'_>,
-    ) -> Result<Option<Vec<u8>>> {
-        if range.is_empty() {
-            return Ok(None);
-        }
-        let mut above = self.transactions.peek(txn, range, direction)?.peekable();
-        let mut below = self.store.scan(range, direction, &mut self.reading);
-        let mut more = below.step()?;
-        loop {
-            let order = match (above.peek(), more) {
-                (None, false) => return Ok(None),
-                (Some(_), false) => std::cmp::Ordering::Less,
-                (None, true) => std::cmp::Ordering::Greater,
-                (Some((a, _)), true) if direction == Direction::Ascending => (*a).cmp(below.key()),
-                (Some((a, _)), true) => below.key().cmp(a),
-            };
-            let seen = if order.is_le() { above.next() } else { None };
-            let row = match seen {
-                Some((key, Seen::Here(value))) => Some((key, &**value)),
-                Some((_, Seen::Gone)) => None,
-                Some((_, Seen::Below)) | None => order.is_ge().then(|| (below.key(), below.value())),
-            };
-            if let Some((key, value)) = row
-                && visit(key, value)?.is_break()
-            {
-                return Ok(Some(key.to_vec()));
-            }
-            if order.is_ge() {
-                more = below.step()?;
-            }
-        }
-    }
-
     /// Locks a row; `Ok(false)` if it is somebody else's and the request was not to wait.
     pub(crate) fn lock(&mut self, txn: TxnId, key: &[u8], mode: RowLock, wait: Wait) -> Result<Step<bool>> {
         Ok(locked(self.transactions.lock(txn, key, mode, wait)?))
@@ -313,6 +278,11 @@ impl Database {
         };
         let (csn, keys) = (committed.csn(), committed.writes().count());
         let catalog = self.changed_catalog(committed.writes());
+        for (key, value) in committed.writes() {
+            if value.is_some() && !self.gaps.is_empty() && self.rules.fill_gaps() {
+                self.gaps.fill(key);
+            }
+        }
         self.transactions.install(committed);
         self.undurable.push_back((csn, lsn));
         self.unflushed.push(csn, lsn, (record.len(), keys));

@@ -1,4 +1,4 @@
-//! Rules of foreign keys that a test can switch off, to show that it notices. Without the feature `faults` all of them hold.
+//! Rules that a test can switch off, to show that it notices. Without the feature `faults` all of them hold.
 
 /// A rule that does not hold.
 #[cfg(feature = "faults")]
@@ -8,6 +8,8 @@ pub enum Fault {
     ParentsAreNotHeld,
     /// Who takes a key away does not probe the range of the rows that refer to it.
     ChildrenAreNotProbed,
+    /// A range that was empty counts as empty when somebody has written there.
+    GapsAreNotFilled,
 }
 
 /// The rules of one database.
@@ -28,6 +30,13 @@ impl Rules {
     pub(crate) fn probe_children(self) -> bool {
         #[cfg(feature = "faults")]
         return self.broken != Some(Fault::ChildrenAreNotProbed);
+        #[cfg(not(feature = "faults"))]
+        true
+    }
+
+    pub(crate) fn fill_gaps(self) -> bool {
+        #[cfg(feature = "faults")]
+        return self.broken != Some(Fault::GapsAreNotFilled);
         #[cfg(not(feature = "faults"))]
         true
     }

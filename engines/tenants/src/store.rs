@@ -61,4 +61,7 @@ pub trait Rows {
 
     /// Its value.
     fn value(&self) -> &[u8];
+
+    /// Keys that have gone and were passed over.
+    fn passed(&self) -> usize;
 }

@@ -259,6 +259,34 @@ impl<V> Transactions<V> {
         Ok(Scan::new(&self.versions, (&txn.writes, txn.sees), range, direction, at, &txn.reply_after))
     }
 
+    /// The transaction's snapshot, and whether it sees every commit that has a number.
+    ///
+    /// # Errors
+    /// [`TransactionError::Unknown`]; if it has no snapshot.
+    pub fn snapshot(&self, id: TxnId) -> Result<(Csn, bool), TransactionError> {
+        let snapshot = self.txns.get(&id).ok_or(TransactionError::Unknown(id))?.snapshot(id)?;
+        Ok((snapshot, snapshot == self.published.last()))
+    }
+
+    /// Whether the transaction itself has written in a range.
+    ///
+    /// # Errors
+    /// [`TransactionError::Unknown`].
+    pub fn wrote_in(&self, id: TxnId, range: &KeyRange) -> Result<bool, TransactionError> {
+        let txn = self.txns.get(&id).ok_or(TransactionError::Unknown(id))?;
+        Ok(txn.writes.touches(range))
+    }
+
+    /// Says that what was read depends on a commit, too, whose versions were not looked at.
+    ///
+    /// # Errors
+    /// [`TransactionError::Unknown`].
+    pub fn depends_on(&self, id: TxnId, csn: Csn) -> Result<(), TransactionError> {
+        let txn = self.txns.get(&id).ok_or(TransactionError::Unknown(id))?;
+        txn.depend(csn, self.durable.reached());
+        Ok(())
+    }
+
     /// Counts a range as read.
     ///
     /// # Errors

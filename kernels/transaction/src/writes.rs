@@ -73,6 +73,11 @@ impl<V> WriteSet<V> {
         self.newest.range::<[u8], _>(bounds(range)).filter_map(move |(_, newest)| self.before(*newest, mark))
     }
 
+    /// Whether anything was written in a range.
+    pub(crate) fn touches(&self, range: &KeyRange) -> bool {
+        self.newest.range::<[u8], _>(bounds(range)).next().is_some()
+    }
+
     fn before(&self, newest: u32, mark: usize) -> Option<&Write<V>> {
         let mut write = &self.written[newest as usize];
         if (newest as usize) < mark {

@@ -82,7 +82,7 @@ struct Entry {
     value: Option<Range<usize>>,
 }
 
-/// Entries with their whole keys, as [`Block::entries`] gives them.
+/// Entries of a group with their whole keys, as [`Block::read_group`] gives them.
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
     keys: Vec<u8>,
@@ -139,7 +139,7 @@ impl Block {
     /// What it says of a key: nothing, that it went, or its value.
     #[must_use]
     pub fn get(&self, key: &[u8]) -> Option<Option<Bytes>> {
-        let mut at = self.restart_before(key);
+        let mut at = if self.groups() == 0 { self.entries_end } else { self.restart(self.group_of(key)) };
         // Bytes that the entry before shares with the key; it is smaller.
         let mut common = 0;
         while at < self.entries_end {
@@ -162,26 +162,14 @@ impl Block {
         None
     }
 
-    /// All entries.
-    pub(crate) fn entries(&self) -> Entries {
-        let mut entries = Entries::default();
-        let mut at = 0;
-        let mut last = 0..0;
-        while at < self.entries_end {
-            let Some(entry) = self.entry(&mut at) else { break };
-            let start = entries.keys.len();
-            entries.keys.extend_from_within(last.start..last.start + entry.shared);
-            entries.keys.extend(&self.bytes[entry.rest]);
-            last = start..entries.keys.len();
-            entries.places.push((last.clone(), entry.value));
-        }
-        entries
+    /// How many groups of entries it has: each begins with a restart.
+    pub(crate) fn groups(&self) -> usize {
+        (self.bytes.len() - TRAILER - self.entries_end) / 4
     }
 
-    /// The offset of the last restart whose key is not larger than `key`.
-    fn restart_before(&self, key: &[u8]) -> usize {
-        let count = (self.bytes.len() - TRAILER - self.entries_end) / 4;
-        let (mut low, mut high) = (0, count);
+    /// The last group whose first key is not larger than `key`, or the first one.
+    pub(crate) fn group_of(&self, key: &[u8]) -> usize {
+        let (mut low, mut high) = (0, self.groups());
         while high - low > 1 {
             let middle = low.midpoint(high);
             let mut at = self.restart(middle);
@@ -190,7 +178,24 @@ impl Block {
                 _ => high = middle,
             }
         }
-        if count == 0 { self.entries_end } else { self.restart(low) }
+        low
+    }
+
+    /// Reads the entries of a group in place of those that were read before.
+    pub(crate) fn read_group(&self, group: usize, entries: &mut Entries) {
+        entries.keys.clear();
+        entries.places.clear();
+        let mut at = self.restart(group);
+        let end = if group + 1 < self.groups() { self.restart(group + 1) } else { self.entries_end };
+        let mut last = 0..0;
+        while at < end {
+            let Some(entry) = self.entry(&mut at) else { break };
+            let start = entries.keys.len();
+            entries.keys.extend_from_within(last.start..last.start + entry.shared);
+            entries.keys.extend_from_slice(&self.bytes[entry.rest]);
+            last = start..entries.keys.len();
+            entries.places.push((last.clone(), entry.value));
+        }
     }
 
     fn restart(&self, number: usize) -> usize {
@@ -259,6 +264,16 @@ mod tests {
         bytes
     }
 
+    fn all(block: &Block) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+        let (mut entries, mut all) = (Entries::default(), Vec::new());
+        for group in 0..block.groups() {
+            block.read_group(group, &mut entries);
+            let entry = |at| (entries.key(at).to_vec(), entries.value(at).map(|place| block.bytes()[place].to_vec()));
+            all.extend((0..entries.len()).map(entry));
+        }
+        all
+    }
+
     fn rows() -> impl Strategy<Value = Vec<(Vec<u8>, Option<Vec<u8>>)>> {
         let key = prop::collection::vec(0_u8..4, 0..8);
         let value = prop::option::of(prop::collection::vec(any::<u8>(), 0..20));
@@ -277,11 +292,7 @@ mod tests {
                 let expected = rows.iter().find(|(other, _)| *other == key).map(|(_, value)| value.clone());
                 prop_assert_eq!(block.get(&key).map(|value| value.map(|bytes| bytes.to_vec())), expected);
             }
-            let entries = block.entries();
-            let read: Vec<_> = (0..entries.len())
-                .map(|at| (entries.key(at).to_vec(), entries.value(at).map(|place| block.bytes()[place].to_vec())))
-                .collect();
-            prop_assert_eq!(read, rows);
+            prop_assert_eq!(all(&block), rows);
         }
 
         #[test]
@@ -293,7 +304,7 @@ mod tests {
             }
             if let Ok(block) = Block::new(bytes.into()) {
                 let _ = block.get(b"key");
-                block.entries();
+                all(&block);
             }
         }
     }

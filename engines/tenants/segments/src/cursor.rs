@@ -48,26 +48,30 @@ pub fn get(segments: &[Arc<Segment>], key: &[u8], blocks: &mut impl Blocks) -> R
 #[derive(Debug)]
 pub struct Cursor {
     segment: Arc<Segment>,
-    range: KeyRange,
+    range: Arc<KeyRange>,
     direction: Direction,
     /// The block that comes next.
     next: Option<u32>,
-    block: Option<(Arc<Block>, Entries)>,
-    /// Entries of the block that are still to come.
+    block: Option<Arc<Block>>,
+    /// Groups of the block that are still to come.
+    groups: Range<usize>,
+    /// The group that is read.
+    entries: Entries,
+    /// Entries of the group that are still to come.
     left: Range<usize>,
 }
 
 impl Cursor {
     /// At the beginning of a range, or its end.
     #[must_use]
-    pub fn new(segment: Arc<Segment>, range: KeyRange, direction: Direction) -> Self {
+    pub fn new(segment: Arc<Segment>, range: Arc<KeyRange>, direction: Direction) -> Self {
         let next = match (direction, &range.end) {
             _ if segment.blocks() == 0 || range.is_empty() => None,
             (Direction::Ascending, _) => Some(segment.block_of(&range.start)),
             (Direction::Descending, Some(end)) => Some(segment.block_of(end)),
             (Direction::Descending, None) => Some(segment.blocks() - 1),
         };
-        Self { segment, range, direction, next, block: None, left: 0..0 }
+        Self { segment, range, direction, next, block: None, groups: 0..0, entries: Entries::default(), left: 0..0 }
     }
 
     /// Goes to the next key; whether there is one.
@@ -75,13 +79,19 @@ impl Cursor {
     /// # Errors
     /// [`Missing`] if a block must be fetched first; the cursor stays where it is.
     pub fn step(&mut self, blocks: &mut impl Blocks) -> Result<bool, Missing> {
-        if self.block.is_some() {
-            match self.direction {
-                Direction::Ascending => self.left.start += 1,
-                Direction::Descending => self.left.end = self.left.end.saturating_sub(1),
-            }
+        match self.direction {
+            Direction::Ascending => _ = self.left.next(),
+            Direction::Descending => _ = self.left.next_back(),
         }
         while self.left.is_empty() {
+            let group = match self.direction {
+                Direction::Ascending => self.groups.next(),
+                Direction::Descending => self.groups.next_back(),
+            };
+            if let Some(group) = group {
+                self.enter_group(group);
+                continue;
+            }
             let Some(next) = self.next else {
                 self.block = None;
                 return Ok(false);
@@ -98,10 +108,8 @@ impl Cursor {
     }
 
     fn enter(&mut self, number: u32, block: Arc<Block>) {
-        let entries = block.entries();
-        let first = entries.place_of(&self.range.start);
-        let end = self.range.end.as_ref().map_or(entries.len(), |end| entries.place_of(end));
-        self.left = first..end.max(first);
+        let last = self.range.end.as_ref().map_or_else(|| block.groups(), |end| block.group_of(end) + 1);
+        self.groups = block.group_of(&self.range.start)..last.min(block.groups());
         self.next = match self.direction {
             Direction::Ascending => Some(number + 1).filter(|next| {
                 let first = self.segment.first_key(*next);
@@ -112,27 +120,37 @@ impl Cursor {
                 number.checked_sub(1).filter(|_| !begins)
             }
         };
-        self.block = Some((block, entries));
+        self.block = Some(block);
+    }
+
+    fn enter_group(&mut self, group: usize) {
+        let Self { block: Some(block), range, entries, .. } = self else { return };
+        block.read_group(group, entries);
+        let first = entries.place_of(&range.start);
+        let end = range.end.as_ref().map_or(entries.len(), |end| entries.place_of(end));
+        self.left = first..end.max(first);
     }
 
     /// The entry that the cursor is at.
-    fn place(&self) -> Option<(&Block, &Entries, usize)> {
-        let (block, entries) = self.block.as_ref().filter(|_| !self.left.is_empty())?;
-        let at = if self.direction == Direction::Ascending { self.left.start } else { self.left.end - 1 };
-        Some((block, entries, at))
+    fn place(&self) -> Option<usize> {
+        match self.direction {
+            _ if self.left.is_empty() => None,
+            Direction::Ascending => Some(self.left.start),
+            Direction::Descending => Some(self.left.end - 1),
+        }
     }
 
     /// The key that it is at.
     #[must_use]
     pub fn key(&self) -> Option<&[u8]> {
-        self.place().map(|(_, entries, at)| entries.key(at))
+        self.place().map(|at| self.entries.key(at))
     }
 
     /// That key's value, or `None` if it goes.
     #[must_use]
     pub fn value(&self) -> Option<&[u8]> {
-        let (block, entries, at) = self.place()?;
-        entries.value(at).map(|place| &block.bytes()[place])
+        let place = self.entries.value(self.place()?)?;
+        Some(&self.block.as_ref()?.bytes()[place])
     }
 }
 
@@ -151,7 +169,8 @@ impl Merge {
     /// Of segments, newest first.
     #[must_use]
     pub fn new(segments: &[Arc<Segment>], range: &KeyRange, direction: Direction) -> Self {
-        let cursor = |segment: &Arc<Segment>| Cursor::new(Arc::clone(segment), range.clone(), direction);
+        let range = Arc::new(range.clone());
+        let cursor = |segment: &Arc<Segment>| Cursor::new(Arc::clone(segment), Arc::clone(&range), direction);
         let cursors: Vec<Cursor> = segments.iter().map(cursor).collect();
         Self { behind: vec![true; cursors.len()], cursors, direction, at: None }
     }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use savanna_journal::Lsn;
 use savanna_transaction::Transactions;
 
-use super::Database;
+use super::{Database, gaps::Gaps};
 use crate::{
     catalog::FIRST_RELATION,
     fault::Rules,
@@ -65,6 +65,7 @@ impl Replaying {
             reading: Reading::default(),
             chores: Reading::default(),
             found: Bytes::new(),
+            gaps: Gaps::default(),
         }
     }
 }

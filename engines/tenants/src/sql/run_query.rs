@@ -87,7 +87,7 @@ impl Run<'_> {
         let visible = query.columns.len();
         let mut take = window.counted(self, take);
         if let (Some(locking), Body::Select(select)) = (query.locking, &query.body) {
-            return self.locked(query, (locking, select), around, &mut take);
+            return self.locked(query, (locking, select), around, window.end.or(ahead), &mut take);
         }
         let distinct_on = match &query.body {
             Body::Select(select) => select.distinct.as_ref().and_then(|distinct| match distinct {
@@ -234,34 +234,49 @@ impl Run<'_> {
         query: &Query,
         (locking, select): (Locking, &Select),
         around: Vec<Value>,
+        ahead: Option<usize>,
         take: &mut Take<'_>,
     ) -> Result<()> {
+        let outputs = |row: &[Value]| project(&select.outputs, self.env().with_row(row));
+        let mut give = |mut values: Vec<Value>| {
+            values.truncate(query.columns.len());
+            take(values)
+        };
+        if query.order.is_empty() {
+            return self.joined(&select.rows, around, ahead, &mut |row| match self.lock_all(&row.keys, locking)? {
+                true => give(outputs(&row.values)?),
+                false => Ok(ControlFlow::Continue(())),
+            });
+        }
         let mut found: Vec<(Vec<Value>, Vec<Vec<u8>>)> = Vec::new();
         let mut memory = self.memory();
         self.joined(&select.rows, around, None, &mut |row| {
-            let values = project(&select.outputs, self.env().with_row(&row.values))?;
+            let values = outputs(&row.values)?;
             memory.take(&values)?;
             found.push((values, row.keys.clone()));
             Ok(ControlFlow::Continue(()))
         })?;
         sort(&mut found, &query.order, |(values, _)| values);
-        let wait = if locking.patience == Patience::Wait { Wait::Queue } else { Wait::Never };
-        'rows: for (mut values, keys) in found {
-            for key in &keys {
-                match (self.lock(key, locking.mode, wait)?, locking.patience) {
-                    (true, _) => {}
-                    (false, Patience::Skip) => continue 'rows,
-                    (false, _) => {
-                        return Err(SqlError::new(state::LOCK_NOT_AVAILABLE, "could not obtain lock on row"));
-                    }
-                }
-            }
-            values.truncate(query.columns.len());
-            if take(values)?.is_break() {
+        for (values, keys) in found {
+            if self.lock_all(&keys, locking)? && give(values)?.is_break() {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Locks the rows of these keys; `false` if one is somebody else's and is to be skipped.
+    fn lock_all(&self, keys: &[Vec<u8>], locking: Locking) -> Result<bool> {
+        let wait = if locking.patience == Patience::Wait { Wait::Queue } else { Wait::Never };
+        for key in keys {
+            if !self.lock(key, locking.mode, wait)? {
+                return match locking.patience {
+                    Patience::Skip => Ok(false),
+                    _ => Err(SqlError::new(state::LOCK_NOT_AVAILABLE, "could not obtain lock on row")),
+                };
+            }
+        }
+        Ok(true)
     }
 }
 

@@ -35,6 +35,10 @@ impl Rows for MemoryRows<'_> {
     fn value(&self) -> &[u8] {
         self.at.1
     }
+
+    fn passed(&self) -> usize {
+        0
+    }
 }
 
 impl Store for MemoryStore {

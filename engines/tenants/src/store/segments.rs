@@ -153,7 +153,7 @@ impl Store for SegmentStore {
 
     fn scan<'a>(&'a self, range: &KeyRange, direction: Direction, reading: &'a mut Reading) -> Box<dyn Rows + 'a> {
         let merge = Merge::new(&self.segments.live(), range, direction);
-        Box::new(SegmentRows { merge, segments: &self.segments, direction, reading })
+        Box::new(SegmentRows { merge, segments: &self.segments, direction, reading, passed: 0 })
     }
 
     fn apply(&mut self, _: Csn, writes: &mut dyn Iterator<Item = (&[u8], Option<&[u8]>)>) {
@@ -190,11 +190,12 @@ struct SegmentRows<'a> {
     segments: &'a Segments,
     direction: Direction,
     reading: &'a mut Reading,
+    passed: usize,
 }
 
 impl Rows for SegmentRows<'_> {
     fn step(&mut self) -> Result<bool> {
-        let Self { merge, segments, direction, reading } = self;
+        let Self { merge, segments, direction, reading, passed } = self;
         loop {
             let more = merge.step(&mut |page| segments.block(page, reading));
             if !more.map_err(|error| refused(error, reading, *direction))? {
@@ -204,6 +205,7 @@ impl Rows for SegmentRows<'_> {
             if merge.value().is_some() {
                 return Ok(true);
             }
+            *passed += 1;
         }
     }
 
@@ -213,5 +215,9 @@ impl Rows for SegmentRows<'_> {
 
     fn value(&self) -> &[u8] {
         self.merge.value().unwrap_or_default()
+    }
+
+    fn passed(&self) -> usize {
+        self.passed
     }
 }

@@ -9,6 +9,7 @@ mod explain;
 mod failing;
 mod fetching;
 mod giving_way;
+mod gone;
 mod interrupts;
 mod isolation;
 mod owning;
