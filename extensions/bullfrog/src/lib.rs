@@ -16,7 +16,8 @@
 //!  utility       COPY reads through the same path; statements that would change a table on the move are refused
 //!  moving        granules come into their new tables, in the transaction under way
 //!  claims        which granules a transaction takes on
-//!  mover         processes that move granules, for sessions and in the background
+//!  mover         processes that move granules for sessions
+//!  sweeping      and in the background
 //!  requests      sessions ask movers
 //!  inside        or move by themselves, in their own transaction
 //!  shared        what processes share: requests, claims, meters
@@ -48,6 +49,7 @@ mod shape;
 mod shared;
 mod snapshots;
 mod stops;
+mod sweeping;
 mod touching;
 mod truth;
 mod utility;

@@ -1,4 +1,5 @@
-//! Movers: processes that move rows of a database. They serve sessions first; one of them sweeps over the rest when nobody asks.
+//! Movers: processes that move rows of a database. They serve sessions first; the first of them
+//! also sweep over the rest, see [`crate::sweeping`].
 //! A mover does one transaction at a time and never waits for another one: what that has in progress, its session waits for.
 //!
 //! Their transactions are always SERIALIZABLE. A serializable reader that saw a row in the old table, and a serializable
@@ -6,22 +7,20 @@
 //! would hide it from the server, and write skew could commit.
 
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use bullfrog_model::board::{Answer, Failure, Pid, Wanted, Work, Xid};
 use bullfrog_model::granule::Granule;
-use bullfrog_model::pace::Pace;
 use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime};
 use pgrx::pg_sys::{self, Oid};
 use pgrx::prelude::*;
 
 use crate::claims::Claims;
-use crate::moving::{Care, Moved, failure_of, is_violation, run, runs, unknown_source, warn};
-use crate::registry::Registry;
-use crate::shared::{active_sessions, alive, database, now, rest, wait_for_transaction, wake, with_board, with_meters};
-use crate::stops::{reach, show};
+use crate::moving::{Care, Moved, failure_of, is_violation, runs, unknown_source};
+use crate::shared::{alive, database, now, rest, wake, with_board, with_meters};
+use crate::stops::reach;
+use crate::sweeping::{Sweep, Sweeper};
 use crate::{metering, registry, settings};
 
 /// How often a move is tried again that lost against other transactions.
@@ -31,7 +30,7 @@ const ATTEMPTS: usize = 20;
 const PATIENCE: u32 = 30;
 /// How many rounds without a request a mover stays that does not sweep.
 const IDLE_ROUNDS: u32 = 60;
-const ROUND_MILLIS: i64 = 1000;
+pub(crate) const ROUND_MILLIS: i64 = 1000;
 /// What tells a mover that the launcher started it: what there is was committed long ago.
 const NO_PATIENCE: &str = "launcher";
 
@@ -178,62 +177,52 @@ pub extern "C-unwind" fn bullfrog_mover_main(database: pg_sys::Datum) {
     };
     if with_board(|board| board.enter(database.to_u32(), pid, settings::movers(), alive)) {
         let patience = if BackgroundWorker::get_extra() == NO_PATIENCE { 0 } else { PATIENCE };
-        Mover { pid, pace: Pace::default(), cursors: HashMap::new() }.run(patience);
+        Mover { pid }.run(patience);
     }
 }
 
-struct Mover {
-    pid: Pid,
-    pace: Pace,
-    /// Of each source, the page at which the sweep goes on. It does not come back to a page that failed: sessions that need it
-    /// are told why.
-    cursors: HashMap<i32, i64>,
+/// A mover at work.
+pub(crate) struct Mover {
+    pub(crate) pid: Pid,
 }
 
 impl Mover {
-    fn run(&mut self, mut patience: u32) {
+    fn run(&self, mut patience: u32) {
+        let mut sweeper = Sweeper::default();
         let mut idle_rounds = 0;
         loop {
             reload_settings();
             idle_rounds = if self.serve() { 0 } else { idle_rounds + 1 };
-            if !with_board(|board| board.is_sweeper(self.pid)) {
+            let sweepers = settings::sweepers();
+            let number = with_board(|board| {
+                board.bury(alive);
+                board.number(self.pid)
+            });
+            let Some(number) = number.filter(|number| *number < sweepers) else {
                 if idle_rounds > IDLE_ROUNDS && with_board(|board| board.leave(self.pid)) {
                     return;
                 }
                 rest(ROUND_MILLIS);
                 continue;
-            }
-            with_board(|board| board.set_busy(self.pid));
-            let swept = self.sweep();
-            if self.serve() {
+            };
+            // Who asks for rows ends a rest, but not that of the background.
+            if let Some(left) = sweeper.rests() {
+                rest(left.as_millis() as i64 + 1);
                 continue;
             }
-            match swept {
-                Sweep::Moved => {
-                    let least = Duration::from_millis(settings::REST.get().unsigned_abs().into());
-                    let active = active_sessions();
-                    let pause = self.pace.next(least, active, settings::yield_at());
-                    if pause > least {
-                        show(&format!("yields to {active} active sessions"));
-                    }
-                    rest(pause.as_millis() as i64);
-                }
-                Sweep::Later => rest(ROUND_MILLIS),
-                Sweep::Nothing if patience > 0 => {
-                    patience -= 1;
-                    rest(ROUND_MILLIS);
-                    continue;
-                }
+            with_board(|board| board.set_busy(self.pid));
+            match sweeper.sweep(self, number, sweepers) {
+                // There is something: when there is nothing any more, it has ended.
+                Sweep::Moved | Sweep::Later => patience = 0,
+                Sweep::Nothing if patience > 0 => patience -= 1,
                 Sweep::Nothing if with_board(|board| board.leave(self.pid)) => return,
-                Sweep::Nothing => continue,
+                Sweep::Nothing => {}
             }
-            // There is something: when there is nothing any more, it has ended.
-            patience = 0;
         }
     }
 
     /// Does what sessions ask for. Tells whether anybody asked.
-    fn serve(&mut self) -> bool {
+    fn serve(&self) -> bool {
         let mut served = false;
         while let Some((ticket, client, work)) = with_board(|board| board.take(self.pid)) {
             let answer = match work.wanted {
@@ -248,62 +237,8 @@ impl Mover {
         served
     }
 
-    /// Moves the next pages of the first source that has any.
-    fn sweep(&mut self) -> Sweep {
-        let cursors = &mut self.cursors;
-        let mut on_the_move = false;
-        let mut found = None;
-        let looked = look(|| {
-            let registry = registry::current();
-            on_the_move = !registry.is_empty();
-            if on_the_move {
-                found = with_snapshot(|| next_pages(&registry, cursors));
-                if found.is_none() {
-                    with_snapshot(settle);
-                }
-            }
-        });
-        match (looked, found) {
-            (Err(failure), _) => {
-                warn("cannot look for rows to move", &failure);
-                Sweep::Later
-            }
-            (Ok(()), Some((id, pages))) => {
-                self.sweep_pages(id, &pages);
-                Sweep::Moved
-            }
-            (Ok(()), None) if on_the_move => Sweep::Later,
-            (Ok(()), None) => {
-                self.cursors.clear();
-                Sweep::Nothing
-            }
-        }
-    }
-
-    /// Moves pages in the background: one bad row does not keep its neighbours.
-    fn sweep_pages(&self, id: i32, pages: &[i64]) {
-        if self.sweep_together(id, pages).is_ok() {
-            return;
-        }
-        for page in pages {
-            if let Err(failure) = self.sweep_together(id, &[*page]) {
-                warn(&format!("page {page} of source {id} cannot be moved"), &failure);
-            }
-        }
-    }
-
-    fn sweep_together(&self, id: i32, pages: &[i64]) -> Result<(), Failure> {
-        loop {
-            match self.move_pages(id, pages) {
-                Answer::Done => return Ok(()),
-                Answer::Failed(failure) => return Err(failure),
-                Answer::Busy(owner) => self.transaction(|| wait_for_transaction(owner))?,
-            }
-        }
-    }
-
     /// Moves what has a row on the pages.
-    fn move_pages(&self, id: i32, pages: &[i64]) -> Answer {
+    pub(crate) fn move_pages(&self, id: i32, pages: &[i64]) -> Answer {
         let mut granules = Vec::new();
         let mut granule = Granule::Page;
         let runs = runs(pages);
@@ -378,7 +313,7 @@ impl Mover {
     }
 
     /// Runs a transaction that may wait for others. Sessions see which it is, and wait for it.
-    fn transaction(&self, body: impl FnOnce()) -> Result<(), Failure> {
+    pub(crate) fn transaction(&self, body: impl FnOnce()) -> Result<(), Failure> {
         let publish = |xid: Xid| with_board(|board| board.set_transaction(self.pid, xid));
         let outcome = look(|| {
             // SAFETY: a transaction is under way.
@@ -393,7 +328,7 @@ impl Mover {
 }
 
 /// Runs a transaction to its end.
-fn look(body: impl FnOnce()) -> Result<(), Failure> {
+pub(crate) fn look(body: impl FnOnce()) -> Result<(), Failure> {
     PgTryBuilder::new(AssertUnwindSafe(|| {
         // SAFETY: a transaction as the server does it; an error goes to the handler below.
         unsafe {
@@ -414,7 +349,7 @@ fn look(body: impl FnOnce()) -> Result<(), Failure> {
 }
 
 /// Does something with a snapshot of now, or with that of the transaction if it took one already.
-fn with_snapshot<R>(body: impl FnOnce() -> R) -> R {
+pub(crate) fn with_snapshot<R>(body: impl FnOnce() -> R) -> R {
     // SAFETY: a transaction is under way; an error of the body ends it.
     unsafe {
         pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
@@ -422,15 +357,6 @@ fn with_snapshot<R>(body: impl FnOnce() -> R) -> R {
         pg_sys::PopActiveSnapshot();
         result
     }
-}
-
-enum Sweep {
-    /// Pages were moved.
-    Moved,
-    /// Something is on the move, but nothing is due.
-    Later,
-    /// Nothing is on the move.
-    Nothing,
 }
 
 fn reload_settings() {
@@ -446,40 +372,4 @@ fn reload_settings() {
 fn is_retriable(code: i32) -> bool {
     code == PgSqlErrorCode::ERRCODE_T_R_SERIALIZATION_FAILURE as i32
         || code == PgSqlErrorCode::ERRCODE_T_R_DEADLOCK_DETECTED as i32
-}
-
-/// The next pages of the first source that is due and has any.
-fn next_pages(registry: &Registry, cursors: &mut HashMap<i32, i64>) -> Option<(i32, Vec<i64>)> {
-    for id in due_sources(settings::START_DELAY.get()) {
-        let Some(source) = registry.source(id) else {
-            continue;
-        };
-        let cursor = cursors.entry(id).or_insert(source.swept);
-        while *cursor < source.pages {
-            let (pages, next) = source.next_pages(*cursor);
-            *cursor = next;
-            if !pages.is_empty() {
-                return Some((id, pages));
-            }
-        }
-    }
-    None
-}
-
-/// Lets new tables that have all rows be read and written without looking for others.
-fn settle() {
-    run(|client| client.update("SELECT bullfrog.settle()", None, &[]).map(|_| ()));
-}
-
-/// Sources whose migration moves in the background, oldest first.
-fn due_sources(delay_millis: i32) -> Vec<i32> {
-    run(|client| {
-        let rows = client.select(
-            "SELECT s.id FROM bullfrog.source s JOIN bullfrog.migration m ON m.id = s.migration
-             WHERE m.phase = 'moving' AND m.started + $1 * interval '1 millisecond' <= pg_catalog.clock_timestamp() ORDER BY s.id",
-            None,
-            &[delay_millis.into()],
-        )?;
-        rows.into_iter().filter_map(|row| row.get::<i32>(1).transpose()).collect()
-    })
 }

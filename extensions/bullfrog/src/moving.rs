@@ -25,8 +25,6 @@ pub(crate) struct Source {
     id: i32,
     /// Pages that the driving table had at the switch.
     pub(crate) pages: i64,
-    /// Of tuples and groups: the background has done the pages before this one.
-    pub(crate) swept: i64,
     /// What is moved at a time.
     pub(crate) granule: Granule,
     /// Rows that violate a constraint do not keep their neighbours: they are put aside.
@@ -78,7 +76,7 @@ impl Source {
     pub(crate) fn read(id: i32) -> Option<Self> {
         run(|client| {
             let found = client.select(
-                "SELECT s.pages, s.swept, s.granule, s.lenient, c.relowner FROM bullfrog.source s
+                "SELECT s.pages, s.granule, s.lenient, c.relowner FROM bullfrog.source s
                  JOIN pg_catalog.pg_class c ON c.oid = s.old_table WHERE s.id = $1",
                 None,
                 &[id.into()],
@@ -87,8 +85,8 @@ impl Source {
                 return Ok(None);
             }
             let found = found.first();
-            let granule = found.get::<String>(3)?.unwrap_or_default().parse().unwrap_or_else(|error| defect(&error));
-            let owner = found.get(5)?.unwrap_or(Oid::INVALID);
+            let granule = found.get::<String>(2)?.unwrap_or_default().parse().unwrap_or_else(|error| defect(&error));
+            let owner = found.get(4)?.unwrap_or(Oid::INVALID);
             let tid = PgOid::from(pg_sys::TIDOID);
             let (bigint, bigints) = (PgOid::from(pg_sys::INT8OID), PgOid::from(pg_sys::INT8ARRAYOID));
             let place = if granule == Granule::Page { vec![tid, tid] } else { vec![PgOid::from(pg_sys::TIDARRAYOID)] };
@@ -116,9 +114,8 @@ impl Source {
             Ok(Some(Self {
                 id,
                 pages: found.get(1)?.unwrap_or(0),
-                swept: found.get(2)?.unwrap_or(0),
                 granule,
-                is_lenient: found.get(4)?.unwrap_or(false),
+                is_lenient: found.get(3)?.unwrap_or(false),
                 owner,
                 mark: client.prepare_mut(mark.as_str(), &[bigints])?.keep(),
                 untouched: client.prepare(untouched.as_str(), &[bigint, bigint, bigint])?.keep(),
@@ -268,13 +265,13 @@ impl Source {
         granules
     }
 
-    /// The next pages that a sweep has to do, from one on, and where it goes on after them.
-    pub(crate) fn next_pages(&self, from: i64) -> (Vec<i64>, i64) {
+    /// The next pages that a sweep has to do, from one to before another at most, and where it goes on after them.
+    pub(crate) fn next_pages(&self, from: i64, end: i64) -> (Vec<i64>, i64) {
         if self.granule != Granule::Page {
-            let beyond = (from + BATCH).min(self.pages);
+            let beyond = (from + BATCH).min(end);
             return ((from..beyond).collect(), beyond);
         }
-        let beyond = (from + WINDOW).min(self.pages);
+        let beyond = (from + WINDOW).min(end);
         let pages = run(|client| {
             let rows = client.select(&self.untouched, None, &[from.into(), beyond.into(), BATCH.into()])?;
             rows.into_iter().filter_map(|row| row.get(1).transpose()).collect::<Result<Vec<i64>, _>>()

@@ -26,6 +26,8 @@ pub(crate) static REST: GucSetting<i32> = GucSetting::<i32>::new(10);
 static YIELD_AT: GucSetting<i32> = GucSetting::<i32>::new(-1);
 /// Movers of a database; 0: as many as cores, up to four.
 static MOVERS: GucSetting<i32> = GucSetting::<i32>::new(0);
+/// Movers of a database that sweep.
+static SWEEPERS: GucSetting<i32> = GucSetting::<i32>::new(1);
 /// How conflicts between moves are found.
 pub(crate) static CONFLICTS: GucSetting<Conflicts> = GucSetting::<Conflicts>::new(Conflicts::Tracker);
 /// Where processes stop, in builds for tests.
@@ -41,6 +43,11 @@ pub(crate) fn movers() -> usize {
         Ok(movers) if movers > 0 => movers,
         _ => cores().min(MOST_MOVERS),
     }
+}
+
+/// How many movers of a database move in the background.
+pub(crate) fn sweepers() -> usize {
+    usize::try_from(SWEEPERS.get()).unwrap_or(1).min(movers())
 }
 
 /// With how many active sessions the background does not yield yet; 0: it never does.
@@ -86,6 +93,15 @@ pub(crate) fn define() {
         c"They are started when sessions need them. 0 is the number of cores, up to 4.",
         &MOVERS,
         0,
+        32,
+        GucFlags::empty(),
+    );
+    number(
+        c"bullfrog.sweepers",
+        c"How many of them move rows in the background.",
+        c"Together they yield to clients as one does.",
+        &SWEEPERS,
+        1,
         32,
         GucFlags::empty(),
     );

@@ -265,11 +265,11 @@ impl Board {
         self.movers.iter().filter(move |mover| mover.pid != 0 && mover.database == database).copied()
     }
 
-    /// Whether a mover is the one of its database that sweeps.
+    /// Which of its database's movers a mover is, counted from 0. The first ones sweep.
     #[must_use]
-    pub fn is_sweeper(&self, pid: Pid) -> bool {
-        let mover = self.movers.iter().find(|mover| mover.pid == pid);
-        mover.is_some_and(|mover| self.movers_of(mover.database).next() == Some(*mover))
+    pub fn number(&self, pid: Pid) -> Option<usize> {
+        let mover = self.movers.iter().find(|mover| mover.pid == pid)?;
+        self.movers_of(mover.database).position(|other| other == *mover)
     }
 
     /// A mover does something else than to wait for requests.
@@ -377,12 +377,12 @@ mod tests {
     }
 
     #[test]
-    fn a_database_has_so_many_movers_and_the_first_one_sweeps() {
+    fn a_database_has_so_many_movers_and_each_has_a_number() {
         let mut board = board();
         assert!(board.enter(DATABASE, 22, 2, everybody));
         assert!(!board.enter(DATABASE, 23, 2, everybody));
         assert!(board.enter(DATABASE + 1, 24, 2, everybody));
-        assert_eq!([21, 22, 24].map(|pid| board.is_sweeper(pid)), [true, false, true]);
+        assert_eq!([21, 22, 23, 24].map(|pid| board.number(pid)), [Some(0), Some(1), None, Some(0)]);
         assert!(board.enter(DATABASE, 23, 2, |pid| pid != 21));
         assert_eq!(board.movers_of(DATABASE).map(|mover| mover.pid).collect::<Vec<_>>(), [23, 22]);
     }

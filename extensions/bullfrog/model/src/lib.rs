@@ -2,6 +2,7 @@
 //! board on which sessions ask for rows to be moved, how fast the background goes, and what is measured of it.
 
 pub mod board;
+pub mod cursor;
 pub mod definition;
 pub mod granule;
 pub mod horizon;

@@ -15,8 +15,9 @@ pub struct Pace {
 
 impl Pace {
     /// How long to rest now. `rest` is what the background rests in any case; it yields while more sessions are `active` than
-    /// `limit` (0: never): twice as long each time, up to a second, and half as long each time when they are fewer again.
-    pub fn next(&mut self, rest: Duration, active: usize, limit: usize) -> Duration {
+    /// `limit` (0: never): twice as long each time, up to a second, and half as long each time when they are fewer again. Of several
+    /// `sweepers` each yields for all: together they are as slow as one.
+    pub fn next(&mut self, rest: Duration, active: usize, limit: usize, sweepers: u32) -> Duration {
         self.added = if limit > 0 && active > limit {
             (self.added * 2).max(rest).clamp(SHORTEST, LONGEST)
         } else if self.added > SHORTEST {
@@ -24,7 +25,7 @@ impl Pace {
         } else {
             Duration::ZERO
         };
-        rest + self.added
+        rest + self.added * sweepers
     }
 }
 
@@ -35,7 +36,7 @@ mod tests {
     const REST: Duration = Duration::from_millis(10);
 
     fn rests(pace: &mut Pace, active: usize, rounds: usize) -> Vec<u128> {
-        (0..rounds).map(|_| pace.next(REST, active, 2).as_millis()).collect()
+        (0..rounds).map(|_| pace.next(REST, active, 2, 1).as_millis()).collect()
     }
 
     #[test]
@@ -49,6 +50,12 @@ mod tests {
     }
 
     #[test]
+    fn several_together_yield_as_one_and_go_as_several() {
+        assert_eq!(Pace::default().next(REST, 3, 2, 4), REST + REST * 4);
+        assert_eq!(Pace::default().next(REST, 2, 2, 4), REST);
+    }
+
+    #[test]
     fn it_comes_back_to_its_pace() {
         let mut pace = Pace::default();
         rests(&mut pace, 3, 4);
@@ -57,7 +64,7 @@ mod tests {
 
     #[test]
     fn it_yields_without_a_rest_of_its_own_and_not_without_a_limit() {
-        assert_eq!(Pace::default().next(Duration::ZERO, 3, 2), Duration::from_millis(1));
-        assert_eq!(Pace::default().next(REST, 1000, 0), REST);
+        assert_eq!(Pace::default().next(Duration::ZERO, 3, 2, 1), Duration::from_millis(1));
+        assert_eq!(Pace::default().next(REST, 1000, 0, 1), REST);
     }
 }

@@ -1,0 +1,190 @@
+//! The background: movers go over the pages that nobody asks for, at a pace that leaves the machine to clients.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use bullfrog_model::board::{Answer, Failure};
+use bullfrog_model::cursor::Cursor;
+use bullfrog_model::granule::Granule;
+use bullfrog_model::pace::Pace;
+use pgrx::prelude::*;
+use pgrx::spi::OwnedPreparedStatement;
+
+use crate::mover::{self, Mover, ROUND_MILLIS, look, with_snapshot};
+use crate::moving::{run, warn};
+use crate::registry::{self, Registry};
+use crate::settings;
+use crate::shared::{active_sessions, database, wait_for_transaction, with_board};
+use crate::stops::show;
+
+const ROUND: Duration = Duration::from_millis(ROUND_MILLIS.unsigned_abs());
+
+/// What one mover knows of the background.
+#[derive(Default)]
+pub(crate) struct Sweeper {
+    pace: Pace,
+    /// Where it is in each source.
+    cursors: HashMap<i32, Cursor>,
+    /// Sources of which it could not move a page. It does not come back to it: sessions that need it are told why.
+    failed: HashSet<i32>,
+    /// It rests until then.
+    resumes: Option<Instant>,
+    /// Asks which sources are due.
+    due: Option<OwnedPreparedStatement>,
+    /// When it last started another mover to sweep.
+    started: Option<Instant>,
+}
+
+/// What came of a look for rows to move.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sweep {
+    /// Pages were moved.
+    Moved,
+    /// Something is on the move, but nothing is due.
+    Later,
+    /// Nothing is on the move.
+    Nothing,
+}
+
+impl Sweeper {
+    /// How long it rests from now on; none if it does not.
+    pub(crate) fn rests(&self) -> Option<Duration> {
+        let left = self.resumes?.saturating_duration_since(Instant::now());
+        (left > Duration::ZERO).then_some(left)
+    }
+
+    /// Moves the next pages of the first source that has any, as sweeper `number` of so many, and rests.
+    pub(crate) fn sweep(&mut self, mover: &Mover, number: usize, sweepers: usize) -> Sweep {
+        let swept = self.look_and_move(mover, number, sweepers);
+        let pause = if swept == Sweep::Moved { self.pause(sweepers) } else { ROUND };
+        self.resumes = Some(Instant::now() + pause);
+        swept
+    }
+
+    fn look_and_move(&mut self, mover: &Mover, number: usize, sweepers: usize) -> Sweep {
+        let mut on_the_move = false;
+        let mut found = None;
+        let looked = look(|| {
+            let registry = registry::current();
+            on_the_move = !registry.is_empty();
+            if on_the_move {
+                found = with_snapshot(|| self.next_pages(&registry, number, sweepers));
+                if found.is_none() && number == 0 {
+                    with_snapshot(settle);
+                }
+            }
+        });
+        match (looked, found) {
+            (Err(failure), _) => {
+                warn("cannot look for rows to move", &failure);
+                Sweep::Later
+            }
+            (Ok(()), Some((id, pages))) => {
+                self.start_another(sweepers);
+                if !move_pages(mover, id, &pages) {
+                    self.failed.insert(id);
+                }
+                Sweep::Moved
+            }
+            (Ok(()), None) if on_the_move => Sweep::Later,
+            (Ok(()), None) => {
+                self.cursors.clear();
+                self.failed.clear();
+                Sweep::Nothing
+            }
+        }
+    }
+
+    /// The next pages of the first source that is due and has any.
+    fn next_pages(&mut self, registry: &Registry, number: usize, sweepers: usize) -> Option<(i32, Vec<i64>)> {
+        for (id, swept) in self.due_sources() {
+            let Some(source) = registry.source(id) else {
+                continue;
+            };
+            let begin = || Cursor::new(swept, source.pages, number, sweepers);
+            let cursor = self.cursors.entry(id).or_insert_with(begin);
+            // That others went over pages of tuples and groups is told only for those that follow each other: the first looks again.
+            if cursor.ahead().is_none() && source.granule != Granule::Page && number == 0 && !self.failed.contains(&id)
+            {
+                *cursor = begin();
+            }
+            while let Some((from, end)) = cursor.ahead() {
+                let (pages, next) = source.next_pages(from, end);
+                cursor.pass(next);
+                if !pages.is_empty() {
+                    return Some((id, pages));
+                }
+            }
+        }
+        None
+    }
+
+    /// Sources whose migration moves in the background, oldest first, and before which page everything was moved.
+    fn due_sources(&mut self) -> Vec<(i32, i64)> {
+        run(|client| {
+            let due = match &self.due {
+                Some(due) => due,
+                None => {
+                    let due = "SELECT s.id, s.swept FROM bullfrog.source s JOIN bullfrog.migration m ON m.id = s.migration \
+                        WHERE m.phase = 'moving' \
+                            AND m.started + $1 * interval '1 millisecond' <= pg_catalog.clock_timestamp() ORDER BY s.id";
+                    self.due.insert(client.prepare(due, &[PgOid::from(pg_sys::INT4OID)])?.keep())
+                }
+            };
+            let rows = client.select(due, None, &[settings::START_DELAY.get().into()])?;
+            rows.into_iter().map(|row| Ok((row.get(1)?.unwrap_or(0), row.get(2)?.unwrap_or(0)))).collect()
+        })
+    }
+
+    /// How long to rest after a batch.
+    fn pause(&mut self, sweepers: usize) -> Duration {
+        let least = Duration::from_millis(settings::REST.get().unsigned_abs().into());
+        let active = active_sessions();
+        let sweepers = u32::try_from(sweepers).unwrap_or(u32::MAX);
+        let pause = self.pace.next(least, active, settings::yield_at(), sweepers);
+        if pause > least {
+            show(&format!("yields to {active} active sessions"));
+        }
+        pause
+    }
+
+    /// Starts a mover, now and then, until there are enough of them to sweep.
+    fn start_another(&mut self, sweepers: usize) {
+        if with_board(|board| board.movers_of(database()).count()) < sweepers
+            && self.started.is_none_or(|started| started.elapsed() > ROUND)
+        {
+            self.started = Some(Instant::now());
+            mover::start();
+        }
+    }
+}
+
+/// Moves pages in the background: one bad row does not keep its neighbours. Tells whether all were moved.
+fn move_pages(mover: &Mover, id: i32, pages: &[i64]) -> bool {
+    if move_together(mover, id, pages).is_ok() {
+        return true;
+    }
+    let mut are_moved = true;
+    for page in pages {
+        if let Err(failure) = move_together(mover, id, &[*page]) {
+            warn(&format!("page {page} of source {id} cannot be moved"), &failure);
+            are_moved = false;
+        }
+    }
+    are_moved
+}
+
+fn move_together(mover: &Mover, id: i32, pages: &[i64]) -> Result<(), Failure> {
+    loop {
+        match mover.move_pages(id, pages) {
+            Answer::Done => return Ok(()),
+            Answer::Failed(failure) => return Err(failure),
+            Answer::Busy(owner) => mover.transaction(|| wait_for_transaction(owner))?,
+        }
+    }
+}
+
+/// Lets new tables that have all rows be read and written without looking for others.
+fn settle() {
+    run(|client| client.update("SELECT bullfrog.settle()", None, &[]).map(|_| ()));
+}
