@@ -17,13 +17,13 @@ CREATE FUNCTION bullfrog.is_place_moved(source int, tid) RETURNS boolean
 COMMENT ON FUNCTION bullfrog.is_place_moved(int, tid) IS
     'Whether the statement sees that an old row, or the group that begins with it, was moved.';
 
-CREATE FUNCTION bullfrog.parse(definition text, live oid[] DEFAULT '{}', frozen oid[] DEFAULT '{}')
+CREATE FUNCTION bullfrog.parse(definition text, live oid[] DEFAULT '{}', frozen oid[] DEFAULT '{}', driving oid[] DEFAULT '{}')
     RETURNS TABLE (action text, statement text, new_table text, old_tables oid[], grouped boolean, single boolean, complete boolean,
         query text,
         members text, same_group text, columns text[], origins smallint[], required boolean[], keys smallint[], evaluated text[],
         lookup_tables oid[], lookup_columns smallint[])
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'parse_wrapper';
-COMMENT ON FUNCTION bullfrog.parse(text, oid[], oid[]) IS
+COMMENT ON FUNCTION bullfrog.parse(text, oid[], oid[], oid[]) IS
     'The statements of a migration: what each does to which new table; of those that create one, the old tables, the driving one first; '
         'whether '
     'its rows are groups; whether a row of the driving table gives one row at most, and whether each gives one; the query with the places '
@@ -32,7 +32,7 @@ COMMENT ON FUNCTION bullfrog.parse(text, oid[], oid[]) IS
     'which come from NOT NULL ones; which are keys of groups; what must be evaluated before the switch; by which columns moves look up '
         'rows. '
     'Of action release (foreign keys of other tables end): their names as columns. Tables that stay in use (live) are read by views '
-        '(frozen), as they were at the switch.';
+        '(frozen), as they were at the switch. Tables that are named as driving drive joins, if they can.';
 
 CREATE FUNCTION bullfrog.unfinished() RETURNS TABLE (horizon bigint, others bigint[])
     LANGUAGE c ROWS 1 AS 'MODULE_PATHNAME', 'unfinished_wrapper';

@@ -64,16 +64,53 @@ CREATE FUNCTION bullfrog.referring(olds oid[]) RETURNS SETOF pg_catalog.pg_const
 $$;
 COMMENT ON FUNCTION bullfrog.referring(oid[]) IS 'Foreign keys of other tables that refer to these.';
 
-CREATE FUNCTION bullfrog.plan(name text, definition text, live text[] DEFAULT '{}')
+CREATE FUNCTION bullfrog.named_tables(argument text, names text[], olds oid[]) RETURNS oid[]
+    LANGUAGE plpgsql AS $$
+DECLARE
+    tables oid[] := ARRAY(SELECT DISTINCT n::regclass::oid AS relation FROM pg_catalog.unnest(names) n ORDER BY relation);
+    relation regclass;
+BEGIN
+    FOREACH relation IN ARRAY tables LOOP
+        IF relation <> ALL (olds) THEN
+            RAISE EXCEPTION 'expected % => old tables of the migration, got %', argument, relation
+                USING ERRCODE = 'invalid_parameter_value', HINT = pg_catalog.format('It takes rows from %s.',
+                    pg_catalog.array_to_string(olds::regclass[], ', '));
+        END IF;
+    END LOOP;
+    RETURN tables;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.named_tables(text, text[], oid[]) IS 'Those of the old tables that the user names in an argument.';
+
+CREATE FUNCTION bullfrog.driving_tables(driving text[], definition text, olds oid[]) RETURNS oid[]
+    LANGUAGE plpgsql AS $$
+DECLARE
+    tables oid[] := bullfrog.named_tables('driving', driving, olds);
+    idle regclass;
+BEGIN
+    SELECT t INTO idle FROM pg_catalog.unnest(tables) t WHERE NOT EXISTS (SELECT FROM bullfrog.parse(definition, driving => tables) p
+        WHERE p.old_tables[1] = t AND pg_catalog.cardinality(p.old_tables) > 1 AND NOT p.grouped);
+    IF FOUND THEN
+        RAISE EXCEPTION '% can drive no join of the migration', idle USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'One table drives a join, one of which an outer join keeps all rows. Aggregates are driven by the table of their groups.';
+    END IF;
+    RETURN tables;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.driving_tables(text[], text, oid[]) IS
+    'The tables by whose pages joins shall move, by the names that the user gave.';
+
+CREATE FUNCTION bullfrog.plan(name text, definition text, live text[] DEFAULT '{}', driving text[] DEFAULT '{}')
     RETURNS TABLE (new_table text, old_tables regclass[], kind text, note text)
     LANGUAGE plpgsql AS $$
 DECLARE
     olds oid[] := ARRAY(SELECT DISTINCT o FROM bullfrog.parse(plan.definition) p CROSS JOIN pg_catalog.unnest(p.old_tables) o ORDER BY o);
-    lives oid[] := bullfrog.live_tables(plan.live, olds);
+    lives oid[] := bullfrog.named_tables('live', plan.live, olds);
+    drivers oid[] := bullfrog.driving_tables(plan.driving, plan.definition, olds);
     closed oid[] := ARRAY(SELECT o FROM pg_catalog.unnest(olds) o WHERE o <> ALL (lives));
 BEGIN
     RETURN QUERY
-    WITH parsed AS MATERIALIZED (SELECT * FROM bullfrog.parse(plan.definition)),
+    WITH parsed AS MATERIALIZED (SELECT * FROM bullfrog.parse(plan.definition, driving => drivers)),
     obstacle AS (
         SELECT o.old, b.what FROM pg_catalog.unnest(olds) AS o (old)
             CROSS JOIN bullfrog.obstacles(o.old, o.old = ANY (lives)) AS b (what)
@@ -104,6 +141,6 @@ BEGIN
     FROM parsed i WHERE i.action = 'create';
 END
 $$;
-COMMENT ON FUNCTION bullfrog.plan(text, text, text[]) IS
+COMMENT ON FUNCTION bullfrog.plan(text, text, text[], text[]) IS
     'What bullfrog.migrate would do: each new table, the old tables its rows come from (the first one drives), how they relate, and what '
         'stands in the way or takes time.';

@@ -1,23 +1,5 @@
 -- Old tables that stay in use ------------------------------------------------------------------------------------------
 
-CREATE FUNCTION bullfrog.live_tables(live text[], olds oid[]) RETURNS oid[]
-    LANGUAGE plpgsql AS $$
-DECLARE
-    tables oid[] := ARRAY(SELECT DISTINCT l::regclass::oid AS relation FROM pg_catalog.unnest(live) l ORDER BY relation);
-    relation regclass;
-BEGIN
-    FOREACH relation IN ARRAY tables LOOP
-        IF relation <> ALL (olds) THEN
-            RAISE EXCEPTION 'expected live => old tables of the migration, got %', relation
-                USING ERRCODE = 'invalid_parameter_value', HINT = pg_catalog.format('It takes rows from %s.',
-                    pg_catalog.array_to_string(olds::regclass[], ', '));
-        END IF;
-    END LOOP;
-    RETURN tables;
-END
-$$;
-COMMENT ON FUNCTION bullfrog.live_tables(text[], oid[]) IS 'Those of the old tables that stay in use, by the names that the user gave.';
-
 CREATE FUNCTION bullfrog.freeze(live regclass) RETURNS oid
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

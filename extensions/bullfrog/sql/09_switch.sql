@@ -260,13 +260,14 @@ COMMENT ON FUNCTION bullfrog.prepare(int, bullfrog.source, record, text, boolean
     'Creates a new table, empty, the views that have its rows until they are moved, and the statement that moves them.';
 
 CREATE FUNCTION bullfrog.migrate(name text, definition text, checks text DEFAULT 'before', compatible boolean DEFAULT false,
-    granularity text DEFAULT 'page', moves text DEFAULT 'worker', live text[] DEFAULT '{}')
+    granularity text DEFAULT 'page', moves text DEFAULT 'worker', live text[] DEFAULT '{}', driving text[] DEFAULT '{}')
     RETURNS void
     LANGUAGE plpgsql AS $$
 DECLARE
     migration_id int;
     olds oid[];
     lives oid[];
+    drivers oid[];
     frozen oid[];
     item record;
     source_id int;
@@ -297,13 +298,14 @@ BEGIN
     INSERT INTO bullfrog.migration (name, definition) VALUES (migrate.name, migrate.definition) RETURNING id INTO migration_id;
 
     olds := ARRAY(SELECT DISTINCT o FROM bullfrog.parse(migrate.definition) p CROSS JOIN pg_catalog.unnest(p.old_tables) o ORDER BY o);
-    lives := bullfrog.live_tables(migrate.live, olds);
+    lives := bullfrog.named_tables('live', migrate.live, olds);
+    drivers := bullfrog.driving_tables(migrate.driving, migrate.definition, olds);
     olds := ARRAY(SELECT o FROM pg_catalog.unnest(olds) o WHERE o <> ALL (lives));
     PERFORM bullfrog.close(migration_id, olds, lives);
     PERFORM bullfrog.release(olds, ARRAY(SELECT p.statement FROM bullfrog.parse(migrate.definition) p WHERE p.action = 'release'));
     frozen := ARRAY(SELECT bullfrog.freeze(l) FROM pg_catalog.unnest(lives) WITH ORDINALITY AS t (l, n) ORDER BY n);
     PERFORM bullfrog.reach('switch: tables closed');
-    FOR item IN SELECT * FROM bullfrog.parse(migrate.definition, lives, frozen) p WHERE p.action <> 'release' LOOP
+    FOR item IN SELECT * FROM bullfrog.parse(migrate.definition, lives, frozen, drivers) p WHERE p.action <> 'release' LOOP
         IF item.action = 'create' THEN
             source_id := bullfrog.source_of(migration_id, item.old_tables[1]::regclass,
                 CASE WHEN item.grouped THEN 'group' ELSE granularity END, moves = 'transaction', checks = 'warn');
@@ -315,7 +317,7 @@ BEGIN
     END LOOP;
     PERFORM bullfrog.reach('switch: tables created');
 
-    FOR item IN SELECT * FROM bullfrog.parse(migrate.definition, lives, frozen) p WHERE p.action = 'create' LOOP
+    FOR item IN SELECT * FROM bullfrog.parse(migrate.definition, lives, frozen, drivers) p WHERE p.action = 'create' LOOP
         SELECT * INTO target FROM bullfrog.target t WHERE t.new_table = item.new_table::regclass;
         PERFORM bullfrog.guard_keys(target);
         PERFORM bullfrog.own(target);
@@ -337,10 +339,11 @@ BEGIN
     PERFORM bullfrog.reach('switch: announced');
 END
 $$;
-COMMENT ON FUNCTION bullfrog.migrate(text, text, text, boolean, text, text, text[]) IS
+COMMENT ON FUNCTION bullfrog.migrate(text, text, text, boolean, text, text, text[], text[]) IS
     'Switches to a new schema: from the commit on the new tables answer every query, and the old ones are closed (compatible: to writes; '
         'live: those stay in use, and new tables have their rows as of the switch). '
         'Rows move later. '
     'The text is CREATE TABLE new AS SELECT .. FROM old [JOIN ..] [WHERE ..] [GROUP BY ..], and what constrains the new tables. '
     'Rows that violate a constraint stop it (checks before), or are left out: at once (quarantine), or when they move (warn). '
-    'Rows move by pages or by tuples (granularity), in transactions of their own (moves worker) or of who needs them (transaction).';
+    'Rows move by pages or by tuples (granularity), in transactions of their own (moves worker) or of who needs them (transaction); '
+    'those of joins by the tables that are named as driving, where these can, else by the one that makes moves smallest.';

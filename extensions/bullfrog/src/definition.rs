@@ -9,6 +9,7 @@ use pgrx::prelude::*;
 use crate::errors::refuse;
 use crate::nodes;
 use crate::rows::Rows;
+use crate::shape::Wishes;
 
 /// A statement of a migration, as `bullfrog.parse` gives it.
 #[derive(Default)]
@@ -21,13 +22,14 @@ struct Statement {
     rows: Option<Rows>,
 }
 
-/// The statements of a migration, checked. Tables that are `live` are read by the views `frozen`.
+/// The statements of a migration, checked. Tables that are `live` are read by the views `frozen`, those that are `driving` drive joins.
 #[pg_extern(sql = false, strict)]
 #[expect(clippy::type_complexity, reason = "the columns of the SQL function")]
 fn parse(
     definition: &str,
     live: Vec<Oid>,
     frozen: Vec<Oid>,
+    driving: Vec<Oid>,
 ) -> TableIterator<
     'static,
     (
@@ -57,8 +59,11 @@ fn parse(
     // SAFETY: the text lives until its trees were read; nodes are of the kinds that their tags tell.
     unsafe {
         let parsed = pg_sys::raw_parser(text.as_ptr(), pg_sys::RawParseMode::RAW_PARSE_DEFAULT);
-        for raw in nodes::elements::<pg_sys::RawStmt>(parsed) {
-            let mut statement = read(raw, text.as_ptr(), &new_tables, &frozen);
+        let parsed: Vec<*mut pg_sys::RawStmt> = nodes::elements(parsed);
+        let alone = parsed.iter().filter_map(|raw| only_table(*raw, text.as_ptr())).collect();
+        let wishes = Wishes { chosen: driving, alone };
+        for raw in parsed {
+            let mut statement = read(raw, text.as_ptr(), &new_tables, &frozen, &wishes);
             statement.text.insert_str(0, slice(definition, raw));
             match (statement.action, &statement.new_table) {
                 ("create", Some(table)) => {
@@ -117,12 +122,13 @@ unsafe fn read(
     text: *const std::ffi::c_char,
     new_tables: &HashSet<String>,
     frozen: &HashMap<Oid, Oid>,
+    wishes: &Wishes,
 ) -> Statement {
     // SAFETY: the tag tells the kind of a node.
     unsafe {
         let node = (*raw).stmt;
         match nodes::tag(node) {
-            NodeTag::T_CreateTableAsStmt => create(raw, node.cast(), text, frozen),
+            NodeTag::T_CreateTableAsStmt => create(raw, node.cast(), text, frozen, wishes),
             NodeTag::T_AlterTableStmt => alter(node.cast(), new_tables),
             NodeTag::T_IndexStmt => index(node.cast()),
             NodeTag::T_CommentStmt => Statement { action: "comment", ..Statement::default() },
@@ -141,6 +147,7 @@ unsafe fn create(
     create: *mut pg_sys::CreateTableAsStmt,
     text: *const std::ffi::c_char,
     frozen: &HashMap<Oid, Oid>,
+    wishes: &Wishes,
 ) -> Statement {
     // SAFETY: nodes of the parser; the query is analysed as the server does it.
     unsafe {
@@ -168,17 +175,49 @@ unsafe fn create(
                  ALTER TABLE after the migration.",
             );
         }
-        let statement = pg_sys::palloc0(size_of::<pg_sys::RawStmt>()).cast::<pg_sys::RawStmt>();
-        (*statement).type_ = NodeTag::T_RawStmt;
-        (*statement).stmt = (*create).query;
-        (*statement).stmt_location = (*raw).stmt_location;
-        (*statement).stmt_len = (*raw).stmt_len;
-        let query = pg_sys::parse_analyze_fixedparams(statement, text, std::ptr::null(), 0, std::ptr::null_mut());
+        let query = analysed(raw, (*create).query, text);
         let given = nodes::elements::<pg_sys::String>((*into).colNames);
         let given = given.into_iter().map(|name| nodes::text((*name).sval)).collect();
         let new_table = name((*into).rel);
-        let rows = Rows::of(query, given, &new_table, frozen);
+        let rows = Rows::of(query, given, &new_table, frozen, wishes);
         Statement { action: "create", new_table: Some(new_table), rows: Some(rows), ..Statement::default() }
+    }
+}
+
+/// Analyses a SELECT of a statement.
+unsafe fn analysed(
+    raw: *mut pg_sys::RawStmt,
+    select: *mut pg_sys::Node,
+    text: *const std::ffi::c_char,
+) -> *mut pg_sys::Query {
+    // SAFETY: nodes of the parser; the query is analysed as the server does it.
+    unsafe {
+        let statement = pg_sys::palloc0(size_of::<pg_sys::RawStmt>()).cast::<pg_sys::RawStmt>();
+        (*statement).type_ = NodeTag::T_RawStmt;
+        (*statement).stmt = select;
+        (*statement).stmt_location = (*raw).stmt_location;
+        (*statement).stmt_len = (*raw).stmt_len;
+        pg_sys::parse_analyze_fixedparams(statement, text, std::ptr::null(), 0, std::ptr::null_mut())
+    }
+}
+
+/// The table of which alone, and not by groups, a statement makes a new one.
+unsafe fn only_table(raw: *mut pg_sys::RawStmt, text: *const std::ffi::c_char) -> Option<Oid> {
+    // SAFETY: nodes of the parser; the copy is analysed, which may change it.
+    unsafe {
+        if nodes::tag((*raw).stmt) != NodeTag::T_CreateTableAsStmt {
+            return None;
+        }
+        let select = (*(*raw).stmt.cast::<pg_sys::CreateTableAsStmt>()).query;
+        if nodes::tag(select) != NodeTag::T_SelectStmt {
+            return None;
+        }
+        let query = analysed(raw, nodes::copy(select), text);
+        let relations: Vec<*mut pg_sys::RangeTblEntry> = nodes::elements((*query).rtable);
+        match relations[..] {
+            [table] if (*query).groupClause.is_null() && !(*query).hasAggs => Some((*table).relid),
+            _ => None,
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use pgrx::prelude::*;
 use crate::errors::{defect, raise, refuse};
 use crate::evaluation::may_fail;
 use crate::nodes;
-use crate::shape::{Survey, Table};
+use crate::shape::{Survey, Table, Wishes};
 
 /// Where the rows of a new table come from.
 pub(crate) struct Rows {
@@ -44,7 +44,8 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Reads an analysed query. `given` are names for its columns, `frozen` the views by which it is to read some of its tables.
+    /// Reads an analysed query. `given` are names for its columns, `frozen` the views by which it is to read some of its tables,
+    /// `wishes` what is said of which table drives.
     ///
     /// # Safety
     /// `query` is an analysed SELECT that is the caller's to change.
@@ -53,11 +54,12 @@ impl Rows {
         given: Vec<String>,
         new_table: &str,
         frozen: &HashMap<Oid, Oid>,
+        wishes: &Wishes,
     ) -> Self {
         // SAFETY: nodes of an analysed query; copies and new nodes are made as the server makes them.
         unsafe {
             let flat = without_join_aliases(query);
-            let survey = Survey::of(flat);
+            let survey = Survey::of(flat, wishes);
             let movement = check(&survey.shape)
                 .unwrap_or_else(|refusal| refuse(format!("cannot migrate to {new_table}: {refusal}"), refusal.hint));
             let is_grouped = movement.granule == Granule::Group;

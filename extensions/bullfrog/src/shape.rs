@@ -16,6 +16,15 @@ pub(crate) struct Survey {
     pub(crate) tables: Vec<Table>,
 }
 
+/// What the rest of a migration, and the user, say of which table drives a join.
+#[derive(Default)]
+pub(crate) struct Wishes {
+    /// Tables that shall drive.
+    pub(crate) chosen: Vec<Oid>,
+    /// Tables of each of which alone a new table is made.
+    pub(crate) alone: Vec<Oid>,
+}
+
 /// A table in `FROM`.
 pub(crate) struct Table {
     /// Its number in the query's range table.
@@ -31,7 +40,7 @@ impl Survey {
     ///
     /// # Safety
     /// `query` is such a query.
-    pub(crate) unsafe fn of(query: *mut pg_sys::Query) -> Self {
+    pub(crate) unsafe fn of(query: *mut pg_sys::Query, wishes: &Wishes) -> Self {
         // SAFETY: nodes of an analysed query are of the kinds that their tags tell.
         unsafe {
             let mut survey = Self { shape: shape(query), tables: Vec::new() };
@@ -45,10 +54,12 @@ impl Survey {
                 survey.tables.push(Table { number, relid: (*entry).relid, required: facts.required });
                 survey.shape.relations.push(Relation {
                     is_table,
-                    is_nullable: false,
                     pages: facts.pages,
                     unique: facts.unique,
                     indexed: facts.indexed,
+                    is_chosen: wishes.chosen.contains(&(*entry).relid),
+                    is_alone_elsewhere: wishes.alone.contains(&(*entry).relid),
+                    ..Relation::default()
                 });
             }
             survey.joins((*query).jointree.cast());

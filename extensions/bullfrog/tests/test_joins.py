@@ -45,6 +45,47 @@ def stockinfo(stock):
     return stock
 
 
+def driver(connection, name):
+    query = "SELECT old_tables[1]::regclass::text FROM bullfrog.target WHERE new_table = %s::regclass"
+    return connection.execute(query, (name,)).fetchone()[0]
+
+
+@pytest.mark.parametrize(("driving", "options"), [("item", ", driving => '{item}'"), ("stocktake", ", driving => '{stocktake}'"),
+    ("stocktake", "")])
+def test_a_foreign_key_join_moves_by_the_table_that_the_user_chooses(stock, driving, options):
+    """By the table referred to, all rows of a key move together; by the referring one, those of its page only."""
+    stock.execute(f"CREATE TABLE expected AS {JOINS['foreign_key']}")
+    migrate(stock, f"CREATE TABLE t AS {JOINS['foreign_key']}", options=f"{options}, granularity => 'tuple'")
+    assert driver(stock, "t") == driving
+    stock.execute("SELECT FROM t WHERE sku = 10 AND day = 1 FOR UPDATE")
+    assert (moved(stock), stock.execute("SELECT count(*) FROM bullfrog.moved").fetchone()) == (1, (1,))
+    copied = stock.execute("SELECT rows_moved FROM bullfrog.progress").fetchone()
+    assert copied == (4,) if driving == "item" else (1,)
+    assert differing(stock, "t", "expected") == 0
+    stock.execute("SELECT bullfrog.finish('m')")
+    assert differing(stock, "t", "expected") == 0
+
+
+@pytest.mark.parametrize(("driving", "query"), [("depot", JOINS["foreign_key"]), ("stocktake", JOINS["left"]),
+    ("item", "SELECT s.sku, count(*) AS n FROM stocktake s JOIN item i USING (sku) GROUP BY s.sku")])
+def test_a_table_that_cannot_drive_is_refused(stock, driving, query):
+    for statement in ("SELECT bullfrog.migrate", "SELECT * FROM bullfrog.plan"):
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match=driving):
+            stock.execute(f"{statement}('m', %s, driving => ARRAY[%s])", (f"CREATE TABLE t AS {query}", driving))
+
+
+def test_a_table_that_is_moved_by_itself_drives_no_join_if_another_can(stock):
+    """Else who touches its rows alone would move those of the join, too."""
+    join = "CREATE TABLE t AS SELECT a.sku, b.sku AS other FROM item a JOIN stocktake b ON b.day = a.depot"
+    stock.execute("CREATE INDEX ON item (depot); CREATE INDEX ON stocktake (day)")
+    plan = "SELECT new_table, old_tables[1]::regclass::text FROM bullfrog.plan('m', %s)"
+    large = stock.execute("SELECT relname FROM pg_class WHERE relname IN ('item', 'stocktake') ORDER BY relpages DESC").fetchone()[0]
+    assert stock.execute(plan, (join,)).fetchall() == [("public.t", large)]
+    both = f"{join}; CREATE TABLE same AS SELECT * FROM {large}"
+    small = "item" if large == "stocktake" else "stocktake"
+    assert stock.execute(plan, (both,)).fetchall() == [("public.t", small), ("public.same", large)]
+
+
 @pytest.mark.parametrize("query", JOINS.values(), ids=JOINS)
 def test_each_row_of_a_join_is_there_once_before_while_and_after_it_moves(stock, query):
     stock.execute(f"CREATE TABLE expected AS {query}")

@@ -60,6 +60,10 @@ pub struct Relation {
     pub unique: Vec<Vec<i16>>,
     /// The columns with which an index of it begins: its rows are found by each of them without reading all.
     pub indexed: Vec<i16>,
+    /// The user wants it to drive joins.
+    pub is_chosen: bool,
+    /// Another new table of the migration is made of it alone: who touches that would move the rows of a join that it drives.
+    pub is_alone_elsewhere: bool,
 }
 
 /// A condition of every new row: a column of a relation is equal to a column of another one, or to a constant.
@@ -171,8 +175,9 @@ pub fn check(shape: &Shape) -> Result<Movement, Refusal> {
         // Of a foreign-key join, the referring table: its rows give one new row each. Else one from whose rows those of the others
         // are found by an index. The larger the table, the fewer new rows a page of it gives.
         .max_by_key(|movement| {
-            let pages = shape.relations[movement.driving].pages;
-            (movement.is_single, finds_others(shape, movement.driving), pages, std::cmp::Reverse(movement.driving))
+            let relation = &shape.relations[movement.driving];
+            let is_lazy = (movement.is_single, finds_others(shape, movement.driving), !relation.is_alone_elsewhere);
+            (relation.is_chosen, is_lazy, relation.pages, std::cmp::Reverse(movement.driving))
         });
     best.ok_or(Refusal { what: "no table keeps all of its rows in this join", hint: PLAIN })
 }
@@ -223,7 +228,7 @@ mod tests {
     fn table(pages: i64, unique: &[&[i16]]) -> Relation {
         let indexed = unique.iter().map(|key| key[0]).collect();
         let unique = unique.iter().map(|key| key.to_vec()).collect();
-        Relation { is_table: true, is_nullable: false, pages, unique, indexed }
+        Relation { is_table: true, pages, unique, indexed, ..Relation::default() }
     }
 
     fn plain() -> Shape {
@@ -325,6 +330,33 @@ mod tests {
         assert_eq!(check(&join(10, 20)), Ok(Movement { driving: 1, granule: Granule::Page, is_single: false }));
         assert_eq!(check(&join(20, 10)), Ok(Movement { driving: 0, granule: Granule::Page, is_single: false }));
         assert_eq!(check(&join(10, 10)), Ok(Movement { driving: 0, granule: Granule::Page, is_single: false }));
+    }
+
+    #[test]
+    fn a_table_that_is_moved_by_itself_drives_no_join_if_another_can() {
+        let mut shape = Shape {
+            relations: vec![table(10, &[]), table(20, &[])],
+            matches: equal((0, 2), (1, 2)).to_vec(),
+            ..plain()
+        };
+        shape.relations[1].is_alone_elsewhere = true;
+        assert_eq!(check(&shape).map(|movement| movement.driving), Ok(0));
+        // Not if its rows had to be looked up without an index then.
+        shape.relations[0].indexed.push(2);
+        assert_eq!(check(&shape).map(|movement| movement.driving), Ok(1));
+    }
+
+    #[test]
+    fn a_join_moves_by_the_table_that_was_chosen_for_it_if_that_keeps_its_rows() {
+        let mut shape = Shape {
+            relations: vec![table(10, &[&[1]]), table(1000, &[&[1, 2]])],
+            matches: equal((0, 1), (1, 1)).to_vec(),
+            ..plain()
+        };
+        shape.relations[0].is_chosen = true;
+        assert_eq!(check(&shape), Ok(Movement { driving: 0, granule: Granule::Page, is_single: false }));
+        shape.relations[0].is_nullable = true;
+        assert_eq!(check(&shape).map(|movement| movement.driving), Ok(1));
     }
 
     #[test]
