@@ -9,6 +9,7 @@ use crate::{
     sql::{
         expression::{Env, Expr, Facts},
         function::{ArrayFunction, JsonFunction},
+        ordered_set,
         run_query::{compare, fingerprint},
     },
     types::Type,
@@ -38,6 +39,13 @@ pub(crate) enum Kind {
     ArrayAgg {
         nested: bool,
     },
+    /// `percentile_cont`, or `percentile_disc`; of several fractions, if they are an `array`.
+    Percentile {
+        continuous: bool,
+        array: bool,
+    },
+    /// `mode`
+    Mode,
     /// `jsonb_agg`, `json_agg`
     JsonAgg {
         binary: bool,
@@ -53,7 +61,21 @@ pub(crate) enum Kind {
 impl Kind {
     /// Whether it puts values together, in an order.
     fn collects(self) -> bool {
-        matches!(self, Self::StringAgg | Self::ArrayAgg { .. } | Self::JsonAgg { .. } | Self::JsonObjectAgg { .. })
+        self.is_ordered()
+            || matches!(
+                self,
+                Self::StringAgg | Self::ArrayAgg { .. } | Self::JsonAgg { .. } | Self::JsonObjectAgg { .. }
+            )
+    }
+
+    /// Whether it is of values in the order that `WITHIN GROUP` says.
+    fn is_ordered(self) -> bool {
+        matches!(self, Self::Percentile { .. } | Self::Mode)
+    }
+
+    /// Whether it does not see NULL.
+    fn skips_null(self) -> bool {
+        !self.collects() || self.is_ordered() || self == Self::StringAgg
     }
 }
 
@@ -150,6 +172,9 @@ pub(crate) fn is_name(name: &str) -> bool {
             | "stddev_samp"
             | "stddev_pop"
             | "array_agg"
+            | "percentile_cont"
+            | "percentile_disc"
+            | "mode"
             | "json_agg"
             | "jsonb_agg"
             | "json_object_agg"
@@ -195,7 +220,7 @@ impl State {
             return Ok(());
         };
         let value = argument.value(env)?;
-        if value.is_null() && (!aggregate.kind.collects() || aggregate.kind == Kind::StringAgg) {
+        if value.is_null() && aggregate.kind.skips_null() {
             return Ok(());
         }
         if aggregate.distinct && !self.seen.insert(fingerprint([&*value])?) {
@@ -325,6 +350,11 @@ impl State {
         });
         let values = self.pieces.iter().map(|piece| &piece.value);
         match aggregate.kind {
+            Kind::Percentile { continuous, .. } => {
+                let values: Vec<&Value> = values.collect();
+                ordered_set::percentiles(&values, &self.pieces[0].beside, continuous)
+            }
+            Kind::Mode => Ok(ordered_set::mode(&values.collect::<Vec<_>>())),
             Kind::ArrayAgg { nested } => {
                 ArrayFunction::Make { nested }.call(&values.collect::<Vec<_>>(), &Facts::default())
             }

@@ -6,10 +6,12 @@ mod call;
 mod convert;
 mod json;
 mod operator;
+mod set;
 mod subquery;
 mod window;
 
 pub(crate) use operator::{common_type, comparison_type};
+pub(crate) use set::Sets;
 use sqlparser::ast::{self, CastKind, DateTimeField, Ident, TrimWhereField, Value as Literal};
 pub(crate) use window::Windows;
 
@@ -64,6 +66,8 @@ pub(crate) struct Binder<'b, 'c> {
     pub(crate) aggregates: std::result::Result<&'b mut Vec<Aggregate>, &'static str>,
     /// The window functions that were met; the place's name where there may be none.
     pub(crate) windows: std::result::Result<Windows<'b>, &'static str>,
+    /// The functions that return rows that were met; the place's name where there may be none.
+    pub(crate) sets: std::result::Result<&'b mut Sets, &'static str>,
     /// The place's name where there may be no queries.
     pub(crate) closed: Option<&'static str>,
     /// How many branches deep it is, of which not all will be taken. What fails in one fails when it is taken.
@@ -73,7 +77,15 @@ pub(crate) struct Binder<'b, 'c> {
 impl<'b, 'c> Binder<'b, 'c> {
     /// For a place where aggregates are refused.
     pub(crate) fn plain(scope: &'b Scope<'b>, planner: &'b mut Planner<'c>, place: &'static str) -> Self {
-        Self { scope, planner, aggregates: Err(place), windows: Err(place), closed: None, branches: 0 }
+        Self {
+            scope,
+            planner,
+            aggregates: Err(place),
+            windows: Err(place),
+            sets: Err(place),
+            closed: None,
+            branches: 0,
+        }
     }
 
     /// For a place where aggregates and queries are refused.

@@ -18,6 +18,8 @@ use crate::{
 struct Effect {
     value: Option<Box<[u8]>>,
     change: Change,
+    /// The part of the statement that wrote it first.
+    part: usize,
 }
 
 /// Keys with what becomes of them, and what that means for foreign keys.
@@ -27,6 +29,7 @@ pub(crate) struct Effects {
     isolation: Isolation,
     by_key: BTreeMap<Vec<u8>, Effect>,
     bytes: usize,
+    part: usize,
     pub(crate) touched: Touched,
 }
 
@@ -53,7 +56,7 @@ pub(crate) use ready;
 
 impl Effects {
     pub(crate) fn new(txn: TxnId, isolation: Isolation) -> Self {
-        Self { txn, isolation, by_key: BTreeMap::new(), bytes: 0, touched: Touched::default() }
+        Self { txn, isolation, by_key: BTreeMap::new(), bytes: 0, part: 0, touched: Touched::default() }
     }
 
     /// Sees to it that a table stays as it is until the transaction ends.
@@ -84,6 +87,16 @@ impl Effects {
     /// Whether a key is among those that are written.
     pub(crate) fn has(&self, key: &[u8]) -> bool {
         self.by_key.contains_key(key)
+    }
+
+    /// What is written from now on is of another part of the statement.
+    pub(crate) fn next_part(&mut self) {
+        self.part += 1;
+    }
+
+    /// Whether a key is written by an earlier part of the statement: a row is changed by one of them only.
+    pub(crate) fn has_before(&self, key: &[u8]) -> bool {
+        self.part > 0 && self.by_key.get(key).is_some_and(|effect| effect.part < self.part)
     }
 
     /// Whether a key will be there, if that is among the effects.
@@ -276,7 +289,7 @@ impl Effects {
 
     /// Writes everything.
     pub(crate) fn apply(self, database: &mut Database) -> Result<()> {
-        for (key, Effect { value, change }) in self.by_key {
+        for (key, Effect { value, change, .. }) in self.by_key {
             database.write(self.txn, &key, value, change)?;
         }
         Ok(())
@@ -307,9 +320,9 @@ impl Effects {
         }
         let value = value.map(Vec::into_boxed_slice);
         match self.by_key.get_mut(&key) {
-            Some(effect) => *effect = Effect { value, change: effect.change.max(change) },
+            Some(effect) => *effect = Effect { value, change: effect.change.max(change), part: effect.part },
             None => {
-                self.by_key.insert(key, Effect { value, change });
+                self.by_key.insert(key, Effect { value, change, part: self.part });
             }
         }
         Ok(())

@@ -259,6 +259,7 @@ impl<'a> Explainer<'a> {
             Body::Function { function, .. } => {
                 Shown { relation: Some(function.name().to_owned()), actual, ..Shown::new("Function Scan") }
             }
+            Body::Written(_) => Shown { actual, ..Shown::new("CTE Scan") },
             Body::Working(_) => Shown { actual, ..Shown::new("WorkTable Scan") },
             Body::Cte(cte) => {
                 let mut step = Shown { actual, ..Shown::new("CTE Scan") };
@@ -308,6 +309,12 @@ impl<'a> Explainer<'a> {
                 let name = self.names.window(window, &mut self.queries);
                 self.names.0.push(name);
             }
+        }
+        for set in select.sets.iter() {
+            step = Shown { actual, ..Shown::new("ProjectSet") }.over(step);
+            let texts: Vec<String> = set.iter().map(|set| self.texts(&set.arguments)).collect();
+            let names = set.iter().zip(texts).map(|(set, arguments)| format!("{}({arguments})", set.function.name()));
+            self.names.0.extend(names);
         }
         for output in &select.outputs {
             // Only for the queries in it.

@@ -7,17 +7,18 @@ use savanna_transaction::Isolation;
 use crate::{
     advisory::Advisory,
     catalog::Catalog,
-    error::{Result, SqlError, state},
+    error::{Result, SqlError},
     interrupt::Interrupts,
     sequence::Numbers,
     settings::Settings,
     sql::{
+        arithmetic::{arithmetic, negate},
         function::{self, AdvisoryFunction, Configured, Function, Patterns},
         query_plan::{Query, Subquery},
         sequence::Given,
     },
     types::Type,
-    value::{Context, Interval, Value, cast, datetime, numeric, text, zone::Zone},
+    value::{Context, Value, cast, zone::Zone},
 };
 
 /// A comparison.
@@ -76,6 +77,8 @@ pub(crate) enum Expr {
     Aggregate(usize),
     /// A window function, by its place among those of its SELECT. Only until the SELECT is planned.
     Window(usize),
+    /// A function that returns rows, by its place among those of its SELECT. Only until the SELECT is planned.
+    Set(usize),
     Subquery(Box<Subquery>),
     Negate(Box<Expr>, Type),
     Not(Box<Expr>),
@@ -216,7 +219,9 @@ impl Expr {
                 None => return Err(SqlError::internal(format_args!("a row has no column {at}"))),
             },
             Self::Parameter(at) => Cow::Borrowed(env.parameters.get(*at).unwrap_or(&Value::Null)),
-            Self::Aggregate(_) | Self::Window(_) => return Err(SqlError::internal("an aggregate was left in a plan")),
+            Self::Aggregate(_) | Self::Window(_) | Self::Set(_) => {
+                return Err(SqlError::internal("an aggregate was left in a plan"));
+            }
             Self::Subquery(subquery) => match env.queries {
                 Some(queries) => Cow::Owned(queries.answer(subquery, env)?),
                 None => return Err(SqlError::internal("a query where there may be none")),
@@ -340,7 +345,8 @@ impl Expr {
     /// Visits the expressions that it is made of directly.
     pub(crate) fn children<'a>(&'a self, visit: &mut dyn FnMut(&'a Self)) {
         match self {
-            Self::Constant(_) | Self::Column(_) | Self::Parameter(_) | Self::Aggregate(_) | Self::Window(_) => {}
+            Self::Constant(_) | Self::Column(_) | Self::Parameter(_) => {}
+            Self::Aggregate(_) | Self::Window(_) | Self::Set(_) => {}
             Self::Negate(a, _) | Self::Not(a) | Self::IsNull(a) | Self::Is(a, _) | Self::Cast { value: a, .. } => {
                 visit(a)
             }
@@ -376,7 +382,8 @@ impl Expr {
     /// The expressions that it is made of directly, to be changed.
     pub(crate) fn children_mut(&mut self, visit: &mut dyn FnMut(&mut Self) -> Result<()>) -> Result<()> {
         match self {
-            Self::Constant(_) | Self::Column(_) | Self::Parameter(_) | Self::Aggregate(_) | Self::Window(_) => Ok(()),
+            Self::Constant(_) | Self::Column(_) | Self::Parameter(_) => Ok(()),
+            Self::Aggregate(_) | Self::Window(_) | Self::Set(_) => Ok(()),
             Self::Negate(a, _) | Self::Not(a) | Self::IsNull(a) | Self::Is(a, _) | Self::Cast { value: a, .. } => {
                 visit(a)
             }
@@ -498,130 +505,4 @@ impl Expr {
     pub(crate) fn all(conditions: impl IntoIterator<Item = Self>) -> Option<Self> {
         conditions.into_iter().reduce(|a, b| Self::And(Box::new(a), Box::new(b)))
     }
-}
-
-fn out_of_range(of: Type) -> SqlError {
-    SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, format!("{} out of range", of.name()))
-}
-
-fn negate(value: &Value, of: Type) -> Result<Value> {
-    Ok(match value {
-        Value::Null => Value::Null,
-        Value::Int(value) => integer(value.checked_neg(), of)?,
-        Value::Float(value) => Value::Float(-value),
-        Value::Numeric(value) => Value::Numeric(-value),
-        Value::Interval(interval) => Value::Interval(negated(*interval)?),
-        other => return Err(SqlError::internal(format_args!("{other:?} was negated"))),
-    })
-}
-
-fn negated(interval: Interval) -> Result<Interval> {
-    let (months, days) = (interval.months.checked_neg(), interval.days.checked_neg());
-    match (months, days, interval.micros.checked_neg()) {
-        (Some(months), Some(days), Some(micros)) => Ok(Interval { months, days, micros }),
-        _ => Err(out_of_range(Type::Interval)),
-    }
-}
-
-fn integer(value: Option<i64>, of: Type) -> Result<Value> {
-    value.filter(|value| text::in_range(*value, of)).map(Value::Int).ok_or_else(|| out_of_range(of))
-}
-
-fn arithmetic(operator: Operator, of: Type, a: &Value, b: &Value, zone: Zone) -> Result<Value> {
-    use Operator::{Add, Divide, Multiply, Remainder, Subtract};
-    let zone = if of == Type::Timestamptz { zone } else { Zone::UTC };
-    let by_zero = || SqlError::new(state::DIVISION_BY_ZERO, "division by zero");
-    Ok(match (a, operator, b) {
-        (Value::Int(a), Add, Value::Int(b)) => integer(a.checked_add(*b), of)?,
-        (Value::Int(a), Subtract, Value::Int(b)) => integer(a.checked_sub(*b), of)?,
-        (Value::Int(a), Multiply, Value::Int(b)) => integer(a.checked_mul(*b), of)?,
-        (Value::Int(_), Divide | Remainder, Value::Int(0)) => return Err(by_zero()),
-        (Value::Int(a), Divide, Value::Int(b)) => integer(a.checked_div(*b), of)?,
-        (Value::Int(a), Remainder, Value::Int(b)) => Value::Int(a.checked_rem(*b).unwrap_or(0)),
-        (Value::Float(a), _, Value::Float(b)) => float(operator, of, *a, *b)?,
-        (Value::Numeric(a), Add, Value::Numeric(b)) => Value::Numeric(numeric::checked(a + b)?),
-        (Value::Numeric(a), Subtract, Value::Numeric(b)) => Value::Numeric(numeric::checked(a - b)?),
-        (Value::Numeric(a), Multiply, Value::Numeric(b)) => Value::Numeric(numeric::product(a, b)?),
-        (Value::Numeric(a), Divide, Value::Numeric(b)) => Value::Numeric(numeric::divide(a, b)?),
-        (Value::Numeric(a), Remainder, Value::Numeric(b)) => Value::Numeric(numeric::remainder(a, b)?),
-        (Value::Timestamp(at), Add, Value::Interval(by)) | (Value::Interval(by), Add, Value::Timestamp(at)) => {
-            Value::Timestamp(datetime::add_in(zone, *at, *by)?)
-        }
-        (Value::Timestamp(at), Subtract, Value::Interval(by)) => {
-            Value::Timestamp(datetime::add_in(zone, *at, negated(*by)?)?)
-        }
-        (Value::Timestamp(a), Subtract, Value::Timestamp(b)) => {
-            if datetime::is_infinite(*a) || datetime::is_infinite(*b) {
-                return Err(SqlError::new(state::DATETIME_FIELD_OVERFLOW, "cannot subtract infinite timestamps"));
-            }
-            let micros = a.checked_sub(*b).ok_or_else(|| out_of_range(Type::Interval))?;
-            let days = i32::try_from(micros / datetime::MICROS_PER_DAY).map_err(|_| out_of_range(Type::Interval))?;
-            Value::Interval(Interval { months: 0, days, micros: micros % datetime::MICROS_PER_DAY })
-        }
-        (Value::Date(a), Subtract, Value::Date(b)) => {
-            if datetime::is_infinite_date(*a) || datetime::is_infinite_date(*b) {
-                return Err(SqlError::new(state::DATETIME_FIELD_OVERFLOW, "cannot subtract infinite dates"));
-            }
-            Value::Int(i64::from(*a) - i64::from(*b))
-        }
-        (Value::Date(day), Add | Subtract, Value::Int(_)) if datetime::is_infinite_date(*day) => Value::Date(*day),
-        (Value::Date(day), Add | Subtract, Value::Int(by)) => {
-            let by = if operator == Add { Some(*by) } else { by.checked_neg() };
-            let day = by.and_then(|by| i64::from(*day).checked_add(by)).and_then(|day| i32::try_from(day).ok());
-            let day = day.filter(|day| !datetime::is_infinite_date(*day));
-            Value::Date(day.ok_or_else(|| SqlError::new(state::DATETIME_FIELD_OVERFLOW, "date out of range"))?)
-        }
-        (Value::Int(_), Add, Value::Date(_)) => return arithmetic(Add, of, b, a, zone),
-        (Value::Time(at), Add | Subtract, Value::Interval(by)) => {
-            let by = if operator == Add { by.micros } else { by.micros.wrapping_neg() };
-            Value::Time(at.wrapping_add(by % datetime::MICROS_PER_DAY).rem_euclid(datetime::MICROS_PER_DAY))
-        }
-        (Value::Interval(a), Add | Subtract, Value::Interval(b)) => {
-            let b = if operator == Add { *b } else { negated(*b)? };
-            let sums = (a.months.checked_add(b.months), a.days.checked_add(b.days), a.micros.checked_add(b.micros));
-            let (Some(months), Some(days), Some(micros)) = sums else { return Err(out_of_range(Type::Interval)) };
-            Value::Interval(Interval { months, days, micros })
-        }
-        (Value::Interval(interval), Multiply, Value::Float(factor)) => Value::Interval(scaled(*interval, *factor)?),
-        (Value::Float(factor), Multiply, Value::Interval(interval)) => Value::Interval(scaled(*interval, *factor)?),
-        (Value::Interval(_), Divide, Value::Float(0.0)) => return Err(by_zero()),
-        (Value::Interval(interval), Divide, Value::Float(by)) => Value::Interval(scaled(*interval, 1.0 / by)?),
-        (a, operator, b) => return Err(SqlError::internal(format_args!("{a:?} {operator:?} {b:?} was computed"))),
-    })
-}
-
-fn float(operator: Operator, of: Type, a: f64, b: f64) -> Result<Value> {
-    let overflow = |what| SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, format!("value out of range: {what}"));
-    let result = match operator {
-        Operator::Add => a + b,
-        Operator::Subtract => a - b,
-        Operator::Multiply => a * b,
-        Operator::Divide | Operator::Remainder if b == 0.0 => {
-            return Err(SqlError::new(state::DIVISION_BY_ZERO, "division by zero"));
-        }
-        Operator::Divide => a / b,
-        Operator::Remainder => return Err(SqlError::internal("a remainder of floating-point numbers")),
-    };
-    let result = if of == Type::Float4 { f64::from(result as f32) } else { result };
-    if result.is_infinite() && a.is_finite() && b.is_finite() {
-        return Err(overflow("overflow"));
-    }
-    let factors = matches!(operator, Operator::Multiply) && a != 0.0 && b != 0.0;
-    let quotient = matches!(operator, Operator::Divide) && a != 0.0 && b.is_finite();
-    if result == 0.0 && (factors || quotient) {
-        return Err(overflow("underflow"));
-    }
-    Ok(Value::Float(result))
-}
-
-/// An interval times a number: what is less than a month becomes days, what is less than a day becomes time.
-fn scaled(interval: Interval, factor: f64) -> Result<Interval> {
-    let months = f64::from(interval.months) * factor;
-    let days = f64::from(interval.days) * factor + months.fract() * 30.0;
-    let micros = interval.micros as f64 * factor + days.fract() * datetime::MICROS_PER_DAY as f64;
-    let fits = months.abs() < 2e9 && days.abs() < 2e9 && micros.abs() < 9e18;
-    if !fits {
-        return Err(out_of_range(Type::Interval));
-    }
-    Ok(Interval { months: months as i32, days: days as i32, micros: micros.round() as i64 })
 }

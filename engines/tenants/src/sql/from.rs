@@ -232,7 +232,7 @@ impl<'s> From<'s> {
 
 fn visible(table: &str, expr: Expr, column: &OutputColumn) -> Visible {
     let OutputColumn { name, of, origin } = column.clone();
-    Visible { table: table.to_owned(), name, of, expr, origin, hidden: false }
+    Visible { table: table.to_owned(), name, of, expr, origin, optional: false, hidden: false }
 }
 
 impl Planner<'_> {
@@ -410,6 +410,13 @@ impl Planner<'_> {
             JoinOperator::FullOuter(constraint) => (constraint, Kind::Full),
             _ => return Err(SqlError::unsupported(format_args!("{}", ast.to_string().trim()))),
         };
+        let optional = match kind {
+            Kind::Inner => begin..begin,
+            Kind::Left => middle..from.scope.columns.len(),
+            Kind::Right => begin..middle,
+            Kind::Full => begin..from.scope.columns.len(),
+        };
+        from.scope.columns[optional].iter_mut().for_each(|column| column.optional = true);
         let mut on = Vec::new();
         match constraint {
             JoinConstraint::None => {}
@@ -498,7 +505,15 @@ impl Planner<'_> {
                 Kind::Right => (right_value, of, (0, 0)),
                 Kind::Full => (Expr::Coalesce(vec![left_value, right_value]), of, (0, 0)),
             };
-            merged.push(Visible { table: String::new(), name: name.clone(), of, expr, origin, hidden: false });
+            merged.push(Visible {
+                table: String::new(),
+                name: name.clone(),
+                of,
+                expr,
+                origin,
+                optional: false,
+                hidden: false,
+            });
             from.scope.columns[left].hidden = true;
             from.scope.columns[right].hidden = true;
         }

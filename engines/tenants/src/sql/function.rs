@@ -47,6 +47,8 @@ pub(crate) enum Function {
     Date(DateFunction),
     FormatType,
     Greatest,
+    /// `GROUPING`, of grouping expressions. Only until the SELECT is planned.
+    Grouping,
     Json(JsonFunction),
     /// The number that the session was given last.
     LastVal,
@@ -142,6 +144,7 @@ impl Function {
                     | Self::CurrentUser
                     | Self::CurrVal
                     | Self::FormatType
+                    | Self::Grouping
                     | Self::LastVal
                     | Self::NextVal
                     | Self::Random

@@ -38,6 +38,7 @@ pub(crate) fn columns_of(table: &Table, name: &str, base: usize) -> Vec<Visible>
         of: column.of,
         expr: Expr::Column(base + at),
         origin: (table.id, at as i16 + 1),
+        optional: false,
         hidden: false,
     };
     table.live_columns().map(visible).collect()

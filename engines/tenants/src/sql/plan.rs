@@ -83,6 +83,8 @@ pub(crate) enum Plan {
     Insert(Box<Insert>),
     Update(Box<Update>),
     Delete(Box<Delete>),
+    /// Several of these, behind WITH.
+    With(Box<With>),
     CopyIn(Box<CopyIn>),
     CopyOut(Box<Query>, CopyFormat),
     Explain(Box<Explain>),
@@ -213,6 +215,48 @@ pub(crate) struct Delete {
     pub(crate) rows: Joined,
     pub(crate) returning: Option<Returning>,
 }
+
+/// A statement with others that write in its WITH. All of them see the same rows.
+#[derive(Debug)]
+pub(crate) struct With {
+    pub(crate) parts: Vec<Part>,
+    pub(crate) main: Plan,
+}
+
+/// A statement in WITH that writes.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// The number under which its rows are asked for.
+    pub(crate) id: usize,
+    pub(crate) plan: Plan,
+    /// Whether somebody asks for its rows; otherwise it runs behind those who do.
+    pub(crate) is_read: bool,
+}
+
+impl Plan {
+    /// The tables that it writes.
+    pub(crate) fn targets(&self) -> Box<dyn Iterator<Item = &Target> + '_> {
+        match self {
+            Self::Insert(plan) => Box::new(plan.targets()),
+            Self::Update(plan) => Box::new(plan.targets()),
+            Self::Delete(plan) => Box::new(plan.targets()),
+            _ => Box::new(std::iter::empty()),
+        }
+    }
+}
+
+macro_rules! targets {
+    ($($plan:ident),*) => { $(
+        impl $plan {
+            /// The table that it writes, and those that referential actions may write.
+            pub(crate) fn targets(&self) -> impl Iterator<Item = &Target> + Clone {
+                std::iter::once(&self.target).chain(&self.reached)
+            }
+        }
+    )* };
+}
+
+targets!(Insert, Update, Delete);
 
 /// `COPY .. FROM STDIN`
 #[derive(Debug)]

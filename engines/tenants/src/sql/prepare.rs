@@ -21,7 +21,7 @@ use crate::{
         explain::Explain,
         name::{name_of, object_name},
         parse,
-        plan::{Define, Modes, OutputColumn, Plan, Statement},
+        plan::{Define, Modes, OutputColumn, Plan, Statement, With},
         role::RoleChange,
         scope::Scope,
         select::Planner,
@@ -61,10 +61,11 @@ pub(crate) fn prepare(text: &str, catalog: Arc<Catalog>, zone: Zone, declared: &
 type Planned = (Plan, Option<Vec<OutputColumn>>);
 
 impl Planner<'_> {
-    fn statement(&mut self, ast: &Ast) -> Result<Planned> {
+    pub(crate) fn statement(&mut self, ast: &Ast) -> Result<Planned> {
         let unsupported = || SqlError::unsupported(first_words(ast));
         let silent = |plan| Ok((plan, None));
         match ast {
+            Ast::Query(query) if writes_within(query) => self.with_parts(query),
             Ast::Query(query) if writes(&query.body).is_some() => self.with_writes(query),
             Ast::Query(query) => {
                 let query = self.query_at(query, &Scope::default())?;
@@ -196,6 +197,36 @@ impl Planner<'_> {
         }
     }
 
+    /// A statement with others that write in its WITH.
+    fn with_parts(&mut self, query: &ast::Query) -> Result<Planned> {
+        let named = self.with.len();
+        let whole = self.parts.replace(Vec::new()).is_none();
+        if !whole {
+            return Err(SqlError::internal("a statement within a statement"));
+        }
+        let nothing = Scope::default();
+        if let Some(with) = &query.with {
+            self.add_with(with, &nothing)?;
+        }
+        // Those in the statement itself are not at the top level.
+        let parts = self.parts.take();
+        let planned = match writes(&query.body) {
+            Some(statement) => self.statement(statement),
+            None => {
+                let query = ast::Query { with: None, ..query.clone() };
+                self.query_at(&query, &nothing).map(|query| {
+                    let output = query.columns.clone();
+                    (Plan::Query(Box::new(query)), Some(output))
+                })
+            }
+        };
+        self.parts = parts;
+        self.forget_with(named);
+        let parts = self.parts.take().unwrap_or_default();
+        let (main, output) = planned?;
+        Ok((Plan::With(Box::new(With { parts, main })), output))
+    }
+
     /// A statement that writes, behind WITH.
     fn with_writes(&mut self, query: &ast::Query) -> Result<Planned> {
         let (Some(with), Some(statement)) = (&query.with, writes(&query.body)) else {
@@ -231,8 +262,13 @@ impl Planner<'_> {
     }
 }
 
+/// Whether a statement in the WITH of a query writes.
+fn writes_within(query: &ast::Query) -> bool {
+    query.with.iter().flat_map(|with| &with.cte_tables).any(|cte| writes(&cte.query.body).is_some())
+}
+
 /// The statement that writes, if a query is one.
-fn writes(body: &ast::SetExpr) -> Option<&Ast> {
+pub(crate) fn writes(body: &ast::SetExpr) -> Option<&Ast> {
     match body {
         ast::SetExpr::Insert(statement) | ast::SetExpr::Update(statement) | ast::SetExpr::Delete(statement) => {
             Some(statement)

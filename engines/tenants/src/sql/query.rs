@@ -264,7 +264,7 @@ impl Planner<'_> {
         let arguments = inner.arguments();
         let rows = Rows { query: Arc::new(inner), alias: String::new(), base: outer, arguments };
         let rows = Joined { condition: None, node: Node::Rows(rows), width, keys: 0 };
-        let select = Select { rows, grouping: None, windows: Vec::new(), outputs, distinct: None };
+        let select = Select { rows, grouping: None, windows: Vec::new(), sets: Vec::new(), outputs, distinct: None };
         *query = Query::new(outer, Body::Select(Box::new(select)), columns);
         Ok(())
     }

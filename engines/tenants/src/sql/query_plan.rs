@@ -15,12 +15,12 @@ use crate::{
     catalog::Table,
     sql::{
         access::Access,
-        aggregate::{Aggregate, SortExpr},
+        aggregate::Aggregate,
         expression::{Comparison, Expr},
         plan::OutputColumn,
         set_function::SetFunction,
+        window_plan::WindowCall,
     },
-    types::Type,
 };
 
 /// A query: rows, in an order, perhaps not all of them.
@@ -49,6 +49,8 @@ pub(crate) enum Body {
     Recursive(Box<Recursive>),
     /// A query of WITH.
     Cte(Arc<Cte>),
+    /// What a statement in WITH that writes returns, by its number.
+    Written(usize),
     /// What the last step of a recursive query added, by the query's number.
     Working(usize),
     /// A function that returns rows, numbered from 1 with `ordinality`.
@@ -102,9 +104,19 @@ pub(crate) struct Select {
     pub(crate) grouping: Option<Grouping>,
     /// Over the joined row; or over the columns around the query, then keys, then aggregates.
     pub(crate) windows: Vec<WindowCall>,
-    /// As the windows; what they come to stands behind. Those that are only sorted by come last.
+    /// Functions that return rows, over the row with what windows come to, those within others first. What each step of them comes to
+    /// stands behind.
+    pub(crate) sets: Vec<Vec<SetCall>>,
+    /// As the last of these. Those that are only sorted by come last.
     pub(crate) outputs: Vec<Expr>,
     pub(crate) distinct: Option<Distinct>,
+}
+
+/// A function that returns rows of one column, among what is selected.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SetCall {
+    pub(crate) function: SetFunction,
+    pub(crate) arguments: Vec<Expr>,
 }
 
 /// Which rows are left out.
@@ -213,65 +225,16 @@ pub(crate) struct Lookup {
     pub(crate) probe: Vec<Expr>,
 }
 
-/// A window function with its window.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct WindowCall {
-    pub(crate) function: WindowFunction,
-    pub(crate) arguments: Vec<Expr>,
-    pub(crate) partition: Vec<Expr>,
-    pub(crate) order: Vec<SortExpr>,
-    pub(crate) frame: Frame,
-    pub(crate) of: Type,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum WindowFunction {
-    RowNumber,
-    Rank,
-    DenseRank,
-    PercentRank,
-    CumeDist,
-    Ntile,
-    Lag,
-    Lead,
-    FirstValue,
-    LastValue,
-    NthValue,
-    Aggregate(Aggregate),
-}
-
-/// The rows that a window function sees from one of them.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Frame {
-    pub(crate) units: Units,
-    pub(crate) start: Bound,
-    pub(crate) end: Bound,
-}
-
-/// What a frame is counted in: rows, or groups of rows that are equal by the order. `RANGE` has no offsets, and is as `GROUPS` then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Units {
-    Rows,
-    Range,
-    Groups,
-}
-
-/// Where a frame begins or ends.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Bound {
-    First,
-    Preceding(Expr),
-    Current,
-    Following(Expr),
-    Last,
-}
-
 /// Groups of rows.
 #[derive(Debug)]
 pub(crate) struct Grouping {
+    /// Functions that return rows which are grouped by, over the joined row; as those of a `Select`.
+    pub(crate) functions: Vec<Vec<SetCall>>,
+    /// `GROUPING SETS`: for each the places of the keys that it groups by; the others are NULL in its groups.
+    pub(crate) sets: Option<Vec<Vec<usize>>>,
     pub(crate) keys: Vec<Expr>,
     pub(crate) aggregates: Vec<Aggregate>,
-    /// Over the columns around the query, then keys, then aggregates.
+    /// Over the columns around the query, then keys, then aggregates, then the number of the grouping set if there are some.
     pub(crate) having: Option<Expr>,
 }
 
@@ -490,7 +453,7 @@ impl Query {
         self.limit.iter().chain(&self.offset).for_each(&mut note);
         self.with.iter().flat_map(|cte| &cte.arguments).for_each(|(_, value)| note(value));
         match &self.body {
-            Body::Cte(_) | Body::Working(_) => {}
+            Body::Cte(_) | Body::Working(_) | Body::Written(_) => {}
             Body::Values(rows) => rows.iter().flatten().for_each(note),
             Body::Function { arguments, .. } => arguments.iter().for_each(note),
             Body::Set(set) => {
@@ -505,6 +468,7 @@ impl Query {
                 select.rows.expressions(&mut note);
                 select.outputs.iter().for_each(&mut note);
                 select.windows.iter().flat_map(WindowCall::expressions).for_each(&mut note);
+                select.sets.iter().flatten().flat_map(|set| &set.arguments).for_each(&mut note);
                 if let Some(grouping) = &select.grouping {
                     grouping.expressions().chain(&grouping.having).for_each(note);
                 }
@@ -533,6 +497,7 @@ impl Query {
         match &self.body {
             Body::Cte(cte) => return !cte.arguments.is_empty(),
             Body::Working(id) => return !own.contains(id),
+            Body::Written(_) => {}
             Body::Values(rows) => rows.iter().flatten().for_each(|expr| note(expr, own)),
             Body::Function { arguments, .. } => arguments.iter().for_each(|expr| note(expr, own)),
             Body::Set(set) => return set.left.reads_others(own) || set.right.reads_others(own),
@@ -546,6 +511,7 @@ impl Query {
                 select.rows.expressions(&mut |expr| note(expr, own));
                 select.outputs.iter().for_each(|expr| note(expr, own));
                 select.windows.iter().flat_map(WindowCall::expressions).for_each(|expr| note(expr, own));
+                select.sets.iter().flatten().flat_map(|set| &set.arguments).for_each(|expr| note(expr, own));
                 if let Some(grouping) = &select.grouping {
                     grouping.expressions().chain(&grouping.having).for_each(|expr| note(expr, own));
                 }
@@ -556,41 +522,10 @@ impl Query {
     }
 }
 
-impl WindowCall {
-    /// Its expressions.
-    pub(crate) fn expressions(&self) -> impl Iterator<Item = &Expr> {
-        let aggregate = match &self.function {
-            WindowFunction::Aggregate(aggregate) => Some(aggregate),
-            _ => None,
-        };
-        let bounds = [&self.frame.start, &self.frame.end].into_iter().filter_map(|bound| match bound {
-            Bound::Preceding(expr) | Bound::Following(expr) => Some(expr),
-            _ => None,
-        });
-        let order = self.order.iter().map(|order| &order.expr);
-        let aggregate = aggregate.into_iter().flat_map(Aggregate::expressions);
-        self.arguments.iter().chain(&self.partition).chain(order).chain(bounds).chain(aggregate)
-    }
-
-    /// Its expressions, to be changed.
-    pub(crate) fn expressions_mut(&mut self) -> impl Iterator<Item = &mut Expr> {
-        let aggregate = match &mut self.function {
-            WindowFunction::Aggregate(aggregate) => Some(aggregate),
-            _ => None,
-        };
-        let bounds = [&mut self.frame.start, &mut self.frame.end].into_iter().filter_map(|bound| match bound {
-            Bound::Preceding(expr) | Bound::Following(expr) => Some(expr),
-            _ => None,
-        });
-        let order = self.order.iter_mut().map(|order| &mut order.expr);
-        let aggregate = aggregate.into_iter().flat_map(Aggregate::expressions_mut);
-        self.arguments.iter_mut().chain(&mut self.partition).chain(order).chain(bounds).chain(aggregate)
-    }
-}
-
 impl Grouping {
     /// Its expressions over the joined row.
     pub(crate) fn expressions(&self) -> impl Iterator<Item = &Expr> {
-        self.keys.iter().chain(self.aggregates.iter().flat_map(Aggregate::expressions))
+        let functions = self.functions.iter().flatten().flat_map(|function| &function.arguments);
+        functions.chain(&self.keys).chain(self.aggregates.iter().flat_map(Aggregate::expressions))
     }
 }

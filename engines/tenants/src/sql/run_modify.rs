@@ -11,7 +11,7 @@ use crate::{
     sql::{
         effects::{Effects, Inserted, duplicate, ready},
         expression::Expr,
-        plan::{ConflictUpdate, CopyIn, Delete, Insert, OnConflict, Update},
+        plan::{ConflictUpdate, CopyIn, Delete, Insert, OnConflict, Target, Update},
         query_plan::Joined,
         run::Run,
         run_query::project,
@@ -30,13 +30,28 @@ pub(crate) struct Written {
     pub(crate) effects: Effects,
 }
 
+/// How many rows were written, and what is returned of them.
+pub(super) type Returned = (usize, Vec<Vec<Value>>);
+
 impl Run<'_> {
-    pub(crate) fn insert(&self, plan: &Insert) -> Result<Step<Written>> {
-        self.step(self.insert_rows(plan))
+    /// What a statement comes to that writes rows of `targets`, or has these written by referential actions.
+    fn written<'t>(
+        &self,
+        targets: impl Iterator<Item = &'t Target> + Clone,
+        write: impl FnOnce(&mut Effects) -> Result<Step<Returned>>,
+    ) -> Result<Step<Written>> {
+        let mut effects = Effects::new(self.txn, self.isolation);
+        let (count, rows) = ready!(write(&mut effects));
+        ready!(self.settle(&targets, &mut effects));
+        Ok(Step::Done(Written { count, rows, effects }))
     }
 
-    fn insert_rows(&self, plan: &Insert) -> Result<Step<Written>> {
-        let mut effects = Effects::new(self.txn, self.isolation);
+    pub(crate) fn insert(&self, plan: &Insert) -> Result<Step<Written>> {
+        self.step(self.written(plan.targets(), |effects| self.insert_rows(plan, effects)))
+    }
+
+    /// The number of rows, and what is returned of them.
+    pub(super) fn insert_rows(&self, plan: &Insert, effects: &mut Effects) -> Result<Step<Returned>> {
         let table = &*plan.target.table;
         ready!(effects.hold_table(&mut self.database(), table));
         let source = ready!(self.query(&plan.source));
@@ -52,7 +67,7 @@ impl Run<'_> {
                 Inserted::Conflict(arbiter, key) => match &plan.conflict {
                     Some(OnConflict { arbiter: wanted, update }) if wanted.is_none_or(|wanted| wanted == arbiter) => {
                         if let Some(update) = update {
-                            shown = ready!(self.update_instead(&mut effects, plan, update, (&key, values)));
+                            shown = ready!(self.update_instead(effects, plan, update, (&key, values)));
                         }
                     }
                     _ => return Err(duplicate(table, arbiter, &values)),
@@ -64,8 +79,7 @@ impl Run<'_> {
                 rows.push(project(&returning.outputs, env.with_row(&values))?);
             }
         }
-        ready!(self.settle(&plan.target, &plan.reached, &mut effects));
-        Ok(Step::Done(Written { count, rows, effects }))
+        Ok(Step::Done((count, rows)))
     }
 
     /// `DO UPDATE` of the row that is in the way; the row that comes of it, unless its filter lets it be.
@@ -111,17 +125,20 @@ impl Run<'_> {
     }
 
     pub(crate) fn update(&self, plan: &Update) -> Result<Step<Written>> {
-        self.step(self.update_rows(plan))
+        self.step(self.written(plan.targets(), |effects| self.update_rows(plan, effects)))
     }
 
-    fn update_rows(&self, plan: &Update) -> Result<Step<Written>> {
-        let mut effects = Effects::new(self.txn, self.isolation);
+    /// The number of rows, and what is returned of them.
+    pub(super) fn update_rows(&self, plan: &Update, effects: &mut Effects) -> Result<Step<Returned>> {
         let table = &*plan.target.table;
         ready!(effects.hold_table(&mut self.database(), table));
         let env = self.env();
         let (mut count, mut rows) = (0, Vec::new());
         for (key, mut row) in ready!(self.targets(&plan.rows)) {
             self.goes_on()?;
+            if effects.has_before(&key) {
+                continue;
+            }
             let old = row[..table.columns.len()].to_vec();
             let (mut new, touched) = assigned(&old, &plan.assignments, |value| value.owned(env.with_row(&row)))?;
             let step = effects.update(&mut self.database(), &plan.target, (&key, &old), (&mut new, &touched), env);
@@ -134,30 +151,31 @@ impl Run<'_> {
                 rows.push(project(&returning.outputs, env.with_row(&row))?);
             }
         }
-        ready!(self.settle(&plan.target, &plan.reached, &mut effects));
-        Ok(Step::Done(Written { count, rows, effects }))
+        Ok(Step::Done((count, rows)))
     }
 
     pub(crate) fn delete(&self, plan: &Delete) -> Result<Step<Written>> {
-        self.step(self.delete_rows(plan))
+        self.step(self.written(plan.targets(), |effects| self.delete_rows(plan, effects)))
     }
 
-    fn delete_rows(&self, plan: &Delete) -> Result<Step<Written>> {
-        let mut effects = Effects::new(self.txn, self.isolation);
+    /// The number of rows, and what is returned of them.
+    pub(super) fn delete_rows(&self, plan: &Delete, effects: &mut Effects) -> Result<Step<Returned>> {
         let table = &*plan.target.table;
         ready!(effects.hold_table(&mut self.database(), table));
         let env = self.env();
         let (mut count, mut rows) = (0, Vec::new());
         for (key, row) in ready!(self.targets(&plan.rows)) {
             self.goes_on()?;
+            if effects.has_before(&key) {
+                continue;
+            }
             ready!(effects.delete(&mut self.database(), &plan.target, &key, &row[..table.columns.len()]));
             count += 1;
             if let Some(returning) = &plan.returning {
                 rows.push(project(&returning.outputs, env.with_row(&row))?);
             }
         }
-        ready!(self.settle(&plan.target, &plan.reached, &mut effects));
-        Ok(Step::Done(Written { count, rows, effects }))
+        Ok(Step::Done((count, rows)))
     }
 
     /// The rows that are to be written, each once, though it may be joined with several; with their keys.
@@ -210,7 +228,7 @@ impl Run<'_> {
                 return Err(duplicate(table, arbiter, &values));
             }
         }
-        ready!(self.settle(&plan.target, &plan.reached, &mut effects));
+        ready!(self.settle(&std::iter::once(&plan.target).chain(&plan.reached), &mut effects));
         Ok(Step::Done(Written { count: lines.len(), rows: Vec::new(), effects }))
     }
 }

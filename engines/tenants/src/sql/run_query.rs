@@ -157,7 +157,7 @@ impl Run<'_> {
             Body::Set(set) => self.set(set, around, ahead, take),
             Body::Recursive(recursive) => self.recursive(recursive, &around, take),
             Body::Cte(cte) => self.cte(cte, take),
-            Body::Working(id) => self.working(*id, take),
+            Body::Working(id) | Body::Written(id) => self.working(*id, take),
             Body::Function { function, arguments, ordinality } => {
                 let arguments = project(arguments, self.env().with_row(&around))?;
                 let mut number = 0;
@@ -174,7 +174,12 @@ impl Run<'_> {
 
     /// What a SELECT computes of its rows or groups.
     fn selected(&self, select: &Select, around: Vec<Value>, ahead: Option<usize>, take: &mut Take<'_>) -> Result<()> {
-        let mut give = |row: &[Value]| take(project(&select.outputs, self.env().with_row(row))?);
+        let mut give = |row: &[Value]| match select.sets.is_empty() {
+            true => take(project(&select.outputs, self.env().with_row(row))?),
+            false => {
+                self.expanded(&select.sets, row, &mut |row| take(project(&select.outputs, self.env().with_row(row))?))
+            }
+        };
         if select.windows.is_empty() {
             return self.computed(select, around, ahead, &mut give);
         }
@@ -207,8 +212,14 @@ impl Run<'_> {
         };
         let mut groups = Groups::new(self, grouping);
         self.joined(&select.rows, around.clone(), None, &mut |row| {
-            groups.add(grouping, self.env().with_row(&row.values))?;
-            Ok(ControlFlow::Continue(()))
+            if grouping.functions.is_empty() {
+                groups.add(grouping, self.env().with_row(&row.values))?;
+                return Ok(ControlFlow::Continue(()));
+            }
+            self.expanded(&grouping.functions, &row.values, &mut |row| {
+                groups.add(grouping, self.env().with_row(row))?;
+                Ok(ControlFlow::Continue(()))
+            })
         })?;
         if let Some(counts) = &self.counts {
             counts.begin(grouping);
@@ -350,6 +361,12 @@ pub(crate) fn fingerprint<'v>(row: impl IntoIterator<Item = &'v Value>) -> Resul
     Ok(key.into_bytes())
 }
 
+/// The keys of a group of a grouping set, and the set's number.
+fn of_set(keys: &[Value], set: &[usize], number: usize) -> Vec<Value> {
+    let key = |(at, key): (usize, &Value)| if set.contains(&at) { key.clone() } else { Value::Null };
+    keys.iter().enumerate().map(key).chain([Value::Int(number as i64)]).collect()
+}
+
 /// Groups on the way, in the order in which they came.
 struct Groups<'r> {
     places: HashMap<Vec<u8>, usize>,
@@ -361,8 +378,18 @@ impl<'r> Groups<'r> {
     fn new(run: &'r Run<'_>, grouping: &Grouping) -> Self {
         let mut groups = Self { places: HashMap::new(), groups: Vec::new(), memory: run.memory() };
         // Without keys there is one group, also of no rows.
-        if grouping.keys.is_empty() {
-            groups.groups.push((Vec::new(), Self::states(grouping)));
+        match &grouping.sets {
+            None if grouping.keys.is_empty() => groups.groups.push((Vec::new(), Self::states(grouping))),
+            None => {}
+            Some(sets) => {
+                for (number, _) in sets.iter().enumerate().filter(|(_, set)| set.is_empty()) {
+                    let keys = of_set(&vec![Value::Null; grouping.keys.len()], &[], number);
+                    if let Ok(bytes) = fingerprint(&keys) {
+                        groups.places.insert(bytes, groups.groups.len());
+                        groups.groups.push((keys, Self::states(grouping)));
+                    }
+                }
+            }
         }
         groups
     }
@@ -372,18 +399,31 @@ impl<'r> Groups<'r> {
     }
 
     fn add(&mut self, grouping: &Grouping, env: Env<'_>) -> Result<()> {
-        let place = if grouping.keys.is_empty() {
-            0
-        } else {
-            let keys = project(&grouping.keys, env)?;
-            let next = self.groups.len();
-            let place = *self.places.entry(fingerprint(&keys)?).or_insert(next);
-            if place == next {
-                self.memory.take(&keys)?;
-                self.groups.push((keys, Self::states(grouping)));
+        let keys = project(&grouping.keys, env)?;
+        match &grouping.sets {
+            None if keys.is_empty() => self.add_to(0, grouping, env),
+            None => {
+                let place = self.place(grouping, keys)?;
+                self.add_to(place, grouping, env)
             }
-            place
-        };
+            Some(sets) => sets.iter().enumerate().try_for_each(|(number, set)| {
+                let place = self.place(grouping, of_set(&keys, set, number))?;
+                self.add_to(place, grouping, env)
+            }),
+        }
+    }
+
+    fn place(&mut self, grouping: &Grouping, keys: Vec<Value>) -> Result<usize> {
+        let next = self.groups.len();
+        let place = *self.places.entry(fingerprint(&keys)?).or_insert(next);
+        if place == next {
+            self.memory.take(&keys)?;
+            self.groups.push((keys, Self::states(grouping)));
+        }
+        Ok(place)
+    }
+
+    fn add_to(&mut self, place: usize, grouping: &Grouping, env: Env<'_>) -> Result<()> {
         for (state, aggregate) in self.groups[place].1.iter_mut().zip(&grouping.aggregates) {
             state.add(aggregate, env)?;
         }
@@ -398,10 +438,12 @@ impl<'r> Groups<'r> {
         take: &mut dyn FnMut(&[Value]) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
         for (keys, states) in self.groups {
-            let mut row = [around, &keys].concat();
+            let mut row = [around, &keys[..grouping.keys.len()]].concat();
             for (state, aggregate) in states.into_iter().zip(&grouping.aggregates) {
                 row.push(state.finish(aggregate)?);
             }
+            // The number of the grouping set.
+            row.extend_from_slice(&keys[grouping.keys.len()..]);
             if take(&row)?.is_break() {
                 break;
             }

@@ -111,10 +111,13 @@ impl Run<'_> {
     }
 
     /// Completes a statement's effects with those of referential actions, and checks what is not deferred.
-    pub(crate) fn settle(&self, target: &Target, reached: &[Target], effects: &mut Effects) -> Result<Step<()>> {
+    pub(crate) fn settle<'t>(
+        &self,
+        targets: &(impl Iterator<Item = &'t Target> + Clone),
+        effects: &mut Effects,
+    ) -> Result<Step<()>> {
         while let Some(moved) = effects.touched.moved.pop_front() {
-            let mut targets = std::iter::once(target).chain(reached);
-            let Some(target) = targets.find(|target| target.table.id == moved.table) else { continue };
+            let Some(target) = targets.clone().find(|target| target.table.id == moved.table) else { continue };
             for reference in &target.referenced_by {
                 let Some(key) = gave_up(reference, &moved.old, moved.new.as_deref()) else { continue };
                 let action = if moved.new.is_some() { reference.key().on_update } else { reference.key().on_delete };
@@ -129,8 +132,8 @@ impl Run<'_> {
                 if action == Action::Restrict {
                     return Err(reference.still_referenced(&key));
                 }
-                let mut written = std::iter::once(target).chain(reached);
-                let Some(child) = written.find(|target| target.table.id == reference.child.id) else { continue };
+                let child = targets.clone().find(|target| target.table.id == reference.child.id);
+                let Some(child) = child else { continue };
                 ready!(self.act(action, reference, child, (children, moved.new.as_deref()), effects));
                 if action == Action::SetDefault {
                     // The default may be the key that went.

@@ -2,13 +2,17 @@
 
 use std::{cmp::Ordering, collections::HashMap, ops::Range};
 
+use bigdecimal::Signed;
+
 use crate::{
     error::{Result, SqlError, state},
     sql::{
         aggregate::{Aggregate, State},
-        query_plan::{Bound, Frame, Units, WindowCall, WindowFunction},
+        arithmetic::arithmetic,
+        expression::Operator,
         run::Run,
         run_query::{compare, fingerprint, project},
+        window_plan::{Bound, Units, WindowCall, WindowFunction},
     },
     value::Value,
 };
@@ -21,6 +25,8 @@ struct Partition {
     groups: Vec<usize>,
     /// Where each group of peers begins, and the end of the last one.
     begins: Vec<usize>,
+    /// What each row is sorted by first, if frames are distances between these.
+    keys: Vec<Value>,
 }
 
 impl Partition {
@@ -85,7 +91,10 @@ impl Run<'_> {
                 groups.push(begins.len() - 1);
             }
             begins.push(rows.len());
-            Partition { rows, groups, begins }
+            let distance = call.frame.is_distance();
+            let key = |row: &usize| keys[*row].first().cloned().unwrap_or(Value::Null);
+            let keys = if distance { rows.iter().map(key).collect() } else { Vec::new() };
+            Partition { rows, groups, begins, keys }
         });
         Ok(partitions.collect())
     }
@@ -152,7 +161,7 @@ impl Run<'_> {
                 }
             }
             WindowFunction::FirstValue | WindowFunction::LastValue | WindowFunction::NthValue => {
-                let frame = self.frame(&call.frame, partition, rows, at)?;
+                let frame = self.frame(call, partition, rows, at)?;
                 let place = match call.function {
                     WindowFunction::FirstValue => Some(frame.start),
                     WindowFunction::LastValue => frame.end.checked_sub(1),
@@ -191,7 +200,7 @@ impl Run<'_> {
         let (mut state, mut done) = (State::default(), 0);
         for at in 0..partition.len() {
             self.goes_on()?;
-            let frame = self.frame(&call.frame, partition, rows, at)?;
+            let frame = self.frame(call, partition, rows, at)?;
             let state = match call.frame.start {
                 Bound::First if frame.end >= done => {
                     add(&mut state, done..frame.end)?;
@@ -210,7 +219,11 @@ impl Run<'_> {
     }
 
     /// The rows that a window function sees from one of them.
-    fn frame(&self, frame: &Frame, partition: &Partition, rows: &[Vec<Value>], at: usize) -> Result<Range<usize>> {
+    fn frame(&self, call: &WindowCall, partition: &Partition, rows: &[Vec<Value>], at: usize) -> Result<Range<usize>> {
+        let frame = &call.frame;
+        if frame.is_distance() {
+            return self.distance(call, partition, rows, at);
+        }
         let env = self.env().with_row(&rows[partition.rows[at]]);
         let offset = |bound: &Bound, what: &str| -> Result<i64> {
             let (expr, sign) = match bound {
@@ -241,5 +254,70 @@ impl Run<'_> {
         let first = if matches!(frame.start, Bound::First) { 0 } else { first.clamp(0, count) };
         let last = if matches!(frame.end, Bound::Last) { count } else { last.clamp(0, count) };
         Ok(first as usize..last.max(first) as usize)
+    }
+
+    /// The rows whose values are within distances of a row's own. Those without a value are together.
+    fn distance(
+        &self,
+        call: &WindowCall,
+        partition: &Partition,
+        rows: &[Vec<Value>],
+        at: usize,
+    ) -> Result<Range<usize>> {
+        let env = self.env().with_row(&rows[partition.rows[at]]);
+        let (keys, descending) = (&partition.keys, call.order.first().is_some_and(|order| order.descending));
+        // The rows that have a value.
+        let first = keys.iter().position(|key| !key.is_null()).unwrap_or(keys.len());
+        let last = keys.iter().rposition(|key| !key.is_null()).map_or(first, |last| last + 1);
+        let group = partition.groups[at];
+        let peers = partition.begins[group]..partition.begins[group + 1];
+        let own = &keys[at];
+        let bound = |bound: &Bound, end: bool| -> Result<usize> {
+            let (expr, before) = match bound {
+                Bound::First => return Ok(0),
+                Bound::Last => return Ok(keys.len()),
+                Bound::Current => return Ok(if end { peers.end } else { peers.start }),
+                Bound::Preceding(expr) => (expr, true),
+                Bound::Following(expr) => (expr, false),
+            };
+            let by = expr.owned(env)?;
+            check_distance(&by, if end { "ending" } else { "starting" })?;
+            if own.is_null() {
+                return Ok(if end { peers.end } else { peers.start });
+            }
+            let down = before != descending;
+            let operator = if down { Operator::Subtract } else { Operator::Add };
+            // What is out of range is beyond all values.
+            let limit = arithmetic(operator, call.range, own, &by, self.facts.zone()).ok();
+            let is_before = |key: &Value| {
+                let order = limit
+                    .as_ref()
+                    .map_or(if down { Ordering::Greater } else { Ordering::Less }, |limit| key.compare(limit));
+                let order = if descending { order.reverse() } else { order };
+                if end { order.is_le() } else { order.is_lt() }
+            };
+            Ok(first + keys[first..last].partition_point(is_before))
+        };
+        let (start, end) = (bound(&call.frame.start, false)?, bound(&call.frame.end, true)?);
+        Ok(start..end.max(start))
+    }
+}
+
+/// Refuses a distance that is none.
+fn check_distance(by: &Value, what: &str) -> Result<()> {
+    let negative = match by {
+        Value::Null => {
+            let message = format!("frame {what} offset must not be null");
+            return Err(SqlError::new(state::NULL_VALUE_NOT_ALLOWED, message));
+        }
+        Value::Int(by) => *by < 0,
+        Value::Float(by) => *by < 0.0 || by.is_nan(),
+        Value::Numeric(by) => by.is_negative(),
+        Value::Interval(by) => by.length() < 0,
+        _ => false,
+    };
+    match negative {
+        true => Err(SqlError::new("22013", "invalid preceding or following size in window function")),
+        false => Ok(()),
     }
 }

@@ -1,8 +1,10 @@
 //! Which columns expressions may name.
 
+use sqlparser::ast;
+
 use crate::{
     error::{Result, SqlError, state},
-    sql::expression::Expr,
+    sql::{expression::Expr, name::name_of},
     types::Type,
 };
 
@@ -17,6 +19,8 @@ pub(crate) struct Visible {
     pub(crate) expr: Expr,
     /// The table and the column, from 1, that it shows; 0 if it is computed.
     pub(crate) origin: (u32, i16),
+    /// Whether it is NULL where an outer join has no row.
+    pub(crate) optional: bool,
     /// Whether it is only found by its table's name: USING shows one of two.
     pub(crate) hidden: bool,
 }
@@ -67,6 +71,26 @@ impl<'s> Scope<'s> {
             return Err(no_table(table));
         }
         Err(SqlError::new(state::UNDEFINED_COLUMN, format!("column {} does not exist", shown())))
+    }
+
+    /// The columns of a table that an expression names, and no column of that name.
+    pub(crate) fn row(&self, ast: &ast::Expr) -> Option<Vec<Visible>> {
+        let name = match ast {
+            ast::Expr::Nested(inner) => return self.row(inner),
+            ast::Expr::Identifier(ident) => name_of(ident),
+            _ => return None,
+        };
+        if self.find(None, &name).is_ok() {
+            return None;
+        }
+        let mut scope = Some(self);
+        while let Some(here) = scope {
+            if here.has_table(&name) {
+                return Some(here.columns.iter().filter(|column| column.table == name).cloned().collect());
+            }
+            scope = here.outer;
+        }
+        None
     }
 
     /// Whether a table of this name is there.

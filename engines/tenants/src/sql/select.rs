@@ -10,18 +10,19 @@ use crate::{
     sql::{
         access::Way,
         aggregate::Aggregate,
-        bind::{Binder, Parameters, Windows},
+        bind::{Binder, Parameters, Sets, Windows},
         expression::Expr,
         from::{From, Inner},
         items::Items,
         join::Joiner,
         modify::Overriding,
         name::object_name,
-        order::{distinct_on, group_keys, regroup, sort_keys},
-        plan::OutputColumn,
-        query_plan::{Body, Distinct, Grouping, Joined, Query, Select, SortKey, WindowCall},
+        order::{GroupKeys, Grouped, distinct_on, group_keys, regroup, sort_keys, without_grouping},
+        plan::{OutputColumn, Part},
+        query_plan::{Body, Distinct, Grouping, Joined, Query, Select, SetCall, SortKey},
         scope::Scope,
         view::Views,
+        window_plan::WindowCall,
         with::Named,
     },
     value::{Context, zone::Zone},
@@ -37,6 +38,8 @@ pub(crate) struct Planner<'c> {
     numbered: usize,
     /// Queries of WITH that can be named, the innermost last.
     pub(crate) with: Vec<Named>,
+    /// Statements in WITH that write; `None` where there may be none.
+    pub(crate) parts: Option<Vec<Part>>,
     pub(crate) views: Views,
     /// Whether the statement asks what its session has prepared and declared.
     pub(crate) lists: bool,
@@ -52,6 +55,7 @@ pub(crate) struct Bound<'s> {
     pub(crate) columns: Vec<OutputColumn>,
     grouping: Option<Grouping>,
     windows: Vec<WindowCall>,
+    sets: Vec<Vec<SetCall>>,
     distinct: Option<Distinct>,
     order: Vec<SortKey>,
 }
@@ -62,6 +66,7 @@ impl Bound<'_> {
         let plain = |output: &Expr| matches!(output, Expr::Column(_)) || computed && !output.is_volatile();
         self.grouping.is_none()
             && self.windows.is_empty()
+            && self.sets.is_empty()
             && self.distinct.is_none()
             && self.order.is_empty()
             && self.outputs.iter().all(plain)
@@ -73,6 +78,7 @@ impl Bound<'_> {
             Self { grouping: Some(grouping), .. } if grouping.keys.is_empty() => "aggregate functions",
             Self { grouping: Some(_), .. } => "GROUP BY clause",
             Self { windows, .. } if !windows.is_empty() => "window functions",
+            Self { sets, .. } if !sets.is_empty() => "set-returning functions in the target list",
             Self { distinct: Some(_), .. } => "DISTINCT clause",
             _ => return Ok(()),
         };
@@ -95,6 +101,7 @@ impl<'c> Planner<'c> {
             with: Vec::new(),
             views: Views::default(),
             lists: false,
+            parts: None,
             overriding: Overriding::Nothing,
         }
     }
@@ -170,13 +177,20 @@ impl<'c> Planner<'c> {
         let mut aggregates: Vec<Aggregate> = Vec::new();
         let mut items = Items::default();
         let mut windows: Vec<WindowCall> = Vec::new();
+        let mut sets = Sets::default();
         let calls = Windows { calls: &mut windows, named: &ast.named_window };
-        let mut binder =
-            Binder { aggregates: Ok(&mut aggregates), windows: Ok(calls), ..Binder::plain(&from.scope, self, "") };
+        let mut binder = Binder {
+            aggregates: Ok(&mut aggregates),
+            windows: Ok(calls),
+            sets: Ok(&mut sets),
+            ..Binder::plain(&from.scope, self, "")
+        };
         items.add_all(&mut binder, &ast.projection, open)?;
         let Items { mut outputs, columns } = items;
         let calls = std::mem::replace(&mut binder.windows, Err("HAVING"));
+        let met = std::mem::replace(&mut binder.sets, Err("HAVING"));
         let having = ast.having.as_ref().map(|having| binder.condition(having, "HAVING")).transpose()?;
+        binder.sets = met;
         binder.windows = calls;
         let keys = group_keys(&ast.group_by, &mut binder, &outputs, &columns)?;
         let whole = matches!(ast.distinct, Some(ast::Distinct::Distinct));
@@ -199,30 +213,43 @@ impl<'c> Planner<'c> {
             }
         };
 
+        // What is grouped by is computed before.
+        let mut grouped = Vec::new();
+        let mut width = from.scope.width;
         let grouping = if keys.is_some() || !aggregates.is_empty() || having.is_some() {
             let mut keys = keys.unwrap_or_default();
             add_dependent_keys(&mut keys, &from);
-            for expr in outputs.iter_mut().chain(windows.iter_mut().flat_map(WindowCall::expressions_mut)) {
-                regroup(expr, &keys, &from.scope, outer)?;
+            let groups = Grouped { keys: &keys, aggregates: aggregates.len(), scope: &from.scope, outer };
+            let calls = windows.iter_mut().flat_map(WindowCall::expressions_mut);
+            for expr in outputs.iter_mut().chain(calls) {
+                regroup(expr, &groups)?;
+            }
+            let before = sets.staged(&keys.keys, false, from.scope.width)?;
+            grouped.clone_from(&keys.keys);
+            for expr in sets.others_mut(&keys.keys) {
+                regroup(expr, &groups)?;
             }
             let mut having = having;
             if let Some(having) = &mut having {
-                regroup(having, &keys, &from.scope, outer)?;
+                regroup(having, &groups)?;
             }
-            Some(Grouping { keys, aggregates, having })
+            width = groups.width();
+            let GroupKeys { mut keys, sets } = keys;
+            keys.iter_mut().try_for_each(|key| before.place(key))?;
+            Some(Grouping { functions: before.sets, keys, sets, aggregates, having })
         } else {
+            outputs.iter().try_for_each(without_grouping)?;
             None
         };
-        let width = grouping
-            .as_ref()
-            .map_or(from.scope.width, |grouping| outer + grouping.keys.len() + grouping.aggregates.len());
-        outputs.iter_mut().try_for_each(|output| place_windows(output, width))?;
-        Ok(Bound { from, outputs, columns, grouping, windows, distinct, order })
+        outputs.iter_mut().chain(sets.arguments_mut()).try_for_each(|output| place_windows(output, width))?;
+        let staged = sets.staged(&grouped, true, width + windows.len())?;
+        outputs.iter_mut().try_for_each(|output| staged.place(output))?;
+        Ok(Bound { from, outputs, columns, grouping, windows, sets: staged.sets, distinct, order })
     }
 
     /// The plan of a SELECT, its columns and what is left to be sorted.
     pub(crate) fn plan_select(&mut self, bound: Bound<'_>, outer: usize) -> Query {
-        let Bound { from, mut outputs, columns, grouping, windows, distinct, order } = bound;
+        let Bound { from, mut outputs, columns, grouping, windows, sets, distinct, order } = bound;
         let mut rows = self.join(from.joined, &from.scope, outer);
         let order = match &grouping {
             None if distinct.is_none() && windows.is_empty() => in_order(&mut rows, &outputs, order),
@@ -232,10 +259,14 @@ impl<'c> Planner<'c> {
             outputs.truncate(columns.len());
         }
         match &grouping {
-            None => rows.want(outputs.iter().chain(windows.iter().flat_map(WindowCall::expressions))),
+            None => {
+                let arguments = sets.iter().flatten().flat_map(|set| &set.arguments);
+                let windows = windows.iter().flat_map(WindowCall::expressions);
+                rows.want(outputs.iter().chain(windows).chain(arguments));
+            }
             Some(grouping) => rows.want(grouping.expressions()),
         }
-        let body = Body::Select(Box::new(Select { rows, grouping, windows, outputs, distinct }));
+        let body = Body::Select(Box::new(Select { rows, grouping, windows, sets, outputs, distinct }));
         Query { order, ..Query::new(outer, body, columns) }
     }
 }
@@ -250,16 +281,17 @@ fn place_windows(expr: &mut Expr, width: usize) -> Result<()> {
 }
 
 /// Whoever groups by a primary key groups by all columns of its table.
-fn add_dependent_keys(keys: &mut Vec<Expr>, from: &From<'_>) {
+fn add_dependent_keys(keys: &mut GroupKeys, from: &From<'_>) {
     let mut dependent = Vec::new();
     from.tables(&mut |table, _, base| {
-        let has = |column: usize| keys.contains(&Expr::Column(base + column));
+        let has = |column: usize| keys.has(&Expr::Column(base + column));
         if table.primary.as_ref().is_some_and(|primary| primary.columns.iter().all(|column| has(*column))) {
             let others = table.live_columns().map(|(at, _)| at).filter(|at| !has(*at));
             dependent.extend(others.map(|at| Expr::Column(base + at)));
         }
     });
-    keys.extend(dependent);
+    dependent.retain(|key| !keys.keys.contains(key));
+    keys.add_dependent(dependent);
 }
 
 /// What is left to be sorted: nothing if the rows come in the order that is asked for, perhaps when the first table is read from

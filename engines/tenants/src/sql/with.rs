@@ -9,7 +9,8 @@ use crate::{
     sql::{
         bind::common_type,
         name::name_of,
-        plan::OutputColumn,
+        plan::{OutputColumn, Part},
+        prepare::writes,
         query_plan::{Body, Cte, Query, Recursive},
         scope::Scope,
         select::Planner,
@@ -34,6 +35,10 @@ pub(crate) struct Named {
 #[derive(Clone, Debug)]
 enum NamedRows {
     Cte(Arc<Cte>),
+    /// What a statement that writes returns.
+    Written(usize),
+    /// A statement that writes and returns nothing.
+    Nothing,
     /// The query itself, while its recursive part is planned.
     Working(usize),
 }
@@ -56,6 +61,11 @@ impl Planner<'_> {
             if self.with[before..].iter().any(|named| named.name == name) {
                 let message = format!("WITH query name \"{name}\" specified more than once");
                 return Err(SqlError::new(state::DUPLICATE_ALIAS, message));
+            }
+            if let Some(statement) = writes(&ast.query.body) {
+                let named = self.writing(name, ast, statement, scope)?;
+                self.with.push(named);
+                continue;
             }
             let failure = self.parameters.failure.take();
             let mut query = match with.recursive {
@@ -80,9 +90,45 @@ impl Planner<'_> {
         Ok(dependent)
     }
 
+    /// A statement in WITH that writes.
+    fn writing(
+        &mut self,
+        name: String,
+        ast: &ast::Cte,
+        statement: &ast::Statement,
+        scope: &Scope<'_>,
+    ) -> Result<Named> {
+        // In it there may be none.
+        let Some(mut parts) = self.parts.take() else {
+            let message = "WITH clause containing a data-modifying statement must be at the top level";
+            return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message));
+        };
+        let before = self.with.len();
+        if let Some(with) = &ast.query.with {
+            self.add_with(with, scope)?;
+        }
+        let planned = self.statement(statement);
+        self.forget_with(before);
+        let (plan, output) = planned?;
+        let id = self.number();
+        parts.push(Part { id, plan, is_read: false });
+        self.parts = Some(parts);
+        let mut columns = output.clone().unwrap_or_default();
+        if output.is_some() {
+            rename(&name, &ast.alias, &mut columns)?;
+        }
+        columns.iter_mut().for_each(|column| column.origin = (0, 0));
+        let rows = if output.is_some() { NamedRows::Written(id) } else { NamedRows::Nothing };
+        Ok(Named { name, columns, rows, depth: depth(scope), references: 0, failure: None, inner_references: 0 })
+    }
+
     /// Ends the scope of queries of WITH.
     pub(crate) fn forget_with(&mut self, before: usize) {
         for named in self.with.drain(before..) {
+            if let (NamedRows::Written(id), Some(parts)) = (&named.rows, &mut self.parts) {
+                let is_read = named.references > 0;
+                parts.iter_mut().filter(|part| part.id == *id).for_each(|part| part.is_read = is_read);
+            }
             if let NamedRows::Cte(cte) = &named.rows
                 && named.references == 1
                 && named.inner_references == 0
@@ -108,6 +154,11 @@ impl Planner<'_> {
                 return Err(invalid(message));
             }
             NamedRows::Working(id) => Body::Working(*id),
+            NamedRows::Written(id) => Body::Written(*id),
+            NamedRows::Nothing => {
+                let message = format!("WITH query \"{name}\" does not have a RETURNING clause");
+                return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message));
+            }
         };
         Ok(Some(Query::new(scope.width, body, named.columns.clone())))
     }

@@ -198,6 +198,16 @@ impl Tenant {
             Plan::Delete(delete) => {
                 run.delete(delete)?.map(|written| written_outcome("DELETE", delete.returning.is_some(), written))
             }
+            Plan::With(with) => {
+                let returning = statement.output.is_some();
+                let verb = match &with.main {
+                    Plan::Query(_) => "SELECT",
+                    Plan::Insert(_) => "INSERT 0",
+                    Plan::Update(_) => "UPDATE",
+                    _ => "DELETE",
+                };
+                run.with(with)?.map(|written| written_outcome(verb, returning, written))
+            }
             Plan::CopyIn(copy) => run.hold(&copy.target)?.map(|()| {
                 *copying = Some(Arc::clone(statement));
                 let column = |at: &usize| copy.target.table.columns[*at].name.clone();
@@ -270,6 +280,7 @@ pub(super) fn refuse_if_failed(session: &Session, plan: &Plan) -> Result<()> {
 
 fn verb_of(plan: &Plan) -> &'static str {
     match plan {
+        Plan::With(_) => "WITH",
         Plan::Insert(_) => "INSERT",
         Plan::Update(_) => "UPDATE",
         Plan::Delete(_) => "DELETE",

@@ -2,7 +2,7 @@
 
 use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, FunctionArguments};
 
-use super::{Binder, Typed, convert::wrapped, window::is_window_function};
+use super::{Binder, Typed, convert::wrapped, operator::row_of, window::is_window_function};
 use crate::{
     catalog::Catalog,
     error::{Result, SqlError, state},
@@ -27,6 +27,8 @@ pub(super) struct AggregateCall<'a> {
     pub(super) distinct: bool,
     pub(super) order: &'a [ast::OrderByExpr],
     pub(super) filter: Option<&'a ast::Expr>,
+    /// `WITHIN GROUP`
+    pub(super) within: &'a [ast::OrderByExpr],
 }
 
 impl Binder<'_, '_> {
@@ -37,7 +39,7 @@ impl Binder<'_, '_> {
         otherwise: Option<&ast::Expr>,
     ) -> Result<Typed> {
         self.branches += 1;
-        let bound = self.case_branches(operand, cases, otherwise);
+        let bound = self.without_sets("CASE", |binder| binder.case_branches(operand, cases, otherwise));
         self.branches -= 1;
         let (conditions, results) = bound?;
         let (mut results, of) = self.common(results, "CASE")?;
@@ -87,12 +89,12 @@ impl Binder<'_, '_> {
     pub(super) fn function(&mut self, function: &ast::Function) -> Result<Typed> {
         let name = object_name(&function.name)?;
         let unsupported = || SqlError::unsupported(format_args!("the call {function}"));
-        if !function.within_group.is_empty() || function.null_treatment.is_some() {
+        if function.null_treatment.is_some() {
             return Err(unsupported());
         }
-        let filter = function.filter.as_deref();
+        let (filter, within) = (function.filter.as_deref(), function.within_group.as_slice());
         let call = match &function.args {
-            FunctionArguments::None => AggregateCall { arguments: &[], distinct: false, order: &[], filter },
+            FunctionArguments::None => AggregateCall { arguments: &[], distinct: false, order: &[], filter, within },
             FunctionArguments::List(list) => {
                 let distinct = list.duplicate_treatment == Some(ast::DuplicateTreatment::Distinct);
                 let order = match list.clauses.as_slice() {
@@ -100,7 +102,7 @@ impl Binder<'_, '_> {
                     [ast::FunctionArgumentClause::OrderBy(order)] => order.as_slice(),
                     _ => return Err(unsupported()),
                 };
-                AggregateCall { arguments: &list.args, distinct, order, filter }
+                AggregateCall { arguments: &list.args, distinct, order, filter, within }
             }
             FunctionArguments::Subquery(query) if name == "array" => return self.array_of_query(query),
             FunctionArguments::Subquery(_) => return Err(unsupported()),
@@ -108,8 +110,24 @@ impl Binder<'_, '_> {
         if let Some(over) = &function.over {
             return self.window(&name, &call, over);
         }
+        if name == "grouping" {
+            return self.grouping(&call);
+        }
         if aggregate::is_name(&name) {
             return self.aggregate(&name, &call);
+        }
+        if set_function::is_name(&name) && call.filter.is_none() && !call.distinct && call.order.is_empty() {
+            return self.set_call(&name, call.arguments);
+        }
+        if !within.is_empty() {
+            let known = is_window_function(&name) || function::resolve(&name, &[]).is_some();
+            return Err(match known {
+                true => unsupported(),
+                false => SqlError::new(
+                    state::WRONG_OBJECT_TYPE,
+                    format!("WITHIN GROUP specified, but {name} is not an aggregate function"),
+                ),
+            });
         }
         if is_window_function(&name) {
             let message = format!("window function {name} requires an OVER clause");
@@ -119,6 +137,12 @@ impl Binder<'_, '_> {
             let message = format!("DISTINCT, ORDER BY or FILTER specified, but {name} is not an aggregate function");
             return Err(SqlError::new(state::WRONG_OBJECT_TYPE, message));
         }
+        if name == "row_to_json" {
+            let arguments: Vec<&ast::Expr> = call.arguments.iter().filter_map(value_of).collect();
+            if let [row] | [row, _] = arguments.as_slice() {
+                return self.row_to_json(&name, row, arguments.get(1).copied());
+            }
+        }
         let mut typed = Vec::new();
         for argument in call.arguments {
             let FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) = argument else { return Err(unsupported()) };
@@ -127,7 +151,11 @@ impl Binder<'_, '_> {
                 _ => argument,
             };
             self.branches += usize::from(name == "coalesce");
-            let bound = self.expr(argument);
+            let bound = match name.as_str() {
+                "coalesce" => self.without_sets("COALESCE", |binder| binder.expr(argument)),
+                name if takes_rows(name) => self.json_argument(argument),
+                _ => self.expr(argument),
+            };
             self.branches -= usize::from(name == "coalesce");
             typed.push(bound?);
         }
@@ -165,12 +193,29 @@ impl Binder<'_, '_> {
                 }
                 Ok(Typed::new(self.folded(wrapped(call, common, first, false))?, first))
             }
+            "array_to_json" if typed.len() == 1 && typed[0].of.element().is_some() => {
+                Ok(self.json_arguments("to_json", typed)?.remove(0))
+            }
             "to_json" | "to_jsonb" if typed.len() == 1 => Ok(self.json_arguments(&name, typed)?.remove(0)),
             _ => {
                 let typed = self.json_arguments(&name, typed)?;
                 self.call(&name, typed)
             }
         }
+    }
+
+    /// `GROUPING`, until it is known what is grouped by.
+    fn grouping(&mut self, call: &AggregateCall<'_>) -> Result<Typed> {
+        if let Err(place) = &self.aggregates {
+            let message = format!("grouping operations are not allowed in {place}");
+            return Err(SqlError::new(state::GROUPING_ERROR, message));
+        }
+        if call.arguments.len() > 31 {
+            let message = "GROUPING must have fewer than 32 arguments";
+            return Err(SqlError::new("54023", message));
+        }
+        let arguments = call.arguments.iter().filter_map(value_of).map(|argument| Ok(self.settled(argument)?.expr));
+        Ok(Typed::new(Expr::Call(Function::Grouping, arguments.collect::<Result<_>>()?), Type::Int4))
     }
 
     /// A function that returns rows, and its arguments.
@@ -204,6 +249,7 @@ impl Binder<'_, '_> {
             planner: &mut *self.planner,
             aggregates: Err(AGGREGATE_ARGUMENT),
             windows: Err(AGGREGATE_ARGUMENT),
+            sets: Err(AGGREGATE_ARGUMENT),
             closed: self.closed,
             branches: self.branches,
         };
@@ -228,6 +274,19 @@ impl Binder<'_, '_> {
     /// An aggregate and what it is computed of.
     pub(super) fn aggregate_call(&mut self, name: &str, call: &AggregateCall<'_>) -> Result<Aggregate> {
         let mut beside = None;
+        let ordered = matches!(name, "percentile_cont" | "percentile_disc" | "mode");
+        if ordered == call.within.is_empty() {
+            let message = match ordered {
+                true => format!("WITHIN GROUP is required for ordered-set aggregate {name}"),
+                false => format!("{name} is not an ordered-set aggregate, so it cannot have WITHIN GROUP"),
+            };
+            let known = ordered && call.arguments.len() == if name == "mode" { 1 } else { 2 };
+            let state = if known { state::WRONG_OBJECT_TYPE } else { state::UNDEFINED_FUNCTION };
+            return Err(SqlError::new(state, message));
+        }
+        if ordered {
+            return self.ordered_set(name, call);
+        }
         let (argument, kind, of) = match call.arguments {
             [
                 FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)),
@@ -247,7 +306,7 @@ impl Binder<'_, '_> {
             ] if name == "json_object_agg" || name == "jsonb_object_agg" => {
                 let binary = name == "jsonb_object_agg";
                 let of = if binary { Type::Jsonb } else { Type::Json };
-                let member = vec![self.expr(key)?, self.expr(argument)?];
+                let member = vec![self.expr(key)?, self.json_argument(argument)?];
                 let build = if binary { "jsonb_build_object" } else { "json_build_object" };
                 let mut member = self.json_arguments(build, member)?.into_iter().map(|typed| typed.expr);
                 beside = member.next();
@@ -256,11 +315,15 @@ impl Binder<'_, '_> {
             [FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))] if name == "json_agg" || name == "jsonb_agg" => {
                 let binary = name == "jsonb_agg";
                 let of = if binary { Type::Jsonb } else { Type::Json };
-                let typed = self.expr(argument)?;
-                let lines = !binary && typed.of.element().is_some();
+                let row = row_of(argument).is_some() || self.scope.row(argument).is_some();
+                let typed = self.json_argument(argument)?;
+                let lines = !binary && (row || typed.of.element().is_some());
                 let build = if binary { "to_jsonb" } else { "to_json" };
                 let argument = self.json_arguments(build, vec![typed])?.pop().map(|typed| typed.expr);
                 (argument, aggregate::Kind::JsonAgg { binary, lines }, of)
+            }
+            [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)] if call.distinct || !call.order.is_empty() => {
+                return Err(SqlError::new(state::SYNTAX_ERROR, "syntax error: expected an expression, came *"));
             }
             [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)] if name == "count" => {
                 (None, aggregate::Kind::Count, Type::Int8)
@@ -273,14 +336,64 @@ impl Binder<'_, '_> {
                 let argument = if wanted == Type::Unknown { typed.expr } else { self.implicit(typed, wanted)? };
                 (Some(argument), kind, of)
             }
-            _ => {
-                let message = format!("function {name} with {} arguments does not exist", call.arguments.len());
-                return Err(SqlError::new(state::UNDEFINED_FUNCTION, message));
+            [] if name == "count" => {
+                let message = "count(*) must be used to call a parameterless aggregate function";
+                return Err(SqlError::new(state::WRONG_OBJECT_TYPE, message));
+            }
+            arguments => {
+                let values = arguments.iter().filter_map(value_of).map(|value| Ok(self.expr(value)?.of));
+                let types = values.collect::<Result<Vec<_>>>()?;
+                return Err(no_function(self.planner.catalog, name, &types));
             }
         };
         let filter = call.filter.map(|filter| self.condition(filter, "FILTER")).transpose()?;
         let order = self.sorted(call.order)?;
+        if call.distinct && order.iter().any(|order| argument.as_ref() != Some(&order.expr)) {
+            let message = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list";
+            return Err(SqlError::new(state::INVALID_COLUMN_REFERENCE, message));
+        }
         Ok(Aggregate { kind, argument, beside, order, distinct: call.distinct, filter, of })
+    }
+
+    /// `percentile_cont(..) WITHIN GROUP (ORDER BY ..)` and the like.
+    fn ordered_set(&mut self, name: &str, call: &AggregateCall<'_>) -> Result<Aggregate> {
+        let [by] = call.within else {
+            return Err(SqlError::unsupported(format_args!("{name} of more than one value")));
+        };
+        if call.distinct || !call.order.is_empty() {
+            let message = "cannot use DISTINCT or ORDER BY with WITHIN GROUP";
+            return Err(SqlError::new(state::SYNTAX_ERROR, message));
+        }
+        let typed = self.settled(&by.expr)?;
+        let mut types = vec![typed.of];
+        let arguments: Vec<&ast::Expr> = call.arguments.iter().filter_map(value_of).collect();
+        let floats = Type::Float8.array().unwrap_or(Type::Float8);
+        let continuous = name == "percentile_cont";
+        let (kind, beside) = match (name, arguments.as_slice()) {
+            ("mode", []) => (aggregate::Kind::Mode, None),
+            ("percentile_cont" | "percentile_disc", [fraction]) => {
+                let fraction = self.expr(fraction)?;
+                types.insert(0, fraction.of);
+                let array = fraction.of.element().is_some();
+                let fraction = self.implicit(fraction, if array { floats } else { Type::Float8 })?;
+                (aggregate::Kind::Percentile { continuous, array }, Some(fraction))
+            }
+            _ => return Err(no_function(self.planner.catalog, name, &types)),
+        };
+        let one = match typed.of {
+            of if !continuous => of,
+            Type::Interval => Type::Interval,
+            of if of.is_number() => Type::Float8,
+            _ => return Err(no_function(self.planner.catalog, name, &types)),
+        };
+        let array = matches!(kind, aggregate::Kind::Percentile { array: true, .. });
+        let of = if array { one.array().unwrap_or(one) } else { one };
+        let argument = self.implicit(typed, one)?;
+        let descending = by.options.asc == Some(false);
+        let nulls_first = by.options.nulls_first.unwrap_or(descending);
+        let order = vec![SortExpr { expr: argument.clone(), descending, nulls_first }];
+        let filter = call.filter.map(|filter| self.condition(filter, "FILTER")).transpose()?;
+        Ok(Aggregate { kind, argument: Some(argument), beside, order, distinct: false, filter, of })
     }
 
     /// What values are sorted by that one function takes.
@@ -304,6 +417,9 @@ impl Binder<'_, '_> {
         }
         let types: Vec<Type> = arguments.iter().map(|argument| argument.of).collect();
         let Some((function, wanted, of)) = function::resolve(name, &types) else {
+            if name.starts_with("jsonb_path_") {
+                return Err(SqlError::unsupported("JSON paths"));
+            }
             return Err(no_function(self.planner.catalog, name, &types));
         };
         if let (Function::Advisory(_), Some(place)) = (function, self.closed) {
@@ -316,6 +432,21 @@ impl Binder<'_, '_> {
         let narrow = function == Function::Number(NumberFunction::Abs) && matches!(of, Type::Int2 | Type::Int4);
         let call = if narrow { self.folded(wrapped(call, Type::Int8, of, false))? } else { call };
         Ok(Typed::new(call, of))
+    }
+}
+
+/// Whether a function makes JSON of its arguments, rows among them.
+fn takes_rows(name: &str) -> bool {
+    matches!(
+        name,
+        "to_json" | "to_jsonb" | "json_build_array" | "jsonb_build_array" | "json_build_object" | "jsonb_build_object"
+    )
+}
+
+fn value_of(argument: &FunctionArg) -> Option<&ast::Expr> {
+    match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Some(value),
+        _ => None,
     }
 }
 

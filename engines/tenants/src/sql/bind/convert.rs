@@ -166,7 +166,8 @@ pub(super) fn wrapped(expr: Expr, from: Type, to: Type, explicit: bool) -> Expr 
 /// Whether an expression is made of constants alone, directly.
 fn is_constant(expr: &Expr) -> bool {
     let mut constant = match expr {
-        Expr::Column(_) | Expr::Parameter(_) | Expr::Aggregate(_) | Expr::Window(_) | Expr::Subquery(_) => false,
+        Expr::Column(_) | Expr::Parameter(_) | Expr::Aggregate(_) | Expr::Window(_) | Expr::Set(_) => false,
+        Expr::Subquery(_) => false,
         Expr::Call(function, _) => function.is_immutable(),
         other => !other.asks_session(),
     };

@@ -2,11 +2,15 @@
 
 use sqlparser::ast::{self, BinaryOperator};
 
-use super::{Binder, Typed, operator::no_operator};
+use super::{
+    Binder, Typed,
+    operator::{no_operator, row_of},
+};
 use crate::{
     error::{Result, SqlError, state},
     sql::{expression::Expr, function::Function, function::JsonFunction},
     types::Type,
+    value::Value,
 };
 
 impl Binder<'_, '_> {
@@ -75,6 +79,59 @@ impl Binder<'_, '_> {
         let [a, b] = wanted;
         let arguments = vec![self.convert(left, a, false)?, self.convert(right, b, false)?];
         Ok(Typed::new(self.folded(Expr::Call(Function::Json(function), arguments))?, Jsonb))
+    }
+
+    /// An argument of a function that makes JSON: rows are values there.
+    pub(super) fn json_argument(&mut self, ast: &ast::Expr) -> Result<Typed> {
+        match self.json_row(ast, Expr::Constant(Value::Bool(false)))? {
+            Some(expr) => Ok(Typed::new(expr, Type::Json)),
+            None => self.expr(ast),
+        }
+    }
+
+    /// A row as JSON, if an expression is one: `ROW(..)`, or the name of a table.
+    pub(super) fn json_row(&mut self, ast: &ast::Expr, lines: Expr) -> Result<Option<Expr>> {
+        let mut arguments = vec![lines];
+        let mut add = |binder: &mut Self, name: &str, typed: Typed| -> Result<()> {
+            let value = binder.json_arguments("to_json", vec![typed])?.pop().map_or(Expr::NULL, |typed| typed.expr);
+            arguments.extend([Expr::Constant(Value::Text(name.to_owned())), value]);
+            Ok(())
+        };
+        let mut missing = None;
+        if let Some(values) = row_of(ast) {
+            for (at, value) in values.iter().enumerate() {
+                let typed = self.json_argument(value)?;
+                add(self, &format!("f{}", at + 1), typed)?;
+            }
+        } else if let Some(columns) = self.scope.row(ast) {
+            // The row of an outer join that is not there is NULL.
+            if columns.iter().all(|column| column.optional) {
+                missing = Expr::all(columns.iter().map(|column| Expr::IsNull(Box::new(column.expr.clone()))));
+            }
+            for column in columns {
+                self.planner.names_column(column.origin);
+                add(self, &column.name, Typed::new(column.expr, column.of))?;
+            }
+        } else {
+            return Ok(None);
+        }
+        let row = Expr::Call(Function::Json(JsonFunction::Row), arguments);
+        Ok(Some(match missing {
+            Some(missing) => Expr::Case(vec![(missing, Expr::NULL)], Box::new(row)),
+            None => self.folded(row)?,
+        }))
+    }
+
+    /// `row_to_json` and `to_json`, with a line for each column if the second argument says so.
+    pub(super) fn row_to_json(&mut self, name: &str, row: &ast::Expr, lines: Option<&ast::Expr>) -> Result<Typed> {
+        let lines = match lines {
+            Some(lines) => self.condition(lines, name)?,
+            None => Expr::Constant(Value::Bool(false)),
+        };
+        let row = self.json_row(row, lines)?;
+        let row =
+            row.ok_or_else(|| SqlError::unsupported("row_to_json of something else than a table's name or ROW(..)"))?;
+        Ok(Typed::new(row, Type::Json))
     }
 
     /// The arguments of a function that makes JSON of values of any types: as JSON.

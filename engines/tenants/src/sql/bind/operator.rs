@@ -285,7 +285,7 @@ impl Binder<'_, '_> {
 }
 
 /// The values of `(a, b)` or `ROW(a, b)`.
-fn row_of(ast: &ast::Expr) -> Option<Cow<'_, [ast::Expr]>> {
+pub(super) fn row_of(ast: &ast::Expr) -> Option<Cow<'_, [ast::Expr]>> {
     match ast {
         ast::Expr::Tuple(values) => Some(Cow::Borrowed(values)),
         ast::Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("row") => {

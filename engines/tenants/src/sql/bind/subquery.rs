@@ -60,6 +60,7 @@ impl Binder<'_, '_> {
         // What would be selected is never computed, and in which order never asked.
         if let Body::Select(select) = &mut query.body
             && select.distinct.is_none()
+            && select.sets.is_empty()
         {
             self.planner.parameters.failure = failure;
             select.outputs.clear();

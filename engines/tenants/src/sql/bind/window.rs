@@ -11,11 +11,13 @@ use super::{
 use crate::{
     error::{Result, SqlError, state},
     sql::{
+        aggregate::SortExpr,
         expression::Expr,
         name::name_of,
-        query_plan::{Bound, Frame, Units, WindowCall, WindowFunction},
+        window_plan::{Bound, Frame, Units, WindowCall, WindowFunction},
     },
     types::Type,
+    value::cast::{self, Ease},
 };
 
 /// The window functions of a SELECT, and the windows that have names in it.
@@ -39,11 +41,14 @@ impl Binder<'_, '_> {
             Err(place) => return Err(invalid(format!("window functions are not allowed in {place}"))),
             Ok(windows) => whole(over, windows.named, 0)?,
         };
+        if !call.within.is_empty() {
+            return Err(SqlError::unsupported("OVER of an aggregate with WITHIN GROUP"));
+        }
         if call.distinct || !call.order.is_empty() {
             return Err(SqlError::unsupported("DISTINCT or ORDER BY among the arguments of a window function"));
         }
         let windows = std::mem::replace(&mut self.windows, Err("a window function"));
-        let bound = self.window_call(name, call, &spec);
+        let bound = self.without_sets("window functions", |binder| binder.window_call(name, call, &spec));
         self.windows = windows;
         let call = bound?;
         let of = call.of;
@@ -58,12 +63,16 @@ impl Binder<'_, '_> {
     fn window_call(&mut self, name: &str, call: &AggregateCall<'_>, spec: &WindowSpec) -> Result<WindowCall> {
         let partition = spec.partition_by.iter().map(|ast| Ok(self.settled(ast)?.expr)).collect::<Result<_>>()?;
         let order = self.sorted(&spec.order_by)?;
-        let frame = self.frame(spec.window_frame.as_ref(), !order.is_empty())?;
+        let types = spec.order_by.iter().map(|by| Ok(self.settled(&by.expr)?.of)).collect::<Result<Vec<_>>>()?;
+        let mut order: Vec<(SortExpr, Type)> = order.into_iter().zip(types).collect();
+        let frame = self.frame(spec.window_frame.as_ref(), &mut order)?;
+        let range = order.first().map_or(Type::Unknown, |(_, of)| *of);
+        let order: Vec<SortExpr> = order.into_iter().map(|(order, _)| order).collect();
         if crate::sql::aggregate::is_name(name) {
             let aggregate = self.aggregate_call(name, call)?;
             let of = aggregate.of;
             let function = WindowFunction::Aggregate(aggregate);
-            return Ok(WindowCall { function, arguments: Vec::new(), partition, order, frame, of });
+            return Ok(WindowCall { function, arguments: Vec::new(), partition, order, range, frame, of });
         }
         if call.filter.is_some() {
             return Err(SqlError::unsupported("FILTER of a window function that is no aggregate"));
@@ -100,17 +109,19 @@ impl Binder<'_, '_> {
             }
         };
         let arguments = typed.into_iter().map(|typed| typed.expr).collect();
-        Ok(WindowCall { function, arguments, partition, order, frame, of })
+        Ok(WindowCall { function, arguments, partition, order, range, frame, of })
     }
 
-    fn frame(&mut self, ast: Option<&ast::WindowFrame>, ordered: bool) -> Result<Frame> {
+    fn frame(&mut self, ast: Option<&ast::WindowFrame>, order: &mut [(SortExpr, Type)]) -> Result<Frame> {
         let Some(ast) = ast else {
             return Ok(Frame { units: Units::Range, start: Bound::First, end: Bound::Current });
         };
         let units = match ast.units {
             WindowFrameUnits::Rows => Units::Rows,
             WindowFrameUnits::Range => Units::Range,
-            WindowFrameUnits::Groups if !ordered => return Err(invalid("GROUPS mode requires an ORDER BY clause")),
+            WindowFrameUnits::Groups if order.is_empty() => {
+                return Err(invalid("GROUPS mode requires an ORDER BY clause"));
+            }
             WindowFrameUnits::Groups => Units::Groups,
         };
         let mut bound = |ast: &WindowFrameBound, start: bool| -> Result<Bound> {
@@ -122,13 +133,8 @@ impl Binder<'_, '_> {
                     return Err(invalid("frame start cannot be UNBOUNDED FOLLOWING"));
                 }
                 WindowFrameBound::Following(None) => Bound::Last,
-                WindowFrameBound::Preceding(Some(_)) | WindowFrameBound::Following(Some(_))
-                    if units == Units::Range =>
-                {
-                    return Err(SqlError::unsupported("RANGE with an offset"));
-                }
-                WindowFrameBound::Preceding(Some(count)) => Bound::Preceding(self.count(count)?),
-                WindowFrameBound::Following(Some(count)) => Bound::Following(self.count(count)?),
+                WindowFrameBound::Preceding(Some(by)) => Bound::Preceding(self.offset(by, units, order)?),
+                WindowFrameBound::Following(Some(by)) => Bound::Following(self.offset(by, units, order)?),
             })
         };
         let start = bound(&ast.start_bound, true)?;
@@ -151,10 +157,40 @@ impl Binder<'_, '_> {
         Ok(Frame { units, start, end })
     }
 
-    /// A number of rows.
-    fn count(&mut self, ast: &ast::Expr) -> Result<Expr> {
+    /// A number of rows or groups; for `RANGE` a distance between values that rows are sorted by.
+    fn offset(&mut self, ast: &ast::Expr, units: Units, order: &mut [(SortExpr, Type)]) -> Result<Expr> {
         let typed = self.expr(ast)?;
-        self.implicit(typed, Type::Int8)
+        if units != Units::Range {
+            return self.implicit(typed, Type::Int8);
+        }
+        let [(order, of)] = order else {
+            let message = "RANGE with offset PRECEDING/FOLLOWING requires exactly one ORDER BY column";
+            return Err(invalid(message));
+        };
+        if *of == Type::Date {
+            // A day less some hours is a time.
+            let date = std::mem::replace(&mut order.expr, Expr::NULL);
+            (order.expr, *of) = (self.convert(Typed::new(date, Type::Date), Type::Timestamp, false)?, Type::Timestamp);
+        }
+        let wanted = match *of {
+            Type::Int2 | Type::Int4 | Type::Int8 => Type::Int8,
+            Type::Numeric(_) => Type::Numeric(None),
+            Type::Float4 | Type::Float8 => Type::Float8,
+            Type::Timestamp | Type::Timestamptz | Type::Interval => Type::Interval,
+            of => {
+                let what = format!("RANGE with offset PRECEDING/FOLLOWING for column type {}", self.named(of));
+                return Err(SqlError::unsupported(what));
+            }
+        };
+        if cast::ease(typed.of, wanted) != Some(Ease::Implicit) {
+            let what = format!(
+                "RANGE with offset PRECEDING/FOLLOWING for column type {} and offset type {}",
+                self.named(*of),
+                self.named(typed.of)
+            );
+            return Err(SqlError::unsupported(what));
+        }
+        self.implicit(typed, wanted)
     }
 }
 

@@ -5,7 +5,8 @@ use crate::{
         aggregate::Aggregate,
         expression::{Comparison, Expr, Operator},
         function::{ArrayFunction, Function},
-        query_plan::{Joined, Node, Query, Subquery, Test, WindowCall, WindowFunction},
+        query_plan::{Joined, Node, Query, Subquery, Test},
+        window_plan::{WindowCall, WindowFunction},
     },
     types::Type,
     value::{Value, text, zone::Zone},
@@ -45,7 +46,7 @@ impl Names {
         let mut of = |expr: &'a Expr| self.text(expr, queries);
         match expr {
             Expr::Constant(value) => constant(value),
-            Expr::Column(at) | Expr::Aggregate(at) | Expr::Window(at) => self.column(*at),
+            Expr::Column(at) | Expr::Aggregate(at) | Expr::Window(at) | Expr::Set(at) => self.column(*at),
             Expr::Parameter(at) => format!("${}", at + 1),
             Expr::Subquery(subquery) => self.subquery(subquery, queries),
             Expr::Negate(value, _) => format!("(- {})", of(value)),

@@ -48,6 +48,20 @@ pub(crate) enum JsonFunction {
     Strip,
     Pretty,
     Set,
+    /// `jsonb_set_lax`
+    SetLax,
+    /// `jsonb_insert`
+    Insert,
+    /// `json_extract_path` and the like: the steps of the path one by one.
+    Extract {
+        text: bool,
+    },
+    /// `json_object`: of texts
+    OfTexts {
+        binary: bool,
+    },
+    /// A row: whether each column has a line of its own, then names and values.
+    Row,
 }
 
 /// The function of a name for arguments of these types, the types that it wants them in, and its own. Values that become JSON
@@ -77,8 +91,57 @@ pub(super) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<JsonFun
         {
             (F::Set, vec![Jsonb, texts, Jsonb, Bool], Jsonb)
         }
+        ("jsonb_set_lax", [of, path, new, rest @ ..])
+            if is(*of, Jsonb)
+                && is(*path, texts)
+                && is(*new, Jsonb)
+                && rest.len() < 3
+                && rest.iter().zip([Bool, Text]).all(|(of, wanted)| is(*of, wanted)) =>
+        {
+            (F::SetLax, [Jsonb, texts, Jsonb, Bool, Text][..arguments.len()].to_vec(), Jsonb)
+        }
+        ("jsonb_insert", [of, path, new, rest @ ..])
+            if is(*of, Jsonb)
+                && is(*path, texts)
+                && is(*new, Jsonb)
+                && rest.len() < 2
+                && rest.iter().all(|of| is(*of, Bool)) =>
+        {
+            (F::Insert, [Jsonb, texts, Jsonb, Bool][..arguments.len()].to_vec(), Jsonb)
+        }
+        (
+            "json_extract_path" | "json_extract_path_text" | "jsonb_extract_path" | "jsonb_extract_path_text",
+            [of, steps @ ..],
+        ) if !steps.is_empty() && steps.iter().all(super::is_texty) => {
+            let json = if name.starts_with("jsonb") { Jsonb } else { Json };
+            let text = name.ends_with("text");
+            let wanted: Vec<Type> = std::iter::once(json).chain(steps.iter().map(|_| Text)).collect();
+            is(*of, json).then_some((F::Extract { text }, wanted, if text { Text } else { json }))?
+        }
+        ("json_object" | "jsonb_object", [of] | [of, _])
+            if is(*of, texts) && arguments.iter().all(|of| is(*of, texts)) =>
+        {
+            let binary = name == "jsonb_object";
+            (F::OfTexts { binary }, all(texts), if binary { Jsonb } else { Json })
+        }
         _ => return None,
     })
+}
+
+/// The names and values that `json_object` makes members of.
+fn members(keys: &Array, values: Option<&Array>) -> Result<Vec<(Value, Value)>> {
+    let wrong = |message: &str| Err(SqlError::new(state::ARRAY_SUBSCRIPT_ERROR, message));
+    let two = |pair: &[Value]| (pair[0].clone(), pair[1].clone());
+    match (keys.dimensions.as_slice(), values) {
+        ([] | [_], Some(values)) if values.dimensions.len() < 2 => match keys.elements.len() == values.elements.len() {
+            true => Ok(keys.elements.iter().cloned().zip(values.elements.iter().cloned()).collect()),
+            false => wrong("mismatched array dimensions"),
+        },
+        ([] | [_], None) if keys.elements.len() % 2 == 1 => wrong("array must have even number of elements"),
+        ([_, second], None) if second.length != 2 => wrong("array must have two columns"),
+        ([] | [_] | [_, _], None) => Ok(keys.elements.chunks_exact(2).map(two).collect()),
+        _ => wrong("wrong number of array subscripts"),
+    }
 }
 
 /// The elements of an array of texts.
@@ -156,7 +219,7 @@ fn wrong(message: &str) -> SqlError {
 impl JsonFunction {
     /// Whether it is NULL as soon as one of its arguments is.
     pub(crate) fn is_strict(self) -> bool {
-        !matches!(self, Self::Of(_) | Self::Object { .. } | Self::Array { .. })
+        !matches!(self, Self::Of(_) | Self::Object { .. } | Self::Array { .. } | Self::Row | Self::SetLax)
     }
 
     /// Whether its value depends on its arguments alone.
@@ -263,8 +326,84 @@ impl JsonFunction {
                 let create = !matches!(create, [Value::Bool(false)]);
                 some_json(Some(Json::clone(value).with(&path(steps)?, Json::clone(new), create)?))
             }
+            (Self::SetLax, arguments) => return set_lax(arguments, zone),
+            (Self::Insert, [Value::Json(value), Value::Array(steps), Value::Json(new), after @ ..]) => {
+                let after = matches!(after, [Value::Bool(true)]);
+                some_json(Some(Json::clone(value).inserted(&path(steps)?, Json::clone(new), after)?))
+            }
+            (Self::Extract { text }, [value, steps @ ..]) => {
+                let steps =
+                    Value::Array(Arc::new(Array::from(steps.iter().map(|&step| step.clone()).collect::<Vec<_>>())));
+                return Self::GetPath { text }.call(&[value, &steps], zone);
+            }
+            (Self::OfTexts { binary }, [Value::Array(keys), values @ ..]) => {
+                let values = if let [Value::Array(values)] = values { Some(&**values) } else { None };
+                let mut parts = Vec::new();
+                for (key, value) in members(keys, values)? {
+                    let Value::Text(key) = key else {
+                        return Err(SqlError::new(
+                            state::NULL_VALUE_NOT_ALLOWED,
+                            "null value not allowed for object key",
+                        ));
+                    };
+                    let value = match value {
+                        Value::Text(text) => Json::String(text),
+                        _ => Json::Null,
+                    };
+                    parts.push((key, value));
+                }
+                if binary {
+                    return Ok(some_json(Some(Json::object(parts))));
+                }
+                let part = |(key, value): &(String, Json)| {
+                    let mut out = String::new();
+                    write_string(key, &mut out);
+                    format!("{out} : {}", value.text())
+                };
+                Value::Text(format!("{{{}}}", parts.iter().map(part).collect::<Vec<_>>().join(", ")))
+            }
+            (Self::Row, [lines, columns @ ..]) => {
+                let part = |pair: &[&Value]| {
+                    let mut out = String::new();
+                    if let Value::Text(name) = pair[0] {
+                        write_string(name, &mut out);
+                    }
+                    format!("{out}:{}", text_of(pair[1], Type::Json, zone))
+                };
+                let parts: Vec<String> = columns.chunks_exact(2).map(part).collect();
+                let between = if **lines == Value::Bool(true) { ",\n " } else { "," };
+                Value::Text(format!("{{{}}}", parts.join(between)))
+            }
             _ => return Err(internal()),
         })
+    }
+}
+
+/// `jsonb_set`, where the new value may be NULL.
+fn set_lax(arguments: &[&Value], zone: Zone) -> Result<Value> {
+    let [of, path, new, rest @ ..] = arguments else { return Err(wrong_arguments(JsonFunction::SetLax)) };
+    let create = rest.first().map_or(&Value::Bool(true), |create| create);
+    if of.is_null() || path.is_null() || create.is_null() {
+        return Ok(Value::Null);
+    }
+    let set = |new: &Value| JsonFunction::Set.call(&[of, path, new, create], zone);
+    if !new.is_null() {
+        return set(new);
+    }
+    match rest.get(1) {
+        None => set(&Value::Json(Arc::new(Json::Null))),
+        Some(Value::Text(treatment)) => match treatment.as_str() {
+            "use_json_null" => set(&Value::Json(Arc::new(Json::Null))),
+            "delete_key" => JsonFunction::WithoutPath.call(&[of, path], zone),
+            "return_target" => Ok((*of).clone()),
+            "raise_exception" => Err(SqlError::new(state::NULL_VALUE_NOT_ALLOWED, "JSON value must not be null")),
+            _ => Err(wrong(
+                "null_value_treatment must be \"delete_key\", \"return_target\", \"use_json_null\", or \"raise_exception\"",
+            )),
+        },
+        Some(_) => Err(wrong(
+            "null_value_treatment must be \"delete_key\", \"return_target\", \"use_json_null\", or \"raise_exception\"",
+        )),
     }
 }
 

@@ -192,6 +192,33 @@ impl Json {
         Ok(self)
     }
 
+    /// With a value more at the end of a path: before the element that is there, or behind it if `after`.
+    pub(crate) fn inserted(mut self, path: &[String], value: Self, after: bool) -> Result<Self> {
+        let Some((last, before)) = path.split_last() else { return Ok(self) };
+        if !matches!(self, Self::Array(_) | Self::Object(_)) {
+            return Err(wrong_kind("cannot set path in scalar"));
+        }
+        match self.at_mut(before)? {
+            Some(Self::Object(pairs)) => match pairs.binary_search_by(|(key, _)| compare_keys(key, last)) {
+                Ok(_) => {
+                    let error = SqlError::new(state::INVALID_PARAMETER_VALUE, "cannot replace existing key");
+                    return Err(error.hint("Try using the function jsonb_set to replace key value."));
+                }
+                Err(at) => pairs.insert(at, (last.clone(), value)),
+            },
+            Some(Self::Array(elements)) => {
+                let place = place(last, path.len())?;
+                match index(place, elements.len()) {
+                    Some(at) => elements.insert(at + usize::from(after), value),
+                    None if place < 0 => elements.insert(0, value),
+                    None => elements.push(value),
+                }
+            }
+            _ => {}
+        }
+        Ok(self)
+    }
+
     fn at_mut(&mut self, path: &[String]) -> Result<Option<&mut Self>> {
         let mut value = self;
         for (at, step) in path.iter().enumerate() {

@@ -1,0 +1,105 @@
+//! Plans of window functions.
+
+use crate::{
+    sql::{
+        aggregate::{Aggregate, SortExpr},
+        expression::Expr,
+    },
+    types::Type,
+};
+
+/// A window function with its window.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct WindowCall {
+    pub(crate) function: WindowFunction,
+    pub(crate) arguments: Vec<Expr>,
+    pub(crate) partition: Vec<Expr>,
+    pub(crate) order: Vec<SortExpr>,
+    /// The type of the first value that rows are sorted by.
+    pub(crate) range: Type,
+    pub(crate) frame: Frame,
+    pub(crate) of: Type,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum WindowFunction {
+    RowNumber,
+    Rank,
+    DenseRank,
+    PercentRank,
+    CumeDist,
+    Ntile,
+    Lag,
+    Lead,
+    FirstValue,
+    LastValue,
+    NthValue,
+    Aggregate(Aggregate),
+}
+
+/// The rows that a window function sees from one of them.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Frame {
+    pub(crate) units: Units,
+    pub(crate) start: Bound,
+    pub(crate) end: Bound,
+}
+
+/// What a frame is counted in: rows, groups of rows that are equal by the order, or distances between values that rows are sorted by.
+/// Without distances `RANGE` is as `GROUPS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Units {
+    Rows,
+    Range,
+    Groups,
+}
+
+/// Where a frame begins or ends.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Bound {
+    First,
+    Preceding(Expr),
+    Current,
+    Following(Expr),
+    Last,
+}
+
+impl Frame {
+    /// Whether it reaches over distances between values.
+    pub(crate) fn is_distance(&self) -> bool {
+        let offset = |bound: &Bound| matches!(bound, Bound::Preceding(_) | Bound::Following(_));
+        self.units == Units::Range && (offset(&self.start) || offset(&self.end))
+    }
+}
+
+impl WindowCall {
+    /// Its expressions.
+    pub(crate) fn expressions(&self) -> impl Iterator<Item = &Expr> {
+        let aggregate = match &self.function {
+            WindowFunction::Aggregate(aggregate) => Some(aggregate),
+            _ => None,
+        };
+        let bounds = [&self.frame.start, &self.frame.end].into_iter().filter_map(|bound| match bound {
+            Bound::Preceding(expr) | Bound::Following(expr) => Some(expr),
+            _ => None,
+        });
+        let order = self.order.iter().map(|order| &order.expr);
+        let aggregate = aggregate.into_iter().flat_map(Aggregate::expressions);
+        self.arguments.iter().chain(&self.partition).chain(order).chain(bounds).chain(aggregate)
+    }
+
+    /// Its expressions, to be changed.
+    pub(crate) fn expressions_mut(&mut self) -> impl Iterator<Item = &mut Expr> {
+        let aggregate = match &mut self.function {
+            WindowFunction::Aggregate(aggregate) => Some(aggregate),
+            _ => None,
+        };
+        let bounds = [&mut self.frame.start, &mut self.frame.end].into_iter().filter_map(|bound| match bound {
+            Bound::Preceding(expr) | Bound::Following(expr) => Some(expr),
+            _ => None,
+        });
+        let order = self.order.iter_mut().map(|order| &mut order.expr);
+        let aggregate = aggregate.into_iter().flat_map(Aggregate::expressions_mut);
+        self.arguments.iter_mut().chain(&mut self.partition).chain(order).chain(bounds).chain(aggregate)
+    }
+}
