@@ -39,6 +39,7 @@ pub mod state {
     pub const INVALID_CATALOG_NAME: &str = "3D000";
     pub const INVALID_SAVEPOINT: &str = "3B001";
     pub const INVALID_SCHEMA_NAME: &str = "3F000";
+    pub const DUPLICATE_SCHEMA: &str = "42P06";
     pub const DEPENDENT_OBJECTS: &str = "2BP01";
     pub const GENERATED_ALWAYS: &str = "428C9";
     pub const INVALID_OBJECT_DEFINITION: &str = "42P17";

@@ -169,7 +169,22 @@ mod tests {
     fn sequence(increment: i64) -> Arc<Sequence> {
         let (name, of, owner) = (String::new(), Type::Int8, None);
         let (start, min, max, cache, cycle) = (1, -10, 10, 1, false);
-        Arc::new(Sequence { id: 6, name, state: 7, first: 1, of, start, increment, min, max, cache, cycle, owner })
+        let schema = crate::catalog::PUBLIC;
+        Arc::new(Sequence {
+            id: 6,
+            name,
+            state: 7,
+            first: 1,
+            of,
+            start,
+            increment,
+            min,
+            max,
+            cache,
+            cycle,
+            owner,
+            schema,
+        })
     }
 
     fn reserved(first: i128, count: u64) -> Reserved {

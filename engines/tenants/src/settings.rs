@@ -1,9 +1,12 @@
 //! What a session can set. A setting that would have no effect is refused, unless its value is the one that holds anyway.
 
+mod search_path;
+
 use std::collections::BTreeMap;
 
 use savanna_transaction::Isolation;
 
+pub(crate) use self::search_path::SearchPath;
 use crate::{
     error::{Result, SqlError, state},
     sql::prepare::{isolation_name, isolation_of},
@@ -25,6 +28,8 @@ pub struct Settings {
     pub timeouts: Timeouts,
     /// Where its clocks are.
     pub zone: Zone,
+    /// The schemas in which it looks for names.
+    pub(crate) search_path: SearchPath,
     extra_float_digits: String,
     /// Settings that only their users know, by names with a dot.
     own: BTreeMap<String, String>,
@@ -64,6 +69,7 @@ impl Default for Settings {
             notices: true,
             timeouts: Timeouts::default(),
             zone: Zone::UTC,
+            search_path: SearchPath::default(),
             extra_float_digits: "1".to_owned(),
             own: BTreeMap::new(),
         }
@@ -105,7 +111,6 @@ const FIXED: &[(&str, &str, &[&str])] = &[
     ("max_prepared_transactions", "0", &[]),
     ("password_encryption", "scram-sha-256", &["'scram-sha-256'"]),
     ("row_security", "on", &["off"]),
-    ("search_path", "\"$user\", public", &["public", "$user, public", "\"public\""]),
     ("server_encoding", "UTF8", &[]),
     ("server_version", SERVER_VERSION, &[]),
     ("server_version_num", "150000", &[]),
@@ -170,6 +175,9 @@ impl Settings {
                 }
                 self.extra_float_digits = digits.to_owned();
             }
+            ("search_path", value) => {
+                self.search_path = value.map_or(Ok(default.search_path), SearchPath::parse)?;
+            }
             ("timezone", value) => {
                 self.zone = match value {
                     None => default.zone,
@@ -208,6 +216,7 @@ impl Settings {
             "default_transaction_isolation" => isolation_name(self.isolation).to_owned(),
             "default_transaction_read_only" => if self.read_only { "on" } else { "off" }.to_owned(),
             "client_min_messages" => if self.notices { "notice" } else { "warning" }.to_owned(),
+            "search_path" => self.search_path.to_string(),
             "timezone" => self.zone.name(),
             "extra_float_digits" => self.extra_float_digits.clone(),
             name if let Some(millis) = timeouts.named(name) => shown_milliseconds(*millis),

@@ -38,6 +38,7 @@ pub(crate) mod run_alter;
 pub(crate) mod run_define;
 pub(crate) mod run_define_enumeration;
 pub(crate) mod run_define_reference;
+pub(crate) mod run_define_schema;
 pub(crate) mod run_define_sequence;
 pub(crate) mod run_define_view;
 pub(crate) mod run_join;

@@ -13,7 +13,10 @@ mod portals;
 mod transactions;
 mod wait;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use savanna_journal::Lsn;
 use savanna_transaction::TxnId;
@@ -22,6 +25,7 @@ use self::fetch::Fetch;
 pub use self::portals::Given;
 use crate::{
     activity::Activity,
+    catalog::{Catalog, Search},
     database::Database,
     error::{Result, SqlError, state},
     sequence::Numbers,
@@ -62,7 +66,10 @@ pub struct Tenant {
     sessions: HashMap<SessionId, Session>,
     opened: u64,
     activity: Arc<Activity>,
-    plans: HashMap<String, Arc<Statement>>,
+    /// By what is searched, and their texts.
+    plans: BTreeMap<Search, HashMap<String, Arc<Statement>>>,
+    /// Catalogs as sessions with other search paths look into them, with those that they are made of.
+    searched: BTreeMap<Search, (Arc<Catalog>, Arc<Catalog>)>,
     numbers: Numbers,
     waiting: HashMap<TxnId, SessionId>,
     fetches: Vec<Fetch>,
@@ -81,7 +88,8 @@ impl Tenant {
             sessions: HashMap::new(),
             opened: 0,
             activity,
-            plans: HashMap::new(),
+            plans: BTreeMap::new(),
+            searched: BTreeMap::new(),
             numbers: Numbers::default(),
             waiting: HashMap::new(),
             fetches: Vec::new(),

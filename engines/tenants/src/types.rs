@@ -6,7 +6,7 @@ use sqlparser::ast::{ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInf
 use crate::{
     catalog::Catalog,
     error::{Result, SqlError, state},
-    sql::name::object_name,
+    sql::name::type_name,
 };
 
 /// A type. Its variants are part of the catalog's format: new ones go to the end.
@@ -370,7 +370,7 @@ impl Type {
                     "bool" => Self::Bool,
                     "varchar" => Self::Varchar(None),
                     builtin if NOT_HERE.contains(&builtin) => return Err(unknown(ast)),
-                    _ => catalog.enumeration(&object_name(name)?).map(|of| Self::Enum(of.id)).ok_or_else(|| {
+                    _ => catalog.enumeration(&type_name(name)?).map(|of| Self::Enum(of.id)).ok_or_else(|| {
                         SqlError::new(state::UNDEFINED_OBJECT, format!("type \"{name}\" does not exist"))
                     })?,
                 }

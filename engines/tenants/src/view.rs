@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::types::Type;
+use crate::{catalog::Name, types::Type};
 
 /// A query under a name. It means what it meant when the view was made: tables and columns that were renamed since are found, columns that
 /// came since are not there.
@@ -18,6 +18,8 @@ pub(crate) struct View {
     pub(crate) query: String,
     /// What the query reads.
     pub(crate) reads: Vec<Read>,
+    /// The number of the schema that its name is in.
+    pub(crate) schema: u32,
 }
 
 /// A table or view that a view reads.
@@ -25,12 +27,27 @@ pub(crate) struct View {
 pub(crate) struct Read {
     /// Its number.
     pub(crate) id: u32,
-    /// The name that the query has for it.
+    /// The name that the query has for it, behind the schema's and a zero if it says that.
     pub(crate) name: String,
     /// The names that the query has for its columns, by their places; empty for those that had been dropped.
     pub(crate) columns: Vec<String>,
     /// The places of the columns that the query names.
     pub(crate) used: Vec<usize>,
+}
+
+impl Read {
+    /// The name under which the query has its columns.
+    pub(crate) fn alias(&self) -> &str {
+        self.name.rsplit('\0').next().unwrap_or_default()
+    }
+
+    /// How a name is kept.
+    pub(crate) fn key(name: &Name) -> String {
+        match &name.schema {
+            Some(schema) => format!("{schema}\0{}", name.name),
+            None => name.name.clone(),
+        }
+    }
 }
 
 impl View {

@@ -16,13 +16,14 @@ use sqlparser::ast::{self, CastKind, DateTimeField, Ident, TrimWhereField, Value
 pub(crate) use window::Windows;
 
 use crate::{
+    catalog::Name,
     error::{Result, SqlError, state},
     sql::{
         aggregate::Aggregate,
         expression::{Comparison, Expr},
         function::{Function, PatternFunction},
         name::name_of,
-        scope::Scope,
+        scope::{Scope, Visible, no_table},
         select::Planner,
         system,
     },
@@ -132,7 +133,7 @@ impl<'b, 'c> Binder<'b, 'c> {
             ast::Expr::Identifier(ident) => self.column(None, ident),
             ast::Expr::CompoundIdentifier(parts) => match parts.as_slice() {
                 [table, column] => self.column(Some(name_of(table)), column),
-                [schema, table, column] if name_of(schema) == "public" => self.column(Some(name_of(table)), column),
+                [schema, table, column] => self.column_of(name_of(schema), name_of(table), column),
                 _ => Err(SqlError::unsupported(format_args!("the name {ast}"))),
             },
             ast::Expr::Nested(inner) => self.expr(inner),
@@ -303,6 +304,21 @@ impl<'b, 'c> Binder<'b, 'c> {
             ast::Expr::AllOp { left, compare_op, right } => self.any_or_all(left, compare_op, right, true),
             other => Err(SqlError::unsupported(format_args!("the expression {other}"))),
         }
+    }
+
+    /// A column of a table that is named with its schema.
+    fn column_of(&mut self, schema: String, table: String, column: &Ident) -> Result<Typed> {
+        let name = Name { schema: Some(schema), name: table };
+        let missing = || no_table(&name.to_string());
+        let table = self.planner.catalog.table(&name).map(|table| table.id);
+        let relation = table.or_else(|| self.planner.catalog.view(&name).map(|view| view.id)).ok_or_else(missing)?;
+        let is_of = |column: &Visible| column.table == name.name && column.origin.0 == relation;
+        let mut scope = Some(self.scope);
+        while let Some(here) = scope.filter(|here| !here.columns.iter().any(is_of)) {
+            scope = here.outer;
+        }
+        scope.ok_or_else(missing)?;
+        self.column(Some(name.name), column)
     }
 
     fn column(&mut self, table: Option<String>, column: &Ident) -> Result<Typed> {

@@ -14,7 +14,7 @@ use crate::{
     copy::{CopyFormat, CopyKind, Header},
     error::{Result, SqlError, state},
     sql::{
-        name::{name_of, object_name},
+        name::{name_of, relation_name},
         parse,
         plan::Plan,
         scope::Scope,
@@ -361,7 +361,7 @@ impl Planner<'_> {
                 return Ok(Plan::CopyIn(Box::new(plan)));
             }
             Source::Table(name, columns) => {
-                table = self.catalog.table(&object_name(&name)?);
+                table = self.catalog.table(&relation_name(&name)?);
                 self.whole_table(&name, &columns)?
             }
             Source::Query(query) => query,
@@ -375,8 +375,8 @@ impl Planner<'_> {
 
     /// The query of a table's columns, of all that are not computed if none are named.
     fn whole_table(&self, name: &ObjectName, columns: &[Ident]) -> Result<Box<Query>> {
-        if self.catalog.view(&object_name(name)?).is_some() {
-            let message = format!("cannot copy from view \"{}\"", object_name(name)?);
+        if let Some(view) = self.catalog.view(&relation_name(name)?) {
+            let message = format!("cannot copy from view \"{}\"", view.name);
             let error = SqlError::new(state::WRONG_OBJECT_TYPE, message);
             return Err(error.hint("Try the COPY (SELECT ...) TO variant."));
         }

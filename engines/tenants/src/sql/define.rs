@@ -6,14 +6,14 @@ use sqlparser::ast::{
 };
 
 use crate::{
-    catalog::{COLUMNS_MAX, Catalog, Check, Column, Definition, Generated, Index, PrimaryKey, Table},
+    catalog::{COLUMNS_MAX, Catalog, Check, Column, Definition, Generated, Index, Name, PrimaryKey, Sequence, Table},
     error::{Result, SqlError, state},
     sql::{
         bind::Binder,
         define_sequence::SequenceOptions,
         expression::Expr,
         modify::{parse_expression, scope_of},
-        name::{name_of, object_name},
+        name::{name_of, object_name, relation_name},
         plan::{Alteration, Define, NewColumn},
         reference::{NewForeignKey, new_foreign_key},
         scope::Scope,
@@ -288,7 +288,9 @@ impl Planner<'_> {
         if odd || !plain_options {
             return Err(SqlError::unsupported("this kind of CREATE TABLE"));
         }
-        let name = object_name(&ast.name)?;
+        let name = relation_name(&ast.name)?;
+        let schema = self.catalog.schema_of_new(&name)?;
+        let name = name.name;
         let mut constraints = Constraints::default();
         let mut columns: Vec<Column> = Vec::new();
         let mut own = Vec::new();
@@ -318,10 +320,11 @@ impl Planner<'_> {
             indexes: Vec::new(),
             checks: Vec::new(),
             foreign_keys: Vec::new(),
+            schema,
         };
         let table = Table::new(definition);
         let catalog = self.catalog;
-        let taken = |name: &str| catalog.has(name);
+        let taken = |name: &str| catalog.in_schema(schema, name).is_some();
         let mut names = Names { taken: &taken, chosen: vec![name.clone()] };
         let mut made = table.definition.clone();
         if let Some((asked, columns)) = constraints.primary {
@@ -339,7 +342,7 @@ impl Planner<'_> {
         let mut sequences = Vec::new();
         for (options, column) in own {
             let sequence_name = names.choose(None, &[&name, &table.columns[column].name], "seq")?;
-            sequences.push((options.made(sequence_name)?, column));
+            sequences.push((Sequence { schema, ..options.made(sequence_name)? }, column));
         }
         for (asked, condition, of) in constraints.checks {
             let parts: Vec<&str> = std::iter::once(name.as_str()).chain(of.as_deref()).collect();
@@ -432,10 +435,10 @@ impl Planner<'_> {
         if !btree || !ast.include.is_empty() || ast.predicate.is_some() || ast.nulls_distinct == Some(false) {
             return Err(SqlError::unsupported("this kind of index"));
         }
-        let table = self.table(&ast.table_name)?;
+        self.table(&ast.table_name)?;
         Ok(Define::CreateIndex {
-            table: table.name.clone(),
-            name: ast.name.as_ref().map(object_name).transpose()?,
+            table: relation_name(&ast.table_name)?,
+            name: ast.name.as_ref().map(alone).transpose()?,
             columns: key_columns(&ast.columns)?,
             unique: ast.unique,
             if_not_exists: ast.if_not_exists,
@@ -444,7 +447,8 @@ impl Planner<'_> {
 
     pub(crate) fn alter_table(&mut self, ast: &ast::AlterTable) -> Result<Define> {
         let mut changes = Vec::new();
-        let table = object_name(&ast.name)?;
+        let name = relation_name(&ast.name)?;
+        let table = name.name.clone();
         for operation in &ast.operations {
             changes.push(match operation {
                 AlterTableOperation::AddConstraint { constraint, not_valid: false } => {
@@ -491,7 +495,7 @@ impl Planner<'_> {
                     Alteration::RenameColumn { from: name_of(old_column_name), to: name_of(new_column_name) }
                 }
                 AlterTableOperation::RenameTable { table_name: RenameTableNameKind::To(name) } => {
-                    Alteration::RenameTable(object_name(name)?)
+                    Alteration::RenameTable(alone(name)?)
                 }
                 AlterTableOperation::DropConstraint { name, if_exists, drop_behavior } => {
                     let cascade = *drop_behavior == Some(DropBehavior::Cascade);
@@ -520,7 +524,18 @@ impl Planner<'_> {
                 other => return Err(SqlError::unsupported(format_args!("ALTER TABLE {other}"))),
             });
         }
-        Ok(Define::Alter { table, if_exists: ast.if_exists, changes })
+        Ok(Define::Alter { table: name, if_exists: ast.if_exists, changes })
+    }
+}
+
+/// The name of a new object that is in the schema of its table, or where it was.
+fn alone(name: &ast::ObjectName) -> Result<String> {
+    match relation_name(name)? {
+        Name { schema: None, name } => Ok(name),
+        Name { schema: Some(_), .. } => {
+            let message = format!("syntax error: the name {name} has a schema, which is that of the table");
+            Err(SqlError::new(state::SYNTAX_ERROR, message))
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use sqlparser::ast::{self, SequenceOptions as Ast};
 
 use crate::{
-    catalog::Sequence,
+    catalog::{Name, PUBLIC, Sequence},
     error::{Result, SqlError, state},
     types::Type,
 };
@@ -20,7 +20,7 @@ pub(crate) struct SequenceOptions {
     pub(crate) cache: Option<i64>,
     pub(crate) cycle: Option<bool>,
     /// A table and its column; `Some(None)` is `NONE`.
-    pub(crate) owned_by: Option<Option<(String, String)>>,
+    pub(crate) owned_by: Option<Option<(Name, String)>>,
     /// `Some(None)` is the start.
     pub(crate) restart: Option<Option<i64>>,
 }
@@ -43,7 +43,7 @@ impl SequenceOptions {
         Ok(options)
     }
 
-    /// A new sequence, without numbers of its own.
+    /// A new sequence, without numbers of its own, in `public`.
     pub(crate) fn made(&self, name: String) -> Result<Sequence> {
         let of = self.of.unwrap_or(Type::Int8);
         let increment = self.increment.unwrap_or(1);
@@ -61,6 +61,7 @@ impl SequenceOptions {
             cache: 1,
             cycle: false,
             owner: None,
+            schema: PUBLIC,
         };
         let mut sequence = self.applied(&sequence)?;
         sequence.first = i128::from(sequence.start);

@@ -9,12 +9,12 @@ use sqlparser::{
 };
 
 use crate::{
-    catalog::Catalog,
+    catalog::{Catalog, Name, Sequence},
     error::{Result, SqlError, state},
     sql::{
         define_sequence::SequenceOptions,
-        name::{name_of, object_name},
-        plan::{Define, Plan, SetConstraints},
+        name::{name_of, object_name, relation_name},
+        plan::{Define, Kind, Plan, SetConstraints},
     },
     types::Type,
 };
@@ -23,16 +23,22 @@ use crate::{
 ///
 /// # Errors
 /// 42601.
-pub(crate) fn plan(text: &str) -> Result<Option<Plan>> {
+pub(crate) fn plan(text: &str, catalog: &Catalog) -> Result<Option<Plan>> {
     if !matches!(first_word(text).to_ascii_uppercase().as_str(), "SET" | "ALTER" | "CREATE") {
         return Ok(None);
     }
     let Ok(mut parser) = Parser::new(&PostgreSqlDialect {}).try_with_sql(text) else { return Ok(None) };
     let plan = match words(&mut parser) {
         ["SET", "CONSTRAINTS"] => Plan::SetConstraints(set_constraints(&mut parser)?),
-        ["CREATE", "SEQUENCE"] => Plan::Define(create_sequence(&mut parser)?),
+        ["CREATE", "SEQUENCE"] => Plan::Define(create_sequence(&mut parser, catalog)?),
         ["ALTER", "SEQUENCE"] => Plan::Define(alter_sequence(&mut parser)?),
         ["ALTER", "VIEW"] => Plan::Define(alter_view(&mut parser)?),
+        ["ALTER", "INDEX"] => Plan::Define(alter_index(&mut parser)?),
+        ["ALTER", "SCHEMA"] => Plan::Define(alter_schema(&mut parser)?),
+        ["ALTER", "TABLE"] => match alter_table(&mut parser) {
+            Some(define) => Plan::Define(define),
+            None => return Ok(None),
+        },
         _ => return Ok(None),
     };
     let _ = parser.consume_token(&Token::SemiColon);
@@ -60,8 +66,15 @@ pub(super) fn first_word(text: &str) -> &str {
 
 /// The two words that a statement of these begins with, which are then behind the parser.
 fn words(parser: &mut Parser<'_>) -> [&'static str; 2] {
-    const KNOWN: [[&str; 2]; 4] =
-        [["SET", "CONSTRAINTS"], ["CREATE", "SEQUENCE"], ["ALTER", "SEQUENCE"], ["ALTER", "VIEW"]];
+    const KNOWN: [[&str; 2]; 7] = [
+        ["SET", "CONSTRAINTS"],
+        ["CREATE", "SEQUENCE"],
+        ["ALTER", "SEQUENCE"],
+        ["ALTER", "VIEW"],
+        ["ALTER", "INDEX"],
+        ["ALTER", "SCHEMA"],
+        ["ALTER", "TABLE"],
+    ];
     let known = KNOWN.into_iter().find(|known| (0..2).all(|at| is_word(&parser.peek_nth_token(at).token, known[at])));
     if known.is_some() {
         parser.advance_token();
@@ -93,14 +106,15 @@ fn set_constraints(parser: &mut Parser<'_>) -> Result<SetConstraints> {
     Ok(SetConstraints { names, deferred })
 }
 
-fn create_sequence(parser: &mut Parser<'_>) -> Result<Define> {
+fn create_sequence(parser: &mut Parser<'_>, catalog: &Catalog) -> Result<Define> {
     let if_not_exists = parser.parse_keywords(&[Keyword::IF, Keyword::NOT, Keyword::EXISTS]);
     let name = name(parser)?;
     let options = sequence_options(parser)?;
     if options.restart.is_some() {
         return Err(wrong("a new sequence cannot RESTART"));
     }
-    let sequence = options.made(name)?;
+    let schema = catalog.schema_of_new(&name)?;
+    let sequence = Sequence { schema, ..options.made(name.name)? };
     Ok(Define::CreateSequence { sequence, owned_by: options.owned_by.flatten(), if_not_exists })
 }
 
@@ -108,10 +122,10 @@ fn alter_sequence(parser: &mut Parser<'_>) -> Result<Define> {
     let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
     let old = name(parser)?;
     if parser.parse_keywords(&[Keyword::RENAME, Keyword::TO]) {
-        return Ok(Define::RenameSequence {
-            name: old,
-            to: name_of(&parser.parse_identifier().map_err(|e| syntax(&e))?),
-        });
+        return Ok(Define::RenameSequence { name: old, to: identifier(parser)? });
+    }
+    if parser.parse_keywords(&[Keyword::SET, Keyword::SCHEMA]) {
+        return Ok(Define::Move { kind: Kind::Sequence, name: old, schema: identifier(parser)?, if_exists });
     }
     Ok(Define::AlterSequence { name: old, options: sequence_options(parser)?, if_exists })
 }
@@ -119,11 +133,45 @@ fn alter_sequence(parser: &mut Parser<'_>) -> Result<Define> {
 fn alter_view(parser: &mut Parser<'_>) -> Result<Define> {
     let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
     let name = name(parser)?;
-    if !parser.parse_keywords(&[Keyword::RENAME, Keyword::TO]) {
-        return Err(SqlError::unsupported("ALTER VIEW with something else than RENAME TO"));
+    if parser.parse_keywords(&[Keyword::SET, Keyword::SCHEMA]) {
+        return Ok(Define::Move { kind: Kind::View, name, schema: identifier(parser)?, if_exists });
     }
-    let to = name_of(&parser.parse_identifier().map_err(|error| syntax(&error))?);
-    Ok(Define::RenameView { name, to, if_exists })
+    if !parser.parse_keywords(&[Keyword::RENAME, Keyword::TO]) {
+        return Err(SqlError::unsupported("ALTER VIEW with something else than RENAME TO and SET SCHEMA"));
+    }
+    Ok(Define::RenameView { name, to: identifier(parser)?, if_exists })
+}
+
+fn alter_index(parser: &mut Parser<'_>) -> Result<Define> {
+    let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
+    let name = name(parser)?;
+    if !parser.parse_keywords(&[Keyword::RENAME, Keyword::TO]) {
+        return Err(SqlError::unsupported("ALTER INDEX with something else than RENAME TO"));
+    }
+    Ok(Define::RenameIndex { name, to: identifier(parser)?, if_exists })
+}
+
+fn alter_schema(parser: &mut Parser<'_>) -> Result<Define> {
+    let name = identifier(parser)?;
+    if !parser.parse_keywords(&[Keyword::RENAME, Keyword::TO]) {
+        return Err(SqlError::unsupported("ALTER SCHEMA with something else than RENAME TO"));
+    }
+    Ok(Define::RenameSchema { name, to: identifier(parser)? })
+}
+
+/// `ALTER TABLE .. SET SCHEMA`, if it is that.
+fn alter_table(parser: &mut Parser<'_>) -> Option<Define> {
+    let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
+    let _ = parser.parse_keyword(Keyword::ONLY);
+    let name = name(parser).ok()?;
+    if !parser.parse_keywords(&[Keyword::SET, Keyword::SCHEMA]) {
+        return None;
+    }
+    Some(Define::Move { kind: Kind::Table, name, schema: identifier(parser).ok()?, if_exists })
+}
+
+fn identifier(parser: &mut Parser<'_>) -> Result<String> {
+    Ok(name_of(&parser.parse_identifier().map_err(|error| syntax(&error))?))
 }
 
 /// The options of a sequence, in any order.
@@ -180,19 +228,19 @@ fn sequence_options(parser: &mut Parser<'_>) -> Result<SequenceOptions> {
 }
 
 /// `table.column`, or `NONE`.
-fn owner(parser: &mut Parser<'_>) -> Result<Option<(String, String)>> {
+fn owner(parser: &mut Parser<'_>) -> Result<Option<(Name, String)>> {
     let mut parts = parser.parse_object_name(false).map_err(|error| syntax(&error))?.0;
     let column = parts.pop();
     let column = column.as_ref().and_then(|part| part.as_ident()).map(name_of).unwrap_or_default();
     match parts.is_empty() {
         true if column == "none" => Ok(None),
         true => Err(wrong("invalid OWNED BY option").hint("Specify OWNED BY table.column or OWNED BY NONE.")),
-        false => Ok(Some((object_name(&ObjectName(parts))?, column))),
+        false => Ok(Some((relation_name(&ObjectName(parts))?, column))),
     }
 }
 
-fn name(parser: &mut Parser<'_>) -> Result<String> {
-    object_name(&parser.parse_object_name(false).map_err(|error| syntax(&error))?)
+fn name(parser: &mut Parser<'_>) -> Result<Name> {
+    relation_name(&parser.parse_object_name(false).map_err(|error| syntax(&error))?)
 }
 
 pub(super) fn number(parser: &mut Parser<'_>) -> Result<i64> {
@@ -219,7 +267,7 @@ mod tests {
     use super::*;
 
     fn shown(text: &str) -> String {
-        match plan(text) {
+        match plan(text, &Catalog::default()) {
             Ok(plan) => format!("{plan:?}"),
             Err(error) => error.state.to_owned(),
         }
@@ -240,11 +288,12 @@ mod tests {
     fn options_of_sequences_come_in_any_order_and_once() {
         let Ok(Some(Plan::Define(Define::CreateSequence { sequence, owned_by, if_not_exists: true }))) = plan(
             "CREATE SEQUENCE IF NOT EXISTS s CYCLE START 7 AS int INCREMENT BY -2 MAXVALUE 9 NO MINVALUE OWNED BY t.\"C\";",
+            &Catalog::default(),
         ) else {
             panic!("a sequence");
         };
         assert_eq!((sequence.start, sequence.increment, sequence.max, sequence.cycle), (7, -2, 9, true));
-        assert_eq!(owned_by, Some(("t".to_owned(), "C".to_owned())));
+        assert_eq!(owned_by, Some(("t".into(), "C".to_owned())));
         for text in [
             "CREATE SEQUENCE s START 1 START 2",
             "CREATE SEQUENCE s BEGIN",

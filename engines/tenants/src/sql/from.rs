@@ -156,8 +156,8 @@ impl<'s> From<'s> {
         known: Option<&Read>,
         alias: Option<&ast::TableAlias>,
     ) -> Result<Item> {
-        let own = known.map_or(&table.name, |known| &known.name);
-        let name = alias.map_or_else(|| own.clone(), |alias| name_of(&alias.name));
+        let own = known.map_or(table.name.as_str(), Read::alias);
+        let name = alias.map_or_else(|| own.to_owned(), |alias| name_of(&alias.name));
         let base = self.scope.width;
         let mut columns = columns_of(&table, &name, base);
         if let Some(known) = known {

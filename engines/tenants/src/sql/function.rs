@@ -11,7 +11,7 @@ mod setting;
 mod template;
 mod text;
 
-use std::{borrow::Cow, fmt::Debug};
+use std::{borrow::Cow, fmt::Debug, sync::Arc};
 
 pub(crate) use advisory::AdvisoryFunction;
 pub(crate) use array::ArrayFunction;
@@ -43,6 +43,7 @@ pub(crate) enum Function {
     CurrVal,
     CurrentDatabase,
     CurrentSchema,
+    CurrentSchemas,
     CurrentUser,
     Date(DateFunction),
     FormatType,
@@ -90,6 +91,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
         ("random", []) => (F::Random, vec![], Float8),
         ("current_database", []) => (F::CurrentDatabase, vec![], Text),
         ("current_schema", []) => (F::CurrentSchema, vec![], Text),
+        ("current_schemas", [Type::Bool | Unknown]) => (F::CurrentSchemas, vec![Type::Bool], Text.array()?),
         ("current_user" | "session_user" | "user", []) => (F::CurrentUser, vec![], Text),
         ("version", []) => (F::Version, vec![], Text),
         _ => {
@@ -141,6 +143,8 @@ impl Function {
                 other,
                 Self::Advisory(_)
                     | Self::CurrentDatabase
+                    | Self::CurrentSchema
+                    | Self::CurrentSchemas
                     | Self::CurrentUser
                     | Self::CurrVal
                     | Self::FormatType
@@ -197,7 +201,15 @@ impl Function {
             (Self::CurrentDatabase, []) => Value::Text(facts.database.clone()),
             (Self::CurrentUser, []) => Value::Text(facts.user.clone()),
             (Self::Setting(function), arguments) => function.call(arguments, facts)?,
-            (Self::CurrentSchema, []) => Value::Text("public".to_owned()),
+            (Self::CurrentSchema, []) => {
+                facts.catalog.current_schema().map_or(Value::Null, |name| Value::Text(name.to_owned()))
+            }
+            (Self::CurrentSchemas, [Value::Bool(implicit)]) => {
+                let builtin = implicit.then_some("pg_catalog");
+                let names = builtin.into_iter().chain(facts.catalog.searched_schemas());
+                let names: Vec<Value> = names.map(|name| Value::Text(name.to_owned())).collect();
+                Value::Array(Arc::new(names.into()))
+            }
             (Self::Version, []) => Value::Text(format!("PostgreSQL 15.0 (Savanna {})", env!("CARGO_PKG_VERSION"))),
             (Self::LastVal, []) => facts.given.borrow().last()?,
             (Self::Random, []) => Value::Float((next_random(facts) >> 11) as f64 / (1_u64 << 53) as f64),

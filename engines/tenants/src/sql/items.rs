@@ -8,7 +8,7 @@ use crate::{
     sql::{
         bind::{Binder, Typed},
         expression::Expr,
-        name::{name_of, object_name},
+        name::{name_of, object_name, relation_name},
         plan::OutputColumn,
         scope::{Scope, no_table},
     },
@@ -44,7 +44,7 @@ impl Items {
                     self.add_columns(binder, binder.scope, None);
                 }
                 SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
-                    let name = object_name(name)?;
+                    let name = relation_name(name)?.name;
                     let mut scope = Some(binder.scope);
                     while let Some(here) = scope.filter(|here| !here.has_table(&name)) {
                         scope = here.outer;

@@ -8,7 +8,7 @@ use std::sync::{
 use savanna_transaction::Isolation;
 
 use crate::{
-    catalog::{Arbiter, Catalog, Definition, Generated, Sequence, Table},
+    catalog::{Arbiter, Catalog, Definition, Generated, Name, Sequence, Table},
     copy::CopyFormat,
     cursor::{CursorOptions, Direction},
     enumeration::{Enumeration, Position},
@@ -280,20 +280,40 @@ pub(crate) enum Define {
         foreign_keys: Vec<NewForeignKey>,
         if_not_exists: bool,
     },
-    DropTables {
+    CreateSchema {
+        name: String,
+        if_not_exists: bool,
+    },
+    RenameSchema {
+        name: String,
+        to: String,
+    },
+    DropSchemas {
         names: Vec<String>,
         if_exists: bool,
         cascade: bool,
     },
+    /// `ALTER .. SET SCHEMA`
+    Move {
+        kind: Kind,
+        name: Name,
+        schema: String,
+        if_exists: bool,
+    },
+    DropTables {
+        names: Vec<Name>,
+        if_exists: bool,
+        cascade: bool,
+    },
     CreateIndex {
-        table: String,
+        table: Name,
         name: Option<String>,
         columns: Vec<(String, bool)>,
         unique: bool,
         if_not_exists: bool,
     },
     DropIndexes {
-        names: Vec<String>,
+        names: Vec<Name>,
         if_exists: bool,
         cascade: bool,
     },
@@ -302,36 +322,36 @@ pub(crate) enum Define {
         or_replace: bool,
     },
     RenameView {
-        name: String,
+        name: Name,
         to: String,
         if_exists: bool,
     },
     DropViews {
-        names: Vec<String>,
+        names: Vec<Name>,
         if_exists: bool,
         cascade: bool,
     },
     Truncate {
-        names: Vec<String>,
+        names: Vec<Name>,
         cascade: bool,
         restart: bool,
     },
     CreateSequence {
         sequence: Sequence,
-        owned_by: Option<(String, String)>,
+        owned_by: Option<(Name, String)>,
         if_not_exists: bool,
     },
     AlterSequence {
-        name: String,
+        name: Name,
         options: SequenceOptions,
         if_exists: bool,
     },
     RenameSequence {
-        name: String,
+        name: Name,
         to: String,
     },
     DropSequences {
-        names: Vec<String>,
+        names: Vec<Name>,
         if_exists: bool,
         cascade: bool,
     },
@@ -349,11 +369,24 @@ pub(crate) enum Define {
         cascade: bool,
     },
     Roles(RoleChange),
+    RenameIndex {
+        name: Name,
+        to: String,
+        if_exists: bool,
+    },
     Alter {
-        table: String,
+        table: Name,
         if_exists: bool,
         changes: Vec<Alteration>,
     },
+}
+
+/// What kind of object a statement says that it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Table,
+    View,
+    Sequence,
 }
 
 /// A change of a table.

@@ -19,12 +19,13 @@ use crate::{
         cursor::parse_cursor,
         dialect,
         explain::Explain,
-        name::{name_of, object_name},
+        name::{name_of, object_name, relation_name, type_name},
         parse,
         plan::{Define, Modes, OutputColumn, Plan, Statement, With},
         role::RoleChange,
         scope::Scope,
         select::Planner,
+        system::quoted,
     },
     types::Type,
     value::zone::Zone,
@@ -32,7 +33,7 @@ use crate::{
 
 /// Plans a statement for a session in a time zone. `declared` are the types that the client gave to its first parameters.
 pub(crate) fn prepare(text: &str, catalog: Arc<Catalog>, zone: Zone, declared: &[Type]) -> Result<Statement> {
-    if let Some(plan) = dialect::plan(text)? {
+    if let Some(plan) = dialect::plan(text, &catalog)? {
         return Ok(Statement::new(plan, declared.to_vec(), None, (catalog, zone)));
     }
     let parameters = Parameters { types: declared.to_vec(), failure: None };
@@ -103,7 +104,7 @@ impl Planner<'_> {
             Ast::CreateIndex(create) => silent(Plan::Define(self.create_index(create)?)),
             Ast::CreateType { name, representation: Some(ast::UserDefinedTypeRepresentation::Enum { labels }) } => {
                 let labels = labels.iter().map(|label| label.value.clone()).collect();
-                silent(Plan::Define(Define::CreateEnumeration(Enumeration::new(object_name(name)?, labels)?)))
+                silent(Plan::Define(Define::CreateEnumeration(Enumeration::new(type_name(name)?, labels)?)))
             }
             Ast::AlterType(ast::AlterType { name, operation: ast::AlterTypeOperation::AddValue(add) }) => {
                 let position = match &add.position {
@@ -111,37 +112,51 @@ impl Planner<'_> {
                     Some(ast::AlterTypeAddValuePosition::Before(label)) => Position::Before(label.value.clone()),
                     Some(ast::AlterTypeAddValuePosition::After(label)) => Position::After(label.value.clone()),
                 };
-                let (name, label) = (object_name(name)?, add.value.value.clone());
+                let (name, label) = (type_name(name)?, add.value.value.clone());
                 silent(Plan::Define(Define::AddLabel { name, label, position, if_not_exists: add.if_not_exists }))
             }
             Ast::CreateView(create) => silent(Plan::Define(self.create_view(create)?)),
             Ast::AlterTable(alter) => silent(Plan::Define(self.alter_table(alter)?)),
             Ast::Truncate(truncate) => {
                 let restart = matches!(truncate.identity, Some(ast::TruncateIdentityOption::Restart));
-                let names = truncate.table_names.iter().map(|target| object_name(&target.name));
+                let names = truncate.table_names.iter().map(|target| relation_name(&target.name));
                 let cascade = matches!(truncate.cascade, Some(ast::CascadeOption::Cascade));
                 silent(Plan::Define(Define::Truncate { names: names.collect::<Result<_>>()?, cascade, restart }))
             }
             Ast::Drop {
                 object_type, if_exists, names, cascade, restrict: _, purge: false, temporary: false, ..
             } => {
-                let names = names.iter().map(object_name).collect::<Result<Vec<_>>>()?;
                 let (if_exists, cascade) = (*if_exists, *cascade);
-                match (object_type, names.as_slice()) {
-                    (ObjectType::Table, _) => silent(Plan::Define(Define::DropTables { names, if_exists, cascade })),
-                    (ObjectType::View, _) => silent(Plan::Define(Define::DropViews { names, if_exists, cascade })),
-                    (ObjectType::Index, _) => silent(Plan::Define(Define::DropIndexes { names, if_exists, cascade })),
-                    (ObjectType::Role | ObjectType::User, _) => {
-                        silent(Plan::Define(Define::Roles(RoleChange::Drop { names, if_exists })))
+                let relations = || names.iter().map(relation_name).collect::<Result<Vec<_>>>();
+                let others = || names.iter().map(object_name).collect::<Result<Vec<_>>>();
+                silent(Plan::Define(match object_type {
+                    ObjectType::Table => Define::DropTables { names: relations()?, if_exists, cascade },
+                    ObjectType::View => Define::DropViews { names: relations()?, if_exists, cascade },
+                    ObjectType::Index => Define::DropIndexes { names: relations()?, if_exists, cascade },
+                    ObjectType::Sequence => Define::DropSequences { names: relations()?, if_exists, cascade },
+                    ObjectType::Schema => Define::DropSchemas { names: others()?, if_exists, cascade },
+                    ObjectType::Role | ObjectType::User => {
+                        Define::Roles(RoleChange::Drop { names: others()?, if_exists })
                     }
-                    (ObjectType::Sequence, _) => {
-                        silent(Plan::Define(Define::DropSequences { names, if_exists, cascade }))
+                    ObjectType::Type => {
+                        let names = names.iter().map(type_name).collect::<Result<_>>()?;
+                        Define::DropTypes { names, if_exists, cascade }
                     }
-                    (ObjectType::Type, _) => silent(Plan::Define(Define::DropTypes { names, if_exists, cascade })),
-                    (ObjectType::Database, [name]) => silent(Plan::DropDatabase { name: name.clone(), if_exists }),
-                    _ => Err(unsupported()),
-                }
+                    ObjectType::Database => match others()?.as_slice() {
+                        [name] => return silent(Plan::DropDatabase { name: name.clone(), if_exists }),
+                        _ => return Err(unsupported()),
+                    },
+                    _ => return Err(unsupported()),
+                }))
             }
+            Ast::CreateSchema {
+                schema_name: ast::SchemaName::Simple(name),
+                if_not_exists,
+                with: None,
+                options: None,
+                default_collate_spec: None,
+                clone: None,
+            } => silent(Plan::Define(Define::CreateSchema { name: object_name(name)?, if_not_exists: *if_not_exists })),
             Ast::CreateDatabase { db_name, if_not_exists: false, or_replace: false, .. } => {
                 silent(Plan::CreateDatabase(object_name(db_name)?))
             }
@@ -247,7 +262,9 @@ impl Planner<'_> {
             }
             Set::SingleAssignment { scope, hivevar: false, variable, values } => {
                 let local = matches!(scope, Some(ContextModifier::Local));
-                set_plan(setting_name(variable)?, setting(values)?, local)
+                let name = setting_name(variable)?;
+                let value = if name == "search_path" { search_path(values)? } else { setting(values)? };
+                set_plan(name, value, local)
             }
             Set::SetTimeZone { local, value } => Ok(Plan::Set {
                 name: "timezone".to_owned(),
@@ -323,6 +340,25 @@ fn setting(values: &[ast::Expr]) -> Result<Option<String>> {
         });
     }
     Ok(Some(texts.join(", ")))
+}
+
+/// The value of `search_path`, each name as SQL writes it; `None` for DEFAULT.
+fn search_path(values: &[ast::Expr]) -> Result<Option<String>> {
+    let name = |value: &ast::Expr| match value {
+        ast::Expr::Identifier(ident) => Ok(Some(quoted(&name_of(ident)))),
+        other => Ok(setting(std::slice::from_ref(other))?.map(|name| quoted(&name))),
+    };
+    match values {
+        [ast::Expr::Identifier(ident)]
+            if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default") =>
+        {
+            Ok(None)
+        }
+        values => {
+            let names: Option<Vec<String>> = values.iter().map(name).collect::<Result<_>>()?;
+            Ok(names.map(|names| names.join(", ")))
+        }
+    }
 }
 
 fn modes(asked: &[TransactionMode]) -> Result<Modes> {

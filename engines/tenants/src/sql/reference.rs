@@ -7,13 +7,13 @@ use savanna_transaction::KeyRange;
 use sqlparser::ast::{self, ConstraintReferenceMatchKind, DeferrableInitial, ForeignKeyConstraint, ReferentialAction};
 
 use crate::{
-    catalog::{Action, Arbiter, Catalog, ForeignKey, Table},
+    catalog::{Action, Arbiter, Catalog, ForeignKey, Name, Table},
     error::{Result, SqlError, state},
     row,
     sql::{
         define::constraint_name,
         expression::Expr,
-        name::{name_of, object_name},
+        name::{name_of, relation_name},
         plan::Target,
         select::Planner,
     },
@@ -188,7 +188,7 @@ impl Deferral {
 pub(crate) struct NewForeignKey {
     pub(crate) name: Option<String>,
     pub(crate) columns: Vec<String>,
-    pub(crate) parent: String,
+    pub(crate) parent: Name,
     /// None for those of the primary key.
     pub(crate) parent_columns: Vec<String>,
     pub(crate) on_delete: Action,
@@ -216,7 +216,7 @@ pub(crate) fn new_foreign_key(ast: &ForeignKeyConstraint, of: Option<(Option<Str
     Ok(NewForeignKey {
         name: name.or_else(|| ast.name.as_ref().map(name_of)),
         columns,
-        parent: object_name(&ast.foreign_table)?,
+        parent: relation_name(&ast.foreign_table)?,
         parent_columns: ast.referred_columns.iter().map(name_of).collect(),
         on_delete: action(ast.on_delete.as_ref()),
         on_update: action(ast.on_update.as_ref()),

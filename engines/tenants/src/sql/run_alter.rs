@@ -49,7 +49,7 @@ impl Definer<'_, '_> {
         match change {
             Alteration::AddPrimaryKey { name, columns } => return self.add_primary_key(table, name.clone(), columns),
             Alteration::AddUnique { name, columns } => {
-                let name = self.new_name(name.clone(), &with_names(&table.name, columns), "key")?;
+                let name = self.new_name(table.schema, name.clone(), &with_names(&table.name, columns), "key")?;
                 let columns = places(table, columns)?.into_iter().map(|column| (column, false)).collect();
                 return self.add_index(table, Index { name, relation: 0, columns, unique: true, constraint: true });
             }
@@ -113,7 +113,8 @@ impl Definer<'_, '_> {
                     return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
                 }
                 let options = SequenceOptions { of: Some(of.of), ..options.clone() };
-                let mut sequence = options.made(self.new_name(None, &[&table.name, name], "seq")?)?;
+                let mut sequence = options.made(self.new_name(table.schema, None, &[&table.name, name], "seq")?)?;
+                sequence.schema = table.schema;
                 sequence.owner = Some((table.id, at));
                 of.default = Some(ready!(self.make_sequence(sequence)).default());
                 of.generated = Generated::Identity { always: *always };
@@ -137,8 +138,8 @@ impl Definer<'_, '_> {
                 definition.columns[at].name.clone_from(to);
             }
             Alteration::RenameTable(to) => {
-                ready!(self.take_name(to, table.id));
-                ready!(self.free_name(&table.name));
+                ready!(self.take_name(table.schema, to, table.id));
+                ready!(self.free_name(table.schema, &table.name));
                 definition.name.clone_from(to);
             }
             Alteration::DropConstraint { name, if_exists, cascade } => {
@@ -204,10 +205,10 @@ impl Definer<'_, '_> {
             let message = format!("multiple primary keys for table \"{}\" are not allowed", table.name);
             return Err(SqlError::new(state::INVALID_TABLE_DEFINITION, message));
         }
-        let name = self.new_name(name, &[&table.name], "pkey")?;
+        let name = self.new_name(table.schema, name, &[&table.name], "pkey")?;
         let columns = places(table, columns)?;
         let rows = self.rows(table)?;
-        ready!(self.take_name(&name, table.id));
+        ready!(self.take_name(table.schema, &name, table.id));
         let mut definition = table.definition.clone();
         for at in &columns {
             if rows.iter().any(|(_, values)| values[*at].is_null()) {
@@ -292,7 +293,7 @@ impl Definer<'_, '_> {
     /// Takes the primary key off a definition; the rows are yet to be moved.
     fn remove_primary_key(&mut self, definition: &mut Definition, what: &str, cascade: bool) -> Result<Step<()>> {
         let Some(primary) = definition.primary.take() else { return Ok(Step::Done(())) };
-        ready!(self.free_name(&primary.name));
+        ready!(self.free_name(definition.schema, &primary.name));
         self.release_keys(definition, what, cascade)
     }
 
@@ -375,8 +376,9 @@ impl Definer<'_, '_> {
         let mut numbers = None;
         if let Some(options) = &new.sequence {
             let rows = self.rows(table)?.len();
-            let name = self.new_name(None, &[&table.name, &new.name], "seq")?;
+            let name = self.new_name(table.schema, None, &[&table.name, &new.name], "seq")?;
             let mut sequence = options.made(name)?;
+            sequence.schema = table.schema;
             numbers = Some((sequence.first, i128::from(sequence.increment)));
             if crate::sequence::left(&sequence, sequence.first) < rows as u64 {
                 return Err(crate::sequence::exhausted(&sequence));

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};
 use savanna_transaction::{RowLock, Wait};
 
 use crate::{
-    catalog::{Arbiter, Catalog, Definition, Index, Sequence, Table, doomed_key, name_key, table_key},
+    catalog::{Arbiter, Catalog, Definition, Encode, Index, Name, Sequence, Table, doomed_key, name_key, table_key},
     database::Step,
     error::{Result, SqlError, state},
     row,
@@ -74,6 +74,19 @@ impl Definer<'_, '_> {
                 ready!(self.drop_sequences(names, *if_exists, *cascade));
                 "DROP SEQUENCE"
             }
+            Define::CreateSchema { name, if_not_exists } => {
+                ready!(self.create_schema(name, *if_not_exists));
+                "CREATE SCHEMA"
+            }
+            Define::RenameSchema { name, to } => {
+                ready!(self.rename_schema(name, to));
+                "ALTER SCHEMA"
+            }
+            Define::DropSchemas { names, if_exists, cascade } => {
+                ready!(self.drop_schemas(names, *if_exists, *cascade));
+                "DROP SCHEMA"
+            }
+            Define::Move { kind, name, schema, if_exists } => ready!(self.move_to(*kind, name, schema, *if_exists)),
             Define::DropTables { names, if_exists, cascade } => {
                 ready!(self.drop_tables(names, *if_exists, *cascade));
                 "DROP TABLE"
@@ -116,7 +129,7 @@ impl Definer<'_, '_> {
                 let table = self.table(table)?;
                 if let Some(name) = name
                     && *if_not_exists
-                    && self.catalog.has(name)
+                    && self.catalog.in_schema(table.schema, name).is_some()
                 {
                     self.notices.push(format!("relation \"{name}\" already exists, skipping"));
                     return Ok(Step::Done("CREATE INDEX"));
@@ -124,7 +137,7 @@ impl Definer<'_, '_> {
                 let names: Vec<String> = columns.iter().map(|(name, _)| name.clone()).collect();
                 let descending: Vec<bool> = columns.iter().map(|(_, descending)| *descending).collect();
                 let columns = places(&table, &names)?.into_iter().zip(descending).collect();
-                let name = self.new_name(name.clone(), &with_names(&table.name, &names), "idx")?;
+                let name = self.new_name(table.schema, name.clone(), &with_names(&table.name, &names), "idx")?;
                 let index = Index { name, relation: 0, columns, unique: *unique, constraint: false };
                 ready!(self.own(&table));
                 let definition = ready!(self.add_index(&table, index));
@@ -137,6 +150,10 @@ impl Definer<'_, '_> {
                 }
                 "DROP INDEX"
             }
+            Define::RenameIndex { name, to, if_exists } => {
+                ready!(self.rename_index(name, to, *if_exists));
+                "ALTER INDEX"
+            }
             Define::Alter { table: name, if_exists, changes } => {
                 match self.catalog.table(name).map(Arc::clone) {
                     Some(table) => ready!(self.alter(&table, changes)),
@@ -148,7 +165,7 @@ impl Definer<'_, '_> {
         }))
     }
 
-    pub(crate) fn table(&self, name: &str) -> Result<Arc<Table>> {
+    pub(crate) fn table(&self, name: &Name) -> Result<Arc<Table>> {
         match self.catalog.table(name) {
             Some(table) => Ok(Arc::clone(table)),
             None if self.catalog.has(name) => {
@@ -187,8 +204,8 @@ impl Definer<'_, '_> {
         Ok(Step::Done(()))
     }
 
-    pub(crate) fn take_name(&mut self, name: &str, id: u32) -> Result<Step<()>> {
-        let key = name_key(name);
+    pub(crate) fn take_name(&mut self, schema: u32, name: &str, id: u32) -> Result<Step<()>> {
+        let key = name_key(schema, name);
         if ready!(self.effects.taken(&mut self.run.database(), &key)).is_some() {
             let message = format!("relation \"{name}\" already exists");
             return Err(SqlError::new(state::DUPLICATE_TABLE, message));
@@ -196,12 +213,13 @@ impl Definer<'_, '_> {
         self.effects.set(&mut self.run.database(), key, Some(id.to_le_bytes().to_vec()))
     }
 
-    pub(crate) fn free_name(&mut self, name: &str) -> Result<Step<()>> {
-        self.effects.set(&mut self.run.database(), name_key(name), None)
+    pub(crate) fn free_name(&mut self, schema: u32, name: &str) -> Result<Step<()>> {
+        self.effects.set(&mut self.run.database(), name_key(schema, name), None)
     }
 
-    pub(crate) fn new_name(&self, asked: Option<String>, parts: &[&str], ending: &str) -> Result<String> {
-        let taken = |name: &str| self.catalog.has(name);
+    /// A name that is free in a schema: the one that was asked for, or one out of its parts.
+    pub(crate) fn new_name(&self, schema: u32, asked: Option<String>, parts: &[&str], ending: &str) -> Result<String> {
+        let taken = |name: &str| self.catalog.in_schema(schema, name).is_some();
         Names { taken: &taken, chosen: Vec::new() }.choose(asked, parts, ending)
     }
 
@@ -213,7 +231,8 @@ impl Definer<'_, '_> {
         if_not_exists: bool,
     ) -> Result<Step<()>> {
         let mut definition = definition.clone();
-        if self.catalog.has(&definition.name) {
+        ready!(self.hold_schema(definition.schema));
+        if self.catalog.in_schema(definition.schema, &definition.name).is_some() {
             if if_not_exists {
                 self.notices.push(format!("relation \"{}\" already exists, skipping", definition.name));
                 return Ok(Step::Done(()));
@@ -230,7 +249,7 @@ impl Definer<'_, '_> {
             index.relation = self.run.database().new_relation()?;
         }
         for name in definition.names() {
-            ready!(self.take_name(name, definition.id));
+            ready!(self.take_name(definition.schema, name, definition.id));
         }
         for (sequence, column) in sequences {
             let owner = Some((definition.id, *column));
@@ -243,7 +262,7 @@ impl Definer<'_, '_> {
         self.save(&definition)
     }
 
-    fn drop_tables(&mut self, names: &[String], if_exists: bool, cascade: bool) -> Result<Step<()>> {
+    fn drop_tables(&mut self, names: &[Name], if_exists: bool, cascade: bool) -> Result<Step<()>> {
         let mut tables = Vec::new();
         for name in names {
             match self.catalog.table(name).map(Arc::clone) {
@@ -251,11 +270,7 @@ impl Definer<'_, '_> {
                 None if self.catalog.has(name) => {
                     return Err(SqlError::new(state::WRONG_OBJECT_TYPE, format!("\"{name}\" is not a table")));
                 }
-                None if if_exists => self.notices.push(format!("table \"{name}\" does not exist, skipping")),
-                None => {
-                    let message = format!("table \"{name}\" does not exist");
-                    return Err(SqlError::new(state::UNDEFINED_TABLE, message));
-                }
+                None => self.missing("table", name, if_exists)?,
             }
         }
         for table in &tables {
@@ -263,20 +278,25 @@ impl Definer<'_, '_> {
             self.changed.insert(table.id, None);
         }
         for table in &tables {
-            let what = format!("table {}", table.name);
-            ready!(self.drop_readers(&|view| view.reads(table.id, None), &what, cascade));
-            ready!(self.drop_references(table.id, &|_| true, &what, cascade));
-            for name in table.names() {
-                ready!(self.free_name(name));
-            }
-            ready!(self.doom(&table.relations().collect::<Vec<_>>()));
-            ready!(self.drop_owned(table, None, cascade));
-            ready!(self.effects.set(&mut self.run.database(), table_key(table.id), None));
+            ready!(self.drop_table(table, cascade));
         }
         Ok(Step::Done(()))
     }
 
-    fn truncate(&mut self, names: &[String], cascade: bool, restart: bool) -> Result<Step<()>> {
+    /// Drops a table that is the transaction's own.
+    pub(crate) fn drop_table(&mut self, table: &Table, cascade: bool) -> Result<Step<()>> {
+        let what = format!("table {}", table.name);
+        ready!(self.drop_readers(&|view| view.reads(table.id, None), &what, cascade));
+        ready!(self.drop_references(table.id, &|_| true, &what, cascade));
+        for name in table.names() {
+            ready!(self.free_name(table.schema, name));
+        }
+        ready!(self.doom(&table.relations().collect::<Vec<_>>()));
+        ready!(self.drop_owned(table, None, cascade));
+        self.effects.set(&mut self.run.database(), table_key(table.id), None)
+    }
+
+    fn truncate(&mut self, names: &[Name], cascade: bool, restart: bool) -> Result<Step<()>> {
         let mut tables = names.iter().map(|name| self.table(name)).collect::<Result<Vec<_>>>()?;
         let mut at = 0;
         while let Some(table) = tables.get(at).map(Arc::clone) {
@@ -313,16 +333,48 @@ impl Definer<'_, '_> {
         Ok(Step::Done(()))
     }
 
-    fn drop_index(&mut self, name: &str, if_exists: bool, cascade: bool) -> Result<Step<()>> {
-        let owner = self.catalog.owner(name).filter(|table| table.name != name).map(Arc::clone);
-        let Some(table) = owner else {
-            if if_exists {
-                self.notices.push(format!("index \"{name}\" does not exist, skipping"));
-                return Ok(Step::Done(()));
-            }
-            return Err(SqlError::new(state::UNDEFINED_OBJECT, format!("index \"{name}\" does not exist")));
+    /// The table that an index is of.
+    fn table_of_index(&mut self, name: &Name, if_exists: bool) -> Result<Option<Arc<Table>>> {
+        match self.catalog.owner(name) {
+            Some(table) if table.name != name.name => Ok(Some(Arc::clone(table))),
+            None if !self.catalog.has(name) => self.missing("index", name, if_exists).map(|()| None),
+            _ => Err(SqlError::new(state::WRONG_OBJECT_TYPE, format!("\"{name}\" is not an index"))),
+        }
+    }
+
+    /// There is no object of a name, or not even its schema: an error, or a notice.
+    pub(crate) fn missing(&mut self, kind: &str, name: &Name, if_exists: bool) -> Result<()> {
+        let no_schema = name.schema.as_ref().filter(|schema| self.catalog.schema_number(schema).is_none());
+        let message = match no_schema {
+            Some(schema) => format!("schema \"{schema}\" does not exist"),
+            None => format!("{kind} \"{name}\" does not exist"),
         };
-        let Some(at) = table.indexes.iter().position(|index| index.name == name && !index.constraint) else {
+        if if_exists {
+            self.notices.push(format!("{message}, skipping"));
+            return Ok(());
+        }
+        let undefined = if kind == "index" { state::UNDEFINED_OBJECT } else { state::UNDEFINED_TABLE };
+        Err(SqlError::new(no_schema.map_or(undefined, |_| state::INVALID_SCHEMA_NAME), message))
+    }
+
+    fn rename_index(&mut self, name: &Name, to: &str, if_exists: bool) -> Result<Step<()>> {
+        if !if_exists && !self.catalog.has(name) {
+            return Err(no_table(name));
+        }
+        let Some(table) = self.table_of_index(name, if_exists)? else { return Ok(Step::Done(())) };
+        ready!(self.own(&table));
+        ready!(self.take_name(table.schema, to, table.id));
+        ready!(self.free_name(table.schema, &name.name));
+        let mut definition = table.definition.clone();
+        let primary = definition.primary.iter_mut().map(|primary| &mut primary.name);
+        let names = primary.chain(definition.indexes.iter_mut().map(|index| &mut index.name));
+        names.filter(|index| **index == name.name).for_each(|index| to.clone_into(index));
+        self.save(&definition)
+    }
+
+    fn drop_index(&mut self, name: &Name, if_exists: bool, cascade: bool) -> Result<Step<()>> {
+        let Some(table) = self.table_of_index(name, if_exists)? else { return Ok(Step::Done(())) };
+        let Some(at) = table.indexes.iter().position(|index| index.name == name.name && !index.constraint) else {
             let message =
                 format!("cannot drop index {name} because constraint {name} on table {} requires it", table.name);
             return Err(SqlError::new(state::DEPENDENT_OBJECTS, message));
@@ -336,7 +388,7 @@ impl Definer<'_, '_> {
     /// Fills a new index with the rows that there are.
     pub(crate) fn add_index(&mut self, table: &Table, mut index: Index) -> Result<Step<Definition>> {
         index.relation = self.run.database().new_relation()?;
-        ready!(self.take_name(&index.name, table.id));
+        ready!(self.take_name(table.schema, &index.name, table.id));
         let mut definition = table.definition.clone();
         for (key, values) in self.rows(table)? {
             self.run.goes_on()?;
@@ -368,6 +420,6 @@ impl Definer<'_, '_> {
     }
 }
 
-fn no_table(name: &str) -> SqlError {
+fn no_table(name: &Name) -> SqlError {
     SqlError::new(state::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    catalog::{Table, table_key},
+    catalog::{Encode, PUBLIC, Table, table_key},
     database::Step,
     enumeration::{Enumeration, Position},
     error::{Result, SqlError, state},
@@ -15,7 +15,7 @@ use crate::{
 impl Definer<'_, '_> {
     /// A new type under a name that is free.
     pub(crate) fn create_enumeration(&mut self, mut enumeration: Enumeration) -> Result<Step<()>> {
-        if self.catalog.has(&enumeration.name) {
+        if self.catalog.in_schema(PUBLIC, &enumeration.name).is_some() {
             let message = format!("type \"{}\" already exists", enumeration.name);
             return Err(SqlError::new(state::DUPLICATE_OBJECT, message));
         }
@@ -24,7 +24,7 @@ impl Definer<'_, '_> {
         while self.run.database().new_relation()? != enumeration.id + 1 {
             enumeration.id = self.run.database().new_relation()?;
         }
-        ready!(self.take_name(&enumeration.name, enumeration.id));
+        ready!(self.take_name(PUBLIC, &enumeration.name, enumeration.id));
         self.save_enumeration(&enumeration)
     }
 
@@ -86,7 +86,7 @@ impl Definer<'_, '_> {
         }
         let reads = |view: &View| view.columns.iter().any(|(_, of)| of.enumeration() == Some(enumeration.id));
         ready!(self.drop_readers(&reads, &format!("type {name}"), cascade));
-        ready!(self.free_name(name));
+        ready!(self.free_name(PUBLIC, &enumeration.name));
         self.effects.set(&mut self.run.database(), table_key(enumeration.id), None)
     }
 

@@ -24,7 +24,11 @@ impl Definer<'_, '_> {
         new: &NewForeignKey,
     ) -> Result<Step<(Definition, Option<Arc<Table>>)>> {
         let mut definition = child.definition.clone();
-        let parent = if new.parent == child.name { None } else { Some(self.table(&new.parent)?) };
+        let parent = if self.catalog.means(&new.parent, child.schema, &child.name) {
+            None
+        } else {
+            Some(self.table(&new.parent)?)
+        };
         if let Some(parent) = &parent {
             ready!(self.own(parent));
             let unchanged = self.as_changed(parent);
@@ -101,7 +105,7 @@ impl Definer<'_, '_> {
     ) -> Result<Step<()>> {
         let index = definition.indexes.remove(at);
         ready!(self.release_keys(definition, what, cascade));
-        ready!(self.free_name(&index.name));
+        ready!(self.free_name(definition.schema, &index.name));
         self.doom(&[index.relation])
     }
 

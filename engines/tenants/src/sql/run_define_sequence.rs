@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    catalog::{Sequence, Table, sequence_key, table_key},
+    catalog::{Encode, Name, Sequence, Table, sequence_key, table_key},
     database::Step,
     error::{Result, SqlError, state},
     sql::{define_sequence::SequenceOptions, effects::ready, run_define::Definer},
@@ -14,10 +14,11 @@ impl Definer<'_, '_> {
     pub(crate) fn create_sequence(
         &mut self,
         mut sequence: Sequence,
-        owned_by: Option<&(String, String)>,
+        owned_by: Option<&(Name, String)>,
         if_not_exists: bool,
     ) -> Result<Step<()>> {
-        if if_not_exists && self.catalog.has(&sequence.name) {
+        ready!(self.hold_schema(sequence.schema));
+        if if_not_exists && self.catalog.in_schema(sequence.schema, &sequence.name).is_some() {
             self.notices.push(format!("relation \"{}\" already exists, skipping", sequence.name));
             return Ok(Step::Done(()));
         }
@@ -32,16 +33,16 @@ impl Definer<'_, '_> {
     pub(crate) fn make_sequence(&mut self, mut sequence: Sequence) -> Result<Step<Sequence>> {
         sequence.id = self.run.database().new_relation()?;
         sequence.state = self.run.database().new_relation()?;
-        ready!(self.take_name(&sequence.name, sequence.id));
+        ready!(self.take_name(sequence.schema, &sequence.name, sequence.id));
         ready!(self.save_sequence(&sequence));
         Ok(Step::Done(sequence))
     }
 
-    fn save_sequence(&mut self, sequence: &Sequence) -> Result<Step<()>> {
+    pub(crate) fn save_sequence(&mut self, sequence: &Sequence) -> Result<Step<()>> {
         self.effects.set(&mut self.run.database(), table_key(sequence.id), Some(sequence.encode()?))
     }
 
-    fn column_of(&self, (table, column): &(String, String)) -> Result<(u32, usize)> {
+    fn column_of(&self, (table, column): &(Name, String)) -> Result<(u32, usize)> {
         let table = self.table(table)?;
         let at = table.column(column).ok_or_else(|| {
             let message = format!("column \"{column}\" of relation \"{}\" does not exist", table.name);
@@ -50,7 +51,7 @@ impl Definer<'_, '_> {
         Ok((table.id, at))
     }
 
-    fn sequence(&self, name: &str) -> Result<Arc<Sequence>> {
+    pub(crate) fn sequence(&self, name: &Name) -> Result<Arc<Sequence>> {
         match self.catalog.sequence(name) {
             Some(sequence) => Ok(Arc::clone(sequence)),
             None if self.catalog.has(name) => {
@@ -62,7 +63,7 @@ impl Definer<'_, '_> {
 
     pub(crate) fn alter_sequence(
         &mut self,
-        name: &str,
+        name: &Name,
         options: &SequenceOptions,
         if_exists: bool,
     ) -> Result<Step<()>> {
@@ -108,10 +109,10 @@ impl Definer<'_, '_> {
         Ok(Step::Done(()))
     }
 
-    pub(crate) fn rename_sequence(&mut self, name: &str, to: &str) -> Result<Step<()>> {
+    pub(crate) fn rename_sequence(&mut self, name: &Name, to: &str) -> Result<Step<()>> {
         let mut sequence = Sequence::clone(&*self.sequence(name)?);
-        ready!(self.take_name(to, sequence.id));
-        ready!(self.free_name(name));
+        ready!(self.take_name(sequence.schema, to, sequence.id));
+        ready!(self.free_name(sequence.schema, &sequence.name));
         sequence.name = to.to_owned();
         self.save_sequence(&sequence)
     }
@@ -128,15 +129,11 @@ impl Definer<'_, '_> {
         Ok(Step::Done(()))
     }
 
-    pub(crate) fn drop_sequences(&mut self, names: &[String], if_exists: bool, cascade: bool) -> Result<Step<()>> {
+    pub(crate) fn drop_sequences(&mut self, names: &[Name], if_exists: bool, cascade: bool) -> Result<Step<()>> {
         for name in names {
-            if if_exists && !self.catalog.has(name) {
-                self.notices.push(format!("sequence \"{name}\" does not exist, skipping"));
-                continue;
-            }
             if !self.catalog.has(name) {
-                let message = format!("sequence \"{name}\" does not exist");
-                return Err(SqlError::new(state::UNDEFINED_TABLE, message));
+                self.missing("sequence", name, if_exists)?;
+                continue;
             }
             let sequence = self.sequence(name)?;
             if let Some((table, column)) = sequence.owner.filter(|_| self.is_identity(&sequence))
@@ -181,7 +178,7 @@ impl Definer<'_, '_> {
             ready!(self.own(&table));
             ready!(self.save(&definition));
         }
-        ready!(self.free_name(&sequence.name));
+        ready!(self.free_name(sequence.schema, &sequence.name));
         ready!(self.effects.set(&mut self.run.database(), sequence_key(sequence.state), None));
         self.effects.set(&mut self.run.database(), table_key(sequence.id), None)
     }

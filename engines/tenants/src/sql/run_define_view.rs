@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    catalog::table_key,
+    catalog::{Encode, Name, table_key},
     database::Step,
     error::{Result, SqlError, state},
     sql::{effects::ready, run_define::Definer},
@@ -13,18 +13,20 @@ use crate::{
 impl Definer<'_, '_> {
     pub(crate) fn create_view(&mut self, view: &View, or_replace: bool) -> Result<Step<()>> {
         let mut view = view.clone();
-        match self.catalog.view(&view.name).map(Arc::clone) {
+        ready!(self.hold_schema(view.schema));
+        let there = self.catalog.in_schema(view.schema, &view.name);
+        match there.and_then(|id| self.catalog.view_by_id(id)).map(Arc::clone) {
             Some(old) if or_replace => {
                 ready!(self.own_object(&table_key(old.id)));
                 self.check_replacement(&old, &view)?;
                 view.id = old.id;
             }
-            None if or_replace && self.catalog.has(&view.name) => {
+            None if or_replace && there.is_some() => {
                 return Err(SqlError::new(state::WRONG_OBJECT_TYPE, format!("\"{}\" is not a view", view.name)));
             }
             _ => {
                 view.id = self.run.database().new_relation()?;
-                ready!(self.take_name(&view.name, view.id));
+                ready!(self.take_name(view.schema, &view.name, view.id));
             }
         }
         for read in &view.reads {
@@ -36,7 +38,7 @@ impl Definer<'_, '_> {
         self.save_view(&view)
     }
 
-    fn save_view(&mut self, view: &View) -> Result<Step<()>> {
+    pub(crate) fn save_view(&mut self, view: &View) -> Result<Step<()>> {
         self.effects.set(&mut self.run.database(), table_key(view.id), Some(view.encode()?))
     }
 
@@ -58,15 +60,15 @@ impl Definer<'_, '_> {
         Ok(())
     }
 
-    pub(crate) fn rename_view(&mut self, name: &str, to: &str, if_exists: bool) -> Result<Step<()>> {
+    pub(crate) fn rename_view(&mut self, name: &Name, to: &str, if_exists: bool) -> Result<Step<()>> {
         let Some(view) = self.view(name, if_exists)? else { return Ok(Step::Done(())) };
         ready!(self.own_object(&table_key(view.id)));
-        ready!(self.take_name(to, view.id));
-        ready!(self.free_name(&view.name));
+        ready!(self.take_name(view.schema, to, view.id));
+        ready!(self.free_name(view.schema, &view.name));
         self.save_view(&View { name: to.to_owned(), ..View::clone(&view) })
     }
 
-    pub(crate) fn drop_views(&mut self, names: &[String], if_exists: bool, cascade: bool) -> Result<Step<()>> {
+    pub(crate) fn drop_views(&mut self, names: &[Name], if_exists: bool, cascade: bool) -> Result<Step<()>> {
         let mut views = Vec::new();
         for name in names {
             views.extend(self.view(name, if_exists)?);
@@ -80,25 +82,21 @@ impl Definer<'_, '_> {
         Ok(Step::Done(()))
     }
 
-    fn view(&mut self, name: &str, if_exists: bool) -> Result<Option<Arc<View>>> {
+    pub(crate) fn view(&mut self, name: &Name, if_exists: bool) -> Result<Option<Arc<View>>> {
         match self.catalog.view(name) {
             Some(view) => Ok(Some(Arc::clone(view))),
             None if self.catalog.has(name) => {
                 Err(SqlError::new(state::WRONG_OBJECT_TYPE, format!("\"{name}\" is not a view")))
             }
-            None if if_exists => {
-                self.notices.push(format!("view \"{name}\" does not exist, skipping"));
-                Ok(None)
-            }
-            None => Err(SqlError::new(state::UNDEFINED_TABLE, format!("view \"{name}\" does not exist"))),
+            None => self.missing("view", name, if_exists).map(|()| None),
         }
     }
 
-    fn drop_view(&mut self, view: &View, cascade: bool) -> Result<Step<()>> {
+    pub(crate) fn drop_view(&mut self, view: &View, cascade: bool) -> Result<Step<()>> {
         ready!(self.own_object(&table_key(view.id)));
         self.changed.insert(view.id, None);
         ready!(self.drop_readers(&|other| other.reads(view.id, None), &format!("view {}", view.name), cascade));
-        ready!(self.free_name(&view.name));
+        ready!(self.free_name(view.schema, &view.name));
         self.effects.set(&mut self.run.database(), table_key(view.id), None)
     }
 

@@ -16,7 +16,7 @@ use crate::{
         items::Items,
         join::Joiner,
         modify::Overriding,
-        name::object_name,
+        name::relation_name,
         order::{GroupKeys, Grouped, distinct_on, group_keys, regroup, sort_keys, without_grouping},
         plan::{OutputColumn, Part},
         query_plan::{Body, Distinct, Grouping, Joined, Query, Select, SetCall, SortKey},
@@ -114,7 +114,7 @@ impl<'c> Planner<'c> {
 
     /// A table by its name.
     pub(crate) fn table(&self, name: &ast::ObjectName) -> Result<Arc<Table>> {
-        let name = object_name(name)?;
+        let name = relation_name(name)?;
         match self.catalog.table(&name) {
             Some(table) => Ok(Arc::clone(table)),
             None if self.catalog.has(&name) => {

@@ -5,9 +5,9 @@ use std::{collections::HashMap, sync::Arc};
 use sqlparser::{ast, dialect::PostgreSqlDialect, parser::Parser};
 
 use crate::{
-    catalog::{Catalog, Sequence},
+    catalog::{Catalog, Name, Sequence},
     error::{Result, SqlError, state},
-    sql::{expression::Facts, function::Function, name::object_name},
+    sql::{expression::Facts, function::Function, name::relation_name},
     value::Value,
 };
 
@@ -33,10 +33,10 @@ impl Given {
 }
 
 /// A name as functions take it: as SQL writes it.
-fn written_name(text: &str) -> Result<String> {
+fn written_name(text: &str) -> Result<Name> {
     let wrong = |_| SqlError::new("42602", format!("invalid name syntax: \"{text}\""));
     let mut parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(text).map_err(wrong)?;
-    object_name(&parser.parse_object_name(false).map_err(wrong)?)
+    relation_name(&parser.parse_object_name(false).map_err(wrong)?)
 }
 
 /// The sequence that a function names.
@@ -110,15 +110,8 @@ pub(crate) fn of_column(table: &str, column: &str, catalog: &Catalog) -> Result<
         SqlError::new(state::UNDEFINED_COLUMN, message)
     })?;
     let found = catalog.sequences_of(table.id).find(|sequence| sequence.owner == Some((table.id, at)));
-    let plain = |name: &str| {
-        let simple = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-        name.chars().all(simple) && !name.starts_with(|c: char| c.is_ascii_digit())
-    };
-    Ok(found.map_or(Value::Null, |sequence| {
-        let name = &sequence.name;
-        let quoted = if plain(name) { name.clone() } else { format!("\"{}\"", name.replace('"', "\"\"")) };
-        Value::Text(format!("public.{quoted}"))
-    }))
+    let shown = |sequence: &Arc<Sequence>| Value::Text(catalog.qualified(sequence.schema, &sequence.name));
+    Ok(found.map_or(Value::Null, shown))
 }
 
 /// The name of a sequence without a cast to what names are in PostgreSQL.

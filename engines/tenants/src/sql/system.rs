@@ -14,7 +14,7 @@ mod views;
 use sqlparser::ast::{ObjectName, ObjectNamePart, Statement};
 
 use crate::{
-    catalog::Catalog,
+    catalog::{Catalog, PUBLIC},
     error::{Result, SqlError},
     sql::{
         expression::Expr,
@@ -44,6 +44,11 @@ const NAMESPACE_CATALOG: u32 = 11;
 const NAMESPACE_PUBLIC: u32 = 2_200;
 const NAMESPACE_INFORMATION: u32 = 13_000;
 const OWNER: u32 = 10;
+
+/// The number of a schema in `pg_namespace`.
+fn namespace_oid(schema: u32) -> u32 {
+    if schema == PUBLIC { NAMESPACE_PUBLIC } else { schema }
+}
 
 /// Makes the rows of a table.
 type Rows = fn(&Catalog) -> Vec<Vec<Value>>;

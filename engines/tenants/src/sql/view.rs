@@ -9,7 +9,7 @@ use crate::{
     error::{Result, SqlError, state},
     sql::{
         from::{From, Item},
-        name::{name_of, object_name},
+        name::{name_of, relation_name},
         parse,
         plan::Define,
         scope::{Scope, Visible},
@@ -73,8 +73,12 @@ impl Planner<'_> {
     /// What a name in FROM means, and how the view knows it in whose query it stands.
     pub(crate) fn relation(&mut self, name: &ast::ObjectName) -> Result<(Relation, Option<Read>)> {
         if let Some(view) = self.views.inside.last() {
-            let name = object_name(name)?;
-            let read = view.reads.iter().find(|read| read.name == name).cloned();
+            let name = relation_name(name)?;
+            let key = Read::key(&name);
+            // Older views left out that a name is in `public`.
+            let older = |read: &&Read| name.schema.as_deref() == Some("public") && read.name == name.name;
+            let read =
+                view.reads.iter().find(|read| read.name == key).or_else(|| view.reads.iter().find(older)).cloned();
             let by_id = |id: u32| {
                 let table = self.catalog.by_id(id).map(|table| Relation::Table(Arc::clone(table)));
                 table.or_else(|| self.catalog.view_by_id(id).map(|view| Relation::View(Arc::clone(view))))
@@ -84,14 +88,14 @@ impl Planner<'_> {
                 None => Err(SqlError::internal(format_args!("view \"{}\" has lost {name}", view.name))),
             };
         }
-        let view = self.catalog.view(&object_name(name)?).map(Arc::clone);
+        let view = self.catalog.view(&relation_name(name)?).map(Arc::clone);
         let relation = match view {
             Some(view) => Relation::View(view),
             None => Relation::Table(self.table(name)?),
         };
         if let Some(made) = &mut self.views.made {
-            let (id, name, columns) = (relation.id(), object_name(name)?, relation.columns());
-            if !made.iter().any(|read| read.id == id) {
+            let (id, name, columns) = (relation.id(), Read::key(&relation_name(name)?), relation.columns());
+            if !made.iter().any(|read| read.id == id && read.name == name) {
                 made.push(Read { id, name, columns, used: Vec::new() });
             }
         }
@@ -102,11 +106,11 @@ impl Planner<'_> {
     pub(crate) fn names_column(&mut self, (relation, number): (u32, i16)) {
         if self.views.inside.is_empty()
             && let Some(made) = &mut self.views.made
-            && let Some(read) = made.iter_mut().find(|read| read.id == relation)
             && let Some(column) = (number as usize).checked_sub(1)
-            && !read.used.contains(&column)
         {
-            read.used.push(column);
+            for read in made.iter_mut().filter(|read| read.id == relation && !read.used.contains(&column)) {
+                read.used.push(column);
+            }
         }
     }
 
@@ -140,14 +144,14 @@ impl Planner<'_> {
             column.name.clone_from(name);
             column.origin = (view.id, at as i16 + 1);
         }
-        let name =
-            alias.map_or_else(|| known.map_or(&view.name, |known| &known.name).clone(), |alias| name_of(&alias.name));
+        let name = alias
+            .map_or_else(|| known.map_or(view.name.as_str(), Read::alias).to_owned(), |alias| name_of(&alias.name));
         from.add_derived(derived, &name, known, alias)
     }
 
     /// A table that a statement writes.
     pub(crate) fn table_to_write(&self, name: &ast::ObjectName) -> Result<Arc<Table>> {
-        match self.catalog.view(&object_name(name)?) {
+        match self.catalog.view(&relation_name(name)?) {
             Some(_) => Err(SqlError::unsupported("writing through a view")),
             None => self.table(name),
         }
@@ -191,7 +195,9 @@ impl Planner<'_> {
                 return Err(SqlError::new(state::DUPLICATE_COLUMN, message));
             }
         }
-        let view = View { id: 0, name: object_name(&ast.name)?, columns, query: ast.query.to_string(), reads };
+        let name = relation_name(&ast.name)?;
+        let schema = self.catalog.schema_of_new(&name)?;
+        let view = View { id: 0, name: name.name, columns, query: ast.query.to_string(), reads, schema };
         Ok(Define::CreateView { view, or_replace: ast.or_replace })
     }
 }

@@ -118,7 +118,7 @@ impl Tenant {
         let (txn, defines, read_only) = (txn.id, txn.defines, txn.read_only);
         let snapshot = database.statement(txn)?;
         let behind = database.is_behind(snapshot);
-        let catalog = self.catalog_at((txn, defines), snapshot)?;
+        let catalog = self.catalog_at(id, (txn, defines), snapshot)?;
         if !Arc::ptr_eq(&catalog, &statement.catalog) {
             let zone = self.session(id)?.facts.zone();
             *statement = self.planned(&prepared.text, (catalog, zone), &prepared.declared)?;

@@ -1,14 +1,15 @@
 //! Plans of statements, each against the catalog that its transaction sees.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use savanna_transaction::{Csn, TxnId};
 
 use super::Tenant;
 use crate::{
-    catalog::Catalog,
+    catalog::{Catalog, Search},
     error::Result,
     session::{Prepared, SessionId},
+    settings::SearchPath,
     sql::{plan::Statement, prepare::prepare},
     types::Type,
     value::zone::Zone,
@@ -16,6 +17,8 @@ use crate::{
 
 /// Plans of texts that are kept for whoever sends them again.
 const PLANS_MAX: usize = 1_000;
+/// Search paths whose catalogs are kept.
+const SEARCHED_MAX: usize = 100;
 /// Longer texts are not likely to come again.
 const PLAN_TEXT_MAX: usize = 4_096;
 
@@ -34,7 +37,7 @@ impl Tenant {
         (catalog, zone): (Arc<Catalog>, Zone),
         declared: &[Type],
     ) -> Result<Arc<Statement>> {
-        if let Some(statement) = self.plans.get(text)
+        if let Some(statement) = self.plans.get(catalog.searches()).and_then(|plans| plans.get(text))
             && declared.is_empty()
             && Arc::ptr_eq(&statement.catalog, &catalog)
             && statement.zone == zone
@@ -43,10 +46,11 @@ impl Tenant {
         }
         let statement = Arc::new(prepare(text, catalog, zone, declared)?);
         if declared.is_empty() && text.len() <= PLAN_TEXT_MAX {
-            if self.plans.len() >= PLANS_MAX {
+            if self.plans.values().map(HashMap::len).sum::<usize>() >= PLANS_MAX {
                 self.plans.clear();
             }
-            self.plans.insert(text.to_owned(), Arc::clone(&statement));
+            let plans = self.plans.entry(statement.catalog.searches().clone()).or_default();
+            plans.insert(text.to_owned(), Arc::clone(&statement));
         }
         Ok(statement)
     }
@@ -55,18 +59,48 @@ impl Tenant {
     pub(super) fn visible_catalog(&mut self, id: SessionId) -> Result<Arc<Catalog>> {
         let txn = match &self.session(id)?.txn {
             Some(txn) if !txn.failed && (txn.defines || txn.used) => (txn.id, txn.defines),
-            _ => return Ok(self.database.newest_catalog()),
+            _ => {
+                let newest = self.database.newest_catalog();
+                return self.for_session(id, newest);
+            }
         };
         let snapshot = self.database.statement(txn.0)?;
-        let catalog = self.catalog_at(txn, snapshot)?;
+        let catalog = self.catalog_at(id, txn, snapshot)?;
         self.database.end_statement(txn.0)?;
         Ok(catalog)
     }
 
-    pub(super) fn catalog_at(&mut self, (txn, defines): (TxnId, bool), at: Csn) -> Result<Arc<Catalog>> {
-        match defines {
-            true => Ok(Arc::new(self.database.read_catalog(txn, at)?)),
-            false => self.database.catalog(at),
+    /// The catalog that a session's transaction sees at a snapshot.
+    pub(super) fn catalog_at(&mut self, id: SessionId, (txn, defines): (TxnId, bool), at: Csn) -> Result<Arc<Catalog>> {
+        let catalog = match defines {
+            true => Arc::new(self.database.read_catalog(txn, at)?),
+            false => self.database.catalog(at)?,
+        };
+        self.for_session(id, catalog)
+    }
+
+    /// A catalog as a session looks into it. Those that look into the same schemas share one, and the plans that are made with it.
+    fn for_session(&mut self, id: SessionId, catalog: Arc<Catalog>) -> Result<Arc<Catalog>> {
+        let Some(session) = self.sessions.get(&id) else { return Ok(catalog) };
+        let facts = &session.facts;
+        let search = if catalog.schemas().next().is_none() && facts.settings.search_path == SearchPath::default() {
+            Search::default()
+        } else {
+            catalog.search(facts.settings.search_path.names(&facts.user))
+        };
+        if search == *catalog.searches() {
+            return Ok(catalog);
         }
+        if let Some((from, searched)) = self.searched.get(&search)
+            && Arc::ptr_eq(from, &catalog)
+        {
+            return Ok(Arc::clone(searched));
+        }
+        let searched = Arc::new(catalog.searched(search.clone()));
+        if self.searched.len() >= SEARCHED_MAX {
+            self.searched.clear();
+        }
+        self.searched.insert(search, (catalog, Arc::clone(&searched)));
+        Ok(searched)
     }
 }

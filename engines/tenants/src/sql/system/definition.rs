@@ -1,6 +1,8 @@
 //! Indexes and constraints as the SQL that makes them, and the numbers of those that have none of their own.
 
-use crate::catalog::{Action, Catalog, ForeignKey, Table};
+use std::sync::Arc;
+
+use crate::catalog::{Action, Catalog, ForeignKey, Sequence, Table};
 
 /// Numbers above this are not given to tables: what belongs to a table and has no number has one made of the table's.
 const DERIVED: u32 = 1 << 30;
@@ -32,7 +34,7 @@ pub(super) fn column_names(table: &Table, columns: impl Iterator<Item = usize>) 
 }
 
 /// The statement that makes the index of a number.
-pub(super) fn index_definition(table: &Table, oid: u32) -> Option<String> {
+pub(super) fn index_definition(catalog: &Catalog, table: &Table, oid: u32) -> Option<String> {
     let (name, columns, unique) = match table.indexes.iter().find(|index| index.relation == oid) {
         Some(index) => (&index.name, index.columns.clone(), index.unique),
         None => {
@@ -46,8 +48,8 @@ pub(super) fn index_definition(table: &Table, oid: u32) -> Option<String> {
     };
     let columns: Vec<String> = columns.iter().map(column).collect();
     let unique = if unique { "UNIQUE " } else { "" };
-    let (name, table) = (quoted(name), quoted(&table.name));
-    Some(format!("CREATE {unique}INDEX {name} ON public.{table} USING btree ({})", columns.join(", ")))
+    let (name, table) = (quoted(name), catalog.qualified(table.schema, &table.name));
+    Some(format!("CREATE {unique}INDEX {name} ON {table} USING btree ({})", columns.join(", ")))
 }
 
 /// A foreign key as `ALTER TABLE .. ADD` takes it.
@@ -56,7 +58,7 @@ pub(super) fn foreign_key_definition(catalog: &Catalog, table: &Table, key: &For
     if let Some(parent) = catalog.by_id(key.parent) {
         text.push_str(&format!(
             "{}({})",
-            quoted(&parent.name),
+            catalog.written(parent.schema, &parent.name),
             column_names(parent, key.parent_columns.iter().copied())
         ));
     }
@@ -86,5 +88,8 @@ pub(super) fn shown_default(catalog: &Catalog, default: &str) -> String {
     let digits = default.strip_prefix("nextval(").and_then(|rest| rest.split(')').next()).unwrap_or_default();
     let id: Option<u32> = digits.trim_matches('\'').parse().ok();
     let sequence = id.and_then(|id| catalog.sequence_by_id(id));
-    sequence.map_or_else(|| default.to_owned(), |sequence| format!("nextval('{}'::regclass)", quoted(&sequence.name)))
+    let shown = |sequence: &Arc<Sequence>| {
+        format!("nextval('{}'::regclass)", catalog.written(sequence.schema, &sequence.name).replace('\'', "''"))
+    };
+    sequence.map_or_else(|| default.to_owned(), shown)
 }

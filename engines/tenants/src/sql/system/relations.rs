@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::{
-    B, I, N, NAMESPACE_CATALOG, NAMESPACE_INFORMATION, NAMESPACE_PUBLIC, OWNER, Rows, S, SystemTable, T, array,
+    B, I, N, NAMESPACE_CATALOG, NAMESPACE_INFORMATION, OWNER, Rows, S, SystemTable, T, array,
     definition::{check_oid, column_names, foreign_key_definition, index_definition, primary_oid, shown_default},
-    row, vector,
+    namespace_oid, row, vector,
 };
 use crate::{
-    catalog::{Action, Catalog, Column, ForeignKey, Generated, PrimaryKey, Sequence, Table},
+    catalog::{Action, Catalog, Column, ForeignKey, Generated, PUBLIC, PrimaryKey, Sequence, Table},
     types::Type,
     value::Value,
 };
@@ -148,6 +148,10 @@ pub(super) const TABLES: &[SystemTable] = &[
         ],
         constraints,
     ),
+    // What `pg_table_is_visible` and casts from `regclass` answer.
+    table("pg_visible", &[("oid", N), ("visible", B), ("name", T)], visible),
+    // What casts to `regclass` answer.
+    table("pg_relation_name", &[("name", T), ("oid", N)], names),
     // What `pg_get_viewdef` answers.
     table("pg_view_query", &[("oid", N), ("definition", T)], |catalog| {
         catalog.views().map(|view| row![view.id, format!(" {};", view.query)]).collect()
@@ -175,13 +179,47 @@ pub(super) const TABLES: &[SystemTable] = &[
     }),
 ];
 
-fn namespaces(_: &Catalog) -> Vec<Vec<Value>> {
+fn namespaces(catalog: &Catalog) -> Vec<Vec<Value>> {
     let namespace = |oid: u32, name: &str| row![oid, name, OWNER, Value::Null];
-    vec![
+    let mut rows = vec![
         namespace(NAMESPACE_CATALOG, "pg_catalog"),
-        namespace(NAMESPACE_PUBLIC, "public"),
+        namespace(namespace_oid(PUBLIC), catalog.schema_name(PUBLIC)),
         namespace(NAMESPACE_INFORMATION, "information_schema"),
-    ]
+    ];
+    rows.extend(catalog.schemas().map(|schema| namespace(namespace_oid(schema.id), &schema.name)));
+    rows
+}
+
+/// Visits tables, indexes, views and sequences with their numbers, schemas and names.
+fn named(catalog: &Catalog, visit: &mut dyn FnMut(u32, u32, &str)) {
+    for table in catalog.tables() {
+        visit(table.id, table.schema, &table.name);
+        table.primary.iter().for_each(|primary| visit(primary_oid(table), table.schema, &primary.name));
+        table.indexes.iter().for_each(|index| visit(index.relation, table.schema, &index.name));
+    }
+    catalog.views().for_each(|view| visit(view.id, view.schema, &view.name));
+    catalog.sequences().for_each(|sequence| visit(sequence.id, sequence.schema, &sequence.name));
+}
+
+/// Which of them are found by their name alone, and how SQL has to write their names.
+fn visible(catalog: &Catalog) -> Vec<Vec<Value>> {
+    let mut rows = Vec::new();
+    named(catalog, &mut |oid, schema, name| {
+        rows.push(row![oid, catalog.is_visible(schema, name), catalog.written(schema, name)]);
+    });
+    rows
+}
+
+/// What names mean which of them, with a schema and, if they are found so, without.
+fn names(catalog: &Catalog) -> Vec<Vec<Value>> {
+    let mut rows = Vec::new();
+    named(catalog, &mut |oid, schema, name| {
+        rows.push(row![format!("{}.{name}", catalog.schema_name(schema)), oid]);
+        if catalog.is_visible(schema, name) {
+            rows.push(row![name, oid]);
+        }
+    });
+    rows
 }
 
 /// What differs between the kinds of relations.
@@ -189,6 +227,7 @@ fn namespaces(_: &Catalog) -> Vec<Vec<Value>> {
 struct Class<'a> {
     oid: u32,
     name: &'a str,
+    schema: u32,
     kind: &'static str,
     columns: usize,
     checks: usize,
@@ -199,7 +238,7 @@ struct Class<'a> {
 
 impl Class<'_> {
     fn row(&self) -> Vec<Value> {
-        let Self { oid, name, kind, columns, checks, has_index, has_references } = *self;
+        let Self { oid, name, schema, kind, columns, checks, has_index, has_references } = *self;
         let persistence = "p";
         let am = match kind {
             "r" => HEAP,
@@ -210,7 +249,7 @@ impl Class<'_> {
         row![
             oid,
             name,
-            NAMESPACE_PUBLIC,
+            namespace_oid(schema),
             0_u32,
             0_u32,
             OWNER,
@@ -248,10 +287,9 @@ fn classes(catalog: &Catalog) -> Vec<Vec<Value>> {
         let has_index = table.primary.is_some() || !table.indexes.is_empty();
         let (columns, checks) = (table.columns.len(), table.checks.len());
         let has_references = !table.foreign_keys.is_empty() || catalog.references_to(table.id).next().is_some();
-        rows.push(
-            Class { oid: table.id, name: &table.name, kind: "r", columns, checks, has_index, has_references }.row(),
-        );
-        let index = |oid, name, columns| Class { oid, name, kind: "i", columns, ..Class::default() }.row();
+        let (oid, name, schema) = (table.id, table.name.as_str(), table.schema);
+        rows.push(Class { oid, name, schema, kind: "r", columns, checks, has_index, has_references }.row());
+        let index = |oid, name, columns| Class { oid, name, schema, kind: "i", columns, ..Class::default() }.row();
         if let Some(primary) = &table.primary {
             rows.push(index(primary_oid(table), primary.name.as_str(), primary.columns.len()));
         }
@@ -259,10 +297,12 @@ fn classes(catalog: &Catalog) -> Vec<Vec<Value>> {
     }
     for view in catalog.views() {
         let columns = view.columns.len();
-        rows.push(Class { oid: view.id, name: &view.name, kind: "v", columns, ..Class::default() }.row());
+        let (oid, name, schema) = (view.id, view.name.as_str(), view.schema);
+        rows.push(Class { oid, name, schema, kind: "v", columns, ..Class::default() }.row());
     }
     for sequence in catalog.sequences() {
-        rows.push(Class { oid: sequence.id, name: &sequence.name, kind: "S", columns: 3, ..Class::default() }.row());
+        let (oid, name, schema) = (sequence.id, sequence.name.as_str(), sequence.schema);
+        rows.push(Class { oid, name, schema, kind: "S", columns: 3, ..Class::default() }.row());
     }
     rows
 }
@@ -400,7 +440,7 @@ fn indexes(catalog: &Catalog) -> Vec<Vec<Value>> {
                 each(|(_, descending)| if *descending { 3 } else { 0 }),
                 Value::Null,
                 Value::Null,
-                index_definition(table, oid),
+                index_definition(catalog, table, oid),
             ]);
         };
         if let Some(primary) = &table.primary {
@@ -440,7 +480,7 @@ impl Constraint<'_> {
         row![
             oid,
             name,
-            NAMESPACE_PUBLIC,
+            namespace_oid(table.schema),
             kind,
             deferrable,
             deferred,

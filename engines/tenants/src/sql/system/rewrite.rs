@@ -35,27 +35,9 @@ pub(crate) fn rewrite(ast: &Expr) -> Result<Option<Expr>> {
             Ok(known.contains(&name.as_str()).then(|| (**expr).clone()))
         }
         Expr::BinaryOp { left, op, right } => Ok(matching(left, op, right)),
-        Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, .. } => {
-            Ok(elements(right).map(|list| Expr::InList { expr: left.clone(), list, negated: false }))
-        }
-        Expr::AllOp { left, compare_op: BinaryOperator::NotEq, right } => {
-            Ok(elements(right).map(|list| Expr::InList { expr: left.clone(), list, negated: true }))
-        }
         Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, expr, data_type, .. } => object(expr, data_type),
         Expr::Function(function) => call(function),
         _ => Ok(None),
-    }
-}
-
-/// The elements of the one function whose array is known.
-fn elements(array: &Expr) -> Option<Vec<Expr>> {
-    match array {
-        Expr::Nested(inner) => elements(inner),
-        Expr::Function(function) if last_name(function) == "current_schemas" => {
-            let implicit = function.args.to_string().eq_ignore_ascii_case("(true)");
-            Some(implicit.then(|| text(PG_CATALOG)).into_iter().chain([text("public")]).collect())
-        }
-        _ => None,
     }
 }
 
@@ -114,7 +96,7 @@ fn push_literal(pattern: &mut String, character: char) {
 fn object(expr: &Expr, of: &DataType) -> Result<Option<Expr>> {
     let of = of.to_string().to_ascii_lowercase();
     let (table, name) = match of.strip_prefix("pg_catalog.").unwrap_or(&of) {
-        "regclass" => ("pg_class", "relname"),
+        "regclass" => ("pg_relation_name", "name"),
         "regtype" => ("pg_type", "typname"),
         "regnamespace" => ("pg_namespace", "nspname"),
         "regrole" => ("pg_authid", "rolname"),
@@ -124,8 +106,9 @@ fn object(expr: &Expr, of: &DataType) -> Result<Option<Expr>> {
         Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.is_empty() => {
             Ok(Some(Expr::value(Value::Number(digits, false))))
         }
-        Some(_) => named_object(table, name, &folded(expr)?),
-        None if is_parameter(expr) => named_object(table, name, &folded(expr)?),
+        Some(_) => named_object(table, name, &folded(expr, table)?),
+        None if is_parameter(expr) => named_object(table, name, &folded(expr, table)?),
+        None if table == "pg_relation_name" => look_up("pg_visible", ("oid", "name"), expr),
         None if table == "pg_type" => Ok(Some(expression(&format!("pg_catalog.format_type({expr}, -1)"))?)),
         None => look_up(table, ("oid", name), expr),
     }
@@ -135,16 +118,22 @@ fn is_parameter(expr: &Expr) -> bool {
     matches!(expr, Expr::Value(value) if matches!(value.value, Value::Placeholder(_)))
 }
 
-/// A name as it stands in the catalog: without a schema and quotes, and in small letters if it had none.
-fn folded(name: &Expr) -> Result<Expr> {
+/// A name as it stands in a table of the catalog: without quotes, and in small letters if it had none. Only relations have schemas.
+fn folded(name: &Expr, table: &str) -> Result<Expr> {
     let Some(literal) = literal(name) else {
         let cased = format!("CASE WHEN {name}::text LIKE '\"%' THEN {name}::text ELSE lower({name}::text) END");
         return expression(&format!("trim(BOTH '\"' FROM {cased})"));
     };
-    let last = literal.rsplit('.').next().unwrap_or_default();
-    Ok(match last.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
-        Some(quoted) => text(quoted),
-        None => text(&last.to_ascii_lowercase()),
+    let parts: Vec<String> = literal
+        .split('.')
+        .map(|part| match part.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+            Some(quoted) => quoted.to_owned(),
+            None => part.to_ascii_lowercase(),
+        })
+        .collect();
+    Ok(match table {
+        "pg_relation_name" => text(&parts.join(".")),
+        _ => text(parts.last().map_or("", String::as_str)),
     })
 }
 
@@ -190,9 +179,10 @@ fn call(function: &Function) -> Result<Option<Expr>> {
         .map(Some),
         ("pg_get_constraintdef", [of, ..]) => look_up("pg_constraint", ("oid", "definition"), of),
         ("pg_get_viewdef", [of, ..]) => look_up("pg_view_query", ("oid", "definition"), of),
-        ("to_regclass", [of]) => named_object("pg_class", "relname", &folded(of)?),
-        ("to_regtype", [of]) => named_object("pg_type", "typname", &folded(of)?),
-        ("pg_table_is_visible" | "pg_type_is_visible" | "pg_function_is_visible", [_]) => Ok(Some(truth(true))),
+        ("to_regclass", [of]) => named_object("pg_relation_name", "name", &folded(of, "pg_relation_name")?),
+        ("to_regtype", [of]) => named_object("pg_type", "typname", &folded(of, "pg_type")?),
+        ("pg_table_is_visible", [of]) => look_up("pg_visible", ("oid", "visible"), of),
+        ("pg_type_is_visible" | "pg_function_is_visible", [_]) => Ok(Some(truth(true))),
         ("pg_is_in_recovery", []) => Ok(Some(truth(false))),
         ("pg_relation_is_publishable", [_]) => Ok(Some(truth(false))),
         ("pg_get_userbyid", [_]) => Ok(Some(text("postgres"))),

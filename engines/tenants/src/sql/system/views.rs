@@ -26,8 +26,9 @@ pub(super) fn of_catalog(name: &str) -> Option<&'static str> {
                 NULL::int AS sourceline, false AS pending_restart FROM pg_catalog.pg_show_all_settings()"
         }
         "pg_views" => {
-            "SELECT 'public' AS schemaname, c.relname AS viewname, 'postgres' AS viewowner, q.definition
-                FROM pg_catalog.pg_class c JOIN pg_catalog.pg_view_query q ON q.oid = c.oid"
+            "SELECT s.nspname AS schemaname, c.relname AS viewname, 'postgres' AS viewowner, q.definition
+                FROM pg_catalog.pg_class c JOIN pg_catalog.pg_view_query q ON q.oid = c.oid
+                JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace"
         }
         "pg_roles" => {
             "SELECT rolname, rolsuper, rolinherit, rolcreaterole, rolcreatedb, rolcanlogin, rolreplication, rolconnlimit,
@@ -38,18 +39,21 @@ pub(super) fn of_catalog(name: &str) -> Option<&'static str> {
                 rolbypassrls AS usebypassrls, '********' AS passwd, rolvaliduntil AS valuntil FROM pg_catalog.pg_authid"
         }
         "pg_tables" => {
-            "SELECT 'public' AS schemaname, relname AS tablename, 'postgres' AS tableowner, NULL::text AS tablespace, relhasindex AS hasindexes,
-                false AS hasrules, false AS hastriggers, false AS rowsecurity FROM pg_catalog.pg_class WHERE relkind = 'r'"
+            "SELECT s.nspname AS schemaname, c.relname AS tablename, 'postgres' AS tableowner, NULL::text AS tablespace,
+                c.relhasindex AS hasindexes, false AS hasrules, false AS hastriggers, false AS rowsecurity
+                FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace WHERE c.relkind = 'r'"
         }
         "pg_indexes" => {
-            "SELECT 'public' AS schemaname, t.relname AS tablename, c.relname AS indexname, NULL::text AS tablespace, i.definition AS indexdef
-                FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid JOIN pg_catalog.pg_class t ON t.oid = i.indrelid"
+            "SELECT s.nspname AS schemaname, t.relname AS tablename, c.relname AS indexname, NULL::text AS tablespace, i.definition AS indexdef
+                FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid JOIN pg_catalog.pg_class t ON t.oid = i.indrelid
+                JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace"
         }
         "pg_sequences" => {
-            "SELECT 'public' AS schemaname, c.relname AS sequencename, 'postgres' AS sequenceowner, s.seqtypid AS data_type,
+            "SELECT ns.nspname AS schemaname, c.relname AS sequencename, 'postgres' AS sequenceowner, s.seqtypid AS data_type,
                 s.seqstart AS start_value, s.seqmin AS min_value, s.seqmax AS max_value, s.seqincrement AS increment_by, s.seqcycle AS cycle,
                 s.seqcache AS cache_size, NULL::bigint AS last_value
-                FROM pg_catalog.pg_sequence s JOIN pg_catalog.pg_class c ON c.oid = s.seqrelid"
+                FROM pg_catalog.pg_sequence s JOIN pg_catalog.pg_class c ON c.oid = s.seqrelid
+                JOIN pg_catalog.pg_namespace ns ON ns.oid = c.relnamespace"
         }
         _ => return None,
     })
@@ -62,12 +66,13 @@ pub(super) fn of_information_schema(name: &str) -> Option<&'static str> {
             "SELECT current_database() AS catalog_name, nspname AS schema_name, 'postgres' AS schema_owner FROM pg_catalog.pg_namespace"
         }
         "tables" => {
-            "SELECT current_database() AS table_catalog, 'public' AS table_schema, relname AS table_name,
-                CASE relkind WHEN 'r' THEN 'BASE TABLE' ELSE 'VIEW' END AS table_type, CASE relkind WHEN 'r' THEN 'YES' ELSE 'NO' END AS is_insertable_into, 'NO' AS is_typed
-                FROM pg_catalog.pg_class WHERE relkind IN ('r', 'v')"
+            "SELECT current_database() AS table_catalog, s.nspname AS table_schema, c.relname AS table_name,
+                CASE c.relkind WHEN 'r' THEN 'BASE TABLE' ELSE 'VIEW' END AS table_type,
+                CASE c.relkind WHEN 'r' THEN 'YES' ELSE 'NO' END AS is_insertable_into, 'NO' AS is_typed
+                FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace WHERE c.relkind IN ('r', 'v')"
         }
         "columns" => {
-            "SELECT current_database() AS table_catalog, 'public' AS table_schema, c.relname AS table_name, a.attname AS column_name,
+            "SELECT current_database() AS table_catalog, s.nspname AS table_schema, c.relname AS table_name, a.attname AS column_name,
                 a.attnum AS ordinal_position, d.adbin AS column_default, CASE WHEN a.attnotnull THEN 'NO' ELSE 'YES' END AS is_nullable,
                 CASE WHEN t.typtype = 'e' THEN 'USER-DEFINED' WHEN t.typelem <> 0 THEN 'ARRAY' ELSE pg_catalog.format_type(a.atttypid, -1) END AS data_type,
                 CASE WHEN a.atttypid IN (1042, 1043) AND a.atttypmod > 4 THEN a.atttypmod - 4 END AS character_maximum_length,
@@ -82,29 +87,33 @@ pub(super) fn of_information_schema(name: &str) -> Option<&'static str> {
                 CASE a.attidentity WHEN 'a' THEN 'ALWAYS' WHEN 'd' THEN 'BY DEFAULT' END AS identity_generation,
                 CASE WHEN a.attgenerated = '' THEN 'NEVER' ELSE 'ALWAYS' END AS is_generated, 'YES' AS is_updatable
                 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
+                JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace
                 JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
                 LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
                 WHERE c.relkind IN ('r', 'v') AND a.attnum > 0 AND NOT a.attisdropped"
         }
         "table_constraints" => {
-            "SELECT current_database() AS constraint_catalog, 'public' AS constraint_schema, n.conname AS constraint_name,
-                current_database() AS table_catalog, 'public' AS table_schema, c.relname AS table_name,
+            "SELECT current_database() AS constraint_catalog, s.nspname AS constraint_schema, n.conname AS constraint_name,
+                current_database() AS table_catalog, s.nspname AS table_schema, c.relname AS table_name,
                 CASE n.contype WHEN 'p' THEN 'PRIMARY KEY' WHEN 'u' THEN 'UNIQUE' WHEN 'f' THEN 'FOREIGN KEY' ELSE 'CHECK' END AS constraint_type,
                 CASE WHEN n.condeferrable THEN 'YES' ELSE 'NO' END AS is_deferrable,
                 CASE WHEN n.condeferred THEN 'YES' ELSE 'NO' END AS initially_deferred
-                FROM pg_catalog.pg_constraint n JOIN pg_catalog.pg_class c ON c.oid = n.conrelid"
+                FROM pg_catalog.pg_constraint n JOIN pg_catalog.pg_class c ON c.oid = n.conrelid
+                JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace"
         }
         "key_column_usage" => {
-            "SELECT current_database() AS constraint_catalog, 'public' AS constraint_schema, n.conname AS constraint_name,
-                current_database() AS table_catalog, 'public' AS table_schema, c.relname AS table_name, a.attname AS column_name,
+            "SELECT current_database() AS constraint_catalog, s.nspname AS constraint_schema, n.conname AS constraint_name,
+                current_database() AS table_catalog, s.nspname AS table_schema, c.relname AS table_name, a.attname AS column_name,
                 k.place AS ordinal_position, CASE WHEN n.contype = 'f' THEN k.place END AS position_in_unique_constraint
                 FROM pg_catalog.pg_key_column k JOIN pg_catalog.pg_constraint n ON n.oid = k.conid
-                JOIN pg_catalog.pg_class c ON c.oid = n.conrelid
+                JOIN pg_catalog.pg_class c ON c.oid = n.conrelid JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace
                 JOIN pg_catalog.pg_attribute a ON a.attrelid = n.conrelid AND a.attnum = k.attnum"
         }
         "referential_constraints" => {
-            "SELECT current_database() AS constraint_catalog, 'public' AS constraint_schema, n.conname AS constraint_name,
-                current_database() AS unique_constraint_catalog, 'public' AS unique_constraint_schema,
+            "SELECT current_database() AS constraint_catalog, s.nspname AS constraint_schema, n.conname AS constraint_name,
+                current_database() AS unique_constraint_catalog,
+                (SELECT p.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace p ON p.oid = c.relnamespace
+                    WHERE c.oid = n.confrelid) AS unique_constraint_schema,
                 (SELECT u.conname FROM pg_catalog.pg_constraint u WHERE u.conrelid = n.confrelid AND u.contype IN ('p', 'u')
                     AND u.conkey = n.confkey LIMIT 1) AS unique_constraint_name,
                 CASE n.confmatchtype WHEN 'f' THEN 'FULL' ELSE 'NONE' END AS match_option,
@@ -112,18 +121,20 @@ pub(super) fn of_information_schema(name: &str) -> Option<&'static str> {
                     ELSE 'NO ACTION' END AS update_rule,
                 CASE n.confdeltype WHEN 'c' THEN 'CASCADE' WHEN 'n' THEN 'SET NULL' WHEN 'd' THEN 'SET DEFAULT' WHEN 'r' THEN 'RESTRICT'
                     ELSE 'NO ACTION' END AS delete_rule
-                FROM pg_catalog.pg_constraint n WHERE n.contype = 'f'"
+                FROM pg_catalog.pg_constraint n JOIN pg_catalog.pg_namespace s ON s.oid = n.connamespace WHERE n.contype = 'f'"
         }
         "views" => {
-            "SELECT current_database() AS table_catalog, 'public' AS table_schema, c.relname AS table_name, q.definition AS view_definition,
+            "SELECT current_database() AS table_catalog, s.nspname AS table_schema, c.relname AS table_name, q.definition AS view_definition,
                 'NONE' AS check_option, 'NO' AS is_updatable, 'NO' AS is_insertable_into
-                FROM pg_catalog.pg_class c JOIN pg_catalog.pg_view_query q ON q.oid = c.oid"
+                FROM pg_catalog.pg_class c JOIN pg_catalog.pg_view_query q ON q.oid = c.oid
+                JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace"
         }
         "sequences" => {
-            "SELECT current_database() AS sequence_catalog, 'public' AS sequence_schema, c.relname AS sequence_name, 'bigint' AS data_type,
+            "SELECT current_database() AS sequence_catalog, ns.nspname AS sequence_schema, c.relname AS sequence_name, 'bigint' AS data_type,
                 s.seqstart AS start_value, s.seqmin AS minimum_value, s.seqmax AS maximum_value, s.seqincrement AS increment,
                 CASE WHEN s.seqcycle THEN 'YES' ELSE 'NO' END AS cycle_option
-                FROM pg_catalog.pg_sequence s JOIN pg_catalog.pg_class c ON c.oid = s.seqrelid"
+                FROM pg_catalog.pg_sequence s JOIN pg_catalog.pg_class c ON c.oid = s.seqrelid
+                JOIN pg_catalog.pg_namespace ns ON ns.oid = c.relnamespace"
         }
         _ => return None,
     })

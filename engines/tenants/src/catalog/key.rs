@@ -1,0 +1,54 @@
+//! The numbers of the catalog's own tables, and the keys of their rows.
+
+use savanna_tenants_encoding::{KeyWriter, Order};
+
+use super::PUBLIC;
+
+/// The number of the table of tables and sequences.
+pub(crate) const OBJECTS: u32 = 1;
+/// The number of the table of names.
+pub(crate) const NAMES: u32 = 2;
+/// The number of the table of keys that are to be removed.
+pub(crate) const DOOMED: u32 = 3;
+/// The number of the table of sequences.
+pub(crate) const SEQUENCES: u32 = 4;
+/// The number of keys that are locked and never written.
+pub(crate) const ADVISORY: u32 = 5;
+/// The first number that a user's table or index gets.
+pub(crate) const FIRST_RELATION: u32 = 16_384;
+
+pub(crate) fn table_key(id: u32) -> Vec<u8> {
+    let mut key = KeyWriter::new(OBJECTS);
+    key.int64(i64::from(id), Order::Ascending);
+    key.into_bytes()
+}
+
+pub(crate) fn sequence_key(id: u32) -> Vec<u8> {
+    let mut key = KeyWriter::new(SEQUENCES);
+    key.int64(i64::from(id), Order::Ascending);
+    key.into_bytes()
+}
+
+pub(crate) fn doomed_key(relation: u32) -> Vec<u8> {
+    let mut key = KeyWriter::new(DOOMED);
+    key.int64(i64::from(relation), Order::Ascending);
+    key.into_bytes()
+}
+
+/// The key of a name in a schema. That of `public` leaves it out.
+pub(crate) fn name_key(schema: u32, name: &str) -> Vec<u8> {
+    let mut key = KeyWriter::new(NAMES);
+    key.text(name, Order::Ascending);
+    if schema != PUBLIC {
+        key.int64(i64::from(schema), Order::Ascending);
+    }
+    key.into_bytes()
+}
+
+/// The key of a schema's own name.
+pub(crate) fn schema_name_key(name: &str) -> Vec<u8> {
+    let mut key = KeyWriter::new(NAMES);
+    key.text(name, Order::Ascending);
+    key.int64(-1, Order::Ascending);
+    key.into_bytes()
+}

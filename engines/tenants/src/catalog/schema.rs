@@ -1,0 +1,44 @@
+//! Schemas, and names as statements have them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The number of the schema that is always there, and has no row.
+pub(crate) const PUBLIC: u32 = 0;
+/// Its name.
+pub(crate) const PUBLIC_NAME: &str = "public";
+
+/// A schema: a space of names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Schema {
+    /// Its number, for ever.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+}
+
+/// The name of an object as a statement has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// The schema, if it is said. Without it the search path says where to look.
+    pub schema: Option<String>,
+    /// The name itself.
+    pub name: String,
+}
+
+impl From<&str> for Name {
+    fn from(name: &str) -> Self {
+        Self { schema: None, name: name.to_owned() }
+    }
+}
+
+/// As messages show it.
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.schema {
+            Some(schema) => write!(f, "{schema}.{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
