@@ -156,11 +156,11 @@ impl Session {
         self.schema
     }
 
-    /// Goes on with a new version of the application.
+    /// Goes on with a new version of the application. Statements that are the same in both stay prepared, as drivers keep them.
     pub(crate) fn deploy(&mut self, schema: Schema) {
         if self.schema != schema {
+            self.prepared.retain(|statement, _| statement.text(self.schema) == statement.text(schema));
             self.schema = schema;
-            self.prepared.clear();
         }
     }
 
