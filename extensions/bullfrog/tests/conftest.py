@@ -13,6 +13,7 @@ SETTINGS = {
     "max_worker_processes": "20",
     "deadlock_timeout": "100ms",
     "max_prepared_transactions": "20",
+    "wal_level": "logical",
     # The machine does not lose power in these tests, only processes die.
     "fsync": "off",
     "bullfrog.start_delay": "1h",

@@ -231,6 +231,18 @@ def test_two_migrations_of_different_tables_at_once(split):
         migrate(split, "CREATE TABLE t AS SELECT id FROM customer_private", "second")
 
 
+@pytest.mark.parametrize(("table", "why"), [("customer", "the migration split is moving it"),
+    ("customer_private", "the migration split is filling it")])
+def test_a_migration_on_top_of_an_unfinished_one_is_refused(split, table, why):
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match=why):
+        migrate(split, f"CREATE TABLE next AS SELECT id FROM {table}", "next")
+    (note,) = split.execute("SELECT note FROM bullfrog.plan('next', %s)", (f"CREATE TABLE next AS SELECT id FROM {table}",)).fetchone()
+    assert why in note
+    split.execute("SELECT bullfrog.finish('split')")
+    migrate(split, "CREATE TABLE next AS SELECT id FROM customer_private", "next")
+    assert split.execute("SELECT count(*) FROM next").fetchone() == (CUSTOMERS,)
+
+
 def test_a_migration_starts_at_read_committed_by_a_superuser_only(customers):
     customers.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
     with pytest.raises(psycopg.errors.ActiveSqlTransaction):

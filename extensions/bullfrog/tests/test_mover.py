@@ -154,7 +154,13 @@ def test_a_paused_migration_moves_only_what_is_touched(at_once, customers):
     wait_until(lambda: pages_left(customers) == 0, "all pages were moved")
 
 
-def test_deleted_rows_stay_deleted_when_the_background_passes(at_once, customers):
+@pytest.mark.parametrize("conflicts", ["tracker", "on_conflict"])
+def test_deleted_rows_stay_deleted_when_the_background_passes(server, at_once, customers, conflicts):
+    with setting(server, "bullfrog.conflicts", conflicts):
+        delete_and_sweep(customers)
+
+
+def delete_and_sweep(customers):
     customers.execute("BEGIN")
     customers.execute("SELECT bullfrog.migrate('split', %s)", (SPLIT,), prepare=False)
     customers.execute("SELECT bullfrog.pause('split')")
