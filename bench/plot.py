@@ -1,5 +1,5 @@
 """Draws bench/results/flink.jsonl and bench/results/arrow.jsonl, the output of bench/flink/run.py and bench/arrow/run.py, and
-bench/results/contention.jsonl and bullfrog.jsonl, to which bench/keys/contention.py and bench/bullfrog/run.py append, as
+what bench/keys/contention.py, bench/bullfrog/run.py and bench/tenants append to, contention.jsonl, bullfrog.jsonl and tenants*.jsonl, as
 bench/plots/*.svg. Needs `pip install matplotlib`."""
 
 import json
@@ -29,9 +29,9 @@ def bar(axes, at, height, figure, system):
     axes.annotate(text, (figure["high"], at), (4, 0), textcoords="offset points", va="center", fontsize=8)
 
 
-def legend(axes):
+def legend(axes, place="lower right"):
     handles = dict(zip(*reversed(axes.get_legend_handles_labels())))
-    axes.legend(handles.values(), handles.keys(), loc="lower right", fontsize=8)
+    axes.legend(handles.values(), handles.keys(), loc=place, fontsize=8)
 
 
 def save(figure, name):
@@ -118,15 +118,38 @@ def bullfrog():
         save(figure, f"bullfrog_{change}.svg")
 
 
+def tenants():
+    """What a transaction costs tenants and PostgreSQL: the last figures of each kind."""
+    rows = {(row["workload"], row["protocol"], row["clients"]): row for row in figures("tenants.jsonl")}
+    cases = [(f"{workload}, {protocol}, {clients} client{'s' * (clients > 1)}", row) for (workload, protocol, clients), row in rows.items()]
+    orders = {row["isolation"]: row for row in figures("tenants_tpcc.jsonl")}
+    cases += [(f"TPC-C new order, {isolation}", row) for isolation, row in orders.items()]
+    figure, axes = pyplot.subplots(figsize=(8, 0.5 * len(cases) + 1))
+    for at, (_, row) in enumerate(cases):
+        for place, system, key in ((-0.2, "Savanna", "ours"), (0.2, "PostgreSQL 15", "theirs")):
+            axes.barh(at + place, row[key], height=0.38, color=COLOURS.get(system, "#64748b"), label=system)
+        ratio = row["ratio"]
+        text = f"{ratio['median']:.2f} ({ratio['low']:.2f}-{ratio['high']:.2f})"
+        axes.annotate(text, (max(row["ours"], row["theirs"]), at), (4, 0), textcoords="offset points", va="center", fontsize=8)
+    axes.set(xscale="log", yticks=range(len(cases)), xlabel="CPU µs of the server per transaction (log), and the ratio with its interval",
+             title="Tenants beside PostgreSQL 15")
+    axes.set_yticklabels([name for name, _ in cases], fontsize=8)
+    axes.set_xlim(right=axes.get_xlim()[1] * 4)
+    axes.invert_yaxis()
+    legend(axes, "upper right")
+    save(figure, "tenants.svg")
+
+
 MADE_BY = {
     "flink": "bench/flink/run.py > bench/results/flink.jsonl",
     "arrow": "bench/arrow/run.py > bench/results/arrow.jsonl",
     "contention": "bench/keys/contention.py",
     "bullfrog": "bench/bullfrog/run.py",
+    "tenants": "bench/tenants/run.py and bench/tenants/tpcc.py",
 }
 
 if __name__ == "__main__":
-    for draw in (flink, arrow, contention, bullfrog):
+    for draw in (flink, arrow, contention, bullfrog, tenants):
         name = draw.__name__
         if (HERE / "results" / f"{name}.jsonl").exists():
             draw()
