@@ -6,7 +6,7 @@
 //! NAMES   2 | name of table, index, sequence, type, view [| schema's number, unless `public`] -> the object's number, 4 bytes, smallest first
 //!           | name of schema | -1   -> the schema's number
 //! DOOMED  3 | number of rows' keys  -> nothing: no table has these keys any more, and they are removed little by little
-//! SEQUENCES 4: see `sequence`; ADVISORY 5: see `sql::function::advisory`
+//! SEQUENCES 4: see `sequence`; ADVISORY 5: see `sql::function::advisory`; ON_COMMIT 6: see `database::temporary`
 //! ```
 //!
 //! To lock a table is to lock its row here: who writes rows holds its key, who changes the table updates it.
@@ -23,20 +23,20 @@ use std::{collections::BTreeMap, sync::Arc};
 use savanna_tenants_encoding::{KeyReader, Order};
 
 use self::object::Object;
-pub(crate) use self::{
-    definition::COLUMNS_MAX,
-    key::{
-        ADVISORY, DOOMED, FIRST_RELATION, OBJECTS, SEQUENCES, doomed_key, name_key, schema_name_key, sequence_key,
-        table_key,
-    },
-    object::Encode,
-    schema::PUBLIC,
-    search::{Search, no_schema},
-};
 pub use self::{
     definition::{Action, Arbiter, Check, Column, Definition, ForeignKey, Generated, Index, PrimaryKey, Sequence},
     schema::{Name, Schema},
     table::Table,
+};
+pub(crate) use self::{
+    definition::{COLUMNS_MAX, OnCommit},
+    key::{
+        ADVISORY, DOOMED, FIRST_RELATION, OBJECTS, ON_COMMIT, SEQUENCES, doomed_key, name_key, on_commit_key,
+        schema_name_key, sequence_key, table_key,
+    },
+    object::Encode,
+    schema::{PUBLIC, TEMPORARY},
+    search::{Search, no_schema},
 };
 use crate::{
     enumeration::{Enumeration, Enumerations},

@@ -5,6 +5,7 @@ mod gaps;
 mod numbers;
 mod replaying;
 mod sweep;
+mod temporary;
 mod walk;
 
 use std::{
@@ -20,7 +21,8 @@ use savanna_transaction::{
     TxnId, Wait,
 };
 
-use self::gaps::Gaps;
+pub(crate) use self::temporary::is_temporary;
+use self::{gaps::Gaps, temporary::Temporary};
 pub use self::{replaying::Replaying, sweep::Swept};
 use crate::{
     catalog::Catalog,
@@ -28,6 +30,7 @@ use crate::{
     fault::Rules,
     flush::{Flushing, Unflushed},
     log::{self, Log},
+    session::SessionId,
     store::{Reading, Store, Want},
 };
 
@@ -82,6 +85,11 @@ pub struct Database {
     /// The value that was found last in the storage.
     found: Bytes,
     gaps: Gaps,
+    /// The session whose statement runs.
+    session: SessionId,
+    /// The temporary rows of sessions that have any.
+    temporaries: HashMap<SessionId, Temporary>,
+    next_temporary: u32,
 }
 
 impl Database {
@@ -148,6 +156,9 @@ impl Database {
     /// # Errors
     /// If the transaction does not live.
     pub fn get(&mut self, txn: TxnId, key: &[u8]) -> Result<Option<&[u8]>> {
+        if is_temporary(key) {
+            return Ok(self.temporary().get(key));
+        }
         let Self { transactions, store, reading, found, .. } = self;
         match transactions.get(txn, key)? {
             Seen::Here(value) => Ok(Some(value)),
@@ -158,6 +169,9 @@ impl Database {
 
     /// Whether a key is there, for a constraint.
     pub(crate) fn probe(&mut self, txn: TxnId, key: &[u8]) -> Result<Option<&[u8]>> {
+        if is_temporary(key) {
+            return Ok(self.temporary().get(key));
+        }
         let Self { transactions, store, reading, found, .. } = self;
         match transactions.probe(txn, key)? {
             Seen::Here(value) => Ok(Some(value)),
@@ -171,6 +185,9 @@ impl Database {
     /// # Errors
     /// Those of the visitor; and if the transaction does not live.
     pub fn scan(&mut self, txn: TxnId, range: &KeyRange, direction: Direction, visit: &mut Visit<'_>) -> Result<()> {
+        if is_temporary(&range.start) {
+            return self.temporary().walk(range, direction, visit).map(drop);
+        }
         let read = match (self.walk(txn, range, direction, visit)?, direction) {
             (None, _) => range.clone(),
             (Some(mut last), Direction::Ascending) => {
@@ -184,6 +201,9 @@ impl Database {
 
     /// Visits the keys of a range for a constraint, in order: all of the range counts, and only what comes or goes.
     pub(crate) fn probe_range(&mut self, txn: TxnId, range: &KeyRange, visit: &mut Visit<'_>) -> Result<()> {
+        if is_temporary(&range.start) {
+            return self.temporary().walk(range, Direction::Ascending, visit).map(drop);
+        }
         self.walk(txn, range, Direction::Ascending, visit)?;
         if self.rules.probe_children() {
             self.transactions.probe_range(txn, range.clone())?;
@@ -210,6 +230,9 @@ impl Database {
 
     /// Locks a row; `Ok(false)` if it is somebody else's and the request was not to wait.
     pub(crate) fn lock(&mut self, txn: TxnId, key: &[u8], mode: RowLock, wait: Wait) -> Result<Step<bool>> {
+        if is_temporary(key) {
+            return Ok(Step::Done(true));
+        }
         Ok(locked(self.transactions.lock(txn, key, mode, wait)?))
     }
 
@@ -243,6 +266,10 @@ impl Database {
     /// # Errors
     /// If the transaction does not live or, at READ COMMITTED, has not locked the key.
     pub fn write(&mut self, txn: TxnId, key: &[u8], value: Option<Box<[u8]>>, change: Change) -> Result<()> {
+        if is_temporary(key) {
+            self.temporary().write(key, value);
+            return Ok(());
+        }
         Ok(self.transactions.write(txn, key, value, change)?)
     }
 

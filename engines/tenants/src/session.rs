@@ -104,7 +104,7 @@ pub(crate) struct Current {
     /// Whether it has changed the catalog.
     pub(crate) defines: bool,
     pub(crate) bytes: usize,
-    pub(crate) savepoints: Vec<(String, Savepoint, Deferral)>,
+    pub(crate) savepoints: Vec<SavepointOf>,
     /// Which foreign keys are checked when it commits.
     pub(crate) deferral: Deferral,
     /// What is to be checked then.
@@ -113,6 +113,16 @@ pub(crate) struct Current {
     pub(crate) settings_before: Option<Settings>,
     /// Settings that end with it.
     pub(crate) local_settings: Vec<(String, String)>,
+}
+
+/// A savepoint, and what is as it was there.
+#[derive(Clone, Debug)]
+pub(crate) struct SavepointOf {
+    pub(crate) name: String,
+    pub(crate) rows: Savepoint,
+    /// How much of the session's temporary rows was written.
+    pub(crate) temporary: usize,
+    pub(crate) deferral: Deferral,
 }
 
 /// A statement under a name.

@@ -77,7 +77,7 @@ impl Default for Settings {
 }
 
 /// The names of settings that have more than one value.
-const CHANGING: [&str; 10] = [
+const CHANGING: [&str; 11] = [
     "application_name",
     "client_min_messages",
     "default_transaction_isolation",
@@ -86,6 +86,7 @@ const CHANGING: [&str; 10] = [
     "idle_in_transaction_session_timeout",
     "idle_session_timeout",
     "lock_timeout",
+    "search_path",
     "statement_timeout",
     "timezone",
 ];

@@ -149,6 +149,7 @@ impl Tenant {
                 self.database.remove_holder(holder);
             }
         }
+        self.database.drop_temporary(id);
         self.activity.has_sessions(self.sessions.len());
         self.settle();
     }

@@ -229,3 +229,35 @@ impl Definition {
         std::iter::once(self.name.as_str()).chain(primary).chain(indexes)
     }
 }
+
+/// What becomes of a temporary table when a transaction commits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OnCommit {
+    /// It stays.
+    #[default]
+    PreserveRows,
+    /// Its rows go.
+    DeleteRows,
+    /// It goes.
+    Drop,
+}
+
+impl OnCommit {
+    /// What is kept of it, if it is not as usual.
+    pub(crate) fn mark(self) -> Option<Vec<u8>> {
+        match self {
+            Self::PreserveRows => None,
+            Self::DeleteRows => Some(vec![1]),
+            Self::Drop => Some(vec![2]),
+        }
+    }
+
+    /// What a mark says.
+    pub(crate) fn of_mark(mark: Option<&[u8]>) -> Self {
+        match mark {
+            Some([1]) => Self::DeleteRows,
+            Some([2]) => Self::Drop,
+            _ => Self::PreserveRows,
+        }
+    }
+}

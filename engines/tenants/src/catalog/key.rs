@@ -2,7 +2,7 @@
 
 use savanna_tenants_encoding::{KeyWriter, Order};
 
-use super::PUBLIC;
+use super::{PUBLIC, TEMPORARY};
 
 /// The number of the table of tables and sequences.
 pub(crate) const OBJECTS: u32 = 1;
@@ -14,30 +14,37 @@ pub(crate) const DOOMED: u32 = 3;
 pub(crate) const SEQUENCES: u32 = 4;
 /// The number of keys that are locked and never written.
 pub(crate) const ADVISORY: u32 = 5;
+/// The number of the table of what becomes of temporary tables at the end of a transaction.
+pub(crate) const ON_COMMIT: u32 = 6;
 /// The first number that a user's table or index gets.
 pub(crate) const FIRST_RELATION: u32 = 16_384;
 
-pub(crate) fn table_key(id: u32) -> Vec<u8> {
-    let mut key = KeyWriter::new(OBJECTS);
-    key.int64(i64::from(id), Order::Ascending);
+/// The key of a row of one of these tables. What is temporary has tables of its own for it.
+fn numbered_key(table: u32, number: u32) -> Vec<u8> {
+    let mut key = KeyWriter::new(table | number & TEMPORARY);
+    key.int64(i64::from(number), Order::Ascending);
     key.into_bytes()
+}
+
+pub(crate) fn table_key(id: u32) -> Vec<u8> {
+    numbered_key(OBJECTS, id)
 }
 
 pub(crate) fn sequence_key(id: u32) -> Vec<u8> {
-    let mut key = KeyWriter::new(SEQUENCES);
-    key.int64(i64::from(id), Order::Ascending);
-    key.into_bytes()
+    numbered_key(SEQUENCES, id)
 }
 
 pub(crate) fn doomed_key(relation: u32) -> Vec<u8> {
-    let mut key = KeyWriter::new(DOOMED);
-    key.int64(i64::from(relation), Order::Ascending);
-    key.into_bytes()
+    numbered_key(DOOMED, relation)
+}
+
+pub(crate) fn on_commit_key(id: u32) -> Vec<u8> {
+    numbered_key(ON_COMMIT, id)
 }
 
 /// The key of a name in a schema. That of `public` leaves it out.
 pub(crate) fn name_key(schema: u32, name: &str) -> Vec<u8> {
-    let mut key = KeyWriter::new(NAMES);
+    let mut key = KeyWriter::new(NAMES | schema & TEMPORARY);
     key.text(name, Order::Ascending);
     if schema != PUBLIC {
         key.int64(i64::from(schema), Order::Ascending);

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Catalog, Name, PUBLIC, Schema, schema::PUBLIC_NAME};
+use super::{
+    Catalog, Name, PUBLIC, Schema, TEMPORARY,
+    schema::{PUBLIC_NAME, TEMPORARY_NAMES},
+};
 use crate::{
     error::{Result, SqlError, state},
     sql::system::quoted,
@@ -24,15 +27,22 @@ impl Default for Search {
 }
 
 impl Catalog {
-    /// What a search path with these names comes to. Schemas that there are not are passed over.
-    pub(crate) fn search<'a>(&self, path: impl Iterator<Item = &'a str>) -> Search {
+    /// What a search path with these names comes to. Schemas that there are not are passed over; temporary objects come first unless the
+    /// path says where.
+    pub(crate) fn search<'a>(&self, path: impl Iterator<Item = &'a str>, temporary: bool) -> Search {
         let mut looks_in = Vec::new();
         for schema in path.filter_map(|name| self.schema_number(name)) {
             if !looks_in.contains(&schema) {
                 looks_in.push(schema);
             }
         }
-        Search { creates_in: looks_in.first().copied(), looks_in }
+        let creates_in = looks_in.first().copied();
+        match looks_in.contains(&TEMPORARY) {
+            true if !temporary => looks_in.retain(|schema| *schema != TEMPORARY),
+            false if temporary => looks_in.insert(0, TEMPORARY),
+            _ => {}
+        }
+        Search { looks_in, creates_in }
     }
 
     /// The same catalog for who looks elsewhere.
@@ -43,6 +53,11 @@ impl Catalog {
     /// Where names are looked up.
     pub(crate) fn searches(&self) -> &Search {
         &self.search
+    }
+
+    /// Whether names of temporary objects are looked up.
+    pub(crate) fn searches_temporary(&self) -> bool {
+        self.search.looks_in.contains(&TEMPORARY)
     }
 
     /// The names of the schemas in which names are looked up.
@@ -59,6 +74,7 @@ impl Catalog {
     pub(crate) fn schema_number(&self, name: &str) -> Option<u32> {
         match name {
             PUBLIC_NAME => Some(PUBLIC),
+            name if TEMPORARY_NAMES.contains(&name) => Some(TEMPORARY),
             name => self.schema(name).map(|schema| schema.id),
         }
     }
@@ -75,16 +91,24 @@ impl Catalog {
 
     /// The name of a schema.
     pub(crate) fn schema_name(&self, number: u32) -> &str {
-        self.schemas.get(&number).map_or(PUBLIC_NAME, |schema| &schema.name)
+        match number {
+            TEMPORARY => TEMPORARY_NAMES[0],
+            number => self.schemas.get(&number).map_or(PUBLIC_NAME, |schema| &schema.name),
+        }
     }
 
     /// The number of the schema in which a new object gets its name.
     ///
     /// # Errors
-    /// 3F000
-    pub(crate) fn schema_of_new(&self, name: &Name) -> Result<u32> {
+    /// 3F000; 42P16 if it is to be temporary in another schema.
+    pub(crate) fn schema_of_new(&self, name: &Name, temporary: bool) -> Result<u32> {
         let wrong = |message: String| SqlError::new(state::INVALID_SCHEMA_NAME, message);
         match &name.schema {
+            Some(schema) if temporary && self.schema_number(schema) != Some(TEMPORARY) => {
+                let message = "cannot create temporary relation in non-temporary schema";
+                Err(SqlError::new(state::INVALID_TABLE_DEFINITION, message))
+            }
+            None if temporary => Ok(TEMPORARY),
             Some(schema) => self.schema_number(schema).ok_or_else(|| no_schema(schema)),
             None => {
                 let none = || wrong("no schema has been selected to create in".to_owned());

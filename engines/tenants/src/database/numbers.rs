@@ -6,7 +6,7 @@ use savanna_transaction::{Change, Direction, Isolation, RowLock, TxnId, Wait};
 
 use super::{Database, Step};
 use crate::{
-    catalog::{Sequence, sequence_key},
+    catalog::{Sequence, TEMPORARY, sequence_key},
     error::{Result, SqlError, state},
     row,
     sequence::{Reserved, exhausted, left},
@@ -36,12 +36,16 @@ impl Database {
 
     /// The number that a sequence goes on with, as far as a transaction sees it.
     pub(crate) fn sequence_next(&mut self, txn: TxnId, sequence: &Sequence) -> Result<i128> {
-        let Some(bytes) = self.get(txn, &sequence_key(sequence.state))? else { return Ok(sequence.first) };
-        let damaged = || SqlError::new(state::DATA_CORRUPTED, "a sequence's row is damaged");
-        Ok(i128::from_le_bytes(bytes.try_into().map_err(|_| damaged())?))
+        sequence_number(self.get(txn, &sequence_key(sequence.state))?, sequence)
     }
 
     fn move_sequence(&mut self, sequence: &Sequence, next: &mut dyn FnMut(i128) -> Result<i128>) -> Result<Lsn> {
+        if sequence.state & TEMPORARY != 0 {
+            let key = sequence_key(sequence.state);
+            let next = next(sequence_number(self.temporary().get(&key), sequence)?)?;
+            self.temporary().put(&key, Some(Box::from(next.to_le_bytes())));
+            return Ok(Lsn::NONE);
+        }
         let txn = self.begin(Isolation::ReadCommitted);
         let moved = self.move_sequence_in(txn, sequence, next);
         // Committed or not, it is over.
@@ -71,6 +75,9 @@ impl Database {
 
     /// A number for a new row of a table without primary key. One that is not used is lost.
     pub(crate) fn new_row_number(&mut self, txn: TxnId, relation: u32) -> Result<i64> {
+        if relation & TEMPORARY != 0 {
+            return Ok(self.temporary().new_row_number(relation));
+        }
         if !self.next_numbers.contains_key(&relation) {
             // Nobody has inserted into the table since the process began, so that a snapshot of now sees all rows.
             let all = row::whole(relation);
@@ -104,4 +111,11 @@ impl Database {
         *next += 1;
         Ok(*next - 1)
     }
+}
+
+/// The number that a sequence goes on with, by its row.
+fn sequence_number(row: Option<&[u8]>, sequence: &Sequence) -> Result<i128> {
+    let damaged = || SqlError::new(state::DATA_CORRUPTED, "a sequence's row is damaged");
+    let Some(bytes) = row else { return Ok(sequence.first) };
+    Ok(i128::from_le_bytes(bytes.try_into().map_err(|_| damaged())?))
 }

@@ -12,6 +12,7 @@ use crate::{
     fault::Rules,
     flush::{Flushing, Unflushed},
     log::{self, Log, RecordError},
+    session::SessionId,
     store::{Reading, Store},
 };
 
@@ -66,6 +67,9 @@ impl Replaying {
             chores: Reading::default(),
             found: Bytes::new(),
             gaps: Gaps::default(),
+            session: SessionId(0),
+            temporaries: HashMap::new(),
+            next_temporary: FIRST_RELATION,
         }
     }
 }

@@ -6,7 +6,10 @@ use sqlparser::ast::{
 };
 
 use crate::{
-    catalog::{COLUMNS_MAX, Catalog, Check, Column, Definition, Generated, Index, Name, PrimaryKey, Sequence, Table},
+    catalog::{
+        COLUMNS_MAX, Catalog, Check, Column, Definition, Generated, Index, Name, OnCommit, PrimaryKey, Sequence,
+        TEMPORARY, Table,
+    },
     error::{Result, SqlError, state},
     sql::{
         bind::Binder,
@@ -276,12 +279,10 @@ impl Planner<'_> {
             _ => false,
         };
         let odd = ast.or_replace
-            || ast.temporary
             || ast.external
             || ast.query.is_some()
             || ast.like.is_some()
             || ast.clone.is_some()
-            || ast.on_commit.is_some()
             || ast.inherits.is_some()
             || ast.partition_by.is_some()
             || ast.partition_of.is_some();
@@ -289,7 +290,16 @@ impl Planner<'_> {
             return Err(SqlError::unsupported("this kind of CREATE TABLE"));
         }
         let name = relation_name(&ast.name)?;
-        let schema = self.catalog.schema_of_new(&name)?;
+        let schema = self.catalog.schema_of_new(&name, ast.temporary)?;
+        let on_commit = match ast.on_commit {
+            None | Some(ast::OnCommit::PreserveRows) => OnCommit::PreserveRows,
+            Some(ast::OnCommit::DeleteRows) => OnCommit::DeleteRows,
+            Some(ast::OnCommit::Drop) => OnCommit::Drop,
+        };
+        if ast.on_commit.is_some() && schema != TEMPORARY {
+            let message = "ON COMMIT can only be used on temporary tables";
+            return Err(SqlError::new(state::INVALID_TABLE_DEFINITION, message));
+        }
         let name = name.name;
         let mut constraints = Constraints::default();
         let mut columns: Vec<Column> = Vec::new();
@@ -358,7 +368,7 @@ impl Planner<'_> {
             self.computed(&table, column)?;
         }
         let (foreign_keys, if_not_exists) = (constraints.foreign_keys, ast.if_not_exists);
-        Ok(Define::CreateTable { definition: made, sequences, foreign_keys, if_not_exists })
+        Ok(Define::CreateTable { definition: made, sequences, foreign_keys, if_not_exists, on_commit })
     }
 
     fn check_condition(&mut self, table: &Table, condition: &str) -> Result<()> {

@@ -30,7 +30,11 @@ pub(crate) fn plan(text: &str, catalog: &Catalog) -> Result<Option<Plan>> {
     let Ok(mut parser) = Parser::new(&PostgreSqlDialect {}).try_with_sql(text) else { return Ok(None) };
     let plan = match words(&mut parser) {
         ["SET", "CONSTRAINTS"] => Plan::SetConstraints(set_constraints(&mut parser)?),
-        ["CREATE", "SEQUENCE"] => Plan::Define(create_sequence(&mut parser, catalog)?),
+        ["CREATE", "SEQUENCE"] => Plan::Define(create_sequence(&mut parser, catalog, false)?),
+        ["CREATE", "TEMP" | "TEMPORARY"] if is_word(&parser.peek_token().token, "SEQUENCE") => {
+            parser.advance_token();
+            Plan::Define(create_sequence(&mut parser, catalog, true)?)
+        }
         ["ALTER", "SEQUENCE"] => Plan::Define(alter_sequence(&mut parser)?),
         ["ALTER", "VIEW"] => Plan::Define(alter_view(&mut parser)?),
         ["ALTER", "INDEX"] => Plan::Define(alter_index(&mut parser)?),
@@ -66,9 +70,11 @@ pub(super) fn first_word(text: &str) -> &str {
 
 /// The two words that a statement of these begins with, which are then behind the parser.
 fn words(parser: &mut Parser<'_>) -> [&'static str; 2] {
-    const KNOWN: [[&str; 2]; 7] = [
+    const KNOWN: [[&str; 2]; 9] = [
         ["SET", "CONSTRAINTS"],
         ["CREATE", "SEQUENCE"],
+        ["CREATE", "TEMP"],
+        ["CREATE", "TEMPORARY"],
         ["ALTER", "SEQUENCE"],
         ["ALTER", "VIEW"],
         ["ALTER", "INDEX"],
@@ -106,14 +112,14 @@ fn set_constraints(parser: &mut Parser<'_>) -> Result<SetConstraints> {
     Ok(SetConstraints { names, deferred })
 }
 
-fn create_sequence(parser: &mut Parser<'_>, catalog: &Catalog) -> Result<Define> {
+fn create_sequence(parser: &mut Parser<'_>, catalog: &Catalog, temporary: bool) -> Result<Define> {
     let if_not_exists = parser.parse_keywords(&[Keyword::IF, Keyword::NOT, Keyword::EXISTS]);
     let name = name(parser)?;
     let options = sequence_options(parser)?;
     if options.restart.is_some() {
         return Err(wrong("a new sequence cannot RESTART"));
     }
-    let schema = catalog.schema_of_new(&name)?;
+    let schema = catalog.schema_of_new(&name, temporary)?;
     let sequence = Sequence { schema, ..options.made(name.name)? };
     Ok(Define::CreateSequence { sequence, owned_by: options.owned_by.flatten(), if_not_exists })
 }

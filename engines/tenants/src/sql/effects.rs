@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, ops::Bound};
 use savanna_transaction::{Change, Isolation, KeyRange, RowLock, TxnId, Wait};
 
 use crate::{
-    catalog::{Arbiter, Table},
-    database::{Database, Step, Visit},
+    catalog::{Arbiter, OBJECTS, Table},
+    database::{Database, Step, Visit, is_temporary},
     error::{Result, SqlError, state},
     row::{self, Entry},
     sql::{expression::Env, modify::shown_row, plan::Target, run_join::row_key, run_reference::Touched},
@@ -77,6 +77,11 @@ impl Effects {
     /// Whether nothing will be written.
     pub(crate) fn is_empty(&self) -> bool {
         self.by_key.is_empty()
+    }
+
+    /// Whether objects change that other sessions have, too.
+    pub(crate) fn change_catalog(&self) -> bool {
+        self.by_key.keys().any(|key| key.starts_with(&OBJECTS.to_be_bytes()))
     }
 
     /// Bytes that will be written.
@@ -289,6 +294,9 @@ impl Effects {
 
     /// Writes everything.
     pub(crate) fn apply(self, database: &mut Database) -> Result<()> {
+        if self.by_key.keys().any(|key| is_temporary(key)) {
+            database.may_write_temporary(self.bytes)?;
+        }
         for (key, Effect { value, change, .. }) in self.by_key {
             database.write(self.txn, &key, value, change)?;
         }

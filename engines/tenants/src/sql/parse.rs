@@ -165,7 +165,7 @@ fn word(token: &TokenWithSpan) -> String {
 }
 
 /// Writes what PostgreSQL takes and the parser does not in another way: `ON` and `OFF` among the options of COPY, users, who are
-/// roles that log in, what an INSERT overrides, and the options of VACUUM, which has nothing to do.
+/// roles that log in, tables without a log, which have one, what an INSERT overrides, and the options of VACUUM, which has nothing to do.
 fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
     let places: Vec<usize> =
         (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
@@ -184,6 +184,9 @@ fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
             if let Some((words, _)) = overriding_at(tokens) {
                 words.into_iter().rev().for_each(|at| drop(tokens.remove(at)));
             }
+        }
+        Some("CREATE") if places.len() > 2 && word(&tokens[places[1]]) == "UNLOGGED" => {
+            tokens.remove(places[1]);
         }
         Some("CREATE" | "ALTER") if places.len() > 2 && word(&tokens[places[1]]) == "USER" => {
             let creates = word(&tokens[places[0]]) == "CREATE";

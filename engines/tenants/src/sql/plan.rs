@@ -8,7 +8,7 @@ use std::sync::{
 use savanna_transaction::Isolation;
 
 use crate::{
-    catalog::{Arbiter, Catalog, Definition, Generated, Name, Sequence, Table},
+    catalog::{Arbiter, Catalog, Definition, Generated, Name, OnCommit, Sequence, Table},
     copy::CopyFormat,
     cursor::{CursorOptions, Direction},
     enumeration::{Enumeration, Position},
@@ -126,6 +126,7 @@ pub(crate) enum Plan {
     Show(String),
     Deallocate(Option<String>),
     DiscardAll,
+    DiscardTemporary,
     CreateDatabase(String),
     DropDatabase {
         name: String,
@@ -279,6 +280,7 @@ pub(crate) enum Define {
         sequences: Vec<(Sequence, usize)>,
         foreign_keys: Vec<NewForeignKey>,
         if_not_exists: bool,
+        on_commit: OnCommit,
     },
     CreateSchema {
         name: String,

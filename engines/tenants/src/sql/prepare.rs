@@ -208,6 +208,7 @@ impl Planner<'_> {
                 silent(Plan::Deallocate(name))
             }
             Ast::Discard { object_type: ast::DiscardObject::ALL } => silent(Plan::DiscardAll),
+            Ast::Discard { object_type: ast::DiscardObject::TEMP } => silent(Plan::DiscardTemporary),
             _ => Err(unsupported()),
         }
     }

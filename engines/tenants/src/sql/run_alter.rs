@@ -223,9 +223,9 @@ impl Definer<'_, '_> {
     /// Rows move to new keys, and so do the entries of all indexes.
     fn moved(&mut self, table: &Table, mut definition: Definition, rows: KeyedRows) -> Result<Step<Definition>> {
         ready!(self.doom(&table.relations().collect::<Vec<_>>()));
-        definition.relation = self.run.database().new_relation()?;
+        definition.relation = self.new_number(definition.schema)?;
         for index in &mut definition.indexes {
-            index.relation = self.run.database().new_relation()?;
+            index.relation = self.new_number(definition.schema)?;
         }
         let table = Arc::new(Table::new(definition));
         let (checks, computed) = self.planner().rules(&table)?;

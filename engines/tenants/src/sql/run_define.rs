@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};
 use savanna_transaction::{RowLock, Wait};
 
 use crate::{
-    catalog::{Arbiter, Catalog, Definition, Encode, Index, Name, Sequence, Table, doomed_key, name_key, table_key},
+    catalog::{
+        Arbiter, Catalog, Definition, Encode, Index, Name, OnCommit, Sequence, TEMPORARY, Table, doomed_key, name_key,
+        on_commit_key, table_key,
+    },
     database::Step,
     error::{Result, SqlError, state},
     row,
@@ -54,8 +57,8 @@ impl Run<'_> {
 impl Definer<'_, '_> {
     fn define(&mut self, plan: &Define) -> Result<Step<&'static str>> {
         Ok(Step::Done(match plan {
-            Define::CreateTable { definition, sequences, foreign_keys, if_not_exists } => {
-                ready!(self.create_table(definition, sequences, foreign_keys, *if_not_exists));
+            Define::CreateTable { definition, sequences, foreign_keys, if_not_exists, on_commit } => {
+                ready!(self.create_table(definition, (sequences, foreign_keys), *if_not_exists, *on_commit));
                 "CREATE TABLE"
             }
             Define::CreateSequence { sequence, owned_by, if_not_exists } => {
@@ -191,6 +194,12 @@ impl Definer<'_, '_> {
         Ok(Step::Done(()))
     }
 
+    /// A number for an object of a schema, or for what it keeps.
+    pub(crate) fn new_number(&self, schema: u32) -> Result<u32> {
+        let mut database = self.run.database();
+        if schema == TEMPORARY { database.new_temporary_relation() } else { database.new_relation() }
+    }
+
     pub(crate) fn save(&mut self, definition: &Definition) -> Result<Step<()>> {
         self.changed.insert(definition.id, Some(definition.clone()));
         self.effects.set(&mut self.run.database(), table_key(definition.id), Some(definition.encode()?))
@@ -226,9 +235,9 @@ impl Definer<'_, '_> {
     fn create_table(
         &mut self,
         definition: &Definition,
-        sequences: &[(Sequence, usize)],
-        foreign_keys: &[NewForeignKey],
+        (sequences, foreign_keys): (&[(Sequence, usize)], &[NewForeignKey]),
         if_not_exists: bool,
+        on_commit: OnCommit,
     ) -> Result<Step<()>> {
         let mut definition = definition.clone();
         ready!(self.hold_schema(definition.schema));
@@ -243,10 +252,13 @@ impl Definer<'_, '_> {
         for column in &definition.columns {
             ready!(self.hold_type(column.of));
         }
-        definition.id = self.run.database().new_relation()?;
+        definition.id = self.new_number(definition.schema)?;
         definition.relation = definition.id;
         for index in &mut definition.indexes {
-            index.relation = self.run.database().new_relation()?;
+            index.relation = self.new_number(definition.schema)?;
+        }
+        if let Some(mark) = on_commit.mark() {
+            ready!(self.effects.set(&mut self.run.database(), on_commit_key(definition.id), Some(mark)));
         }
         for name in definition.names() {
             ready!(self.take_name(definition.schema, name, definition.id));
@@ -321,9 +333,9 @@ impl Definer<'_, '_> {
             ready!(self.own(&table));
             let mut definition = table.definition.clone();
             ready!(self.doom(&table.relations().collect::<Vec<_>>()));
-            definition.relation = self.run.database().new_relation()?;
+            definition.relation = self.new_number(definition.schema)?;
             for index in &mut definition.indexes {
-                index.relation = self.run.database().new_relation()?;
+                index.relation = self.new_number(definition.schema)?;
             }
             ready!(self.save(&definition));
             if restart {
@@ -387,7 +399,7 @@ impl Definer<'_, '_> {
 
     /// Fills a new index with the rows that there are.
     pub(crate) fn add_index(&mut self, table: &Table, mut index: Index) -> Result<Step<Definition>> {
-        index.relation = self.run.database().new_relation()?;
+        index.relation = self.new_number(table.schema)?;
         ready!(self.take_name(table.schema, &index.name, table.id));
         let mut definition = table.definition.clone();
         for (key, values) in self.rows(table)? {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    catalog::{Definition, ForeignKey, Table},
+    catalog::{Definition, ForeignKey, TEMPORARY, Table},
     database::Step,
     error::{Result, SqlError, state},
     sql::{
@@ -30,12 +30,17 @@ impl Definer<'_, '_> {
             Some(self.table(&new.parent)?)
         };
         if let Some(parent) = &parent {
+            let kind = if child.schema == TEMPORARY { "temporary" } else { "permanent" };
+            if (child.schema == TEMPORARY) != (parent.schema == TEMPORARY) {
+                let message = format!("constraints on {kind} tables may reference only {kind} tables");
+                return Err(SqlError::new(state::INVALID_TABLE_DEFINITION, message));
+            }
             ready!(self.own(parent));
             let unchanged = self.as_changed(parent);
             ready!(self.save(&unchanged));
         }
         let mut key = resolve(new, child, parent.as_deref().unwrap_or(child))?;
-        key.id = self.run.database().new_relation()?;
+        key.id = self.new_number(child.schema)?;
         definition.foreign_keys.push(key);
         Ok(Step::Done((definition, parent)))
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    catalog::{Encode, Name, PUBLIC, Schema, Sequence, Table, no_schema, schema_name_key, table_key},
+    catalog::{Encode, Name, PUBLIC, Schema, Sequence, TEMPORARY, Table, no_schema, schema_name_key, table_key},
     database::Step,
     error::{Result, SqlError, state},
     sql::{effects::ready, plan::Kind, run_define::Definer},
@@ -148,7 +148,7 @@ impl Definer<'_, '_> {
     /// Sees to it that a schema stays until the transaction ends.
     pub(crate) fn hold_schema(&mut self, schema: u32) -> Result<Step<()>> {
         match schema {
-            PUBLIC => Ok(Step::Done(())),
+            PUBLIC | TEMPORARY => Ok(Step::Done(())),
             schema => self.effects.hold(&mut self.run.database(), &table_key(schema)),
         }
     }
@@ -171,6 +171,15 @@ impl Definer<'_, '_> {
         if if_exists && !self.catalog.has(name) {
             self.notices.push(format!("relation \"{name}\" does not exist, skipping"));
             return Ok(Step::Done(tag));
+        }
+        let from = match kind {
+            Kind::Table => self.table(name)?.schema,
+            Kind::View => self.view(name, if_exists)?.map_or(PUBLIC, |view| view.schema),
+            Kind::Sequence => self.sequence(name)?.schema,
+        };
+        if (from == TEMPORARY) != (to == TEMPORARY) {
+            let message = "cannot move objects into or out of temporary schemas";
+            return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message));
         }
         match kind {
             Kind::Table => ready!(self.move_table(&*self.table(name)?, to)),

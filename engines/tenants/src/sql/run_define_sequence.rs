@@ -31,8 +31,8 @@ impl Definer<'_, '_> {
 
     /// Gives a sequence its numbers, and its row in the catalog.
     pub(crate) fn make_sequence(&mut self, mut sequence: Sequence) -> Result<Step<Sequence>> {
-        sequence.id = self.run.database().new_relation()?;
-        sequence.state = self.run.database().new_relation()?;
+        sequence.id = self.new_number(sequence.schema)?;
+        sequence.state = self.new_number(sequence.schema)?;
         ready!(self.take_name(sequence.schema, &sequence.name, sequence.id));
         ready!(self.save_sequence(&sequence));
         Ok(Step::Done(sequence))
@@ -104,7 +104,7 @@ impl Definer<'_, '_> {
     /// A sequence goes on with a number, from the commit on.
     fn begin_again(&mut self, sequence: &mut Sequence, first: i128) -> Result<Step<()>> {
         ready!(self.effects.set(&mut self.run.database(), sequence_key(sequence.state), None));
-        sequence.state = self.run.database().new_relation()?;
+        sequence.state = self.new_number(sequence.schema)?;
         sequence.first = first;
         Ok(Step::Done(()))
     }

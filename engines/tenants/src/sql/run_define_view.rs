@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    catalog::{Encode, Name, table_key},
+    catalog::{Encode, Name, TEMPORARY, table_key},
     database::Step,
     error::{Result, SqlError, state},
     sql::{effects::ready, run_define::Definer},
@@ -13,6 +13,10 @@ use crate::{
 impl Definer<'_, '_> {
     pub(crate) fn create_view(&mut self, view: &View, or_replace: bool) -> Result<Step<()>> {
         let mut view = view.clone();
+        if view.schema != TEMPORARY && view.reads.iter().any(|read| read.id & TEMPORARY != 0) {
+            self.notices.push(format!("view \"{}\" will be a temporary view", view.name));
+            view.schema = TEMPORARY;
+        }
         ready!(self.hold_schema(view.schema));
         let there = self.catalog.in_schema(view.schema, &view.name);
         match there.and_then(|id| self.catalog.view_by_id(id)).map(Arc::clone) {
@@ -25,7 +29,7 @@ impl Definer<'_, '_> {
                 return Err(SqlError::new(state::WRONG_OBJECT_TYPE, format!("\"{}\" is not a view", view.name)));
             }
             _ => {
-                view.id = self.run.database().new_relation()?;
+                view.id = self.new_number(view.schema)?;
                 ready!(self.take_name(view.schema, &view.name, view.id));
             }
         }

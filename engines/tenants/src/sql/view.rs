@@ -161,7 +161,6 @@ impl Planner<'_> {
         let odd = ast.or_alter
             || ast.materialized
             || ast.secure
-            || ast.temporary
             || ast.if_not_exists
             || ast.with_no_schema_binding
             || ast.copy_grants
@@ -196,7 +195,7 @@ impl Planner<'_> {
             }
         }
         let name = relation_name(&ast.name)?;
-        let schema = self.catalog.schema_of_new(&name)?;
+        let schema = self.catalog.schema_of_new(&name, ast.temporary)?;
         let view = View { id: 0, name: name.name, columns, query: ast.query.to_string(), reads, schema };
         Ok(Define::CreateView { view, or_replace: ast.or_replace })
     }

@@ -6,7 +6,7 @@ use super::{Tenant, portals::no_statement};
 use crate::{
     database::Step,
     error::{Result, SqlError, state},
-    session::{Outcome, SessionId},
+    session::{Outcome, SavepointOf, SessionId},
     sql::{
         function::Configured,
         plan::{Plan, SetConstraints},
@@ -60,8 +60,10 @@ impl Tenant {
             Plan::Savepoint(name) => {
                 let txn = self.explicit(id, "SAVEPOINT")?;
                 let savepoint = self.database.savepoint(txn)?;
+                let temporary = self.database.temporary_savepoint(id);
                 if let Some(txn) = &mut self.session(id)?.txn {
-                    txn.savepoints.push((name.clone(), savepoint, txn.deferral.clone()));
+                    let (name, deferral) = (name.clone(), txn.deferral.clone());
+                    txn.savepoints.push(SavepointOf { name, rows: savepoint, temporary, deferral });
                 }
                 return done("SAVEPOINT");
             }
@@ -81,13 +83,14 @@ impl Tenant {
                 if let Some(txn) = &mut self.session(id)?.txn {
                     txn.savepoints.truncate(at + 1);
                     txn.failed = false;
-                    if let Some((_, last, deferral)) = txn.savepoints.last() {
-                        savepoint = Some(*last);
-                        txn.deferral = deferral.clone();
+                    if let Some(last) = txn.savepoints.last() {
+                        savepoint = Some((last.rows, last.temporary));
+                        txn.deferral = last.deferral.clone();
                     }
                 }
-                if let Some(savepoint) = savepoint {
-                    self.database.roll_back_to(txn, savepoint)?;
+                if let Some((rows, temporary)) = savepoint {
+                    self.database.roll_back_to(txn, rows)?;
+                    self.database.roll_back_temporary(id, temporary);
                 }
                 self.session(id)?.undo_cursors(at + 1);
                 return done("ROLLBACK");
@@ -152,8 +155,16 @@ impl Tenant {
                 }
                 return done(if name.is_none() { "DEALLOCATE ALL" } else { "DEALLOCATE" });
             }
+            Plan::DiscardTemporary => {
+                if self.session(id)?.txn.as_ref().is_some_and(|txn| txn.explicit) {
+                    return Err(SqlError::unsupported("DISCARD TEMP in a transaction"));
+                }
+                self.database.drop_temporary(id);
+                return done("DISCARD TEMP");
+            }
             Plan::DiscardAll => {
                 self.outside(id, "DISCARD ALL")?;
+                self.database.drop_temporary(id);
                 let session = self.session(id)?;
                 session.prepared.clear();
                 session.portals.clear();
@@ -265,7 +276,7 @@ impl Tenant {
 
     fn savepoint(&mut self, id: SessionId, name: &str) -> Result<usize> {
         let savepoints = self.session(id)?.txn.as_ref().map(|txn| txn.savepoints.as_slice()).unwrap_or_default();
-        let found = savepoints.iter().rposition(|(other, ..)| other == name);
+        let found = savepoints.iter().rposition(|other| other.name == name);
         found.ok_or_else(|| SqlError::new(state::INVALID_SAVEPOINT, format!("savepoint \"{name}\" does not exist")))
     }
 

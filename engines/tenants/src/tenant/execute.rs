@@ -216,7 +216,7 @@ impl Tenant {
             }),
             Plan::Define(define) => run.step(run.define(define, &statement.catalog, behind))?.map(|defined| {
                 notices.extend(defined.notices);
-                txn.defines = true;
+                txn.defines |= defined.effects.change_catalog();
                 (Outcome::Done { tag: defined.tag.to_owned() }, Some(defined.effects))
             }),
             other => return Err(SqlError::internal(format_args!("{} is run by nobody", verb_of(other)))),

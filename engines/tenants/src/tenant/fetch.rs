@@ -62,6 +62,7 @@ impl Tenant {
     ) -> Result<Step<T>> {
         let reading = std::mem::take(&mut self.session(id)?.reading);
         self.database.swap_reading(reading);
+        self.database.set_session(id);
         let mut step = run(self);
         let wanted = self.database.reading().wanted();
         let reading = self.database.swap_reading(Reading::default());

@@ -37,6 +37,7 @@ impl Tenant {
         (catalog, zone): (Arc<Catalog>, Zone),
         declared: &[Type],
     ) -> Result<Arc<Statement>> {
+        let shared = !catalog.searches_temporary();
         if let Some(statement) = self.plans.get(catalog.searches()).and_then(|plans| plans.get(text))
             && declared.is_empty()
             && Arc::ptr_eq(&statement.catalog, &catalog)
@@ -45,7 +46,7 @@ impl Tenant {
             return Ok(Arc::clone(statement));
         }
         let statement = Arc::new(prepare(text, catalog, zone, declared)?);
-        if declared.is_empty() && text.len() <= PLAN_TEXT_MAX {
+        if shared && declared.is_empty() && text.len() <= PLAN_TEXT_MAX {
             if self.plans.values().map(HashMap::len).sum::<usize>() >= PLANS_MAX {
                 self.plans.clear();
             }
@@ -83,11 +84,15 @@ impl Tenant {
     fn for_session(&mut self, id: SessionId, catalog: Arc<Catalog>) -> Result<Arc<Catalog>> {
         let Some(session) = self.sessions.get(&id) else { return Ok(catalog) };
         let facts = &session.facts;
-        let search = if catalog.schemas().next().is_none() && facts.settings.search_path == SearchPath::default() {
-            Search::default()
-        } else {
-            catalog.search(facts.settings.search_path.names(&facts.user))
+        let temporary = self.database.has_temporary(id);
+        let usual = !temporary && facts.settings.search_path == SearchPath::default();
+        let search = match usual && catalog.schemas().next().is_none() {
+            true => Search::default(),
+            false => catalog.search(facts.settings.search_path.names(&facts.user), temporary),
         };
+        if temporary {
+            return self.database.with_temporary(id, &catalog, search);
+        }
         if search == *catalog.searches() {
             return Ok(catalog);
         }

@@ -1,7 +1,5 @@
 //! The transactions of sessions: how they begin and end.
 
-use std::sync::Arc;
-
 use savanna_transaction::Isolation;
 
 use super::{Tenant, closed};
@@ -86,6 +84,7 @@ impl Tenant {
         match step {
             Ok(Step::Wait) => Ok(Step::Wait),
             Ok(Step::Done(lsn)) => {
+                database.commit_temporary(id)?;
                 let session = self.session(id)?;
                 session.reply_after = session.reply_after.max(lsn);
                 session.portals.clear();
@@ -109,16 +108,15 @@ impl Tenant {
     /// Checks what the transaction has put off, on its newest state.
     pub(super) fn check_deferred(&mut self, id: SessionId, checks: &Checks) -> Result<Step<()>> {
         let Self { database, sessions, .. } = self;
-        let Some(Session { txn: Some(txn), facts, .. }) = sessions.get(&id) else { return Ok(Step::Done(())) };
+        let Some(Session { txn: Some(txn), .. }) = sessions.get(&id) else { return Ok(Step::Done(())) };
         if checks.is_empty() {
             return Ok(Step::Done(()));
         }
         let snapshot = database.statement(txn.id)?;
-        let catalog = if txn.defines {
-            Arc::new(database.read_catalog(txn.id, snapshot)?)
-        } else {
-            database.catalog(snapshot)?
-        };
+        let txn = (txn.id, txn.defines);
+        let catalog = self.catalog_at(id, txn, snapshot)?;
+        let Self { database, sessions, .. } = self;
+        let Some(Session { txn: Some(txn), facts, .. }) = sessions.get(&id) else { return Ok(Step::Done(())) };
         let (isolation, deferral) = (txn.isolation, &txn.deferral);
         let run = Run::new(database, (txn.id, isolation), &[], facts, deferral);
         let step = run.check_deferred(checks, &catalog);
@@ -162,6 +160,7 @@ impl Tenant {
                 session.facts.settings = before;
             }
             self.database.abort(txn.id);
+            self.database.roll_back_temporary(id, 0);
             self.activity.rolled_back();
         }
     }

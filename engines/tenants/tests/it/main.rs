@@ -19,4 +19,5 @@ mod references;
 mod snapshots;
 mod statements;
 mod storage;
+mod temporary;
 mod world;

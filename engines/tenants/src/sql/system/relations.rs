@@ -8,7 +8,7 @@ use super::{
     namespace_oid, row, vector,
 };
 use crate::{
-    catalog::{Action, Catalog, Column, ForeignKey, Generated, PUBLIC, PrimaryKey, Sequence, Table},
+    catalog::{Action, Catalog, Column, ForeignKey, Generated, PUBLIC, PrimaryKey, Sequence, TEMPORARY, Table},
     types::Type,
     value::Value,
 };
@@ -186,6 +186,9 @@ fn namespaces(catalog: &Catalog) -> Vec<Vec<Value>> {
         namespace(namespace_oid(PUBLIC), catalog.schema_name(PUBLIC)),
         namespace(NAMESPACE_INFORMATION, "information_schema"),
     ];
+    if catalog.searches_temporary() {
+        rows.push(namespace(namespace_oid(TEMPORARY), catalog.schema_name(TEMPORARY)));
+    }
     rows.extend(catalog.schemas().map(|schema| namespace(namespace_oid(schema.id), &schema.name)));
     rows
 }
@@ -239,7 +242,7 @@ struct Class<'a> {
 impl Class<'_> {
     fn row(&self) -> Vec<Value> {
         let Self { oid, name, schema, kind, columns, checks, has_index, has_references } = *self;
-        let persistence = "p";
+        let persistence = if schema == TEMPORARY { "t" } else { "p" };
         let am = match kind {
             "r" => HEAP,
             "i" => BTREE,
