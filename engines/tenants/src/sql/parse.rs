@@ -9,7 +9,7 @@ use sqlparser::{
 
 use crate::{
     error::{Result, SqlError, state},
-    sql::modify::Overriding,
+    sql::{dialect::is_word, modify::Overriding},
 };
 
 /// The statements of a text, each with its own part of the text.
@@ -165,8 +165,10 @@ fn word(token: &TokenWithSpan) -> String {
 }
 
 /// Writes what PostgreSQL takes and the parser does not in another way: `ON` and `OFF` among the options of COPY, users, who are
-/// roles that log in, tables without a log, which have one, what an INSERT overrides, and the options of VACUUM, which has nothing to do.
+/// roles that log in, tables without a log, which have one, what an INSERT overrides, `ABORT`, the weaker row locks, and the options of
+/// VACUUM, which has nothing to do.
 fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
+    write_weaker_locks(tokens);
     let places: Vec<usize> =
         (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
     match places.first().map(|first| word(&tokens[*first])).as_deref() {
@@ -199,10 +201,44 @@ fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
                 }
             }
         }
+        Some("ABORT") => tokens[places[0]].token = Token::make_keyword("ROLLBACK"),
         Some("VACUUM") => {
             tokens.retain(|token| !matches!(word(token).as_str(), "ANALYZE" | "FREEZE" | "VERBOSE"));
         }
         _ => {}
+    }
+}
+
+/// What stands before the table of a row lock that leaves keys alone. No client can write it.
+pub(crate) const WEAKER: &str = "\0";
+
+/// Writes `FOR KEY SHARE` and `FOR NO KEY UPDATE` as `FOR SHARE` and `FOR UPDATE` of a table with a mark.
+fn write_weaker_locks(tokens: &mut Vec<TokenWithSpan>) {
+    let is = |token: &TokenWithSpan, expected: &str| is_word(&token.token, expected);
+    if !tokens.iter().any(|token| is(token, "KEY")) {
+        return;
+    }
+    let places: Vec<usize> =
+        (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
+    // From the end, so that places before stay what they are.
+    for at in (1..places.len().saturating_sub(1)).rev() {
+        let reads =
+            |words: &[(usize, &str)]| words.iter().all(|(place, expected)| is(&tokens[places[*place]], expected));
+        let weaker = reads(&[(at - 1, "FOR"), (at, "KEY"), (at + 1, "SHARE")])
+            || at > 1 && reads(&[(at - 2, "FOR"), (at - 1, "NO"), (at, "KEY"), (at + 1, "UPDATE")]);
+        if !weaker {
+            continue;
+        }
+        let mark = TokenWithSpan::wrap(Token::make_word(WEAKER, Some('"')));
+        let (behind, marked) = match places.get(at + 2).filter(|of| is(&tokens[**of], "OF")) {
+            Some(of) => (of + 1, [mark, TokenWithSpan::wrap(Token::Period)]),
+            None => (places[at + 1] + 1, [TokenWithSpan::wrap(Token::make_keyword("OF")), mark]),
+        };
+        tokens.splice(behind..behind, marked);
+        tokens.remove(places[at]);
+        if is(&tokens[places[at - 1]], "NO") {
+            tokens.remove(places[at - 1]);
+        }
     }
 }
 
@@ -243,6 +279,9 @@ mod tests {
         let shown = |text| parse(text).unwrap().unwrap().to_string();
         assert_eq!(shown("vacuum analyze t"), shown("vacuum t"));
         assert_eq!(shown("create user a with password 'x'"), shown("create role a with login password 'x'"));
+        assert_eq!(shown("abort"), "ROLLBACK");
+        assert_eq!(shown("select 1 from t for  key  share nowait"), "SELECT 1 FROM t FOR SHARE OF \"\0\" NOWAIT");
+        assert_eq!(shown("select 1 from t for no key update of t"), "SELECT 1 FROM t FOR UPDATE OF \"\0\".t");
         assert_eq!(shown("create user a"), shown("create role a login"));
         assert_eq!(shown("alter user a password 'x'"), shown("alter role a password 'x'"));
         assert_eq!(shown("copy t from stdin with (freeze on)"), "COPY t FROM STDIN (FREEZE)");

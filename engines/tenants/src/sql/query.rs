@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use savanna_transaction::RowLock;
 use sqlparser::ast::{
-    self, LimitClause, LockClause, LockType, NonBlock, Query as Ast, SetExpr, SetOperator, SetQuantifier,
+    self, LimitClause, LockClause, LockType, NonBlock, ObjectNamePart, Query as Ast, SetExpr, SetOperator,
+    SetQuantifier,
 };
 
 use crate::{
@@ -15,6 +16,7 @@ use crate::{
         function,
         name::object_name,
         order::sort_outputs,
+        parse::WEAKER,
         plan::OutputColumn,
         query_plan::{Body, Joined, Locking, Node, Patience, Query, Rows, Select, SetKind, SetOperation},
         scope::Scope,
@@ -298,14 +300,22 @@ impl Query {
 /// `FOR UPDATE`, with the places of the tables whose rows are locked.
 fn locking(locks: &[LockClause], bound: &Bound<'_>) -> Result<Option<(Locking, Vec<usize>)>> {
     let Some(lock) = locks.first() else { return Ok(None) };
-    let name = match lock.lock_type {
-        LockType::Share => "FOR SHARE",
-        LockType::Update => "FOR UPDATE",
+    let mut of = lock.of.clone();
+    let is_mark = |part: &ObjectNamePart| part.as_ident().is_some_and(|name| name.value == WEAKER);
+    let weaker = of.as_ref().is_some_and(|of| of.0.first().is_some_and(is_mark));
+    if let (true, Some(of)) = (weaker, &mut of) {
+        of.0.remove(0);
+    }
+    let (name, mode) = match (&lock.lock_type, weaker) {
+        (LockType::Share, true) => ("FOR KEY SHARE", RowLock::KeyShare),
+        (LockType::Share, false) => ("FOR SHARE", RowLock::Share),
+        (LockType::Update, true) => ("FOR NO KEY UPDATE", RowLock::NoKeyUpdate),
+        (LockType::Update, false) => ("FOR UPDATE", RowLock::Update),
     };
     if locks.len() > 1 {
         return Err(SqlError::unsupported("more than one clause of row locks"));
     }
-    let of = lock.of.as_ref().map(object_name).transpose()?;
+    let of = of.filter(|of| !of.0.is_empty()).as_ref().map(object_name).transpose()?;
     bound.lockable(name)?;
     let optional = bound.from.optional_tables();
     let mut tables = Vec::new();
@@ -326,10 +336,6 @@ fn locking(locks: &[LockClause], bound: &Bound<'_>) -> Result<Option<(Locking, V
         let message = format!("relation \"{of}\" in {name} clause not found in FROM clause");
         return Err(SqlError::new(state::UNDEFINED_TABLE, message));
     }
-    let mode = match lock.lock_type {
-        LockType::Share => RowLock::Share,
-        LockType::Update => RowLock::Update,
-    };
     let patience = match lock.nonblock {
         None => Patience::Wait,
         Some(NonBlock::Nowait) => Patience::Fail,
