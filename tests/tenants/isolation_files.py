@@ -263,7 +263,8 @@ def clusters(server, postgresql, name):
         with cluster.connect(autocommit=True) as connection:
             connection.execute(f'CREATE DATABASE "{name}"')
     watch = postgresql.connect(name, autocommit=True)
-    blocked = lambda pid: watch.execute("SELECT cardinality(pg_blocking_pids(%s)) > 0", [pid]).fetchone()[0]
+    question = "SELECT cardinality(pg_blocking_pids(%s) || pg_safe_snapshot_blocking_pids(%s)) > 0"
+    blocked = lambda pid: watch.execute(question, [pid, pid]).fetchone()[0]
     return (Cluster(lambda: server.connect(name, autocommit=True), None),
             Cluster(lambda: postgresql.connect(name, autocommit=True), blocked))
 

@@ -2,6 +2,7 @@
 
 use crate::{
     error::{Result, SqlError, state},
+    session::Suspended,
     sql::plan::OutputColumn,
     value::Value,
 };
@@ -39,11 +40,15 @@ pub(crate) struct Cursor {
     pub(crate) columns: Vec<OutputColumn>,
     /// The statement that made it, and when.
     pub(crate) made_by: (String, i64),
+    /// A query whose rows are read as they are asked for. None are kept then.
+    pub(crate) coming: Option<Box<Suspended>>,
     rows: Vec<Vec<Value>>,
     bytes: usize,
     /// The number of the row that it is on, from 1; 0 before the first, and one more than there are behind the last.
     at: usize,
     pub(crate) options: CursorOptions,
+    /// Whether it went behind the last row that comes.
+    at_end: bool,
     /// Savepoints that were there when it was made; `None` once its transaction has committed.
     pub(crate) savepoints: Option<usize>,
 }
@@ -59,6 +64,36 @@ impl Cursor {
         options: CursorOptions,
         (savepoints, others): (usize, usize),
     ) -> Result<Self> {
+        let mut cursor = Self::empty(columns, None, options, savepoints);
+        cursor.keep(rows, others)?;
+        Ok(cursor)
+    }
+
+    /// A cursor before the first row of a query that was not run yet.
+    pub(crate) fn suspended(
+        columns: Vec<OutputColumn>,
+        query: Suspended,
+        options: CursorOptions,
+        savepoints: usize,
+    ) -> Self {
+        Self::empty(columns, Some(Box::new(query)), options, savepoints)
+    }
+
+    fn empty(
+        columns: Vec<OutputColumn>,
+        coming: Option<Box<Suspended>>,
+        options: CursorOptions,
+        savepoints: usize,
+    ) -> Self {
+        let (made_by, savepoints) = ((String::new(), 0), Some(savepoints));
+        Self { columns, made_by, coming, rows: Vec::new(), bytes: 0, at: 0, at_end: false, options, savepoints }
+    }
+
+    /// Keeps all rows from here on, beside other cursors of so many bytes.
+    ///
+    /// # Errors
+    /// 53200.
+    pub(crate) fn keep(&mut self, rows: Vec<Vec<Value>>, others: usize) -> Result<()> {
         let size = |row: &Vec<Value>| size_of::<Vec<Value>>() + row.iter().map(Value::bytes).sum::<usize>();
         let bytes = rows.iter().map(size).sum();
         if others + bytes > BYTES_MAX {
@@ -67,7 +102,14 @@ impl Cursor {
                 SqlError::new(state::OUT_OF_MEMORY, message).hint("Read fewer rows or columns, or close cursors.")
             );
         }
-        Ok(Self { columns, made_by: (String::new(), 0), rows, bytes, at: 0, options, savepoints: Some(savepoints) })
+        (self.rows, self.bytes, self.coming) = (rows, bytes, None);
+        Ok(())
+    }
+
+    /// Notes that so many rows more were met, and perhaps the end.
+    pub(crate) fn passed(&mut self, rows: usize, end: bool) {
+        self.at += rows + usize::from(end && !self.at_end);
+        self.at_end |= end;
     }
 
     /// Bytes of its rows.

@@ -17,8 +17,8 @@ use std::{
 use bytes::Bytes;
 use savanna_journal::Lsn;
 use savanna_transaction::{
-    Change, Commit, Csn, Direction, Event, HolderId, Isolation, KeyRange, Lock, RowLock, Savepoint, Seen, Transactions,
-    TxnId, Wait,
+    Change, Commit, Csn, Direction, Event, HolderId, Isolation, KeyRange, Lock, RowLock, Savepoint, Seen,
+    TransactionError, Transactions, TxnId, View, Wait,
 };
 
 pub(crate) use self::temporary::is_temporary;
@@ -259,6 +259,26 @@ impl Database {
     /// Gives back what a holder has.
     pub(crate) fn remove_holder(&mut self, holder: HolderId) {
         self.transactions.remove_holder(holder);
+    }
+
+    /// Keeps what the statement that runs sees.
+    pub(crate) fn keep_view(&mut self, txn: TxnId) -> Result<View> {
+        Ok(self.transactions.keep_view(txn)?)
+    }
+
+    /// Begins a statement that sees what was kept; whether that is still there.
+    pub(crate) fn statement_in(&mut self, txn: TxnId, view: View) -> Result<bool> {
+        self.note_durable()?;
+        match self.transactions.statement_in(txn, view) {
+            Ok(_) => Ok(true),
+            Err(TransactionError::NoSnapshot(_)) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Gives up what was kept.
+    pub(crate) fn drop_view(&mut self, txn: TxnId, view: View) {
+        self.transactions.drop_view(txn, view);
     }
 
     /// Writes a key, privately until the commit.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use savanna_journal::Lsn;
-use savanna_transaction::{Isolation, Savepoint, TxnId};
+use savanna_transaction::{Isolation, Savepoint, TxnId, View};
 
 use crate::{
     copy::CopyFormat,
@@ -17,6 +17,7 @@ use crate::{
         expression::Facts,
         plan::{OutputColumn, Statement},
         reference::Deferral,
+        run_part::Place,
         run_reference::Checks,
     },
     store::Reading,
@@ -99,6 +100,8 @@ pub(crate) struct Current {
     pub(crate) ended: Option<SqlError>,
     /// When the snapshot that it holds was taken, in microseconds since 2000-01-01 UTC.
     pub(crate) snapshot_taken: Option<i64>,
+    /// What suspended queries see, and since when.
+    pub(crate) views: Vec<(View, i64)>,
     /// Whether a statement has run in it.
     pub(crate) used: bool,
     /// Whether it has changed the catalog.
@@ -156,7 +159,20 @@ pub(crate) enum Progress {
         rows: VecDeque<Vec<Value>>,
         sent: usize,
     },
+    /// It runs as far as rows are wanted; and how many were sent.
+    Suspended(Box<Suspended>, usize),
     Over,
+}
+
+/// A query that stopped where its rows were not wanted yet, and what it sees.
+#[derive(Clone, Debug)]
+pub(crate) struct Suspended {
+    pub(crate) statement: Arc<Statement>,
+    pub(crate) parameters: Vec<Value>,
+    pub(crate) view: View,
+    pub(crate) place: Place,
+    /// When it began, in microseconds since 2000-01-01 UTC.
+    pub(crate) began: i64,
 }
 
 /// A session.

@@ -43,6 +43,7 @@ pub(crate) mod run_define_sequence;
 pub(crate) mod run_define_view;
 pub(crate) mod run_join;
 pub(crate) mod run_modify;
+pub(crate) mod run_part;
 pub(crate) mod run_query;
 pub(crate) mod run_reference;
 pub(crate) mod run_rows;

@@ -10,6 +10,7 @@ mod fetch;
 mod numbers;
 mod plans;
 mod portals;
+mod suspended;
 mod transactions;
 mod wait;
 

@@ -47,6 +47,14 @@ pub struct View {
     pub(crate) writes: usize,
 }
 
+impl View {
+    /// Whether the transaction had written more than at a savepoint, so that a roll back to it ends the view.
+    #[must_use]
+    pub fn is_behind(self, savepoint: Savepoint) -> bool {
+        self.writes > savepoint.writes
+    }
+}
+
 /// A place in a transaction to roll back to. It belongs to that transaction only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Savepoint {

@@ -10,12 +10,12 @@ use std::{
 use savanna_transaction::{Direction, KeyRange};
 
 use crate::{
-    catalog::Table,
+    catalog::{Index, Table},
     error::{Result, SqlError, state},
     row,
     sql::{
-        access::{self, Each, Way},
-        expression::Expr,
+        access::{self, Bound, Each, Way},
+        expression::{Env, Expr},
         query_plan::{FullJoin, Join, Joined, Keep, Node, Rows, Scan},
         run::Run,
         run_query::{fingerprint, project},
@@ -40,9 +40,12 @@ pub(crate) struct Row {
 /// Whom rows are given to; it may stop their coming.
 pub(crate) type Emit<'e> = dyn FnMut(&mut Row) -> Result<ControlFlow<()>> + 'e;
 
-type Flow = Result<ControlFlow<()>>;
+/// Whom rows are given to with a key of a range and that of the row.
+pub(super) type EmitKeyed<'e> = dyn FnMut(&[u8], &[u8], &mut Row) -> Flow + 'e;
 
-const ON: Flow = Ok(ControlFlow::Continue(()));
+pub(super) type Flow = Result<ControlFlow<()>>;
+
+pub(super) const ON: Flow = Ok(ControlFlow::Continue(()));
 
 /// Rows that are kept: their part of the row, and keys of tables' rows.
 pub(crate) struct Kept {
@@ -81,17 +84,23 @@ impl Run<'_> {
         ahead: Option<usize>,
         emit: &mut Emit<'_>,
     ) -> Result<()> {
+        if let Some(mut row) = self.begin_row(joined, around, ahead)? {
+            let _stopped = self.each(&joined.node, &mut row, emit)?;
+        }
+        Ok(())
+    }
+
+    /// A row to be joined, unless there is none because of a condition that no table has to do with.
+    pub(super) fn begin_row(&self, joined: &Joined, around: Vec<Value>, ahead: Option<usize>) -> Result<Option<Row>> {
         let mut values = around;
         values.resize(joined.width, Value::Null);
         if let Some(condition) = &joined.condition
             && !condition.holds(self.env().with_row(&values))?
         {
-            return Ok(());
+            return Ok(None);
         }
         let ahead = ahead.map_or(BATCH_ROWS, |rows| rows.clamp(1, BATCH_ROWS));
-        let mut row = Row { values, keys: vec![Vec::new(); joined.keys], kept: Vec::new(), ahead };
-        let _stopped = self.each(&joined.node, &mut row, emit)?;
-        Ok(())
+        Ok(Some(Row { values, keys: vec![Vec::new(); joined.keys], kept: Vec::new(), ahead }))
     }
 
     fn each(&self, node: &Node, row: &mut Row, emit: &mut Emit<'_>) -> Flow {
@@ -128,25 +137,28 @@ impl Run<'_> {
         }
     }
 
-    fn holds(&self, condition: &Expr, row: &Row) -> Result<bool> {
+    pub(super) fn holds(&self, condition: &Expr, row: &Row) -> Result<bool> {
         condition.holds(self.env().with_row(&row.values))
     }
 
     fn join(&self, join: &Join, row: &mut Row, emit: &mut Emit<'_>) -> Flow {
-        self.each(&join.left, row, &mut |row| {
-            let mut any = false;
-            let flow = self.each(&join.right, row, &mut |row| {
-                any = true;
+        self.each(&join.left, row, &mut |row| self.join_right(join, row, emit))
+    }
+
+    /// Joins a row of the left side with those of the right side.
+    pub(super) fn join_right(&self, join: &Join, row: &mut Row, emit: &mut Emit<'_>) -> Flow {
+        let mut any = false;
+        let flow = self.each(&join.right, row, &mut |row| {
+            any = true;
+            emit(row)
+        })?;
+        match &join.optional {
+            Some(part) if !any => {
+                row.values[part.clone()].fill(Value::Null);
                 emit(row)
-            })?;
-            match &join.optional {
-                Some(part) if !any => {
-                    row.values[part.clone()].fill(Value::Null);
-                    emit(row)
-                }
-                _ => Ok(flow),
             }
-        })
+            _ => Ok(flow),
+        }
     }
 
     fn full(&self, join: &FullJoin, row: &mut Row, emit: &mut Emit<'_>) -> Flow {
@@ -310,37 +322,46 @@ impl Run<'_> {
             }
             Way::Range { index, equal, lower, upper } => {
                 let index = index.map(|index| &table.indexes[index]);
-                let (relation, columns) = match index {
-                    None => (table.relation, primary_columns(table)),
-                    Some(index) => (index.relation, index.columns.clone()),
-                };
-                let range = access::range(relation, &columns, equal, (lower, upper), env.with_row(&row.values))?;
-                let Some(range) = range else { return ON };
-                let direction = if scan.backwards { Direction::Descending } else { Direction::Ascending };
-                self.batches(range, direction, row.ahead, &mut |batch| {
-                    for (key, bytes) in batch.iter() {
-                        let flow = match index {
-                            None => {
-                                show(scan, key, bytes, row)?;
-                                emit(key, row)?
-                            }
-                            Some(index) => {
-                                let key = row_key(table, bytes);
-                                if !self.read(scan, &key, row)? {
-                                    let message = format!("index \"{}\" has an entry without a row", index.name);
-                                    return Err(SqlError::new(state::DATA_CORRUPTED, message));
-                                }
-                                emit(&key, row)?
-                            }
-                        };
-                        if flow.is_break() {
-                            return Ok(flow);
-                        }
-                    }
-                    ON
-                })
+                match range_of(table, index, equal, (lower, upper), env.with_row(&row.values))? {
+                    Some(range) => self.find_range(scan, index, range, row, &mut |_, key, row| emit(key, row)),
+                    None => ON,
+                }
             }
         }
+    }
+
+    /// The rows of a range of the table or an index: the keys of the range, and those of the rows.
+    pub(super) fn find_range(
+        &self,
+        scan: &Scan,
+        index: Option<&Index>,
+        range: KeyRange,
+        row: &mut Row,
+        emit: &mut EmitKeyed<'_>,
+    ) -> Flow {
+        let direction = if scan.backwards { Direction::Descending } else { Direction::Ascending };
+        self.batches(range, direction, row.ahead, &mut |batch| {
+            for (place, bytes) in batch.iter() {
+                let flow = match index {
+                    None => {
+                        show(scan, place, bytes, row)?;
+                        emit(place, place, row)?
+                    }
+                    Some(index) => {
+                        let key = row_key(&scan.table, bytes);
+                        if !self.read(scan, &key, row)? {
+                            let message = format!("index \"{}\" has an entry without a row", index.name);
+                            return Err(SqlError::new(state::DATA_CORRUPTED, message));
+                        }
+                        emit(place, &key, row)?
+                    }
+                };
+                if flow.is_break() {
+                    return Ok(flow);
+                }
+            }
+            ON
+        })
     }
 
     /// Reads the row of a key, if it is there.
@@ -435,6 +456,21 @@ impl Iterator for Matches<'_> {
             Self::Some(places) => places.next().copied(),
         }
     }
+}
+
+/// The range of a table's rows, or of an index's entries.
+pub(super) fn range_of(
+    table: &Table,
+    index: Option<&Index>,
+    equal: &[Expr],
+    bounds: (&Bound, &Bound),
+    env: Env<'_>,
+) -> Result<Option<KeyRange>> {
+    let (relation, columns) = match index {
+        None => (table.relation, primary_columns(table)),
+        Some(index) => (index.relation, index.columns.clone()),
+    };
+    access::range(relation, &columns, equal, bounds, env)
 }
 
 fn primary_columns(table: &Table) -> Vec<(usize, bool)> {

@@ -28,10 +28,10 @@ pub(super) type Take<'t> = dyn FnMut(Vec<Value>) -> Result<ControlFlow<()>> + 't
 
 /// How many rows a query has at most, and how many are left out.
 #[derive(Clone, Copy)]
-struct Window {
-    offset: usize,
+pub(super) struct Window {
+    pub(super) offset: usize,
     /// Rows up to the last one, those that are left out among them.
-    end: Option<usize>,
+    pub(super) end: Option<usize>,
 }
 
 impl Run<'_> {
@@ -73,14 +73,10 @@ impl Run<'_> {
     }
 
     fn run_query(&self, query: &Query, around: Vec<Value>, ahead: Option<usize>, take: &mut Take<'_>) -> Result<()> {
-        let env = self.env().with_row(&around);
-        let limit = query::limit(query.limit.as_ref(), env, (state::INVALID_ROW_COUNT_IN_LIMIT, "LIMIT"))?;
-        let offset = query::limit(query.offset.as_ref(), env, (state::INVALID_ROW_COUNT_IN_OFFSET, "OFFSET"))?;
-        if limit == Some(0) {
+        let window = self.window(query, self.env().with_row(&around))?;
+        if window.end == Some(window.offset) {
             return Ok(());
         }
-        let offset = offset.unwrap_or(0);
-        let window = Window { offset, end: limit.map(|limit| limit.saturating_add(offset)) };
         for cte in &query.with {
             self.run_again(cte, &around)?;
         }
@@ -123,6 +119,14 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Which rows of a query are wanted.
+    pub(super) fn window(&self, query: &Query, env: Env<'_>) -> Result<Window> {
+        let limit = query::limit(query.limit.as_ref(), env, (state::INVALID_ROW_COUNT_IN_LIMIT, "LIMIT"))?;
+        let offset = query::limit(query.offset.as_ref(), env, (state::INVALID_ROW_COUNT_IN_OFFSET, "OFFSET"))?;
+        let offset = offset.unwrap_or(0);
+        Ok(Window { offset, end: limit.map(|limit| limit.saturating_add(offset)) })
     }
 
     /// A query's rows before they are sorted, with the columns that they are only sorted by.

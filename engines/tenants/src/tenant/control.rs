@@ -91,8 +91,10 @@ impl Tenant {
                 if let Some((rows, temporary)) = savepoint {
                     self.database.roll_back_to(txn, rows)?;
                     self.database.roll_back_temporary(id, temporary);
+                    self.end_views(id, |view| view.is_behind(rows));
                 }
                 self.session(id)?.undo_cursors(at + 1);
+                self.release_views(id);
                 return done("ROLLBACK");
             }
             Plan::SetTransaction(modes) => {
@@ -175,7 +177,7 @@ impl Tenant {
             }
             Plan::Declare { name, options, .. } => self.may_declare(id, name, *options)?,
             Plan::Fetch { name, direction, moves } => {
-                return Ok(Some(Step::Done(self.fetch_from(id, name, *direction, *moves)?)));
+                return self.fetch_from(id, name, *direction, *moves).map(Some);
             }
             Plan::CloseCursor(name) => {
                 self.close_cursor(id, name.as_deref())?;

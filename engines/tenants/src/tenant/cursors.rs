@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::Tenant;
 use crate::{
     cursor::{Cursor, CursorOptions, Direction},
+    database::Step,
     error::{Result, SqlError, state},
     session::{Outcome, Session, SessionId, Status},
     sql::plan::{OutputColumn, Plan, Statement},
@@ -38,13 +39,19 @@ impl Tenant {
         name: &str,
         direction: Direction,
         moves: bool,
-    ) -> Result<Outcome> {
-        let cursor = self.session(id)?.cursors.get_mut(name).ok_or_else(|| no_cursor(name))?;
-        let rows = cursor.go(direction)?;
-        Ok(match moves {
+    ) -> Result<Step<Outcome>> {
+        let rows = match self.fetch_suspended(id, name, direction)? {
+            Step::Wait => return Ok(Step::Wait),
+            Step::Done(Some(rows)) => rows,
+            Step::Done(None) => {
+                let cursor = self.session(id)?.cursors.get_mut(name).ok_or_else(|| no_cursor(name))?;
+                cursor.go(direction)?
+            }
+        };
+        Ok(Step::Done(match moves {
             true => Outcome::Done { tag: format!("MOVE {}", rows.len()) },
             false => Outcome::Rows { tag: format!("FETCH {}", rows.len()), rows, end: true },
-        })
+        }))
     }
 
     pub(super) fn close_cursor(&mut self, id: SessionId, name: Option<&str>) -> Result<()> {
@@ -54,6 +61,7 @@ impl Tenant {
             Some(name) if session.cursors.remove(name).is_none() => return Err(no_cursor(name)),
             Some(_) => {}
         }
+        self.release_views(id);
         Ok(())
     }
 

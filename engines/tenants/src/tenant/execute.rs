@@ -88,6 +88,9 @@ impl Tenant {
             return Ok(step);
         }
         let behind = self.take_snapshot(id, prepared, statement)?;
+        if let Some(outcome) = self.declare_suspended(id, statement, parameters)? {
+            return Ok(Step::Done(outcome));
+        }
         match self.run_plan(id, statement, parameters, behind)? {
             Step::Wait => Ok(Step::Wait),
             Step::Done((outcome, effects)) => {
@@ -100,7 +103,12 @@ impl Tenant {
 
     /// Takes a snapshot for a statement, in a transaction of its own if there is none, and makes sure that it is planned with
     /// the catalog that is seen there. Whether the snapshot is older than the newest commit.
-    fn take_snapshot(&mut self, id: SessionId, prepared: &Prepared, statement: &mut Arc<Statement>) -> Result<bool> {
+    pub(super) fn take_snapshot(
+        &mut self,
+        id: SessionId,
+        prepared: &Prepared,
+        statement: &mut Arc<Statement>,
+    ) -> Result<bool> {
         let now = self.now;
         let session = self.session(id)?;
         if session.txn.is_none() {

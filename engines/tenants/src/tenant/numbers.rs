@@ -1,11 +1,7 @@
 //! Numbers of sequences for statements that take some.
 
 use super::Tenant;
-use crate::{
-    database::Step,
-    error::Result,
-    session::{Outcome, SessionId},
-};
+use crate::{database::Step, error::Result, session::SessionId};
 
 /// Numbers of a sequence that are reserved at once, and at most if a statement needs many.
 const NUMBERS_AT_ONCE: u64 = 32;
@@ -14,11 +10,11 @@ const NUMBERS_AT_ONCE_MAX: u64 = 1 << 20;
 impl Tenant {
     /// Runs what may take numbers of sequences. If one has none left, more are reserved and it runs again; it has done
     /// nothing.
-    pub(super) fn numbered(
+    pub(super) fn numbered<T>(
         &mut self,
         id: SessionId,
-        attempt: impl FnMut(&mut Self) -> Result<Step<Outcome>>,
-    ) -> Result<Step<Outcome>> {
+        attempt: impl FnMut(&mut Self) -> Result<Step<T>>,
+    ) -> Result<Step<T>> {
         let step = self.fetching(id, |tenant| tenant.with_numbers(id, attempt));
         if !matches!(step, Ok(Step::Wait)) {
             self.settle_advisory(id);
@@ -26,11 +22,11 @@ impl Tenant {
         step
     }
 
-    fn with_numbers(
+    fn with_numbers<T>(
         &mut self,
         id: SessionId,
-        mut attempt: impl FnMut(&mut Self) -> Result<Step<Outcome>>,
-    ) -> Result<Step<Outcome>> {
+        mut attempt: impl FnMut(&mut Self) -> Result<Step<T>>,
+    ) -> Result<Step<T>> {
         let mut count = NUMBERS_AT_ONCE;
         loop {
             let before = self.numbers.save();

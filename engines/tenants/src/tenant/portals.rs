@@ -1,13 +1,19 @@
 //! Statements that are prepared under names, and portals: such a statement with its parameters and the rows that are still to be sent.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
 
 use super::{Tenant, execute::refuse_if_failed};
 use crate::{
     database::Step,
     error::{Result, SqlError, state},
     session::{Outcome, Portal, Prepared, Progress, SessionId},
-    sql::{parse, plan::OutputColumn},
+    sql::{
+        parse,
+        plan::{OutputColumn, Statement},
+    },
     types::Type,
     value::{Value, binary, text},
 };
@@ -125,6 +131,7 @@ impl Tenant {
             }
         }
         session.portals.insert(portal.to_owned(), Portal { prepared, parameters, progress: Progress::Ready });
+        self.release_views(id);
         Ok(())
     }
 
@@ -176,6 +183,22 @@ impl Tenant {
     fn execute_portal(&mut self, id: SessionId, name: &str, rows_max: usize) -> Result<Step<Outcome>> {
         self.interruption(id)?;
         let Some(mut portal) = self.session(id)?.portals.remove(name) else { return Err(no_portal(name)) };
+        if matches!(portal.progress, Progress::Ready) && rows_max > 0 && portal.prepared.statement.resumable().is_some()
+        {
+            match self.numbered(id, |tenant| tenant.suspend(id, &portal.prepared, &portal.parameters))? {
+                Step::Wait => {
+                    self.session(id)?.portals.insert(name.to_owned(), portal);
+                    return Ok(Step::Wait);
+                }
+                Step::Done(suspended) => {
+                    same_output(&portal.prepared.statement, &suspended.statement)?;
+                    portal.progress = Progress::Suspended(Box::new(suspended), 0);
+                }
+            }
+        }
+        if let Progress::Suspended(..) = portal.progress {
+            return self.execute_suspended(id, name, portal, rows_max);
+        }
         if matches!(portal.progress, Progress::Ready) {
             let mut statement = Arc::clone(&portal.prepared.statement);
             let step = self.execute_statement(id, &portal.prepared, &mut statement, &portal.parameters)?;
@@ -186,10 +209,7 @@ impl Tenant {
                 }
                 Step::Done(outcome) => outcome,
             };
-            if !same_output(portal.prepared.statement.output.as_deref(), statement.output.as_deref()) {
-                let message = "cached plan must not change result type";
-                return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message));
-            }
+            same_output(&portal.prepared.statement, &statement)?;
             match outcome {
                 Outcome::Rows { tag, rows, .. } => {
                     let verb = tag.rsplit_once(' ').map(|(verb, _)| verb.to_owned());
@@ -221,6 +241,39 @@ impl Tenant {
         Ok(Step::Done(outcome))
     }
 
+    /// Sends the next rows of a query that runs as far as they are wanted.
+    fn execute_suspended(
+        &mut self,
+        id: SessionId,
+        name: &str,
+        mut portal: Portal,
+        rows_max: usize,
+    ) -> Result<Step<Outcome>> {
+        refuse_if_failed(self.session(id)?, &portal.prepared.statement.plan)?;
+        let Progress::Suspended(suspended, sent) = &mut portal.progress else {
+            return Err(SqlError::internal("a portal that is not suspended"));
+        };
+        let count = if rows_max == 0 { usize::MAX } else { rows_max };
+        let (rows, place) = match self.numbered(id, |tenant| tenant.part(id, suspended, count))? {
+            Step::Wait => {
+                self.session(id)?.portals.insert(name.to_owned(), portal);
+                return Ok(Step::Wait);
+            }
+            Step::Done(part) => part,
+        };
+        suspended.place = place;
+        *sent += rows.len();
+        let end = rows.len() < count;
+        let tag = format!("SELECT {}", if end { rows.len() } else { *sent });
+        if end {
+            let (verb, rows) = ("SELECT".to_owned(), VecDeque::new());
+            portal.progress = Progress::Sending { verb, counted: true, rows, sent: *sent };
+        }
+        self.keep_portal(id, name, portal)?;
+        self.release_views(id);
+        Ok(Step::Done(Outcome::Rows { tag, rows, end }))
+    }
+
     /// A portal is kept until its transaction ends, which may just have happened.
     fn keep_portal(&mut self, id: SessionId, name: &str, portal: Portal) -> Result<()> {
         let session = self.session(id)?;
@@ -242,13 +295,19 @@ impl Tenant {
         if let Some(session) = self.sessions.get_mut(&id) {
             session.portals.remove(name);
         }
+        self.release_views(id);
     }
 }
 
-fn same_output(a: Option<&[OutputColumn]>, b: Option<&[OutputColumn]>) -> bool {
-    let types =
-        |columns: Option<&[OutputColumn]>| columns.map(|columns| columns.iter().map(|c| c.of).collect::<Vec<_>>());
-    types(a) == types(b)
+/// Refuses a statement that was planned again with other columns than the client was told.
+fn same_output(told: &Statement, now: &Statement) -> Result<()> {
+    let types = |statement: &Statement| {
+        statement.output.as_ref().map(|columns| columns.iter().map(|column| column.of).collect::<Vec<_>>())
+    };
+    if types(told) == types(now) {
+        return Ok(());
+    }
+    Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, "cached plan must not change result type"))
 }
 
 pub(super) fn no_statement(name: &str) -> SqlError {

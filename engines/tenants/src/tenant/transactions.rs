@@ -28,6 +28,7 @@ impl Tenant {
             failed: false,
             ended: None,
             snapshot_taken: None,
+            views: Vec::new(),
             used: false,
             defines: false,
             bytes: 0,
@@ -173,8 +174,8 @@ impl Tenant {
         }
         let oldest = self.now.saturating_sub(age);
         let is_old = |session: &Session| {
-            let taken = session.txn.as_ref().and_then(|txn| txn.snapshot_taken);
-            taken.is_some_and(|taken| taken < oldest)
+            let Some(txn) = &session.txn else { return false };
+            txn.snapshot_taken.into_iter().chain(txn.views.iter().map(|(_, taken)| *taken)).any(|taken| taken < oldest)
         };
         let old: Vec<_> = self.sessions.iter().filter(|(_, session)| is_old(session)).map(|(id, _)| *id).collect();
         for id in old {
@@ -187,6 +188,7 @@ impl Tenant {
         let waited_for_blocks = self.give_up_fetch(id);
         let Some(Session { txn: Some(txn), interrupted, waits, .. }) = self.sessions.get_mut(&id) else { return };
         (txn.failed, txn.ended, txn.snapshot_taken) = (true, Some(error.clone()), None);
+        txn.views.clear();
         let waited_for_lock = self.waiting.remove(&txn.id).is_some();
         self.database.abort(txn.id);
         if *waits && (waited_for_lock || waited_for_blocks) {

@@ -13,6 +13,7 @@ mod gone;
 mod interrupts;
 mod isolation;
 mod owning;
+mod portals;
 mod random;
 mod recovery;
 mod references;

@@ -6,7 +6,7 @@ use crate::{Csn, TransactionError, TxnId, View, fault::broken, txn::running};
 
 impl<V> Transactions<V> {
     /// Keeps what the statement that runs sees, until it is [given up](Self::drop_view) or the transaction ends. It must not be used
-    /// after a rollback to an earlier savepoint.
+    /// after a rollback to a savepoint that it [is behind](View::is_behind).
     ///
     /// # Errors
     /// [`TransactionError::Unknown`], [`TransactionError::Waiting`], [`TransactionError::NoSnapshot`].
