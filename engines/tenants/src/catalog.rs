@@ -14,6 +14,7 @@
 mod definition;
 mod key;
 mod object;
+mod older;
 mod schema;
 mod search;
 mod table;
@@ -271,7 +272,7 @@ mod tests {
     fn the_catalogs_format_is_this() {
         let bytes = definition(16_384, "t").encode().unwrap();
         let expected = [
-            &[3, 1, 0x80, 0x80, 1, 1, b't', 0x80, 0x80, 1, 1, 1, 2, b'i', b'd', 2, 1, 0, 0, 1, 0, 0, 1, 6][..],
+            &[4, 1, 0x80, 0x80, 1, 1, b't', 0x80, 0x80, 1, 1, 1, 2, b'i', b'd', 2, 1, 0, 0, 1, 0, 0, 1, 6][..],
             b"t_pkey",
             &[1, 0, 0, 0, 0, 0],
         ];
@@ -293,34 +294,38 @@ mod tests {
             schema: 400,
         };
         let bytes = sequence.encode().unwrap();
-        assert_eq!(bytes, [3, 2, 0xac, 2, 1, b's', 0xad, 2, 1, 3, 2, 1, 3, 6, 2, 1, 1, 5, 0, 0x90, 3]);
+        assert_eq!(bytes, [4, 2, 0xac, 2, 1, b's', 0xad, 2, 1, 3, 2, 1, 3, 6, 2, 1, 1, 5, 0, 0x90, 3]);
         assert_eq!(Object::decode(&bytes), Ok(Object::Sequence(sequence)));
         let enumeration = Enumeration { id: 300, name: "e".to_owned(), labels: vec![(-1, "a".to_owned())] };
         let bytes = enumeration.encode().unwrap();
-        assert_eq!(bytes, [3, 3, 0xac, 2, 1, b'e', 1, 1, 1, b'a']);
+        assert_eq!(bytes, [4, 3, 0xac, 2, 1, b'e', 1, 1, 1, b'a']);
         assert_eq!(Object::decode(&bytes), Ok(Object::Enumeration(enumeration)));
         let read = Read { id: 300, name: "t".to_owned(), columns: vec!["c".to_owned(), String::new()], used: vec![0] };
         let columns = vec![("c".to_owned(), Type::Int4)];
         let view = View { id: 301, name: "v".to_owned(), columns, query: "Q".to_owned(), reads: vec![read], schema: 2 };
         let bytes = view.encode().unwrap();
         let reads = [1, 0xac, 2, 1, b't', 2, 1, b'c', 0, 1, 0, 2];
-        assert_eq!(bytes, [&[3, 4, 0xad, 2, 1, b'v', 1, 1, b'c', 2, 1, b'Q'][..], &reads].concat());
+        assert_eq!(bytes, [&[4, 4, 0xad, 2, 1, b'v', 1, 1, b'c', 2, 1, b'Q'][..], &reads].concat());
         assert_eq!(Object::decode(&bytes), Ok(Object::View(view)));
         let schema = Schema { id: 300, name: "s".to_owned() };
-        assert_eq!(schema.encode().unwrap(), [3, 5, 0xac, 2, 1, b's']);
+        assert_eq!(schema.encode().unwrap(), [4, 5, 0xac, 2, 1, b's']);
         for damaged in [&[1, 1][..], &[2], &[2, 9, 0], &[]] {
             assert_eq!(Object::decode(damaged).unwrap_err().state, state::DATA_CORRUPTED);
         }
     }
 
     #[test]
-    fn what_format_2_wrote_is_in_public() {
+    fn what_older_formats_wrote_is_read() {
         let bytes = [
             &[2, 1, 0x80, 0x80, 1, 1, b't', 0x80, 0x80, 1, 1, 1, 2, b'i', b'd', 2, 1, 0, 0, 1, 0, 0, 1, 6][..],
             b"t_pkey",
             &[1, 0, 0, 0, 0],
         ];
         assert_eq!(Object::decode(&bytes.concat()), Ok(Object::Table(definition(16_384, "t"))));
+        let indexed = [3, 1, 7, 1, b't', 7, 1, 0, 0, 1, 1, b'i', 8, 1, 0, 1, 1, 0, 0, 0, 5];
+        let Ok(Object::Table(table)) = Object::decode(&indexed) else { panic!("a table") };
+        let index = Index { relation: 8, ..Index::new("i".to_owned(), vec![(0, true)], true, false) };
+        assert_eq!((&table.indexes, table.schema), (&vec![index], 5));
         let view = [2, 4, 0xad, 2, 1, b'v', 0, 1, b'Q', 0];
         let Ok(Object::View(view)) = Object::decode(&view) else { panic!("a view") };
         assert_eq!((view.id, view.query.as_str(), view.schema), (301, "Q", PUBLIC));

@@ -56,6 +56,17 @@ pub struct Index {
     pub unique: bool,
     /// Whether it was made for a constraint.
     pub constraint: bool,
+    /// Columns that were named behind `INCLUDE`; its entries do not have them.
+    pub include: Vec<usize>,
+    /// What rows must fulfil to have an entry, as SQL.
+    pub predicate: Option<String>,
+}
+
+impl Index {
+    /// An index of all rows that has no number yet.
+    pub(crate) fn new(name: String, columns: Vec<(usize, bool)>, unique: bool, constraint: bool) -> Self {
+        Self { name, relation: 0, columns, unique, constraint, include: Vec::new(), predicate: None }
+    }
 }
 
 /// A key that no two rows of a table have alike.
@@ -204,7 +215,8 @@ impl Definition {
     pub(crate) fn unique_keys(&self) -> impl Iterator<Item = (Arbiter, Vec<(usize, bool)>)> + '_ {
         let ascending = |primary: &PrimaryKey| primary.columns.iter().map(|column| (*column, false)).collect();
         let primary = self.primary.iter().map(move |primary| (Arbiter::Primary, ascending(primary)));
-        let indexes = self.indexes.iter().enumerate().filter(|(_, index)| index.unique);
+        let whole = |(_, index): &(usize, &Index)| index.unique && index.predicate.is_none();
+        let indexes = self.indexes.iter().enumerate().filter(whole);
         primary.chain(indexes.map(|(at, index)| (Arbiter::Index(at), index.columns.clone())))
     }
 

@@ -2,17 +2,17 @@
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Definition, Schema, Sequence};
+use super::{Definition, Schema, Sequence, older::OlderDefinition};
 use crate::{
     enumeration::Enumeration,
     error::{Result, SqlError, state},
     view::View,
 };
 
-/// The format that is written. What format 2 wrote is the same and ends before what came with 3, all of which is 0 there.
-const FORMAT: u8 = 3;
-const FORMAT_BEFORE: u8 = 2;
-/// At least as many bytes as came with format 3.
+/// The format that is written. What formats 2 and 3 wrote is the same but for tables, and ends before what came later, all of which is 0
+/// there.
+const FORMAT: u8 = 4;
+/// At least as many bytes as came later.
 const MISSING: [u8; 16] = [0; 16];
 
 /// Kinds of objects.
@@ -36,7 +36,10 @@ impl Object {
     pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
         match bytes {
             [FORMAT, kind, rest @ ..] => Self::of_kind(*kind, rest),
-            [FORMAT_BEFORE, kind, rest @ ..] => Self::of_kind(*kind, &[rest, &MISSING].concat()),
+            [2 | 3, TABLE, rest @ ..] => {
+                read::<OlderDefinition>(&[rest, &MISSING].concat()).map(|older| Self::Table(older.into()))
+            }
+            [2 | 3, kind, rest @ ..] => Self::of_kind(*kind, &[rest, &MISSING].concat()),
             other => {
                 let came = &other[..other.len().min(2)];
                 Err(damaged(format_args!("expected format {FORMAT} and a kind, came {came:?}")))
@@ -45,9 +48,6 @@ impl Object {
     }
 
     fn of_kind(kind: u8, rest: &[u8]) -> Result<Self> {
-        fn read<T: DeserializeOwned>(rest: &[u8]) -> Result<T> {
-            postcard::from_bytes(rest).map_err(damaged)
-        }
         match kind {
             TABLE => read(rest).map(Self::Table),
             SEQUENCE => read(rest).map(Self::Sequence),
@@ -57,6 +57,10 @@ impl Object {
             other => Err(damaged(format_args!("there is no kind {other} of objects"))),
         }
     }
+}
+
+fn read<T: DeserializeOwned>(rest: &[u8]) -> Result<T> {
+    postcard::from_bytes(rest).map_err(damaged)
 }
 
 fn damaged(what: impl std::fmt::Display) -> SqlError {

@@ -1,11 +1,15 @@
 //! A table as statements use it.
 
+use std::sync::OnceLock;
+
 use savanna_tenants_encoding::{Layout, Width};
 
 use super::{Column, Definition, table_key};
 use crate::{
     error::{Result, SqlError, state},
+    sql::expression::{Env, Expr},
     types::Type,
+    value::Value,
 };
 
 /// A table as statements use it.
@@ -15,6 +19,8 @@ pub struct Table {
     pub definition: Definition,
     /// Where columns are in rows, by schema version from 1.
     layouts: Vec<Layout>,
+    /// The predicates of its indexes, by their places, once a planner has resolved their names.
+    predicates: OnceLock<Vec<Option<Expr>>>,
 }
 
 impl std::ops::Deref for Table {
@@ -32,7 +38,32 @@ impl Table {
             Layout::new(version, &columns.map(|column| width(column.of)).collect::<Vec<_>>())
         };
         let layouts = (1..=definition.version).map(layout).collect();
-        Self { definition, layouts }
+        Self { definition, layouts, predicates: OnceLock::new() }
+    }
+
+    /// Whether predicates of its indexes are yet to be resolved.
+    pub(crate) fn wants_predicates(&self) -> bool {
+        self.predicates.get().is_none() && self.indexes.iter().any(|index| index.predicate.is_some())
+    }
+
+    /// Says what the predicates of its indexes are.
+    pub(crate) fn set_predicates(&self, predicates: Vec<Option<Expr>>) {
+        _ = self.predicates.set(predicates);
+    }
+
+    /// The predicate of an index over a row of the table, if it has one.
+    pub(crate) fn predicate(&self, index: usize) -> Option<&Expr> {
+        self.predicates.get()?.get(index)?.as_ref()
+    }
+
+    /// Whether a row has an entry in an index.
+    pub(crate) fn is_indexed(&self, index: usize, row: &[Value], env: Env<'_>) -> Result<bool> {
+        if self.indexes[index].predicate.is_none() {
+            return Ok(true);
+        }
+        let unresolved = || SqlError::internal("the predicate of an index was not resolved");
+        let predicate = self.predicate(index).ok_or_else(unresolved)?;
+        Ok(*predicate.value(env.with_row(row))? == Value::Bool(true))
     }
 
     /// Where the columns of a row of some schema version are.

@@ -3,6 +3,7 @@
 use savanna_tenants_encoding::KeyWriter;
 use savanna_transaction::KeyRange;
 
+use super::implication::follows;
 use crate::{
     catalog::Table,
     error::Result,
@@ -188,7 +189,10 @@ fn choose_one(table: &Table, base: usize, known: &dyn Fn(&Expr) -> bool, conditi
         .primary
         .iter()
         .map(|primary| (None, primary.columns.iter().map(|column| (*column, false)).collect::<Vec<_>>(), true));
-    let indexes = table.indexes.iter().enumerate().map(|(at, index)| (Some(at), index.columns.clone(), index.unique));
+    let indexes = table.indexes.iter().enumerate().filter(|(at, index)| {
+        index.predicate.is_none() || table.predicate(*at).is_some_and(|predicate| follows(predicate, base, conditions))
+    });
+    let indexes = indexes.map(|(at, index)| (Some(at), index.columns.clone(), index.unique));
     for (index, columns, unique) in primary.chain(indexes) {
         let fixed: Vec<&Usable<'_>> = columns.iter().map_while(|(column, _)| equal(*column)).collect();
         let key: Vec<Expr> = fixed.iter().map(|usable| usable.with.clone()).collect();
@@ -211,9 +215,10 @@ fn choose_one(table: &Table, base: usize, known: &dyn Fn(&Expr) -> bool, conditi
         let lower = bound(Comparison::GreaterOrEqual, Comparison::Greater);
         let upper = bound(Comparison::LessOrEqual, Comparison::Less);
         let bounds = u32::from(lower.is_some()) + u32::from(upper.is_some());
-        if length + bounds > 0 {
+        let partial = index.is_some_and(|index| table.indexes[index].predicate.is_some());
+        if length + bounds > 0 || partial {
             // The primary key saves the way from the index to the row.
-            let score = length * 10 + bounds * 4 + u32::from(index.is_none());
+            let score = length * 10 + bounds * 4 + u32::from(index.is_none()) + 2 * u32::from(partial);
             offer(score, Way::Range { index, equal: key, lower, upper }, fulfilled);
         }
     }

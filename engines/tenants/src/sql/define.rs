@@ -347,7 +347,7 @@ impl Planner<'_> {
         for (asked, columns) in constraints.unique {
             let index_name = names.choose(asked, &with_names(&name, &columns), "key")?;
             let columns = places(&table, &columns)?.into_iter().map(|column| (column, false)).collect();
-            made.indexes.push(Index { name: index_name, relation: 0, columns, unique: true, constraint: true });
+            made.indexes.push(Index::new(index_name, columns, true, true));
         }
         let mut sequences = Vec::new();
         for (options, column) in own {
@@ -440,17 +440,46 @@ impl Planner<'_> {
         }
     }
 
-    pub(crate) fn create_index(&self, ast: &ast::CreateIndex) -> Result<Define> {
+    /// What the rows must fulfil that have an entry in an index.
+    pub(crate) fn index_predicate(&mut self, table: &Table, predicate: &str) -> Result<Expr> {
+        let scope = scope_of(table, &table.name);
+        let before = self.parameters.types.len();
+        let mut binder = Binder::closed(&scope, self, "index predicates");
+        let bound = binder.condition(&parse_expression(predicate)?, "WHERE")?;
+        self.no_parameters(before)?;
+        Ok(bound)
+    }
+
+    /// Resolves the predicates of a table's indexes, if nobody has done so yet.
+    pub(crate) fn resolve_predicates(&mut self, table: &Table) -> Result<()> {
+        if table.wants_predicates() {
+            let predicates = table.indexes.iter().map(|index| index.predicate.as_deref());
+            let resolve = |text: Option<&str>| text.map(|text| self.index_predicate(table, text)).transpose();
+            table.set_predicates(predicates.map(resolve).collect::<Result<_>>()?);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn create_index(&mut self, ast: &ast::CreateIndex) -> Result<Define> {
         let btree = ast.using.as_ref().is_none_or(|using| matches!(using, ast::IndexType::BTree));
-        if !btree || !ast.include.is_empty() || ast.predicate.is_some() || ast.nulls_distinct == Some(false) {
+        if !btree || ast.nulls_distinct == Some(false) {
             return Err(SqlError::unsupported("this kind of index"));
         }
-        self.table(&ast.table_name)?;
+        let table = self.table(&ast.table_name)?;
+        let predicate = ast.predicate.as_ref().map(ToString::to_string);
+        if let Some(predicate) = &predicate
+            && !self.index_predicate(&table, predicate)?.is_immutable()
+        {
+            let message = "functions in index predicate must be marked IMMUTABLE";
+            return Err(SqlError::new(state::INVALID_OBJECT_DEFINITION, message));
+        }
         Ok(Define::CreateIndex {
             table: relation_name(&ast.table_name)?,
             name: ast.name.as_ref().map(alone).transpose()?,
             columns: key_columns(&ast.columns)?,
             unique: ast.unique,
+            include: ast.include.iter().map(name_of).collect(),
+            predicate,
             if_not_exists: ast.if_not_exists,
         })
     }

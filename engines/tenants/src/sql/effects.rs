@@ -144,14 +144,20 @@ impl Effects {
     ) -> Result<Step<Inserted>> {
         compute(target, values, env)?;
         check(target, values, env)?;
-        let inserted = ready!(self.place(database, &target.table, values));
+        let inserted = ready!(self.place(database, &target.table, values, env));
         if inserted == Inserted::Done {
             self.touched.came(target, None, values)?;
         }
         Ok(Step::Done(inserted))
     }
 
-    fn place(&mut self, database: &mut Database, table: &Table, values: &[Value]) -> Result<Step<Inserted>> {
+    fn place(
+        &mut self,
+        database: &mut Database,
+        table: &Table,
+        values: &[Value],
+        env: Env<'_>,
+    ) -> Result<Step<Inserted>> {
         let key = match &table.primary {
             Some(primary) => {
                 let key = row::primary_key(table, &primary.columns, values)?;
@@ -168,6 +174,9 @@ impl Effects {
         };
         let mut entries = Vec::with_capacity(table.indexes.len());
         for (at, index) in table.indexes.iter().enumerate() {
+            if !table.is_indexed(at, values, env)? {
+                continue;
+            }
             let entry = row::index_entry(index, values, &key)?;
             if let Some(other) = ready!(self.free_entry(database, table, &entry)) {
                 return Ok(Step::Done(Inserted::Conflict(Arbiter::Index(at), other)));
@@ -193,7 +202,7 @@ impl Effects {
         compute(target, new, env)?;
         check(target, new, env)?;
         let touched: Vec<usize> = touched.iter().copied().chain(target.computed.iter().map(|(at, _)| *at)).collect();
-        let updated = ready!(self.replace(database, &target.table, (key, old), (new, &touched)));
+        let updated = ready!(self.replace(database, &target.table, (key, old), (new, &touched), env));
         if updated == Inserted::Done {
             self.touched.came(target, Some(old), new)?;
             self.touched.moved(target, old, Some(new));
@@ -207,6 +216,7 @@ impl Effects {
         table: &Table,
         (key, old): (&[u8], &[Value]),
         (new, touched): (&[Value], &[usize]),
+        env: Env<'_>,
     ) -> Result<Step<Inserted>> {
         let new_key = match &table.primary {
             Some(primary) if primary.columns.iter().any(|column| touched.contains(column)) => {
@@ -215,34 +225,45 @@ impl Effects {
             _ => key.to_vec(),
         };
         if new_key != key {
-            ready!(self.remove(database, table, key, old));
-            return self.place(database, table, new);
+            ready!(self.remove(database, table, key, old, env));
+            return self.place(database, table, new, env);
         }
-        let mut entries = Vec::new();
+        let (mut gone, mut come) = (Vec::new(), Vec::new());
         // What a foreign key without an index refers to is probed for by the rows themselves.
         let refers = table.foreign_keys.iter().flat_map(|foreign| &foreign.columns).any(|at| touched.contains(at));
         let mut change = if refers { Change::Existence } else { Change::Content };
         for (at, index) in table.indexes.iter().enumerate() {
-            if !index.columns.iter().any(|(column, _)| touched.contains(column)) {
+            if index.predicate.is_none() && !index.columns.iter().any(|(column, _)| touched.contains(column)) {
                 continue;
             }
-            let (before, after) = (row::index_entry(index, old, key)?, row::index_entry(index, new, key)?);
-            if before.key == after.key {
+            let entry = |row: &[Value]| match table.is_indexed(at, row, env)? {
+                true => row::index_entry(index, row, key).map(Some),
+                false => Ok(None),
+            };
+            let (before, after) = (entry(old)?, entry(new)?);
+            if before.as_ref().map(|entry| &entry.key) == after.as_ref().map(|entry| &entry.key) {
                 continue;
             }
             if index.unique {
                 change = Change::Existence;
             }
-            ready!(self.lock(database, &before.key, Change::Existence));
-            if let Some(other) = ready!(self.free_entry(database, table, &after)) {
-                return Ok(Step::Done(Inserted::Conflict(Arbiter::Index(at), other)));
+            if let Some(before) = before {
+                ready!(self.lock(database, &before.key, Change::Existence));
+                gone.push(before.key);
             }
-            entries.push((before.key, after.key));
+            if let Some(after) = after {
+                if let Some(other) = ready!(self.free_entry(database, table, &after)) {
+                    return Ok(Step::Done(Inserted::Conflict(Arbiter::Index(at), other)));
+                }
+                come.push(after.key);
+            }
         }
         ready!(self.lock(database, key, change));
-        for (before, after) in entries {
-            self.put(before, None, Change::Existence)?;
-            self.put(after, Some(key[4..].to_vec()), Change::Existence)?;
+        for entry in gone {
+            self.put(entry, None, Change::Existence)?;
+        }
+        for entry in come {
+            self.put(entry, Some(key[4..].to_vec()), Change::Existence)?;
         }
         self.put(key.to_vec(), Some(row::encode(table, new)?), change)?;
         Ok(Step::Done(Inserted::Done))
@@ -255,16 +276,27 @@ impl Effects {
         target: &Target,
         key: &[u8],
         values: &[Value],
+        env: Env<'_>,
     ) -> Result<Step<()>> {
-        ready!(self.remove(database, &target.table, key, values));
+        ready!(self.remove(database, &target.table, key, values, env));
         self.touched.moved(target, values, None);
         Ok(Step::Done(()))
     }
 
-    fn remove(&mut self, database: &mut Database, table: &Table, key: &[u8], values: &[Value]) -> Result<Step<()>> {
+    fn remove(
+        &mut self,
+        database: &mut Database,
+        table: &Table,
+        key: &[u8],
+        values: &[Value],
+        env: Env<'_>,
+    ) -> Result<Step<()>> {
         ready!(self.lock(database, key, Change::Existence));
         let mut entries = Vec::with_capacity(table.indexes.len());
-        for index in &table.indexes {
+        for (at, index) in table.indexes.iter().enumerate() {
+            if !table.is_indexed(at, values, env)? {
+                continue;
+            }
             let entry = row::index_entry(index, values, key)?.key;
             ready!(self.lock(database, &entry, Change::Existence));
             entries.push(entry);

@@ -19,6 +19,7 @@ use crate::{
         bind::{Binder, Typed},
         expression::Expr,
         from::From,
+        implication::follows,
         items::Items,
         name::{name_of, object_name},
         plan::{ConflictUpdate, CopyIn, Delete, Insert, OnConflict, OutputColumn, Returning, Target, Update},
@@ -82,6 +83,7 @@ impl Planner<'_> {
     }
 
     pub(crate) fn target(&mut self, table: Arc<Table>) -> Result<Target> {
+        self.resolve_predicates(&table)?;
         let (checks, computed) = self.rules(&table)?;
         let [references, referenced_by] = self.references(&table)?;
         Ok(Target { table, checks, computed, references, referenced_by })
@@ -255,7 +257,11 @@ impl Planner<'_> {
                 let mut wanted = names.iter().map(|name| named_column(table, name)).collect::<Result<Vec<_>>>()?;
                 wanted.sort_unstable();
                 wanted.dedup();
-                let found = table.unique_key(&wanted).map(|(arbiter, _)| arbiter);
+                let whole = table.unique_key(&wanted).map(|(arbiter, _)| arbiter);
+                let found = match self.conflict_predicate.take() {
+                    Some(predicate) if whole.is_none() => self.partial_arbiter(table, &wanted, &predicate)?,
+                    _ => whole,
+                };
                 Some(found.ok_or_else(|| {
                     let message = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
                     SqlError::new(state::INVALID_COLUMN_REFERENCE, message)
@@ -292,6 +298,17 @@ impl Planner<'_> {
             }
         };
         Ok(OnConflict { arbiter, update })
+    }
+
+    /// The unique index over just these columns whose rows a predicate implies.
+    fn partial_arbiter(&mut self, table: &Table, columns: &[usize], predicate: &str) -> Result<Option<Arbiter>> {
+        let mut conditions = Vec::new();
+        self.index_predicate(table, predicate)?.conjuncts(&mut conditions);
+        let found = table.indexes.iter().enumerate().position(|(at, index)| {
+            let same = index.columns.len() == columns.len() && index.columns.iter().all(|(of, _)| columns.contains(of));
+            same && index.unique && table.predicate(at).is_some_and(|predicate| follows(predicate, 0, &conditions))
+        });
+        Ok(found.map(Arbiter::Index))
     }
 
     fn assignments(&mut self, table: &Table, scope: &Scope<'_>, ast: &[Assignment]) -> Result<Vec<(usize, Expr)>> {

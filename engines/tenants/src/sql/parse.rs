@@ -1,5 +1,7 @@
 //! From text to trees.
 
+use std::ops::Range;
+
 use sqlparser::{
     ast::Statement,
     dialect::PostgreSqlDialect,
@@ -139,6 +141,38 @@ pub(crate) fn overriding(text: &str) -> Overriding {
     }
 }
 
+/// The predicate of the index that an INSERT names behind `ON CONFLICT (..)`, which its tree does not have.
+pub(crate) fn conflict_predicate(text: &str) -> Option<String> {
+    const WORD: &[u8] = b"conflict";
+    if !text.as_bytes().windows(WORD.len()).any(|part| part.eq_ignore_ascii_case(WORD)) {
+        return None;
+    }
+    let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location().ok()?;
+    let within = conflict_predicate_at(&tokens)?;
+    Some(tokens[within].iter().skip(1).map(|token| token.token.to_string()).collect())
+}
+
+/// Where `WHERE ..` stands between `ON CONFLICT (..)` and `DO`.
+fn conflict_predicate_at(tokens: &[TokenWithSpan]) -> Option<Range<usize>> {
+    let mut places = (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_)));
+    if word(&tokens[places.next()?]) != "INSERT" {
+        return None;
+    }
+    places.by_ref().find(|at| word(&tokens[*at]) == "CONFLICT")?;
+    places.next().filter(|at| tokens[*at].token == Token::LParen)?;
+    let mut depth = 1;
+    places.by_ref().find(|at| {
+        depth += i32::from(tokens[*at].token == Token::LParen) - i32::from(tokens[*at].token == Token::RParen);
+        depth == 0
+    })?;
+    let start = places.next().filter(|at| word(&tokens[*at]) == "WHERE")?;
+    let end = places.find(|at| {
+        depth += i32::from(tokens[*at].token == Token::LParen) - i32::from(tokens[*at].token == Token::RParen);
+        depth == 0 && word(&tokens[*at]) == "DO"
+    })?;
+    Some(start..end)
+}
+
 /// Where `OVERRIDING SYSTEM VALUE` stands, and whether it is that and not `OVERRIDING USER VALUE`.
 fn overriding_at(tokens: &[TokenWithSpan]) -> Option<([usize; 3], bool)> {
     let places: Vec<usize> =
@@ -185,6 +219,9 @@ fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
         Some("INSERT") => {
             if let Some((words, _)) = overriding_at(tokens) {
                 words.into_iter().rev().for_each(|at| drop(tokens.remove(at)));
+            }
+            if let Some(within) = conflict_predicate_at(tokens) {
+                tokens.drain(within);
             }
         }
         Some("CREATE") if places.len() > 2 && word(&tokens[places[1]]) == "UNLOGGED" => {
@@ -285,6 +322,15 @@ mod tests {
         assert_eq!(shown("create user a"), shown("create role a login"));
         assert_eq!(shown("alter user a password 'x'"), shown("alter role a password 'x'"));
         assert_eq!(shown("copy t from stdin with (freeze on)"), "COPY t FROM STDIN (FREEZE)");
+    }
+
+    #[test]
+    fn the_predicate_behind_a_conflict_is_taken_out() {
+        let text = "insert into t values (1) on conflict (a, b) where c > (1 + 2) and d do nothing";
+        assert_eq!(conflict_predicate(text).as_deref().map(str::trim), Some("c > (1 + 2) and d"));
+        let without = "insert into t values (1) on conflict (a, b) do update set a = 1 where t.a > 0";
+        assert_eq!(conflict_predicate(without), None);
+        assert!(parse(text).is_ok() && parse(without).is_ok());
     }
 
     #[test]

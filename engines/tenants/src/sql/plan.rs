@@ -312,6 +312,8 @@ pub(crate) enum Define {
         name: Option<String>,
         columns: Vec<(String, bool)>,
         unique: bool,
+        include: Vec<String>,
+        predicate: Option<String>,
         if_not_exists: bool,
     },
     DropIndexes {

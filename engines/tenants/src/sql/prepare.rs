@@ -45,6 +45,7 @@ pub(crate) fn prepare(text: &str, catalog: Arc<Catalog>, zone: Zone, declared: &
         (planner.cursor(cursor, text)?, None)
     } else if let Some(ast) = parse::parse(text)? {
         planner.overriding = parse::overriding(text);
+        planner.conflict_predicate = parse::conflict_predicate(text);
         planner.statement(&ast)?
     } else {
         (Plan::Empty, None)

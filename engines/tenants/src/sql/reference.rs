@@ -62,7 +62,7 @@ impl Reference {
             .map(|(column, descending)| place(&key.parent_columns, *column).map(|place| (place, *descending)));
         let parent_order = parent_order.collect::<Option<_>>()?;
         let serves = |index: &crate::catalog::Index| {
-            let first = index.columns.get(..key.columns.len())?;
+            let first = index.columns.get(..key.columns.len()).filter(|_| index.predicate.is_none())?;
             let places = first.iter().map(|(column, descending)| Some((place(&key.columns, *column)?, *descending)));
             places.collect::<Option<Vec<_>>>()
         };

@@ -51,7 +51,7 @@ impl Definer<'_, '_> {
             Alteration::AddUnique { name, columns } => {
                 let name = self.new_name(table.schema, name.clone(), &with_names(&table.name, columns), "key")?;
                 let columns = places(table, columns)?.into_iter().map(|column| (column, false)).collect();
-                return self.add_index(table, Index { name, relation: 0, columns, unique: true, constraint: true });
+                return self.add_index(table, Index::new(name, columns, true, true));
             }
             Alteration::AddForeignKey(new) => return self.add_foreign_key(table, new),
             Alteration::AddCheck { name, condition, column } => {
@@ -133,6 +133,11 @@ impl Definer<'_, '_> {
                 for (other, _) in table.live_columns() {
                     if self.computes_from(table, other, at)? {
                         return Err(SqlError::unsupported("renaming a column that a generated column reads"));
+                    }
+                }
+                for index in &table.indexes {
+                    if self.predicate_reads(table, index, at)? {
+                        return Err(SqlError::unsupported("renaming a column that the predicate of an index reads"));
                     }
                 }
                 definition.columns[at].name.clone_from(to);
@@ -228,6 +233,7 @@ impl Definer<'_, '_> {
             index.relation = self.new_number(definition.schema)?;
         }
         let table = Arc::new(Table::new(definition));
+        self.planner().resolve_predicates(&table)?;
         let (checks, computed) = self.planner().rules(&table)?;
         let target = Target { table, checks, computed, references: Vec::new(), referenced_by: Vec::new() };
         let env = self.run.env();
@@ -269,9 +275,13 @@ impl Definer<'_, '_> {
                 definition.checks.push(check);
             }
         }
-        let has = |index: &Index| index.columns.iter().any(|(column, _)| *column == at);
-        while let Some(index) = definition.indexes.iter().position(has) {
-            ready!(self.remove_index(&mut definition, index, &what(at), cascade));
+        for index in &table.indexes {
+            let has = index.include.contains(&at) || index.columns.iter().any(|(column, _)| *column == at);
+            if (has || self.predicate_reads(table, index, at)?)
+                && let Some(place) = definition.indexes.iter().position(|other| other.relation == index.relation)
+            {
+                ready!(self.remove_index(&mut definition, place, &what(at), cascade));
+            }
         }
         definition.columns[at].default = None;
         self.changed.insert(table.id, Some(definition.clone()));
@@ -423,7 +433,7 @@ impl Definer<'_, '_> {
         Ok(Step::Done(definition))
     }
 
-    fn planner(&self) -> Planner<'_> {
+    pub(crate) fn planner(&self) -> Planner<'_> {
         Planner::new(self.catalog, Parameters::default())
     }
 
@@ -432,6 +442,14 @@ impl Definer<'_, '_> {
         let mut found = false;
         if let Some(expr) = self.planner().computed(table, column)? {
             expr.columns(&mut |read| found |= read == from);
+        }
+        Ok(found)
+    }
+
+    fn predicate_reads(&self, table: &Table, index: &Index, column: usize) -> Result<bool> {
+        let mut found = false;
+        if let Some(predicate) = &index.predicate {
+            self.planner().index_predicate(table, predicate)?.columns(&mut |read| found |= read == column);
         }
         Ok(found)
     }

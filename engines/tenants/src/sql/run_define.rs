@@ -128,7 +128,7 @@ impl Definer<'_, '_> {
                 let Self { run, effects, notices, .. } = self;
                 ready!(run.change_roles(change, effects, notices))
             }
-            Define::CreateIndex { table, name, columns, unique, if_not_exists } => {
+            Define::CreateIndex { table, name, columns, unique, include, predicate, if_not_exists } => {
                 let table = self.table(table)?;
                 if let Some(name) = name
                     && *if_not_exists
@@ -141,7 +141,9 @@ impl Definer<'_, '_> {
                 let descending: Vec<bool> = columns.iter().map(|(_, descending)| *descending).collect();
                 let columns = places(&table, &names)?.into_iter().zip(descending).collect();
                 let name = self.new_name(table.schema, name.clone(), &with_names(&table.name, &names), "idx")?;
-                let index = Index { name, relation: 0, columns, unique: *unique, constraint: false };
+                let include = places(&table, include)?;
+                let predicate = predicate.clone();
+                let index = Index { include, predicate, ..Index::new(name, columns, *unique, false) };
                 ready!(self.own(&table));
                 let definition = ready!(self.add_index(&table, index));
                 ready!(self.save(&definition));
@@ -402,18 +404,23 @@ impl Definer<'_, '_> {
         index.relation = self.new_number(table.schema)?;
         ready!(self.take_name(table.schema, &index.name, table.id));
         let mut definition = table.definition.clone();
+        let at = definition.indexes.len();
+        definition.indexes.push(index);
+        let with_it = Table::new(definition);
+        self.planner().resolve_predicates(&with_it)?;
+        let env = self.run.env();
         for (key, values) in self.rows(table)? {
             self.run.goes_on()?;
-            let entry = row::index_entry(&index, &values, &key)?;
+            if !with_it.is_indexed(at, &values, env)? {
+                continue;
+            }
+            let entry = row::index_entry(&with_it.indexes[at], &values, &key)?;
             if ready!(self.effects.taken(&mut self.run.database(), &entry.key)).is_some() {
-                definition.indexes.push(index);
-                let with_it = Table::new(definition);
-                return Err(not_unique(&with_it, Arbiter::Index(with_it.indexes.len() - 1), &values));
+                return Err(not_unique(&with_it, Arbiter::Index(at), &values));
             }
             ready!(self.effects.set(&mut self.run.database(), entry.key, Some(key[4..].to_vec())));
         }
-        definition.indexes.push(index);
-        Ok(Step::Done(definition))
+        Ok(Step::Done(with_it.definition))
     }
 
     /// All rows of a table, with their keys and in their order, as the statement has left them so far.

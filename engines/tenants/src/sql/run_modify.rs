@@ -169,7 +169,7 @@ impl Run<'_> {
             if effects.has_before(&key) {
                 continue;
             }
-            ready!(effects.delete(&mut self.database(), &plan.target, &key, &row[..table.columns.len()]));
+            ready!(effects.delete(&mut self.database(), &plan.target, &key, &row[..table.columns.len()], env));
             count += 1;
             if let Some(returning) = &plan.returning {
                 rows.push(project(&returning.outputs, env.with_row(&row))?);

@@ -179,7 +179,7 @@ impl Run<'_> {
             let mut new = old.clone();
             match (action, parent) {
                 (Action::Cascade, None) => {
-                    ready!(effects.delete(&mut self.database(), child, &row, &old));
+                    ready!(effects.delete(&mut self.database(), child, &row, &old, env));
                     continue;
                 }
                 (Action::Cascade, Some(parent)) => {

@@ -45,6 +45,8 @@ pub(crate) struct Planner<'c> {
     pub(crate) lists: bool,
     /// What an INSERT does about values for generated columns.
     pub(crate) overriding: Overriding,
+    /// The predicate of the index that it names behind ON CONFLICT.
+    pub(crate) conflict_predicate: Option<String>,
 }
 
 /// A `SELECT` whose names are resolved.
@@ -103,6 +105,7 @@ impl<'c> Planner<'c> {
             lists: false,
             parts: None,
             overriding: Overriding::Nothing,
+            conflict_predicate: None,
         }
     }
 

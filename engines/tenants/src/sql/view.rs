@@ -84,7 +84,12 @@ impl Planner<'_> {
                 table.or_else(|| self.catalog.view_by_id(id).map(|view| Relation::View(Arc::clone(view))))
             };
             return match read.as_ref().and_then(|read| by_id(read.id)) {
-                Some(relation) => Ok((relation, read)),
+                Some(relation) => {
+                    if let Relation::Table(table) = &relation {
+                        self.resolve_predicates(table)?;
+                    }
+                    Ok((relation, read))
+                }
                 None => Err(SqlError::internal(format_args!("view \"{}\" has lost {name}", view.name))),
             };
         }
@@ -93,6 +98,9 @@ impl Planner<'_> {
             Some(view) => Relation::View(view),
             None => Relation::Table(self.table(name)?),
         };
+        if let Relation::Table(table) = &relation {
+            self.resolve_predicates(table)?;
+        }
         if let Some(made) = &mut self.views.made {
             let (id, name, columns) = (relation.id(), Read::key(&relation_name(name)?), relation.columns());
             if !made.iter().any(|read| read.id == id && read.name == name) {
@@ -150,10 +158,14 @@ impl Planner<'_> {
     }
 
     /// A table that a statement writes.
-    pub(crate) fn table_to_write(&self, name: &ast::ObjectName) -> Result<Arc<Table>> {
+    pub(crate) fn table_to_write(&mut self, name: &ast::ObjectName) -> Result<Arc<Table>> {
         match self.catalog.view(&relation_name(name)?) {
             Some(_) => Err(SqlError::unsupported("writing through a view")),
-            None => self.table(name),
+            None => {
+                let table = self.table(name)?;
+                self.resolve_predicates(&table)?;
+                Ok(table)
+            }
         }
     }
 

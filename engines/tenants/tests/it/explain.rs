@@ -107,3 +107,26 @@ fn what_cannot_be_shown_is_refused() {
         assert_eq!(desk.run(client, text), Seen::Failed(state), "{text}");
     }
 }
+
+#[test]
+fn a_partial_index_serves_what_implies_its_predicate() {
+    let mut desk = Desk::new();
+    let client = desk.client();
+    desk.setup(
+        client,
+        &[
+            "CREATE TABLE p (id int PRIMARY KEY, a int, n int, done boolean)",
+            "CREATE INDEX open ON p (a) WHERE NOT done AND n > 10",
+        ],
+    );
+    let mut uses = |condition: &str| {
+        let plan = desk.query(client, &format!("EXPLAIN (COSTS OFF) SELECT * FROM p WHERE {condition}"));
+        plan.iter().any(|line| line.contains("open"))
+    };
+    for condition in ["a = 1 AND NOT done AND n > 10", "n = 11 AND a > 2 AND NOT done", "n >= 12 AND NOT done"] {
+        assert!(uses(condition), "{condition}");
+    }
+    for condition in ["a = 1", "a = 1 AND NOT done", "a = 1 AND done AND n > 10", "a = 1 AND NOT done AND n >= 10"] {
+        assert!(!uses(condition), "{condition}");
+    }
+}

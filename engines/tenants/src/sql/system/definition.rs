@@ -35,7 +35,8 @@ pub(super) fn column_names(table: &Table, columns: impl Iterator<Item = usize>) 
 
 /// The statement that makes the index of a number.
 pub(super) fn index_definition(catalog: &Catalog, table: &Table, oid: u32) -> Option<String> {
-    let (name, columns, unique) = match table.indexes.iter().find(|index| index.relation == oid) {
+    let index = table.indexes.iter().find(|index| index.relation == oid);
+    let (name, columns, unique) = match index {
         Some(index) => (&index.name, index.columns.clone(), index.unique),
         None => {
             let primary = table.primary.as_ref()?;
@@ -48,8 +49,15 @@ pub(super) fn index_definition(catalog: &Catalog, table: &Table, oid: u32) -> Op
     };
     let columns: Vec<String> = columns.iter().map(column).collect();
     let unique = if unique { "UNIQUE " } else { "" };
-    let (name, table) = (quoted(name), catalog.qualified(table.schema, &table.name));
-    Some(format!("CREATE {unique}INDEX {name} ON {table} USING btree ({})", columns.join(", ")))
+    let (name, table_name) = (quoted(name), catalog.qualified(table.schema, &table.name));
+    let mut text = format!("CREATE {unique}INDEX {name} ON {table_name} USING btree ({})", columns.join(", "));
+    if let Some(index) = index.filter(|index| !index.include.is_empty()) {
+        text.push_str(&format!(" INCLUDE ({})", column_names(table, index.include.iter().copied())));
+    }
+    if let Some(predicate) = index.and_then(|index| index.predicate.as_deref()) {
+        text.push_str(&format!(" WHERE ({predicate})"));
+    }
+    Some(text)
 }
 
 /// A foreign key as `ALTER TABLE .. ADD` takes it.

@@ -8,7 +8,7 @@ use super::{
     namespace_oid, row, vector,
 };
 use crate::{
-    catalog::{Action, Catalog, Column, ForeignKey, Generated, PUBLIC, PrimaryKey, Sequence, TEMPORARY, Table},
+    catalog::{Action, Catalog, Column, ForeignKey, Generated, Index, PUBLIC, PrimaryKey, Sequence, TEMPORARY, Table},
     types::Type,
     value::Value,
 };
@@ -296,7 +296,8 @@ fn classes(catalog: &Catalog) -> Vec<Vec<Value>> {
         if let Some(primary) = &table.primary {
             rows.push(index(primary_oid(table), primary.name.as_str(), primary.columns.len()));
         }
-        rows.extend(table.indexes.iter().map(|of| index(of.relation, of.name.as_str(), of.columns.len())));
+        let columns = |of: &Index| of.columns.len() + of.include.len();
+        rows.extend(table.indexes.iter().map(|of| index(of.relation, of.name.as_str(), columns(of))));
     }
     for view in catalog.views() {
         let columns = view.columns.len();
@@ -338,7 +339,8 @@ fn attributes(catalog: &Catalog) -> Vec<Vec<Value>> {
             rows.extend(key(primary_oid(table), primary.columns.clone()));
         }
         for index in &table.indexes {
-            rows.extend(key(index.relation, index.columns.iter().map(|(column, _)| *column).collect()));
+            let columns = index.columns.iter().map(|(column, _)| column).chain(&index.include);
+            rows.extend(key(index.relation, columns.copied().collect()));
         }
     }
     for view in catalog.views() {
@@ -419,12 +421,14 @@ fn indexes(catalog: &Catalog) -> Vec<Vec<Value>> {
     let mut rows = Vec::new();
     for table in catalog.tables() {
         let mut index = |oid: u32, columns: &[(usize, bool)], unique: bool, primary: bool| {
+            let of = table.indexes.iter().find(|index| index.relation == oid);
+            let include = of.map_or(&[][..], |index| &index.include);
             let count = columns.len();
             let each = |value: fn(&(usize, bool)) -> i64| vector(columns.iter().map(value));
             rows.push(row![
                 oid,
                 table.id,
-                count,
+                count + include.len(),
                 count,
                 unique,
                 false,
@@ -437,12 +441,12 @@ fn indexes(catalog: &Catalog) -> Vec<Vec<Value>> {
                 true,
                 true,
                 false,
-                each(|(column, _)| *column as i64 + 1),
+                vector(columns.iter().map(|(column, _)| column).chain(include).map(|column| *column as i64 + 1)),
                 each(|_| 0),
                 each(|_| 0),
                 each(|(_, descending)| if *descending { 3 } else { 0 }),
                 Value::Null,
-                Value::Null,
+                of.and_then(|index| index.predicate.as_deref()).map(|predicate| format!("({predicate})")),
                 index_definition(catalog, table, oid),
             ]);
         };
