@@ -10,7 +10,7 @@ use crate::{
     error::{Result, SqlError, state},
     types::Type,
     value::{
-        Interval, Value,
+        Interval, NonFinite, Value,
         array::{Array, Dimension},
         json::Json,
         numeric,
@@ -30,6 +30,8 @@ pub(crate) fn encode_value(value: &Value, of: Type, out: &mut Vec<u8>) {
         Value::Float(value) if of == Type::Float4 => out.extend((*value as f32).to_le_bytes()),
         Value::Float(value) => out.extend(value.to_le_bytes()),
         Value::Numeric(value) => out.extend(numeric::to_row(value)),
+        // A byte, where all others have more.
+        Value::NonFinite(value) => out.push(*value as u8),
         Value::Text(value) => out.extend(value.as_bytes()),
         Value::Date(days) => out.extend(days.to_le_bytes()),
         Value::Time(micros) | Value::Timestamp(micros) => out.extend(micros.to_le_bytes()),
@@ -61,7 +63,12 @@ pub(crate) fn decode_value(bytes: &[u8], of: Type) -> Result<Value> {
         Type::Int8 | Type::Oid => fixed(bytes).map(|bytes| Value::Int(i64::from_le_bytes(bytes))),
         Type::Float4 => fixed(bytes).map(|bytes| Value::Float(f64::from(f32::from_le_bytes(bytes)))),
         Type::Float8 => fixed(bytes).map(|bytes| Value::Float(f64::from_le_bytes(bytes))),
-        Type::Numeric(_) => numeric::from_row(bytes).map(Value::Numeric),
+        Type::Numeric(_) => match bytes {
+            [0] => Some(Value::NonFinite(NonFinite::NegativeInfinity)),
+            [1] => Some(Value::NonFinite(NonFinite::Infinity)),
+            [2] => Some(Value::NonFinite(NonFinite::NaN)),
+            bytes => numeric::from_row(bytes).map(Value::Numeric),
+        },
         Type::Text | Type::Byte | Type::Varchar(_) | Type::Char(_) | Type::Unknown | Type::Json => {
             str::from_utf8(bytes).ok().map(|text| Value::Text(text.to_owned()))
         }
@@ -193,6 +200,14 @@ pub(crate) fn key_value(key: &mut KeyWriter, value: &Value, descending: bool) ->
             let scale = i32::try_from(scale).map_err(|_| numeric::overflow())?;
             let negative = sign == bigdecimal::num_bigint::Sign::Minus;
             key.numeric(&Numeric::Finite { negative, digits, scale }, order)?
+        }
+        Value::NonFinite(value) => {
+            let value = match value {
+                NonFinite::NegativeInfinity => Numeric::NegativeInfinity,
+                NonFinite::Infinity => Numeric::Infinity,
+                NonFinite::NaN => Numeric::NaN,
+            };
+            key.numeric(&value, order)?
         }
         Value::Text(value) => key.text(value, order),
         Value::Date(days) => key.int64(i64::from(*days), order),

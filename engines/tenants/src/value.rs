@@ -4,6 +4,7 @@ pub mod array;
 pub(crate) mod binary;
 pub(crate) mod cast;
 pub(crate) mod datetime;
+pub(crate) mod decimal;
 pub mod json;
 pub(crate) mod numeric;
 pub(crate) mod text;
@@ -29,6 +30,8 @@ pub enum Value {
     Float(f64),
     /// `numeric`; the digits behind the point are part of it.
     Numeric(BigDecimal),
+    /// `numeric` that is no number or infinite
+    NonFinite(NonFinite),
     /// `text`, `character varying`, and `character` without the blanks at its end
     Text(String),
     /// `date`, in days since 2000-01-01
@@ -49,6 +52,29 @@ pub enum Value {
     Enum(i64, Box<str>),
     /// An array
     Array(Arc<array::Array>),
+}
+
+/// A `numeric` that has no digits, in their order; between the first two are all numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NonFinite {
+    /// `-Infinity`
+    NegativeInfinity,
+    /// `Infinity`
+    Infinity,
+    /// `NaN`, equal to itself
+    NaN,
+}
+
+impl NonFinite {
+    /// As PostgreSQL writes it.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::NegativeInfinity => "-Infinity",
+            Self::Infinity => "Infinity",
+            Self::NaN => "NaN",
+        }
+    }
 }
 
 /// What the meaning of a text depends on, beside the type that it is to have.
@@ -106,6 +132,10 @@ impl Value {
             (Self::Int(a), Self::Int(b)) => a.cmp(b),
             (Self::Float(a), Self::Float(b)) => compare_floats(*a, *b),
             (Self::Numeric(a), Self::Numeric(b)) => a.cmp(b),
+            (Self::NonFinite(a), Self::NonFinite(b)) => a.cmp(b),
+            (Self::NonFinite(NonFinite::NegativeInfinity), Self::Numeric(_)) => Ordering::Less,
+            (Self::NonFinite(_), Self::Numeric(_)) => Ordering::Greater,
+            (Self::Numeric(_), Self::NonFinite(_)) => other.compare(self).reverse(),
             (Self::Text(a), Self::Text(b)) => a.as_bytes().cmp(b.as_bytes()),
             (Self::Date(a), Self::Date(b)) => a.cmp(b),
             (Self::Time(a), Self::Time(b)) | (Self::Timestamp(a), Self::Timestamp(b)) => a.cmp(b),
@@ -143,7 +173,7 @@ impl Value {
             Self::Bool(_) => 1,
             Self::Int(_) => 2,
             Self::Float(_) => 3,
-            Self::Numeric(_) => 4,
+            Self::Numeric(_) | Self::NonFinite(_) => 4,
             Self::Text(_) => 5,
             Self::Date(_) => 6,
             Self::Time(_) => 7,

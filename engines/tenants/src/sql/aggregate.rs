@@ -7,13 +7,14 @@ use bigdecimal::{BigDecimal, Signed};
 use crate::{
     error::{Result, SqlError, state},
     sql::{
-        expression::{Env, Expr, Facts},
+        arithmetic::arithmetic,
+        expression::{Env, Expr, Facts, Operator},
         function::{ArrayFunction, JsonFunction},
         ordered_set,
         run_query::{compare, fingerprint},
     },
     types::Type,
-    value::{Value, numeric, zone::Zone},
+    value::{NonFinite, Value, numeric, zone::Zone},
 };
 
 /// What is computed.
@@ -289,9 +290,12 @@ impl State {
                 Value::Numeric(numeric::checked(sum + &value)?),
                 Value::Numeric(numeric::checked(squares + numeric::product(&value, &value)?)?),
             ),
-            (_, _, Value::Numeric(value)) => {
+            (None, _, Value::Numeric(value)) => {
                 let squares = numeric::product(&value, &value)?;
                 (Value::Numeric(value), Value::Numeric(squares))
+            }
+            (_, _, Value::NonFinite(_) | Value::Numeric(_)) => {
+                (Value::NonFinite(NonFinite::NaN), Value::NonFinite(NonFinite::NaN))
             }
             (_, _, other) => return Err(SqlError::internal(format_args!("the variance of {other:?}"))),
         };
@@ -319,6 +323,7 @@ impl State {
                     numeric::divide(&distance, &BigDecimal::from(i128::from(self.count) * i128::from(divisor)))?;
                 Value::Numeric(if root { numeric::square_root(&variance) } else { variance })
             }
+            (Some(nan @ Value::NonFinite(_)), _) => nan.clone(),
             _ => Value::Null,
         })
     }
@@ -421,6 +426,9 @@ fn sum(a: Value, b: Value) -> Result<Value> {
                 return Err(SqlError::new(state::DATETIME_FIELD_OVERFLOW, "interval out of range"));
             };
             Value::Interval(crate::value::Interval { months, days, micros })
+        }
+        (a @ (Value::NonFinite(_) | Value::Numeric(_)), b) => {
+            arithmetic(Operator::Add, Type::Numeric(None), &a, &b, Zone::UTC)?
         }
         (a, b) => return Err(SqlError::internal(format_args!("a sum of {a:?} and {b:?}"))),
     })

@@ -4,7 +4,7 @@ use super::expression::Operator;
 use crate::{
     error::{Result, SqlError, state},
     types::Type,
-    value::{Interval, Value, datetime, numeric, text, zone::Zone},
+    value::{Interval, NonFinite, Value, datetime, numeric, text, zone::Zone},
 };
 
 fn out_of_range(of: Type) -> SqlError {
@@ -17,6 +17,9 @@ pub(super) fn negate(value: &Value, of: Type) -> Result<Value> {
         Value::Int(value) => integer(value.checked_neg(), of)?,
         Value::Float(value) => Value::Float(-value),
         Value::Numeric(value) => Value::Numeric(-value),
+        Value::NonFinite(NonFinite::Infinity) => Value::NonFinite(NonFinite::NegativeInfinity),
+        Value::NonFinite(NonFinite::NegativeInfinity) => Value::NonFinite(NonFinite::Infinity),
+        Value::NonFinite(NonFinite::NaN) => value.clone(),
         Value::Interval(interval) => Value::Interval(negated(*interval)?),
         other => return Err(SqlError::internal(format_args!("{other:?} was negated"))),
     })
@@ -51,6 +54,8 @@ pub(super) fn arithmetic(operator: Operator, of: Type, a: &Value, b: &Value, zon
         (Value::Numeric(a), Multiply, Value::Numeric(b)) => Value::Numeric(numeric::product(a, b)?),
         (Value::Numeric(a), Divide, Value::Numeric(b)) => Value::Numeric(numeric::divide(a, b)?),
         (Value::Numeric(a), Remainder, Value::Numeric(b)) => Value::Numeric(numeric::remainder(a, b)?),
+        (Value::NonFinite(_), _, Value::Numeric(_) | Value::NonFinite(_))
+        | (Value::Numeric(_), _, Value::NonFinite(_)) => non_finite(operator, a, b)?,
         (Value::Timestamp(at), Add, Value::Interval(by)) | (Value::Interval(by), Add, Value::Timestamp(at)) => {
             Value::Timestamp(datetime::add_in(zone, *at, *by)?)
         }
@@ -97,13 +102,34 @@ pub(super) fn arithmetic(operator: Operator, of: Type, a: &Value, b: &Value, zon
     })
 }
 
+/// An operation on two `numeric`, of which one is not finite.
+fn non_finite(operator: Operator, a: &Value, b: &Value) -> Result<Value> {
+    let (Some(x), Some(y)) = (numeric::rough(a), numeric::rough(b)) else {
+        return Err(SqlError::internal("an operation on other values than numbers"));
+    };
+    let result = match operator {
+        _ if x.is_nan() || y.is_nan() => f64::NAN,
+        Operator::Add => x + y,
+        Operator::Subtract => x - y,
+        Operator::Multiply => x * y,
+        Operator::Divide | Operator::Remainder if y == 0.0 => {
+            return Err(SqlError::new(state::DIVISION_BY_ZERO, "division by zero"));
+        }
+        Operator::Divide => x / y,
+        Operator::Remainder if x.is_finite() => return Ok(a.clone()),
+        Operator::Remainder => f64::NAN,
+    };
+    // What is finite is a number divided by an infinite one.
+    Ok(numeric::non_finite(result).map_or_else(|| Value::Numeric(0.into()), Value::NonFinite))
+}
+
 fn float(operator: Operator, of: Type, a: f64, b: f64) -> Result<Value> {
     let overflow = |what| SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, format!("value out of range: {what}"));
     let result = match operator {
         Operator::Add => a + b,
         Operator::Subtract => a - b,
         Operator::Multiply => a * b,
-        Operator::Divide | Operator::Remainder if b == 0.0 => {
+        Operator::Divide | Operator::Remainder if b == 0.0 && !a.is_nan() => {
             return Err(SqlError::new(state::DIVISION_BY_ZERO, "division by zero"));
         }
         Operator::Divide => a / b,

@@ -251,7 +251,7 @@ impl Planner<'_> {
             matches!(join.join_operator, JoinOperator::Join(_) | JoinOperator::Inner(_) | JoinOperator::CrossJoin(_))
         };
         // What is computed must become NULL in an outer join, so that it needs a column.
-        let computed = ast.joins.iter().all(inner);
+        let computed = self.computes && ast.joins.iter().all(inner);
         let mut item = self.factor(from, &ast.relation, computed)?;
         for join in &ast.joins {
             let middle = from.scope.columns.len();

@@ -3,9 +3,11 @@
 
 mod advisory;
 mod array;
+mod bytes;
 mod date;
 mod json;
 mod number;
+mod number_template;
 mod pattern;
 mod setting;
 mod template;
@@ -16,9 +18,11 @@ use std::{borrow::Cow, fmt::Debug, sync::Arc};
 pub(crate) use advisory::AdvisoryFunction;
 pub(crate) use array::ArrayFunction;
 use bigdecimal::ToPrimitive;
+pub(crate) use bytes::BytesFunction;
 pub(crate) use date::DateFunction;
 pub(crate) use json::JsonFunction;
 pub(crate) use number::NumberFunction;
+pub(crate) use number_template::NumberTemplateFunction;
 pub(crate) use pattern::{PatternFunction, Patterns, global, groups, split};
 pub(crate) use setting::{Configured, SettingFunction};
 pub(crate) use template::TemplateFunction;
@@ -39,6 +43,7 @@ pub(crate) type Resolved<F> = (F, Vec<Type>, Type);
 pub(crate) enum Function {
     Advisory(AdvisoryFunction),
     Array(ArrayFunction),
+    Bytes(BytesFunction),
     /// The number that the session was given last of a sequence.
     CurrVal,
     CurrentDatabase,
@@ -58,6 +63,7 @@ pub(crate) enum Function {
     NextVal,
     NullIf,
     Number(NumberFunction),
+    NumberTemplate(NumberTemplateFunction),
     Pattern(PatternFunction),
     Random,
     /// The sequence that goes with a column.
@@ -102,16 +108,21 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
             let array = || array::resolve(name, arguments).map(|(f, wanted, of)| (F::Array(f), wanted, of));
             let advisory = || advisory::resolve(name, arguments).map(|(f, wanted, of)| (F::Advisory(f), wanted, of));
             let pattern = || pattern::resolve(name, arguments).map(|(f, wanted, of)| (F::Pattern(f), wanted, of));
+            let bytes = || bytes::resolve(name, arguments).map(|(f, wanted, of)| (F::Bytes(f), wanted, of));
             let setting = || setting::resolve(name, arguments).map(|(f, wanted, of)| (F::Setting(f), wanted, of));
+            let number_template =
+                || number_template::resolve(name, arguments).map(|(f, wanted, of)| (F::NumberTemplate(f), wanted, of));
             let template = || template::resolve(name, arguments).map(|(f, wanted, of)| (F::Template(f), wanted, of));
             return number()
                 .or_else(text)
                 .or_else(pattern)
                 .or_else(template)
+                .or_else(number_template)
                 .or_else(date)
                 .or_else(array)
                 .or_else(json)
                 .or_else(setting)
+                .or_else(bytes)
                 .or_else(advisory);
         }
     })
@@ -180,6 +191,7 @@ impl Function {
             Self::Json(function) => function.is_strict(),
             Self::Text(function) => function.is_strict(),
             Self::Setting(function) => function.is_strict(),
+            Self::Date(function) => function != DateFunction::Overlaps,
             other => !matches!(other, Self::FormatType | Self::Greatest | Self::Least | Self::NullIf),
         }
     }
@@ -192,9 +204,11 @@ impl Function {
         let arguments: Vec<&Value> = arguments.iter().map(|argument| &**argument).collect();
         Ok(match (self, arguments.as_slice()) {
             (Self::Text(function), arguments) => function.call(arguments)?,
+            (Self::NumberTemplate(function), arguments) => function.call(arguments)?,
             (Self::Number(function), arguments) => function.call(arguments)?,
             (Self::Pattern(function), arguments) => function.call(arguments, facts)?,
             (Self::Template(function), arguments) => function.call(arguments, facts)?,
+            (Self::Bytes(function), arguments) => function.call(arguments)?,
             (Self::Array(function), arguments) => function.call(arguments, facts)?,
             (Self::Date(function), arguments) => function.call(arguments, facts)?,
             (Self::Json(function), arguments) => function.call(arguments, facts.zone())?,

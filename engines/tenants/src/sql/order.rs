@@ -167,6 +167,9 @@ pub(crate) fn group_keys(
         }
         places.push(own);
     }
+    if keys.iter().any(contains_window) {
+        return Err(SqlError::new(state::WINDOWING_ERROR, "window functions are not allowed in GROUP BY"));
+    }
     let mut aggregate = false;
     for key in &keys {
         contains_aggregate(key, &mut aggregate);
@@ -195,6 +198,19 @@ fn group_key(ast: &ast::Expr, binder: &mut Binder<'_, '_>, outputs: &[Expr], col
         }
         (Err(error), _) => Err(error),
     }
+}
+
+fn contains_window(expr: &Expr) -> bool {
+    let mut found = matches!(expr, Expr::Window(_));
+    expr.children(&mut |child| found |= contains_window(child));
+    found
+}
+
+/// Whether there are grouping sets.
+pub(crate) fn has_sets(ast: &GroupByExpr) -> bool {
+    let is_set =
+        |ast: &ast::Expr| matches!(ast, ast::Expr::GroupingSets(_) | ast::Expr::Rollup(_) | ast::Expr::Cube(_));
+    matches!(ast, GroupByExpr::Expressions(exprs, _) if exprs.iter().any(is_set))
 }
 
 fn contains_aggregate(expr: &Expr, found: &mut bool) {

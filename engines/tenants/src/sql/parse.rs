@@ -6,7 +6,7 @@ use sqlparser::{
     ast::Statement,
     dialect::PostgreSqlDialect,
     parser::{Parser, ParserError},
-    tokenizer::{Token, TokenWithSpan, Tokenizer},
+    tokenizer::{Token, TokenWithSpan, Tokenizer, Whitespace},
 };
 
 use crate::{
@@ -199,12 +199,23 @@ fn word(token: &TokenWithSpan) -> String {
 }
 
 /// Writes what PostgreSQL takes and the parser does not in another way: `ON` and `OFF` among the options of COPY, users, who are
-/// roles that log in, tables without a log, which have one, what an INSERT overrides, `ABORT`, the weaker row locks, and the options of
+/// roles that log in, tables without a log, which have one, what an INSERT overrides, `ABORT`, the weaker row locks, the order of an operator, and the options of
 /// VACUUM, which has nothing to do.
 fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
     write_weaker_locks(tokens);
     let places: Vec<usize> =
         (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
+    for pair in places.windows(2) {
+        let order = match tokens[pair[1]].token {
+            Token::Lt => "ASC",
+            Token::Gt => "DESC",
+            _ => continue,
+        };
+        if word(&tokens[pair[0]]) == "USING" {
+            tokens[pair[0]].token = Token::Whitespace(Whitespace::Space);
+            tokens[pair[1]].token = Token::make_keyword(order);
+        }
+    }
     match places.first().map(|first| word(&tokens[*first])).as_deref() {
         Some("COPY") => {
             for pair in places.windows(2) {

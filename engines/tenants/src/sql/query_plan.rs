@@ -495,7 +495,7 @@ impl Query {
             expr.queries(&mut |query| others |= query.reads_others(own));
         };
         match &self.body {
-            Body::Cte(cte) => return !cte.arguments.is_empty(),
+            Body::Cte(cte) => return !cte.arguments.is_empty() || cte.query.reads_others(own),
             Body::Working(id) => return !own.contains(id),
             Body::Written(_) => {}
             Body::Values(rows) => rows.iter().flatten().for_each(|expr| note(expr, own)),

@@ -37,17 +37,17 @@ impl Run<'_> {
     /// What a statement comes to that writes rows of `targets`, or has these written by referential actions.
     fn written<'t>(
         &self,
-        targets: impl Iterator<Item = &'t Target> + Clone,
+        targets: &(impl Iterator<Item = &'t Target> + Clone),
         write: impl FnOnce(&mut Effects) -> Result<Step<Returned>>,
     ) -> Result<Step<Written>> {
         let mut effects = Effects::new(self.txn, self.isolation);
         let (count, rows) = ready!(write(&mut effects));
-        ready!(self.settle(&targets, &mut effects));
+        ready!(self.settle(targets, &mut effects));
         Ok(Step::Done(Written { count, rows, effects }))
     }
 
     pub(crate) fn insert(&self, plan: &Insert) -> Result<Step<Written>> {
-        self.step(self.written(plan.targets(), |effects| self.insert_rows(plan, effects)))
+        self.step(self.written(&plan.targets(), |effects| self.insert_rows(plan, effects)))
     }
 
     /// The number of rows, and what is returned of them.
@@ -125,7 +125,7 @@ impl Run<'_> {
     }
 
     pub(crate) fn update(&self, plan: &Update) -> Result<Step<Written>> {
-        self.step(self.written(plan.targets(), |effects| self.update_rows(plan, effects)))
+        self.step(self.written(&plan.targets(), |effects| self.update_rows(plan, effects)))
     }
 
     /// The number of rows, and what is returned of them.
@@ -155,7 +155,7 @@ impl Run<'_> {
     }
 
     pub(crate) fn delete(&self, plan: &Delete) -> Result<Step<Written>> {
-        self.step(self.written(plan.targets(), |effects| self.delete_rows(plan, effects)))
+        self.step(self.written(&plan.targets(), |effects| self.delete_rows(plan, effects)))
     }
 
     /// The number of rows, and what is returned of them.

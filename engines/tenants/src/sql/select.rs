@@ -17,7 +17,7 @@ use crate::{
         join::Joiner,
         modify::Overriding,
         name::relation_name,
-        order::{GroupKeys, Grouped, distinct_on, group_keys, regroup, sort_keys, without_grouping},
+        order::{GroupKeys, Grouped, distinct_on, group_keys, has_sets, regroup, sort_keys, without_grouping},
         plan::{OutputColumn, Part},
         query_plan::{Body, Distinct, Grouping, Joined, Query, Select, SetCall, SortKey},
         scope::Scope,
@@ -40,6 +40,8 @@ pub(crate) struct Planner<'c> {
     pub(crate) with: Vec<Named>,
     /// Statements in WITH that write; `None` where there may be none.
     pub(crate) parts: Option<Vec<Part>>,
+    /// Whether queries in FROM that compute may become a part of the query around them.
+    pub(crate) computes: bool,
     pub(crate) views: Views,
     /// Whether the statement asks what its session has prepared and declared.
     pub(crate) lists: bool,
@@ -102,6 +104,7 @@ impl<'c> Planner<'c> {
             numbered: 0,
             with: Vec::new(),
             views: Views::default(),
+            computes: true,
             lists: false,
             parts: None,
             overriding: Overriding::Nothing,
@@ -171,7 +174,11 @@ impl<'c> Planner<'c> {
         }
         let outer = scope.width;
         let mut from = From::new(scope.clone());
-        self.add_from(&mut from, &ast.from)?;
+        // What is NULL in some groups has to be a column.
+        let computes = std::mem::replace(&mut self.computes, !has_sets(&ast.group_by));
+        let added = self.add_from(&mut from, &ast.from);
+        self.computes = computes;
+        added?;
         let mut binder = Binder::plain(&from.scope, self, "WHERE");
         if let Some(filter) = &ast.selection {
             binder.condition(filter, "WHERE")?.conjuncts(&mut from.joined.conditions);

@@ -13,7 +13,7 @@ use crate::{
     },
     types::Type,
     value::{
-        Value, datetime,
+        NonFinite, Value, datetime,
         json::{self, Json},
         zone::Zone,
     },
@@ -338,11 +338,20 @@ fn series(values: &[Value], zone: Zone, take: &mut Take<'_>) -> Result<()> {
     let zero = || SqlError::new(state::INVALID_PARAMETER_VALUE, "step size cannot equal zero");
     let one = Value::Int(1);
     let (mut at, end, step) = match values {
-        [at @ Value::Numeric(_), end] if !end.is_null() => (at.clone(), end, &Value::Numeric(1.into())),
+        [at @ (Value::Numeric(_) | Value::NonFinite(_)), end] if !end.is_null() => {
+            (at.clone(), end, &Value::Numeric(1.into()))
+        }
         [at, end] if !at.is_null() && !end.is_null() => (at.clone(), end, &one),
         [at, end, step] if !at.is_null() && !end.is_null() && !step.is_null() => (at.clone(), end, step),
         _ => return Ok(()),
     };
+    for (value, what) in [(&at, "start"), (end, "stop"), (step, "step size")] {
+        if let Value::NonFinite(of) = value {
+            let what = if what == "step size" { what.to_owned() } else { format!("{what} value") };
+            let of = if *of == NonFinite::NaN { "NaN" } else { "infinity" };
+            return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, format!("{what} cannot be {of}")));
+        }
+    }
     let up = match step {
         Value::Int(0) => return Err(zero()),
         Value::Int(step) => *step > 0,

@@ -80,7 +80,7 @@ impl Planner<'_> {
             let id = self.number();
             let cte = Cte { id, query, arguments, read_once: AtomicBool::new(false) };
             let cte = Arc::new(cte);
-            if !cte.arguments.is_empty() {
+            if !cte.arguments.is_empty() || cte.query.varies() {
                 dependent.push(Arc::clone(&cte));
             }
             let rows = NamedRows::Cte(cte);

@@ -22,6 +22,7 @@ pub(crate) fn write(value: &Value, of: Type, out: &mut Vec<u8>) {
         Value::Float(value) if of == Type::Float4 => out.extend((*value as f32).to_be_bytes()),
         Value::Float(value) => out.extend(value.to_be_bytes()),
         Value::Numeric(value) => numeric::to_wire(value, out),
+        Value::NonFinite(value) => numeric::non_finite_to_wire(*value, out),
         Value::Text(_) => out.extend(text::shown(value, of, Zone::UTC).into_bytes()),
         Value::Date(days) => out.extend(days.to_be_bytes()),
         Value::Time(micros) | Value::Timestamp(micros) => out.extend(micros.to_be_bytes()),
@@ -74,7 +75,7 @@ pub(crate) fn parse(bytes: &[u8], of: Type, context: Context<'_>) -> Result<Valu
         }),
         Type::Uuid => fixed(bytes).map(Value::Uuid),
         Type::Bytea => Some(Value::Bytes(bytes.to_vec())),
-        Type::Numeric(_) => return super::cast::fit(Value::Numeric(numeric::from_wire(bytes)?), of, false),
+        Type::Numeric(_) => return super::cast::fit(numeric::value_from_wire(bytes)?, of, false),
         Type::Text | Type::Byte | Type::Varchar(_) | Type::Char(_) | Type::Unknown | Type::Json | Type::Enum(_) => {
             return text::parse(utf8(bytes)?, of, context);
         }

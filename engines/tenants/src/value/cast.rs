@@ -7,7 +7,7 @@ use bigdecimal::{BigDecimal, FromPrimitive, ToPrimitive};
 use crate::{
     error::{Result, SqlError, state},
     types::Type,
-    value::{Context, Value, datetime, json::Json, numeric, text},
+    value::{Context, NonFinite, Value, datetime, json::Json, numeric, text},
 };
 
 /// How readily one type becomes another.
@@ -89,8 +89,8 @@ pub(crate) fn cast(value: Value, from: Type, to: Type, explicit: bool, context: 
         (Value::Float(value), Type::Numeric(_)) => {
             // PostgreSQL takes 15 digits of the longer kind and 6 of the shorter.
             let digits = if from == Type::Float4 { 5 } else { 14 };
-            if !value.is_finite() {
-                return Err(SqlError::unsupported(format_args!("the numeric {value}")));
+            if let Some(value) = numeric::non_finite(value) {
+                return fit(Value::NonFinite(value), to, explicit);
             }
             let number = numeric::parse(&format!("{value:.digits$e}"))?;
             let scale = numeric::scale(&number.normalized()).max(0);
@@ -98,6 +98,14 @@ pub(crate) fn cast(value: Value, from: Type, to: Type, explicit: bool, context: 
         }
         (Value::Numeric(value), Type::Int2 | Type::Int4 | Type::Int8 | Type::Oid) => {
             integer(numeric::round(&value, 0).to_i64(), to)?
+        }
+        (value @ Value::NonFinite(_), Type::Float4 | Type::Float8) => {
+            Value::Float(numeric::rough(&value).unwrap_or(f64::NAN))
+        }
+        (Value::NonFinite(value), to) if to.is_integer() => {
+            let what = if value == NonFinite::NaN { "NaN" } else { "infinity" };
+            let message = format!("cannot convert {what} to {}", to.name());
+            return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message));
         }
         (Value::Numeric(value), Type::Float4 | Type::Float8) => {
             let unread = || SqlError::internal(format_args!("the number {value} is none"));
@@ -162,6 +170,10 @@ pub(crate) fn fit(value: Value, of: Type, explicit: bool) -> Result<Value> {
                 return Err(SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, "numeric field overflow").detail(detail));
             }
             Ok(Value::Numeric(rounded))
+        }
+        (Value::NonFinite(value), Type::Numeric(Some((precision, scale)))) if value != NonFinite::NaN => {
+            let detail = format!("A field with precision {precision}, scale {scale} cannot hold an infinite value.");
+            Err(SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, "numeric field overflow").detail(detail))
         }
         (Value::Text(mut value), Type::Varchar(Some(length)) | Type::Char(length)) => {
             if matches!(of, Type::Char(_)) {

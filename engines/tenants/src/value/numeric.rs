@@ -1,10 +1,11 @@
 //! `numeric`: how many digits results have, and their bytes.
 
 use bigdecimal::{
-    BigDecimal, RoundingMode, Zero,
+    BigDecimal, RoundingMode, Signed, Zero,
     num_bigint::{BigInt, BigUint, Sign},
 };
 
+use super::{NonFinite, Value};
 use crate::error::{Result, SqlError, state};
 
 /// Digits before the point and behind it that PostgreSQL's `numeric` has at most.
@@ -13,6 +14,37 @@ const SCALE_MAX: i64 = 16_383;
 /// Significant digits of a quotient, at least.
 const DIGITS_OF_QUOTIENT: i64 = 16;
 
+/// What a text stands for as a `numeric`.
+pub(crate) fn value(text: &str) -> Result<Value> {
+    Ok(match text.trim().to_ascii_lowercase().as_str() {
+        "nan" => Value::NonFinite(NonFinite::NaN),
+        "infinity" | "+infinity" | "inf" | "+inf" => Value::NonFinite(NonFinite::Infinity),
+        "-infinity" | "-inf" => Value::NonFinite(NonFinite::NegativeInfinity),
+        _ => Value::Numeric(parse(text)?),
+    })
+}
+
+/// A floating-point number that is none or infinite, as a `numeric`; `None` if it is finite.
+pub(crate) fn non_finite(number: f64) -> Option<NonFinite> {
+    match number {
+        number if number.is_nan() => Some(NonFinite::NaN),
+        f64::INFINITY => Some(NonFinite::Infinity),
+        f64::NEG_INFINITY => Some(NonFinite::NegativeInfinity),
+        _ => None,
+    }
+}
+
+/// As much of a number as it takes to compute with what is not finite: its sign.
+pub(crate) fn rough(value: &Value) -> Option<f64> {
+    match value {
+        Value::Numeric(number) => Some(f64::from(i8::from(number.is_positive()) - i8::from(number.is_negative()))),
+        Value::NonFinite(NonFinite::NaN) => Some(f64::NAN),
+        Value::NonFinite(NonFinite::Infinity) => Some(f64::INFINITY),
+        Value::NonFinite(NonFinite::NegativeInfinity) => Some(f64::NEG_INFINITY),
+        _ => None,
+    }
+}
+
 /// A number from its text: digits, a point, an exponent.
 pub(crate) fn parse(text: &str) -> Result<BigDecimal> {
     let trimmed = text.trim();
@@ -20,9 +52,6 @@ pub(crate) fn parse(text: &str) -> Result<BigDecimal> {
         let message = format!("invalid input syntax for type numeric: \"{text}\"");
         SqlError::new(state::INVALID_TEXT_REPRESENTATION, message)
     };
-    if ["nan", "infinity", "-infinity", "inf", "-inf"].contains(&trimmed.to_ascii_lowercase().as_str()) {
-        return Err(SqlError::unsupported(format_args!("the numeric {trimmed}")));
-    }
     let (mantissa, exponent) = match trimmed.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().map_err(|_| wrong())?),
         None => (trimmed, 0),
@@ -144,6 +173,28 @@ pub(crate) fn from_row(bytes: &[u8]) -> Option<BigDecimal> {
     (-DIGITS_MAX..=DIGITS_MAX).contains(&scale).then(|| BigDecimal::new(BigInt::from_signed_bytes_le(digits), scale))
 }
 
+/// The bytes on the wire of what has no digits.
+pub(crate) fn non_finite_to_wire(value: NonFinite, out: &mut Vec<u8>) {
+    let (sign, scale) = match value {
+        NonFinite::NaN => (0xc000_u16, 0_u16),
+        NonFinite::Infinity => (0xd000, 0x20),
+        NonFinite::NegativeInfinity => (0xf000, 0x20),
+    };
+    out.extend([0; 4]);
+    out.extend(sign.to_be_bytes());
+    out.extend(scale.to_be_bytes());
+}
+
+/// A value from its bytes on the wire.
+pub(crate) fn value_from_wire(bytes: &[u8]) -> Result<Value> {
+    Ok(match bytes.get(4..6) {
+        Some([0xc0, 0]) => Value::NonFinite(NonFinite::NaN),
+        Some([0xd0, 0]) => Value::NonFinite(NonFinite::Infinity),
+        Some([0xf0, 0]) => Value::NonFinite(NonFinite::NegativeInfinity),
+        _ => Value::Numeric(from_wire(bytes)?),
+    })
+}
+
 /// The bytes on the wire: digits of base 10,000.
 pub(crate) fn to_wire(number: &BigDecimal, out: &mut Vec<u8>) {
     let scale = scale(number).max(0);
@@ -176,7 +227,6 @@ pub(crate) fn from_wire(bytes: &[u8]) -> Result<BigDecimal> {
     let sign = match sign {
         0 => Sign::Plus,
         0x4000 => Sign::Minus,
-        0xc000 | 0xd000 | 0xf000 => return Err(SqlError::unsupported("the numeric NaN or Infinity")),
         _ => return Err(wrong()),
     };
     if count < 0 || rest.len() != count as usize * 2 || !(0..=SCALE_MAX).contains(&scale) {

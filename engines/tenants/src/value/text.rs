@@ -24,6 +24,7 @@ pub(crate) fn write(value: &Value, of: Type, zone: Zone, out: &mut String) {
         Value::Float(value) if of == Type::Float4 => write_float(&format!("{:e}", *value as f32), 6, out),
         Value::Float(value) => write_float(&format!("{value:e}"), 15, out),
         Value::Numeric(value) => out.push_str(&value.to_plain_string()),
+        Value::NonFinite(value) => out.push_str(value.text()),
         Value::Text(value) => {
             out.push_str(value);
             if let Type::Char(length) = of
@@ -146,7 +147,7 @@ pub(crate) fn parse(text: &str, of: Type, context: Context<'_>) -> Result<Value>
             if in_range(value, of) { Value::Int(value) } else { return Err(range()) }
         }
         Type::Float4 | Type::Float8 => Value::Float(parse_float(text, of).ok_or_else(wrong)??),
-        Type::Numeric(_) => super::cast::fit(Value::Numeric(numeric::parse(text)?), of, false)?,
+        Type::Numeric(_) => super::cast::fit(numeric::value(text)?, of, false)?,
         Type::Text | Type::Byte | Type::Unknown => Value::Text(text.to_owned()),
         Type::Varchar(_) | Type::Char(_) => super::cast::fit(Value::Text(text.to_owned()), of, false)?,
         Type::Date => Value::Date(datetime::parse_date(text)?),
@@ -193,7 +194,9 @@ pub(crate) fn parse_float(text: &str, of: Type) -> Option<Result<f64>> {
     let value: f64 = trimmed.parse().ok()?;
     let value = if of == Type::Float4 { f64::from(trimmed.parse::<f32>().ok()?) } else { value };
     let named = trimmed.trim_start_matches(['+', '-']).starts_with(|c: char| c.is_ascii_alphabetic());
-    if value.is_infinite() && !named {
+    let mantissa = trimmed.split(['e', 'E']).next().unwrap_or_default();
+    let vanishes = value == 0.0 && mantissa.contains(|c: char| ('1'..='9').contains(&c));
+    if vanishes || value.is_infinite() && !named {
         let message = format!("\"{text}\" is out of range for type {}", of.name());
         return Some(Err(SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, message)));
     }
@@ -203,7 +206,18 @@ pub(crate) fn parse_float(text: &str, of: Type) -> Option<Result<f64>> {
 fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     let inner = text.trim();
     let inner = inner.strip_prefix('{').map_or(Some(inner), |rest| rest.strip_suffix('}'))?;
-    let digits: Vec<u8> = inner.bytes().filter(|byte| *byte != b'-').collect();
+    // A hyphen may stand behind each four digits.
+    let (mut digits, mut split) = (Vec::with_capacity(32), false);
+    for byte in inner.bytes() {
+        let hyphen = byte == b'-';
+        if hyphen && (split || digits.is_empty() || digits.len() >= 32 || digits.len() % 4 != 0) {
+            return None;
+        }
+        split = hyphen;
+        if !hyphen {
+            digits.push(byte);
+        }
+    }
     hex(&digits)?.try_into().ok()
 }
 

@@ -124,3 +124,18 @@ INSERT INTO part WITH a AS (SELECT 8, 1, 'x') SELECT * FROM a;
 = INSERT 0 1
 SELECT count(*) FROM part;
 > 7
+WITH RECURSIVE tab (id, link) AS (VALUES (1, 17), (2, 17), (3, 17), (4, 17), (6, 17), (5, 17)),
+    iter (id, kind, link) AS (SELECT 0, 'base', 17 UNION (
+        WITH remaining (id, kind, link, min) AS (
+            SELECT tab.id, 'true'::text, iter.link, min(tab.id) OVER () FROM tab JOIN iter USING (link) WHERE tab.id > iter.id),
+        first AS (SELECT id, kind, link FROM remaining WHERE id = min),
+        effect AS (SELECT tab.id, 'new'::text, tab.link FROM first e JOIN tab ON e.id = tab.id WHERE e.kind = 'false')
+        SELECT * FROM first UNION ALL SELECT * FROM effect))
+    SELECT * FROM iter;
+> 0|base|17
+> 1|true|17
+> 2|true|17
+> 3|true|17
+> 4|true|17
+> 5|true|17
+> 6|true|17

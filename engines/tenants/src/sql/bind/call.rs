@@ -406,7 +406,10 @@ impl Binder<'_, '_> {
         ast.iter().map(sort).collect()
     }
 
-    pub(super) fn call(&mut self, name: &str, arguments: Vec<Typed>) -> Result<Typed> {
+    pub(super) fn call(&mut self, name: &str, mut arguments: Vec<Typed>) -> Result<Typed> {
+        if matches!(name, "concat" | "concat_ws" | "format") {
+            arguments.iter_mut().filter(|argument| argument.of == Type::Bool).for_each(written);
+        }
         if name == "localtimestamp" {
             let now = self.call("now", arguments)?;
             return self.cast(now, Type::Timestamp);
@@ -428,11 +431,20 @@ impl Binder<'_, '_> {
         let arguments = arguments.into_iter().zip(wanted);
         let arguments = arguments.map(|(argument, of)| self.convert(argument, of, false)).collect::<Result<_>>()?;
         let call = self.folded(Expr::Call(function, arguments))?;
-        // The one function of integers whose result may be too long for them.
-        let narrow = function == Function::Number(NumberFunction::Abs) && matches!(of, Type::Int2 | Type::Int4);
+        // The functions of integers whose result may be too long for them.
+        let longer = [NumberFunction::Abs, NumberFunction::Gcd, NumberFunction::Lcm].map(Function::Number);
+        let narrow = longer.contains(&function) && matches!(of, Type::Int2 | Type::Int4);
         let call = if narrow { self.folded(wrapped(call, Type::Int8, of, false))? } else { call };
         Ok(Typed::new(call, of))
     }
+}
+
+/// A truth value as it is written, which is not what a cast makes of it.
+fn written(typed: &mut Typed) {
+    let value = std::mem::replace(&mut typed.expr, Expr::NULL);
+    let text = |text: &str| Expr::Constant(Value::Text(text.to_owned()));
+    let cases = vec![(Expr::Is(Box::new(value.clone()), true), text("t")), (Expr::IsNull(Box::new(value)), Expr::NULL)];
+    *typed = Typed::new(Expr::Case(cases, Box::new(text("f"))), Type::Text);
 }
 
 /// Whether a function makes JSON of its arguments, rows among them.

@@ -9,7 +9,7 @@ use crate::{
     error::{Result, SqlError, state},
     sql::{
         expression::{Comparison, Expr, Operator},
-        function::{Function, PatternFunction, TextFunction},
+        function::{self, DateFunction, Function, PatternFunction, TextFunction},
     },
     types::Type,
     value::Value,
@@ -46,8 +46,72 @@ impl Binder<'_, '_> {
                 let expr = if negated { Expr::Negate(Box::new(typed.expr), of) } else { typed.expr };
                 Ok(Typed::new(self.folded(expr)?, of))
             }
+            UnaryOperator::BitwiseNot
+            | UnaryOperator::PGAbs
+            | UnaryOperator::PGSquareRoot
+            | UnaryOperator::PGCubeRoot => {
+                let arguments = vec![self.expr(operand)?];
+                self.operator_call(&operator.to_string(), arguments)
+            }
             other => Err(SqlError::unsupported(format_args!("the operator {other}"))),
         }
+    }
+
+    /// An operator that is a function.
+    fn operator_call(&mut self, sign: &str, arguments: Vec<Typed>) -> Result<Typed> {
+        let name = match (sign, arguments.len()) {
+            ("^", _) => "power",
+            ("@", _) => "abs",
+            ("|/", _) => "sqrt",
+            ("||/", _) => "cbrt",
+            (other, _) => other,
+        };
+        let types: Vec<Type> = arguments.iter().map(|argument| argument.of).collect();
+        if function::resolve(name, &types).is_none() {
+            let shown: Vec<String> = types.iter().map(|of| self.named(*of)).collect();
+            return Err(no_operator(&match shown.as_slice() {
+                [a, b] => format!("{a} {sign} {b}"),
+                other => format!("{sign} {}", other.concat()),
+            }));
+        }
+        self.call(name, arguments)
+    }
+
+    /// `(a, b) OVERLAPS (c, d)`: two times each, or a time and a length.
+    fn overlaps(&mut self, left: &ast::Expr, right: &ast::Expr) -> Result<Typed> {
+        let (Some(left), Some(right)) = (row_of(left), row_of(right)) else {
+            return Err(SqlError::new(state::SYNTAX_ERROR, "expected a pair on both sides of OVERLAPS"));
+        };
+        for (side, values) in [("left", &left), ("right", &right)] {
+            if values.len() != 2 {
+                let message = format!("wrong number of parameters on {side} side of OVERLAPS expression");
+                return Err(SqlError::new(state::SYNTAX_ERROR, message));
+            }
+        }
+        let mut arguments = Vec::new();
+        for values in [&left, &right] {
+            let (from, to) = (self.expr(&values[0])?, self.expr(&values[1])?);
+            let lasts = to.of == Type::Interval;
+            let to = if lasts { self.call_plus(from.clone(), to)? } else { to };
+            arguments.extend([from, to]);
+        }
+        let (arguments, of) = self.common(arguments, "OVERLAPS")?;
+        if !matches!(of, Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz) {
+            let message = format!("function pg_catalog.overlaps({}, ..) does not exist", self.named(of));
+            return Err(SqlError::new(state::UNDEFINED_FUNCTION, message));
+        }
+        self.boolean(Expr::Call(Function::Date(DateFunction::Overlaps), arguments))
+    }
+
+    /// A time and so much more.
+    fn call_plus(&mut self, at: Typed, by: Typed) -> Result<Typed> {
+        let of = match at.of {
+            Type::Date => Type::Timestamp,
+            of => of,
+        };
+        let at = self.implicit(at, of)?;
+        let sum = Expr::Arithmetic(Operator::Add, of, Box::new(at), Box::new(by.expr));
+        Ok(Typed::new(self.folded(sum)?, of))
     }
 
     pub(super) fn binary(&mut self, left: &ast::Expr, operator: &BinaryOperator, right: &ast::Expr) -> Result<Typed> {
@@ -110,6 +174,17 @@ impl Binder<'_, '_> {
                 let function = Function::Pattern(PatternFunction::Matches { any_case });
                 self.boolean(not_if(negated, Expr::Call(function, arguments)))
             }
+            B::BitwiseAnd
+            | B::BitwiseOr
+            | B::PGBitwiseXor
+            | B::PGBitwiseShiftLeft
+            | B::PGBitwiseShiftRight
+            | B::PGExp => {
+                let name = operator.to_string();
+                let arguments = vec![self.expr(left)?, self.expr(right)?];
+                self.operator_call(&name, arguments)
+            }
+            B::Overlaps => self.overlaps(left, right),
             B::PGOverlap => {
                 let (left, right) = (self.expr(left)?, self.expr(right)?);
                 let shown = no_operator(&format!("{} && {}", self.named(left.of), self.named(right.of)));

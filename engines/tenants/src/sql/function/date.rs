@@ -17,6 +17,8 @@ use crate::{
 /// A function of dates and times. What is `zoned` is of a time of UTC, as the session's clocks show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DateFunction {
+    /// `OVERLAPS`: whether two times between two others each have one in common.
+    Overlaps,
     /// Years, months and days between two times; between one and the midnight that the day began with.
     Age {
         zoned: bool,
@@ -146,6 +148,7 @@ impl DateFunction {
     pub(super) fn call(self, arguments: &[&Value], facts: &Facts) -> Result<Value> {
         let zone = |zoned: bool| if zoned { facts.zone() } else { Zone::UTC };
         Ok(match (self, arguments) {
+            (Self::Overlaps, [from, to, other_from, other_to]) => overlap((from, to), (other_from, other_to)),
             (Self::Now, []) => Value::Timestamp(facts.transaction_began),
             (Self::StatementTimestamp, []) => Value::Timestamp(facts.statement_began),
             (Self::CurrentDate, []) => {
@@ -491,4 +494,29 @@ fn justify(of: Interval) -> Result<Interval> {
 pub(super) fn iso_week(days: i64, year: i64) -> (i64, i64) {
     let iso_year = iso_year(days, year);
     (iso_year, (days - first_monday(iso_year)) / 7 + 1)
+}
+
+/// Whether two times between two others each have one in common; each may lack one of its times, and NULL is where that decides.
+fn overlap(a: (&Value, &Value), b: (&Value, &Value)) -> Value {
+    let ordered = |(from, to): (&Value, &Value)| match (from.is_null(), to.is_null()) {
+        (true, true) => None,
+        (true, false) => Some((to.clone(), None)),
+        (false, true) => Some((from.clone(), None)),
+        _ if from.compare(to).is_gt() => Some((to.clone(), Some(from.clone()))),
+        _ => Some((from.clone(), Some(to.clone()))),
+    };
+    let (Some((a, a_end)), Some((b, b_end))) = (ordered(a), ordered(b)) else { return Value::Null };
+    // The one that begins later has to begin before the other one ends.
+    let (later, later_end, end) = match a.compare(&b) {
+        std::cmp::Ordering::Equal if a_end.is_none() || b_end.is_none() => return Value::Null,
+        std::cmp::Ordering::Equal => return Value::Bool(true),
+        std::cmp::Ordering::Greater => (a, a_end, b_end),
+        std::cmp::Ordering::Less => (b, b_end, a_end),
+    };
+    match end {
+        None => Value::Null,
+        Some(end) if later.compare(&end).is_lt() => Value::Bool(true),
+        Some(_) if later_end.is_none() => Value::Null,
+        Some(_) => Value::Bool(false),
+    }
 }
