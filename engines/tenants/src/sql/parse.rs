@@ -199,10 +199,11 @@ fn word(token: &TokenWithSpan) -> String {
 }
 
 /// Writes what PostgreSQL takes and the parser does not in another way: `ON` and `OFF` among the options of COPY, users, who are
-/// roles that log in, tables without a log, which have one, what an INSERT overrides, `ABORT`, the weaker row locks, the order of an operator, and the options of
-/// VACUUM, which has nothing to do.
+/// roles that log in, tables without a log, which have one, what an INSERT overrides, `ABORT`, the weaker row locks, row locks before
+/// LIMIT, the order of an operator, and the options of VACUUM, which has nothing to do.
 fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
     write_weaker_locks(tokens);
+    write_locks_last(tokens);
     let places: Vec<usize> =
         (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
     for pair in places.windows(2) {
@@ -290,6 +291,30 @@ fn write_weaker_locks(tokens: &mut Vec<TokenWithSpan>) {
     }
 }
 
+/// Writes `FOR UPDATE LIMIT 1` as `LIMIT 1 FOR UPDATE`.
+fn write_locks_last(tokens: &mut [TokenWithSpan]) {
+    let is = |token: &TokenWithSpan, expected: &str| is_word(&token.token, expected);
+    for begin in 0..tokens.len() {
+        let next = tokens[begin + 1..].iter().find(|token| !matches!(token.token, Token::Whitespace(_)));
+        if !is(&tokens[begin], "FOR") || !next.is_some_and(|next| is(next, "UPDATE") || is(next, "SHARE")) {
+            continue;
+        }
+        // Where the query ends that it is a part of. What comes behind it in an INSERT is not its own.
+        let mut depth = 0_i32;
+        let inside = |token: &&TokenWithSpan| {
+            depth += i32::from(token.token == Token::LParen) - i32::from(token.token == Token::RParen);
+            let ends =
+                matches!(token.token, Token::EOF | Token::SemiColon) || is(token, "ON") || is(token, "RETURNING");
+            depth >= 0 && !ends
+        };
+        let end = begin + tokens[begin..].iter().take_while(inside).count();
+        let is_limit = |at: &usize| ["LIMIT", "OFFSET", "FETCH"].iter().any(|word| is(&tokens[*at], word));
+        if let Some(limit) = (begin..end).find(is_limit) {
+            tokens[begin..end].rotate_left(limit - begin);
+        }
+    }
+}
+
 /// The parser says where at the end of its message: `.. at Line: 1, Column: 8`.
 fn syntax_error(text: &str, error: &ParserError) -> SqlError {
     let message = match error {
@@ -328,6 +353,15 @@ mod tests {
         assert_eq!(shown("vacuum analyze t"), shown("vacuum t"));
         assert_eq!(shown("create user a with password 'x'"), shown("create role a with login password 'x'"));
         assert_eq!(shown("abort"), "ROLLBACK");
+        assert_eq!(
+            shown("select 1 from t for update skip locked limit 1"),
+            "SELECT 1 FROM t LIMIT 1 FOR UPDATE SKIP LOCKED"
+        );
+        assert_eq!(shown("select 1 from t for update limit (1)"), "SELECT 1 FROM t LIMIT (1) FOR UPDATE");
+        assert_eq!(
+            shown("select * from (select 1 from t for share of t offset 2 limit 1) u for no key update limit 3"),
+            shown("select * from (select 1 from t offset 2 limit 1 for share of t) u limit 3 for no key update")
+        );
         assert_eq!(shown("select 1 from t for  key  share nowait"), "SELECT 1 FROM t FOR SHARE OF \"\0\" NOWAIT");
         assert_eq!(shown("select 1 from t for no key update of t"), "SELECT 1 FROM t FOR UPDATE OF \"\0\".t");
         assert_eq!(shown("create user a"), shown("create role a login"));

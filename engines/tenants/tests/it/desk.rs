@@ -131,7 +131,8 @@ impl Desk {
         desk
     }
 
-    fn over(store: Box<dyn Store>, records: &[Vec<u8>]) -> Self {
+    /// A tenant over a storage that has all blocks in memory, with these records in its log.
+    pub(crate) fn over(store: Box<dyn Store>, records: &[Vec<u8>]) -> Self {
         let mut replaying = Replaying::over(store);
         for (at, record) in records.iter().enumerate() {
             replaying.redo(Lsn(at as u64 + 1), record).expect("records of commits");

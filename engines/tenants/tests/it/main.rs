@@ -20,5 +20,6 @@ mod references;
 mod snapshots;
 mod statements;
 mod storage;
+mod sweeping;
 mod temporary;
 mod world;
