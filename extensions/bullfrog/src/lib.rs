@@ -23,6 +23,7 @@
 //!  shared        what processes share: requests, claims, meters
 //!  metering      what is measured of moves
 //!  stops         where tests make a process stop, to kill it
+//!  flaws         what tests break, to see that it is noticed
 //!  rights        expressions of users run with their owner's rights only
 //!  model/        what is decided without a server
 //! ```
@@ -32,6 +33,7 @@ mod definition;
 mod errors;
 mod estimates;
 mod evaluation;
+mod flaws;
 mod inside;
 mod live;
 mod metering;

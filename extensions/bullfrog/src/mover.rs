@@ -17,6 +17,7 @@ use pgrx::pg_sys::{self, Oid};
 use pgrx::prelude::*;
 
 use crate::claims::Claims;
+use crate::flaws::{self, Flaw};
 use crate::moving::{Care, Moved, failure_of, is_violation, runs, unknown_source};
 use crate::shared::{alive, database, now, rest, wake, with_board, with_meters};
 use crate::stops::reach;
@@ -151,6 +152,7 @@ thread_local! {
 pub extern "C-unwind" fn bullfrog_mover_main(database: pg_sys::Datum) {
     let database = Oid::from_u32(database.value() as u32);
     IS_MOVER.set(true);
+    let isolation = if flaws::is_set(Flaw::MoversReadCommitted) { c"read committed" } else { c"serializable" };
     // SAFETY: the start of a background process as the server wants it; settings are of this process.
     let pid = unsafe {
         pg_sys::pqsignal(pg_sys::SIGHUP as i32, Some(SignalHandlerForConfigReload));
@@ -158,7 +160,7 @@ pub extern "C-unwind" fn bullfrog_mover_main(database: pg_sys::Datum) {
         pg_sys::BackgroundWorkerUnblockSignals();
         pg_sys::BackgroundWorkerInitializeConnectionByOid(database, Oid::INVALID, 0);
         for (name, value) in [
-            (c"default_transaction_isolation", c"serializable"),
+            (c"default_transaction_isolation", isolation),
             // Rows that move are no news to triggers and rules of the new tables.
             (c"session_replication_role", c"replica"),
             // A move that a crash undoes is done again; what a client commits on top of it flushes it, too.

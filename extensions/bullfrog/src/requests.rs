@@ -7,6 +7,7 @@ use bullfrog_model::board::{Answer, GRANULES, Progress, Ticket, Wanted, Work};
 use pgrx::prelude::*;
 
 use crate::errors::raise;
+use crate::flaws::{self, Flaw};
 use crate::shared::{alive, database, is_own, rest, wait_for_transaction, wake, with_board};
 use crate::{mover, settings, snapshots};
 
@@ -40,7 +41,7 @@ pub(crate) fn have_moved(source: i32, wanted: Wanted, numbers: &[i64]) {
             match ask(work) {
                 Answer::Done => break,
                 // What we have in progress ourselves nobody has to do for us; the rest is done.
-                Answer::Busy(owner) if is_own(owner) => break,
+                Answer::Busy(owner) if is_own(owner) || flaws::is_set(Flaw::NobodyWaits) => break,
                 Answer::Busy(owner) => wait_for_transaction(owner),
                 Answer::Failed(failure) => raise(
                     PgSqlErrorCode::from(failure.code),

@@ -4,6 +4,8 @@ use std::ffi::CString;
 
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
 
+use crate::flaws::Flaw;
+
 /// Movers of a database at most, unless postgresql.conf says otherwise.
 const MOST_MOVERS: usize = 4;
 
@@ -32,6 +34,8 @@ static SWEEPERS: GucSetting<i32> = GucSetting::<i32>::new(1);
 pub(crate) static CONFLICTS: GucSetting<Conflicts> = GucSetting::<Conflicts>::new(Conflicts::Tracker);
 /// Where processes stop, in builds for tests.
 pub(crate) static STOP_AT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(None);
+/// What is broken on purpose, in builds for tests.
+pub(crate) static FLAW: GucSetting<Flaw> = GucSetting::<Flaw>::new(Flaw::None);
 
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
@@ -121,6 +125,14 @@ pub(crate) fn define() {
             &STOP_AT,
             GucContext::Suset,
             GucFlags::NO_SHOW_ALL,
+        );
+        GucRegistry::define_enum_guc(
+            c"bullfrog.flaw",
+            c"What is broken on purpose. For tests of tests.",
+            c"Not there in builds for production.",
+            &FLAW,
+            GucContext::Suset,
+            GucFlags::empty(),
         );
     }
 }

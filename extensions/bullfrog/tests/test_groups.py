@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from conftest import differing, migrate, moved, wait_until
+from conftest import differing, migrate, moved, setting, wait_until
 
 QUERY = "SELECT shop, number, sum(amount) AS amount, count(*) AS lines, max(position) AS last FROM line GROUP BY shop, number"
 TOTALS = f"CREATE TABLE total AS {QUERY}; ALTER TABLE total ADD PRIMARY KEY (shop, number)"
@@ -155,8 +155,9 @@ def test_repeatable_read_asks_for_another_try_and_the_try_succeeds(database, tot
     assert totals.execute("SELECT amount FROM total WHERE number = 7").fetchone() == (0,)
 
 
-def test_a_third_session_that_has_a_group_moved_hides_no_conflict(database, totals):
-    """As for rows: A reads x while it is cold; C has it moved; B reads y, writes x and commits; A writes y."""
+def skew(database):
+    """As for rows: A reads x while it is cold; C has it moved; B reads y, writes x and commits; A writes y. Gives how many of
+    the two are zero in the end, each of which was written because the other was not."""
     a, b, c = (database.connect() for _ in range(3))
     x, y = 3, 4
     read = "SELECT amount <> 0 FROM total WHERE shop = %s %% 4 AND number = %s"
@@ -169,15 +170,74 @@ def test_a_third_session_that_has_a_group_moved_hides_no_conflict(database, tota
     c.execute("SELECT FROM total WHERE shop = 3 AND number = 3 FOR UPDATE")
     b.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
     assert b.execute(read, (y, y)).fetchone() == (True,)
-    committed = 0
     for session, number in ((b, x), (a, y)):
         try:
             session.execute(write, (number, number))
             session.execute("COMMIT")
-            committed += 1
         except psycopg.errors.SerializationFailure:
             session.execute("ROLLBACK")
-    assert committed == 1
+    return c.execute("SELECT count(*) FROM total WHERE amount = 0").fetchone()[0]
+
+
+def test_a_third_session_that_has_a_group_moved_hides_no_conflict(database, totals):
+    assert skew(database) == 1
+
+
+def test_a_mover_of_groups_that_is_not_serializable_is_noticed(server, database, lines):
+    with setting(server, "bullfrog.flaw", "movers_read_committed"):
+        migrate(lines, TOTALS)
+        assert skew(database) == 2
+
+
+ADD = "UPDATE total SET amount = amount + 1 WHERE shop = 3 AND number = 7"
+WAITING = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'UPDATE total%'"
+# An answer before the group is there: the statement found no row.
+RUSHED = "SELECT FROM pg_stat_activity WHERE state = 'idle' AND query LIKE 'UPDATE total%'"
+
+
+def race(database, totals, condition, count):
+    """Three sessions add to one group, of which the first has it moved. That takes until so many sessions satisfy a condition.
+    Gives what the statements answered."""
+    blocker, *sessions = (database.connect() for _ in range(4))
+    blocker.execute("BEGIN")
+    # Behind the back of the migration: it takes the key that the move needs.
+    blocker.execute("SET session_replication_role = replica")
+    blocker.execute("INSERT INTO total VALUES (3, 7, 0, 0, 0)")
+    for session in sessions:
+        session.pgconn.send_query(ADD.encode())
+    wait_until(lambda: totals.execute(condition).rowcount >= count, f"{count} sessions: {condition}")
+    blocker.execute("ROLLBACK")
+    answers = []
+    for session in sessions:
+        result = session.pgconn.get_result()
+        assert result.error_message == b"", result.error_message
+        answers.append(result.command_status.decode())
+    return sorted(answers)
+
+
+@pytest.mark.parametrize("conflicts", ["tracker", "on_conflict"])
+def test_who_loses_the_race_for_a_group_runs_when_it_is_there(server, database, totals, conflicts):
+    with setting(server, "bullfrog.conflicts", conflicts):
+        assert race(database, totals, WAITING, 3) == ["UPDATE 1"] * 3
+    totals.execute("UPDATE expected SET amount = amount + 3 WHERE number = 7")
+    assert differing(totals, "total", "expected") == 0
+    assert moved(totals) == 1
+
+
+def test_who_does_not_wait_for_a_claimed_group_is_noticed(server, database, totals):
+    with setting(server, "bullfrog.flaw", "nobody_waits"):
+        assert "UPDATE 0" in race(database, totals, RUSHED, 1)
+
+
+def test_who_does_not_wait_for_a_marked_group_is_noticed(server, database, totals):
+    """With a mark that passes over what another has in progress."""
+    totals.execute("""
+        CREATE FUNCTION pass_over() RETURNS trigger LANGUAGE plpgsql AS
+            'BEGIN IF pg_try_advisory_xact_lock(new.granule) THEN RETURN new; END IF; RETURN NULL; END';
+        CREATE TRIGGER pass_over BEFORE INSERT ON bullfrog.moved FOR EACH ROW EXECUTE FUNCTION pass_over();
+        ALTER TABLE bullfrog.moved ENABLE ALWAYS TRIGGER pass_over""")
+    with setting(server, "bullfrog.conflicts", "on_conflict"):
+        assert "UPDATE 0" in race(database, totals, RUSHED, 1)
 
 
 def test_abort_compares_groups(totals):

@@ -1,0 +1,23 @@
+//! Guarantees that a build for tests can be told to break, to show that tests notice it. Builds for production have none of this.
+
+use pgrx::guc::PostgresGucEnum;
+
+use crate::settings::FLAW;
+
+/// What is broken on purpose.
+#[derive(Clone, Copy, PartialEq, Eq, PostgresGucEnum)]
+pub(crate) enum Flaw {
+    #[name = c"none"]
+    None,
+    /// Movers are READ COMMITTED.
+    #[name = c"movers_read_committed"]
+    MoversReadCommitted,
+    /// Who needs rows that another has in progress goes on without them.
+    #[name = c"nobody_waits"]
+    NobodyWaits,
+}
+
+/// Whether `bullfrog.flaw` names this one.
+pub(crate) fn is_set(flaw: Flaw) -> bool {
+    cfg!(debug_assertions) && FLAW.get() == flaw
+}
