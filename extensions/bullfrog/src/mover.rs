@@ -194,7 +194,12 @@ impl Mover {
         let mut idle_rounds = 0;
         loop {
             reload_settings();
-            idle_rounds = if self.serve() { 0 } else { idle_rounds + 1 };
+            if self.serve() {
+                // Who asks for rows has seen a switch committed.
+                (patience, idle_rounds) = (0, 0);
+            } else {
+                idle_rounds += 1;
+            }
             let sweepers = settings::sweepers();
             let number = with_board(|board| {
                 board.bury(alive);

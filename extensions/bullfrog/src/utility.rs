@@ -2,7 +2,7 @@
 //! would change a table on the move in a way that a migration cannot follow is refused: by name where the statement
 //! commits by itself, else by comparing the tables with what they were at the switch.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_int, c_void};
 
 use pgrx::pg_sys::{self, NodeTag, Oid};
 use pgrx::prelude::*;
@@ -11,15 +11,19 @@ use crate::errors::{defect, raise};
 use crate::nodes;
 use crate::reading::refuse_old;
 use crate::registry::{self, Registry};
+use crate::shared::{alive, database, with_board, with_meters};
 
 static mut NEXT_UTILITY: pg_sys::ProcessUtility_hook_type = None;
+static mut NEXT_ACCESS: pg_sys::object_access_hook_type = None;
 
-/// Takes its place before the server's own processing.
+/// Takes its places before the server's own processing.
 pub(crate) fn hook() {
     // SAFETY: hooks are set while the server loads libraries, one after the other.
     unsafe {
         NEXT_UTILITY = pg_sys::ProcessUtility_hook;
         pg_sys::ProcessUtility_hook = Some(process_utility);
+        NEXT_ACCESS = pg_sys::object_access_hook;
+        pg_sys::object_access_hook = Some(object_access);
     }
 }
 
@@ -39,6 +43,9 @@ unsafe extern "C-unwind" fn process_utility(
     unsafe {
         let kind = Kind::of((*statement).utilityStmt);
         let watched = kind != Kind::Other && !registry::current().is_empty();
+        if kind == Kind::DropDatabase {
+            refuse_to_drop((*statement).utilityStmt.cast());
+        }
         let mut statement = statement;
         let mut read_only = read_only;
         if watched {
@@ -70,11 +77,40 @@ unsafe extern "C-unwind" fn process_utility(
         }
         if watched && kind == Kind::Definition {
             pg_sys::CommandCounterIncrement();
-            if !registry::current().is_empty()
-                && let Err(error) = Spi::run("SELECT bullfrog.verify()")
-            {
+            if registry::current().is_empty() {
+                refuse_without_bullfrog();
+            }
+            if let Err(error) = Spi::run("SELECT bullfrog.verify()") {
                 defect(&error);
             }
+        }
+    }
+}
+
+/// Refuses to let the extension go while rows move, whatever statement drops it: its schema, its owner or its language may take
+/// it along, and a switch may have committed while the statement waited for locks.
+#[pg_guard]
+unsafe extern "C-unwind" fn object_access(
+    access: pg_sys::ObjectAccessType::Type,
+    class: Oid,
+    object: Oid,
+    part: c_int,
+    argument: *mut c_void,
+) {
+    // SAFETY: the server calls this before it drops an object that it has locked; an error of another hook passes the boundary.
+    unsafe {
+        if let Some(next) = NEXT_ACCESS {
+            pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| next(access, class, object, part, argument));
+        }
+        if access == pg_sys::ObjectAccessType::OAT_DROP
+            && class == pg_sys::RelationRelationId
+            && object == registry::own_table(c"target")
+        {
+            if !registry::current().is_empty() {
+                refuse_without_bullfrog();
+            }
+            // An extension that is created again numbers its sources from 1.
+            with_meters(|meters| meters.forget(database()));
         }
     }
 }
@@ -84,6 +120,7 @@ enum Kind {
     Copy,
     /// May change the form of a table.
     Definition,
+    DropDatabase,
     /// Commits by itself, or leaves nothing to compare.
     Rewrite,
     Other,
@@ -94,10 +131,12 @@ impl Kind {
         // SAFETY: a utility statement is a node.
         match unsafe { nodes::tag(node) } {
             NodeTag::T_CopyStmt => Self::Copy,
+            NodeTag::T_DropdbStmt => Self::DropDatabase,
             NodeTag::T_ClusterStmt | NodeTag::T_VacuumStmt => Self::Rewrite,
             NodeTag::T_AlterTableStmt
             | NodeTag::T_AlterTableMoveAllStmt
             | NodeTag::T_AlterDomainStmt
+            | NodeTag::T_AlterExtensionContentsStmt
             | NodeTag::T_AlterFunctionStmt
             | NodeTag::T_AlterTypeStmt
             | NodeTag::T_AlterObjectSchemaStmt
@@ -184,6 +223,12 @@ unsafe fn refuse_by_name(registry: &Registry, node: *mut pg_sys::Node) {
                     refuse_moving(registry, find((*index).relation), "CREATE INDEX CONCURRENTLY");
                 }
             }
+            NodeTag::T_AlterExtensionContentsStmt => {
+                let alter = node.cast::<pg_sys::AlterExtensionContentsStmt>();
+                if nodes::text((*alter).extname) == "bullfrog" {
+                    refuse_all(registry, "ALTER EXTENSION bullfrog");
+                }
+            }
             NodeTag::T_DropStmt => {
                 let drop = node.cast::<pg_sys::DropStmt>();
                 let names_bullfrog = (*drop).removeType == pg_sys::ObjectType::OBJECT_EXTENSION
@@ -205,6 +250,35 @@ unsafe fn refuse_by_name(registry: &Registry, node: *mut pg_sys::Node) {
 fn refuse_moving(registry: &Registry, table: Oid, what: &str) {
     if registry.is_part(table) {
         refuse_all(registry, what);
+    }
+}
+
+fn refuse_without_bullfrog() -> ! {
+    raise(
+        PgSqlErrorCode::ERRCODE_OBJECT_IN_USE,
+        "this would drop or change the extension bullfrog while rows move",
+        "Finish or abort the migration first; SELECT * FROM bullfrog.progress tells its name.",
+    )
+}
+
+/// Refuses to drop a database while there is a mover in it, unless by force, which ends movers.
+unsafe fn refuse_to_drop(drop: *mut pg_sys::DropdbStmt) {
+    // SAFETY: a node of the parser; names are looked up in the catalog.
+    unsafe {
+        let is_forced = nodes::elements::<pg_sys::DefElem>((*drop).options)
+            .into_iter()
+            .any(|option| nodes::text((*option).defname) == "force");
+        let database = pg_sys::get_database_oid((*drop).dbname, true);
+        if !is_forced && with_board(|board| board.movers_of(database.to_u32()).any(|mover| alive(mover.pid))) {
+            raise(
+                PgSqlErrorCode::ERRCODE_OBJECT_IN_USE,
+                format!(
+                    "a process of bullfrog, which moves rows, is in database {}",
+                    nodes::text(pg_sys::quote_identifier((*drop).dbname))
+                ),
+                "Finish or abort its migration first: the process ends within a minute. Or use DROP DATABASE .. WITH (FORCE).",
+            );
+        }
     }
 }
 

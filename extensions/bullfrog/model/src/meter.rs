@@ -145,6 +145,13 @@ impl Meters {
         })
     }
 
+    /// Forgets the sources of a database.
+    pub fn forget(&mut self, database: u32) {
+        for meter in self.meters.iter_mut().filter(|meter| meter.is_some_and(|meter| meter.name.0 == database)) {
+            *meter = None;
+        }
+    }
+
     fn meter(&mut self, name: (u32, i32), second: u64) -> &mut Meter {
         let known = self.meters.iter().position(|meter| meter.is_some_and(|meter| meter.name == name));
         let last_used = |meter: &Option<Meter>| meter.map_or(0, |meter| meter.second);
@@ -214,6 +221,15 @@ mod tests {
             assert!(micros < 4 || micros as f64 >= upper_bound(bucket(micros) - 1), "{micros}");
         }
         assert_eq!(bucket(u64::MAX >> 3), BUCKETS - 1);
+    }
+
+    #[test]
+    fn the_sources_of_one_database_are_forgotten() {
+        let mut meters = Meters::default();
+        meters.moved((5, 1), 1, 100);
+        meters.moved((6, 1), 1, 100);
+        meters.forget(5);
+        assert!(meters.read((5, 1), 100).is_none() && meters.read((6, 1), 100).is_some());
     }
 
     #[test]
