@@ -1,7 +1,8 @@
 -- The end ---------------------------------------------------------------------------------------------------------------
 
+-- Not every migration has all that it drops: nobody has to be told.
 CREATE FUNCTION bullfrog.forget(migration_id int) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = warning AS $$
 DECLARE
     s record;
     t record;

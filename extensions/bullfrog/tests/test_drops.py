@@ -49,8 +49,11 @@ def test_who_drops_the_extension_waits_for_a_switch_under_way_and_is_refused(dat
 
 
 def test_the_extension_is_dropped_when_all_has_ended_and_nothing_stays_behind(split):
+    said = []
+    split.add_notice_handler(lambda notice: said.append(notice.message_primary))
     split.execute(WRITE, (1,))
     split.execute("SELECT bullfrog.finish('split')")
+    assert said == []
     split.execute("DROP EXTENSION bullfrog")
     left = """
         SELECT 'trigger ' || tgname FROM pg_trigger WHERE tgname ~ 'bullfrog'
