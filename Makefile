@@ -44,8 +44,8 @@ test: test-deps ## units, laws, simulation at 100 seeds, one smoke per face with
 suites: suites-deps ## conformance, differential, drivers, chaos; writes tests/RESULTS.md
 	@tools/suites
 
-soak: build-deps ## thousands of seeds and crash storms
-	@SAVANNA_SIM_SEEDS=$(SEEDS) PROPTEST_CASES=20000 $(CARGO) test --locked --release -p savanna-sim -p savanna-journal -p savanna-lattice -p savanna-ownership -p savanna-manifest -p savanna-rpc -p savanna-transaction
+soak: test-deps ## thousands of seeds and crash storms
+	@SEEDS=$(SEEDS) tools/soak
 
 fuzz: build-deps ## coverage-guided fuzzing of the network faces (a nightly compiler and cargo-fuzz)
 	@tools/fuzz $(SECONDS_EACH)
