@@ -14,6 +14,8 @@
 //! A [`Scenario`] says in data which faults happen when; the seed draws victims, instants and message fates. [`checker`]
 //! judges the history. One seed and one commit give one run: [`Report::trace_hash`] repeats.
 //!
+//! [`tenants`] are simulated apart from the cluster: their owner, its log and their place in the store.
+//!
 //! ```text
 //! cargo run -p savanna-sim -- --scenario pause_past_the_lease --seed 17
 //! cargo run -p savanna-sim -- --seeds 2000            # all scenarios
@@ -26,6 +28,7 @@ mod fence_blind;
 mod history;
 pub mod protocol;
 mod scenario;
+pub mod tenants;
 mod world;
 
 pub use self::{

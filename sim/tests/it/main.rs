@@ -1,6 +1,8 @@
 //! Every scenario over many seeds, the broken variants that the checkers must find, and reproducibility.
 //!
-//! `SAVANNA_SIM_SEEDS` sets the seeds per scenario (100 if not set).
+//! `SAVANNA_SIM_SEEDS` sets the seeds per scenario, and of tenants (100 if not set).
+
+mod tenants;
 
 use savanna_sim::{Variant, checker::Guarantee, run, scenario, sweep};
 

@@ -1,6 +1,13 @@
 //! A tenant comes back from its log as it was, wherever the log ends.
 
-use savanna_tenants::database::{Step, Swept};
+use std::sync::Arc;
+
+use object_store::path::Path;
+use savanna_epoch::OwnerEpoch;
+use savanna_tenants::{
+    database::{Step, Swept},
+    storage::Storage,
+};
 
 use crate::desk::Desk;
 
@@ -129,6 +136,29 @@ fn what_is_given_up_while_something_else_is_removed_goes_as_well() {
     desk.setup(client, &["DROP TABLE t"]);
     assert!(desk.sweep(30) >= 5, "170 keys in steps of 30");
     assert_eq!(keys(&mut desk), empty);
+}
+
+#[test]
+fn what_a_former_owner_wrote_down_late_is_taken_over() {
+    let objects: Arc<dyn object_store::ObjectStore> = Arc::new(object_store::memory::InMemory::new());
+    let storage = |epoch| Storage::new(Arc::clone(&objects), Path::default(), OwnerEpoch(epoch), 1 << 20);
+    let mut former = Desk::of(storage(1), 1, &[]);
+    let client = former.client();
+    former.setup(client, &["CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (1, 1), (2, 2)"]);
+    former.paper.flush();
+    former.flush();
+    former.setup(client, &["UPDATE t SET n = 10 WHERE id = 1", "DELETE FROM t WHERE id = 2"]);
+    former.paper.flush();
+    let mut owner = Desk::of(storage(2), 1, &former.paper.records().0);
+    former.flush();
+    let client = owner.client();
+    owner.setup(client, &["INSERT INTO t VALUES (3, 3)"]);
+    owner.paper.flush();
+    owner.flush();
+    assert_eq!(owner.query(client, "SELECT id, n FROM t ORDER BY id"), ["1|10", "3|3"]);
+    let mut again = Desk::of(storage(3), 1, &[]);
+    let client = again.client();
+    assert_eq!(again.query(client, "SELECT id, n FROM t ORDER BY id"), ["1|10", "3|3"]);
 }
 
 /// How many keys there are.

@@ -3,10 +3,7 @@
 //! Every commit of a tenant leaves a state that shows which it was, so that half of one, a lost one and a row that has come back
 //! are all noticed.
 
-use std::{
-    ops::ControlFlow,
-    sync::{Arc, Mutex},
-};
+use std::sync::{Arc, Mutex};
 
 use object_store::path::Path;
 use rand::{Rng, SeedableRng};
@@ -20,9 +17,12 @@ use savanna_tenants::{
     storage::{Home, Storage},
     truncation::Truncation,
 };
-use savanna_transaction::{Change, Direction, Isolation, KeyRange};
+use savanna_transaction::{Change, Isolation};
 
-use crate::{desk::Desk, failing::FailingStore};
+use super::{
+    rows::{key, rows},
+    store::FailingStore,
+};
 
 const TENANTS: usize = 3;
 /// Notes that a tenant keeps: those of its last commits.
@@ -30,8 +30,9 @@ const NOTES: u64 = 5;
 
 /// What a driver may do wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
-    None,
+pub enum Variant {
+    /// Nothing: the product as it is.
+    Sound,
     /// The log is cut where one tenant does not need it any more, whoever else does.
     CutsForOne,
     /// What was collected counts as written down, though the store has not said so.
@@ -89,29 +90,27 @@ struct World {
     /// The last commit of each tenant that anybody was told of.
     told: [u64; TENANTS],
     dice: ChaCha8Rng,
-    fault: Fault,
+    variant: Variant,
     happened: Happened,
 }
 
 /// What a run has seen.
 #[derive(Clone, Copy, Debug, Default)]
-struct Happened {
-    flushes: u32,
-    failed: u32,
-    cuts: u32,
-    crashes: u32,
-    compactions: u32,
-}
-
-fn key(name: u8, number: u64) -> Vec<u8> {
-    let mut key = 20_000_u32.to_be_bytes().to_vec();
-    key.push(name);
-    key.extend(number.to_be_bytes());
-    key
+pub struct Happened {
+    /// Flushes that the store took.
+    pub flushes: u32,
+    /// Flushes that it did not take, as far as anybody knows.
+    pub failed: u32,
+    /// Cuts of the log.
+    pub cuts: u32,
+    /// Ends of the process.
+    pub crashes: u32,
+    /// Merges of segments.
+    pub compactions: u32,
 }
 
 impl World {
-    fn new(seed: u64, fault: Fault) -> Self {
+    fn new(seed: u64, variant: Variant) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
         let store = Arc::new(FailingStore::default());
         let mut world = Self {
@@ -124,7 +123,7 @@ impl World {
             tenants: Vec::new(),
             told: [0; TENANTS],
             dice: ChaCha8Rng::seed_from_u64(seed),
-            fault,
+            variant,
             happened: Happened::default(),
         };
         world.recover().expect("there is nothing to be lost");
@@ -228,10 +227,10 @@ impl World {
             (Lsn(paper.records.len() as u64 + 1), Lsn(paper.durable as u64 + 1))
         };
         for (at, tenant) in self.tenants.iter().enumerate() {
-            let is_forgotten = match self.fault {
-                Fault::CutsForOne => at > 0,
-                Fault::CutsBeforeSaved => tenant.unsaved,
-                Fault::None | Fault::NoRedo => false,
+            let is_forgotten = match self.variant {
+                Variant::CutsForOne => at > 0,
+                Variant::CutsBeforeSaved => tenant.unsaved,
+                Variant::Sound | Variant::NoRedo => false,
             };
             let needs = tenant.database.needs_log_from().filter(|_| !is_forgotten);
             self.truncation.set_floor(at, needs.unwrap_or(end));
@@ -273,7 +272,7 @@ impl World {
         self.epoch += 1;
         self.storage = Storage::new(Arc::clone(&self.store) as _, Path::from("here"), OwnerEpoch(self.epoch), 4_096);
         let (mut tails, durable) = (vec![Vec::new(); TENANTS], self.paper().durable);
-        if self.fault != Fault::NoRedo {
+        if self.variant != Variant::NoRedo {
             let paper = self.paper();
             for (at, (tenant, record)) in paper.records.iter().enumerate().skip(paper.cut) {
                 tails[*tenant].push((Lsn(at as u64 + 1), record.clone()));
@@ -330,32 +329,34 @@ impl World {
 
     fn rows(&mut self, at: usize) -> Vec<(Vec<u8>, u64)> {
         let Awake { home, database, .. } = &mut self.tenants[at];
-        let txn = database.begin(Isolation::ReadCommitted);
-        loop {
-            database.statement(txn).expect("it lives");
-            let mut rows = Vec::new();
-            let visit = &mut |key: &[u8], value: &[u8]| {
-                rows.push((key.to_vec(), u64::from_be_bytes(value.try_into().expect("eight bytes"))));
-                Ok(ControlFlow::Continue(()))
-            };
-            let done = database.scan(txn, &KeyRange::ALL, Direction::Ascending, visit);
-            match database.reading().wanted() {
-                Some(want) => {
-                    let blocks = self.runtime.block_on(home.fetch(&want)).expect("a store that works");
-                    database.reading().arrived(&blocks).expect("a few");
+        rows(&self.runtime, home, database)
+    }
+
+    /// Every tenant commits, tells and flushes everything in its turn, until the store is silent.
+    fn commit_and_flush(&mut self, rounds: u32) {
+        for _ in 0..rounds {
+            for at in 0..TENANTS {
+                self.commit(at);
+                let records = self.paper().records.len();
+                self.paper().durable = records;
+                self.make_durable();
+                while !matches!(self.flush(at), Flush::Clean | Flush::Done) {
+                    if self.store.is_silent() {
+                        return;
+                    }
                 }
-                None => {
-                    done.expect("rows that can be read");
-                    database.abort(txn);
-                    return rows;
-                }
+                self.cut();
             }
         }
     }
 }
 
-fn run(seed: u64, fault: Fault) -> Result<Happened, String> {
-    let mut world = World::new(seed, fault);
+/// A run, and what came of it.
+///
+/// # Errors
+/// What did not hold, in words.
+pub fn run(seed: u64, variant: Variant) -> Result<Happened, String> {
+    let mut world = World::new(seed, variant);
     for _ in 0..600 {
         world.step()?;
     }
@@ -363,79 +364,21 @@ fn run(seed: u64, fault: Fault) -> Result<Happened, String> {
     Ok(world.happened)
 }
 
-#[test]
-fn what_was_told_survives_flushes_cuts_and_crashes() {
-    let mut sum = Happened::default();
-    for seed in 0..40 {
-        let Happened { flushes, failed, cuts, crashes, compactions } =
-            run(seed, Fault::None).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        sum.flushes += flushes;
-        sum.failed += failed;
-        sum.cuts += cuts;
-        sum.crashes += crashes;
-        sum.compactions += compactions;
+/// A run in which the store stops answering after so many puts, of which the last is done or not, and the process ends. Whether
+/// there were as many puts.
+///
+/// # Errors
+/// What did not hold, in words.
+pub fn run_until_put(puts: u32, is_done: bool) -> Result<bool, String> {
+    let mut world = World::new(u64::from(puts), Variant::Sound);
+    world.store.fail_after(puts, is_done);
+    world.commit_and_flush(5);
+    let is_silent = world.store.is_silent();
+    for _ in 0..3 {
+        world.crash()?;
     }
-    assert!(
-        sum.flushes > 400 && sum.failed > 40 && sum.cuts > 40 && sum.crashes > 100 && sum.compactions > 20,
-        "{sum:?}"
-    );
-}
-
-#[test]
-fn drivers_that_do_it_wrong_lose_something_and_are_noticed() {
-    for fault in [Fault::CutsForOne, Fault::CutsBeforeSaved, Fault::NoRedo] {
-        assert!((0..40).any(|seed| run(seed, fault).is_err()), "{fault:?}");
+    if world.told == [0; TENANTS] {
+        return Err("nobody was told of anything".to_owned());
     }
-}
-
-#[test]
-fn the_process_may_end_before_or_after_any_request_to_the_store() {
-    let mut requests = 0;
-    for (puts, is_done) in (0..60).flat_map(|puts| [(puts, false), (puts, true)]) {
-        let mut world = World::new(u64::from(puts), Fault::None);
-        world.store.fail_after(puts, is_done);
-        'rounds: for _ in 0..5 {
-            for at in 0..TENANTS {
-                world.commit(at);
-                let records = world.paper().records.len();
-                world.paper().durable = records;
-                world.make_durable();
-                while !matches!(world.flush(at), Flush::Clean | Flush::Done) {
-                    if world.store.is_silent() {
-                        break 'rounds;
-                    }
-                }
-                world.cut();
-            }
-        }
-        requests += u32::from(world.store.is_silent());
-        for _ in 0..3 {
-            world.crash().unwrap_or_else(|error| panic!("after {puts} puts: {error}"));
-        }
-        assert!(world.told.iter().sum::<u64>() > 0);
-    }
-    assert!((60..120).contains(&requests), "all of them: {requests}");
-}
-
-#[test]
-fn what_a_former_owner_wrote_down_late_is_taken_over() {
-    let objects: Arc<dyn object_store::ObjectStore> = Arc::new(object_store::memory::InMemory::new());
-    let storage = |epoch| Storage::new(Arc::clone(&objects), Path::default(), OwnerEpoch(epoch), 1 << 20);
-    let mut former = Desk::of(storage(1), 1, &[]);
-    let client = former.client();
-    former.setup(client, &["CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (1, 1), (2, 2)"]);
-    former.paper.flush();
-    former.flush();
-    former.setup(client, &["UPDATE t SET n = 10 WHERE id = 1", "DELETE FROM t WHERE id = 2"]);
-    former.paper.flush();
-    let mut owner = Desk::of(storage(2), 1, &former.paper.records().0);
-    former.flush();
-    let client = owner.client();
-    owner.setup(client, &["INSERT INTO t VALUES (3, 3)"]);
-    owner.paper.flush();
-    owner.flush();
-    assert_eq!(owner.query(client, "SELECT id, n FROM t ORDER BY id"), ["1|10", "3|3"]);
-    let mut again = Desk::of(storage(3), 1, &[]);
-    let client = again.client();
-    assert_eq!(again.query(client, "SELECT id, n FROM t ORDER BY id"), ["1|10", "3|3"]);
+    Ok(is_silent)
 }

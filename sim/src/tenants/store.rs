@@ -1,4 +1,4 @@
-//! An object store in memory that stops answering at a request that a test names.
+//! An object store in memory that stops answering at a request that a simulation names.
 
 use std::{
     fmt,
@@ -15,7 +15,7 @@ use object_store::{
 
 /// A store that can be told to fail.
 #[derive(Debug, Default)]
-pub(crate) struct FailingStore {
+pub(super) struct FailingStore {
     objects: InMemory,
     state: Mutex<State>,
 }
@@ -34,17 +34,17 @@ enum State {
 
 impl FailingStore {
     /// Stops answering after so many puts.
-    pub(crate) fn fail_after(&self, puts: u32, is_done: bool) {
+    pub(super) fn fail_after(&self, puts: u32, is_done: bool) {
         *self.state() = State::Ends { puts, is_done };
     }
 
     /// Answers again.
-    pub(crate) fn heal(&self) {
+    pub(super) fn heal(&self) {
         *self.state() = State::Works;
     }
 
     /// Whether it has stopped answering.
-    pub(crate) fn is_silent(&self) -> bool {
+    pub(super) fn is_silent(&self) -> bool {
         matches!(*self.state(), State::Silent)
     }
 

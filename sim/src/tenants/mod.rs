@@ -1,0 +1,14 @@
+//! Tenants of one process over a log, a store and a disk that fail.
+//!
+//! | simulation | cores of the product | simulated around them |
+//! |---|---|---|
+//! | [`owner`] | the owner with its list of tenants, the journal with its fence, homes and databases | disk, store |
+//! | [`flushing`] | homes and databases, what cuts the log | log, store |
+//!
+//! Every commit leaves rows that show which it was, so that half of one, a lost one and a row that has come back are all noticed.
+//! A [`Variant`](owner::Variant) of either breaks what drives the cores on purpose, to show that the checkers notice.
+
+pub mod flushing;
+pub mod owner;
+mod rows;
+mod store;
