@@ -39,6 +39,18 @@ def test_psql_describes_as_with_postgresql(both, command):
     assert psql([command], PGHOST="127.0.0.1", PGPORT=str(server.port)) == theirs
 
 
+def test_psql_shows_how_a_table_is_placed(both):
+    server, _ = both
+    with server.connect(autocommit=True) as client:
+        client.execute("""
+            CREATE TABLE warehouse (w int PRIMARY KEY) WITH (root);
+            CREATE TABLE district (w int REFERENCES warehouse, d int, PRIMARY KEY (w, d)) WITH (root = warehouse, key = w);
+        """)
+        answer = psql(["\\d+ warehouse", "\\d+ district"], PGHOST="127.0.0.1", PGPORT=str(server.port))
+        client.execute("DROP TABLE warehouse, district")
+    assert [line for line in answer.splitlines() if line.startswith("Options")] == ["Options: root=true", "Options: root=warehouse, key=w"]
+
+
 def test_psql_lists_databases_schemas_and_roles(both):
     server, _ = both
     answer = psql(["\\l", "\\dn", "\\du"], PGHOST="127.0.0.1", PGPORT=str(server.port))

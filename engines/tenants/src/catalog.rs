@@ -15,6 +15,7 @@ mod definition;
 mod key;
 mod object;
 mod older;
+mod placement;
 mod schema;
 mod search;
 mod table;
@@ -26,6 +27,7 @@ use savanna_tenants_encoding::{KeyReader, Order};
 use self::object::Object;
 pub use self::{
     definition::{Action, Arbiter, Check, Column, Definition, ForeignKey, Generated, Index, PrimaryKey, Sequence},
+    placement::Placement,
     schema::{Name, Schema},
     table::Table,
 };
@@ -33,7 +35,7 @@ pub(crate) use self::{
     definition::{COLUMNS_MAX, OnCommit},
     key::{
         ADVISORY, DOOMED, FIRST_RELATION, OBJECTS, ON_COMMIT, SEQUENCES, doomed_key, name_key, on_commit_key,
-        schema_name_key, sequence_key, table_key,
+        schema_name_key, sequence_key, table_key, tree_key,
     },
     object::Encode,
     schema::{PUBLIC, TEMPORARY},
@@ -265,6 +267,7 @@ mod tests {
             checks: Vec::new(),
             foreign_keys: Vec::new(),
             schema: PUBLIC,
+            placement: Placement::Plain,
         }
     }
 
@@ -272,9 +275,9 @@ mod tests {
     fn the_catalogs_format_is_this() {
         let bytes = definition(16_384, "t").encode().unwrap();
         let expected = [
-            &[4, 1, 0x80, 0x80, 1, 1, b't', 0x80, 0x80, 1, 1, 1, 2, b'i', b'd', 2, 1, 0, 0, 1, 0, 0, 1, 6][..],
+            &[5, 1, 0x80, 0x80, 1, 1, b't', 0x80, 0x80, 1, 1, 1, 2, b'i', b'd', 2, 1, 0, 0, 1, 0, 0, 1, 6][..],
             b"t_pkey",
-            &[1, 0, 0, 0, 0, 0],
+            &[1, 0, 0, 0, 0, 0, 0],
         ];
         assert_eq!(bytes, expected.concat());
         assert_eq!(Object::decode(&bytes), Ok(Object::Table(definition(16_384, "t"))));
@@ -294,21 +297,21 @@ mod tests {
             schema: 400,
         };
         let bytes = sequence.encode().unwrap();
-        assert_eq!(bytes, [4, 2, 0xac, 2, 1, b's', 0xad, 2, 1, 3, 2, 1, 3, 6, 2, 1, 1, 5, 0, 0x90, 3]);
+        assert_eq!(bytes, [5, 2, 0xac, 2, 1, b's', 0xad, 2, 1, 3, 2, 1, 3, 6, 2, 1, 1, 5, 0, 0x90, 3]);
         assert_eq!(Object::decode(&bytes), Ok(Object::Sequence(sequence)));
         let enumeration = Enumeration { id: 300, name: "e".to_owned(), labels: vec![(-1, "a".to_owned())] };
         let bytes = enumeration.encode().unwrap();
-        assert_eq!(bytes, [4, 3, 0xac, 2, 1, b'e', 1, 1, 1, b'a']);
+        assert_eq!(bytes, [5, 3, 0xac, 2, 1, b'e', 1, 1, 1, b'a']);
         assert_eq!(Object::decode(&bytes), Ok(Object::Enumeration(enumeration)));
         let read = Read { id: 300, name: "t".to_owned(), columns: vec!["c".to_owned(), String::new()], used: vec![0] };
         let columns = vec![("c".to_owned(), Type::Int4)];
         let view = View { id: 301, name: "v".to_owned(), columns, query: "Q".to_owned(), reads: vec![read], schema: 2 };
         let bytes = view.encode().unwrap();
         let reads = [1, 0xac, 2, 1, b't', 2, 1, b'c', 0, 1, 0, 2];
-        assert_eq!(bytes, [&[4, 4, 0xad, 2, 1, b'v', 1, 1, b'c', 2, 1, b'Q'][..], &reads].concat());
+        assert_eq!(bytes, [&[5, 4, 0xad, 2, 1, b'v', 1, 1, b'c', 2, 1, b'Q'][..], &reads].concat());
         assert_eq!(Object::decode(&bytes), Ok(Object::View(view)));
         let schema = Schema { id: 300, name: "s".to_owned() };
-        assert_eq!(schema.encode().unwrap(), [4, 5, 0xac, 2, 1, b's']);
+        assert_eq!(schema.encode().unwrap(), [5, 5, 0xac, 2, 1, b's']);
         for damaged in [&[1, 1][..], &[2], &[2, 9, 0], &[]] {
             assert_eq!(Object::decode(damaged).unwrap_err().state, state::DATA_CORRUPTED);
         }
@@ -326,6 +329,8 @@ mod tests {
         let Ok(Object::Table(table)) = Object::decode(&indexed) else { panic!("a table") };
         let index = Index { relation: 8, ..Index::new("i".to_owned(), vec![(0, true)], true, false) };
         assert_eq!((&table.indexes, table.schema), (&vec![index], 5));
+        let whole = [&[4][..], &bytes.concat()[1..], &[0]].concat();
+        assert_eq!(Object::decode(&whole), Ok(Object::Table(definition(16_384, "t"))));
         let view = [2, 4, 0xad, 2, 1, b'v', 0, 1, b'Q', 0];
         let Ok(Object::View(view)) = Object::decode(&view) else { panic!("a view") };
         assert_eq!((view.id, view.query.as_str(), view.schema), (301, "Q", PUBLIC));

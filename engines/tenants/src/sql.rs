@@ -28,6 +28,7 @@ pub(crate) mod name;
 pub(crate) mod order;
 pub(crate) mod ordered_set;
 pub(crate) mod parse;
+pub(crate) mod placement;
 pub(crate) mod plan;
 pub(crate) mod prepare;
 pub(crate) mod query;

@@ -69,6 +69,11 @@ pub struct Element {
     modifier: i32,
 }
 
+impl Element {
+    /// `text`
+    pub(crate) const TEXT: Self = Self { oid: 25, modifier: -1 };
+}
+
 /// Types of elements that have a number of their own in PostgreSQL, with those of their arrays.
 const ARRAYS: [(u32, u32); 22] = [
     (16, 1000),

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Placement;
 use crate::types::Type;
 
 /// Columns of a table, PostgreSQL's limit.
@@ -197,6 +198,8 @@ pub struct Definition {
     pub foreign_keys: Vec<ForeignKey>,
     /// The number of the schema that its name and those of its indexes are in.
     pub schema: u32,
+    /// Where its rows go when the tenant is cut.
+    pub placement: Placement,
 }
 
 impl Definition {

@@ -30,6 +30,11 @@ pub(crate) fn table_key(id: u32) -> Vec<u8> {
     numbered_key(OBJECTS, id)
 }
 
+/// What is locked by whoever makes a root table; no object has this number.
+pub(crate) fn tree_key() -> Vec<u8> {
+    numbered_key(OBJECTS, 0)
+}
+
 pub(crate) fn sequence_key(id: u32) -> Vec<u8> {
     numbered_key(SEQUENCES, id)
 }

@@ -9,9 +9,9 @@ use crate::{
     view::View,
 };
 
-/// The format that is written. What formats 2 and 3 wrote is the same but for tables, and ends before what came later, all of which is 0
-/// there.
-const FORMAT: u8 = 4;
+/// The format that is written. What formats 2 to 4 wrote ends before what came later, all of which is 0 there, and those before 4 had other
+/// tables.
+const FORMAT: u8 = 5;
 /// At least as many bytes as came later.
 const MISSING: [u8; 16] = [0; 16];
 
@@ -39,7 +39,7 @@ impl Object {
             [2 | 3, TABLE, rest @ ..] => {
                 read::<OlderDefinition>(&[rest, &MISSING].concat()).map(|older| Self::Table(older.into()))
             }
-            [2 | 3, kind, rest @ ..] => Self::of_kind(*kind, &[rest, &MISSING].concat()),
+            [2..=4, kind, rest @ ..] => Self::of_kind(*kind, &[rest, &MISSING].concat()),
             other => {
                 let came = &other[..other.len().min(2)];
                 Err(damaged(format_args!("expected format {FORMAT} and a kind, came {came:?}")))

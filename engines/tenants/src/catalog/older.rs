@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Check, Column, Definition, ForeignKey, Index, PrimaryKey};
+use super::{Check, Column, Definition, ForeignKey, Index, Placement, PrimaryKey};
 
 #[derive(Deserialize)]
 struct OlderIndex {
@@ -39,6 +39,7 @@ impl From<OlderDefinition> for Definition {
         let OlderDefinition { id, name, relation, version, columns, primary, indexes, checks, foreign_keys, schema } =
             older;
         let indexes = indexes.into_iter().map(Index::from).collect();
-        Self { id, name, relation, version, columns, primary, indexes, checks, foreign_keys, schema }
+        let placement = Placement::Plain;
+        Self { id, name, relation, version, columns, primary, indexes, checks, foreign_keys, schema, placement }
     }
 }

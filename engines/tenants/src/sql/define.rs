@@ -7,8 +7,8 @@ use sqlparser::ast::{
 
 use crate::{
     catalog::{
-        COLUMNS_MAX, Catalog, Check, Column, Definition, Generated, Index, Name, OnCommit, PrimaryKey, Sequence,
-        TEMPORARY, Table,
+        COLUMNS_MAX, Catalog, Check, Column, Definition, Generated, Index, Name, OnCommit, Placement, PrimaryKey,
+        Sequence, TEMPORARY, Table,
     },
     error::{Result, SqlError, state},
     sql::{
@@ -17,7 +17,8 @@ use crate::{
         expression::Expr,
         modify::{parse_expression, scope_of},
         name::{name_of, object_name, relation_name},
-        plan::{Alteration, Define, NewColumn},
+        placement::{NewPlacement, placement_of},
+        plan::{Alteration, Define, NewColumn, NewTable},
         reference::{NewForeignKey, new_foreign_key},
         scope::Scope,
         select::Planner,
@@ -270,13 +271,10 @@ impl NewColumn {
 
 impl Planner<'_> {
     pub(crate) fn create_table(&mut self, ast: &ast::CreateTable) -> Result<Define> {
-        let plain_options = match &ast.table_options {
-            ast::CreateTableOptions::None => true,
-            // How full pages are is nothing that there is here.
-            ast::CreateTableOptions::With(options) => options
-                .iter()
-                .all(|option| matches!(option, ast::SqlOption::KeyValue { key, .. } if name_of(key) == "fillfactor")),
-            _ => false,
+        let placement = match &ast.table_options {
+            ast::CreateTableOptions::None => Some(NewPlacement::Plain),
+            ast::CreateTableOptions::With(options) => Some(placement_of(options)?),
+            _ => None,
         };
         let odd = ast.or_replace
             || ast.external
@@ -286,9 +284,9 @@ impl Planner<'_> {
             || ast.inherits.is_some()
             || ast.partition_by.is_some()
             || ast.partition_of.is_some();
-        if odd || !plain_options {
+        let Some(placement) = placement.filter(|_| !odd) else {
             return Err(SqlError::unsupported("this kind of CREATE TABLE"));
-        }
+        };
         let name = relation_name(&ast.name)?;
         let schema = self.catalog.schema_of_new(&name, ast.temporary)?;
         let on_commit = match ast.on_commit {
@@ -331,6 +329,7 @@ impl Planner<'_> {
             checks: Vec::new(),
             foreign_keys: Vec::new(),
             schema,
+            placement: Placement::Plain,
         };
         let table = Table::new(definition);
         let catalog = self.catalog;
@@ -367,8 +366,9 @@ impl Planner<'_> {
         for column in 0..made.columns.len() {
             self.computed(&table, column)?;
         }
-        let (foreign_keys, if_not_exists) = (constraints.foreign_keys, ast.if_not_exists);
-        Ok(Define::CreateTable { definition: made, sequences, foreign_keys, if_not_exists, on_commit })
+        let foreign_keys = constraints.foreign_keys;
+        let table = NewTable { definition: made, sequences, foreign_keys, on_commit, placement };
+        Ok(Define::CreateTable { table: Box::new(table), if_not_exists: ast.if_not_exists })
     }
 
     fn check_condition(&mut self, table: &Table, condition: &str) -> Result<()> {

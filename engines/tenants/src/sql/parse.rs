@@ -200,10 +200,11 @@ fn word(token: &TokenWithSpan) -> String {
 
 /// Writes what PostgreSQL takes and the parser does not in another way: `ON` and `OFF` among the options of COPY, users, who are
 /// roles that log in, tables without a log, which have one, what an INSERT overrides, `ABORT`, the weaker row locks, row locks before
-/// LIMIT, the order of an operator, and the options of VACUUM, which has nothing to do.
+/// LIMIT, the order of an operator, options of a table that have no value, and those of VACUUM, which has nothing to do.
 fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
     write_weaker_locks(tokens);
     write_locks_last(tokens);
+    write_option_values(tokens);
     let places: Vec<usize> =
         (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
     for pair in places.windows(2) {
@@ -315,6 +316,33 @@ fn write_locks_last(tokens: &mut [TokenWithSpan]) {
     }
 }
 
+/// Writes `CREATE .. WITH (root)` as `CREATE .. WITH (root = TRUE)`.
+fn write_option_values(tokens: &mut Vec<TokenWithSpan>) {
+    let places: Vec<usize> =
+        (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
+    if places.first().is_none_or(|first| word(&tokens[*first]) != "CREATE") {
+        return;
+    }
+    let begins = |pair: &[usize]| word(&tokens[pair[0]]) == "WITH" && tokens[pair[1]].token == Token::LParen;
+    let Some(with) = places.windows(2).position(begins) else { return };
+    let mut depth = 0;
+    let mut bare = Vec::new();
+    for three in places[with + 1..].windows(3) {
+        let [before, at, behind] = [0, 1, 2].map(|place| &tokens[three[place]].token);
+        depth += i32::from(*before == Token::LParen) - i32::from(*before == Token::RParen);
+        let alone = matches!(before, Token::LParen | Token::Comma) && matches!(behind, Token::Comma | Token::RParen);
+        match depth {
+            0 => break,
+            1 if alone && matches!(at, Token::Word(_)) => bare.push(three[1] + 1),
+            _ => {}
+        }
+    }
+    for behind in bare.into_iter().rev() {
+        let value = [Token::Eq, Token::make_keyword("TRUE")].map(TokenWithSpan::wrap);
+        tokens.splice(behind..behind, value);
+    }
+}
+
 /// The parser says where at the end of its message: `.. at Line: 1, Column: 8`.
 fn syntax_error(text: &str, error: &ParserError) -> SqlError {
     let message = match error {
@@ -366,6 +394,8 @@ mod tests {
         assert_eq!(shown("select 1 from t for no key update of t"), "SELECT 1 FROM t FOR UPDATE OF \"\0\".t");
         assert_eq!(shown("create user a"), shown("create role a login"));
         assert_eq!(shown("alter user a password 'x'"), shown("alter role a password 'x'"));
+        let options = "create table t (a int, b int) with (root = true, key = (a, b), c = TRUE)";
+        assert_eq!(shown("create table t (a int, b int) with ( root , key = (a, b), c)"), shown(options));
         assert_eq!(shown("copy t from stdin with (freeze on)"), "COPY t FROM STDIN (FREEZE)");
     }
 

@@ -16,6 +16,7 @@ use crate::{
         define_sequence::SequenceOptions,
         explain::Explain,
         expression::Expr,
+        placement::NewPlacement,
         query_plan::{Joined, Query},
         reference::{NewForeignKey, Reference},
         role::RoleChange,
@@ -271,16 +272,23 @@ pub(crate) struct CopyIn {
     pub(crate) defaults: Vec<(usize, Expr)>,
 }
 
+/// A table that is to be made.
+#[derive(Debug)]
+pub(crate) struct NewTable {
+    pub(crate) definition: Definition,
+    /// With the places of their columns.
+    pub(crate) sequences: Vec<(Sequence, usize)>,
+    pub(crate) foreign_keys: Vec<NewForeignKey>,
+    pub(crate) on_commit: OnCommit,
+    pub(crate) placement: NewPlacement,
+}
+
 /// A change of the catalog.
 #[derive(Debug)]
 pub(crate) enum Define {
     CreateTable {
-        definition: Definition,
-        /// With the places of their columns.
-        sequences: Vec<(Sequence, usize)>,
-        foreign_keys: Vec<NewForeignKey>,
+        table: Box<NewTable>,
         if_not_exists: bool,
-        on_commit: OnCommit,
     },
     CreateSchema {
         name: String,

@@ -6,8 +6,8 @@ use savanna_transaction::{RowLock, Wait};
 
 use crate::{
     catalog::{
-        Arbiter, Catalog, Definition, Encode, Index, Name, OnCommit, Sequence, TEMPORARY, Table, doomed_key, name_key,
-        on_commit_key, table_key,
+        Arbiter, Catalog, Definition, Encode, Index, Name, Placement, Sequence, TEMPORARY, Table, doomed_key, name_key,
+        on_commit_key, table_key, tree_key,
     },
     database::Step,
     error::{Result, SqlError, state},
@@ -15,8 +15,8 @@ use crate::{
     sql::{
         define::{Names, places, with_names},
         effects::{Effects, ready},
-        plan::Define,
-        reference::NewForeignKey,
+        placement::NewPlacement,
+        plan::{Define, NewTable},
         run::Run,
         run_alter::not_unique,
         run_modify::KeyedRows,
@@ -57,8 +57,8 @@ impl Run<'_> {
 impl Definer<'_, '_> {
     fn define(&mut self, plan: &Define) -> Result<Step<&'static str>> {
         Ok(Step::Done(match plan {
-            Define::CreateTable { definition, sequences, foreign_keys, if_not_exists, on_commit } => {
-                ready!(self.create_table(definition, (sequences, foreign_keys), *if_not_exists, *on_commit));
+            Define::CreateTable { table, if_not_exists } => {
+                ready!(self.create_table(table, *if_not_exists));
                 "CREATE TABLE"
             }
             Define::CreateSequence { sequence, owned_by, if_not_exists } => {
@@ -204,7 +204,22 @@ impl Definer<'_, '_> {
 
     pub(crate) fn save(&mut self, definition: &Definition) -> Result<Step<()>> {
         self.changed.insert(definition.id, Some(definition.clone()));
+        self.check_placement(definition)?;
         self.effects.set(&mut self.run.database(), table_key(definition.id), Some(definition.encode()?))
+    }
+
+    /// Whether a table is as its placement wants it, and its descendants still are.
+    fn check_placement(&self, definition: &Definition) -> Result<()> {
+        let table = |id: u32| self.catalog.by_id(id).map(|table| self.as_changed(table));
+        definition.check_placement(&table)?;
+        if definition.placement != Placement::Root {
+            return Ok(());
+        }
+        let others = self.catalog.tables().filter(|other| !matches!(self.changed.get(&other.id), Some(None)));
+        others
+            .map(|other| self.as_changed(other))
+            .filter(|other| other.root_reference().is_some_and(|key| key.parent == definition.id))
+            .try_for_each(|descendant| descendant.check_placement(&table))
     }
 
     /// Gives up keys, which are removed after the commit.
@@ -234,13 +249,8 @@ impl Definer<'_, '_> {
         Names { taken: &taken, chosen: Vec::new() }.choose(asked, parts, ending)
     }
 
-    fn create_table(
-        &mut self,
-        definition: &Definition,
-        (sequences, foreign_keys): (&[(Sequence, usize)], &[NewForeignKey]),
-        if_not_exists: bool,
-        on_commit: OnCommit,
-    ) -> Result<Step<()>> {
+    fn create_table(&mut self, new: &NewTable, if_not_exists: bool) -> Result<Step<()>> {
+        let NewTable { definition, sequences, foreign_keys, on_commit, placement } = new;
         let mut definition = definition.clone();
         ready!(self.hold_schema(definition.schema));
         if self.catalog.in_schema(definition.schema, &definition.name).is_some() {
@@ -273,6 +283,10 @@ impl Definer<'_, '_> {
         for new in foreign_keys {
             definition = ready!(self.with_foreign_key(&Table::new(definition), new)).0;
         }
+        if *placement == NewPlacement::Root {
+            ready!(self.own_object(&tree_key()));
+        }
+        definition.placement = placement.of(&definition, self.catalog)?;
         self.save(&definition)
     }
 

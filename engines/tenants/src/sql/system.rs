@@ -25,7 +25,7 @@ use crate::{
         scope::Scope,
         select::Planner,
     },
-    types::Type,
+    types::{Element, Type},
     value::Value,
 };
 
@@ -188,6 +188,7 @@ const N: Type = Type::Oid;
 const I: Type = Type::Int4;
 const S: Type = Type::Int2;
 const T: Type = Type::Text;
+const TEXTS: Type = Type::Array(Element::TEXT);
 const C: Type = Type::Byte;
 const B: Type = Type::Bool;
 

@@ -11,6 +11,7 @@ mod giving_way;
 mod gone;
 mod interrupts;
 mod isolation;
+mod placement;
 mod portals;
 mod random;
 mod recovery;

@@ -216,6 +216,16 @@ proptest! {
     }
 
     #[test]
+    fn first_columns_cut_all_keys_in_one_place(pairs in rows()) {
+        let (cut, row): (Vec<Column>, Vec<Column>) = pairs.into_iter().unzip();
+        for columns in 1..=cut.len() {
+            let order = row.iter().zip(&cut[..columns]).map(|(a, b)| compare(a, b)).find(|order| order.is_ne());
+            let below = order == Some(Ordering::Less);
+            prop_assert_eq!(key(&row) < key(&cut[..columns]), below, "{:?} cut at {:?}", row, &cut[..columns]);
+        }
+    }
+
+    #[test]
     fn bytes_that_are_no_key_are_an_error_and_no_panic(
         bytes in prop::collection::vec(prop_oneof![any::<u8>(), 0..5_u8], 0..24),
         descending in any::<bool>(),

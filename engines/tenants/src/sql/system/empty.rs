@@ -97,14 +97,13 @@ pub(crate) fn without_rows(select: &ast::Select, scope: &Scope<'_>) -> Result<Op
     Ok(Some(Query::new(scope.width, Body::Values(Vec::new()), columns)))
 }
 
-/// Whether there is a table among these that is always empty, or an array of options, of which nothing has any.
+/// Whether there is a table among these that is always empty.
 pub(super) fn joins_empty(from: &ast::TableWithJoins) -> bool {
     use ast::JoinOperator::{CrossJoin, Inner, Join};
     let empty = |factor: &TableFactor| match factor {
-        TableFactor::Table { name, args: Some(_), .. } | TableFactor::Function { name, .. } => {
-            object_name(name).is_ok_and(|name| name == "unnest")
+        TableFactor::Table { name, args: None, .. } => {
+            matches!(find(name), Some(System::Table(SystemTable { rows: None, .. })))
         }
-        TableFactor::Table { name, .. } => matches!(find(name), Some(System::Table(SystemTable { rows: None, .. }))),
         _ => false,
     };
     let inner = from.joins.iter().filter(|join| matches!(join.join_operator, CrossJoin(_) | Inner(_) | Join(_)));

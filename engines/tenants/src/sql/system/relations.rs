@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    B, I, N, NAMESPACE_CATALOG, NAMESPACE_INFORMATION, OWNER, Rows, S, SystemTable, T, array,
+    B, I, N, NAMESPACE_CATALOG, NAMESPACE_INFORMATION, OWNER, Rows, S, SystemTable, T, TEXTS, array,
     definition::{check_oid, column_names, foreign_key_definition, index_definition, primary_oid, shown_default},
     namespace_oid, row, vector,
 };
@@ -54,7 +54,7 @@ pub(super) const TABLES: &[SystemTable] = &[
             ("relreplident", T),
             ("relispartition", B),
             ("relacl", T),
-            ("reloptions", T),
+            ("reloptions", TEXTS),
             ("relpartbound", T),
         ],
         classes,
@@ -237,11 +237,13 @@ struct Class<'a> {
     has_index: bool,
     /// Whether it refers to a table, or one refers to it.
     has_references: bool,
+    options: Vec<String>,
 }
 
 impl Class<'_> {
-    fn row(&self) -> Vec<Value> {
-        let Self { oid, name, schema, kind, columns, checks, has_index, has_references } = *self;
+    fn row(self) -> Vec<Value> {
+        let Self { oid, name, schema, kind, columns, checks, has_index, has_references, options } = self;
+        let options: Vec<Value> = options.into_iter().map(Value::Text).collect();
         let persistence = if schema == TEMPORARY { "t" } else { "p" };
         let am = match kind {
             "r" => HEAP,
@@ -278,7 +280,7 @@ impl Class<'_> {
             identity,
             false,
             Value::Null,
-            Value::Null,
+            if options.is_empty() { Value::Null } else { Value::Array(Arc::new(options.into())) },
             Value::Null,
         ]
     }
@@ -291,7 +293,10 @@ fn classes(catalog: &Catalog) -> Vec<Vec<Value>> {
         let (columns, checks) = (table.columns.len(), table.checks.len());
         let has_references = !table.foreign_keys.is_empty() || catalog.references_to(table.id).next().is_some();
         let (oid, name, schema) = (table.id, table.name.as_str(), table.schema);
-        rows.push(Class { oid, name, schema, kind: "r", columns, checks, has_index, has_references }.row());
+        let options = table.placement_options(&|id| {
+            catalog.by_id(id).map_or_else(String::new, |of| catalog.written(of.schema, &of.name))
+        });
+        rows.push(Class { oid, name, schema, kind: "r", columns, checks, has_index, has_references, options }.row());
         let index = |oid, name, columns| Class { oid, name, schema, kind: "i", columns, ..Class::default() }.row();
         if let Some(primary) = &table.primary {
             rows.push(index(primary_oid(table), primary.name.as_str(), primary.columns.len()));

@@ -168,8 +168,8 @@ fn call(function: &Function) -> Result<Option<Expr>> {
     };
     match (name.as_str(), arguments.as_slice()) {
         ("pg_get_expr", [of, ..]) => Ok(Some((*of).clone())),
-        // Arrays of the catalog are texts.
-        ("array_to_string", [of, ..]) if function.name.0.len() == 2 => Ok(Some((*of).clone())),
+        // Arrays of the catalog are texts, but those of options, which psql puts together.
+        ("array_to_string", [of, ..]) if function.name.0.len() == 2 && !matches!(of, Expr::BinaryOp { .. }) => Ok(Some((*of).clone())),
         ("pg_get_indexdef", [of]) => look_up("pg_index", ("indexrelid", "definition"), of),
         ("pg_get_indexdef", [of, column, _]) if column.to_string() == "0" => look_up("pg_index", ("indexrelid", "definition"), of),
         ("pg_get_indexdef", [of, column, _]) => query(&format!(
