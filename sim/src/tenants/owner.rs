@@ -10,7 +10,10 @@ use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use savanna_epoch::OwnerEpoch;
-use savanna_journal::{Lsn, Options, sim::SimDisk};
+use savanna_journal::{
+    Lsn, Options,
+    sim::{Fault, SimDisk},
+};
 use savanna_tenants::{
     database::{Database, Step},
     flush::Flush,
@@ -128,6 +131,10 @@ impl World {
             960..970 => {
                 self.happened.full += 1;
                 self.disk.set_capacity(0);
+            }
+            970..980 => {
+                let fault = if self.dice.random() { Fault::Error } else { Fault::PowerCut };
+                self.disk.fail(self.dice.random_range(1..10), fault);
             }
             _ => return self.crash(),
         }
