@@ -21,6 +21,10 @@
 //! the later of the two looks sees both fences. The loser has either refused to open, or finds its fence removed at (5)
 //! or at its first (a). Two openings under one epoch get different terms, because a fence file is created exclusively.
 //!
+//! *What A removes, B does not need.* A's truncation writes a segment whose header says from where on records are kept, and then checks
+//! its fence once more before it removes older ones. If it finds the fence, (3) comes later, and B reads that header. Else
+//! nothing is removed: B may have promised what A no longer needs.
+//!
 //! *L is durable before anybody builds on it.* Records that A wrote but may never have flushed (or whose flush failed,
 //! after which cached pages may differ from the disk) are copied into B's first segment and synced with it; see
 //! [`Scan::unsure`].
@@ -218,6 +222,8 @@ impl Backend for LocalBackend {
         }
         // The promise is withdrawn durably before anything is removed, so that a missing segment is always an error.
         self.roll(durable)?;
+        // Whoever opens the log from here on reads that; who did it before has removed the fence, and needs what is there.
+        self.check_fence()?;
         let (gone, kept): (Vec<_>, Vec<_>) = self.finished.drain(..).partition(|segment| segment.last < oldest);
         self.finished = kept;
         self.remove(&gone);

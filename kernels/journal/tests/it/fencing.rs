@@ -332,3 +332,39 @@ fn of_owners_that_open_at_once_the_highest_epoch_stays() {
         assert_eq!(records.len(), 1, "at operation {interrupted}");
     }
 }
+
+#[test]
+fn an_owner_that_is_replaced_while_it_truncates_removes_nothing_that_the_next_one_keeps() {
+    let mut replaced = 0;
+    for interrupted in 1..40 {
+        let disk = SimDisk::new(0);
+        let (newer, count) = (Arc::new(Mutex::new(None)), Arc::new(AtomicUsize::new(usize::MAX / 2)));
+        let interposed = {
+            let (disk, newer, count) = (Arc::clone(&disk), Arc::clone(&newer), Arc::clone(&count));
+            Interposed::new(Arc::clone(&disk) as Arc<dyn Disk>, move |_| {
+                if count.fetch_add(1, Ordering::Relaxed) + 1 == interrupted {
+                    *newer.lock().expect("not poisoned") = Some(open(on(&disk), 2).expect("taken over"));
+                }
+                Then::Go
+            })
+        };
+        let (older, _) = open(Options::disk(interposed).segment_bytes(SEGMENT_BYTES), 1).expect("opened");
+        let payload = [7; SEGMENT_BYTES / 3];
+        let mut last = Lsn::NONE;
+        for _ in 0..12 {
+            last = append(&older, &payload).expect("accepted");
+            wait(&older, last).expect("durable");
+        }
+        count.store(0, Ordering::Relaxed);
+        older.truncate_before(last).expect("it is durable");
+        // Whether it still has its fence when it ends is not what is asked here.
+        let _closed = older.close();
+        let Some((newer, _)) = newer.lock().expect("not poisoned").take() else { continue };
+        replaced += 1;
+        wait(&newer, append(&newer, b"newer").expect("accepted")).expect("durable");
+        drop(newer);
+        let (_, records) = open(on(&disk), 3).unwrap_or_else(|error| panic!("at operation {interrupted}: {error}"));
+        assert_eq!(&records.last().expect("there").payload[..], b"newer", "at operation {interrupted}");
+    }
+    assert!(replaced > 5, "at {replaced} operations");
+}
