@@ -66,6 +66,8 @@ pub struct Database {
     log: Box<dyn Log>,
     /// Commits that are logged and perhaps not durable yet, in both orders at once.
     undurable: VecDeque<(Csn, Lsn)>,
+    /// The last commit that the log has for certain.
+    pub(crate) durable: Csn,
     pub(crate) unflushed: Unflushed,
     pub(crate) flushing: Flushing,
     /// The catalog after each commit that changed it and that a snapshot may still need.
@@ -376,9 +378,16 @@ impl Database {
     pub(crate) fn note_durable(&mut self) -> Result<()> {
         let durable = self.log.durable();
         while let Some((csn, _)) = self.undurable.pop_front_if(|(_, lsn)| *lsn <= durable) {
+            self.durable = csn;
             self.transactions.durable(csn)?;
         }
         Ok(())
+    }
+
+    /// Where the first commit from one on is in the log that is not durable.
+    pub(crate) fn logged_from(&self, csn: Csn) -> Lsn {
+        let place = self.undurable.partition_point(|(other, _)| *other < csn);
+        self.undurable.get(place).map_or(Lsn::NONE, |(_, lsn)| *lsn)
     }
 
     /// Where a commit is in the log, unless it is durable.

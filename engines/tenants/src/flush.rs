@@ -24,7 +24,7 @@ const KEY_OVERHEAD: u64 = 160;
 pub(crate) struct Unflushed {
     /// Some of the commits, with their places and the bytes of records before them.
     places: VecDeque<(Csn, Lsn, u64)>,
-    last: Csn,
+    pub(crate) last: Csn,
     bytes: u64,
     keys: u64,
 }
@@ -145,15 +145,18 @@ impl Database {
         }
     }
 
+    /// What was collected is complete up to a commit that the log has. Numbers behind it were given up, and if somebody else has taken
+    /// the log over, they are commits of his, which must not count as flushed.
     fn seal(&mut self, at: Csn) -> (Flushing, Flush) {
-        if self.transactions.told() < at {
-            let lsn = self.logged_at(at);
+        let upto = at.min(self.unflushed.last);
+        if self.durable < upto {
+            let lsn = self.logged_from(upto);
             return (Flushing::Collected { at }, Flush::Wait(lsn));
         }
-        if self.store.seal(at) {
-            return (Flushing::Sealed { at }, Flush::Sealed);
+        if self.store.seal(upto) {
+            return (Flushing::Sealed { at: upto }, Flush::Sealed);
         }
-        self.unflushed.flushed(at);
+        self.unflushed.flushed(upto);
         (Flushing::Idle, Flush::Done)
     }
 

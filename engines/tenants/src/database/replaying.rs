@@ -50,11 +50,13 @@ impl Replaying {
     #[must_use]
     pub fn serve(self, log: Box<dyn Log>) -> Database {
         let Self { transactions, store, unflushed } = self;
+        let durable = unflushed.last.max(store.flushed());
         Database {
             transactions,
             store,
             log,
             undurable: VecDeque::new(),
+            durable,
             unflushed,
             flushing: Flushing::default(),
             catalogs: VecDeque::new(),

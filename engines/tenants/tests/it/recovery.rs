@@ -9,7 +9,7 @@ use savanna_tenants::{
     storage::Storage,
 };
 
-use crate::desk::Desk;
+use crate::desk::{Desk, Seen};
 
 const DUMP: [&str; 2] = ["SELECT * FROM t ORDER BY id", "SELECT * FROM u ORDER BY a, b"];
 
@@ -159,6 +159,30 @@ fn what_a_former_owner_wrote_down_late_is_taken_over() {
     let mut again = Desk::of(storage(3), 1, &[]);
     let client = again.client();
     assert_eq!(again.query(client, "SELECT id, n FROM t ORDER BY id"), ["1|10", "3|3"]);
+}
+
+#[test]
+fn numbers_that_a_former_owner_gave_up_do_not_count_as_flushed() {
+    let objects: Arc<dyn object_store::ObjectStore> = Arc::new(object_store::memory::InMemory::new());
+    let storage = |epoch| Storage::new(Arc::clone(&objects), Path::default(), OwnerEpoch(epoch), 1 << 20);
+    let mut former = Desk::of(storage(1), 1, &[]);
+    let (a, b) = (former.client(), former.client());
+    former.setup(a, &["CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (1, 1)"]);
+    former.setup(a, &["BEGIN ISOLATION LEVEL REPEATABLE READ", "UPDATE t SET n = 2"]);
+    former.setup(b, &["UPDATE t SET n = 3"]);
+    // Its number is that of the next owner's first commit.
+    assert_eq!(former.run(a, "COMMIT"), Seen::Failed("40001"));
+    former.paper.flush();
+    let mut records = former.paper.records().0;
+    let mut owner = Desk::of(storage(2), 1, &records);
+    let client = owner.client();
+    owner.setup(client, &["INSERT INTO t VALUES (4, 4)"]);
+    owner.paper.flush();
+    former.flush();
+    records.extend(owner.paper.records().0);
+    let mut again = Desk::of(storage(3), 1, &records);
+    let client = again.client();
+    assert_eq!(again.query(client, "SELECT id, n FROM t ORDER BY id"), ["1|3", "4|4"]);
 }
 
 /// How many keys there are.
