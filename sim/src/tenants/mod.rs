@@ -10,5 +10,6 @@
 
 pub mod flushing;
 pub mod owner;
+mod process;
 mod rows;
 mod store;

@@ -2,34 +2,33 @@
 //! sleep; the list of tenants is saved, the log is cut, its disk runs full, the process ends. From one seed, but for how far the log's
 //! own thread has come when the process ends: whatever that is, what was told has to be there.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use futures::TryStreamExt;
 use object_store::{ObjectStore, path::Path};
-use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::{
-    Lsn, Options,
+    Disk,
     sim::{Fault, SimDisk},
 };
-use savanna_tenants::{
-    database::{Database, Step},
-    flush::Flush,
-    owner::{Owner, Recovery, save_roots, wake},
-    roots::RootsFile,
-    storage::{Home, Storage},
-};
-use savanna_transaction::{Change, Isolation};
+use savanna_tenants_segments::TenantId;
+use tokio::runtime::Runtime;
 
 use super::{
+    process::Process,
     rows::{key, rows},
     store::FailingStore,
 };
+use crate::fence_blind::FenceBlindDisk;
 
-const LOG_DISTANCE: u64 = 400;
 const NAMES: u64 = 6;
+/// The commit of an owner that was replaced: nobody may ever see it.
+const FORMER: u64 = u64::MAX;
 
 /// What a driver may do wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +41,8 @@ pub enum Variant {
     CutsForSleepers,
     /// The log is not asked whether it has what is told.
     TellsAtOnce,
+    /// The journal does not see that a newer owner has fenced it.
+    FenceIgnored,
 }
 
 /// What is known of a tenant by somebody who was told.
@@ -53,14 +54,18 @@ struct Told {
 }
 
 struct World {
-    runtime: tokio::runtime::Runtime,
+    runtime: Arc<Runtime>,
     disk: Arc<SimDisk>,
+    /// Whether operations of the disk fail, or are going to.
+    disk_fails: bool,
     store: Arc<FailingStore>,
-    storage: Arc<Storage>,
     epoch: u64,
-    owner: Arc<Mutex<Owner>>,
-    roots: RootsFile,
-    awake: BTreeMap<String, (Arc<Home>, Database)>,
+    process: Process,
+    /// An owner that goes on and does not know that it was replaced.
+    former: Option<Process>,
+    /// Tenants that were awake with an owner when it was replaced: it may leave something of them in the store after they were
+    /// removed, which only takes space.
+    late: BTreeSet<TenantId>,
     told: BTreeMap<String, Told>,
     /// Of what the log did not take, nobody knows whether it happened.
     unsure: Vec<String>,
@@ -86,28 +91,26 @@ pub struct Happened {
     pub full: u32,
     /// Ends of the process.
     pub crashes: u32,
-}
-
-fn storage(store: &Arc<FailingStore>, epoch: u64) -> Arc<Storage> {
-    Storage::new(Arc::clone(store) as _, Path::from("here"), OwnerEpoch(epoch), 4_096)
+    /// Times that an owner was replaced and went on.
+    pub replaced: u32,
+    /// Commits that a former owner tried.
+    pub tried_late: u32,
 }
 
 impl World {
     fn new(seed: u64, variant: Variant) -> Self {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+        let runtime = Arc::new(runtime.expect("a runtime"));
         let (disk, store) = (SimDisk::new(seed), Arc::new(FailingStore::default()));
-        let storage = storage(&store, 1);
-        let (owner, roots) = open(&runtime, &disk, &storage, 1);
         Self {
+            process: Process::open(&runtime, on(&disk, variant), &store, OwnerEpoch(1), variant),
             runtime,
             disk,
+            disk_fails: false,
             store,
-            storage,
             epoch: 1,
-            owner,
-            roots,
-            awake: BTreeMap::new(),
+            former: None,
+            late: BTreeSet::new(),
             told: BTreeMap::new(),
             unsure: Vec::new(),
             dice: ChaCha8Rng::seed_from_u64(seed),
@@ -118,21 +121,25 @@ impl World {
 
     fn step(&mut self) -> Result<(), String> {
         let name = format!("t{}", self.dice.random_range(0..NAMES));
+        self.former_goes_on(&name)?;
         match self.dice.random_range(0..1_000) {
             0..150 => return self.make(name),
             150..190 => self.remove(name),
             190..230 => self.reserve()?,
             230..600 => return self.commit(name),
-            600..760 => self.flush(&name),
-            760..820 => self.sleep(&name),
+            600..760 => self.process.flush(&name),
+            760..820 => self.process.sleep(&name),
             820..880 => self.save(),
-            880..940 => self.cut(),
+            880..930 => self.happened.cuts += u32::from(self.process.cut()),
+            930..940 => return self.replace(),
             940..960 => self.store.fail_after(self.dice.random_range(0..4), self.dice.random()),
             960..970 => {
                 self.happened.full += 1;
+                self.disk_fails = true;
                 self.disk.set_capacity(0);
             }
             970..980 => {
+                self.disk_fails = true;
                 let fault = if self.dice.random() { Fault::Error } else { Fault::PowerCut };
                 self.disk.fail(self.dice.random_range(1..10), fault);
             }
@@ -141,18 +148,12 @@ impl World {
         Ok(())
     }
 
-    /// Whether the log has it: only then anybody is told.
-    fn is_durable(&self, lsn: Lsn) -> bool {
-        let journal = Arc::clone(self.owner.lock().journal());
-        self.variant == Variant::TellsAtOnce || self.runtime.block_on(journal.wait_durable(lsn)).is_ok()
-    }
-
     fn make(&mut self, name: String) -> Result<(), String> {
         if self.told.contains_key(&name) || self.unsure.contains(&name) {
             return Ok(());
         }
-        let Ok(lsn) = self.owner.lock().create(&name) else { return Ok(()) };
-        if !self.is_durable(lsn) {
+        let Ok(lsn) = self.process.owner.lock().create(&name) else { return Ok(()) };
+        if !self.process.is_durable(lsn) {
             self.unsure.push(name);
             return Ok(());
         }
@@ -166,10 +167,10 @@ impl World {
     }
 
     fn remove(&mut self, name: String) {
-        self.awake.remove(&name);
-        let Ok(lsn) = self.owner.lock().remove(&name) else { return };
+        self.process.awake.remove(&name);
+        let Ok(lsn) = self.process.owner.lock().remove(&name) else { return };
         self.told.remove(&name);
-        if self.is_durable(lsn) {
+        if self.process.is_durable(lsn) {
             self.happened.removed += 1;
         } else {
             self.unsure.push(name);
@@ -178,99 +179,37 @@ impl World {
 
     /// Somebody restores a tenant and does not come to the end of it.
     fn reserve(&mut self) -> Result<(), String> {
-        let Ok((tenant, lsn)) = self.owner.lock().reserve() else { return Ok(()) };
-        if !self.is_durable(lsn) {
+        let Ok((tenant, lsn)) = self.process.owner.lock().reserve() else { return Ok(()) };
+        if !self.process.is_durable(lsn) {
             return Ok(());
         }
         self.happened.reserved += 1;
         let nothing = futures::stream::iter([Ok(bytes::Bytes::from_static(b"no archive"))]);
-        let restored = self.runtime.block_on(self.storage.restore(tenant, Box::pin(nothing)));
+        let restored = self.runtime.block_on(self.process.storage.restore(tenant, Box::pin(nothing)));
         assert!(restored.is_err());
         if self.dice.random() {
-            _ = self.owner.lock().give_up(tenant);
+            _ = self.process.owner.lock().give_up(tenant);
         }
         Ok(())
     }
 
-    fn waken(&mut self, name: &str) -> Option<&mut Database> {
-        if !self.awake.contains_key(name) {
-            let (tenant, tail, journal) = {
-                let mut owner = self.owner.lock();
-                let tenant = owner.tenant(name)?;
-                (tenant, owner.take_tail(tenant, 0), Arc::clone(owner.journal()))
-            };
-            match self.runtime.block_on(wake(&self.storage, &journal, tenant, &tail)) {
-                Ok(awake) => {
-                    self.awake.insert(name.to_owned(), awake);
-                }
-                Err(_) => self.owner.lock().put_back(tenant, tail),
-            }
-        }
-        self.awake.get_mut(name).map(|(_, database)| database)
-    }
-
     fn commit(&mut self, name: String) -> Result<(), String> {
         let Some(mut told) = self.told.get(&name).copied() else { return Ok(()) };
-        let Some(database) = self.waken(&name) else { return Ok(()) };
         let number = told.tried + 1;
-        let txn = database.begin(Isolation::Snapshot);
-        database.statement(txn).expect("it lives");
-        for end in [b'a', b'z'] {
-            let value = Some(Box::from(number.to_be_bytes()));
-            database.write(txn, &key(end, 0), value, Change::Existence).expect("it lives");
-        }
-        let Ok(Step::Done(lsn)) = database.commit(txn) else { return Ok(()) };
+        let Some(lsn) = self.process.commit(&name, number) else { return Ok(()) };
         told.tried = number;
-        if self.is_durable(lsn) {
+        if self.process.is_durable(lsn) {
             told.certain = number;
         }
         self.told.insert(name, told);
         Ok(())
     }
 
-    fn flush(&mut self, name: &str) {
-        let Some((home, database)) = self.awake.get_mut(name) else { return };
-        loop {
-            match database.flush(2) {
-                Ok(Flush::Sealed) => {
-                    if self.runtime.block_on(home.save()).is_err() {
-                        return;
-                    }
-                }
-                Ok(Flush::More) => {}
-                // The rest is for another time, or the log has ended.
-                Ok(Flush::Clean | Flush::Done | Flush::Wait(_)) | Err(_) => return,
-            }
-        }
-    }
-
-    fn sleep(&mut self, name: &str) {
-        if self.awake.get(name).is_some_and(|(_, database)| database.is_clean()) {
-            self.awake.remove(name);
-        }
-    }
-
     fn save(&mut self) {
-        let saved = self.runtime.block_on(save_roots(&self.owner, &self.storage, &self.roots));
-        self.happened.saved += u32::from(saved.is_ok());
+        self.happened.saved += u32::from(self.process.save());
         if self.dice.random() {
             self.store.heal();
         }
-    }
-
-    fn cut(&mut self) {
-        let mut owner = self.owner.lock();
-        owner.note_log();
-        let (durable, behind) = (owner.journal().durable().next(), owner.journal().appended().next());
-        let awake = self.awake.values().filter(|_| self.variant != Variant::CutsForSleepers);
-        let floor = awake.filter_map(|(_, database)| database.needs_log_from()).min().unwrap_or(behind);
-        owner.truncation.set_floor(0, floor);
-        let before = owner.truncation.horizon();
-        let cut = match self.variant {
-            Variant::CutsForAwake if floor >= durable => owner.journal().truncate_before(durable).is_ok(),
-            _ => owner.cut().is_ok(),
-        };
-        self.happened.cuts += u32::from(cut && before > Lsn::NONE);
     }
 
     /// The process ends, wherever it was, and another takes over.
@@ -279,12 +218,50 @@ impl World {
         // Whoever had the log may go on writing to what is nobody's disk any more.
         self.disk = self.disk.copy(self.dice.random());
         self.disk.crash();
+        self.disk_fails = false;
+        self.former = None;
+        self.take_over().map(drop)
+    }
+
+    /// Another takes over, and the owner does not know it yet.
+    fn replace(&mut self) -> Result<(), String> {
+        if self.disk_fails {
+            return self.crash();
+        }
+        self.happened.replaced += 1;
+        let former = self.take_over()?;
+        self.late.extend(former.awake.keys().filter_map(|name| former.owner.lock().tenant(name)));
+        self.former = Some(former);
+        Ok(())
+    }
+
+    /// A former owner does what it would do. It has nothing to tell any more.
+    fn former_goes_on(&mut self, name: &str) -> Result<(), String> {
+        let Some(former) = &mut self.former else { return Ok(()) };
+        match self.dice.random_range(0..6) {
+            0 if former.awake.contains_key(name) => {
+                let Some(lsn) = former.commit(name, FORMER) else { return Ok(()) };
+                self.happened.tried_late += 1;
+                if former.is_durable(lsn) {
+                    return Err(format!("a former owner tells of a commit of {name}"));
+                }
+            }
+            1 | 2 => former.flush(name),
+            3 => _ = former.save(),
+            4 => _ = former.cut(),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A new owner finds what anybody was told. Returns the former.
+    fn take_over(&mut self) -> Result<Process, String> {
         self.store.heal();
-        self.awake.clear();
         self.epoch += 1;
-        self.storage = storage(&self.store, self.epoch);
-        (self.owner, self.roots) = open(&self.runtime, &self.disk, &self.storage, self.epoch);
-        let names: Vec<String> = self.owner.lock().tenants().map(|(name, _)| name.to_owned()).collect();
+        let epoch = OwnerEpoch(self.epoch);
+        let process = Process::open(&self.runtime, on(&self.disk, self.variant), &self.store, epoch, self.variant);
+        let former = std::mem::replace(&mut self.process, process);
+        let names = self.process.names();
         for name in std::mem::take(&mut self.unsure) {
             // What came of it is certain from now on; nothing is known of its rows.
             self.told.remove(&name);
@@ -292,7 +269,7 @@ impl World {
                 self.remove(name);
             }
         }
-        let names: Vec<String> = self.owner.lock().tenants().map(|(name, _)| name.to_owned()).collect();
+        let names = self.process.names();
         if !names.iter().eq(self.told.keys()) {
             return Err(format!("there are {names:?}, expected {:?}", self.told));
         }
@@ -302,7 +279,7 @@ impl World {
                 self.check(&name)?;
             }
         }
-        Ok(())
+        Ok(former)
     }
 
     /// A tenant is as somebody was told, and stays so.
@@ -317,8 +294,7 @@ impl World {
 
     /// The number of a tenant's last commit.
     fn last_commit(&mut self, name: &str) -> Result<u64, String> {
-        self.waken(name).ok_or_else(|| format!("{name} cannot wake"))?;
-        let Some((home, database)) = self.awake.get_mut(name) else { return Err(format!("{name} sleeps")) };
+        let (home, database) = self.process.waken(name).ok_or_else(|| format!("{name} cannot wake"))?;
         let rows = rows(&self.runtime, home, database);
         match rows[..] {
             [] => Ok(0),
@@ -334,23 +310,19 @@ impl World {
         self.save();
         let prefix = Path::from("here/tenants");
         let objects: Vec<_> = self.runtime.block_on(self.store.list(Some(&prefix)).try_collect()).expect("it works");
-        let owner = self.owner.lock();
-        let kept: Vec<String> = owner.tenants().map(|(_, tenant)| format!("{prefix}/{tenant:020}/")).collect();
+        let owner = self.process.owner.lock();
+        let tenants = owner.tenants().map(|(_, tenant)| tenant).chain(self.late.iter().copied());
+        let kept: Vec<String> = tenants.map(|tenant| format!("{prefix}/{tenant:020}/")).collect();
         let left = objects.iter().find(|object| !kept.iter().any(|kept| object.location.as_ref().starts_with(kept)));
         left.map_or(Ok(()), |left| Err(format!("{} is nobody's", left.location)))
     }
 }
 
-fn open(
-    runtime: &tokio::runtime::Runtime,
-    disk: &Arc<SimDisk>,
-    storage: &Arc<Storage>,
-    epoch: u64,
-) -> (Arc<Mutex<Owner>>, RootsFile) {
-    let recovery = Recovery::read(Options::disk(Arc::clone(disk) as _), OwnerEpoch(epoch)).expect("a log");
-    let opened = runtime.block_on(Owner::open(recovery, storage, (LOG_DISTANCE, 1)));
-    let (owner, roots) = opened.expect("the log of tenants");
-    (Arc::new(Mutex::new(owner)), roots)
+fn on(disk: &Arc<SimDisk>, variant: Variant) -> Arc<dyn Disk> {
+    match variant {
+        Variant::FenceIgnored => Arc::new(FenceBlindDisk::new(Arc::clone(disk))),
+        _ => Arc::clone(disk) as _,
+    }
 }
 
 /// A run, and what came of it.

@@ -23,16 +23,19 @@ fn tenants_their_list_and_their_rows_survive_whatever_happens_to_their_owner() {
         sum.cuts += happened.cuts;
         sum.full += happened.full;
         sum.crashes += happened.crashes;
+        sum.replaced += happened.replaced;
+        sum.tried_late += happened.tried_late;
     }
     let runs = u32::try_from(seeds()).expect("a few");
+    assert!(sum.replaced > runs && sum.tried_late > runs, "{sum:?}");
     assert!(sum.made > 6 * runs && sum.removed > runs && sum.reserved > 3 * runs && sum.saved > 6 * runs, "{sum:?}");
     assert!(sum.cuts > runs && 2 * sum.full > runs && sum.crashes > 3 * runs, "{sum:?}");
 }
 
 #[test]
 fn owners_that_do_it_wrong_are_noticed() {
-    use owner::Variant::{CutsForAwake, CutsForSleepers, TellsAtOnce};
-    for variant in [CutsForAwake, CutsForSleepers, TellsAtOnce] {
+    use owner::Variant::{CutsForAwake, CutsForSleepers, FenceIgnored, TellsAtOnce};
+    for variant in [CutsForAwake, CutsForSleepers, FenceIgnored, TellsAtOnce] {
         assert!((0..200).any(|seed| notices(|| owner::run(seed, variant))), "{variant:?}");
     }
 }
