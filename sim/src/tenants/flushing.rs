@@ -3,9 +3,10 @@
 //! Every commit of a tenant leaves a state that shows which it was, so that half of one, a lost one and a row that has come back
 //! are all noticed.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use object_store::path::Path;
+use parking_lot::{Mutex, MutexGuard};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use savanna_epoch::OwnerEpoch;
@@ -58,13 +59,13 @@ struct Pen {
 
 impl Log for Pen {
     fn append(&mut self, record: &[u8]) -> Result<Lsn, JournalError> {
-        let mut paper = self.paper.lock().expect("nobody panicked");
+        let mut paper = self.paper.lock();
         paper.records.push((self.tenant, record.to_vec()));
         Ok(Lsn(paper.records.len() as u64))
     }
 
     fn durable(&self) -> Lsn {
-        Lsn(self.paper.lock().expect("nobody panicked").durable as u64)
+        Lsn(self.paper.lock().durable as u64)
     }
 }
 
@@ -130,8 +131,8 @@ impl World {
         world
     }
 
-    fn paper(&self) -> std::sync::MutexGuard<'_, Paper> {
-        self.paper.lock().expect("nobody panicked")
+    fn paper(&self) -> MutexGuard<'_, Paper> {
+        self.paper.lock()
     }
 
     fn step(&mut self) -> Result<(), String> {
@@ -182,7 +183,7 @@ impl World {
 
     fn make_durable(&mut self) {
         let durable = {
-            let mut paper = self.paper.lock().expect("nobody panicked");
+            let mut paper = self.paper.lock();
             paper.durable = self.dice.random_range(paper.durable..=paper.records.len());
             paper.durable as u64
         };
@@ -258,7 +259,7 @@ impl World {
     /// The process ends, wherever it was, and another takes over; perhaps it ends while it does.
     fn crash(&mut self) -> Result<(), String> {
         {
-            let mut paper = self.paper.lock().expect("nobody panicked");
+            let mut paper = self.paper.lock();
             let kept = self.dice.random_range(paper.durable..=paper.records.len());
             paper.records.truncate(kept);
             paper.durable = kept;

@@ -81,7 +81,7 @@ impl Gaps {
         self.0.insert(start, Gap { end, since, after });
     }
 
-    /// Somebody writes a key: only what is around it stays empty.
+    /// Somebody writes a key: only what is around it stays empty, or before it, if there are too many gaps already.
     pub(super) fn fill(&mut self, key: &[u8]) {
         let Some((start, gap)) = self.0.range_mut::<[u8], _>((Unbounded, Included(key))).next_back() else { return };
         if gap.end.as_slice() <= key {
@@ -92,7 +92,7 @@ impl Gaps {
             self.0.remove(key);
         }
         let next = [key, &[0]].concat();
-        if next < behind.end {
+        if next < behind.end && self.0.len() < GAPS_MAX {
             self.0.insert(next, behind);
         }
     }
@@ -182,5 +182,20 @@ mod tests {
         let range = KeyRange::new(*b"b", *b"z");
         assert_eq!(gaps.beyond(&range, Direction::Ascending, Csn(6)), None);
         assert_eq!(gaps.beyond(&range, Direction::Ascending, Csn(7)), Some((KeyRange::new(*b"f", *b"z"), Csn(5))));
+    }
+
+    #[test]
+    fn a_gap_that_is_filled_here_and_there_does_not_become_any_number_of_gaps() {
+        let mut gaps = Gaps::default();
+        gaps.note((vec![0], vec![255]), Csn(1), Csn::NONE);
+        for key in 0..10_000_u32 {
+            gaps.fill(&[1, (key >> 8) as u8, key as u8]);
+        }
+        assert!(gaps.0.len() <= GAPS_MAX);
+        let range = KeyRange::new([0_u8], [255_u8]);
+        assert_eq!(
+            gaps.beyond(&range, Direction::Ascending, Csn(1)),
+            Some((KeyRange::new([1_u8, 0, 0], [255_u8]), Csn::NONE))
+        );
     }
 }
