@@ -1,8 +1,10 @@
 //! From a tree of names to expressions: columns are found, types are chosen as PostgreSQL chooses them, parameters learn theirs
 //! from where they stand.
 
+mod aggregate;
 mod array;
 mod call;
+mod case;
 mod convert;
 mod json;
 mod operator;

@@ -3,9 +3,14 @@
 
 mod advisory;
 mod array;
+mod bucket;
 mod bytes;
 mod date;
+mod encoding;
+mod float;
+mod format;
 mod json;
+mod like;
 mod number;
 mod number_template;
 mod pattern;
@@ -21,12 +26,13 @@ use bigdecimal::ToPrimitive;
 pub(crate) use bytes::BytesFunction;
 pub(crate) use date::DateFunction;
 pub(crate) use json::JsonFunction;
+pub(crate) use like::like;
 pub(crate) use number::NumberFunction;
 pub(crate) use number_template::NumberTemplateFunction;
 pub(crate) use pattern::{PatternFunction, Patterns, global, groups, split};
 pub(crate) use setting::{Configured, SettingFunction};
 pub(crate) use template::TemplateFunction;
-pub(crate) use text::{TextFunction, like};
+pub(crate) use text::TextFunction;
 
 use crate::{
     error::{Result, SqlError},

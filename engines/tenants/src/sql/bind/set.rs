@@ -2,7 +2,7 @@
 
 use sqlparser::ast::{FunctionArg, FunctionArgExpr};
 
-use super::{Binder, Typed, call::AGGREGATE_ARGUMENT};
+use super::{Binder, Typed, aggregate::AGGREGATE_ARGUMENT};
 use crate::{
     error::{Result, SqlError},
     sql::{expression::Expr, query_plan::SetCall},

@@ -6,7 +6,8 @@ use sqlparser::ast::{
 
 use super::{
     Binder, Typed,
-    call::{AGGREGATE_ARGUMENT, AggregateCall, no_function},
+    aggregate::{AGGREGATE_ARGUMENT, AggregateCall},
+    call::no_function,
 };
 use crate::{
     error::{Result, SqlError, state},

@@ -1,10 +1,13 @@
 //! Functions of numbers.
 
-use std::cmp::Ordering;
+use bigdecimal::{BigDecimal, Signed};
 
-use bigdecimal::{BigDecimal, Signed, ToPrimitive};
-
-use super::{Resolved, wrong_arguments};
+use super::{
+    Resolved,
+    bucket::{bucket, bucket_of_float},
+    float::{FloatFunction, power},
+    wrong_arguments,
+};
 use crate::{
     error::{Result, SqlError, state},
     sql::{arithmetic::arithmetic, expression::Operator},
@@ -297,144 +300,4 @@ fn gcd(a: i64, b: i64) -> u64 {
         (a, b) = (b, a % b);
     }
     a
-}
-
-fn wrong_bucket(message: &str) -> SqlError {
-    SqlError::new("2201G", message)
-}
-
-/// Which of `count` equally wide buckets between two bounds a number is in, from 1; 0 and one more are those around.
-fn bucket(of: &Value, (low, high): (&Value, &Value), count: i64) -> Result<Value> {
-    if count <= 0 {
-        return Err(wrong_bucket("count must be greater than zero"));
-    }
-    let (Value::Numeric(low), Value::Numeric(high)) = (low, high) else {
-        return Err(wrong_bucket("operand, lower bound, and upper bound cannot be NaN, and bounds must be finite"));
-    };
-    let up = match low.cmp(high) {
-        Ordering::Equal => return Err(wrong_bucket("lower bound cannot equal upper bound")),
-        order => order.is_lt(),
-    };
-    let of = match of {
-        Value::Numeric(of) => of,
-        Value::NonFinite(NonFinite::NaN) => {
-            return Err(wrong_bucket("operand, lower bound, and upper bound cannot be NaN"));
-        }
-        Value::NonFinite(infinite) => {
-            let behind = (*infinite == NonFinite::Infinity) == up;
-            return Ok(Value::Int(if behind { count + 1 } else { 0 }));
-        }
-        _ => return Err(wrong_arguments(NumberFunction::WidthBucket)),
-    };
-    let (before, behind) = if up { (of < low, of >= high) } else { (of > low, of <= high) };
-    if before || behind {
-        return Ok(Value::Int(if before { 0 } else { count + 1 }));
-    }
-    let place = numeric::divide(&((of - low) * BigDecimal::from(count)), &(high - low))?;
-    let place = place.with_scale_round(0, bigdecimal::RoundingMode::Floor).to_i64().unwrap_or(count);
-    Ok(Value::Int(place.min(count - 1) + 1))
-}
-
-fn bucket_of_float(of: f64, (low, high): (f64, f64), count: i64) -> Result<Value> {
-    if count <= 0 {
-        return Err(wrong_bucket("count must be greater than zero"));
-    }
-    if of.is_nan() || low.is_nan() || high.is_nan() {
-        return Err(wrong_bucket("operand, lower bound, and upper bound cannot be NaN"));
-    }
-    if !low.is_finite() || !high.is_finite() {
-        return Err(wrong_bucket("lower and upper bounds must be finite"));
-    }
-    if low == high {
-        return Err(wrong_bucket("lower bound cannot equal upper bound"));
-    }
-    let up = low < high;
-    let (before, behind) = if up { (of < low, of >= high) } else { (of > low, of <= high) };
-    Ok(Value::Int(match (before, behind) {
-        (true, _) => 0,
-        (_, true) => count + 1,
-        _ => ((count as f64 * ((of - low) / (high - low))) as i64).min(count - 1) + 1,
-    }))
-}
-
-/// A function of floating-point numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FloatFunction {
-    Acos,
-    Asin,
-    Atan,
-    Atan2,
-    Cbrt,
-    Cos,
-    Cosh,
-    Cot,
-    Degrees,
-    Pi,
-    Radians,
-    Sin,
-    Sinh,
-    Tan,
-    Tanh,
-}
-
-impl FloatFunction {
-    fn of(name: &str) -> Option<Self> {
-        Some(match name {
-            "acos" => Self::Acos,
-            "asin" => Self::Asin,
-            "atan" => Self::Atan,
-            "cbrt" => Self::Cbrt,
-            "cos" => Self::Cos,
-            "cosh" => Self::Cosh,
-            "cot" => Self::Cot,
-            "degrees" => Self::Degrees,
-            "radians" => Self::Radians,
-            "sin" => Self::Sin,
-            "sinh" => Self::Sinh,
-            "tan" => Self::Tan,
-            "tanh" => Self::Tanh,
-            _ => return None,
-        })
-    }
-
-    fn call(self, arguments: &[&Value]) -> Result<Value> {
-        let out_of_range = || SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, "input is out of range");
-        let result = match (self, arguments) {
-            (Self::Pi, []) => std::f64::consts::PI,
-            (Self::Atan2, [Value::Float(a), Value::Float(b)]) => a.atan2(*b),
-            (_, [Value::Float(of)]) => match self {
-                Self::Acos | Self::Asin if of.abs() > 1.0 => return Err(out_of_range()),
-                Self::Cos | Self::Cot | Self::Sin | Self::Tan if of.is_infinite() => return Err(out_of_range()),
-                Self::Acos => of.acos(),
-                Self::Asin => of.asin(),
-                Self::Atan => of.atan(),
-                Self::Cbrt => of.cbrt(),
-                Self::Cos => of.cos(),
-                Self::Cosh => of.cosh(),
-                Self::Cot => 1.0 / of.tan(),
-                Self::Degrees => of.to_degrees(),
-                Self::Radians => of.to_radians(),
-                Self::Sin => of.sin(),
-                Self::Sinh => of.sinh(),
-                Self::Tan => of.tan(),
-                _ => of.tanh(),
-            },
-            _ => return Err(wrong_arguments(self)),
-        };
-        Ok(Value::Float(result))
-    }
-}
-
-fn power(a: f64, b: f64) -> Result<Value> {
-    if a == 0.0 && b < 0.0 {
-        return Err(SqlError::new("2201F", "zero raised to a negative power is undefined"));
-    }
-    if a < 0.0 && b.is_finite() && b.fract() != 0.0 {
-        return Err(SqlError::new("2201F", "a negative number raised to a non-integer power yields a complex result"));
-    }
-    let result = a.powf(b);
-    match result.is_infinite() && a.is_finite() && b.is_finite() {
-        true => Err(SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, "value out of range: overflow")),
-        false => Ok(Value::Float(result)),
-    }
 }

@@ -1,19 +1,24 @@
 //! Functions of texts.
 
-use base64::{Engine, prelude::BASE64_STANDARD};
 use md5::Md5;
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 
-use super::{Resolved, is_texty, wrong_arguments};
+use super::{
+    Resolved,
+    encoding::{decode, encode, hex},
+    format::{formatted, quoted_literal, quoted_name},
+    is_texty,
+    like::like_escape,
+    wrong_arguments,
+};
 use crate::{
     error::{Result, SqlError, state},
-    sql::system,
     types::Type,
     value::Value,
 };
 
 /// Bytes that a function makes at most.
-const TEXT_BYTES_MAX: usize = 64 << 20;
+pub(super) const TEXT_BYTES_MAX: usize = 64 << 20;
 
 /// A function of texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,146 +270,12 @@ impl TextFunction {
     }
 }
 
-fn text_of(value: &Value) -> Option<&str> {
+pub(super) fn text_of(value: &Value) -> Option<&str> {
     match value {
         Value::Text(text) => Some(text),
         _ => None,
     }
 }
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unknown_encoding(format: &str) -> SqlError {
-    SqlError::new(state::INVALID_PARAMETER_VALUE, format!("unrecognized encoding: \"{format}\""))
-}
-
-/// Bytes as a text.
-fn encode(bytes: &[u8], format: &str) -> Result<String> {
-    match format.to_ascii_lowercase().as_str() {
-        "hex" => Ok(hex(bytes)),
-        "base64" => {
-            let whole = BASE64_STANDARD.encode(bytes);
-            // Lines have 76 characters.
-            let lines: Vec<&str> = whole.as_bytes().chunks(76).filter_map(|line| str::from_utf8(line).ok()).collect();
-            Ok(lines.join("\n"))
-        }
-        "escape" => {
-            let mut out = String::new();
-            for byte in bytes {
-                match byte {
-                    b'\\' => out.push_str("\\\\"),
-                    0 | 0x80.. => out.push_str(&format!("\\{byte:03o}")),
-                    other => out.push(char::from(*other)),
-                }
-            }
-            Ok(out)
-        }
-        _ => Err(unknown_encoding(format)),
-    }
-}
-
-/// The bytes that a text stands for.
-fn decode(text: &str, format: &str) -> Result<Vec<u8>> {
-    let wrong = |what: &str| SqlError::new(state::INVALID_PARAMETER_VALUE, what.to_owned());
-    match format.to_ascii_lowercase().as_str() {
-        "hex" => {
-            let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-            crate::value::text::hex(&digits).ok_or_else(|| wrong("invalid hexadecimal data"))
-        }
-        "base64" => {
-            let letters: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-            BASE64_STANDARD.decode(letters).map_err(|_| wrong("invalid base64 end sequence"))
-        }
-        "escape" => crate::value::text::parse_escaped(text)
-            .ok_or_else(|| SqlError::new(state::INVALID_TEXT_REPRESENTATION, "invalid input syntax for type bytea")),
-        _ => Err(unknown_encoding(format)),
-    }
-}
-
-/// A name as SQL has to write it.
-fn quoted_name(name: &str) -> String {
-    let reserved = sqlparser::keywords::ALL_KEYWORDS.binary_search(&name.to_ascii_uppercase().as_str()).is_ok();
-    match system::quoted(name) {
-        plain if plain == name && reserved => format!("\"{name}\""),
-        quoted => quoted,
-    }
-}
-
-fn quoted_literal(text: &str) -> String {
-    let doubled = text.replace('\'', "''").replace('\\', "\\\\");
-    if text.contains('\\') { format!("E'{doubled}'") } else { format!("'{doubled}'") }
-}
-
-/// `%s`, `%I`, `%L`, with a place, a width, and `-` for the left.
-fn formatted(format: &str, arguments: &[&Value]) -> Result<String> {
-    let wrong = |message: &str| SqlError::new(state::INVALID_PARAMETER_VALUE, message.to_owned());
-    let few = || wrong("too few arguments for format()");
-    let (mut out, mut next) = (String::new(), 0);
-    let mut characters = format.chars().peekable();
-    while let Some(character) = characters.next() {
-        if character != '%' {
-            out.push(character);
-            continue;
-        }
-        if characters.next_if_eq(&'%').is_some() {
-            out.push('%');
-            continue;
-        }
-        let number = |characters: &mut std::iter::Peekable<std::str::Chars<'_>>| {
-            let mut digits = String::new();
-            while let Some(digit) = characters.next_if(char::is_ascii_digit) {
-                digits.push(digit);
-            }
-            digits.parse::<usize>().ok()
-        };
-        let mut width = number(&mut characters);
-        let mut place = None;
-        if width.is_some() && characters.next_if_eq(&'$').is_some() {
-            (place, width) = (width, None);
-        }
-        let left = characters.next_if_eq(&'-').is_some();
-        while characters.next_if_eq(&'-').is_some() {}
-        width = width.or_else(|| number(&mut characters));
-        if characters.next_if_eq(&'*').is_some() {
-            return Err(SqlError::unsupported("a width of format() that is an argument"));
-        }
-        let kind = characters.next().ok_or_else(|| wrong("unterminated format() type specifier"))?;
-        let at = match place {
-            Some(0) => return Err(wrong("format specifies argument 0, but arguments are numbered from 1")),
-            Some(place) => place - 1,
-            None => next,
-        };
-        next = at + 1;
-        let argument = arguments.get(at).and_then(|argument| text_of(argument));
-        if at >= arguments.len() {
-            return Err(few());
-        }
-        let text = match (kind, argument) {
-            ('s', text) => text.unwrap_or_default().to_owned(),
-            ('I', Some(text)) => quoted_name(text),
-            ('I', None) => {
-                let message = "null values cannot be formatted as an SQL identifier";
-                return Err(SqlError::new(state::NULL_VALUE_NOT_ALLOWED, message));
-            }
-            ('L', text) => text.map_or_else(|| "NULL".to_owned(), quoted_literal),
-            (other, _) => return Err(wrong(&format!("unrecognized format() type specifier \"{other}\""))),
-        };
-        let blanks = width.unwrap_or(0).min(TEXT_BYTES_MAX).saturating_sub(text.chars().count());
-        if left {
-            out.push_str(&text);
-        }
-        out.extend(std::iter::repeat_n(' ', blanks));
-        if !left {
-            out.push_str(&text);
-        }
-        if out.len() > TEXT_BYTES_MAX {
-            return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, "requested length too large"));
-        }
-    }
-    Ok(out)
-}
-
 /// The character with a number.
 fn chr(code: i64) -> Result<Value> {
     match u32::try_from(code).ok().and_then(char::from_u32) {
@@ -467,30 +338,6 @@ fn translate(text: &str, from: &str, to: &str) -> String {
     text.chars().filter_map(replaced).collect()
 }
 
-/// A pattern of LIKE with another escape character, or none, as one with a backslash.
-fn like_escape(pattern: &str, escape: &str) -> Result<String> {
-    let mut characters = escape.chars();
-    let (escape, None) = (characters.next(), characters.next()) else {
-        return Err(SqlError::new(state::INVALID_ESCAPE_SEQUENCE, "invalid escape string")
-            .hint("Escape string must be empty or one character."));
-    };
-    let mut written = String::with_capacity(pattern.len());
-    let mut escaped = false;
-    for character in pattern.chars() {
-        if Some(character) == escape && !escaped {
-            written.push('\\');
-            escaped = true;
-            continue;
-        }
-        if character == '\\' && !escaped {
-            written.push('\\');
-        }
-        written.push(character);
-        escaped = false;
-    }
-    Ok(written)
-}
-
 /// Characters from a place on, counted from 1; places before the text count, too.
 fn substring(text: &str, from: i64, length: Option<i64>) -> Result<Value> {
     if length.is_some_and(|length| length < 0) {
@@ -502,78 +349,9 @@ fn substring(text: &str, from: i64, length: Option<i64>) -> Result<Value> {
     Ok(Value::Text(text.chars().skip(skip as usize).take(take).collect()))
 }
 
-/// Whether a text matches a pattern of `LIKE`: `%` is any characters, `_` one, `\` takes the next as it is.
-pub(crate) fn like(text: &str, pattern: &str, any_case: bool) -> Result<bool> {
-    if any_case {
-        return like(&text.to_lowercase(), &pattern.to_lowercase(), false);
-    }
-    #[derive(PartialEq)]
-    enum Part {
-        Any,
-        One,
-        This(char),
-    }
-    let mut parts = Vec::new();
-    let mut characters = pattern.chars();
-    while let Some(character) = characters.next() {
-        parts.push(match character {
-            '%' => Part::Any,
-            '_' => Part::One,
-            '\\' => Part::This(characters.next().ok_or_else(|| {
-                SqlError::new(state::INVALID_ESCAPE_SEQUENCE, "LIKE pattern must not end with escape character")
-            })?),
-            other => Part::This(other),
-        });
-    }
-    let text: Vec<char> = text.chars().collect();
-    // Back to the last `%` whenever the rest does not match: it takes one character more.
-    let (mut at, mut part) = (0, 0);
-    let mut back: Option<(usize, usize)> = None;
-    while at < text.len() {
-        match parts.get(part) {
-            Some(Part::Any) => {
-                back = Some((at, part + 1));
-                part += 1;
-            }
-            Some(Part::One) => (at, part) = (at + 1, part + 1),
-            Some(Part::This(character)) if *character == text[at] => (at, part) = (at + 1, part + 1),
-            _ => match back {
-                Some((from, next)) => {
-                    back = Some((from + 1, next));
-                    (at, part) = (from + 1, next);
-                }
-                None => return Ok(false),
-            },
-        }
-    }
-    Ok(parts[part..].iter().all(|part| *part == Part::Any))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn like_matches_as_postgresql_does() {
-        for (text, pattern, matches) in [
-            ("abc", "abc", true),
-            ("abc", "a%", true),
-            ("abc", "%c", true),
-            ("abc", "a_c", true),
-            ("abc", "_", false),
-            ("", "%", true),
-            ("", "_", false),
-            ("a%c", "a\\%c", true),
-            ("abc", "a\\%c", false),
-            ("aaab", "%a%ab", true),
-            ("mississippi", "%iss%ip%", true),
-            ("mississippi", "%isx%", false),
-        ] {
-            assert_eq!(like(text, pattern, false), Ok(matches), "{text} LIKE {pattern}");
-        }
-        assert_eq!(like("ABC", "a%", true), Ok(true));
-        assert!(like("a", "\\", false).is_err());
-    }
 
     #[test]
     fn substrings_count_from_one_and_may_begin_before() {

@@ -1,0 +1,56 @@
+//! Bytes as texts: `encode`, `decode`.
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+
+use crate::error::{Result, SqlError, state};
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unknown_encoding(format: &str) -> SqlError {
+    SqlError::new(state::INVALID_PARAMETER_VALUE, format!("unrecognized encoding: \"{format}\""))
+}
+
+/// Bytes as a text.
+pub(super) fn encode(bytes: &[u8], format: &str) -> Result<String> {
+    match format.to_ascii_lowercase().as_str() {
+        "hex" => Ok(hex(bytes)),
+        "base64" => {
+            let whole = BASE64_STANDARD.encode(bytes);
+            // Lines have 76 characters.
+            let lines: Vec<&str> = whole.as_bytes().chunks(76).filter_map(|line| str::from_utf8(line).ok()).collect();
+            Ok(lines.join("\n"))
+        }
+        "escape" => {
+            let mut out = String::new();
+            for byte in bytes {
+                match byte {
+                    b'\\' => out.push_str("\\\\"),
+                    0 | 0x80.. => out.push_str(&format!("\\{byte:03o}")),
+                    other => out.push(char::from(*other)),
+                }
+            }
+            Ok(out)
+        }
+        _ => Err(unknown_encoding(format)),
+    }
+}
+
+/// The bytes that a text stands for.
+pub(super) fn decode(text: &str, format: &str) -> Result<Vec<u8>> {
+    let wrong = |what: &str| SqlError::new(state::INVALID_PARAMETER_VALUE, what.to_owned());
+    match format.to_ascii_lowercase().as_str() {
+        "hex" => {
+            let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+            crate::value::text::hex(&digits).ok_or_else(|| wrong("invalid hexadecimal data"))
+        }
+        "base64" => {
+            let letters: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+            BASE64_STANDARD.decode(letters).map_err(|_| wrong("invalid base64 end sequence"))
+        }
+        "escape" => crate::value::text::parse_escaped(text)
+            .ok_or_else(|| SqlError::new(state::INVALID_TEXT_REPRESENTATION, "invalid input syntax for type bytea")),
+        _ => Err(unknown_encoding(format)),
+    }
+}
