@@ -35,6 +35,23 @@ COMMENT ON FUNCTION bullfrog.parse(text, oid[], oid[], oid[]) IS
     'Of action release (foreign keys of other tables end): their names as columns. Tables that stay in use (live) are read by views '
         '(frozen), as they were at the switch. Tables that are named as driving drive joins, if they can.';
 
+CREATE FUNCTION bullfrog.compares_as_columns(pg_catalog.pg_index) RETURNS boolean
+    LANGUAGE sql STABLE AS $$
+    SELECT NOT EXISTS (
+        SELECT FROM ROWS FROM (pg_catalog.unnest($1.indkey::smallint[]), pg_catalog.unnest($1.indcollation::oid[]),
+            pg_catalog.unnest($1.indclass::oid[])) AS k (attnum, compared_by, class)
+        JOIN pg_catalog.pg_attribute a ON a.attrelid = $1.indrelid AND a.attnum = k.attnum
+        JOIN pg_catalog.pg_opclass c ON c.oid = k.class
+        WHERE a.attcollation <> k.compared_by OR NOT c.opcdefault)
+$$;
+COMMENT ON FUNCTION bullfrog.compares_as_columns(pg_catalog.pg_index) IS
+    'Whether an index takes the same values for equal as its columns do: it has their collations, and the operators of their types.';
+
+CREATE FUNCTION bullfrog.identifies(definition text, new_table text, columns smallint[]) RETURNS boolean
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'identifies_wrapper';
+COMMENT ON FUNCTION bullfrog.identifies(text, text, smallint[])
+    IS 'Whether new rows that are equal in these columns are one row, because of unique keys of the old tables.';
+
 CREATE FUNCTION bullfrog.unfinished() RETURNS TABLE (horizon bigint, others bigint[])
     LANGUAGE c ROWS 1 AS 'MODULE_PATHNAME', 'unfinished_wrapper';
 COMMENT ON FUNCTION bullfrog.unfinished() IS 'What tells rows that are there now from later ones: the number of the first transaction that '

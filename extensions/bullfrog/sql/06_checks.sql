@@ -54,9 +54,20 @@ $$;
 COMMENT ON FUNCTION bullfrog.judge(bullfrog.target, text, text, text) IS
     'What becomes of rows that violate a constraint: the migration is refused, or they are left out. Tells how many were.';
 
-CREATE FUNCTION bullfrog.check_rows(target bullfrog.target, checks text, required boolean[], keys smallint[], evaluated text[],
-    single boolean)
-    RETURNS void
+CREATE FUNCTION bullfrog.proven_keys(target bullfrog.target, definition text, name text, group_keys smallint[]) RETURNS oid[]
+    LANGUAGE sql STABLE AS $$
+    -- Names in the definition are those of the session that migrates. A group is there once.
+    SELECT ARRAY(SELECT x.indexrelid FROM pg_catalog.pg_index x
+        CROSS JOIN LATERAL (SELECT (x.indkey::smallint[])[0:x.indnkeyatts - 1] AS columns) AS key
+        WHERE x.indrelid = target.new_table AND x.indisunique
+            AND bullfrog.compares_as_columns(x)
+            AND CASE WHEN target.granule = 'group' THEN group_keys <@ key.columns
+                ELSE bullfrog.identifies(definition, name, key.columns) END)
+$$;
+COMMENT ON FUNCTION bullfrog.proven_keys(bullfrog.target, text, text, smallint[]) IS
+    'Unique indexes of a new table that no rows can violate, because of keys of the old tables.';
+
+CREATE FUNCTION bullfrog.check_rows(target bullfrog.target, checks text, required boolean[], proven oid[], evaluated text[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     relation regclass := target.new_table;
@@ -98,16 +109,11 @@ BEGIN
             format('SELECT to_jsonb(t) FROM %s t WHERE NOT (%s)', transformed, item.condition));
     END LOOP;
     FOR item IN
-        SELECT x.indexrelid::regclass AS index, string_agg(quote_ident(a.attname), ', ') AS keys, array_agg(a.attnum) AS columns,
-            string_agg(format('%I IS NOT NULL', a.attname), ' AND ') AS present, array_agg(target.origins[a.attnum]) AS origins
+        SELECT x.indexrelid::regclass AS index, string_agg(quote_ident(a.attname), ', ') AS keys,
+            string_agg(format('%I IS NOT NULL', a.attname), ' AND ') AS present
         FROM pg_index x JOIN pg_attribute a ON a.attrelid = relation AND a.attnum = ANY ((x.indkey::smallint[])[0:x.indnkeyatts - 1])
-        WHERE x.indrelid = relation AND x.indisunique GROUP BY x.indexrelid
+        WHERE x.indrelid = relation AND x.indisunique AND x.indexrelid <> ALL (proven) GROUP BY x.indexrelid
     LOOP
-        -- A group is there once, and what the old table kept unique is unique, unless a join takes its rows several times.
-        CONTINUE WHEN CASE WHEN target.granule = 'group' THEN keys <@ item.columns
-            ELSE single AND EXISTS (
-                SELECT FROM pg_index o WHERE o.indrelid = target.old_tables[1] AND o.indisunique AND o.indisvalid AND o.indimmediate
-                    AND o.indpred IS NULL AND (o.indkey::smallint[])[0:o.indnkeyatts - 1] <@ item.origins AND NOT 0 = ANY (o.indkey)) END;
         PERFORM bullfrog.judge(target, checks, format('the unique index %s', item.index), format(
             'SELECT to_jsonb(t) FROM %1$s t JOIN (SELECT bullfrog_tid, row_number() OVER (PARTITION BY %2$s ORDER BY bullfrog_tid) AS n '
                 'FROM %1$s WHERE %3$s) AS same '
@@ -115,7 +121,7 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION bullfrog.check_rows(bullfrog.target, text, boolean[], smallint[], text[], boolean) IS
+COMMENT ON FUNCTION bullfrog.check_rows(bullfrog.target, text, boolean[], oid[], text[]) IS
     'Checks that every row of the old tables can be a row of the new one. Reads the old tables only for what their own constraints do not '
         'prove.';
 

@@ -1,7 +1,8 @@
 -- What the planner knows of tables that fill --------------------------------------------------------------------------
 
 CREATE FUNCTION bullfrog.seed_estimates(target bullfrog.target) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    -- A plan that is only looked at is not compiled.
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
     plan json;
     estimated float8;

@@ -321,7 +321,8 @@ BEGIN
         SELECT * INTO target FROM bullfrog.target t WHERE t.new_table = item.new_table::regclass;
         PERFORM bullfrog.guard_keys(target);
         PERFORM bullfrog.own(target);
-        PERFORM bullfrog.check_rows(target, checks, item.required, item.keys, item.evaluated, item.single);
+        PERFORM bullfrog.check_rows(target, checks, item.required,
+            bullfrog.proven_keys(target, migrate.definition, item.new_table, item.keys), item.evaluated);
         PERFORM bullfrog.advance_identities(target);
         PERFORM bullfrog.seed_estimates(target);
     END LOOP;

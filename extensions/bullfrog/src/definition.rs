@@ -8,7 +8,7 @@ use pgrx::prelude::*;
 
 use crate::errors::refuse;
 use crate::nodes;
-use crate::rows::Rows;
+use crate::rows::{self, Rows};
 use crate::shape::Wishes;
 
 /// A statement of a migration, as `bullfrog.parse` gives it.
@@ -107,6 +107,23 @@ fn parse(
             Some(lookup_columns),
         )
     }))
+}
+
+/// Whether new rows that are equal in some columns are one row.
+#[pg_extern(sql = false, strict)]
+#[expect(clippy::needless_pass_by_value, reason = "an array of SQL comes by value")]
+fn identifies(definition: &str, new_table: &str, columns: Vec<i16>) -> bool {
+    let text = nodes::c_text(definition);
+    // SAFETY: the text lives until its trees were read; nodes are of the kinds that their tags tell.
+    unsafe {
+        let parsed = pg_sys::raw_parser(text.as_ptr(), pg_sys::RawParseMode::RAW_PARSE_DEFAULT);
+        nodes::elements::<pg_sys::RawStmt>(parsed).into_iter().any(|raw| {
+            let create = (*raw).stmt.cast::<pg_sys::CreateTableAsStmt>();
+            nodes::tag(create) == NodeTag::T_CreateTableAsStmt
+                && name((*(*create).into).rel) == new_table
+                && rows::identifies(analysed(raw, (*create).query, text.as_ptr()), &columns)
+        })
+    }
 }
 
 /// The text of one statement.

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use bullfrog_model::definition::{Movement, check};
+use bullfrog_model::definition::{self, Movement, check};
 use bullfrog_model::granule::Granule;
 use pgrx::pg_sys::{self, NodeTag, Oid};
 use pgrx::prelude::*;
@@ -163,6 +163,24 @@ impl Rows {
             self.members = Some(definition_of(members));
             self.same_group = Some(same.join(" AND "));
         }
+    }
+}
+
+/// Whether rows of an analysed query that are equal in some of its columns are one row.
+///
+/// # Safety
+/// `query` is an analysed SELECT.
+pub(crate) unsafe fn identifies(query: *mut pg_sys::Query, columns: &[i16]) -> bool {
+    // SAFETY: nodes of an analysed query.
+    unsafe {
+        let flat = without_join_aliases(query);
+        let survey = Survey::of(flat, &Wishes::default());
+        let columns: Vec<(usize, i16)> = columns_of(flat)
+            .into_iter()
+            .filter(|entry| columns.contains(&(**entry).resno))
+            .filter_map(|entry| survey.column((*entry).expr.cast()))
+            .collect();
+        definition::identifies(&survey.shape, &columns)
     }
 }
 

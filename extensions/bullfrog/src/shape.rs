@@ -223,7 +223,7 @@ impl Facts {
             facts.pages = client.select(size, None, &[table.into()])?.first().get_one()?.unwrap_or(0);
             let unique = "SELECT (x.indkey::smallint[])[0:x.indnkeyatts - 1] FROM pg_catalog.pg_index x \
                  WHERE x.indrelid = $1 AND x.indisunique AND x.indisvalid AND x.indimmediate AND x.indpred IS NULL AND x.indexprs IS NULL \
-                     AND NOT EXISTS (SELECT FROM pg_catalog.pg_opclass c WHERE c.oid = ANY (x.indclass::oid[]) AND NOT c.opcdefault)";
+                     AND bullfrog.compares_as_columns(x)";
             for row in client.select(unique, None, &[table.into()])? {
                 facts.unique.extend(row.get::<Vec<i16>>(1)?);
             }

@@ -185,3 +185,55 @@ def test_tables_of_several_owners_are_refused(stock):
     with pytest.raises(psycopg.errors.FeatureNotSupported, match="several owners"):
         migrate(stock, STOCKINFO)
     stock.execute("ROLLBACK")
+
+
+KEYED = """
+    CREATE TABLE line (number int PRIMARY KEY, sku int NOT NULL, note text);
+    CREATE TABLE stock (sku int, place int, many int NOT NULL, PRIMARY KEY (sku, place));
+    CREATE UNIQUE INDEX ON line (note COLLATE "en-x-icu");
+    INSERT INTO line SELECT n, n % 20, 'note ' || n FROM generate_series(1, 300) n;
+    INSERT INTO stock SELECT s, p, s * p FROM generate_series(0, 19) s, generate_series(1, 3) p
+"""
+
+
+def rows_read(connection, definition, options=""):
+    """How many rows of the old tables a switch reads, in a transaction that is then undone."""
+    connection.execute("BEGIN")
+    migrate(connection, definition, options=options)
+    read = connection.execute("""SELECT sum(COALESCE(seq_tup_read, 0) + COALESCE(idx_tup_fetch, 0))::int FROM pg_stat_xact_user_tables
+        WHERE schemaname = 'public'""").fetchone()[0]
+    connection.execute("ROLLBACK")
+    return read
+
+
+@pytest.mark.parametrize(("query", "key"), [
+    ("SELECT l.number, s.place, s.many FROM line l JOIN stock s USING (sku)", "number, place"),
+    ("SELECT l.number, s.place, s.many FROM line l LEFT JOIN stock s USING (sku) WHERE l.number > 7", "place, number"),
+    ("SELECT l.number, s.many FROM line l JOIN stock s ON s.sku = l.sku AND s.place = 2", "number"),
+    ("SELECT a.number AS one, b.number AS two FROM line a CROSS JOIN line b", "one, two"),
+    ("SELECT number, sku FROM line", "number, sku"),
+    ("SELECT sku, count(*) AS n FROM line GROUP BY sku", "sku"),
+])
+def test_a_switch_reads_no_rows_for_a_key_that_old_keys_prove(database, query, key):
+    """It has all clients wait: what it does must not grow with the tables."""
+    connection = database.connect()
+    connection.execute(KEYED)
+    for live in ("", ", live => '{line}'"):
+        assert rows_read(connection, f"CREATE TABLE t AS {query}; CREATE UNIQUE INDEX ON t ({key})", options=live) == 0
+
+
+@pytest.mark.parametrize(("query", "key"), [
+    ("SELECT l.number, s.place, s.many FROM line l JOIN stock s USING (sku)", "number, many"),
+    ("SELECT l.number, s.place, s.sku FROM line l JOIN stock s ON s.sku < l.sku", "number, place"),
+    ("SELECT l.number + 0 AS number FROM line l", "number"),
+    # Of another collation the old index says nothing, nor what it says of one that the new index does not have.
+    ("SELECT note FROM line", "note"),
+    ("SELECT note COLLATE \"en-x-icu\" AS note FROM line", "note COLLATE \"C\""),
+])
+def test_a_switch_checks_a_key_that_old_keys_do_not_prove(database, query, key):
+    connection = database.connect()
+    connection.execute(KEYED)
+    try:
+        assert rows_read(connection, f"CREATE TABLE t AS {query}; CREATE UNIQUE INDEX ON t ({key})") > 0
+    except psycopg.errors.IntegrityConstraintViolation:
+        pass

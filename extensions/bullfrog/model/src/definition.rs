@@ -201,15 +201,20 @@ fn finds_others(shape: &Shape, driving: usize) -> bool {
 /// Whether the conditions leave at most one row of every other relation for a row of this one: each has a unique key
 /// that is equal to columns of relations which are determined already.
 fn is_single(shape: &Shape, driving: usize) -> bool {
-    let mut determined = vec![driving];
+    determine(shape, vec![driving], &[])
+}
+
+/// Whether one row of each relation at most is left, where the rows of some are determined, and some columns.
+fn determine(shape: &Shape, mut determined: Vec<usize>, columns: &[(usize, i16)]) -> bool {
     loop {
         let next = (0..shape.relations.len()).find(|relation| {
             let is_matched = |column: &i16| {
-                shape.matches.iter().any(|given| {
-                    given.relation == *relation
-                        && given.column == *column
-                        && given.by.is_none_or(|by| determined.contains(&by))
-                })
+                columns.contains(&(*relation, *column))
+                    || shape.matches.iter().any(|given| {
+                        given.relation == *relation
+                            && given.column == *column
+                            && given.by.is_none_or(|by| determined.contains(&by))
+                    })
             };
             !determined.contains(relation)
                 && shape.relations[*relation].unique.iter().any(|key| key.iter().all(is_matched))
@@ -219,6 +224,12 @@ fn is_single(shape: &Shape, driving: usize) -> bool {
             None => return determined.len() == shape.relations.len(),
         }
     }
+}
+
+/// Whether new rows that are equal in some columns are one row: unique keys of all relations are equal to these columns, to constants, or
+/// to columns of relations whose rows are determined already. `columns` are those of relations that the new columns are.
+pub fn identifies(shape: &Shape, columns: &[(usize, i16)]) -> bool {
+    determine(shape, Vec::new(), columns)
 }
 
 #[cfg(test)]
@@ -385,5 +396,21 @@ mod tests {
             ..Shape::default()
         };
         assert!(!is_single(&circle, 0));
+    }
+    #[test]
+    fn columns_identify_a_new_row_if_they_determine_a_key_of_each_relation() {
+        // A key of two columns in each; the first of the second one's is equal to a column of the first relation.
+        let shape = Shape {
+            relations: vec![table(1, &[&[1, 2]]), table(1, &[&[1, 2]])],
+            matches: equal((0, 5), (1, 1)).to_vec(),
+            ..Shape::default()
+        };
+        assert!(identifies(&shape, &[(0, 1), (0, 2), (1, 2)]));
+        assert!(identifies(&shape, &[(0, 1), (0, 2), (1, 1), (1, 2)]));
+        // Some row of the second relation, a part of the key, or nothing of the first one.
+        assert!(!identifies(&shape, &[(0, 1), (0, 2)]));
+        assert!(!identifies(&shape, &[(0, 1), (1, 2)]));
+        assert!(!identifies(&shape, &[(1, 1), (1, 2)]));
+        assert!(!identifies(&Shape { matches: Vec::new(), ..shape }, &[(0, 1), (0, 2), (1, 2)]));
     }
 }
