@@ -86,6 +86,8 @@ pub struct Owner {
     /// When the log may be cut.
     pub truncation: Truncation,
     bytes_before: u64,
+    /// Of tenants up to this number a former owner may have left something in the storage after they were removed.
+    strays_upto: Option<TenantId>,
 }
 
 impl Owner {
@@ -109,6 +111,7 @@ impl Owner {
             tails: BTreeMap::new(),
             truncation: Truncation::new(log_distance, threads),
             bytes_before: 0,
+            strays_upto: None,
         };
         for record in records {
             owner.bytes_before += record.payload.len() as u64;
@@ -118,6 +121,7 @@ impl Owner {
         // Whoever they were reserved for ended before the tenant was there.
         let left = std::mem::take(&mut owner.roots.reserved);
         owner.roots.removed.extend(left);
+        owner.strays_upto = Some(owner.roots.last);
         owner.names = owner.roots.tenants.iter().map(|(id, name)| (name.clone(), *id)).collect();
         Ok((owner, file))
     }
@@ -348,6 +352,7 @@ pub async fn save_roots(
     storage: &Storage,
     file: &RootsFile,
 ) -> std::result::Result<(), StorageError> {
+    remove_strays(owner, storage).await?;
     let Some(mut roots) = owner.lock().unsaved_roots() else { return Ok(()) };
     let forgotten = std::mem::take(&mut roots.removed);
     for tenant in &forgotten {
@@ -355,5 +360,18 @@ pub async fn save_roots(
     }
     file.save(&roots).await?;
     owner.lock().roots_saved(&roots, &forgotten);
+    Ok(())
+}
+
+/// Removes, once after the start, what former owners left of tenants after those were removed: one that did not know yet that it was
+/// replaced may have flushed. The list of tenants has nothing of that.
+async fn remove_strays(owner: &parking_lot::Mutex<Owner>, storage: &Storage) -> std::result::Result<(), StorageError> {
+    let Some(upto) = owner.lock().strays_upto else { return Ok(()) };
+    for tenant in storage.tenants().await? {
+        if tenant <= upto && owner.lock().name(tenant).is_none() {
+            storage.remove(tenant).await?;
+        }
+    }
+    owner.lock().strays_upto = None;
     Ok(())
 }

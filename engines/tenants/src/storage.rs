@@ -157,12 +157,23 @@ impl Storage {
         Ok(())
     }
 
+    /// The numbers under which there is, or was, something of a tenant.
+    pub(crate) async fn tenants(&self) -> Result<Vec<TenantId>, StorageError> {
+        let listed = self.store.list_with_delimiter(Some(&self.tenants_prefix())).await?;
+        let number = |prefix: &Path| prefix.filename().and_then(|name| name.parse().ok());
+        Ok(listed.common_prefixes.iter().filter_map(number).collect())
+    }
+
     pub(crate) fn roots_prefix(&self) -> Path {
         self.prefix.clone().join("roots")
     }
 
     fn tenant_prefix(&self, tenant: TenantId) -> Path {
-        self.prefix.clone().join("tenants").join(format!("{tenant:020}"))
+        self.tenants_prefix().join(format!("{tenant:020}"))
+    }
+
+    fn tenants_prefix(&self) -> Path {
+        self.prefix.clone().join("tenants")
     }
 
     pub(crate) fn reader(&self, prefix: &Path) -> Reader {

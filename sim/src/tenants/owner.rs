@@ -2,10 +2,7 @@
 //! sleep; the list of tenants is saved, the log is cut, its disk runs full, the process ends. From one seed, but for how far the log's
 //! own thread has come when the process ends: whatever that is, what was told has to be there.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use futures::TryStreamExt;
 use object_store::{ObjectStore, path::Path};
@@ -16,7 +13,6 @@ use savanna_journal::{
     Disk,
     sim::{Fault, SimDisk},
 };
-use savanna_tenants_segments::TenantId;
 use tokio::runtime::Runtime;
 
 use super::{
@@ -63,9 +59,6 @@ struct World {
     process: Process,
     /// An owner that goes on and does not know that it was replaced.
     former: Option<Process>,
-    /// Tenants that were awake with an owner when it was replaced: it may leave something of them in the store after they were
-    /// removed, which only takes space.
-    late: BTreeSet<TenantId>,
     told: BTreeMap<String, Told>,
     /// Of what the log did not take, nobody knows whether it happened.
     unsure: Vec<String>,
@@ -110,7 +103,6 @@ impl World {
             store,
             epoch: 1,
             former: None,
-            late: BTreeSet::new(),
             told: BTreeMap::new(),
             unsure: Vec::new(),
             dice: ChaCha8Rng::seed_from_u64(seed),
@@ -229,9 +221,7 @@ impl World {
             return self.crash();
         }
         self.happened.replaced += 1;
-        let former = self.take_over()?;
-        self.late.extend(former.awake.keys().filter_map(|name| former.owner.lock().tenant(name)));
-        self.former = Some(former);
+        self.former = Some(self.take_over()?);
         Ok(())
     }
 
@@ -311,8 +301,7 @@ impl World {
         let prefix = Path::from("here/tenants");
         let objects: Vec<_> = self.runtime.block_on(self.store.list(Some(&prefix)).try_collect()).expect("it works");
         let owner = self.process.owner.lock();
-        let tenants = owner.tenants().map(|(_, tenant)| tenant).chain(self.late.iter().copied());
-        let kept: Vec<String> = tenants.map(|tenant| format!("{prefix}/{tenant:020}/")).collect();
+        let kept: Vec<String> = owner.tenants().map(|(_, tenant)| format!("{prefix}/{tenant:020}/")).collect();
         let left = objects.iter().find(|object| !kept.iter().any(|kept| object.location.as_ref().starts_with(kept)));
         left.map_or(Ok(()), |left| Err(format!("{} is nobody's", left.location)))
     }
