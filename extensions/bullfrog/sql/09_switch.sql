@@ -4,17 +4,25 @@ CREATE FUNCTION bullfrog.guard_keys(target bullfrog.target) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     relation regclass := target.new_table;
+    candidates regclass := to_regclass(format('bullfrog.candidates_%s', target.id));
     moves text;
     changed text;
 BEGIN
-    SELECT string_agg(format(E'    PERFORM bullfrog.move(%s, ARRAY(SELECT DISTINCT bullfrog.%s(u.bullfrog_tid) FROM bullfrog.unmoved_%s u '
-        'WHERE %s));\n',
-            target.source, bullfrog.naming(target.granule), target.id, k.same), ''),
+    SELECT string_agg(format(E'    PERFORM bullfrog.move(%s, ARRAY(SELECT bullfrog.%s(u.bullfrog_tid) FROM %s u WHERE %s));\n',
+            target.source, bullfrog.naming(target.granule),
+            CASE WHEN k.in_candidates THEN candidates::text ELSE format('bullfrog.unmoved_%s', target.id) END,
+            CASE WHEN k.in_candidates THEN k.same_candidate ELSE k.same END), ''),
         string_agg(k.changed, ' OR ')
     INTO moves, changed
     FROM (
-        SELECT string_agg(format('u.%1$I OPERATOR(%2$I.%3$s) NEW.%1$I', a.attname, n.nspname, o.oprname), ' AND ') AS same,
-            string_agg(format('OLD.%1$I IS DISTINCT FROM NEW.%1$I', a.attname), ' OR ') AS changed
+        SELECT string_agg(c.same, ' AND ') AS same, string_agg(c.same, ' AND ') FILTER (WHERE c.origin <> 0) AS same_candidate,
+            string_agg(c.changed, ' OR ') AS changed,
+            -- A key of the driving table is among the columns: there is one row at most.
+            candidates IS NOT NULL AND EXISTS (SELECT FROM pg_index d WHERE d.indrelid = target.old_tables[1] AND d.indisunique
+                AND d.indpred IS NULL AND (d.indkey::smallint[])[0:d.indnkeyatts - 1] <@ array_agg(NULLIF(c.origin, 0))) AS in_candidates
+        FROM (SELECT x.indexrelid, target.origins[a.attnum] AS origin,
+            format('u.%1$I OPERATOR(%2$I.%3$s) NEW.%1$I', a.attname, n.nspname, o.oprname) AS same,
+            format('OLD.%1$I IS DISTINCT FROM NEW.%1$I', a.attname) AS changed
         FROM pg_index x
         CROSS JOIN LATERAL unnest(x.indkey::smallint[], x.indclass::oid[]) AS key (attnum, opclass)
         JOIN pg_attribute a ON a.attrelid = relation AND a.attnum = key.attnum
@@ -23,8 +31,8 @@ BEGIN
             AND m.amopstrategy = 3
         JOIN pg_operator o ON o.oid = m.amopopr
         JOIN pg_namespace n ON n.oid = o.oprnamespace
-        WHERE x.indrelid = relation AND x.indisunique
-        GROUP BY x.indexrelid) k;
+        WHERE x.indrelid = relation AND x.indisunique) c
+        GROUP BY c.indexrelid) k;
     IF moves IS NOT NULL THEN
         EXECUTE format(
             'CREATE FUNCTION bullfrog.guard_%s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp '
@@ -186,6 +194,27 @@ $$;
 COMMENT ON FUNCTION bullfrog.source_of(int, regclass, text, boolean, boolean)
     IS 'The source by which rows of an old table move, a new one if there is none.';
 
+CREATE FUNCTION bullfrog.list_candidates(target_id int, driving regclass, new_table text, names text, origins smallint[], moved text)
+    RETURNS void
+    LANGUAGE plpgsql AS $$
+DECLARE
+    frozen regclass := pg_catalog.to_regclass(pg_catalog.format('bullfrog.frozen_%s', driving::oid));
+    place text := CASE WHEN frozen IS NULL THEN 't.ctid' ELSE 't.bullfrog_tid' END;
+    columns text := (SELECT pg_catalog.string_agg(CASE WHEN o.attname IS NULL THEN pg_catalog.format('NULL::%s',
+            pg_catalog.format_type(a.atttypid, a.atttypmod)) ELSE pg_catalog.format('t.%I', o.attname) END, ', ' ORDER BY a.attnum)
+        FROM pg_catalog.pg_attribute a
+        LEFT JOIN pg_catalog.pg_attribute o ON o.attrelid = driving AND o.attnum = origins[a.attnum] AND o.attnum > 0
+        WHERE a.attrelid = new_table::regclass AND a.attnum > 0);
+BEGIN
+    EXECUTE pg_catalog.format('CREATE VIEW bullfrog.candidates_%s (%s, bullfrog_tid) AS SELECT %s, %s FROM %s t WHERE NOT %s', target_id,
+        names, columns, place, COALESCE(frozen::text, 'ONLY ' || driving), pg_catalog.replace(moved, 't.bullfrog_tid', place));
+    EXECUTE pg_catalog.format('COMMENT ON VIEW bullfrog.candidates_%s IS %L', target_id,
+        pg_catalog.format('Rows of %s with those columns of %s that it has, where rows may not have been moved.', driving, new_table));
+END
+$$;
+COMMENT ON FUNCTION bullfrog.list_candidates(int, regclass, text, text, smallint[], text) IS
+    'Creates the view by which a join''s rows are looked for in the driving table alone, where conditions are about its columns.';
+
 CREATE FUNCTION bullfrog.prepare(target_id int, source bullfrog.source, item record, checks text, compatible boolean) RETURNS void
     LANGUAGE plpgsql AS $$
 DECLARE
@@ -239,6 +268,10 @@ BEGIN
             'copied AS (INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %3$s FROM fresh) SELECT bullfrog.place(bullfrog_tid) FROM fresh',
             pg_catalog.replace(granules, '{place}', chosen), item.new_table, names);
     ELSE
+        IF pg_catalog.cardinality(item.old_tables) > 1 THEN
+            views := views || 'candidates'::text;
+            PERFORM bullfrog.list_candidates(target_id, item.old_tables[1], item.new_table, names, item.origins, moved);
+        END IF;
         granules := pg_catalog.format('bullfrog.transformed_%s t WHERE {place}', target_id);
         copy := pg_catalog.format('INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %2$s FROM %s', item.new_table, names,
             pg_catalog.replace(granules, '{place}', CASE source.granule WHEN 'page' THEN in_range ELSE chosen END));

@@ -136,6 +136,22 @@ pub(crate) unsafe fn renumber(node: *mut pg_sys::Node, from: c_int, to: c_int) {
     unsafe { pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| ChangeVarNodes(node, from, to, 0)) }
 }
 
+/// The columns of relation `number` that an expression uses.
+///
+/// # Safety
+/// `node` is an expression.
+pub(crate) unsafe fn columns(node: *mut pg_sys::Node, number: c_int) -> impl Iterator<Item = c_int> {
+    let mut found: *mut pg_sys::Bitmapset = std::ptr::null_mut();
+    // SAFETY: as promised; the set is the server's, and grows with each new column.
+    unsafe { pg_sys::pull_varattnos(node, number as pg_sys::Index, &raw mut found) };
+    let mut member = -1;
+    std::iter::from_fn(move || {
+        // SAFETY: the set lives as long as the statement.
+        member = unsafe { pg_sys::bms_next_member(found, member) };
+        (member >= 0).then_some(member + pg_sys::FirstLowInvalidHeapAttributeNumber)
+    })
+}
+
 /// A deep copy.
 ///
 /// # Safety

@@ -37,10 +37,20 @@ pub(crate) struct Target {
     pub(crate) new: Oid,
     /// The views over the old tables.
     pub(crate) views: Vec<Oid>,
+    /// Of each column, which column of the driving table it is; 0: more than that.
+    origins: Vec<i16>,
     /// How many rows the new table will have.
     pub(crate) rows: f64,
     /// How many pages.
     pub(crate) pages: f64,
+}
+
+impl Target {
+    /// Whether a column is one of a join's driving table: rows are looked for by it there alone.
+    pub(crate) fn leads_to_candidates(&self, column: i32) -> bool {
+        let origin = usize::try_from(column - 1).ok().and_then(|index| self.origins.get(index));
+        self.olds.len() > 1 && self.granule != Granule::Group && origin.is_some_and(|origin| *origin > 0)
+    }
 }
 
 /// All tables on the move in this database.
@@ -48,6 +58,7 @@ pub(crate) struct Registry {
     targets: Vec<Target>,
     reads: RefCell<HashMap<i32, *mut pg_sys::Query>>,
     touches: RefCell<HashMap<i32, *mut pg_sys::Query>>,
+    candidates: RefCell<HashMap<i32, *mut pg_sys::Query>>,
     sources: RefCell<HashMap<i32, Rc<Source>>>,
     memory: pg_sys::MemoryContext,
 }
@@ -108,13 +119,12 @@ impl Registry {
     /// A new copy of the query that tells the granule of each row that was not moved, its relations locked. Its first
     /// relation has the new table's columns by their numbers.
     pub(crate) fn touch_query(&self, target: &Target) -> *mut pg_sys::Query {
-        self.copy_of(&self.touches, target.id, || {
-            let name = match target.granule {
-                Granule::Page => "page",
-                Granule::Tuple | Granule::Group => "place",
-            };
-            format!("SELECT bullfrog.{name}(u.bullfrog_tid) FROM bullfrog.unmoved_{} u", target.id)
-        })
+        self.copy_of(&self.touches, target.id, || granules_of("unmoved", target))
+    }
+
+    /// The same of each row of a join's driving table that may give such rows. Only columns that are its own may be used.
+    pub(crate) fn candidates_query(&self, target: &Target) -> *mut pg_sys::Query {
+        self.copy_of(&self.candidates, target.id, || granules_of("candidates", target))
     }
 
     fn copy_of(
@@ -139,6 +149,14 @@ impl Registry {
             query
         }
     }
+}
+
+fn granules_of(view: &str, target: &Target) -> String {
+    let name = match target.granule {
+        Granule::Page => "page",
+        Granule::Tuple | Granule::Group => "place",
+    };
+    format!("SELECT bullfrog.{name}(u.bullfrog_tid) FROM bullfrog.{view}_{} u", target.id)
 }
 
 impl Drop for Registry {
@@ -204,6 +222,7 @@ pub(crate) fn current() -> Rc<Registry> {
             targets,
             reads: RefCell::default(),
             touches: RefCell::default(),
+            candidates: RefCell::default(),
             sources: RefCell::default(),
             memory,
         };
@@ -260,6 +279,7 @@ fn load() -> Vec<Target> {
                 views: oids(9),
                 rows: real(10),
                 pages: real(11),
+                origins: Vec::from_datum(values[12], false).unwrap_or_default(),
             });
         }
         pg_sys::systable_endscan(scan);

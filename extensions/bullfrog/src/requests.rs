@@ -16,8 +16,9 @@ const STARTS: u32 = 3;
 
 /// Has granules of a source moved, and waits until they are, in transactions of their own.
 #[pg_extern(sql = false, strict)]
-#[expect(clippy::needless_pass_by_value, reason = "an array of SQL comes by value")]
-fn move_granules(source: i32, granules: Vec<i64>) {
+fn move_granules(source: i32, mut granules: Vec<i64>) {
+    granules.sort_unstable();
+    granules.dedup();
     have_moved(source, Wanted::Granules, &granules);
 }
 

@@ -81,7 +81,12 @@ pub(crate) unsafe fn query(
                 kept = pg_sys::lappend(kept, condition.cast());
             }
         }
-        let query = registry.touch_query(target);
+        let query =
+            if !kept.is_null() && nodes::columns(kept.cast(), 1).all(|column| target.leads_to_candidates(column)) {
+                registry.candidates_query(target)
+            } else {
+                registry.touch_query(target)
+            };
         for level in nodes::levels(query) {
             for entry in nodes::elements::<pg_sys::RangeTblEntry>((*level).rtable) {
                 (*entry).requiredPerms = 0;
