@@ -135,6 +135,7 @@ pub(crate) fn resolve(name: &str, argument: Type) -> Option<(Kind, Type, Type)> 
         ("sum", Interval) => (Kind::Sum, Interval, Interval),
         ("avg", Int2 | Int4 | Int8 | Numeric(_)) => (Kind::Avg, exact, exact),
         ("avg", Float4 | Float8) => (Kind::Avg, Float8, Float8),
+        ("avg", Interval) => (Kind::Avg, Interval, Interval),
         ("bool_and" | "every", Bool) => (Kind::BoolAnd, Bool, Bool),
         ("bool_or", Bool) => (Kind::BoolOr, Bool, Bool),
         ("variance" | "var_samp" | "var_pop" | "stddev" | "stddev_samp" | "stddev_pop", of) if of.is_number() => {
@@ -405,6 +406,9 @@ impl State {
             (_, None) => Value::Null,
             (Kind::Avg, Some(Value::Numeric(sum))) => {
                 Value::Numeric(numeric::divide(&sum, &BigDecimal::from(self.count))?)
+            }
+            (Kind::Avg, Some(sum @ Value::Interval(_))) => {
+                arithmetic(Operator::Divide, Type::Interval, &sum, &Value::Float(self.count as f64), Zone::UTC)?
             }
             (Kind::Avg, Some(Value::Float(sum))) => Value::Float(sum / self.count as f64),
             (Kind::Sum, Some(Value::Float(sum))) if aggregate.of == Type::Float4 => Value::Float(f64::from(sum as f32)),

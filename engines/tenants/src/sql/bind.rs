@@ -30,7 +30,11 @@ use crate::{
         system,
     },
     types::Type,
-    value::{Value, datetime, numeric, text},
+    value::{
+        Value,
+        datetime::{self, Unit},
+        numeric,
+    },
 };
 
 /// An expression and its type.
@@ -145,7 +149,7 @@ impl<'b, 'c> Binder<'b, 'c> {
                     return Err(SqlError::unsupported(format_args!("the literal {ast}")));
                 };
                 let of = Type::of_ast(&typed.data_type, self.planner.catalog)?;
-                Ok(Typed::new(Expr::Constant(text::parse(&content, of, self.planner.context())?), of))
+                Ok(Typed::new(self.convert(unknown(&content), of, true)?, of))
             }
             ast::Expr::Interval(interval) => self.interval(interval),
             ast::Expr::UnaryOp { op, expr } => self.unary(*op, expr),
@@ -378,14 +382,16 @@ impl<'b, 'c> Binder<'b, 'c> {
             ast::Expr::Value(value) => value.value.clone().into_string(),
             _ => None,
         };
-        let Some(content) = content.filter(|_| interval.last_field.is_none()) else {
-            return Err(SqlError::unsupported(format_args!("the literal {interval}")));
-        };
-        let text = match &interval.leading_field {
-            Some(field) => format!("{content} {field}"),
-            None => content,
-        };
-        Ok(Typed::new(Expr::Constant(Value::Interval(datetime::parse_interval(&text)?)), Type::Interval))
+        let unsupported = || SqlError::unsupported(format_args!("the literal {interval}"));
+        let content = content.ok_or_else(unsupported)?;
+        let unit = |field: &DateTimeField| Unit::named(&field_name(field)).ok_or_else(unsupported);
+        let first = interval.leading_field.as_ref().map(unit).transpose()?;
+        let last = interval.last_field.as_ref().map(unit).transpose()?.or(first);
+        if interval.leading_precision.is_some() || interval.fractional_seconds_precision.is_some() {
+            return Err(unsupported());
+        }
+        let value = datetime::cut(datetime::parse_interval(&content, first.zip(last))?, last);
+        Ok(Typed::new(Expr::Constant(Value::Interval(value)), Type::Interval))
     }
 }
 

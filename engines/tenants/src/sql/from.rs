@@ -1,17 +1,17 @@
 //! The FROM clause: which tables and queries are joined, how, and what can be named of them.
 
+mod join;
+
 use std::{ops::Range, sync::Arc};
 
-use sqlparser::ast::{
-    self, FunctionArg, FunctionArgExpr, Join, JoinConstraint, JoinOperator, TableFactor, TableWithJoins,
-};
+use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, Join, JoinOperator, TableFactor, TableWithJoins};
 
 use crate::{
     catalog::Table,
     error::{Result, SqlError, state},
     sql::{
-        bind::{Binder, Typed, comparison_type},
-        expression::{Comparison, Expr},
+        bind::Binder,
+        expression::Expr,
         modify::columns_of,
         name::{name_of, object_name},
         plan::OutputColumn,
@@ -72,6 +72,25 @@ impl Item {
                     _ => left.start.min(right.start)..left.end.max(right.end),
                 }
             }
+        }
+    }
+
+    /// Whether there is a full join in it.
+    pub(crate) fn is_full(&self) -> bool {
+        match self {
+            Self::Table { .. } | Self::Rows { .. } => false,
+            Self::Inner(inner) => inner.items.iter().any(Self::is_full),
+            Self::Outer(outer) => outer.full || outer.left.is_full() || outer.right.is_full(),
+        }
+    }
+
+    /// The name of the query of WITH RECURSIVE in it that is being planned.
+    fn recursive(&self) -> Option<&str> {
+        match self {
+            Self::Rows { query, alias, .. } => matches!(query.body, Body::Working(_)).then_some(alias),
+            Self::Table { .. } => None,
+            Self::Inner(inner) => inner.items.iter().find_map(Self::recursive),
+            Self::Outer(outer) => outer.left.recursive().or_else(|| outer.right.recursive()),
         }
     }
 
@@ -239,19 +258,20 @@ impl Planner<'_> {
     /// Adds what stands in a FROM clause.
     pub(crate) fn add_from(&mut self, from: &mut From<'_>, items: &[TableWithJoins]) -> Result<()> {
         for item in items {
-            let item = self.joined(from, item)?;
+            let item = self.joined(from, item, true)?;
             from.joined.items.push(item);
         }
         Ok(())
     }
 
-    fn joined(&mut self, from: &mut From<'_>, ast: &TableWithJoins) -> Result<Item> {
+    /// Tables and what they are joined with; `computes` if what is computed of them needs no column.
+    fn joined(&mut self, from: &mut From<'_>, ast: &TableWithJoins, computes: bool) -> Result<Item> {
         let begin = from.scope.columns.len();
         let inner = |join: &Join| {
             matches!(join.join_operator, JoinOperator::Join(_) | JoinOperator::Inner(_) | JoinOperator::CrossJoin(_))
         };
         // What is computed must become NULL in an outer join, so that it needs a column.
-        let computed = self.computes && ast.joins.iter().all(inner);
+        let computed = computes && self.computes && ast.joins.iter().all(inner);
         let mut item = self.factor(from, &ast.relation, computed)?;
         for join in &ast.joins {
             let middle = from.scope.columns.len();
@@ -327,10 +347,10 @@ impl Planner<'_> {
                 };
                 self.derived(from, (subquery, *lateral), alias, computed)
             }
-            TableFactor::NestedJoin { table_with_joins, alias: None } => self.joined(from, table_with_joins),
+            TableFactor::NestedJoin { table_with_joins, alias: None } => self.joined(from, table_with_joins, computed),
             TableFactor::NestedJoin { table_with_joins, alias: Some(alias) } => {
                 let begin = from.scope.columns.len();
-                let item = self.joined(from, table_with_joins)?;
+                let item = self.joined(from, table_with_joins, computed)?;
                 // From now on its columns are those of one table.
                 let name = name_of(&alias.name);
                 let joined = from.scope.columns.split_off(begin).into_iter().filter(|column| !column.hidden);
@@ -385,7 +405,7 @@ impl Planner<'_> {
     /// A query in FROM; one that becomes a part of the query around it may also compute if that has a place for it.
     pub(crate) fn derived_query(&mut self, ast: &ast::Query, scope: &Scope<'_>, computed: bool) -> Result<Derived> {
         Ok(match self.plain_select(ast, scope)? {
-            Some(bound) if bound.is_simple(computed) => Derived::Joined {
+            Some(bound) if bound.is_simple(computed, scope.width) => Derived::Joined {
                 columns: bound.outputs.into_iter().zip(bound.columns).collect(),
                 width: bound.from.scope.width,
                 joined: bound.from.joined,
@@ -394,140 +414,6 @@ impl Planner<'_> {
             None => Derived::Query(self.query_at(ast, scope)?),
         })
     }
-
-    fn join_of(
-        &mut self,
-        from: &mut From<'_>,
-        (begin, middle): (usize, usize),
-        (left, right): (Item, Item),
-        ast: &Join,
-    ) -> Result<Item> {
-        let (constraint, kind) = match &ast.join_operator {
-            JoinOperator::Join(constraint) | JoinOperator::Inner(constraint) => (constraint, Kind::Inner),
-            JoinOperator::CrossJoin(constraint) => (constraint, Kind::Inner),
-            JoinOperator::Left(constraint) | JoinOperator::LeftOuter(constraint) => (constraint, Kind::Left),
-            JoinOperator::Right(constraint) | JoinOperator::RightOuter(constraint) => (constraint, Kind::Right),
-            JoinOperator::FullOuter(constraint) => (constraint, Kind::Full),
-            _ => return Err(SqlError::unsupported(format_args!("{}", ast.to_string().trim()))),
-        };
-        let optional = match kind {
-            Kind::Inner => begin..begin,
-            Kind::Left => middle..from.scope.columns.len(),
-            Kind::Right => begin..middle,
-            Kind::Full => begin..from.scope.columns.len(),
-        };
-        from.scope.columns[optional].iter_mut().for_each(|column| column.optional = true);
-        let mut on = Vec::new();
-        match constraint {
-            JoinConstraint::None => {}
-            JoinConstraint::On(condition) => {
-                // Only what is joined here can be named.
-                let scope = Scope {
-                    columns: from.scope.columns[begin..].to_vec(),
-                    values: from.scope.values.clone(),
-                    width: from.scope.width,
-                    outer: from.scope.outer,
-                };
-                let mut binder = Binder::plain(&scope, self, "JOIN conditions");
-                binder.condition(condition, "JOIN/ON")?.conjuncts(&mut on);
-            }
-            JoinConstraint::Using(names) => {
-                let names = names.iter().map(object_name).collect::<Result<Vec<_>>>()?;
-                on = self.using(from, (begin, middle), &names, kind)?;
-            }
-            JoinConstraint::Natural => {
-                let shown = |range: Range<usize>| {
-                    from.scope.columns[range].iter().filter(|column| !column.hidden).map(|column| column.name.clone())
-                };
-                let right: Vec<String> = shown(middle..from.scope.columns.len()).collect();
-                let names: Vec<String> = shown(begin..middle).filter(|name| right.contains(name)).collect();
-                on = self.using(from, (begin, middle), &names, kind)?;
-            }
-        }
-        Ok(match kind {
-            Kind::Inner => Item::Inner(Inner { items: vec![left, right], conditions: on }),
-            Kind::Left => Item::Outer(Box::new(Outer { left, right, on, full: false })),
-            Kind::Right => Item::Outer(Box::new(Outer { left: right, right: left, on, full: false })),
-            Kind::Full => Item::Outer(Box::new(Outer { left, right, on, full: true })),
-        })
-    }
-
-    /// `USING`: the columns are equal, and one in front of all stands for both.
-    fn using(
-        &mut self,
-        from: &mut From<'_>,
-        (begin, middle): (usize, usize),
-        names: &[String],
-        kind: Kind,
-    ) -> Result<Vec<Expr>> {
-        let mut conditions = Vec::new();
-        let mut merged = Vec::new();
-        for name in names {
-            let find = |range: Range<usize>, side: &str| {
-                let mut found = range.filter(|at| {
-                    let column = &from.scope.columns[*at];
-                    column.name == *name && !column.hidden
-                });
-                match (found.next(), found.next()) {
-                    (Some(at), None) => Ok(at),
-                    (Some(_), Some(_)) => {
-                        let message = format!("common column name \"{name}\" appears more than once in {side} table");
-                        Err(SqlError::new(state::AMBIGUOUS_COLUMN, message))
-                    }
-                    (None, _) => {
-                        let message =
-                            format!("column \"{name}\" specified in USING clause does not exist in {side} table");
-                        Err(SqlError::new(state::UNDEFINED_COLUMN, message))
-                    }
-                }
-            };
-            let (left, right) = (find(begin..middle, "left")?, find(middle..from.scope.columns.len(), "right")?);
-            let (a, b) = (from.scope.columns[left].clone(), from.scope.columns[right].clone());
-            self.names_column(a.origin);
-            self.names_column(b.origin);
-            let of = comparison_type(a.of, b.of).ok_or_else(|| {
-                let message = format!(
-                    "JOIN/USING types {} and {} cannot be matched",
-                    self.catalog.type_name(a.of),
-                    self.catalog.type_name(b.of)
-                );
-                SqlError::new(state::DATATYPE_MISMATCH, message)
-            })?;
-            let mut binder = Binder::plain(&from.scope, self, "JOIN/USING");
-            let left_value = binder.implicit(Typed::new(a.expr.clone(), a.of), of)?;
-            let right_value = binder.implicit(Typed::new(b.expr.clone(), b.of), of)?;
-            let (left_value_of, right_value_of) = (Box::new(left_value.clone()), Box::new(right_value.clone()));
-            conditions.push(Expr::Compare(Comparison::Equal, left_value_of, right_value_of));
-            let (expr, of, origin) = match kind {
-                Kind::Inner | Kind::Left if a.of == of => (a.expr, of, a.origin),
-                Kind::Inner | Kind::Left => (left_value, of, (0, 0)),
-                Kind::Right if b.of == of => (b.expr, of, b.origin),
-                Kind::Right => (right_value, of, (0, 0)),
-                Kind::Full => (Expr::Coalesce(vec![left_value, right_value]), of, (0, 0)),
-            };
-            merged.push(Visible {
-                table: String::new(),
-                name: name.clone(),
-                of,
-                expr,
-                origin,
-                optional: false,
-                hidden: false,
-            });
-            from.scope.columns[left].hidden = true;
-            from.scope.columns[right].hidden = true;
-        }
-        from.scope.columns.splice(begin..begin, merged);
-        Ok(conditions)
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Inner,
-    Left,
-    Right,
-    Full,
 }
 
 /// A table's name without its schema.

@@ -6,6 +6,7 @@ mod array;
 mod bucket;
 mod bytes;
 mod date;
+mod date_part;
 mod encoding;
 mod float;
 mod format;

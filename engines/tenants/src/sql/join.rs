@@ -204,8 +204,13 @@ fn depends(item: &Item, outer: usize) -> bool {
     !needed(item, outer).is_empty()
 }
 
+/// Whether an item reads columns before `begin`.
+pub(crate) fn reads_below(item: &Item, begin: usize) -> bool {
+    needed(item, 0).iter().any(|column| *column < begin)
+}
+
 /// The columns of others in the same query that an item reads.
-fn needed(item: &Item, outer: usize) -> Vec<usize> {
+pub(crate) fn needed(item: &Item, outer: usize) -> Vec<usize> {
     let mut columns = Vec::new();
     match item {
         Item::Table { .. } => {}

@@ -15,7 +15,7 @@ use crate::{
         from::{From, Inner},
         group::{GroupKeys, Grouped, group_keys, has_sets, regroup, without_grouping},
         items::Items,
-        join::Joiner,
+        join::{Joiner, reads_below},
         modify::Overriding,
         name::relation_name,
         order::{distinct_on, sort_keys},
@@ -66,14 +66,18 @@ pub(crate) struct Bound<'s> {
 }
 
 impl Bound<'_> {
-    /// Whether it only joins and filters, so that it can be a part of the query around it; with `computed` it may also compute.
-    pub(crate) fn is_simple(&self, computed: bool) -> bool {
-        let plain = |output: &Expr| matches!(output, Expr::Column(_)) || computed && !output.is_volatile();
+    /// Whether it only joins and filters, so that it can be a part of the query around it, which has columns up to `begin`; with
+    /// `computed` it may also compute.
+    pub(crate) fn is_simple(&self, computed: bool, begin: usize) -> bool {
+        let own = |output: &Expr| matches!(output, Expr::Column(at) if *at >= begin);
+        let plain = |output: &Expr| own(output) || computed && !output.is_volatile();
         self.grouping.is_none()
             && self.windows.is_empty()
             && self.sets.is_empty()
             && self.distinct.is_none()
             && self.order.is_empty()
+            // What a full join keeps of its right side stays the same for all rows of the query that it is part of.
+            && !self.from.joined.items.iter().any(|item| item.is_full() && reads_below(item, begin))
             && self.outputs.iter().all(plain)
     }
 

@@ -1,8 +1,14 @@
-//! Dates and times: microseconds to and from what people read. ISO 8601, the Gregorian calendar, UTC.
+//! Dates and times: the Gregorian calendar in microseconds, and how it is shown, which is by ISO 8601. [`read`] and [`interval`] read it.
+
+mod field;
+mod interval;
+mod read;
+
+pub(crate) use interval::{Unit, cut, parse_interval, write_interval};
+pub(crate) use read::{parse_date, parse_time, parse_timestamp};
 
 use crate::{
     error::{Result, SqlError, state},
-    types::Type,
     value::{
         Interval,
         zone::{Zone, write_offset},
@@ -138,300 +144,6 @@ pub(crate) fn write_timestamp(micros: i64, zone: Option<Zone>, out: &mut String)
     }
 }
 
-pub(crate) fn write_interval(interval: Interval, out: &mut String) {
-    let Interval { months, days, micros } = interval;
-    let start = out.len();
-    let mut negative_before = false;
-    for (count, one) in [(months / 12, "year"), (months % 12, "mon"), (days, "day")] {
-        if count == 0 {
-            continue;
-        }
-        if out.len() > start {
-            out.push(' ');
-        }
-        let sign = if negative_before && count > 0 { "+" } else { "" };
-        out.push_str(&format!("{sign}{count} {one}{}", if count == 1 { "" } else { "s" }));
-        negative_before = count < 0;
-    }
-    if micros != 0 || out.len() == start {
-        if out.len() > start {
-            out.push(' ');
-        }
-        if micros < 0 {
-            out.push('-');
-        } else if negative_before {
-            out.push('+');
-        }
-        let micros = micros.unsigned_abs();
-        let second = MICROS_PER_SECOND as u64;
-        out.push_str(&format!(
-            "{:02}:{:02}:{:02}",
-            micros / (3600 * second),
-            micros / (60 * second) % 60,
-            micros / second % 60
-        ));
-        write_fraction((micros % second) as i64, out);
-    }
-}
-
-/// A text that is being read from its start.
-struct Cursor<'a> {
-    whole: &'a str,
-    rest: &'a str,
-    of: Type,
-}
-
-impl<'a> Cursor<'a> {
-    fn new(text: &'a str, of: Type) -> Self {
-        Self { whole: text, rest: text.trim(), of }
-    }
-
-    fn wrong(&self) -> SqlError {
-        let message = format!("invalid input syntax for type {}: \"{}\"", self.of.base_name(), self.whole);
-        SqlError::new(state::INVALID_DATETIME_FORMAT, message)
-    }
-
-    fn out_of_range(&self) -> SqlError {
-        let message = format!("date/time field value out of range: \"{}\"", self.whole);
-        SqlError::new(state::DATETIME_FIELD_OVERFLOW, message)
-    }
-
-    fn take(&mut self, prefix: char) -> bool {
-        match self.rest.strip_prefix(prefix) {
-            Some(rest) => {
-                self.rest = rest;
-                true
-            }
-            None => false,
-        }
-    }
-
-    fn skip(&mut self, prefix: char) -> Result<()> {
-        if self.take(prefix) { Ok(()) } else { Err(self.wrong()) }
-    }
-
-    fn digits(&mut self) -> &'a str {
-        let end = self.rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.rest.len());
-        let (digits, rest) = self.rest.split_at(end);
-        self.rest = rest;
-        digits
-    }
-
-    fn number(&mut self, digits_max: usize) -> Result<i64> {
-        let digits = self.digits();
-        if digits.len() > digits_max {
-            return Err(self.wrong());
-        }
-        digits.parse().map_err(|_| self.wrong())
-    }
-
-    /// Microseconds behind a decimal point, if there is one.
-    fn fraction(&mut self) -> Result<i64> {
-        if !self.take('.') {
-            return Ok(0);
-        }
-        let digits = self.digits();
-        let mut micros = 0;
-        for place in 0..6 {
-            micros = micros * 10 + digits.as_bytes().get(place).map_or(0, |digit| i64::from(digit - b'0'));
-        }
-        let round_up = digits.as_bytes().get(6).is_some_and(|digit| *digit >= b'5');
-        Ok(micros + i64::from(round_up))
-    }
-
-    fn date(&mut self) -> Result<i64> {
-        let year = self.number(6)?;
-        self.skip('-')?;
-        let month = self.number(2)?;
-        self.skip('-')?;
-        let day = self.number(2)?;
-        let year = match self.rest.trim_end().strip_suffix("BC") {
-            Some(rest) => {
-                self.rest = rest.trim_end();
-                1 - year
-            }
-            None if year == 0 => return Err(self.out_of_range()),
-            None => year,
-        };
-        if !YEARS.contains(&year) || !(1..=12).contains(&month) || !(1..=days_in(year, month)).contains(&day) {
-            return Err(self.out_of_range());
-        }
-        Ok(days_of(year, month, day))
-    }
-
-    fn time(&mut self) -> Result<i64> {
-        let hours = self.number(2)?;
-        self.skip(':')?;
-        let minutes = self.number(2)?;
-        let (seconds, fraction) = if self.take(':') { (self.number(2)?, self.fraction()?) } else { (0, 0) };
-        let micros = hours * MICROS_PER_HOUR + minutes * MICROS_PER_MINUTE + seconds * MICROS_PER_SECOND + fraction;
-        if minutes > 59 || seconds > 60 || micros > MICROS_PER_DAY {
-            return Err(self.out_of_range());
-        }
-        Ok(micros)
-    }
-
-    /// The time zone, if the text says one.
-    fn zone(&mut self) -> Result<Option<Zone>> {
-        self.rest = self.rest.trim_start();
-        if self.rest.starts_with(|c: char| c.is_ascii_alphabetic()) {
-            let named = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '_' | '+' | '-');
-            let end = self.rest.find(|c| !named(c)).unwrap_or(self.rest.len());
-            let (name, rest) = self.rest.split_at(end);
-            self.rest = rest;
-            return Zone::named(name).map(Some).map_err(|_| self.wrong());
-        }
-        let sign = if self.take('+') {
-            1
-        } else if self.take('-') {
-            -1
-        } else {
-            return Ok(None);
-        };
-        let digits = self.digits();
-        let (hours, minutes) = match digits.len() {
-            1 | 2 => {
-                (digits.parse::<i64>().map_err(|_| self.wrong())?, if self.take(':') { self.number(2)? } else { 0 })
-            }
-            4 => (digits[..2].parse().map_err(|_| self.wrong())?, digits[2..].parse().map_err(|_| self.wrong())?),
-            _ => return Err(self.wrong()),
-        };
-        let seconds = if self.take(':') { self.number(2)? } else { 0 };
-        if hours > 15 || minutes > 59 || seconds > 59 {
-            let message = format!("time zone displacement out of range: \"{}\"", self.whole);
-            return Err(SqlError::new("22009", message));
-        }
-        Zone::east(sign * (hours * MICROS_PER_HOUR + minutes * MICROS_PER_MINUTE + seconds * MICROS_PER_SECOND))
-            .map(Some)
-    }
-
-    fn end(&self) -> Result<()> {
-        if self.rest.trim().is_empty() { Ok(()) } else { Err(self.wrong()) }
-    }
-}
-
-pub(crate) fn parse_date(text: &str) -> Result<i32> {
-    let timestamp = parse(text, Type::Date, Zone::UTC)?;
-    if is_infinite(timestamp) {
-        return Ok(date_of_timestamp(timestamp));
-    }
-    i32::try_from(timestamp.div_euclid(MICROS_PER_DAY)).map_err(|_| Cursor::new(text, Type::Date).out_of_range())
-}
-
-pub(crate) fn parse_time(text: &str) -> Result<i64> {
-    let mut cursor = Cursor::new(text, Type::Time);
-    let time = cursor.time()?;
-    cursor.end()?;
-    Ok(time)
-}
-
-/// A timestamp. Without a time zone the zone that a text names is ignored, as in PostgreSQL.
-pub(crate) fn parse_timestamp(text: &str, of: Type, zone: Zone) -> Result<i64> {
-    parse(text, of, zone)
-}
-
-fn parse(text: &str, of: Type, zone: Zone) -> Result<i64> {
-    let mut cursor = Cursor::new(text, of);
-    if cursor.rest.eq_ignore_ascii_case("epoch") {
-        return Ok(-EPOCH_MICROS);
-    }
-    match cursor.rest.to_ascii_lowercase().as_str() {
-        "infinity" | "+infinity" => return Ok(INFINITY),
-        "-infinity" => return Ok(i64::MIN),
-        _ => {}
-    }
-    let days = cursor.date()?;
-    let mut micros = 0;
-    cursor.take('T');
-    cursor.rest = cursor.rest.trim_start();
-    if cursor.rest.starts_with(|c: char| c.is_ascii_digit()) {
-        micros = cursor.time()?;
-    }
-    let named = cursor.zone()?;
-    cursor.end()?;
-    let local = days * MICROS_PER_DAY + micros;
-    Ok(if of == Type::Timestamptz { named.unwrap_or(zone).utc(local) } else { local })
-}
-
-/// Months, days and microseconds of one unit, by its name.
-fn unit(name: &str) -> Option<(i64, i64, i64)> {
-    let name = name.to_ascii_lowercase();
-    let singular = if name.len() > 2 { name.strip_suffix('s').unwrap_or(&name) } else { &name };
-    Some(match singular {
-        "microsecond" | "usec" | "us" => (0, 0, 1),
-        "millisecond" | "msec" | "ms" => (0, 0, 1_000),
-        "second" | "sec" | "s" => (0, 0, MICROS_PER_SECOND),
-        "minute" | "min" | "m" => (0, 0, MICROS_PER_MINUTE),
-        "hour" | "hr" | "h" => (0, 0, MICROS_PER_HOUR),
-        "day" | "d" => (0, 1, 0),
-        "week" | "w" => (0, 7, 0),
-        "month" | "mon" => (1, 0, 0),
-        "year" | "yr" | "y" => (12, 0, 0),
-        "decade" => (120, 0, 0),
-        "century" | "centurie" => (1200, 0, 0),
-        _ => return None,
-    })
-}
-
-pub(crate) fn parse_interval(text: &str) -> Result<Interval> {
-    let mut cursor = Cursor::new(text, Type::Interval);
-    let (mut months, mut days, mut micros) = (0_i64, 0_i64, 0_i64);
-    let mut any = false;
-    cursor.rest = cursor.rest.strip_prefix('@').unwrap_or(cursor.rest);
-    loop {
-        cursor.rest = cursor.rest.trim_start();
-        if cursor.rest.is_empty() {
-            break;
-        }
-        if any && cursor.rest.eq_ignore_ascii_case("ago") {
-            (months, days, micros) = (-months, -days, -micros);
-            break;
-        }
-        let sign = if cursor.take('-') { -1 } else { 1 };
-        cursor.take('+');
-        let before = cursor.rest;
-        let count = cursor.number(12)?;
-        any = true;
-        if cursor.rest.starts_with(':') {
-            cursor.rest = before;
-            let hours = cursor.number(9)?;
-            cursor.skip(':')?;
-            let minutes = cursor.number(2)?;
-            let (seconds, fraction) = if cursor.take(':') { (cursor.number(2)?, cursor.fraction()?) } else { (0, 0) };
-            if minutes > 59 || seconds > 59 {
-                return Err(cursor.out_of_range());
-            }
-            let time = hours * MICROS_PER_HOUR + minutes * MICROS_PER_MINUTE + seconds * MICROS_PER_SECOND + fraction;
-            micros = micros.checked_add(sign * time).ok_or_else(|| cursor.out_of_range())?;
-            continue;
-        }
-        let fraction = cursor.fraction()?;
-        cursor.rest = cursor.rest.trim_start();
-        let end = cursor.rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(cursor.rest.len());
-        let (name, rest) = cursor.rest.split_at(end);
-        cursor.rest = rest;
-        // A number alone is seconds.
-        let (m, d, us) =
-            if name.is_empty() { (0, 0, MICROS_PER_SECOND) } else { unit(name).ok_or_else(|| cursor.wrong())? };
-        // What is less than one of a unit goes to the units below.
-        let part = |per: i64| i128::from(fraction) * i128::from(per) / i128::from(MICROS_PER_SECOND);
-        let below = part(us) + part(d * MICROS_PER_DAY) + part(m % 12 * 30 * MICROS_PER_DAY);
-        let add = |to: i64, per: i64, more: i128| {
-            let sum = i128::from(to) + i128::from(sign) * (i128::from(count) * i128::from(per) + more);
-            i64::try_from(sum).map_err(|_| ())
-        };
-        let whole_months = if m >= 12 { part(m) } else { 0 };
-        let sums = (add(months, m, whole_months), add(days, d, 0), add(micros, us, below));
-        let (Ok(m), Ok(d), Ok(us)) = sums else { return Err(cursor.out_of_range()) };
-        (months, days, micros) = (m, d, us);
-    }
-    match (any, i32::try_from(months), i32::try_from(days)) {
-        (false, ..) => Err(cursor.wrong()),
-        (true, Ok(months), Ok(days)) => Ok(Interval { months, days, micros }),
-        _ => Err(cursor.out_of_range()),
-    }
-}
-
 /// A time of UTC moved by an interval, by the clocks of a zone: a day later they show the same.
 pub(crate) fn add_in(zone: Zone, timestamp: i64, interval: Interval) -> Result<i64> {
     let days = Interval { micros: 0, ..interval };
@@ -467,6 +179,7 @@ pub(crate) fn add(timestamp: i64, interval: Interval) -> Result<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::Type;
 
     fn shown(write: impl FnOnce(&mut String)) -> String {
         let mut out = String::new();
@@ -483,32 +196,6 @@ mod tests {
             assert_eq!(days_of(year, month, day), days);
             assert!((1..=12).contains(&month) && (1..=days_in(year, month)).contains(&day));
         }
-    }
-
-    #[test]
-    fn timestamps_are_read_and_shown() {
-        let ts = |text| parse_timestamp(text, Type::Timestamptz, Zone::UTC);
-        let show = |micros| shown(|out| write_timestamp(micros, Some(Zone::UTC), out));
-        assert_eq!(show(ts("2024-02-29 12:34:56.789").unwrap()), "2024-02-29 12:34:56.789+00");
-        assert_eq!(show(ts("2024-02-29T12:34:56+02").unwrap()), "2024-02-29 10:34:56+00");
-        assert_eq!(show(ts("1999-12-31 23:59:59.9999995Z").unwrap()), "2000-01-01 00:00:00+00");
-        assert_eq!(show(ts("0044-03-15 BC").unwrap()), "0044-03-15 00:00:00+00 BC");
-        assert_eq!(show(ts("Infinity").unwrap()), "infinity");
-        assert_eq!(add(i64::MIN, Interval { months: 1, days: 1, micros: 1 }), Ok(i64::MIN));
-        assert_eq!((parse_date("-infinity"), timestamp_of(i32::MIN)), (Ok(i32::MIN), Some(i64::MIN)));
-        assert_eq!(ts("2023-02-29").unwrap_err().state, state::DATETIME_FIELD_OVERFLOW);
-        assert_eq!(ts("yesterday maybe").unwrap_err().state, state::INVALID_DATETIME_FORMAT);
-    }
-
-    #[test]
-    fn intervals_are_read_and_shown() {
-        let show = |text| shown(|out| write_interval(parse_interval(text).unwrap(), out));
-        assert_eq!(show("1 year 2 months 3 days 4 hours 5.5 seconds"), "1 year 2 mons 3 days 04:00:05.5");
-        assert_eq!(show("-1 day 02:03"), "-1 days +02:03:00");
-        assert_eq!(show("1.5 days"), "1 day 12:00:00");
-        assert_eq!(show("90"), "00:01:30");
-        assert_eq!(show("1 week ago"), "-7 days");
-        assert!(parse_interval("one day").is_err() && parse_interval("").is_err());
     }
 
     #[test]

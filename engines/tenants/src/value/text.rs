@@ -153,7 +153,7 @@ pub(crate) fn parse(text: &str, of: Type, context: Context<'_>) -> Result<Value>
         Type::Date => Value::Date(datetime::parse_date(text)?),
         Type::Time => Value::Time(datetime::parse_time(text)?),
         Type::Timestamp | Type::Timestamptz => Value::Timestamp(datetime::parse_timestamp(text, of, context.zone)?),
-        Type::Interval => Value::Interval(datetime::parse_interval(text)?),
+        Type::Interval => Value::Interval(datetime::parse_interval(text, None)?),
         Type::Uuid => Value::Uuid(parse_uuid(text).ok_or_else(wrong)?),
         Type::Bytea => Value::Bytes(parse_bytea(text).ok_or_else(wrong)?),
         Type::Json => {

@@ -55,14 +55,32 @@ impl Zone {
     /// 22023 if there is none.
     pub(crate) fn named(name: &str) -> Result<Self> {
         let trimmed = name.trim();
-        if let Some(tz) = known(trimmed) {
+        if let Some(seconds) = abbreviated(trimmed) {
+            return Ok(Self::Fixed(seconds));
+        }
+        Self::in_full(trimmed)
+    }
+
+    /// The zone of a name that is no abbreviation.
+    fn in_full(name: &str) -> Result<Self> {
+        if let Some(tz) = known(name) {
             return Ok(Self::Named(tz));
         }
-        let digits =
-            trimmed.find(['+', '-']).filter(|at| trimmed[..*at].bytes().all(|byte| byte.is_ascii_alphabetic()));
-        let west = digits.and_then(|at| offset(&trimmed[at..]));
+        let digits = name.find(['+', '-']).filter(|at| name[..*at].bytes().all(|byte| byte.is_ascii_alphabetic()));
+        let west = match digits {
+            Some(at) => offset(&name[at..]),
+            None => offset(&format!("+{name}")),
+        };
         let unknown = || SqlError::new(state::INVALID_PARAMETER_VALUE, format!("time zone \"{name}\" not recognized"));
         west.map(|west| Self::Fixed(-west)).ok_or_else(unknown)
+    }
+
+    /// The zone of a name, or so many hours *east* of Greenwich.
+    ///
+    /// # Errors
+    /// 22023 if there is none.
+    pub(crate) fn east_or_named(name: &str) -> Result<Self> {
+        offset(name.trim()).map_or_else(|| Self::named(name), |seconds| Ok(Self::Fixed(seconds)))
     }
 
     /// The zone that a setting says: a name, or hours *east* of Greenwich.
@@ -77,7 +95,7 @@ impl Zone {
         match value.trim().parse::<f64>() {
             Ok(hours) if (hours * 3600.0).abs() <= f64::from(SECONDS_MAX) => Ok(Self::Fixed((hours * 3600.0) as i32)),
             Ok(_) => Err(wrong()),
-            Err(_) => Self::named(value.trim()).map_err(|_| wrong()),
+            Err(_) => Self::in_full(value.trim()).map_err(|_| wrong()),
         }
     }
 
@@ -151,6 +169,41 @@ pub(crate) fn write_offset(seconds: i32, out: &mut String) {
     }
 }
 
+/// Seconds east of Greenwich of the abbreviations that PostgreSQL knows by itself, as far as they always mean the same.
+fn abbreviated(name: &str) -> Option<i32> {
+    const HALF_HOURS: [(i32, &str); 24] = [
+        (-20, "hst"),
+        (-18, "akst"),
+        (-16, "akdt pst"),
+        (-14, "mst pdt"),
+        (-12, "cst mdt"),
+        (-10, "cdt est"),
+        (-8, "ast edt"),
+        (-7, "nst"),
+        (-6, "adt art brt"),
+        (-5, "ndt"),
+        (-4, "brst"),
+        (0, "gmt uct ut wet z zulu"),
+        (2, "bst cet met wat west"),
+        (4, "bdst cest eet ist mest sast"),
+        (6, "eest fet idt"),
+        (10, "pkt"),
+        (16, "awst hkt pht sgt"),
+        (18, "jst kst"),
+        (19, "acst cast"),
+        (20, "aest kdt ligt"),
+        (21, "acdt cadt"),
+        (22, "aedt"),
+        (24, "nzst nzt"),
+        (26, "nzdt"),
+    ];
+    let name = name.to_ascii_lowercase();
+    HALF_HOURS
+        .iter()
+        .find(|(_, names)| names.split(' ').any(|short| short == name))
+        .map(|(half_hours, _)| half_hours * 1_800)
+}
+
 fn known(name: &str) -> Option<Tz> {
     if name.eq_ignore_ascii_case("utc") || name.eq_ignore_ascii_case("z") {
         return Some(Tz::UTC);
@@ -201,8 +254,10 @@ mod tests {
         assert_eq!(Zone::setting("5.5").map(Zone::name).as_deref(), Ok("<+05:30>-05:30"));
         assert_eq!(Zone::named("UTC+3"), Ok(Zone::Fixed(-3 * 3600)));
         assert_eq!(Zone::named("+3"), Ok(Zone::Fixed(-3 * 3600)));
+        assert_eq!(Zone::named("pdt"), Ok(Zone::Fixed(-7 * 3600)));
+        assert_eq!(Zone::setting("00:30"), Ok(Zone::Fixed(-30 * 60)));
         assert_eq!(Zone::setting("utc"), Ok(Zone::UTC));
-        for name in ["Mars/Olympus", "", "+99", "99", "+1:2:3:4", "UTC+"] {
+        for name in ["Mars/Olympus", "", "+99", "99", "+1:2:3:4", "UTC+", "PDT"] {
             assert_eq!(Zone::setting(name).unwrap_err().state, state::INVALID_PARAMETER_VALUE, "{name}");
         }
     }

@@ -212,3 +212,21 @@ SELECT count(*) FROM a FOR UPDATE;
 ! 0A000
 SELECT DISTINCT x FROM a FOR UPDATE;
 ! 0A000
+-- What a query computes is NULL where it has no row.
+SELECT * FROM (VALUES (1), (2)) a(x) LEFT JOIN ((VALUES (1), (3)) b(y) JOIN (SELECT 1 AS c) k ON b.y = k.c) ON a.x = b.y ORDER BY 1;
+> 1|1|1
+> 2||
+SELECT * FROM (VALUES (1), (2)) a(x) CROSS JOIN (VALUES (2)) b(y) LEFT JOIN LATERAL (SELECT a.x AS z FROM (VALUES (0)) c(d)) s ON b.y = s.z ORDER BY 1;
+> 1|2|
+> 2|2|2
+SELECT * FROM (VALUES (1), (2)) v(r) LEFT JOIN LATERAL (SELECT * FROM generate_series(1, v.r) g FULL JOIN generate_series(1, v.r) h ON false) s ON true ORDER BY 1, 2, 3;
+> 1|1|
+> 1||1
+> 2|1|
+> 2|2|
+> 2||1
+> 2||2
+SELECT * FROM (VALUES (1)) a(x) RIGHT JOIN LATERAL generate_series(0, a.x) g ON true;
+! 42P10
+SELECT * FROM (VALUES (1)) a(x) FULL JOIN LATERAL generate_series(0, a.x) g ON true;
+! 42P10

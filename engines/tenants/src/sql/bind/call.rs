@@ -10,7 +10,7 @@ use crate::{
         aggregate,
         expression::Expr,
         function::{self, Function, NumberFunction},
-        name::object_name,
+        name::{name_of, object_name},
         sequence,
         set_function::{self, ResolvedSet},
     },
@@ -76,6 +76,10 @@ impl Binder<'_, '_> {
                 return self.row_to_json(&name, row, arguments.get(1).copied());
             }
         }
+        if name == "make_interval" && call.arguments.iter().any(|argument| named(argument).is_some()) {
+            let typed = self.parts_of_interval(call.arguments)?;
+            return self.call(&name, typed);
+        }
         let mut typed = Vec::new();
         for argument in call.arguments {
             let FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) = argument else { return Err(unsupported()) };
@@ -135,6 +139,26 @@ impl Binder<'_, '_> {
                 self.call(&name, typed)
             }
         }
+    }
+
+    /// The arguments of `make_interval(days => 1, ..)` in their order. No other function has names for them here.
+    fn parts_of_interval(&mut self, arguments: &[FunctionArg]) -> Result<Vec<Typed>> {
+        const PARTS: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
+        let mut typed: Vec<Typed> =
+            PARTS.iter().map(|_| Typed::new(Expr::Constant(Value::Int(0)), Type::Int4)).collect();
+        for (at, argument) in arguments.iter().enumerate() {
+            let (at, value) = match (named(argument), value_of(argument)) {
+                (Some((name, value)), _) => (PARTS.iter().position(|part| *part == name), value),
+                (None, Some(value)) => (Some(at), value),
+                _ => return Err(SqlError::unsupported(format_args!("the argument {argument}"))),
+            };
+            let Some(place) = at.and_then(|at| typed.get_mut(at)) else {
+                let message = format!("function make_interval({argument}) does not exist");
+                return Err(SqlError::new(state::UNDEFINED_FUNCTION, message));
+            };
+            *place = self.expr(value)?;
+        }
+        Ok(typed)
     }
 
     /// A function that returns rows, and its arguments.
@@ -200,6 +224,23 @@ fn takes_rows(name: &str) -> bool {
         name,
         "to_json" | "to_jsonb" | "json_build_array" | "jsonb_build_array" | "json_build_object" | "jsonb_build_object"
     )
+}
+
+/// The name and the value of an argument that has a name.
+fn named(argument: &FunctionArg) -> Option<(String, &ast::Expr)> {
+    match argument {
+        FunctionArg::Named { name, arg: FunctionArgExpr::Expr(value), .. } => Some((name_of(name), value)),
+        FunctionArg::ExprNamed { name: ast::Expr::Identifier(name), arg: FunctionArgExpr::Expr(value), .. } => {
+            Some((name_of(name), value))
+        }
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(ast::Expr::BinaryOp { left, op, right }))
+            if *op == ast::BinaryOperator::Assignment =>
+        {
+            let ast::Expr::Identifier(name) = &**left else { return None };
+            Some((name_of(name), right))
+        }
+        _ => None,
+    }
 }
 
 pub(super) fn value_of(argument: &FunctionArg) -> Option<&ast::Expr> {

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     error::{Result, SqlError, state},
-    sql::expression::{Env, Expr, Facts},
+    sql::expression::{Env, Expr, Facts, Operator},
     types::Type,
     value::{
         Value,
@@ -111,6 +111,11 @@ impl Binder<'_, '_> {
             return Ok(if bare == of { expr } else { wrapped(expr, bare, of, explicit) });
         }
         if let (Type::Unknown, Expr::Constant(value)) = (from, &expr) {
+            if let Value::Text(content) = value
+                && let Some(moment) = self.moment(content, of)?
+            {
+                return Ok(moment);
+            }
             return Ok(Expr::Constant(match (value, of) {
                 (Value::Text(content), Type::Char(_) | Type::Varchar(_)) => {
                     cast::fit(Value::Text(content.clone()), of, explicit)?
@@ -130,6 +135,30 @@ impl Binder<'_, '_> {
             return Ok(expr);
         }
         self.folded(wrapped(expr, from, of, explicit))
+    }
+
+    /// What a literal of a date or time means by the clock: `now`, `today` and the days around it. It is no constant.
+    pub(super) fn moment(&mut self, content: &str, of: Type) -> Result<Option<Expr>> {
+        if !matches!(of, Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz) {
+            return Ok(None);
+        }
+        let days = match content.trim().to_ascii_lowercase().as_str() {
+            "now" => {
+                let now = self.call("now", Vec::new())?;
+                return self.convert(now, of, true).map(Some);
+            }
+            "today" => 0,
+            "tomorrow" => 1,
+            "yesterday" => -1,
+            _ => return Ok(None),
+        };
+        if of == Type::Time {
+            return Ok(None);
+        }
+        let today = self.call("current_date", Vec::new())?.expr;
+        let days = Expr::Constant(Value::Int(days));
+        let day = Expr::Arithmetic(Operator::Add, Type::Date, Box::new(today), Box::new(days));
+        self.convert(Typed::new(day, Type::Date), of, true).map(Some)
     }
 
     /// Expressions in the one type that all of them become.

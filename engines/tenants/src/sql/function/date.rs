@@ -1,8 +1,12 @@
 //! Functions of dates and times.
 
-use bigdecimal::{BigDecimal, ToPrimitive};
+use bigdecimal::ToPrimitive;
 
-use super::{Resolved, is_texty, wrong_arguments};
+use super::{
+    Resolved,
+    date_part::{date_part, field_of, unknown_field},
+    is_texty, wrong_arguments,
+};
 use crate::{
     error::{Result, SqlError, state},
     sql::expression::Facts,
@@ -10,6 +14,7 @@ use crate::{
     value::{
         Interval, Value,
         datetime::{self, MICROS_PER_DAY, MICROS_PER_HOUR, MICROS_PER_MINUTE, MICROS_PER_SECOND},
+        numeric,
         zone::Zone,
     },
 };
@@ -95,6 +100,7 @@ pub(super) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<DateFun
         }
         ("date_part" | "extract", [field, of]) if texty(field) => {
             let (of, zoned) = match of {
+                Date if name == "extract" => (Date, false),
                 Date | Timestamp => (Timestamp, false),
                 Timestamptz => (Timestamptz, true),
                 Type::Interval | Time => (*of, false),
@@ -172,13 +178,14 @@ impl DateFunction {
             ) => {
                 let Value::Date(days) = make_date(*year, *month, *day)? else { return Err(wrong_arguments(self)) };
                 let local = i64::from(days) * MICROS_PER_DAY + make_time(*hour, *minute, *second)?;
-                let zone = if let [Value::Text(name)] = named { Zone::named(name)? } else { zone(zoned) };
+                let zone = if let [Value::Text(name)] = named { Zone::east_or_named(name)? } else { zone(zoned) };
                 Value::Timestamp(zone.utc(local))
             }
             (Self::MakeInterval, parts) => make_interval(parts)?,
             (Self::ToTimestamp, [Value::Float(seconds)]) => Value::Timestamp(of_seconds(*seconds)?),
             (Self::DatePart { zoned, exact }, [Value::Text(field), of]) => {
                 match date_part(field, of, zone(zoned), zoned)? {
+                    part @ Value::NonFinite(_) if !exact => numeric::rough(&part).map_or(part, Value::Float),
                     Value::Numeric(part) if !exact => Value::Float(part.to_f64().unwrap_or(f64::NAN)),
                     part => part,
                 }
@@ -218,7 +225,7 @@ impl DateFunction {
 
 fn make_date(year: i64, month: i64, day: i64) -> Result<Value> {
     let (shown, era) = if year < 0 { (-year, " BC") } else { (year, "") };
-    let text = format!("{shown}-{month:02}-{day:02}{era}");
+    let text = format!("{shown:04}-{month:02}-{day:02}{era}");
     let wrong = || SqlError::new(state::DATETIME_FIELD_OVERFLOW, format!("date field value out of range: {text}"));
     datetime::parse_date(&text).map(Value::Date).map_err(|_| wrong())
 }
@@ -262,132 +269,6 @@ fn of_seconds(seconds: f64) -> Result<i64> {
     let micros = (seconds * MICROS_PER_SECOND as f64).round() - datetime::EPOCH_MICROS as f64;
     // The times that there are, in whole numbers that floats have exactly enough.
     if (-2.12e17..9.2e18).contains(&micros) { Ok(micros as i64) } else { Err(wrong()) }
-}
-
-fn unknown_field(field: &str) -> SqlError {
-    SqlError::new(state::INVALID_PARAMETER_VALUE, format!("unit \"{field}\" not recognized"))
-}
-
-/// A field's name as it is looked for: singular, and without PostgreSQL's short forms.
-fn field_of(field: &str) -> String {
-    let field = field.trim().to_ascii_lowercase();
-    let full = match field.as_str() {
-        "us" | "usec" | "usecs" | "microsecond" | "microsecon" => "microseconds",
-        "ms" | "msec" | "msecs" | "millisecond" | "millisecon" => "milliseconds",
-        "s" | "sec" | "secs" | "seconds" => "second",
-        "m" | "min" | "mins" | "minutes" => "minute",
-        "h" | "hr" | "hrs" | "hours" => "hour",
-        "d" | "days" => "day",
-        "w" | "weeks" => "week",
-        "mon" | "mons" | "months" => "month",
-        "qtr" | "quarters" => "quarter",
-        "y" | "yr" | "yrs" | "years" => "year",
-        "dec" | "decs" | "decades" => "decade",
-        "c" | "cent" | "centuries" => "century",
-        "mil" | "mils" | "millennia" => "millennium",
-        other => other,
-    };
-    full.to_owned()
-}
-
-/// The Monday of the first week of a year, in days; that week has the year's first Thursday.
-fn first_monday(year: i64) -> i64 {
-    let fourth = datetime::days_of(year, 1, 4);
-    fourth - (fourth + 5).rem_euclid(7)
-}
-
-/// The year that the weeks are counted in.
-fn iso_year(days: i64, year: i64) -> i64 {
-    if days < first_monday(year) {
-        year - 1
-    } else if days >= first_monday(year + 1) {
-        year + 1
-    } else {
-        year
-    }
-}
-
-/// Hours, minutes, seconds and parts of them, of microseconds.
-fn time_part(field: &str, micros: i64) -> Option<BigDecimal> {
-    Some(match field {
-        "hour" => BigDecimal::from(micros / MICROS_PER_HOUR),
-        "minute" => BigDecimal::from(micros / MICROS_PER_MINUTE % 60),
-        "second" => BigDecimal::new((micros % MICROS_PER_MINUTE).into(), 6),
-        "milliseconds" => BigDecimal::new((micros % MICROS_PER_MINUTE).into(), 3),
-        "microseconds" => BigDecimal::from(micros % MICROS_PER_MINUTE),
-        _ => return None,
-    })
-}
-
-fn date_part(field: &str, of: &Value, zone: Zone, zoned: bool) -> Result<Value> {
-    let field = field_of(field);
-    let number = match of {
-        Value::Interval(interval) => interval_part(&field, *interval)?,
-        Value::Time(micros) => match field.as_str() {
-            "epoch" => BigDecimal::new((*micros).into(), 6),
-            field => time_part(field, *micros).ok_or_else(|| unknown_field(field))?,
-        },
-        // What only grows is infinite, too, which a numeric here cannot be.
-        Value::Timestamp(micros) if datetime::is_infinite(*micros) => match field.as_str() {
-            "epoch" | "year" | "isoyear" | "decade" | "century" | "millennium" | "julian" => {
-                return Err(SqlError::unsupported(format_args!("the {field} of an infinite timestamp")));
-            }
-            _ => return Ok(Value::Null),
-        },
-        Value::Timestamp(utc) => {
-            let micros = zone.local(*utc);
-            let ahead = i64::from(zone.ahead(*utc));
-            let (days, time) = (micros.div_euclid(MICROS_PER_DAY), micros.rem_euclid(MICROS_PER_DAY));
-            let (year, month, day) = datetime::date_of(days);
-            // 2000-01-01 was a Saturday.
-            let weekday = (days + 6).rem_euclid(7);
-            let shown = |year: i64| BigDecimal::from(if year > 0 { year } else { year - 1 });
-            match field.as_str() {
-                "epoch" => BigDecimal::new((i128::from(*utc) + i128::from(datetime::EPOCH_MICROS)).into(), 6),
-                "millennium" if year > 0 => BigDecimal::from((year + 999) / 1000),
-                "millennium" => BigDecimal::from(-((999 - (year - 1)) / 1000)),
-                "century" if year > 0 => BigDecimal::from((year + 99) / 100),
-                "century" => BigDecimal::from(-((99 - (year - 1)) / 100)),
-                "decade" => BigDecimal::from(year.div_euclid(10)),
-                "year" => shown(year),
-                "isoyear" => shown(iso_week(days, year).0),
-                "quarter" => BigDecimal::from((month - 1) / 3 + 1),
-                "month" => BigDecimal::from(month),
-                "week" => BigDecimal::from(iso_week(days, year).1),
-                "day" => BigDecimal::from(day),
-                "dow" => BigDecimal::from(weekday),
-                "isodow" => BigDecimal::from(if weekday == 0 { 7 } else { weekday }),
-                "doy" => BigDecimal::from(days - datetime::days_of(year, 1, 1) + 1),
-                "timezone" if zoned => BigDecimal::from(ahead),
-                "timezone_hour" if zoned => BigDecimal::from(ahead / 3600),
-                "timezone_minute" if zoned => BigDecimal::from(ahead / 60 % 60),
-                field => time_part(field, time).ok_or_else(|| unknown_field(field))?,
-            }
-        }
-        other => return Err(SqlError::internal(format_args!("a field of {other:?}"))),
-    };
-    Ok(Value::Numeric(number))
-}
-
-fn interval_part(field: &str, interval: Interval) -> Result<BigDecimal> {
-    let Interval { months, days, micros } = interval;
-    Ok(match field {
-        "epoch" => {
-            let day = i128::from(MICROS_PER_DAY);
-            // A year has 365.25 days, and a month 30.
-            let years = i128::from(months / 12) * 31_557_600_000_000;
-            let rest = i128::from(months % 12) * 30 * day + i128::from(days) * day + i128::from(micros);
-            BigDecimal::new((years + rest).into(), 6)
-        }
-        "millennium" => BigDecimal::from(months / 12_000),
-        "century" => BigDecimal::from(months / 1_200),
-        "decade" => BigDecimal::from(months / 120),
-        "year" => BigDecimal::from(months / 12),
-        "quarter" => BigDecimal::from(months % 12 / 3 + 1),
-        "month" => BigDecimal::from(months % 12),
-        "day" => BigDecimal::from(days),
-        field => time_part(field, micros).ok_or_else(|| unknown_field(field))?,
-    })
 }
 
 fn date_trunc(field: &str, micros: i64) -> Result<i64> {
@@ -488,12 +369,6 @@ fn justify(of: Interval) -> Result<Interval> {
         (days, micros) = (days + 1, micros - MICROS_PER_DAY);
     }
     Ok(Interval { months, days, micros })
-}
-
-/// The year that weeks are counted in, and the week.
-pub(super) fn iso_week(days: i64, year: i64) -> (i64, i64) {
-    let iso_year = iso_year(days, year);
-    (iso_year, (days - first_monday(iso_year)) / 7 + 1)
 }
 
 /// Whether two times between two others each have one in common; each may lack one of its times, and NULL is where that decides.

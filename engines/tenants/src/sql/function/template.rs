@@ -173,7 +173,7 @@ fn shown(utc: i64, template: &str, zone: Option<Zone>) -> Result<String> {
     let weekday = (days + 6).rem_euclid(7);
     let iso_weekday = if weekday == 0 { 7 } else { weekday };
     let of_year = days - datetime::days_of(year, 1, 1) + 1;
-    let (iso_year, iso_week) = super::date::iso_week(days, year);
+    let (iso_year, iso_week) = super::date_part::iso_week(days, year);
     let (hour, twelve) = (time / MICROS_PER_HOUR, (time / MICROS_PER_HOUR + 11) % 12 + 1);
     let seconds = time / MICROS_PER_SECOND;
     let mut out = String::new();
@@ -380,7 +380,8 @@ fn read(text: &str, template: &str) -> Result<i64> {
         return Err(out_of_range(text));
     }
     let era = if before_christ { " BC" } else { "" };
-    let days = i64::from(datetime::parse_date(&format!("{year}-{month}-{day}{era}")).map_err(|_| out_of_range(text))?);
+    let days =
+        i64::from(datetime::parse_date(&format!("{year:04}-{month}-{day}{era}")).map_err(|_| out_of_range(text))?);
     let days = match of_year {
         Some(of_year @ 1..=366) => datetime::days_of(year, 1, 1) + of_year - 1,
         Some(_) => return Err(out_of_range(text)),
