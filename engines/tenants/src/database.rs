@@ -149,6 +149,14 @@ impl Database {
         Ok(self.transactions.statement(txn)?)
     }
 
+    /// Fails a transaction that is certain to fail when it commits; `first` is its first savepoint.
+    pub(crate) fn refuse_overtaken(&mut self, txn: TxnId, first: Option<Savepoint>) -> Result<()> {
+        match self.transactions.overtaken(txn, first)? {
+            Some(conflict) => Err(TransactionError::from(conflict).into()),
+            None => Ok(()),
+        }
+    }
+
     pub(crate) fn end_statement(&mut self, txn: TxnId) -> Result<()> {
         Ok(self.transactions.end_statement(txn)?)
     }

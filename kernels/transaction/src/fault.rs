@@ -15,6 +15,8 @@ pub enum Fault {
     RangesAreNotValidated,
     /// Nor the rows that its constraints were checked against.
     ProbesAreNotValidated,
+    /// A transaction counts as overtaken though it has written nothing that it could not take back.
+    OvertakenWithoutWrites,
     /// Commits that are numbered and not yet installed are left out of validation.
     UndecidedAreNotValidated,
     /// What was committed is forgotten though older snapshots are still to be validated against it.

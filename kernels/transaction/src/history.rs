@@ -59,6 +59,13 @@ impl History {
         self.recent.range(first..).take_while(move |record| record.csn < csn)
     }
 
+    /// The last of the commits behind `snapshot` up to `upto`, at most so many.
+    pub(crate) fn newest(&self, snapshot: Csn, upto: Csn, count_max: usize) -> impl Iterator<Item = &Record> + Clone {
+        let place = |csn: Csn| self.recent.partition_point(|record| record.csn <= csn);
+        let behind = place(upto);
+        self.recent.range(place(snapshot).max(behind.saturating_sub(count_max))..behind)
+    }
+
     /// Takes a commit out that was given up.
     pub(crate) fn withdraw(&mut self, csn: Csn) {
         if let Ok(place) = self.recent.binary_search_by_key(&csn, |record| record.csn) {

@@ -2,6 +2,7 @@
 
 mod commit;
 mod holder;
+mod overtaken;
 mod view;
 
 use std::collections::VecDeque;
@@ -544,6 +545,7 @@ impl<V> Transactions<V> {
             txn.reads.clear();
             txn.writes.clear();
             txn.waiting = false;
+            txn.compared = Csn::NONE;
             txn.reply_after.set(Csn::NONE);
             self.spare.push(txn);
         }

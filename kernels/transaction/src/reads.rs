@@ -43,6 +43,11 @@ impl ReadSet {
         self.probed_ranges.add(range);
     }
 
+    /// How many rows it remembers, some of them twice.
+    pub(crate) fn len(&self) -> usize {
+        self.rows.rows.len() + self.probes.rows.len()
+    }
+
     pub(crate) fn clear(&mut self) {
         self.rows.rows.clear();
         self.probes.rows.clear();

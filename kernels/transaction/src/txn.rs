@@ -35,6 +35,8 @@ pub(crate) struct Txn<V> {
     pub(crate) sees: usize,
     /// What it has kept to see again.
     pub(crate) views: Vec<View>,
+    /// It was compared with the commits up to here before it commits.
+    pub(crate) compared: Csn,
     /// The newest commit that it has read and that was not durable then. In a cell, because scans read on their own.
     pub(crate) reply_after: Cell<Csn>,
 }
@@ -51,6 +53,7 @@ impl<V> Txn<V> {
             holder: None,
             sees: ALL_WRITES,
             views: Vec::new(),
+            compared: Csn::NONE,
             reply_after: Cell::new(Csn::NONE),
         }
     }

@@ -120,6 +120,9 @@ impl Tenant {
             return Err(SqlError::internal("no transaction"));
         };
         txn.used = true;
+        if txn.isolation == Isolation::Serializable {
+            database.refuse_overtaken(txn.id, txn.savepoints.first().map(|savepoint| savepoint.rows))?;
+        }
         if txn.isolation == Isolation::ReadCommitted || txn.snapshot_taken.is_none() {
             txn.snapshot_taken = Some(now);
         }

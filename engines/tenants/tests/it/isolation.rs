@@ -101,6 +101,24 @@ fn levels_allow_what_they_allow() {
 }
 
 #[test]
+fn who_cannot_commit_any_more_fails_at_its_next_statement() {
+    let read_and_write = ["SELECT n FROM t WHERE id = 1", "UPDATE t SET n = 0 WHERE id = 2"];
+    let (mut desk, a, b) = bank();
+    desk.setup(a, &["BEGIN ISOLATION LEVEL SERIALIZABLE"]);
+    desk.setup(a, &read_and_write);
+    desk.setup(b, &["UPDATE t SET n = 11 WHERE id = 1"]);
+    assert_eq!(desk.run(a, "SELECT 1"), Seen::Failed("40001"));
+    assert_eq!(desk.run(a, "SELECT 1"), Seen::Failed("25P02"));
+
+    // As long as it can take back what it wrote it can commit.
+    let (mut desk, a, b) = bank();
+    desk.setup(a, &["BEGIN ISOLATION LEVEL SERIALIZABLE", "SAVEPOINT s"]);
+    desk.setup(a, &read_and_write);
+    desk.setup(b, &["UPDATE t SET n = 11 WHERE id = 1"]);
+    desk.setup(a, &["SELECT 1", "ROLLBACK TO s", "SELECT n FROM t", "COMMIT"]);
+}
+
+#[test]
 fn locks_are_waited_for_refused_or_skipped() {
     let (mut desk, a, b) = bank();
     desk.setup(a, &["BEGIN", "SELECT * FROM t WHERE id = 1 FOR UPDATE"]);

@@ -5,6 +5,7 @@ mod constraints;
 mod history;
 mod holders;
 mod locking;
+mod overtaken;
 mod pipeline;
 mod random;
 mod savepoints;

@@ -118,6 +118,12 @@ impl<V: Clone + Debug + PartialEq> Session<V> {
         self.running = None;
     }
 
+    /// Whether its transaction is certain to fail when it commits.
+    pub(crate) fn is_overtaken(&self, database: &mut Transactions<V>) -> bool {
+        let overtaken = self.txn.map(|txn| database.overtaken(txn, self.savepoints.first().copied()));
+        overtaken.is_some_and(|overtaken| overtaken.expect("it does not wait").is_some())
+    }
+
     /// Its transaction is over.
     pub(crate) fn leave(&mut self) {
         self.txn = None;

@@ -53,6 +53,7 @@ pub(crate) enum Rare {
     InstalledBeforeEarlier,
     ReplyWaited,
     RolledBack,
+    Overtaken,
     LostAtCrash,
 }
 
@@ -111,6 +112,8 @@ struct Client {
     statement: Option<Statement<List>>,
     /// The key and element that the last statement appends.
     appends: Option<(u8, u32)>,
+    /// Whether its transaction was said to be certain to fail.
+    overtaken: bool,
 }
 
 struct World {
@@ -140,6 +143,7 @@ impl World {
             untold: Vec::new(),
             statement: None,
             appends: None,
+            overtaken: false,
         };
         Self {
             rng: ChaCha8Rng::seed_from_u64(seed),
@@ -196,6 +200,10 @@ impl World {
         }
         let client = &mut self.clients[place];
         let statement = client.statements.pop().unwrap_or(Statement::Commit);
+        if client.session.is_overtaken(&mut self.database) {
+            client.overtaken = true;
+            self.happened.insert(Rare::Overtaken);
+        }
         client.appends = None;
         client.statement = Some(statement.clone());
         let statement = match statement {
@@ -225,6 +233,7 @@ impl World {
         }
         let client = &mut self.clients[place];
         client.left -= 1;
+        client.overtaken = false;
         client.session = Session::new(isolation);
         client.statements = statements;
         client.current = Some(Observed {
@@ -322,6 +331,7 @@ impl World {
 
     fn finish(&mut self, place: usize, outcome: Outcome) {
         let client = &mut self.clients[place];
+        assert!(outcome != Outcome::Committed || !client.overtaken, "who was said to be certain to fail has committed");
         client.waits = Waits::Nothing;
         client.statements.clear();
         client.untold.clear();
