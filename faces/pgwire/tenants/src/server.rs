@@ -23,6 +23,9 @@ use crate::{
 /// What a tenants' thread may need for the deepest expression that is not refused. Memory is taken only as it is used.
 const STACK_BYTES: usize = 256 << 20;
 
+/// Threads that wait for the file system at most. Each has a part of the allocator's memory for itself.
+const STORE_THREADS: usize = 8;
+
 /// Where a server listens and keeps its tenants.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
@@ -93,8 +96,9 @@ impl Server {
         let tls = tls.as_ref().map(tls::configuration).transpose()?;
         let (listener, address) = bind(listen).map_err(|source| ServerError::Listen { address: listen, source })?;
         let mut background = tokio::runtime::Builder::new_multi_thread();
-        // Its blocking threads run the statements that take long.
-        let background = background.worker_threads(1).thread_name("tenants-store").thread_stack_size(STACK_BYTES);
+        // Its blocking threads run the statements that take long, too, one for each thread.
+        let background = background.worker_threads(1).max_blocking_threads(threads.max(1) + STORE_THREADS);
+        let background = background.thread_name("tenants-store").thread_stack_size(STACK_BYTES);
         let background = background.enable_all().build();
         let background = background.map_err(ServerError::Start)?;
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..threads.max(1)).map(|_| mpsc::unbounded_channel()).unzip();
