@@ -40,6 +40,8 @@ pub enum Variant {
     CutsBeforeSaved,
     /// What is in the log is not redone.
     NoRedo,
+    /// What a session has for itself is written where all have their rows.
+    TemporaryForAll,
 }
 
 /// The log of all tenants.
@@ -78,6 +80,8 @@ struct Awake {
     untold: Vec<(u64, Lsn)>,
     /// Whether something is collected that the store does not have.
     unsaved: bool,
+    /// The value of the session's temporary row, if it has one.
+    temporary: Option<u64>,
 }
 
 struct World {
@@ -111,7 +115,7 @@ pub struct Happened {
 }
 
 impl World {
-    fn new(seed: u64, variant: Variant) -> Self {
+    fn new(seed: u64, variant: Variant, happened: Happened) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
         let store = Arc::new(FailingStore::default());
         let mut world = Self {
@@ -125,7 +129,7 @@ impl World {
             told: [0; TENANTS],
             dice: ChaCha8Rng::seed_from_u64(seed),
             variant,
-            happened: Happened::default(),
+            happened,
         };
         world.recover().expect("there is nothing to be lost");
         world
@@ -176,8 +180,9 @@ impl World {
             write(key(b'n', number - NOTES), None);
         }
         write(key(b'z', 0), Some(number));
+        write(if self.variant == Variant::TemporaryForAll { key(b'~', 0) } else { temporary_key() }, Some(number));
         let Step::Done(lsn) = tenant.database.commit(txn).expect("nobody is in the way") else { panic!("it waits") };
-        tenant.written = number;
+        (tenant.written, tenant.temporary) = (number, Some(number));
         tenant.untold.push((number, lsn));
     }
 
@@ -231,7 +236,7 @@ impl World {
             let is_forgotten = match self.variant {
                 Variant::CutsForOne => at > 0,
                 Variant::CutsBeforeSaved => tenant.unsaved,
-                Variant::Sound | Variant::NoRedo => false,
+                Variant::Sound | Variant::NoRedo | Variant::TemporaryForAll => false,
             };
             let needs = tenant.database.needs_log_from().filter(|_| !is_forgotten);
             self.truncation.set_floor(at, needs.unwrap_or(end));
@@ -304,7 +309,7 @@ impl World {
             let blocks = self.runtime.block_on(home.fetch(&want)).expect("a store that works");
             database.chores().arrived(&blocks).expect("a few");
         }
-        Awake { home, database, written: 0, untold: Vec::new(), unsaved: false }
+        Awake { home, database, written: 0, untold: Vec::new(), unsaved: false, temporary: None }
     }
 
     /// A tenant's rows are those after one commit, which is not older or newer than these.
@@ -325,6 +330,19 @@ impl World {
             return Err(format!("tenant {at} is after commit {number}, expected {oldest} to {newest}"));
         }
         self.tenants[at].written = number;
+        self.check_temporary(at)
+    }
+
+    /// A session has what it wrote since its tenant woke, and nothing else of that kind.
+    fn check_temporary(&mut self, at: usize) -> Result<(), String> {
+        let Awake { database, temporary, .. } = &mut self.tenants[at];
+        let txn = database.begin(Isolation::ReadCommitted);
+        database.statement(txn).expect("it lives");
+        let found = database.get(txn, &temporary_key()).expect("it lives").map(<[u8]>::to_vec);
+        database.abort(txn);
+        if found.as_deref() != temporary.map(u64::to_be_bytes).as_ref().map(|bytes| &bytes[..]) {
+            return Err(format!("the temporary row of tenant {at} is {found:?}, expected {temporary:?}"));
+        }
         Ok(())
     }
 
@@ -352,12 +370,19 @@ impl World {
     }
 }
 
-/// A run, and what came of it.
+/// The key of a temporary row: its highest bit is set.
+fn temporary_key() -> Vec<u8> {
+    let mut key = key(b'a', 0);
+    key[0] |= 0x80;
+    key
+}
+
+/// A run, and what happened in it beside what had happened before.
 ///
 /// # Errors
 /// What did not hold, in words.
-pub fn run(seed: u64, variant: Variant) -> Result<Happened, String> {
-    let mut world = World::new(seed, variant);
+pub fn run(seed: u64, variant: Variant, happened: Happened) -> Result<Happened, String> {
+    let mut world = World::new(seed, variant, happened);
     for _ in 0..600 {
         world.step()?;
     }
@@ -371,7 +396,7 @@ pub fn run(seed: u64, variant: Variant) -> Result<Happened, String> {
 /// # Errors
 /// What did not hold, in words.
 pub fn run_until_put(puts: u32, is_done: bool) -> Result<bool, String> {
-    let mut world = World::new(u64::from(puts), Variant::Sound);
+    let mut world = World::new(u64::from(puts), Variant::Sound, Happened::default());
     world.store.fail_after(puts, is_done);
     world.commit_and_flush(5);
     let is_silent = world.store.is_silent();

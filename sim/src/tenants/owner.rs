@@ -13,6 +13,7 @@ use savanna_journal::{
     Disk,
     sim::{Fault, SimDisk},
 };
+use savanna_tenants_segments::TenantId;
 use tokio::runtime::Runtime;
 
 use super::{
@@ -39,6 +40,8 @@ pub enum Variant {
     TellsAtOnce,
     /// The journal does not see that a newer owner has fenced it.
     FenceIgnored,
+    /// A tenant that is restored has its name before it has its rows.
+    NamedBeforeRestored,
 }
 
 /// What is known of a tenant by somebody who was told.
@@ -76,6 +79,8 @@ pub struct Happened {
     pub removed: u32,
     /// Numbers that were given to tenants which were never made.
     pub reserved: u32,
+    /// Tenants that were made of a backup of another.
+    pub copied: u32,
     /// Times that the list of tenants was saved.
     pub saved: u32,
     /// Cuts of the log.
@@ -91,7 +96,7 @@ pub struct Happened {
 }
 
 impl World {
-    fn new(seed: u64, variant: Variant) -> Self {
+    fn new(seed: u64, variant: Variant, happened: Happened) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
         let runtime = Arc::new(runtime.expect("a runtime"));
         let (disk, store) = (SimDisk::new(seed), Arc::new(FailingStore::default()));
@@ -107,7 +112,7 @@ impl World {
             unsure: Vec::new(),
             dice: ChaCha8Rng::seed_from_u64(seed),
             variant,
-            happened: Happened::default(),
+            happened,
         }
     }
 
@@ -117,8 +122,9 @@ impl World {
         match self.dice.random_range(0..1_000) {
             0..150 => return self.make(name),
             150..190 => self.remove(name),
-            190..230 => self.reserve()?,
-            230..600 => return self.commit(name),
+            190..210 => self.reserve()?,
+            210..250 => return self.copy(&name),
+            250..600 => return self.commit(name),
             600..760 => self.process.flush(&name),
             760..820 => self.process.sleep(&name),
             820..880 => self.save(),
@@ -183,6 +189,46 @@ impl World {
             _ = self.process.owner.lock().give_up(tenant);
         }
         Ok(())
+    }
+
+    /// Somebody makes a tenant of a backup of another, while the store may stop answering.
+    fn copy(&mut self, from: &str) -> Result<(), String> {
+        let is_free = |name: &String| !self.told.contains_key(name) && !self.unsure.contains(name);
+        let Some(to) = (0..NAMES).map(|number| format!("t{number}")).find(is_free) else { return Ok(()) };
+        if !self.told.contains_key(from) {
+            return Ok(());
+        }
+        self.store.heal();
+        let number = self.last_commit(from)?;
+        self.process.flush(from);
+        if !self.process.awake[from].1.is_clean() {
+            return Ok(());
+        }
+        let archive = self.process.back_up(from);
+        let Ok((tenant, lsn)) = self.process.owner.lock().reserve() else { return Ok(()) };
+        if !self.process.is_durable(lsn) {
+            return Ok(());
+        }
+        self.store.fail_after(self.dice.random_range(0..8), self.dice.random());
+        if self.variant == Variant::NamedBeforeRestored {
+            self.name_copy(tenant, &to, number);
+        }
+        if self.process.restore(tenant, archive) && self.variant != Variant::NamedBeforeRestored {
+            self.name_copy(tenant, &to, number);
+        } else if self.dice.random() {
+            _ = self.process.owner.lock().give_up(tenant);
+        }
+        Ok(())
+    }
+
+    fn name_copy(&mut self, tenant: TenantId, name: &str, number: u64) {
+        let Ok(lsn) = self.process.owner.lock().create_as(tenant, name) else { return };
+        if self.process.is_durable(lsn) {
+            self.happened.copied += 1;
+            self.told.insert(name.to_owned(), Told { certain: number, tried: number });
+        } else {
+            self.unsure.push(name.to_owned());
+        }
     }
 
     fn commit(&mut self, name: String) -> Result<(), String> {
@@ -314,12 +360,12 @@ fn on(disk: &Arc<SimDisk>, variant: Variant) -> Arc<dyn Disk> {
     }
 }
 
-/// A run, and what came of it.
+/// A run, and what happened in it beside what had happened before.
 ///
 /// # Errors
 /// What did not hold, in words.
-pub fn run(seed: u64, variant: Variant) -> Result<Happened, String> {
-    let mut world = World::new(seed, variant);
+pub fn run(seed: u64, variant: Variant, happened: Happened) -> Result<Happened, String> {
+    let mut world = World::new(seed, variant, happened);
     for _ in 0..400 {
         world.step()?;
     }

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use bytes::Bytes;
+use futures::TryStreamExt;
 use object_store::path::Path;
 use parking_lot::Mutex;
 use savanna_epoch::OwnerEpoch;
@@ -13,6 +15,7 @@ use savanna_tenants::{
     roots::RootsFile,
     storage::{Home, Storage},
 };
+use savanna_tenants_segments::TenantId;
 use savanna_transaction::{Change, Isolation};
 use tokio::runtime::Runtime;
 
@@ -104,6 +107,19 @@ impl Process {
                 Ok(Flush::Clean | Flush::Done | Flush::Wait(_)) | Err(_) => return,
             }
         }
+    }
+
+    /// What the store, which has to work, has of a tenant.
+    pub(super) fn back_up(&self, name: &str) -> Vec<Bytes> {
+        let tenant = self.owner.lock().tenant(name).expect("it is there");
+        let archive = async { self.storage.archive(tenant).await?.stream().try_collect().await };
+        self.runtime.block_on(archive).expect("a store that works")
+    }
+
+    /// Makes a backup the place of a tenant; whether the store took it.
+    pub(super) fn restore(&self, tenant: TenantId, archive: Vec<Bytes>) -> bool {
+        let archive = futures::stream::iter(archive.into_iter().map(Ok));
+        self.runtime.block_on(self.storage.restore(tenant, Box::pin(archive))).is_ok()
     }
 
     pub(super) fn sleep(&mut self, name: &str) {

@@ -3,39 +3,39 @@
 use std::{
     fmt,
     ops::Range,
-    sync::{Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use bytes::Bytes;
-use futures::stream::BoxStream;
+use futures::{StreamExt, stream::BoxStream};
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, memory::InMemory, path::Path,
 };
 
 /// A store that can be told to fail.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct FailingStore {
-    objects: InMemory,
-    state: Mutex<State>,
+    objects: Arc<InMemory>,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 enum State {
     #[default]
     Works,
-    /// So many puts are answered; the next is done or not, and neither it nor anything else is answered.
+    /// So many changes are answered; the next is done or not, and neither it nor anything else is answered.
     Ends {
-        puts: u32,
+        changes: u32,
         is_done: bool,
     },
     Silent,
 }
 
 impl FailingStore {
-    /// Stops answering after so many puts.
-    pub(super) fn fail_after(&self, puts: u32, is_done: bool) {
-        *self.state() = State::Ends { puts, is_done };
+    /// Stops answering after so many puts and deletions.
+    pub(super) fn fail_after(&self, changes: u32, is_done: bool) {
+        *self.state() = State::Ends { changes, is_done };
     }
 
     /// Answers again.
@@ -55,6 +55,30 @@ impl FailingStore {
     fn check(&self) -> Result<()> {
         if self.is_silent() { Err(silence()) } else { Ok(()) }
     }
+
+    /// Does a change, unless it is the one with which the store stops answering, and answers.
+    async fn change<T>(&self, change: impl Future<Output = Result<T>>) -> Result<T> {
+        self.check()?;
+        let ends = {
+            let mut state = self.state();
+            match *state {
+                State::Ends { changes: 0, is_done } => {
+                    *state = State::Silent;
+                    Some(is_done)
+                }
+                State::Ends { changes, is_done } => {
+                    *state = State::Ends { changes: changes - 1, is_done };
+                    None
+                }
+                State::Works | State::Silent => None,
+            }
+        };
+        if ends == Some(false) {
+            return Err(silence());
+        }
+        let done = change.await;
+        if ends == Some(true) { Err(silence()) } else { done }
+    }
 }
 
 fn silence() -> Error {
@@ -70,26 +94,7 @@ impl fmt::Display for FailingStore {
 #[async_trait::async_trait]
 impl ObjectStore for FailingStore {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
-        self.check()?;
-        let ends = {
-            let mut state = self.state();
-            match *state {
-                State::Ends { puts: 0, is_done } => {
-                    *state = State::Silent;
-                    Some(is_done)
-                }
-                State::Ends { puts, is_done } => {
-                    *state = State::Ends { puts: puts - 1, is_done };
-                    None
-                }
-                State::Works | State::Silent => None,
-            }
-        };
-        if ends == Some(false) {
-            return Err(silence());
-        }
-        let done = self.objects.put_opts(location, payload, options).await;
-        if ends == Some(true) { Err(silence()) } else { done }
+        self.change(self.objects.put_opts(location, payload, options)).await
     }
 
     async fn put_multipart_opts(
@@ -112,7 +117,15 @@ impl ObjectStore for FailingStore {
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        self.objects.delete_stream(locations)
+        let store = self.clone();
+        let delete = move |location: Result<Path>| {
+            let store = store.clone();
+            async move {
+                let location = location?;
+                store.change(store.objects.delete(&location)).await.map(|()| location)
+            }
+        };
+        locations.then(delete).boxed()
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {

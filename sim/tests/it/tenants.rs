@@ -11,47 +11,34 @@ fn notices<T>(run: impl FnOnce() -> Result<T, String> + std::panic::UnwindSafe) 
     catch_unwind(run).map_or(true, |ran| ran.is_err())
 }
 
+/// Runs every seed; what happened in all of them together.
+fn run_all<H: Default>(run: impl Fn(u64, H) -> Result<H, String>) -> H {
+    let run = |happened, seed| run(seed, happened).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    (0..seeds()).fold(H::default(), run)
+}
+
 #[test]
 fn tenants_their_list_and_their_rows_survive_whatever_happens_to_their_owner() {
-    let mut sum = owner::Happened::default();
-    for seed in 0..seeds() {
-        let happened = owner::run(seed, owner::Variant::Sound).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        sum.made += happened.made;
-        sum.removed += happened.removed;
-        sum.reserved += happened.reserved;
-        sum.saved += happened.saved;
-        sum.cuts += happened.cuts;
-        sum.full += happened.full;
-        sum.crashes += happened.crashes;
-        sum.replaced += happened.replaced;
-        sum.tried_late += happened.tried_late;
-    }
+    let sum = run_all(|seed, happened| owner::run(seed, owner::Variant::Sound, happened));
     let runs = u32::try_from(seeds()).expect("a few");
     assert!(sum.replaced > runs && sum.tried_late > runs, "{sum:?}");
     assert!(sum.made > 6 * runs && sum.removed > runs && sum.reserved > 3 * runs && sum.saved > 6 * runs, "{sum:?}");
+    assert!(sum.copied > runs, "{sum:?}");
     assert!(sum.cuts > runs && 2 * sum.full > runs && sum.crashes > 3 * runs, "{sum:?}");
 }
 
 #[test]
 fn owners_that_do_it_wrong_are_noticed() {
-    use owner::Variant::{CutsForAwake, CutsForSleepers, FenceIgnored, TellsAtOnce};
-    for variant in [CutsForAwake, CutsForSleepers, FenceIgnored, TellsAtOnce] {
-        assert!((0..200).any(|seed| notices(|| owner::run(seed, variant))), "{variant:?}");
+    use owner::Variant::{CutsForAwake, CutsForSleepers, FenceIgnored, NamedBeforeRestored, TellsAtOnce};
+    for variant in [CutsForAwake, CutsForSleepers, FenceIgnored, NamedBeforeRestored, TellsAtOnce] {
+        let run = |seed| notices(|| owner::run(seed, variant, owner::Happened::default()));
+        assert!((0..200).any(run), "{variant:?}");
     }
 }
 
 #[test]
 fn what_tenants_told_survives_flushes_cuts_and_crashes() {
-    let mut sum = flushing::Happened::default();
-    for seed in 0..seeds() {
-        let happened =
-            flushing::run(seed, flushing::Variant::Sound).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        sum.flushes += happened.flushes;
-        sum.failed += happened.failed;
-        sum.cuts += happened.cuts;
-        sum.crashes += happened.crashes;
-        sum.compactions += happened.compactions;
-    }
+    let sum = run_all(|seed, happened| flushing::run(seed, flushing::Variant::Sound, happened));
     let runs = u32::try_from(seeds()).expect("a few");
     assert!(sum.flushes > 10 * runs && sum.failed > runs && sum.cuts > runs, "{sum:?}");
     assert!(sum.crashes > 2 * runs && 2 * sum.compactions > runs, "{sum:?}");
@@ -59,9 +46,10 @@ fn what_tenants_told_survives_flushes_cuts_and_crashes() {
 
 #[test]
 fn threads_that_flush_and_cut_wrong_lose_something_and_are_noticed() {
-    use flushing::Variant::{CutsBeforeSaved, CutsForOne, NoRedo};
-    for variant in [CutsForOne, CutsBeforeSaved, NoRedo] {
-        assert!((0..40).any(|seed| flushing::run(seed, variant).is_err()), "{variant:?}");
+    use flushing::Variant::{CutsBeforeSaved, CutsForOne, NoRedo, TemporaryForAll};
+    for variant in [CutsForOne, CutsBeforeSaved, NoRedo, TemporaryForAll] {
+        let run = |seed| flushing::run(seed, variant, flushing::Happened::default()).is_err();
+        assert!((0..40).any(run), "{variant:?}");
     }
 }
 
