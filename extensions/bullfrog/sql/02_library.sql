@@ -76,6 +76,16 @@ CREATE FUNCTION bullfrog.move(source int, granules bigint[]) RETURNS void
 COMMENT ON FUNCTION bullfrog.move(int, bigint[]) IS
     'Has granules moved, by their names, and waits until they are, in transactions of their own.';
 
+CREATE FUNCTION bullfrog.guard() RETURNS trigger
+    LANGUAGE c AS 'MODULE_PATHNAME', 'guard_wrapper';
+COMMENT ON FUNCTION bullfrog.guard() IS 'Moves old rows whose key a new row may have. Arguments: for each unique index the columns, and '
+    'the query for the granules of old rows that have given values there.';
+
+CREATE FUNCTION bullfrog.keep() RETURNS trigger
+    LANGUAGE c AS 'MODULE_PATHNAME', 'keep_wrapper';
+COMMENT ON FUNCTION bullfrog.keep() IS 'Keeps a row of a table that stays in use as it was at the switch, if it was there. Arguments: '
+    'what bullfrog.unfinished told at the switch, and the statement that keeps a row.';
+
 CREATE FUNCTION bullfrog.sweep(source int, pages bigint[]) RETURNS void
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'sweep_wrapper';
 COMMENT ON FUNCTION bullfrog.sweep(int, bigint[]) IS

@@ -13,7 +13,8 @@ DECLARE
 BEGIN
     SELECT pg_get_userbyid(c.relowner) INTO owner FROM pg_class c WHERE c.oid = live;
     SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) FILTER (WHERE NOT a.attisdropped) AS names,
-        string_agg('OLD.' || quote_ident(a.attname), ', ' ORDER BY a.attnum) FILTER (WHERE NOT a.attisdropped) AS olds,
+        (SELECT string_agg('$' || n, ', ' ORDER BY n) FROM generate_series(1, count(*) FILTER (WHERE NOT a.attisdropped) + 1) n)
+            AS parameters,
         string_agg(CASE WHEN a.attisdropped THEN 'NULL::int AS ' ELSE 'u.' END || quote_ident(a.attname), ', ' ORDER BY a.attnum)
             AS numbered
     INTO columns FROM pg_attribute a WHERE a.attrelid = live AND a.attnum > 0;
@@ -34,18 +35,14 @@ BEGIN
         'UNION ALL SELECT %3$s, bullfrog_tid, ''2''::xid FROM bullfrog.kept_%5$s) AS u WHERE %6$s', view, columns.numbered, columns.names,
         live, number, replace(was_there, '{}', 'u.bullfrog_xmin'));
     EXECUTE format('COMMENT ON VIEW %s IS %L', view, format('%s as it was at the switch.', live));
-    EXECUTE format('CREATE FUNCTION bullfrog.keep_%s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER '
-        'SET search_path = pg_catalog, pg_temp AS %L', number, format(E'BEGIN\n'
-        '    INSERT INTO bullfrog.kept_%s (%s, bullfrog_tid) VALUES (%s, OLD.ctid);\n'
-        '    IF TG_OP = ''DELETE'' THEN\n        RETURN OLD;\n    END IF;\n    RETURN NEW;\nEND', number, columns.names, columns.olds));
-    EXECUTE format('COMMENT ON FUNCTION bullfrog.keep_%s() IS %L', number, format('Keeps a row of %s as it was at the switch.', live));
-    EXECUTE format('CREATE TRIGGER bullfrog_keep BEFORE UPDATE OR DELETE ON %s FOR EACH ROW WHEN (%s) '
-        'EXECUTE FUNCTION bullfrog.keep_%s()', live, replace(was_there, '{}', 'OLD.xmin'), number);
+    -- Whether the row was there is asked by the function: a condition would be read anew for each statement.
+    EXECUTE format('CREATE TRIGGER bullfrog_keep BEFORE UPDATE OR DELETE ON %s FOR EACH ROW EXECUTE FUNCTION bullfrog.keep(%L, %L, %L)',
+        live, seen.horizon, array_to_string(seen.others, ' '),
+        format('INSERT INTO bullfrog.kept_%s (%s, bullfrog_tid) VALUES (%s)', number, columns.names, columns.parameters));
     -- Also for what replication writes.
     EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER bullfrog_keep', live);
     EXECUTE format('ALTER TABLE bullfrog.kept_%s OWNER TO %I', number, owner);
     EXECUTE format('ALTER VIEW %s OWNER TO %I', view, owner);
-    EXECUTE format('ALTER FUNCTION bullfrog.keep_%s() OWNER TO %I', number, owner);
     RETURN view::regclass;
 END
 $$;
@@ -59,7 +56,6 @@ DECLARE
     number CONSTANT text := live::oid::text;
 BEGIN
     EXECUTE format('DROP TRIGGER bullfrog_keep ON %s', live);
-    EXECUTE format('DROP FUNCTION bullfrog.keep_%s()', number);
     EXECUTE format('DROP VIEW bullfrog.frozen_%s', number);
     EXECUTE format('DROP TABLE bullfrog.kept_%s', number);
 END

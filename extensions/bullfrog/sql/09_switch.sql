@@ -4,25 +4,15 @@ CREATE FUNCTION bullfrog.guard_keys(target bullfrog.target) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     relation regclass := target.new_table;
-    candidates regclass := to_regclass(format('bullfrog.candidates_%s', target.id));
-    moves text;
-    changed text;
+    has_candidates boolean := to_regclass(format('bullfrog.candidates_%s', target.id)) IS NOT NULL;
+    lookups text;
+    names text;
 BEGIN
-    SELECT string_agg(format(E'    PERFORM bullfrog.move(%s, ARRAY(SELECT bullfrog.%s(u.bullfrog_tid) FROM %s u WHERE %s));\n',
-            target.source, bullfrog.naming(target.granule),
-            CASE WHEN k.in_candidates THEN candidates::text ELSE format('bullfrog.unmoved_%s', target.id) END,
-            CASE WHEN k.in_candidates THEN k.same_candidate ELSE k.same END), ''),
-        string_agg(k.changed, ' OR ')
-    INTO moves, changed
-    FROM (
-        SELECT string_agg(c.same, ' AND ') AS same, string_agg(c.same, ' AND ') FILTER (WHERE c.origin <> 0) AS same_candidate,
-            string_agg(c.changed, ' OR ') AS changed,
-            -- A key of the driving table is among the columns: there is one row at most.
-            candidates IS NOT NULL AND EXISTS (SELECT FROM pg_index d WHERE d.indrelid = target.old_tables[1] AND d.indisunique
-                AND d.indpred IS NULL AND (d.indkey::smallint[])[0:d.indnkeyatts - 1] <@ array_agg(NULLIF(c.origin, 0))) AS in_candidates
-        FROM (SELECT x.indexrelid, target.origins[a.attnum] AS origin,
-            format('u.%1$I OPERATOR(%2$I.%3$s) NEW.%1$I', a.attname, n.nspname, o.oprname) AS same,
-            format('OLD.%1$I IS DISTINCT FROM NEW.%1$I', a.attname) AS changed
+    WITH key_column AS (
+        SELECT x.indexrelid, a.attnum, target.origins[a.attnum] AS origin,
+            format('u.%I OPERATOR(%I.%s) $', a.attname, n.nspname, o.oprname) AS is_equal,
+            (SELECT format(' COLLATE %s', l.oid::regcollation) FROM pg_collation l WHERE l.oid = a.attcollation) AS compared,
+            quote_ident(a.attname) AS name
         FROM pg_index x
         CROSS JOIN LATERAL unnest(x.indkey::smallint[], x.indclass::oid[]) AS key (attnum, opclass)
         JOIN pg_attribute a ON a.attrelid = relation AND a.attnum = key.attnum
@@ -31,19 +21,29 @@ BEGIN
             AND m.amopstrategy = 3
         JOIN pg_operator o ON o.oid = m.amopopr
         JOIN pg_namespace n ON n.oid = o.oprnamespace
-        WHERE x.indrelid = relation AND x.indisunique) c
-        GROUP BY c.indexrelid) k;
-    IF moves IS NOT NULL THEN
-        EXECUTE format(
-            'CREATE FUNCTION bullfrog.guard_%s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp '
-                'AS %L',
-            target.id, E'BEGIN\n' || moves || E'    RETURN NEW;\nEND');
-        EXECUTE format('COMMENT ON FUNCTION bullfrog.guard_%s() IS %L', target.id,
-            format('Moves old rows whose key a new row of %s may have.', relation));
-        EXECUTE format('CREATE TRIGGER bullfrog_insert BEFORE INSERT ON %s FOR EACH ROW EXECUTE FUNCTION bullfrog.guard_%s()', relation,
-            target.id);
-        EXECUTE format('CREATE TRIGGER bullfrog_update BEFORE UPDATE ON %s FOR EACH ROW WHEN (%s) EXECUTE FUNCTION bullfrog.guard_%s()',
-            relation, changed, target.id);
+        WHERE x.indrelid = relation AND x.indisunique),
+    -- Where a key of the driving table is among the columns, there is one row at most: it is looked for there alone.
+    key AS (
+        SELECT k.indexrelid, has_candidates AND EXISTS (SELECT FROM pg_index d WHERE d.indrelid = target.old_tables[1] AND d.indisunique
+            AND d.indpred IS NULL AND (d.indkey::smallint[])[0:d.indnkeyatts - 1] <@ array_agg(NULLIF(k.origin, 0))) AS in_candidates
+        FROM key_column k GROUP BY k.indexrelid),
+    parameter AS (
+        SELECT *, row_number() OVER (PARTITION BY indexrelid ORDER BY attnum) AS n FROM key_column JOIN key USING (indexrelid)
+        WHERE NOT in_candidates OR origin <> 0),
+    lookup AS (
+        SELECT string_agg(p.attnum::text, ' ' ORDER BY n) AS columns,
+            format('SELECT bullfrog.%s(u.bullfrog_tid) FROM bullfrog.%s_%s u WHERE %s',
+            bullfrog.naming(target.granule), CASE WHEN p.in_candidates THEN 'candidates' ELSE 'unmoved' END, target.id,
+            string_agg(concat(p.is_equal, n, p.compared), ' AND ')) AS granules
+        FROM parameter p GROUP BY p.indexrelid, p.in_candidates)
+    SELECT (SELECT string_agg(format('%L, %L', l.columns, l.granules), ', ') FROM lookup l),
+        (SELECT string_agg(DISTINCT k.name, ', ') FROM key_column k)
+    INTO lookups, names;
+    IF lookups IS NOT NULL THEN
+        EXECUTE format('CREATE TRIGGER bullfrog_insert BEFORE INSERT ON %s FOR EACH ROW EXECUTE FUNCTION bullfrog.guard(%s)', relation,
+            lookups);
+        EXECUTE format('CREATE TRIGGER bullfrog_update BEFORE UPDATE OF %s ON %s FOR EACH ROW EXECUTE FUNCTION bullfrog.guard(%s)',
+            names, relation, lookups);
     END IF;
 END
 $$;
@@ -64,9 +64,6 @@ BEGIN
     FOREACH view IN ARRAY target.views LOOP
         EXECUTE format('ALTER VIEW %s OWNER TO %I', view, owner);
     END LOOP;
-    IF to_regprocedure(format('bullfrog.guard_%s()', target.id)) IS NOT NULL THEN
-        EXECUTE format('ALTER FUNCTION bullfrog.guard_%s() OWNER TO %I', target.id, owner);
-    END IF;
 END
 $$;
 COMMENT ON FUNCTION bullfrog.own(bullfrog.target) IS

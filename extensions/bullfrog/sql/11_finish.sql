@@ -15,7 +15,6 @@ BEGIN
             PERFORM bullfrog.announce(t.new_table);
             EXECUTE format('DROP TRIGGER IF EXISTS bullfrog_insert ON %s', t.new_table);
             EXECUTE format('DROP TRIGGER IF EXISTS bullfrog_update ON %s', t.new_table);
-            EXECUTE format('DROP FUNCTION IF EXISTS bullfrog.guard_%s()', t.id);
             EXECUTE format('DROP VIEW IF EXISTS bullfrog.unmoved_%1$s, bullfrog.candidates_%1$s, bullfrog.transformed_%1$s, '
                 'bullfrog.all_%1$s, bullfrog.members_%1$s', t.id);
         END LOOP;

@@ -12,6 +12,7 @@
 //!  truth         whether a row was moved, as its statement sees it
 //!  estimates     planner: how large tables on the move will be
 //!  touching      executor: rows that a statement writes are moved before it runs
+//!  triggers      row triggers: keys of rows that were not moved, old versions of rows in use
 //!  snapshots     statements whose snapshot is older than a move
 //!  utility       COPY reads through the same path; statements that would change a table on the move are refused
 //!  moving        granules come into their new tables, in the transaction under way
@@ -53,6 +54,7 @@ mod snapshots;
 mod stops;
 mod sweeping;
 mod touching;
+mod triggers;
 mod truth;
 mod utility;
 

@@ -41,7 +41,15 @@ fn unfinished() -> TableIterator<'static, (name!(horizon, i64), name!(others, Ve
 #[pg_extern(sql = false, immutable, strict, parallel_safe)]
 #[expect(clippy::needless_pass_by_value, reason = "an array of SQL comes by value")]
 fn was_there(row: pg_sys::TransactionId, horizon: i64, others: Array<'_, i64>) -> bool {
-    let horizon = Horizon(horizon as u64);
+    was_there_before(row, Horizon(horizon as u64), others.iter_deny_null())
+}
+
+/// The same of numbers that were read before.
+pub(crate) fn was_there_before(
+    row: pg_sys::TransactionId,
+    horizon: Horizon,
+    mut others: impl Iterator<Item = i64>,
+) -> bool {
     // SAFETY: a number that is written at once.
     let next = unsafe { std::ptr::read_volatile(&raw const (*pg_sys::ShmemVariableCache).nextXid.value) };
     if horizon.is_lost(next) {
@@ -51,5 +59,5 @@ fn was_there(row: pg_sys::TransactionId, horizon: i64, others: Array<'_, i64>) -
             "Two billion transactions have begun since then: bullfrog.abort(name, discard_writes => true), and finish sooner.",
         );
     }
-    horizon.is_before(row.into_inner(), || others.iter_deny_null().any(|other| other == i64::from(row.into_inner())))
+    horizon.is_before(row.into_inner(), || others.any(|other| other == i64::from(row.into_inner())))
 }

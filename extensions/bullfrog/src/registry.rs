@@ -13,6 +13,7 @@ use pgrx::pg_sys::{self, Oid};
 use crate::errors::defect;
 use crate::moving::Source;
 use crate::nodes;
+use crate::triggers::{Keeping, Key};
 
 /// A new table that does not have all of its rows yet.
 #[derive(Clone, Debug)]
@@ -60,6 +61,8 @@ pub(crate) struct Registry {
     touches: RefCell<HashMap<i32, *mut pg_sys::Query>>,
     candidates: RefCell<HashMap<i32, *mut pg_sys::Query>>,
     sources: RefCell<HashMap<i32, Rc<Source>>>,
+    guards: RefCell<HashMap<Oid, Rc<Vec<Key>>>>,
+    keepings: RefCell<HashMap<Oid, Rc<Keeping>>>,
     memory: pg_sys::MemoryContext,
 }
 
@@ -102,6 +105,16 @@ impl Registry {
         let source = Rc::new(Source::read(id)?);
         self.sources.borrow_mut().insert(id, Rc::clone(&source));
         Some(source)
+    }
+
+    /// The keys that a trigger guards, their statements prepared.
+    pub(crate) fn guard(&self, trigger: Oid, keys: impl FnOnce() -> Vec<Key>) -> Rc<Vec<Key>> {
+        prepared(&self.guards, trigger, keys)
+    }
+
+    /// What a trigger that keeps rows knows, its statement prepared.
+    pub(crate) fn keeping(&self, trigger: Oid, keeping: impl FnOnce() -> Keeping) -> Rc<Keeping> {
+        prepared(&self.keepings, trigger, keeping)
     }
 
     /// A new copy of the query that reads a new table with the rows that were not moved, its relations locked.
@@ -149,6 +162,15 @@ impl Registry {
             query
         }
     }
+}
+
+fn prepared<T>(known: &RefCell<HashMap<Oid, Rc<T>>>, trigger: Oid, new: impl FnOnce() -> T) -> Rc<T> {
+    if let Some(found) = known.borrow().get(&trigger) {
+        return Rc::clone(found);
+    }
+    let new = Rc::new(new());
+    known.borrow_mut().insert(trigger, Rc::clone(&new));
+    new
 }
 
 fn granules_of(view: &str, target: &Target) -> String {
@@ -224,6 +246,8 @@ pub(crate) fn current() -> Rc<Registry> {
             touches: RefCell::default(),
             candidates: RefCell::default(),
             sources: RefCell::default(),
+            guards: RefCell::default(),
+            keepings: RefCell::default(),
             memory,
         };
         CURRENT.set(Some(Rc::new(registry)));
