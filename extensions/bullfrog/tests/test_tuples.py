@@ -189,3 +189,36 @@ def test_a_prepared_transaction_keeps_what_it_moved(database, inside):
     assert inside.execute("SELECT name FROM customer_private WHERE id = 5").fetchone() == ("name 5!!",)
     inside.execute("SELECT bullfrog.finish('split')")
     check_all(inside)
+
+
+def test_a_key_is_looked_for_again_after_a_savepoint_was_rolled_back(customers):
+    """What moved inside of it is not moved any more, though the last row with that key found it moved."""
+    migrate(customers, SPLIT, "split", INSIDE)
+    customers.execute("CREATE FUNCTION undone(key int) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN"
+        " UPDATE customer_private SET name = 'x' WHERE id = key;"
+        " INSERT INTO customer_private (id, name) VALUES (key, 'taken') ON CONFLICT DO NOTHING;"
+        " RAISE division_by_zero; EXCEPTION WHEN division_by_zero THEN"
+        " INSERT INTO customer_private (id, name) VALUES (key, 'taken') ON CONFLICT DO NOTHING;"
+        " RETURN (SELECT count(*) FROM customer_private WHERE id = key); END $$")
+    assert customers.execute("SELECT undone(500)").fetchone() == (1,)
+    assert customers.execute("SELECT name FROM customer_private WHERE id = 500").fetchall() == [("name 500",)]
+    customers.execute("BEGIN")
+    for _ in range(2):
+        customers.execute("SAVEPOINT s")
+        customers.execute("SELECT FROM customer_private WHERE id = 7 FOR UPDATE")
+        assert customers.execute("INSERT INTO customer_private VALUES (7, 'taken') ON CONFLICT DO NOTHING").rowcount == 0
+        customers.execute("ROLLBACK TO s")
+        assert customers.execute("SELECT name FROM customer_private WHERE id = 7").fetchall() == [("name 7",)]
+    customers.execute("COMMIT")
+
+
+def test_each_of_several_keys_is_looked_for(tuples):
+    tuples.execute("UPDATE customer_private SET name = 'x' WHERE id = 500")
+    for statement in ("UPDATE customer_private SET id = 501 WHERE id = 500", "INSERT INTO customer_private VALUES (2000, 'a'), (2000, 'b')",
+            "INSERT INTO customer_private VALUES (2000, 'a'), (502, 'b')"):
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            tuples.execute(statement)
+    # An update that names the key and leaves it as it is finds nothing to move.
+    before = moved(tuples)
+    assert tuples.execute("UPDATE customer_private SET id = 500, name = 'y' WHERE id = 500").rowcount == 1
+    assert moved(tuples) == before
