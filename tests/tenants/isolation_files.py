@@ -19,6 +19,8 @@ from psycopg import pq
 TOKEN = re.compile(r'\s+|#[^\n]*|(?P<block>\{[^}]*\})|"(?P<quoted>[^"]*)"|(?P<word>[^\s{}(),"#]+)|(?P<mark>[(),])')
 # Seconds within which an answer comes that PostgreSQL did not wait with, and after which one that it waited with is taken not to come.
 PATIENCE, PAUSE = 5.0, 0.15
+# Seconds for what is set up and cleaned up.
+SETUP = 120
 
 Spec = collections.namedtuple("Spec", "setups teardown sessions permutations")
 
@@ -118,7 +120,10 @@ class Client:
         if not text.strip():
             return []
         self.send(text)
-        return self.answered(30)
+        answers = self.answered(SETUP)
+        if answers is None:
+            raise Unsupported(f"no answer within {SETUP} s")
+        return answers
 
 
 class Error:
@@ -194,7 +199,7 @@ class Cluster:
         finally:
             for client in clients.values():
                 client.raw.finish()
-            for text in spec.teardown:
+            for text in spec.teardown if control.answers is not None else ():
                 control.run(text)
             control.raw.finish()
         return seen
