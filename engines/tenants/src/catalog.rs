@@ -12,6 +12,7 @@
 //! To lock a table is to lock its row here: who writes rows holds its key, who changes the table updates it.
 
 mod definition;
+mod index;
 mod key;
 mod object;
 mod older;
@@ -26,13 +27,15 @@ use savanna_tenants_encoding::{KeyReader, Order};
 
 use self::object::Object;
 pub use self::{
-    definition::{Action, Arbiter, Check, Column, Definition, ForeignKey, Generated, Index, PrimaryKey, Sequence},
+    definition::{Action, Arbiter, Check, Column, Definition, ForeignKey, Generated, PrimaryKey, Sequence},
+    index::{Index, Part},
     placement::Placement,
     schema::{Name, Schema},
     table::Table,
 };
 pub(crate) use self::{
     definition::{COLUMNS_MAX, OnCommit},
+    index::Resolved,
     key::{
         ADVISORY, DOOMED, FIRST_RELATION, OBJECTS, ON_COMMIT, SEQUENCES, doomed_key, name_key, on_commit_key,
         schema_name_key, sequence_key, table_key, tree_key,
@@ -243,7 +246,10 @@ impl Catalog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{error::state, view::Read};
+    use crate::{
+        error::state,
+        view::{CheckOption, Read},
+    };
 
     fn definition(id: u32, name: &str) -> Definition {
         let column = Column {
@@ -275,7 +281,7 @@ mod tests {
     fn the_catalogs_format_is_this() {
         let bytes = definition(16_384, "t").encode().unwrap();
         let expected = [
-            &[5, 1, 0x80, 0x80, 1, 1, b't', 0x80, 0x80, 1, 1, 1, 2, b'i', b'd', 2, 1, 0, 0, 1, 0, 0, 1, 6][..],
+            &[6, 1, 0x80, 0x80, 1, 1, b't', 0x80, 0x80, 1, 1, 1, 2, b'i', b'd', 2, 1, 0, 0, 1, 0, 0, 1, 6][..],
             b"t_pkey",
             &[1, 0, 0, 0, 0, 0, 0],
         ];
@@ -297,24 +303,35 @@ mod tests {
             schema: 400,
         };
         let bytes = sequence.encode().unwrap();
-        assert_eq!(bytes, [5, 2, 0xac, 2, 1, b's', 0xad, 2, 1, 3, 2, 1, 3, 6, 2, 1, 1, 5, 0, 0x90, 3]);
+        assert_eq!(bytes, [6, 2, 0xac, 2, 1, b's', 0xad, 2, 1, 3, 2, 1, 3, 6, 2, 1, 1, 5, 0, 0x90, 3]);
         assert_eq!(Object::decode(&bytes), Ok(Object::Sequence(sequence)));
         let enumeration = Enumeration { id: 300, name: "e".to_owned(), labels: vec![(-1, "a".to_owned())] };
         let bytes = enumeration.encode().unwrap();
-        assert_eq!(bytes, [5, 3, 0xac, 2, 1, b'e', 1, 1, 1, b'a']);
+        assert_eq!(bytes, [6, 3, 0xac, 2, 1, b'e', 1, 1, 1, b'a']);
         assert_eq!(Object::decode(&bytes), Ok(Object::Enumeration(enumeration)));
         let read = Read { id: 300, name: "t".to_owned(), columns: vec!["c".to_owned(), String::new()], used: vec![0] };
         let columns = vec![("c".to_owned(), Type::Int4)];
-        let view = View { id: 301, name: "v".to_owned(), columns, query: "Q".to_owned(), reads: vec![read], schema: 2 };
+        let (name, query, check) = ("v".to_owned(), "Q".to_owned(), CheckOption::Local);
+        let view = View { id: 301, name, columns, query, reads: vec![read], schema: 2, check };
         let bytes = view.encode().unwrap();
-        let reads = [1, 0xac, 2, 1, b't', 2, 1, b'c', 0, 1, 0, 2];
-        assert_eq!(bytes, [&[5, 4, 0xad, 2, 1, b'v', 1, 1, b'c', 2, 1, b'Q'][..], &reads].concat());
+        let reads = [1, 0xac, 2, 1, b't', 2, 1, b'c', 0, 1, 0, 2, 1];
+        assert_eq!(bytes, [&[6, 4, 0xad, 2, 1, b'v', 1, 1, b'c', 2, 1, b'Q'][..], &reads].concat());
         assert_eq!(Object::decode(&bytes), Ok(Object::View(view)));
         let schema = Schema { id: 300, name: "s".to_owned() };
-        assert_eq!(schema.encode().unwrap(), [5, 5, 0xac, 2, 1, b's']);
+        assert_eq!(schema.encode().unwrap(), [6, 5, 0xac, 2, 1, b's']);
         for damaged in [&[1, 1][..], &[2], &[2, 9, 0], &[]] {
             assert_eq!(Object::decode(damaged).unwrap_err().state, state::DATA_CORRUPTED);
         }
+    }
+
+    #[test]
+    fn an_index_has_columns_and_expressions() {
+        let parts = vec![(Part::Column(3), true), (Part::Expression("e".to_owned()), false)];
+        let index = Index { relation: 8, ..Index::new("i".to_owned(), parts, true, false) };
+        let table = Definition { primary: None, indexes: vec![index], ..definition(7, "t") };
+        let bytes = table.encode().unwrap();
+        assert_eq!(bytes[18..], [0, 1, 1, b'i', 8, 2, 0, 3, 1, 1, 1, b'e', 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(Object::decode(&bytes), Ok(Object::Table(table)));
     }
 
     #[test]
@@ -327,10 +344,15 @@ mod tests {
         assert_eq!(Object::decode(&bytes.concat()), Ok(Object::Table(definition(16_384, "t"))));
         let indexed = [3, 1, 7, 1, b't', 7, 1, 0, 0, 1, 1, b'i', 8, 1, 0, 1, 1, 0, 0, 0, 5];
         let Ok(Object::Table(table)) = Object::decode(&indexed) else { panic!("a table") };
-        let index = Index { relation: 8, ..Index::new("i".to_owned(), vec![(0, true)], true, false) };
+        let index = Index { relation: 8, ..Index::new("i".to_owned(), vec![(Part::Column(0), true)], true, false) };
         assert_eq!((&table.indexes, table.schema), (&vec![index], 5));
         let whole = [&[4][..], &bytes.concat()[1..], &[0]].concat();
         assert_eq!(Object::decode(&whole), Ok(Object::Table(definition(16_384, "t"))));
+        let indexed = [5, 1, 7, 1, b't', 7, 1, 0, 0, 1, 1, b'i', 8, 1, 0, 1, 1, 0, 1, 2, 1, 1, b'p', 0, 0, 5, 0];
+        let Ok(Object::Table(table)) = Object::decode(&indexed) else { panic!("a table") };
+        let index = Index::new("i".to_owned(), vec![(Part::Column(0), true)], true, false);
+        let index = Index { relation: 8, include: vec![2], predicate: Some("p".to_owned()), ..index };
+        assert_eq!((&table.indexes, table.schema), (&vec![index], 5));
         let view = [2, 4, 0xad, 2, 1, b'v', 0, 1, b'Q', 0];
         let Ok(Object::View(view)) = Object::decode(&view) else { panic!("a view") };
         assert_eq!((view.id, view.query.as_str(), view.schema), (301, "Q", PUBLIC));

@@ -30,6 +30,7 @@ pub mod state {
     pub const FOREIGN_KEY_VIOLATION: &str = "23503";
     pub const UNIQUE_VIOLATION: &str = "23505";
     pub const CHECK_VIOLATION: &str = "23514";
+    pub const CHECK_OPTION_VIOLATION: &str = "44000";
     pub const ACTIVE_SQL_TRANSACTION: &str = "25001";
     pub const READ_ONLY_SQL_TRANSACTION: &str = "25006";
     pub const NO_ACTIVE_SQL_TRANSACTION: &str = "25P01";

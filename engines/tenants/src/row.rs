@@ -259,13 +259,17 @@ pub(crate) struct Entry {
     pub(crate) unique: bool,
 }
 
-/// The entry of a row in an index. What follows the columns tells rows apart that have the same values.
-pub(crate) fn index_entry(index: &Index, values: &[Value], row_key: &[u8]) -> Result<Entry> {
+/// The entry of a row in an index, by the values of the index's parts and whether they descend.
+pub(crate) fn entry<'v>(
+    index: &Index,
+    values: impl Iterator<Item = (&'v Value, bool)>,
+    row_key: &[u8],
+) -> Result<Entry> {
     let mut key = KeyWriter::new(index.relation);
     let mut null = false;
-    for &(column, descending) in &index.columns {
-        key_value(&mut key, &values[column], descending)?;
-        null |= values[column].is_null();
+    for (value, descending) in values {
+        key_value(&mut key, value, descending)?;
+        null |= value.is_null();
     }
     let unique = index.unique && !null;
     let mut key = key.into_bytes();

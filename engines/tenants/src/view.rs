@@ -20,6 +20,30 @@ pub(crate) struct View {
     pub(crate) reads: Vec<Read>,
     /// The number of the schema that its name is in.
     pub(crate) schema: u32,
+    /// Whether rows that are written through it have to be seen through it.
+    pub(crate) check: CheckOption,
+}
+
+/// `WITH CHECK OPTION`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum CheckOption {
+    #[default]
+    No,
+    /// Its own conditions hold, and those of the views below that say so themselves.
+    Local,
+    /// All conditions hold, those of the views below, too.
+    Cascaded,
+}
+
+impl CheckOption {
+    /// As an option of a view has it.
+    pub(crate) fn word(self) -> Option<&'static str> {
+        match self {
+            Self::No => None,
+            Self::Local => Some("local"),
+            Self::Cascaded => Some("cascaded"),
+        }
+    }
 }
 
 /// A table or view that a view reads.

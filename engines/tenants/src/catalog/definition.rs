@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Placement;
+use super::{Index, Placement};
 use crate::types::Type;
 
 /// Columns of a table, PostgreSQL's limit.
@@ -42,32 +42,6 @@ pub struct Column {
     pub missing: Option<Vec<u8>>,
     /// Whether it was dropped. It keeps its place in rows.
     pub dropped: bool,
-}
-
-/// An index, or the constraint that it serves.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Index {
-    /// Its name.
-    pub name: String,
-    /// The number that its keys begin with.
-    pub relation: u32,
-    /// Its columns, and whether they descend.
-    pub columns: Vec<(usize, bool)>,
-    /// Whether no two rows may have the same values, none of them NULL.
-    pub unique: bool,
-    /// Whether it was made for a constraint.
-    pub constraint: bool,
-    /// Columns that were named behind `INCLUDE`; its entries do not have them.
-    pub include: Vec<usize>,
-    /// What rows must fulfil to have an entry, as SQL.
-    pub predicate: Option<String>,
-}
-
-impl Index {
-    /// An index of all rows that has no number yet.
-    pub(crate) fn new(name: String, columns: Vec<(usize, bool)>, unique: bool, constraint: bool) -> Self {
-        Self { name, relation: 0, columns, unique, constraint, include: Vec::new(), predicate: None }
-    }
 }
 
 /// A key that no two rows of a table have alike.
@@ -214,13 +188,13 @@ impl Definition {
         self.relations().chain([self.id]).chain(foreign_keys)
     }
 
-    /// The keys that no two of its rows have alike, each with its columns in their order and whether they descend.
+    /// The keys of columns that no two of its rows have alike, each with its columns in their order and whether they descend.
     pub(crate) fn unique_keys(&self) -> impl Iterator<Item = (Arbiter, Vec<(usize, bool)>)> + '_ {
         let ascending = |primary: &PrimaryKey| primary.columns.iter().map(|column| (*column, false)).collect();
         let primary = self.primary.iter().map(move |primary| (Arbiter::Primary, ascending(primary)));
         let whole = |(_, index): &(usize, &Index)| index.unique && index.predicate.is_none();
         let indexes = self.indexes.iter().enumerate().filter(whole);
-        primary.chain(indexes.map(|(at, index)| (Arbiter::Index(at), index.columns.clone())))
+        primary.chain(indexes.filter_map(|(at, index)| Some((Arbiter::Index(at), index.columns()?))))
     }
 
     /// The unique key over just these columns, in any order.

@@ -2,16 +2,18 @@
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Definition, Schema, Sequence, older::OlderDefinition};
+use super::{
+    Definition, Schema, Sequence,
+    older::{ColumnIndex, OlderDefinition, PlainIndex},
+};
 use crate::{
     enumeration::Enumeration,
     error::{Result, SqlError, state},
     view::View,
 };
 
-/// The format that is written. What formats 2 to 4 wrote ends before what came later, all of which is 0 there, and those before 4 had other
-/// tables.
-const FORMAT: u8 = 5;
+/// The format that is written. What formats 2 to 5 wrote ends before what came later, all of which is 0 there, and they had other indexes.
+const FORMAT: u8 = 6;
 /// At least as many bytes as came later.
 const MISSING: [u8; 16] = [0; 16];
 
@@ -37,9 +39,14 @@ impl Object {
         match bytes {
             [FORMAT, kind, rest @ ..] => Self::of_kind(*kind, rest),
             [2 | 3, TABLE, rest @ ..] => {
-                read::<OlderDefinition>(&[rest, &MISSING].concat()).map(|older| Self::Table(older.into()))
+                let older = read::<OlderDefinition<PlainIndex>>(&[rest, &MISSING].concat());
+                older.map(|older| Self::Table(older.into()))
             }
-            [2..=4, kind, rest @ ..] => Self::of_kind(*kind, &[rest, &MISSING].concat()),
+            [4 | 5, TABLE, rest @ ..] => {
+                let older = read::<OlderDefinition<ColumnIndex>>(&[rest, &MISSING].concat());
+                older.map(|older| Self::Table(older.into()))
+            }
+            [2..=5, kind, rest @ ..] => Self::of_kind(*kind, &[rest, &MISSING].concat()),
             other => {
                 let came = &other[..other.len().min(2)];
                 Err(damaged(format_args!("expected format {FORMAT} and a kind, came {came:?}")))

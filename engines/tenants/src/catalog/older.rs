@@ -1,11 +1,12 @@
-//! Tables as formats before 4 wrote them, whose indexes had columns alone.
+//! Tables as formats before 6 wrote them, whose indexes had columns alone.
 
 use serde::Deserialize;
 
-use super::{Check, Column, Definition, ForeignKey, Index, Placement, PrimaryKey};
+use super::{Check, Column, Definition, ForeignKey, Index, Part, Placement, PrimaryKey};
 
+/// An index of formats 2 and 3.
 #[derive(Deserialize)]
-struct OlderIndex {
+pub(super) struct PlainIndex {
     name: String,
     relation: u32,
     columns: Vec<(usize, bool)>,
@@ -13,33 +14,55 @@ struct OlderIndex {
     constraint: bool,
 }
 
+/// An index of formats 4 and 5.
 #[derive(Deserialize)]
-pub(super) struct OlderDefinition {
+pub(super) struct ColumnIndex {
+    name: String,
+    relation: u32,
+    columns: Vec<(usize, bool)>,
+    unique: bool,
+    constraint: bool,
+    include: Vec<usize>,
+    predicate: Option<String>,
+}
+
+/// A table. What format 5 added at its end is 0 in what older ones wrote.
+#[derive(Deserialize)]
+pub(super) struct OlderDefinition<I> {
     id: u32,
     name: String,
     relation: u32,
     version: u16,
     columns: Vec<Column>,
     primary: Option<PrimaryKey>,
-    indexes: Vec<OlderIndex>,
+    indexes: Vec<I>,
     checks: Vec<Check>,
     foreign_keys: Vec<ForeignKey>,
     schema: u32,
+    placement: Placement,
 }
 
-impl From<OlderIndex> for Index {
-    fn from(older: OlderIndex) -> Self {
-        let OlderIndex { name, relation, columns, unique, constraint } = older;
-        Self { relation, ..Self::new(name, columns, unique, constraint) }
+impl From<PlainIndex> for ColumnIndex {
+    fn from(older: PlainIndex) -> Self {
+        let PlainIndex { name, relation, columns, unique, constraint } = older;
+        Self { name, relation, columns, unique, constraint, include: Vec::new(), predicate: None }
     }
 }
 
-impl From<OlderDefinition> for Definition {
-    fn from(older: OlderDefinition) -> Self {
-        let OlderDefinition { id, name, relation, version, columns, primary, indexes, checks, foreign_keys, schema } =
+impl From<ColumnIndex> for Index {
+    fn from(older: ColumnIndex) -> Self {
+        let ColumnIndex { name, relation, columns, unique, constraint, include, predicate } = older;
+        let parts = columns.into_iter().map(|(column, descending)| (Part::Column(column), descending)).collect();
+        Self { name, relation, parts, unique, constraint, include, predicate }
+    }
+}
+
+impl<I: Into<ColumnIndex>> From<OlderDefinition<I>> for Definition {
+    fn from(older: OlderDefinition<I>) -> Self {
+        let OlderDefinition { id, name, relation, version, columns, primary, indexes, checks, foreign_keys, .. } =
             older;
-        let indexes = indexes.into_iter().map(Index::from).collect();
-        let placement = Placement::Plain;
+        let (schema, placement) = (older.schema, older.placement);
+        let indexes = indexes.into_iter().map(|index| Index::from(index.into())).collect();
         Self { id, name, relation, version, columns, primary, indexes, checks, foreign_keys, schema, placement }
     }
 }

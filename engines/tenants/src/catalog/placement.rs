@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Definition, ForeignKey};
+use super::{Definition, ForeignKey, Part};
 use crate::error::{Result, SqlError, state};
 
 /// Where the rows of a table go when a tenant is cut.
@@ -87,10 +87,11 @@ impl Definition {
     }
 
     fn check_indexes(&self, key: &[usize]) -> Result<()> {
-        let begins = |columns: &[(usize, bool)]| {
-            columns.len() >= key.len() && columns.iter().zip(key).all(|((column, down), of)| column == of && !down)
+        let begins = |parts: &[(Part, bool)]| {
+            parts.len() >= key.len()
+                && parts.iter().zip(key).all(|((part, down), of)| *part == Part::Column(*of) && !down)
         };
-        match self.indexes.iter().find(|index| !begins(&index.columns)) {
+        match self.indexes.iter().find(|index| !begins(&index.parts)) {
             None => Ok(()),
             Some(index) => {
                 let message = format!(
@@ -173,7 +174,10 @@ mod tests {
 
     fn definition(id: u32, primary: &[usize], indexes: &[IndexColumns], placement: Placement) -> Definition {
         let columns = [("a", Type::Text), ("b", Type::Int8), ("n", Type::Int4), ("s", Type::Text)];
-        let index = |columns: &IndexColumns| Index::new("i".to_owned(), columns.to_vec(), false, false);
+        let index = |columns: &IndexColumns| {
+            let parts = columns.iter().map(|(column, descending)| (Part::Column(*column), *descending));
+            Index::new("i".to_owned(), parts.collect(), false, false)
+        };
         let reference = ForeignKey {
             id: REFERENCE,
             name: "f".to_owned(),
@@ -206,7 +210,11 @@ mod tests {
     fn keys(table: &Table, values: &[Value]) -> Vec<Vec<u8>> {
         let columns = &table.primary.as_ref().expect("a primary key").columns;
         let own = row::primary_key(table, columns, values).expect("a short key");
-        let entries = table.indexes.iter().map(|index| row::index_entry(index, values, &own).expect("a short key").key);
+        let entries = table.indexes.iter().map(|index| {
+            let columns = index.columns().expect("an index of columns");
+            let columns = columns.iter().map(|(column, descending)| (&values[*column], *descending));
+            row::entry(index, columns, &own).expect("a short key").key
+        });
         entries.chain([own.clone()]).map(|key| key[4..].to_vec()).collect()
     }
 

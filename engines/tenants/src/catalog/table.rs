@@ -4,9 +4,10 @@ use std::sync::OnceLock;
 
 use savanna_tenants_encoding::{Layout, Width};
 
-use super::{Column, Definition, table_key};
+use super::{Column, Definition, Index, Part, index::Resolved, table_key};
 use crate::{
     error::{Result, SqlError, state},
+    row::{self, Entry},
     sql::expression::{Env, Expr},
     types::Type,
     value::Value,
@@ -19,8 +20,8 @@ pub struct Table {
     pub definition: Definition,
     /// Where columns are in rows, by schema version from 1.
     layouts: Vec<Layout>,
-    /// The predicates of its indexes, by their places, once a planner has resolved their names.
-    predicates: OnceLock<Vec<Option<Expr>>>,
+    /// What its indexes mean, by their places, once a planner has resolved their names.
+    resolved: OnceLock<Vec<Resolved>>,
 }
 
 impl std::ops::Deref for Table {
@@ -38,32 +39,89 @@ impl Table {
             Layout::new(version, &columns.map(|column| width(column.of)).collect::<Vec<_>>())
         };
         let layouts = (1..=definition.version).map(layout).collect();
-        Self { definition, layouts, predicates: OnceLock::new() }
+        Self { definition, layouts, resolved: OnceLock::new() }
     }
 
-    /// Whether predicates of its indexes are yet to be resolved.
-    pub(crate) fn wants_predicates(&self) -> bool {
-        self.predicates.get().is_none() && self.indexes.iter().any(|index| index.predicate.is_some())
+    /// Whether its indexes are yet to be resolved.
+    pub(crate) fn wants_resolving(&self) -> bool {
+        self.resolved.get().is_none() && self.indexes.iter().any(Index::wants_resolving)
     }
 
-    /// Says what the predicates of its indexes are.
-    pub(crate) fn set_predicates(&self, predicates: Vec<Option<Expr>>) {
-        _ = self.predicates.set(predicates);
+    /// Says what its indexes mean.
+    pub(crate) fn set_resolved(&self, resolved: Vec<Resolved>) {
+        _ = self.resolved.set(resolved);
+    }
+
+    fn resolved(&self, index: usize) -> Result<&Resolved> {
+        let unresolved = || SqlError::internal("an index was not resolved");
+        self.resolved.get().and_then(|all| all.get(index)).ok_or_else(unresolved)
     }
 
     /// The predicate of an index over a row of the table, if it has one.
     pub(crate) fn predicate(&self, index: usize) -> Option<&Expr> {
-        self.predicates.get()?.get(index)?.as_ref()
+        self.resolved.get()?.get(index)?.predicate.as_ref()
+    }
+
+    /// What the parts of an index are over a row of the table, and whether they descend; none of one that was not resolved.
+    pub(crate) fn parts(&self, index: usize) -> Vec<(Expr, bool)> {
+        let expression = |at: usize| self.resolved(index).ok().map(|resolved| resolved.parts[at].0.clone());
+        let parts = self.indexes[index].parts.iter().enumerate().map(|(at, (part, descending))| match part {
+            Part::Column(column) => Some((Expr::Column(*column), *descending)),
+            Part::Expression(_) => Some((expression(at)?, *descending)),
+        });
+        parts.collect::<Option<_>>().unwrap_or_default()
+    }
+
+    /// The type of a part of an index.
+    pub(crate) fn part_type(&self, index: usize, at: usize) -> Type {
+        match &self.indexes[index].parts[at].0 {
+            Part::Column(column) => self.columns[*column].of,
+            Part::Expression(_) => self.resolved(index).map_or(Type::Text, |resolved| resolved.parts[at].1),
+        }
+    }
+
+    /// The values of a row's entry in an index.
+    pub(crate) fn part_values(&self, index: usize, row: &[Value], env: Env<'_>) -> Result<Vec<Value>> {
+        let parts = self.indexes[index].parts.iter().enumerate();
+        parts
+            .map(|(at, (part, _))| match part {
+                Part::Column(column) => Ok(row[*column].clone()),
+                Part::Expression(_) => self.resolved(index)?.parts[at].0.owned(env.with_row(row)),
+            })
+            .collect()
     }
 
     /// Whether a row has an entry in an index.
-    pub(crate) fn is_indexed(&self, index: usize, row: &[Value], env: Env<'_>) -> Result<bool> {
+    fn is_indexed(&self, index: usize, row: &[Value], env: Env<'_>) -> Result<bool> {
         if self.indexes[index].predicate.is_none() {
             return Ok(true);
         }
-        let unresolved = || SqlError::internal("the predicate of an index was not resolved");
-        let predicate = self.predicate(index).ok_or_else(unresolved)?;
-        Ok(*predicate.value(env.with_row(row))? == Value::Bool(true))
+        match &self.resolved(index)?.predicate {
+            Some(predicate) => Ok(*predicate.value(env.with_row(row))? == Value::Bool(true)),
+            None => Ok(true),
+        }
+    }
+
+    /// The entry of a row in an index, if it has one. What follows the values tells rows apart that have the same.
+    pub(crate) fn entry(&self, at: usize, row: &[Value], row_key: &[u8], env: Env<'_>) -> Result<Option<Entry>> {
+        if !self.is_indexed(at, row, env)? {
+            return Ok(None);
+        }
+        let index = &self.indexes[at];
+        match index.expressions().next() {
+            None => {
+                let columns = index.parts.iter().filter_map(|(part, descending)| match part {
+                    Part::Column(column) => Some((&row[*column], *descending)),
+                    Part::Expression(_) => None,
+                });
+                row::entry(index, columns, row_key).map(Some)
+            }
+            Some(_) => {
+                let values = self.part_values(at, row, env)?;
+                let values = values.iter().zip(index.parts.iter().map(|(_, descending)| *descending));
+                row::entry(index, values, row_key).map(Some)
+            }
+        }
     }
 
     /// Where the columns of a row of some schema version are.

@@ -3,7 +3,7 @@
 use savanna_tenants_encoding::KeyWriter;
 use savanna_transaction::KeyRange;
 
-use super::implication::follows;
+use super::implication::{follows, shift};
 use crate::{
     catalog::Table,
     error::Result,
@@ -74,9 +74,9 @@ impl Way {
     }
 }
 
-/// A condition on one column that an index may serve.
+/// A condition that an index may serve: what is compared with something known.
 struct Usable<'a> {
-    column: usize,
+    compared: &'a Expr,
     comparison: Comparison,
     with: &'a Expr,
     /// Its place among the conditions.
@@ -164,21 +164,16 @@ fn choose_any(
 
 /// As [`choose`], one way for all rows.
 fn choose_one(table: &Table, base: usize, known: &dyn Fn(&Expr) -> bool, conditions: &mut Vec<Expr>) -> (Way, u32) {
-    let end = base + table.columns.len();
     let mut usable = Vec::new();
     for (at, condition) in conditions.iter().enumerate() {
         let Expr::Compare(comparison, a, b) = condition else { continue };
-        for (column, comparison, with) in [(a, *comparison, b), (b, comparison.turned(), a)] {
-            if let Expr::Column(column) = **column
-                && (base..end).contains(&column)
-                && known(with)
-                && comparison != Comparison::NotEqual
-            {
-                usable.push(Usable { column: column - base, comparison, with, at });
+        for (compared, comparison, with) in [(a, *comparison, b), (b, comparison.turned(), a)] {
+            if known(with) && comparison != Comparison::NotEqual {
+                usable.push(Usable { compared, comparison, with, at });
             }
         }
     }
-    let equal = |column: usize| usable.iter().find(|u| u.column == column && u.comparison == Comparison::Equal);
+    let equal = |part: &Expr| usable.iter().find(|u| u.compared == part && u.comparison == Comparison::Equal);
     let mut best: Option<(u32, Way, Vec<usize>)> = None;
     let mut offer = |score: u32, way: Way, fulfilled: Vec<usize>| {
         if best.as_ref().is_none_or(|(other, ..)| score > *other) {
@@ -188,28 +183,32 @@ fn choose_one(table: &Table, base: usize, known: &dyn Fn(&Expr) -> bool, conditi
     let primary = table
         .primary
         .iter()
-        .map(|primary| (None, primary.columns.iter().map(|column| (*column, false)).collect::<Vec<_>>(), true));
+        .map(|primary| (None, primary.columns.iter().map(|column| Expr::Column(base + column)).collect(), true));
     let indexes = table.indexes.iter().enumerate().filter(|(at, index)| {
         index.predicate.is_none() || table.predicate(*at).is_some_and(|predicate| follows(predicate, base, conditions))
     });
-    let indexes = indexes.map(|(at, index)| (Some(at), index.columns.clone(), index.unique));
-    for (index, columns, unique) in primary.chain(indexes) {
-        let fixed: Vec<&Usable<'_>> = columns.iter().map_while(|(column, _)| equal(*column)).collect();
+    let part = |(mut part, _): (Expr, bool)| {
+        shift(&mut part, base);
+        part
+    };
+    let indexes = indexes.map(|(at, index)| (Some(at), table.parts(at).into_iter().map(part).collect(), index.unique));
+    for (index, parts, unique) in primary.chain(indexes).filter(|(_, parts, _): &(_, Vec<Expr>, _)| !parts.is_empty()) {
+        let fixed: Vec<&Usable<'_>> = parts.iter().map_while(equal).collect();
         let key: Vec<Expr> = fixed.iter().map(|usable| usable.with.clone()).collect();
         let fulfilled: Vec<usize> = fixed.iter().map(|usable| usable.at).collect();
         let length = fixed.len() as u32;
-        if unique && fixed.len() == columns.len() {
+        if unique && fixed.len() == parts.len() {
             match index {
                 None => offer(1_000, Way::Key(key), fulfilled),
                 Some(index) => offer(900, Way::Unique { index, key }, fulfilled),
             }
             continue;
         }
-        let next = columns.get(fixed.len()).map(|(column, _)| *column);
+        let next = parts.get(fixed.len());
         let bound = |inclusive: Comparison, exclusive: Comparison| {
             let found = usable
                 .iter()
-                .find(|u| Some(u.column) == next && (u.comparison == inclusive || u.comparison == exclusive));
+                .find(|u| Some(u.compared) == next && (u.comparison == inclusive || u.comparison == exclusive));
             found.map(|u| (u.with.clone(), u.comparison == inclusive))
         };
         let lower = bound(Comparison::GreaterOrEqual, Comparison::Greater);
@@ -231,9 +230,9 @@ fn choose_one(table: &Table, base: usize, known: &dyn Fn(&Expr) -> bool, conditi
 }
 
 /// The key of a row or of an entry, unless a part of it is NULL, which equals nothing.
-pub(crate) fn key(relation: u32, columns: &[(usize, bool)], key: &[Expr], env: Env<'_>) -> Result<Option<Vec<u8>>> {
+pub(crate) fn key<P>(relation: u32, parts: &[(P, bool)], key: &[Expr], env: Env<'_>) -> Result<Option<Vec<u8>>> {
     let mut writer = KeyWriter::new(relation);
-    for (expr, (_, descending)) in key.iter().zip(columns) {
+    for (expr, (_, descending)) in key.iter().zip(parts) {
         let value = expr.value(env)?;
         if value.is_null() {
             return Ok(None);
@@ -244,16 +243,16 @@ pub(crate) fn key(relation: u32, columns: &[(usize, bool)], key: &[Expr], env: E
 }
 
 /// The keys of a range, unless it is empty.
-pub(crate) fn range(
+pub(crate) fn range<P>(
     relation: u32,
-    columns: &[(usize, bool)],
+    parts: &[(P, bool)],
     equal: &[Expr],
     (lower, upper): (&Bound, &Bound),
     env: Env<'_>,
 ) -> Result<Option<KeyRange>> {
-    let Some(prefix) = key(relation, columns, equal, env)? else { return Ok(None) };
+    let Some(prefix) = key(relation, parts, equal, env)? else { return Ok(None) };
     let whole = KeyRange::prefix(&prefix);
-    let descending = columns.get(equal.len()).is_some_and(|(_, descending)| *descending);
+    let descending = parts.get(equal.len()).is_some_and(|(_, descending)| *descending);
     let end = |bound: &Bound| -> Result<Option<Option<(KeyRange, bool)>>> {
         let Some((expr, inclusive)) = bound else { return Ok(Some(None)) };
         let value = expr.value(env)?;

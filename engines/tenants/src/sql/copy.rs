@@ -1,5 +1,7 @@
 //! `COPY`: its own grammar, old and new, and its plans.
 
+use std::sync::Arc;
+
 use sqlparser::{
     ast::{Ident, ObjectName, Query, Statement},
     dialect::PostgreSqlDialect,
@@ -14,11 +16,13 @@ use crate::{
     copy::{CopyFormat, CopyKind, Header},
     error::{Result, SqlError, state},
     sql::{
+        modify::target_columns,
         name::{name_of, relation_name},
         parse,
-        plan::Plan,
+        plan::{CopyIn, Plan},
         scope::Scope,
         select::Planner,
+        written::Verb,
     },
 };
 
@@ -391,5 +395,30 @@ impl Planner<'_> {
             Some(Statement::Query(query)) => Ok(query),
             _ => Err(SqlError::internal("a table became no query")),
         }
+    }
+
+    pub(crate) fn copy_in(&mut self, name: &ObjectName, columns: &[Ident]) -> Result<CopyIn> {
+        if self.catalog.view(&relation_name(name)?).is_some() {
+            let message = format!("cannot copy to view \"{name}\"");
+            return Err(SqlError::new(state::WRONG_OBJECT_TYPE, message)
+                .hint("To enable copying to a view, provide an INSTEAD OF INSERT trigger."));
+        }
+        let written = self.written(name, None, Verb::Insert)?.0;
+        let table = Arc::clone(&written.table);
+        let names: Vec<String> = columns.iter().map(name_of).collect();
+        let mut columns = target_columns(&written, &names)?;
+        let computed = |at: &usize| matches!(table.columns[*at].generated, Generated::Stored(_));
+        if let Some(at) = columns.iter().find(|at| computed(at)).filter(|_| !names.is_empty()) {
+            let message = format!("column \"{}\" is a generated column", table.columns[*at].name);
+            return Err(SqlError::new(state::INVALID_COLUMN_REFERENCE, message)
+                .detail("Generated columns cannot be used in COPY."));
+        }
+        columns.retain(|at| !computed(at));
+        let mut defaults = Vec::new();
+        for at in (0..table.columns.len()).filter(|at| !columns.contains(at)) {
+            defaults.push((at, self.default_of(&table, at)?));
+        }
+        let (target, reached) = self.targets(table)?;
+        Ok(CopyIn { target, reached, columns, format: CopyFormat::default(), defaults })
     }
 }

@@ -1,8 +1,7 @@
 //! Plans of what changes the catalog.
 
 use sqlparser::ast::{
-    self, AlterColumnOperation, AlterTableOperation, ColumnOption, DropBehavior, IndexColumn, RenameTableNameKind,
-    TableConstraint,
+    self, AlterColumnOperation, AlterTableOperation, ColumnOption, DropBehavior, RenameTableNameKind, TableConstraint,
 };
 
 use crate::{
@@ -13,6 +12,7 @@ use crate::{
     error::{Result, SqlError, state},
     sql::{
         bind::Binder,
+        define_index::{places, plain_columns},
         define_sequence::SequenceOptions,
         expression::Expr,
         modify::{parse_expression, scope_of},
@@ -27,31 +27,6 @@ use crate::{
     types::Type,
     value::Value,
 };
-
-/// The columns of a key, by name.
-fn key_columns(columns: &[IndexColumn]) -> Result<Vec<(String, bool)>> {
-    columns
-        .iter()
-        .map(|column| {
-            let options = &column.column.options;
-            let descending = options.asc == Some(false);
-            if options.nulls_first.is_some_and(|first| first != descending) {
-                return Err(SqlError::unsupported("an index with NULLs at the other end"));
-            }
-            if column.operator_class.is_some() {
-                return Err(SqlError::unsupported("an operator class"));
-            }
-            match &column.column.expr {
-                ast::Expr::Identifier(ident) => Ok((name_of(ident), descending)),
-                other => Err(SqlError::unsupported(format_args!("an index on the expression {other}"))),
-            }
-        })
-        .collect()
-}
-
-fn plain_columns(columns: &[IndexColumn]) -> Result<Vec<String>> {
-    Ok(key_columns(columns)?.into_iter().map(|(name, _)| name).collect())
-}
 
 /// Constraints of a table that is being made, in the order in which they were met.
 #[derive(Default)]
@@ -235,32 +210,6 @@ pub(crate) fn constraint_name(
     }
 }
 
-/// The places of columns by their names.
-pub(crate) fn places(table: &Table, names: &[String]) -> Result<Vec<usize>> {
-    let mut places = Vec::new();
-    for name in names {
-        let place = table.column(name).ok_or_else(|| {
-            let message = format!("column \"{name}\" named in key does not exist");
-            SqlError::new(state::UNDEFINED_COLUMN, message)
-        })?;
-        match table.columns[place].of {
-            Type::Json => {
-                let message = "data type json has no default operator class for access method \"btree\"";
-                return Err(SqlError::new(state::UNDEFINED_OBJECT, message));
-            }
-            Type::Jsonb => return Err(SqlError::unsupported("an index on jsonb")),
-            Type::Array(_) => return Err(SqlError::unsupported("an index on an array")),
-            _ => {}
-        }
-        if places.contains(&place) {
-            let message = format!("column \"{name}\" appears twice in a key");
-            return Err(SqlError::new(state::DUPLICATE_COLUMN, message));
-        }
-        places.push(place);
-    }
-    Ok(places)
-}
-
 impl NewColumn {
     /// The column in the catalog, with a schema version.
     pub(crate) fn into_column(self, since: u16) -> Column {
@@ -345,8 +294,7 @@ impl Planner<'_> {
         }
         for (asked, columns) in constraints.unique {
             let index_name = names.choose(asked, &with_names(&name, &columns), "key")?;
-            let columns = places(&table, &columns)?.into_iter().map(|column| (column, false)).collect();
-            made.indexes.push(Index::new(index_name, columns, true, true));
+            made.indexes.push(Index::of_constraint(index_name, places(&table, &columns)?));
         }
         let mut sequences = Vec::new();
         for (options, column) in own {
@@ -440,50 +388,6 @@ impl Planner<'_> {
         }
     }
 
-    /// What the rows must fulfil that have an entry in an index.
-    pub(crate) fn index_predicate(&mut self, table: &Table, predicate: &str) -> Result<Expr> {
-        let scope = scope_of(table, &table.name);
-        let before = self.parameters.types.len();
-        let mut binder = Binder::closed(&scope, self, "index predicates");
-        let bound = binder.condition(&parse_expression(predicate)?, "WHERE")?;
-        self.no_parameters(before)?;
-        Ok(bound)
-    }
-
-    /// Resolves the predicates of a table's indexes, if nobody has done so yet.
-    pub(crate) fn resolve_predicates(&mut self, table: &Table) -> Result<()> {
-        if table.wants_predicates() {
-            let predicates = table.indexes.iter().map(|index| index.predicate.as_deref());
-            let resolve = |text: Option<&str>| text.map(|text| self.index_predicate(table, text)).transpose();
-            table.set_predicates(predicates.map(resolve).collect::<Result<_>>()?);
-        }
-        Ok(())
-    }
-
-    pub(crate) fn create_index(&mut self, ast: &ast::CreateIndex) -> Result<Define> {
-        let btree = ast.using.as_ref().is_none_or(|using| matches!(using, ast::IndexType::BTree));
-        if !btree || ast.nulls_distinct == Some(false) {
-            return Err(SqlError::unsupported("this kind of index"));
-        }
-        let table = self.table(&ast.table_name)?;
-        let predicate = ast.predicate.as_ref().map(ToString::to_string);
-        if let Some(predicate) = &predicate
-            && !self.index_predicate(&table, predicate)?.is_immutable()
-        {
-            let message = "functions in index predicate must be marked IMMUTABLE";
-            return Err(SqlError::new(state::INVALID_OBJECT_DEFINITION, message));
-        }
-        Ok(Define::CreateIndex {
-            table: relation_name(&ast.table_name)?,
-            name: ast.name.as_ref().map(alone).transpose()?,
-            columns: key_columns(&ast.columns)?,
-            unique: ast.unique,
-            include: ast.include.iter().map(name_of).collect(),
-            predicate,
-            if_not_exists: ast.if_not_exists,
-        })
-    }
-
     pub(crate) fn alter_table(&mut self, ast: &ast::AlterTable) -> Result<Define> {
         let mut changes = Vec::new();
         let name = relation_name(&ast.name)?;
@@ -568,7 +472,7 @@ impl Planner<'_> {
 }
 
 /// The name of a new object that is in the schema of its table, or where it was.
-fn alone(name: &ast::ObjectName) -> Result<String> {
+pub(crate) fn alone(name: &ast::ObjectName) -> Result<String> {
     match relation_name(name)? {
         Name { schema: None, name } => Ok(name),
         Name { schema: Some(_), .. } => {

@@ -6,12 +6,16 @@ use std::{collections::BTreeMap, ops::Bound};
 use savanna_transaction::{Change, Isolation, KeyRange, RowLock, TxnId, Wait};
 
 use crate::{
-    catalog::{Arbiter, OBJECTS, Table},
+    catalog::{Arbiter, OBJECTS, Part, Table},
     database::{Database, Step, Visit, is_temporary},
     error::{Result, SqlError, state},
     row::{self, Entry},
-    sql::{expression::Env, modify::shown_row, plan::Target, run_join::row_key, run_reference::Touched},
-    value::{Value, text},
+    sql::{
+        define_index::shown_part, expression::Env, modify::shown_row, plan::Target, run_join::row_key,
+        run_reference::Touched,
+    },
+    types::Type,
+    value::{Value, text, zone::Zone},
 };
 
 #[derive(Debug)]
@@ -173,11 +177,8 @@ impl Effects {
             }
         };
         let mut entries = Vec::with_capacity(table.indexes.len());
-        for (at, index) in table.indexes.iter().enumerate() {
-            if !table.is_indexed(at, values, env)? {
-                continue;
-            }
-            let entry = row::index_entry(index, values, &key)?;
+        for at in 0..table.indexes.len() {
+            let Some(entry) = table.entry(at, values, &key, env)? else { continue };
             if let Some(other) = ready!(self.free_entry(database, table, &entry)) {
                 return Ok(Step::Done(Inserted::Conflict(Arbiter::Index(at), other)));
             }
@@ -188,6 +189,29 @@ impl Effects {
         }
         self.put(key, Some(row::encode(table, values)?), Change::Existence)?;
         Ok(Step::Done(Inserted::Done))
+    }
+
+    /// The key of the row that is in the way of a new one under a constraint.
+    pub(crate) fn conflicting(
+        &self,
+        database: &mut Database,
+        table: &Table,
+        arbiter: Arbiter,
+        values: &[Value],
+        env: Env<'_>,
+    ) -> Result<Step<Option<Vec<u8>>>> {
+        match (arbiter, &table.primary) {
+            (Arbiter::Primary, Some(primary)) => {
+                let key = row::primary_key(table, &primary.columns, values)?;
+                Ok(self.taken(database, &key)?.map(|taken| taken.map(|_| key)))
+            }
+            (Arbiter::Primary, None) => Ok(Step::Done(None)),
+            // What tells entries apart that are not unique is not looked at.
+            (Arbiter::Index(at), _) => match table.entry(at, values, &[0; 4], env)?.filter(|entry| entry.unique) {
+                Some(entry) => self.free_entry(database, table, &entry),
+                None => Ok(Step::Done(None)),
+            },
+        }
     }
 
     /// Changes a row; computes its generated columns first. `touched` are the other columns that may differ.
@@ -233,14 +257,10 @@ impl Effects {
         let refers = table.foreign_keys.iter().flat_map(|foreign| &foreign.columns).any(|at| touched.contains(at));
         let mut change = if refers { Change::Existence } else { Change::Content };
         for (at, index) in table.indexes.iter().enumerate() {
-            if index.predicate.is_none() && !index.columns.iter().any(|(column, _)| touched.contains(column)) {
+            if index.is_apart_from(touched) {
                 continue;
             }
-            let entry = |row: &[Value]| match table.is_indexed(at, row, env)? {
-                true => row::index_entry(index, row, key).map(Some),
-                false => Ok(None),
-            };
-            let (before, after) = (entry(old)?, entry(new)?);
+            let (before, after) = (table.entry(at, old, key, env)?, table.entry(at, new, key, env)?);
             if before.as_ref().map(|entry| &entry.key) == after.as_ref().map(|entry| &entry.key) {
                 continue;
             }
@@ -293,13 +313,10 @@ impl Effects {
     ) -> Result<Step<()>> {
         ready!(self.lock(database, key, Change::Existence));
         let mut entries = Vec::with_capacity(table.indexes.len());
-        for (at, index) in table.indexes.iter().enumerate() {
-            if !table.is_indexed(at, values, env)? {
-                continue;
-            }
-            let entry = row::index_entry(index, values, key)?.key;
-            ready!(self.lock(database, &entry, Change::Existence));
-            entries.push(entry);
+        for at in 0..table.indexes.len() {
+            let Some(entry) = table.entry(at, values, key, env)? else { continue };
+            ready!(self.lock(database, &entry.key, Change::Existence));
+            entries.push(entry.key);
         }
         for entry in entries {
             self.put(entry, None, Change::Existence)?;
@@ -407,23 +424,41 @@ fn check(target: &Target, values: &[Value], env: Env<'_>) -> Result<()> {
 }
 
 /// The error of a row that is in the way of another.
-pub(crate) fn duplicate(table: &Table, arbiter: Arbiter, values: &[Value]) -> SqlError {
-    let (name, columns): (&str, Vec<usize>) = match arbiter {
+pub(crate) fn duplicate(table: &Table, arbiter: Arbiter, row: &[Value], env: Env<'_>) -> SqlError {
+    let (name, parts, values) = match arbiter {
         Arbiter::Primary => match &table.primary {
-            Some(primary) => (&primary.name, primary.columns.clone()),
+            Some(primary) => {
+                let parts: Vec<Part> = primary.columns.iter().map(|column| Part::Column(*column)).collect();
+                (&primary.name, parts, primary.columns.iter().map(|column| row[*column].clone()).collect())
+            }
             None => return SqlError::internal("a duplicate of no key"),
         },
         Arbiter::Index(at) => {
             let index = &table.indexes[at];
-            (&index.name, index.columns.iter().map(|(column, _)| *column).collect())
+            let parts: Vec<Part> = index.parts.iter().map(|(part, _)| part.clone()).collect();
+            match table.part_values(at, row, env) {
+                Ok(values) => (&index.name, parts, values),
+                Err(error) => return error,
+            }
         }
     };
-    let names: Vec<&str> = columns.iter().map(|column| table.columns[*column].name.as_str()).collect();
-    let shown: Vec<String> = columns
-        .iter()
-        .map(|at| text::shown(&values[*at], table.columns[*at].of, crate::value::zone::Zone::UTC))
-        .collect();
+    let of = |at: usize| match (arbiter, &parts[at]) {
+        (_, Part::Column(column)) => table.columns[*column].of,
+        (Arbiter::Index(index), _) => table.part_type(index, at),
+        (Arbiter::Primary, Part::Expression(_)) => Type::Text,
+    };
+    let shown = values.iter().enumerate().map(|(at, value)| text::shown(value, of(at), Zone::UTC));
+    let shown: Vec<String> = shown.collect();
+    let names: Vec<String> = parts.iter().map(|part| part_name(table, part)).collect();
     SqlError::new(state::UNIQUE_VIOLATION, format!("duplicate key value violates unique constraint \"{name}\""))
         .detail(format!("Key ({})=({}) already exists.", names.join(", "), shown.join(", ")))
         .constraint(name)
+}
+
+/// A part of a key as messages show it.
+fn part_name(table: &Table, part: &Part) -> String {
+    match part {
+        Part::Column(column) => table.columns[*column].name.clone(),
+        Part::Expression(text) => shown_part(text),
+    }
 }

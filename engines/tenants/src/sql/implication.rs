@@ -16,7 +16,8 @@ pub(crate) fn follows(predicate: &Expr, base: usize, conditions: &[Expr]) -> boo
     parts.iter().all(|part| conditions.iter().any(|condition| implies(condition, part)))
 }
 
-fn shift(expr: &mut Expr, base: usize) {
+/// Moves an expression over a table's row to where its columns begin.
+pub(super) fn shift(expr: &mut Expr, base: usize) {
     if let Expr::Column(at) = expr {
         *at += base;
     }

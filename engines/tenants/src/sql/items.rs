@@ -80,7 +80,7 @@ impl Items {
 }
 
 /// The name that PostgreSQL gives to what has none.
-fn default_name(ast: &ast::Expr) -> String {
+pub(crate) fn default_name(ast: &ast::Expr) -> String {
     match ast {
         ast::Expr::Identifier(ident) => name_of(ident),
         ast::Expr::CompoundIdentifier(parts) => parts.last().map_or_else(String::new, name_of),

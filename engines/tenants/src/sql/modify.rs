@@ -4,28 +4,27 @@ use std::sync::Arc;
 
 use sqlparser::{
     ast::{
-        self, Assignment, AssignmentTarget, ConflictTarget, FromTable, ObjectName, OnConflictAction, OnInsert, SetExpr,
-        TableFactor, TableObject, TableWithJoins, UpdateTableFromKind,
+        self, Assignment, AssignmentTarget, FromTable, OnInsert, SetExpr, TableFactor, TableObject, TableWithJoins,
+        UpdateTableFromKind,
     },
     dialect::PostgreSqlDialect,
     parser::Parser,
 };
 
 use crate::{
-    catalog::{Arbiter, Column, Generated, Table},
-    copy::CopyFormat,
+    catalog::{Column, Generated, Table},
     error::{Result, SqlError, state},
     sql::{
         bind::{Binder, Typed},
         expression::Expr,
         from::From,
-        implication::follows,
         items::Items,
         name::{name_of, object_name},
-        plan::{ConflictUpdate, CopyIn, Delete, Insert, OnConflict, OutputColumn, Returning, Target, Update},
+        plan::{Delete, Insert, OutputColumn, Returning, Target, Update},
         query_plan::{Joined, Query},
         scope::{Scope, Visible},
         select::Planner,
+        written::{Verb, Written},
     },
     types::Type,
     value::Value,
@@ -64,12 +63,21 @@ enum Assigned<'a> {
 /// Conditions with their names, and columns with what they are computed by.
 type Rules = (Vec<(String, Expr)>, Vec<(usize, Expr)>);
 
-/// A column of a table that a statement names.
-fn named_column(table: &Table, name: &str) -> Result<usize> {
-    table.column(name).ok_or_else(|| {
-        let message = format!("column \"{name}\" of relation \"{}\" does not exist", table.name);
-        SqlError::new(state::UNDEFINED_COLUMN, message)
-    })
+/// The columns that an INSERT or COPY gives values for.
+pub(crate) fn target_columns(written: &Written, names: &[String]) -> Result<Vec<usize>> {
+    if names.is_empty() {
+        return Ok(written.columns());
+    }
+    let mut columns = Vec::new();
+    for name in names {
+        let column = written.column(name, Verb::Insert)?;
+        if columns.contains(&column) {
+            let message = format!("column \"{name}\" specified more than once");
+            return Err(SqlError::new(state::DUPLICATE_COLUMN, message));
+        }
+        columns.push(column);
+    }
+    Ok(columns)
 }
 
 impl Planner<'_> {
@@ -83,7 +91,7 @@ impl Planner<'_> {
     }
 
     pub(crate) fn target(&mut self, table: Arc<Table>) -> Result<Target> {
-        self.resolve_predicates(&table)?;
+        self.resolve_indexes(&table)?;
         let (checks, computed) = self.rules(&table)?;
         let [references, referenced_by] = self.references(&table)?;
         Ok(Target { table, checks, computed, references, referenced_by })
@@ -104,23 +112,6 @@ impl Planner<'_> {
         Ok((checks, computed))
     }
 
-    /// The columns that an INSERT or COPY gives values for.
-    fn target_columns(&self, table: &Table, names: &[String]) -> Result<Vec<usize>> {
-        if names.is_empty() {
-            return Ok(table.live_columns().map(|(at, _)| at).collect());
-        }
-        let mut columns = Vec::new();
-        for name in names {
-            let column = named_column(table, name)?;
-            if columns.contains(&column) {
-                let message = format!("column \"{name}\" specified more than once");
-                return Err(SqlError::new(state::DUPLICATE_COLUMN, message));
-            }
-            columns.push(column);
-        }
-        Ok(columns)
-    }
-
     pub(crate) fn insert(&mut self, ast: &ast::Insert) -> Result<(Insert, Option<Vec<OutputColumn>>)> {
         let odd = ast.or.is_some()
             || ast.ignore
@@ -136,10 +127,11 @@ impl Planner<'_> {
         let TableObject::TableName(name) = &ast.table else {
             return Err(SqlError::unsupported("INSERT into something else than a table"));
         };
-        let table = self.table_to_write(name)?;
-        let alias = ast.table_alias.as_ref().map_or_else(|| table.name.clone(), |alias| name_of(&alias.alias));
+        let written = self.written(name, None, Verb::Insert)?.0;
+        let table = Arc::clone(&written.table);
+        let alias = ast.table_alias.as_ref().map_or_else(|| written.name().to_owned(), |alias| name_of(&alias.alias));
         let names = ast.columns.iter().map(object_name).collect::<Result<Vec<_>>>()?;
-        let columns = self.target_columns(&table, &names)?;
+        let columns = target_columns(&written, &names)?;
         let mut values = Vec::new();
         for at in 0..table.columns.len() {
             values.push(self.default_of(&table, at)?);
@@ -163,13 +155,14 @@ impl Planner<'_> {
         };
         let conflict = match &ast.on {
             None => None,
-            Some(OnInsert::OnConflict(conflict)) => Some(self.on_conflict(&table, &alias, conflict)?),
+            Some(OnInsert::OnConflict(conflict)) => Some(self.on_conflict(&written, &alias, conflict)?),
             Some(_) => return Err(SqlError::unsupported("ON DUPLICATE KEY UPDATE")),
         };
-        let scope = scope_of(&table, &alias);
+        let scope = written.scope(&alias);
         let (returning, output) = self.maybe_returning(ast.returning.as_deref(), &scope)?;
+        let checks = written.checks();
         let (target, reached) = self.targets(table)?;
-        Ok((Insert { target, reached, source, values, conflict, returning }, output))
+        Ok((Insert { target, reached, source, values, conflict, checks, returning }, output))
     }
 
     /// `VALUES` as a table's columns: each value becomes its column's type.
@@ -249,69 +242,13 @@ impl Planner<'_> {
         Ok(query)
     }
 
-    fn on_conflict(&mut self, table: &Arc<Table>, alias: &str, ast: &ast::OnConflict) -> Result<OnConflict> {
-        let arbiter = match &ast.conflict_target {
-            None => None,
-            Some(ConflictTarget::Columns(columns)) => {
-                let names: Vec<String> = columns.iter().map(name_of).collect();
-                let mut wanted = names.iter().map(|name| named_column(table, name)).collect::<Result<Vec<_>>>()?;
-                wanted.sort_unstable();
-                wanted.dedup();
-                let whole = table.unique_key(&wanted).map(|(arbiter, _)| arbiter);
-                let found = match self.conflict_predicate.take() {
-                    Some(predicate) if whole.is_none() => self.partial_arbiter(table, &wanted, &predicate)?,
-                    _ => whole,
-                };
-                Some(found.ok_or_else(|| {
-                    let message = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
-                    SqlError::new(state::INVALID_COLUMN_REFERENCE, message)
-                })?)
-            }
-            Some(ConflictTarget::OnConstraint(name)) => {
-                let name = object_name(name)?;
-                let primary = table.primary.as_ref().filter(|key| key.name == name).map(|_| Arbiter::Primary);
-                let unique = table.indexes.iter().position(|index| index.unique && index.name == name);
-                Some(primary.or_else(|| unique.map(Arbiter::Index)).ok_or_else(|| {
-                    let message = format!("constraint \"{name}\" for table \"{}\" does not exist", table.name);
-                    SqlError::new(state::UNDEFINED_OBJECT, message)
-                })?)
-            }
-        };
-        let update = match &ast.action {
-            OnConflictAction::DoNothing => None,
-            OnConflictAction::DoUpdate(_) if arbiter.is_none() => {
-                let message = "ON CONFLICT DO UPDATE requires inference specification or constraint name";
-                return Err(SqlError::new(state::SYNTAX_ERROR, message));
-            }
-            OnConflictAction::DoUpdate(update) => {
-                let mut scope = scope_of(table, alias);
-                scope.columns.extend(columns_of(table, "excluded", scope.width).into_iter().map(|mut column| {
-                    // Only with its table's name: alone, a column is that of the row that is there.
-                    column.hidden = true;
-                    column
-                }));
-                scope.width += table.columns.len();
-                let assignments = self.assignments(table, &scope, &update.assignments)?;
-                let mut binder = Binder::plain(&scope, self, "WHERE");
-                let filter = update.selection.as_ref().map(|filter| binder.condition(filter, "WHERE")).transpose()?;
-                Some(ConflictUpdate { assignments, filter })
-            }
-        };
-        Ok(OnConflict { arbiter, update })
-    }
-
-    /// The unique index over just these columns whose rows a predicate implies.
-    fn partial_arbiter(&mut self, table: &Table, columns: &[usize], predicate: &str) -> Result<Option<Arbiter>> {
-        let mut conditions = Vec::new();
-        self.index_predicate(table, predicate)?.conjuncts(&mut conditions);
-        let found = table.indexes.iter().enumerate().position(|(at, index)| {
-            let same = index.columns.len() == columns.len() && index.columns.iter().all(|(of, _)| columns.contains(of));
-            same && index.unique && table.predicate(at).is_some_and(|predicate| follows(predicate, 0, &conditions))
-        });
-        Ok(found.map(Arbiter::Index))
-    }
-
-    fn assignments(&mut self, table: &Table, scope: &Scope<'_>, ast: &[Assignment]) -> Result<Vec<(usize, Expr)>> {
+    pub(crate) fn assignments(
+        &mut self,
+        written: &Written,
+        scope: &Scope<'_>,
+        ast: &[Assignment],
+    ) -> Result<Vec<(usize, Expr)>> {
+        let table = &*written.table;
         let mut assignments: Vec<(usize, Expr)> = Vec::new();
         for assignment in ast {
             let values = match (&assignment.target, &assignment.value) {
@@ -331,7 +268,7 @@ impl Planner<'_> {
             };
             for (name, value) in values {
                 let name = object_name(name)?;
-                let column = named_column(table, &name)?;
+                let column = written.column(&name, Verb::Update)?;
                 if assignments.iter().any(|(other, _)| *other == column) {
                     let message = format!("multiple assignments to same column \"{name}\"");
                     return Err(SqlError::new(state::SYNTAX_ERROR, message));
@@ -369,20 +306,22 @@ impl Planner<'_> {
         Ok((Some(Returning { outputs: items.outputs }), Some(items.columns)))
     }
 
-    /// The table that is written, and those it is joined with.
-    fn written(&mut self, target: &TableWithJoins, others: &[TableWithJoins]) -> Result<(Arc<Table>, From<'static>)> {
+    /// What is written, and what it is joined with.
+    fn written_and_joined(
+        &mut self,
+        target: &TableWithJoins,
+        others: &[TableWithJoins],
+        verb: Verb,
+    ) -> Result<(Written, From<'static>)> {
         let TableFactor::Table { name, alias, args: None, .. } = &target.relation else {
             return Err(SqlError::unsupported("a change of something else than a table"));
         };
         if !target.joins.is_empty() {
             return Err(SqlError::unsupported("a change of joined tables"));
         }
-        let table = self.table_to_write(name)?;
-        let mut from = From::default();
-        let item = from.add_table(Arc::clone(&table), None, alias.as_ref())?;
-        from.joined.items.push(item);
+        let (written, mut from) = self.written(name, alias.as_ref(), verb)?;
         self.add_from(&mut from, others)?;
-        Ok((table, from))
+        Ok((written, from))
     }
 
     pub(crate) fn update(&mut self, ast: &ast::Update) -> Result<(Update, Option<Vec<OutputColumn>>)> {
@@ -394,8 +333,8 @@ impl Planner<'_> {
             Some(UpdateTableFromKind::AfterSet(tables)) => tables,
             Some(_) => return Err(SqlError::unsupported("FROM before SET")),
         };
-        let (table, mut from) = self.written(&ast.table, others)?;
-        let assignments = self.assignments(&table, &from.scope, &ast.assignments)?;
+        let (written, mut from) = self.written_and_joined(&ast.table, others, Verb::Update)?;
+        let assignments = self.assignments(&written, &from.scope, &ast.assignments)?;
         if let Some(filter) = &ast.selection {
             let mut binder = Binder::plain(&from.scope, self, "WHERE");
             binder.condition(filter, "WHERE")?.conjuncts(&mut from.joined.conditions);
@@ -405,8 +344,9 @@ impl Planner<'_> {
         let returned = returning.iter().flat_map(|returning| &returning.outputs);
         rows.want(assignments.iter().map(|(_, value)| value).chain(returned));
         whole(&mut rows);
-        let (target, reached) = self.targets(table)?;
-        Ok((Update { target, reached, rows, assignments, returning }, output))
+        let checks = written.checks();
+        let (target, reached) = self.targets(written.table)?;
+        Ok((Update { target, reached, rows, assignments, checks, returning }, output))
     }
 
     pub(crate) fn delete(&mut self, ast: &ast::Delete) -> Result<(Delete, Option<Vec<OutputColumn>>)> {
@@ -417,7 +357,8 @@ impl Planner<'_> {
         let [target] = tables.as_slice() else {
             return Err(SqlError::unsupported("DELETE from several tables"));
         };
-        let (table, mut from) = self.written(target, ast.using.as_deref().unwrap_or_default())?;
+        let others = ast.using.as_deref().unwrap_or_default();
+        let (written, mut from) = self.written_and_joined(target, others, Verb::Delete)?;
         if let Some(filter) = &ast.selection {
             let mut binder = Binder::plain(&from.scope, self, "WHERE");
             binder.condition(filter, "WHERE")?.conjuncts(&mut from.joined.conditions);
@@ -426,27 +367,8 @@ impl Planner<'_> {
         let mut rows = self.join(from.joined, &from.scope, 0);
         rows.want(returning.iter().flat_map(|returning| &returning.outputs));
         whole(&mut rows);
-        let (target, reached) = self.targets(table)?;
+        let (target, reached) = self.targets(written.table)?;
         Ok((Delete { target, reached, rows, returning }, output))
-    }
-
-    pub(crate) fn copy_in(&mut self, name: &ObjectName, columns: &[ast::Ident]) -> Result<CopyIn> {
-        let table = self.table_to_write(name)?;
-        let names: Vec<String> = columns.iter().map(name_of).collect();
-        let mut columns = self.target_columns(&table, &names)?;
-        let computed = |at: &usize| matches!(table.columns[*at].generated, Generated::Stored(_));
-        if let Some(at) = columns.iter().find(|at| computed(at)).filter(|_| !names.is_empty()) {
-            let message = format!("column \"{}\" is a generated column", table.columns[*at].name);
-            return Err(SqlError::new(state::INVALID_COLUMN_REFERENCE, message)
-                .detail("Generated columns cannot be used in COPY."));
-        }
-        columns.retain(|at| !computed(at));
-        let mut defaults = Vec::new();
-        for at in (0..table.columns.len()).filter(|at| !columns.contains(at)) {
-            defaults.push((at, self.default_of(&table, at)?));
-        }
-        let (target, reached) = self.targets(table)?;
-        Ok(CopyIn { target, reached, columns, format: CopyFormat::default(), defaults })
     }
 }
 

@@ -1,7 +1,5 @@
 //! From text to trees.
 
-use std::ops::Range;
-
 use sqlparser::{
     ast::Statement,
     dialect::PostgreSqlDialect,
@@ -11,7 +9,7 @@ use sqlparser::{
 
 use crate::{
     error::{Result, SqlError, state},
-    sql::{dialect::is_word, modify::Overriding},
+    sql::{conflict_target::write_plain, dialect::is_word, modify::Overriding},
 };
 
 /// The statements of a text, each with its own part of the text.
@@ -141,38 +139,6 @@ pub(crate) fn overriding(text: &str) -> Overriding {
     }
 }
 
-/// The predicate of the index that an INSERT names behind `ON CONFLICT (..)`, which its tree does not have.
-pub(crate) fn conflict_predicate(text: &str) -> Option<String> {
-    const WORD: &[u8] = b"conflict";
-    if !text.as_bytes().windows(WORD.len()).any(|part| part.eq_ignore_ascii_case(WORD)) {
-        return None;
-    }
-    let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location().ok()?;
-    let within = conflict_predicate_at(&tokens)?;
-    Some(tokens[within].iter().skip(1).map(|token| token.token.to_string()).collect())
-}
-
-/// Where `WHERE ..` stands between `ON CONFLICT (..)` and `DO`.
-fn conflict_predicate_at(tokens: &[TokenWithSpan]) -> Option<Range<usize>> {
-    let mut places = (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_)));
-    if word(&tokens[places.next()?]) != "INSERT" {
-        return None;
-    }
-    places.by_ref().find(|at| word(&tokens[*at]) == "CONFLICT")?;
-    places.next().filter(|at| tokens[*at].token == Token::LParen)?;
-    let mut depth = 1;
-    places.by_ref().find(|at| {
-        depth += i32::from(tokens[*at].token == Token::LParen) - i32::from(tokens[*at].token == Token::RParen);
-        depth == 0
-    })?;
-    let start = places.next().filter(|at| word(&tokens[*at]) == "WHERE")?;
-    let end = places.find(|at| {
-        depth += i32::from(tokens[*at].token == Token::LParen) - i32::from(tokens[*at].token == Token::RParen);
-        depth == 0 && word(&tokens[*at]) == "DO"
-    })?;
-    Some(start..end)
-}
-
 /// Where `OVERRIDING SYSTEM VALUE` stands, and whether it is that and not `OVERRIDING USER VALUE`.
 fn overriding_at(tokens: &[TokenWithSpan]) -> Option<([usize; 3], bool)> {
     let places: Vec<usize> =
@@ -191,7 +157,7 @@ fn overriding_at(tokens: &[TokenWithSpan]) -> Option<([usize; 3], bool)> {
 }
 
 /// A word in capitals; nothing for other tokens.
-fn word(token: &TokenWithSpan) -> String {
+pub(super) fn word(token: &TokenWithSpan) -> String {
     match &token.token {
         Token::Word(word) if word.quote_style.is_none() => word.value.to_ascii_uppercase(),
         _ => String::new(),
@@ -233,13 +199,12 @@ fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
             if let Some((words, _)) = overriding_at(tokens) {
                 words.into_iter().rev().for_each(|at| drop(tokens.remove(at)));
             }
-            if let Some(within) = conflict_predicate_at(tokens) {
-                tokens.drain(within);
-            }
+            write_plain(tokens);
         }
         Some("CREATE") if places.len() > 2 && word(&tokens[places[1]]) == "UNLOGGED" => {
             tokens.remove(places[1]);
         }
+        Some("CREATE") if places.iter().take(5).any(|at| word(&tokens[*at]) == "VIEW") => write_check_option(tokens),
         Some("CREATE" | "ALTER") if places.len() > 2 && word(&tokens[places[1]]) == "USER" => {
             let creates = word(&tokens[places[0]]) == "CREATE";
             tokens[places[1]].token = Token::make_keyword("ROLE");
@@ -257,6 +222,29 @@ fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
         }
         _ => {}
     }
+}
+
+/// Writes `CREATE VIEW .. AS .. WITH CHECK OPTION` as `CREATE VIEW .. WITH (check_option = CASCADED) AS ..`.
+fn write_check_option(tokens: &mut Vec<TokenWithSpan>) {
+    let is_word = |token: &&TokenWithSpan| !matches!(token.token, Token::Whitespace(_) | Token::EOF | Token::SemiColon);
+    let words: Vec<String> = tokens.iter().filter(is_word).rev().take(4).map(word).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (count, kind) = match words.as_slice() {
+        ["OPTION", "CHECK", "WITH", ..] => (3, "CASCADED"),
+        ["OPTION", "CHECK", "CASCADED", "WITH"] => (4, "CASCADED"),
+        ["OPTION", "CHECK", "LOCAL", "WITH"] => (4, "LOCAL"),
+        _ => return,
+    };
+    let Some(view) = tokens.iter().position(|token| word(token) == "AS") else { return };
+    for _ in 0..count {
+        if let Some(last) = tokens.iter().rposition(|token| is_word(&token)) {
+            tokens.remove(last);
+        }
+    }
+    let option = Token::make_word("check_option", None);
+    let written =
+        [Token::make_keyword("WITH"), Token::LParen, option, Token::Eq, Token::make_keyword(kind), Token::RParen];
+    tokens.splice(view..view, written.map(TokenWithSpan::wrap));
 }
 
 /// What stands before the table of a row lock that leaves keys alone. No client can write it.
@@ -381,6 +369,8 @@ mod tests {
         assert_eq!(shown("vacuum analyze t"), shown("vacuum t"));
         assert_eq!(shown("create user a with password 'x'"), shown("create role a with login password 'x'"));
         assert_eq!(shown("abort"), "ROLLBACK");
+        let checked = "create view v (a) with (check_option = LOCAL) as select 1 as b";
+        assert_eq!(shown("create view v (a) as select 1 as b with local check option;"), shown(checked));
         assert_eq!(
             shown("select 1 from t for update skip locked limit 1"),
             "SELECT 1 FROM t LIMIT 1 FOR UPDATE SKIP LOCKED"
@@ -397,15 +387,6 @@ mod tests {
         let options = "create table t (a int, b int) with (root = true, key = (a, b), c = TRUE)";
         assert_eq!(shown("create table t (a int, b int) with ( root , key = (a, b), c)"), shown(options));
         assert_eq!(shown("copy t from stdin with (freeze on)"), "COPY t FROM STDIN (FREEZE)");
-    }
-
-    #[test]
-    fn the_predicate_behind_a_conflict_is_taken_out() {
-        let text = "insert into t values (1) on conflict (a, b) where c > (1 + 2) and d do nothing";
-        assert_eq!(conflict_predicate(text).as_deref().map(str::trim), Some("c > (1 + 2) and d"));
-        let without = "insert into t values (1) on conflict (a, b) do update set a = 1 where t.a > 0";
-        assert_eq!(conflict_predicate(without), None);
-        assert!(parse(text).is_ok() && parse(without).is_ok());
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::{
         query_plan::{Joined, Query},
         reference::{NewForeignKey, Reference},
         role::RoleChange,
+        written::ViewCheck,
     },
     types::Type,
     value::zone::Zone,
@@ -180,6 +181,8 @@ pub(crate) struct Insert {
     /// A value for each of the table's columns, over the source's row.
     pub(crate) values: Vec<Expr>,
     pub(crate) conflict: Option<OnConflict>,
+    /// What views want of the rows.
+    pub(crate) checks: Vec<ViewCheck>,
     pub(crate) returning: Option<Returning>,
 }
 
@@ -206,6 +209,8 @@ pub(crate) struct Update {
     pub(crate) reached: Vec<Target>,
     pub(crate) rows: Joined,
     pub(crate) assignments: Vec<(usize, Expr)>,
+    /// What views want of the rows.
+    pub(crate) checks: Vec<ViewCheck>,
     pub(crate) returning: Option<Returning>,
 }
 
@@ -283,6 +288,28 @@ pub(crate) struct NewTable {
     pub(crate) placement: NewPlacement,
 }
 
+/// An index that is to be made.
+#[derive(Debug)]
+pub(crate) struct NewIndex {
+    pub(crate) table: Name,
+    pub(crate) name: Option<String>,
+    /// Its parts, and whether they descend.
+    pub(crate) parts: Vec<(NewPart, bool)>,
+    pub(crate) unique: bool,
+    pub(crate) include: Vec<String>,
+    pub(crate) predicate: Option<String>,
+    pub(crate) if_not_exists: bool,
+}
+
+/// A part of an index that is to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NewPart {
+    /// A column, by its name.
+    Column(String),
+    /// An expression, as SQL.
+    Expression(String),
+}
+
 /// A change of the catalog.
 #[derive(Debug)]
 pub(crate) enum Define {
@@ -315,15 +342,7 @@ pub(crate) enum Define {
         if_exists: bool,
         cascade: bool,
     },
-    CreateIndex {
-        table: Name,
-        name: Option<String>,
-        columns: Vec<(String, bool)>,
-        unique: bool,
-        include: Vec<String>,
-        predicate: Option<String>,
-        if_not_exists: bool,
-    },
+    CreateIndex(NewIndex),
     DropIndexes {
         names: Vec<Name>,
         if_exists: bool,

@@ -15,6 +15,7 @@ use crate::{
     settings::switch,
     sql::{
         bind::Parameters,
+        conflict_target::conflict_target,
         copy::parse_copy,
         cursor::parse_cursor,
         dialect,
@@ -45,7 +46,7 @@ pub(crate) fn prepare(text: &str, catalog: Arc<Catalog>, zone: Zone, declared: &
         (planner.cursor(cursor, text)?, None)
     } else if let Some(ast) = parse::parse(text)? {
         planner.overriding = parse::overriding(text);
-        planner.conflict_predicate = parse::conflict_predicate(text);
+        planner.conflict_target = conflict_target(text)?;
         planner.statement(&ast)?
     } else {
         (Plan::Empty, None)

@@ -7,7 +7,7 @@ use savanna_transaction::KeyRange;
 use sqlparser::ast::{self, ConstraintReferenceMatchKind, DeferrableInitial, ForeignKeyConstraint, ReferentialAction};
 
 use crate::{
-    catalog::{Action, Arbiter, Catalog, ForeignKey, Name, Table},
+    catalog::{Action, Arbiter, Catalog, ForeignKey, Index, Name, Part, Table},
     error::{Result, SqlError, state},
     row,
     sql::{
@@ -61,9 +61,12 @@ impl Reference {
             .iter()
             .map(|(column, descending)| place(&key.parent_columns, *column).map(|place| (place, *descending)));
         let parent_order = parent_order.collect::<Option<_>>()?;
-        let serves = |index: &crate::catalog::Index| {
-            let first = index.columns.get(..key.columns.len()).filter(|_| index.predicate.is_none())?;
-            let places = first.iter().map(|(column, descending)| Some((place(&key.columns, *column)?, *descending)));
+        let serves = |index: &Index| {
+            let first = index.parts.get(..key.columns.len()).filter(|_| index.predicate.is_none())?;
+            let places = first.iter().map(|(part, descending)| match part {
+                Part::Column(column) => Some((place(&key.columns, *column)?, *descending)),
+                Part::Expression(_) => None,
+            });
             places.collect::<Option<Vec<_>>>()
         };
         let index = child.indexes.iter().enumerate().find_map(|(at, index)| Some((at, serves(index)?)));

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use crate::{
-    catalog::{Arbiter, Check, Definition, ForeignKey, Generated, Index, PrimaryKey, Table},
+    catalog::{Arbiter, Check, Definition, ForeignKey, Generated, Index, PrimaryKey, Resolved, Table},
     database::Step,
     error::{Result, SqlError, state},
     row,
     sql::{
         bind::{Binder, Parameters, Typed},
-        define::{constraint_name, places, with_names},
+        define::{constraint_name, with_names},
+        define_index::places,
         define_sequence::SequenceOptions,
         effects::{Inserted, duplicate, ready},
-        expression::Expr,
+        expression::{Env, Expr},
         modify::{parse_expression, scope_of},
         plan::{Alteration, NewColumn, Target},
         run_define::Definer,
@@ -50,8 +51,7 @@ impl Definer<'_, '_> {
             Alteration::AddPrimaryKey { name, columns } => return self.add_primary_key(table, name.clone(), columns),
             Alteration::AddUnique { name, columns } => {
                 let name = self.new_name(table.schema, name.clone(), &with_names(&table.name, columns), "key")?;
-                let columns = places(table, columns)?.into_iter().map(|column| (column, false)).collect();
-                return self.add_index(table, Index::new(name, columns, true, true));
+                return self.add_index(table, Index::of_constraint(name, places(table, columns)?));
             }
             Alteration::AddForeignKey(new) => return self.add_foreign_key(table, new),
             Alteration::AddCheck { name, condition, column } => {
@@ -125,22 +125,7 @@ impl Definer<'_, '_> {
                     let message = format!("column \"{to}\" of relation \"{}\" already exists", table.name);
                     return Err(SqlError::new(state::DUPLICATE_COLUMN, message));
                 }
-                for check in &table.checks {
-                    if self.check_reads(table, check, at)? {
-                        return Err(SqlError::unsupported("renaming a column that a check reads"));
-                    }
-                }
-                for (other, _) in table.live_columns() {
-                    if self.computes_from(table, other, at)? {
-                        return Err(SqlError::unsupported("renaming a column that a generated column reads"));
-                    }
-                }
-                for index in &table.indexes {
-                    if self.predicate_reads(table, index, at)? {
-                        return Err(SqlError::unsupported("renaming a column that the predicate of an index reads"));
-                    }
-                }
-                definition.columns[at].name.clone_from(to);
+                self.rename_column(table, &mut definition, at, to)?;
             }
             Alteration::RenameTable(to) => {
                 ready!(self.take_name(table.schema, to, table.id));
@@ -233,7 +218,7 @@ impl Definer<'_, '_> {
             index.relation = self.new_number(definition.schema)?;
         }
         let table = Arc::new(Table::new(definition));
-        self.planner().resolve_predicates(&table)?;
+        self.planner().resolve_indexes(&table)?;
         let (checks, computed) = self.planner().rules(&table)?;
         let target = Target { table, checks, computed, references: Vec::new(), referenced_by: Vec::new() };
         let env = self.run.env();
@@ -241,7 +226,7 @@ impl Definer<'_, '_> {
             self.run.goes_on()?;
             let inserted = ready!(self.effects.insert(&mut self.run.database(), &target, &mut values, env));
             if let Inserted::Conflict(arbiter, _) = inserted {
-                return Err(not_unique(&target.table, arbiter, &values));
+                return Err(not_unique(&target.table, arbiter, &values, env));
             }
         }
         Ok(Step::Done(target.table.definition.clone()))
@@ -276,8 +261,7 @@ impl Definer<'_, '_> {
             }
         }
         for index in &table.indexes {
-            let has = index.include.contains(&at) || index.columns.iter().any(|(column, _)| *column == at);
-            if (has || self.predicate_reads(table, index, at)?)
+            if (index.include.contains(&at) || self.index_reads(table, index, at)?)
                 && let Some(place) = definition.indexes.iter().position(|other| other.relation == index.relation)
             {
                 ready!(self.remove_index(&mut definition, place, &what(at), cascade));
@@ -354,6 +338,8 @@ impl Definer<'_, '_> {
         self.check_references_of_type(table, at, of, using.is_some())?;
         ready!(self.hold_type(of));
         definition.columns[at].of = of;
+        let with_it = Table::new(definition.clone());
+        table.indexes.iter().try_for_each(|index| self.planner().check_index(&with_it, index))?;
         if using.is_none() && same_bytes(old.of, of) {
             return Ok(Step::Done(definition));
         }
@@ -446,10 +432,11 @@ impl Definer<'_, '_> {
         Ok(found)
     }
 
-    fn predicate_reads(&self, table: &Table, index: &Index, column: usize) -> Result<bool> {
+    fn index_reads(&self, table: &Table, index: &Index, column: usize) -> Result<bool> {
+        let Resolved { predicate, parts } = self.planner().resolved_index(table, index)?;
         let mut found = false;
-        if let Some(predicate) = &index.predicate {
-            self.planner().index_predicate(table, predicate)?.columns(&mut |read| found |= read == column);
+        for expr in predicate.iter().chain(parts.iter().map(|(part, _)| part)) {
+            expr.columns(&mut |read| found |= read == column);
         }
         Ok(found)
     }
@@ -479,8 +466,8 @@ fn same_bytes(from: Type, to: Type) -> bool {
 }
 
 /// The error of rows that are not unique under a new key.
-pub(crate) fn not_unique(table: &Table, arbiter: Arbiter, values: &[Value]) -> SqlError {
-    let mut error = duplicate(table, arbiter, values);
+pub(crate) fn not_unique(table: &Table, arbiter: Arbiter, values: &[Value], env: Env<'_>) -> SqlError {
+    let mut error = duplicate(table, arbiter, values, env);
     error.message = format!("could not create unique index \"{}\"", error.constraint.as_deref().unwrap_or_default());
     error.detail = error.detail.map(|detail| detail.replace("already exists", "is duplicated").into());
     error

@@ -6,19 +6,18 @@ use savanna_transaction::{RowLock, Wait};
 
 use crate::{
     catalog::{
-        Arbiter, Catalog, Definition, Encode, Index, Name, Placement, Sequence, TEMPORARY, Table, doomed_key, name_key,
-        on_commit_key, table_key, tree_key,
+        Catalog, Definition, Encode, Name, Placement, Sequence, TEMPORARY, Table, doomed_key, name_key, on_commit_key,
+        table_key, tree_key,
     },
     database::Step,
     error::{Result, SqlError, state},
     row,
     sql::{
-        define::{Names, places, with_names},
+        define::Names,
         effects::{Effects, ready},
         placement::NewPlacement,
         plan::{Define, NewTable},
         run::Run,
-        run_alter::not_unique,
         run_modify::KeyedRows,
     },
     value::Value,
@@ -128,25 +127,8 @@ impl Definer<'_, '_> {
                 let Self { run, effects, notices, .. } = self;
                 ready!(run.change_roles(change, effects, notices))
             }
-            Define::CreateIndex { table, name, columns, unique, include, predicate, if_not_exists } => {
-                let table = self.table(table)?;
-                if let Some(name) = name
-                    && *if_not_exists
-                    && self.catalog.in_schema(table.schema, name).is_some()
-                {
-                    self.notices.push(format!("relation \"{name}\" already exists, skipping"));
-                    return Ok(Step::Done("CREATE INDEX"));
-                }
-                let names: Vec<String> = columns.iter().map(|(name, _)| name.clone()).collect();
-                let descending: Vec<bool> = columns.iter().map(|(_, descending)| *descending).collect();
-                let columns = places(&table, &names)?.into_iter().zip(descending).collect();
-                let name = self.new_name(table.schema, name.clone(), &with_names(&table.name, &names), "idx")?;
-                let include = places(&table, include)?;
-                let predicate = predicate.clone();
-                let index = Index { include, predicate, ..Index::new(name, columns, *unique, false) };
-                ready!(self.own(&table));
-                let definition = ready!(self.add_index(&table, index));
-                ready!(self.save(&definition));
+            Define::CreateIndex(new) => {
+                ready!(self.create_index(new));
                 "CREATE INDEX"
             }
             Define::DropIndexes { names, if_exists, cascade } => {
@@ -361,15 +343,6 @@ impl Definer<'_, '_> {
         Ok(Step::Done(()))
     }
 
-    /// The table that an index is of.
-    fn table_of_index(&mut self, name: &Name, if_exists: bool) -> Result<Option<Arc<Table>>> {
-        match self.catalog.owner(name) {
-            Some(table) if table.name != name.name => Ok(Some(Arc::clone(table))),
-            None if !self.catalog.has(name) => self.missing("index", name, if_exists).map(|()| None),
-            _ => Err(SqlError::new(state::WRONG_OBJECT_TYPE, format!("\"{name}\" is not an index"))),
-        }
-    }
-
     /// There is no object of a name, or not even its schema: an error, or a notice.
     pub(crate) fn missing(&mut self, kind: &str, name: &Name, if_exists: bool) -> Result<()> {
         let no_schema = name.schema.as_ref().filter(|schema| self.catalog.schema_number(schema).is_none());
@@ -383,58 +356,6 @@ impl Definer<'_, '_> {
         }
         let undefined = if kind == "index" { state::UNDEFINED_OBJECT } else { state::UNDEFINED_TABLE };
         Err(SqlError::new(no_schema.map_or(undefined, |_| state::INVALID_SCHEMA_NAME), message))
-    }
-
-    fn rename_index(&mut self, name: &Name, to: &str, if_exists: bool) -> Result<Step<()>> {
-        if !if_exists && !self.catalog.has(name) {
-            return Err(no_table(name));
-        }
-        let Some(table) = self.table_of_index(name, if_exists)? else { return Ok(Step::Done(())) };
-        ready!(self.own(&table));
-        ready!(self.take_name(table.schema, to, table.id));
-        ready!(self.free_name(table.schema, &name.name));
-        let mut definition = table.definition.clone();
-        let primary = definition.primary.iter_mut().map(|primary| &mut primary.name);
-        let names = primary.chain(definition.indexes.iter_mut().map(|index| &mut index.name));
-        names.filter(|index| **index == name.name).for_each(|index| to.clone_into(index));
-        self.save(&definition)
-    }
-
-    fn drop_index(&mut self, name: &Name, if_exists: bool, cascade: bool) -> Result<Step<()>> {
-        let Some(table) = self.table_of_index(name, if_exists)? else { return Ok(Step::Done(())) };
-        let Some(at) = table.indexes.iter().position(|index| index.name == name.name && !index.constraint) else {
-            let message =
-                format!("cannot drop index {name} because constraint {name} on table {} requires it", table.name);
-            return Err(SqlError::new(state::DEPENDENT_OBJECTS, message));
-        };
-        ready!(self.own(&table));
-        let mut definition = table.definition.clone();
-        ready!(self.remove_index(&mut definition, at, &format!("index {name}"), cascade));
-        self.save(&definition)
-    }
-
-    /// Fills a new index with the rows that there are.
-    pub(crate) fn add_index(&mut self, table: &Table, mut index: Index) -> Result<Step<Definition>> {
-        index.relation = self.new_number(table.schema)?;
-        ready!(self.take_name(table.schema, &index.name, table.id));
-        let mut definition = table.definition.clone();
-        let at = definition.indexes.len();
-        definition.indexes.push(index);
-        let with_it = Table::new(definition);
-        self.planner().resolve_predicates(&with_it)?;
-        let env = self.run.env();
-        for (key, values) in self.rows(table)? {
-            self.run.goes_on()?;
-            if !with_it.is_indexed(at, &values, env)? {
-                continue;
-            }
-            let entry = row::index_entry(&with_it.indexes[at], &values, &key)?;
-            if ready!(self.effects.taken(&mut self.run.database(), &entry.key)).is_some() {
-                return Err(not_unique(&with_it, Arbiter::Index(at), &values));
-            }
-            ready!(self.effects.set(&mut self.run.database(), entry.key, Some(key[4..].to_vec())));
-        }
-        Ok(Step::Done(with_it.definition))
     }
 
     /// All rows of a table, with their keys and in their order, as the statement has left them so far.
@@ -453,6 +374,6 @@ impl Definer<'_, '_> {
     }
 }
 
-fn no_table(name: &Name) -> SqlError {
+pub(super) fn no_table(name: &Name) -> SqlError {
     SqlError::new(state::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"))
 }

@@ -312,7 +312,7 @@ impl Run<'_> {
             }
             Way::Unique { index, key } => {
                 let index = &table.indexes[*index];
-                let entry = access::key(index.relation, &index.columns, key, env.with_row(&row.values))?;
+                let entry = access::key(index.relation, &index.parts, key, env.with_row(&row.values))?;
                 let Some(entry) = entry else { return ON };
                 let key = self.database().get(self.txn, &entry)?.map(|suffix| row_key(table, suffix));
                 match key {
@@ -466,11 +466,10 @@ pub(super) fn range_of(
     bounds: (&Bound, &Bound),
     env: Env<'_>,
 ) -> Result<Option<KeyRange>> {
-    let (relation, columns) = match index {
-        None => (table.relation, primary_columns(table)),
-        Some(index) => (index.relation, index.columns.clone()),
-    };
-    access::range(relation, &columns, equal, bounds, env)
+    match index {
+        None => access::range(table.relation, &primary_columns(table), equal, bounds, env),
+        Some(index) => access::range(index.relation, &index.parts, equal, bounds, env),
+    }
 }
 
 fn primary_columns(table: &Table) -> Vec<(usize, bool)> {

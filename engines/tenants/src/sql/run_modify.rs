@@ -10,11 +10,13 @@ use crate::{
     row,
     sql::{
         effects::{Effects, Inserted, duplicate, ready},
-        expression::Expr,
+        expression::{Env, Expr},
+        modify::shown_row,
         plan::{ConflictUpdate, CopyIn, Delete, Insert, OnConflict, Target, Update},
         query_plan::Joined,
         run::Run,
         run_query::project,
+        written::ViewCheck,
     },
     value::{Value, binary, text},
 };
@@ -64,16 +66,26 @@ impl Run<'_> {
             let inserted = ready!(effects.insert(&mut self.database(), &plan.target, &mut values, env));
             match inserted {
                 Inserted::Done => shown = Some(values),
-                Inserted::Conflict(arbiter, key) => match &plan.conflict {
-                    Some(OnConflict { arbiter: wanted, update }) if wanted.is_none_or(|wanted| wanted == arbiter) => {
-                        if let Some(update) = update {
-                            shown = ready!(self.update_instead(effects, plan, update, (&key, values)));
+                Inserted::Conflict(arbiter, key) => {
+                    let error = || Err(duplicate(table, arbiter, &values, env));
+                    let Some(OnConflict { arbiter: wanted, update }) = &plan.conflict else { return error() };
+                    // Several constraints may be in the way: the one that is named counts.
+                    let key = match wanted {
+                        Some(wanted) if *wanted != arbiter => {
+                            let database = &mut self.database();
+                            let named = effects.conflicting(database, table, *wanted, &values, env);
+                            let Some(key) = ready!(named) else { return error() };
+                            key
                         }
+                        _ => key,
+                    };
+                    if let Some(update) = update {
+                        shown = ready!(self.update_instead(effects, plan, update, (&key, values)));
                     }
-                    _ => return Err(duplicate(table, arbiter, &values)),
-                },
+                }
             }
             let Some(values) = shown else { continue };
+            check_views(&plan.checks, &values, table, env)?;
             count += 1;
             if let Some(returning) = &plan.returning {
                 rows.push(project(&returning.outputs, env.with_row(&values))?);
@@ -120,7 +132,7 @@ impl Run<'_> {
             ready!(effects.update(&mut self.database(), &plan.target, (key, &old), (&mut new, &touched), env));
         match updated {
             Inserted::Done => Ok(Step::Done(Some(new))),
-            Inserted::Conflict(arbiter, _) => Err(duplicate(table, arbiter, &new)),
+            Inserted::Conflict(arbiter, _) => Err(duplicate(table, arbiter, &new, env)),
         }
     }
 
@@ -143,8 +155,9 @@ impl Run<'_> {
             let (mut new, touched) = assigned(&old, &plan.assignments, |value| value.owned(env.with_row(&row)))?;
             let step = effects.update(&mut self.database(), &plan.target, (&key, &old), (&mut new, &touched), env);
             if let Inserted::Conflict(arbiter, _) = ready!(step) {
-                return Err(duplicate(table, arbiter, &new));
+                return Err(duplicate(table, arbiter, &new, env));
             }
+            check_views(&plan.checks, &new, table, env)?;
             count += 1;
             if let Some(returning) = &plan.returning {
                 row[..new.len()].clone_from_slice(&new);
@@ -225,12 +238,24 @@ impl Run<'_> {
             if let Inserted::Conflict(arbiter, _) =
                 ready!(effects.insert(&mut self.database(), &plan.target, &mut values, env))
             {
-                return Err(duplicate(table, arbiter, &values));
+                return Err(duplicate(table, arbiter, &values, env));
             }
         }
         ready!(self.settle(&std::iter::once(&plan.target).chain(&plan.reached), &mut effects));
         Ok(Step::Done(Written { count: lines.len(), rows: Vec::new(), effects }))
     }
+}
+
+/// Whether a row that was written fulfils what views want of it.
+fn check_views(checks: &[ViewCheck], row: &[Value], table: &Table, env: Env<'_>) -> Result<()> {
+    for ViewCheck { view, condition } in checks {
+        if !condition.holds(env.with_row(row))? {
+            let message = format!("new row violates check option for view \"{view}\"");
+            let detail = format!("Failing row contains ({}).", shown_row(table, row));
+            return Err(SqlError::new(state::CHECK_OPTION_VIOLATION, message).detail(detail));
+        }
+    }
+    Ok(())
 }
 
 fn bad_row(message: &str, table: &Table, at: usize) -> SqlError {

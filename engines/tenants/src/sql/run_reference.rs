@@ -196,7 +196,7 @@ impl Run<'_> {
             }
             let step = effects.update(&mut self.database(), child, (&row, &old), (&mut new, &key.columns), env);
             if let Inserted::Conflict(arbiter, _) = ready!(step) {
-                return Err(duplicate(&child.table, arbiter, &new));
+                return Err(duplicate(&child.table, arbiter, &new, env));
             }
         }
         Ok(Step::Done(()))

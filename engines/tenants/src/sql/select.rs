@@ -11,9 +11,11 @@ use crate::{
         access::Way,
         aggregate::Aggregate,
         bind::{Binder, Parameters, Sets, Windows},
+        conflict_target::ConflictTarget,
         expression::Expr,
         from::{From, Inner},
         group::{GroupKeys, Grouped, group_keys, has_sets, regroup, without_grouping},
+        implication::shift,
         items::Items,
         join::{Joiner, reads_below},
         modify::Overriding,
@@ -48,8 +50,8 @@ pub(crate) struct Planner<'c> {
     pub(crate) lists: bool,
     /// What an INSERT does about values for generated columns.
     pub(crate) overriding: Overriding,
-    /// The predicate of the index that it names behind ON CONFLICT.
-    pub(crate) conflict_predicate: Option<String>,
+    /// What it names behind ON CONFLICT.
+    pub(crate) conflict_target: ConflictTarget,
 }
 
 /// A `SELECT` whose names are resolved.
@@ -79,6 +81,16 @@ impl Bound<'_> {
             // What a full join keeps of its right side stays the same for all rows of the query that it is part of.
             && !self.from.joined.items.iter().any(|item| item.is_full() && reads_below(item, begin))
             && self.outputs.iter().all(plain)
+    }
+
+    /// Because of what its rows are not those of its tables, as messages about views say it.
+    pub(crate) fn computes_rows(&self) -> Option<&'static str> {
+        match self {
+            Self { grouping: Some(_), .. } => Some("Views that return aggregate functions"),
+            Self { windows, .. } if !windows.is_empty() => Some("Views that return window functions"),
+            Self { sets, .. } if !sets.is_empty() => Some("Views that return set-returning functions"),
+            _ => None,
+        }
     }
 
     /// Refuses what has no rows of tables that could be locked.
@@ -113,7 +125,7 @@ impl<'c> Planner<'c> {
             lists: false,
             parts: None,
             overriding: Overriding::Nothing,
-            conflict_predicate: None,
+            conflict_target: ConflictTarget::default(),
         }
     }
 
@@ -313,24 +325,29 @@ fn add_dependent_keys(keys: &mut GroupKeys, from: &From<'_>) {
 /// its end.
 fn in_order(rows: &mut Joined, outputs: &[Expr], order: Vec<SortKey>) -> Vec<SortKey> {
     let Some(scan) = rows.node.leading_scan() else { return order };
-    let (columns, fixed): (Vec<(usize, bool)>, usize) = match scan.access.ways.as_slice() {
+    let (parts, fixed): (Vec<(Expr, bool)>, usize) = match scan.access.ways.as_slice() {
         _ if scan.access.each.is_some() => return order,
         [Way::Range { index: None, equal, .. }] => match &scan.table.primary {
-            Some(primary) => (primary.columns.iter().map(|column| (*column, false)).collect(), equal.len()),
+            Some(primary) => {
+                let parts = primary.columns.iter().map(|column| (Expr::Column(*column), false));
+                (parts.collect(), equal.len())
+            }
             None => return order,
         },
-        [Way::Range { index: Some(index), equal, .. }] => (scan.table.indexes[*index].columns.clone(), equal.len()),
+        [Way::Range { index: Some(index), equal, .. }] => (scan.table.parts(*index), equal.len()),
         _ => return order,
     };
     let mut backwards = None;
-    let mut next = columns.iter().skip(fixed);
+    let mut next = parts.into_iter().skip(fixed);
     for key in &order {
-        let Some((column, descending)) = next.next() else { return order };
-        let same_column = outputs.get(key.at) == Some(&Expr::Column(scan.base + *column));
-        let turned = key.descending != *descending;
+        let Some((mut part, descending)) = next.next() else { return order };
+        let never_null = matches!(part, Expr::Column(column) if scan.table.columns[column].not_null);
+        shift(&mut part, scan.base);
+        let same = outputs.get(key.at) == Some(&part);
+        let turned = key.descending != descending;
         // NULL is the largest in an index; a column without NULLs has no say.
-        let nulls = scan.table.columns[*column].not_null || key.nulls_first == key.descending;
-        if !same_column || !nulls || *backwards.get_or_insert(turned) != turned {
+        let nulls = never_null || key.nulls_first == key.descending;
+        if !same || !nulls || *backwards.get_or_insert(turned) != turned {
             return order;
         }
     }

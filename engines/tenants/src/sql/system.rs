@@ -6,6 +6,7 @@
 
 mod definition;
 mod empty;
+mod indexes;
 mod relations;
 mod rewrite;
 mod types;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sqlparser::ast::{self, Statement};
+use sqlparser::ast;
 
 use crate::{
     catalog::Table,
@@ -10,12 +10,12 @@ use crate::{
     sql::{
         from::{From, Item},
         name::{name_of, relation_name},
-        parse,
         plan::Define,
         scope::{Scope, Visible},
         select::Planner,
+        written::{name_columns, query_of},
     },
-    view::{Read, View},
+    view::{CheckOption, Read, View},
 };
 
 /// Views that stand on each other.
@@ -86,7 +86,7 @@ impl Planner<'_> {
             return match read.as_ref().and_then(|read| by_id(read.id)) {
                 Some(relation) => {
                     if let Relation::Table(table) = &relation {
-                        self.resolve_predicates(table)?;
+                        self.resolve_indexes(table)?;
                     }
                     Ok((relation, read))
                 }
@@ -99,7 +99,7 @@ impl Planner<'_> {
             None => Relation::Table(self.table(name)?),
         };
         if let Relation::Table(table) = &relation {
-            self.resolve_predicates(table)?;
+            self.resolve_indexes(table)?;
         }
         if let Some(made) = &mut self.views.made {
             let (id, name, columns) = (relation.id(), Read::key(&relation_name(name)?), relation.columns());
@@ -130,6 +130,17 @@ impl Planner<'_> {
         alias: Option<&ast::TableAlias>,
         computed: bool,
     ) -> Result<Item> {
+        let query = query_of(view)?;
+        let scope = Scope { width: from.scope.width, ..Scope::default() };
+        let mut derived = self.within(view, |planner| planner.derived_query(&query, &scope, computed))?;
+        name_columns(&mut derived, view);
+        let name = alias
+            .map_or_else(|| known.map_or(view.name.as_str(), Read::alias).to_owned(), |alias| name_of(&alias.name));
+        from.add_derived(derived, &name, known, alias)
+    }
+
+    /// Plans something of a view's query, in which names mean what the view knows.
+    pub(crate) fn within<T>(&mut self, view: &Arc<View>, plan: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.views.inside.iter().any(|other| other.id == view.id) {
             let message = format!("infinite recursion detected in rules for relation \"{}\"", view.name);
             return Err(SqlError::new(state::INVALID_OBJECT_DEFINITION, message));
@@ -138,35 +149,12 @@ impl Planner<'_> {
             let message = format!("views are nested more than {NESTED_MAX} deep");
             return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message));
         }
-        let Some(Statement::Query(query)) = parse::parse(&view.query)? else {
-            return Err(SqlError::internal("a view is no query"));
-        };
-        let scope = Scope { width: from.scope.width, ..Scope::default() };
         let with = std::mem::take(&mut self.with);
         self.views.inside.push(Arc::clone(view));
-        let derived = self.derived_query(&query, &scope, computed);
+        let planned = plan(self);
         self.views.inside.pop();
         self.with = with;
-        let mut derived = derived?;
-        for (at, (column, (name, _))) in derived.columns_mut().zip(&view.columns).enumerate() {
-            column.name.clone_from(name);
-            column.origin = (view.id, at as i16 + 1);
-        }
-        let name = alias
-            .map_or_else(|| known.map_or(view.name.as_str(), Read::alias).to_owned(), |alias| name_of(&alias.name));
-        from.add_derived(derived, &name, known, alias)
-    }
-
-    /// A table that a statement writes.
-    pub(crate) fn table_to_write(&mut self, name: &ast::ObjectName) -> Result<Arc<Table>> {
-        match self.catalog.view(&relation_name(name)?) {
-            Some(_) => Err(SqlError::unsupported("writing through a view")),
-            None => {
-                let table = self.table(name)?;
-                self.resolve_predicates(&table)?;
-                Ok(table)
-            }
-        }
+        planned
     }
 
     pub(crate) fn create_view(&mut self, ast: &ast::CreateView) -> Result<Define> {
@@ -180,12 +168,12 @@ impl Planner<'_> {
             || ast.to.is_some()
             || ast.params.is_some()
             || !ast.cluster_by.is_empty()
-            || ast.options != ast::CreateTableOptions::None
             || ast.columns.iter().any(|column| column.data_type.is_some() || column.options.is_some())
             || !ast.query.locks.is_empty();
         if odd {
             return Err(SqlError::unsupported("this kind of CREATE VIEW"));
         }
+        let check = check_option(&ast.options)?;
         let before = self.parameters.types.len();
         self.views.made = Some(Vec::new());
         let query = self.query_at(&ast.query, &Scope::default());
@@ -208,7 +196,50 @@ impl Planner<'_> {
         }
         let name = relation_name(&ast.name)?;
         let schema = self.catalog.schema_of_new(&name, ast.temporary)?;
-        let view = View { id: 0, name: name.name, columns, query: ast.query.to_string(), reads, schema };
+        let view = View { id: 0, name: name.name, columns, query: ast.query.to_string(), reads, schema, check };
+        if check != CheckOption::No {
+            self.check_updatable(&Arc::new(view.clone())).map_err(not_checkable)?;
+        }
         Ok(Define::CreateView { view, or_replace: ast.or_replace })
+    }
+}
+
+/// What `WITH (check_option = ..)` says.
+fn check_option(options: &ast::CreateTableOptions) -> Result<CheckOption> {
+    let mut check = CheckOption::No;
+    let options = match options {
+        ast::CreateTableOptions::None => &[][..],
+        ast::CreateTableOptions::With(options) => options,
+        _ => return Err(SqlError::unsupported("this kind of CREATE VIEW")),
+    };
+    for option in options {
+        check = match option {
+            ast::SqlOption::KeyValue { key, value } if name_of(key) == "check_option" => {
+                match value.to_string().trim_matches('\'').to_ascii_lowercase().as_str() {
+                    "local" => CheckOption::Local,
+                    "cascaded" => CheckOption::Cascaded,
+                    other => {
+                        let message = format!("invalid value for enum option \"check_option\": {other}");
+                        return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message)
+                            .detail("Valid values are \"local\" and \"cascaded\"."));
+                    }
+                }
+            }
+            other => return Err(SqlError::unsupported(format_args!("the option {other} of a view"))),
+        };
+    }
+    Ok(check)
+}
+
+/// The error of a check option on what cannot be written through.
+fn not_checkable(error: SqlError) -> SqlError {
+    if error.state != state::OBJECT_NOT_IN_PREREQUISITE_STATE {
+        return error;
+    }
+    let message = "WITH CHECK OPTION is supported only on automatically updatable views";
+    let refused = SqlError::new(state::FEATURE_NOT_SUPPORTED, message);
+    match error.detail {
+        Some(detail) => refused.hint(detail),
+        None => refused,
     }
 }

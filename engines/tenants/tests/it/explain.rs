@@ -19,6 +19,31 @@ fn desk() -> (Desk, savanna_tenants::SessionId) {
 }
 
 #[test]
+fn rows_are_found_by_the_expressions_of_an_index() {
+    let (mut desk, client) = desk();
+    desk.setup(client, &["CREATE UNIQUE INDEX t_lower ON t (lower(s))", "CREATE INDEX t_sum ON t ((n + id) DESC)"]);
+    let mut shows = |text: &str, lines: &[&str]| assert_eq!(desk.run(client, text), rows(lines), "{text}");
+    shows(
+        "EXPLAIN SELECT * FROM t x WHERE lower(x.s) = 's7'",
+        &["Index Scan using t_lower on t x", "  Index Cond: (lower(s) = 's7'::text)"],
+    );
+    shows(
+        "EXPLAIN SELECT * FROM u, t WHERE t.n + t.id = u.id",
+        &[
+            "Nested Loop",
+            "  ->  Seq Scan on u",
+            "  ->  Index Scan using t_sum on t",
+            "        Index Cond: ((t.n + t.id) = u.id)",
+        ],
+    );
+    shows(
+        "EXPLAIN SELECT * FROM t WHERE n + id > 50 ORDER BY n + id",
+        &["Index Scan Backward using t_sum on t", "  Index Cond: ((n + id) > 50)", "  Filter: ((n + id) > 50)"],
+    );
+    shows("EXPLAIN SELECT * FROM t WHERE id + n > 50", &["Seq Scan on t", "  Filter: ((id + n) > 50)"]);
+}
+
+#[test]
 fn the_steps_of_a_plan_have_postgresqls_form() {
     let (mut desk, client) = desk();
     let mut shows = |text: &str, lines: &[&str]| assert_eq!(desk.run(client, text), rows(lines), "{text}");

@@ -5,6 +5,7 @@ use super::{Explainer, Shown};
 use crate::sql::{
     access::Way,
     expression::Expr,
+    implication::shift,
     query_plan::{Body, FullJoin, Join, Joined, Keep, Node, Rows, Scan},
 };
 
@@ -121,18 +122,18 @@ impl<'a> Explainer<'a> {
         let mut conditions = Vec::new();
         let mut whole = false;
         for way in &scan.access.ways {
-            let (name, columns) = match way {
+            let (name, parts): (_, Vec<Expr>) = match way {
                 Way::Key(_) | Way::Range { index: None, .. } => {
                     let name = table.primary.as_ref().map(|primary| primary.name.clone());
-                    let columns = table.primary.iter().flat_map(|primary| primary.columns.iter().copied());
-                    (name, columns.collect::<Vec<_>>())
+                    let columns = table.primary.iter().flat_map(|primary| &primary.columns);
+                    (name, columns.map(|column| Expr::Column(*column)).collect())
                 }
                 Way::Unique { index, .. } | Way::Range { index: Some(index), .. } => {
-                    let index = &table.indexes[*index];
-                    (Some(index.name.clone()), index.columns.iter().map(|(column, _)| *column).collect())
+                    let parts = table.parts(*index).into_iter().map(|(part, _)| part);
+                    (Some(table.indexes[*index].name.clone()), parts.collect())
                 }
             };
-            let texts = self.way(scan, way, &columns);
+            let texts = self.way(scan, way, &parts);
             whole |= texts.is_empty() && matches!(way, Way::Range { index: None, .. }) && !scan.backwards;
             indexes.extend(name.filter(|name| !indexes.contains(name)));
             if !texts.is_empty() {
@@ -154,9 +155,12 @@ impl<'a> Explainer<'a> {
     }
 
     /// The conditions that a way finds rows by.
-    fn way(&mut self, scan: &'a Scan, way: &'a Way, columns: &[usize]) -> Vec<String> {
-        let name =
-            |of: &Self, at: usize| columns.get(at).map_or_else(String::new, |at| of.names.column(scan.base + at));
+    fn way(&mut self, scan: &'a Scan, way: &'a Way, parts: &[Expr]) -> Vec<String> {
+        let name = |of: &Self, at: usize| {
+            let mut part = parts.get(at).cloned().unwrap_or(Expr::NULL);
+            shift(&mut part, scan.base);
+            of.names.text(&part, &mut Vec::new())
+        };
         let (equal, bounds) = match way {
             Way::Key(key) | Way::Unique { key, .. } => (key, [(&None, ""), (&None, "")]),
             Way::Range { equal, lower, upper, .. } => (equal, [(lower, ">"), (upper, "<")]),

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::catalog::{Action, Catalog, ForeignKey, Sequence, Table};
+use crate::{
+    catalog::{Action, Catalog, ForeignKey, Part, Sequence, Table},
+    sql::define_index::shown_part,
+};
 
 /// Numbers above this are not given to tables: what belongs to a table and has no number has one made of the table's.
 const DERIVED: u32 = 1 << 30;
@@ -33,21 +36,28 @@ pub(super) fn column_names(table: &Table, columns: impl Iterator<Item = usize>) 
     names.join(", ")
 }
 
+/// A part of an index as SQL writes it.
+pub(super) fn part_definition(table: &Table, part: &Part) -> String {
+    match part {
+        Part::Column(column) => quoted(&table.columns[*column].name),
+        Part::Expression(text) => shown_part(text),
+    }
+}
+
 /// The statement that makes the index of a number.
 pub(super) fn index_definition(catalog: &Catalog, table: &Table, oid: u32) -> Option<String> {
     let index = table.indexes.iter().find(|index| index.relation == oid);
-    let (name, columns, unique) = match index {
-        Some(index) => (&index.name, index.columns.clone(), index.unique),
-        None => {
-            let primary = table.primary.as_ref()?;
-            (&primary.name, primary.columns.iter().map(|column| (*column, false)).collect(), true)
-        }
-    };
-    let column = |(column, descending): &(usize, bool)| {
-        let name = quoted(&table.columns[*column].name);
+    let shown = |(part, descending): &(Part, bool)| {
+        let name = part_definition(table, part);
         if *descending { format!("{name} DESC") } else { name }
     };
-    let columns: Vec<String> = columns.iter().map(column).collect();
+    let (name, columns, unique): (_, Vec<String>, _) = match index {
+        Some(index) => (&index.name, index.parts.iter().map(shown).collect(), index.unique),
+        None => {
+            let primary = table.primary.as_ref()?;
+            (&primary.name, primary.columns.iter().map(|column| shown(&(Part::Column(*column), false))).collect(), true)
+        }
+    };
     let unique = if unique { "UNIQUE " } else { "" };
     let (name, table_name) = (quoted(name), catalog.qualified(table.schema, &table.name));
     let mut text = format!("CREATE {unique}INDEX {name} ON {table_name} USING btree ({})", columns.join(", "));

@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use super::{
     B, I, N, NAMESPACE_CATALOG, NAMESPACE_INFORMATION, OWNER, Rows, S, SystemTable, T, TEXTS, array,
-    definition::{check_oid, column_names, foreign_key_definition, index_definition, primary_oid, shown_default},
-    namespace_oid, row, vector,
+    definition::{check_oid, column_names, foreign_key_definition, primary_oid, shown_default},
+    indexes::{index_columns, indexes},
+    namespace_oid, row,
 };
 use crate::{
     catalog::{Action, Catalog, Column, ForeignKey, Generated, Index, PUBLIC, PrimaryKey, Sequence, TEMPORARY, Table},
+    sql::{bind::Parameters, select::Planner},
     types::Type,
     value::Value,
+    view::View,
 };
 
 const fn table(name: &'static str, columns: &'static [(&'static str, Type)], rows: Rows) -> SystemTable {
@@ -86,6 +89,8 @@ pub(super) const TABLES: &[SystemTable] = &[
             ("attacl", T),
             ("attoptions", T),
             ("attfdwoptions", T),
+            // What `pg_get_indexdef` answers for a column of an index.
+            ("definition", T),
         ],
         attributes,
     ),
@@ -153,8 +158,13 @@ pub(super) const TABLES: &[SystemTable] = &[
     // What casts to `regclass` answer.
     table("pg_relation_name", &[("name", T), ("oid", N)], names),
     // What `pg_get_viewdef` answers.
-    table("pg_view_query", &[("oid", N), ("definition", T)], |catalog| {
-        catalog.views().map(|view| row![view.id, format!(" {};", view.query)]).collect()
+    table("pg_view_query", &[("oid", N), ("definition", T), ("check_option", T), ("updatable", T)], |catalog| {
+        let row = |view: &Arc<View>| {
+            let updatable = Planner::new(catalog, Parameters::default()).is_updatable(view);
+            let updatable = if updatable { "YES" } else { "NO" };
+            row![view.id, format!(" {};", view.query), view.check.word().unwrap_or("none"), updatable]
+        };
+        catalog.views().map(row).collect()
     }),
     table("pg_key_column", &[("conid", N), ("attnum", S), ("place", I)], key_columns),
     table(
@@ -301,13 +311,14 @@ fn classes(catalog: &Catalog) -> Vec<Vec<Value>> {
         if let Some(primary) = &table.primary {
             rows.push(index(primary_oid(table), primary.name.as_str(), primary.columns.len()));
         }
-        let columns = |of: &Index| of.columns.len() + of.include.len();
+        let columns = |of: &Index| of.parts.len() + of.include.len();
         rows.extend(table.indexes.iter().map(|of| index(of.relation, of.name.as_str(), columns(of))));
     }
     for view in catalog.views() {
         let columns = view.columns.len();
         let (oid, name, schema) = (view.id, view.name.as_str(), view.schema);
-        rows.push(Class { oid, name, schema, kind: "v", columns, ..Class::default() }.row());
+        let options = view.check.word().map(|word| format!("check_option={word}")).into_iter().collect();
+        rows.push(Class { oid, name, schema, kind: "v", columns, options, ..Class::default() }.row());
     }
     for sequence in catalog.sequences() {
         let (oid, name, schema) = (sequence.id, sequence.name.as_str(), sequence.schema);
@@ -333,19 +344,14 @@ fn attributes(catalog: &Catalog) -> Vec<Vec<Value>> {
             let flags = [column.not_null, shown(catalog, column).is_some(), column.dropped];
             rows.push(attribute((table.id, at + 1), &name, (oid, size, modifier), flags, (identity, generated)));
         }
-        let key = |oid: u32, columns: Vec<usize>| {
-            let column = |(at, column): (usize, usize)| {
-                let column = &table.columns[column];
-                attribute((oid, at + 1), &column.name, type_of(column.of), [false; 3], ("", ""))
-            };
-            columns.into_iter().enumerate().map(column).collect::<Vec<_>>()
-        };
-        if let Some(primary) = &table.primary {
-            rows.extend(key(primary_oid(table), primary.columns.clone()));
-        }
-        for index in &table.indexes {
-            let columns = index.columns.iter().map(|(column, _)| column).chain(&index.include);
-            rows.extend(key(index.relation, columns.copied().collect()));
+        for (relation, columns) in index_columns(catalog, table) {
+            let columns = columns.into_iter().enumerate().map(|(at, (name, of, definition))| {
+                let mut row = attribute((relation, at + 1), &name, type_of(of), [false; 3], ("", ""));
+                row.pop();
+                row.push(Value::Text(definition));
+                row
+            });
+            rows.extend(columns);
         }
     }
     for view in catalog.views() {
@@ -398,6 +404,7 @@ fn attribute(
         Value::Null,
         Value::Null,
         Value::Null,
+        Value::Null,
     ]
 }
 
@@ -417,50 +424,6 @@ fn defaults(catalog: &Catalog) -> Vec<Vec<Value>> {
             if let Some(default) = shown(catalog, column) {
                 rows.push(row![table.id + at as u32, table.id, at + 1, default]);
             }
-        }
-    }
-    rows
-}
-
-fn indexes(catalog: &Catalog) -> Vec<Vec<Value>> {
-    let mut rows = Vec::new();
-    for table in catalog.tables() {
-        let mut index = |oid: u32, columns: &[(usize, bool)], unique: bool, primary: bool| {
-            let of = table.indexes.iter().find(|index| index.relation == oid);
-            let include = of.map_or(&[][..], |index| &index.include);
-            let count = columns.len();
-            let each = |value: fn(&(usize, bool)) -> i64| vector(columns.iter().map(value));
-            rows.push(row![
-                oid,
-                table.id,
-                count + include.len(),
-                count,
-                unique,
-                false,
-                primary,
-                false,
-                true,
-                false,
-                true,
-                false,
-                true,
-                true,
-                false,
-                vector(columns.iter().map(|(column, _)| column).chain(include).map(|column| *column as i64 + 1)),
-                each(|_| 0),
-                each(|_| 0),
-                each(|(_, descending)| if *descending { 3 } else { 0 }),
-                Value::Null,
-                of.and_then(|index| index.predicate.as_deref()).map(|predicate| format!("({predicate})")),
-                index_definition(catalog, table, oid),
-            ]);
-        };
-        if let Some(primary) = &table.primary {
-            let columns: Vec<_> = primary.columns.iter().map(|column| (*column, false)).collect();
-            index(primary_oid(table), &columns, true, true);
-        }
-        for of in &table.indexes {
-            index(of.relation, &of.columns, of.unique, false);
         }
     }
     rows
@@ -527,7 +490,7 @@ fn constraints(catalog: &Catalog) -> Vec<Vec<Value>> {
             add(Constraint { oid, name, kind: "p", index: oid, columns, foreign: None, definition });
         }
         for index in table.indexes.iter().filter(|index| index.constraint) {
-            let columns: Vec<usize> = index.columns.iter().map(|(column, _)| *column).collect();
+            let columns: Vec<usize> = index.plain_columns().collect();
             let definition = format!("UNIQUE ({})", names(&columns));
             let (oid, name) = (index.relation, index.name.as_str());
             add(Constraint { oid, name, kind: "u", index: oid, columns: &columns, foreign: None, definition });
@@ -557,7 +520,7 @@ fn key_columns(catalog: &Catalog) -> Vec<Vec<Value>> {
             key(primary_oid(table), &mut primary.columns.iter().copied());
         }
         for index in table.indexes.iter().filter(|index| index.constraint) {
-            key(index.relation, &mut index.columns.iter().map(|(column, _)| *column));
+            key(index.relation, &mut index.plain_columns());
         }
         for foreign in &table.foreign_keys {
             key(foreign.id, &mut foreign.columns.iter().copied());

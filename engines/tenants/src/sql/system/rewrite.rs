@@ -173,7 +173,7 @@ fn call(function: &Function) -> Result<Option<Expr>> {
         ("pg_get_indexdef", [of]) => look_up("pg_index", ("indexrelid", "definition"), of),
         ("pg_get_indexdef", [of, column, _]) if column.to_string() == "0" => look_up("pg_index", ("indexrelid", "definition"), of),
         ("pg_get_indexdef", [of, column, _]) => query(&format!(
-            "SELECT \"$o\".\"$v\" FROM (SELECT attrelid AS \"$k\", attnum AS \"$n\", attname AS \"$v\" FROM pg_catalog.pg_attribute) \"$o\"
+            "SELECT \"$o\".\"$v\" FROM (SELECT attrelid AS \"$k\", attnum AS \"$n\", definition AS \"$v\" FROM pg_catalog.pg_attribute) \"$o\"
              WHERE \"$o\".\"$k\" = {of} AND \"$o\".\"$n\" = {column}"
         ))
         .map(Some),

@@ -125,7 +125,7 @@ pub(super) fn of_information_schema(name: &str) -> Option<&'static str> {
         }
         "views" => {
             "SELECT current_database() AS table_catalog, s.nspname AS table_schema, c.relname AS table_name, q.definition AS view_definition,
-                'NONE' AS check_option, 'NO' AS is_updatable, 'NO' AS is_insertable_into
+                upper(q.check_option) AS check_option, q.updatable AS is_updatable, q.updatable AS is_insertable_into
                 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_view_query q ON q.oid = c.oid
                 JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace"
         }
