@@ -74,7 +74,8 @@ impl Change {
                 batch: include_str!("../sql/totals/batch.sql"),
             },
             Self::Joined => Script {
-                old_tables: &["order_line", "stock"],
+                // In the order in which new orders take them.
+                old_tables: &["stock", "order_line"],
                 new_tables: include_str!("../sql/joined/new.sql"),
                 live_tables: &["stock"],
                 fence: "",
