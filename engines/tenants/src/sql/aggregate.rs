@@ -288,8 +288,8 @@ impl State {
                 (Value::Float(value), Value::Float(squares))
             }
             (Some(Value::Numeric(sum)), Some(Value::Numeric(squares)), Value::Numeric(value)) => (
-                Value::Numeric(numeric::checked(sum + &value)?),
-                Value::Numeric(numeric::checked(squares + numeric::product(&value, &value)?)?),
+                Value::Numeric(numeric::sum(&sum, &value)?),
+                Value::Numeric(numeric::sum(&squares, &numeric::product(&value, &value)?)?),
             ),
             (None, _, Value::Numeric(value)) => {
                 let squares = numeric::product(&value, &value)?;
@@ -423,7 +423,7 @@ fn sum(a: Value, b: Value) -> Result<Value> {
             a.checked_add(b).ok_or_else(|| SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, "bigint out of range"))?,
         ),
         (Value::Float(a), Value::Float(b)) => Value::Float(a + b),
-        (Value::Numeric(a), Value::Numeric(b)) => Value::Numeric(numeric::checked(a + b)?),
+        (Value::Numeric(a), Value::Numeric(b)) => Value::Numeric(numeric::sum(&a, &b)?),
         (Value::Interval(a), Value::Interval(b)) => {
             let sums = (a.months.checked_add(b.months), a.days.checked_add(b.days), a.micros.checked_add(b.micros));
             let (Some(months), Some(days), Some(micros)) = sums else {

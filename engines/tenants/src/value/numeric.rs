@@ -113,6 +113,21 @@ pub(crate) fn divide(a: &BigDecimal, b: &BigDecimal) -> Result<BigDecimal> {
     checked(round(&BigDecimal::new(quotient, scale + 1), scale))
 }
 
+/// A sum has as many digits behind the point as the term that has more, also if a term is zero.
+pub(crate) fn sum(a: &BigDecimal, b: &BigDecimal) -> Result<BigDecimal> {
+    with_digits_of(a, b, a + b)
+}
+
+/// As [`sum`].
+pub(crate) fn difference(a: &BigDecimal, b: &BigDecimal) -> Result<BigDecimal> {
+    with_digits_of(a, b, a - b)
+}
+
+fn with_digits_of(a: &BigDecimal, b: &BigDecimal, result: BigDecimal) -> Result<BigDecimal> {
+    let digits = scale(a).max(scale(b));
+    checked(if scale(&result) == digits { result } else { result.with_scale(digits) })
+}
+
 /// A product's digits behind the point are those of both factors together.
 pub(crate) fn product(a: &BigDecimal, b: &BigDecimal) -> Result<BigDecimal> {
     let scale = scale(a) + scale(b);
@@ -267,6 +282,17 @@ mod tests {
             assert_eq!(divide(&number(a), &number(b)).unwrap().to_plain_string(), quotient, "{a} / {b}");
         }
         assert_eq!(divide(&number("1"), &number("0.0")).unwrap_err().state, state::DIVISION_BY_ZERO);
+    }
+
+    #[test]
+    fn sums_keep_the_digits_behind_the_point_beside_zero() {
+        let zeros = number("0.00000000000000000000");
+        for (a, b) in [("0", "0.00000000000000000000"), ("1", "1.00000000000000000000")] {
+            for sum in [sum(&number(a), &zeros), sum(&zeros, &number(a)), difference(&number(a), &zeros)] {
+                assert_eq!(sum.unwrap().to_plain_string(), b);
+            }
+        }
+        assert_eq!(difference(&zeros, &number("1")).unwrap().to_plain_string(), "-1.00000000000000000000");
     }
 
     #[test]
