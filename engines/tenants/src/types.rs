@@ -60,6 +60,20 @@ pub enum Type {
     Oid,
     /// `"char"`, one byte in the catalog
     Byte,
+    /// A type of times with so many digits behind the point, fewer than six. Only columns and casts have it: an expression has the
+    /// type without.
+    Rounded(Clock, u8),
+}
+
+/// A type of times that can be rounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Clock {
+    /// `time`
+    Time,
+    /// `timestamp`
+    Timestamp,
+    /// `timestamp with time zone`
+    Timestamptz,
 }
 
 /// The type of an array's elements, as PostgreSQL says it: its number, and its length or precision, -1 if there is none.
@@ -136,6 +150,7 @@ impl Type {
             Self::Enum(id) => id,
             Self::Oid => 26,
             Self::Byte => 18,
+            Self::Rounded(..) => self.exact().oid(),
             // The arrays of an enumeration have the number behind its own.
             Self::Array(element) => array_oid(element.oid).unwrap_or(element.oid + 1),
         }
@@ -185,6 +200,7 @@ impl Type {
             Self::Int8 | Self::Float8 | Self::Time | Self::Timestamp | Self::Timestamptz => 8,
             Self::Interval | Self::Uuid => 16,
             Self::Enum(_) => 4,
+            Self::Rounded(..) => 8,
             Self::Unknown => -2,
             _ => -1,
         }
@@ -198,6 +214,7 @@ impl Type {
             Self::ANY_CHAR => -1,
             Self::Varchar(Some(length)) | Self::Char(length) => length as i32 + 4,
             Self::Array(element) => element.modifier,
+            Self::Rounded(_, digits) => i32::from(digits),
             _ => -1,
         }
     }
@@ -230,6 +247,11 @@ impl Type {
             Self::Jsonb => "jsonb".to_owned(),
             Self::Oid => "oid".to_owned(),
             Self::Byte => "\"char\"".to_owned(),
+            Self::Rounded(..) => {
+                let whole = self.exact().name();
+                let (kind, zone) = whole.split_once(' ').unwrap_or((&whole, ""));
+                format!("{kind}({}) {zone}", self.modifier())
+            }
             // The catalog knows its name.
             Self::Enum(id) => format!("enumeration {id}"),
             Self::Array(_) => format!("{}[]", self.element().map(Self::name).unwrap_or_default()),
@@ -244,6 +266,7 @@ impl Type {
             Self::Varchar(_) => "character varying".to_owned(),
             Self::Char(_) => "character".to_owned(),
             Self::Array(_) => format!("{}[]", self.element().map(Self::base_name).unwrap_or_default()),
+            Self::Rounded(..) => self.exact().name(),
             other => other.name(),
         }
     }
@@ -263,6 +286,7 @@ impl Type {
         match self {
             Self::Unknown => None,
             Self::Array(_) => Some(self),
+            Self::Rounded(..) => self.exact().array(),
             of => Some(Self::Array(Element { oid: of.oid(), modifier: of.modifier() })),
         }
     }
@@ -279,7 +303,15 @@ impl Type {
     /// The type with a number, and a length or precision as [`Self::modifier`] says it. Numbers that PostgreSQL does not have are those of
     /// enumerations.
     pub(crate) fn of_oid_and_modifier(oid: u32, modifier: i32) -> Self {
-        let bound = u32::try_from(modifier - 4).ok();
+        let bound = u32::try_from(modifier.saturating_sub(4)).ok();
+        if let Ok(digits @ 0..6) = u8::try_from(modifier) {
+            match oid {
+                1083 => return Self::Rounded(Clock::Time, digits),
+                1114 => return Self::Rounded(Clock::Timestamp, digits),
+                1184 => return Self::Rounded(Clock::Timestamptz, digits),
+                _ => {}
+            }
+        }
         match (oid, bound) {
             (1042, bound) => bound.map_or(Self::ANY_CHAR, Self::Char),
             (1043, bound) => Self::Varchar(bound),
@@ -320,10 +352,22 @@ impl Type {
         })
     }
 
+    /// The type that expressions have whose values are of this one.
+    #[must_use]
+    pub fn exact(self) -> Self {
+        match self {
+            Self::Rounded(Clock::Time, _) => Self::Time,
+            Self::Rounded(Clock::Timestamp, _) => Self::Timestamp,
+            Self::Rounded(Clock::Timestamptz, _) => Self::Timestamptz,
+            other => other,
+        }
+    }
+
     /// The type without length or precision.
     #[must_use]
     pub fn unbounded(self) -> Self {
         match self {
+            Self::Rounded(..) => self.exact(),
             Self::Numeric(_) => Self::Numeric(None),
             Self::Varchar(_) => Self::Varchar(None),
             Self::Array(element) => Self::Array(Element { modifier: -1, ..element }),
@@ -354,16 +398,22 @@ impl Type {
                 Self::Char(length.as_ref().map_or(Ok(1), characters)?)
             }
             DataType::Date => Self::Date,
-            DataType::Time(None, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => Self::Time,
-            DataType::Timestamp(None | Some(6), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => Self::Timestamp,
-            DataType::Timestamp(None | Some(6), TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => Self::Timestamptz,
+            DataType::Time(digits, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => rounded(Clock::Time, *digits),
+            DataType::Timestamp(digits, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => {
+                rounded(Clock::Timestamp, *digits)
+            }
+            DataType::Timestamp(digits, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => {
+                rounded(Clock::Timestamptz, *digits)
+            }
             DataType::Interval { fields: None, precision: None } => Self::Interval,
             DataType::Uuid => Self::Uuid,
             DataType::Bytea => Self::Bytea,
             DataType::JSON => Self::Json,
             DataType::JSONB => Self::Jsonb,
             DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => {
-                Self::of_ast(element, catalog)?.array().ok_or_else(|| unknown(ast))?
+                let element = Self::of_ast(element, catalog)?;
+                let kept = !matches!(element, Self::Rounded(..));
+                element.array().filter(|_| kept).ok_or_else(|| unknown(ast))?
             }
             DataType::Custom(name, modifiers) if modifiers.is_empty() => {
                 match name.to_string().to_ascii_lowercase().trim_start_matches("pg_catalog.") {
@@ -429,6 +479,13 @@ const NOT_HERE: [&str; 38] = [
 
 fn unknown(ast: &DataType) -> SqlError {
     SqlError::unsupported(format_args!("type {}", ast.to_string().to_ascii_lowercase()))
+}
+
+/// A type of times; more digits than six are six, as in PostgreSQL.
+fn rounded(clock: Clock, digits: Option<u64>) -> Type {
+    let digits = digits.and_then(|digits| u8::try_from(digits).ok()).unwrap_or(6);
+    let of = Type::Rounded(clock, digits);
+    if digits < 6 { of } else { of.exact() }
 }
 
 fn precision(info: &ExactNumberInfo) -> Result<Option<(u16, u16)>> {

@@ -160,7 +160,13 @@ fn width(of: Type) -> Width {
         Type::Bool => Width::Fixed(1),
         Type::Int2 => Width::Fixed(2),
         Type::Int4 | Type::Float4 | Type::Date => Width::Fixed(4),
-        Type::Int8 | Type::Oid | Type::Float8 | Type::Time | Type::Timestamp | Type::Timestamptz => Width::Fixed(8),
+        Type::Int8
+        | Type::Oid
+        | Type::Float8
+        | Type::Time
+        | Type::Timestamp
+        | Type::Timestamptz
+        | Type::Rounded(..) => Width::Fixed(8),
         Type::Interval | Type::Uuid => Width::Fixed(16),
         Type::Numeric(_)
         | Type::Text

@@ -149,7 +149,7 @@ impl<'b, 'c> Binder<'b, 'c> {
                     return Err(SqlError::unsupported(format_args!("the literal {ast}")));
                 };
                 let of = Type::of_ast(&typed.data_type, self.planner.catalog)?;
-                Ok(Typed::new(self.convert(unknown(&content), of, true)?, of))
+                Ok(Typed::new(self.convert(unknown(&content), of, true)?, of.exact()))
             }
             ast::Expr::Interval(interval) => self.interval(interval),
             ast::Expr::UnaryOp { op, expr } => self.unary(*op, expr),

@@ -334,7 +334,7 @@ impl Expr {
 
     /// Whether its value depends on the session's time zone, or on labels that the tenant knows.
     pub(crate) fn asks_session(&self) -> bool {
-        let zoned = |of: Type| of == Type::Timestamptz || of.element() == Some(Type::Timestamptz);
+        let zoned = |of: Type| of.exact() == Type::Timestamptz || of.element() == Some(Type::Timestamptz);
         match self {
             Self::Cast { from, to, .. } => zoned(*from) != zoned(*to) || to.enumeration().is_some(),
             Self::Arithmetic(_, of, ..) => *of == Type::Timestamptz,

@@ -1,6 +1,7 @@
 //! The FROM clause: which tables and queries are joined, how, and what can be named of them.
 
 mod join;
+mod record;
 
 use std::{ops::Range, sync::Arc};
 
@@ -326,6 +327,12 @@ impl Planner<'_> {
                 };
                 let args = args.iter().map(argument).collect::<Result<Vec<_>>>()?;
                 let function = object_name(name)?;
+                if let Some((query, alias)) = record::query_of(&function, &args, alias.as_ref())? {
+                    if *with_ordinality {
+                        return Err(SqlError::unsupported(format_args!("WITH ORDINALITY of {function}")));
+                    }
+                    return self.derived(from, (&query, true), &alias, computed);
+                }
                 let name = alias.as_ref().map_or_else(|| function.clone(), |alias| name_of(&alias.name));
                 let query = self.table_function((&function, &args), *with_ordinality, &name, &from.scope)?;
                 let single = if let [column] = query.columns.as_slice() { Some(column.clone()) } else { None };

@@ -1,5 +1,7 @@
 //! `GROUP BY`: what rows are grouped by, and expressions over groups.
 
+use std::collections::BTreeSet;
+
 use sqlparser::ast::{self, GroupByExpr};
 
 use crate::{
@@ -10,6 +12,7 @@ use crate::{
         function::Function,
         name::name_of,
         order::ordinal,
+        parse::DISTINCT_SETS,
         plan::OutputColumn,
         scope::Scope,
     },
@@ -124,6 +127,9 @@ pub(crate) fn group_keys(
     if exprs.is_empty() {
         return Ok(None);
     }
+    let is_mark = |ast: &ast::Expr| matches!(ast, ast::Expr::Identifier(name) if name.value == DISTINCT_SETS);
+    let distinct = exprs.first().is_some_and(is_mark);
+    let exprs = if distinct { &exprs[1..] } else { exprs.as_slice() };
     let is_set = |ast: &ast::Expr| match ast {
         ast::Expr::GroupingSets(_) | ast::Expr::Rollup(_) | ast::Expr::Cube(_) => true,
         ast::Expr::Tuple(exprs) => exprs.is_empty(),
@@ -153,6 +159,10 @@ pub(crate) fn group_keys(
             own.push(at);
         }
         places.push(own);
+    }
+    if distinct {
+        let mut met = BTreeSet::new();
+        places.retain(|own| met.insert(own.iter().copied().collect::<BTreeSet<_>>()));
     }
     if keys.iter().any(contains_window) {
         return Err(SqlError::new(state::WINDOWING_ERROR, "window functions are not allowed in GROUP BY"));

@@ -89,7 +89,7 @@ pub(crate) fn default_name(ast: &ast::Expr) -> String {
         ast::Expr::Cast { expr, data_type, .. } => match default_name(expr).as_str() {
             "?column?" => Type::of_ast(data_type, &Catalog::default()).map_or_else(
                 |_| own_type_name(data_type),
-                |of| match of {
+                |of| match of.exact() {
                     Type::Bool => "bool".to_owned(),
                     Type::Int2 => "int2".to_owned(),
                     Type::Int4 => "int4".to_owned(),

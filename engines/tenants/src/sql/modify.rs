@@ -35,7 +35,7 @@ pub(crate) fn columns_of(table: &Table, name: &str, base: usize) -> Vec<Visible>
     let visible = |(at, column): (usize, &Column)| Visible {
         table: name.to_owned(),
         name: column.name.clone(),
-        of: column.of,
+        of: column.of.exact(),
         expr: Expr::Column(base + at),
         origin: (table.id, at as i16 + 1),
         optional: false,

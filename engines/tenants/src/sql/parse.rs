@@ -1,5 +1,7 @@
 //! From text to trees.
 
+mod mark;
+
 use sqlparser::{
     ast::Statement,
     dialect::PostgreSqlDialect,
@@ -7,6 +9,8 @@ use sqlparser::{
     tokenizer::{Token, TokenWithSpan, Tokenizer, Whitespace},
 };
 
+pub(crate) use self::mark::{DISTINCT_SETS, WEAKER, excluded};
+use self::mark::{write_distinct_sets, write_exclusions, write_weaker_locks};
 use crate::{
     error::{Result, SqlError, state},
     sql::{conflict_target::write_plain, dialect::is_word, modify::Overriding},
@@ -169,6 +173,8 @@ pub(super) fn word(token: &TokenWithSpan) -> String {
 /// LIMIT, the order of an operator, options of a table that have no value, and those of VACUUM, which has nothing to do.
 fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
     write_weaker_locks(tokens);
+    write_exclusions(tokens);
+    write_distinct_sets(tokens);
     write_locks_last(tokens);
     write_option_values(tokens);
     let places: Vec<usize> =
@@ -245,39 +251,6 @@ fn write_check_option(tokens: &mut Vec<TokenWithSpan>) {
     let written =
         [Token::make_keyword("WITH"), Token::LParen, option, Token::Eq, Token::make_keyword(kind), Token::RParen];
     tokens.splice(view..view, written.map(TokenWithSpan::wrap));
-}
-
-/// What stands before the table of a row lock that leaves keys alone. No client can write it.
-pub(crate) const WEAKER: &str = "\0";
-
-/// Writes `FOR KEY SHARE` and `FOR NO KEY UPDATE` as `FOR SHARE` and `FOR UPDATE` of a table with a mark.
-fn write_weaker_locks(tokens: &mut Vec<TokenWithSpan>) {
-    let is = |token: &TokenWithSpan, expected: &str| is_word(&token.token, expected);
-    if !tokens.iter().any(|token| is(token, "KEY")) {
-        return;
-    }
-    let places: Vec<usize> =
-        (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
-    // From the end, so that places before stay what they are.
-    for at in (1..places.len().saturating_sub(1)).rev() {
-        let reads =
-            |words: &[(usize, &str)]| words.iter().all(|(place, expected)| is(&tokens[places[*place]], expected));
-        let weaker = reads(&[(at - 1, "FOR"), (at, "KEY"), (at + 1, "SHARE")])
-            || at > 1 && reads(&[(at - 2, "FOR"), (at - 1, "NO"), (at, "KEY"), (at + 1, "UPDATE")]);
-        if !weaker {
-            continue;
-        }
-        let mark = TokenWithSpan::wrap(Token::make_word(WEAKER, Some('"')));
-        let (behind, marked) = match places.get(at + 2).filter(|of| is(&tokens[**of], "OF")) {
-            Some(of) => (of + 1, [mark, TokenWithSpan::wrap(Token::Period)]),
-            None => (places[at + 1] + 1, [TokenWithSpan::wrap(Token::make_keyword("OF")), mark]),
-        };
-        tokens.splice(behind..behind, marked);
-        tokens.remove(places[at]);
-        if is(&tokens[places[at - 1]], "NO") {
-            tokens.remove(places[at - 1]);
-        }
-    }
 }
 
 /// Writes `FOR UPDATE LIMIT 1` as `LIMIT 1 FOR UPDATE`.

@@ -12,7 +12,7 @@ use crate::{
         expression::Operator,
         run::Run,
         run_query::{compare, fingerprint, project},
-        window_plan::{Bound, Units, WindowCall, WindowFunction},
+        window_plan::{Bound, Exclusion, Units, WindowCall, WindowFunction},
     },
     value::Value,
 };
@@ -39,6 +39,16 @@ impl Partition {
 
     fn len(&self) -> usize {
         self.rows.len()
+    }
+
+    /// Whether a frame of the row `at` leaves out a row.
+    fn excludes(&self, exclusion: Exclusion, at: usize, other: usize) -> bool {
+        match exclusion {
+            Exclusion::Nothing => false,
+            Exclusion::Row => at == other,
+            Exclusion::Group => self.groups[at] == self.groups[other],
+            Exclusion::Ties => at != other && self.groups[at] == self.groups[other],
+        }
     }
 }
 
@@ -161,13 +171,14 @@ impl Run<'_> {
                 }
             }
             WindowFunction::FirstValue | WindowFunction::LastValue | WindowFunction::NthValue => {
-                let frame = self.frame(call, partition, rows, at)?;
+                let mut frame = self.frame(call, partition, rows, at)?;
+                let is_in = |other: &usize| !partition.excludes(call.frame.exclusion, at, *other);
                 let place = match call.function {
-                    WindowFunction::FirstValue => Some(frame.start),
-                    WindowFunction::LastValue => frame.end.checked_sub(1),
+                    WindowFunction::FirstValue => frame.find(is_in),
+                    WindowFunction::LastValue => frame.rfind(is_in),
                     _ => match argument(1, at)? {
                         Value::Int(place) if place > 0 => {
-                            usize::try_from(place - 1).ok().map(|place| frame.start + place)
+                            usize::try_from(place - 1).ok().and_then(|place| frame.filter(is_in).nth(place))
                         }
                         Value::Null => None,
                         _ => {
@@ -176,10 +187,7 @@ impl Run<'_> {
                         }
                     },
                 };
-                match place.filter(|place| frame.contains(place)) {
-                    Some(place) => argument(0, place)?,
-                    None => Value::Null,
-                }
+                place.map_or(Ok(Value::Null), |place| argument(0, place))?
             }
             WindowFunction::Aggregate(_) => return Err(SqlError::internal("an aggregate is computed by frames")),
         })
@@ -194,22 +202,27 @@ impl Run<'_> {
         rows: &[Vec<Value>],
         values: &mut [Value],
     ) -> Result<()> {
-        let add = |state: &mut State, range: Range<usize>| {
-            range.into_iter().try_for_each(|at| state.add(aggregate, self.env().with_row(&rows[partition.rows[at]])))
+        let add = |state: &mut State, places: &mut dyn Iterator<Item = usize>| -> Result<()> {
+            for at in places {
+                state.add(aggregate, self.env().with_row(&rows[partition.rows[at]]))?;
+            }
+            Ok(())
         };
+        let exclusion = call.frame.exclusion;
         let (mut state, mut done) = (State::default(), 0);
         for at in 0..partition.len() {
             self.goes_on()?;
             let frame = self.frame(call, partition, rows, at)?;
             let state = match call.frame.start {
-                Bound::First if frame.end >= done => {
-                    add(&mut state, done..frame.end)?;
+                Bound::First if frame.end >= done && exclusion == Exclusion::Nothing => {
+                    add(&mut state, &mut (done..frame.end))?;
                     done = frame.end;
                     state.clone()
                 }
                 _ => {
                     let mut own = State::default();
-                    add(&mut own, frame)?;
+                    let mut included = frame.filter(|other| !partition.excludes(exclusion, at, *other));
+                    add(&mut own, &mut included)?;
                     own
                 }
             };

@@ -43,6 +43,20 @@ pub(crate) struct Frame {
     pub(crate) units: Units,
     pub(crate) start: Bound,
     pub(crate) end: Bound,
+    pub(crate) exclusion: Exclusion,
+}
+
+/// Rows of a frame that are left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Exclusion {
+    #[default]
+    Nothing,
+    /// The row itself.
+    Row,
+    /// It and its peers.
+    Group,
+    /// Its peers.
+    Ties,
 }
 
 /// What a frame is counted in: rows, groups of rows that are equal by the order, or distances between values that rows are sorted by.

@@ -55,6 +55,7 @@ pub(crate) fn parse(bytes: &[u8], of: Type, context: Context<'_>) -> Result<Valu
         bytes.try_into().ok()
     }
     let value = match of {
+        Type::Rounded(..) => return super::cast::fit(parse(bytes, of.exact(), context)?, of, false),
         Type::Bool => fixed::<1>(bytes).map(|[byte]| Value::Bool(byte != 0)),
         Type::Int2 => fixed(bytes).map(|bytes| Value::Int(i64::from(i16::from_be_bytes(bytes)))),
         Type::Int4 => fixed(bytes).map(|bytes| Value::Int(i64::from(i32::from_be_bytes(bytes)))),

@@ -24,6 +24,7 @@ pub(crate) enum Ease {
 /// What a conversion from one type to another takes, if there is one.
 pub(crate) fn ease(from: Type, to: Type) -> Option<Ease> {
     use Ease::{Assignment, Explicit, Implicit};
+    let (from, to) = (from.exact(), to.exact());
     if from == Type::Unknown || from.unbounded() == to.unbounded() || (from.is_text() && to.is_text()) {
         return Some(Implicit);
     }
@@ -49,6 +50,9 @@ pub(crate) fn ease(from: Type, to: Type) -> Option<Ease> {
 
 /// A value of type `from` as one of type `to`. `explicit` cuts texts that are too long instead of refusing them.
 pub(crate) fn cast(value: Value, from: Type, to: Type, explicit: bool, context: Context<'_>) -> Result<Value> {
+    if from.exact() != from || to.exact() != to {
+        return fit(cast(value, from.exact(), to.exact(), explicit, context)?, to, explicit);
+    }
     let value = match (value, to) {
         (Value::Null, _) => return Ok(Value::Null),
         (value, _) if from.unbounded() == to.unbounded() && from.element().is_none() => value,
@@ -80,8 +84,14 @@ pub(crate) fn cast(value: Value, from: Type, to: Type, explicit: bool, context: 
         }
         (Value::Float(value), Type::Float4) => {
             let narrow = value as f32;
-            if narrow.is_infinite() && value.is_finite() {
-                return Err(SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, "value out of range: overflow"));
+            let lost = match (narrow.is_infinite() && value.is_finite(), narrow == 0.0 && value != 0.0) {
+                (true, _) => Some("overflow"),
+                (_, true) => Some("underflow"),
+                _ => None,
+            };
+            if let Some(lost) = lost {
+                let message = format!("value out of range: {lost}");
+                return Err(SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, message));
             }
             Value::Float(f64::from(narrow))
         }
@@ -188,6 +198,8 @@ pub(crate) fn fit(value: Value, of: Type, explicit: bool) -> Result<Value> {
             }
             Ok(Value::Text(value))
         }
+        (Value::Timestamp(micros), Type::Rounded(_, digits)) => Ok(Value::Timestamp(datetime::round(micros, digits))),
+        (Value::Time(micros), Type::Rounded(_, digits)) => Ok(Value::Time(datetime::round(micros, digits))),
         (value, _) => Ok(value),
     }
 }

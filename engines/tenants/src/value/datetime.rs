@@ -37,6 +37,15 @@ pub(crate) fn is_infinite_date(days: i32) -> bool {
     matches!(days, i32::MIN | i32::MAX)
 }
 
+/// Microseconds with so many digits behind the point of seconds, halves away from zero.
+pub(crate) fn round(micros: i64, digits: u8) -> i64 {
+    let unit = 10_i64.pow(6_u32.saturating_sub(u32::from(digits)));
+    if is_infinite(micros) {
+        return micros;
+    }
+    micros.saturating_add(micros.signum() * (unit / 2)) / unit * unit
+}
+
 /// A date as the timestamp of its midnight.
 pub(crate) fn timestamp_of(days: i32) -> Option<i64> {
     match days {

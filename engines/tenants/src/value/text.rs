@@ -37,7 +37,7 @@ pub(crate) fn write(value: &Value, of: Type, zone: Zone, out: &mut String) {
         Value::Date(days) => datetime::write_date(*days, out),
         Value::Time(micros) => datetime::write_time(*micros, out),
         Value::Timestamp(micros) => {
-            datetime::write_timestamp(*micros, (of == Type::Timestamptz).then_some(zone), out);
+            datetime::write_timestamp(*micros, (of.exact() == Type::Timestamptz).then_some(zone), out);
         }
         Value::Interval(interval) => datetime::write_interval(*interval, out),
         Value::Uuid(bytes) => {
@@ -150,6 +150,7 @@ pub(crate) fn parse(text: &str, of: Type, context: Context<'_>) -> Result<Value>
         Type::Numeric(_) => super::cast::fit(numeric::value(text)?, of, false)?,
         Type::Text | Type::Byte | Type::Unknown => Value::Text(text.to_owned()),
         Type::Varchar(_) | Type::Char(_) => super::cast::fit(Value::Text(text.to_owned()), of, false)?,
+        Type::Rounded(..) => super::cast::fit(parse(text, of.exact(), context)?, of, false)?,
         Type::Date => Value::Date(datetime::parse_date(text)?),
         Type::Time => Value::Time(datetime::parse_time(text)?),
         Type::Timestamp | Type::Timestamptz => Value::Timestamp(datetime::parse_timestamp(text, of, context.zone)?),

@@ -35,7 +35,7 @@ impl Binder<'_, '_> {
             let message = format!("cannot cast type {} to {}", self.named(typed.of), self.named(of));
             return Err(SqlError::new(state::CANNOT_COERCE, message));
         }
-        Ok(Typed::new(self.convert(typed, of, true)?, of))
+        Ok(Typed::new(self.convert(typed, of, true)?, of.exact()))
     }
 
     /// Computes what is made of constants alone, as PostgreSQL does before a statement runs.
@@ -139,7 +139,7 @@ impl Binder<'_, '_> {
 
     /// What a literal of a date or time means by the clock: `now`, `today` and the days around it. It is no constant.
     pub(super) fn moment(&mut self, content: &str, of: Type) -> Result<Option<Expr>> {
-        if !matches!(of, Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz) {
+        if !matches!(of.exact(), Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz) {
             return Ok(None);
         }
         let days = match content.trim().to_ascii_lowercase().as_str() {
@@ -152,7 +152,7 @@ impl Binder<'_, '_> {
             "yesterday" => -1,
             _ => return Ok(None),
         };
-        if of == Type::Time {
+        if of.exact() == Type::Time {
             return Ok(None);
         }
         let today = self.call("current_date", Vec::new())?.expr;

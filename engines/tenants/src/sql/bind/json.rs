@@ -152,6 +152,10 @@ impl Binder<'_, '_> {
         }
         let one = |(at, typed): (usize, Typed)| {
             let typed = if keys && at % 2 == 0 {
+                if typed.of.element().is_some() || matches!(typed.of, Type::Json | Type::Jsonb) {
+                    let message = "key value must be scalar, not array, composite, or json";
+                    return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
+                }
                 Typed::new(self.cast(typed, Type::Text)?.expr, Type::Text)
             } else if typed.of == Type::Unknown {
                 Typed::new(self.convert(typed, Type::Text, false)?, Type::Text)

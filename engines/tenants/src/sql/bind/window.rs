@@ -15,7 +15,8 @@ use crate::{
         aggregate::SortExpr,
         expression::Expr,
         name::name_of,
-        window_plan::{Bound, Frame, Units, WindowCall, WindowFunction},
+        parse::excluded,
+        window_plan::{Bound, Exclusion, Frame, Units, WindowCall, WindowFunction},
     },
     types::Type,
     value::cast::{self, Ease},
@@ -66,7 +67,8 @@ impl Binder<'_, '_> {
         let order = self.sorted(&spec.order_by)?;
         let types = spec.order_by.iter().map(|by| Ok(self.settled(&by.expr)?.of)).collect::<Result<Vec<_>>>()?;
         let mut order: Vec<(SortExpr, Type)> = order.into_iter().zip(types).collect();
-        let frame = self.frame(spec.window_frame.as_ref(), &mut order)?;
+        let mut frame = self.frame(spec.window_frame.as_ref(), &mut order)?;
+        frame.exclusion = spec.window_name.as_ref().map_or(Exclusion::Nothing, |name| excluded(&name.value).0);
         let range = order.first().map_or(Type::Unknown, |(_, of)| *of);
         let order: Vec<SortExpr> = order.into_iter().map(|(order, _)| order).collect();
         if crate::sql::aggregate::is_name(name) {
@@ -115,7 +117,12 @@ impl Binder<'_, '_> {
 
     fn frame(&mut self, ast: Option<&ast::WindowFrame>, order: &mut [(SortExpr, Type)]) -> Result<Frame> {
         let Some(ast) = ast else {
-            return Ok(Frame { units: Units::Range, start: Bound::First, end: Bound::Current });
+            return Ok(Frame {
+                units: Units::Range,
+                start: Bound::First,
+                end: Bound::Current,
+                exclusion: Exclusion::Nothing,
+            });
         };
         let units = match ast.units {
             WindowFrameUnits::Rows => Units::Rows,
@@ -155,7 +162,7 @@ impl Binder<'_, '_> {
             };
             return Err(invalid(message));
         }
-        Ok(Frame { units, start, end })
+        Ok(Frame { units, start, end, exclusion: Exclusion::Nothing })
     }
 
     /// A number of rows or groups; for `RANGE` a distance between values that rows are sorted by.
@@ -218,7 +225,10 @@ fn whole(over: &WindowType, named: &[ast::NamedWindowDefinition], depth: usize) 
     let find = |name: &ast::Ident| -> Result<WindowSpec> {
         let name = name_of(name);
         let missing = || SqlError::new(state::UNDEFINED_OBJECT, format!("window \"{name}\" does not exist"));
-        let found = named.iter().find(|definition| name_of(&definition.0) == name).ok_or_else(missing)?;
+        let mut found = named.iter().filter(|definition| name_of(&definition.0) == name);
+        let (found, None) = (found.next().ok_or_else(missing)?, found.next()) else {
+            return Err(invalid(format!("window \"{name}\" is already defined")));
+        };
         if depth > named.len() {
             return Err(missing());
         }
@@ -232,8 +242,13 @@ fn whole(over: &WindowType, named: &[ast::NamedWindowDefinition], depth: usize) 
         WindowType::WindowSpec(spec) => spec,
     };
     let Some(name) = &spec.window_name else { return Ok(spec.clone()) };
-    let base = find(name)?;
-    let shown = name_of(name);
+    let (exclusion, own) = excluded(&name.value);
+    if exclusion != Exclusion::Nothing && own.is_empty() {
+        return Ok(spec.clone());
+    }
+    let own = ast::Ident { value: own.to_owned(), ..name.clone() };
+    let base = find(&own)?;
+    let shown = name_of(&own);
     if !spec.partition_by.is_empty() {
         return Err(invalid(format!("cannot override PARTITION BY clause of window \"{shown}\"")));
     }
@@ -245,5 +260,6 @@ fn whole(over: &WindowType, named: &[ast::NamedWindowDefinition], depth: usize) 
     }
     let order_by = if spec.order_by.is_empty() { base.order_by } else { spec.order_by.clone() };
     let window_frame = spec.window_frame.clone();
-    Ok(WindowSpec { window_name: None, partition_by: base.partition_by, order_by, window_frame })
+    let window_name = (exclusion != Exclusion::Nothing).then(|| name.clone());
+    Ok(WindowSpec { window_name, partition_by: base.partition_by, order_by, window_frame })
 }

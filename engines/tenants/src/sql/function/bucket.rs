@@ -6,12 +6,20 @@ use bigdecimal::{BigDecimal, ToPrimitive};
 
 use super::{NumberFunction, wrong_arguments};
 use crate::{
-    error::{Result, SqlError},
+    error::{Result, SqlError, state},
     value::{NonFinite, Value, numeric},
 };
 
 fn wrong_bucket(message: &str) -> SqlError {
     SqlError::new("2201G", message)
+}
+
+/// The number of a bucket, which is an `integer`.
+fn within(bucket: i64) -> Result<Value> {
+    match i32::try_from(bucket) {
+        Ok(_) => Ok(Value::Int(bucket)),
+        Err(_) => Err(SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, "integer out of range")),
+    }
 }
 
 /// Which of `count` equally wide buckets between two bounds a number is in, from 1; 0 and one more are those around.
@@ -33,13 +41,13 @@ pub(super) fn bucket(of: &Value, (low, high): (&Value, &Value), count: i64) -> R
         }
         Value::NonFinite(infinite) => {
             let behind = (*infinite == NonFinite::Infinity) == up;
-            return Ok(Value::Int(if behind { count + 1 } else { 0 }));
+            return within(if behind { count + 1 } else { 0 });
         }
         _ => return Err(wrong_arguments(NumberFunction::WidthBucket)),
     };
     let (before, behind) = if up { (of < low, of >= high) } else { (of > low, of <= high) };
     if before || behind {
-        return Ok(Value::Int(if before { 0 } else { count + 1 }));
+        return within(if before { 0 } else { count + 1 });
     }
     let place = numeric::divide(&((of - low) * BigDecimal::from(count)), &(high - low))?;
     let place = place.with_scale_round(0, bigdecimal::RoundingMode::Floor).to_i64().unwrap_or(count);
@@ -61,9 +69,9 @@ pub(super) fn bucket_of_float(of: f64, (low, high): (f64, f64), count: i64) -> R
     }
     let up = low < high;
     let (before, behind) = if up { (of < low, of >= high) } else { (of > low, of <= high) };
-    Ok(Value::Int(match (before, behind) {
+    within(match (before, behind) {
         (true, _) => 0,
         (_, true) => count + 1,
         _ => ((count as f64 * ((of - low) / (high - low))) as i64).min(count - 1) + 1,
-    }))
+    })
 }

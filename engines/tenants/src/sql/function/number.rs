@@ -285,6 +285,9 @@ impl NumberFunction {
     fn of_non_finites(self, a: &Value, b: &Value) -> Result<Value> {
         match self {
             Self::Mod => arithmetic(Operator::Remainder, Type::Numeric(None), a, b, Zone::UTC),
+            Self::Power if *b == Value::Numeric(0.into()) || *a == Value::Numeric(1.into()) => {
+                Ok(Value::Numeric(1.into()))
+            }
             _ => match (numeric::rough(a), numeric::rough(b)) {
                 (Some(a), Some(b)) if a.is_nan() || b.is_nan() => Ok(Value::NonFinite(NonFinite::NaN)),
                 _ => Err(SqlError::unsupported("this function of an infinite numeric")),

@@ -86,6 +86,20 @@ fn wrong(message: &str) -> SqlError {
     SqlError::new(state::SYNTAX_ERROR, message)
 }
 
+/// What stands before the next quotation mark, behind which it goes on after so many bytes. A backslash takes the next character as it is.
+fn quoted(text: &str) -> (String, usize) {
+    let mut content = String::new();
+    let mut characters = text.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '"' => return (content, at + 1),
+            '\\' => content.extend(characters.next().map(|(_, character)| character)),
+            other => content.push(other),
+        }
+    }
+    (content, text.len())
+}
+
 impl Template {
     fn read(text: &str) -> Result<Self> {
         let mut template = Self::default();
@@ -95,9 +109,8 @@ impl Template {
             let mut length = character.len_utf8();
             let piece = match character.to_ascii_uppercase() {
                 '"' => {
-                    let end = rest[1..].find('"').map_or(rest.len(), |end| end + 2);
-                    let content = rest[1..end].trim_end_matches('"').to_owned();
-                    length = end;
+                    let (content, end) = quoted(&rest[1..]);
+                    length = 1 + end;
                     Piece::Text(content)
                 }
                 '9' => {
@@ -157,10 +170,9 @@ impl Template {
                 'L' | 'V' => {
                     return Err(SqlError::unsupported(format_args!("{character} in a template of numbers")));
                 }
-                '\\' => {
-                    let next = rest[1..].chars().next();
-                    length += next.map_or(0, char::len_utf8);
-                    Piece::Text(next.unwrap_or('\\').to_string())
+                '\\' if rest[1..].starts_with('"') => {
+                    length = 2;
+                    Piece::Text("\"".to_owned())
                 }
                 _ => Piece::Text(character.to_string()),
             };

@@ -148,6 +148,9 @@ impl Reader<'_, '_> {
         loop {
             if nested {
                 let inner = self.braces(depth + 1, elements)?;
+                if inner == [0] {
+                    return Err(malformed(self.whole, "Unexpected \"}\" character."));
+                }
                 if lengths[0] == 0 {
                     lengths.extend(inner);
                 } else if lengths[1..] != inner {
