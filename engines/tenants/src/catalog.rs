@@ -6,7 +6,7 @@
 //! NAMES   2 | name of table, index, sequence, type, view [| schema's number, unless `public`] -> the object's number, 4 bytes, smallest first
 //!           | name of schema | -1   -> the schema's number
 //! DOOMED  3 | number of rows' keys  -> nothing: no table has these keys any more, and they are removed little by little
-//! SEQUENCES 4: see `sequence`; ADVISORY 5: see `sql::function::advisory`; ON_COMMIT 6: see `database::temporary`
+//! SEQUENCES 4: see `sequence`; ADVISORY 5: see `sql::function::advisory`; ON_COMMIT 6: see `database::temporary`; 7: see `sql::lock_table`
 //! ```
 //!
 //! To lock a table is to lock its row here: who writes rows holds its key, who changes the table updates it.
@@ -38,7 +38,7 @@ pub(crate) use self::{
     index::Resolved,
     key::{
         ADVISORY, DOOMED, FIRST_RELATION, OBJECTS, ON_COMMIT, SEQUENCES, doomed_key, name_key, on_commit_key,
-        schema_name_key, sequence_key, table_key, tree_key,
+        schema_name_key, sequence_key, table_key, table_lock_key, tree_key,
     },
     object::Encode,
     schema::{PUBLIC, TEMPORARY},

@@ -135,6 +135,8 @@ pub(crate) struct Prepared {
     /// What the client said about parameters.
     pub(crate) declared: Vec<Type>,
     pub(crate) statement: Arc<Statement>,
+    /// The `PREPARE` that did it, if SQL did.
+    pub(crate) made_by: Option<Arc<str>>,
     /// When, in microseconds since 2000-01-01 UTC.
     pub(crate) at: i64,
 }
@@ -185,8 +187,8 @@ pub(crate) struct Session {
     pub(crate) prepared: HashMap<String, Prepared>,
     pub(crate) portals: HashMap<String, Portal>,
     pub(crate) cursors: HashMap<String, Cursor>,
-    /// The statement of a simple query that waits.
-    pub(crate) simple: Option<Prepared>,
+    /// The statement of a simple query that waits, with its parameters.
+    pub(crate) simple: Option<(Prepared, Vec<Value>)>,
     /// `COPY` that takes lines, with its parameters.
     pub(crate) copying: Option<Arc<Statement>>,
     /// What its next reply depends on.

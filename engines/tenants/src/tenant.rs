@@ -10,6 +10,7 @@ mod fetch;
 mod numbers;
 mod plans;
 mod portals;
+mod prepared;
 mod suspended;
 mod transactions;
 mod wait;

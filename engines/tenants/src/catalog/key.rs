@@ -16,6 +16,8 @@ pub(crate) const SEQUENCES: u32 = 4;
 pub(crate) const ADVISORY: u32 = 5;
 /// The number of the table of what becomes of temporary tables at the end of a transaction.
 pub(crate) const ON_COMMIT: u32 = 6;
+/// The number of keys that `LOCK TABLE` locks and nobody writes.
+pub(crate) const TABLE_LOCKS: u32 = 7;
 /// The first number that a user's table or index gets.
 pub(crate) const FIRST_RELATION: u32 = 16_384;
 
@@ -28,6 +30,14 @@ fn numbered_key(table: u32, number: u32) -> Vec<u8> {
 
 pub(crate) fn table_key(id: u32) -> Vec<u8> {
     numbered_key(OBJECTS, id)
+}
+
+/// One of a table's keys that only `LOCK TABLE` locks.
+pub(crate) fn table_lock_key(id: u32, which: i64) -> Vec<u8> {
+    let mut key = KeyWriter::new(TABLE_LOCKS | id & TEMPORARY);
+    key.int64(i64::from(id), Order::Ascending);
+    key.int64(which, Order::Ascending);
+    key.into_bytes()
 }
 
 /// What is locked by whoever makes a root table; no object has this number.

@@ -12,6 +12,7 @@ use crate::{
     error::{Result, SqlError, state},
     sql::{
         bind::Binder,
+        default_sequence::with_numbers,
         define_index::{places, plain_columns},
         define_sequence::SequenceOptions,
         expression::Expr,
@@ -22,10 +23,8 @@ use crate::{
         reference::{NewForeignKey, new_foreign_key},
         scope::Scope,
         select::Planner,
-        sequence,
     },
     types::Type,
-    value::Value,
 };
 
 /// Constraints of a table that is being made, in the order in which they were met.
@@ -309,7 +308,7 @@ impl Planner<'_> {
         }
         for column in &mut made.columns {
             self.check_default(column.default.as_deref(), column.of, &column.name)?;
-            column.default = column.default.take().map(|default| self.resolved_default(&default)).transpose()?;
+            column.default = column.default.take().map(|default| with_numbers(&default, self.catalog)).transpose()?;
         }
         for column in 0..made.columns.len() {
             self.computed(&table, column)?;
@@ -334,22 +333,6 @@ impl Planner<'_> {
         let mut binder = Binder::closed(&nothing, self, "DEFAULT expressions");
         binder.assigned(&parse_expression(default)?, of, name)?;
         self.no_parameters(before)
-    }
-
-    /// A default that takes numbers of a sequence names it by its number, so that the sequence may be renamed.
-    pub(crate) fn resolved_default(&self, default: &str) -> Result<String> {
-        let ast::Expr::Function(function) = parse_expression(default)? else { return Ok(default.to_owned()) };
-        let ast::FunctionArguments::List(list) = &function.args else { return Ok(default.to_owned()) };
-        let [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(name))] = list.args.as_slice() else {
-            return Ok(default.to_owned());
-        };
-        match sequence::without_regclass(name) {
-            ast::Expr::Value(name) if object_name(&function.name)? == "nextval" => {
-                let Some(name) = name.value.clone().into_string() else { return Ok(default.to_owned()) };
-                Ok(sequence::find(&Value::Text(name), self.catalog)?.default())
-            }
-            _ => Ok(default.to_owned()),
-        }
     }
 
     /// The expression of a column that is computed from the others.
@@ -423,7 +406,7 @@ impl Planner<'_> {
                         return Err(SqlError::unsupported("ADD COLUMN IF NOT EXISTS with a constraint"));
                     }
                     self.check_default(column.default.as_deref(), column.of, &column.name)?;
-                    column.default = column.default.take().map(|text| self.resolved_default(&text)).transpose()?;
+                    column.default = column.default.take().map(|text| with_numbers(&text, self.catalog)).transpose()?;
                     changes.push(Alteration::AddColumn { column, if_not_exists: *if_not_exists });
                     changes.extend(more);
                     continue;

@@ -245,7 +245,7 @@ fn owner(parser: &mut Parser<'_>) -> Result<Option<(Name, String)>> {
     }
 }
 
-fn name(parser: &mut Parser<'_>) -> Result<Name> {
+pub(super) fn name(parser: &mut Parser<'_>) -> Result<Name> {
     relation_name(&parser.parse_object_name(false).map_err(|error| syntax(&error))?)
 }
 

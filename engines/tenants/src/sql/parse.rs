@@ -6,7 +6,7 @@ use sqlparser::{
     ast::Statement,
     dialect::PostgreSqlDialect,
     parser::{Parser, ParserError},
-    tokenizer::{Token, TokenWithSpan, Tokenizer, Whitespace},
+    tokenizer::{Location, Token, TokenWithSpan, Tokenizer, Whitespace},
 };
 
 pub(crate) use self::mark::{DISTINCT_SETS, WEAKER, excluded};
@@ -52,6 +52,11 @@ struct Offsets<'a> {
     text: &'a str,
     at: usize,
     place: (u64, u64),
+}
+
+/// The byte of a text at which a token begins.
+pub(crate) fn offset_of(text: &str, place: Location) -> usize {
+    Offsets::new(text).of(place.line, place.column)
 }
 
 impl<'a> Offsets<'a> {

@@ -6,6 +6,7 @@ use std::sync::{
 };
 
 use savanna_transaction::Isolation;
+use sqlparser::ast;
 
 use crate::{
     catalog::{Arbiter, Catalog, Definition, Generated, Name, OnCommit, Sequence, Table},
@@ -16,6 +17,7 @@ use crate::{
         define_sequence::SequenceOptions,
         explain::Explain,
         expression::Expr,
+        lock_table::TableLock,
         placement::NewPlacement,
         query_plan::{Joined, Query},
         reference::{NewForeignKey, Reference},
@@ -126,7 +128,10 @@ pub(crate) enum Plan {
         local: bool,
     },
     Show(String),
+    Prepare(NewPrepared),
+    Execute(Call),
     Deallocate(Option<String>),
+    LockTable(LockTable),
     DiscardAll,
     DiscardTemporary,
     CreateDatabase(String),
@@ -134,6 +139,36 @@ pub(crate) enum Plan {
         name: String,
         if_exists: bool,
     },
+}
+
+/// `PREPARE`
+#[derive(Debug)]
+pub(crate) struct NewPrepared {
+    pub(crate) name: String,
+    /// The types of its first parameters.
+    pub(crate) types: Vec<Type>,
+    /// The statement.
+    pub(crate) statement: String,
+    /// The whole text.
+    pub(crate) text: Arc<str>,
+}
+
+/// `EXECUTE`
+#[derive(Debug)]
+pub(crate) struct Call {
+    /// The `EXPLAIN` before it, with its options.
+    pub(crate) explain: String,
+    pub(crate) name: String,
+    pub(crate) arguments: Vec<ast::Expr>,
+}
+
+/// `LOCK TABLE`
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LockTable {
+    pub(crate) names: Vec<Name>,
+    pub(crate) mode: TableLock,
+    /// Whether it fails instead of waiting.
+    pub(crate) nowait: bool,
 }
 
 /// `SET CONSTRAINTS`

@@ -20,9 +20,11 @@ use crate::{
         cursor::parse_cursor,
         dialect,
         explain::Explain,
+        lock_table,
         name::{name_of, object_name, relation_name, type_name},
         parse,
         plan::{Define, Modes, OutputColumn, Plan, Statement, With},
+        prepared,
         role::RoleChange,
         scope::Scope,
         select::Planner,
@@ -34,7 +36,14 @@ use crate::{
 
 /// Plans a statement for a session in a time zone. `declared` are the types that the client gave to its first parameters.
 pub(crate) fn prepare(text: &str, catalog: Arc<Catalog>, zone: Zone, declared: &[Type]) -> Result<Statement> {
-    if let Some(plan) = dialect::plan(text, &catalog)? {
+    let of_postgresql = match dialect::plan(text, &catalog)? {
+        None => match prepared::plan(text, &catalog)? {
+            None => lock_table::plan(text, &catalog)?,
+            some => some,
+        },
+        some => some,
+    };
+    if let Some(plan) = of_postgresql {
         return Ok(Statement::new(plan, declared.to_vec(), None, (catalog, zone)));
     }
     let parameters = Parameters { types: declared.to_vec(), failure: None };

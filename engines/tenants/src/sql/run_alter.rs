@@ -9,6 +9,7 @@ use crate::{
     row,
     sql::{
         bind::{Binder, Parameters, Typed},
+        default_sequence::with_numbers,
         define::{constraint_name, with_names},
         define_index::places,
         define_sequence::SequenceOptions,
@@ -177,7 +178,7 @@ impl Definer<'_, '_> {
                     let message = format!("column \"{name}\" of relation \"{}\" is {generated}", table.name);
                     return Err(SqlError::new(state::SYNTAX_ERROR, message));
                 }
-                let default = &default.as_ref().map(|default| self.planner().resolved_default(default)).transpose()?;
+                let default = &default.as_ref().map(|default| with_numbers(default, self.catalog)).transpose()?;
                 if let Some(default) = default {
                     let nothing = Scope::default();
                     let mut planner = Planner::new(self.catalog, Parameters::default());

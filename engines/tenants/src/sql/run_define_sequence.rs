@@ -22,7 +22,7 @@ impl Definer<'_, '_> {
             self.notices.push(format!("relation \"{}\" already exists, skipping", sequence.name));
             return Ok(Step::Done(()));
         }
-        sequence.owner = owned_by.map(|column| self.column_of(column)).transpose()?;
+        sequence.owner = owned_by.map(|column| self.column_of(sequence.schema, column)).transpose()?;
         self.make_sequence(sequence).map(|step| match step {
             Step::Done(_) => Step::Done(()),
             Step::Wait => Step::Wait,
@@ -42,8 +42,12 @@ impl Definer<'_, '_> {
         self.effects.set(&mut self.run.database(), table_key(sequence.id), Some(sequence.encode()?))
     }
 
-    fn column_of(&self, (table, column): &(Name, String)) -> Result<(u32, usize)> {
+    fn column_of(&self, schema: u32, (table, column): &(Name, String)) -> Result<(u32, usize)> {
         let table = self.table(table)?;
+        if table.schema != schema {
+            let message = "sequence must be in same schema as table it is linked to";
+            return Err(SqlError::new(state::OBJECT_NOT_IN_PREREQUISITE_STATE, message));
+        }
         let at = table.column(column).ok_or_else(|| {
             let message = format!("column \"{column}\" of relation \"{}\" does not exist", table.name);
             SqlError::new(state::UNDEFINED_COLUMN, message)
@@ -78,7 +82,7 @@ impl Definer<'_, '_> {
                 let message = "cannot change ownership of identity sequence";
                 return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message));
             }
-            sequence.owner = owned_by.as_ref().map(|column| self.column_of(column)).transpose()?;
+            sequence.owner = owned_by.as_ref().map(|column| self.column_of(sequence.schema, column)).transpose()?;
         }
         let first = match options.restart {
             Some(Some(first)) => Some(i128::from(first)),

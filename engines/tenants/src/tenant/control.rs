@@ -148,6 +148,13 @@ impl Tenant {
                 let rows = vec![vec![Value::Text(value)]];
                 return Ok(Some(Step::Done(Outcome::Rows { tag: "SHOW".to_owned(), rows, end: true })));
             }
+            Plan::Prepare(new) => {
+                self.prepare(id, new)?;
+                return done("PREPARE");
+            }
+            Plan::LockTable(_) => {
+                self.explicit(id, "LOCK TABLE")?;
+            }
             Plan::Deallocate(name) => {
                 let session = self.session(id)?;
                 match name {

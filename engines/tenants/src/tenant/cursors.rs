@@ -8,7 +8,8 @@ use crate::{
     database::Step,
     error::{Result, SqlError, state},
     session::{Outcome, Session, SessionId, Status},
-    sql::plan::{OutputColumn, Plan, Statement},
+    sql::plan::{Call, OutputColumn, Plan, Statement},
+    types::Type,
     value::Value,
 };
 
@@ -65,11 +66,17 @@ impl Tenant {
         Ok(())
     }
 
-    /// The columns of a statement's rows. Those of a `FETCH` are its cursor's.
+    /// The columns of a statement's rows. Those of a `FETCH` are its cursor's, those of an `EXECUTE` its statement's.
     pub(super) fn output_of(&self, id: SessionId, statement: &Statement) -> Option<Vec<OutputColumn>> {
         match &statement.plan {
             Plan::Fetch { name, moves: false, .. } => {
                 self.sessions.get(&id)?.cursors.get(name).map(|cursor| cursor.columns.clone())
+            }
+            Plan::Execute(Call { explain, name, .. }) if explain.is_empty() => {
+                self.sessions.get(&id)?.prepared.get(name)?.statement.output.clone()
+            }
+            Plan::Execute(_) => {
+                Some(vec![OutputColumn { name: "QUERY PLAN".to_owned(), of: Type::Text, origin: (0, 0) }])
             }
             _ => statement.output.clone(),
         }

@@ -42,18 +42,21 @@ impl Tenant {
 
     fn run_simple(&mut self, id: SessionId, text: &str) -> Result<Step<(Outcome, Option<Vec<OutputColumn>>)>> {
         self.interruption(id)?;
-        let prepared = match self.session(id)?.simple.take() {
-            Some(prepared) => prepared,
-            None => self.prepared(id, text, Vec::new())?,
+        let (prepared, parameters) = match self.session(id)?.simple.take() {
+            Some(waiting) => waiting,
+            None => {
+                let prepared = self.prepared(id, text, Vec::new())?;
+                if !prepared.statement.parameters.is_empty() {
+                    return Err(SqlError::new(state::UNDEFINED_PARAMETER, "there is no parameter $1"));
+                }
+                self.called(id, prepared)?
+            }
         };
-        if !prepared.statement.parameters.is_empty() {
-            return Err(SqlError::new(state::UNDEFINED_PARAMETER, "there is no parameter $1"));
-        }
         let mut statement = Arc::clone(&prepared.statement);
-        let step = self.execute_statement(id, &prepared, &mut statement, &[])?;
+        let step = self.execute_statement(id, &prepared, &mut statement, &parameters)?;
         Ok(match step {
             Step::Wait => {
-                self.session(id)?.simple = Some(prepared);
+                self.session(id)?.simple = Some((prepared, parameters));
                 Step::Wait
             }
             Step::Done(outcome) => Step::Done((outcome, self.output_of(id, &statement))),
@@ -143,7 +146,12 @@ impl Tenant {
             Plan::Explain(explain) if explain.analyze => &explain.plan,
             plan => plan,
         };
-        if read_only && !matches!(plan, Plan::Query(_) | Plan::CopyOut(..) | Plan::Explain(_) | Plan::Declare { .. }) {
+        if read_only
+            && !matches!(
+                plan,
+                Plan::LockTable(_) | Plan::Query(_) | Plan::CopyOut(..) | Plan::Explain(_) | Plan::Declare { .. }
+            )
+        {
             let message = format!("cannot execute {} in a read-only transaction", verb_of(plan));
             return Err(SqlError::new(state::READ_ONLY_SQL_TRANSACTION, message));
         }
@@ -225,6 +233,9 @@ impl Tenant {
                 let columns = copy.columns.iter().map(column).collect();
                 (Outcome::CopyIn { columns, format: copy.format.clone() }, None)
             }),
+            Plan::LockTable(lock) => run
+                .lock_tables(lock, &statement.catalog)?
+                .map(|()| (Outcome::Done { tag: "LOCK TABLE".to_owned() }, None)),
             Plan::Define(define) => run.step(run.define(define, &statement.catalog, behind))?.map(|defined| {
                 notices.extend(defined.notices);
                 txn.defines |= defined.effects.change_catalog();

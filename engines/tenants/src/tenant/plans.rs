@@ -28,7 +28,7 @@ impl Tenant {
         let catalog = self.visible_catalog(id)?;
         let zone = self.session(id)?.facts.zone();
         let statement = self.planned(text, (catalog, zone), &declared)?;
-        Ok(Prepared { text: text.into(), declared, statement, at: self.now })
+        Ok(Prepared { text: text.into(), declared, statement, at: self.now, made_by: None })
     }
 
     pub(super) fn planned(

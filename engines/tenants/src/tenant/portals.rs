@@ -12,7 +12,7 @@ use crate::{
     session::{Outcome, Portal, Prepared, Progress, SessionId},
     sql::{
         parse,
-        plan::{OutputColumn, Statement},
+        plan::{OutputColumn, Plan, Statement},
     },
     types::Type,
     value::{Value, binary, text},
@@ -38,14 +38,14 @@ pub(super) fn listed_statements(prepared: &HashMap<String, Prepared>) -> Vec<Vec
     let row = |(name, prepared): (&String, &Prepared)| {
         let types = prepared.statement.parameters.iter().map(|of| prepared.statement.catalog.type_name(*of));
         let types = format!("{{{}}}", types.collect::<Vec<_>>().join(","));
-        let text = Value::Text(prepared.text.to_string());
+        let text = Value::Text(prepared.made_by.as_ref().unwrap_or(&prepared.text).to_string());
         let none = Value::Int(0);
         vec![
             Value::Text(name.clone()),
             text,
             Value::Timestamp(prepared.at),
             Value::Text(types),
-            Value::Bool(false),
+            Value::Bool(prepared.made_by.is_some()),
             none.clone(),
             none,
         ]
@@ -76,8 +76,13 @@ impl Tenant {
                 .push(of.ok_or_else(|| SqlError::unsupported(format_args!("a parameter of the type with OID {oid}")))?);
         }
         let prepared = self.prepared(id, text, declared)?;
+        refuse_if_failed(self.session(id)?, &prepared.statement.plan)?;
+        self.keep_prepared(id, name, prepared)
+    }
+
+    /// Keeps a statement under a name that is free.
+    pub(super) fn keep_prepared(&mut self, id: SessionId, name: &str, prepared: Prepared) -> Result<()> {
         let session = self.session(id)?;
-        refuse_if_failed(session, &prepared.statement.plan)?;
         if !name.is_empty() {
             if session.prepared.contains_key(name) {
                 let message = format!("prepared statement \"{name}\" already exists");
@@ -183,6 +188,9 @@ impl Tenant {
     fn execute_portal(&mut self, id: SessionId, name: &str, rows_max: usize) -> Result<Step<Outcome>> {
         self.interruption(id)?;
         let Some(mut portal) = self.session(id)?.portals.remove(name) else { return Err(no_portal(name)) };
+        if matches!(portal.prepared.statement.plan, Plan::Execute(_)) {
+            (portal.prepared, portal.parameters) = self.called(id, portal.prepared)?;
+        }
         if matches!(portal.progress, Progress::Ready) && rows_max > 0 && portal.prepared.statement.resumable().is_some()
         {
             match self.numbered(id, |tenant| tenant.suspend(id, &portal.prepared, &portal.parameters))? {

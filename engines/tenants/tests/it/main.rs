@@ -11,6 +11,7 @@ mod giving_way;
 mod gone;
 mod interrupts;
 mod isolation;
+mod lock_tables;
 mod placement;
 mod portals;
 mod random;

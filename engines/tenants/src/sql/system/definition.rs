@@ -1,9 +1,7 @@
 //! Indexes and constraints as the SQL that makes them, and the numbers of those that have none of their own.
 
-use std::sync::Arc;
-
 use crate::{
-    catalog::{Action, Catalog, ForeignKey, Part, Sequence, Table},
+    catalog::{Action, Catalog, ForeignKey, Part, Table},
     sql::define_index::shown_part,
 };
 
@@ -99,15 +97,4 @@ pub(super) fn foreign_key_definition(catalog: &Catalog, table: &Table, key: &For
         text.push_str(if key.initially_deferred { " DEFERRABLE INITIALLY DEFERRED" } else { " DEFERRABLE" });
     }
     text
-}
-
-/// A default as PostgreSQL shows it: sequences have names there.
-pub(super) fn shown_default(catalog: &Catalog, default: &str) -> String {
-    let digits = default.strip_prefix("nextval(").and_then(|rest| rest.split(')').next()).unwrap_or_default();
-    let id: Option<u32> = digits.trim_matches('\'').parse().ok();
-    let sequence = id.and_then(|id| catalog.sequence_by_id(id));
-    let shown = |sequence: &Arc<Sequence>| {
-        format!("nextval('{}'::regclass)", catalog.written(sequence.schema, &sequence.name).replace('\'', "''"))
-    };
-    sequence.map_or_else(|| default.to_owned(), shown)
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::{
     B, I, N, NAMESPACE_CATALOG, NAMESPACE_INFORMATION, OWNER, Rows, S, SystemTable, T, TEXTS, array,
-    definition::{check_oid, column_names, foreign_key_definition, primary_oid, shown_default},
+    definition::{check_oid, column_names, foreign_key_definition, primary_oid},
     indexes::{index_columns, indexes},
     namespace_oid, row,
 };
 use crate::{
     catalog::{Action, Catalog, Column, ForeignKey, Generated, Index, PUBLIC, PrimaryKey, Sequence, TEMPORARY, Table},
-    sql::{bind::Parameters, select::Planner},
+    sql::{bind::Parameters, default_sequence::with_names, select::Planner},
     types::Type,
     value::Value,
     view::View,
@@ -411,7 +411,7 @@ fn attribute(
 /// The expression that a column's value comes from unless a statement gives one, or always.
 fn shown(catalog: &Catalog, column: &Column) -> Option<String> {
     match &column.generated {
-        Generated::No => column.default.as_deref().map(|default| shown_default(catalog, default)),
+        Generated::No => column.default.as_deref().map(|default| with_names(default, catalog)),
         Generated::Identity { .. } => None,
         Generated::Stored(expression) => Some(expression.clone()),
     }

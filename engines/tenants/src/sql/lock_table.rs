@@ -1,0 +1,178 @@
+//! `LOCK TABLE`: PostgreSQL's eight modes, as row locks of keys that stand for a table.
+
+use savanna_transaction::{RowLock, Wait};
+use sqlparser::{dialect::PostgreSqlDialect, keywords::Keyword, parser::Parser, tokenizer::Token};
+
+use super::dialect::{first_word, is_word, name, wrong};
+use crate::{
+    catalog::{Catalog, Table, table_lock_key},
+    database::Step,
+    error::{Result, SqlError, state},
+    sql::{
+        effects::ready,
+        plan::{LockTable, Plan},
+        run::Run,
+    },
+};
+
+/// A mode, weakest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum TableLock {
+    AccessShare,
+    RowShare,
+    RowExclusive,
+    ShareUpdateExclusive,
+    Share,
+    ShareRowExclusive,
+    Exclusive,
+    AccessExclusive,
+}
+
+impl TableLock {
+    const ALL: [(&'static str, Self); 8] = [
+        ("ACCESS SHARE", Self::AccessShare),
+        ("ROW SHARE", Self::RowShare),
+        ("ROW EXCLUSIVE", Self::RowExclusive),
+        ("SHARE UPDATE EXCLUSIVE", Self::ShareUpdateExclusive),
+        ("SHARE ROW EXCLUSIVE", Self::ShareRowExclusive),
+        ("SHARE", Self::Share),
+        ("EXCLUSIVE", Self::Exclusive),
+        ("ACCESS EXCLUSIVE", Self::AccessExclusive),
+    ];
+
+    /// How the keys of a table are locked: the row of the catalog, which whoever writes rows holds with `KeyShare` and whoever changes the
+    /// table with `Update`; the key of what excludes only what locks tables by name; and the key of what excludes itself alone.
+    fn locks(self) -> [Option<RowLock>; 3] {
+        use RowLock::{KeyShare, NoKeyUpdate, Share, Update};
+        match self {
+            Self::AccessShare => [None, Some(KeyShare), None],
+            Self::RowShare => [None, Some(Share), None],
+            Self::RowExclusive => [Some(KeyShare), Some(Share), None],
+            Self::ShareUpdateExclusive => [Some(KeyShare), Some(Share), Some(Update)],
+            Self::Share | Self::ShareRowExclusive => [Some(Update), Some(KeyShare), None],
+            Self::Exclusive => [Some(Update), Some(NoKeyUpdate), None],
+            Self::AccessExclusive => [Some(Update), Some(Update), None],
+        }
+    }
+}
+
+/// The plan of a text that locks tables.
+///
+/// # Errors
+/// 42601; 42P01 and 42809 for what is no table.
+pub(crate) fn plan(text: &str, catalog: &Catalog) -> Result<Option<Plan>> {
+    if !first_word(text).eq_ignore_ascii_case("LOCK") {
+        return Ok(None);
+    }
+    let Ok(mut parser) = Parser::new(&PostgreSqlDialect {}).try_with_sql(text) else { return Ok(None) };
+    parser.advance_token();
+    let _ = parser.parse_keyword(Keyword::TABLE);
+    let mut names = Vec::new();
+    loop {
+        let _ = parser.parse_keyword(Keyword::ONLY);
+        names.push(name(&mut parser)?);
+        let _ = parser.consume_token(&Token::Mul);
+        if !parser.consume_token(&Token::Comma) {
+            break;
+        }
+    }
+    let mode = if parser.parse_keyword(Keyword::IN) { mode(&mut parser)? } else { TableLock::AccessExclusive };
+    let nowait = parser.parse_keyword(Keyword::NOWAIT);
+    let _ = parser.consume_token(&Token::SemiColon);
+    if parser.peek_token().token != Token::EOF {
+        return Err(wrong(&format!("expected the end of the statement, came {}", parser.peek_token().token)));
+    }
+    for name in &names {
+        if catalog.view(name).is_some() {
+            return Err(SqlError::unsupported("LOCK TABLE of a view"));
+        }
+        if catalog.table(name).is_none() {
+            return Err(match catalog.has(name) {
+                true => SqlError::new(state::WRONG_OBJECT_TYPE, format!("\"{name}\" is not a table or view")),
+                false => SqlError::new(state::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist")),
+            });
+        }
+    }
+    Ok(Some(Plan::LockTable(LockTable { names, mode, nowait })))
+}
+
+fn mode(parser: &mut Parser<'_>) -> Result<TableLock> {
+    let mut words = Vec::new();
+    while !is_word(&parser.peek_token().token, "MODE") && parser.peek_token().token != Token::EOF {
+        words.push(parser.next_token().token.to_string().to_ascii_uppercase());
+    }
+    parser.advance_token();
+    let words = words.join(" ");
+    let found = TableLock::ALL.into_iter().find(|(name, _)| *name == words);
+    found.map(|(_, mode)| mode).ok_or_else(|| wrong(&format!("expected the mode of a lock, came {words}")))
+}
+
+impl Run<'_> {
+    /// Takes the locks until the transaction ends, or rolls back behind them.
+    pub(crate) fn lock_tables(&self, lock: &LockTable, catalog: &Catalog) -> Result<Step<()>> {
+        for name in &lock.names {
+            if let Some(table) = catalog.table(name) {
+                ready!(self.lock_table(table, lock));
+            }
+        }
+        Ok(Step::Done(()))
+    }
+
+    fn lock_table(&self, table: &Table, lock: &LockTable) -> Result<Step<()>> {
+        let wait = if lock.nowait { Wait::Never } else { Wait::Queue };
+        let keys = [table.lock_key(), table_lock_key(table.id, 0), table_lock_key(table.id, 1)];
+        for (key, mode) in keys.iter().zip(lock.mode.locks()) {
+            let Some(mode) = mode else { continue };
+            if !ready!(self.database().lock(self.txn, key, mode, wait)) {
+                let message = format!("could not obtain lock on relation \"{}\"", table.name);
+                return Err(SqlError::new(state::LOCK_NOT_AVAILABLE, message));
+            }
+        }
+        Ok(Step::Done(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which modes exclude each other, as PostgreSQL's table of conflicts has it: weakest first.
+    const CONFLICTS: [&[usize]; 8] = [
+        &[7],
+        &[6, 7],
+        &[4, 5, 6, 7],
+        &[3, 4, 5, 6, 7],
+        &[2, 3, 5, 6, 7],
+        &[2, 3, 4, 5, 6, 7],
+        &[1, 2, 3, 4, 5, 6, 7],
+        &[0, 1, 2, 3, 4, 5, 6, 7],
+    ];
+
+    #[test]
+    fn modes_exclude_each_other_as_in_postgresql_but_for_share_which_also_excludes_itself() {
+        let mut modes = TableLock::ALL.map(|(_, mode)| mode);
+        modes.sort();
+        for (a, holds) in modes.into_iter().enumerate() {
+            for (b, asks) in modes.into_iter().enumerate() {
+                let conflict = holds.locks().into_iter().zip(asks.locks()).any(|pair| match pair {
+                    (Some(one), Some(other)) => one.conflicts(other),
+                    _ => false,
+                });
+                let expected = CONFLICTS[a].contains(&b) || holds == TableLock::Share && asks == TableLock::Share;
+                assert_eq!(conflict, expected, "{holds:?} and {asks:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_mode_is_read() {
+        let catalog = Catalog::default();
+        for (name, expected) in TableLock::ALL {
+            let mut parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(&format!("{name} MODE")).unwrap();
+            assert_eq!(mode(&mut parser), Ok(expected));
+        }
+        assert_eq!(plan("LOCK TABLE t IN NO MODE", &catalog).unwrap_err().state, state::SYNTAX_ERROR);
+        assert_eq!(plan("LOCK t", &catalog).unwrap_err().state, state::UNDEFINED_TABLE);
+        assert!(plan("SELECT 1", &catalog).unwrap().is_none());
+    }
+}
