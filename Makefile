@@ -2,7 +2,8 @@
 #
 # SAVANNA_NO_INSTALL=1  installs nothing; says what is missing instead
 # CRATE=streams         restricts `make test` to the crates whose name contains the word
-# SEEDS=1000            seeds per scenario in `make soak`
+# SEEDS=1000            seeds per scenario in `make soak` and `make suites`
+# PARTS="keys faces"    runs these parts of `make suites` (tools/suites names them)
 # SECONDS_EACH=60       how long `make fuzz` runs each target
 
 SHELL := /bin/bash
@@ -42,7 +43,7 @@ test: test-deps ## units, laws, simulation at 100 seeds, one smoke per face with
 	@tools/test $(CRATE)
 
 suites: suites-deps ## conformance, differential, drivers, chaos; writes tests/RESULTS.md
-	@tools/suites
+	@tools/suites $(PARTS)
 
 soak: test-deps ## thousands of seeds and crash storms
 	@SEEDS=$(SEEDS) tools/soak

@@ -14,7 +14,6 @@ SESSIONS = 4
 STEPS = 120
 LEVELS = ("READ COMMITTED", "READ COMMITTED", "REPEATABLE READ", "REPEATABLE READ", "SERIALIZABLE")
 RETRIABLE = ("40001", "40P01")
-ATTEMPTS = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,10 +238,10 @@ class Session:
             self.end("ROLLBACK")
 
     def again(self):
-        """Tries the whole transaction again, in both."""
+        """Tries the whole transaction again, in both. Each try has moved what its last statement touches, so the next comes further."""
         level, said = self.level, self.said
         self.both("ROLLBACK")
-        while self.attempts < ATTEMPTS:
+        while self.attempts < len(said):
             self.attempts += 1
             self.both(f"BEGIN ISOLATION LEVEL {level}")
             for sql, parameters, prepare in said:
@@ -257,7 +256,7 @@ class Session:
             else:
                 return
         if level != "SERIALIZABLE":
-            raise Difference(f"session {self.number}: {ATTEMPTS} tries at {level} did not succeed: {said}")
+            raise Difference(f"session {self.number}: {self.attempts} tries at {level} did not succeed: {said}")
         self.level = None
 
     def savepoint(self):
