@@ -237,7 +237,7 @@ impl Owner {
         Ok(lsn)
     }
 
-    /// Removes a tenant, which must be awake nowhere. It may be told of when the log is durable up to the answer.
+    /// Removes a tenant that nobody uses. It may be told of when the log is durable up to the answer.
     ///
     /// # Errors
     /// 3D000 if there is none; those of the journal.
@@ -291,11 +291,19 @@ impl Owner {
         self.truncation.note_end(self.journal.durable(), bytes);
     }
 
+    /// What was said of tenants last is durable. Until then a crash may bring back one that was removed, with all that it needs.
+    fn is_settled(&self) -> bool {
+        self.roots.at <= self.journal.durable().0
+    }
+
     /// Cuts the log where nobody needs it.
     ///
     /// # Errors
     /// Those of the journal.
     pub fn cut(&mut self) -> Result<()> {
+        if !self.is_settled() {
+            return Ok(());
+        }
         let tails = self.tails.values().filter_map(|tail| tail.first()).map(|(lsn, _)| *lsn);
         let others = tails.chain(self.unsaved_from).chain([self.journal.durable().next()]).min();
         if let Some(lsn) = self.truncation.cut(others) {
@@ -306,9 +314,8 @@ impl Owner {
 
     /// The list of tenants, if it is to be saved: it holds up the log, or there is something to be removed.
     pub(crate) fn unsaved_roots(&self) -> Option<Roots> {
-        let is_durable = self.roots.at <= self.journal.durable().0;
         let is_in_the_way = self.unsaved_from.is_some_and(|lsn| lsn < self.truncation.horizon());
-        (is_durable && (is_in_the_way || !self.roots.removed.is_empty())).then(|| self.roots.clone())
+        (self.is_settled() && (is_in_the_way || !self.roots.removed.is_empty())).then(|| self.roots.clone())
     }
 
     pub(crate) fn roots_saved(&mut self, roots: &Roots, forgotten: &BTreeSet<TenantId>) {
@@ -368,7 +375,14 @@ pub async fn save_roots(
 async fn remove_strays(owner: &parking_lot::Mutex<Owner>, storage: &Storage) -> std::result::Result<(), StorageError> {
     let Some(upto) = owner.lock().strays_upto else { return Ok(()) };
     for tenant in storage.tenants().await? {
-        if tenant <= upto && owner.lock().name(tenant).is_none() {
+        let is_gone = {
+            let owner = owner.lock();
+            if !owner.is_settled() {
+                return Ok(());
+            }
+            owner.name(tenant).is_none()
+        };
+        if tenant <= upto && is_gone {
             storage.remove(tenant).await?;
         }
     }

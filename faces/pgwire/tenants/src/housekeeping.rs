@@ -45,7 +45,6 @@ pub(crate) async fn keep_house(here: Rc<Here>) {
         }
         report(&here);
         care(&here);
-        here.forget_retired();
     }
 }
 

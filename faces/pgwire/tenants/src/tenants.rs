@@ -100,13 +100,9 @@ pub(crate) async fn remove(process: &Process, name: &str) -> Result<Lsn, SqlErro
         return Err(SqlError::new("55006", "cannot drop the database of the administrators"));
     }
     let tenant = process.tenant(name)?;
-    let (gone, answer) = oneshot::channel();
-    process.tell(tenant, Order::Retire { tenant, gone });
-    if !answer.await.unwrap_or(false) {
-        let message = format!("database \"{name}\" is being accessed by other users");
-        return Err(SqlError::new("55006", message));
-    }
-    process.owner.lock().remove(name)
+    let (removed, answer) = oneshot::channel();
+    process.tell(tenant, Order::Remove { tenant, removed });
+    answer.await.unwrap_or_else(|_| Err(SqlError::new("57P01", "the server is stopping")))
 }
 
 async fn restore(

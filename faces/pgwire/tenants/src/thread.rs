@@ -32,8 +32,8 @@ pub(crate) enum Order {
     Wake(TenantId),
     /// All that was committed of a tenant by now is to be in its storage.
     Save { tenant: TenantId, saved: oneshot::Sender<Result<()>> },
-    /// A tenant is to go for ever, if nobody is there; the answer is whether it went.
-    Retire { tenant: TenantId, gone: oneshot::Sender<bool> },
+    /// A tenant is to go for ever, if nobody is there.
+    Remove { tenant: TenantId, removed: oneshot::Sender<Result<Lsn>> },
     /// The statement of the connection with this key was interrupted, and is not to wait any longer.
     StopWaiting(Key),
     /// The server stops: every connection is closed.
@@ -71,8 +71,6 @@ enum Place {
         needs_log_from: Option<Lsn>,
     },
     Awake(Rc<Room>),
-    /// It was let go to be removed.
-    Retired,
 }
 
 /// A connection whose waits can be ended by whoever knows its key.
@@ -136,13 +134,13 @@ impl Here {
             Order::Ask { tenant, user, answer } => self.receive(tenant, Caller::Asker { user, answer }),
             Order::Save { tenant, saved } => self.receive(tenant, Caller::Saver(saved)),
             Order::Wake(tenant) => {
-                if !self.places.borrow().contains_key(&tenant) {
+                if !self.places.borrow().contains_key(&tenant) && self.is_there(tenant) {
                     self.begin_waking(tenant, Vec::new());
                 }
             }
-            Order::Retire { tenant, gone } => {
+            Order::Remove { tenant, removed } => {
                 // Whoever asked may have gone.
-                _ = gone.send(self.retire(tenant));
+                _ = removed.send(self.remove(tenant));
             }
             Order::StopWaiting(key) => {
                 if let Some(known) = self.connections.borrow().get(&key) {
@@ -159,13 +157,18 @@ impl Here {
         match self.places.borrow_mut().get_mut(&tenant) {
             Some(Place::Awake(room)) => return self.let_in(room, caller),
             Some(Place::Waking { callers, .. }) => return callers.push(caller),
-            Some(Place::Retired) => {
-                let gone = "the database is being dropped";
-                return turn_away(caller, SqlError::new(state::INVALID_CATALOG_NAME, gone));
-            }
             None => {}
         }
-        self.begin_waking(tenant, vec![caller]);
+        if self.is_there(tenant) {
+            self.begin_waking(tenant, vec![caller]);
+        } else {
+            turn_away(caller, gone());
+        }
+    }
+
+    /// Whether it was not removed since somebody looked it up.
+    fn is_there(&self, tenant: TenantId) -> bool {
+        self.process.owner.lock().name(tenant).is_some()
     }
 
     fn let_in(self: &Rc<Self>, room: &Rc<Room>, caller: Caller) {
@@ -230,18 +233,23 @@ impl Here {
         }
     }
 
-    /// Lets a tenant go that is to be removed, if nobody is there.
-    fn retire(&self, tenant: TenantId) -> bool {
+    /// Removes a tenant for ever, if nobody is there. In one step: it is never let go and still there.
+    fn remove(&self, tenant: TenantId) -> Result<Lsn> {
         let mut places = self.places.borrow_mut();
+        let mut owner = self.process.owner.lock();
+        let name = owner.name(tenant).ok_or_else(gone)?.to_owned();
         let is_free = match places.get(&tenant) {
             Some(Place::Awake(room)) => room.is_empty() && !room.flushing.get(),
-            Some(Place::Waking { .. } | Place::Retired) => false,
+            Some(Place::Waking { .. }) => false,
             None => true,
         };
-        if is_free {
-            places.insert(tenant, Place::Retired);
+        if !is_free {
+            let message = format!("database \"{name}\" is being accessed by other users");
+            return Err(SqlError::new("55006", message));
         }
-        is_free
+        let removed = owner.remove(&name)?;
+        places.remove(&tenant);
+        Ok(removed)
     }
 
     /// The tenants that are awake.
@@ -267,15 +275,10 @@ impl Here {
     pub(crate) fn forget(&self, tenant: TenantId) {
         self.places.borrow_mut().remove(&tenant);
     }
+}
 
-    /// Forgets tenants that are removed.
-    pub(crate) fn forget_retired(&self) {
-        let mut places = self.places.borrow_mut();
-        if places.values().any(|place| matches!(place, Place::Retired)) {
-            let owner = self.process.owner.lock();
-            places.retain(|tenant, place| !matches!(place, Place::Retired) || owner.name(*tenant).is_some());
-        }
-    }
+fn gone() -> SqlError {
+    SqlError::new(state::INVALID_CATALOG_NAME, "the database was dropped")
 }
 
 /// Tells somebody why it cannot be served.

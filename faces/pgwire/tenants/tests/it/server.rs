@@ -51,3 +51,27 @@ fn certificates_that_are_not_there_are_named() {
     let started = Server::start(ServerOptions { tls: Some(files), ..options(directory.path()) });
     assert!(matches!(started, Err(ServerError::Tls(TlsError::File { path, .. })) if path.ends_with("none.pem")));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removal_that_nobody_waits_for_is_made_or_not_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = tokio::task::block_in_place(|| Server::start(options(directory.path())).unwrap());
+    let tenants = server.tenants();
+    tenants.create("shop").await.unwrap();
+    {
+        let removal = tenants.remove("shop");
+        tokio::pin!(removal);
+        tokio::select! {
+            biased;
+            _ = &mut removal => {}
+            () = std::future::ready(()) => {}
+        }
+    }
+    match tenants.remove("shop").await {
+        Ok(()) => {}
+        Err(error) => assert_eq!(error.state, "3D000"),
+    }
+    tenants.create("shop").await.unwrap();
+    server.stopper().stop();
+    tokio::task::block_in_place(|| server.wait().unwrap());
+}
