@@ -238,10 +238,11 @@ class Session:
             self.end("ROLLBACK")
 
     def again(self):
-        """Tries the whole transaction again, in both. Each try has moved what its last statement touches, so the next comes further."""
+        """Tries the whole transaction again, in both. A try moves what its last statement touches, or what foreign keys look up for
+        it, so two tries come past each statement."""
         level, said = self.level, self.said
         self.both("ROLLBACK")
-        while self.attempts < len(said):
+        while self.attempts < 2 * len(said):
             self.attempts += 1
             self.both(f"BEGIN ISOLATION LEVEL {level}")
             for sql, parameters, prepare in said:
