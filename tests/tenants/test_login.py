@@ -1,5 +1,8 @@
 """Who is let in: passwords, roles of one tenant and of all, encryption, cancel keys."""
 
+import base64
+import hashlib
+import hmac
 import socket
 import struct
 import subprocess
@@ -9,6 +12,7 @@ import psycopg
 import pytest
 
 from conftest import Server
+from test_neighbours import ENDLESS
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +127,117 @@ def test_credentials_of_one_tenant_reach_nothing_of_another(server):
     refused(server, 'database "nowhere" does not exist', user="root", database="nowhere", password="root")
     with connect(server, user="root", password="root") as connection:
         connection.execute("CREATE DATABASE mine")
+
+
+def test_who_logs_in_waits_for_nobodys_statement(server):
+    """Neither for one in the administrators' database, nor for one in its own to be told whether its password is right."""
+    with connect(server) as connection:
+        connection.execute("CREATE DATABASE shop")
+        connection.execute("CREATE USER postgres PASSWORD 'old'")
+        connection.execute("CREATE DATABASE mill")
+    with connect(server, database="shop", password="old") as connection:
+        connection.execute("CREATE USER clerk PASSWORD 'secret'")
+    outcome = []
+
+    def run(connection):
+        try:
+            connection.execute(ENDLESS)
+        except psycopg.errors.QueryCanceled as error:
+            outcome.append(error)
+
+    with connect(server, password="old", sslmode="disable") as busy:
+        busy.execute("ALTER ROLE postgres PASSWORD 'new'")
+        thread = threading.Thread(target=run, args=(busy,))
+        thread.start()
+        # More often than the statement needs to go aside.
+        for _ in range(20):
+            for name in ("shop", "mill"):
+                with connect(server, database=name, password="new") as connection:
+                    assert connection.execute("SELECT 1").fetchone() == (1,)
+            with connect(server, user="clerk", database="shop", password="secret"):
+                pass
+            refused(server, "password authentication failed", database="mill", password="old")
+            refused(server, "password authentication failed", password="old")
+        assert not outcome, "the statement still runs"
+        busy.cancel_safe()
+        thread.join()
+        assert len(outcome) == 1
+        # What is known while a statement runs does not outlive it.
+        busy.execute("ALTER ROLE postgres PASSWORD 'newest'")
+    refused(server, "password authentication failed", database="mill", password="new")
+    with connect(server, database="mill", password="newest"):
+        pass
+
+
+class Prover:
+    """Somebody who takes time to prove that it knows a password (RFC 5802)."""
+
+    def __init__(self, server, user, database):
+        self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+        startup = struct.pack(">i", 3 << 16) + f"user\0{user}\0database\0{database}\0\0".encode()
+        self.socket.sendall(struct.pack(">i", 4 + len(startup)) + startup)
+        assert self.message() == (b"R", struct.pack(">i", 10) + b"SCRAM-SHA-256\0\0")
+        self.first = b"n=,r=abc"
+        self.send(b"SCRAM-SHA-256\0" + struct.pack(">i", 3 + len(self.first)) + b"n,," + self.first)
+        kind, body = self.message()
+        assert kind == b"R" and body[:4] == struct.pack(">i", 11)
+        self.challenge = body[4:]
+
+    def send(self, body):
+        self.socket.sendall(b"p" + struct.pack(">i", 4 + len(body)) + body)
+
+    def exactly(self, length):
+        data = b""
+        while len(data) < length:
+            more = self.socket.recv(length - len(data))
+            assert more, "the connection ended"
+            data += more
+        return data
+
+    def message(self):
+        kind, length = struct.unpack(">ci", self.exactly(5))
+        return kind, self.exactly(length - 4)
+
+    def prove(self, password):
+        nonce, salt, iterations = (part[2:] for part in self.challenge.split(b","))
+        salted = hashlib.pbkdf2_hmac("sha256", password, base64.b64decode(salt), int(iterations))
+        key = hmac.digest(salted, b"Client Key", "sha256")
+        last = b"c=biws,r=" + nonce
+        said = b",".join([self.first, self.challenge, last])
+        signature = hmac.digest(hashlib.sha256(key).digest(), said, "sha256")
+        proof = bytes(a ^ b for a, b in zip(key, signature))
+        self.send(last + b",p=" + base64.b64encode(proof))
+        kind, body = self.message()
+        assert kind == b"R" and body[:4] == struct.pack(">i", 12), "the proof was taken"
+
+
+def drop(connection, database):
+    """Its last client may still be on its way out."""
+    while True:
+        try:
+            return connection.execute(f"DROP DATABASE {database}")
+        except psycopg.errors.ObjectInUse:
+            pass
+
+
+def test_a_role_of_a_dropped_database_does_not_come_into_one_of_its_name(server):
+    with connect(server) as administration:
+        for again in (False, True):
+            administration.execute("CREATE DATABASE shop")
+            with connect(server, database="shop") as connection:
+                connection.execute("CREATE USER ada PASSWORD 'pencil'")
+            prover = Prover(server, "ada", "shop")
+            if again:
+                drop(administration, "shop")
+                administration.execute("CREATE DATABASE shop")
+            prover.prove(b"pencil")
+            kind, body = prover.message()
+            if again:
+                assert kind == b"E" and b"C3D000\0" in body
+            else:
+                assert (kind, body) == (b"R", bytes(4)), "let in"
+            prover.socket.close()
+            drop(administration, "shop")
 
 
 def test_connections_can_be_encrypted(server, papers):

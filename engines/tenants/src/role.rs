@@ -136,6 +136,20 @@ pub struct Acquaintance {
     pub verifier: Option<Verifier>,
 }
 
+/// The roles of a tenant, by name, with what checks their passwords.
+#[derive(Debug, Default)]
+pub struct Roles(Vec<(String, Option<Verifier>)>);
+
+impl Roles {
+    /// What is known of a name.
+    #[must_use]
+    pub fn acquaintance(&self, name: &str) -> Acquaintance {
+        let guarded = self.0.iter().any(|(_, verifier)| verifier.is_some());
+        let verifier = self.0.iter().find(|(role, _)| role == name).and_then(|(_, verifier)| verifier.clone());
+        Acquaintance { guarded, verifier }
+    }
+}
+
 pub(crate) fn role_key(name: &str) -> Vec<u8> {
     let mut key = KeyWriter::new(ROLES);
     key.text(name, Order::Ascending);
@@ -148,29 +162,17 @@ pub(crate) fn encode(verifier: Option<&Verifier>) -> Vec<u8> {
 }
 
 impl Database {
-    /// What is known of a name, as of the last commit; or the blocks that are wanted for that: give them to the reading, and
-    /// ask again.
+    /// The roles as of the last commit; or the blocks that are wanted for that: give them to the reading, and ask again.
     ///
     /// # Errors
     /// XX001 if a row of the catalog is damaged.
-    pub fn acquaintance(
-        &mut self,
-        name: &str,
-        reading: &mut Reading,
-    ) -> Result<std::result::Result<Acquaintance, Want>> {
-        let roles = self.read_with(reading, |database| {
+    pub fn committed_roles(&mut self, reading: &mut Reading) -> Result<std::result::Result<Roles, Want>> {
+        self.read_with(reading, |database| {
             let txn = database.begin(Isolation::ReadCommitted);
             let roles = database.statement(txn).and_then(|_| database.roles(txn));
             database.abort(txn);
-            roles
-        });
-        let roles = match roles? {
-            Ok(roles) => roles,
-            Err(want) => return Ok(Err(want)),
-        };
-        let guarded = roles.iter().any(|(_, verifier)| verifier.is_some());
-        let verifier = roles.into_iter().find(|(role, _)| role == name).and_then(|(_, verifier)| verifier);
-        Ok(Ok(Acquaintance { guarded, verifier }))
+            roles.map(Roles)
+        })
     }
 
     /// The roles that a transaction sees, by name.

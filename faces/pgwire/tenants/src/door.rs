@@ -19,6 +19,7 @@ use savanna_tenants::{
     error::state,
     role::{Acquaintance, Verifier},
 };
+use savanna_tenants_segments::TenantId;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Semaphore, oneshot},
@@ -34,6 +35,9 @@ use crate::{
 
 /// A client that has not said who it is by then is sent away.
 const STARTUP_TIME: Duration = Duration::from_secs(60);
+/// A tenant that has not said what it knows of somebody by then is not waited for: both that are asked have less than
+/// [`STARTUP_TIME`], so that the client hears why.
+const ANSWER_TIME: Duration = Duration::from_secs(25);
 /// Clients that have not said who they are yet; more wait outside.
 const STRANGERS_MAX: usize = 256;
 /// The longest message of somebody who has not proved who it is.
@@ -128,7 +132,7 @@ impl Door {
     }
 
     fn take_in(&self, stranger: Stranger, admitted: Admitted) -> io::Result<()> {
-        let Admitted { user, database, settings, administrator } = admitted;
+        let Admitted { tenant, user, database, settings, administrator } = admitted;
         let key = random::<8>()?;
         let [process, secret] = [0, 4].map(|at| i32::from_be_bytes([key[at], key[at + 1], key[at + 2], key[at + 3]]));
         // A process's number is above 0.
@@ -136,8 +140,6 @@ impl Door {
         let seed = u64::from_be_bytes(random()?);
         let (socket, input) = (stranger.socket.park()?, stranger.input);
         let client = Client { socket, input, user, database, settings, administrator, key, seed };
-        // It may have been dropped since.
-        let tenant = self.process.tenant(&client.database).map_err(io::Error::other)?;
         self.process.tell(tenant, Order::Client { tenant, client: Box::new(client) });
         Ok(())
     }
@@ -204,18 +206,20 @@ impl Door {
         if replication {
             return Err(SqlError::unsupported("replication").into());
         }
-        let administrator = self.authenticate(stranger, &user, &database).await?;
-        self.ask(&database, &user).await?;
-        Ok(Admitted { user, database, settings, administrator })
+        // Whoever proves to be a role of this one comes into no other that has its name by then.
+        let tenant = self.process.tenant(&database);
+        let administrator = self.authenticate(stranger, &user, tenant.as_ref().ok().copied()).await?;
+        // That there is none is told to whom has come in.
+        Ok(Admitted { tenant: tenant?, user, database, settings, administrator })
     }
 
     /// Makes sure that a client is who it says. Whether it may do things outside of its database, too.
-    async fn authenticate(&self, stranger: &mut Stranger, user: &str, database: &str) -> Heard<bool> {
-        let administrators = self.ask(ADMINISTRATION, user).await?;
-        let own = match self.ask(database, user).await {
-            // That there is none is told to whom has come in.
-            Err(error) if error.state == state::INVALID_CATALOG_NAME => Acquaintance::default(),
-            own => own?,
+    async fn authenticate(&self, stranger: &mut Stranger, user: &str, tenant: Option<TenantId>) -> Heard<bool> {
+        let administration = self.process.tenant(ADMINISTRATION)?;
+        let administrators = self.ask(administration, user).await?;
+        let own = match tenant {
+            Some(tenant) => self.ask(tenant, user).await?,
+            None => Acquaintance::default(),
         };
         if !administrators.guarded && !own.guarded {
             return match stranger.peer.ip().to_canonical().is_loopback() {
@@ -228,7 +232,7 @@ impl Door {
                 }
             };
         }
-        let administrator = database == ADMINISTRATION || own.verifier.is_none();
+        let administrator = tenant == Some(administration) || own.verifier.is_none();
         let verifier = own.verifier.or(administrators.verifier);
         let verifier = verifier.unwrap_or_else(|| Verifier::of_nobody(&self.secret, user));
         if stranger.proves(verifier).await? {
@@ -239,16 +243,21 @@ impl Door {
     }
 
     /// What a tenant knows of somebody.
-    async fn ask(&self, name: &str, user: &str) -> Result<Acquaintance, SqlError> {
-        let tenant = self.process.tenant(name)?;
+    async fn ask(&self, tenant: TenantId, user: &str) -> Result<Acquaintance, SqlError> {
         let (answer, known) = oneshot::channel();
         self.process.tell(tenant, Order::Ask { tenant, user: user.to_owned(), answer });
-        known.await.unwrap_or_else(|_| Err(SqlError::new("57P01", "the server is stopping")))
+        match tokio::time::timeout(ANSWER_TIME, known).await {
+            Ok(Ok(known)) => known,
+            Ok(Err(_)) => Err(SqlError::new("57P01", "the server is stopping")),
+            Err(_) => Err(SqlError::new("57P03", "the database could not be read in time to let anybody in")
+                .hint("Its storage may be slow or away; try again.")),
+        }
     }
 }
 
 /// A client that may come in.
 struct Admitted {
+    tenant: TenantId,
     user: String,
     database: String,
     settings: Vec<(String, String)>,

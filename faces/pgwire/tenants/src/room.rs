@@ -15,7 +15,7 @@ use savanna_tenants::{
     activity::Activity,
     database::{Database, Swept},
     error::Result,
-    role::Acquaintance,
+    role::{Acquaintance, Roles},
     storage::{Home, StorageError},
     store::{Reading, Want},
     tenant::Tenant,
@@ -37,6 +37,9 @@ pub(crate) struct Room {
     back: Notify,
     /// What it was when it was here last.
     condition: Cell<Condition>,
+    /// While it is aside, the roles that it left with: who logs in does not wait for its statement. What that commits is told
+    /// to nobody before the tenant is back.
+    roles_aside: RefCell<Option<Result<Rc<Roles>>>>,
     /// Sessions that ended while it was aside.
     left_aside: RefCell<Vec<SessionId>>,
     waiting: RefCell<HashMap<SessionId, Rc<Notify>>>,
@@ -95,6 +98,7 @@ impl Room {
             tenant: RefCell::new(Some(Tenant::new(database, activity))),
             back: Notify::new(),
             condition: Cell::default(),
+            roles_aside: RefCell::default(),
             left_aside: RefCell::default(),
             waiting: RefCell::default(),
             home,
@@ -131,8 +135,12 @@ impl Room {
     {
         let _place = self.places_aside.acquire().await;
         let mut tenant = loop {
+            let roles = self.roles().await;
             match self.tenant.take() {
-                Some(tenant) => break tenant,
+                Some(tenant) => {
+                    self.roles_aside.replace(Some(roles));
+                    break tenant;
+                }
                 None => self.back.notified().await,
             }
         };
@@ -155,6 +163,7 @@ impl Room {
         }
         self.follow(&mut tenant);
         self.tenant.replace(Some(tenant));
+        self.roles_aside.take();
         self.back.notify_waiters();
         result.unwrap_or_else(|panic| resume_unwind(panic))
     }
@@ -248,10 +257,18 @@ impl Room {
 
     /// What the tenant knows of somebody.
     pub(crate) async fn acquaintance(self: &Rc<Self>, user: &str) -> Result<Acquaintance> {
+        Ok(self.roles().await?.acquaintance(user))
+    }
+
+    /// The tenant's roles; if it is aside, those that it left with.
+    async fn roles(self: &Rc<Self>) -> Result<Rc<Roles>> {
         let mut reading = Reading::default();
         loop {
-            match self.with(|tenant| tenant.database().acquaintance(user, &mut reading)).await? {
-                Ok(known) => return Ok(known),
+            if let Some(roles) = self.roles_aside.borrow().clone() {
+                return roles;
+            }
+            match self.with(|tenant| tenant.database().committed_roles(&mut reading)).await? {
+                Ok(roles) => return Ok(Rc::new(roles)),
                 Err(want) => reading.arrived(&self.fetch(want).await?)?,
             }
         }
