@@ -95,7 +95,7 @@ pub(crate) struct Process {
     threads: Vec<mpsc::UnboundedSender<Order>>,
     /// Rows in memory and tenants awake, as each thread counted last.
     usage: Vec<Usage>,
-    /// What goes on in each tenant that was ever awake.
+    /// What goes on in each tenant that was awake since the process began and is not removed.
     activities: Mutex<HashMap<TenantId, Arc<Activity>>>,
     /// By what the statements of connections are ended, and their threads.
     connections: Mutex<HashMap<Key, (Arc<Interrupts>, usize)>>,
@@ -167,6 +167,11 @@ impl Process {
     /// What goes on in a tenant.
     pub(crate) fn activity(&self, tenant: TenantId) -> Arc<Activity> {
         Arc::clone(self.activities.lock().entry(tenant).or_default())
+    }
+
+    /// A tenant was removed.
+    pub(crate) fn forget_activity(&self, tenant: TenantId) {
+        self.activities.lock().remove(&tenant);
     }
 
     /// Makes a tenant. It may be told of when the log is durable up to the answer.

@@ -249,6 +249,7 @@ impl Here {
         }
         let removed = owner.remove(&name)?;
         places.remove(&tenant);
+        self.process.forget_activity(tenant);
         Ok(removed)
     }
 
