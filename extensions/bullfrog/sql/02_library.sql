@@ -36,7 +36,7 @@ COMMENT ON FUNCTION bullfrog.parse(text, oid[], oid[], oid[]) IS
         '(frozen), as they were at the switch. Tables that are named as driving drive joins, if they can.';
 
 CREATE FUNCTION bullfrog.compares_as_columns(pg_catalog.pg_index) RETURNS boolean
-    LANGUAGE sql STABLE AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT NOT EXISTS (
         SELECT FROM ROWS FROM (pg_catalog.unnest($1.indkey::smallint[]), pg_catalog.unnest($1.indcollation::oid[]),
             pg_catalog.unnest($1.indclass::oid[])) AS k (attnum, compared_by, class)
@@ -105,10 +105,16 @@ COMMENT ON FUNCTION bullfrog.evaluate(oid, text, boolean) IS
     'The rows that a query gives, one value each, run with the rights of a table''s owner in a security-restricted operation. Plain: '
         'of new tables it sees only the rows that were moved.';
 
-CREATE FUNCTION bullfrog.change(statement text) RETURNS bigint
+CREATE FUNCTION bullfrog.explain(relation oid, query text) RETURNS json
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'explain_wrapper';
+COMMENT ON FUNCTION bullfrog.explain(oid, text) IS
+    'The plan of a query, made with the rights of a table''s owner: to plan is to evaluate what is constant.';
+
+CREATE FUNCTION bullfrog.change(relation oid, statement text) RETURNS bigint
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'change_wrapper';
-COMMENT ON FUNCTION bullfrog.change(text) IS
-    'Runs a statement for which new tables have only the rows that were moved, and old ones are open. Tells how many rows it changed.';
+COMMENT ON FUNCTION bullfrog.change(oid, text) IS
+    'Runs a statement with the rights of a table''s owner, for which new tables have only the rows that were moved, and old ones are open. '
+        'Tells how many rows it changed.';
 
 CREATE FUNCTION bullfrog.is_mutable(expression text) RETURNS boolean
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'is_mutable_wrapper';

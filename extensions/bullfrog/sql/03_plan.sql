@@ -1,7 +1,7 @@
 -- Looking before the switch ----------------------------------------------------------------------------------------------
 
 CREATE FUNCTION bullfrog.replication(relation oid) RETURNS SETOF text
-    LANGUAGE sql STABLE AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT pg_catalog.format('publication %I has it', p.pubname) FROM pg_catalog.pg_publication p
         WHERE p.puballtables OR EXISTS (SELECT FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = relation)
             OR EXISTS (SELECT FROM pg_catalog.pg_publication_namespace n JOIN pg_catalog.pg_class c ON c.relnamespace = n.pnnspid
@@ -12,7 +12,7 @@ COMMENT ON FUNCTION bullfrog.replication(oid) IS 'How a table takes part in logi
     'moved yet, and would get them again when they move; what a subscription writes does not look for them.';
 
 CREATE FUNCTION bullfrog.obstacles(old_table oid, live boolean) RETURNS SETOF text
-    LANGUAGE sql STABLE AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT 'it is not an ordinary, permanent table' FROM pg_catalog.pg_class c
         WHERE c.oid = old_table AND (c.relkind <> 'r' OR c.relpersistence <> 'p' OR c.relispartition)
     UNION ALL SELECT 'it is a table of the system' WHERE old_table < 16384
@@ -46,7 +46,7 @@ COMMENT ON FUNCTION bullfrog.obstacles(oid, boolean) IS 'What of a table forbids
     'in use. No rows: nothing.';
 
 CREATE FUNCTION bullfrog.slow_lookups(tables oid[], columns smallint[]) RETURNS SETOF text
-    LANGUAGE sql STABLE AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT pg_catalog.format('no index of %s begins with %s, by which moves look up its rows', l.relation::regclass,
         pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(a.attname), ' or '))
     FROM ROWS FROM (pg_catalog.unnest(tables), pg_catalog.unnest(columns)) AS l (relation, attnum)
@@ -59,7 +59,7 @@ COMMENT ON FUNCTION bullfrog.slow_lookups(oid[], smallint[])
     IS 'Of tables whose rows moves look up by these columns: those that have no index for it.';
 
 CREATE FUNCTION bullfrog.referring(olds oid[]) RETURNS SETOF pg_catalog.pg_constraint
-    LANGUAGE sql STABLE AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT k.* FROM pg_catalog.pg_constraint k WHERE k.contype = 'f' AND k.confrelid = ANY (olds) AND k.conrelid <> ALL (olds)
 $$;
 COMMENT ON FUNCTION bullfrog.referring(oid[]) IS 'Foreign keys of other tables that refer to these.';
@@ -71,7 +71,7 @@ DECLARE
     relation regclass;
 BEGIN
     FOREACH relation IN ARRAY tables LOOP
-        IF relation <> ALL (olds) THEN
+        IF relation::oid <> ALL (olds) THEN
             RAISE EXCEPTION 'expected % => old tables of the migration, got %', argument, relation
                 USING ERRCODE = 'invalid_parameter_value', HINT = pg_catalog.format('It takes rows from %s.',
                     pg_catalog.array_to_string(olds::regclass[], ', '));
@@ -117,7 +117,7 @@ BEGIN
         UNION SELECT k.confrelid, pg_catalog.format('foreign key %I of %s refers to it (ALTER TABLE %2$s DROP CONSTRAINT %1$I in the '
             'migration)', k.conname, k.conrelid::regclass)
             FROM bullfrog.referring(closed) k
-            WHERE NOT EXISTS (SELECT FROM parsed p WHERE p.action = 'release' AND pg_catalog.to_regclass(p.new_table) = k.conrelid
+            WHERE NOT EXISTS (SELECT FROM parsed p WHERE p.action = 'release' AND pg_catalog.to_regclass(p.new_table)::oid = k.conrelid
                 AND k.conname = ANY (p.columns)))
     SELECT i.new_table, i.old_tables::regclass[],
         CASE WHEN i.grouped THEN 'n:1'
@@ -126,8 +126,8 @@ BEGIN
             WHEN pg_catalog.count(*) FILTER (WHERE NOT i.grouped) OVER (PARTITION BY i.old_tables[1]) > 1 THEN '1:n'
             ELSE '1:1' END,
         pg_catalog.concat_ws('; ',
-            (SELECT 'refused: ' || pg_catalog.string_agg(CASE WHEN pg_catalog.cardinality(i.old_tables) > 1 THEN o.old::regclass || ': '
-                ELSE '' END || o.what, '; ')
+            (SELECT 'refused: ' || pg_catalog.string_agg(CASE WHEN pg_catalog.cardinality(i.old_tables) > 1
+                THEN o.old::regclass::text || ': ' ELSE '' END || o.what, '; ')
                 FROM obstacle o WHERE o.old = ANY (i.old_tables)),
             CASE WHEN i.grouped THEN pg_catalog.format('moves by groups of %s', i.old_tables[1]::regclass)
                 WHEN pg_catalog.cardinality(i.old_tables) > 1 THEN pg_catalog.format('moves by pages of %s', i.old_tables[1]::regclass) END,

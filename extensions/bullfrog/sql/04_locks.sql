@@ -1,7 +1,7 @@
 -- Tables are locked, all or none --------------------------------------------------------------------------------------
 
 CREATE FUNCTION bullfrog.require_quiet_session() RETURNS void
-    LANGUAGE plpgsql AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NOT (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user) THEN
         RAISE EXCEPTION 'only a superuser may start or end a migration' USING ERRCODE = 'insufficient_privilege';
@@ -21,7 +21,7 @@ COMMENT ON FUNCTION bullfrog.require_quiet_session() IS
         'others queue behind it.';
 
 CREATE FUNCTION bullfrog.lock_tables(closed oid[], live oid[] DEFAULT '{}') RETURNS void
-    LANGUAGE plpgsql AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     tables regclass[] := closed || live;
     given text := pg_catalog.current_setting('lock_timeout');
@@ -61,7 +61,7 @@ COMMENT ON FUNCTION bullfrog.lock_tables(oid[], oid[])
         'second, then longer, in the end long enough for others to find that they wait in a circle; between tries everybody has time.';
 
 CREATE FUNCTION bullfrog.tables_of(migration_id int) RETURNS oid[]
-    LANGUAGE sql STABLE AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     -- In the order in which statements lock them.
     SELECT ARRAY(SELECT t.new_table::oid FROM bullfrog.target t JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id
             ORDER BY t.id)

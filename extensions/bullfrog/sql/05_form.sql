@@ -1,7 +1,7 @@
 -- Tables on the move keep their form ----------------------------------------------------------------------------------
 
 CREATE FUNCTION bullfrog.fingerprint(relation oid) RETURNS text
-    LANGUAGE sql STABLE AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT pg_catalog.md5(pg_catalog.concat_ws(E'\n',
         -- What a live table is called is for those who use it.
         (SELECT pg_catalog.concat_ws(',', c.relname, c.relnamespace) FROM pg_catalog.pg_class c WHERE c.oid = relation

@@ -16,7 +16,7 @@ $$;
 COMMENT ON FUNCTION bullfrog.put_aside(bullfrog.target, text, text) IS 'Puts the rows that a query gives into quarantine. Tells how many.';
 
 CREATE FUNCTION bullfrog.put_aside(target int, place tid, violates text) RETURNS void
-    LANGUAGE sql AS $$
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT bullfrog.put_aside(t, violates, pg_catalog.format('SELECT to_jsonb(t) FROM bullfrog.transformed_%s t WHERE bullfrog_tid = %L',
         t.id, place))
     FROM bullfrog.target t WHERE t.id = target
@@ -59,9 +59,9 @@ CREATE FUNCTION bullfrog.proven_keys(target bullfrog.target, definition text, na
     -- Names in the definition are those of the session that migrates. A group is there once.
     SELECT ARRAY(SELECT x.indexrelid FROM pg_catalog.pg_index x
         CROSS JOIN LATERAL (SELECT (x.indkey::smallint[])[0:x.indnkeyatts - 1] AS columns) AS key
-        WHERE x.indrelid = target.new_table AND x.indisunique
+        WHERE x.indrelid = target.new_table::oid AND x.indisunique
             AND bullfrog.compares_as_columns(x)
-            AND CASE WHEN target.granule = 'group' THEN group_keys <@ key.columns
+            AND CASE WHEN target.granule = 'group' THEN group_keys OPERATOR(pg_catalog.<@) key.columns
                 ELSE bullfrog.identifies(definition, name, key.columns) END)
 $$;
 COMMENT ON FUNCTION bullfrog.proven_keys(bullfrog.target, text, text, smallint[]) IS
@@ -127,7 +127,7 @@ COMMENT ON FUNCTION bullfrog.check_rows(bullfrog.target, text, boolean[], oid[],
 
 CREATE FUNCTION bullfrog.is_proven(migration_id int, key pg_catalog.pg_constraint, child bullfrog.target, parent bullfrog.target)
     RETURNS boolean
-    LANGUAGE sql STABLE AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (
         SELECT FROM bullfrog.released r
         WHERE r.migration = migration_id AND r.valid

@@ -8,8 +8,7 @@ DECLARE
     estimated float8;
     facts text;
 BEGIN
-    EXECUTE format('EXPLAIN (FORMAT JSON) SELECT * FROM bullfrog.transformed_%s', target.id) INTO plan;
-    plan := plan -> 0 -> 'Plan';
+    plan := bullfrog.explain(target.new_table, format('SELECT * FROM bullfrog.transformed_%s', target.id)) -> 0 -> 'Plan';
     estimated := (plan ->> 'Plan Rows')::float8;
     -- A row has a header of 24 bytes and a pointer of 4.
     UPDATE bullfrog.target t

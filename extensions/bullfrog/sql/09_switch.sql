@@ -167,7 +167,7 @@ COMMENT ON FUNCTION bullfrog.release(oid[], text[]) IS
     'Lets foreign keys of old tables end, and by statements of the migration those that refer to them. Refuses if any is left.';
 
 CREATE FUNCTION bullfrog.naming(granule text) RETURNS text
-    LANGUAGE sql IMMUTABLE AS $$
+    LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE granule WHEN 'page' THEN 'page' ELSE 'place' END
 $$;
 COMMENT ON FUNCTION bullfrog.naming(text) IS 'What names the granule of a row: its page, or its place.';
@@ -200,11 +200,11 @@ DECLARE
     columns text := (SELECT pg_catalog.string_agg(CASE WHEN o.attname IS NULL THEN pg_catalog.format('NULL::%s',
             pg_catalog.format_type(a.atttypid, a.atttypmod)) ELSE pg_catalog.format('t.%I', o.attname) END, ', ' ORDER BY a.attnum)
         FROM pg_catalog.pg_attribute a
-        LEFT JOIN pg_catalog.pg_attribute o ON o.attrelid = driving AND o.attnum = origins[a.attnum] AND o.attnum > 0
-        WHERE a.attrelid = new_table::regclass AND a.attnum > 0);
+        LEFT JOIN pg_catalog.pg_attribute o ON o.attrelid = driving::oid AND o.attnum = origins[a.attnum] AND o.attnum > 0
+        WHERE a.attrelid = new_table::regclass::oid AND a.attnum > 0);
 BEGIN
     EXECUTE pg_catalog.format('CREATE VIEW bullfrog.candidates_%s (%s, bullfrog_tid) AS SELECT %s, %s FROM %s t WHERE NOT %s', target_id,
-        names, columns, place, COALESCE(frozen::text, 'ONLY ' || driving), pg_catalog.replace(moved, 't.bullfrog_tid', place));
+        names, columns, place, COALESCE(frozen::text, 'ONLY ' || driving::text), pg_catalog.replace(moved, 't.bullfrog_tid', place));
     EXECUTE pg_catalog.format('COMMENT ON VIEW bullfrog.candidates_%s IS %L', target_id,
         pg_catalog.format('Rows of %s with those columns of %s that it has, where rows may not have been moved.', driving, new_table));
 END
@@ -216,7 +216,7 @@ CREATE FUNCTION bullfrog.prepare(target_id int, source bullfrog.source, item rec
     LANGUAGE plpgsql AS $$
 DECLARE
     names text := (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(c), ', ') FROM pg_catalog.unnest(item.columns) c);
-    places text := 'bullfrog_tid' || (SELECT COALESCE(pg_catalog.string_agg(', bullfrog_key_' || k, ''), '')
+    places text := 'bullfrog_tid' || (SELECT COALESCE(pg_catalog.string_agg(', bullfrog_key_' || k::text, ''), '')
         FROM pg_catalog.generate_series(1, pg_catalog.cardinality(item.keys)) k);
     views text[] := ARRAY['transformed', 'unmoved'];
     moved text := pg_catalog.format('bullfrog.is_%s_moved(%s, t.bullfrog_tid)', bullfrog.naming(source.granule), source.id);
@@ -237,7 +237,7 @@ BEGIN
             RAISE EXCEPTION 'rows of % cannot be put into quarantine', item.new_table USING ERRCODE = 'feature_not_supported',
                 HINT = 'Each of them must come from one old row, or (not with ''warn'') from one group. Use checks => ''before''.';
         END IF;
-        views := views || 'all'::text;
+        views := pg_catalog.array_append(views, 'all');
         EXECUTE pg_catalog.format('CREATE VIEW bullfrog.all_%s (%s, %s) AS %s', target_id, names, places, item.query);
         EXECUTE pg_catalog.format('COMMENT ON VIEW bullfrog.all_%s IS %L', target_id,
             pg_catalog.format('All rows of the old tables in the form of %s, those in quarantine, too.', item.new_table));
@@ -253,7 +253,7 @@ BEGIN
     EXECUTE pg_catalog.format('COMMENT ON VIEW bullfrog.unmoved_%s IS %L', target_id,
         pg_catalog.format('Rows of the old tables that %s does not have yet.', item.new_table));
     IF item.grouped THEN
-        views := views || 'members'::text;
+        views := pg_catalog.array_append(views, 'members');
         EXECUTE pg_catalog.format('CREATE VIEW bullfrog.members_%s AS %s', target_id, item.members);
         EXECUTE pg_catalog.format('COMMENT ON VIEW bullfrog.members_%s IS %L', target_id,
             pg_catalog.format('The rows of which the groups of %s are made, with their keys.', item.new_table));
@@ -266,7 +266,7 @@ BEGIN
             pg_catalog.replace(granules, '{place}', chosen), item.new_table, names);
     ELSE
         IF pg_catalog.cardinality(item.old_tables) > 1 THEN
-            views := views || 'candidates'::text;
+            views := pg_catalog.array_append(views, 'candidates');
             PERFORM bullfrog.list_candidates(target_id, item.old_tables[1], item.new_table, names, item.origins, moved);
         END IF;
         granules := pg_catalog.format('bullfrog.transformed_%s t WHERE {place}', target_id);
@@ -348,7 +348,7 @@ BEGIN
     PERFORM bullfrog.reach('switch: tables created');
 
     FOR item IN SELECT * FROM bullfrog.parse(migrate.definition, lives, frozen, drivers) p WHERE p.action = 'create' LOOP
-        SELECT * INTO target FROM bullfrog.target t WHERE t.new_table = item.new_table::regclass;
+        SELECT * INTO target FROM bullfrog.target t WHERE t.new_table::oid = item.new_table::regclass::oid;
         PERFORM bullfrog.guard_keys(target);
         PERFORM bullfrog.own(target);
         PERFORM bullfrog.check_rows(target, checks, item.required,

@@ -27,7 +27,7 @@ COMMENT ON VIEW bullfrog.progress IS 'Migrations under way: of each old table, w
     'Since the server started: rows that new tables got, statements that waited for rows (touches), and how many milliseconds.';
 
 CREATE FUNCTION bullfrog.under_way(name text) RETURNS bullfrog.migration
-    LANGUAGE plpgsql AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     found bullfrog.migration;
 BEGIN
@@ -42,7 +42,7 @@ $$;
 COMMENT ON FUNCTION bullfrog.under_way(text) IS 'The migration of this name that is under way; an error if there is none.';
 
 CREATE FUNCTION bullfrog.pause(name text) RETURNS void
-    LANGUAGE plpgsql AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     migration_id int := (bullfrog.under_way(pause.name)).id;
 BEGIN
@@ -52,7 +52,7 @@ $$;
 COMMENT ON FUNCTION bullfrog.pause(text) IS 'Stops moving rows in the background. Statements that need a row still move its page.';
 
 CREATE FUNCTION bullfrog.resume(name text) RETURNS void
-    LANGUAGE plpgsql AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     migration_id int := (bullfrog.under_way(resume.name)).id;
 BEGIN

@@ -17,7 +17,7 @@ $$;
 COMMENT ON FUNCTION bullfrog.difference(bullfrog.target) IS 'How many rows the new schema has and the old one not, or the other way round.';
 
 CREATE FUNCTION bullfrog.key_columns(source bullfrog.source) RETURNS smallint[]
-    LANGUAGE sql STABLE AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT k.columns FROM (
         SELECT (x.indkey::smallint[])[0:x.indnkeyatts - 1] AS columns FROM pg_catalog.pg_index x
         WHERE x.indrelid = source.old_table AND x.indisunique AND x.indisvalid AND x.indimmediate AND x.indpred IS NULL
@@ -30,7 +30,7 @@ $$;
 COMMENT ON FUNCTION bullfrog.key_columns(bullfrog.source) IS 'The columns of a key of the old table that every new table has, too.';
 
 CREATE FUNCTION bullfrog.same_key(target bullfrog.target, keys smallint[]) RETURNS text
-    LANGUAGE sql STABLE AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT pg_catalog.string_agg(pg_catalog.format('t.%I = o.%I', n.attname, o.attname), ' AND ')
     FROM pg_catalog.unnest(keys) k
     JOIN pg_catalog.pg_attribute o ON o.attrelid = target.old_tables[1] AND o.attnum = k
@@ -74,7 +74,8 @@ BEGIN
         IF lost > 0 THEN
             RETURN format('%s rows of %s are twice in a new table, or in some of them only', lost, source.old_table);
         END IF;
-        PERFORM bullfrog.change(format('DELETE FROM ONLY %s o WHERE %s AND NOT (%s)', source.old_table, moved, columns.in_any));
+        PERFORM bullfrog.change(source.old_table, format('DELETE FROM ONLY %s o WHERE %s AND NOT (%s)', source.old_table, moved,
+            columns.in_any));
         FOR target IN SELECT * FROM bullfrog.target t WHERE t.source = source.id ORDER BY t.id LOOP
             SELECT string_agg(quote_ident(o.attname), ', ' ORDER BY o.attnum) AS olds,
                 string_agg('t.' || quote_ident(n.attname), ', ' ORDER BY o.attnum) AS news,
@@ -85,12 +86,12 @@ BEGIN
             FROM pg_attribute o
             JOIN pg_attribute n ON n.attrelid = target.new_table AND n.attnum = array_position(target.origins, o.attnum)
             WHERE o.attrelid = source.old_table AND o.attnum > 0 AND NOT o.attisdropped AND o.attgenerated = '';
-            PERFORM bullfrog.change(format('INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM ONLY %s t WHERE NOT EXISTS '
-                '(SELECT FROM ONLY %1$s o WHERE %5$s)', source.old_table, columns.olds, columns.news, target.new_table,
+            PERFORM bullfrog.change(source.old_table, format('INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM ONLY %s t '
+                'WHERE NOT EXISTS (SELECT FROM ONLY %1$s o WHERE %5$s)', source.old_table, columns.olds, columns.news, target.new_table,
                 bullfrog.same_key(target, keys)));
             IF columns.assigned IS NOT NULL THEN
-                PERFORM bullfrog.change(format('UPDATE ONLY %s o SET %s FROM ONLY %s t WHERE %s AND (%s)', source.old_table,
-                    columns.assigned, target.new_table, bullfrog.same_key(target, keys), columns.differ));
+                PERFORM bullfrog.change(source.old_table, format('UPDATE ONLY %s o SET %s FROM ONLY %s t WHERE %s AND (%s)',
+                    source.old_table, columns.assigned, target.new_table, bullfrog.same_key(target, keys), columns.differ));
             END IF;
         END LOOP;
         -- Whatever was done: the old table must give every row that new tables have.
@@ -116,7 +117,7 @@ COMMENT ON FUNCTION bullfrog.carry_back(int) IS
         'stands in the way: then nothing of it counts, and the caller must fail.';
 
 CREATE FUNCTION bullfrog.abort(name text, discard_writes boolean DEFAULT false) RETURNS void
-    LANGUAGE plpgsql AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     migration bullfrog.migration;
     news regclass[];

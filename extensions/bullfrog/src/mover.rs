@@ -165,6 +165,8 @@ pub extern "C-unwind" fn bullfrog_mover_main(database: pg_sys::Datum) {
             (c"session_replication_role", c"replica"),
             // A move that a crash undoes is done again; what a client commits on top of it flushes it, too.
             (c"synchronous_commit", c"off"),
+            // It has all rights: nothing is taken from the schemas of others.
+            (c"search_path", c"pg_catalog, pg_temp"),
             (c"statement_timeout", c"0"),
             (c"lock_timeout", c"0"),
         ] {

@@ -1,9 +1,9 @@
 //! Expressions of a definition may call functions of the old tables' owner. Where bullfrog evaluates them by itself, it
 //! does so with that owner's rights and nothing more, as the server does for VACUUM and REFRESH.
 
-use pgrx::JsonB;
 use pgrx::pg_sys::{self, Oid};
 use pgrx::prelude::*;
+use pgrx::{Json, JsonB};
 
 use crate::errors::{defect, raise};
 use crate::reading::plainly;
@@ -34,16 +34,37 @@ pub(crate) fn with_rights_of<R>(role: Oid, action: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Runs a statement for which new tables have only the rows that were moved, and old ones are open. Gives how many rows it changed.
+/// Runs a statement with the rights of a table's owner, for which new tables have only the rows that were moved, and old ones are open.
+/// Gives how many rows it changed.
 #[pg_extern(sql = false, strict)]
-fn change(statement: &str) -> i64 {
-    require_superuser();
-    let changed =
-        plainly(|| Spi::connect_mut(|client| client.update(statement, None, &[]).map(|rows| rows.len() as i64)));
-    changed.unwrap_or_else(|error| defect(&error))
+fn change(relation: Oid, statement: &str) -> i64 {
+    let run = || Spi::connect_mut(|client| client.update(statement, None, &[]).map(|rows| rows.len() as i64));
+    as_owner_of(relation, || plainly(run))
 }
 
-fn require_superuser() {
+/// The plan of a query, made with the rights of a table's owner: the planner evaluates what is constant.
+#[pg_extern(sql = false, strict)]
+fn explain(relation: Oid, query: &str) -> Json {
+    let explanation = format!("EXPLAIN (FORMAT JSON) {query}");
+    let run = || Spi::connect(|client| client.select(&explanation, None, &[])?.first().get_one::<Json>());
+    as_owner_of(relation, run).unwrap_or_else(|| defect(&"EXPLAIN gives a plan"))
+}
+
+/// The rows that a query gives, one value each, with the rights of a table's owner. `is_plain`: of new tables it sees only the rows that
+/// were moved.
+#[pg_extern(sql = false, strict)]
+fn evaluate(relation: Oid, query: &str, is_plain: bool) -> SetOfIterator<'static, JsonB> {
+    let run = || {
+        Spi::connect(|client| {
+            let rows = client.select(query, None, &[])?;
+            rows.into_iter().filter_map(|row| row.get::<JsonB>(1).transpose()).collect::<Result<Vec<_>, spi::Error>>()
+        })
+    };
+    SetOfIterator::new(as_owner_of(relation, || if is_plain { plainly(run) } else { run() }))
+}
+
+/// Runs statements for a superuser with the rights of a table's owner.
+fn as_owner_of<R>(relation: Oid, run: impl FnOnce() -> Result<R, spi::Error>) -> R {
     // SAFETY: the right of the current user.
     if !unsafe { pg_sys::superuser() } {
         raise(
@@ -52,22 +73,8 @@ fn require_superuser() {
             "bullfrog.migrate and bullfrog.abort call this function.",
         );
     }
-}
-
-/// The rows that a query gives, one value each, with the rights of a table's owner. `is_plain`: of new tables it sees only the rows that
-/// were moved.
-#[pg_extern(sql = false, strict)]
-fn evaluate(relation: Oid, query: &str, is_plain: bool) -> SetOfIterator<'static, JsonB> {
-    require_superuser();
     let owner = "SELECT c.relowner FROM pg_catalog.pg_class c WHERE c.oid = $1";
     let owner = Spi::get_one_with_args::<Oid>(owner, &[relation.into()]).unwrap_or_else(|error| defect(&error));
     let owner = owner.unwrap_or_else(|| defect(&"the table is gone"));
-    let run = || {
-        Spi::connect(|client| {
-            let rows = client.select(query, None, &[])?;
-            rows.into_iter().filter_map(|row| row.get::<JsonB>(1).transpose()).collect::<Result<Vec<_>, spi::Error>>()
-        })
-    };
-    let rows = with_rights_of(owner, || if is_plain { plainly(run) } else { run() });
-    SetOfIterator::new(rows.unwrap_or_else(|error| defect(&error)))
+    with_rights_of(owner, run).unwrap_or_else(|error| defect(&error))
 }

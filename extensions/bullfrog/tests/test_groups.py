@@ -242,7 +242,7 @@ def test_who_does_not_wait_for_a_marked_group_is_noticed(server, database, total
 
 def test_abort_compares_groups(totals):
     totals.execute("UPDATE total SET amount = amount + 1 WHERE number = 7")
-    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="written to total"):
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="written to public.total"):
         totals.execute("SELECT bullfrog.abort('m')")
     totals.execute("UPDATE total SET amount = amount - 1 WHERE number = 7")
     totals.execute("SELECT bullfrog.abort('m')")
@@ -273,6 +273,6 @@ def test_the_plan_tells_what_is_slow(lines):
         " GROUP BY kind')").fetchone()
     assert plan[0] == "n:1"
     assert "moves by groups of line" in plan[1]
-    assert "no index of line begins with kind" in plan[1]
+    assert "no index of public.line begins with kind" in plan[1]
     assert "to evaluate size" in plan[1]
     assert "no index" not in lines.execute("SELECT note FROM bullfrog.plan('m', %s)", (TOTALS,)).fetchone()[0]

@@ -157,7 +157,7 @@ def test_the_plan_tells_the_kind_of_a_join_and_what_drives_it(stock, join, kind,
     plan = stock.execute("SELECT kind, (old_tables)[1]::text, note FROM bullfrog.plan('m', %s)",
         (f"CREATE TABLE t AS {JOINS[join]}",)).fetchone()
     assert plan[:2] == (kind, driving)
-    assert ("no index of item begins with depot" in plan[2]) == (join == "many_to_many")
+    assert ("no index of public.item begins with depot" in plan[2]) == (join == "many_to_many")
 
 
 def test_a_join_is_driven_by_the_table_from_which_an_index_leads_to_the_other(stock):

@@ -14,7 +14,7 @@ def test_the_plan_tells_kinds_and_obstacles_and_changes_nothing(customers):
     customers.execute("CREATE VIEW names AS SELECT name FROM customer")
     plan = customers.execute("SELECT new_table, old_tables::text, kind, note FROM bullfrog.plan('split', %s)", (SPLIT,)).fetchall()
     assert [row[:3] for row in plan] == [("public.customer_private", "{customer}", "1:n"), ("public.customer_public", "{customer}", "1:n")]
-    assert "refused: names reads it" in plan[0][3]
+    assert "refused: public.names reads it" in plan[0][3]
     assert "evaluate town" in plan[1][3]
     assert customers.execute("SELECT to_regclass('customer_private'), count(*) FROM customer").fetchone() == (None, CUSTOMERS)
 
@@ -185,7 +185,7 @@ def test_abort_brings_the_old_schema_back(split):
 def test_abort_is_refused_when_it_would_lose_writes(split):
     """An old row has no place for a town that is not that of its city."""
     split.execute("UPDATE customer_private SET name = 'x' WHERE id = 1; UPDATE customer_public SET town = 'y' WHERE id = 2")
-    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="written to customer_p"):
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="written to public.customer_p"):
         split.execute("SELECT bullfrog.abort('split')")
     assert split.execute("SELECT name FROM customer_private WHERE id = 1").fetchone() == ("x",)
     split.execute("SELECT bullfrog.abort('split', discard_writes => true)")

@@ -100,3 +100,82 @@ def test_only_a_superuser_may_take_an_owners_rights(hostile):
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         hostile.execute("SELECT bullfrog.evaluate('pg_class'::regclass, 'SELECT to_jsonb(1)')")
     hostile.execute("RESET ROLE")
+
+
+def escalated(connection):
+    """Whom mallory's code ran as."""
+    assert connection.execute("SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'").fetchone() == (False,)
+    assert connection.execute("SELECT attack FROM hers.done").fetchall() == []
+    return connection.execute("SELECT DISTINCT who FROM hers.seen").fetchall()
+
+
+def test_what_is_constant_in_a_definition_is_evaluated_with_the_owners_rights(hostile):
+    """The planner evaluates it, also for EXPLAIN."""
+    migrate(hostile, "CREATE TABLE hers.loud AS SELECT id, hers.shout('loud') AS label FROM hers.item")
+    hostile.execute("UPDATE hers.loud SET label = '' WHERE id = 1")
+    hostile.execute("SELECT bullfrog.finish('m')")
+    assert escalated(hostile) == [("mallory",)]
+
+
+@pytest.mark.parametrize("trap", [
+    "ALTER TABLE hers.item ADD CHECK (hers.shout(label) <> '') NOT VALID",
+    "ALTER TABLE hers.item ALTER extra SET DEFAULT hers.shout('default')",
+    "CREATE INDEX ON hers.item (hers.shout(label))",
+])
+def test_what_is_carried_back_is_written_with_the_owners_rights(hostile, trap):
+    hostile.execute("ALTER TABLE hers.item ADD extra text")
+    hostile.execute(trap)
+    hostile.execute("TRUNCATE hers.seen, hers.done")
+    migrate(hostile, "CREATE TABLE hers.named AS SELECT id, label FROM hers.item; ALTER TABLE hers.named ADD PRIMARY KEY (id)")
+    hostile.execute("UPDATE hers.named SET label = 'other' WHERE id = 1; INSERT INTO hers.named VALUES (100, 'new')")
+    hostile.execute("SELECT bullfrog.abort('m')")
+    assert escalated(hostile) == [("mallory",)]
+    assert hostile.execute("SELECT label FROM hers.item WHERE id IN (1, 100) ORDER BY id").fetchall() == [("other",), ("new",)]
+
+
+# They take names as the session that calls them means them.
+OF_THE_SESSION = {"driving_tables", "list_candidates", "migrate", "named_tables", "plan", "prepare", "proven_keys", "release"}
+
+
+def test_functions_take_nothing_from_the_schemas_of_their_caller(hostile):
+    found = hostile.execute("""SELECT p.proname FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+        WHERE p.pronamespace = 'bullfrog'::regnamespace AND l.lanname <> 'c'
+            AND NOT COALESCE('search_path=pg_catalog, pg_temp' = ANY (p.proconfig), false)""").fetchall()
+    assert {name for name, in found} == OF_THE_SESSION
+
+
+def plant(connection):
+    """Operators that would be taken where the server has none for just these types. They raise an error."""
+    types = ["oid", "regclass", "oid[]", "regclass[]", "smallint", "smallint[]", "int", "int[]", "bigint", "text", "text[]", "name",
+        '"char"']
+    connection.execute("SET ROLE mallory")
+    for left in types:
+        for right in types:
+            connection.execute(f"""CREATE FUNCTION hers.planted({left}, {right}) RETURNS boolean LANGUAGE plpgsql AS
+                'BEGIN RAISE EXCEPTION ''taken from the schema of the caller''; END'""")
+            for operator in ("=", "<>", "<", ">", "<=", ">=", "||", "<@", "+", "-"):
+                connection.execute(f"CREATE OPERATOR hers.{operator} (FUNCTION = hers.planted, LEFTARG = {left}, RIGHTARG = {right})")
+    connection.execute("RESET ROLE; SET search_path = public, hers")
+    connection.execute(f"ALTER DATABASE {connection.info.dbname} SET search_path = public, hers")
+
+
+ENDS = ["SELECT bullfrog.finish('m')", "SELECT bullfrog.abort('m')"]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_planted_operators_are_not_taken(hostile, end):
+    hostile.execute("CREATE TABLE hers.label (label text PRIMARY KEY, meaning text)")
+    hostile.execute("INSERT INTO hers.label SELECT label, upper(label) FROM hers.item; ALTER TABLE hers.label OWNER TO mallory")
+    plant(hostile)
+    with pytest.raises(psycopg.errors.RaiseException, match="schema of the caller"):
+        hostile.execute("SELECT 'hers.item'::regclass = 1::oid")
+    definition = """
+        CREATE TABLE named AS SELECT id, label FROM item; ALTER TABLE named ADD PRIMARY KEY (id);
+        CREATE TABLE meant AS SELECT i.id, l.meaning FROM item i JOIN label l USING (label); ALTER TABLE meant ADD UNIQUE (id);
+        CREATE TABLE counted AS SELECT label, count(*) AS n FROM item GROUP BY label; ALTER TABLE counted ADD PRIMARY KEY (label)"""
+    arguments = "live => '{label}', driving => '{item}'"
+    hostile.execute(f"SELECT * FROM bullfrog.plan('m', %s, {arguments})", (definition,), prepare=False)
+    migrate(hostile, definition, options=f", checks => 'quarantine', {arguments}")
+    hostile.execute("SELECT bullfrog.pause('m'); SELECT bullfrog.resume('m')")
+    hostile.execute("UPDATE named SET label = 'x' WHERE id = 1" if "finish" in end else "SELECT FROM named")
+    hostile.execute(end)
