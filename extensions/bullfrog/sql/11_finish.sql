@@ -32,16 +32,21 @@ $$;
 COMMENT ON FUNCTION bullfrog.forget(int) IS 'Removes everything of a migration except its tables and its record.';
 
 CREATE FUNCTION bullfrog.readers(sources int[]) RETURNS text
-    LANGUAGE sql AS $$
-    WITH last AS MATERIALIZED (
-        SELECT v.moved_by FROM bullfrog.moved v WHERE v.source = ANY (sources) ORDER BY v.moved_by DESC LIMIT 1)
-    SELECT pg_catalog.string_agg(r.who, ', ') FROM last CROSS JOIN LATERAL (
-        SELECT pg_catalog.format('process %s', a.pid) AS who FROM pg_catalog.pg_stat_activity a
-            WHERE pg_catalog.age(a.backend_xmin) >= pg_catalog.age(last.moved_by::xid) AND a.pid <> pg_catalog.pg_backend_pid()
-                AND (a.datname = pg_catalog.current_database() OR a.datname IS NULL)
-                AND a.backend_type NOT IN ('autovacuum worker', 'bullfrog mover')
-        UNION ALL SELECT pg_catalog.format('replication slot %I', l.slot_name) FROM pg_catalog.pg_replication_slots l
-            WHERE pg_catalog.age(l.xmin) >= pg_catalog.age(last.moved_by::xid)) r
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- The server shows a transaction the sessions as they were when it first asked.
+    PERFORM pg_stat_clear_snapshot();
+    RETURN (
+        WITH last AS MATERIALIZED (
+            SELECT v.moved_by FROM bullfrog.moved v WHERE v.source = ANY (sources) ORDER BY v.moved_by DESC LIMIT 1)
+        SELECT string_agg(r.who, ', ') FROM last CROSS JOIN LATERAL (
+            SELECT format('process %s', a.pid) AS who FROM pg_stat_activity a
+                WHERE age(a.backend_xmin) >= age(last.moved_by::xid) AND a.pid <> pg_backend_pid()
+                    AND (a.datname = current_database() OR a.datname IS NULL)
+                    AND a.backend_type NOT IN ('autovacuum worker', 'bullfrog mover')
+            UNION ALL SELECT format('replication slot %I', l.slot_name) FROM pg_replication_slots l
+                WHERE age(l.xmin) >= age(last.moved_by::xid)) r);
+END
 $$;
 COMMENT ON FUNCTION bullfrog.readers(int[])
     IS 'Whose snapshots do not see the last move of these sources, and so still need the old tables.';
@@ -66,6 +71,35 @@ $$;
 COMMENT ON FUNCTION bullfrog.unguard_keys(regclass) IS 'Ends what bullfrog.guard_keys began, of a new table that has all rows. If it is in '
     'use, nothing.';
 
+CREATE FUNCTION bullfrog.is_swept(source bullfrog.source) RETURNS boolean
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT source.pages <= CASE WHEN source.granule = 'page'
+        THEN (SELECT count(*) FROM bullfrog.moved v WHERE v.source = source.id) ELSE source.swept END
+$$;
+COMMENT ON FUNCTION bullfrog.is_swept(bullfrog.source) IS 'Whether all pages that the old table had at the switch are done.';
+
+CREATE FUNCTION bullfrog.has_unmoved(source bullfrog.source) RETURNS boolean
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    target int;
+BEGIN
+    -- A closed table has no page more than at the switch; of one that stays in use, later pages do not count.
+    IF bullfrog.is_swept(source) AND (EXISTS (SELECT FROM bullfrog.old o WHERE o.old_table = source.old_table AND o.live)
+        OR pg_relation_size(source.old_table) / current_setting('block_size')::int <= source.pages) THEN
+        RETURN false;
+    END IF;
+    FOR target IN SELECT t.id FROM bullfrog.target t WHERE t.source = source.id LOOP
+        IF (SELECT e::boolean FROM bullfrog.evaluate(source.old_table,
+            format('SELECT to_jsonb(EXISTS (SELECT FROM bullfrog.unmoved_%s))', target)) e) THEN
+            RETURN true;
+        END IF;
+    END LOOP;
+    RETURN false;
+END
+$$;
+COMMENT ON FUNCTION bullfrog.has_unmoved(bullfrog.source) IS 'Whether a row of the old table is in no new table yet. Reads the table only '
+    'if the record of what was moved leaves it open.';
+
 CREATE FUNCTION bullfrog.settle() RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -77,8 +111,7 @@ BEGIN
         PERFORM bullfrog.unguard_keys(t);
     END LOOP;
     FOR s IN SELECT c.id FROM bullfrog.source c WHERE EXISTS (SELECT FROM bullfrog.target g WHERE g.source = c.id AND NOT g.filled)
-        AND c.pages <= CASE WHEN c.granule = 'page' THEN (SELECT count(*) FROM bullfrog.moved v WHERE v.source = c.id) ELSE c.swept END
-    LOOP
+        AND bullfrog.is_swept(c) LOOP
         CONTINUE WHEN bullfrog.readers(ARRAY[s.id]) IS NOT NULL;
         FOR t IN UPDATE bullfrog.target g SET filled = true WHERE g.source = s.id RETURNING g.new_table LOOP
             PERFORM bullfrog.announce(t);
@@ -91,7 +124,7 @@ COMMENT ON FUNCTION bullfrog.settle() IS 'Lets statements read and write new tab
     'every snapshot sees that.';
 
 CREATE FUNCTION bullfrog.finish(name text, keep_old boolean DEFAULT false) RETURNS void
-    LANGUAGE plpgsql AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     migration bullfrog.migration;
     olds regclass[];
@@ -101,6 +134,12 @@ BEGIN
     PERFORM bullfrog.require_quiet_session();
     -- Nothing is written until the old tables are free: a transaction that writes would make other snapshots look old.
     migration := bullfrog.under_way(finish.name);
+    IF EXISTS (SELECT FROM bullfrog.moved v JOIN bullfrog.source c ON c.id = v.source
+        WHERE c.migration = migration.id AND v.moved_by = pg_current_xact_id_if_assigned()) THEN
+        RAISE EXCEPTION 'this transaction has moved rows of % itself', quote_ident(finish.name)
+            USING ERRCODE = 'active_sql_transaction', HINT = 'Snapshots that others take before it commits see these rows in the old '
+                'tables only. COMMIT first.';
+    END IF;
     FOR s IN SELECT * FROM bullfrog.source c WHERE c.migration = migration.id LOOP
         PERFORM bullfrog.sweep(s.id, ARRAY(
             SELECT p FROM pg_catalog.generate_series(s.swept, s.pages - 1) p
@@ -117,6 +156,11 @@ BEGIN
     END IF;
 
     PERFORM bullfrog.lock_tables(bullfrog.tables_of(migration.id));
+    FOR s IN SELECT c.old_table FROM bullfrog.source c WHERE c.migration = migration.id AND bullfrog.has_unmoved(c) LOOP
+        RAISE EXCEPTION 'rows of % are in no new table yet', s.old_table
+            USING ERRCODE = 'object_in_use', HINT = 'Nothing was dropped. Finish again when transactions that use the new tables have '
+                'ended; bullfrog.progress tells what was moved.';
+    END LOOP;
     olds := ARRAY(SELECT o.old_table FROM bullfrog.old o WHERE o.migration = migration.id AND NOT o.live);
     PERFORM bullfrog.forget(migration.id);
     IF NOT keep_old AND pg_catalog.cardinality(olds) > 0 THEN
