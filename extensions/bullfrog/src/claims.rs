@@ -13,8 +13,8 @@ pub(crate) struct Claims {
     owner: Xid,
     /// What it may move now.
     pub(crate) won: Vec<i64>,
-    /// Who has some of the rest in progress. None: there is no rest.
-    pub(crate) busy: Option<Xid>,
+    /// Who has the rest in progress.
+    pub(crate) busy: Vec<Xid>,
 }
 
 impl Claims {
@@ -23,7 +23,7 @@ impl Claims {
     pub(crate) fn of(source: i32, granules: &[i64]) -> Self {
         // SAFETY: a transaction is under way.
         let owner = unsafe { pgrx::pg_sys::GetCurrentTransactionId() }.into_inner();
-        let mut claims = Self { source, owner, won: Vec::with_capacity(granules.len()), busy: None };
+        let mut claims = Self { source, owner, won: Vec::with_capacity(granules.len()), busy: Vec::new() };
         if CONFLICTS.get() == Conflicts::OnConflict {
             claims.won.extend(granules);
             return claims;
@@ -33,7 +33,8 @@ impl Claims {
             for granule in granules {
                 match ledger.claim((database, source, *granule), owner, has_ended) {
                     Claim::Won | Claim::Full => claims.won.push(*granule),
-                    Claim::Busy(holder) => claims.busy = Some(holder),
+                    Claim::Busy(holder) if claims.busy.contains(&holder) => {}
+                    Claim::Busy(holder) => claims.busy.push(holder),
                 }
             }
         });

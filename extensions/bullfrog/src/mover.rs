@@ -19,7 +19,7 @@ use pgrx::prelude::*;
 use crate::claims::Claims;
 use crate::flaws::{self, Flaw};
 use crate::moving::{Care, Moved, failure_of, is_violation, runs, unknown_source};
-use crate::shared::{alive, database, now, rest, wake, with_board, with_meters};
+use crate::shared::{alive, database, is_of, now, rest, wake, with_board, with_meters};
 use crate::stops::reach;
 use crate::sweeping::{Sweep, Sweeper};
 use crate::{metering, registry, settings};
@@ -235,8 +235,8 @@ impl Mover {
         let mut served = false;
         while let Some((ticket, client, work)) = with_board(|board| board.take(self.pid)) {
             let answer = match work.wanted {
-                Wanted::Granules => self.move_granules(&work),
-                Wanted::Pages => self.move_pages(work.source, work.numbers()),
+                Wanted::Granules => self.move_granules(&work, client),
+                Wanted::Pages => self.move_pages(work.source, work.numbers(), client),
             };
             reach("move: committed");
             with_board(|board| board.answer(ticket, answer));
@@ -246,8 +246,8 @@ impl Mover {
         served
     }
 
-    /// Moves what has a row on the pages.
-    pub(crate) fn move_pages(&self, id: i32, pages: &[i64]) -> Answer {
+    /// Moves what has a row on the pages, but for what others have in progress. Of these it names one that is not the client.
+    pub(crate) fn move_pages(&self, id: i32, pages: &[i64], client: Pid) -> Answer {
         let mut granules = Vec::new();
         let mut granule = Granule::Page;
         let runs = runs(pages);
@@ -265,11 +265,18 @@ impl Mover {
         }
         granules.sort_unstable();
         granules.dedup();
+        let mut busy = Vec::new();
         for part in granules.chunks(bullfrog_model::board::GRANULES) {
-            let answer = Work::new(id, Wanted::Granules, part).map_or(Answer::Done, |work| self.move_granules(&work));
-            if answer != Answer::Done {
-                return answer;
+            match Work::new(id, Wanted::Granules, part).map_or(Answer::Done, |work| self.move_granules(&work, client)) {
+                Answer::Done => {}
+                Answer::Busy(owner) => busy.push(owner),
+                failed @ Answer::Failed(_) => return failed,
             }
+        }
+        if !busy.is_empty() {
+            let mut answer = Answer::Done;
+            let chosen = look(|| with_snapshot(|| answer = answer_for(client, &busy)));
+            return chosen.map_or_else(Answer::Failed, |()| answer);
         }
         if granule == Granule::Page {
             return Answer::Done;
@@ -287,11 +294,12 @@ impl Mover {
 
     /// Moves granules in one transaction, again if it lost against others, and with more care if rows violate a constraint that
     /// nobody checked before.
-    fn move_granules(&self, work: &Work) -> Answer {
+    fn move_granules(&self, work: &Work, client: Pid) -> Answer {
         let mut care = Care::Together;
         let mut last = Answer::Done;
         for _ in 0..ATTEMPTS {
             let mut claims = None;
+            let mut answer = Answer::Done;
             let (mut moved, mut granule, mut is_lenient) = (Moved::default(), Granule::Page, false);
             let outcome = self.transaction(|| {
                 let claims = claims.insert(Claims::of(work.source, work.numbers()));
@@ -299,16 +307,16 @@ impl Mover {
                     let source = registry::current().source(work.source).unwrap_or_else(|| unknown_source());
                     (granule, is_lenient) = (source.granule, source.is_lenient);
                     moved = source.move_granules(&claims.won, care);
+                    answer = answer_for(client, &claims.busy);
                 });
             });
-            let busy = claims.as_ref().and_then(|claims| claims.busy);
             if let Some(claims) = claims {
                 claims.release();
             }
             match outcome {
                 Ok(()) => {
                     metering::count(work.source, granule, moved);
-                    return busy.map_or(Answer::Done, Answer::Busy);
+                    return answer;
                 }
                 Err(failure) if is_retriable(failure.code) => last = Answer::Failed(failure),
                 Err(failure) if is_lenient && care == Care::Together && is_violation(failure.code) => {
@@ -334,6 +342,14 @@ impl Mover {
         publish(0);
         outcome
     }
+}
+
+/// Whom a client has to wait for, if some of what it asked for is in progress: itself only if there is nobody else.
+fn answer_for(client: Pid, busy: &[Xid]) -> Answer {
+    busy.iter()
+        .find(|owner| !is_of(**owner, client))
+        .or(busy.first())
+        .map_or(Answer::Done, |owner| Answer::Busy(*owner))
 }
 
 /// Runs a transaction to its end.

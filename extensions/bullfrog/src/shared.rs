@@ -110,6 +110,15 @@ pub(crate) fn is_own(xid: Xid) -> bool {
     unsafe { pg_sys::TransactionIdIsCurrentTransactionId(pg_sys::TransactionId::from(xid)) }
 }
 
+/// Whether a transaction in progress, or the one of which it is a part, is that of a process.
+pub(crate) fn is_of(xid: Xid, pid: Pid) -> bool {
+    // SAFETY: the server never frees the places of its processes; a snapshot keeps what it knows of the transaction.
+    unsafe {
+        let process = pg_sys::BackendPidGetProc(pid);
+        !process.is_null() && pg_sys::SubTransGetTopmostTransaction(pg_sys::TransactionId::from(xid)) == (*process).xid
+    }
+}
+
 /// Whether nobody has to wait for a transaction: it has ended, or is our own.
 pub(crate) fn has_ended(xid: Xid) -> bool {
     // SAFETY: looks the transaction up under the server's lock.

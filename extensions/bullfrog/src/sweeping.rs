@@ -176,7 +176,7 @@ fn move_pages(mover: &Mover, id: i32, pages: &[i64]) -> bool {
 
 fn move_together(mover: &Mover, id: i32, pages: &[i64]) -> Result<(), Failure> {
     loop {
-        match mover.move_pages(id, pages) {
+        match mover.move_pages(id, pages, mover.pid) {
             Answer::Done => return Ok(()),
             Answer::Failed(failure) => return Err(failure),
             Answer::Busy(owner) => mover.transaction(|| wait_for_transaction(owner))?,

@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from conftest import CUSTOMERS, SPLIT, migrate
+from conftest import CUSTOMERS, SPLIT, answered, migrate, moved, wait_until
 
 COUNT = "SELECT count(*) FROM customer_private"
 MOVES = ["", ", granularity => 'tuple'", ", granularity => 'tuple', moves => 'transaction'"]
@@ -55,3 +55,31 @@ def test_a_snapshot_is_noticed_that_is_younger_than_a_look_at_the_sessions(datab
     assert reader.execute(COUNT).fetchone() == (CUSTOMERS,)
     reader.execute("COMMIT")
     split.execute("SELECT bullfrog.finish('split')")
+
+
+SWEEP = "SELECT bullfrog.sweep(id, ARRAY(SELECT generate_series(0, pages - 1))) FROM bullfrog.source"
+
+
+def test_a_sweep_leaves_out_only_what_its_own_transaction_has_in_progress(database, customers):
+    migrate(customers, SPLIT, "split", ", granularity => 'tuple', moves => 'transaction'")
+    other = database.connect()
+    with customers.transaction():
+        customers.execute("UPDATE customer_private SET name = 'x' WHERE id = 1")
+        customers.execute(SWEEP)
+        assert moved(other) == CUSTOMERS - 1
+
+
+def test_a_sweep_waits_for_others_also_where_its_own_transaction_has_rows(database, customers):
+    migrate(customers, SPLIT, "split", ", granularity => 'tuple', moves => 'transaction'")
+    sweeping, other = database.connect(), database.connect()
+    other.execute("BEGIN; UPDATE customer_private SET name = 'y' WHERE id = 2")
+    sweeping.execute("BEGIN; SAVEPOINT s; UPDATE customer_private SET name = 'x' WHERE id IN (1, 3)")
+    sweeping.pgconn.send_query(SWEEP.encode())
+    waiting = "SELECT FROM pg_stat_activity WHERE pid = %s AND wait_event = 'transactionid'"
+    wait_until(lambda: customers.execute(waiting, (sweeping.info.backend_pid,)).rowcount == 1, "it waits for the other")
+    assert moved(customers) == CUSTOMERS - 3
+    other.execute("ROLLBACK")
+    answered(sweeping)
+    assert moved(customers) == CUSTOMERS - 2
+    sweeping.execute("COMMIT")
+    assert moved(customers) == CUSTOMERS
