@@ -44,6 +44,8 @@ BEGIN
             lookups);
         EXECUTE format('CREATE TRIGGER bullfrog_update BEFORE UPDATE OF %s ON %s FOR EACH ROW EXECUTE FUNCTION bullfrog.guard(%s)',
             names, relation, lookups);
+        -- Also for sessions whose session_replication_role is replica.
+        EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER bullfrog_insert, ENABLE ALWAYS TRIGGER bullfrog_update', relation);
     END IF;
 END
 $$;

@@ -2,6 +2,7 @@
 //! `bullfrog.moved` and then copied: after a crash at any point it is either moved and marked or neither, and of two
 //! transactions that move the same one, the unique index of `moved` lets one go on.
 
+use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 
 use bullfrog_model::board::Failure;
@@ -176,6 +177,7 @@ impl Source {
 
     /// Copies rows to one new table, all in one statement. Gives how many.
     fn copy(&self, copying: &Copying, rows: &Rows, won: &[i64]) -> u64 {
+        let _unguarded = Unguarded::begin();
         let mut groups = Vec::new();
         let copied = with_rights_of(self.owner, || {
             run(|client| {
@@ -265,6 +267,22 @@ impl Source {
         granules
     }
 
+    /// A place among these at which no row is that moves or has moved.
+    pub(crate) fn place_of_no_row(&self, places: &[i64]) -> Option<i64> {
+        let mut pages: Vec<i64> = places.iter().map(|place| place >> 16).collect();
+        pages.dedup();
+        let pages = pages.into_iter().filter(|page| (0..self.pages).contains(page));
+        let unmoved: Vec<i64> = pages.flat_map(|page| self.granules_of(page, page + 1)).collect();
+        let rest: Vec<i64> = places.iter().copied().filter(|place| unmoved.binary_search(place).is_err()).collect();
+        // In this order: what moves meanwhile is found, before or after.
+        run(|client| {
+            let unknown = "SELECT n FROM pg_catalog.unnest($1) n \
+                EXCEPT SELECT granule FROM bullfrog.moved WHERE source = $2 LIMIT 1";
+            let mut unknown = client.select(unknown, Some(1), &[rest.into(), self.id.into()])?;
+            unknown.next().map_or(Ok(None), |row| row.get(1))
+        })
+    }
+
     /// The next pages that a sweep has to do, from one to before another at most, and where it goes on after them.
     pub(crate) fn next_pages(&self, from: i64, end: i64) -> (Vec<i64>, i64) {
         if self.granule != Granule::Page {
@@ -291,6 +309,31 @@ impl Source {
                 )
                 .map(|_| ())
         });
+    }
+}
+
+thread_local! {
+    static COPIES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether rows are being copied by this process: their keys are those of rows that move now.
+pub(crate) fn copies() -> bool {
+    COPIES.get()
+}
+
+/// Keys of rows are not guarded, for a while.
+struct Unguarded;
+
+impl Unguarded {
+    fn begin() -> Self {
+        COPIES.set(true);
+        Self
+    }
+}
+
+impl Drop for Unguarded {
+    fn drop(&mut self) {
+        COPIES.set(false);
     }
 }
 

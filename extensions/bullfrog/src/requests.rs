@@ -4,12 +4,13 @@
 use std::time::{Duration, Instant};
 
 use bullfrog_model::board::{Answer, GRANULES, Progress, Ticket, Wanted, Work};
+use bullfrog_model::granule::Granule;
 use pgrx::prelude::*;
 
 use crate::errors::raise;
 use crate::flaws::{self, Flaw};
 use crate::shared::{alive, database, is_own, rest, wait_for_transaction, wake, with_board};
-use crate::{mover, settings, snapshots};
+use crate::{mover, registry, settings, snapshots};
 
 /// How many movers are started for a request, as long as there is none for it.
 const STARTS: u32 = 3;
@@ -19,6 +20,15 @@ const STARTS: u32 = 3;
 fn move_granules(source: i32, mut granules: Vec<i64>) {
     granules.sort_unstable();
     granules.dedup();
+    if let Some(places) = registry::current().source(source).filter(|source| source.granule == Granule::Tuple)
+        && let Some(place) = places.place_of_no_row(&granules)
+    {
+        raise(
+            PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
+            format!("at place {place} of source {source} is no row that moves"),
+            "bullfrog.sweep(source, pages) has all rows on pages moved.",
+        );
+    }
     have_moved(source, Wanted::Granules, &granules);
 }
 

@@ -14,7 +14,7 @@ use pgrx::spi::OwnedPreparedStatement;
 
 use crate::errors::{defect, raise};
 use crate::live::was_there_before;
-use crate::moving::run;
+use crate::moving::{copies, run};
 use crate::nodes;
 use crate::registry;
 use crate::requests::have_moved;
@@ -29,7 +29,7 @@ fn guard(call: pg_sys::FunctionCallInfo) -> PgBox<pg_sys::HeapTupleData> {
         let event = Event::of(call);
         let registry = registry::current();
         // A table that has all rows keeps its triggers until nobody uses it for a moment.
-        if let Some(target) = registry.target((*event.relation).rd_id) {
+        if let Some(target) = registry.target((*event.relation).rd_id).filter(|_| !copies()) {
             let source = target.source;
             for key in registry.guard((*event.trigger).tgoid, || event.keys()).iter() {
                 key.free(&event, source);

@@ -179,6 +179,15 @@ def setting(server, name, value):
         wait_until(lambda: not is_set(), f"{name} is not {value} any more")
 
 
+def begin_unguarded(connection):
+    """Begins a transaction that writes new tables behind the back of their migration. To be rolled back; the session has not
+    used these tables before."""
+    connection.execute("BEGIN")
+    connection.execute("SET LOCAL allow_system_table_mods = on")
+    connection.execute("SET LOCAL session_replication_role = replica")
+    connection.execute("UPDATE pg_trigger SET tgenabled = 'O' WHERE tgname LIKE 'bullfrog%'")
+
+
 def answered(connection):
     """Waits for the answer to a query that was sent; it must be no error."""
     result = connection.pgconn.get_result()

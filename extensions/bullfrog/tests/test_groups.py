@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from conftest import differing, migrate, moved, setting, wait_until
+from conftest import begin_unguarded, differing, migrate, moved, setting, wait_until
 
 QUERY = "SELECT shop, number, sum(amount) AS amount, count(*) AS lines, max(position) AS last FROM line GROUP BY shop, number"
 TOTALS = f"CREATE TABLE total AS {QUERY}; ALTER TABLE total ADD PRIMARY KEY (shop, number)"
@@ -199,9 +199,8 @@ def race(database, totals, condition, count):
     """Three sessions add to one group, of which the first has it moved. That takes until so many sessions satisfy a condition.
     Gives what the statements answered."""
     blocker, *sessions = (database.connect() for _ in range(4))
-    blocker.execute("BEGIN")
-    # Behind the back of the migration: it takes the key that the move needs.
-    blocker.execute("SET session_replication_role = replica")
+    # It takes the key that the move needs.
+    begin_unguarded(blocker)
     blocker.execute("INSERT INTO total VALUES (3, 7, 0, 0, 0)")
     for session in sessions:
         session.pgconn.send_query(ADD.encode())

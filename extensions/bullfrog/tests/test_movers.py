@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from conftest import CUSTOMERS, SPLIT, answered, differing, migrate, moved, setting, wait_until
+from conftest import CUSTOMERS, SPLIT, answered, begin_unguarded, differing, migrate, moved, setting, wait_until
 
 WRITE = "UPDATE customer_private SET name = name || '!' WHERE id = %s"
 
@@ -17,9 +17,8 @@ def movers(connection):
 def block(database, split):
     """A session that keeps moves of page 0 from going on: it has taken a key that a row there needs."""
     blocker = database.connect()
-    blocker.execute("BEGIN")
-    # Behind the back of the migration, which would move the row first.
-    blocker.execute("SET session_replication_role = replica")
+    # The migration would move the row first.
+    begin_unguarded(blocker)
     blocker.execute("INSERT INTO customer_private VALUES (1, 'in the way')")
     return blocker
 

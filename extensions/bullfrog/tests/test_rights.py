@@ -179,3 +179,14 @@ def test_planted_operators_are_not_taken(hostile, end):
     hostile.execute("SELECT bullfrog.pause('m'); SELECT bullfrog.resume('m')")
     hostile.execute("UPDATE named SET label = 'x' WHERE id = 1" if "finish" in end else "SELECT FROM named")
     hostile.execute(end)
+
+
+@pytest.mark.parametrize("call", ["move(1, '{0}')", "sweep(1, '{0}')"])
+def test_nobody_drives_a_migration_who_did_not_start_it(hostile, call):
+    migrate(hostile, LOUD)
+    hostile.execute("SET ROLE mallory")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        hostile.execute(f"SELECT bullfrog.{call}")
+    hostile.execute("UPDATE hers.loud SET label = '' WHERE id = 1")
+    hostile.execute("RESET ROLE")
+    hostile.execute("SELECT bullfrog.finish('m')")

@@ -51,6 +51,15 @@ def test_progress_counts_tuples_and_the_pages_that_the_background_has_done(tuple
     assert tuples.execute("SELECT granules_moved > 2, pages_moved FROM bullfrog.progress").fetchall() == [(True, 2)]
 
 
+def test_a_place_of_no_row_is_refused_and_moves_nothing(tuples):
+    tuples.execute("SELECT bullfrog.move(1, ARRAY(SELECT bullfrog.place(bullfrog_tid) FROM bullfrog.unmoved_1 LIMIT 5))")
+    for place in (-1, 60000, 2 ** 40, 2 ** 63 - 1):
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match=f"at place {place} of source 1 is no row"):
+            tuples.execute("SELECT bullfrog.move(1, %s || ARRAY(SELECT granule FROM bullfrog.moved))", (place,))
+    assert moved(tuples) == 5
+    check_all(tuples)
+
+
 def test_with_warn_a_tuple_that_violates_a_constraint_is_left_out_alone(customers):
     migrate(customers, "CREATE TABLE t AS SELECT id, nullif(id, 7) AS number FROM customer; ALTER TABLE t ALTER COLUMN number SET NOT NULL",
         options=", checks => 'warn', granularity => 'tuple'")

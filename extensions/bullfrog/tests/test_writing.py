@@ -91,6 +91,17 @@ def test_a_key_of_a_row_that_was_not_moved_is_taken(split):
     assert split.execute("SELECT count(*) FROM customer_private").fetchone() == (CUSTOMERS,)
 
 
+def test_a_key_of_a_row_that_was_not_moved_is_taken_also_for_a_replica(split):
+    split.execute("SET session_replication_role = replica")
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        split.execute("INSERT INTO customer_private VALUES (500, 'twice')")
+    split.execute("INSERT INTO customer_private VALUES (-1, 'new')")
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        split.execute("UPDATE customer_private SET id = 700 WHERE id = -1")
+    split.execute("SELECT bullfrog.finish('split')")
+    assert split.execute("SELECT count(*), count(DISTINCT id) FROM customer_private").fetchone() == (CUSTOMERS + 1, CUSTOMERS + 1)
+
+
 def test_insert_on_conflict_finds_rows_that_were_not_moved(split):
     upsert = """
         INSERT INTO customer_private VALUES (%s, 'new')
