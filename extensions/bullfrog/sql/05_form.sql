@@ -22,6 +22,13 @@ CREATE FUNCTION bullfrog.fingerprint(relation oid) RETURNS text
         (SELECT pg_catalog.string_agg(r, ',' ORDER BY r) FROM bullfrog.replication(relation) r),
         (SELECT pg_catalog.string_agg(i.inhrelid::text || ',' || i.inhparent::text, ';' ORDER BY i.inhrelid, i.inhparent)
             FROM pg_catalog.pg_inherits i WHERE relation IN (i.inhrelid, i.inhparent)),
+        -- Views, rules and functions over a closed table would keep it from being dropped.
+        (SELECT pg_catalog.string_agg(DISTINCT pg_catalog.concat_ws(',', d.classid, d.objid), ';')
+            FROM pg_catalog.pg_depend d WHERE d.refclassid = 'pg_catalog.pg_class'::regclass AND d.refobjid = relation
+            AND d.classid IN ('pg_catalog.pg_rewrite'::regclass, 'pg_catalog.pg_proc'::regclass)
+            AND NOT EXISTS (SELECT FROM pg_catalog.pg_rewrite r JOIN pg_catalog.pg_class v ON v.oid = r.ev_class
+                WHERE d.classid = 'pg_catalog.pg_rewrite'::regclass AND r.oid = d.objid AND v.relnamespace = 'bullfrog'::regnamespace)
+            AND EXISTS (SELECT FROM bullfrog.old o WHERE o.old_table = relation AND NOT o.live)),
         -- What its rows are made by.
         (SELECT pg_catalog.string_agg(pg_catalog.concat_ws(',', p.oid, p.provolatile, p.prolang, p.probin, p.prosrc, p.prosqlbody),
             ';' ORDER BY p.oid)
@@ -33,7 +40,7 @@ $$;
 COMMENT ON FUNCTION bullfrog.fingerprint(oid) IS 'The form of a table as far as a migration relies on it.';
 
 CREATE FUNCTION bullfrog.verify() RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     changed record;
 BEGIN

@@ -15,6 +15,7 @@
 //!  triggers      row triggers: keys of rows that were not moved, old versions of rows in use
 //!  snapshots     statements whose snapshot is older than a move
 //!  utility       COPY reads through the same path; statements that would change a table on the move are refused
+//!  objects       so are those that commit by themselves, at the moment at which the server has their locks
 //!  moving        granules come into their new tables, in the transaction under way
 //!  claims        which granules a transaction takes on
 //!  mover         processes that move granules for sessions
@@ -41,6 +42,7 @@ mod metering;
 mod mover;
 mod moving;
 mod nodes;
+mod objects;
 mod phases;
 mod reading;
 mod registry;
@@ -80,5 +82,6 @@ pub extern "C-unwind" fn _PG_init() {
     estimates::hook();
     touching::hook();
     utility::hook();
+    objects::hook();
     mover::register_launcher();
 }

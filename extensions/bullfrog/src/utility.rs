@@ -1,29 +1,27 @@
 //! Statements that do not pass the planner. `COPY table TO` (and so pg_dump) becomes `COPY (SELECT ..) TO`, which does. What
 //! would change a table on the move in a way that a migration cannot follow is refused: by name where the statement
-//! commits by itself, else by comparing the tables with what they were at the switch.
+//! commits by itself, else by comparing the tables with what they were at the switch. A statement may wait for a switch, so what
+//! counts is what is on the move once it has its locks; for those that commit by themselves see [`crate::objects`].
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::c_char;
 
 use pgrx::pg_sys::{self, NodeTag, Oid};
 use pgrx::prelude::*;
 
-use crate::errors::{defect, raise};
+use crate::errors::raise;
 use crate::nodes;
 use crate::reading::refuse_old;
 use crate::registry::{self, Registry};
-use crate::shared::{alive, database, with_board, with_meters};
+use crate::shared::{alive, with_board};
 
 static mut NEXT_UTILITY: pg_sys::ProcessUtility_hook_type = None;
-static mut NEXT_ACCESS: pg_sys::object_access_hook_type = None;
 
-/// Takes its places before the server's own processing.
+/// Takes its place before the server's own processing.
 pub(crate) fn hook() {
     // SAFETY: hooks are set while the server loads libraries, one after the other.
     unsafe {
         NEXT_UTILITY = pg_sys::ProcessUtility_hook;
         pg_sys::ProcessUtility_hook = Some(process_utility);
-        NEXT_ACCESS = pg_sys::object_access_hook;
-        pg_sys::object_access_hook = Some(object_access);
     }
 }
 
@@ -42,22 +40,22 @@ unsafe extern "C-unwind" fn process_utility(
     // SAFETY: the arguments are the server's; a hook may end in an error of the server, which passes the boundary.
     unsafe {
         let kind = Kind::of((*statement).utilityStmt);
-        let watched = kind != Kind::Other && !registry::current().is_empty();
         if kind == Kind::DropDatabase {
             refuse_to_drop((*statement).utilityStmt.cast());
         }
+        let table = if kind == Kind::Copy { lock((*statement).utilityStmt.cast()) } else { Oid::INVALID };
+        let registry = (kind != Kind::Other).then(registry::current).filter(|registry| !registry.is_empty());
         let mut statement = statement;
         let mut read_only = read_only;
-        if watched {
-            let registry = registry::current();
+        if let Some(registry) = &registry {
             if kind == Kind::Copy {
                 if read_only {
                     statement = nodes::copy(statement);
                     read_only = false;
                 }
-                copy(&registry, (*statement).utilityStmt.cast());
+                copy(registry, (*statement).utilityStmt.cast(), table);
             } else {
-                refuse_by_name(&registry, (*statement).utilityStmt);
+                refuse_by_name(registry, (*statement).utilityStmt);
             }
         }
         match NEXT_UTILITY {
@@ -75,43 +73,26 @@ unsafe extern "C-unwind" fn process_utility(
                 completion,
             ),
         }
-        if watched && kind == Kind::Definition {
+        if kind == Kind::Definition {
             pg_sys::CommandCounterIncrement();
-            if registry::current().is_empty() {
-                refuse_without_bullfrog();
-            }
-            if let Err(error) = Spi::run("SELECT bullfrog.verify()") {
-                defect(&error);
+            match (registry.is_some(), registry::current().is_empty()) {
+                (true, true) => refuse_without_bullfrog(),
+                (_, false) => verify(),
+                (false, true) => {}
             }
         }
     }
 }
 
-/// Refuses to let the extension go while rows move, whatever statement drops it: its schema, its owner or its language may take
-/// it along, and a switch may have committed while the statement waited for locks.
-#[pg_guard]
-unsafe extern "C-unwind" fn object_access(
-    access: pg_sys::ObjectAccessType::Type,
-    class: Oid,
-    object: Oid,
-    part: c_int,
-    argument: *mut c_void,
-) {
-    // SAFETY: the server calls this before it drops an object that it has locked; an error of another hook passes the boundary.
+/// Compares the tables with what they were at the switch, also at one that the transaction's own snapshot does not see.
+unsafe fn verify() {
+    // SAFETY: calls of the server in the order it wants them; an error ends the transaction, and all of this.
     unsafe {
-        if let Some(next) = NEXT_ACCESS {
-            pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| next(access, class, object, part, argument));
-        }
-        if access == pg_sys::ObjectAccessType::OAT_DROP
-            && class == pg_sys::RelationRelationId
-            && object == registry::own_table(c"target")
-        {
-            if !registry::current().is_empty() {
-                refuse_without_bullfrog();
-            }
-            // An extension that is created again numbers its sources from 1.
-            with_meters(|meters| meters.forget(database()));
-        }
+        pg_sys::PushActiveSnapshot(pg_sys::GetLatestSnapshot());
+        pg_sys::SPI_connect();
+        pg_sys::SPI_execute(c"SELECT bullfrog.verify()".as_ptr(), true, 0);
+        pg_sys::SPI_finish();
+        pg_sys::PopActiveSnapshot();
     }
 }
 
@@ -132,7 +113,7 @@ impl Kind {
         match unsafe { nodes::tag(node) } {
             NodeTag::T_CopyStmt => Self::Copy,
             NodeTag::T_DropdbStmt => Self::DropDatabase,
-            NodeTag::T_ClusterStmt | NodeTag::T_VacuumStmt => Self::Rewrite,
+            NodeTag::T_ClusterStmt | NodeTag::T_ReindexStmt | NodeTag::T_VacuumStmt => Self::Rewrite,
             NodeTag::T_AlterTableStmt
             | NodeTag::T_AlterTableMoveAllStmt
             | NodeTag::T_AlterDomainStmt
@@ -145,6 +126,8 @@ impl Kind {
             | NodeTag::T_AlterSubscriptionStmt
             | NodeTag::T_CreateFunctionStmt
             | NodeTag::T_CreateStmt
+            // A materialized view that gets its rows later is not planned.
+            | NodeTag::T_CreateTableAsStmt
             | NodeTag::T_CreateTrigStmt
             | NodeTag::T_CreatePolicyStmt
             | NodeTag::T_CreatePublicationStmt
@@ -156,20 +139,27 @@ impl Kind {
             | NodeTag::T_RenameStmt
             | NodeTag::T_RuleStmt
             // With CASCADE it gives tables that it does not name new files.
-            | NodeTag::T_TruncateStmt => Self::Definition,
+            | NodeTag::T_TruncateStmt
+            | NodeTag::T_ViewStmt => Self::Definition,
             _ => Self::Other,
         }
     }
 }
 
+/// Locks the table of a COPY as the statement itself will do: no switch comes between a look at what is on the move and the
+/// statement's end. Gives the table; none for a query.
+unsafe fn lock(copy: *const pg_sys::CopyStmt) -> Oid {
+    // SAFETY: a COPY statement.
+    unsafe {
+        let mode = if (*copy).is_from { pg_sys::RowExclusiveLock } else { pg_sys::AccessShareLock };
+        find_and_lock((*copy).relation, mode)
+    }
+}
+
 /// Lets a COPY of a new table read the rows that were not moved, too, and refuses one of an old table.
-unsafe fn copy(registry: &Registry, copy: *mut pg_sys::CopyStmt) {
+unsafe fn copy(registry: &Registry, copy: *mut pg_sys::CopyStmt, table: Oid) {
     // SAFETY: a COPY statement that is ours to change.
     unsafe {
-        if (*copy).relation.is_null() {
-            return;
-        }
-        let table = find((*copy).relation);
         if let Some(target) = registry.closed(table).filter(|target| (*copy).is_from || !target.are_olds_readable) {
             refuse_old(target, table);
         }
@@ -206,9 +196,7 @@ unsafe fn refuse_by_name(registry: &Registry, node: *mut pg_sys::Node) {
             },
             NodeTag::T_VacuumStmt => {
                 let vacuum = node.cast::<pg_sys::VacuumStmt>();
-                let is_full = nodes::elements::<pg_sys::DefElem>((*vacuum).options)
-                    .into_iter()
-                    .any(|option| nodes::text((*option).defname) == "full" && pg_sys::defGetBoolean(option));
+                let is_full = is_set((*vacuum).options, "full");
                 let tables: Vec<*mut pg_sys::VacuumRelation> = nodes::elements((*vacuum).rels);
                 if is_full && tables.is_empty() {
                     refuse_all(registry, "VACUUM FULL");
@@ -221,6 +209,15 @@ unsafe fn refuse_by_name(registry: &Registry, node: *mut pg_sys::Node) {
                 let index = node.cast::<pg_sys::IndexStmt>();
                 if (*index).concurrent {
                     refuse_moving(registry, find((*index).relation), "CREATE INDEX CONCURRENTLY");
+                }
+            }
+            NodeTag::T_ReindexStmt => {
+                let reindex = node.cast::<pg_sys::ReindexStmt>();
+                if is_set((*reindex).params, "concurrently") {
+                    match (*reindex).relation {
+                        table if table.is_null() => refuse_all(registry, "REINDEX CONCURRENTLY"),
+                        relation => refuse_moving(registry, table_of(find(relation)), "REINDEX CONCURRENTLY"),
+                    }
                 }
             }
             NodeTag::T_AlterExtensionContentsStmt => {
@@ -247,13 +244,23 @@ unsafe fn refuse_by_name(registry: &Registry, node: *mut pg_sys::Node) {
     }
 }
 
-fn refuse_moving(registry: &Registry, table: Oid, what: &str) {
+/// Whether an option of a statement is there and true.
+unsafe fn is_set(options: *mut pg_sys::List, name: &str) -> bool {
+    // SAFETY: options of the parser.
+    unsafe {
+        nodes::elements::<pg_sys::DefElem>(options)
+            .into_iter()
+            .any(|option| nodes::text((*option).defname) == name && pg_sys::defGetBoolean(option))
+    }
+}
+
+pub(crate) fn refuse_moving(registry: &Registry, table: Oid, what: &str) {
     if registry.is_part(table) {
         refuse_all(registry, what);
     }
 }
 
-fn refuse_without_bullfrog() -> ! {
+pub(crate) fn refuse_without_bullfrog() -> ! {
     raise(
         PgSqlErrorCode::ERRCODE_OBJECT_IN_USE,
         "this would drop or change the extension bullfrog while rows move",
@@ -291,8 +298,13 @@ fn refuse_all(registry: &Registry, what: &str) -> ! {
     )
 }
 
-/// The table of a name; none if there is none: then the statement itself says so.
+/// The relation of a name; none if there is none: then the statement itself says so.
 unsafe fn find(relation: *mut pg_sys::RangeVar) -> Oid {
+    // SAFETY: a node of the parser.
+    unsafe { find_and_lock(relation, pg_sys::NoLock) }
+}
+
+unsafe fn find_and_lock(relation: *mut pg_sys::RangeVar, mode: u32) -> Oid {
     if relation.is_null() {
         return Oid::INVALID;
     }
@@ -300,10 +312,19 @@ unsafe fn find(relation: *mut pg_sys::RangeVar) -> Oid {
     unsafe {
         pg_sys::RangeVarGetRelidExtended(
             relation,
-            pg_sys::NoLock as pg_sys::LOCKMODE,
+            mode as pg_sys::LOCKMODE,
             pg_sys::RVROption::RVR_MISSING_OK,
             None,
             std::ptr::null_mut(),
         )
+    }
+}
+
+/// The table of an index; another relation is itself.
+unsafe fn table_of(relation: Oid) -> Oid {
+    // SAFETY: looks a number up in the catalogs.
+    match unsafe { pg_sys::IndexGetRelation(relation, true) } {
+        Oid::INVALID => relation,
+        table => table,
     }
 }

@@ -203,6 +203,9 @@ def test_abort_is_refused_when_it_would_lose_writes(split):
     "CREATE RULE r AS ON DELETE TO customer_private DO INSTEAD NOTHING", "DROP SCHEMA public CASCADE",
     "CREATE TABLE child () INHERITS (customer_public)", "CREATE PUBLICATION p FOR TABLE customer_public",
     "CREATE PUBLICATION p FOR ALL TABLES", "CREATE PUBLICATION p FOR TABLES IN SCHEMA public",
+    "REINDEX INDEX CONCURRENTLY customer_private_pkey", "REINDEX TABLE CONCURRENTLY customer", "REINDEX (CONCURRENTLY) SCHEMA public",
+    "CREATE VIEW v AS SELECT * FROM customer", "CREATE MATERIALIZED VIEW v AS SELECT * FROM customer WITH NO DATA",
+    "CREATE FUNCTION f() RETURNS bigint LANGUAGE sql BEGIN ATOMIC SELECT count(*) FROM customer; END",
 ])
 def test_what_would_change_a_table_on_the_move_is_refused(shared_split, statement):
     with pytest.raises(psycopg.errors.ObjectInUse):
@@ -213,11 +216,19 @@ def test_what_would_change_a_table_on_the_move_is_refused(shared_split, statemen
 @pytest.mark.parametrize("statement", [
     "VACUUM customer_public", "VACUUM ANALYZE customer", "ANALYZE customer_private", "CREATE INDEX ON customer_public (town)",
     "GRANT SELECT ON customer_public TO PUBLIC", "COMMENT ON TABLE customer_public IS 'new'", "CREATE TABLE other (id int)",
-    "REINDEX TABLE customer_public",
+    "REINDEX TABLE customer_public", "CREATE VIEW public_names AS SELECT id, nick FROM customer_public",
+    "CREATE TABLE unrelated (id int PRIMARY KEY)", "REINDEX TABLE CONCURRENTLY unrelated",
 ])
 def test_what_changes_nothing_that_a_migration_relies_on_is_done(shared_split, statement):
     shared_split.execute(statement)
     assert shared_split.execute("SELECT count(*) FROM customer_private JOIN customer_public USING (id)").fetchone() == (CUSTOMERS,)
+
+
+def test_a_rule_of_another_table_does_not_keep_an_old_one(split):
+    split.execute("CREATE TABLE other (id int)")
+    with pytest.raises(psycopg.errors.ObjectInUse):
+        split.execute("CREATE RULE r AS ON INSERT TO other DO ALSO UPDATE customer SET name = '' WHERE id = NEW.id")
+    split.execute("SELECT bullfrog.finish('split')")
 
 
 def test_two_migrations_of_different_tables_at_once(split):

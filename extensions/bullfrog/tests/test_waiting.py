@@ -1,0 +1,100 @@
+"""Statements that wait for the switch see what it did, when they get their locks. None of them may change old rows unseen."""
+
+import threading
+
+import psycopg
+import pytest
+
+from conftest import CUSTOMERS, SPLIT, migrate
+from server import wait_until
+
+REFUSED = (psycopg.errors.ObjectInUse, psycopg.errors.ObjectNotInPrerequisiteState)
+
+
+class Waiting:
+    """A statement that another session runs, which waits for a lock."""
+
+    def __init__(self, database, run):
+        self.session = database.connect()
+        self.error = None
+        self.thread = threading.Thread(target=self.do, args=(run,))
+        self.thread.start()
+        watcher = database.connect()
+        blocked = "SELECT pg_blocking_pids(%s) <> '{}'"
+        wait_until(lambda: watcher.execute(blocked, (self.session.info.backend_pid,)).fetchone()[0], "the statement waits")
+
+    def do(self, run):
+        try:
+            run(self.session)
+        except psycopg.Error as error:
+            self.error = error
+
+    def outcome(self):
+        self.thread.join(60)
+        assert not self.thread.is_alive()
+        return self.error
+
+
+def during_switch(database, run):
+    """The error of what another session begins while the tables are locked and nothing is committed yet."""
+    switching = database.connect()
+    with switching.transaction():
+        migrate(switching, SPLIT, "split")
+        waiting = Waiting(database, run)
+    error = waiting.outcome()
+    assert isinstance(error, REFUSED), error
+    return switching
+
+
+def finish(connection):
+    """All rows are there, and nothing stands in the way of others or of the end."""
+    connection.execute("CREATE TABLE unrelated (id int)")
+    count = "SELECT count(*), count(*) FILTER (WHERE id > 9000) FROM customer_private JOIN customer_public USING (id)"
+    assert connection.execute(count).fetchone() == (CUSTOMERS, 0)
+    connection.execute("SELECT bullfrog.finish('split')")
+    assert connection.execute(count).fetchone() == (CUSTOMERS, 0)
+
+
+def copy_in(session):
+    with session.cursor().copy("COPY customer FROM STDIN") as copy:
+        for i in range(5000):
+            copy.write_row((9001 + i, "late", "s", "n", "c"))
+
+
+def test_a_copy_that_waits_for_the_switch_loses_no_row(database):
+    finish(during_switch(database, copy_in))
+
+
+def test_a_copy_out_that_waits_for_the_switch_is_told_where_the_rows_are(database):
+    def copy_out(session):
+        with session.cursor().copy("COPY customer TO STDOUT") as copy:
+            assert list(copy) == []
+
+    finish(during_switch(database, copy_out))
+
+
+@pytest.mark.parametrize("statement", [
+    "TRUNCATE customer",
+    "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class; TRUNCATE customer",
+    "VACUUM FULL customer",
+    "CLUSTER customer USING customer_pkey",
+    "ALTER TABLE customer ADD COLUMN more int",
+    "CREATE UNIQUE INDEX ON customer (nick)",
+    "CREATE UNIQUE INDEX CONCURRENTLY ON customer (nick)",
+    "REINDEX TABLE CONCURRENTLY customer",
+    "REINDEX INDEX CONCURRENTLY customer_pkey",
+    "CREATE TRIGGER t BEFORE INSERT ON customer FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+    "CREATE TABLE child () INHERITS (customer)",
+    "CREATE VIEW v AS SELECT * FROM customer",
+])
+def test_a_statement_that_waits_for_the_switch_is_refused(database, statement):
+    def run(session):
+        for part in statement.split("; "):
+            session.execute(part)
+
+    finish(during_switch(database, run))
+
+
+def test_an_index_that_waits_to_be_dropped_stays(database):
+    database.connect().execute("CREATE UNIQUE INDEX by_nick ON customer (nick)")
+    finish(during_switch(database, lambda session: session.execute("DROP INDEX CONCURRENTLY by_nick")))
