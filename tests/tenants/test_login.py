@@ -211,15 +211,6 @@ class Prover:
         assert kind == b"R" and body[:4] == struct.pack(">i", 12), "the proof was taken"
 
 
-def drop(connection, database):
-    """Its last client may still be on its way out."""
-    while True:
-        try:
-            return connection.execute(f"DROP DATABASE {database}")
-        except psycopg.errors.ObjectInUse:
-            pass
-
-
 def test_a_role_of_a_dropped_database_does_not_come_into_one_of_its_name(server):
     with connect(server) as administration:
         for again in (False, True):
@@ -228,7 +219,7 @@ def test_a_role_of_a_dropped_database_does_not_come_into_one_of_its_name(server)
                 connection.execute("CREATE USER ada PASSWORD 'pencil'")
             prover = Prover(server, "ada", "shop")
             if again:
-                drop(administration, "shop")
+                administration.execute("DROP DATABASE shop")
                 administration.execute("CREATE DATABASE shop")
             prover.prove(b"pencil")
             kind, body = prover.message()
@@ -237,7 +228,7 @@ def test_a_role_of_a_dropped_database_does_not_come_into_one_of_its_name(server)
             else:
                 assert (kind, body) == (b"R", bytes(4)), "let in"
             prover.socket.close()
-            drop(administration, "shop")
+            administration.execute("DROP DATABASE shop")
 
 
 def test_connections_can_be_encrypted(server, papers):

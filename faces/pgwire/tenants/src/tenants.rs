@@ -1,6 +1,9 @@
 //! All tenants of a server, for whoever administrates them from outside of SQL.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -13,6 +16,11 @@ use crate::{
     process::{ADMINISTRATION, Process, check_name},
     thread::Order,
 };
+
+/// How long those are waited for who are about to leave a tenant that is to be removed, as in PostgreSQL: a client that has said
+/// goodbye does not wait until that is heard.
+const LEAVING: Duration = Duration::from_secs(5);
+const LEAVING_ROUND: Duration = Duration::from_millis(10);
 
 /// The tenants of a server. Cheap to clone.
 #[derive(Clone)]
@@ -94,15 +102,24 @@ impl Tenants {
     }
 }
 
-/// Removes a tenant in which nobody is. It may be told of when the log is durable up to the answer.
+/// Removes a tenant in which nobody is, or who is there leaves soon. It may be told of when the log is durable up to the answer.
 pub(crate) async fn remove(process: &Process, name: &str) -> Result<Lsn, SqlError> {
     if name == ADMINISTRATION {
         return Err(SqlError::new("55006", "cannot drop the database of the administrators"));
     }
     let tenant = process.tenant(name)?;
-    let (removed, answer) = oneshot::channel();
-    process.tell(tenant, Order::Remove { tenant, removed });
-    answer.await.unwrap_or_else(|_| Err(SqlError::new("57P01", "the server is stopping")))
+    let began = Instant::now();
+    loop {
+        let (removed, answer) = oneshot::channel();
+        process.tell(tenant, Order::Remove { tenant, removed });
+        match answer.await {
+            Ok(Err(error)) if error.state == "55006" && began.elapsed() < LEAVING => {
+                tokio::time::sleep(LEAVING_ROUND).await;
+            }
+            Ok(removed) => return removed,
+            Err(_) => return Err(SqlError::new("57P01", "the server is stopping")),
+        }
+    }
 }
 
 async fn restore(

@@ -117,6 +117,9 @@ impl Connection {
     }
 
     async fn drop_database(&mut self, name: &str, if_exists: bool) -> Result<()> {
+        if self.here.process.tenant(name) == Ok(self.room.id) {
+            return Err(SqlError::new("55006", "cannot drop the currently open database"));
+        }
         let removed = tenants::remove(&self.here.process, name).await;
         let lsn = match removed {
             Ok(lsn) => lsn,
