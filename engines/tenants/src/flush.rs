@@ -27,6 +27,9 @@ pub(crate) struct Unflushed {
     pub(crate) last: Csn,
     bytes: u64,
     keys: u64,
+    /// No commit up to here is missing in the storage. It may be later than what the storage says of itself: numbers that were given
+    /// up are nothing to write down.
+    upto: Csn,
 }
 
 impl Unflushed {
@@ -45,6 +48,7 @@ impl Unflushed {
 
     /// The commits up to here are in the storage.
     fn flushed(&mut self, upto: Csn) {
+        self.upto = self.upto.max(upto);
         if upto >= self.last {
             self.places.clear();
         }
@@ -117,7 +121,7 @@ impl Database {
     fn begin_flush(&mut self) -> (Flushing, Flush) {
         let at = self.transactions.freeze();
         // Whoever still needs an older state holds up the first of what is not flushed.
-        if self.unflushed.first().is_none() || at <= self.store.flushed() {
+        if self.unflushed.first().is_none() || at <= self.store.flushed().max(self.unflushed.upto) {
             self.transactions.thaw(at);
             return (Flushing::Idle, Flush::Clean);
         }

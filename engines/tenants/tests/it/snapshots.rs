@@ -1,6 +1,6 @@
 //! Transactions whose snapshots are too old are ended, so that what was committed since can be flushed.
 
-use savanna_tenants::database::Step;
+use savanna_tenants::{database::Step, flush::Flush};
 
 use crate::desk::{Desk, Seen, done, rows};
 
@@ -39,6 +39,28 @@ fn a_snapshot_that_is_too_old_no_longer_holds_up_the_storage() {
     assert_eq!(desk.run(reader, "ROLLBACK TO s"), TOO_OLD, "there is nothing to go back to");
     assert_eq!(desk.run(reader, "COMMIT"), done("ROLLBACK"));
     assert_eq!(desk.run(reader, "SELECT id FROM t"), rows(&["1", "2"]));
+}
+
+#[test]
+fn a_flush_that_finds_only_a_number_that_was_given_up_comes_to_its_end() {
+    let mut desk = shop();
+    let (loser, reader, writer) = (desk.client(), desk.client(), desk.client());
+    desk.setup(loser, &["BEGIN ISOLATION LEVEL REPEATABLE READ", "UPDATE t SET id = 2"]);
+    desk.setup(writer, &["UPDATE t SET id = 3"]);
+    assert_eq!(desk.run(loser, "COMMIT"), Seen::Failed("40001"));
+    assert!(is_flushed(&mut desk));
+    let flushed = desk.tenant.database().flushed();
+    desk.setup(reader, &["BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT 1 FROM t"]);
+    desk.setup(writer, &["INSERT INTO t VALUES (4)"]);
+    desk.paper.flush();
+    assert!(desk.tenant.database().published().0 > flushed.0 + 1, "a number was given up");
+    let mut steps = (0..10).map(|_| desk.tenant.database().flush(1_000).expect("the log takes records"));
+    assert!(steps.any(|step| step == Flush::Clean), "there is nothing to write down");
+    assert_eq!(desk.tenant.database().flush(1_000), Ok(Flush::Clean), "it does not look again");
+
+    desk.setup(reader, &["COMMIT"]);
+    assert!(is_flushed(&mut desk));
+    assert_eq!(desk.run(writer, "SELECT id FROM t"), rows(&["3", "4"]));
 }
 
 #[test]
