@@ -320,9 +320,8 @@ impl Owner {
 
     pub(crate) fn roots_saved(&mut self, roots: &Roots, forgotten: &BTreeSet<TenantId>) {
         self.roots.removed.retain(|tenant| !forgotten.contains(tenant));
-        if self.roots.at == roots.at {
-            self.unsaved_from = None;
-        }
+        // Others may have come or gone while it was saved.
+        self.unsaved_from = (self.roots.at > roots.at).then(|| Lsn(roots.at).next());
     }
 }
 
@@ -388,4 +387,29 @@ async fn remove_strays(owner: &parking_lot::Mutex<Owner>, storage: &Storage) -> 
     }
     owner.lock().strays_upto = None;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::{memory::InMemory, path::Path};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn tenants_that_are_made_while_the_list_is_saved_hold_up_the_log_from_there_on_only() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let storage = Storage::new(Arc::new(InMemory::new()), Path::default(), OwnerEpoch(1), 1 << 20);
+        let recovery = Recovery::read(Options::dir(directory.path()), OwnerEpoch(1)).expect("a log");
+        let (mut owner, _) = Owner::open(recovery, &storage, (1 << 20, 1)).await.expect("a new log");
+        let first = owner.create("first").expect("there is none");
+        assert_eq!(owner.unsaved_from, Some(first));
+        let saved = owner.roots.clone();
+        let second = owner.create("second").expect("there is none");
+        owner.roots_saved(&saved, &BTreeSet::new());
+        assert_eq!(owner.unsaved_from, Some(first.next()));
+        assert!(first.next() <= second);
+        let saved = owner.roots.clone();
+        owner.roots_saved(&saved, &BTreeSet::new());
+        assert_eq!(owner.unsaved_from, None);
+    }
 }
