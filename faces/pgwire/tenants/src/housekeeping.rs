@@ -24,6 +24,8 @@ const ROUND: Duration = Duration::from_millis(100);
 const PROBE: Duration = Duration::from_millis(10);
 /// Keys that are removed, flushed or forgotten at once.
 const KEYS: usize = 1_000;
+/// How long a round may remove what no table has any more before the rest of it comes.
+const SWEEP_TIME: Duration = Duration::from_millis(50);
 /// So many times what is flushed at once may wait for a storage that fails.
 const WAITING_MAX: u64 = 4;
 /// How long all that was committed may take to be in the storage, and how often that is asked.
@@ -41,8 +43,8 @@ pub(crate) async fn keep_house(here: Rc<Here>) {
             if !room.is_aside() {
                 room.with(|tenant| tenant.end_old_snapshots(snapshot_age)).await;
             }
-            sweep(&room).await;
         }
+        sweep(&here).await;
         report(&here);
         care(&here);
     }
@@ -58,17 +60,24 @@ pub(crate) async fn watch_lag(here: Rc<Here>) {
     }
 }
 
-/// Removes what no table has any more, a little at a time.
-async fn sweep(room: &Rc<Room>) {
-    loop {
-        match room.sweep(KEYS).await {
-            Ok(true) => tokio::task::yield_now().await,
-            Ok(false) => return,
-            Err(error) => {
-                tracing::error!(%error, "what is to be removed of a tenant stays");
-                return;
+/// Removes what no table has any more, a little at a time: of each tenant in its turn, and no longer than lets the rest of the round
+/// come in time.
+async fn sweep(here: &Here) {
+    let began = Instant::now();
+    let mut rooms: Vec<_> = here.rooms().into_iter().map(|(_, room)| room).collect();
+    while !rooms.is_empty() && began.elapsed() < SWEEP_TIME {
+        let mut unswept = Vec::new();
+        for room in rooms {
+            match room.sweep(KEYS).await {
+                Ok(true) => {
+                    unswept.push(room);
+                    tokio::task::yield_now().await;
+                }
+                Ok(false) => {}
+                Err(error) => tracing::error!(%error, "what is to be removed of a tenant stays"),
             }
         }
+        rooms = unswept;
     }
 }
 
