@@ -20,6 +20,7 @@ mod door;
 mod housekeeping;
 mod output;
 mod process;
+mod retries;
 mod room;
 mod scram;
 mod server;

@@ -7,7 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use object_store::{ObjectStore, path::Path};
@@ -27,7 +27,7 @@ use savanna_tenants::{
 use savanna_tenants_segments::TenantId;
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::thread::Order;
+use crate::{retries::Retries, thread::Order};
 
 /// The database that there always is. Its roles may come into every other one, and make and remove databases.
 pub(crate) const ADMINISTRATION: &str = "postgres";
@@ -97,6 +97,8 @@ pub(crate) struct Process {
     usage: Vec<Usage>,
     /// What goes on in each tenant that was awake since the process began and is not removed.
     activities: Mutex<HashMap<TenantId, Arc<Activity>>>,
+    /// Who could not wake.
+    pub(crate) retries: Mutex<Retries>,
     /// By what the statements of connections are ended, and their threads.
     connections: Mutex<HashMap<Key, (Arc<Interrupts>, usize)>>,
 }
@@ -140,6 +142,7 @@ impl Process {
             background: background.clone(),
             aside: Arc::new(Semaphore::new(threads.len())),
             activities: Mutex::default(),
+            retries: Mutex::default(),
             connections: Mutex::default(),
             usage: threads.iter().map(|_| Usage::default()).collect(),
             threads,
@@ -241,7 +244,8 @@ async fn keep_log(process: std::sync::Weak<Process>, roots: RootsFile) {
             }
             owner.sleepers_in_the_way()
         };
-        for tenant in in_the_way.into_iter().take(WAKE_AT_ONCE) {
+        let due = |tenant: &TenantId| process.retries.lock().is_due(*tenant, Instant::now());
+        for tenant in in_the_way.into_iter().filter(due).take(WAKE_AT_ONCE) {
             process.tell(tenant, Order::Wake(tenant));
         }
     }

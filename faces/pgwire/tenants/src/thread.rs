@@ -218,6 +218,7 @@ impl Here {
         let Some(Place::Waking { callers, .. }) = self.places.borrow_mut().remove(&tenant) else { return };
         match woken {
             Ok((home, database)) => {
+                self.process.retries.lock().forget(tenant);
                 let room = Room::new(tenant, home, (database, self.process.activity(tenant)), &self.process);
                 self.places.borrow_mut().insert(tenant, Place::Awake(Rc::clone(&room)));
                 for caller in callers {
@@ -225,7 +226,8 @@ impl Here {
                 }
             }
             Err(error) => {
-                tracing::error!(tenant, %error, "a tenant could not wake");
+                let pause = self.process.retries.lock().failed(tenant, Instant::now());
+                tracing::error!(tenant, %error, ?pause, "a tenant could not wake; its log is kept, and it is tried again");
                 for caller in callers {
                     turn_away(caller, error.clone());
                 }
@@ -250,6 +252,7 @@ impl Here {
         let removed = owner.remove(&name)?;
         places.remove(&tenant);
         self.process.forget_activity(tenant);
+        self.process.retries.lock().forget(tenant);
         Ok(removed)
     }
 
