@@ -149,18 +149,20 @@ def test_who_logs_in_waits_for_nobodys_statement(server):
         busy.execute("ALTER ROLE postgres PASSWORD 'new'")
         thread = threading.Thread(target=run, args=(busy,))
         thread.start()
-        # More often than the statement needs to go aside.
-        for _ in range(20):
-            for name in ("shop", "mill"):
-                with connect(server, database=name, password="new") as connection:
-                    assert connection.execute("SELECT 1").fetchone() == (1,)
-            with connect(server, user="clerk", database="shop", password="secret"):
-                pass
-            refused(server, "password authentication failed", database="mill", password="old")
-            refused(server, "password authentication failed", password="old")
-        assert not outcome, "the statement still runs"
-        busy.cancel_safe()
-        thread.join()
+        try:
+            # More often than the statement needs to go aside.
+            for _ in range(20):
+                for name in ("shop", "mill"):
+                    with connect(server, database=name, password="new") as connection:
+                        assert connection.execute("SELECT 1").fetchone() == (1,)
+                with connect(server, user="clerk", database="shop", password="secret"):
+                    pass
+                refused(server, "password authentication failed", database="mill", password="old")
+                refused(server, "password authentication failed", password="old")
+            assert not outcome, "the statement still runs"
+        finally:
+            busy.cancel_safe()
+            thread.join()
         assert len(outcome) == 1
         # What is known while a statement runs does not outlive it.
         busy.execute("ALTER ROLE postgres PASSWORD 'newest'")
