@@ -145,7 +145,8 @@ def test_who_logs_in_waits_for_nobodys_statement(server):
         except psycopg.errors.QueryCanceled as error:
             outcome.append(error)
 
-    with connect(server, password="old", sslmode="disable") as busy:
+    # Encrypted: whoever cancels (libpq 17) takes an end without a goodbye for a failure.
+    with connect(server, password="old", sslmode="require") as busy:
         busy.execute("ALTER ROLE postgres PASSWORD 'new'")
         thread = threading.Thread(target=run, args=(busy,))
         thread.start()
@@ -245,6 +246,28 @@ def test_connections_can_be_encrypted(server, papers):
         assert connection.execute("SELECT t FROM big").fetchone() == (text,)
     with connect(server, password="secret", sslmode="disable") as connection:
         assert not connection.pgconn.ssl_in_use
+
+
+def test_who_sets_a_password_is_warned_while_no_administrator_has_one(server):
+    def warnings(connection, statement):
+        told = []
+
+        def tell(notice):
+            told.append((notice.severity_nonlocalized, notice.message_primary.split(":")[0]))
+
+        connection.add_notice_handler(tell)
+        connection.execute(statement)
+        connection.remove_notice_handler(tell)
+        return told
+
+    open_to_all = [("WARNING", "no administrator has a password")]
+    with connect(server) as administration:
+        administration.execute("CREATE DATABASE shop")
+        with connect(server, database="shop") as shop:
+            assert warnings(shop, "CREATE USER clerk PASSWORD 'secret'") == open_to_all
+            assert warnings(shop, "ALTER ROLE clerk PASSWORD 'other'") == open_to_all
+            assert warnings(administration, "CREATE USER postgres PASSWORD 'open sesame'") == []
+            assert warnings(shop, "ALTER ROLE clerk PASSWORD 'another'") == []
 
 
 def test_bytes_before_encryption_end_the_connection(server):

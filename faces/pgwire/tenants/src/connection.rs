@@ -19,7 +19,10 @@ use savanna_tenants::{
 use tokio::sync::Notify;
 
 pub(crate) use self::opening::refuse;
-use self::{opening::open, turn::Spent};
+use self::{
+    opening::{open, turn_away},
+    turn::Spent,
+};
 use crate::{
     output::Output,
     process::Key,
@@ -63,20 +66,13 @@ pub(crate) async fn serve(here: Rc<Here>, visit: Visit, client: Client) {
             return;
         }
     };
-    let mut output = Output::default();
     let login = Login { user: &user, database: &database, administrator, seed };
     let opened = room.with(|tenant| open(tenant, login, &settings)).await;
     let (session, told) = match opened {
         Ok(opened) => opened,
-        Err(error) => {
-            output.error("FATAL", &error);
-            let mut socket = socket;
-            if let Err(error) = socket.write_all(&output.bytes).await {
-                tracing::debug!(%error, "a client went away at the door");
-            }
-            return;
-        }
+        Err(error) => return turn_away(socket, &error).await,
     };
+    let mut output = Output::default();
     let told: Vec<(&str, String)> = told.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
     output.welcome(&told, key);
     output.ready(Status::Idle);
@@ -119,6 +115,7 @@ pub(crate) async fn serve(here: Rc<Here>, visit: Visit, client: Client) {
             }
         }
     }
+    connection.socket.close();
 }
 
 fn running() -> DecodeContext {

@@ -22,7 +22,7 @@ use savanna_tenants::{
 use savanna_tenants_segments::TenantId;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, oneshot},
+    sync::Semaphore,
 };
 
 use crate::{
@@ -35,9 +35,6 @@ use crate::{
 
 /// A client that has not said who it is by then is sent away.
 const STARTUP_TIME: Duration = Duration::from_secs(60);
-/// A tenant that has not said what it knows of somebody by then is not waited for: both that are asked have less than
-/// [`STARTUP_TIME`], so that the client hears why.
-const ANSWER_TIME: Duration = Duration::from_secs(25);
 /// Clients that have not said who they are yet; more wait outside.
 const STRANGERS_MAX: usize = 256;
 /// The longest message of somebody who has not proved who it is.
@@ -114,7 +111,10 @@ impl Door {
         tcp.set_nodelay(true)?;
         let mut stranger = Stranger { socket: Socket::plain(tcp), input: BytesMut::with_capacity(4096), peer };
         let refusal = match self.startup(&mut stranger).await {
-            Ok(None) => return Ok(()),
+            Ok(None) => {
+                stranger.socket.close();
+                return Ok(());
+            }
             Ok(Some(startup)) => match self.admit(&mut stranger, startup).await {
                 Ok(client) => return self.take_in(stranger, client),
                 Err(refusal) => refusal,
@@ -126,7 +126,9 @@ impl Door {
             Turned::Refused(error) => {
                 let mut output = Output::default();
                 output.error("FATAL", &error);
-                stranger.socket.write_all(&output.bytes).await
+                stranger.socket.write_all(&output.bytes).await?;
+                stranger.socket.close();
+                Ok(())
             }
         }
     }
@@ -216,9 +218,9 @@ impl Door {
     /// Makes sure that a client is who it says. Whether it may do things outside of its database, too.
     async fn authenticate(&self, stranger: &mut Stranger, user: &str, tenant: Option<TenantId>) -> Heard<bool> {
         let administration = self.process.tenant(ADMINISTRATION)?;
-        let administrators = self.ask(administration, user).await?;
+        let administrators = self.process.ask(administration, user).await?;
         let own = match tenant {
-            Some(tenant) => self.ask(tenant, user).await?,
+            Some(tenant) => self.process.ask(tenant, user).await?,
             None => Acquaintance::default(),
         };
         if !administrators.guarded && !own.guarded {
@@ -240,18 +242,6 @@ impl Door {
         }
         let message = format!("password authentication failed for user \"{user}\"");
         Err(SqlError::new("28P01", message).into())
-    }
-
-    /// What a tenant knows of somebody.
-    async fn ask(&self, tenant: TenantId, user: &str) -> Result<Acquaintance, SqlError> {
-        let (answer, known) = oneshot::channel();
-        self.process.tell(tenant, Order::Ask { tenant, user: user.to_owned(), answer });
-        match tokio::time::timeout(ANSWER_TIME, known).await {
-            Ok(Ok(known)) => known,
-            Ok(Err(_)) => Err(SqlError::new("57P01", "the server is stopping")),
-            Err(_) => Err(SqlError::new("57P03", "the database could not be read in time to let anybody in")
-                .hint("Its storage may be slow or away; try again.")),
-        }
     }
 }
 

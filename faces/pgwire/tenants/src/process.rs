@@ -21,11 +21,12 @@ use savanna_tenants::{
     error::{Result, state},
     interrupt::{Interrupts, Reason},
     owner::{Owner, Recovery, save_roots},
+    role::Acquaintance,
     roots::RootsFile,
     storage::Storage,
 };
 use savanna_tenants_segments::TenantId;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::{retries::Retries, thread::Order};
 
@@ -33,6 +34,9 @@ use crate::{retries::Retries, thread::Order};
 pub(crate) const ADMINISTRATION: &str = "postgres";
 /// The longest name, PostgreSQL's.
 const NAME_BYTES_MAX: usize = 63;
+/// A tenant that has not said what it knows of somebody by then is not waited for. Two that are asked one after the other have
+/// less than the time that a client has to come in, so that it hears why it does not.
+const ANSWER_TIME: Duration = Duration::from_secs(25);
 /// How often somebody looks after the log.
 const ROUND: Duration = Duration::from_millis(100);
 /// Tenants that are woken at once because they hold up the log.
@@ -184,6 +188,21 @@ impl Process {
     pub(crate) fn create(&self, name: &str) -> Result<Lsn> {
         check_name(name)?;
         self.owner.lock().create(name)
+    }
+
+    /// What a tenant knows of somebody.
+    ///
+    /// # Errors
+    /// 57P03 if it cannot say so in time.
+    pub(crate) async fn ask(&self, tenant: TenantId, user: &str) -> Result<Acquaintance> {
+        let (answer, known) = oneshot::channel();
+        self.tell(tenant, Order::Ask { tenant, user: user.to_owned(), answer });
+        match tokio::time::timeout(ANSWER_TIME, known).await {
+            Ok(Ok(known)) => known,
+            Ok(Err(_)) => Err(SqlError::new("57P01", "the server is stopping")),
+            Err(_) => Err(SqlError::new("57P03", "the database could not be read in time to let anybody in")
+                .hint("Its storage may be slow or away; try again.")),
+        }
     }
 
     /// Tells the thread that a tenant lives on. One that has ended ends the server.

@@ -132,6 +132,15 @@ impl Socket {
         Ok(())
     }
 
+    /// Ends the connection. Over encryption with a goodbye, which tells the client that nothing was cut off; it is not waited for.
+    pub(crate) fn close(mut self) {
+        let Some(tls) = &mut self.tls else { return };
+        tls.send_close_notify();
+        if let Err(error) = tls.write_tls(&mut Now(&self.tcp)) {
+            tracing::debug!(%error, "a client went away before the goodbye");
+        }
+    }
+
     /// Sends what is encrypted.
     async fn flush(&mut self) -> io::Result<()> {
         let Self { tcp, tls: Some(tls) } = self else { return Ok(()) };

@@ -7,15 +7,23 @@ use savanna_tenants::{
     tenant::{Login, Tenant},
 };
 
-use crate::{output::Output, thread::Client};
+use crate::{output::Output, socket::Socket, thread::Client};
 
 /// Tells a client why it cannot come in.
 pub(crate) async fn refuse(client: Client, error: SqlError) {
+    match client.socket.resume() {
+        Ok(socket) => turn_away(socket, &error).await,
+        Err(error) => tracing::warn!(%error, "a client's socket could not be taken over"),
+    }
+}
+
+/// Tells a client that was about to come in why it cannot.
+pub(super) async fn turn_away(mut socket: Socket, error: &SqlError) {
     let mut output = Output::default();
-    output.error("FATAL", &error);
-    let told = async { client.socket.resume()?.write_all(&output.bytes).await };
-    if let Err(error) = told.await {
-        tracing::debug!(%error, "a client went away at the door");
+    output.error("FATAL", error);
+    match socket.write_all(&output.bytes).await {
+        Ok(()) => socket.close(),
+        Err(error) => tracing::debug!(%error, "a client went away at the door"),
     }
 }
 

@@ -7,11 +7,12 @@ use savanna_tenants::{
     Outcome, OutputColumn, SqlError, Status,
     copy::CopyFormat,
     error::{Result, state},
+    role::Acquaintance,
     tenant::{Given, Notice},
 };
 
 use super::{Connection, End, OUTPUT_BYTES, Served};
-use crate::{copy, output, tenants};
+use crate::{copy, output, process::ADMINISTRATION, tenants};
 
 /// Bytes of lines that one COPY takes.
 const COPY_BYTES_MAX: usize = 64 << 20;
@@ -72,7 +73,12 @@ impl Connection {
     async fn tell(&mut self, outcome: Outcome, columns: &[OutputColumn], formats: &[i16]) -> Served<Result<()>> {
         match outcome {
             Outcome::Empty => self.output.empty(),
-            Outcome::Done { tag } => self.output.complete(&tag),
+            Outcome::Done { tag } => {
+                if matches!(tag.as_ref(), "CREATE ROLE" | "ALTER ROLE") {
+                    self.warn_of_open_administration().await;
+                }
+                self.output.complete(&tag);
+            }
             Outcome::Rows { tag, rows, end } => {
                 for row in rows {
                     self.output.row(&row, columns, formats);
@@ -114,6 +120,21 @@ impl Connection {
             Outcome::DropDatabase { name, if_exists } => return Ok(self.drop_database(&name, if_exists).await),
         }
         Ok(Ok(()))
+    }
+
+    /// A password here keeps nobody of this machine from the database of administrators, if none of them has one.
+    async fn warn_of_open_administration(&mut self) {
+        let process = Arc::clone(&self.here.process);
+        let Ok(administration) = process.tenant(ADMINISTRATION) else { return };
+        if administration == self.room.id {
+            return;
+        }
+        // Nobody is warned in vain if they cannot be asked.
+        if let Ok(Acquaintance { guarded: false, .. }) = process.ask(administration, ADMINISTRATION).await {
+            let message = "no administrator has a password: every client of this machine may remove this database; \
+                           CREATE USER .. PASSWORD in database postgres";
+            self.output.notice(&Notice::Warning(message.to_owned()));
+        }
     }
 
     async fn drop_database(&mut self, name: &str, if_exists: bool) -> Result<()> {
