@@ -61,9 +61,10 @@ def taken(connection, statement, data):
 
 
 def given(connection, statement):
+    """The messages of rows that are sent, or the SQLSTATE. Clients take the head of binary rows to come with the first."""
     try:
         with connection.cursor().copy(statement) as copy:
-            return b"".join(bytes(block) for block in copy)
+            return [bytes(block) for block in copy]
     except psycopg.Error as error:
         return error.sqlstate
 
@@ -85,7 +86,7 @@ def test_what_is_sent_has_postgresqls_bytes_and_comes_back(both):
             continue
         ours.execute("TRUNCATE c")
         if "NULL 'NULL'" not in options and "NULL AS ''" not in options:
-            assert taken(ours, f"COPY c FROM STDIN {options}", got) == f"COPY {len(ROWS)}", options
+            assert taken(ours, f"COPY c FROM STDIN {options}", b"".join(got)) == f"COPY {len(ROWS)}", options
             assert given(ours, f"COPY c TO STDOUT {options}") == expected, options
         fill(ours)
     for source in ("c (t, id)", "(SELECT id, t || 'x' FROM c ORDER BY id DESC)", "(VALUES (1, 'a'), (2, NULL))", "one", "v", "nothing", "c (nothing)",

@@ -416,23 +416,45 @@ impl Type {
                 element.array().filter(|_| kept).ok_or_else(|| unknown(ast))?
             }
             DataType::Custom(name, modifiers) if modifiers.is_empty() => {
-                match name.to_string().to_ascii_lowercase().trim_start_matches("pg_catalog.") {
-                    "int2" => Self::Int2,
-                    "int4" => Self::Int4,
-                    "int8" => Self::Int8,
-                    "bpchar" | "name" | "text" | "\"char\"" | "regproc" => Self::Text,
-                    "oid" => Self::Oid,
-                    "bool" => Self::Bool,
-                    "varchar" => Self::Varchar(None),
-                    builtin if NOT_HERE.contains(&builtin) => return Err(unknown(ast)),
-                    _ => catalog.enumeration(&type_name(name)?).map(|of| Self::Enum(of.id)).ok_or_else(|| {
-                        SqlError::new(state::UNDEFINED_OBJECT, format!("type \"{name}\" does not exist"))
-                    })?,
+                let name = type_name(name)?;
+                match (named(&name), catalog.enumeration(&name)) {
+                    (Some(of), _) => of,
+                    _ if NOT_HERE.contains(&name.as_str()) => return Err(unknown(ast)),
+                    (None, Some(of)) => Self::Enum(of.id),
+                    (None, None) => {
+                        return Err(SqlError::new(state::UNDEFINED_OBJECT, format!("type \"{name}\" does not exist")));
+                    }
                 }
             }
             _ => return Err(unknown(ast)),
         })
     }
+}
+
+/// A type by the name that PostgreSQL keeps of it. Others come here with quotes or a schema only.
+fn named(name: &str) -> Option<Type> {
+    Some(match name {
+        "bool" => Type::Bool,
+        "int2" => Type::Int2,
+        "int4" => Type::Int4,
+        "int8" => Type::Int8,
+        "oid" => Type::Oid,
+        "float4" => Type::Float4,
+        "float8" => Type::Float8,
+        "numeric" => Type::Numeric(None),
+        "text" | "bpchar" | "name" | "char" | "regproc" => Type::Text,
+        "varchar" => Type::Varchar(None),
+        "bytea" => Type::Bytea,
+        "uuid" => Type::Uuid,
+        "date" => Type::Date,
+        "time" => Type::Time,
+        "timestamp" => Type::Timestamp,
+        "timestamptz" => Type::Timestamptz,
+        "interval" => Type::Interval,
+        "json" => Type::Json,
+        "jsonb" => Type::Jsonb,
+        _ => return None,
+    })
 }
 
 /// Types of PostgreSQL that there are not here.

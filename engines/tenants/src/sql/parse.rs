@@ -175,7 +175,8 @@ pub(super) fn word(token: &TokenWithSpan) -> String {
 
 /// Writes what PostgreSQL takes and the parser does not in another way: `ON` and `OFF` among the options of COPY, users, who are
 /// roles that log in, tables without a log, which have one, what an INSERT overrides, `ABORT`, the weaker row locks, row locks before
-/// LIMIT, the order of an operator, options of a table that have no value, and those of VACUUM, which has nothing to do.
+/// LIMIT, the order of an operator, options of a table that have no value, `DEFERRABLE` transactions, and options of VACUUM, which has
+/// nothing to do.
 fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
     write_weaker_locks(tokens);
     write_exclusions(tokens);
@@ -227,11 +228,27 @@ fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
                 }
             }
         }
+        Some("BEGIN" | "START" | "SET") => write_deferrable(tokens),
         Some("ABORT") => tokens[places[0]].token = Token::make_keyword("ROLLBACK"),
         Some("VACUUM") => {
             tokens.retain(|token| !matches!(word(token).as_str(), "ANALYZE" | "FREEZE" | "VERBOSE"));
         }
         _ => {}
+    }
+}
+
+/// Leaves `[NOT] DEFERRABLE` out of a transaction's modes. It asks that one that only reads does not fail at its end; here none does.
+fn write_deferrable(tokens: &mut Vec<TokenWithSpan>) {
+    while let Some(at) = tokens.iter().position(|token| word(token) == "DEFERRABLE") {
+        let before = |at: usize| tokens[..at].iter().rposition(|token| !matches!(token.token, Token::Whitespace(_)));
+        let mut begin = at;
+        if let Some(not) = before(begin).filter(|not| word(&tokens[*not]) == "NOT") {
+            begin = not;
+        }
+        if let Some(comma) = before(begin).filter(|comma| tokens[*comma].token == Token::Comma) {
+            begin = comma;
+        }
+        tokens.drain(begin..=at);
     }
 }
 

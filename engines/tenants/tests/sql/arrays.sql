@@ -239,3 +239,5 @@ SELECT string_agg(x, ',' ORDER BY x) FROM unnest(string_to_array('c b a', ' ')) 
 SELECT x FROM unnest('{3,1,2}'::int[]) AS x ORDER BY x LIMIT 2;
 > 1
 > 2
+SELECT U&'{a,\0085, b\00a0 }'::text[] = ARRAY['a', U&'\0085', U&'b\00a0'];
+> t

@@ -67,3 +67,9 @@ SELECT nullif('a'::varchar, 'b'), nullif(NULL, 1), nullif(1, NULL), nullif('a', 
 > a||1||t
 SELECT 16777217 = 16777216::float4, 0.1::float4 = 0.1, 0.1::float4 IN (0.1, 0.2), 0.1::float4 = 0.1::float4, 0.1 < 0.1::float4, pg_typeof(coalesce(1, 1::float4)), 0.1::float4 = ANY (ARRAY[0.1]), 0.1::float4 IN (SELECT 0.1);
 > f|f|t|t|t|real|f|f
+SELECT '7'::"int4", '{"a": 1}'::"json", '{}'::pg_catalog.jsonb, '2024-02-29'::pg_catalog."date", 'x'::"text";
+> 7|{"a": 1}|{}|2024-02-29|x
+SELECT 'x'::"Text";
+! 42704
+SELECT to_regtype('text') = 25, to_regtype('name') = 19, format_type(19, -1), format_type(18, -1), to_regtype('nothing') IS NULL;
+> t|t|name|"char"|t

@@ -126,3 +126,17 @@ SELECT setting FROM pg_catalog.pg_settings WHERE name = 'default_transaction_iso
 > read committed
 SELECT count(*) FROM pg_settings WHERE name = 'standard_conforming_strings' AND setting = 'on' AND vartype = 'bool';
 > 1
+BEGIN TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY, NOT DEFERRABLE;
+= BEGIN
+SHOW transaction_isolation;
+> serializable
+COMMIT;
+= COMMIT
+BEGIN DEFERRABLE;
+= BEGIN
+COMMIT;
+= COMMIT
+START TRANSACTION READ ONLY DEFERRABLE;
+= START TRANSACTION
+ROLLBACK;
+= ROLLBACK

@@ -195,8 +195,16 @@ impl Output {
         self.put(&CopyOutResponse::new(code as i8, columns as i16, vec![code; columns]));
     }
 
-    pub(crate) fn copy_row(&mut self, row: &[Value], columns: &[OutputColumn], format: &CopyFormat) {
-        self.copy_data(copy::row(row, columns, self.zone, format));
+    /// A row of a COPY, behind what goes ahead of it in one message.
+    pub(crate) fn copy_row(
+        &mut self,
+        mut ahead: Vec<u8>,
+        row: &[Value],
+        columns: &[OutputColumn],
+        format: &CopyFormat,
+    ) {
+        ahead.extend(copy::row(row, columns, self.zone, format));
+        self.copy_data(ahead);
     }
 
     pub(crate) fn copy_data(&mut self, bytes: Vec<u8>) {

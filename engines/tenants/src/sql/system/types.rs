@@ -216,6 +216,8 @@ pub(crate) fn format_type(catalog: &Catalog, oid: i64, modifier: Option<i64>) ->
     let modifier = modifier.and_then(|modifier| i32::try_from(modifier).ok()).unwrap_or(-1);
     let of = match (oid, modifier) {
         (0, _) => return "-".to_owned(),
+        (18, _) => return "\"char\"".to_owned(),
+        (19, _) => return "name".to_owned(),
         (1042, -1) => return "character".to_owned(),
         _ => catalog.type_of_oid(oid),
     };

@@ -14,11 +14,11 @@ impl Array {
     /// # Errors
     /// 22P02, and those of the elements.
     pub(crate) fn parse(text: &str, of: Type, context: Context<'_>) -> Result<Self> {
-        let mut reader = Reader { whole: text, rest: text.trim(), of, context };
+        let mut reader = Reader { whole: text, rest: text.trim_matches(is_blank), of, context };
         let bounds = reader.bounds()?;
         let mut elements = Vec::new();
         let lengths = reader.braces(0, &mut elements)?;
-        if !reader.rest.trim().is_empty() {
+        if !reader.rest.trim_matches(is_blank).is_empty() {
             return Err(malformed(text, "Junk after closing right brace."));
         }
         let dimensions = match bounds {
@@ -68,6 +68,11 @@ impl Array {
     }
 }
 
+/// Whether it may stand around elements. Other blanks of Unicode are part of them, as in PostgreSQL.
+const fn is_blank(character: char) -> bool {
+    character.is_ascii_whitespace() || character == '\u{b}'
+}
+
 /// Appends an element's text, with quotes where it would be read as something else without.
 fn write_element(element: &Value, (of, zone): (Type, Zone), out: &mut String) {
     if element.is_null() {
@@ -75,7 +80,7 @@ fn write_element(element: &Value, (of, zone): (Type, Zone), out: &mut String) {
         return;
     }
     let shown = text::shown(element, of, zone);
-    let special = |c: char| matches!(c, '"' | '\\' | '{' | '}' | ',') || c.is_ascii_whitespace() || c == '\u{b}';
+    let special = |c: char| matches!(c, '"' | '\\' | '{' | '}' | ',') || is_blank(c);
     if !shown.is_empty() && !shown.eq_ignore_ascii_case("null") && !shown.contains(special) {
         out.push_str(&shown);
         return;
@@ -100,7 +105,7 @@ struct Reader<'a, 'c> {
 
 impl Reader<'_, '_> {
     fn take(&mut self, character: char) -> bool {
-        self.rest = self.rest.trim_start();
+        self.rest = self.rest.trim_start_matches(is_blank);
         self.rest.strip_prefix(character).map(|rest| self.rest = rest).is_some()
     }
 
@@ -144,7 +149,7 @@ impl Reader<'_, '_> {
             return Ok(vec![0]);
         }
         let mut lengths = vec![0];
-        let nested = self.rest.trim_start().starts_with('{');
+        let nested = self.rest.trim_start_matches(is_blank).starts_with('{');
         loop {
             if nested {
                 let inner = self.braces(depth + 1, elements)?;
@@ -173,7 +178,7 @@ impl Reader<'_, '_> {
     }
 
     fn element(&mut self) -> Result<Value> {
-        self.rest = self.rest.trim_start();
+        self.rest = self.rest.trim_start_matches(is_blank);
         let unexpected = |reader: &Self| malformed(reader.whole, "Unexpected array element.");
         let quoted = self.take('"');
         let mut element = String::new();
@@ -199,7 +204,7 @@ impl Reader<'_, '_> {
                 }
                 Some(other) => {
                     element.push(other);
-                    if !other.is_ascii_whitespace() {
+                    if !is_blank(other) {
                         kept = element.len();
                     }
                 }

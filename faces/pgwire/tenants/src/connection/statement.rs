@@ -5,7 +5,7 @@ use std::{io, sync::Arc};
 use pgwire::messages::{PgWireFrontendMessage, extendedquery::Bind};
 use savanna_tenants::{
     Outcome, OutputColumn, SqlError, Status,
-    copy::CopyFormat,
+    copy::{CopyFormat, CopyKind},
     error::{Result, state},
     role::Acquaintance,
     tenant::{Given, Notice},
@@ -94,15 +94,20 @@ impl Connection {
             }
             Outcome::CopyOut { columns, rows, format } => {
                 self.output.copy_out(columns.len(), &format);
-                self.output.copy_data(copy::begin(&columns, &format));
+                let mut ahead = copy::begin(&columns, &format);
+                // Clients expect a line of names by itself, but the head of binary rows with what comes first.
+                if format.kind != CopyKind::Binary {
+                    self.output.copy_data(std::mem::take(&mut ahead));
+                }
                 let count = rows.len();
                 for row in rows {
-                    self.output.copy_row(&row, &columns, &format);
+                    self.output.copy_row(std::mem::take(&mut ahead), &row, &columns, &format);
                     if self.output.bytes.len() >= OUTPUT_BYTES {
                         self.send().await?;
                     }
                 }
-                self.output.copy_data(copy::end(&format));
+                ahead.extend(copy::end(&format));
+                self.output.copy_data(ahead);
                 self.output.copy_done();
                 self.output.complete(&format!("COPY {count}"));
             }
