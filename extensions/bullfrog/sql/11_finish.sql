@@ -109,6 +109,7 @@ BEGIN
     -- As at the end: tables are locked before anything is written.
     FOR t IN SELECT g.new_table FROM bullfrog.target g WHERE g.filled LOOP
         PERFORM bullfrog.unguard_keys(t);
+        PERFORM bullfrog.reach('settle: keys unguarded');
     END LOOP;
     FOR s IN SELECT c.id FROM bullfrog.source c WHERE EXISTS (SELECT FROM bullfrog.target g WHERE g.source = c.id AND NOT g.filled)
         AND bullfrog.is_swept(c) LOOP
@@ -117,6 +118,7 @@ BEGIN
             PERFORM bullfrog.announce(t);
         END LOOP;
         PERFORM bullfrog.announce('bullfrog.target');
+        PERFORM bullfrog.reach('settle: tables filled');
     END LOOP;
 END
 $$;
@@ -156,6 +158,7 @@ BEGIN
     END IF;
 
     PERFORM bullfrog.lock_tables(bullfrog.tables_of(migration.id));
+    PERFORM bullfrog.reach('finish: tables locked');
     FOR s IN SELECT c.old_table FROM bullfrog.source c WHERE c.migration = migration.id AND bullfrog.has_unmoved(c) LOOP
         RAISE EXCEPTION 'rows of % are in no new table yet', s.old_table
             USING ERRCODE = 'object_in_use', HINT = 'Nothing was dropped. Finish again when transactions that use the new tables have '
@@ -163,6 +166,7 @@ BEGIN
     END LOOP;
     olds := ARRAY(SELECT o.old_table FROM bullfrog.old o WHERE o.migration = migration.id AND NOT o.live);
     PERFORM bullfrog.forget(migration.id);
+    PERFORM bullfrog.reach('finish: moves forgotten');
     IF NOT keep_old AND pg_catalog.cardinality(olds) > 0 THEN
         PERFORM bullfrog.keep_sequences(olds::oid[]);
         EXECUTE 'DROP TABLE ' || pg_catalog.array_to_string(olds, ', ');
@@ -170,6 +174,7 @@ BEGIN
     PERFORM bullfrog.reach('finish: tables dropped');
     UPDATE bullfrog.migration m SET phase = bullfrog.next_phase(m.phase, 'finish'), ended = pg_catalog.statement_timestamp()
         WHERE m.id = migration.id;
+    PERFORM bullfrog.reach('finish: ended');
 END
 $$;
 COMMENT ON FUNCTION bullfrog.finish(text, boolean) IS

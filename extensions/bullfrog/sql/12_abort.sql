@@ -130,6 +130,7 @@ BEGIN
     PERFORM bullfrog.require_quiet_session();
     migration := bullfrog.under_way(abort.name);
     PERFORM bullfrog.lock_tables(bullfrog.tables_of(migration.id));
+    PERFORM bullfrog.reach('abort: tables locked');
     FOR t IN SELECT g.* FROM bullfrog.target g JOIN bullfrog.source c ON c.id = g.source WHERE c.migration = migration.id
         AND NOT discard_writes ORDER BY g.id LOOP
         SELECT bullfrog.difference(g) INTO written FROM bullfrog.target g WHERE g.id = t.id;
@@ -143,10 +144,12 @@ BEGIN
                 HINT = 'The old table does not have these changes. Finish the migration, or give them up: bullfrog.abort(name, '
                     'discard_writes => true).';
     END LOOP;
+    PERFORM bullfrog.reach('abort: writes carried back');
     news := ARRAY(SELECT g.new_table FROM bullfrog.target g JOIN bullfrog.source c ON c.id = g.source WHERE c.migration = migration.id);
     keys := ARRAY(SELECT pg_catalog.format('ALTER TABLE %s ADD CONSTRAINT %I %s', r.relation, r.name, r.definition)
         FROM bullfrog.released r WHERE r.migration = migration.id);
     PERFORM bullfrog.forget(migration.id);
+    PERFORM bullfrog.reach('abort: moves forgotten');
     FOR t IN SELECT k.conname, k.conrelid::regclass AS relation FROM bullfrog.referring(news::oid[]) k LOOP
         EXECUTE pg_catalog.format('ALTER TABLE %s DROP CONSTRAINT %I', t.relation, t.conname);
     END LOOP;
@@ -164,6 +167,7 @@ BEGIN
     PERFORM bullfrog.reach('abort: tables dropped');
     UPDATE bullfrog.migration m SET phase = bullfrog.next_phase(m.phase, 'abort'), ended = pg_catalog.statement_timestamp()
         WHERE m.id = migration.id;
+    PERFORM bullfrog.reach('abort: ended');
 END
 $$;
 COMMENT ON FUNCTION bullfrog.abort(text, boolean) IS

@@ -15,6 +15,9 @@ pub(crate) enum Flaw {
     /// Who needs rows that another has in progress goes on without them.
     #[name = c"nobody_waits"]
     NobodyWaits,
+    /// Movers commit that rows are moved before they copy them.
+    #[name = c"marks_first"]
+    MarksFirst,
 }
 
 /// Whether `bullfrog.flaw` names this one.

@@ -286,6 +286,7 @@ impl Mover {
             with_snapshot(|| {
                 if let Some(source) = registry::current().source(id) {
                     runs.iter().for_each(|(first, beyond)| source.mark_swept(*first, (*beyond).min(source.pages)));
+                    reach("move: noted");
                 }
             });
         });
@@ -303,6 +304,7 @@ impl Mover {
             let (mut moved, mut granule, mut is_lenient) = (Moved::default(), Granule::Page, false);
             let outcome = self.transaction(|| {
                 let claims = claims.insert(Claims::of(work.source, work.numbers()));
+                reach("move: claimed");
                 with_snapshot(|| {
                     let source = registry::current().source(work.source).unwrap_or_else(|| unknown_source());
                     (granule, is_lenient) = (source.granule, source.is_lenient);
@@ -337,7 +339,7 @@ impl Mover {
             publish(unsafe { pg_sys::GetCurrentTransactionId() }.into_inner());
             reach("move: begun");
             body();
-            reach("move: marked");
+            reach("move: done");
         });
         publish(0);
         outcome
@@ -371,6 +373,17 @@ pub(crate) fn look(body: impl FnOnce()) -> Result<(), Failure> {
         Err(failure)
     })
     .execute()
+}
+
+/// Commits in the middle of [`with_snapshot`], as no move must ([`Flaw::MarksFirst`]).
+pub(crate) fn commit_early() {
+    // SAFETY: a transaction is under way, with one active snapshot of ours.
+    unsafe {
+        pg_sys::PopActiveSnapshot();
+        pg_sys::CommitTransactionCommand();
+        pg_sys::StartTransactionCommand();
+        pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+    }
 }
 
 /// Does something with a snapshot of now, or with that of the transaction if it took one already.

@@ -13,6 +13,8 @@ use pgrx::prelude::*;
 use pgrx::spi::{OwnedPreparedStatement, SpiClient};
 
 use crate::errors::{defect, raise};
+use crate::flaws::{self, Flaw};
+use crate::mover;
 use crate::rights::with_rights_of;
 use crate::stops::reach;
 
@@ -133,6 +135,10 @@ impl Source {
         if won.is_empty() {
             return Moved::default();
         }
+        reach("move: marked");
+        if flaws::is_set(Flaw::MarksFirst) {
+            mover::commit_early();
+        }
         let rows = match self.granule {
             Granule::Page => runs(&won)
                 .into_iter()
@@ -149,6 +155,7 @@ impl Source {
                     Care::Together => self.copy(copying, rows, &won),
                     Care::EachRow => self.copy_each(copying, rows),
                 };
+                reach("move: begun to copy");
             }
         }
         reach("move: copied");

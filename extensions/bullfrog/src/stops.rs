@@ -1,4 +1,4 @@
-//! Named points of a move and of a switch at which a process can be made to stop, for tests that kill it there. Builds for
+//! Named points of a switch, a move and an end at which a process can be made to stop, for tests that kill it there. Builds for
 //! production pass them.
 
 use pgrx::pg_sys;

@@ -88,10 +88,8 @@ SPLIT = """
 @pytest.fixture(scope="session")
 def template(server):
     """A database with the extension and a table of 1000 customers on many pages, from which those of tests are copied."""
-    with server.connect() as admin:
-        admin.execute("CREATE DATABASE template")
+    begin_template(server)
     with server.connect("template") as connection:
-        connection.execute("CREATE EXTENSION bullfrog")
         connection.execute("CREATE TABLE customer (id int PRIMARY KEY, name text NOT NULL, ssn text, nick text, city text)")
         connection.execute(
             "INSERT INTO customer SELECT i, 'name ' || i, 's' || i, 'nick ' || i, 'city ' || (i % 10) || repeat('.', 200)"
@@ -101,6 +99,14 @@ def template(server):
     with server.connect() as admin:
         admin.execute("ALTER DATABASE template ALLOW_CONNECTIONS false")
     return "template"
+
+
+def begin_template(server):
+    """Creates the template, with the extension."""
+    with server.connect() as admin:
+        admin.execute("CREATE DATABASE template")
+    with server.connect("template") as connection:
+        connection.execute("CREATE EXTENSION bullfrog")
 
 
 @contextlib.contextmanager

@@ -97,13 +97,16 @@ class Difference(AssertionError):
 class Generator:
     """What sessions say, from a seed."""
 
-    def __init__(self, kind, seed):
-        self.kind = kind
+    def __init__(self, kind, seed, sessions=SESSIONS):
+        self.kind, self.sessions = kind, sessions
         self.random = random.Random(seed)
 
     def own(self, session):
         """A key of a session, of an old row or of none."""
-        return self.random.randrange(self.kind.keys * 5 // 4 // SESSIONS) * SESSIONS + session
+        return self.random.randrange(self.kind.keys * 5 // 4 // self.sessions) * self.sessions + session
+
+    def is_own(self, session, alias):
+        return f"mod({alias}.k, {self.sessions}) = {session}"
 
     def row(self, table, session):
         values = {"num": self.random.randrange(60), "txt": self.random.choice(["new", "text 5", None]), "j": self.random.randrange(8),
@@ -111,37 +114,39 @@ class Generator:
         values["parent"] = self.own(session)
         return [values[column] for column in table.columns]
 
-    def statement(self, session):
-        """A statement and its parameters."""
+    def statement(self, session, reads_own=False):
+        """A statement and its parameters; of a COPY, its rows."""
         choice = self.random.random()
         if choice < 0.4:
-            return self.read()
+            return self.read(session if reads_own else None)
         return self.write(session)
 
-    def read(self):
+    def read(self, session):
+        """A query of all rows, or of those of a session."""
         table = self.random.choice(self.kind.tables)
         other = self.random.choice(self.kind.tables)
-        key = self.random.randrange(self.kind.keys)
+        key = self.random.randrange(self.kind.keys) if session is None else self.own(session)
+        mine, others = ("true" if session is None else self.is_own(session, alias) for alias in "ab")
         columns = ", ".join(table.columns)
         return self.random.choice([
-            (f"SELECT {columns} FROM {table.name} WHERE k = %s", [key]),
-            (f"SELECT {columns} FROM {table.name} WHERE k BETWEEN %s AND %s", [key, key + 20]),
-            (f"SELECT {columns} FROM {table.name} WHERE num = %s", [self.random.randrange(60)]),
-            (f"SELECT count(*), sum(num), min(txt), count(txt) FROM {table.name}", []),
-            (f"SELECT mod(num, 5), count(*), sum(k) FROM {table.name} WHERE txt IS NOT NULL GROUP BY 1 HAVING count(*) > %s",
-            [self.random.randrange(5)]),
-            (f"SELECT a.k, a.num, b.num FROM {table.name} a LEFT JOIN {other.name} b ON a.k = b.k WHERE a.k < %s", [key]),
-            (f"SELECT k FROM {table.name} a WHERE EXISTS (SELECT FROM {other.name} b WHERE b.num = a.num AND b.k <> a.k)"
-            " AND mod(k, 10) = %s", [key % 10]),
-            (f"WITH one AS (SELECT * FROM {table.name} WHERE k = %s) SELECT count(*) FROM one, {other.name} o WHERE o.num = one.num",
-            [key]),
-            (f"SELECT row_number() OVER (ORDER BY {', '.join(table.key)}), k FROM {table.name} WHERE num > %s",
+            (f"SELECT {columns} FROM {table.name} a WHERE k = %s AND {mine}", [key]),
+            (f"SELECT {columns} FROM {table.name} a WHERE k BETWEEN %s AND %s AND {mine}", [key, key + 20]),
+            (f"SELECT {columns} FROM {table.name} a WHERE num = %s AND {mine}", [self.random.randrange(60)]),
+            (f"SELECT count(*), sum(num), min(txt), count(txt) FROM {table.name} a WHERE {mine}", []),
+            (f"SELECT mod(num, 5), count(*), sum(k) FROM {table.name} a WHERE txt IS NOT NULL AND {mine} GROUP BY 1"
+            " HAVING count(*) > %s", [self.random.randrange(5)]),
+            (f"SELECT a.k, a.num, b.num FROM {table.name} a LEFT JOIN {other.name} b ON a.k = b.k WHERE a.k < %s AND {mine}", [key]),
+            (f"SELECT k FROM {table.name} a WHERE EXISTS (SELECT FROM {other.name} b WHERE b.num = a.num AND b.k <> a.k AND {others})"
+            f" AND mod(k, 10) = %s AND {mine}", [key % 10]),
+            (f"WITH one AS (SELECT * FROM {table.name} a WHERE k = %s AND {mine}) SELECT count(*) FROM one, {other.name} b"
+            f" WHERE b.num = one.num AND {others}", [key]),
+            (f"SELECT row_number() OVER (ORDER BY {', '.join(table.key)}), k FROM {table.name} a WHERE num > %s AND {mine}",
             [self.random.randrange(60)]),
         ])
 
     def write(self, session):
         table, other = (self.random.choice(self.kind.tables) for _ in range(2))
-        name, key, own = table.name, self.own(session), f"mod(k, {SESSIONS}) = {session}"
+        name, key, own = table.name, self.own(session), self.is_own(session, table.name)
         marks = ", ".join(["%s"] * len(table.columns))
         columns, keys = ", ".join(table.columns), ", ".join(table.key)
         insert = f"INSERT INTO {name} ({columns}) VALUES ({marks})"
@@ -166,6 +171,7 @@ class Generator:
             (f"{insert} ON CONFLICT ({keys}) DO UPDATE SET txt = 'upsert' WHERE {name}.num > 20", row),
             (f"SELECT {columns} FROM {name} WHERE k = %s FOR UPDATE", [key]),
             (f"SELECT k FROM {name} WHERE num = %s AND {own} FOR SHARE", [self.random.randrange(60)]),
+            (f"COPY {name} ({columns}) FROM STDIN", [row, self.row(table, session)]),
         ])
 
 
@@ -182,6 +188,8 @@ class Side:
         try:
             if isinstance(self.connection.cursor_factory, type) and issubclass(self.connection.cursor_factory, psycopg.ClientCursor):
                 prepare = None
+            if sql.startswith("COPY"):
+                return self.copy(sql, parameters)
             cursor = self.connection.execute(sql, parameters or None, prepare=prepare)
         except psycopg.Error as error:
             if error.sqlstate in (None, "57014") or error.sqlstate.startswith("XX"):
@@ -191,9 +199,19 @@ class Side:
             return ("rows", sorted(map(repr, cursor.fetchall())))
         return ("count", cursor.rowcount)
 
+    def copy(self, sql, rows):
+        cursor = self.connection.cursor()
+        with cursor.copy(sql) as copy:
+            for row in rows:
+                copy.write_row(row)
+        return ("count", cursor.rowcount)
+
 
 class Session:
     """A client of both databases."""
+
+    # A try moves what its last statement touches, or what foreign keys look up for it: two come past each statement.
+    patience = 2
 
     def __init__(self, number, lazy, eager, is_simple, is_generic):
         self.number = number
@@ -219,8 +237,7 @@ class Session:
 
     def say(self, sql, parameters=(), prepare=None):
         if self.level is None:
-            if self.both(sql, parameters, prepare) is None:
-                raise Difference(f"session {self.number}: {sql} {parameters} alone was asked to be tried again")
+            self.say_alone(sql, parameters, prepare)
             return
         self.said.append((sql, parameters, prepare))
         answer = self.both(sql, parameters, prepare)
@@ -228,6 +245,16 @@ class Session:
             self.again()
         elif answer[0] == "error":
             self.recover()
+
+    def say_alone(self, sql, parameters, prepare):
+        if self.both(sql, parameters, prepare) is None:
+            raise Difference(f"session {self.number}: {sql} {parameters} alone was asked to be tried again")
+
+    def is_refused(self, sql):
+        """Says what is refused while rows move."""
+        answer = self.sides[0].run(sql)
+        if answer != ("error", "55006"):
+            raise Difference(f"session {self.number}: {sql} was not refused, but {answer}")
 
     def recover(self):
         """Goes on after an error that both gave."""
@@ -238,11 +265,10 @@ class Session:
             self.end("ROLLBACK")
 
     def again(self):
-        """Tries the whole transaction again, in both. A try moves what its last statement touches, or what foreign keys look up for
-        it, so two tries come past each statement."""
+        """Tries the whole transaction again, in both."""
         level, said = self.level, self.said
         self.both("ROLLBACK")
-        while self.attempts < 2 * len(said):
+        while self.attempts < self.patience * len(said):
             self.attempts += 1
             self.both(f"BEGIN ISOLATION LEVEL {level}")
             for sql, parameters, prepare in said:
@@ -326,6 +352,8 @@ def run(kind, seed, lazy, eager, sabotage=None, options="", levels=LEVELS):
             source, pages = choose.choice(sources)
             some = choose.sample(range(pages), min(pages, choose.randrange(1, 4)))
             admin.execute("SELECT bullfrog.sweep(%s, %s::bigint[])", (source, some))
+        elif session.level is None and choice < 0.06:
+            session.is_refused(f"TRUNCATE {choose.choice(kind.tables).name}")
         elif session.level is None and choice < 0.4:
             session.begin(choose.choice(levels))
         elif session.level and choice < 0.2:
