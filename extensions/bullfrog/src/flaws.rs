@@ -18,6 +18,9 @@ pub(crate) enum Flaw {
     /// Movers commit that rows are moved before they copy them.
     #[name = c"marks_first"]
     MarksFirst,
+    /// Conditions of clients see rows that were moved.
+    #[name = c"no_barrier"]
+    NoBarrier,
 }
 
 /// Whether `bullfrog.flaw` names this one.

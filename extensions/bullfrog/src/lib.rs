@@ -9,6 +9,7 @@
 //!  evaluation    which of its expressions may fail for a row
 //!  registry      which tables are on the move, as this backend knows it
 //!  reading       planner: new table -> new UNION ALL what was not moved; old tables are closed
+//!  barrier       what conditions of clients may see of old rows
 //!  truth         whether a row was moved, as its statement sees it
 //!  estimates     planner: how large tables on the move will be
 //!  touching      executor: rows that a statement writes are moved before it runs
@@ -30,6 +31,7 @@
 //!  model/        what is decided without a server
 //! ```
 
+mod barrier;
 mod claims;
 mod definition;
 mod errors;

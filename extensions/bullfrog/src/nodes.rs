@@ -124,6 +124,24 @@ pub(crate) unsafe fn rewritten(sql: &str) -> *mut pg_sys::Query {
     }
 }
 
+/// What must all be true for a condition to be true.
+///
+/// # Safety
+/// `condition` is null or a condition of a query.
+pub(crate) unsafe fn conjuncts(condition: *mut pg_sys::Node) -> Vec<*mut pg_sys::Node> {
+    if condition.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: the tag tells the kind of a node.
+    unsafe {
+        let both = condition.cast::<pg_sys::BoolExpr>();
+        if tag(condition) == pg_sys::NodeTag::T_BoolExpr && (*both).boolop == pg_sys::BoolExprType::AND_EXPR {
+            return elements((*both).args).into_iter().flat_map(|part| conjuncts(part)).collect();
+        }
+    }
+    vec![condition]
+}
+
 /// Lets columns of relation `from` be columns of relation `to`, in an expression of a query.
 ///
 /// # Safety

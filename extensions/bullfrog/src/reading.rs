@@ -12,9 +12,10 @@ use std::ffi::{c_char, c_int, c_void};
 use pgrx::pg_sys::{self, Oid};
 use pgrx::prelude::*;
 
+use crate::barrier::put_behind_barrier;
 use crate::errors::{raise, refuse};
 use crate::nodes;
-use crate::registry::{self, Registry, Target};
+use crate::registry::{self, Asked, Registry, Target};
 use crate::touching::{self, Touch};
 
 thread_local! {
@@ -109,14 +110,14 @@ unsafe fn rewrite<'a>(registry: &'a Registry, query: *mut pg_sys::Query) -> Vec<
                 };
                 if is_read {
                     check_read(target, level, entry, number);
-                    reads.push((target, entry));
+                    reads.push((target, level, entry, number));
                 } else if let Some(query) = touching::query(registry, target, level, number) {
                     touches.push(Touch { target, query });
                 }
             }
         }
-        for (target, entry) in reads {
-            read_both_parts(registry, target, entry);
+        for (target, level, entry, number) in reads {
+            read_both_parts(registry, target, level, entry, number);
         }
     }
     touches
@@ -200,10 +201,18 @@ unsafe extern "C-unwind" fn names_system_column(node: *mut pg_sys::Node, context
 
 /// Turns a relation of a query into the subquery over both parts. The reader's rights on the new table are checked as
 /// ever; on the old one nobody needs any.
-unsafe fn read_both_parts(registry: &Registry, target: &Target, entry: *mut pg_sys::RangeTblEntry) {
+unsafe fn read_both_parts(
+    registry: &Registry,
+    target: &Target,
+    level: *mut pg_sys::Query,
+    entry: *mut pg_sys::RangeTblEntry,
+    number: c_int,
+) {
     // SAFETY: the entry is the server's, the subquery a copy of our own.
     unsafe {
-        let subquery = registry.read_query(target);
+        let subquery = registry.query(target, Asked::All);
+        // Also where an outer join may add rows of NULLs: no comparison is true of these.
+        put_behind_barrier(subquery, &nodes::conjuncts((*(*level).jointree).quals), number);
         for level in nodes::levels(subquery) {
             for inner in nodes::elements::<pg_sys::RangeTblEntry>((*level).rtable) {
                 (*inner).requiredPerms = 0;

@@ -57,9 +57,7 @@ impl Target {
 /// All tables on the move in this database.
 pub(crate) struct Registry {
     targets: Vec<Target>,
-    reads: RefCell<HashMap<i32, *mut pg_sys::Query>>,
-    touches: RefCell<HashMap<i32, *mut pg_sys::Query>>,
-    candidates: RefCell<HashMap<i32, *mut pg_sys::Query>>,
+    queries: RefCell<HashMap<(i32, Asked), *mut pg_sys::Query>>,
     sources: RefCell<HashMap<i32, Rc<Source>>>,
     guards: RefCell<HashMap<Oid, Rc<Vec<Key>>>>,
     keepings: RefCell<HashMap<Oid, Rc<Keeping>>>,
@@ -117,49 +115,62 @@ impl Registry {
         prepared(&self.keepings, trigger, keeping)
     }
 
-    /// A new copy of the query that reads a new table with the rows that were not moved, its relations locked.
-    pub(crate) fn read_query(&self, target: &Target) -> *mut pg_sys::Query {
-        self.copy_of(&self.reads, target.id, || {
-            let names = column_names(target.new);
-            format!(
-                "SELECT {names} FROM ONLY {} UNION ALL SELECT {names} FROM bullfrog.unmoved_{}",
-                qualified_name(target.new),
-                target.id
-            )
-        })
-    }
-
-    /// A new copy of the query that tells the granule of each row that was not moved, its relations locked. Its first
-    /// relation has the new table's columns by their numbers.
-    pub(crate) fn touch_query(&self, target: &Target) -> *mut pg_sys::Query {
-        self.copy_of(&self.touches, target.id, || granules_of("unmoved", target))
-    }
-
-    /// The same of each row of a join's driving table that may give such rows. Only columns that are its own may be used.
-    pub(crate) fn candidates_query(&self, target: &Target) -> *mut pg_sys::Query {
-        self.copy_of(&self.candidates, target.id, || granules_of("candidates", target))
-    }
-
-    fn copy_of(
-        &self,
-        kept: &RefCell<HashMap<i32, *mut pg_sys::Query>>,
-        id: i32,
-        sql: impl FnOnce() -> String,
-    ) -> *mut pg_sys::Query {
-        let found = kept.borrow().get(&id).copied();
+    /// A new copy of a query about a target's rows, its relations locked.
+    pub(crate) fn query(&self, target: &Target, asked: Asked) -> *mut pg_sys::Query {
+        let key = (target.id, asked);
+        let found = self.queries.borrow().get(&key).copied();
         // SAFETY: trees in `memory` live as long as the registry; the copy is the caller's.
         unsafe {
             let query = found.unwrap_or_else(|| {
-                let query = nodes::rewritten(&sql());
+                let query = nodes::rewritten(&asked.text(target));
                 let before = pg_sys::MemoryContextSwitchTo(self.memory);
                 let query = nodes::copy(query);
                 pg_sys::MemoryContextSwitchTo(before);
-                kept.borrow_mut().insert(id, query);
+                self.queries.borrow_mut().insert(key, query);
                 query
             });
             let query = nodes::copy(query);
             pg_sys::AcquireRewriteLocks(query, true, false);
             query
+        }
+    }
+}
+
+/// What is asked about a target's rows.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Asked {
+    /// All of them, in the new table and behind a barrier ([`crate::barrier`]) those that were not moved.
+    All,
+    /// The granule of each row that was not moved. The first relation has the new table's columns by their numbers.
+    Granules,
+    /// The same, for conditions that need a barrier.
+    GranulesBehindBarrier,
+    /// The same of each row of a join's driving table that may give such rows. Only columns that are its own may be used.
+    Candidates,
+    /// The same, for conditions that need a barrier.
+    CandidatesBehindBarrier,
+}
+
+impl Asked {
+    fn text(self, target: &Target) -> String {
+        let id = target.id;
+        let granules = |rows: &str| {
+            let name = match target.granule {
+                Granule::Page => "page",
+                Granule::Tuple | Granule::Group => "place",
+            };
+            format!("SELECT bullfrog.{name}(u.bullfrog_tid) FROM {rows} u")
+        };
+        match self {
+            Self::All => {
+                let names = column_names(target.new);
+                let new = qualified_name(target.new);
+                format!("SELECT {names} FROM ONLY {new} UNION ALL SELECT {names} FROM bullfrog.unmoved_{id}")
+            }
+            Self::Granules => granules(&format!("bullfrog.unmoved_{id}")),
+            Self::GranulesBehindBarrier => granules(&format!("(SELECT * FROM bullfrog.unmoved_{id})")),
+            Self::Candidates => granules(&format!("bullfrog.candidates_{id}")),
+            Self::CandidatesBehindBarrier => granules(&format!("(SELECT * FROM bullfrog.candidates_{id})")),
         }
     }
 }
@@ -171,14 +182,6 @@ fn prepared<T>(known: &RefCell<HashMap<Oid, Rc<T>>>, trigger: Oid, new: impl FnO
     let new = Rc::new(new());
     known.borrow_mut().insert(trigger, Rc::clone(&new));
     new
-}
-
-fn granules_of(view: &str, target: &Target) -> String {
-    let name = match target.granule {
-        Granule::Page => "page",
-        Granule::Tuple | Granule::Group => "place",
-    };
-    format!("SELECT bullfrog.{name}(u.bullfrog_tid) FROM bullfrog.{view}_{} u", target.id)
 }
 
 impl Drop for Registry {
@@ -242,9 +245,7 @@ pub(crate) fn current() -> Rc<Registry> {
         };
         let registry = Registry {
             targets,
-            reads: RefCell::default(),
-            touches: RefCell::default(),
-            candidates: RefCell::default(),
+            queries: RefCell::default(),
             sources: RefCell::default(),
             guards: RefCell::default(),
             keepings: RefCell::default(),

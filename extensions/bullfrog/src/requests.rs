@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use bullfrog_model::board::{Answer, GRANULES, Progress, Ticket, Wanted, Work};
+use bullfrog_model::board::{Answer, GRANULES, Mover, Progress, Ticket, Wanted, Work};
 use bullfrog_model::granule::Granule;
 use pgrx::prelude::*;
 
@@ -74,7 +74,11 @@ fn ask(work: Work) -> Answer {
         if let Some(ticket) = with_board(|board| board.post(client, database(), work, alive)) {
             break ticket;
         }
-        rest(10);
+        let busy = with_board(|board| {
+            board.bury(alive);
+            board.movers().find(|mover| mover.xid != 0)
+        });
+        wait_for_one(busy, asked, || true);
     };
     let mut started = 0;
     loop {
@@ -105,15 +109,18 @@ fn find_mover(ticket: Ticket, asked: Instant, started: &mut u32) {
             mover::warn_of_no_room();
             rest(1000);
         }
-    } else if asked.elapsed() < deadlock_timeout() {
-        rest(10);
-    } else if let Some(busy) = movers.iter().find(|mover| mover.xid != 0)
-        && with_board(|board| board.is_posted(ticket))
-    {
-        // All movers may be waiting for this session.
-        wait_for_transaction(busy.xid);
     } else {
-        rest(100);
+        let busy = movers.into_iter().find(|mover| mover.xid != 0);
+        wait_for_one(busy, asked, || with_board(|board| board.is_posted(ticket)));
+    }
+}
+
+/// Waits for a moment, or, where it lasts, for one of the movers that are all at work, as long as there is a reason: they may all be
+/// waiting for this session.
+fn wait_for_one(busy: Option<Mover>, asked: Instant, has_reason: impl FnOnce() -> bool) {
+    match busy {
+        Some(mover) if asked.elapsed() >= deadlock_timeout() && has_reason() => wait_for_transaction(mover.xid),
+        _ => rest(10),
     }
 }
 

@@ -12,11 +12,12 @@ use bullfrog_model::board::Wanted;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 
+use crate::barrier::{are_harmless, put_behind_barrier};
 use crate::errors::{raise, refuse};
 use crate::inside;
 use crate::mover;
 use crate::nodes;
-use crate::registry::{self, Registry, Target};
+use crate::registry::{self, Asked, Registry, Target};
 use crate::requests::have_moved;
 use crate::shared::{database, now, with_meters};
 use crate::snapshots;
@@ -72,27 +73,36 @@ pub(crate) unsafe fn query(
                 "Name the row by its key, or wait for the end of the migration.",
             );
         }
-        let conditions = pg_sys::make_ands_implicit(condition.cast());
         let mut kept = std::ptr::null_mut();
-        for condition in nodes::elements::<pg_sys::Node>(conditions) {
+        for condition in nodes::conjuncts(condition) {
             if is_about(condition, number) && !pg_sys::contain_mutable_functions(condition) {
                 let condition = nodes::copy(condition);
                 nodes::renumber(condition, number, 1);
                 kept = pg_sys::lappend(kept, condition.cast());
             }
         }
-        let query =
-            if !kept.is_null() && nodes::columns(kept.cast(), 1).all(|column| target.leads_to_candidates(column)) {
-                registry.candidates_query(target)
-            } else {
-                registry.touch_query(target)
-            };
+        let conditions: Vec<_> = nodes::elements(kept);
+        let is_about_candidates =
+            !conditions.is_empty() && nodes::columns(kept.cast(), 1).all(|column| target.leads_to_candidates(column));
+        let needs_barrier = !are_harmless(&conditions, 1);
+        let query = registry.query(
+            target,
+            match (is_about_candidates, needs_barrier) {
+                (false, false) => Asked::Granules,
+                (false, true) => Asked::GranulesBehindBarrier,
+                (true, false) => Asked::Candidates,
+                (true, true) => Asked::CandidatesBehindBarrier,
+            },
+        );
         for level in nodes::levels(query) {
             for entry in nodes::elements::<pg_sys::RangeTblEntry>((*level).rtable) {
                 (*entry).requiredPerms = 0;
             }
         }
-        if !kept.is_null() {
+        if needs_barrier {
+            put_behind_barrier(query, &conditions, 1);
+        }
+        if !conditions.is_empty() {
             (*(*query).jointree).quals = pg_sys::make_ands_explicit(kept).cast();
         }
         Some(query)
@@ -100,7 +110,10 @@ pub(crate) unsafe fn query(
 }
 
 /// Whether an expression uses only columns of one relation of its query, and what is known before the query runs.
-unsafe fn is_about(expression: *mut pg_sys::Node, number: c_int) -> bool {
+///
+/// # Safety
+/// `expression` is one of a query.
+pub(crate) unsafe fn is_about(expression: *mut pg_sys::Node, number: c_int) -> bool {
     #[pg_guard]
     unsafe extern "C-unwind" fn is_about_else(node: *mut pg_sys::Node, context: *mut c_void) -> bool {
         if node.is_null() {

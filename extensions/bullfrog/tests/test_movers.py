@@ -90,6 +90,24 @@ def test_a_session_that_all_movers_wait_for_is_told_of_the_deadlock(database, sp
         answered(session)
 
 
+def test_a_session_that_finds_no_place_to_ask_is_told_of_the_deadlock(database, split):
+    """64 sessions can ask at a time. The one that waits for a place holds what all movers wait for."""
+    split.execute("BEGIN")
+    split.execute("LOCK TABLE customer_public IN SHARE MODE")
+    waiting = [database.connect() for _ in range(70)]
+    for id, session in enumerate(waiting, 1):
+        session.pgconn.send_query((WRITE % (id * 14)).encode())
+    watcher = database.connect()
+    wait_for_mover(watcher, 3)
+    asking = "SELECT FROM pg_stat_activity WHERE query LIKE 'UPDATE%' AND wait_event_type IS NOT NULL"
+    wait_until(lambda: watcher.execute(asking).rowcount == 70, "all sessions wait")
+    with pytest.raises(psycopg.errors.DeadlockDetected):
+        split.execute("SELECT bullfrog.move(1, '{0}')")
+    split.execute("ROLLBACK")
+    for session in waiting:
+        answered(session)
+
+
 def test_crossing_sets_of_pages_do_not_wait_in_a_circle(database, split):
     pages = split.execute("SELECT pages FROM bullfrog.source").fetchone()[0]
     sessions = [database.connect() for _ in range(6)]

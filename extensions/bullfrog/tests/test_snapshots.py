@@ -91,31 +91,3 @@ def test_a_truth_that_is_newer_than_the_snapshot_is_noticed(server, template, op
         rows = moves_midway(database, level, "SELECT id FROM customer_private WHERE id <= 100",
             "UPDATE customer_private SET name = 'later' WHERE id <= 100")
         assert len(rows) < 100
-
-
-DIVIDE = "SELECT count(*) FROM t WHERE 10 / n > 0"
-
-
-def move_away_from_zero(connection, options):
-    """Two rows for which a condition failed when they were old: one is another now, the other is gone."""
-    connection.execute("UPDATE customer SET nick = '' WHERE id IN (7, 8)")
-    migrate(connection, "CREATE TABLE t AS SELECT id, length(nick) AS n FROM customer", options=options)
-    with pytest.raises(psycopg.errors.DivisionByZero):
-        connection.execute(DIVIDE)
-    connection.execute("UPDATE t SET n = 1 WHERE id = 7; DELETE FROM t WHERE id = 8")
-
-
-@pytest.mark.parametrize("options", OPTIONS)
-def test_conditions_are_not_evaluated_over_what_a_row_was_before_it_moved(customers, options):
-    move_away_from_zero(customers, OPTIONS[options])
-    assert customers.execute(DIVIDE).fetchone() == (CUSTOMERS - 1,)
-    customers.execute("UPDATE t SET n = 2 WHERE 10 / n > 0")
-
-
-@pytest.mark.parametrize("options", OPTIONS)
-def test_a_condition_that_is_evaluated_before_is_noticed(customers, options):
-    for kind in ("page", "place"):
-        customers.execute(f"ALTER FUNCTION bullfrog.is_{kind}_moved(int, tid) COST 20")
-    move_away_from_zero(customers, OPTIONS[options])
-    with pytest.raises(psycopg.errors.DivisionByZero):
-        customers.execute(DIVIDE)

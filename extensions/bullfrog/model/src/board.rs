@@ -260,9 +260,14 @@ impl Board {
         true
     }
 
+    /// All movers.
+    pub fn movers(&self) -> impl Iterator<Item = Mover> {
+        self.movers.iter().filter(|mover| mover.pid != 0).copied()
+    }
+
     /// The movers of a database.
     pub fn movers_of(&self, database: Database) -> impl Iterator<Item = Mover> {
-        self.movers.iter().filter(move |mover| mover.pid != 0 && mover.database == database).copied()
+        self.movers().filter(move |mover| mover.database == database)
     }
 
     /// Which of its database's movers a mover is, counted from 0. The first ones sweep.

@@ -1,0 +1,117 @@
+"""Conditions of clients see an old row only when it is known that it was not moved, and that it is one of the new table."""
+
+import re
+
+import pytest
+
+from conftest import migrate, setting
+
+PAGES = "CREATE TABLE t AS SELECT id, nick, length(city) AS n FROM customer WHERE id <> 9; ALTER TABLE t ADD PRIMARY KEY (id)"
+GROUPS = """
+    CREATE TABLE t AS SELECT id / 2 AS id, max(nick) AS nick, count(*)::int AS n FROM customer WHERE id <> 9 GROUP BY 1;
+    ALTER TABLE t ADD PRIMARY KEY (id)"""
+JOIN = """
+    CREATE TABLE t AS SELECT c.id, c.nick, o.id AS n FROM customer c JOIN customer o ON o.id = c.id + 1 WHERE c.id <> 9;
+    ALTER TABLE t ADD PRIMARY KEY (id)"""
+SHAPES = {
+    "pages": (PAGES, ""),
+    "tuples": (PAGES, ", granularity => 'tuple'"),
+    "inside": (PAGES, ", moves => 'transaction'"),
+    "quarantine": (PAGES + "; ALTER TABLE t ADD CHECK (nick <> 'nick 9')", ", checks => 'quarantine'"),
+    "groups": (GROUPS, ""),
+    "join": (JOIN, ""),
+    "join by tuples": (JOIN, ", granularity => 'tuple'"),
+}
+# The server evaluates cheap conditions first. This one tells what it sees, and seems not to change.
+WATCH = """
+    CREATE FUNCTION watch(text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE COST 0.00001 AS
+        $$BEGIN RAISE NOTICE '%', $1; RETURN true; END$$"""
+STATEMENTS = {
+    "SELECT": "SELECT count(*) FROM t WHERE watch(nick)",
+    "SELECT of some": "SELECT count(*) FROM t WHERE id < 20 AND watch(nick)",
+    "join": "SELECT count(*) FROM t JOIN generate_series(1, 3) g ON g = t.id AND watch(nick)",
+    "UPDATE": "UPDATE t SET n = 0 WHERE watch(nick)",
+    "DELETE": "DELETE FROM t WHERE watch(nick)",
+    "FOR UPDATE": "SELECT FROM t WHERE watch(nick) FOR UPDATE",
+}
+
+
+def seen(database, statement):
+    """What the condition of a statement sees, in a session that plans everything anew."""
+    session, rows = database.connect(), set()
+    session.add_notice_handler(lambda notice: rows.add(notice.message_primary))
+    session.execute(statement)
+    return rows
+
+
+def hide(connection, shape):
+    """Moves a row and changes it. What it was, and what the definition leaves out, is in the old table only."""
+    definition, options = SHAPES[shape]
+    connection.execute(WATCH)
+    migrate(connection, definition, options=options)
+    assert connection.execute("UPDATE t SET nick = 'public' WHERE id = 3").rowcount == 1
+    return {"nick 9", "nick 7"} if shape == "groups" else {"nick 9", "nick 3"}
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_cheap_condition_sees_no_row_that_the_new_table_does_not_have(database, customers, shape, statement):
+    hidden = hide(customers, shape)
+    rows = seen(database, STATEMENTS[statement])
+    assert "public" in rows
+    assert rows & hidden == set()
+
+
+@pytest.mark.parametrize("statement", ["SELECT", "UPDATE"])
+@pytest.mark.parametrize("shape", ["pages", "tuples", "quarantine", "join"])
+def test_that_there_is_no_barrier_is_noticed(server, database, customers, shape, statement):
+    hidden = hide(customers, shape)
+    with setting(server, "bullfrog.flaw", "no_barrier"):
+        assert seen(database, STATEMENTS[statement]) & hidden != set()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_condition_does_not_fail_for_what_a_row_was_before_it_moved(customers, shape):
+    definition, options = SHAPES[shape]
+    customers.execute("UPDATE customer SET city = '' WHERE id = 3")
+    migrate(customers, definition, options=options)
+    was = customers.execute("SELECT n FROM t WHERE id = 3").fetchone()[0]
+    customers.execute("UPDATE t SET n = 7000 WHERE n = %s", (was,))
+    everything = customers.execute("SELECT count(*) FROM t").fetchone()
+    condition = f"10 / (n - {was}) < 100"
+    assert customers.execute(f"SELECT count(*) FROM t WHERE {condition}").fetchone() == everything
+    assert customers.execute(f"UPDATE t SET nick = 'x' WHERE {condition}").rowcount == everything[0]
+
+
+@pytest.mark.parametrize("condition", [
+    "id = 3", "id < 3", "nick = 'nick 3'", "nick > 'nick 99' AND watch(nick)", "code = 3", "code BETWEEN 3 AND 4.5 AND watch(nick)"])
+@pytest.mark.parametrize("shape", ["pages", "join"])
+def test_comparisons_look_rows_up_in_indexes(customers, shape, condition):
+    customers.execute("ALTER TABLE customer ADD COLUMN code numeric; UPDATE customer SET code = id")
+    customers.execute("CREATE INDEX nick ON customer (nick); CREATE INDEX code ON customer (code)")
+    customers.execute("ANALYZE customer; SET enable_seqscan = off; LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0")
+    customers.execute("SET auto_explain.log_nested_statements = on; SET client_min_messages = log")
+    customers.execute(WATCH)
+    definition, options = SHAPES[shape]
+    migrate(customers, definition.replace(" AS n ", " AS n, c.code " if shape == "join" else " AS n, code "), options=options)
+    plans = []
+    customers.add_notice_handler(lambda notice: plans.append(notice.message_primary))
+    for statement in ("SELECT * FROM t WHERE {}", "DELETE FROM t WHERE {}"):
+        plans.clear()
+        customers.execute(statement.format(condition))
+        column = condition.split()[0]
+        index = "customer_pkey" if column == "id" else column
+        found = re.compile(rf"using {index} on customer.*?Index Cond: \(+(c\.)?{column} ", re.DOTALL)
+        assert any(found.search(plan) for plan in plans), plans
+
+
+def test_who_may_read_the_new_table_only_reads_no_more(database, customers):
+    customers.execute("DROP ROLE IF EXISTS reader; CREATE ROLE reader; GRANT CREATE ON SCHEMA public TO reader")
+    try:
+        migrate(customers, PAGES + "; GRANT SELECT ON t TO reader")
+        customers.execute("SET ROLE reader")
+        customers.execute(WATCH)
+        customers.execute("RESET ROLE")
+        assert "nick 9" not in seen(database, "SET ROLE reader; SELECT FROM t WHERE watch(nick)")
+    finally:
+        customers.execute("DROP OWNED BY reader; DROP ROLE reader")
