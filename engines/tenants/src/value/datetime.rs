@@ -3,6 +3,7 @@
 mod field;
 mod interval;
 mod read;
+mod reading;
 
 pub(crate) use interval::{Unit, cut, parse_interval, write_interval};
 pub(crate) use read::{parse_date, parse_time, parse_timestamp};

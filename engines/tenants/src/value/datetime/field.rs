@@ -84,7 +84,7 @@ fn word(text: &str) -> (Field<'_>, usize) {
     let letters = span(text, |c| c.is_ascii_alphabetic());
     let joined = match text[letters..].chars().next() {
         Some('-' | '/' | '_' | '.') => true,
-        Some('+' | '0'..='9') => !super::read::is_known(&text[..letters]),
+        Some('+' | '0'..='9') => !super::reading::is_known(&text[..letters]),
         _ => false,
     };
     if !joined {
