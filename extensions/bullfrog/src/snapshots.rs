@@ -48,16 +48,19 @@ pub(crate) unsafe fn is_stale(snapshot: pg_sys::Snapshot) -> bool {
     })
 }
 
-/// Gives a statement a new snapshot.
+/// Gives a statement a new snapshot, or at REPEATABLE READ that of its transaction. But look-ups of foreign keys see what others have
+/// committed at any level, and check what they find against the transaction's snapshot: they get a new one.
 ///
 /// # Safety
-/// `description` is one of a statement that has not begun, at READ COMMITTED.
+/// `description` is one of a statement that has not begun.
 pub(crate) unsafe fn renew(description: *mut pg_sys::QueryDesc) {
     // SAFETY: the description owns one registration of its snapshot, which passes from the old to the new one; if the
     // old one is the active snapshot, too, the new one takes its place on the stack, at the same depth.
     unsafe {
         let stale = (*description).snapshot;
-        let fresh = pg_sys::RegisterSnapshot(pg_sys::GetTransactionSnapshot());
+        let is_checked = !(*description).crosscheck_snapshot.is_null();
+        let newest = if is_checked { pg_sys::GetLatestSnapshot() } else { pg_sys::GetTransactionSnapshot() };
+        let fresh = pg_sys::RegisterSnapshot(newest);
         if pg_sys::ActiveSnapshotSet() && pg_sys::GetActiveSnapshot() == stale {
             pg_sys::PopActiveSnapshot();
             pg_sys::PushActiveSnapshot(fresh);

@@ -78,6 +78,21 @@ def test_a_row_that_rows_refer_to_that_were_not_moved_is_kept_or_takes_them_with
     assert renamed.execute("SELECT count(*), count(*) FILTER (WHERE client = 42) FROM purchase").fetchone() == (ORDERS - 3, 0)
 
 
+def test_rows_that_others_moved_since_the_snapshot_go_with_the_row_that_they_refer_to(database, shop):
+    """Of three that refer to it, the others moved one, and the transaction itself moves the rest."""
+    migrate(shop, RENAMED, options=", moves => 'transaction'")
+    session = database.connect()
+    session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    session.execute("SELECT FROM client LIMIT 1")
+    # This one refers to none: nothing but its page moves.
+    shop.execute("UPDATE purchase SET region = 1 WHERE number = 149")
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        session.execute("DELETE FROM client WHERE id = 42")
+    session.execute("ROLLBACK")
+    session.execute("DELETE FROM client WHERE id = 42")
+    assert shop.execute("SELECT count(*) FROM purchase WHERE client = 42").fetchone() == (0,)
+
+
 def test_after_the_end_they_are_ordinary_foreign_keys(renamed):
     renamed.execute("SELECT bullfrog.finish('m')")
     renamed.execute("ALTER TABLE remark VALIDATE CONSTRAINT remark_purchase")
