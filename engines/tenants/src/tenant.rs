@@ -61,6 +61,15 @@ pub enum Notice {
     Warning(String),
 }
 
+/// Why a tenant may not write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRoom {
+    /// The storage takes nothing, and much waits for it.
+    Storage,
+    /// The rows of all tenants fill the memory, this one has more than its share, and they cannot be moved out of it.
+    Memory,
+}
+
 /// A tenant that is being served.
 #[derive(Debug)]
 pub struct Tenant {
@@ -76,7 +85,7 @@ pub struct Tenant {
     waiting: HashMap<TxnId, SessionId>,
     fetches: Vec<Fetch>,
     woken: Vec<SessionId>,
-    refuses_writes: bool,
+    refuses_writes: Option<NoRoom>,
     /// Microseconds since 2000-01-01 UTC.
     now: i64,
 }
@@ -96,7 +105,7 @@ impl Tenant {
             waiting: HashMap::new(),
             fetches: Vec::new(),
             woken: Vec::new(),
-            refuses_writes: false,
+            refuses_writes: None,
             now: 0,
         }
     }
@@ -111,9 +120,9 @@ impl Tenant {
         self.now = micros;
     }
 
-    /// Says whether there is room for what is written: if not, statements that write fail.
-    pub fn refuse_writes(&mut self, refuse: bool) {
-        self.refuses_writes = refuse;
+    /// Says why there is no room for what is written, if there is none: then statements that write fail.
+    pub const fn refuse_writes(&mut self, why: Option<NoRoom>) {
+        self.refuses_writes = why;
     }
 
     /// How many sessions there are.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use savanna_transaction::Isolation;
 
-use super::{Tenant, cursors::listed_cursors, portals::listed_statements};
+use super::{NoRoom, Tenant, cursors::listed_cursors, portals::listed_statements};
 use crate::{
     cursor::Cursor,
     database::{Step, TRANSACTION_BYTES_MAX},
@@ -257,8 +257,8 @@ impl Tenant {
             return Err(SqlError::internal("no transaction"));
         };
         if let Some(mut effects) = effects {
-            if *refuses_writes && !effects.is_empty() {
-                return Err(no_room());
+            if let (Some(why), false) = (*refuses_writes, effects.is_empty()) {
+                return Err(no_room(why));
             }
             txn.deferred.append(&mut effects.touched.deferred);
             txn.bytes += effects.bytes();
@@ -282,9 +282,20 @@ fn written_outcome(verb: &str, returning: bool, written: Written) -> (Outcome, O
     (outcome, Some(effects))
 }
 
-fn no_room() -> SqlError {
-    SqlError::new(state::DISK_FULL, "the storage does not take what is written, and memory is full of it")
-        .hint("Reading goes on. Try again when the storage works and has room; the server's log says what is wrong.")
+fn no_room(why: NoRoom) -> SqlError {
+    match why {
+        NoRoom::Storage => {
+            SqlError::new(state::DISK_FULL, "the storage does not take what is written, and memory is full of it").hint(
+                "Reading goes on. Try again when the storage works and has room; the server's log says what is wrong.",
+            )
+        }
+        NoRoom::Memory => {
+            let message = "the server's memory is full of rows, and this database has more than its share of them";
+            SqlError::new(state::OUT_OF_MEMORY, message).hint(
+                "Reading goes on. End transactions that have an old snapshot: what was written since stays in memory. Or wait, if the storage is slow.",
+            )
+        }
+    }
 }
 
 pub(super) fn refuse_if_failed(session: &Session, plan: &Plan) -> Result<()> {

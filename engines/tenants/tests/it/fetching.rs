@@ -1,6 +1,6 @@
 //! Statements that wait for blocks of the storage: they have done nothing meanwhile, and can be told to wait no longer.
 
-use savanna_tenants::{SqlError, database::Step, interrupt::Reason};
+use savanna_tenants::{SqlError, database::Step, interrupt::Reason, tenant::NoRoom};
 
 use crate::desk::{Desk, Seen, done};
 
@@ -68,11 +68,13 @@ fn who_waits_for_blocks_can_be_cancelled_and_hears_that_they_cannot_be_read() {
 fn statements_that_write_are_refused_while_there_is_no_room() {
     let mut desk = cold();
     let client = desk.client();
-    desk.tenant.refuse_writes(true);
-    assert_eq!(desk.run(client, "DELETE FROM t WHERE id = 3"), Seen::Failed("53100"));
-    assert_eq!(desk.run(client, "CREATE TABLE u (id int)"), Seen::Failed("53100"));
-    assert_eq!(desk.query(client, "SELECT n FROM t WHERE id = 3"), ["3"]);
-    assert_eq!(desk.run(client, "DELETE FROM t WHERE id = -1"), done("DELETE 0"));
-    desk.tenant.refuse_writes(false);
+    for (why, state) in [(NoRoom::Storage, "53100"), (NoRoom::Memory, "53200")] {
+        desk.tenant.refuse_writes(Some(why));
+        assert_eq!(desk.run(client, "DELETE FROM t WHERE id = 3"), Seen::Failed(state));
+        assert_eq!(desk.run(client, "CREATE TABLE u (id int)"), Seen::Failed(state));
+        assert_eq!(desk.query(client, "SELECT n FROM t WHERE id = 3"), ["3"]);
+        assert_eq!(desk.run(client, "DELETE FROM t WHERE id = -1"), done("DELETE 0"));
+    }
+    desk.tenant.refuse_writes(None);
     assert_eq!(desk.run(client, "DELETE FROM t WHERE id = 3"), done("DELETE 1"));
 }

@@ -1,7 +1,7 @@
 //! A server of tenants alone, without the rest of Savanna.
 //!
 //! `cargo run -p savanna-pgwire-tenants --example tenants_server -- DATA_DIR [ADDRESS] [EPOCH] [CERTIFICATES KEY]
-//! [idle=MILLISECONDS] [snapshot=MILLISECONDS] [log=BYTES] [delay=MILLISECONDS]`, then
+//! [idle=MILLISECONDS] [snapshot=MILLISECONDS] [log=BYTES] [rows=BYTES] [delay=MILLISECONDS]`, then
 //! `psql -h 127.0.0.1 -p 5433 -U postgres`. It says on standard output where it listens and, for each line on standard input, how often
 //! the log was flushed. With `delay` the storage is in memory, and each request to it takes so long.
 
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let mut arguments = std::env::args().skip(1);
     let usage = "usage: tenants_server DATA_DIR [ADDRESS] [EPOCH] [CERTIFICATES KEY] [idle=MILLISECONDS] \
-        [snapshot=MILLISECONDS] [log=BYTES] [delay=MILLISECONDS]";
+        [snapshot=MILLISECONDS] [log=BYTES] [rows=BYTES] [delay=MILLISECONDS]";
     let Some(data_dir) = arguments.next().map(PathBuf::from) else {
         eprintln!("{usage}");
         return ExitCode::from(2);
@@ -51,6 +51,7 @@ fn main() -> ExitCode {
                 keeping.store = Some((Arc::new(store), object_store::path::Path::default()));
             }
             Some(("log", Ok(bytes))) => keeping.log_distance = bytes,
+            Some(("rows", Ok(bytes))) => keeping.rows_bytes = bytes,
             _ => files.push(PathBuf::from(argument)),
         }
     }

@@ -11,9 +11,11 @@ use savanna_tenants::{
     SqlError,
     error::{Result as SqlResult, state},
     flush::Flush,
+    tenant::NoRoom,
 };
 
 use crate::{
+    process::Crowd,
     room::{Condition, Room},
     thread::Here,
 };
@@ -22,6 +24,9 @@ use crate::{
 const ROUND: Duration = Duration::from_millis(100);
 /// How often somebody asks how long the thread takes to come round.
 const PROBE: Duration = Duration::from_millis(10);
+/// Who has more rows in memory than its share keeps three quarters of that, so that it is not flushed again at once.
+const KEPT: u64 = 3;
+const KEPT_OF: u64 = 4;
 /// Keys that are removed, flushed or forgotten at once.
 const KEYS: usize = 1_000;
 /// How long a round may remove what no table has any more before the rest of it comes.
@@ -46,7 +51,7 @@ pub(crate) async fn keep_house(here: Rc<Here>) {
         }
         sweep(&here).await;
         report(&here);
-        care(&here);
+        care(&here).await;
     }
 }
 
@@ -90,13 +95,13 @@ fn report(here: &Rc<Here>) {
     here.process.owner.lock().truncation.set_floor(here.number, floor);
 }
 
-/// Flushes whom it is time for, and forgets who sleeps.
-fn care(here: &Rc<Here>) {
+/// Flushes whom it is time for, forgets who sleeps, and says who may write.
+async fn care(here: &Rc<Here>) {
     let keeping = &here.process.keeping;
     let horizon = here.process.owner.lock().truncation.horizon();
     let rooms = here.rooms();
     let rows: u64 = rooms.iter().map(|(_, room)| room.condition().memory_bytes).sum();
-    let share = here.process.note_usage(here.number, rows, rooms.len());
+    let crowd = here.process.note_usage(here.number, rows, rooms.len());
     for (id, room) in rooms {
         let Condition { clean, unflushed_bytes, memory_bytes, needs_log_from } = room.condition();
         let idle = room.is_idle(keeping.idle);
@@ -104,34 +109,49 @@ fn care(here: &Rc<Here>) {
             here.forget(id);
             continue;
         }
-        let too_many_rows = share.is_some_and(|share| memory_bytes > share);
+        let crowd = crowd.filter(|crowd| memory_bytes > crowd.share);
+        if !room.is_aside() {
+            let why = match crowd {
+                _ if room.storage_full.get() => Some(NoRoom::Storage),
+                Some(Crowd { full: true, .. }) => Some(NoRoom::Memory),
+                _ => None,
+            };
+            room.with(|tenant| tenant.refuse_writes(why)).await;
+        }
         let holds_up_log = needs_log_from.is_some_and(|first| first < horizon);
-        let due = unflushed_bytes >= keeping.flush_bytes || holds_up_log || too_many_rows || (idle && !clean);
+        let due = unflushed_bytes >= keeping.flush_bytes || holds_up_log || crowd.is_some() || (idle && !clean);
         if due && !room.flushing.replace(true) {
-            tokio::task::spawn_local(flush(Rc::clone(here), room, too_many_rows));
+            tokio::task::spawn_local(flush(Rc::clone(here), room, crowd.map(|crowd| crowd.share)));
         }
     }
 }
 
-/// Flushes a tenant once.
-async fn flush(here: Rc<Here>, room: Rc<Room>, evict: bool) {
+/// Flushes a tenant once. One that has more rows in memory than its share keeps some less than that.
+async fn flush(here: Rc<Here>, room: Rc<Room>, share: Option<u64>) {
     let flushed = flush_once(&here, &room).await;
-    room.with(|tenant| {
-        let is_full = tenant.database().unflushed_bytes() >= WAITING_MAX * here.process.keeping.flush_bytes;
-        tenant.refuse_writes(flushed.is_err() && is_full);
-    })
-    .await;
+    let unflushed = room.with(|tenant| tenant.database().unflushed_bytes()).await;
+    room.storage_full.set(flushed.is_err() && unflushed >= WAITING_MAX * here.process.keeping.flush_bytes);
     if let Err(error) = flushed {
         tracing::warn!(%error, "a tenant could not be flushed; its commits are in the log");
         tokio::time::sleep(PAUSE).await;
-    } else if evict {
-        let mut from = Some(Vec::new());
-        while let Some(next) = from {
-            from = room.with(|tenant| tenant.database().evict(next, KEYS)).await;
-            tokio::task::yield_now().await;
-        }
+    } else if let Some(share) = share {
+        evict(&room, share / KEPT_OF * KEPT).await;
     }
     room.flushing.set(false);
+}
+
+/// Forgets rows that the storage has until no more than so many bytes are in memory, each time from where it stopped the last time.
+async fn evict(room: &Rc<Room>, bytes: u64) {
+    let mut from = room.evicted_to.take();
+    // What is behind that place, and then from the beginning.
+    let mut rounds = 0;
+    while rounds < 2 && room.with(|tenant| tenant.database().memory_bytes() > bytes).await {
+        let next = room.with(|tenant| tenant.database().evict(from, KEYS)).await;
+        rounds += usize::from(next.is_none());
+        from = next.unwrap_or_default();
+        tokio::task::yield_now().await;
+    }
+    room.evicted_to.replace(from);
 }
 
 /// Flushes a tenant until its storage has all that was committed by now.
@@ -148,7 +168,7 @@ pub(crate) async fn save(here: Rc<Here>, room: &Rc<Room>) -> SqlResult<()> {
             return Err(SqlError::new(state::OBJECT_NOT_IN_PREREQUISITE_STATE, message).hint(hint));
         }
         if !room.flushing.replace(true) {
-            tokio::task::spawn_local(flush(Rc::clone(&here), Rc::clone(room), false));
+            tokio::task::spawn_local(flush(Rc::clone(&here), Rc::clone(room), None));
         }
         tokio::time::sleep(SAVE_ROUND).await;
     }

@@ -37,6 +37,8 @@ const NAME_BYTES_MAX: usize = 63;
 /// A tenant that has not said what it knows of somebody by then is not waited for. Two that are asked one after the other have
 /// less than the time that a client has to come in, so that it hears why it does not.
 const ANSWER_TIME: Duration = Duration::from_secs(25);
+/// So many times [`Keeping::rows_bytes`] are in memory at most, but for what is written before somebody looks again.
+const FULL: u64 = 2;
 /// How often somebody looks after the log.
 const ROUND: Duration = Duration::from_millis(100);
 /// Tenants that are woken at once because they hold up the log.
@@ -55,7 +57,7 @@ pub struct Keeping {
     pub snapshot_age: Duration,
     /// Bytes of the log; whoever needs a record that is further back is flushed.
     pub log_distance: u64,
-    /// Bytes of rows in memory, for all tenants together.
+    /// Bytes of rows in memory, for all tenants together. Of twice as many, writers are refused that have more than their share.
     pub rows_bytes: u64,
     /// Bytes of blocks in memory, for all tenants together.
     pub blocks_bytes: usize,
@@ -81,6 +83,15 @@ impl Keeping {
             per_second: Amounts::new(1_000_000, 256 << 20, 10_000),
         }
     }
+}
+
+/// That the rows of all tenants take more memory than they should.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Crowd {
+    /// Bytes of rows that each tenant is entitled to.
+    pub(crate) share: u64,
+    /// Whether they take [`FULL`] times as much as they should: whoever has more than its share must not write.
+    pub(crate) full: bool,
 }
 
 /// A connection's number and secret: who knows both can cancel what it does.
@@ -236,14 +247,14 @@ impl Process {
         }
     }
 
-    /// Notes what the tenants of a thread take. Returns the bytes of rows that each tenant is entitled to, if all of them
-    /// together take too much.
-    pub(crate) fn note_usage(&self, thread: usize, rows_bytes: u64, awake: usize) -> Option<u64> {
+    /// Notes what the tenants of a thread take. Says so if all of them together take too much.
+    pub(crate) fn note_usage(&self, thread: usize, rows_bytes: u64, awake: usize) -> Option<Crowd> {
         self.usage[thread].rows_bytes.store(rows_bytes, Ordering::Relaxed);
         self.usage[thread].awake.store(awake, Ordering::Relaxed);
         let total: u64 = self.usage.iter().map(|usage| usage.rows_bytes.load(Ordering::Relaxed)).sum();
         let awake: usize = self.usage.iter().map(|usage| usage.awake.load(Ordering::Relaxed)).sum();
-        (total > self.keeping.rows_bytes).then(|| self.keeping.rows_bytes / awake.max(1) as u64)
+        let bound = self.keeping.rows_bytes;
+        (total > bound).then(|| Crowd { share: bound / awake.max(1) as u64, full: total / FULL > bound })
     }
 }
 

@@ -54,6 +54,10 @@ pub(crate) struct Room {
     left: Cell<Option<Instant>>,
     /// Whether it is being flushed.
     pub(crate) flushing: Cell<bool>,
+    /// Behind the keys that were evicted last.
+    pub(crate) evicted_to: RefCell<Vec<u8>>,
+    /// Whether its last flush failed, and more waits than may.
+    pub(crate) storage_full: Cell<bool>,
     /// Whether something is being fetched for its own work.
     sweeping: Cell<bool>,
     /// Requests to the storage that nobody has paid for.
@@ -108,6 +112,8 @@ impl Room {
             visitors: Cell::new(0),
             left: Cell::new(None),
             flushing: Cell::new(false),
+            evicted_to: RefCell::default(),
+            storage_full: Cell::new(false),
             sweeping: Cell::new(false),
             requests: Cell::new(0),
         })
