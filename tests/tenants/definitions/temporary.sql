@@ -1,3 +1,8 @@
+-- The first temporary table of a session may refer to itself.
+CREATE TEMP TABLE tree (id int PRIMARY KEY, parent int REFERENCES tree DEFERRABLE INITIALLY DEFERRED);
+INSERT INTO tree VALUES (1, 2), (2, 1);
+INSERT INTO tree VALUES (3, 4);
+DROP TABLE tree;
 CREATE TABLE t (id int PRIMARY KEY, s text);
 INSERT INTO t VALUES (1, 'permanent');
 CREATE TEMP TABLE t (id int PRIMARY KEY, s text UNIQUE, n serial, CHECK (id < 100));

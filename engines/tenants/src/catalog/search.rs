@@ -136,6 +136,8 @@ impl Catalog {
     pub(crate) fn means(&self, name: &Name, schema: u32, own: &str) -> bool {
         let found = match &name.schema {
             Some(of) => self.schema_number(of),
+            // The first temporary object of a session makes their schema the first that is searched.
+            None if schema == TEMPORARY && !self.searches_temporary() => Some(TEMPORARY),
             None => {
                 let here = |other: &&u32| **other == schema || self.in_schema(**other, own).is_some();
                 self.search.looks_in.iter().find(here).copied()
