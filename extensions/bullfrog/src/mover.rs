@@ -251,10 +251,11 @@ impl Mover {
         let mut granules = Vec::new();
         let mut granule = Granule::Page;
         let runs = runs(pages);
-        let looked = self.transaction(|| {
+        let looked = self.transaction_until_won(|| {
             with_snapshot(|| {
                 let source = registry::current().source(id).unwrap_or_else(|| unknown_source());
                 granule = source.granule;
+                granules.clear();
                 for (first, beyond) in &runs {
                     granules.extend(source.granules_of(*first, (*beyond).min(source.pages)));
                 }
@@ -282,7 +283,7 @@ impl Mover {
             return Answer::Done;
         }
         with_meters(|meters| meters.done((database(), id), pages.len() as u64, now()));
-        let marked = self.transaction(|| {
+        let marked = self.transaction_until_won(|| {
             with_snapshot(|| {
                 if let Some(source) = registry::current().source(id) {
                     runs.iter().for_each(|(first, beyond)| source.mark_swept(*first, (*beyond).min(source.pages)));
@@ -329,6 +330,18 @@ impl Mover {
             }
         }
         last
+    }
+
+    /// Runs a transaction, again if it lost against others.
+    fn transaction_until_won(&self, mut body: impl FnMut()) -> Result<(), Failure> {
+        let mut outcome = self.transaction(&mut body);
+        for _ in 1..ATTEMPTS {
+            match &outcome {
+                Err(failure) if is_retriable(failure.code) => outcome = self.transaction(&mut body),
+                _ => break,
+            }
+        }
+        outcome
     }
 
     /// Runs a transaction that may wait for others. Sessions see which it is, and wait for it.

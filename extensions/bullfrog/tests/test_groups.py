@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from conftest import begin_unguarded, differing, migrate, moved, setting, wait_until
+from conftest import answered, begin_unguarded, differing, migrate, moved, setting, wait_until
 
 QUERY = "SELECT shop, number, sum(amount) AS amount, count(*) AS lines, max(position) AS last FROM line GROUP BY shop, number"
 TOTALS = f"CREATE TABLE total AS {QUERY}; ALTER TABLE total ADD PRIMARY KEY (shop, number)"
@@ -265,6 +265,19 @@ def test_a_mover_goes_on_where_the_last_one_was(totals):
     wait_until(lambda: totals.execute(mover).fetchone() != first, "the mover ended")
     totals.execute("SELECT bullfrog.finish('m')")
     assert differing(totals, "total", "expected") == 0
+
+
+def test_a_sweep_that_lost_against_another_is_tried_again(database, totals):
+    """Both note how far they came."""
+    other = database.connect()
+    other.execute("BEGIN")
+    other.execute("UPDATE bullfrog.source SET swept = 1")
+    totals.pgconn.send_query(b"SELECT bullfrog.sweep(id, ARRAY[0, 1, 2]) FROM bullfrog.source")
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'bullfrog mover' AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+    wait_until(lambda: other.execute(waits).fetchone() == (1,), "a mover waits to note how far it came")
+    other.execute("COMMIT")
+    answered(totals)
+    assert totals.execute("SELECT swept FROM bullfrog.source").fetchone() == (3,)
 
 
 def test_the_plan_tells_what_is_slow(lines):
