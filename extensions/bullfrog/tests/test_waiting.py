@@ -1,5 +1,6 @@
 """Statements that wait for the switch see what it did, when they get their locks. None of them may change old rows unseen."""
 
+import itertools
 import threading
 
 import psycopg
@@ -14,8 +15,8 @@ REFUSED = (psycopg.errors.ObjectInUse, psycopg.errors.ObjectNotInPrerequisiteSta
 class Waiting:
     """A statement that another session runs, which waits for a lock."""
 
-    def __init__(self, database, run):
-        self.session = database.connect()
+    def __init__(self, database, session, run):
+        self.session = session
         self.error = None
         self.thread = threading.Thread(target=self.do, args=(run,))
         self.thread.start()
@@ -35,12 +36,15 @@ class Waiting:
         return self.error
 
 
-def during_switch(database, run):
-    """The error of what another session begins while the tables are locked and nothing is committed yet."""
-    switching = database.connect()
+def during_switch(database, run, before=()):
+    """The error of what another session begins while the tables are locked and nothing is committed yet. What it has said `before`, there
+    is no lock left of."""
+    switching, session = database.connect(), database.connect()
+    for statement in before:
+        session.execute(statement)
     with switching.transaction():
         migrate(switching, SPLIT, "split")
-        waiting = Waiting(database, run)
+        waiting = Waiting(database, session, run)
     error = waiting.outcome()
     assert isinstance(error, REFUSED), error
     return switching
@@ -93,6 +97,45 @@ def test_a_statement_that_waits_for_the_switch_is_refused(database, statement):
             session.execute(part)
 
     finish(during_switch(database, run))
+
+
+PLANNED = [
+    "SELECT * FROM customer",
+    "SELECT * FROM customer WHERE id = 7 FOR UPDATE",
+    "INSERT INTO customer VALUES (9001, 'late', 's', 'n', 'c')",
+    "INSERT INTO customer VALUES (7, 'late', 's', 'n', 'c') ON CONFLICT (id) DO UPDATE SET name = excluded.name",
+    "UPDATE customer SET name = 'late' WHERE id = 7",
+    "DELETE FROM customer WHERE id = 7",
+]
+# How a client may say it: what it says before the switch, so that plans are kept, and what waits.
+WAYS = {
+    "alone": ((), ("{statement}",)),
+    "with a snapshot from before": (("BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT count(*) FROM pg_class"), ("{statement}",)),
+    "prepared": (("SET plan_cache_mode = force_generic_plan", "PREPARE late AS {statement}", "BEGIN", "EXECUTE late", "ROLLBACK"),
+        ("EXECUTE late",)),
+    "in a function": (("CREATE FUNCTION late() RETURNS void LANGUAGE sql AS $${statement}$$", "BEGIN", "SELECT late()", "ROLLBACK"),
+        ("SELECT late()",)),
+    "in a function whose plan is kept": (("SET plan_cache_mode = force_generic_plan",
+        "CREATE FUNCTION late() RETURNS void LANGUAGE plpgsql AS $$BEGIN {performed}; END$$", "BEGIN", "SELECT late()", "ROLLBACK"),
+        ("SELECT late()",)),
+    "in a block": ((), ("DO $$BEGIN {performed}; END$$",)),
+}
+CURSORS = {
+    "by a cursor": ((), ("BEGIN", "DECLARE late CURSOR FOR {statement}", "FETCH ALL FROM late")),
+    "by a cursor that holds": ((), ("DECLARE late CURSOR WITH HOLD FOR {statement}",)),
+}
+
+
+@pytest.mark.parametrize("statement, way", [*itertools.product(PLANNED, WAYS), *itertools.product(PLANNED[:1], CURSORS)])
+def test_a_planned_statement_that_waits_for_the_switch_is_refused(database, statement, way):
+    performed = statement.replace("SELECT", "PERFORM", 1) if statement.startswith("SELECT") else statement
+    before, run = ([part.format(statement=statement, performed=performed) for part in parts] for parts in (WAYS | CURSORS)[way])
+
+    def wait(session):
+        for part in run:
+            session.execute(part)
+
+    finish(during_switch(database, wait, before))
 
 
 def test_an_index_that_waits_to_be_dropped_stays(database):
