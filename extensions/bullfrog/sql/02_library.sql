@@ -93,11 +93,11 @@ COMMENT ON FUNCTION bullfrog.sweep(int, bigint[]) IS
 
 CREATE FUNCTION bullfrog.meter(source int)
     RETURNS TABLE (rows_moved bigint, rows_per_second float8, pages_per_second float8, touches bigint, last_touch float8,
-        median_touch float8, p99_touch float8)
+        median_touch float8, p99_touch float8, last_failure text)
     LANGUAGE c STRICT ROWS 1 AS 'MODULE_PATHNAME', 'meter_wrapper';
 COMMENT ON FUNCTION bullfrog.meter(int) IS
     'What was measured of moves since the server started: rows, rows and pages per second of the last ten seconds, statements that waited '
-        'for rows, and how many milliseconds they did (quantiles are at most a quarter too high).';
+        'for rows, how many milliseconds they did (quantiles are at most a quarter too high), and what the background could not move.';
 
 CREATE FUNCTION bullfrog.evaluate(relation oid, query text, plain boolean DEFAULT false) RETURNS SETOF jsonb
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'evaluate_wrapper';

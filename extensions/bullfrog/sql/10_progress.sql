@@ -2,7 +2,7 @@
 
 CREATE FUNCTION bullfrog.measured(source int)
     RETURNS TABLE (rows_moved bigint, rows_per_second float8, pages_per_second float8, touches bigint, last_touch float8,
-        median_touch float8, p99_touch float8)
+        median_touch float8, p99_touch float8, last_failure text)
     LANGUAGE sql SECURITY DEFINER ROWS 1 SET search_path = pg_catalog, pg_temp AS $$
     SELECT m.* FROM bullfrog.meter(source) m
 $$;
@@ -14,7 +14,7 @@ CREATE VIEW bullfrog.progress AS
         CASE WHEN p.done >= s.pages THEN interval '0'
             WHEN r.pages_per_second > 0 THEN (s.pages - p.done) / r.pages_per_second * interval '1 second' END AS time_left,
         COALESCE(r.rows_moved, 0) AS rows_moved, COALESCE(r.rows_per_second, 0) AS rows_per_second,
-        COALESCE(r.touches, 0) AS touches, r.last_touch, r.median_touch, r.p99_touch
+        COALESCE(r.touches, 0) AS touches, r.last_touch, r.median_touch, r.p99_touch, r.last_failure
     FROM bullfrog.migration m
     JOIN bullfrog.source s ON s.migration = m.id
     CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS granules FROM bullfrog.moved v WHERE v.source = s.id) d
@@ -24,7 +24,8 @@ COMMENT ON VIEW bullfrog.progress IS 'Migrations under way: of each old table, w
     'its pages are done and left. '
     'Tuples and groups that a statement moved count as pages only when the background has come to their pages. The time left is that at '
         'the pace of the last ten seconds; NULL: nothing moves. '
-    'Since the server started: rows that new tables got, statements that waited for rows (touches), and how many milliseconds.';
+    'Since the server started: rows that new tables got, statements that waited for rows (touches), and how many milliseconds; why the '
+        'background could not move a page, until it has come past all: it tries again after a pause, twice as long each time.';
 
 CREATE FUNCTION bullfrog.under_way(name text) RETURNS bullfrog.migration
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

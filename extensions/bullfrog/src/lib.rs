@@ -17,6 +17,7 @@
 //!  snapshots     statements whose snapshot is older than a move
 //!  utility       COPY reads through the same path; statements that would change a table on the move are refused
 //!  objects       so are those that commit by themselves, at the moment at which the server has their locks
+//!  source        rows of an old table that move together, and which are left
 //!  moving        granules come into their new tables, in the transaction under way
 //!  claims        which granules a transaction takes on
 //!  mover         processes that move granules for sessions
@@ -25,8 +26,12 @@
 //!  inside        or move by themselves, in their own transaction
 //!  shared        what processes share: requests, claims, meters
 //!  metering      what is measured of moves
+//!  flags         what is so while something is done
 //!  stops         where tests make a process stop, to kill it
 //!  flaws         what tests break, to see that it is noticed
+//!  places        where rows lie
+//!  statements    statements of our own
+//!  failures      what fails in our own transactions
 //!  rights        expressions of users run with their owner's rights only
 //!  model/        what is decided without a server
 //! ```
@@ -37,6 +42,8 @@ mod definition;
 mod errors;
 mod estimates;
 mod evaluation;
+mod failures;
+mod flags;
 mod flaws;
 mod inside;
 mod live;
@@ -46,6 +53,7 @@ mod moving;
 mod nodes;
 mod objects;
 mod phases;
+mod places;
 mod reading;
 mod registry;
 mod requests;
@@ -55,6 +63,8 @@ mod settings;
 mod shape;
 mod shared;
 mod snapshots;
+mod source;
+mod statements;
 mod stops;
 mod sweeping;
 mod touching;

@@ -31,6 +31,7 @@ fn meter(
         name!(last_touch, Option<f64>),
         name!(median_touch, Option<f64>),
         name!(p99_touch, Option<f64>),
+        name!(last_failure, Option<String>),
     ),
 > {
     let reading = with_meters(|meters| meters.read((database(), source), now()));
@@ -44,6 +45,7 @@ fn meter(
             (reading.touches > 0).then(|| millis(reading.last_touch as f64)),
             reading.median.map(millis),
             reading.p99.map(millis),
+            reading.failure.map(|failure| failure.message()),
         )
     }))
 }

@@ -17,9 +17,12 @@ use pgrx::pg_sys::{self, Oid};
 use pgrx::prelude::*;
 
 use crate::claims::Claims;
+use crate::failures::{failure_of, is_violation};
 use crate::flaws::{self, Flaw};
-use crate::moving::{Care, Moved, failure_of, is_violation, runs, unknown_source};
+use crate::moving::{Care, Moved};
+use crate::places::runs;
 use crate::shared::{alive, database, is_of, now, rest, wake, with_board, with_meters};
+use crate::source::unknown_source;
 use crate::stops::reach;
 use crate::sweeping::{Sweep, Sweeper};
 use crate::{metering, registry, settings};

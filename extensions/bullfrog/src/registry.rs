@@ -11,8 +11,8 @@ use pgrx::FromDatum;
 use pgrx::pg_sys::{self, Oid};
 
 use crate::errors::defect;
-use crate::moving::Source;
 use crate::nodes;
+use crate::source::Source;
 use crate::triggers::{Keeping, Key};
 
 /// A new table that does not have all of its rows yet.

@@ -1,32 +1,35 @@
 //! The background: movers go over the pages that nobody asks for, at a pace that leaves the machine to clients.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use bullfrog_model::board::{Answer, Failure};
 use bullfrog_model::cursor::Cursor;
 use bullfrog_model::granule::Granule;
 use bullfrog_model::pace::Pace;
+use bullfrog_model::rounds::{End, Rounds};
 use pgrx::prelude::*;
 use pgrx::spi::OwnedPreparedStatement;
 
+use crate::failures::warn;
 use crate::mover::{self, Mover, ROUND_MILLIS, look, with_snapshot};
-use crate::moving::{run, warn};
 use crate::registry::{self, Registry};
 use crate::settings;
-use crate::shared::{active_sessions, database, wait_for_transaction, with_board};
+use crate::shared::{active_sessions, database, now, wait_for_transaction, with_board, with_meters};
+use crate::statements::run;
 use crate::stops::show;
 
 const ROUND: Duration = Duration::from_millis(ROUND_MILLIS.unsigned_abs());
 
 /// What one mover knows of the background.
-#[derive(Default)]
 pub(crate) struct Sweeper {
     pace: Pace,
     /// Where it is in each source.
     cursors: HashMap<i32, Cursor>,
-    /// Sources of which it could not move a page. It does not come back to it: sessions that need it are told why.
-    failed: HashSet<i32>,
+    /// How often it came back to what it could not move.
+    rounds: HashMap<i32, Rounds>,
+    /// From when it counts time.
+    began: Instant,
     /// It rests until then.
     resumes: Option<Instant>,
     /// Asks which sources are due.
@@ -44,6 +47,20 @@ pub(crate) enum Sweep {
     Later,
     /// Nothing is on the move.
     Nothing,
+}
+
+impl Default for Sweeper {
+    fn default() -> Self {
+        Self {
+            pace: Pace::default(),
+            cursors: HashMap::new(),
+            rounds: HashMap::new(),
+            began: Instant::now(),
+            resumes: None,
+            due: None,
+            started: None,
+        }
+    }
 }
 
 impl Sweeper {
@@ -82,14 +99,14 @@ impl Sweeper {
             (Ok(()), Some((id, pages))) => {
                 self.start_another(sweepers);
                 if !move_pages(mover, id, &pages) {
-                    self.failed.insert(id);
+                    self.rounds.entry(id).or_default().fail();
                 }
                 Sweep::Moved
             }
             (Ok(()), None) if on_the_move => Sweep::Later,
             (Ok(()), None) => {
                 self.cursors.clear();
-                self.failed.clear();
+                self.rounds.clear();
                 Sweep::Nothing
             }
         }
@@ -103,10 +120,16 @@ impl Sweeper {
             };
             let begin = || Cursor::new(swept, source.pages, number, sweepers);
             let cursor = self.cursors.entry(id).or_insert_with(begin);
-            // That others went over pages of tuples and groups is told only for those that follow each other: the first looks again.
-            if cursor.ahead().is_none() && source.granule != Granule::Page && number == 0 && !self.failed.contains(&id)
-            {
-                *cursor = begin();
+            if cursor.ahead().is_none() {
+                let end = self.rounds.entry(id).or_default().end(self.began.elapsed());
+                if end == End::Mended {
+                    tell_failure(id, None);
+                }
+                // That others went over pages of tuples and groups is told only for those that follow each other: the first looks again.
+                let looks_again = source.granule != Granule::Page && number == 0;
+                if end == End::Again || end != End::Failed && looks_again {
+                    *cursor = begin();
+                }
             }
             while let Some((from, end)) = cursor.ahead() {
                 let (pages, next) = source.next_pages(from, end);
@@ -168,10 +191,16 @@ fn move_pages(mover: &Mover, id: i32, pages: &[i64]) -> bool {
     for page in pages {
         if let Err(failure) = move_together(mover, id, &[*page]) {
             warn(&format!("page {page} of source {id} cannot be moved"), &failure);
+            tell_failure(id, Some(Failure::new(failure.code, &format!("page {page}: {}", failure.message()))));
             are_moved = false;
         }
     }
     are_moved
+}
+
+/// Tells in `bullfrog.progress` why something of a source could not be moved, or that all of it could be.
+fn tell_failure(id: i32, failure: Option<Failure>) {
+    with_meters(|meters| meters.failed((database(), id), failure, now()));
 }
 
 fn move_together(mover: &Mover, id: i32, pages: &[i64]) -> Result<(), Failure> {

@@ -14,11 +14,12 @@ use pgrx::spi::OwnedPreparedStatement;
 
 use crate::errors::{defect, raise};
 use crate::live::was_there_before;
-use crate::moving::{copies, run};
+use crate::moving::copies;
 use crate::nodes;
 use crate::registry;
 use crate::requests::have_moved;
 use crate::rights::with_rights_of;
+use crate::statements::run;
 
 /// Moves old rows whose key a new row may have, before the row is written: then a unique index decides. Arguments: for each unique
 /// index its columns, and the query for the granules of old rows that have given values there.

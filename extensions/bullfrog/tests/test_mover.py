@@ -6,7 +6,7 @@ import signal
 import psycopg
 import pytest
 
-from conftest import CUSTOMERS, SPLIT, moved, reconnect, setting, wait_for_crash, wait_until
+from conftest import CUSTOMERS, SPLIT, migrate, moved, reconnect, setting, wait_for_crash, wait_until
 
 
 def pages_left(connection):
@@ -169,6 +169,33 @@ def delete_and_sweep(customers):
     customers.execute("SELECT bullfrog.resume('split')")
     wait_until(lambda: pages_left(customers) == 0, "all pages were moved")
     assert customers.execute("SELECT count(*) FROM customer_private").fetchone() == (199,)
+
+
+@pytest.mark.parametrize("options", ["", ", granularity => 'tuple'"])
+def test_the_background_comes_back_to_what_it_could_not_move_and_says_why(at_once, customers, options):
+    """An index evaluates what fails for one row as long as a table says so."""
+    customers.execute("""
+        CREATE TABLE full_disk (id int);
+        CREATE FUNCTION room_for(text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN
+            IF $1 = 'nick 500' AND EXISTS (SELECT FROM public.full_disk) THEN
+                RAISE 'no space left' USING ERRCODE = 'disk_full';
+            END IF;
+            RETURN $1;
+        END $$""")
+    definition = """
+        CREATE TABLE customer_private AS SELECT id, name FROM customer; CREATE TABLE customer_public AS SELECT id, nick FROM customer;
+        CREATE INDEX ON customer_public (room_for(nick))"""
+    with customers.transaction():
+        migrate(customers, definition, options=options)
+        customers.execute("INSERT INTO full_disk VALUES (1)")
+    told = "SELECT pages_left > 0 AND last_failure LIKE 'page %: no space left' FROM bullfrog.progress"
+    wait_until(lambda: customers.execute(told).fetchone()[0], "the failure is told")
+    wait_until(lambda: customers.execute("SELECT count(*) FROM ONLY bullfrog.moved").fetchone()[0] > 1, "others move")
+    check_all(customers)
+    customers.execute("DELETE FROM full_disk")
+    mended = "SELECT pages_left = 0 AND last_failure IS NULL FROM bullfrog.progress"
+    wait_until(lambda: customers.execute(mended).fetchone()[0], "everything was moved")
+    check_all(customers)
 
 
 def test_a_mover_that_is_terminated_is_replaced(split):

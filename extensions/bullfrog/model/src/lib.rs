@@ -9,3 +9,4 @@ pub mod horizon;
 pub mod meter;
 pub mod pace;
 pub mod phase;
+pub mod rounds;

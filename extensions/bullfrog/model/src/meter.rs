@@ -1,5 +1,7 @@
 //! What is measured of moves, per source, in shared memory. Plain data without pointers.
 
+use crate::board::Failure;
+
 /// Sources that are measured at a time; a new one takes the place of the one that was idle longest.
 const SOURCES: usize = 64;
 /// Seconds over which rates are taken.
@@ -62,6 +64,7 @@ struct Meter {
     touches: u64,
     last_touch: u64,
     latency: Histogram,
+    failure: Option<Failure>,
 }
 
 impl Meter {
@@ -91,6 +94,8 @@ pub struct Reading {
     pub median: Option<f64>,
     /// And 99 of 100.
     pub p99: Option<f64>,
+    /// Why the background could not move something, if so.
+    pub failure: Option<Failure>,
 }
 
 /// The meters of all sources of a server, since it started.
@@ -126,6 +131,11 @@ impl Meters {
         meter.latency.add(micros);
     }
 
+    /// The background could not move something of a source, or in its last round it could move everything.
+    pub fn failed(&mut self, name: (u32, i32), failure: Option<Failure>, second: u64) {
+        self.meter(name, second).failure = failure;
+    }
+
     /// What was measured of a source; none if nothing was.
     #[must_use]
     pub fn read(&self, name: (u32, i32), second: u64) -> Option<Reading> {
@@ -142,6 +152,7 @@ impl Meters {
             last_touch: meter.last_touch,
             median: meter.latency.quantile(0.5),
             p99: meter.latency.quantile(0.99),
+            failure: meter.failure,
         })
     }
 
@@ -169,6 +180,7 @@ impl Meters {
             touches: 0,
             last_touch: 0,
             latency: Histogram { counts: [0; BUCKETS] },
+            failure: None,
         });
         meter.advance(second);
         meter

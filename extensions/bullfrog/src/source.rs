@@ -1,0 +1,171 @@
+//! The rows of an old table that move together, and which of them are left.
+
+use bullfrog_model::granule::Granule;
+use pgrx::pg_sys::{self, Oid};
+use pgrx::prelude::*;
+use pgrx::spi::OwnedPreparedStatement;
+
+use crate::errors::{defect, raise};
+use crate::places::page_start;
+use crate::rights::with_rights_of;
+use crate::statements::run;
+
+/// Pages that a sweep looks at for untouched ones at a time.
+const WINDOW: i64 = 1024;
+/// Pages of a transaction in the background.
+const BATCH: i64 = 16;
+
+/// Rows of an old table, on their way to new tables.
+pub(crate) struct Source {
+    pub(crate) id: i32,
+    /// Pages that the driving table had at the switch.
+    pub(crate) pages: i64,
+    /// What is moved at a time.
+    pub(crate) granule: Granule,
+    /// Rows that violate a constraint do not keep their neighbours: they are put aside.
+    pub(crate) is_lenient: bool,
+    /// Whose rights moves have.
+    pub(crate) owner: Oid,
+    /// Marks granules `$1`; gives those that were not marked before.
+    pub(crate) mark: OwnedPreparedStatement,
+    /// Untouched pages from `$1` to before `$2`, at most `$3`.
+    untouched: OwnedPreparedStatement,
+    pub(crate) copies: Vec<Copying>,
+}
+
+/// Copies rows to a new table.
+pub(crate) struct Copying {
+    pub(crate) target: i32,
+    /// Of pages: the rows that have a place from `$1` to before `$2`. Else: those of the places `$1`.
+    pub(crate) copy: OwnedPreparedStatement,
+    /// Of tuples and groups: the granules of rows that have a place from `$1` to before `$2`.
+    names: Option<OwnedPreparedStatement>,
+}
+
+impl Source {
+    /// A source, with its statements prepared. None if the transaction does not see such a source.
+    pub(crate) fn read(id: i32) -> Option<Self> {
+        run(|client| {
+            let found = client.select(
+                "SELECT s.pages, s.granule, s.lenient, c.relowner FROM bullfrog.source s
+                 JOIN pg_catalog.pg_class c ON c.oid = s.old_table WHERE s.id = $1",
+                None,
+                &[id.into()],
+            )?;
+            if found.is_empty() {
+                return Ok(None);
+            }
+            let found = found.first();
+            let granule = found.get::<String>(2)?.unwrap_or_default().parse().unwrap_or_else(|error| defect(&error));
+            let owner = found.get(4)?.unwrap_or(Oid::INVALID);
+            let tid = PgOid::from(pg_sys::TIDOID);
+            let (bigint, bigints) = (PgOid::from(pg_sys::INT8OID), PgOid::from(pg_sys::INT8ARRAYOID));
+            let place = if granule == Granule::Page { vec![tid, tid] } else { vec![PgOid::from(pg_sys::TIDARRAYOID)] };
+            let mut copies = Vec::new();
+            let targets = "SELECT id, copy, names FROM bullfrog.target WHERE source = $1 ORDER BY id";
+            for row in client.select(targets, None, &[id.into()])? {
+                if let (Some(target), Some(copy)) = (row.get(1)?, row.get::<String>(2)?) {
+                    let names = row.get::<String>(3)?;
+                    copies.push(with_rights_of(owner, || {
+                        let copy = client.prepare_mut(copy.as_str(), &place)?.keep();
+                        let prepare =
+                            |names: String| client.prepare(names.as_str(), &[tid, tid]).map(|names| names.keep());
+                        Ok::<_, spi::Error>(Copying { target, copy, names: names.map(prepare).transpose()? })
+                    })?);
+                }
+            }
+            let mark = format!(
+                "INSERT INTO bullfrog.moved (source, granule) SELECT {id}, n FROM pg_catalog.unnest($1) n \
+                 ON CONFLICT DO NOTHING RETURNING granule"
+            );
+            let untouched = format!(
+                "SELECT p FROM pg_catalog.generate_series($1, $2 - 1) p \
+                 EXCEPT SELECT granule FROM bullfrog.moved WHERE source = {id} AND granule >= $1 AND granule < $2 ORDER BY p LIMIT $3"
+            );
+            Ok(Some(Self {
+                id,
+                pages: found.get(1)?.unwrap_or(0),
+                granule,
+                is_lenient: found.get(3)?.unwrap_or(false),
+                owner,
+                mark: client.prepare_mut(mark.as_str(), &[bigints])?.keep(),
+                untouched: client.prepare(untouched.as_str(), &[bigint, bigint, bigint])?.keep(),
+                copies,
+            }))
+        })
+    }
+
+    /// The granules that have a row on the pages from one to before another.
+    pub(crate) fn granules_of(&self, first: i64, beyond: i64) -> Vec<i64> {
+        if self.granule == Granule::Page {
+            return (first..beyond).collect();
+        }
+        let mut granules = Vec::new();
+        for names in self.copies.iter().filter_map(|copying| copying.names.as_ref()) {
+            with_rights_of(self.owner, || {
+                run(|client| {
+                    for row in client.select(names, None, &[page_start(first).into(), page_start(beyond).into()])? {
+                        granules.extend(row.get::<i64>(1)?);
+                    }
+                    Ok(())
+                })
+            });
+        }
+        granules.sort_unstable();
+        granules.dedup();
+        granules
+    }
+
+    /// A place among these at which no row is that moves or has moved.
+    pub(crate) fn place_of_no_row(&self, places: &[i64]) -> Option<i64> {
+        let mut pages: Vec<i64> = places.iter().map(|place| place >> 16).collect();
+        pages.dedup();
+        let pages = pages.into_iter().filter(|page| (0..self.pages).contains(page));
+        let unmoved: Vec<i64> = pages.flat_map(|page| self.granules_of(page, page + 1)).collect();
+        let rest: Vec<i64> = places.iter().copied().filter(|place| unmoved.binary_search(place).is_err()).collect();
+        // In this order: what moves meanwhile is found, before or after.
+        run(|client| {
+            let unknown = "SELECT n FROM pg_catalog.unnest($1) n \
+                EXCEPT SELECT granule FROM bullfrog.moved WHERE source = $2 LIMIT 1";
+            let mut unknown = client.select(unknown, Some(1), &[rest.into(), self.id.into()])?;
+            unknown.next().map_or(Ok(None), |row| row.get(1))
+        })
+    }
+
+    /// The next pages that a sweep has to do, from one to before another at most, and where it goes on after them.
+    pub(crate) fn next_pages(&self, from: i64, end: i64) -> (Vec<i64>, i64) {
+        if self.granule != Granule::Page {
+            let beyond = (from + BATCH).min(end);
+            return ((from..beyond).collect(), beyond);
+        }
+        let beyond = (from + WINDOW).min(end);
+        let pages = run(|client| {
+            let rows = client.select(&self.untouched, None, &[from.into(), beyond.into(), BATCH.into()])?;
+            rows.into_iter().filter_map(|row| row.get(1).transpose()).collect::<Result<Vec<i64>, _>>()
+        });
+        let next = if pages.len() as i64 == BATCH { pages.last().map_or(beyond, |last| last + 1) } else { beyond };
+        (pages, next)
+    }
+
+    /// Notes that a sweep has done these pages, so that a new mover does not begin at the first one.
+    pub(crate) fn mark_swept(&self, first: i64, beyond: i64) {
+        run(|client| {
+            client
+                .update(
+                    "UPDATE bullfrog.source SET swept = $3 WHERE id = $1 AND swept >= $2 AND swept < $3",
+                    None,
+                    &[self.id.into(), first.into(), beyond.into()],
+                )
+                .map(|_| ())
+        });
+    }
+}
+
+/// Ends a move of a source that the transaction does not see.
+pub(crate) fn unknown_source() -> ! {
+    raise(
+        PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+        "its migration was not committed yet, or has ended",
+        "Commit the transaction that called bullfrog.migrate first.",
+    )
+}
