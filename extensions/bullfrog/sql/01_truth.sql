@@ -110,7 +110,7 @@ CREATE TABLE bullfrog.released (
     columns smallint[] NOT NULL,
     referred smallint[] NOT NULL,
     valid boolean NOT NULL,
-    definition text NOT NULL
+    options text NOT NULL
 );
 COMMENT ON TABLE bullfrog.released IS 'Foreign keys from and to old tables, which ended at the switch. abort brings them back.';
 COMMENT ON COLUMN bullfrog.released.migration IS 'The migration under way.';
@@ -120,7 +120,7 @@ COMMENT ON COLUMN bullfrog.released.refers_to IS 'The table referred to.';
 COMMENT ON COLUMN bullfrog.released.columns IS 'The referring columns.';
 COMMENT ON COLUMN bullfrog.released.referred IS 'The columns referred to.';
 COMMENT ON COLUMN bullfrog.released.valid IS 'Whether it held for all rows.';
-COMMENT ON COLUMN bullfrog.released.definition IS 'What creates it again.';
+COMMENT ON COLUMN bullfrog.released.options IS 'What follows the columns in its definition.';
 
 CREATE TABLE bullfrog.quarantined (
     migration int NOT NULL REFERENCES bullfrog.migration,

@@ -112,6 +112,18 @@ $$;
 COMMENT ON FUNCTION bullfrog.keep_sequences(oid[]) IS 'Keeps sequences that belong to columns of old tables, as far as other tables take '
     'their defaults from them.';
 
+CREATE FUNCTION bullfrog.foreign_key(relation oid, columns smallint[], refers_to oid, referred smallint[]) RETURNS text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('FOREIGN KEY (%s) REFERENCES %s(%s)', string_agg(quote_ident(a.attname), ', ' ORDER BY n), refers_to::regclass,
+        string_agg(quote_ident(r.attname), ', ' ORDER BY n))
+    FROM ROWS FROM (unnest(columns), unnest(referred)) WITH ORDINALITY AS k (attnum, referred_attnum, n)
+    JOIN pg_attribute a ON a.attrelid = relation AND a.attnum = k.attnum
+    JOIN pg_attribute r ON r.attrelid = refers_to AND r.attnum = k.referred_attnum
+    HAVING count(*) > 0
+$$;
+COMMENT ON FUNCTION bullfrog.foreign_key(oid, smallint[], oid, smallint[]) IS
+    'How the definition of a foreign key begins, with the names that its tables and columns have now.';
+
 CREATE FUNCTION bullfrog.close(migration_id int, olds oid[], lives oid[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -127,8 +139,9 @@ BEGIN
         END IF;
         INSERT INTO bullfrog.old (old_table, migration, live) VALUES (old, migration_id, old = ANY (lives));
     END LOOP;
-    INSERT INTO bullfrog.released (migration, relation, name, refers_to, columns, referred, valid, definition)
-        SELECT migration_id, k.conrelid, k.conname, k.confrelid, k.conkey, k.confkey, k.convalidated, pg_get_constraintdef(k.oid)
+    INSERT INTO bullfrog.released (migration, relation, name, refers_to, columns, referred, valid, options)
+        SELECT migration_id, k.conrelid, k.conname, k.confrelid, k.conkey, k.confkey, k.convalidated,
+            substr(pg_get_constraintdef(k.oid), 1 + length(bullfrog.foreign_key(k.conrelid, k.conkey, k.confrelid, k.confkey)))
         FROM pg_constraint k WHERE k.contype = 'f' AND (k.conrelid = ANY (olds) OR k.confrelid = ANY (olds)) ORDER BY k.oid;
 END
 $$;

@@ -46,6 +46,7 @@ DECLARE
     target bullfrog.target;
     keys smallint[];
     columns record;
+    deferred text;
     moved text;
     lost bigint;
 BEGIN
@@ -62,6 +63,12 @@ BEGIN
         keys := bullfrog.key_columns(source);
         IF keys IS NULL THEN
             RETURN format('no key of %s is in all new tables', source.old_table);
+        END IF;
+        -- What is deferred to the commit would be evaluated with the rights of who commits: the server does not let it.
+        SELECT string_agg(format('%s.%I', k.connamespace::regnamespace, k.conname), ', ') INTO deferred
+            FROM pg_constraint k WHERE k.conrelid = source.old_table AND k.condeferred;
+        IF deferred IS NOT NULL THEN
+            EXECUTE format('SET CONSTRAINTS %s IMMEDIATE', deferred);
         END IF;
         moved := format('bullfrog.is_%s_moved(%s, o.ctid)', bullfrog.naming(source.granule), source.id);
         SELECT string_agg(format('EXISTS (SELECT FROM ONLY %s t WHERE %s)', t.new_table, bullfrog.same_key(t, keys)), ' AND ') AS in_all,
@@ -124,8 +131,9 @@ DECLARE
     t record;
     written bigint;
     hindrance text;
-    keys text[];
-    statement text;
+    keys bullfrog.released[];
+    key bullfrog.released;
+    definition text;
 BEGIN
     PERFORM bullfrog.require_quiet_session();
     migration := bullfrog.under_way(abort.name);
@@ -146,21 +154,34 @@ BEGIN
     END LOOP;
     PERFORM bullfrog.reach('abort: writes carried back');
     news := ARRAY(SELECT g.new_table FROM bullfrog.target g JOIN bullfrog.source c ON c.id = g.source WHERE c.migration = migration.id);
-    keys := ARRAY(SELECT pg_catalog.format('ALTER TABLE %s ADD CONSTRAINT %I %s', r.relation, r.name, r.definition)
-        FROM bullfrog.released r WHERE r.migration = migration.id);
+    -- A table that is not there any more took its foreign keys along.
+    keys := ARRAY(SELECT r FROM bullfrog.released r WHERE r.migration = migration.id
+        AND EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = r.relation));
     PERFORM bullfrog.forget(migration.id);
     PERFORM bullfrog.reach('abort: moves forgotten');
     FOR t IN SELECT k.conname, k.conrelid::regclass AS relation FROM bullfrog.referring(news::oid[]) k LOOP
         EXECUTE pg_catalog.format('ALTER TABLE %s DROP CONSTRAINT %I', t.relation, t.conname);
     END LOOP;
     EXECUTE 'DROP TABLE ' || pg_catalog.array_to_string(news, ', ');
-    FOREACH statement IN ARRAY keys LOOP
+    FOREACH key IN ARRAY keys LOOP
+        definition := bullfrog.foreign_key(key.relation, key.columns, key.refers_to, key.referred) || key.options;
         BEGIN
-            EXECUTE statement;
-        EXCEPTION WHEN foreign_key_violation THEN
-            RAISE EXCEPTION 'a foreign key of the old schema does not hold any more'
-                USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = statement || ': ' || SQLERRM,
-                    HINT = 'Rows of other tables were written since the switch. Correct them, then abort again; or finish the migration.';
+            IF definition IS NULL THEN
+                RAISE EXCEPTION USING ERRCODE = 'undefined_table', MESSAGE = 'the table that it referred to was dropped';
+            END IF;
+            EXECUTE pg_catalog.format('ALTER TABLE %s ADD CONSTRAINT %I %s', key.relation, key.name, definition);
+        EXCEPTION
+            WHEN foreign_key_violation THEN
+                RAISE EXCEPTION 'a foreign key of the old schema does not hold any more'
+                    USING ERRCODE = 'object_not_in_prerequisite_state',
+                        DETAIL = pg_catalog.format('%s of %s, %s: %s', pg_catalog.quote_ident(key.name), key.relation, definition, SQLERRM),
+                        HINT = 'Rows of other tables were written since the switch. Correct them, then abort again; or finish the migration.';
+            WHEN syntax_error_or_access_rule_violation THEN
+                RAISE EXCEPTION 'a foreign key of the old schema cannot come back'
+                    USING ERRCODE = 'object_not_in_prerequisite_state',
+                        DETAIL = pg_catalog.format('%s of %s: %s', pg_catalog.quote_ident(key.name), key.relation, SQLERRM),
+                        HINT = 'Other tables were changed since the switch. Bring back what it needs, then abort again; or finish the '
+                            'migration.';
         END;
     END LOOP;
     DELETE FROM bullfrog.quarantined q WHERE q.migration = migration.id;

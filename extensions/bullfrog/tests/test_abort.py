@@ -61,6 +61,39 @@ def test_what_cannot_be_carried_back_is_refused_and_nothing_is_changed(customers
     customers.execute("SELECT bullfrog.finish('m')")
 
 
+@pytest.fixture
+def deferring(database):
+    """An owner's table with a constraint that is checked at the commit, by an expression that tells as whom it is evaluated."""
+    connection = database.connect()
+    connection.execute("DROP ROLE IF EXISTS deferrer; CREATE ROLE deferrer; GRANT CREATE ON SCHEMA public TO deferrer; SET ROLE deferrer")
+    connection.execute("""
+        CREATE FUNCTION slot(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
+            $$ BEGIN RAISE NOTICE '%', current_user; RETURN $1 % 1000; END $$;
+        CREATE TABLE booking (id int PRIMARY KEY, room int, EXCLUDE USING btree (slot(room) WITH =) DEFERRABLE INITIALLY DEFERRED);
+        INSERT INTO booking VALUES (1, 1), (2, 2), (3, 3);
+        RESET ROLE""")
+    migrate(connection, "CREATE TABLE booked AS SELECT id, room FROM booking; ALTER TABLE booked ADD PRIMARY KEY (id)")
+    yield connection
+    connection.execute("SELECT bullfrog.abort('m', discard_writes => true) FROM bullfrog.progress")
+    connection.execute("DROP OWNED BY deferrer; DROP ROLE deferrer")
+
+
+def test_a_deferred_constraint_is_checked_with_the_owners_rights(deferring):
+    deferring.execute("UPDATE booked SET room = 3 - room WHERE id < 3")
+    evaluated = set()
+    deferring.add_notice_handler(lambda notice: evaluated.add(notice.message_primary))
+    deferring.execute("SELECT bullfrog.abort('m')")
+    assert deferring.execute("SELECT * FROM booking ORDER BY id").fetchall() == [(1, 2), (2, 1), (3, 3)]
+    assert evaluated == {"deferrer"}
+
+
+def test_what_a_deferred_constraint_forbids_is_not_carried_back(deferring):
+    deferring.execute("UPDATE booked SET room = 1003 WHERE id = 1")
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="carried back") as error:
+        deferring.execute("SELECT bullfrog.abort('m')")
+    assert "exclusion constraint" in error.value.diag.message_detail
+
+
 def test_a_write_that_was_not_carried_back_is_noticed(customers):
     """With the statement that carries updates back left out, abort does not succeed."""
     migrate(customers, RENAMED)

@@ -124,6 +124,44 @@ def test_abort_is_refused_when_an_old_foreign_key_does_not_hold_any_more(shop):
     assert shop.execute(COUNT_KEYS).fetchone() == (3,)
 
 
+def test_old_foreign_keys_come_back_to_tables_that_were_renamed_or_moved(renamed):
+    renamed.execute("""
+        CREATE SCHEMA "other place"; ALTER TABLE region RENAME TO "Area (new)"; ALTER TABLE "Area (new)" SET SCHEMA "other place";
+        ALTER TABLE "other place"."Area (new)" RENAME code TO "Code"; ALTER TABLE remark RENAME TO comment;
+        ALTER TABLE comment RENAME number TO "of order"; CREATE TABLE region (code int PRIMARY KEY)""")
+    renamed.execute("SELECT bullfrog.abort('m')")
+    keys = "SELECT pg_get_constraintdef(oid), conrelid::regclass::text FROM pg_constraint WHERE contype = 'f' AND conname = %s"
+    assert renamed.execute(keys, ("orders_region_fkey",)).fetchall() == [
+        ('FOREIGN KEY (region) REFERENCES "other place"."Area (new)"("Code")', "orders")]
+    assert renamed.execute(keys, ("remark_number_fkey",)).fetchall() == [
+        ('FOREIGN KEY ("of order") REFERENCES orders(number)', "comment")]
+    assert renamed.execute(keys, ("orders_person_fkey",)).fetchall() == [
+        ("FOREIGN KEY (person) REFERENCES person(id) ON DELETE CASCADE", "orders")]
+
+
+@pytest.mark.parametrize("change, why", [
+    ("DROP TABLE region", "was dropped"),
+    ("ALTER TABLE region DROP COLUMN code CASCADE, ADD COLUMN code int PRIMARY KEY GENERATED ALWAYS AS IDENTITY", "does not exist"),
+    ("ALTER TABLE region DROP CONSTRAINT region_pkey CASCADE", "no unique constraint"),
+])
+def test_abort_is_refused_when_an_old_foreign_key_cannot_come_back(shop, change, why):
+    migrate(shop, "CREATE TABLE purchase AS SELECT number, region FROM orders; ALTER TABLE remark DROP CONSTRAINT remark_number_fkey")
+    shop.execute("DELETE FROM purchase WHERE number = 5")
+    shop.execute(change)
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="cannot come back") as error:
+        shop.execute("SELECT bullfrog.abort('m', discard_writes => true)")
+    assert "orders_region_fkey" in error.value.diag.message_detail and why in error.value.diag.message_detail
+    assert shop.execute("SELECT count(*) FROM purchase").fetchone() == (ORDERS - 1,)
+    shop.execute("SELECT bullfrog.finish('m')")
+
+
+def test_abort_goes_on_without_foreign_keys_of_tables_that_were_dropped(shop):
+    migrate(shop, "CREATE TABLE purchase AS SELECT number, region FROM orders; ALTER TABLE remark DROP CONSTRAINT remark_number_fkey")
+    shop.execute("DROP TABLE remark")
+    shop.execute("SELECT bullfrog.abort('m')")
+    assert shop.execute(COUNT_KEYS).fetchone() == (2,)
+
+
 @pytest.mark.parametrize("definition, why", [
     ("CREATE TABLE t AS SELECT number, region + 3 AS region FROM orders; ALTER TABLE t ADD FOREIGN KEY (region)"
     " REFERENCES region (code)", None),
