@@ -21,6 +21,9 @@ pub(crate) enum Flaw {
     /// Conditions of clients see rows that were moved.
     #[name = c"no_barrier"]
     NoBarrier,
+    /// At REPEATABLE READ every statement that has rows moved gives its transaction a new snapshot.
+    #[name = c"anew_at_any_time"]
+    AnewAtAnyTime,
 }
 
 /// Whether `bullfrog.flaw` names this one.

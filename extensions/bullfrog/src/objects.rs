@@ -9,6 +9,7 @@ use pgrx::prelude::*;
 
 use crate::registry;
 use crate::shared::{database, with_meters};
+use crate::snapshots::function_is_called;
 use crate::utility::{refuse_moving, refuse_without_bullfrog};
 
 static mut NEXT_ACCESS: pg_sys::object_access_hook_type = None;
@@ -34,6 +35,9 @@ unsafe extern "C-unwind" fn object_access(
     unsafe {
         if let Some(next) = NEXT_ACCESS {
             pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| next(access, class, object, part, argument));
+        }
+        if access == ObjectAccessType::OAT_FUNCTION_EXECUTE {
+            function_is_called();
         }
         if class != pg_sys::RelationRelationId {
             return;

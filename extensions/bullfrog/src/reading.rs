@@ -14,8 +14,10 @@ use pgrx::prelude::*;
 
 use crate::barrier::put_behind_barrier;
 use crate::errors::{raise, refuse};
+use crate::flags::while_set;
 use crate::nodes;
 use crate::registry::{self, Asked, Registry, Target};
+use crate::snapshots;
 use crate::touching::{self, Touch};
 
 thread_local! {
@@ -25,14 +27,7 @@ thread_local! {
 
 /// Does something for which new tables have only the rows that were moved, and old ones are open.
 pub(crate) fn plainly<R>(action: impl FnOnce() -> R) -> R {
-    struct Restore(bool);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            IS_PLAIN.set(self.0);
-        }
-    }
-    let _restore = Restore(IS_PLAIN.replace(true));
-    action()
+    while_set(&IS_PLAIN, action)
 }
 
 static mut NEXT_PLANNER: pg_sys::planner_hook_type = None;
@@ -59,12 +54,14 @@ unsafe extern "C-unwind" fn planner(
         if registry.is_empty() || IS_PLAIN.get() {
             return plan(query, text, options, parameters);
         }
-        let touches = rewrite(&registry, query);
-        let statement = plan(query, text, options, parameters);
-        for Touch { target, query } in touches {
-            touching::attach(statement, target, plan(query, text, 0, parameters));
-        }
-        statement
+        snapshots::planning(|| {
+            let touches = rewrite(&registry, query);
+            let statement = plan(query, text, options, parameters);
+            for Touch { target, query } in touches {
+                touching::attach(statement, target, plan(query, text, 0, parameters));
+            }
+            statement
+        })
     }
 }
 

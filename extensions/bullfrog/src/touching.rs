@@ -14,6 +14,7 @@ use pgrx::prelude::*;
 
 use crate::barrier::{are_harmless, put_behind_barrier};
 use crate::errors::{raise, refuse};
+use crate::flaws::{self, Flaw};
 use crate::inside;
 use crate::mover;
 use crate::nodes;
@@ -190,6 +191,7 @@ unsafe fn carrier(statement: *mut pg_sys::PlannedStmt) -> Option<*mut pg_sys::Ra
 unsafe extern "C-unwind" fn executor_start(description: *mut pg_sys::QueryDesc, flags: c_int) {
     // SAFETY: the arguments are the server's.
     unsafe {
+        let is_first = snapshots::is_first_to_show();
         // The server refuses writes and row locks of read-only transactions, and on a standby, by itself.
         let is_run = flags & pg_sys::EXEC_FLAG_EXPLAIN_ONLY as c_int == 0 && !pg_sys::XactReadOnly;
         if pg_sys::XactIsoLevel == pg_sys::XACT_SERIALIZABLE as c_int {
@@ -199,7 +201,7 @@ unsafe extern "C-unwind" fn executor_start(description: *mut pg_sys::QueryDesc, 
             snapshots::renew(description);
         }
         if let Some(carrier) = carrier((*description).plannedstmt).filter(|_| is_run) {
-            move_touched(description, carrier);
+            move_touched(description, carrier, is_first);
         }
         match NEXT_START {
             Some(next) => pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| next(description, flags)),
@@ -227,8 +229,8 @@ unsafe fn refuse_serializable(statement: *mut pg_sys::PlannedStmt) {
 }
 
 /// Moves what a statement touches. If anything had to be moved, the statement's snapshot does not see it: it gets a new one,
-/// or must be tried again if its transaction has one snapshot for all and others did the move.
-unsafe fn move_touched(description: *mut pg_sys::QueryDesc, carrier: *mut pg_sys::RangeTblEntry) {
+/// or must be tried again if its transaction has one snapshot for all, has shown what that sees, and others did the move.
+unsafe fn move_touched(description: *mut pg_sys::QueryDesc, carrier: *mut pg_sys::RangeTblEntry, is_first: bool) {
     // SAFETY: the carrier holds, for each target, two numbers and a plan; the rest is the server's.
     unsafe {
         // Conditions are evaluated over old rows below: only for who may read and write the new ones.
@@ -255,7 +257,10 @@ unsafe fn move_touched(description: *mut pg_sys::QueryDesc, carrier: *mut pg_sys
             let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
             with_meters(|meters| meters.touched((database(), source), micros, now()));
         }
-        if moved_by_others && pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as c_int {
+        if moved_by_others
+            && pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as c_int
+            && !((is_first || flaws::is_set(Flaw::AnewAtAnyTime)) && snapshots::begin_anew((*description).snapshot))
+        {
             raise(
                 PgSqlErrorCode::ERRCODE_T_R_SERIALIZATION_FAILURE,
                 "could not serialize access because rows had to be moved to their new table",

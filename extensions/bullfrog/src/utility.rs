@@ -13,6 +13,7 @@ use crate::nodes;
 use crate::reading::refuse_old;
 use crate::registry::{self, Registry};
 use crate::shared::{alive, with_board};
+use crate::snapshots::is_first_to_show;
 
 static mut NEXT_UTILITY: pg_sys::ProcessUtility_hook_type = None;
 
@@ -39,6 +40,9 @@ unsafe extern "C-unwind" fn process_utility(
 ) {
     // SAFETY: the arguments are the server's; a hook may end in an error of the server, which passes the boundary.
     unsafe {
+        if shows_snapshot(statement) {
+            is_first_to_show();
+        }
         let kind = Kind::of((*statement).utilityStmt);
         if kind == Kind::DropDatabase {
             refuse_to_drop((*statement).utilityStmt.cast());
@@ -80,6 +84,21 @@ unsafe extern "C-unwind" fn process_utility(
                 (_, false) => verify(),
                 (false, true) => {}
             }
+        }
+    }
+}
+
+/// Whether a statement may show what the snapshot of its transaction sees, or takes over that of another.
+unsafe fn shows_snapshot(statement: *mut pg_sys::PlannedStmt) -> bool {
+    // SAFETY: the tag tells the kind of a node.
+    unsafe {
+        let node = (*statement).utilityStmt;
+        match nodes::tag(node) {
+            NodeTag::T_PrepareStmt | NodeTag::T_DeallocateStmt => false,
+            NodeTag::T_VariableSetStmt => {
+                nodes::text((*node.cast::<pg_sys::VariableSetStmt>()).name) == "TRANSACTION SNAPSHOT"
+            }
+            _ => pg_sys::PlannedStmtRequiresSnapshot(statement),
         }
     }
 }

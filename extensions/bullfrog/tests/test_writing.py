@@ -111,22 +111,6 @@ def test_insert_on_conflict_finds_rows_that_were_not_moved(split):
     assert split.execute("INSERT INTO customer_private VALUES (45, 'new') ON CONFLICT DO NOTHING").rowcount == 0
 
 
-def test_repeatable_read_asks_for_another_try_and_the_try_succeeds(database, split):
-    writer = database.connect()
-    for attempt in range(2):
-        writer.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-        writer.execute("SELECT count(*) FROM customer_public")
-        try:
-            assert writer.execute("UPDATE customer_private SET name = 'x' WHERE id IN (1, 1000)").rowcount == 2
-            writer.execute("COMMIT")
-            break
-        except psycopg.errors.SerializationFailure:
-            assert attempt == 0
-            writer.execute("ROLLBACK")
-    assert attempt == 1
-    assert split.execute("SELECT count(*) FROM customer_private WHERE name = 'x'").fetchone() == (2,)
-
-
 def test_write_skew_over_a_move_does_not_commit(database, split):
     """Two serializable transactions read two rows and write one each; the rows are cold when they are read. The move in
     between must not hide the conflict."""
