@@ -12,7 +12,7 @@ use savanna_tenants_segments::TenantId;
 
 /// What a tenant holds at most: so much of the time's tokens.
 const BURST: Duration = Duration::from_millis(20);
-/// What a tenant owes at most.
+/// What a tenant owes at most. Only time of statements that run aside, on another thread, comes to more at once.
 const DEBT_MAX: Duration = Duration::from_secs(1);
 /// Who has spent something within this time counts as one who wants more.
 const LATELY: Duration = Duration::from_millis(100);
@@ -20,6 +20,8 @@ const LATELY: Duration = Duration::from_millis(100);
 const LAG_MAX: Duration = Duration::from_millis(1);
 /// Of the tokens that the time brings, so many hundredths are given.
 const GIVEN: u128 = 90;
+/// Hundredths of a microsecond's part of a second's tokens in one token.
+const WHOLE: u128 = 100_000_000;
 /// Tokens are given at most this often.
 const TICK: Duration = Duration::from_millis(1);
 
@@ -72,6 +74,8 @@ pub struct Budget {
     /// Who is not here holds as much as it can, and has not wanted anything lately.
     accounts: BTreeMap<TenantId, Account>,
     given: Duration,
+    /// What the time has brought and is no whole token yet, in hundred-millionths.
+    rest: [u128; 3],
     crowded: bool,
 }
 
@@ -82,7 +86,15 @@ impl Budget {
         let within =
             |time: Duration| per_second.0.map(|rate| (u128::from(rate) * time.as_micros() / 1_000_000).max(1) as i64);
         let (holds, debts_max) = (within(BURST), within(DEBT_MAX));
-        Self { per_second, holds, debts_max, accounts: BTreeMap::new(), given: Duration::ZERO, crowded: false }
+        Self {
+            per_second,
+            holds,
+            debts_max,
+            accounts: BTreeMap::new(),
+            given: Duration::ZERO,
+            rest: [0; 3],
+            crowded: false,
+        }
     }
 
     /// Whether a tenant may begin a statement. `now` is the time since some beginning.
@@ -125,8 +137,9 @@ impl Budget {
         }
         self.given = now;
         for (at, hold) in self.holds.into_iter().enumerate() {
-            let brought = u128::from(self.per_second.0[at]) * time.as_micros() * GIVEN / 100_000_000;
-            let mut left = i64::try_from(brought).unwrap_or(i64::MAX);
+            self.rest[at] += u128::from(self.per_second.0[at]) * time.as_micros() * GIVEN;
+            let mut left = i64::try_from(self.rest[at] / WHOLE).unwrap_or(i64::MAX);
+            self.rest[at] %= WHOLE;
             // Each round fills somebody up or gives all there is.
             loop {
                 let needs = |account: &&mut Account| account.tokens[at] < hold;
@@ -216,6 +229,56 @@ mod tests {
         assert!(unfair[0] > 100 * crowded[0], "without a budget all wait for the one: {unfair:?} {crowded:?}");
     }
 
+    /// Tenants that write to the log, or ask the store, which take `RATE` units a second in the order in which they come. Each tenant has one
+    /// statement at a time, of so many units. Returns how many each finished in ten seconds, and how many milliseconds its last ones
+    /// waited for what was in their way.
+    fn occupy(resource: Resource, sizes: [u64; 2], mut budget: Option<Budget>) -> [(u64, u64); 2] {
+        const CLIENTS: usize = 32;
+        let mut spent = Amounts::default();
+        let mut busy_until = 0;
+        // When each client of each tenant has its answer; one of the first tenant's, many of the second's.
+        let mut free_at = [vec![0; 1], vec![0; CLIENTS]];
+        let mut finished = [(0, 0); 2];
+        for now in 0..10_000 {
+            for tenant in 0..2 {
+                for client in 0..free_at[tenant].len() {
+                    let time = Duration::from_millis(now);
+                    let admitted = |budget: &mut Budget| budget.admits(tenant as TenantId, time);
+                    if free_at[tenant][client] > now || !budget.as_mut().is_none_or(admitted) {
+                        continue;
+                    }
+                    spent.0[resource as usize] = sizes[tenant];
+                    if let Some(budget) = &mut budget {
+                        budget.charge(tenant as TenantId, 1, spent, time);
+                    }
+                    busy_until = busy_until.max(now * RATE) + sizes[tenant] * 1_000;
+                    free_at[tenant][client] = busy_until / RATE + 1;
+                    finished[tenant] = (finished[tenant].0 + 1, free_at[tenant][client] - now);
+                }
+            }
+        }
+        finished
+    }
+
+    /// Units a second of the log or the store.
+    const RATE: u64 = 100_000;
+
+    #[test]
+    fn a_tenant_that_fills_the_log_or_the_store_leaves_others_their_share() {
+        for resource in [Resource::Log, Resource::Store] {
+            let mut rates = Amounts::new(1_000_000, 1 << 40, 1 << 40);
+            rates.0[resource as usize] = RATE;
+            let [alone, _] = occupy(resource, [10, 0], Some(Budget::new(rates)));
+            let [small, large] = occupy(resource, [10, 5_000], Some(Budget::new(rates)));
+            assert!(small.0 > alone.0 / 8, "{resource:?}: {small:?} beside {large:?}, alone {alone:?}");
+            assert!(large.0 * 5_000 > 5 * RATE, "{resource:?}: what is left goes to {large:?}");
+            // With a budget that forgets this resource, the small one waits for all that the other has begun.
+            let forgetful = Budget::new(Amounts::new(1_000_000, 1 << 40, 1 << 40));
+            let [unfair, _] = occupy(resource, [10, 5_000], Some(forgetful));
+            assert!(unfair.0 < alone.0 / 100 && unfair.0 < small.0 / 10, "{resource:?}: {unfair:?} {small:?}");
+        }
+    }
+
     #[test]
     fn who_is_alone_has_everything() {
         let alone = run(&[100], Some(budget()));
@@ -237,6 +300,17 @@ mod tests {
         assert!((heavy - 3 * light).abs() < 10 && (heavy + light - 89_000).abs() < 10, "{light} {heavy}");
         budget.give(Duration::from_secs(10));
         assert!(budget.accounts.is_empty() && budget.admits(1, Duration::from_secs(10)));
+    }
+
+    #[test]
+    fn of_few_tokens_a_second_none_is_lost() {
+        let mut budget = Budget::new(Amounts::new(1_000_000, 1 << 40, 40));
+        budget.charge(2, 1, Amounts::new(0, 0, 1), Duration::ZERO);
+        budget.charge(1, 1, Amounts::new(0, 0, 30), Duration::ZERO);
+        for millis in 1..=1_000 {
+            budget.give(Duration::from_millis(millis));
+        }
+        assert!(budget.admits(1, Duration::from_secs(1)));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! A server of tenants alone, without the rest of Savanna.
 //!
 //! `cargo run -p savanna-pgwire-tenants --example tenants_server -- DATA_DIR [ADDRESS] [EPOCH] [CERTIFICATES KEY]
-//! [idle=MILLISECONDS] [snapshot=MILLISECONDS] [log=BYTES] [rows=BYTES] [delay=MILLISECONDS]`, then
-//! `psql -h 127.0.0.1 -p 5433 -U postgres`. It says on standard output where it listens and, for each line on standard input, how often
+//! [idle=MILLISECONDS] [snapshot=MILLISECONDS] [log=BYTES] [rows=BYTES] [delay=MILLISECONDS] [blocks=BYTES] [log_rate=BYTES]
+//! [store_rate=REQUESTS]`, then `psql -h 127.0.0.1 -p 5433 -U postgres`. The rates are what the tenants of a thread share a second. It
+//! says on standard output where it listens and, for each line on standard input, how often
 //! the log was flushed. With `delay` the storage is in memory, and each request to it takes so long.
 
 use std::{
@@ -21,6 +22,10 @@ use object_store::{
 
 use savanna_epoch::OwnerEpoch;
 use savanna_pgwire_tenants::{Keeping, Server, ServerOptions, TlsFiles};
+use savanna_tenants::budget::{
+    Amounts,
+    Resource::{Cpu, Log, Store},
+};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -29,7 +34,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let mut arguments = std::env::args().skip(1);
     let usage = "usage: tenants_server DATA_DIR [ADDRESS] [EPOCH] [CERTIFICATES KEY] [idle=MILLISECONDS] \
-        [snapshot=MILLISECONDS] [log=BYTES] [rows=BYTES] [delay=MILLISECONDS]";
+        [snapshot=MILLISECONDS] [log=BYTES] [rows=BYTES] [delay=MILLISECONDS] [blocks=BYTES] [log_rate=BYTES] [store_rate=REQUESTS]";
     let Some(data_dir) = arguments.next().map(PathBuf::from) else {
         eprintln!("{usage}");
         return ExitCode::from(2);
@@ -41,6 +46,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let mut keeping = Keeping::local(data_dir);
+    let mut rates = keeping.per_second;
     let mut files = Vec::new();
     for argument in arguments {
         match argument.split_once('=').map(|(name, value)| (name, value.parse())) {
@@ -52,9 +58,13 @@ fn main() -> ExitCode {
             }
             Some(("log", Ok(bytes))) => keeping.log_distance = bytes,
             Some(("rows", Ok(bytes))) => keeping.rows_bytes = bytes,
+            Some(("blocks", Ok(bytes))) => keeping.blocks_bytes = bytes as usize,
+            Some(("log_rate", Ok(bytes))) => rates = Amounts::new(rates[Cpu], bytes, rates[Store]),
+            Some(("store_rate", Ok(requests))) => rates = Amounts::new(rates[Cpu], rates[Log], requests),
             _ => files.push(PathBuf::from(argument)),
         }
     }
+    keeping.per_second = rates;
     let tls = match &files[..] {
         [] => None,
         [certificates, key] => Some(TlsFiles { certificates: certificates.clone(), key: key.clone() }),

@@ -147,7 +147,7 @@ impl Drop for Leaving {
 struct Connection {
     here: Rc<Here>,
     room: Rc<Room>,
-    /// What its last statement has cost.
+    /// What it has not paid for.
     spent: Spent,
     session: SessionId,
     key: Key,
@@ -184,6 +184,7 @@ impl Connection {
             if self.ready || self.skipping {
                 self.send().await?;
             }
+            self.pay();
             if self.hear().await? == 0 {
                 return Ok(());
             }
@@ -239,15 +240,16 @@ impl Connection {
         if self.skipping && !matches!(message, M::Sync(_)) {
             return Ok(());
         }
-        if matches!(message, M::Query(_) | M::Execute(_)) {
+        if matches!(message, M::Query(_) | M::Parse(_) | M::Bind(_) | M::Describe(_) | M::Execute(_)) {
+            self.pay();
             self.wait_for_budget().await;
+            self.owe_for(&message);
         }
         let session = self.session;
         self.ready = false;
         let outcome = match message {
             M::Query(query) => {
                 self.query(&query.query).await?;
-                self.pay();
                 return Ok(());
             }
             M::Sync(_) => return self.sync().await,
@@ -277,9 +279,7 @@ impl Connection {
             }
             M::Execute(execute) => {
                 let name = execute.name.unwrap_or_default();
-                let outcome = self.execute(&name, usize::try_from(execute.max_rows).unwrap_or(0)).await?;
-                self.pay();
-                outcome
+                self.execute(&name, usize::try_from(execute.max_rows).unwrap_or(0)).await?
             }
             M::Close(close) => {
                 let name = close.name.unwrap_or_default();

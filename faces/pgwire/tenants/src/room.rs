@@ -247,6 +247,7 @@ impl Room {
         T: Send + 'static,
         F: Future<Output = std::result::Result<T, StorageError>> + Send + 'static,
     {
+        self.requests.set(self.requests.get() + 1);
         let done = self.background.spawn(work(Arc::clone(&self.home))).await;
         done.unwrap_or_else(|error| Err(StorageError::Ended(error.to_string())))
     }
@@ -257,7 +258,6 @@ impl Room {
     }
 
     async fn fetch(&self, want: Want) -> Result<Vec<(PageId, Arc<Block>)>> {
-        self.requests.set(self.requests.get() + 1);
         self.store(|home| async move { home.fetch(&want).await }).await.map_err(SqlError::from)
     }
 

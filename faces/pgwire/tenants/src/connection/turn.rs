@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use pgwire::messages::PgWireFrontendMessage;
 use savanna_journal::Lsn;
 use savanna_tenants::{
     SessionId,
@@ -21,8 +22,8 @@ use savanna_tenants::{
 use super::{Connection, End, MESSAGE_BYTES_MAX, Served};
 use crate::alarm::Alarm;
 
-/// What reading and answering a statement costs beside running it.
-const PROTOCOL_TIME: Duration = Duration::from_micros(6);
+/// What reading and answering a message costs beside what it asks for.
+const MESSAGE_TIME: Duration = Duration::from_micros(3);
 /// All tenants are entitled to the same.
 const WEIGHT: u32 = 1;
 
@@ -116,10 +117,18 @@ impl Connection {
         }
     }
 
-    /// Pays for a statement.
+    /// Notes what a message itself costs. A simple query is answered with what Bind and Execute are.
+    pub(super) fn owe_for(&mut self, message: &PgWireFrontendMessage) {
+        let messages = if matches!(message, PgWireFrontendMessage::Query(_)) { 2 } else { 1 };
+        self.spent.time += MESSAGE_TIME * messages;
+    }
+
+    /// Pays for what was done since the last time, if anything was.
     pub(super) fn pay(&mut self) {
         let Spent { time, log_bytes } = std::mem::take(&mut self.spent);
-        let time = time + PROTOCOL_TIME;
+        if time.is_zero() {
+            return;
+        }
         let spent = Amounts::new(time.as_micros() as u64, log_bytes, self.room.take_requests());
         self.here.budget.borrow_mut().charge(self.room.id, WEIGHT, spent, self.here.began.elapsed());
     }
