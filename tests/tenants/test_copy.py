@@ -137,3 +137,22 @@ def test_psql_copies_a_file(server, tmp_path):
     assert (code, err) == (0, ""), err
     assert out.splitlines() == ["CREATE TABLE", "COPY 2", "COPY 2"]
     assert path.read_text() == "2,\"t;wo\"\n1,\"one\"\n"
+
+
+@pytest.mark.parametrize("sent", [0, 40])
+def test_a_copy_can_be_cancelled_while_its_rows_come(server, sent):
+    with server.connect(autocommit=True) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS cancelled (id text)")
+        rows = b"some text\n" * 100_000
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            with connection.cursor() as cursor, cursor.copy("COPY cancelled FROM STDIN") as copy:
+                for _ in range(sent):
+                    copy.write(rows)
+                connection.cancel_safe()
+                copy.write(rows)
+        assert connection.execute("SELECT count(*) FROM cancelled").fetchone() == (0,)
+        with connection.cursor() as cursor:
+            with cursor.copy("COPY cancelled FROM STDIN") as copy:
+                copy.write(b"more\n")
+        assert connection.execute("SELECT * FROM cancelled").fetchall() == [("more",)]
+        connection.execute("DROP TABLE cancelled")

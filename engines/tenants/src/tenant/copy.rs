@@ -31,6 +31,15 @@ impl Tenant {
         step
     }
 
+    /// Whether a `COPY` goes on, whose lines somebody takes from the client or reads. It counts as a statement that runs.
+    ///
+    /// # Errors
+    /// 57014. Then it is to be [given up](Self::copy_fail).
+    pub fn copy_goes_on(&self, id: SessionId) -> Result<()> {
+        self.begin_statement(id);
+        self.sessions.get(&id).map_or(Ok(()), |session| session.facts.interrupts.check())
+    }
+
     fn copy_lines(&mut self, id: SessionId, lines: &[Vec<CopyField>]) -> Result<Step<Outcome>> {
         self.interruption(id)?;
         let Self { database, sessions, .. } = self;

@@ -11,20 +11,73 @@ use savanna_tenants::{
     value::{Value, zone::Zone},
 };
 
-/// The rows of what a client has sent, for columns of these names.
-pub(crate) fn parse(bytes: &[u8], columns: &[String], format: &CopyFormat) -> Result<Vec<Vec<CopyField>>> {
-    let mut rows = match format.kind {
-        CopyKind::Text => text::parse(bytes, format)?,
-        CopyKind::Csv => csv::parse(bytes, format)?,
-        CopyKind::Binary => binary::parse(bytes, columns.len())?,
-    };
-    if format.header != Header::No {
-        let header: Vec<CopyField> = rows.drain(..rows.len().min(1)).flatten().collect();
-        if format.header == Header::Match {
-            check_header(&header, columns)?;
+/// The rows of what a client has sent, read one after the other.
+pub(crate) struct Rows<'a> {
+    source: Source<'a>,
+    columns: &'a [String],
+    /// What the next row is to be as a header.
+    header: Header,
+}
+
+enum Source<'a> {
+    Text(text::Rows<'a>),
+    Csv(csv::Rows<'a>),
+    Binary(binary::Rows<'a>),
+}
+
+impl Source<'_> {
+    fn next(&mut self) -> Result<Option<Vec<CopyField>>> {
+        match self {
+            Self::Text(rows) => rows.next(),
+            Self::Csv(rows) => rows.next(),
+            Self::Binary(rows) => rows.next(),
         }
     }
-    Ok(rows)
+
+    /// Bytes that are not read.
+    const fn rest(&self) -> usize {
+        match self {
+            Self::Text(rows) => rows.rest(),
+            Self::Csv(rows) => rows.rest(),
+            Self::Binary(rows) => rows.rest(),
+        }
+    }
+}
+
+impl<'a> Rows<'a> {
+    /// Rows for columns of these names.
+    ///
+    /// # Errors
+    /// 22P04 if the bytes do not begin as the format does.
+    pub(crate) fn new(bytes: &'a [u8], columns: &'a [String], format: &'a CopyFormat) -> Result<Self> {
+        let source = match format.kind {
+            CopyKind::Text => Source::Text(text::Rows::new(bytes, format)),
+            CopyKind::Csv => Source::Csv(csv::Rows::new(bytes, format)),
+            CopyKind::Binary => Source::Binary(binary::Rows::new(bytes, columns.len())?),
+        };
+        Ok(Self { source, columns, header: format.header })
+    }
+
+    /// Reads rows until these are at least so many bytes. Whether there are more.
+    ///
+    /// # Errors
+    /// 22P04, 22021.
+    pub(crate) fn read(&mut self, bytes: usize, rows: &mut Vec<Vec<CopyField>>) -> Result<bool> {
+        let enough = self.source.rest().saturating_sub(bytes);
+        while self.source.rest() > enough {
+            let Some(row) = self.source.next()? else { break };
+            match std::mem::take(&mut self.header) {
+                Header::No => rows.push(row),
+                Header::Yes => {}
+                Header::Match => check_header(&row, self.columns)?,
+            }
+        }
+        let more = self.source.rest() > 0;
+        if !more && self.header == Header::Match {
+            check_header(&[], self.columns)?;
+        }
+        Ok(more)
+    }
 }
 
 fn check_header(header: &[CopyField], columns: &[String]) -> Result<()> {
@@ -106,8 +159,13 @@ struct Line<'a> {
 }
 
 impl<'a> Lines<'a> {
-    fn new(rest: &'a [u8], stray: &'static str) -> Self {
+    const fn new(rest: &'a [u8], stray: &'static str) -> Self {
         Self { rest, end: None, stray }
+    }
+
+    /// What follows is not read.
+    const fn end_here(&mut self) {
+        self.rest = &[];
     }
 
     /// The next line; `step` says where the byte after the one at a place is that may end it.

@@ -5,7 +5,7 @@ use std::{io, sync::Arc};
 use pgwire::messages::{PgWireFrontendMessage, extendedquery::Bind};
 use savanna_tenants::{
     Outcome, OutputColumn, SqlError, Status,
-    copy::{CopyFormat, CopyKind},
+    copy::{CopyField, CopyFormat, CopyKind},
     error::{Result, state},
     role::Acquaintance,
     tenant::{Given, Notice},
@@ -16,6 +16,8 @@ use crate::{copy, output, process::ADMINISTRATION, tenants};
 
 /// Bytes of lines that one COPY takes.
 const COPY_BYTES_MAX: usize = 64 << 20;
+/// So many of them are read before others have their turn.
+const COPY_BYTES_AT_ONCE: usize = 256 << 10;
 
 impl Connection {
     /// A simple query: each statement in turn, all of them one transaction unless the text says otherwise.
@@ -169,6 +171,11 @@ impl Connection {
         self.send().await?;
         let mut text = Vec::new();
         let mut refused = None;
+        // From here on it may be cancelled.
+        let session = self.session;
+        if let Err(error) = self.tenant(|tenant| tenant.copy_goes_on(session)).await {
+            refused = Some(error);
+        }
         loop {
             let Some(message) = self.decode()? else {
                 if self.socket.read(&mut self.input).await? == 0 {
@@ -198,8 +205,12 @@ impl Connection {
                 }
             }
         }
-        let session = self.session;
-        let rows = match refused.map_or_else(|| copy::parse(&text, columns, format), Err) {
+        let rows = match refused {
+            None => self.read_rows(&text, columns, format).await,
+            Some(error) => Err(error),
+        };
+        drop(text);
+        let rows = match rows {
             Ok(rows) => Arc::new(rows),
             Err(error) => {
                 self.tenant(|tenant| tenant.copy_fail(session)).await;
@@ -207,6 +218,21 @@ impl Connection {
             }
         };
         self.until_done(move |tenant| tenant.copy_in(session, &rows)).await
+    }
+
+    /// Reads the rows of a COPY. It gives way to others every now and then, and may be cancelled there.
+    async fn read_rows(&mut self, text: &[u8], columns: &[String], format: &CopyFormat) -> Result<Vec<Vec<CopyField>>> {
+        let mut source = copy::Rows::new(text, columns, format)?;
+        let mut rows = Vec::new();
+        let session = self.session;
+        loop {
+            self.tenant(|tenant| tenant.copy_goes_on(session)).await?;
+            let more = self.paid(|| source.read(COPY_BYTES_AT_ONCE, &mut rows))?;
+            if !more {
+                return Ok(rows);
+            }
+            tokio::task::yield_now().await;
+        }
     }
 
     pub(super) async fn bind(&mut self, bind: Bind) -> Result<()> {

@@ -123,6 +123,15 @@ impl Connection {
         self.spent.time += MESSAGE_TIME * messages;
     }
 
+    /// Does something for the client beside the tenant, and pays for it.
+    pub(super) fn paid<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        let result = work();
+        self.spent.time += began.elapsed();
+        self.pay();
+        result
+    }
+
     /// Pays for what was done since the last time, if anything was.
     pub(super) fn pay(&mut self) {
         let Spent { time, log_bytes } = std::mem::take(&mut self.spent);

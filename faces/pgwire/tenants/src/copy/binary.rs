@@ -40,38 +40,56 @@ pub(super) fn row(values: &[Value], types: impl Iterator<Item = Type>) -> Vec<u8
 }
 
 /// The rows of so many columns.
-pub(super) fn parse(bytes: &[u8], columns: usize) -> Result<Vec<Vec<CopyField>>> {
-    let wrong = |message: &str| Err(SqlError::new(state::BAD_COPY_FILE_FORMAT, message));
-    let Some(rest) = bytes.strip_prefix(SIGNATURE) else { return wrong("COPY file signature not recognized") };
-    let mut rest = Rest(rest);
-    if rest.number()? as u32 & CRITICAL != 0 {
-        return wrong("unrecognized critical flags in COPY file header");
+pub(super) struct Rows<'a> {
+    rest: Rest<'a>,
+    columns: usize,
+}
+
+impl<'a> Rows<'a> {
+    /// Reads what stands before the rows.
+    pub(super) fn new(bytes: &'a [u8], columns: usize) -> Result<Self> {
+        let Some(rest) = bytes.strip_prefix(SIGNATURE) else {
+            return Err(wrong("COPY file signature not recognized"));
+        };
+        let mut rest = Rest(rest);
+        if rest.number()? as u32 & CRITICAL != 0 {
+            return Err(wrong("unrecognized critical flags in COPY file header"));
+        }
+        let extension = rest.number()?;
+        rest.take(usize::try_from(extension).unwrap_or(usize::MAX))?;
+        Ok(Self { rest, columns })
     }
-    let extension = rest.number()?;
-    rest.take(usize::try_from(extension).unwrap_or(usize::MAX))?;
-    let mut rows = Vec::new();
-    // The end may be left out.
-    while !rest.0.is_empty() {
+
+    pub(super) const fn rest(&self) -> usize {
+        self.rest.0.len()
+    }
+
+    /// The next row. The end may be left out.
+    pub(super) fn next(&mut self) -> Result<Option<Vec<CopyField>>> {
+        let Self { rest, columns } = self;
+        if rest.0.is_empty() {
+            return Ok(None);
+        }
         let count = i16::from_be_bytes(rest.array()?);
         if count == -1 {
-            if rest.0.is_empty() {
-                break;
-            }
-            return wrong("received copy data after EOF marker");
+            return if rest.0.is_empty() { Ok(None) } else { Err(wrong("received copy data after EOF marker")) };
         }
-        if usize::try_from(count) != Ok(columns) {
-            return wrong(&format!("row field count is {count}, expected {columns}"));
+        if usize::try_from(count) != Ok(*columns) {
+            return Err(wrong(&format!("row field count is {count}, expected {columns}")));
         }
         let field = |rest: &mut Rest<'_>| match rest.number()? {
             -1 => Ok(CopyField::Null),
             length => match usize::try_from(length) {
                 Ok(length) => Ok(CopyField::Binary(rest.take(length)?.to_vec())),
-                Err(_) => Err(SqlError::new(state::BAD_COPY_FILE_FORMAT, "invalid field size")),
+                Err(_) => Err(wrong("invalid field size")),
             },
         };
-        rows.push((0..columns).map(|_| field(&mut rest)).collect::<Result<_>>()?);
+        (0..*columns).map(|_| field(rest)).collect::<Result<_>>().map(Some)
     }
-    Ok(rows)
+}
+
+fn wrong(message: &str) -> SqlError {
+    SqlError::new(state::BAD_COPY_FILE_FORMAT, message)
 }
 
 /// Bytes that are yet to be read.
@@ -79,7 +97,7 @@ struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8]> {
-        let ended = || SqlError::new(state::BAD_COPY_FILE_FORMAT, "unexpected EOF in COPY data");
+        let ended = || wrong("unexpected EOF in COPY data");
         let (taken, rest) = self.0.split_at_checked(count).ok_or_else(ended)?;
         self.0 = rest;
         Ok(taken)
@@ -99,6 +117,11 @@ impl<'a> Rest<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parse(bytes: &[u8], columns: usize) -> Result<Vec<Vec<CopyField>>> {
+        let mut rows = Rows::new(bytes, columns)?;
+        std::iter::from_fn(|| rows.next().transpose()).collect()
+    }
 
     #[test]
     fn what_is_written_is_read_and_what_is_cut_is_refused() {

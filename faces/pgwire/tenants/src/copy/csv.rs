@@ -9,27 +9,41 @@ use savanna_tenants::{
 use super::{Line, Lines, utf8};
 
 /// The rows of a text.
-pub(super) fn parse(bytes: &[u8], format: &CopyFormat) -> Result<Vec<Vec<CopyField>>> {
-    let mut lines = Lines::new(bytes, "unquoted");
-    let mut rows = Vec::new();
-    let mut quoted = false;
-    // An end of a line inside of quotes is a part of the value.
-    let mut skip = |bytes: &[u8], at: usize| {
-        let mut next = at + 1;
-        if quoted && bytes[at] == format.escape && followed(&bytes[next..], format) {
-            next += 1;
-        } else if bytes[at] == format.quote {
-            quoted = !quoted;
-        }
-        next + bytes[next..].iter().take_while(|byte| quoted && matches!(byte, b'\r' | b'\n')).count()
-    };
-    while let Some(Line { bytes: line }) = lines.next(&mut skip)? {
-        if line == b"\\." {
-            break;
-        }
-        rows.push(columns(line, format)?);
+pub(super) struct Rows<'a> {
+    lines: Lines<'a>,
+    format: &'a CopyFormat,
+}
+
+impl<'a> Rows<'a> {
+    pub(super) const fn new(bytes: &'a [u8], format: &'a CopyFormat) -> Self {
+        Self { lines: Lines::new(bytes, "unquoted"), format }
     }
-    Ok(rows)
+
+    pub(super) const fn rest(&self) -> usize {
+        self.lines.rest.len()
+    }
+
+    /// The next row.
+    pub(super) fn next(&mut self) -> Result<Option<Vec<CopyField>>> {
+        let format = self.format;
+        let mut quoted = false;
+        // An end of a line inside of quotes is a part of the value.
+        let mut skip = |bytes: &[u8], at: usize| {
+            let mut next = at + 1;
+            if quoted && bytes[at] == format.escape && followed(&bytes[next..], format) {
+                next += 1;
+            } else if bytes[at] == format.quote {
+                quoted = !quoted;
+            }
+            next + bytes[next..].iter().take_while(|byte| quoted && matches!(byte, b'\r' | b'\n')).count()
+        };
+        let Some(Line { bytes: line }) = self.lines.next(&mut skip)? else { return Ok(None) };
+        if line == b"\\." {
+            self.lines.end_here();
+            return Ok(None);
+        }
+        columns(line, format).map(Some)
+    }
 }
 
 /// Whether what follows an escape is what can be escaped.
@@ -111,6 +125,11 @@ pub(super) fn line(columns: &[Option<String>], is_header: bool, format: &CopyFor
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parse(bytes: &[u8], format: &CopyFormat) -> Result<Vec<Vec<CopyField>>> {
+        let mut rows = Rows::new(bytes, format);
+        std::iter::from_fn(|| rows.next().transpose()).collect()
+    }
 
     fn format() -> CopyFormat {
         CopyFormat { delimiter: b',', null: String::new(), ..CopyFormat::default() }

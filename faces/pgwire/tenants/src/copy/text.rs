@@ -9,27 +9,36 @@ use savanna_tenants::{
 use super::{Line, Lines, utf8};
 
 /// The rows of a text.
-pub(super) fn parse(bytes: &[u8], format: &CopyFormat) -> Result<Vec<Vec<CopyField>>> {
-    let mut lines = Lines::new(bytes, "literal");
-    let mut rows = Vec::new();
-    // A backslash makes the next byte a part of the value, an end of a line too.
-    while let Some(Line { bytes: line }) =
-        lines.next(&mut |bytes, at| if bytes[at] == b'\\' { at + 2 } else { at + 1 })?
-    {
-        match end_marker(line) {
-            None => rows.push(columns(line, format)?),
+pub(super) struct Rows<'a> {
+    lines: Lines<'a>,
+    format: &'a CopyFormat,
+}
+
+impl<'a> Rows<'a> {
+    pub(super) const fn new(bytes: &'a [u8], format: &'a CopyFormat) -> Self {
+        Self { lines: Lines::new(bytes, "literal"), format }
+    }
+
+    pub(super) const fn rest(&self) -> usize {
+        self.lines.rest.len()
+    }
+
+    /// The next row.
+    pub(super) fn next(&mut self) -> Result<Option<Vec<CopyField>>> {
+        // A backslash makes the next byte a part of the value, an end of a line too.
+        let step = &mut |bytes: &[u8], at: usize| if bytes[at] == b'\\' { at + 2 } else { at + 1 };
+        let Some(Line { bytes: line }) = self.lines.next(step)? else { return Ok(None) };
+        let row = match end_marker(line) {
+            None => return columns(line, self.format).map(Some),
             Some(at) if at + 2 < line.len() => {
                 return Err(SqlError::new(state::BAD_COPY_FILE_FORMAT, "end-of-copy marker corrupt"));
             }
-            Some(at) => {
-                if at > 0 {
-                    rows.push(columns(&line[..at], format)?);
-                }
-                break;
-            }
-        }
+            Some(0) => None,
+            Some(at) => Some(columns(&line[..at], self.format)?),
+        };
+        self.lines.end_here();
+        Ok(row)
     }
-    Ok(rows)
 }
 
 /// Where a line has the mark behind which nothing is read.
@@ -142,6 +151,11 @@ pub(super) fn line(columns: &[Option<String>], format: &CopyFormat) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parse(bytes: &[u8], format: &CopyFormat) -> Result<Vec<Vec<CopyField>>> {
+        let mut rows = Rows::new(bytes, format);
+        std::iter::from_fn(|| rows.next().transpose()).collect()
+    }
 
     fn texts(bytes: &[u8]) -> Vec<Vec<Option<String>>> {
         let text = |field: CopyField| match field {
