@@ -114,6 +114,9 @@ BEGIN
     FOR s IN SELECT c.id FROM bullfrog.source c WHERE EXISTS (SELECT FROM bullfrog.target g WHERE g.source = c.id AND NOT g.filled)
         AND bullfrog.is_swept(c) LOOP
         CONTINUE WHEN bullfrog.readers(ARRAY[s.id]) IS NOT NULL;
+        -- Who ends the migration has these rows, and is not waited for: it may wait for us.
+        CONTINUE WHEN (SELECT count(*) FROM bullfrog.target g WHERE g.source = s.id)
+            > (SELECT count(*) FROM (SELECT FROM bullfrog.target g WHERE g.source = s.id FOR UPDATE SKIP LOCKED) free);
         FOR t IN UPDATE bullfrog.target g SET filled = true WHERE g.source = s.id RETURNING g.new_table LOOP
             PERFORM bullfrog.announce(t);
         END LOOP;

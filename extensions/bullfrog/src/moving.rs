@@ -48,6 +48,7 @@ enum Rows {
 impl Source {
     /// Moves those of these granules that were not moved before.
     pub(crate) fn move_granules(&self, granules: &[i64], care: Care) -> Moved {
+        self.lock_targets();
         // Of a range of places, a plan has to know how long it is.
         let _mode = (self.granule != Granule::Page).then(Unplanned::begin);
         let won = self.mark(granules);

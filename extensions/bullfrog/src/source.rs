@@ -36,6 +36,7 @@ pub(crate) struct Source {
 /// Copies rows to a new table.
 pub(crate) struct Copying {
     pub(crate) target: i32,
+    new: Oid,
     /// Of pages: the rows that have a place from `$1` to before `$2`. Else: those of the places `$1`.
     pub(crate) copy: OwnedPreparedStatement,
     /// Of tuples and groups: the granules of rows that have a place from `$1` to before `$2`.
@@ -62,15 +63,17 @@ impl Source {
             let (bigint, bigints) = (PgOid::from(pg_sys::INT8OID), PgOid::from(pg_sys::INT8ARRAYOID));
             let place = if granule == Granule::Page { vec![tid, tid] } else { vec![PgOid::from(pg_sys::TIDARRAYOID)] };
             let mut copies = Vec::new();
-            let targets = "SELECT id, copy, names FROM bullfrog.target WHERE source = $1 ORDER BY id";
+            let targets = "SELECT id, copy, names, new_table::oid FROM bullfrog.target WHERE source = $1 ORDER BY id";
             for row in client.select(targets, None, &[id.into()])? {
                 if let (Some(target), Some(copy)) = (row.get(1)?, row.get::<String>(2)?) {
                     let names = row.get::<String>(3)?;
+                    let new = row.get(4)?.unwrap_or(Oid::INVALID);
+                    lock(new);
                     copies.push(with_rights_of(owner, || {
                         let copy = client.prepare_mut(copy.as_str(), &place)?.keep();
                         let prepare =
                             |names: String| client.prepare(names.as_str(), &[tid, tid]).map(|names| names.keep());
-                        Ok::<_, spi::Error>(Copying { target, copy, names: names.map(prepare).transpose()? })
+                        Ok::<_, spi::Error>(Copying { target, new, copy, names: names.map(prepare).transpose()? })
                     })?);
                 }
             }
@@ -95,11 +98,18 @@ impl Source {
         })
     }
 
+    /// Locks the new tables as copies to them do. To be called before views of the migration are used: who ends it has locked its tables,
+    /// and then drops these.
+    pub(crate) fn lock_targets(&self) {
+        self.copies.iter().for_each(|copying| lock(copying.new));
+    }
+
     /// The granules that have a row on the pages from one to before another.
     pub(crate) fn granules_of(&self, first: i64, beyond: i64) -> Vec<i64> {
         if self.granule == Granule::Page {
             return (first..beyond).collect();
         }
+        self.lock_targets();
         let mut granules = Vec::new();
         for names in self.copies.iter().filter_map(|copying| copying.names.as_ref()) {
             with_rights_of(self.owner, || {
@@ -168,4 +178,9 @@ pub(crate) fn unknown_source() -> ! {
         "its migration was not committed yet, or has ended",
         "Commit the transaction that called bullfrog.migrate first.",
     )
+}
+
+fn lock(table: Oid) {
+    // SAFETY: waits for others; an error leaves nothing behind.
+    unsafe { pg_sys::LockRelationOid(table, pg_sys::RowExclusiveLock as pg_sys::LOCKMODE) };
 }
