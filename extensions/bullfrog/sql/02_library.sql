@@ -52,6 +52,26 @@ CREATE FUNCTION bullfrog.identifies(definition text, new_table text, columns sma
 COMMENT ON FUNCTION bullfrog.identifies(text, text, smallint[])
     IS 'Whether new rows that are equal in these columns are one row, because of unique keys of the old tables.';
 
+CREATE FUNCTION bullfrog.demands(definition text)
+    RETURNS TABLE (new_table text, kind text, columns text[], plain boolean, refers_to text, referred text[])
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'demands_wrapper';
+COMMENT ON FUNCTION bullfrog.demands(text) IS 'What a migration asks of all rows of tables: NOT NULL, keys (plain: they compare values as '
+    'their columns do), checks, references, expressions of indexes.';
+
+CREATE FUNCTION bullfrog.granted(definition text) RETURNS TABLE (new_table text, grantee oid, privilege text)
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'granted_wrapper';
+COMMENT ON FUNCTION bullfrog.granted(text) IS
+    'The rights on tables that a migration grants. No role: everybody; no privilege: all of them.';
+
+CREATE FUNCTION bullfrog.key_is_proven(definition text, new_table text, grouped boolean, group_keys smallint[], columns smallint[])
+    RETURNS boolean
+    LANGUAGE sql STABLE AS $$
+    -- Names in the definition are those of the session that migrates. A group is there once.
+    SELECT CASE WHEN grouped THEN group_keys OPERATOR(pg_catalog.<@) columns ELSE bullfrog.identifies(definition, new_table, columns) END
+$$;
+COMMENT ON FUNCTION bullfrog.key_is_proven(text, text, boolean, smallint[], smallint[]) IS
+    'Whether no two rows of a new table can be equal in some columns, because of keys of the old tables.';
+
 CREATE FUNCTION bullfrog.unfinished() RETURNS TABLE (horizon bigint, others bigint[])
     LANGUAGE c ROWS 1 AS 'MODULE_PATHNAME', 'unfinished_wrapper';
 COMMENT ON FUNCTION bullfrog.unfinished() IS 'What tells rows that are there now from later ones: the number of the first transaction that '

@@ -100,6 +100,73 @@ $$;
 COMMENT ON FUNCTION bullfrog.driving_tables(text[], text, oid[]) IS
     'The tables by whose pages joins shall move, by the names that the user gave.';
 
+CREATE FUNCTION bullfrog.missing_rights(new_table text, olds oid[], columns text[], origins smallint[], grantees oid[], privileges text[])
+    RETURNS SETOF text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH held AS (
+        SELECT a.grantee, a.privilege_type, a.privilege_type AS named FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a
+            WHERE c.oid = ANY (olds) AND a.grantee <> c.relowner
+        UNION SELECT a.grantee, a.privilege_type, format('%s (%s)', a.privilege_type, string_agg(DISTINCT quote_ident(n.name), ', '))
+            FROM pg_attribute o CROSS JOIN LATERAL aclexplode(o.attacl) a JOIN unnest(columns, origins) AS n (name, origin)
+                ON n.origin = o.attnum
+            WHERE o.attrelid = olds[1] AND NOT o.attisdropped GROUP BY a.grantee, a.privilege_type),
+    given AS (
+        SELECT COALESCE(g.grantee, 0) AS grantee, g.privilege FROM unnest(grantees, privileges) AS g (grantee, privilege)
+        UNION ALL SELECT a.grantee, a.privilege_type FROM pg_default_acl d CROSS JOIN LATERAL aclexplode(d.defaclacl) a
+            WHERE d.defaclobjtype = 'r' AND d.defaclrole = current_user::regrole
+                AND d.defaclnamespace IN (0, to_regnamespace(quote_ident((parse_ident(new_table))[1]))))
+    SELECT format('GRANT %s ON %s TO %s', string_agg(h.named, ', ' ORDER BY h.named), new_table,
+        CASE h.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(h.grantee)) END)
+    FROM held h
+    WHERE NOT EXISTS (SELECT FROM given g WHERE g.grantee IN (0, h.grantee) AND COALESCE(g.privilege, h.privilege_type) = h.privilege_type)
+    GROUP BY h.grantee ORDER BY h.grantee
+$$;
+COMMENT ON FUNCTION bullfrog.missing_rights(text, oid[], text[], smallint[], oid[], text[]) IS
+    'What to GRANT on a new table so that those may use it who may use the old ones. It has columns with these origins, and the migration '
+        'grants these privileges (NULL: all) to these roles (NULL: everybody).';
+
+CREATE FUNCTION bullfrog.mentions(olds oid[]) RETURNS SETOF text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('the text of function %s looks as if it named %s', p.oid::regprocedure, c.oid::regclass)
+    FROM pg_class c
+    CROSS JOIN LATERAL (SELECT format('(?<![[:alnum:]_$])%s(?![[:alnum:]_$])', regexp_replace(c.relname, '[^[:alnum:]_]', '\\\&', 'g')))
+        AS w (word)
+    JOIN pg_proc p ON CASE WHEN c.relname = lower(c.relname) THEN p.prosrc ~* w.word ELSE p.prosrc ~ w.word END
+    JOIN pg_language l ON l.oid = p.prolang
+    JOIN pg_namespace n ON n.oid = p.pronamespace
+    WHERE c.oid = ANY (olds) AND p.prosqlbody IS NULL AND l.lanname NOT IN ('c', 'internal')
+        AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'bullfrog')
+    ORDER BY 1
+$$;
+COMMENT ON FUNCTION bullfrog.mentions(oid[]) IS
+    'Functions in whose text there is the name of one of these tables. What a text means nobody knows before it runs.';
+
+CREATE FUNCTION bullfrog.refers(child oid, columns smallint[], parent oid, referred smallint[]) RETURNS boolean
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM pg_constraint k WHERE k.contype = 'f' AND k.convalidated AND k.conrelid = child AND k.confrelid = parent
+        AND k.conkey = columns AND k.confkey = referred)
+$$;
+COMMENT ON FUNCTION bullfrog.refers(oid, smallint[], oid, smallint[]) IS 'Whether there is such a foreign key, and it holds for all rows.';
+
+CREATE FUNCTION bullfrog.numbers_of(relation oid, columns text[]) RETURNS smallint[]
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN cardinality(columns) = 0
+        THEN (SELECT (x.indkey::smallint[])[0:x.indnkeyatts - 1] FROM pg_index x WHERE x.indrelid = relation AND x.indisprimary)
+        ELSE ARRAY(SELECT a.attnum FROM unnest(columns) WITH ORDINALITY AS c (name, n)
+            JOIN pg_attribute a ON a.attrelid = relation AND a.attname = c.name ORDER BY c.n) END
+$$;
+COMMENT ON FUNCTION bullfrog.numbers_of(oid, text[]) IS 'Columns of a table by their names; of none, its primary key.';
+
+CREATE FUNCTION bullfrog.reads_of(demands text[], olds oid[]) RETURNS text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('at the switch rows of %s are read to check %s', (SELECT string_agg(format('%s%s', c.oid::regclass,
+            CASE WHEN c.reltuples >= 0 THEN format(' (about %s)', c.reltuples::bigint) END), ', ' ORDER BY o.n)
+            FROM unnest(olds) WITH ORDINALITY AS o (relation, n) JOIN pg_class c ON c.oid = o.relation),
+        array_to_string(demands, ', '))
+    WHERE cardinality(demands) > 0
+$$;
+COMMENT ON FUNCTION bullfrog.reads_of(text[], oid[]) IS 'Tells of checks that read all rows of tables, and about how many these are.';
+
 CREATE FUNCTION bullfrog.plan(name text, definition text, live text[] DEFAULT '{}', driving text[] DEFAULT '{}')
     RETURNS TABLE (new_table text, old_tables regclass[], kind text, note text)
     LANGUAGE plpgsql AS $$
@@ -111,6 +178,35 @@ DECLARE
 BEGIN
     RETURN QUERY
     WITH parsed AS MATERIALIZED (SELECT * FROM bullfrog.parse(plan.definition, driving => drivers)),
+    granted AS MATERIALIZED (SELECT * FROM bullfrog.granted(plan.definition)),
+    demanded AS MATERIALIZED (SELECT * FROM bullfrog.demands(plan.definition)),
+    demand AS (
+        SELECT COALESCE(c.new_table, p.new_table) AS new_table, pg_catalog.concat(
+                d.kind, ' (' || NULLIF(pg_catalog.array_to_string(d.columns, ', '), '') || ')',
+                CASE WHEN c.new_table IS NULL THEN ' of ' || d.new_table END,
+                CASE WHEN d.kind IN ('PRIMARY KEY', 'UNIQUE') THEN ' by sorting' WHEN d.kind = 'FOREIGN KEY'
+                    THEN ' by looking into ' || d.refers_to END) AS what
+        FROM demanded d
+        LEFT JOIN parsed c ON c.action = 'create' AND c.new_table = d.new_table
+        LEFT JOIN parsed p ON p.action = 'create' AND p.new_table = d.refers_to
+        CROSS JOIN LATERAL (SELECT
+            ARRAY(SELECT pg_catalog.array_position(c.columns, n)::smallint FROM pg_catalog.unnest(d.columns) n) AS own,
+            ARRAY(SELECT pg_catalog.array_position(p.columns, n)::smallint FROM pg_catalog.unnest(CASE
+                WHEN pg_catalog.cardinality(d.referred) > 0 THEN d.referred
+                ELSE (SELECT k.columns FROM demanded k WHERE k.new_table = d.refers_to AND k.kind = 'PRIMARY KEY' LIMIT 1) END) n)
+                AS referred) AS number
+        WHERE CASE
+            WHEN d.kind = 'NOT NULL' THEN NOT c.required[number.own[1]]
+            WHEN d.kind IN ('PRIMARY KEY', 'UNIQUE')
+                THEN NOT (d.plain AND bullfrog.key_is_proven(plan.definition, c.new_table, c.grouped, c.keys, number.own))
+            WHEN d.kind = 'FOREIGN KEY' THEN NOT (COALESCE(p.complete, true) AND bullfrog.refers(
+                COALESCE(c.old_tables[1], pg_catalog.to_regclass(d.new_table)::oid),
+                CASE WHEN c.new_table IS NULL THEN bullfrog.numbers_of(pg_catalog.to_regclass(d.new_table)::oid, d.columns)
+                    ELSE ARRAY(SELECT c.origins[n] FROM pg_catalog.unnest(number.own) n) END,
+                COALESCE(p.old_tables[1], pg_catalog.to_regclass(d.refers_to)::oid),
+                CASE WHEN p.new_table IS NULL THEN bullfrog.numbers_of(pg_catalog.to_regclass(d.refers_to)::oid, d.referred)
+                    ELSE ARRAY(SELECT p.origins[n] FROM pg_catalog.unnest(number.referred) n) END))
+            ELSE true END),
     obstacle AS (
         SELECT o.old, b.what FROM pg_catalog.unnest(olds) AS o (old)
             CROSS JOIN bullfrog.obstacles(o.old, o.old = ANY (lives)) AS b (what)
@@ -134,10 +230,17 @@ BEGIN
             (SELECT pg_catalog.string_agg(l::regclass::text, ', ') || ' stays in use' FROM pg_catalog.unnest(lives) l
                 WHERE l = ANY (i.old_tables)),
             'at the switch all rows are read once, to evaluate ' || NULLIF(pg_catalog.array_to_string(i.evaluated, ', '), ''),
+            bullfrog.reads_of(ARRAY(SELECT d.what FROM demand d WHERE d.new_table = i.new_table), i.old_tables),
             (SELECT pg_catalog.string_agg(pg_catalog.format('the foreign key %I of %s ends: declare it for the new table', k.conname,
                 k.conrelid::regclass), '; ')
                 FROM pg_catalog.pg_constraint k WHERE k.contype = 'f' AND k.conrelid = ANY (i.old_tables) AND k.conrelid = ANY (closed)),
-            (SELECT pg_catalog.string_agg(l, '; ') FROM bullfrog.slow_lookups(i.lookup_tables, i.lookup_columns) l))
+            (SELECT pg_catalog.string_agg(l, '; ') FROM bullfrog.slow_lookups(i.lookup_tables, i.lookup_columns) l),
+            'rights on the old tables that it will not have: ' || (SELECT pg_catalog.string_agg(r, '; ') FROM bullfrog.missing_rights(
+                i.new_table, i.old_tables, i.columns, i.origins,
+                ARRAY(SELECT g.grantee FROM granted g WHERE g.new_table = i.new_table),
+                ARRAY(SELECT g.privilege FROM granted g WHERE g.new_table = i.new_table)) r),
+            (SELECT pg_catalog.string_agg(m, '; ') FROM bullfrog.mentions(ARRAY(SELECT o FROM pg_catalog.unnest(i.old_tables) o
+                WHERE o = ANY (closed))) m))
     FROM parsed i WHERE i.action = 'create';
 END
 $$;

@@ -56,13 +56,11 @@ COMMENT ON FUNCTION bullfrog.judge(bullfrog.target, text, text, text) IS
 
 CREATE FUNCTION bullfrog.proven_keys(target bullfrog.target, definition text, name text, group_keys smallint[]) RETURNS oid[]
     LANGUAGE sql STABLE AS $$
-    -- Names in the definition are those of the session that migrates. A group is there once.
     SELECT ARRAY(SELECT x.indexrelid FROM pg_catalog.pg_index x
         CROSS JOIN LATERAL (SELECT (x.indkey::smallint[])[0:x.indnkeyatts - 1] AS columns) AS key
         WHERE x.indrelid = target.new_table::oid AND x.indisunique
             AND bullfrog.compares_as_columns(x)
-            AND CASE WHEN target.granule = 'group' THEN group_keys OPERATOR(pg_catalog.<@) key.columns
-                ELSE bullfrog.identifies(definition, name, key.columns) END)
+            AND bullfrog.key_is_proven(definition, name, target.granule = 'group', group_keys, key.columns))
 $$;
 COMMENT ON FUNCTION bullfrog.proven_keys(bullfrog.target, text, text, smallint[]) IS
     'Unique indexes of a new table that no rows can violate, because of keys of the old tables.';

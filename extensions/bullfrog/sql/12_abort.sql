@@ -175,7 +175,8 @@ BEGIN
                 RAISE EXCEPTION 'a foreign key of the old schema does not hold any more'
                     USING ERRCODE = 'object_not_in_prerequisite_state',
                         DETAIL = pg_catalog.format('%s of %s, %s: %s', pg_catalog.quote_ident(key.name), key.relation, definition, SQLERRM),
-                        HINT = 'Rows of other tables were written since the switch. Correct them, then abort again; or finish the migration.';
+                        HINT = 'Rows of other tables were written since the switch. Correct them, then abort again; or finish the '
+                            'migration.';
             WHEN syntax_error_or_access_rule_violation THEN
                 RAISE EXCEPTION 'a foreign key of the old schema cannot come back'
                     USING ERRCODE = 'object_not_in_prerequisite_state',

@@ -354,7 +354,10 @@ unsafe fn index(index: *mut pg_sys::IndexStmt) -> Statement {
 }
 
 /// A table's name with the schema in which it is, or would be created, quoted.
-unsafe fn name(relation: *mut pg_sys::RangeVar) -> String {
+///
+/// # Safety
+/// A node of the parser.
+pub(crate) unsafe fn name(relation: *mut pg_sys::RangeVar) -> String {
     // SAFETY: a node of the parser.
     unsafe {
         let schema = pg_sys::get_namespace_name(pg_sys::RangeVarGetCreationNamespace(relation));

@@ -3,6 +3,7 @@
 //! ```text
 //!  sql/          the truth (tables), and what users call: migrate, finish, abort ..
 //!  definition    text of a migration -> its statements, checked
+//!  demands       what it asks of all rows, and which rights it grants
 //!  rows          the query of a new table, made ready to move: places, keys of groups
 //!  shape         what of the query decides how rows move
 //!  live          which rows of an old table that stays in use were there at the switch
@@ -39,6 +40,7 @@
 mod barrier;
 mod claims;
 mod definition;
+mod demands;
 mod errors;
 mod estimates;
 mod evaluation;

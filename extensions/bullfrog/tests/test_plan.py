@@ -1,0 +1,108 @@
+"""What bullfrog.plan tells of a migration: what the switch reads while clients wait, whose rights end, what text names old tables."""
+
+import pytest
+
+from conftest import CUSTOMERS, migrate
+
+
+def note(connection, definition, table="t", arguments=""):
+    found = connection.execute(f"SELECT new_table, note FROM bullfrog.plan('m', %s{arguments})", (definition,), prepare=False).fetchall()
+    return dict(found)[f"public.{table}"]
+
+
+@pytest.fixture
+def shop(customers):
+    """Orders of customers, in regions, with remarks."""
+    customers.execute("""
+        CREATE TABLE region (code int PRIMARY KEY, name text);
+        CREATE TABLE orders (number int PRIMARY KEY, customer int NOT NULL REFERENCES customer, region int REFERENCES region, what text);
+        CREATE TABLE remark (number int REFERENCES orders);
+        INSERT INTO orders SELECT n, n FROM generate_series(1, 200) n; ANALYZE orders; ANALYZE region""")
+    return customers
+
+
+COPY = "CREATE TABLE t AS SELECT id, name, nick, length(ssn) AS n FROM customer; "
+READ = f"at the switch rows of public.customer (about {CUSTOMERS}) are read to check "
+
+
+@pytest.mark.parametrize("demand, what", [
+    ("ALTER TABLE t ADD PRIMARY KEY (id)", None),
+    ("ALTER TABLE t ADD PRIMARY KEY (id), ALTER name SET NOT NULL", None),
+    ("CREATE INDEX ON t (nick)", None),
+    ("ALTER TABLE t ADD UNIQUE (nick, id)", None),
+    ("ALTER TABLE t ADD UNIQUE (nick)", "UNIQUE (nick) by sorting"),
+    ("CREATE UNIQUE INDEX ON t (nick)", "UNIQUE (nick) by sorting"),
+    ("ALTER TABLE t ADD PRIMARY KEY (nick)", "NOT NULL (nick), PRIMARY KEY (nick) by sorting"),
+    ("ALTER TABLE t ALTER n SET NOT NULL, ADD CHECK (n > 0)", "NOT NULL (n), CHECK"),
+    ("CREATE INDEX ON t (lower(nick))", "INDEX"),
+    ("CREATE INDEX ON t (nick) WHERE n > 0", "INDEX (nick)"),
+])
+def test_what_the_switch_reads_is_told_unless_the_old_tables_prove_it(customers, demand, what):
+    told = note(customers, COPY + demand)
+    assert (READ + what in told) if what else ("are read to check" not in told), told
+
+
+@pytest.mark.parametrize("demand, what", [
+    ("ALTER TABLE t ADD FOREIGN KEY (region) REFERENCES region", None),
+    ("ALTER TABLE t ADD FOREIGN KEY (region) REFERENCES region (code)", None),
+    ("ALTER TABLE t ADD FOREIGN KEY (number) REFERENCES region", "FOREIGN KEY (number) by looking into public.region"),
+    ("CREATE TABLE c AS SELECT id, name FROM customer; ALTER TABLE c ADD PRIMARY KEY (id);"
+     "ALTER TABLE t ADD FOREIGN KEY (customer) REFERENCES c", None),
+    ("CREATE TABLE c AS SELECT id, name FROM customer WHERE id > 0; ALTER TABLE c ADD PRIMARY KEY (id);"
+     "ALTER TABLE t ADD FOREIGN KEY (customer) REFERENCES c (id)", "FOREIGN KEY (customer) by looking into public.c"),
+    ("ALTER TABLE remark DROP CONSTRAINT remark_number_fkey; ALTER TABLE t ADD PRIMARY KEY (number);"
+     "ALTER TABLE remark ADD FOREIGN KEY (number) REFERENCES t", None),
+    ("ALTER TABLE t ADD UNIQUE (number); ALTER TABLE customer ADD FOREIGN KEY (id) REFERENCES t (number)",
+     "FOREIGN KEY (id) of public.customer by looking into public.t"),
+])
+def test_references_that_are_looked_up_are_told(shop, demand, what):
+    told = note(shop, "CREATE TABLE t AS SELECT number, customer, region FROM orders; " + demand)
+    assert (what in told) if what else ("are read to check" not in told), told
+
+
+def test_what_the_plan_calls_proven_the_switch_does_not_read(shop):
+    definition = "CREATE TABLE t AS SELECT number, customer, region FROM orders; ALTER TABLE t ADD PRIMARY KEY (number); " \
+        "ALTER TABLE t ALTER customer SET NOT NULL; ALTER TABLE t ADD FOREIGN KEY (region) REFERENCES region; " \
+        "ALTER TABLE remark DROP CONSTRAINT remark_number_fkey"
+    assert "are read" not in note(shop, definition)
+    reads = "SELECT seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables WHERE relname = 'orders'"
+    with shop.transaction():
+        before = shop.execute(reads).fetchone()
+        migrate(shop, definition)
+        assert shop.execute(reads).fetchone() == before
+
+
+@pytest.fixture
+def roles(customers):
+    customers.execute("DROP ROLE IF EXISTS clerk, \"Head clerk\"; CREATE ROLE clerk; CREATE ROLE \"Head clerk\"")
+    yield customers
+    customers.execute("DROP OWNED BY clerk, \"Head clerk\"; DROP ROLE clerk, \"Head clerk\"")
+
+
+def test_rights_that_end_are_told_with_what_to_grant(roles):
+    roles.execute("""
+        GRANT SELECT, UPDATE ON customer TO clerk; GRANT SELECT (name, ssn), INSERT (nick) ON customer TO "Head clerk";
+        GRANT SELECT ON customer TO PUBLIC""")
+    told = note(roles, COPY)
+    lost = {"GRANT SELECT ON public.t TO PUBLIC", "GRANT SELECT, UPDATE ON public.t TO clerk",
+        'GRANT INSERT (nick), SELECT (name) ON public.t TO "Head clerk"'}
+    assert set(told.split("rights on the old tables that it will not have: ")[1].split("; ")) == lost
+    told = note(roles, COPY + "GRANT SELECT ON t TO PUBLIC; GRANT ALL ON t TO \"Head clerk\"")
+    assert told.endswith("will not have: GRANT UPDATE ON public.t TO clerk")
+    assert "GRANT" not in note(roles, COPY + "GRANT SELECT, INSERT ON t TO PUBLIC; GRANT UPDATE ON t TO clerk")
+    roles.execute("ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON TABLES TO clerk, \"Head clerk\", PUBLIC")
+    assert "GRANT" not in note(roles, COPY)
+    roles.execute("ALTER DEFAULT PRIVILEGES IN SCHEMA public REVOKE ALL ON TABLES FROM clerk, \"Head clerk\", PUBLIC")
+    # What was told is what to do.
+    migrate(roles, COPY + "; ".join(lost))
+
+
+@pytest.mark.parametrize("body, found", [
+    ("SELECT count(*) FROM customer", True), ("SELECT 1 FROM Public.CUSTOMER;", True), ('SELECT 1 FROM "customer"', True),
+    ("SELECT 1 FROM customer_of_mine", False), ("SELECT my_customer", False), ("SELECT 1", False),
+])
+def test_functions_whose_text_names_an_old_table_are_told(customers, body, found):
+    customers.execute(f"CREATE FUNCTION f(int) RETURNS void LANGUAGE plpgsql AS $$ BEGIN EXECUTE '{body}'; END $$")
+    told = "the text of function public.f(integer) looks as if it named public.customer"
+    assert (told in note(customers, COPY)) == found
+    assert told not in note(customers, COPY, arguments=", live => '{customer}'")
