@@ -76,7 +76,7 @@ fn ask(work: Work) -> Answer {
         }
         let busy = with_board(|board| {
             board.bury(alive);
-            board.movers().find(|mover| mover.xid != 0)
+            board.in_the_way(database())
         });
         wait_for_one(busy, asked, || true);
     };

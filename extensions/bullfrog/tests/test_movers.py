@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from conftest import CUSTOMERS, SPLIT, answered, begin_unguarded, differing, migrate, moved, setting, wait_until
+from conftest import CUSTOMERS, SPLIT, answered, begin_unguarded, database_from, differing, migrate, moved, setting, wait_until
 
 WRITE = "UPDATE customer_private SET name = name || '!' WHERE id = %s"
 
@@ -90,8 +90,22 @@ def test_a_session_that_all_movers_wait_for_is_told_of_the_deadlock(database, sp
         answered(session)
 
 
-def test_a_session_that_finds_no_place_to_ask_is_told_of_the_deadlock(database, split):
-    """64 sessions can ask at a time. The one that waits for a place holds what all movers wait for."""
+def test_a_session_that_finds_no_place_to_ask_is_told_of_the_deadlock(server, template, database, split):
+    """64 sessions can ask at a time. The one that waits for a place holds what all movers wait for. One of another database waits for
+    something else."""
+    with database_from(server, template, "stranger of no place") as stranger:
+        admin = stranger.connect()
+        migrate(admin, SPLIT, "split")
+        admin.execute("BEGIN; LOCK TABLE customer_public IN SHARE MODE; PREPARE TRANSACTION 'stranger'")
+        asking = stranger.connect()
+        asking.pgconn.send_query((WRITE % 1).encode())
+        wait_for_mover(admin)
+        fill_the_board(database, split)
+        admin.execute("ROLLBACK PREPARED 'stranger'")
+        answered(asking)
+
+
+def fill_the_board(database, split):
     split.execute("BEGIN")
     split.execute("LOCK TABLE customer_public IN SHARE MODE")
     waiting = [database.connect() for _ in range(70)]
@@ -99,7 +113,7 @@ def test_a_session_that_finds_no_place_to_ask_is_told_of_the_deadlock(database, 
         session.pgconn.send_query((WRITE % (id * 14)).encode())
     watcher = database.connect()
     wait_for_mover(watcher, 3)
-    asking = "SELECT FROM pg_stat_activity WHERE query LIKE 'UPDATE%' AND wait_event_type IS NOT NULL"
+    asking = "SELECT FROM pg_stat_activity WHERE query LIKE 'UPDATE%' AND wait_event_type IS NOT NULL AND datname = current_database()"
     wait_until(lambda: watcher.execute(asking).rowcount == 70, "all sessions wait")
     with pytest.raises(psycopg.errors.DeadlockDetected):
         split.execute("SELECT bullfrog.move(1, '{0}')")

@@ -260,9 +260,23 @@ impl Board {
         true
     }
 
-    /// All movers.
-    pub fn movers(&self) -> impl Iterator<Item = Mover> {
+    fn movers(&self) -> impl Iterator<Item = Mover> {
         self.movers.iter().filter(|mover| mover.pid != 0).copied()
+    }
+
+    /// The mover, in a transaction, for which a session of a database waits that finds no place: one that works on a request, as this frees
+    /// a place, of the session's database first; else one of its database that may take the next.
+    #[must_use]
+    pub fn in_the_way(&self, database: Database) -> Option<Mover> {
+        let serves = |mover: &Mover| {
+            self.requests
+                .iter()
+                .flatten()
+                .any(|request| matches!(request.state, State::Running(pid) if pid == mover.pid))
+        };
+        let busy = self.movers().filter(|mover| mover.xid != 0);
+        let with_rank = busy.map(|mover| (mover, (serves(&mover), mover.database == database)));
+        with_rank.filter(|(_, rank)| *rank != (false, false)).max_by_key(|(_, rank)| *rank).map(|(mover, _)| mover)
     }
 
     /// The movers of a database.
@@ -321,6 +335,27 @@ mod tests {
         let taken: Vec<Pid> = std::iter::from_fn(|| board.take(21)).map(|(_, client, _)| client).collect();
         assert_eq!(taken, [12, 11]);
         assert_eq!(board.take(21), None);
+    }
+
+    #[test]
+    fn who_finds_no_place_waits_for_who_frees_one() {
+        const OTHER: Database = 6;
+        let mut board = board();
+        assert_eq!(board.in_the_way(DATABASE), None);
+        board.enter(OTHER, 31, 2, everybody);
+        board.enter(OTHER, 32, 2, everybody);
+        let pid = |board: &Board| board.in_the_way(DATABASE).map(|mover| mover.pid);
+        board.set_transaction(31, 100);
+        assert_eq!(pid(&board), None, "it is of another database, and at work for nobody");
+        board.set_transaction(21, 101);
+        assert_eq!(pid(&board), Some(21));
+        board.post(12, OTHER, work(2), everybody).expect("a place");
+        board.take(32);
+        board.set_transaction(32, 102);
+        assert_eq!(pid(&board), Some(32));
+        board.post(11, DATABASE, work(1), everybody).expect("a place");
+        board.take(21);
+        assert_eq!(pid(&board), Some(21));
     }
 
     #[test]
