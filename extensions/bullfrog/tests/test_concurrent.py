@@ -122,7 +122,7 @@ class Background:
     def __init__(self, kind, seed, lazy, migrated, levels):
         self.kind, self.random, self.levels = kind, random.Random(seed), levels
         self.is_ended = self.is_finishing = False
-        self.sweeping, self.reading, self.ending = (lazy.connect() for _ in range(3))
+        self.sweeping, self.reading, self.ending = (lazy.connect(options="-c statement_timeout=60s") for _ in range(3))
         self.of_nobody = {table: self.rows_of_nobody(migrated, table) for table in kind.tables}
 
     def sweep(self):
