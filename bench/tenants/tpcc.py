@@ -13,22 +13,13 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import time
 
+from go_tpc import LEVELS, GoTpc, build as build_client
 from servers import CLIENT, PostgreSQL, Savanna, build, record
 
-GO_TPC = record.ROOT / "bench" / "tenants" / "go-tpc"
-LEVELS = {"read committed": 2, "serializable": 6}
 # What our processor time per new order must be at most of PostgreSQL's.
 BAR = 1.0
-
-
-def build_client():
-    program = record.target() / "go-tpc"
-    package = "github.com/pingcap/go-tpc/cmd/go-tpc"
-    subprocess.run(["go", "build", "-mod=readonly", "-o", program, package], cwd=GO_TPC, check=True)
-    return program
 
 
 class Terminals:
@@ -40,19 +31,14 @@ class Terminals:
         if made.returncode != 0:
             raise SystemExit(f"cannot create a database: {made.stderr}")
         self.server = server
-        self.common = [
-            "-d", "postgres", "-H", "127.0.0.1", "-P", str(server.port), "-U", "postgres", "-p", "none", "-D", self.database, "-T", str(options.clients),
-            "--conn-params", "sslmode=disable", "--warehouses", str(options.warehouses), "--isolation", str(LEVELS[level]),
-        ]  # fmt: skip
-        self.program = program
+        self.terminals = GoTpc(program, server.port, self.database, level, options.clients, options.warehouses)
         self.count = options.count
 
     def go_tpc(self, action, *words):
-        command = [*CLIENT, self.program, "tpcc", action, *self.common, *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0 or "failed" in done.stdout:
-            raise SystemExit(f"go-tpc {action} failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-        return done.stdout
+        try:
+            return self.terminals(action, *words, before=CLIENT)
+        except RuntimeError as error:
+            raise SystemExit(str(error)) from error
 
     def prepare(self):
         self.go_tpc("prepare", "--no-check")
@@ -93,7 +79,7 @@ def main():
     parser.add_argument("--isolation", nargs="+", choices=LEVELS, default=list(LEVELS))
     options = parser.parse_args()
     Savanna.binary, commit, profile = build()
-    program = build_client()
+    program = build_client(record.target() / "go-tpc")
     where = {**record.circumstances(commit, profile), "pairs": options.pairs, "warehouses": options.warehouses,
              "clients": options.clients, "count": options.count, "cores": os.cpu_count()}  # fmt: skip
     print(f"{where['machine']}\ncommit {commit}, {where['date']}, {options.pairs} pairs\n")

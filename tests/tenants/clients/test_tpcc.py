@@ -1,0 +1,65 @@
+"""TPC-C's conditions of consistency (clause 3.3.2): after a load, after a run, and after kills in the midst of runs and of recovery. What breaks one is noticed."""
+
+import random
+import sys
+import time
+
+import pytest
+from conftest import ROOT, TARGET, Server
+
+sys.path.append(str(ROOT / "bench" / "tenants"))
+import go_tpc  # noqa: E402
+
+CLIENTS = 4
+WAREHOUSES = 1
+# What breaks a condition, and how it is undone.
+BREAKS = [
+    ("UPDATE warehouse SET w_ytd = w_ytd + 1", "UPDATE warehouse SET w_ytd = w_ytd - 1"),
+    ("UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_id = 3", "UPDATE district SET d_next_o_id = d_next_o_id - 1 WHERE d_id = 3"),
+    ("UPDATE orders SET o_ol_cnt = o_ol_cnt + 1 WHERE o_d_id = 7 AND o_id = 9", "UPDATE orders SET o_ol_cnt = o_ol_cnt - 1 WHERE o_d_id = 7 AND o_id = 9"),
+]
+
+
+@pytest.fixture(scope="module")
+def program():
+    return go_tpc.build(TARGET / "go-tpc")
+
+
+@pytest.fixture
+def own_server(tmp_path):
+    server = Server(tmp_path, more=[f"log={16 << 20}"])
+    server.start()
+    server.listen()
+    yield server
+    server.kill()
+
+
+def terminals(program, server, level):
+    return go_tpc.GoTpc(program, server.port, "postgres", level, CLIENTS, WAREHOUSES)
+
+
+@pytest.mark.parametrize("level", go_tpc.LEVELS)
+def test_orders_stay_consistent_across_kills(program, own_server, level):
+    dice = random.Random(level)
+    loaded = terminals(program, own_server, level)
+    loaded("prepare", "--no-check")
+    loaded("check")
+    with own_server.connect(autocommit=True) as connection:
+        for breaks, mends in BREAKS:
+            connection.execute(breaks)
+            with pytest.raises(RuntimeError, match="failed"):
+                loaded("check")
+            connection.execute(mends)
+    for _ in range(3):
+        with own_server.connect() as connection:
+            (before,) = connection.execute("SELECT count(*) FROM orders").fetchone()
+        run = terminals(program, own_server, level).start_run()
+        time.sleep(dice.uniform(3, 5))
+        own_server.kill()
+        run.kill()
+        run.wait()
+        # Killed twice more while it recovers.
+        own_server.crash_storm(dice, 0.5)
+        terminals(program, own_server, level)("check")
+        with own_server.connect() as connection:
+            assert connection.execute("SELECT count(*) FROM orders").fetchone() > (before,), "nobody ordered anything"
