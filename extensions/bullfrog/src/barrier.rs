@@ -3,7 +3,7 @@
 //!
 //! So the old rows are behind a security barrier of the server. What cannot fail, nor tell anybody what it sees, is evaluated before it,
 //! and looks rows up in indexes: operators that the server calls leakproof it lets through by itself, as `=` of numbers. Comparisons of
-//! other types of its own (`numeric`) are as harmless; these are let through here.
+//! other scalar types (`numeric`, enums) are as harmless; these are let through here.
 
 use std::ffi::c_int;
 
@@ -80,7 +80,8 @@ unsafe fn compares_scalars(operator: Oid) -> bool {
     // SAFETY: looks the operator up.
     unsafe {
         pg_sys::op_input_types(operator, &raw mut left, &raw mut right);
-        let is_scalar = |kind: Oid| pg_sys::get_typtype(kind) as u8 == pg_sys::TYPTYPE_BASE;
+        let is_scalar =
+            |kind: Oid| pg_sys::get_typtype(kind) as u8 == pg_sys::TYPTYPE_BASE || kind == pg_sys::ANYENUMOID;
         operator.to_u32() < pg_sys::FirstNormalObjectId
             && is_scalar(left)
             && is_scalar(right)

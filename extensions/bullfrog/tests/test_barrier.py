@@ -84,16 +84,18 @@ def test_a_condition_does_not_fail_for_what_a_row_was_before_it_moved(customers,
 
 
 @pytest.mark.parametrize("condition", [
-    "id = 3", "id < 3", "nick = 'nick 3'", "nick > 'nick 99' AND watch(nick)", "code = 3", "code BETWEEN 3 AND 4.5 AND watch(nick)"])
+    "id = 3", "id < 3", "nick = 'nick 3'", "nick > 'nick 99' AND watch(nick)", "code = 3", "code BETWEEN 3 AND 4.5 AND watch(nick)",
+    "mood = 'high' AND watch(nick)"])
 @pytest.mark.parametrize("shape", ["pages", "join"])
 def test_comparisons_look_rows_up_in_indexes(customers, shape, condition):
-    customers.execute("ALTER TABLE customer ADD COLUMN code numeric; UPDATE customer SET code = id")
-    customers.execute("CREATE INDEX nick ON customer (nick); CREATE INDEX code ON customer (code)")
+    customers.execute("CREATE TYPE mood AS ENUM ('low', 'high'); ALTER TABLE customer ADD COLUMN code numeric, ADD COLUMN mood mood")
+    customers.execute("UPDATE customer SET code = id, mood = 'low'")
+    customers.execute("CREATE INDEX nick ON customer (nick); CREATE INDEX code ON customer (code); CREATE INDEX mood ON customer (mood)")
     customers.execute("ANALYZE customer; SET enable_seqscan = off; LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0")
     customers.execute("SET auto_explain.log_nested_statements = on; SET client_min_messages = log")
     customers.execute(WATCH)
     definition, options = SHAPES[shape]
-    migrate(customers, definition.replace(" AS n ", " AS n, c.code " if shape == "join" else " AS n, code "), options=options)
+    migrate(customers, definition.replace(" AS n ", " AS n, c.code, c.mood " if shape == "join" else " AS n, code, mood "), options=options)
     plans = []
     customers.add_notice_handler(lambda notice: plans.append(notice.message_primary))
     for statement in ("SELECT * FROM t WHERE {}", "DELETE FROM t WHERE {}"):
