@@ -85,6 +85,8 @@ pub struct Owner {
     tails: BTreeMap<TenantId, Tail>,
     /// When the log may be cut.
     pub truncation: Truncation,
+    /// Where the log is to be cut when what was said of tenants up to the other place is durable.
+    planned_cut: Option<(Lsn, Lsn)>,
     bytes_before: u64,
     /// Of tenants up to this number a former owner may have left something in the storage after they were removed.
     strays_upto: Option<TenantId>,
@@ -110,6 +112,7 @@ impl Owner {
             unsaved_from: None,
             tails: BTreeMap::new(),
             truncation: Truncation::new(log_distance, threads),
+            planned_cut: None,
             bytes_before: 0,
             strays_upto: None,
         };
@@ -291,31 +294,31 @@ impl Owner {
         self.truncation.note_end(self.journal.durable(), bytes);
     }
 
-    /// What was said of tenants last is durable. Until then a crash may bring back one that was removed, with all that it needs.
-    fn is_settled(&self) -> bool {
-        self.roots.at <= self.journal.durable().0
-    }
-
-    /// Cuts the log where nobody needs it.
+    /// Plans where to cut the log, and cuts it there when what had been said of tenants by then is durable: until then a crash may bring
+    /// back one that was removed, with all that it needs. What is said meanwhile needs nothing before that place.
     ///
     /// # Errors
     /// Those of the journal.
     pub fn cut(&mut self) -> Result<()> {
-        if !self.is_settled() {
-            return Ok(());
+        let durable = self.journal.durable();
+        if self.planned_cut.is_none() {
+            let tails = self.tails.values().filter_map(|tail| tail.first()).map(|(lsn, _)| *lsn);
+            let others = tails.chain(self.unsaved_from).chain([durable.next()]).min();
+            self.planned_cut = self.truncation.cut(others).map(|lsn| (lsn, Lsn(self.roots.at)));
         }
-        let tails = self.tails.values().filter_map(|tail| tail.first()).map(|(lsn, _)| *lsn);
-        let others = tails.chain(self.unsaved_from).chain([self.journal.durable().next()]).min();
-        if let Some(lsn) = self.truncation.cut(others) {
+        if let Some((lsn, settled)) = self.planned_cut
+            && settled <= durable
+        {
             self.journal.truncate_before(lsn)?;
+            self.planned_cut = None;
         }
         Ok(())
     }
 
     /// The list of tenants, if it is to be saved: it holds up the log, or there is something to be removed.
-    pub(crate) fn unsaved_roots(&self) -> Option<Roots> {
+    fn unsaved_roots(&self) -> Option<Roots> {
         let is_in_the_way = self.unsaved_from.is_some_and(|lsn| lsn < self.truncation.horizon());
-        (self.is_settled() && (is_in_the_way || !self.roots.removed.is_empty())).then(|| self.roots.clone())
+        (is_in_the_way || !self.roots.removed.is_empty()).then(|| self.roots.clone())
     }
 
     pub(crate) fn roots_saved(&mut self, roots: &Roots, forgotten: &BTreeSet<TenantId>) {
@@ -349,10 +352,11 @@ pub async fn wake(
     Ok((home, database))
 }
 
-/// Saves the list of tenants if it has changed, and removes from the storage what no tenant has any more.
+/// Saves the list of tenants if it has changed, and removes from the storage what no tenant has any more: as the list is when this
+/// begins, once that is durable. However many come and go meanwhile, it is saved.
 ///
 /// # Errors
-/// Those of the storage; ask again.
+/// Those of the storage and of the log; ask again.
 pub async fn save_roots(
     owner: &parking_lot::Mutex<Owner>,
     storage: &Storage,
@@ -360,6 +364,7 @@ pub async fn save_roots(
 ) -> std::result::Result<(), StorageError> {
     remove_strays(owner, storage).await?;
     let Some(mut roots) = owner.lock().unsaved_roots() else { return Ok(()) };
+    settled(owner, Lsn(roots.at)).await?;
     let forgotten = std::mem::take(&mut roots.removed);
     for tenant in &forgotten {
         storage.remove(*tenant).await?;
@@ -369,19 +374,23 @@ pub async fn save_roots(
     Ok(())
 }
 
+/// Waits until what was said of tenants up to a place is durable. Until then a crash may bring back one that was removed.
+async fn settled(owner: &parking_lot::Mutex<Owner>, upto: Lsn) -> std::result::Result<(), StorageError> {
+    let journal = Arc::clone(owner.lock().journal());
+    Ok(journal.wait_durable(upto).await?)
+}
+
 /// Removes, once after the start, what former owners left of tenants after those were removed: one that did not know yet that it was
 /// replaced may have flushed. The list of tenants has nothing of that.
 async fn remove_strays(owner: &parking_lot::Mutex<Owner>, storage: &Storage) -> std::result::Result<(), StorageError> {
     let Some(upto) = owner.lock().strays_upto else { return Ok(()) };
     for tenant in storage.tenants().await? {
-        let is_gone = {
+        let (is_gone, said) = {
             let owner = owner.lock();
-            if !owner.is_settled() {
-                return Ok(());
-            }
-            owner.name(tenant).is_none()
+            (owner.name(tenant).is_none(), Lsn(owner.roots.at))
         };
         if tenant <= upto && is_gone {
+            settled(owner, said).await?;
             storage.remove(tenant).await?;
         }
     }
@@ -411,5 +420,77 @@ mod tests {
         let saved = owner.roots.clone();
         owner.roots_saved(&saved, &BTreeSet::new());
         assert_eq!(owner.unsaved_from, None);
+    }
+
+    /// An owner of two tenants whose log has a commit of each, and takes an hour to make anything durable that is not as large as
+    /// [`flush`] makes it.
+    async fn slow_owner(directory: &std::path::Path) -> (parking_lot::Mutex<Owner>, Arc<Storage>, RootsFile) {
+        let storage = Storage::new(Arc::new(InMemory::new()), Path::default(), OwnerEpoch(2), 1 << 20);
+        {
+            let recovery = Recovery::read(Options::dir(directory), OwnerEpoch(1)).expect("a log");
+            let (mut owner, _) = Owner::open(recovery, &storage, (64, 1)).await.expect("a new log");
+            for name in ["kept", "gone"] {
+                owner.create(name).expect("there is none");
+                let shard = owner.tenant(name).expect("it was made");
+                owner.append(shard, COMMIT, &[0; 100]).expect("a log that works");
+            }
+            owner.journal.close().expect("a log that works");
+        }
+        let slow = Options::dir(directory).linger(std::time::Duration::from_secs(3_600)).batch_bytes(FULL);
+        let recovery = Recovery::read(slow, OwnerEpoch(2)).expect("the log");
+        let (owner, file) = Owner::open(recovery, &storage, (64, 1)).await.expect("it can be redone");
+        (parking_lot::Mutex::new(owner), storage, file)
+    }
+
+    /// Bytes that are not waited with.
+    const FULL: usize = 16 << 10;
+
+    /// Makes everything durable.
+    async fn flush(owner: &parking_lot::Mutex<Owner>) {
+        let (journal, lsn) = {
+            let owner = owner.lock();
+            let lsn = owner.append(owner.tenant("kept").expect("it was made"), COMMIT, &[0; FULL]);
+            (Arc::clone(&owner.journal), lsn.expect("a log that works"))
+        };
+        journal.wait_durable(lsn).await.expect("a log that works");
+    }
+
+    #[tokio::test]
+    async fn the_log_keeps_what_a_removed_tenant_needs_until_its_removal_is_durable() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (owner, ..) = slow_owner(directory.path()).await;
+        flush(&owner).await;
+        {
+            let mut owner = owner.lock();
+            assert!(!owner.take_tail(1, 0).is_empty(), "it wakes");
+            owner.remove("gone").expect("it is there");
+            owner.note_log();
+            let behind = owner.journal.appended().next();
+            owner.truncation.set_floor(0, behind);
+            // As if the list was saved: that is another test's.
+            owner.unsaved_from = None;
+            owner.cut().expect("a log that works");
+            assert!(owner.planned_cut.is_some(), "it waits for the removal");
+        }
+        flush(&owner).await;
+        let mut owner = owner.lock();
+        owner.remove("kept").expect("it is there");
+        owner.cut().expect("a log that works");
+        assert_eq!(owner.planned_cut, None, "a later removal does not hold it up");
+    }
+
+    #[tokio::test]
+    async fn nothing_of_a_removed_tenant_goes_before_its_removal_is_durable_and_later_ones_do_not_hold_that_up() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (owner, storage, file) = slow_owner(directory.path()).await;
+        let removed = owner.lock().remove("gone").expect("it is there");
+        let mut saving = Box::pin(save_roots(&owner, &storage, &file));
+        assert!(futures::poll!(&mut saving).is_pending(), "it waits for the removal");
+        assert!(owner.lock().journal.durable() < removed);
+        flush(&owner).await;
+        owner.lock().create("new").expect("there is none");
+        saving.await.expect("what it saves is durable");
+        let owner = owner.lock();
+        assert!(owner.roots.removed.is_empty() && owner.unsaved_from.is_some_and(|from| from > removed));
     }
 }

@@ -52,6 +52,9 @@ pub enum StorageError {
     /// A segment is none.
     #[error("a segment cannot be read: {0}")]
     Segment(#[from] SegmentError),
+    /// The log, which the storage has to wait for.
+    #[error("the log failed: {0}")]
+    Log(#[from] savanna_journal::JournalError),
     /// The store itself.
     #[error("the store failed: {0}")]
     Store(#[from] object_store::Error),
