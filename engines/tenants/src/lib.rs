@@ -33,6 +33,7 @@ mod fault;
 pub mod flush;
 pub mod interrupt;
 pub mod log;
+pub mod memory;
 pub mod owner;
 pub mod role;
 pub mod roots;

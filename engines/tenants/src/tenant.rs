@@ -30,6 +30,7 @@ use crate::{
     catalog::{Catalog, Search},
     database::Database,
     error::{Result, SqlError, state},
+    memory::{Lent, Pool},
     sequence::Numbers,
     session::{Session, SessionId, Status},
     settings::Timeouts,
@@ -86,6 +87,8 @@ pub struct Tenant {
     fetches: Vec<Fetch>,
     woken: Vec<SessionId>,
     refuses_writes: Option<NoRoom>,
+    /// Where statements take their memory.
+    memory: Option<Arc<Pool>>,
     /// Microseconds since 2000-01-01 UTC.
     now: i64,
 }
@@ -106,8 +109,15 @@ impl Tenant {
             fetches: Vec::new(),
             woken: Vec::new(),
             refuses_writes: None,
+            memory: None,
             now: 0,
         }
+    }
+
+    /// Lets its statements take their memory where those of others do.
+    #[must_use]
+    pub fn sharing(self, memory: Arc<Pool>) -> Self {
+        Self { memory: Some(memory), ..self }
     }
 
     /// The rows below, for whoever looks after them.
@@ -143,6 +153,7 @@ impl Tenant {
         let id = SessionId(self.opened);
         let mut session = Session::new(login);
         session.facts.numbers = self.numbers.clone();
+        session.facts.lent = Lent::of(self.memory.clone());
         self.sessions.insert(id, session);
         self.activity.has_sessions(self.sessions.len());
         Ok(id)
@@ -177,6 +188,14 @@ impl Tenant {
     #[must_use]
     pub fn status(&self, id: SessionId) -> Status {
         self.sessions.get(&id).map_or(Status::Idle, Session::status)
+    }
+
+    /// The session's client was told what came of its statements: their rows are gone. What the session is in.
+    pub fn told(&mut self, id: SessionId) -> Status {
+        if let Some(session) = self.sessions.get(&id) {
+            session.facts.lent.give_back();
+        }
+        self.status(id)
     }
 
     /// The place in the log that everything depends on which the session was answered since the last call.

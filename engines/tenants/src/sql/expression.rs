@@ -9,6 +9,7 @@ use crate::{
     catalog::Catalog,
     error::{Result, SqlError},
     interrupt::Interrupts,
+    memory::Lent,
     sequence::Numbers,
     settings::Settings,
     sql::{
@@ -130,6 +131,8 @@ pub(crate) struct Facts {
     /// Random numbers come from here; it moves with each.
     pub(crate) random: std::cell::Cell<u64>,
     pub(crate) numbers: Numbers,
+    /// What its rows take of the memory that all share.
+    pub(crate) lent: Lent,
     /// Whether the statement is to end.
     pub(crate) interrupts: Arc<Interrupts>,
     /// What the session was given of them.

@@ -12,6 +12,7 @@ use crate::{
     catalog::Table,
     database::{Database, Step},
     error::{Result, SqlError},
+    memory::Lent,
     sql::{
         explain::Counts,
         expression::{Env, Facts},
@@ -155,7 +156,7 @@ impl<'a> Run<'a> {
 
     /// Memory for rows, which is given back when it is dropped.
     pub(crate) fn memory(&self) -> Memory<'_> {
-        Memory { all: &self.memory, mine: 0 }
+        Memory { all: &self.memory, mine: 0, lent: &self.facts.lent }
     }
 }
 
@@ -168,6 +169,7 @@ fn taken_for_error() -> SqlError {
 pub(crate) struct Memory<'r> {
     all: &'r Cell<usize>,
     mine: usize,
+    lent: &'r Lent,
 }
 
 impl Memory<'_> {
@@ -181,7 +183,7 @@ impl Memory<'_> {
         self.mine += bytes;
         self.all.set(self.all.get() + bytes);
         if self.all.get() <= MEMORY_MAX {
-            return Ok(());
+            return self.lent.cover(self.all.get());
         }
         let message = format!("the rows of one statement take more than {} MiB", MEMORY_MAX >> 20);
         Err(SqlError::new("53200", message).hint("Read fewer rows or columns at once."))

@@ -5,7 +5,10 @@ use std::{collections::HashMap, ops::Range, sync::Arc};
 use savanna_tenants_segments::{Block, PageId};
 use savanna_transaction::Direction;
 
-use crate::error::{Result, SqlError, state};
+use crate::{
+    error::{Result, SqlError, state},
+    memory::Lent,
+};
 
 /// Blocks that one statement reads at once, at most: 32 MiB of them.
 const AHEAD_MAX: u32 = 4_096;
@@ -27,6 +30,8 @@ pub struct Want {
 pub struct Reading {
     held: HashMap<PageId, Arc<Block>>,
     held_bytes: usize,
+    /// What they take of the memory that all share.
+    lent: Lent,
     waits: u32,
     wanted: Option<Want>,
 }
@@ -61,10 +66,17 @@ impl Reading {
         wanted
     }
 
+    /// Lets it take its memory where somebody else does.
+    pub(crate) fn share(&mut self, with: &Lent) {
+        if self.held.is_empty() {
+            self.lent = with.clone();
+        }
+    }
+
     /// Gives it what it waited for.
     ///
     /// # Errors
-    /// 53200 if that is more than one statement may hold.
+    /// 53200 if that is more than one statement may hold, or all of them.
     pub fn arrived(&mut self, blocks: &[(PageId, Arc<Block>)]) -> Result<()> {
         for (page, block) in blocks {
             if self.held.insert(*page, Arc::clone(block)).is_none() {
@@ -75,7 +87,7 @@ impl Reading {
             let message = format!("a statement reads at most {} MiB that are not in memory", HELD_BYTES_MAX >> 20);
             return Err(SqlError::new(state::OUT_OF_MEMORY, message).hint("Read less at once, or by an index."));
         }
-        Ok(())
+        self.lent.cover(self.held_bytes)
     }
 }
 

@@ -44,7 +44,10 @@ impl Tenant {
         for id in self.fetches.swap_remove(at).sessions {
             let Some(session) = self.sessions.get_mut(&id) else { continue };
             let taken = match blocks {
-                Ok(blocks) => session.reading.arrived(blocks),
+                Ok(blocks) => {
+                    session.reading.share(&session.facts.lent);
+                    session.reading.arrived(blocks)
+                }
                 Err(error) => Err(error.clone()),
             };
             if let Err(error) = taken {

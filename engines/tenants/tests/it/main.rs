@@ -12,6 +12,7 @@ mod gone;
 mod interrupts;
 mod isolation;
 mod lock_tables;
+mod memory;
 mod placement;
 mod portals;
 mod random;

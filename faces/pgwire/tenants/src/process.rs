@@ -20,6 +20,7 @@ use savanna_tenants::{
     budget::Amounts,
     error::{Result, state},
     interrupt::{Interrupts, Reason},
+    memory::Pool,
     owner::{Owner, Recovery, save_roots},
     role::Acquaintance,
     roots::RootsFile,
@@ -59,6 +60,8 @@ pub struct Keeping {
     pub log_distance: u64,
     /// Bytes of rows in memory, for all tenants together. Of twice as many, writers are refused that have more than their share.
     pub rows_bytes: u64,
+    /// Bytes of rows and blocks that running statements keep, for all tenants together; who asks for more is refused.
+    pub statements_bytes: usize,
     /// Bytes of blocks in memory, for all tenants together.
     pub blocks_bytes: usize,
     /// A tenant with so many bytes that only memory and the log have is flushed.
@@ -78,6 +81,7 @@ impl Keeping {
             snapshot_age: Duration::from_secs(3_600),
             log_distance: 256 << 20,
             rows_bytes: 1 << 30,
+            statements_bytes: machine_memory().map_or(1 << 30, |bytes| bytes / 4),
             blocks_bytes: 256 << 20,
             flush_bytes: 32 << 20,
             per_second: Amounts::new(1_000_000, 256 << 20, 10_000),
@@ -103,6 +107,8 @@ pub(crate) struct Process {
     pub(crate) journal: Arc<Journal>,
     pub(crate) storage: Arc<Storage>,
     pub(crate) keeping: Keeping,
+    /// Memory of running statements.
+    pub(crate) statements: Arc<Pool>,
     /// Where the storage is waited for, and segments are merged.
     pub(crate) background: tokio::runtime::Handle,
     /// Tenants that may be aside at the same time, as many as there are threads.
@@ -153,6 +159,7 @@ impl Process {
             journal: Arc::clone(owner.journal()),
             owner: Mutex::new(owner),
             storage,
+            statements: Pool::new(keeping.statements_bytes),
             keeping,
             background: background.clone(),
             aside: Arc::new(Semaphore::new(threads.len())),
@@ -256,6 +263,13 @@ impl Process {
         let bound = self.keeping.rows_bytes;
         (total > bound).then(|| Crowd { share: bound / awake.max(1) as u64, full: total / FULL > bound })
     }
+}
+
+/// Bytes of the machine's memory, if it says so.
+fn machine_memory() -> Option<usize> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let kibibytes = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?.trim().strip_suffix(" kB")?;
+    kibibytes.parse::<usize>().ok()?.checked_mul(1_024)
 }
 
 /// Cuts the log where nobody needs it, and wakes those who hold it up in their sleep.

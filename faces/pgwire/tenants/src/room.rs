@@ -99,7 +99,7 @@ impl Room {
     ) -> Rc<Self> {
         Rc::new(Self {
             id,
-            tenant: RefCell::new(Some(Tenant::new(database, activity))),
+            tenant: RefCell::new(Some(Tenant::new(database, activity).sharing(Arc::clone(&process.statements)))),
             back: Notify::new(),
             condition: Cell::default(),
             roles_aside: RefCell::default(),

@@ -31,7 +31,7 @@ impl Connection {
             self.output.error("ERROR", &error);
         }
         self.formats.clear();
-        let status = self.tenant(|tenant| tenant.status(session)).await;
+        let status = self.tenant(|tenant| tenant.told(session)).await;
         self.output.ready(status);
         self.ready = true;
         Ok(())
@@ -294,7 +294,7 @@ impl Connection {
         if let Err(error) = finished {
             self.output.error("ERROR", &error);
         }
-        let status = self.tenant(|tenant| tenant.status(session)).await;
+        let status = self.tenant(|tenant| tenant.told(session)).await;
         if status == Status::Idle {
             self.formats.clear();
         }

@@ -1,0 +1,112 @@
+//! Memory that all tenants of a process share for what their statements keep: rows that they compute, and blocks that they wait for.
+
+use std::{
+    cell::Cell,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use crate::error::{Result, SqlError, state};
+
+/// So much is taken at once; a session's first is not counted.
+const PIECE: usize = 1 << 20;
+
+/// Bytes for all statements together.
+#[derive(Debug)]
+pub struct Pool {
+    bytes: usize,
+    taken: AtomicUsize,
+}
+
+impl Pool {
+    /// So many bytes.
+    #[must_use]
+    pub fn new(bytes: usize) -> Arc<Self> {
+        Arc::new(Self { bytes, taken: AtomicUsize::new(0) })
+    }
+
+    fn take(&self, bytes: usize) -> Result<()> {
+        let more = |taken: usize| taken.checked_add(bytes).filter(|taken| *taken <= self.bytes);
+        match self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                let message = format!("the statements of all databases keep {} MiB already", self.bytes >> 20);
+                Err(SqlError::new(state::OUT_OF_MEMORY, message).hint(
+                    "Try again when others are done, read less at once, or give the server more memory for statements.",
+                ))
+            }
+        }
+    }
+}
+
+/// What one session has of the pool; given back when it is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Lent {
+    /// Nothing is counted without one.
+    pool: Option<Arc<Pool>>,
+    bytes: Cell<usize>,
+}
+
+impl Lent {
+    pub(crate) fn of(pool: Option<Arc<Pool>>) -> Self {
+        Self { pool, bytes: Cell::new(0) }
+    }
+
+    /// Takes as much as is missing for so many bytes in all.
+    ///
+    /// # Errors
+    /// 53200.
+    pub(crate) fn cover(&self, bytes: usize) -> Result<()> {
+        let Some(missing) = bytes.checked_sub(self.bytes.get() + PIECE).filter(|missing| *missing > 0) else {
+            return Ok(());
+        };
+        if let Some(pool) = &self.pool {
+            let pieces = missing.next_multiple_of(PIECE);
+            pool.take(pieces)?;
+            self.bytes.set(self.bytes.get() + pieces);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn give_back(&self) {
+        if let Some(pool) = &self.pool
+            && self.bytes.get() > 0
+        {
+            pool.taken.fetch_sub(self.bytes.take(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Something else of the same pool.
+impl Clone for Lent {
+    fn clone(&self) -> Self {
+        Self::of(self.pool.clone())
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_beyond_what_there_is_is_refused_until_others_give_back() {
+        let pool = Pool::new(10 * PIECE);
+        let (one, other) = (Lent::of(Some(Arc::clone(&pool))), Lent::of(Some(Arc::clone(&pool))));
+        assert!(one.cover(PIECE).is_ok() && one.cover(8 * PIECE).is_ok() && one.cover(3 * PIECE).is_ok());
+        assert_eq!(pool.taken.load(Ordering::Relaxed), 7 * PIECE);
+        assert_eq!(other.cover(5 * PIECE).unwrap_err().state, state::OUT_OF_MEMORY);
+        assert!(other.cover(4 * PIECE).is_ok() && one.clone().cover(3 * PIECE).is_err());
+        drop(one);
+        assert!(other.cover(11 * PIECE).is_ok());
+        other.give_back();
+        assert_eq!(pool.taken.load(Ordering::Relaxed), 0);
+    }
+}

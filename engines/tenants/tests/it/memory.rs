@@ -1,0 +1,32 @@
+//! Memory of statements, which all tenants share.
+
+use savanna_tenants::memory::Pool;
+
+use crate::desk::{Desk, Seen};
+
+/// About 5 MiB of rows.
+const MUCH: &str = "SELECT repeat('x', 1000) FROM generate_series(1, 5000)";
+
+#[test]
+fn statements_beyond_the_memory_of_all_are_refused_until_others_were_told_of() {
+    let mut desk = Desk::new();
+    desk.tenant = desk.tenant.sharing(Pool::new(8 << 20));
+    let (one, other) = (desk.client(), desk.client());
+    assert!(matches!(desk.run(one, MUCH), Seen::Rows(_)));
+    assert_eq!(desk.run(other, MUCH), Seen::Failed("53200"));
+    assert_eq!(desk.query(other, "SELECT 1"), ["1"], "what is small goes on");
+    desk.tenant.told(one);
+    desk.tenant.told(other);
+    assert!(matches!(desk.run(other, MUCH), Seen::Rows(_)));
+    desk.tenant.close_session(other);
+    assert!(matches!(desk.run(one, MUCH), Seen::Rows(_)));
+}
+
+#[test]
+fn without_a_bound_nobody_is_refused() {
+    let mut desk = Desk::new();
+    for _ in 0..3 {
+        let client = desk.client();
+        assert!(matches!(desk.run(client, MUCH), Seen::Rows(_)));
+    }
+}
