@@ -37,7 +37,16 @@ struct Constraints {
 }
 
 impl Constraints {
-    fn set_primary(&mut self, table: &str, name: Option<String>, columns: Vec<String>) -> Result<()> {
+    fn set_primary(
+        &mut self,
+        table: &str,
+        key: &ast::PrimaryKeyConstraint,
+        name: Option<String>,
+        columns: Vec<String>,
+    ) -> Result<()> {
+        if key.characteristics.is_some() {
+            return Err(SqlError::unsupported("a deferrable PRIMARY KEY"));
+        }
         if self.primary.replace((name, columns)).is_some() {
             let message = format!("multiple primary keys for table \"{table}\" are not allowed");
             return Err(SqlError::new(state::INVALID_TABLE_DEFINITION, message));
@@ -45,22 +54,34 @@ impl Constraints {
         Ok(())
     }
 
+    fn add_unique(&mut self, key: &ast::UniqueConstraint, name: Option<String>, columns: Vec<String>) -> Result<()> {
+        if key.characteristics.is_some() {
+            return Err(SqlError::unsupported("a deferrable UNIQUE"));
+        }
+        if key.nulls_distinct == ast::NullsDistinctOption::NotDistinct {
+            return Err(SqlError::unsupported("NULLS NOT DISTINCT"));
+        }
+        self.unique.push((name, columns));
+        Ok(())
+    }
+
+    fn add_check(&mut self, check: &ast::CheckConstraint, name: Option<String>, column: Option<String>) -> Result<()> {
+        if check.enforced.is_some() {
+            return Err(SqlError::unsupported("a CHECK that says whether it is ENFORCED"));
+        }
+        self.checks.push((name, check.expr.to_string(), column));
+        Ok(())
+    }
+
     fn add(&mut self, table: &str, constraint: &TableConstraint) -> Result<()> {
         match constraint {
-            TableConstraint::PrimaryKey(key) if key.characteristics.is_none() => {
-                self.set_primary(table, key.name.as_ref().map(name_of), plain_columns(&key.columns)?)
+            TableConstraint::PrimaryKey(key) => {
+                self.set_primary(table, key, key.name.as_ref().map(name_of), plain_columns(&key.columns)?)
             }
-            TableConstraint::Unique(key) if key.characteristics.is_none() => {
-                if key.nulls_distinct == ast::NullsDistinctOption::NotDistinct {
-                    return Err(SqlError::unsupported("NULLS NOT DISTINCT"));
-                }
-                self.unique.push((key.name.as_ref().map(name_of), plain_columns(&key.columns)?));
-                Ok(())
+            TableConstraint::Unique(key) => {
+                self.add_unique(key, key.name.as_ref().map(name_of), plain_columns(&key.columns)?)
             }
-            TableConstraint::Check(check) => {
-                self.checks.push((check.name.as_ref().map(name_of), check.expr.to_string(), None));
-                Ok(())
-            }
+            TableConstraint::Check(check) => self.add_check(check, check.name.as_ref().map(name_of), None),
             TableConstraint::ForeignKey(key) => {
                 self.foreign_keys.push(new_foreign_key(key, None)?);
                 Ok(())
@@ -95,11 +116,13 @@ fn column(catalog: &Catalog, table: &str, ast: &ast::ColumnDef, constraints: &mu
             ColumnOption::Null => {}
             ColumnOption::NotNull => column.not_null = true,
             ColumnOption::Default(expr) => column.default = Some(expr.to_string()),
-            ColumnOption::PrimaryKey(_) => constraints.set_primary(table, constraint, vec![column.name.clone()])?,
-            ColumnOption::Unique(_) => constraints.unique.push((constraint, vec![column.name.clone()])),
+            ColumnOption::PrimaryKey(key) => {
+                constraints.set_primary(table, key, constraint, vec![column.name.clone()])?;
+            }
+            ColumnOption::Unique(key) => constraints.add_unique(key, constraint, vec![column.name.clone()])?,
             ColumnOption::Check(check) => {
                 let name = constraint.or_else(|| check.name.as_ref().map(name_of));
-                constraints.checks.push((name, check.expr.to_string(), Some(column.name.clone())));
+                constraints.add_check(check, name, Some(column.name.clone()))?;
             }
             ColumnOption::Collation(name) if matches!(object_name(name).as_deref(), Ok("C" | "POSIX" | "default")) => {}
             ColumnOption::Generated { generated_as, sequence_options, generation_expr, .. } => {
@@ -224,15 +247,16 @@ impl Planner<'_> {
             ast::CreateTableOptions::With(options) => Some(placement_of(options)?),
             _ => None,
         };
-        let odd = ast.or_replace
-            || ast.external
-            || ast.query.is_some()
-            || ast.like.is_some()
-            || ast.clone.is_some()
-            || ast.inherits.is_some()
-            || ast.partition_by.is_some()
-            || ast.partition_of.is_some();
-        let Some(placement) = placement.filter(|_| !odd) else {
+        // Whatever else it says would be lost.
+        let understood = ast::helpers::stmt_create_table::CreateTableBuilder::new(ast.name.clone())
+            .columns(ast.columns.clone())
+            .constraints(ast.constraints.clone())
+            .temporary(ast.temporary)
+            .if_not_exists(ast.if_not_exists)
+            .on_commit(ast.on_commit)
+            .table_options(ast.table_options.clone())
+            .build();
+        let Some(placement) = placement.filter(|_| *ast == understood) else {
             return Err(SqlError::unsupported("this kind of CREATE TABLE"));
         };
         let name = relation_name(&ast.name)?;

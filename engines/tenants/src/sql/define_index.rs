@@ -221,7 +221,8 @@ impl Planner<'_> {
 
     pub(crate) fn create_index(&mut self, ast: &ast::CreateIndex) -> Result<Define> {
         let btree = ast.using.as_ref().is_none_or(|using| matches!(using, ast::IndexType::BTree));
-        if !btree || ast.nulls_distinct == Some(false) {
+        let has_options = !(ast.with.is_empty() && ast.index_options.is_empty() && ast.alter_options.is_empty());
+        if !btree || ast.nulls_distinct == Some(false) || has_options {
             return Err(SqlError::unsupported("this kind of index"));
         }
         let table = self.table(&ast.table_name)?;

@@ -168,7 +168,8 @@ impl Planner<'_> {
                 default_collate_spec: None,
                 clone: None,
             } => silent(Plan::Define(Define::CreateSchema { name: object_name(name)?, if_not_exists: *if_not_exists })),
-            Ast::CreateDatabase { db_name, if_not_exists: false, or_replace: false, .. } => {
+            // Whatever else it says would be lost.
+            Ast::CreateDatabase { db_name, .. } if ast.to_string() == format!("CREATE DATABASE {db_name}") => {
                 silent(Plan::CreateDatabase(object_name(db_name)?))
             }
             Ast::CreateRole(create) => silent(Plan::Define(Define::Roles(RoleChange::create(create)?))),

@@ -185,6 +185,10 @@ impl<'c> Planner<'c> {
             || ast.qualify.is_some()
             || ast.value_table_mode.is_some()
             || !ast.connect_by.is_empty()
+            || !ast.cluster_by.is_empty()
+            || !ast.distribute_by.is_empty()
+            || !ast.sort_by.is_empty()
+            || ast.select_modifiers.is_some()
             || ast.exclude.is_some();
         if odd {
             return unsupported("this clause of SELECT");

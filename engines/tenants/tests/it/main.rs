@@ -18,6 +18,7 @@ mod portals;
 mod random;
 mod recovery;
 mod references;
+mod refused;
 mod snapshots;
 mod statements;
 mod sweeping;
