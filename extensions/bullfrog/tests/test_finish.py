@@ -87,15 +87,15 @@ def test_a_sweep_waits_for_others_also_where_its_own_transaction_has_rows(databa
 
 def test_a_mover_that_waits_for_a_new_table_has_none_of_the_views_that_finish_drops(customers, database):
     """Else finish, which has the tables, would wait for it in a circle."""
-    connection, other = database.connect(), database.connect()
+    connection, other, looking = database.connect(), database.connect(), database.connect()
     migrate(connection, "CREATE TABLE town AS SELECT city, count(*) AS customers FROM customer GROUP BY city")
     other.execute("BEGIN")
     other.execute("LOCK TABLE town")
     connection.pgconn.send_query(b"SELECT bullfrog.sweep(id, '{0}') FROM bullfrog.source")
-    waits = "FROM pg_stat_activity a WHERE backend_type = 'bullfrog mover' AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
-    wait_until(lambda: other.execute(f"SELECT count(*) {waits}").fetchone() == (1,), "a mover waits for the table")
+    waits = f"FROM pg_stat_activity a WHERE backend_type = 'bullfrog mover' AND {other.info.backend_pid} = ANY (pg_blocking_pids(pid))"
+    wait_until(lambda: looking.execute(f"SELECT count(*) {waits}").fetchone() == (1,), "a mover waits for the table")
     locked = "SELECT c.relname FROM pg_locks l JOIN pg_class c ON c.oid = l.relation AND c.relkind = 'v'"
-    assert other.execute(f"{locked} WHERE l.pid = (SELECT pid {waits})").fetchall() == []
+    assert looking.execute(f"{locked} WHERE l.pid = (SELECT pid {waits})").fetchall() == []
     other.execute("COMMIT")
     answered(connection)
 

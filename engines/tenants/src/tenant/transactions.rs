@@ -125,7 +125,8 @@ impl Tenant {
         if database.reading().misses_block() { Ok(Step::Wait) } else { step }
     }
 
-    /// Notes that something failed: the transaction is over, or waits for its rollback if the client began it.
+    /// Notes that something failed: the transaction is over, or waits for its rollback if the client began it. What it locked and
+    /// wrote since its last savepoint, if it has any, is in nobody's way meanwhile.
     pub fn fail(&mut self, id: SessionId) {
         self.settle_advisory(id);
         if let Some(session) = self.sessions.get_mut(&id) {
@@ -140,8 +141,20 @@ impl Tenant {
                     if txn.isolation == Isolation::ReadCommitted {
                         txn.snapshot_taken = None;
                     }
-                    // Its statement is over; a snapshot that it may have holds up nothing. One that waits has none to end.
-                    _ = self.database.end_statement(txn.id);
+                    let savepoint = txn.savepoints.last().map(|savepoint| savepoint.rows);
+                    if savepoint.is_none() {
+                        txn.views.clear();
+                    }
+                    let txn = txn.id;
+                    self.waiting.remove(&txn);
+                    match savepoint {
+                        // Its statement is over; a snapshot that it may have holds up nothing. One that waits has none to end.
+                        Some(savepoint) => {
+                            _ = self.database.end_statement(txn);
+                            _ = self.database.roll_back_to(txn, savepoint);
+                        }
+                        None => self.database.abort(txn),
+                    }
                 }
                 Some(_) => self.roll_back(id),
                 None => {}
