@@ -27,7 +27,7 @@ pub use self::{replaying::Replaying, sweep::Swept};
 use crate::{
     catalog::Catalog,
     error::Result,
-    fault::Rules,
+    fault::{Fault, Rules},
     flush::{Flushing, Unflushed},
     log::{self, Log},
     session::SessionId,
@@ -79,7 +79,7 @@ pub struct Database {
     doomed: bool,
     /// Up to where these were removed.
     swept_to: Vec<u8>,
-    rules: Rules,
+    pub(crate) rules: Rules,
     /// What the statement that runs has read of the storage.
     reading: Reading,
     /// What the tenant's own work has read of it.
@@ -215,7 +215,7 @@ impl Database {
             return self.temporary().walk(range, Direction::Ascending, visit).map(drop);
         }
         self.walk(txn, range, Direction::Ascending, visit)?;
-        if self.rules.probe_children() {
+        if self.rules.exclude(Fault::ChildrenAreNotProbed) {
             self.transactions.probe_range(txn, range.clone())?;
         }
         Ok(())
@@ -223,7 +223,7 @@ impl Database {
 
     /// Whether a parent's key is there, and stays there until the transaction ends.
     pub(crate) fn hold_parent(&mut self, txn: TxnId, isolation: Isolation, key: &[u8]) -> Result<Step<bool>> {
-        if !self.rules.hold_parents() {
+        if !self.rules.exclude(Fault::ParentsAreNotHeld) {
             return Ok(Step::Done(self.get(txn, key)?.is_some()));
         }
         if isolation == Isolation::ReadCommitted && self.lock(txn, key, RowLock::KeyShare, Wait::Queue)? == Step::Wait {
@@ -234,7 +234,7 @@ impl Database {
 
     /// Switches a rule off.
     #[cfg(feature = "faults")]
-    pub fn break_rule(&mut self, fault: crate::fault::Fault) {
+    pub fn break_rule(&mut self, fault: Fault) {
         self.rules.broken = Some(fault);
     }
 
@@ -336,7 +336,7 @@ impl Database {
         let (csn, keys) = (committed.csn(), committed.writes().count());
         let catalog = self.changed_catalog(committed.writes());
         for (key, value) in committed.writes() {
-            if value.is_some() && !self.gaps.is_empty() && self.rules.fill_gaps() {
+            if value.is_some() && !self.gaps.is_empty() && self.rules.exclude(Fault::GapsAreNotFilled) {
                 self.gaps.fill(key);
             }
         }

@@ -12,6 +12,7 @@ use savanna_transaction::Wait;
 use crate::{
     database::Step,
     error::{Result, SqlError, state},
+    fault::Fault,
     row::key_value,
     sql::{
         aggregate::State,
@@ -282,7 +283,8 @@ impl Run<'_> {
 
     /// Locks the rows of these keys; `false` if one is somebody else's and is to be skipped.
     fn lock_all(&self, keys: &[Vec<u8>], locking: Locking) -> Result<bool> {
-        let wait = if locking.patience == Patience::Wait { Wait::Queue } else { Wait::Never };
+        let waits = locking.patience == Patience::Wait || !self.database().rules.exclude(Fault::EverybodyWaits);
+        let wait = if waits { Wait::Queue } else { Wait::Never };
         for key in keys {
             if !self.lock(key, locking.mode, wait)? {
                 return match locking.patience {

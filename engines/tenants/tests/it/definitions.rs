@@ -1,7 +1,7 @@
 //! Sequences and generated columns, and what of them survives a crash. `tests/tenants/definitions` compares more with PostgreSQL.
 
 use savanna_journal::Lsn;
-use savanna_tenants::{copy::CopyField, interrupt::Reason};
+use savanna_tenants::{Fault, copy::CopyField, interrupt::Reason};
 
 use crate::desk::{Desk, Seen, done, rows};
 
@@ -71,4 +71,24 @@ fn a_copy_goes_into_the_table_that_it_began_with() {
     assert!(desk.tenant.copy_in(a, &[vec![CopyField::Text("1".to_owned())]]).is_ok());
     desk.setup(a, &["COMMIT"]);
     assert_eq!(desk.query(b, "SELECT * FROM t"), ["1"]);
+}
+
+#[test]
+fn what_is_written_through_a_view_is_a_row_of_it_if_it_says_so() {
+    for (fault, expected) in [(None, Seen::Failed("44000")), (Some(Fault::ViewsCheckNothing), done("INSERT 0 1"))] {
+        let mut desk = Desk::new();
+        let client = desk.client();
+        desk.setup(
+            client,
+            &[
+                "CREATE TABLE t (id int PRIMARY KEY)",
+                "CREATE VIEW v AS SELECT id FROM t WHERE id < 10 WITH CHECK OPTION",
+            ],
+        );
+        if let Some(fault) = fault {
+            desk.tenant.database().break_rule(fault);
+        }
+        assert_eq!(desk.run(client, "INSERT INTO v VALUES (11)"), expected);
+        assert_eq!(desk.run(client, "INSERT INTO v VALUES (1)"), done("INSERT 0 1"));
+    }
 }

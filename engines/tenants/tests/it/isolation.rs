@@ -1,7 +1,7 @@
 //! What concurrent transactions see of each other, and when a client may hear of it.
 
 use savanna_journal::Lsn;
-use savanna_tenants::interrupt::Reason;
+use savanna_tenants::{Fault, interrupt::Reason};
 
 use crate::desk::{Desk, Seen, done, rows};
 
@@ -116,6 +116,16 @@ fn who_cannot_commit_any_more_fails_at_its_next_statement() {
     desk.setup(a, &read_and_write);
     desk.setup(b, &["UPDATE t SET n = 11 WHERE id = 1"]);
     desk.setup(a, &["SELECT 1", "ROLLBACK TO s", "SELECT n FROM t", "COMMIT"]);
+}
+
+#[test]
+fn it_is_noticed_if_somebody_waits_who_does_not_want_to() {
+    for patience in ["NOWAIT", "SKIP LOCKED"] {
+        let (mut desk, a, b) = bank();
+        desk.tenant.database().break_rule(Fault::EverybodyWaits);
+        desk.setup(a, &["BEGIN", "SELECT * FROM t WHERE id = 1 FOR UPDATE"]);
+        assert_eq!(desk.run(b, &format!("SELECT * FROM t WHERE id = 1 FOR UPDATE {patience}")), Seen::Waits);
+    }
 }
 
 #[test]

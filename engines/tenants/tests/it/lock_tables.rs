@@ -1,5 +1,7 @@
 //! `LOCK TABLE`.
 
+use savanna_tenants::Fault;
+
 use crate::desk::{Desk, Seen, done};
 
 fn desk() -> Desk {
@@ -25,6 +27,15 @@ fn a_locked_table_is_not_written_at_any_level_until_the_transaction_ends() {
         desk.setup(a, &["COMMIT"]);
         assert_eq!(desk.tenant.woken(), [b], "{level}");
     }
+}
+
+#[test]
+fn it_is_noticed_if_nothing_is_locked() {
+    let mut desk = desk();
+    let (a, b) = (desk.client(), desk.client());
+    desk.tenant.database().break_rule(Fault::TablesAreNotLocked);
+    desk.setup(a, &["BEGIN", "LOCK TABLE t IN SHARE ROW EXCLUSIVE MODE"]);
+    assert_ne!(desk.run(b, "INSERT INTO t VALUES (1)"), Seen::Waits);
 }
 
 #[test]
