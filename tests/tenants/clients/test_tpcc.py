@@ -1,4 +1,4 @@
-"""TPC-C's conditions of consistency (clause 3.3.2): after a load, after a run, and after kills in the midst of runs and of recovery. What breaks one is noticed."""
+"""TPC-C's conditions of consistency (clause 3.3.2): after a load, and after kills in the midst of runs and of recovery. What breaks one is noticed."""
 
 import random
 import sys
