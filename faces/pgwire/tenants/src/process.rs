@@ -13,7 +13,7 @@ use std::{
 use object_store::{ObjectStore, path::Path};
 use parking_lot::Mutex;
 use savanna_epoch::OwnerEpoch;
-use savanna_journal::{Journal, Lsn, Options};
+use savanna_journal::{Disk, Journal, Lsn, Options};
 use savanna_tenants::{
     SqlError,
     activity::{Activity, Counts},
@@ -50,6 +50,8 @@ const WAKE_AT_ONCE: usize = 64;
 pub struct Keeping {
     /// The directory of the log, and of the storage if that is local.
     pub data_dir: PathBuf,
+    /// Where the log is, if not in that directory.
+    pub log: Option<Arc<dyn Disk>>,
     /// The storage, if it is not local.
     pub store: Option<(Arc<dyn ObjectStore>, Path)>,
     /// A tenant without clients for so long is flushed and forgotten.
@@ -76,6 +78,7 @@ impl Keeping {
     pub fn local(data_dir: impl Into<PathBuf>) -> Self {
         Self {
             data_dir: data_dir.into(),
+            log: None,
             store: None,
             idle: Duration::from_secs(300),
             snapshot_age: Duration::from_secs(3_600),
@@ -148,7 +151,11 @@ impl Process {
             None => Storage::local(&keeping.data_dir.join("store"), epoch, keeping.blocks_bytes)?,
             Some((store, prefix)) => Storage::new(Arc::clone(store), prefix.clone(), epoch, keeping.blocks_bytes),
         };
-        let recovery = Recovery::read(Options::dir(keeping.data_dir.join("log")), epoch)?;
+        let log = match &keeping.log {
+            None => Options::dir(keeping.data_dir.join("log")),
+            Some(disk) => Options::disk(Arc::clone(disk)),
+        };
+        let recovery = Recovery::read(log, epoch)?;
         background.block_on(storage.claim(&keeping.data_dir))?;
         let opening = Owner::open(recovery, &storage, (keeping.log_distance, threads.len()));
         let (mut owner, roots) = background.block_on(opening)?;
