@@ -1,6 +1,6 @@
 """What a first touch takes, and what the extension costs a statement when all rows were moved (bench/METHOD.md).
 
-    bench/bullfrog/touch.py [--pages 2000] [--statements 100000] [--pairs 7] ..
+    bench/bullfrog/touch.py [--pages 2000] [--statements 100000] [--pairs 7] [--only-costs] ..
 
 First touch: customers are being split and nothing moves by itself; on one connection, one customer on each of so many pages is updated
 (cold), and updated again (warm); rows move by pages, one by one, and inside of the updating transaction. A round trip is a request to a
@@ -64,7 +64,9 @@ def costs(warehouses, data, statements, pairs):
             split(tables, variant)
         rounds = []
         for number in range(pairs + 1):
-            figures = {variant: json.loads(tables.client("cost", "--statements", statements)) for variant, tables in servers.items()}
+            # In one order and in the other, so that none always comes first.
+            order = VARIANTS if number % 2 == 0 else VARIANTS[::-1]
+            figures = {variant: json.loads(servers[variant].client("cost", "--statements", statements)) for variant in order}
             # The first warms up.
             if number > 0:
                 rounds.append(figures)
@@ -86,12 +88,13 @@ def main():
     parser.add_argument("--statements", type=int, default=100_000)
     parser.add_argument("--pairs", type=int, default=7)
     add_options(parser)
+    parser.add_argument("--only-costs", action="store_true", help="leave the first touches out")
     options = parser.parse_args()
     prepare(options)
     where = record.circumstances(record.head(), "release")
     results = []
     print("| bullfrog.migrate with | | p50 ms | p99 ms | max ms |\n|---|---|---|---|---|")
-    for wishes in WISHES:
+    for wishes in [] if options.only_costs else WISHES:
         figure = touches(options.warehouses, options.data, options.pages, wishes)
         results.append({"what": "touch", "options": wishes, "pages": options.pages, **figure})
         for name in ("cold", "warm", "round_trip", "nothing"):
