@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from conftest import SERVER, Server
+from log_size import log_bytes
 from resp import Client, Refused
 
 
@@ -232,10 +233,6 @@ def test_keys_expire_by_themselves(savanna):
     assert client.call("TTL", "later") in (999, 1000)
 
 
-def log_bytes(folder):
-    return sum(file.stat().st_size for file in (folder / "data").glob("segment-*"))
-
-
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_rewritten_log_is_short_and_holds_everything(tmp_path, threads):
     server = start(tmp_path, "--threads", str(threads), "--appendfsync", "always")
@@ -258,7 +255,7 @@ def test_a_rewritten_log_is_short_and_holds_everything(tmp_path, threads):
         client.send("SET", f"often:{number % 10}", "v" * 500)
     for number in range(20_000):
         client.receive()
-    before = log_bytes(tmp_path)
+    before = log_bytes(tmp_path / "data")
     writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
     for writer in writers:
         writer.start()
@@ -267,7 +264,7 @@ def test_a_rewritten_log_is_short_and_holds_everything(tmp_path, threads):
     writing.set()
     for writer in writers:
         writer.join()
-    while log_bytes(tmp_path) > before / 3:
+    while log_bytes(tmp_path / "data") > before / 3:
         client.call("BGREWRITEAOF")
     server.kill()
     server.start()

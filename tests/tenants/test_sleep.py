@@ -8,6 +8,7 @@ import time
 import psycopg
 import pytest
 from conftest import Server
+from log_size import log_bytes
 
 # Tenants that have something to be redone when the server is killed.
 DIRTY = int(os.environ.get("TENANTS_DIRTY", "30"))
@@ -26,10 +27,6 @@ def until(condition):
 def stored(server):
     """How many tenants have segments."""
     return sum(any(tenant.glob("objects/*")) for tenant in (server.directory / "data" / "store" / "tenants").glob("*"))
-
-
-def log_bytes(server):
-    return sum(file.stat().st_size for file in (server.directory / "data" / "log").glob("segment-*"))
 
 
 def create(server, names):
@@ -74,7 +71,7 @@ def test_the_log_is_cut_and_removed_tenants_leave_nothing(tmp_path):
             connection.execute("INSERT INTO t VALUES (%s, %s)", (id, "x" * 100_000))
             connection.execute("SELECT 1")
         # 6 MB were written; a file of the log ends at 1 MiB.
-        until(lambda: log_bytes(server) < 4 << 20)
+        until(lambda: log_bytes(server.directory / "data" / "log") < 4 << 20)
     until(lambda: stored(server) >= 2)
     with server.connect(autocommit=True) as connection:
         connection.execute("DROP DATABASE gone")
@@ -104,7 +101,7 @@ def test_a_snapshot_that_is_too_old_does_not_hold_up_the_log(tmp_path):
         assert reader.execute("SELECT count(*) FROM t").fetchone() == (0,)
         for id in range(60):
             writer.execute("INSERT INTO t VALUES (%s, %s)", (id, "x" * 100_000))
-        until(lambda: log_bytes(server) < 4 << 20)
+        until(lambda: log_bytes(server.directory / "data" / "log") < 4 << 20)
         with pytest.raises(psycopg.errors.SnapshotTooOld):
             reader.execute("SELECT count(*) FROM t")
         reader.rollback()
