@@ -1,5 +1,6 @@
 """A server of tenants, and PostgreSQL to compare it with."""
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -14,6 +16,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 BINARY = TARGET / "debug" / "examples" / "tenants_server"
+# It would take years.
+ENDLESS = "SELECT count(*) FROM generate_series(1, 1000000000000)"
 
 
 class Server:
@@ -60,13 +64,34 @@ class Server:
         return done.returncode, done.stdout, done.stderr
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    server = Server(tmp_path_factory.mktemp("tenants"))
+@contextlib.contextmanager
+def busy_with_endless(connection):
+    """Has a connection run a statement that still runs at the end, where it is cancelled."""
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(connection.execute, ENDLESS)
+        try:
+            yield
+            assert not running.done()
+        finally:
+            connection.cancel_safe()
+            error = running.exception()
+    assert isinstance(error, psycopg.errors.QueryCanceled)
+
+
+@contextlib.contextmanager
+def running(directory, **options):
+    """A server that listens, and is killed at the end."""
+    server = Server(directory, **options)
     server.start()
     server.listen()
     yield server
     server.kill()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with running(tmp_path_factory.mktemp("tenants")) as server:
+        yield server
 
 
 PROGRAMS = pathlib.Path(os.environ.get("PG_PROGRAMS", "/usr/lib/postgresql/15/bin"))

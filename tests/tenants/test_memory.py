@@ -6,7 +6,7 @@ import time
 import psycopg
 import pytest
 
-from conftest import Server
+from conftest import running
 
 ROWS_BYTES = 4 << 20
 BATCH = "INSERT INTO t SELECT g, repeat('x', 1000) FROM generate_series(%s::int, %s::int) g"
@@ -14,11 +14,8 @@ BATCH = "INSERT INTO t SELECT g, repeat('x', 1000) FROM generate_series(%s::int,
 
 @pytest.fixture
 def server(tmp_path):
-    server = Server(tmp_path, more=[f"rows={ROWS_BYTES}"])
-    server.start()
-    server.listen()
-    yield server
-    server.kill()
+    with running(tmp_path, more=[f"rows={ROWS_BYTES}"]) as server:
+        yield server
 
 
 def make(server, name):

@@ -5,10 +5,7 @@ import threading
 
 import psycopg
 import pytest
-from conftest import Server
-
-# It would take years.
-ENDLESS = "SELECT count(*) FROM generate_series(1, 1000000000000)"
+from conftest import Server, busy_with_endless
 
 
 @pytest.fixture
@@ -25,43 +22,27 @@ def names(server):
 
 
 def test_a_statement_that_takes_long_is_in_no_other_tenants_way(server, names):
-    outcome = []
-
-    def run(connection):
-        try:
-            connection.execute(ENDLESS)
-        except psycopg.errors.QueryCanceled as error:
-            outcome.append(error)
-
     with server.connect(names[0]) as busy:
-        thread = threading.Thread(target=run, args=(busy,))
-        thread.start()
-        for round in range(50):
-            for name in names[1:]:
-                with server.connect(name, autocommit=True) as neighbour:
-                    neighbour.execute("CREATE TABLE IF NOT EXISTS t (id int PRIMARY KEY)")
-                    neighbour.execute("INSERT INTO t VALUES (%s)", (round,))
-        assert not outcome
-        busy.cancel_safe()
-        thread.join()
-        assert len(outcome) == 1
+        with busy_with_endless(busy):
+            for round in range(50):
+                for name in names[1:]:
+                    with server.connect(name, autocommit=True) as neighbour:
+                        neighbour.execute("CREATE TABLE IF NOT EXISTS t (id int PRIMARY KEY)")
+                        neighbour.execute("INSERT INTO t VALUES (%s)", (round,))
         busy.rollback()
         assert busy.execute("SELECT 1").fetchone() == (1,)
 
 
 def test_clients_of_the_tenant_itself_wait_or_go(server, names):
-    busy = server.connect(names[0], autocommit=True)
-    thread = threading.Thread(target=lambda: pytest.raises(psycopg.errors.QueryCanceled, busy.execute, ENDLESS))
-    thread.start()
-    with server.connect(autocommit=True) as administration:
-        administration.execute("SELECT 1")
-    waiting = [threading.Thread(target=lambda: server.connect(names[0]).close()) for _ in range(3)]
-    for each in waiting:
-        each.start()
-    busy.cancel_safe()
-    for each in [thread, *waiting]:
-        each.join()
-    busy.close()
+    with server.connect(names[0], autocommit=True) as busy:
+        with busy_with_endless(busy):
+            with server.connect(autocommit=True) as administration:
+                administration.execute("SELECT 1")
+            waiting = [threading.Thread(target=lambda: server.connect(names[0]).close()) for _ in range(3)]
+            for each in waiting:
+                each.start()
+        for each in waiting:
+            each.join()
 
 
 def test_what_a_long_statement_logs_is_there_after_a_kill(tmp_path):

@@ -5,8 +5,7 @@ import threading
 
 import psycopg
 import pytest
-
-ENDLESS = "SELECT count(*) FROM generate_series(1, 1000000000000)"
+from conftest import ENDLESS
 
 
 def test_a_statement_that_runs_is_cancelled(server):

@@ -5,7 +5,7 @@ import sys
 import time
 
 import pytest
-from conftest import ROOT, TARGET, Server
+from conftest import ROOT, TARGET, running
 
 sys.path.append(str(ROOT / "bench" / "tenants"))
 import go_tpc  # noqa: E402
@@ -27,11 +27,8 @@ def program():
 
 @pytest.fixture
 def own_server(tmp_path):
-    server = Server(tmp_path, more=[f"log={16 << 20}"])
-    server.start()
-    server.listen()
-    yield server
-    server.kill()
+    with running(tmp_path, more=[f"log={16 << 20}"]) as server:
+        yield server
 
 
 def terminals(program, server, level):

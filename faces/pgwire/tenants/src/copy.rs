@@ -2,6 +2,7 @@
 
 mod binary;
 mod csv;
+mod lines;
 mod text;
 
 use savanna_tenants::{
@@ -11,37 +12,21 @@ use savanna_tenants::{
     value::{Value, zone::Zone},
 };
 
+use self::lines::Lines;
+
 /// The rows of what a client has sent, read one after the other.
 pub(crate) struct Rows<'a> {
     source: Source<'a>,
+    format: &'a CopyFormat,
     columns: &'a [String],
     /// What the next row is to be as a header.
     header: Header,
 }
 
 enum Source<'a> {
-    Text(text::Rows<'a>),
-    Csv(csv::Rows<'a>),
+    Text(Lines<'a>),
+    Csv(Lines<'a>),
     Binary(binary::Rows<'a>),
-}
-
-impl Source<'_> {
-    fn next(&mut self) -> Result<Option<Vec<CopyField>>> {
-        match self {
-            Self::Text(rows) => rows.next(),
-            Self::Csv(rows) => rows.next(),
-            Self::Binary(rows) => rows.next(),
-        }
-    }
-
-    /// Bytes that are not read.
-    const fn rest(&self) -> usize {
-        match self {
-            Self::Text(rows) => rows.rest(),
-            Self::Csv(rows) => rows.rest(),
-            Self::Binary(rows) => rows.rest(),
-        }
-    }
 }
 
 impl<'a> Rows<'a> {
@@ -51,11 +36,11 @@ impl<'a> Rows<'a> {
     /// 22P04 if the bytes do not begin as the format does.
     pub(crate) fn new(bytes: &'a [u8], columns: &'a [String], format: &'a CopyFormat) -> Result<Self> {
         let source = match format.kind {
-            CopyKind::Text => Source::Text(text::Rows::new(bytes, format)),
-            CopyKind::Csv => Source::Csv(csv::Rows::new(bytes, format)),
+            CopyKind::Text => Source::Text(Lines::new(bytes, "literal")),
+            CopyKind::Csv => Source::Csv(Lines::new(bytes, "unquoted")),
             CopyKind::Binary => Source::Binary(binary::Rows::new(bytes, columns.len())?),
         };
-        Ok(Self { source, columns, header: format.header })
+        Ok(Self { source, format, columns, header: format.header })
     }
 
     /// Reads rows until these are at least so many bytes. Whether there are more.
@@ -63,20 +48,36 @@ impl<'a> Rows<'a> {
     /// # Errors
     /// 22P04, 22021.
     pub(crate) fn read(&mut self, bytes: usize, rows: &mut Vec<Vec<CopyField>>) -> Result<bool> {
-        let enough = self.source.rest().saturating_sub(bytes);
-        while self.source.rest() > enough {
-            let Some(row) = self.source.next()? else { break };
+        let enough = self.rest().saturating_sub(bytes);
+        while self.rest() > enough {
+            let Some(row) = self.next()? else { break };
             match std::mem::take(&mut self.header) {
                 Header::No => rows.push(row),
                 Header::Yes => {}
                 Header::Match => check_header(&row, self.columns)?,
             }
         }
-        let more = self.source.rest() > 0;
+        let more = self.rest() > 0;
         if !more && self.header == Header::Match {
             check_header(&[], self.columns)?;
         }
         Ok(more)
+    }
+
+    fn next(&mut self) -> Result<Option<Vec<CopyField>>> {
+        match &mut self.source {
+            Source::Text(lines) => text::next(lines, self.format),
+            Source::Csv(lines) => csv::next(lines, self.format),
+            Source::Binary(rows) => rows.next(),
+        }
+    }
+
+    /// Bytes that are not read.
+    const fn rest(&self) -> usize {
+        match &self.source {
+            Source::Text(lines) | Source::Csv(lines) => lines.rest(),
+            Source::Binary(rows) => rows.rest(),
+        }
     }
 }
 
@@ -143,58 +144,4 @@ fn utf8(bytes: Vec<u8>) -> Result<String> {
     let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
     let wrong = || SqlError::new(state::CHARACTER_NOT_IN_REPERTOIRE, "invalid byte sequence for encoding \"UTF8\"");
     text.ok_or_else(wrong)
-}
-
-/// The lines of a text. All end like the first one: with a line feed, a carriage return, or both.
-struct Lines<'a> {
-    rest: &'a [u8],
-    end: Option<&'static [u8]>,
-    /// How an end of a line is called that is not one.
-    stray: &'static str,
-}
-
-/// A line without its end.
-struct Line<'a> {
-    bytes: &'a [u8],
-}
-
-impl<'a> Lines<'a> {
-    const fn new(rest: &'a [u8], stray: &'static str) -> Self {
-        Self { rest, end: None, stray }
-    }
-
-    /// What follows is not read.
-    const fn end_here(&mut self) {
-        self.rest = &[];
-    }
-
-    /// The next line; `step` says where the byte after the one at a place is that may end it.
-    fn next(&mut self, step: &mut dyn FnMut(&[u8], usize) -> usize) -> Result<Option<Line<'a>>> {
-        if self.rest.is_empty() {
-            return Ok(None);
-        }
-        let mut at = 0;
-        while at < self.rest.len() {
-            if !matches!(self.rest[at], b'\r' | b'\n') {
-                at = step(self.rest, at);
-                continue;
-            }
-            let here = &self.rest[at..];
-            let found: &'static [u8] = match here {
-                [b'\r', b'\n', ..] => b"\r\n",
-                [b'\r', ..] => b"\r",
-                _ => b"\n",
-            };
-            let end = *self.end.get_or_insert(found);
-            if found != end {
-                let what = if here[0] == b'\r' { "carriage return" } else { "newline" };
-                let message = format!("{} {what} found in data", self.stray);
-                return Err(SqlError::new(state::BAD_COPY_FILE_FORMAT, message));
-            }
-            let line = &self.rest[..at];
-            self.rest = &here[end.len()..];
-            return Ok(Some(Line { bytes: line }));
-        }
-        Ok(Some(Line { bytes: std::mem::take(&mut self.rest) }))
-    }
 }

@@ -6,44 +6,27 @@ use savanna_tenants::{
     error::{Result, state},
 };
 
-use super::{Line, Lines, utf8};
+use super::{lines::Lines, utf8};
 
-/// The rows of a text.
-pub(super) struct Rows<'a> {
-    lines: Lines<'a>,
-    format: &'a CopyFormat,
-}
-
-impl<'a> Rows<'a> {
-    pub(super) const fn new(bytes: &'a [u8], format: &'a CopyFormat) -> Self {
-        Self { lines: Lines::new(bytes, "unquoted"), format }
-    }
-
-    pub(super) const fn rest(&self) -> usize {
-        self.lines.rest.len()
-    }
-
-    /// The next row.
-    pub(super) fn next(&mut self) -> Result<Option<Vec<CopyField>>> {
-        let format = self.format;
-        let mut quoted = false;
-        // An end of a line inside of quotes is a part of the value.
-        let mut skip = |bytes: &[u8], at: usize| {
-            let mut next = at + 1;
-            if quoted && bytes[at] == format.escape && followed(&bytes[next..], format) {
-                next += 1;
-            } else if bytes[at] == format.quote {
-                quoted = !quoted;
-            }
-            next + bytes[next..].iter().take_while(|byte| quoted && matches!(byte, b'\r' | b'\n')).count()
-        };
-        let Some(Line { bytes: line }) = self.lines.next(&mut skip)? else { return Ok(None) };
-        if line == b"\\." {
-            self.lines.end_here();
-            return Ok(None);
+/// The next row.
+pub(super) fn next(lines: &mut Lines<'_>, format: &CopyFormat) -> Result<Option<Vec<CopyField>>> {
+    let mut quoted = false;
+    // An end of a line inside of quotes is a part of the value.
+    let mut skip = |bytes: &[u8], at: usize| {
+        let mut next = at + 1;
+        if quoted && bytes[at] == format.escape && followed(&bytes[next..], format) {
+            next += 1;
+        } else if bytes[at] == format.quote {
+            quoted = !quoted;
         }
-        columns(line, format).map(Some)
+        next + bytes[next..].iter().take_while(|byte| quoted && matches!(byte, b'\r' | b'\n')).count()
+    };
+    let Some(line) = lines.next(&mut skip)? else { return Ok(None) };
+    if line == b"\\." {
+        lines.end_here();
+        return Ok(None);
     }
+    columns(line, format).map(Some)
 }
 
 /// Whether what follows an escape is what can be escaped.

@@ -6,39 +6,23 @@ use savanna_tenants::{
     error::{Result, state},
 };
 
-use super::{Line, Lines, utf8};
+use super::{lines::Lines, utf8};
 
-/// The rows of a text.
-pub(super) struct Rows<'a> {
-    lines: Lines<'a>,
-    format: &'a CopyFormat,
-}
-
-impl<'a> Rows<'a> {
-    pub(super) const fn new(bytes: &'a [u8], format: &'a CopyFormat) -> Self {
-        Self { lines: Lines::new(bytes, "literal"), format }
-    }
-
-    pub(super) const fn rest(&self) -> usize {
-        self.lines.rest.len()
-    }
-
-    /// The next row.
-    pub(super) fn next(&mut self) -> Result<Option<Vec<CopyField>>> {
-        // A backslash makes the next byte a part of the value, an end of a line too.
-        let step = &mut |bytes: &[u8], at: usize| if bytes[at] == b'\\' { at + 2 } else { at + 1 };
-        let Some(Line { bytes: line }) = self.lines.next(step)? else { return Ok(None) };
-        let row = match end_marker(line) {
-            None => return columns(line, self.format).map(Some),
-            Some(at) if at + 2 < line.len() => {
-                return Err(SqlError::new(state::BAD_COPY_FILE_FORMAT, "end-of-copy marker corrupt"));
-            }
-            Some(0) => None,
-            Some(at) => Some(columns(&line[..at], self.format)?),
-        };
-        self.lines.end_here();
-        Ok(row)
-    }
+/// The next row.
+pub(super) fn next(lines: &mut Lines<'_>, format: &CopyFormat) -> Result<Option<Vec<CopyField>>> {
+    // A backslash makes the next byte a part of the value, an end of a line too.
+    let step = &mut |bytes: &[u8], at: usize| if bytes[at] == b'\\' { at + 2 } else { at + 1 };
+    let Some(line) = lines.next(step)? else { return Ok(None) };
+    let row = match end_marker(line) {
+        None => return columns(line, format).map(Some),
+        Some(at) if at + 2 < line.len() => {
+            return Err(SqlError::new(state::BAD_COPY_FILE_FORMAT, "end-of-copy marker corrupt"));
+        }
+        Some(0) => None,
+        Some(at) => Some(columns(&line[..at], format)?),
+    };
+    lines.end_here();
+    Ok(row)
 }
 
 /// Where a line has the mark behind which nothing is read.
