@@ -137,8 +137,8 @@ mod tests {
     use super::*;
 
     fn parse(bytes: &[u8], format: &CopyFormat) -> Result<Vec<Vec<CopyField>>> {
-        let mut rows = Rows::new(bytes, format);
-        std::iter::from_fn(|| rows.next().transpose()).collect()
+        let mut lines = Lines::new(bytes, "literal");
+        std::iter::from_fn(|| next(&mut lines, format).transpose()).collect()
     }
 
     fn texts(bytes: &[u8]) -> Vec<Vec<Option<String>>> {
