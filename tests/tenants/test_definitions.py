@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from test_postgresql import answer
+from answers import answer
 
 FILES = sorted((pathlib.Path(__file__).parent / "definitions").glob("*.sql"))
 

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from test_postgresql import answer
+from answers import answer
 
 SEEDS = int(os.environ.get("TENANTS_SEEDS", "12"))
 STATEMENTS = 120

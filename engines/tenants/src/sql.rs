@@ -23,6 +23,7 @@ pub(crate) mod explain;
 pub(crate) mod expression;
 pub(crate) mod from;
 pub(crate) mod function;
+pub(crate) mod grammar;
 pub(crate) mod group;
 pub(crate) mod implication;
 pub(crate) mod items;

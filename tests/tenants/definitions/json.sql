@@ -62,3 +62,4 @@ ALTER TABLE t ALTER COLUMN j TYPE jsonb;
 SELECT id, j FROM t ORDER BY id;
 ALTER TABLE t ADD COLUMN k jsonb DEFAULT '[1,  2]';
 SELECT k FROM t WHERE id = 1;
+SELECT jsonb '{"aa": 1}' < jsonb '{"c": 1}', jsonb '{"a": []}' > jsonb '{"a": 1}', jsonb '[]' < jsonb '1', jsonb '[[]]' > jsonb '[1]';

@@ -2,14 +2,11 @@
 
 use std::fmt;
 
-use sqlparser::{
-    dialect::PostgreSqlDialect,
-    tokenizer::{Token, Tokenizer},
-};
+use sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::{
     error::{Result, SqlError, state},
-    sql::system::quoted,
+    sql::{grammar::Grammar, system::quoted},
 };
 
 /// What stands for the schema that has the user's name.
@@ -32,7 +29,7 @@ impl SearchPath {
             let message = format!("invalid value for parameter \"search_path\": \"{text}\"");
             SqlError::new(state::INVALID_PARAMETER_VALUE, message).detail("List syntax is invalid.")
         };
-        let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize().map_err(|_| wrong())?;
+        let tokens = Tokenizer::new(&Grammar, text).tokenize().map_err(|_| wrong())?;
         let mut names = Vec::new();
         let mut wants_name = true;
         for token in tokens.into_iter().filter(|token| !matches!(token, Token::Whitespace(_))) {

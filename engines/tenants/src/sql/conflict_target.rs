@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use sqlparser::{
     ast::{self, OnConflictAction},
-    dialect::PostgreSqlDialect,
     parser::Parser,
     tokenizer::{Token, TokenWithSpan, Tokenizer},
 };
@@ -17,6 +16,7 @@ use crate::{
         bind::Binder,
         dialect::syntax,
         expression::Expr,
+        grammar::Grammar,
         implication::follows,
         modify::parse_expression,
         name::{name_of, object_name},
@@ -54,11 +54,11 @@ pub(crate) fn conflict_target(text: &str) -> Result<ConflictTarget> {
     if !text.as_bytes().windows(WORD.len()).any(|part| part.eq_ignore_ascii_case(WORD)) {
         return Ok(target);
     }
-    let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location().unwrap_or_default();
+    let tokens = Tokenizer::new(&Grammar, text).tokenize_with_location().unwrap_or_default();
     let Some(Places { parts, predicate }) = places(&tokens) else { return Ok(target) };
     let text_of = |within: Range<usize>| tokens[within].iter().map(|token| token.token.to_string()).collect::<String>();
     if !is_plain(&tokens[parts.clone()]) {
-        let parsed = Parser::new(&PostgreSqlDialect {}).try_with_sql(&text_of(parts)).and_then(|mut parser| {
+        let parsed = Parser::new(&Grammar).try_with_sql(&text_of(parts)).and_then(|mut parser| {
             let parts = parser.parse_comma_separated(Parser::parse_expr)?;
             parser.expect_token(&Token::EOF).map(|_| parts)
         });
@@ -140,7 +140,7 @@ impl Planner<'_> {
                 let assignments = self.assignments(written, &scope, &update.assignments)?;
                 let mut binder = Binder::plain(&scope, self, "WHERE");
                 let filter = update.selection.as_ref().map(|filter| binder.condition(filter, "WHERE")).transpose()?;
-                Some(ConflictUpdate { assignments, filter })
+                Some(ConflictUpdate { shows: written.shows(), assignments, filter })
             }
         };
         Ok(OnConflict { arbiter, update })

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use sqlparser::{
     ast::{Ident, ObjectName, Query, Statement},
-    dialect::PostgreSqlDialect,
     keywords::Keyword,
     parser::{IsOptional, Parser, ParserError},
     tokenizer::Token,
@@ -16,6 +15,7 @@ use crate::{
     copy::{CopyFormat, CopyKind, Header},
     error::{Result, SqlError, state},
     sql::{
+        grammar::Grammar,
         modify::target_columns,
         name::{name_of, relation_name},
         parse,
@@ -78,7 +78,7 @@ pub(crate) fn parse_copy(text: &str) -> Result<Option<Copy>> {
     if !first_word(text).eq_ignore_ascii_case("COPY") {
         return Ok(None);
     }
-    let mut parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(text).map_err(|error| syntax(&error))?;
+    let mut parser = Parser::new(&Grammar).try_with_sql(text).map_err(|error| syntax(&error))?;
     parser.advance_token();
     let mut options = Options::default();
     if parser.parse_keyword(Keyword::BINARY) {

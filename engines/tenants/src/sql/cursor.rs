@@ -1,12 +1,12 @@
 //! `DECLARE`, `FETCH`, `MOVE` and `CLOSE`.
 
-use sqlparser::{ast::Query, dialect::PostgreSqlDialect, keywords::Keyword, parser::Parser, tokenizer::Token};
+use sqlparser::{ast::Query, keywords::Keyword, parser::Parser, tokenizer::Token};
 
 use super::dialect::{first_word, is_word, number, syntax, wrong};
 use crate::{
     cursor::{CursorOptions, Direction},
     error::{Result, SqlError},
-    sql::{name::name_of, plan::Plan, scope::Scope, select::Planner},
+    sql::{grammar::Grammar, name::name_of, plan::Plan, scope::Scope, select::Planner},
 };
 
 /// A statement about a cursor, as it was written.
@@ -24,7 +24,7 @@ pub(crate) fn parse_cursor(text: &str) -> Result<Option<CursorStatement>> {
     if !matches!(word.as_str(), "DECLARE" | "FETCH" | "MOVE" | "CLOSE") {
         return Ok(None);
     }
-    let mut parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(text).map_err(|error| syntax(&error))?;
+    let mut parser = Parser::new(&Grammar).try_with_sql(text).map_err(|error| syntax(&error))?;
     parser.advance_token();
     let statement = match word.as_str() {
         "DECLARE" => declare(&mut parser)?,

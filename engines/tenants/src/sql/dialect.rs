@@ -2,7 +2,6 @@
 
 use sqlparser::{
     ast::ObjectName,
-    dialect::PostgreSqlDialect,
     keywords::Keyword,
     parser::{Parser, ParserError},
     tokenizer::Token,
@@ -13,6 +12,7 @@ use crate::{
     error::{Result, SqlError, state},
     sql::{
         define_sequence::SequenceOptions,
+        grammar::Grammar,
         name::{name_of, object_name, relation_name},
         plan::{Define, Kind, Plan, SetConstraints},
     },
@@ -27,7 +27,7 @@ pub(crate) fn plan(text: &str, catalog: &Catalog) -> Result<Option<Plan>> {
     if !matches!(first_word(text).to_ascii_uppercase().as_str(), "SET" | "ALTER" | "CREATE") {
         return Ok(None);
     }
-    let Ok(mut parser) = Parser::new(&PostgreSqlDialect {}).try_with_sql(text) else { return Ok(None) };
+    let Ok(mut parser) = Parser::new(&Grammar).try_with_sql(text) else { return Ok(None) };
     let plan = match words(&mut parser) {
         ["SET", "CONSTRAINTS"] => Plan::SetConstraints(set_constraints(&mut parser)?),
         ["CREATE", "SEQUENCE"] => Plan::Define(create_sequence(&mut parser, catalog, false)?),

@@ -1,7 +1,7 @@
 //! `LOCK TABLE`: PostgreSQL's eight modes, as row locks of keys that stand for a table.
 
 use savanna_transaction::{RowLock, Wait};
-use sqlparser::{dialect::PostgreSqlDialect, keywords::Keyword, parser::Parser, tokenizer::Token};
+use sqlparser::{keywords::Keyword, parser::Parser, tokenizer::Token};
 
 use super::dialect::{first_word, is_word, name, wrong};
 use crate::{
@@ -11,6 +11,7 @@ use crate::{
     fault::Fault,
     sql::{
         effects::ready,
+        grammar::Grammar,
         plan::{LockTable, Plan},
         run::Run,
     },
@@ -65,7 +66,7 @@ pub(crate) fn plan(text: &str, catalog: &Catalog) -> Result<Option<Plan>> {
     if !first_word(text).eq_ignore_ascii_case("LOCK") {
         return Ok(None);
     }
-    let Ok(mut parser) = Parser::new(&PostgreSqlDialect {}).try_with_sql(text) else { return Ok(None) };
+    let Ok(mut parser) = Parser::new(&Grammar).try_with_sql(text) else { return Ok(None) };
     parser.advance_token();
     let _ = parser.parse_keyword(Keyword::TABLE);
     let mut names = Vec::new();
@@ -172,7 +173,7 @@ mod tests {
     fn every_mode_is_read() {
         let catalog = Catalog::default();
         for (name, expected) in TableLock::ALL {
-            let mut parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(&format!("{name} MODE")).unwrap();
+            let mut parser = Parser::new(&Grammar).try_with_sql(&format!("{name} MODE")).unwrap();
             assert_eq!(mode(&mut parser), Ok(expected));
         }
         assert_eq!(plan("LOCK TABLE t IN NO MODE", &catalog).unwrap_err().state, state::SYNTAX_ERROR);

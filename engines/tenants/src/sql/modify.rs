@@ -7,7 +7,6 @@ use sqlparser::{
         self, Assignment, AssignmentTarget, FromTable, OnInsert, SetExpr, TableFactor, TableObject, TableWithJoins,
         UpdateTableFromKind,
     },
-    dialect::PostgreSqlDialect,
     parser::Parser,
 };
 
@@ -18,6 +17,7 @@ use crate::{
         bind::{Binder, Typed},
         expression::Expr,
         from::From,
+        grammar::Grammar,
         items::Items,
         name::{name_of, object_name},
         plan::{Delete, Insert, OutputColumn, Returning, Target, Update},
@@ -52,7 +52,7 @@ pub(crate) fn scope_of(table: &Table, name: &str) -> Scope<'static> {
 /// An expression that the catalog keeps as SQL.
 pub(crate) fn parse_expression(text: &str) -> Result<ast::Expr> {
     let damaged = |error| SqlError::internal(format_args!("the catalog's expression {text} cannot be read: {error}"));
-    Parser::new(&PostgreSqlDialect {}).try_with_sql(text).and_then(|mut parser| parser.parse_expr()).map_err(damaged)
+    Parser::new(&Grammar).try_with_sql(text).and_then(|mut parser| parser.parse_expr()).map_err(damaged)
 }
 
 /// What a column is set to.
@@ -275,7 +275,9 @@ impl Planner<'_> {
                 }
                 let of = &table.columns[column];
                 let computed = matches!(of.generated, Generated::Stored(_));
-                let default = matches!(value, Assigned::Value(value) if is_default(value));
+                let asks_default = matches!(value, Assigned::Value(value) if is_default(value));
+                // A view's column has a default of its own, and here none.
+                let (default, nothing) = (asks_default && !written.is_view(), asks_default && written.is_view());
                 if default && computed {
                     continue;
                 }
@@ -286,6 +288,7 @@ impl Planner<'_> {
                 let of = of.of;
                 let value = match value {
                     Assigned::Value(_) if default => self.default_of(table, column)?,
+                    Assigned::Value(_) if nothing => Expr::NULL,
                     Assigned::Value(value) => Binder::plain(scope, self, "UPDATE").assigned(value, of, &name)?,
                     Assigned::Typed(typed) => Binder::plain(scope, self, "UPDATE").assign(typed, of, &name)?,
                 };

@@ -4,7 +4,6 @@ mod mark;
 
 use sqlparser::{
     ast::Statement,
-    dialect::PostgreSqlDialect,
     parser::{Parser, ParserError},
     tokenizer::{Location, Token, TokenWithSpan, Tokenizer, Whitespace},
 };
@@ -13,7 +12,7 @@ pub(crate) use self::mark::{DISTINCT_SETS, WEAKER, excluded};
 use self::mark::{write_distinct_sets, write_exclusions, write_weaker_locks};
 use crate::{
     error::{Result, SqlError, state},
-    sql::{conflict_target::write_plain, dialect::is_word, modify::Overriding},
+    sql::{conflict_target::write_plain, dialect::is_word, grammar::Grammar, modify::Overriding},
 };
 
 /// The statements of a text, each with its own part of the text.
@@ -21,7 +20,7 @@ use crate::{
 /// # Errors
 /// 42601.
 pub(crate) fn split(text: &str) -> Result<Vec<String>> {
-    let tokens = Tokenizer::new(&PostgreSqlDialect {}, text)
+    let tokens = Tokenizer::new(&Grammar, text)
         .tokenize_with_location()
         .map_err(|error| SqlError::new(state::SYNTAX_ERROR, error.to_string()))?;
     let mut offsets = Offsets::new(text);
@@ -116,7 +115,7 @@ fn check_depth(tokens: &[TokenWithSpan]) -> Result<()> {
 /// # Errors
 /// 42601, with the position if the parser knows it.
 pub(crate) fn parse(text: &str) -> Result<Option<Statement>> {
-    let dialect = PostgreSqlDialect {};
+    let dialect = Grammar;
     let tokens = Tokenizer::new(&dialect, text).tokenize_with_location();
     let mut tokens = tokens.map_err(|error| syntax_error(text, &ParserError::from(error)))?;
     check_depth(&tokens)?;
@@ -138,7 +137,7 @@ pub(crate) fn overriding(text: &str) -> Overriding {
     if !text.as_bytes().windows(WORD.len()).any(|part| part.eq_ignore_ascii_case(WORD)) {
         return Overriding::Nothing;
     }
-    let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location() else {
+    let Ok(tokens) = Tokenizer::new(&Grammar, text).tokenize_with_location() else {
         return Overriding::Nothing;
     };
     match overriding_at(&tokens) {

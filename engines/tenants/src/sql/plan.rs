@@ -233,6 +233,8 @@ pub(crate) struct OnConflict {
 /// `DO UPDATE`: expressions are over the table's columns and then those of the row that was to be inserted.
 #[derive(Debug)]
 pub(crate) struct ConflictUpdate {
+    /// What the row that is in the way has to fulfil to be seen.
+    pub(crate) shows: Vec<ViewCheck>,
     pub(crate) assignments: Vec<(usize, Expr)>,
     pub(crate) filter: Option<Expr>,
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sqlparser::{ast, dialect::PostgreSqlDialect, keywords::Keyword, parser::Parser, tokenizer::Token};
+use sqlparser::{ast, keywords::Keyword, parser::Parser, tokenizer::Token};
 
 use super::dialect::{first_word, is_word, syntax, wrong};
 use crate::{
@@ -11,6 +11,7 @@ use crate::{
     sql::{
         bind::{Binder, Parameters},
         expression::{Env, Expr, Facts},
+        grammar::Grammar,
         name::name_of,
         parse::offset_of,
         plan::{Call, NewPrepared, Plan, Statement},
@@ -30,7 +31,7 @@ pub(crate) fn plan(text: &str, catalog: &Catalog) -> Result<Option<Plan>> {
     if !matches!(first.as_str(), "PREPARE" | "EXECUTE" | "EXPLAIN") {
         return Ok(None);
     }
-    let Ok(mut parser) = Parser::new(&PostgreSqlDialect {}).try_with_sql(text) else { return Ok(None) };
+    let Ok(mut parser) = Parser::new(&Grammar).try_with_sql(text) else { return Ok(None) };
     let plan = match first.as_str() {
         "PREPARE" => return prepare(&mut parser, text, catalog).map(Some),
         "EXECUTE" => call(&mut parser, String::new())?,

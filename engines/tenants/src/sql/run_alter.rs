@@ -161,6 +161,10 @@ impl Definer<'_, '_> {
                 if *not_null && self.rows(table)?.iter().any(|(_, values)| values[at].is_null()) {
                     return Err(has_nulls(table, name));
                 }
+                if !not_null && matches!(table.columns[at].generated, Generated::Identity { .. }) {
+                    let message = format!("column \"{name}\" of relation \"{}\" is an identity column", table.name);
+                    return Err(SqlError::new(state::SYNTAX_ERROR, message));
+                }
                 if !not_null && table.primary.iter().any(|primary| primary.columns.contains(&at)) {
                     let message = format!("column \"{name}\" is in a primary key");
                     return Err(SqlError::new(state::INVALID_TABLE_DEFINITION, message));
@@ -296,18 +300,6 @@ impl Definer<'_, '_> {
     fn set_type(&mut self, table: &Table, at: usize, of: Type, using: Option<&str>) -> Result<Step<Definition>> {
         let mut definition = table.definition.clone();
         let old = &table.columns[at];
-        for (other, column) in table.live_columns() {
-            if self.computes_from(table, other, at)? {
-                let message = "cannot alter type of a column used by a generated column";
-                return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message)
-                    .detail(format!("Column \"{}\" is used by generated column \"{}\".", old.name, column.name)));
-            }
-        }
-        if let Some(view) = self.catalog.views().find(|view| view.reads(table.id, Some(at))) {
-            let message = "cannot alter type of a column used by a view or rule";
-            return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message)
-                .detail(format!("View \"{}\" depends on column \"{}\".", view.name, old.name)));
-        }
         let automatically = |what: &str, from: Type| match cast::ease(from, of) {
             Some(Ease::Implicit | Ease::Assignment) => Ok(()),
             _ => {
@@ -331,6 +323,18 @@ impl Definer<'_, '_> {
         let expr = binder.assign(typed, of, &old.name)?;
         if old.default.is_some() && old.default != self.own_default(table, at) {
             automatically("default for column", old.of)?;
+        }
+        for (other, column) in table.live_columns() {
+            if self.computes_from(table, other, at)? {
+                let message = "cannot alter type of a column used by a generated column";
+                return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message)
+                    .detail(format!("Column \"{}\" is used by generated column \"{}\".", old.name, column.name)));
+            }
+        }
+        if let Some(view) = self.catalog.views().find(|view| view.reads(table.id, Some(at))) {
+            let message = "cannot alter type of a column used by a view or rule";
+            return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message)
+                .detail(format!("View \"{}\" depends on column \"{}\".", view.name, old.name)));
         }
         if old.generated != Generated::No && !of.is_integer() && matches!(old.generated, Generated::Identity { .. }) {
             let message = "identity column type must be smallint, integer, or bigint";

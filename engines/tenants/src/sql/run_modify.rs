@@ -123,8 +123,12 @@ impl Run<'_> {
                 return Err(SqlError::new(state::SERIALIZATION_FAILURE, message));
             }
         }
-        let both: Vec<Value> = old.iter().cloned().chain(proposed).collect();
         let env = self.env();
+        if let Some(hidden) = first_broken(&update.shows, &old, env)? {
+            let message = format!("conflicting row is not visible through view \"{hidden}\"");
+            return Err(SqlError::new(state::OBJECT_NOT_IN_PREREQUISITE_STATE, message));
+        }
+        let both: Vec<Value> = old.iter().cloned().chain(proposed).collect();
         if !update.filter.as_ref().map_or(Ok(true), |filter| filter.holds(env.with_row(&both)))? {
             return Ok(Step::Done(None));
         }
@@ -248,15 +252,25 @@ impl Run<'_> {
 
     /// Whether a row that was written fulfils what views want of it.
     fn check_views(&self, checks: &[ViewCheck], row: &[Value], table: &Table, env: Env<'_>) -> Result<()> {
-        for ViewCheck { view, condition } in checks {
-            if !condition.holds(env.with_row(row))? && self.database().rules.exclude(Fault::ViewsCheckNothing) {
-                let message = format!("new row violates check option for view \"{view}\"");
-                let detail = format!("Failing row contains ({}).", shown_row(table, row));
-                return Err(SqlError::new(state::CHECK_OPTION_VIOLATION, message).detail(detail));
-            }
+        if let Some(view) = first_broken(checks, row, env)?
+            && self.database().rules.exclude(Fault::ViewsCheckNothing)
+        {
+            let message = format!("new row violates check option for view \"{view}\"");
+            let detail = format!("Failing row contains ({}).", shown_row(table, row));
+            return Err(SqlError::new(state::CHECK_OPTION_VIOLATION, message).detail(detail));
         }
         Ok(())
     }
+}
+
+/// The first view whose condition a row does not fulfil.
+fn first_broken<'a>(checks: &'a [ViewCheck], row: &[Value], env: Env<'_>) -> Result<Option<&'a str>> {
+    for check in checks {
+        if !check.condition.holds(env.with_row(row))? {
+            return Ok(Some(&check.view));
+        }
+    }
+    Ok(None)
 }
 
 fn bad_row(message: &str, table: &Table, at: usize) -> SqlError {

@@ -1,14 +1,11 @@
 //! Renames a column, also in the expressions that the table's definition has of it.
 
-use sqlparser::{
-    dialect::PostgreSqlDialect,
-    tokenizer::{Token, Tokenizer},
-};
+use sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::{
     catalog::{Definition, Generated, Part, Table},
     error::{Result, SqlError},
-    sql::{expression::Expr, name::name_of, run_define::Definer, system::quoted},
+    sql::{expression::Expr, grammar::Grammar, name::name_of, run_define::Definer, system::quoted},
 };
 
 impl Definer<'_, '_> {
@@ -67,7 +64,7 @@ impl Definer<'_, '_> {
 
 /// A text in which a word is another one wherever it may be a column.
 fn renamed(text: &str, from: &str, to: &str) -> String {
-    let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize() else { return text.to_owned() };
+    let Ok(tokens) = Tokenizer::new(&Grammar, text).tokenize() else { return text.to_owned() };
     let significant: Vec<&Token> = tokens.iter().filter(|token| !matches!(token, Token::Whitespace(_))).collect();
     let mut place = 0;
     let mut renamed = String::with_capacity(text.len());

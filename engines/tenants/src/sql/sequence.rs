@@ -2,12 +2,12 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use sqlparser::{ast, dialect::PostgreSqlDialect, parser::Parser};
+use sqlparser::{ast, parser::Parser};
 
 use crate::{
     catalog::{Catalog, Name, Sequence},
     error::{Result, SqlError, state},
-    sql::{expression::Facts, function::Function, name::relation_name},
+    sql::{expression::Facts, function::Function, grammar::Grammar, name::relation_name},
     value::Value,
 };
 
@@ -35,7 +35,7 @@ impl Given {
 /// A name as functions take it: as SQL writes it.
 fn written_name(text: &str) -> Result<Name> {
     let wrong = |_| SqlError::new("42602", format!("invalid name syntax: \"{text}\""));
-    let mut parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(text).map_err(wrong)?;
+    let mut parser = Parser::new(&Grammar).try_with_sql(text).map_err(wrong)?;
     relation_name(&parser.parse_object_name(false).map_err(wrong)?)
 }
 

@@ -52,15 +52,18 @@ struct Through {
     view: Arc<View>,
     /// Its columns, over the table's row.
     columns: Vec<Visible>,
-    checks: Vec<ViewCheck>,
+    /// Which rows it shows, the innermost view's condition first.
+    shows: Vec<ViewCheck>,
 }
 
-/// What rows that are written have to fulfil because of a view's check option.
+/// The condition of a view through which rows are written.
 #[derive(Clone, Debug)]
 pub(crate) struct ViewCheck {
     /// The view's name.
     pub(crate) view: String,
     pub(crate) condition: Expr,
+    /// Whether a check option wants it of all rows that are written.
+    checked: bool,
 }
 
 /// A view over one table, with the views that it stands on: the query of the first, and the conditions that each has of its own.
@@ -74,6 +77,11 @@ impl Written {
     /// The name under which it can be named.
     pub(crate) fn name(&self) -> &str {
         self.through.as_ref().map_or(&self.table.name, |through| &through.view.name)
+    }
+
+    /// Whether a view is named, and not the table.
+    pub(crate) const fn is_view(&self) -> bool {
+        self.through.is_some()
     }
 
     /// The place of a column in the table.
@@ -130,7 +138,12 @@ impl Written {
 
     /// What its rows have to fulfil besides the table's own conditions, the innermost view's first.
     pub(crate) fn checks(&self) -> Vec<ViewCheck> {
-        self.through.as_ref().map_or_else(Vec::new, |through| through.checks.clone())
+        self.shows().into_iter().filter(|check| check.checked).collect()
+    }
+
+    /// What its rows fulfil besides the table's own conditions, the innermost view's first.
+    pub(crate) fn shows(&self) -> Vec<ViewCheck> {
+        self.through.as_ref().map_or_else(Vec::new, |through| through.shows.clone())
     }
 }
 
@@ -155,12 +168,11 @@ impl Planner<'_> {
             Relation::View(view) => view,
         };
         let Updatable { bound, table, levels } = self.updatable(&view, verb)?;
-        let (mut checks, mut cascades) = (Vec::new(), false);
+        let (mut shows, mut cascades) = (Vec::new(), false);
         for (view, conditions) in levels {
-            if let Some(condition) = Expr::all(conditions)
-                && (cascades || view.check != CheckOption::No)
-            {
-                checks.insert(0, ViewCheck { view: view.name.clone(), condition });
+            if let Some(condition) = Expr::all(conditions) {
+                let checked = cascades || view.check != CheckOption::No;
+                shows.insert(0, ViewCheck { view: view.name.clone(), condition, checked });
             }
             cascades |= view.check == CheckOption::Cascaded;
         }
@@ -174,7 +186,7 @@ impl Planner<'_> {
         let item = from.add_derived(derived, &shown, None, None)?;
         from.joined.items.push(item);
         let columns = from.scope.columns.clone();
-        Ok((Written { table, through: Some(Through { view, columns, checks }) }, from))
+        Ok((Written { table, through: Some(Through { view, columns, shows }) }, from))
     }
 
     /// The query of a view that rows can be written through as far as that alone is concerned, and what it reads.

@@ -66,3 +66,9 @@ SELECT i FROM stock WHERE w IN (1, 'x');
 ! 22P02
 DROP TABLE stock;
 = DROP TABLE
+SELECT pg_typeof(CASE WHEN true THEN 'a'::text ELSE 'b'::varchar END), pg_typeof(CASE WHEN true THEN 'a'::varchar ELSE 'b'::text END);
+> character varying|text
+SELECT pg_typeof(nullif('a'::varchar, 'b')), pg_typeof(nullif('a'::char(2), 'b'));
+> text|character
+SELECT 1 IS DISTINCT FROM 2 AND false, NOT 1 IS DISTINCT FROM 1 OR false, true IS NOT DISTINCT FROM 1 = 1 AND NULL IS DISTINCT FROM 3;
+> f|t|t

@@ -69,3 +69,7 @@ SELECT make_interval(moons => 3);
 ! 42883
 SELECT avg(x), sum(x) FROM (VALUES (interval '1 day'), (interval '2 mons'), (NULL)) v(x);
 > 1 mon 12:00:00|2 mons 1 day
+SELECT date '2024-02-29' + time '10:00', time '10:00' + date '2024-02-29', interval '1 day' + date '2024-02-29', interval '25 hours' + time '10:00', time '10:00' - time '11:30';
+> 2024-02-29 10:00:00|2024-02-29 10:00:00|2024-03-01 00:00:00|11:00:00|-01:30:00
+SELECT time '10:00' - date '2024-02-29';
+! 42883

@@ -187,3 +187,5 @@ SELECT '0e-400'::float8, 'nan'::float8 / 0, power('-1'::float8, 'nan'), power('-
 > 0|NaN|NaN|1
 SELECT exp('-1000'::float8);
 ! 22003
+SELECT pg_typeof(sign(0)), pg_typeof(floor(2)), pg_typeof(ceil(2::bigint)), pg_typeof(round(2)), pg_typeof(trunc(2)), pg_typeof(round(2, 1)), pg_typeof(sign(1.5));
+> double precision|double precision|double precision|double precision|double precision|numeric|numeric

@@ -238,3 +238,35 @@ DELETE FROM dice WHERE r > 2;
 = DELETE 0
 DELETE FROM listed CASCADE;
 ! 55000
+-- A row that a view does not show is not changed through it.
+CREATE TABLE hidden (id int PRIMARY KEY, n int DEFAULT 5);
+= CREATE TABLE
+INSERT INTO hidden VALUES (1, 1), (6, 6);
+= INSERT 0 2
+CREATE VIEW shown AS SELECT * FROM hidden WHERE id > 5;
+= CREATE VIEW
+CREATE VIEW checked AS SELECT * FROM shown WHERE id < 9 WITH CHECK OPTION;
+= CREATE VIEW
+INSERT INTO shown VALUES (1, 2) ON CONFLICT (id) DO UPDATE SET n = excluded.n;
+! 55000
+INSERT INTO shown VALUES (1, 2) ON CONFLICT (id) DO UPDATE SET n = excluded.n WHERE shown.n = 7;
+! 55000
+INSERT INTO checked VALUES (1, 2) ON CONFLICT (id) DO UPDATE SET n = excluded.n;
+! 55000
+INSERT INTO shown VALUES (1, 2) ON CONFLICT (id) DO NOTHING;
+= INSERT 0 0
+INSERT INTO checked VALUES (6, 2) ON CONFLICT (id) DO UPDATE SET n = excluded.n;
+= INSERT 0 1
+-- A view's column has no default of the table's when it is changed.
+UPDATE shown SET n = DEFAULT RETURNING n;
+> 
+INSERT INTO shown VALUES (6, 2) ON CONFLICT (id) DO UPDATE SET n = DEFAULT RETURNING n;
+> 
+INSERT INTO shown VALUES (7, DEFAULT) RETURNING n;
+> 5
+SELECT * FROM hidden ORDER BY id;
+> 1|1
+> 6|
+> 7|5
+DROP TABLE hidden CASCADE;
+= DROP TABLE

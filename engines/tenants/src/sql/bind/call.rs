@@ -125,6 +125,9 @@ impl Binder<'_, '_> {
                 // The first value as it is compared, except that it is made no wider within its kind.
                 let exact = |of: Type| of.is_integer() || matches!(of, Type::Numeric(_));
                 let promoted = exact(first) && !common.is_integer();
+                if matches!(common, Type::Varchar(_)) {
+                    return Ok(Typed::new(call, Type::Text));
+                }
                 if first == Type::Unknown || first.is_text() || first == common || promoted {
                     return Ok(Typed::new(call, common));
                 }

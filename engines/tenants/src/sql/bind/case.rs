@@ -22,8 +22,9 @@ impl Binder<'_, '_> {
         let bound = self.without_sets("CASE", |binder| binder.case_branches(operand, cases, otherwise));
         self.branches -= 1;
         let (conditions, results) = bound?;
-        let (mut results, of) = self.common(results, "CASE")?;
-        let mut otherwise = results.pop().unwrap_or(Expr::NULL);
+        let (results, of) = self.common(results, "CASE")?;
+        let mut results = results.into_iter();
+        let mut otherwise = results.next().unwrap_or(Expr::NULL);
         // Conditions that are known decide now.
         let mut cases = Vec::new();
         for (condition, result) in conditions.into_iter().zip(results) {
@@ -40,7 +41,7 @@ impl Binder<'_, '_> {
         Ok(Typed::new(self.branched(expr), of))
     }
 
-    /// The conditions of a CASE, and its results with the last one.
+    /// The conditions of a CASE, and its results. What is without a condition comes first: its type is the first to be asked, as in PostgreSQL.
     fn case_branches(
         &mut self,
         operand: Option<&ast::Expr>,
@@ -48,7 +49,10 @@ impl Binder<'_, '_> {
         otherwise: Option<&ast::Expr>,
     ) -> Result<(Vec<Expr>, Vec<Typed>)> {
         let mut conditions = Vec::new();
-        let mut results = Vec::new();
+        let mut results = vec![match otherwise {
+            Some(otherwise) => self.expr(otherwise)?,
+            None => Typed::new(Expr::NULL, Type::Unknown),
+        }];
         for case in cases {
             conditions.push(match operand {
                 Some(operand) => {
@@ -59,10 +63,6 @@ impl Binder<'_, '_> {
             });
             results.push(self.expr(&case.result)?);
         }
-        results.push(match otherwise {
-            Some(otherwise) => self.expr(otherwise)?,
-            None => Typed::new(Expr::NULL, Type::Unknown),
-        });
         Ok((conditions, results))
     }
 }

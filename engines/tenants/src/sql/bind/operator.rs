@@ -281,6 +281,10 @@ impl Binder<'_, '_> {
         }
         let shown = format!("{} {sign} {}", self.named(left.of), self.named(right.of));
         let sum = matches!(operator, Operator::Add | Operator::Subtract);
+        let (left, right) = match (left.of, right.of) {
+            (Interval, Date | Time) | (Time, Date) if operator == Operator::Add => (right, left),
+            _ => (left, right),
+        };
         let (a, b, of) = match (left.of, right.of) {
             (a, b) if a.is_number() && b.is_number() => {
                 let of = if a.number_rank() >= b.number_rank() { a.unbounded() } else { b.unbounded() };
@@ -306,7 +310,9 @@ impl Binder<'_, '_> {
             (Date, b) if sum && b.is_integer() => (Date, Int4, Date),
             (a, Date) if operator == Operator::Add && a.is_integer() => (Int4, Date, Date),
             (Date, Interval) if sum => (Timestamp, Interval, Timestamp),
+            (Date, Time) if operator == Operator::Add => (Timestamp, Interval, Timestamp),
             (Time, Interval) if sum => (Time, Interval, Time),
+            (Time, Time) if operator == Operator::Subtract => (Interval, Interval, Interval),
             (Interval, Interval | Unknown) | (Unknown, Interval) if sum => (Interval, Interval, Interval),
             (Interval, b) if matches!(operator, Operator::Multiply | Operator::Divide) && b.is_number() => {
                 (Interval, Float8, Interval)

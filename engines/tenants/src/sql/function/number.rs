@@ -68,14 +68,18 @@ pub(super) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<NumberF
     let decimal = |of: &Type| matches!(of, Type::Numeric(_));
     Some(match (name, numbers.as_slice()) {
         ("abs", [of]) if of.is_number() => (F::Abs, vec![*of], of.unbounded()),
-        ("sign", [of]) if exact(of) => (F::Sign, vec![any_number], any_number),
-        ("sign", [of]) if of.is_number() => (F::Sign, vec![Float8], Float8),
-        ("ceil" | "ceiling", [of]) if exact(of) => (F::Ceil, vec![any_number], any_number),
-        ("ceil" | "ceiling", [of]) if of.is_number() => (F::Ceil, vec![Float8], Float8),
-        ("floor", [of]) if exact(of) => (F::Floor, vec![any_number], any_number),
-        ("floor", [of]) if of.is_number() => (F::Floor, vec![Float8], Float8),
-        ("round", [of]) if exact(of) => (F::Round, vec![any_number], any_number),
-        ("round", [of]) if of.is_number() => (F::Round, vec![Float8], Float8),
+        ("sign" | "ceil" | "ceiling" | "floor" | "round" | "trunc", [of]) if of.is_number() => {
+            let function = match name {
+                "sign" => F::Sign,
+                "floor" => F::Floor,
+                "round" => F::Round,
+                "trunc" => F::Trunc,
+                _ => F::Ceil,
+            };
+            // As of several functions PostgreSQL takes the one of floating-point numbers, integers become such.
+            let of = if decimal(of) { any_number } else { Float8 };
+            (function, vec![of], of)
+        }
         ("round", [of, places]) if exact(of) && places.is_integer() => (F::RoundTo, vec![any_number, Int4], any_number),
         ("trunc", [of, places]) if exact(of) && places.is_integer() => (F::TruncTo, vec![any_number, Int4], any_number),
         ("&" | "|" | "#" | "gcd" | "lcm", [a, b]) if a.is_integer() && b.is_integer() => {
@@ -120,8 +124,6 @@ pub(super) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<NumberF
         (name, [of]) if of.is_number() && FloatFunction::of(name).is_some() => {
             (F::Float(FloatFunction::of(name)?), vec![Float8], Float8)
         }
-        ("trunc", [of]) if exact(of) => (F::Trunc, vec![any_number], any_number),
-        ("trunc", [of]) if of.is_number() => (F::Trunc, vec![Float8], Float8),
         ("mod", [a, b]) if a.is_integer() && b.is_integer() => {
             let of = if a.number_rank() > b.number_rank() { *a } else { *b };
             (F::Mod, vec![of, of], of)

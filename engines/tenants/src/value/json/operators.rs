@@ -44,20 +44,31 @@ impl Json {
 
     /// PostgreSQL's order: by kind, then by the number of elements, then by the elements.
     pub(crate) fn compare(&self, other: &Self) -> Ordering {
-        // An empty array comes before everything.
-        let empty = |value: &Self| matches!(value, Self::Array(elements) if elements.is_empty());
+        // A scalar that stands alone is kept as an array of one element, which only an empty array comes before.
         match (self, other) {
-            _ if empty(self) || empty(other) => empty(other).cmp(&empty(self)),
+            (Self::Array(elements), scalar) if elements.is_empty() && scalar.is_scalar() => Ordering::Less,
+            (scalar, Self::Array(elements)) if elements.is_empty() && scalar.is_scalar() => Ordering::Greater,
+            (a, b) => a.compare_within(b),
+        }
+    }
+
+    const fn is_scalar(&self) -> bool {
+        !matches!(self, Self::Array(_) | Self::Object(_))
+    }
+
+    fn compare_within(&self, other: &Self) -> Ordering {
+        match (self, other) {
             (Self::Bool(a), Self::Bool(b)) => a.cmp(b),
             (Self::Number(a), Self::Number(b)) => a.cmp(b),
             (Self::String(a), Self::String(b)) => a.as_bytes().cmp(b.as_bytes()),
             (Self::Array(a), Self::Array(b)) => {
-                let each = a.iter().zip(b).map(|(a, b)| a.compare(b)).find(|order| order.is_ne());
+                let each = a.iter().zip(b).map(|(a, b)| a.compare_within(b)).find(|order| order.is_ne());
                 a.len().cmp(&b.len()).then_with(|| each.unwrap_or(Ordering::Equal))
             }
             (Self::Object(a), Self::Object(b)) => {
                 let pair = |((ak, av), (bk, bv)): (&(String, Self), &(String, Self))| {
-                    compare_keys(ak, bk).then_with(|| av.compare(bv))
+                    // Keys stand by their length, and are compared by their bytes.
+                    ak.as_bytes().cmp(bk.as_bytes()).then_with(|| av.compare_within(bv))
                 };
                 let each = a.iter().zip(b).map(pair).find(|order| order.is_ne());
                 a.len().cmp(&b.len()).then_with(|| each.unwrap_or(Ordering::Equal))
@@ -70,9 +81,7 @@ impl Json {
     pub(crate) fn contains(&self, part: &Self) -> bool {
         // An array contains a scalar that is one of its elements.
         match (self, part) {
-            (Self::Array(elements), scalar) if !matches!(scalar, Self::Array(_) | Self::Object(_)) => {
-                elements.contains(scalar)
-            }
+            (Self::Array(elements), scalar) if scalar.is_scalar() => elements.contains(scalar),
             _ => self.contains_at_place(part),
         }
     }

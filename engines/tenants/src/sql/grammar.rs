@@ -1,0 +1,104 @@
+//! PostgreSQL's grammar: the parser's, but for what it reads otherwise.
+
+use std::any::{Any, TypeId};
+
+use sqlparser::{
+    ast::Expr,
+    dialect::{Dialect, PostgreSqlDialect, Precedence},
+    keywords::Keyword,
+    parser::{Parser, ParserError},
+};
+
+/// The parser's dialect of PostgreSQL, mended.
+#[derive(Debug)]
+pub(crate) struct Grammar;
+
+/// What the dialect has beyond the parser's own defaults.
+macro_rules! as_postgresql {
+    ($($name:ident($($argument:ident: $of:ty),*) -> $result:ty;)*) => {
+        $(fn $name(&self, $($argument: $of),*) -> $result {
+            PostgreSqlDialect {}.$name($($argument),*)
+        })*
+    };
+}
+
+impl Dialect for Grammar {
+    fn dialect(&self) -> TypeId {
+        PostgreSqlDialect {}.type_id()
+    }
+
+    /// What follows `IS [NOT] DISTINCT FROM` ends before `AND`; the parser takes all that comes.
+    fn parse_infix(&self, parser: &mut Parser<'_>, left: &Expr, _: u8) -> Option<Result<Expr, ParserError>> {
+        let is_not = parser.parse_keywords(&[Keyword::IS, Keyword::NOT, Keyword::DISTINCT, Keyword::FROM]);
+        if !is_not && !parser.parse_keywords(&[Keyword::IS, Keyword::DISTINCT, Keyword::FROM]) {
+            return None;
+        }
+        let right = parser.parse_subexpr(self.prec_value(Precedence::Is));
+        let of = if is_not { Expr::IsNotDistinctFrom } else { Expr::IsDistinctFrom };
+        Some(right.map(|right| of(Box::new(left.clone()), Box::new(right))))
+    }
+
+    as_postgresql! {
+        identifier_quote_style(identifier: &str) -> Option<char>;
+        is_delimited_identifier_start(first: char) -> bool;
+        is_identifier_start(first: char) -> bool;
+        is_identifier_part(part: char) -> bool;
+        is_reserved_for_identifier(word: Keyword) -> bool;
+        is_custom_operator_part(part: char) -> bool;
+        get_next_precedence(parser: &Parser<'_>) -> Option<Result<u8, ParserError>>;
+        prec_value(precedence: Precedence) -> u8;
+        allow_extract_custom() -> bool;
+        allow_extract_single_quotes() -> bool;
+        supports_alter_column_type_using() -> bool;
+        supports_array_typedef_with_brackets() -> bool;
+        supports_bitwise_shift_operators() -> bool;
+        supports_comma_separated_trim() -> bool;
+        supports_comment_on() -> bool;
+        supports_comment_optimizer_hint() -> bool;
+        supports_create_index_with_clause() -> bool;
+        supports_create_table_like_parenthesized() -> bool;
+        supports_empty_projections() -> bool;
+        supports_explain_with_utility_options() -> bool;
+        supports_factorial_operator() -> bool;
+        supports_filter_during_aggregation() -> bool;
+        supports_geometric_types() -> bool;
+        supports_group_by_expr() -> bool;
+        supports_insert_table_alias() -> bool;
+        supports_interval_options() -> bool;
+        supports_listen_notify() -> bool;
+        supports_load_extension() -> bool;
+        supports_named_fn_args_with_colon_operator() -> bool;
+        supports_named_fn_args_with_expr_name() -> bool;
+        supports_nested_comments() -> bool;
+        supports_notnull_operator() -> bool;
+        supports_numeric_literal_underscores() -> bool;
+        supports_select_wildcard_with_alias() -> bool;
+        supports_set_names() -> bool;
+        supports_string_escape_constant() -> bool;
+        supports_unicode_string_literal() -> bool;
+        supports_xml_expressions() -> bool;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> String {
+        Parser::new(&Grammar).try_with_sql(text).unwrap().parse_expr().unwrap().to_string()
+    }
+
+    #[test]
+    fn distinct_from_ends_before_and() {
+        let Expr::BinaryOp { left, op, right } =
+            Parser::new(&Grammar).try_with_sql("NOT a IS DISTINCT FROM b + 1 = c AND d").unwrap().parse_expr().unwrap()
+        else {
+            panic!("it should be a conjunction");
+        };
+        assert_eq!(
+            [left.to_string(), op.to_string(), right.to_string()],
+            ["NOT a IS DISTINCT FROM b + 1 = c", "AND", "d"]
+        );
+        assert_eq!(parsed("a IS NOT NULL AND a IS NOT DISTINCT FROM b"), "a IS NOT NULL AND a IS NOT DISTINCT FROM b");
+    }
+}
