@@ -61,7 +61,7 @@ FORMS = {
     "bytea": ["(<self> || <self>)", "substring(<self>, 1, 2)", "convert_to(<text>, 'UTF8')", "decode({'6162'|'0'}, 'hex')"],
     "jsonb": ["(<self> -> {'a'|'b'|0|-1})", "(<self> || <self>)", "to_jsonb({<integer>|<numeric(8,2)>|<date>|<integer[]>|<timestamp>})",
               "jsonb_build_object('k', <integer>, 'l', <text>)", "(<self> - 'a')", "(<self> #> '{a,b}')", "jsonb_set(<self>, '{a}', '[]')"],
-    "integer[]": ["(<self> || <self>)", "array_append(<self>, <integer>)", "array_remove(<self>, 1)", "ARRAY[<integer>, <integer>]", "(<self>)[2:3]"],
+    "integer[]": ["(<self> || <self>)", "array_append(<self>, <integer>)", "array_remove(<self>, 1)", "ARRAY[<integer>, <integer>]", "(ARRAY[1, 2, 3])[<integer>:2]"],
     "text[]": ["string_to_array(<text>, {','|''|NULL})", "array_append(<self>, <text>)", "array_cat(<self>, <self>)"],
     "mood": ["{greatest|least}(<self>, <self>)", "(<text>)::mood"],
 }

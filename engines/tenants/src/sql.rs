@@ -12,6 +12,7 @@ pub(crate) mod arithmetic;
 pub(crate) mod bind;
 pub(crate) mod conflict_target;
 pub(crate) mod copy;
+pub(crate) mod create_table_as;
 pub(crate) mod cursor;
 pub(crate) mod default_sequence;
 pub(crate) mod define;

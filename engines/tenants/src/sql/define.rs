@@ -240,6 +240,16 @@ impl NewColumn {
     }
 }
 
+fn check_names(columns: &[Column]) -> Result<()> {
+    for (at, column) in columns.iter().enumerate() {
+        if columns[..at].iter().any(|other| other.name == column.name) {
+            let message = format!("column \"{}\" specified more than once", column.name);
+            return Err(SqlError::new(state::DUPLICATE_COLUMN, message));
+        }
+    }
+    Ok(())
+}
+
 impl Planner<'_> {
     pub(crate) fn create_table(&mut self, ast: &ast::CreateTable) -> Result<Define> {
         let placement = match &ast.table_options {
@@ -255,6 +265,8 @@ impl Planner<'_> {
             .if_not_exists(ast.if_not_exists)
             .on_commit(ast.on_commit)
             .table_options(ast.table_options.clone())
+            .query(ast.query.clone())
+            .like(ast.like.clone())
             .build();
         let Some(placement) = placement.filter(|_| *ast == understood) else {
             return Err(SqlError::unsupported("this kind of CREATE TABLE"));
@@ -272,17 +284,23 @@ impl Planner<'_> {
         }
         let name = name.name;
         let mut constraints = Constraints::default();
-        let mut columns: Vec<Column> = Vec::new();
+        let mut columns = match &ast.like {
+            Some(like) => self.columns_like(like)?,
+            None => Vec::new(),
+        };
         let mut own = Vec::new();
         for new in &ast.columns {
             let new = column(self.catalog, &name, new, &mut constraints)?;
-            if columns.iter().any(|other| other.name == new.name) {
-                let message = format!("column \"{}\" specified more than once", new.name);
-                return Err(SqlError::new(state::DUPLICATE_COLUMN, message));
-            }
             own.extend(new.sequence.clone().map(|sequence| (sequence, columns.len())));
             columns.push(new.into_column(1));
         }
+        let mut rows = None;
+        if let Some(query) = &ast.query {
+            let (query, selected) = self.rows_of_new(query)?;
+            columns.extend(selected);
+            rows = Some(Box::new(query));
+        }
+        check_names(&columns)?;
         if columns.len() > COLUMNS_MAX {
             let message = format!("tables can have at most {COLUMNS_MAX} columns");
             return Err(SqlError::new("54011", message));
@@ -339,7 +357,7 @@ impl Planner<'_> {
         }
         let foreign_keys = constraints.foreign_keys;
         let table = NewTable { definition: made, sequences, foreign_keys, on_commit, placement };
-        Ok(Define::CreateTable { table: Box::new(table), if_not_exists: ast.if_not_exists })
+        Ok(Define::CreateTable { table: Box::new(table), rows, if_not_exists: ast.if_not_exists })
     }
 
     fn check_condition(&mut self, table: &Table, condition: &str) -> Result<()> {

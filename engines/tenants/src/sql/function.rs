@@ -19,7 +19,7 @@ mod setting;
 mod template;
 mod text;
 
-use std::{borrow::Cow, fmt::Debug, sync::Arc};
+use std::{borrow::Cow, cmp::Ordering, fmt::Debug, sync::Arc};
 
 pub(crate) use advisory::AdvisoryFunction;
 pub(crate) use array::ArrayFunction;
@@ -272,13 +272,11 @@ fn wrong_arguments(function: impl Debug) -> SqlError {
     SqlError::internal(format_args!("{function:?} was called with other arguments than it takes"))
 }
 
-/// NULLs do not count.
+/// NULLs do not count, and of equal values that look different (3 and 3.00) the first does.
 fn extreme(which: Function, arguments: &[&Value]) -> Value {
+    let better = if which == Function::Greatest { Ordering::Greater } else { Ordering::Less };
     let values = arguments.iter().filter(|value| !value.is_null());
-    let found = match which {
-        Function::Greatest => values.max_by(|a, b| a.compare(b)),
-        _ => values.min_by(|a, b| a.compare(b)),
-    };
+    let found = values.reduce(|best, value| if value.compare(best) == better { value } else { best });
     found.map_or(Value::Null, |value| (*value).clone())
 }
 

@@ -173,7 +173,7 @@ pub(super) fn word(token: &TokenWithSpan) -> String {
 }
 
 /// Writes what PostgreSQL takes and the parser does not in another way: `ON` and `OFF` among the options of COPY, users, who are
-/// roles that log in, tables without a log, which have one, what an INSERT overrides, `ABORT`, the weaker row locks, row locks before
+/// roles that log in, tables without a log, which have one, what an INSERT overrides, `ABORT`, `TABLE t`, the weaker row locks, row locks before
 /// LIMIT, the order of an operator, options of a table that have no value, `DEFERRABLE` transactions, and options of VACUUM, which has
 /// nothing to do.
 fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
@@ -229,6 +229,10 @@ fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
         }
         Some("BEGIN" | "START" | "SET") => write_deferrable(tokens),
         Some("ABORT") => tokens[places[0]].token = Token::make_keyword("ROLLBACK"),
+        Some("TABLE") => {
+            let all = [Token::make_keyword("SELECT"), Token::Mul, Token::make_keyword("FROM")];
+            tokens.splice(places[0]..=places[0], all.map(TokenWithSpan::wrap));
+        }
         Some("VACUUM") => {
             tokens.retain(|token| !matches!(word(token).as_str(), "ANALYZE" | "FREEZE" | "VERBOSE"));
         }

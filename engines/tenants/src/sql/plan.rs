@@ -206,6 +206,13 @@ pub(crate) struct Target {
     pub(crate) referenced_by: Vec<Arc<Reference>>,
 }
 
+impl Target {
+    /// A table that is not there yet, without constraints.
+    pub(crate) const fn of_new(table: Arc<Table>) -> Self {
+        Self { table, checks: Vec::new(), computed: Vec::new(), references: Vec::new(), referenced_by: Vec::new() }
+    }
+}
+
 /// `INSERT`
 #[derive(Debug)]
 pub(crate) struct Insert {
@@ -352,6 +359,8 @@ pub(crate) enum NewPart {
 pub(crate) enum Define {
     CreateTable {
         table: Box<NewTable>,
+        /// `AS`: the query whose rows it begins with.
+        rows: Option<Box<Query>>,
         if_not_exists: bool,
     },
     CreateSchema {

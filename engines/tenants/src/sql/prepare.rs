@@ -17,6 +17,7 @@ use crate::{
         bind::Parameters,
         conflict_target::conflict_target,
         copy::parse_copy,
+        create_table_as::selected_into,
         cursor::parse_cursor,
         dialect,
         explain::Explain,
@@ -80,6 +81,9 @@ impl Planner<'_> {
             Ast::Query(query) if writes_within(query) => self.with_parts(query),
             Ast::Query(query) if writes(&query.body).is_some() => self.with_writes(query),
             Ast::Query(query) => {
+                if let Some(create) = selected_into(query) {
+                    return silent(Plan::Define(self.create_table(&create)?));
+                }
                 let query = self.query_at(query, &Scope::default())?;
                 let output = query.columns.clone();
                 Ok((Plan::Query(Box::new(query)), Some(output)))

@@ -300,6 +300,10 @@ impl Definer<'_, '_> {
     fn set_type(&mut self, table: &Table, at: usize, of: Type, using: Option<&str>) -> Result<Step<Definition>> {
         let mut definition = table.definition.clone();
         let old = &table.columns[at];
+        if !of.is_integer() && matches!(old.generated, Generated::Identity { .. }) {
+            let message = "identity column type must be smallint, integer, or bigint";
+            return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
+        }
         let automatically = |what: &str, from: Type| match cast::ease(from, of) {
             Some(Ease::Implicit | Ease::Assignment) => Ok(()),
             _ => {
@@ -335,10 +339,6 @@ impl Definer<'_, '_> {
             let message = "cannot alter type of a column used by a view or rule";
             return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message)
                 .detail(format!("View \"{}\" depends on column \"{}\".", view.name, old.name)));
-        }
-        if old.generated != Generated::No && !of.is_integer() && matches!(old.generated, Generated::Identity { .. }) {
-            let message = "identity column type must be smallint, integer, or bigint";
-            return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
         }
         self.check_references_of_type(table, at, of, using.is_some())?;
         ready!(self.hold_type(of));

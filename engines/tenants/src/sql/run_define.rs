@@ -25,7 +25,7 @@ use crate::{
 
 /// What a change of the catalog came to.
 pub(crate) struct Defined {
-    pub(crate) tag: &'static str,
+    pub(crate) tag: String,
     pub(crate) notices: Vec<String>,
     pub(crate) effects: Effects,
 }
@@ -47,7 +47,15 @@ impl Run<'_> {
         let effects = Effects::new(self.txn, self.isolation);
         let mut definer =
             Definer { run: self, catalog, effects, notices: Vec::new(), changed: BTreeMap::new(), behind };
-        let tag = ready!(definer.define(plan));
+        let tag = match plan {
+            Define::CreateTable { table, rows: Some(query), if_not_exists } => {
+                match ready!(definer.create_table_as(table, query, *if_not_exists)) {
+                    Some(count) => format!("SELECT {count}"),
+                    None => "CREATE TABLE AS".to_owned(),
+                }
+            }
+            plan => ready!(definer.define(plan)).to_owned(),
+        };
         let Definer { effects, notices, .. } = definer;
         Ok(Step::Done(Defined { tag, notices, effects }))
     }
@@ -56,7 +64,7 @@ impl Run<'_> {
 impl Definer<'_, '_> {
     fn define(&mut self, plan: &Define) -> Result<Step<&'static str>> {
         Ok(Step::Done(match plan {
-            Define::CreateTable { table, if_not_exists } => {
+            Define::CreateTable { table, if_not_exists, .. } => {
                 ready!(self.create_table(table, *if_not_exists));
                 "CREATE TABLE"
             }
@@ -231,14 +239,15 @@ impl Definer<'_, '_> {
         Names { taken: &taken, chosen: Vec::new() }.choose(asked, parts, ending)
     }
 
-    fn create_table(&mut self, new: &NewTable, if_not_exists: bool) -> Result<Step<()>> {
+    /// What it is in the catalog, unless it is there already.
+    pub(super) fn create_table(&mut self, new: &NewTable, if_not_exists: bool) -> Result<Step<Option<Definition>>> {
         let NewTable { definition, sequences, foreign_keys, on_commit, placement } = new;
         let mut definition = definition.clone();
         ready!(self.hold_schema(definition.schema));
         if self.catalog.in_schema(definition.schema, &definition.name).is_some() {
             if if_not_exists {
                 self.notices.push(format!("relation \"{}\" already exists, skipping", definition.name));
-                return Ok(Step::Done(()));
+                return Ok(Step::Done(None));
             }
             let message = format!("relation \"{}\" already exists", definition.name);
             return Err(SqlError::new(state::DUPLICATE_TABLE, message));
@@ -269,7 +278,8 @@ impl Definer<'_, '_> {
             ready!(self.own_object(&tree_key()));
         }
         definition.placement = placement.of(&definition, self.catalog)?;
-        self.save(&definition)
+        ready!(self.save(&definition));
+        Ok(Step::Done(Some(definition)))
     }
 
     fn drop_tables(&mut self, names: &[Name], if_exists: bool, cascade: bool) -> Result<Step<()>> {

@@ -239,7 +239,7 @@ impl Tenant {
             Plan::Define(define) => run.step(run.define(define, &statement.catalog, behind))?.map(|defined| {
                 notices.extend(defined.notices);
                 txn.defines |= defined.effects.change_catalog();
-                (Outcome::Done { tag: defined.tag.to_owned() }, Some(defined.effects))
+                (Outcome::Done { tag: defined.tag }, Some(defined.effects))
             }),
             other => return Err(SqlError::internal(format_args!("{} is run by nobody", verb_of(other)))),
         };
@@ -305,10 +305,14 @@ pub(super) fn refuse_if_failed(session: &Session, plan: &Plan) -> Result<()> {
         return Err(error.clone());
     }
     if session.status() == Status::Failed && !matches!(plan, Plan::Commit | Plan::Rollback | Plan::RollbackTo(_)) {
-        let message = "current transaction is aborted, commands ignored until end of transaction block";
-        return Err(SqlError::new(state::IN_FAILED_SQL_TRANSACTION, message));
+        return Err(in_failed_transaction());
     }
     Ok(())
+}
+
+pub(super) fn in_failed_transaction() -> SqlError {
+    let message = "current transaction is aborted, commands ignored until end of transaction block";
+    SqlError::new(state::IN_FAILED_SQL_TRANSACTION, message)
 }
 
 fn verb_of(plan: &Plan) -> &'static str {

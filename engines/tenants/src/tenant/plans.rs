@@ -4,11 +4,11 @@ use std::{collections::HashMap, sync::Arc};
 
 use savanna_transaction::{Csn, TxnId};
 
-use super::Tenant;
+use super::{Tenant, execute::in_failed_transaction};
 use crate::{
     catalog::{Catalog, Search},
-    error::Result,
-    session::{Prepared, SessionId},
+    error::{Result, state},
+    session::{Prepared, SessionId, Status},
     settings::SearchPath,
     sql::{plan::Statement, prepare::prepare},
     types::Type,
@@ -27,7 +27,12 @@ impl Tenant {
     pub(super) fn prepared(&mut self, id: SessionId, text: &str, declared: Vec<Type>) -> Result<Prepared> {
         let catalog = self.visible_catalog(id)?;
         let zone = self.session(id)?.facts.zone();
-        let statement = self.planned(text, (catalog, zone), &declared)?;
+        // In a transaction that has failed nothing but the grammar is looked at.
+        let statement = self.planned(text, (catalog, zone), &declared).or_else(|error| {
+            let session = self.session(id)?;
+            let is_failed = session.status() == Status::Failed && error.state != state::SYNTAX_ERROR;
+            Err(if is_failed { in_failed_transaction() } else { error })
+        })?;
         Ok(Prepared { text: text.into(), declared, statement, at: self.now, made_by: None })
     }
 

@@ -72,3 +72,5 @@ SELECT pg_typeof(nullif('a'::varchar, 'b')), pg_typeof(nullif('a'::char(2), 'b')
 > text|character
 SELECT 1 IS DISTINCT FROM 2 AND false, NOT 1 IS DISTINCT FROM 1 OR false, true IS NOT DISTINCT FROM 1 = 1 AND NULL IS DISTINCT FROM 3;
 > f|t|t
+SELECT greatest(3.00, 3), least(3, 3.00), greatest('-0'::float8, 0), least(0, '-0'::float8), greatest(NULL, 2, NULL);
+> 3.00|3|-0|0|2
