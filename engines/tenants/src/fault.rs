@@ -10,6 +10,10 @@ pub enum Fault {
     ChildrenAreNotProbed,
     /// A range that was empty counts as empty when somebody has written there.
     GapsAreNotFilled,
+    /// What a statement has scanned does not count as read.
+    RangesAreNotReported,
+    /// Of a scan that ends early, as under LIMIT, only the last key counts as read, and not what it passed.
+    PassedKeysAreNotReported,
     /// Who does not want to wait for a row waits.
     EverybodyWaits,
     /// `LOCK TABLE` locks nothing.

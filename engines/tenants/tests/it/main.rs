@@ -19,6 +19,7 @@ mod random;
 mod recovery;
 mod references;
 mod refused;
+mod serializability;
 mod snapshots;
 mod statements;
 mod sweeping;
