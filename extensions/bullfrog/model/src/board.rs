@@ -265,7 +265,8 @@ impl Board {
     }
 
     /// The mover, in a transaction, for which a session of a database waits that finds no place: one that works on a request, as this frees
-    /// a place, of the session's database first; else one of its database that may take the next.
+    /// a place, else one that may take the next. None of another database, even if it alone frees a place: it may be at work for long,
+    /// what it waits for is not this session, and places become free meanwhile.
     #[must_use]
     pub fn in_the_way(&self, database: Database) -> Option<Mover> {
         let serves = |mover: &Mover| {
@@ -275,8 +276,7 @@ impl Board {
                 .any(|request| matches!(request.state, State::Running(pid) if pid == mover.pid))
         };
         let busy = self.movers().filter(|mover| mover.xid != 0);
-        let with_rank = busy.map(|mover| (mover, (serves(&mover), mover.database == database)));
-        with_rank.filter(|(_, rank)| *rank != (false, false)).max_by_key(|(_, rank)| *rank).map(|(mover, _)| mover)
+        busy.max_by_key(|mover| (serves(mover), mover.database == database)).filter(|mover| mover.database == database)
     }
 
     /// The movers of a database.
@@ -352,7 +352,7 @@ mod tests {
         board.post(12, OTHER, work(2), everybody).expect("a place");
         board.take(32);
         board.set_transaction(32, 102);
-        assert_eq!(pid(&board), Some(32));
+        assert_eq!(pid(&board), None, "that frees a place, whatever the session's own movers are at");
         board.post(11, DATABASE, work(1), everybody).expect("a place");
         board.take(21);
         assert_eq!(pid(&board), Some(21));
