@@ -24,6 +24,9 @@ pub(crate) enum Flaw {
     /// At REPEATABLE READ every statement that has rows moved gives its transaction a new snapshot.
     #[name = c"anew_at_any_time"]
     AnewAtAnyTime,
+    /// What was moved is read as of now, not with the snapshot of the statement.
+    #[name = c"newest_truth"]
+    NewestTruth,
 }
 
 /// Whether `bullfrog.flaw` names this one.

@@ -7,6 +7,7 @@ use pgrx::itemptr::item_pointer_get_both;
 use pgrx::pg_sys::{self, ItemPointerData, Oid};
 use pgrx::prelude::*;
 
+use crate::flaws::{self, Flaw};
 use crate::registry::own_table;
 
 /// Rows that a page of the largest size has at most, rounded up.
@@ -125,6 +126,12 @@ impl Moment {
     }
 }
 
+/// With what the truth is read.
+unsafe fn snapshot() -> pg_sys::Snapshot {
+    // SAFETY: a statement is under way.
+    unsafe { if flaws::is_set(Flaw::NewestTruth) { pg_sys::GetLatestSnapshot() } else { pg_sys::GetActiveSnapshot() } }
+}
+
 /// `bullfrog.moved` and its primary key.
 #[derive(Clone, Copy)]
 struct Index {
@@ -180,7 +187,7 @@ impl Index {
                 relation,
                 self.key,
                 true,
-                pg_sys::GetActiveSnapshot(),
+                snapshot(),
                 keys.len() as i32,
                 keys.as_mut_ptr(),
             );

@@ -1,9 +1,8 @@
 """What was moved is read with the snapshot of the statement that asks, at every isolation level."""
 
-import psycopg
 import pytest
 
-from conftest import CUSTOMERS, SPLIT, database_from, migrate
+from conftest import CUSTOMERS, SPLIT, migrate, setting
 
 LEVELS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
 OPTIONS = {"pages": "", "tuples": ", granularity => 'tuple'"}
@@ -52,8 +51,7 @@ def test_a_cursor_with_hold_gives_each_row_once(database, customers, options):
 def test_processes_of_a_parallel_plan_read_the_same_truth(database, customers, options):
     migrate(customers, SPLIT, "split", OPTIONS[options])
     customers.execute("UPDATE customer_private SET name = 'moved' WHERE id % 3 = 0 AND id < 500")
-    customers.execute("""SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
-        SET force_parallel_mode = on""")
+    customers.execute("SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0")
     query = "SELECT count(*), count(DISTINCT id), count(*) FILTER (WHERE name = 'moved') FROM customer_private"
     assert "Parallel" in str(customers.execute(f"EXPLAIN {query}").fetchall())
     assert customers.execute(query).fetchone() == (CUSTOMERS, CUSTOMERS, 166)
@@ -71,23 +69,11 @@ def test_nothing_is_remembered_from_an_older_snapshot(database, split):
         assert split.execute("SELECT look(), place()").fetchone() == (True, True)
 
 
-# The truth as of now, whatever snapshot the statement has.
-NEWER = """
-    CREATE EXTENSION dblink;
-    CREATE OR REPLACE FUNCTION bullfrog.{function}(source int, tid) RETURNS boolean LANGUAGE sql VOLATILE AS $$
-        SELECT m FROM dblink('host={host} user=postgres dbname={name}', 'SELECT EXISTS (SELECT FROM bullfrog.moved WHERE source = '
-            || $1 || ' AND granule = ' || bullfrog.{naming}($2) || ')') AS d (m boolean) $$
-"""
-
-
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("options", OPTIONS)
-def test_a_truth_that_is_newer_than_the_snapshot_is_noticed(server, template, options, level):
-    naming = "page" if options == "pages" else "place"
-    with database_from(server, template, f"newer {options} {level}") as database:
-        admin = database.connect()
-        admin.execute(NEWER.format(function=f"is_{naming}_moved", naming=naming, host=server.root, name=database.name))
-        migrate(admin, SPLIT, "split", OPTIONS[options])
+def test_a_truth_that_is_newer_than_the_snapshot_is_noticed(server, database, customers, options, level):
+    migrate(customers, SPLIT, "split", OPTIONS[options])
+    with setting(server, "bullfrog.flaw", "newest_truth"):
         rows = moves_midway(database, level, "SELECT id FROM customer_private WHERE id <= 100",
             "UPDATE customer_private SET name = 'later' WHERE id <= 100")
-        assert len(rows) < 100
+    assert len(rows) < 100
