@@ -31,7 +31,7 @@ extension-deps: ## install what the PostgreSQL extension is built against (Postg
 test-deps: ## install what the tests need (etcd, psql, PostgreSQL, DuckDB, an S3 server)
 	@tools/install build extension test
 
-suites-deps: ## install what the long tests need besides (Go, Node.js, a JDK and Maven)
+suites-deps: ## install what the long tests need besides (Go, Node.js, a JDK and Maven, PostgreSQL 16 and 18)
 	@tools/install build extension test suites
 
 run: build-deps ## build and watch a streaming query over an auction print its windows
@@ -60,6 +60,7 @@ lint: extension-deps ## formatting, clippy without warnings, licences and adviso
 	@$(CARGO) fmt --all --check --manifest-path $(EXTENSION)
 	@$(CARGO) clippy --locked --workspace --all-targets --all-features -- -D warnings
 	@$(CARGO) clippy --locked --workspace --all-targets --manifest-path $(EXTENSION) -- -D warnings
+	@tools/lint-versions
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --offline check licenses bans sources; \
 	  else echo "cargo-deny is not installed: cargo install --locked cargo-deny" >&2; fi
 

@@ -36,6 +36,13 @@ CREATE FUNCTION bullfrog.obstacles(old_table oid, live boolean) RETURNS SETOF te
         WHERE d.classid = 'pg_catalog.pg_proc'::regclass AND d.refclassid = 'pg_catalog.pg_class'::regclass AND d.refobjid = old_table
             AND NOT live
     UNION ALL SELECT r FROM bullfrog.replication(old_table) r WHERE NOT live
+    -- Of PostgreSQL 18. Such a NOT NULL proves nothing; such a column is not in the row that is kept.
+    UNION ALL SELECT pg_catalog.format('its NOT NULL %I is NOT VALID', k.conname) FROM pg_catalog.pg_constraint k
+        WHERE k.conrelid = old_table AND k.contype = 'n' AND NOT k.convalidated
+    UNION ALL SELECT pg_catalog.format('foreign key %I is over periods', k.conname) FROM pg_catalog.pg_constraint k
+        WHERE old_table IN (k.conrelid, k.confrelid) AND (pg_catalog.to_jsonb(k) ->> 'conperiod')::boolean
+    UNION ALL SELECT pg_catalog.format('its column %I is generated when it is read', a.attname) FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = old_table AND a.attgenerated = 'v' AND live
     UNION ALL SELECT pg_catalog.format('the migration %I is moving it', m.name)
         FROM bullfrog.old o JOIN bullfrog.migration m ON m.id = o.migration WHERE o.old_table = obstacles.old_table
     UNION ALL SELECT pg_catalog.format('the migration %I is filling it', m.name)

@@ -12,6 +12,7 @@ use pgrx::pg_sys::{self, NodeTag, Oid};
 use crate::flaws::{self, Flaw};
 use crate::nodes;
 use crate::touching::is_about;
+use crate::versions::is_of_order;
 
 /// Puts the old rows of a query behind the barrier, and lets those conditions through that are harmless.
 ///
@@ -82,9 +83,6 @@ unsafe fn compares_scalars(operator: Oid) -> bool {
         pg_sys::op_input_types(operator, &raw mut left, &raw mut right);
         let is_scalar =
             |kind: Oid| pg_sys::get_typtype(kind) as u8 == pg_sys::TYPTYPE_BASE || kind == pg_sys::ANYENUMOID;
-        operator.to_u32() < pg_sys::FirstNormalObjectId
-            && is_scalar(left)
-            && is_scalar(right)
-            && !pg_sys::get_op_btree_interpretation(operator).is_null()
+        operator.to_u32() < pg_sys::FirstNormalObjectId && is_scalar(left) && is_scalar(right) && is_of_order(operator)
     }
 }

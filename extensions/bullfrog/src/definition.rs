@@ -10,6 +10,7 @@ use crate::errors::refuse;
 use crate::nodes;
 use crate::rows::{self, Rows};
 use crate::shape::Wishes;
+use crate::versions::{flatten_groups, is_unknown_kind};
 
 /// A statement of a migration, as `bullfrog.parse` gives it.
 #[derive(Default)]
@@ -214,7 +215,9 @@ unsafe fn analysed(
         (*statement).stmt = select;
         (*statement).stmt_location = (*raw).stmt_location;
         (*statement).stmt_len = (*raw).stmt_len;
-        pg_sys::parse_analyze_fixedparams(statement, text, std::ptr::null(), 0, std::ptr::null_mut())
+        let query = pg_sys::parse_analyze_fixedparams(statement, text, std::ptr::null(), 0, std::ptr::null_mut());
+        flatten_groups(query);
+        query
     }
 }
 
@@ -317,6 +320,7 @@ unsafe fn is_constraint_allowed(constraint: *mut pg_sys::Constraint) -> bool {
             CONSTR_FOREIGN => is_valid && is_foreign_key_allowed(constraint),
             CONSTR_CHECK | CONSTR_PRIMARY | CONSTR_UNIQUE => {
                 is_valid
+                    && !is_unknown_kind(constraint)
                     && !(*constraint).deferrable
                     && !(*constraint).nulls_not_distinct
                     && (*constraint).indexname.is_null()
@@ -332,6 +336,7 @@ unsafe fn is_foreign_key_allowed(constraint: *mut pg_sys::Constraint) -> bool {
         (*constraint).contype == pg_sys::ConstrType::CONSTR_FOREIGN
             && !(*constraint).deferrable
             && (*constraint).fk_matchtype as u8 == b's'
+            && !is_unknown_kind(constraint)
     }
 }
 

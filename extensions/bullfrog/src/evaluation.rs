@@ -7,6 +7,7 @@ use pgrx::pg_sys::{self, NodeTag, Oid};
 use pgrx::prelude::*;
 
 use crate::nodes;
+use crate::versions::is_of_order;
 
 /// Aggregates of the server that have a value whatever they are given.
 const TOTAL: [&str; 8] = ["count", "min", "max", "sum", "avg", "bool_and", "bool_or", "every"];
@@ -47,7 +48,7 @@ unsafe extern "C-unwind" fn fails(node: *mut pg_sys::Node, context: *mut c_void)
             | NodeTag::T_FromExpr
             | NodeTag::T_JoinExpr
             | NodeTag::T_RangeTblRef => true,
-            NodeTag::T_OpExpr => !pg_sys::get_op_btree_interpretation((*node.cast::<pg_sys::OpExpr>()).opno).is_null(),
+            NodeTag::T_OpExpr => is_of_order((*node.cast::<pg_sys::OpExpr>()).opno),
             NodeTag::T_Aggref => is_total(node.cast()),
             _ => false,
         };

@@ -34,6 +34,7 @@
 //!  statements    statements of our own
 //!  failures      what fails in our own transactions
 //!  rights        expressions of users run with their owner's rights only
+//!  versions      what differs between versions of the server
 //!  model/        what is decided without a server
 //! ```
 
@@ -73,6 +74,7 @@ mod touching;
 mod triggers;
 mod truth;
 mod utility;
+mod versions;
 
 use pgrx::prelude::*;
 

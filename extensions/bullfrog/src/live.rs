@@ -4,6 +4,7 @@ use bullfrog_model::horizon::Horizon;
 use pgrx::prelude::*;
 
 use crate::errors::raise;
+use crate::versions::next_transaction;
 
 /// What tells rows of a table that are there now from later ones. To be called while nobody else writes the table, in a transaction
 /// that has not written it.
@@ -50,9 +51,7 @@ pub(crate) fn was_there_before(
     horizon: Horizon,
     mut others: impl Iterator<Item = i64>,
 ) -> bool {
-    // SAFETY: a number that is written at once.
-    let next = unsafe { std::ptr::read_volatile(&raw const (*pg_sys::ShmemVariableCache).nextXid.value) };
-    if horizon.is_lost(next) {
+    if horizon.is_lost(next_transaction()) {
         raise(
             PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
             "the old table has been in use for too long to tell its rows of the switch",

@@ -25,6 +25,7 @@ use crate::shared::{alive, database, is_of, now, rest, wake, with_board, with_me
 use crate::source::unknown_source;
 use crate::stops::reach;
 use crate::sweeping::{Sweep, Sweeper};
+use crate::versions::handle_signal;
 use crate::{metering, registry, settings};
 
 /// How often a move is tried again that lost against other transactions.
@@ -98,7 +99,7 @@ pub(crate) fn warn_of_no_room() {
 pub extern "C-unwind" fn bullfrog_launcher_main(_argument: pg_sys::Datum) {
     // SAFETY: the start of a background process as the server wants it.
     unsafe {
-        pg_sys::pqsignal(pg_sys::SIGTERM as i32, Some(die));
+        handle_signal(pg_sys::SIGTERM, die);
         pg_sys::BackgroundWorkerUnblockSignals();
         pg_sys::BackgroundWorkerInitializeConnection(std::ptr::null(), std::ptr::null(), 0);
         pg_sys::StartTransactionCommand();
@@ -158,8 +159,8 @@ pub extern "C-unwind" fn bullfrog_mover_main(database: pg_sys::Datum) {
     let isolation = if flaws::is_set(Flaw::MoversReadCommitted) { c"read committed" } else { c"serializable" };
     // SAFETY: the start of a background process as the server wants it; settings are of this process.
     let pid = unsafe {
-        pg_sys::pqsignal(pg_sys::SIGHUP as i32, Some(SignalHandlerForConfigReload));
-        pg_sys::pqsignal(pg_sys::SIGTERM as i32, Some(die));
+        handle_signal(pg_sys::SIGHUP, SignalHandlerForConfigReload);
+        handle_signal(pg_sys::SIGTERM, die);
         pg_sys::BackgroundWorkerUnblockSignals();
         pg_sys::BackgroundWorkerInitializeConnectionByOid(database, Oid::INVALID, 0);
         for (name, value) in [

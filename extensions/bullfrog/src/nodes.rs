@@ -5,6 +5,8 @@ use std::ffi::{CStr, CString, c_int, c_void};
 
 use pgrx::prelude::*;
 
+use crate::versions::forget_outer_joins;
+
 /// The elements of a list.
 ///
 /// # Safety
@@ -142,7 +144,7 @@ pub(crate) unsafe fn conjuncts(condition: *mut pg_sys::Node) -> Vec<*mut pg_sys:
     vec![condition]
 }
 
-/// Lets columns of relation `from` be columns of relation `to`, in an expression of a query.
+/// Lets columns of relation `from` be columns of relation `to`, in an expression that goes to another query.
 ///
 /// # Safety
 /// `node` is an expression that nobody else has.
@@ -151,7 +153,10 @@ pub(crate) unsafe fn renumber(node: *mut pg_sys::Node, from: c_int, to: c_int) {
         fn ChangeVarNodes(node: *mut pg_sys::Node, rt_index: c_int, new_index: c_int, sublevels_up: c_int);
     }
     // SAFETY: a function of the server with this signature; an error of the server passes the boundary.
-    unsafe { pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| ChangeVarNodes(node, from, to, 0)) }
+    unsafe {
+        pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| ChangeVarNodes(node, from, to, 0));
+        forget_outer_joins(node);
+    }
 }
 
 /// The columns of relation `number` that an expression uses.

@@ -19,6 +19,7 @@ use crate::nodes;
 use crate::registry::{self, Asked, Registry, Target};
 use crate::snapshots;
 use crate::touching::{self, Touch};
+use crate::versions::{all_rights, drop_rights, expanded_view, rights_on};
 
 thread_local! {
     /// Queries see tables on the move as they are.
@@ -88,14 +89,20 @@ unsafe fn rewrite<'a>(registry: &'a Registry, query: *mut pg_sys::Query) -> Vec<
     let mut reads = Vec::new();
     // SAFETY: the tree is the server's, and not shared with anybody.
     unsafe {
-        for level in nodes::levels(query) {
+        let levels = nodes::levels(query);
+        let own: Vec<*mut pg_sys::Query> = levels
+            .iter()
+            .flat_map(|level| nodes::elements::<pg_sys::RangeTblEntry>((**level).rtable))
+            .filter(|entry| registry.is_own_view(expanded_view(*entry)))
+            .map(|entry| (*entry).subquery)
+            .collect();
+        for level in levels {
             let relations: Vec<*mut pg_sys::RangeTblEntry> = nodes::elements((*level).rtable);
             let locked: Vec<*mut pg_sys::RowMarkClause> = nodes::elements((*level).rowMarks);
-            let own = relations.iter().any(|entry| is_relation(*entry) && registry.is_own_view((**entry).relid));
             for (number, entry) in (1..).zip(relations).filter(|(_, entry)| is_relation(*entry)) {
                 let written = (*level).resultRelation == number;
                 let is_read = !written && !locked.iter().any(|mark| (**mark).rti == number as u32);
-                if let Some(target) = registry.closed((*entry).relid).filter(|_| !own)
+                if let Some(target) = registry.closed((*entry).relid).filter(|_| !own.contains(&level))
                     && !(is_read && target.are_olds_readable)
                 {
                     refuse_old(target, (*entry).relid);
@@ -208,15 +215,16 @@ unsafe fn read_both_parts(
     // SAFETY: the entry is the server's, the subquery a copy of our own.
     unsafe {
         let subquery = registry.query(target, Asked::All);
+        let needed = rights_on(level, entry);
         // Also where an outer join may add rows of NULLs: no comparison is true of these.
         put_behind_barrier(subquery, &nodes::conjuncts((*(*level).jointree).quals), number);
         for level in nodes::levels(subquery) {
-            for inner in nodes::elements::<pg_sys::RangeTblEntry>((*level).rtable) {
-                (*inner).requiredPerms = 0;
-                if is_relation(inner) && (*inner).relid == target.new {
-                    (*inner).requiredPerms = (*entry).requiredPerms;
-                    (*inner).checkAsUser = (*entry).checkAsUser;
-                    (*inner).selectedCols = (*entry).selectedCols;
+            for rights in all_rights(level) {
+                let is_new = (*rights).relid == target.new;
+                (*rights).requiredPerms = if is_new { (*needed).requiredPerms } else { 0 };
+                if is_new {
+                    (*rights).checkAsUser = (*needed).checkAsUser;
+                    (*rights).selectedCols = (*needed).selectedCols;
                 }
             }
         }
@@ -227,11 +235,6 @@ unsafe fn read_both_parts(
         (*entry).relkind = 0;
         (*entry).rellockmode = 0;
         (*entry).inh = false;
-        (*entry).requiredPerms = 0;
-        (*entry).checkAsUser = Oid::INVALID;
-        (*entry).selectedCols = std::ptr::null_mut();
-        (*entry).insertedCols = std::ptr::null_mut();
-        (*entry).updatedCols = std::ptr::null_mut();
-        (*entry).extraUpdatedCols = std::ptr::null_mut();
+        drop_rights(entry);
     }
 }

@@ -12,6 +12,7 @@ use crate::errors::{defect, raise, refuse};
 use crate::evaluation::may_fail;
 use crate::nodes;
 use crate::shape::{Survey, Table, Wishes};
+use crate::versions::{flatten_join_aliases, forget_outer_joins};
 
 /// Where the rows of a new table come from.
 pub(crate) struct Rows {
@@ -189,9 +190,10 @@ unsafe fn without_join_aliases(query: *mut pg_sys::Query) -> *mut pg_sys::Query 
     // SAFETY: the copy is ours; a list is a node, too.
     unsafe {
         let flat = nodes::copy(query);
-        (*flat).targetList = pg_sys::flatten_join_alias_vars(flat, (*flat).targetList.cast()).cast();
-        (*flat).jointree = pg_sys::flatten_join_alias_vars(flat, (*flat).jointree.cast()).cast();
-        (*flat).havingQual = pg_sys::flatten_join_alias_vars(flat, (*flat).havingQual);
+        forget_outer_joins(flat.cast());
+        (*flat).targetList = flatten_join_aliases(flat, (*flat).targetList);
+        (*flat).jointree = flatten_join_aliases(flat, (*flat).jointree);
+        (*flat).havingQual = flatten_join_aliases(flat, (*flat).havingQual);
         flat
     }
 }

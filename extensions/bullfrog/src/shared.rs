@@ -10,6 +10,8 @@ use pgrx::prelude::*;
 use pgrx::{PGRXSharedMemory, pg_shmem_init};
 use savanna_ledger::Ledger;
 
+use crate::versions::is_own_process;
+
 /// A granule of any database: database, source, name.
 pub(crate) type GranuleOfAll = (u32, i32, i64);
 
@@ -136,7 +138,7 @@ pub(crate) fn active_sessions() -> usize {
         let is_active = |process: &&pg_sys::PGPROC| {
             process.pid != 0
                 && process.databaseId != pg_sys::Oid::INVALID
-                && !process.isBackgroundWorker
+                && is_own_process(process)
                 && !IDLE.contains(&(process.wait_event_info & 0xff00_0000))
                 // The place of a process that has ended is as it left it.
                 && alive(process.pid)

@@ -8,6 +8,7 @@ use pgrx::pg_sys;
 
 use crate::flags::while_set;
 use crate::nodes;
+use crate::versions::local_transaction;
 
 /// The last move that this process has waited for.
 #[derive(Clone, Copy)]
@@ -30,8 +31,7 @@ thread_local! {
 /// Notes that a statement begins, at any depth, or a function is called that shows what the transaction's snapshot sees. Tells whether it
 /// is the first of its transaction.
 pub(crate) fn is_first_to_show() -> bool {
-    // SAFETY: a number of this process.
-    let transaction = unsafe { (*pg_sys::MyProc).lxid };
+    let transaction = local_transaction();
     SHOWN.replace(transaction) != transaction
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn has_moved() {
     unsafe {
         if pg_sys::XactIsoLevel == pg_sys::XACT_READ_COMMITTED as i32 {
             LAST.set(Some(Move {
-                transaction: (*pg_sys::MyProc).lxid,
+                transaction: local_transaction(),
                 command: pg_sys::GetCurrentCommandId(false),
                 end: (*pg_sys::GetLatestSnapshot()).xmax,
             }));
@@ -70,7 +70,7 @@ pub(crate) unsafe fn is_stale(snapshot: pg_sys::Snapshot) -> bool {
     // SAFETY: as promised.
     LAST.get().is_some_and(|last| unsafe {
         !snapshot.is_null()
-            && last.transaction == (*pg_sys::MyProc).lxid
+            && last.transaction == local_transaction()
             && (*snapshot).curcid >= last.command
             && pg_sys::TransactionIdPrecedes((*snapshot).xmax, last.end)
     })

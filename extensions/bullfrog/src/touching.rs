@@ -22,6 +22,7 @@ use crate::registry::{self, Asked, Registry, Target};
 use crate::requests::have_moved;
 use crate::shared::{database, now, with_meters};
 use crate::snapshots;
+use crate::versions;
 
 /// Rows of a new table that a statement writes or locks.
 pub(crate) struct Touch<'a> {
@@ -96,8 +97,8 @@ pub(crate) unsafe fn query(
             },
         );
         for level in nodes::levels(query) {
-            for entry in nodes::elements::<pg_sys::RangeTblEntry>((*level).rtable) {
-                (*entry).requiredPerms = 0;
+            for rights in versions::all_rights(level) {
+                (*rights).requiredPerms = 0;
             }
         }
         if needs_barrier {
@@ -234,7 +235,7 @@ unsafe fn move_touched(description: *mut pg_sys::QueryDesc, carrier: *mut pg_sys
     // SAFETY: the carrier holds, for each target, two numbers and a plan; the rest is the server's.
     unsafe {
         // Conditions are evaluated over old rows below: only for who may read and write the new ones.
-        pg_sys::ExecCheckRTPerms((*(*description).plannedstmt).rtable, true);
+        versions::check_rights((*description).plannedstmt);
         let parts: Vec<*mut c_void> = nodes::elements((*carrier).values_lists);
         let (mut moved_by_others, mut moved_here) = (false, false);
         for part in parts.chunks_exact(3) {
@@ -284,7 +285,9 @@ unsafe fn run(plan: *mut pg_sys::PlannedStmt, statement: *mut pg_sys::QueryDesc)
     // SAFETY: an execution as the server does it. The plan is not changed by it; the receiver outlives it.
     unsafe {
         for entry in nodes::elements::<pg_sys::RangeTblEntry>((*plan).rtable) {
-            if (*entry).rtekind == pg_sys::RTEKind::RTE_RELATION {
+            // Views are there as such, or as what they were expanded to.
+            let kinds = [pg_sys::RTEKind::RTE_RELATION, pg_sys::RTEKind::RTE_SUBQUERY];
+            if kinds.contains(&(*entry).rtekind) && (*entry).relid != pg_sys::Oid::INVALID {
                 pg_sys::LockRelationOid((*entry).relid, (*entry).rellockmode);
             }
         }
@@ -300,7 +303,7 @@ unsafe fn run(plan: *mut pg_sys::PlannedStmt, statement: *mut pg_sys::QueryDesc)
             0,
         );
         pg_sys::ExecutorStart(execution, 0);
-        pg_sys::ExecutorRun(execution, pg_sys::ScanDirection::ForwardScanDirection, 0, true);
+        versions::run_to_end(execution);
         pg_sys::ExecutorFinish(execution);
         pg_sys::ExecutorEnd(execution);
         pg_sys::FreeQueryDesc(execution);

@@ -20,6 +20,7 @@ use crate::registry;
 use crate::requests::have_moved;
 use crate::rights::with_rights_of;
 use crate::statements::run;
+use crate::versions::{attributes, local_transaction};
 
 /// Moves old rows whose key a new row may have, before the row is written: then a unique index decides. Arguments: for each unique
 /// index its columns, and the query for the granules of old rows that have given values there.
@@ -143,9 +144,7 @@ impl Event {
     unsafe fn columns(&self) -> Vec<Column> {
         // SAFETY: the description of an open relation.
         unsafe {
-            let description = (*self.relation).rd_att;
-            let attributes = (*description).attrs.as_slice((*description).natts as usize);
-            let present = attributes.iter().filter(|attribute| !attribute.attisdropped);
+            let present = attributes(self.relation).iter().filter(|attribute| !attribute.attisdropped);
             let column = |attribute: &pg_sys::FormData_pg_attribute| Column {
                 number: attribute.attnum.into(),
                 kind: attribute.atttypid,
@@ -252,7 +251,7 @@ impl Moment {
         // SAFETY: a transaction is under way.
         unsafe {
             Self {
-                transaction: (*pg_sys::MyProc).lxid,
+                transaction: local_transaction(),
                 part: pg_sys::GetCurrentSubTransactionId(),
                 command: pg_sys::GetCurrentCommandId(false),
             }

@@ -9,6 +9,7 @@ use pgrx::prelude::*;
 
 use crate::flaws::{self, Flaw};
 use crate::registry::own_table;
+use crate::versions::{local_transaction, primary_key};
 
 /// Rows that a page of the largest size has at most, rounded up.
 const ROWS: usize = 2048;
@@ -117,7 +118,7 @@ impl Moment {
         unsafe {
             let snapshot = &*pg_sys::GetActiveSnapshot();
             Self {
-                transaction: (*pg_sys::MyProc).lxid,
+                transaction: local_transaction(),
                 command: snapshot.curcid,
                 end: snapshot.xmax,
                 running: (snapshot.xcnt, snapshot.subxcnt),
@@ -146,7 +147,7 @@ impl Index {
         unsafe {
             let access_share = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
             let relation = pg_sys::table_open(own_table(c"moved"), access_share);
-            let key = pg_sys::RelationGetPrimaryKeyIndex(relation);
+            let key = primary_key(relation);
             pg_sys::LockRelationOid(key, access_share);
             let table = (*relation).rd_id;
             pg_sys::table_close(relation, pg_sys::NoLock as pg_sys::LOCKMODE);
@@ -183,14 +184,8 @@ impl Index {
             for (key, (column, strategy, operator, value)) in keys.iter_mut().zip(conditions) {
                 pg_sys::ScanKeyInit(key, column, strategy as _, operator.into(), value);
             }
-            let scan = pg_sys::systable_beginscan(
-                relation,
-                self.key,
-                true,
-                snapshot(),
-                keys.len() as i32,
-                keys.as_mut_ptr(),
-            );
+            let scan =
+                pg_sys::systable_beginscan(relation, self.key, true, snapshot(), keys.len() as i32, keys.as_mut_ptr());
             loop {
                 let tuple = pg_sys::systable_getnext(scan);
                 if tuple.is_null() {

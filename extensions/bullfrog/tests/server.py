@@ -41,6 +41,9 @@ def lay_out(root, library):
     (shared / "extension").mkdir()
     for entry in (config("sharedir") / "extension").iterdir():
         (shared / "extension" / entry.name).symlink_to(entry)
+    # What programs of a Python package need of others lies beside the package.
+    for others in config("bindir").parents[2].glob("*.libs"):
+        (root / others.relative_to("/")).symlink_to(others)
     shutil.copy(library, libraries / "bullfrog.so")
     shutil.copy(EXTENSION / "bullfrog.control", shared / "extension")
     script = "\n".join(part.read_text() for part in sorted((EXTENSION / "sql").iterdir()))
