@@ -16,6 +16,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 BINARY = TARGET / "debug" / "examples" / "tenants_server"
+# Seeds of what is killed, which also decide when.
+CRASHES = range(int(os.environ.get("TENANTS_CRASHES", "2")))
 # It would take years.
 ENDLESS = "SELECT count(*) FROM generate_series(1, 1000000000000)"
 
@@ -28,32 +30,47 @@ class Server:
         self.arguments = address, [str(argument) for argument in more]
         self.epoch = 0
         self.process = None
+        # Seconds from a start until it listened, the last time that somebody waited for that.
+        self.took = 0
 
     def start(self):
         self.epoch += 1
+        self.began = time.monotonic()
         with open(self.directory / "server.log", "a") as log:
             address, more = self.arguments
             self.process = subprocess.Popen([BINARY, self.directory / "data", address, str(self.epoch), *more],
-                                            stdout=subprocess.PIPE, stderr=log, text=True)
+                                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
 
     def listen(self):
         line = self.process.stdout.readline()
         assert line.startswith("listening on"), (self.directory / "server.log").read_text()
         self.port = int(line.rsplit(":", 1)[1])
+        self.took = time.monotonic() - self.began
+
+    def awake(self):
+        """How many tenants are awake."""
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline().split()[3])
 
     def kill(self):
+        """Whether it has said what nobody has read, as that it listens."""
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-        self.process.stdout.close()
+        said, _ = self.process.communicate()
+        return bool(said)
 
-    def crash_storm(self, dice, seconds):
-        """Comes back after a kill, and is killed twice before, wherever it is within so many seconds."""
-        for _ in range(2):
-            self.start()
-            time.sleep(dice.uniform(0, seconds))
-            self.kill()
+    def kill_while_it_starts(self, dice, times):
+        """Starts, and is killed within so many times as long as it took to listen. Whether it listened already."""
+        self.start()
+        time.sleep(dice.uniform(0, times * self.took))
+        return self.kill()
+
+    def crash_storm(self, dice):
+        """Comes back after a kill, and is killed twice before. How often it did not listen yet: it was reading its log."""
+        early = [self.kill_while_it_starts(dice, times) for times in (1, 2)].count(False)
         self.start()
         self.listen()
+        return early
 
     def connect(self, database="postgres", **options):
         return psycopg.connect(f"host=127.0.0.1 port={self.port} user=postgres dbname={database}", **options)

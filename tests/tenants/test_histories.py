@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import os
 import random
 import threading
 import time
@@ -10,12 +9,12 @@ import time
 import psycopg
 import pytest
 
-from conftest import Server
+from conftest import CRASHES, running
 from histories import READ_COMMITTED, SERIALIZABLE, SNAPSHOT, Transaction, check, registers_as_lists
+from test_sleep import LIMITS
 
 KEYS = 6
 CLIENTS = 5
-SEED = int(os.environ.get("TENANTS_SEED", "1"))
 
 APPEND = "INSERT INTO list VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET items = list.items || ' ' || excluded.items"
 CONFLICTS = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected, psycopg.errors.UniqueViolation)
@@ -76,27 +75,26 @@ def transact(server, seed, level, act, numbers, history, stop):
         pass
 
 
-def run(server, level, act, rounds, kills):
-    """A history of so many rounds of some dozens of commits; the server is killed at the end of each, or not."""
+def run(server, level, act, rounds=1, crashes=None):
+    """A history of so many rounds of some dozens of commits; the server is killed three times at the end of each if there is a seed for that."""
     numbers = itertools.count(1)
     history = []
     for number in range(rounds):
         stop = threading.Event()
-        seeds = [SEED * 1000 + number * CLIENTS + client for client in range(CLIENTS)]
+        seeds = [(crashes or 0) * 1000 + number * CLIENTS + client for client in range(CLIENTS)]
         clients = [threading.Thread(target=transact, args=(server, seed, level, act, numbers, history, stop)) for seed in seeds]
         for client in clients:
             client.start()
         goal = committed_in(history) + random.Random(seeds[0]).randint(40, 120)
         while committed_in(history) < goal and any(client.is_alive() for client in clients):
             time.sleep(0.01)
-        if kills:
+        if crashes is not None:
             server.kill()
         stop.set()
         for client in clients:
             client.join()
-        if kills:
-            server.start()
-            server.listen()
+        if crashes is not None:
+            server.crash_storm(random.Random(seeds[0]))
     return history
 
 
@@ -121,39 +119,37 @@ def make_tables(server):
         connection.execute("INSERT INTO register VALUES " + ", ".join(f"({key}, NULL)" for key in range(KEYS)))
 
 
-def wrong_of_lists(server, level, rounds=1, kills=False):
+def wrong_of_lists(server, level, **options):
     make_tables(server)
-    history = run(server, level, append_to_lists, rounds, kills)
+    history = run(server, level, append_to_lists, **options)
     end(server, history, read_list)
     assert committed_in(history) > 20
     return check(history, level)
 
 
-def wrong_of_registers(server, level, rounds=1, kills=False):
+def wrong_of_registers(server, level, **options):
     make_tables(server)
-    history = run(server, level, write_registers, rounds, kills)
+    history = run(server, level, write_registers, **options)
     end(server, history, read_register)
     lists, lost = registers_as_lists(history)
     return lost or check(lists, level)
 
 
 @pytest.mark.parametrize("level", [READ_COMMITTED, SNAPSHOT, SERIALIZABLE])
-def test_lists_are_what_the_level_allows_while_the_server_is_killed(tmp_path, level):
-    server = Server(tmp_path)
-    server.start()
-    server.listen()
-    assert wrong_of_lists(server, level, rounds=3, kills=True) == []
-    server.kill()
+@pytest.mark.parametrize("seed", CRASHES)
+def test_lists_are_what_the_level_allows_while_the_server_is_killed(tmp_path, level, seed):
+    # Every second one flushes and cuts its log all the time.
+    with running(tmp_path, more=LIMITS if seed % 2 else ()) as server:
+        assert wrong_of_lists(server, level, rounds=3, crashes=seed) == []
 
 
 # At READ COMMITTED updates that follow a read of their own are lost by right.
 @pytest.mark.parametrize("level", [SNAPSHOT, SERIALIZABLE])
-def test_registers_are_what_the_level_allows_while_the_server_is_killed(tmp_path, level):
-    server = Server(tmp_path)
-    server.start()
-    server.listen()
-    assert wrong_of_registers(server, level, rounds=3, kills=True) == []
-    server.kill()
+@pytest.mark.parametrize("seed", CRASHES)
+def test_registers_are_what_the_level_allows_while_the_server_is_killed(tmp_path, level, seed):
+    # Every second one flushes and cuts its log all the time.
+    with running(tmp_path, more=LIMITS if seed % 2 else ()) as server:
+        assert wrong_of_registers(server, level, rounds=3, crashes=seed) == []
 
 
 @pytest.mark.parametrize("level", [READ_COMMITTED, SNAPSHOT, SERIALIZABLE])

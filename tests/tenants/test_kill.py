@@ -5,8 +5,9 @@ import threading
 import time
 
 import psycopg
+import pytest
 
-from conftest import Server
+from conftest import CRASHES, Server
 
 
 def transfer(server, seed, acknowledged, stop):
@@ -31,7 +32,8 @@ def transfer(server, seed, acknowledged, stop):
         pass
 
 
-def test_what_was_acknowledged_survives_kills(tmp_path):
+@pytest.mark.parametrize("seed", CRASHES)
+def test_what_was_acknowledged_survives_kills(tmp_path, seed):
     server = Server(tmp_path)
     server.start()
     server.listen()
@@ -39,11 +41,11 @@ def test_what_was_acknowledged_survives_kills(tmp_path):
         connection.execute("CREATE TABLE account (id int PRIMARY KEY, n int)")
         connection.execute("INSERT INTO account VALUES " + ", ".join(f"({id}, 0)" for id in range(10)))
         connection.execute("CREATE TABLE transfer (name text PRIMARY KEY, a int, b int)")
-    dice = random.Random(7)
-    acknowledged = []
+    dice = random.Random(seed)
+    acknowledged, early = [], 0
     for _ in range(3):
         stop = threading.Event()
-        clients = [threading.Thread(target=transfer, args=(server, seed, acknowledged, stop)) for seed in range(4)]
+        clients = [threading.Thread(target=transfer, args=(server, 4 * seed + client, acknowledged, stop)) for client in range(4)]
         for client in clients:
             client.start()
         time.sleep(dice.uniform(0.3, 1.0))
@@ -51,11 +53,12 @@ def test_what_was_acknowledged_survives_kills(tmp_path):
         stop.set()
         for client in clients:
             client.join()
-        server.crash_storm(dice, 0.05)
+        early += server.crash_storm(dice)
         with server.connect() as connection:
             transfers = connection.execute("SELECT name, a, b FROM transfer").fetchall()
             assert set(acknowledged) <= set(transfers)
             expected = [sum(b == id for _, _, b in transfers) - sum(a == id for _, a, _ in transfers) for id in range(10)]
             assert [n for (n,) in connection.execute("SELECT n FROM account ORDER BY id")] == expected
     assert len(acknowledged) > 20
+    assert early, "it was never killed while it read its log"
     server.kill()

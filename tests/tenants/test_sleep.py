@@ -7,7 +7,7 @@ import time
 
 import psycopg
 import pytest
-from conftest import Server
+from conftest import CRASHES, Server
 from log_size import log_bytes
 
 # Tenants that have something to be redone when the server is killed.
@@ -48,8 +48,10 @@ def test_a_tenant_wakes_as_it_fell_asleep(tmp_path):
                     connection.execute("CREATE TABLE t (id serial PRIMARY KEY, tenant int, round int UNIQUE, b text)")
                 connection.execute("INSERT INTO t (tenant, round, b) VALUES (%s, %s, %s)", (number, round, "x" * 20_000))
         until(lambda: stored(server) >= len(names))
-        # They are not awake any more: another process may own what they have.
-        time.sleep(5 * IDLE_MS / 1000)
+        with server.connect(names[0]):
+            until(lambda: server.awake() > 0)
+        # `postgres` sleeps, too.
+        until(lambda: server.awake() == 0)
     for number, name in enumerate(names):
         with server.connect(name) as connection:
             rows = connection.execute("SELECT tenant, round, length(b) FROM t ORDER BY round DESC").fetchall()
@@ -125,7 +127,8 @@ def write(server, seed, names, acknowledged, stop):
         pass
 
 
-def test_what_was_acknowledged_by_many_tenants_survives_kills(tmp_path):
+@pytest.mark.parametrize("seed", CRASHES)
+def test_what_was_acknowledged_by_many_tenants_survives_kills(tmp_path, seed):
     server = Server(tmp_path, more=LIMITS)
     server.start()
     server.listen()
@@ -134,11 +137,12 @@ def test_what_was_acknowledged_by_many_tenants_survives_kills(tmp_path):
     for name in names:
         with server.connect(name, autocommit=True) as connection:
             connection.execute("CREATE TABLE t (name text PRIMARY KEY, n int)")
-    dice = random.Random(11)
-    acknowledged = []
+    dice = random.Random(seed)
+    acknowledged, early = [], 0
     for _ in range(3):
         stop = threading.Event()
-        clients = [threading.Thread(target=write, args=(server, seed, names, acknowledged, stop)) for seed in range(4)]
+        clients = [threading.Thread(target=write, args=(server, 4 * seed + client, names, acknowledged, stop))
+                   for client in range(4)]
         for client in clients:
             client.start()
         time.sleep(dice.uniform(0.5, 1.5))
@@ -146,23 +150,25 @@ def test_what_was_acknowledged_by_many_tenants_survives_kills(tmp_path):
         stop.set()
         for client in clients:
             client.join()
-        server.crash_storm(dice, 0.2)
+        early += server.crash_storm(dice)
         for name in names:
             with server.connect(name) as connection:
                 there = {row for (row,) in connection.execute("SELECT name FROM t")}
                 assert {row for tenant, row in acknowledged if tenant == name} <= there
     assert len(acknowledged) > 20
+    assert early, "it was never killed while it read its log"
     server.kill()
 
 
-def test_dirty_tenants_come_back_from_the_log_however_often_the_server_is_killed(tmp_path):
+@pytest.mark.parametrize("seed", CRASHES)
+def test_dirty_tenants_come_back_from_the_log_however_often_the_server_is_killed(tmp_path, seed):
     """No tenant is flushed before the first kill: all of them are in the log alone."""
     server = Server(tmp_path)
     server.start()
     server.listen()
     names = [f"t{number}" for number in range(DIRTY)]
     create(server, names)
-    dice = random.Random(7)
+    dice = random.Random(seed)
     for round in range(3):
         for number, name in enumerate(names):
             with server.connect(name, autocommit=True) as connection:
@@ -170,15 +176,12 @@ def test_dirty_tenants_come_back_from_the_log_however_often_the_server_is_killed
                     connection.execute("CREATE TABLE t (round int PRIMARY KEY, tenant int)")
                 connection.execute("INSERT INTO t VALUES (%s, %s)", (round, number))
         server.kill()
-        for _ in range(2):
-            server.start()
-            # While it reads the log, or while it wakes somebody.
-            if dice.random() < 0.5:
-                server.listen()
-                server.connect(dice.choice(names)).close()
-            else:
-                time.sleep(dice.uniform(0, 0.2))
-            server.kill()
+        # While it reads the log, and while it wakes somebody.
+        server.kill_while_it_starts(dice, 1)
+        server.start()
+        server.listen()
+        server.connect(dice.choice(names)).close()
+        server.kill()
         began = time.monotonic()
         server.start()
         server.listen()

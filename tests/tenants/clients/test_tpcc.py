@@ -56,7 +56,7 @@ def test_orders_stay_consistent_across_kills(program, own_server, level):
         run.kill()
         run.wait()
         # Killed twice more while it recovers.
-        own_server.crash_storm(dice, 0.5)
+        own_server.crash_storm(dice)
         terminals(program, own_server, level)("check")
         with own_server.connect() as connection:
             assert connection.execute("SELECT count(*) FROM orders").fetchone() > (before,), "nobody ordered anything"

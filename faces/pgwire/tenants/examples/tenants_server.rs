@@ -3,8 +3,8 @@
 //! `cargo run -p savanna-pgwire-tenants --example tenants_server -- DATA_DIR [ADDRESS] [EPOCH] [CERTIFICATES KEY]
 //! [idle=MILLISECONDS] [snapshot=MILLISECONDS] [log=BYTES] [rows=BYTES] [delay=MILLISECONDS] [blocks=BYTES] [log_rate=BYTES]
 //! [store_rate=REQUESTS]`, then `psql -h 127.0.0.1 -p 5433 -U postgres`. The rates are what the tenants of a thread share a second. It
-//! says on standard output where it listens and, for each line on standard input, how often
-//! the log was flushed. With `delay` the storage is in memory, and each request to it takes so long.
+//! says on standard output where it listens and, for each line on standard input, how often the log was flushed
+//! and how many tenants are awake. With `delay` the storage is in memory, and each request to it takes so long.
 
 use std::{
     io::{BufRead, Write},
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     let tenants = server.tenants();
     std::thread::spawn(move || {
         for _ in std::io::stdin().lock().lines().map_while(Result::ok) {
-            println!("flushes {}", tenants.log_flushes());
+            println!("flushes {} awake {}", tenants.log_flushes(), tenants.awake());
         }
     });
     if let Err(error) = std::io::stdout().flush() {

@@ -266,9 +266,13 @@ impl Process {
         self.usage[thread].rows_bytes.store(rows_bytes, Ordering::Relaxed);
         self.usage[thread].awake.store(awake, Ordering::Relaxed);
         let total: u64 = self.usage.iter().map(|usage| usage.rows_bytes.load(Ordering::Relaxed)).sum();
-        let awake: usize = self.usage.iter().map(|usage| usage.awake.load(Ordering::Relaxed)).sum();
         let bound = self.keeping.rows_bytes;
-        (total > bound).then(|| Crowd { share: bound / awake.max(1) as u64, full: total / FULL > bound })
+        (total > bound).then(|| Crowd { share: bound / self.awake().max(1) as u64, full: total / FULL > bound })
+    }
+
+    /// The tenants that are awake.
+    pub(crate) fn awake(&self) -> usize {
+        self.usage.iter().map(|usage| usage.awake.load(Ordering::Relaxed)).sum()
     }
 }
 

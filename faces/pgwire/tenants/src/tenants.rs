@@ -45,6 +45,12 @@ impl Tenants {
         self.process.list()
     }
 
+    /// How many of them are awake, as was counted last.
+    #[must_use]
+    pub fn awake(&self) -> usize {
+        self.process.awake()
+    }
+
     /// How often their log was flushed since the server began.
     #[must_use]
     pub fn log_flushes(&self) -> u64 {
