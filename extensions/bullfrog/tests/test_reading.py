@@ -103,6 +103,14 @@ def test_a_statement_that_names_an_old_table_is_told_where_the_rows_are(shared_s
     assert "customer_private" in error.value.diag.message_hint
 
 
+@pytest.mark.parametrize("view", ["transformed_1", "unmoved_1"])
+@pytest.mark.parametrize("statement", ["DELETE FROM bullfrog.{} WHERE id = 1", "UPDATE bullfrog.{} SET name = 'x' WHERE id = 1"])
+def test_an_old_table_is_closed_also_behind_the_views_over_it(shared_split, statement, view):
+    """They belong to its owner, and the server would pass a write on."""
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="table public.customer is closed"):
+        shared_split.execute(statement.format(view))
+
+
 @pytest.mark.parametrize("query", ["SELECT ctid FROM customer_public", "SELECT * FROM customer_public TABLESAMPLE system (10)"])
 def test_what_has_no_meaning_while_rows_move_is_refused(shared_split, query):
     with pytest.raises(psycopg.errors.FeatureNotSupported):
