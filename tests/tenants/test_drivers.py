@@ -31,6 +31,25 @@ def test_statements_of_one_text_are_one_transaction(server):
         assert connection.execute("SELECT count(*) FROM together").fetchone() == (0,)
 
 
+def test_of_statements_of_one_text_only_the_one_that_waits_is_run_again(server):
+    with server.connect(autocommit=True) as holder, server.connect(autocommit=True) as waiting:
+        holder.execute("CREATE TABLE retried (id int PRIMARY KEY, n int)")
+        holder.execute("INSERT INTO retried VALUES (1, 0), (2, 0)")
+        with holder.transaction():
+            holder.execute("UPDATE retried SET n = 10 WHERE id = 1")
+            waiting.pgconn.send_query(b"SELECT 'before'; UPDATE retried SET n = n + 1 WHERE id = 2; UPDATE retried SET n = n + 1 WHERE id = 1; SELECT 'behind'")
+            # It has changed the one row, and goes on to the other.
+            with pytest.raises(psycopg.errors.LockNotAvailable), server.connect() as other:
+                while True:
+                    other.execute("SELECT FROM retried WHERE id = 2 FOR UPDATE NOWAIT")
+                    other.rollback()
+        results = []
+        while result := waiting.pgconn.get_result():
+            results.append((result.command_status, [result.get_value(row, 0) for row in range(result.ntuples)]))
+        assert results == [(b"SELECT 1", [b"before"]), (b"UPDATE 1", []), (b"UPDATE 1", []), (b"SELECT 1", [b"behind"])]
+        assert waiting.execute("SELECT n FROM retried ORDER BY id").fetchall() == [(11,), (1,)]
+
+
 def test_values_of_every_type_survive_text_and_binary(server):
     columns = """id bigint PRIMARY KEY, t text, n numeric, f float8, g real, b bool, ts timestamptz, d date, u uuid, y bytea, i interval, tm time,
                  s smallint, p timestamp, c varchar(5)"""

@@ -14,6 +14,8 @@ pub enum Fault {
     RangesAreNotReported,
     /// Of a scan that ends early, as under LIMIT, only the last key counts as read, and not what it passed.
     PassedKeysAreNotReported,
+    /// What waited begins again at its first row, which may have been sent.
+    RetriesBeginAgain,
     /// Who does not want to wait for a row waits.
     EverybodyWaits,
     /// `LOCK TABLE` locks nothing.

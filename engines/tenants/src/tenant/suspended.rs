@@ -10,6 +10,7 @@ use crate::{
     cursor::{Cursor, Direction},
     database::Step,
     error::{Result, SqlError, state},
+    fault::Fault,
     session::{Outcome, Prepared, Progress, Session, SessionId, Suspended},
     sql::{
         plan::{Plan, Statement},
@@ -126,7 +127,16 @@ impl Tenant {
         if count.is_none() {
             coming.place = Place::default();
         }
-        let (rows, place) = match self.part(id, &coming, count.unwrap_or(usize::MAX))? {
+        let part = self.part(id, &coming, count.unwrap_or(usize::MAX));
+        let is_done = matches!(part, Ok(Step::Done(_)));
+        if !is_done && !self.database.rules.exclude(Fault::RetriesBeginAgain) {
+            let cursor = self.session(id)?.cursors.get_mut(name);
+            cursor
+                .into_iter()
+                .filter_map(|cursor| cursor.coming.as_mut())
+                .for_each(|coming| coming.place = Place::default());
+        }
+        let (rows, place) = match part? {
             Step::Wait => return Ok(Step::Wait),
             Step::Done(part) => part,
         };

@@ -84,7 +84,7 @@ pub(crate) struct Desk {
 pub(crate) struct Stored {
     pub(crate) runtime: tokio::runtime::Runtime,
     pub(crate) storage: Arc<Storage>,
-    home: Arc<Home>,
+    pub(crate) home: Arc<Home>,
 }
 
 impl Stored {

@@ -13,6 +13,7 @@ mod interrupts;
 mod isolation;
 mod lock_tables;
 mod memory;
+mod pages;
 mod placement;
 mod portals;
 mod random;

@@ -1,6 +1,6 @@
 //! Queries that are run as far as their rows are wanted: portals with a row limit, cursors.
 
-use savanna_tenants::{Outcome, SessionId, database::Step, tenant::Given, value::Value};
+use savanna_tenants::{Fault, Outcome, SessionId, database::Step, tenant::Given, value::Value};
 
 use crate::desk::{Desk, Seen, done, rows};
 
@@ -138,24 +138,26 @@ fn a_cursor_over_temporary_rows_shows_what_was_when_it_was_declared() {
     assert_eq!(desk.run(a, "FETCH ALL FROM c"), rows(&["2", "3"]));
 }
 
-#[test]
-fn a_portal_goes_on_where_blocks_have_to_be_fetched() {
+/// Rows from 4 to 1000, as many times as they come, of a cursor that has to wait for most of them.
+fn fetched_in_parts(fault: Option<Fault>) -> Vec<String> {
     let mut desk = Desk::stored(0);
     let a = desk.client();
     desk.setup(a, &["CREATE TABLE t (id int PRIMARY KEY, s text)"]);
     desk.setup(a, &["INSERT INTO t SELECT g, repeat('x', 500) FROM generate_series(1, 1000) g"]);
     desk.paper.flush();
     desk.flush();
-    desk.setup(a, &["BEGIN", "DECLARE c CURSOR FOR SELECT id FROM t WHERE id > 3"]);
-    let mut met = Vec::new();
-    loop {
-        let some = desk.query(a, "FETCH 90 FROM c");
-        if some.is_empty() {
-            break;
-        }
-        met.extend(some);
+    if let Some(fault) = fault {
+        desk.tenant.database().break_rule(fault);
     }
-    assert_eq!(met, (4..=1000).map(|id| id.to_string()).collect::<Vec<_>>());
+    desk.setup(a, &["BEGIN", "DECLARE c CURSOR FOR SELECT id FROM t WHERE id > 3"]);
+    (0..12).flat_map(|_| desk.query(a, "FETCH 90 FROM c")).collect()
+}
+
+#[test]
+fn a_portal_goes_on_where_blocks_have_to_be_fetched() {
+    let all: Vec<String> = (4..=1000).map(|id| id.to_string()).collect();
+    assert_eq!(fetched_in_parts(None), all);
+    assert_ne!(fetched_in_parts(Some(Fault::RetriesBeginAgain)), all, "rows that were sent are sent again");
 }
 
 #[test]
