@@ -80,6 +80,7 @@ pub struct Tenant {
     activity: Arc<Activity>,
     /// By what is searched, and their texts.
     plans: BTreeMap<Search, HashMap<String, Arc<Statement>>>,
+    plans_made: u64,
     /// Catalogs as sessions with other search paths look into them, with those that they are made of.
     searched: BTreeMap<Search, (Arc<Catalog>, Arc<Catalog>)>,
     numbers: Numbers,
@@ -103,6 +104,7 @@ impl Tenant {
             opened: 0,
             activity,
             plans: BTreeMap::new(),
+            plans_made: 0,
             searched: BTreeMap::new(),
             numbers: Numbers::default(),
             waiting: HashMap::new(),

@@ -23,6 +23,12 @@ const SEARCHED_MAX: usize = 100;
 const PLAN_TEXT_MAX: usize = 4_096;
 
 impl Tenant {
+    /// How many statements were planned, those that failed included. A text that comes again with the same catalog is not.
+    #[must_use]
+    pub const fn plans_made(&self) -> u64 {
+        self.plans_made
+    }
+
     /// A text's plan, perhaps one that is there already.
     pub(super) fn prepared(&mut self, id: SessionId, text: &str, declared: Vec<Type>) -> Result<Prepared> {
         let catalog = self.visible_catalog(id)?;
@@ -50,6 +56,7 @@ impl Tenant {
         {
             return Ok(Arc::clone(statement));
         }
+        self.plans_made += 1;
         let statement = Arc::new(prepare(text, catalog, zone, declared)?);
         if shared && declared.is_empty() && text.len() <= PLAN_TEXT_MAX {
             if self.plans.values().map(HashMap::len).sum::<usize>() >= PLANS_MAX {

@@ -6,6 +6,7 @@ use object_store::path::Path;
 use savanna_epoch::OwnerEpoch;
 use savanna_tenants::{
     database::{Step, Swept},
+    flush::Flush,
     storage::Storage,
 };
 
@@ -159,6 +160,39 @@ fn what_a_former_owner_wrote_down_late_is_taken_over() {
     let mut again = Desk::of(storage(3), 1, &[]);
     let client = again.client();
     assert_eq!(again.query(client, "SELECT id, n FROM t ORDER BY id"), ["1|10", "3|3"]);
+}
+
+/// Flushes what is durable; whether the storage takes it.
+fn is_taken(desk: &mut Desk) -> bool {
+    desk.paper.flush();
+    loop {
+        match desk.tenant.database().flush(100).expect("a log that takes records") {
+            Flush::Clean | Flush::Done => return true,
+            Flush::Sealed if desk.storage().runtime.block_on(desk.storage().home.save()).is_err() => return false,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_former_owner_writes_nothing_once_the_next_one_has_taken_over() {
+    // With an epoch that nobody is above, as if the manifest let everybody through, it does harm.
+    for (epoch, expected) in [(1, ["1|1", "2|2"].as_slice()), (9, &["1|1", "2|0", "3|3"])] {
+        let objects: Arc<dyn object_store::ObjectStore> = Arc::new(object_store::memory::InMemory::new());
+        let storage = |epoch| Storage::new(Arc::clone(&objects), Path::default(), OwnerEpoch(epoch), 1 << 20);
+        let mut former = Desk::of(storage(epoch), 1, &[]);
+        let stale = former.client();
+        former.setup(stale, &["CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (1, 1)"]);
+        let mut owner = Desk::of(storage(2), 1, &former.paper.records().0);
+        let client = owner.client();
+        owner.setup(client, &["INSERT INTO t VALUES (2, 2)"]);
+        assert!(is_taken(&mut owner));
+        former.setup(stale, &["INSERT INTO t VALUES (2, 0)", "INSERT INTO t VALUES (3, 3)"]);
+        assert_eq!(is_taken(&mut former), epoch == 9);
+        let mut again = Desk::of(storage(10), 1, &[]);
+        let client = again.client();
+        assert_eq!(again.query(client, "SELECT id, n FROM t ORDER BY id"), expected, "{epoch}");
+    }
 }
 
 #[test]

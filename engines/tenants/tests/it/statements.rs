@@ -319,3 +319,19 @@ fn transactions_and_savepoints_undo_what_they_did() {
         ("END", done("ROLLBACK")),
     ]);
 }
+
+#[test]
+fn a_text_is_planned_once_for_all_sessions_until_the_catalog_is_another() {
+    let mut desk = Desk::new();
+    let (a, b) = (desk.client(), desk.client());
+    desk.setup(a, &["CREATE TABLE t (id int PRIMARY KEY, n int)", "CREATE TABLE u (id int)"]);
+    let before = desk.tenant.plans_made();
+    let mut made = |client, text: &str| {
+        desk.run(client, text);
+        desk.tenant.plans_made() - before
+    };
+    let query = "SELECT n FROM t WHERE id = 1";
+    assert_eq!([made(a, query), made(a, query), made(b, query)], [1, 1, 1]);
+    assert_eq!([made(a, "SELECT 1"), made(b, query)], [2, 2]);
+    assert_eq!([made(a, "DROP TABLE u"), made(b, query), made(a, query)], [3, 4, 4]);
+}
