@@ -29,6 +29,10 @@ pub(crate) fn start(config: &NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) -
 fn keeping(config: &NodeConfig) -> Result<Keeping, ServerError> {
     let mut keeping = Keeping::local(config.data_dir.join("tenants"));
     keeping.snapshot_age = config.tenants_snapshot_age;
+    keeping.idle = config.tenants_idle;
+    keeping.rows_bytes = config.tenants_rows_memory as u64;
+    keeping.blocks_bytes = config.tenants_blocks_memory;
+    keeping.statements_bytes = config.tenants_statements_memory.unwrap_or(keeping.statements_bytes);
     if let Some((bucket, path)) = &config.tenants_store {
         let no_bucket = |error| SqlError::new("58030", format!("tenants.store cannot be used: {error}"));
         keeping.store = Some((Arc::new(bucket.connect().map_err(no_bucket)?), path.clone()));

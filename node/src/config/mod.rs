@@ -166,6 +166,14 @@ pub struct NodeConfig {
     pub tenants_store: Option<(Bucket, Path)>,
     /// How old a snapshot in a tenant may be that holds up its log.
     pub tenants_snapshot_age: Duration,
+    /// A tenant without clients for so long falls asleep.
+    pub tenants_idle: Duration,
+    /// Bytes of rows of all tenants in memory.
+    pub tenants_rows_memory: usize,
+    /// Bytes of blocks of all tenants in memory.
+    pub tenants_blocks_memory: usize,
+    /// Bytes that statements of all tenants keep; none for a quarter of the machine's memory.
+    pub tenants_statements_memory: Option<usize>,
     /// What clients of tenants can encrypt their connections with; none to offer nothing.
     pub tenants_tls: Option<TlsFiles>,
     /// Partitions asked of each source; none for as many as the engine chooses.

@@ -65,6 +65,18 @@ pub const SETTINGS: &[SettingSpec] = &[
         "1h",
         "a transaction with an older snapshot ends if it holds up the log of tenants",
     ),
+    setting("tenants.idle", "5min", "a tenant without clients for so long falls asleep"),
+    setting("tenants.rows_memory", "1GiB", "rows of all tenants in memory; more are moved to where tenants are kept"),
+    setting(
+        "tenants.blocks_memory",
+        "256MiB",
+        "blocks of all tenants in memory, of what was read from where they are kept",
+    ),
+    setting(
+        "tenants.statements_memory",
+        "auto",
+        "what statements of all tenants keep, a quarter of the memory if auto",
+    ),
     setting("tenants.tls_cert", "none", "a PEM file with the certificates of tenants for encrypted connections"),
     setting("tenants.tls_key", "none", "a PEM file with the key of tenants.tls_cert"),
     setting("streams.parallelism", "auto", "partitions asked of each source"),
@@ -100,6 +112,13 @@ impl Reader<'_> {
 
     fn size(&self, key: &'static str) -> Result<usize, ConfigError> {
         self.get(key, "a size above 0 with its unit, such as 64MiB", units::size)
+    }
+
+    fn automatic_size(&self, key: &'static str) -> Result<Option<usize>, ConfigError> {
+        self.get(key, "a size above 0 with its unit, such as 64MiB, or auto", |text| match text {
+            "auto" => Some(None),
+            size => units::size(size).map(Some),
+        })
     }
 
     fn text(&self, key: &'static str) -> Result<String, ConfigError> {
@@ -180,6 +199,10 @@ impl NodeConfig {
                 url => Bucket::of_url(url).map(Some),
             })?,
             tenants_snapshot_age: read.time("tenants.snapshot_age")?,
+            tenants_idle: read.time("tenants.idle")?,
+            tenants_rows_memory: read.size("tenants.rows_memory")?,
+            tenants_blocks_memory: read.size("tenants.blocks_memory")?,
+            tenants_statements_memory: read.automatic_size("tenants.statements_memory")?,
             tenants_tls: read.tls()?,
             tenants_threads: read.automatic("tenants.threads")?,
             streams_parallelism: read.automatic("streams.parallelism")?.map(usize::from),
