@@ -1,9 +1,10 @@
 """What many tenants on one server cost: waking, flushing, sleeping, neighbours (bench/METHOD.md).
 
-    bench/tenants/keeping.py [wake] [flushes] [many] [neighbour] [sleep] [--seconds 10] [--tenants 1000]
+    bench/tenants/keeping.py [make] [wake] [flushes] [many] [neighbour] [sleep] [--seconds 10] [--tenants 1000]
 
 Builds `tenants_server` and measures it; TENANTS_SERVER names another one, whose commit is then not known.
 
+make       CREATE DATABASE, its answer durable, and the first table in it
 wake       from the connection to the first row of a tenant that sleeps, with a local storage, and with one whose requests take 20 ms
 flushes    flushes of the log per transaction, and transactions a second, with 64 clients that update rows
 many       updates by 64 clients of one tenant, and of 100 tenants: processor time per transaction
@@ -27,7 +28,7 @@ import psycopg
 
 from servers import CLIENT, PROGRAMS, Savanna, build, record
 
-MEASUREMENTS = ("wake", "flushes", "many", "neighbour", "sleep")
+MEASUREMENTS = ("make", "wake", "flushes", "many", "neighbour", "sleep")
 ROWS = 1_000
 UPDATE = f"\\set id random(1, {ROWS})\nUPDATE t SET n = n + 1 WHERE id = :id;\n"
 CLIENTS = 64
@@ -117,21 +118,45 @@ def fall_asleep(server):
             return
 
 
+def spread(times):
+    """The middle of some times, and what one in a hundred is above."""
+    times = sorted(times)
+    return {"median_ms": statistics.median(times), "p99_ms": times[len(times) * 99 // 100]}
+
+
+def timed(work):
+    began = time.perf_counter()
+    work()
+    return (time.perf_counter() - began) * 1e3
+
+
+def make(options):
+    server = Tenants()
+    names = [f"t{number}" for number in range(options.tenants)]
+    with server.connect() as connection:
+        yield {"what": "database"} | spread([timed(lambda: connection.execute(f"CREATE DATABASE {name}")) for name in names])
+
+    def first_table(name):
+        with server.connect(name) as connection:
+            connection.execute("CREATE TABLE t (id int PRIMARY KEY, n int NOT NULL)")
+
+    yield {"what": "connection and first table"} | spread([timed(lambda: first_table(name)) for name in names])
+    server.stop()
+
+
 def wake(options):
     for delay in (0, DELAY_MS):
         server = Tenants(f"idle={IDLE_MS}", *([f"delay={delay}"] if delay else []))
         names = [f"t{number}" for number in range(min(100, options.tenants))]
         server.create(names)
         fall_asleep(server)
-        times = []
-        for name in names:
-            began = time.perf_counter()
+
+        def first_row(name):
             with server.connect(name) as connection:
                 connection.execute("SELECT n FROM t WHERE id = 7").fetchone()
-                times.append((time.perf_counter() - began) * 1e3)
+
+        yield {"delay_ms": delay} | spread([timed(lambda: first_row(name)) for name in names])
         server.stop()
-        times.sort()
-        yield {"delay_ms": delay, "median_ms": statistics.median(times), "p99_ms": times[len(times) * 99 // 100]}
 
 
 def flushes(options):
@@ -206,7 +231,8 @@ def main():
     for name in options.measurements or MEASUREMENTS:
         for figure in globals()[name](options):
             results.append({"measurement": name, **figure})
-            print(name, ", ".join(f"{what} {value:.3g}" for what, value in figure.items()), flush=True)
+            shown = {what: value if isinstance(value, str) else f"{value:.3g}" for what, value in figure.items()}
+            print(name, ", ".join(f"{what} {value}" for what, value in shown.items()), flush=True)
     record.keep("tenants_keeping", where, results)
 
 
