@@ -4,6 +4,7 @@ import contextlib
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from server import TARGET, Server, wait_until
 
@@ -119,8 +120,17 @@ def database_from(server, template, name):
         yield database
     finally:
         database.close()
+        roll_back_prepared(server, name)
         with server.connect() as admin:
             admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def roll_back_prepared(server, name):
+    """A test that fails may leave prepared transactions: their database could not be dropped, and their locks and names would
+    be in the way of later tests."""
+    with server.connect(name) as connection:
+        for (gid,) in connection.execute("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()").fetchall():
+            connection.execute(sql.SQL("ROLLBACK PREPARED {}").format(gid))
 
 
 @pytest.fixture
@@ -162,6 +172,18 @@ def shared_split(shared_customers):
 def migrate(connection, definition, name="m", options=""):
     """Switches; `options` are further arguments of bullfrog.migrate."""
     connection.execute(f"SELECT bullfrog.migrate(%s, %s{options})", (name, definition), prepare=False)
+
+
+def finish_under_load(admin):
+    """Finishes migration m as an operator does: again, as long as somebody still needs the old rows."""
+    def is_finished():
+        try:
+            admin.execute("SELECT bullfrog.finish('m')")
+        except psycopg.errors.ObjectInUse:
+            return False
+        return True
+
+    wait_until(is_finished, "the migration is finished")
 
 
 @contextlib.contextmanager

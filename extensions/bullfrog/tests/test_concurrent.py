@@ -19,9 +19,9 @@ import psycopg
 import pytest
 
 import histories
-from conftest import LIBRARY, SETTINGS, begin_template, database_from, setting
+from conftest import LIBRARY, SETTINGS, begin_template, database_from, finish_under_load, setting
 from histories import Difference
-from server import Server, wait_until
+from server import Server
 
 FIRST = int(os.environ.get("BULLFROG_SEED", 1))
 SEEDS = range(FIRST, FIRST + 4 * int(os.environ.get("BULLFROG_SEEDS", 1)))
@@ -209,19 +209,8 @@ def run(server, name, seed, mode, sabotage=None):
         join(others)
         histories.compare(kind, admin, copy)
         if admin.execute("SELECT FROM bullfrog.progress").fetchone():
-            finish(admin)
+            finish_under_load(admin)
             histories.compare(kind, admin, copy)
-
-
-def finish(admin):
-    def is_finished():
-        try:
-            admin.execute("SELECT bullfrog.finish('m')")
-        except psycopg.errors.ObjectInUse:
-            return False
-        return True
-
-    wait_until(is_finished, "the migration is finished")
 
 
 @pytest.mark.parametrize("seed", SEEDS)

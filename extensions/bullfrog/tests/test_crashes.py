@@ -374,3 +374,14 @@ def test_a_switch_in_two_transactions_is_noticed(server, prepared):
         end(server, [case], "process")
         with pytest.raises((AssertionError, psycopg.errors.ObjectNotInPrerequisiteState)):
             case.check_never_begun()
+
+
+def test_a_prepared_transaction_does_not_outlive_its_test(server, template):
+    with database_from(server, template, "left prepared") as database:
+        session = database.connect()
+        session.execute("BEGIN")
+        session.execute("LOCK TABLE customer")
+        session.execute("PREPARE TRANSACTION 'left'")
+    with server.connect() as admin:
+        assert admin.execute("SELECT FROM pg_prepared_xacts").fetchall() == []
+        assert admin.execute("SELECT FROM pg_database WHERE datname = 'left_prepared'").fetchall() == []

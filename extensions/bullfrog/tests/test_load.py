@@ -6,7 +6,7 @@ import threading
 import psycopg
 import pytest
 
-from conftest import migrate, moved, setting, wait_until
+from conftest import finish_under_load, migrate, moved, setting, wait_until
 
 CLIENTS = 8
 KEYS = 40
@@ -74,7 +74,7 @@ def test_a_switch_and_an_end_under_steady_load_come_to_an_end(database, clients,
     wait_until(lambda: all(client.added > before[number] for number, client in enumerate(clients)), "all clients use the new tables")
     assert moved(admin) > 0
     if way == "finish":
-        end_under_load(admin)
+        finish_under_load(admin)
     for client in clients:
         client.is_ended = True
         client.join()
@@ -84,15 +84,3 @@ def test_a_switch_and_an_end_under_steady_load_come_to_an_end(database, clients,
     tables = COUNTERS if way == "abort" else [f"new_{table}" for table in COUNTERS]
     total = " UNION ALL ".join(f"SELECT n FROM {table}" for table in tables)
     assert admin.execute(f"SELECT sum(n) FROM ({total}) t").fetchone() == (sum(client.added for client in clients),)
-
-
-def end_under_load(admin):
-    """As an operator does: again, as long as somebody still needs the old rows."""
-    def is_finished():
-        try:
-            admin.execute("SELECT bullfrog.finish('m')")
-        except psycopg.errors.ObjectInUse:
-            return False
-        return True
-
-    wait_until(is_finished, "the migration is finished")
