@@ -411,7 +411,9 @@ impl State {
                 arithmetic(Operator::Divide, Type::Interval, &sum, &Value::Float(self.count as f64), Zone::UTC)?
             }
             (Kind::Avg, Some(Value::Float(sum))) => Value::Float(sum / self.count as f64),
-            (Kind::Sum, Some(Value::Float(sum))) if aggregate.of == Type::Float4 => Value::Float(f64::from(sum as f32)),
+            (Kind::Sum, Some(sum @ Value::Float(_))) if aggregate.of == Type::Float4 => {
+                arithmetic(Operator::Add, Type::Float4, &sum, &Value::Float(0.0), Zone::UTC)?
+            }
             (_, Some(value)) => value,
         })
     }
@@ -422,7 +424,7 @@ fn sum(a: Value, b: Value) -> Result<Value> {
         (Value::Int(a), Value::Int(b)) => Value::Int(
             a.checked_add(b).ok_or_else(|| SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, "bigint out of range"))?,
         ),
-        (Value::Float(a), Value::Float(b)) => Value::Float(a + b),
+        (a @ Value::Float(_), b @ Value::Float(_)) => arithmetic(Operator::Add, Type::Float8, &a, &b, Zone::UTC)?,
         (Value::Numeric(a), Value::Numeric(b)) => Value::Numeric(numeric::sum(&a, &b)?),
         (Value::Interval(a), Value::Interval(b)) => {
             let sums = (a.months.checked_add(b.months), a.days.checked_add(b.days), a.micros.checked_add(b.micros));

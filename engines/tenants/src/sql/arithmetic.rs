@@ -8,7 +8,8 @@ use crate::{
 };
 
 fn out_of_range(of: Type) -> SqlError {
-    SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, format!("{} out of range", of.name()))
+    let state = if of == Type::Interval { state::DATETIME_FIELD_OVERFLOW } else { state::NUMERIC_VALUE_OUT_OF_RANGE };
+    SqlError::new(state, format!("{} out of range", of.name()))
 }
 
 pub(super) fn negate(value: &Value, of: Type) -> Result<Value> {
@@ -79,8 +80,7 @@ pub(super) fn arithmetic(operator: Operator, of: Type, a: &Value, b: &Value, zon
         (Value::Date(day), Add | Subtract, Value::Int(_)) if datetime::is_infinite_date(*day) => Value::Date(*day),
         (Value::Date(day), Add | Subtract, Value::Int(by)) => {
             let by = if operator == Add { Some(*by) } else { by.checked_neg() };
-            let day = by.and_then(|by| i64::from(*day).checked_add(by)).and_then(|day| i32::try_from(day).ok());
-            let day = day.filter(|day| !datetime::is_infinite_date(*day));
+            let day = by.and_then(|by| i64::from(*day).checked_add(by)).and_then(datetime::known_day);
             Value::Date(day.ok_or_else(|| SqlError::new(state::DATETIME_FIELD_OVERFLOW, "date out of range"))?)
         }
         (Value::Int(_), Add, Value::Date(_)) => return arithmetic(Add, of, b, a, zone),

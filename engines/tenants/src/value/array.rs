@@ -41,6 +41,18 @@ fn too_many_dimensions(count: usize) -> SqlError {
     SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message)
 }
 
+/// Refuses an array whose last subscript, or the one behind it, is no `integer`.
+pub(crate) fn check_bounds(dimensions: &[Dimension]) -> Result<()> {
+    let ends_in = |of: &&Dimension| i64::from(of.lower) + of.length as i64 <= i64::from(i32::MAX);
+    match dimensions.iter().find(|of| !ends_in(of)) {
+        None => Ok(()),
+        Some(of) => {
+            let message = format!("array lower bound is too large: {}", of.lower);
+            Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message))
+        }
+    }
+}
+
 impl From<Vec<Value>> for Array {
     /// An array of one dimension that begins at 1.
     fn from(elements: Vec<Value>) -> Self {
@@ -148,6 +160,7 @@ impl Array {
         if elements.len() > ELEMENTS_MAX {
             return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, "array size exceeds the maximum allowed"));
         }
+        check_bounds(&dimensions)?;
         Ok(Self { dimensions, elements })
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     error::{Result, SqlError, state},
     types::Type,
-    value::{Context, Interval, Value, array::Array, numeric, text, zone::Zone},
+    value::{Context, Interval, Value, array::Array, datetime, numeric, text, zone::Zone},
 };
 
 /// Appends a value's bytes in the binary format; NULL has none.
@@ -51,6 +51,7 @@ pub(crate) fn parse(bytes: &[u8], of: Type, context: Context<'_>) -> Result<Valu
         let message = format!("incorrect binary data format for type {}: {} bytes", of.base_name(), bytes.len());
         SqlError::new(state::INVALID_BINARY_REPRESENTATION, message)
     };
+    let out_of_range = |what| SqlError::new(state::DATETIME_FIELD_OVERFLOW, format!("{what} out of range"));
     fn fixed<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
         bytes.try_into().ok()
     }
@@ -63,9 +64,20 @@ pub(crate) fn parse(bytes: &[u8], of: Type, context: Context<'_>) -> Result<Valu
         Type::Int8 => fixed(bytes).map(|bytes| Value::Int(i64::from_be_bytes(bytes))),
         Type::Float4 => fixed(bytes).map(|bytes| Value::Float(f64::from(f32::from_be_bytes(bytes)))),
         Type::Float8 => fixed(bytes).map(|bytes| Value::Float(f64::from_be_bytes(bytes))),
-        Type::Date => fixed(bytes).map(|bytes| Value::Date(i32::from_be_bytes(bytes))),
-        Type::Time => fixed(bytes).map(|bytes| Value::Time(i64::from_be_bytes(bytes))),
-        Type::Timestamp | Type::Timestamptz => fixed(bytes).map(|bytes| Value::Timestamp(i64::from_be_bytes(bytes))),
+        Type::Date => {
+            let days = fixed(bytes).map(i32::from_be_bytes).ok_or_else(wrong)?;
+            let known = datetime::is_infinite_date(days) || datetime::known_day(days.into()).is_some();
+            Some(Value::Date(if known { days } else { return Err(out_of_range("date")) }))
+        }
+        Type::Time => {
+            let micros = fixed(bytes).map(i64::from_be_bytes).ok_or_else(wrong)?;
+            let known = (0..=datetime::MICROS_PER_DAY).contains(&micros);
+            Some(Value::Time(if known { micros } else { return Err(out_of_range("time")) }))
+        }
+        Type::Timestamp | Type::Timestamptz => {
+            let micros = fixed(bytes).map(i64::from_be_bytes).ok_or_else(wrong)?;
+            Some(Value::Timestamp(datetime::known(micros)?))
+        }
         Type::Interval => fixed::<16>(bytes).map(|bytes| {
             let [m0, m1, m2, m3, m4, m5, m6, m7, d0, d1, d2, d3, n0, n1, n2, n3] = bytes;
             Value::Interval(Interval {
@@ -105,6 +117,21 @@ pub(crate) fn utf8(bytes: &[u8]) -> Result<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_that_the_calendar_has_not_are_refused() {
+        for (of, bytes) in [
+            (Type::Date, &2_145_031_949_i32.to_be_bytes()[..]),
+            (Type::Time, &(-1_i64).to_be_bytes()[..]),
+            (Type::Time, &86_400_000_001_i64.to_be_bytes()[..]),
+            (Type::Timestamp, &(i64::MAX - 1).to_be_bytes()[..]),
+        ] {
+            let refused = parse(bytes, of, Context::NONE).unwrap_err();
+            assert_eq!(refused.state, state::DATETIME_FIELD_OVERFLOW, "{of:?}");
+        }
+        let infinite = parse(&i64::MAX.to_be_bytes(), Type::Timestamp, Context::NONE);
+        assert_eq!(infinite, Ok(Value::Timestamp(i64::MAX)));
+    }
 
     #[test]
     fn every_type_survives_the_binary_format() {

@@ -65,8 +65,29 @@ pub(crate) fn date_of_timestamp(micros: i64) -> i32 {
     }
 }
 
-/// The first and last day that PostgreSQL knows: 4713 BC to 5874897 AD; timestamps end earlier.
-const YEARS: std::ops::RangeInclusive<i64> = -4712..=294_276;
+/// The days that PostgreSQL knows: from the first of its calendar, in 4714 BC, to the end of 5874897.
+const DAYS: std::ops::Range<i32> = -2_451_545..2_145_031_949;
+/// The days of timestamps, to the end of 294276.
+const DAYS_OF_TIMESTAMPS: std::ops::Range<i64> = -2_451_545..106_751_983;
+
+/// A day, in days since 2000-01-01, if PostgreSQL knows it.
+pub(crate) fn known_day(days: i64) -> Option<i32> {
+    i32::try_from(days).ok().filter(|days| DAYS.contains(days))
+}
+
+/// A timestamp, if PostgreSQL knows it: it is infinite, or in its calendar.
+pub(crate) fn known(timestamp: i64) -> Result<i64> {
+    if is_infinite(timestamp) || DAYS_OF_TIMESTAMPS.contains(&timestamp.div_euclid(MICROS_PER_DAY)) {
+        return Ok(timestamp);
+    }
+    Err(SqlError::new(state::DATETIME_FIELD_OVERFLOW, "timestamp out of range"))
+}
+
+/// The timestamp of a day and a time of it.
+pub(crate) fn on_day(days: i64, micros: i64) -> Result<i64> {
+    // Days that no timestamp has may be too many to count in microseconds.
+    known(days.saturating_mul(MICROS_PER_DAY).saturating_add(micros).clamp(i64::MIN + 1, i64::MAX - 1))
+}
 
 /// Days since 2000-01-01 of a day in the calendar. The year is counted from March on, so that the leap day is its last.
 pub(crate) fn days_of(year: i64, month: i64, day: i64) -> i64 {
@@ -172,18 +193,12 @@ pub(crate) fn add(timestamp: i64, interval: Interval) -> Result<i64> {
         let (year, month, day) = date_of(days);
         let months = year * 12 + month - 1 + i64::from(interval.months);
         let (year, month) = (months.div_euclid(12), months.rem_euclid(12) + 1);
-        if !YEARS.contains(&year) {
-            return Err(out_of_range());
-        }
         days = days_of(year, month, day.min(days_in(year, month)));
     }
     days += i64::from(interval.days);
     let micros = days.checked_mul(MICROS_PER_DAY).and_then(|micros| micros.checked_add(time));
     let micros = micros.and_then(|micros| micros.checked_add(interval.micros)).ok_or_else(out_of_range)?;
-    match YEARS.contains(&date_of(micros.div_euclid(MICROS_PER_DAY)).0) {
-        true => Ok(micros),
-        false => Err(out_of_range()),
-    }
+    known(micros)
 }
 
 #[cfg(test)]

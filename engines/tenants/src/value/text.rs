@@ -156,7 +156,10 @@ pub(crate) fn parse(text: &str, of: Type, context: Context<'_>) -> Result<Value>
         Type::Timestamp | Type::Timestamptz => Value::Timestamp(datetime::parse_timestamp(text, of, context.zone)?),
         Type::Interval => Value::Interval(datetime::parse_interval(text, None)?),
         Type::Uuid => Value::Uuid(parse_uuid(text).ok_or_else(wrong)?),
-        Type::Bytea => Value::Bytes(parse_bytea(text).ok_or_else(wrong)?),
+        Type::Bytea => Value::Bytes(match text.strip_prefix("\\x") {
+            Some(digits) => parse_hex(digits)?,
+            None => parse_escaped(text).ok_or_else(wrong)?,
+        }),
         Type::Json => {
             json::check(text)?;
             Value::Text(text.to_owned())
@@ -223,7 +226,7 @@ fn parse_uuid(text: &str) -> Option<[u8; 16]> {
 }
 
 /// Bytes from pairs of hexadecimal digits.
-pub(crate) fn hex(digits: &[u8]) -> Option<Vec<u8>> {
+fn hex(digits: &[u8]) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     if !digits.len().is_multiple_of(2) {
         return None;
@@ -231,13 +234,10 @@ pub(crate) fn hex(digits: &[u8]) -> Option<Vec<u8>> {
     digits.chunks(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
 }
 
-/// Either `\x` and digits, or text with `\\` and `\ooo`.
-fn parse_bytea(text: &str) -> Option<Vec<u8>> {
-    if let Some(digits) = text.strip_prefix("\\x") {
-        let digits: Vec<u8> = digits.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-        return hex(&digits);
-    }
-    parse_escaped(text)
+/// The bytes of hexadecimal digits, between which there may be space.
+pub(crate) fn parse_hex(text: &str) -> Result<Vec<u8>> {
+    let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    hex(&digits).ok_or_else(|| SqlError::new(state::INVALID_PARAMETER_VALUE, "invalid hexadecimal data"))
 }
 
 /// Bytes from a text with `\\\\` and `\\ooo`.
@@ -329,7 +329,7 @@ mod tests {
             (Type::Bool, "maybe", state::INVALID_TEXT_REPRESENTATION),
             (Type::Bool, "o", state::INVALID_TEXT_REPRESENTATION),
             (Type::Uuid, "a0", state::INVALID_TEXT_REPRESENTATION),
-            (Type::Bytea, "\\x0", state::INVALID_TEXT_REPRESENTATION),
+            (Type::Bytea, "\\x0", state::INVALID_PARAMETER_VALUE),
             (Type::Varchar(Some(2)), "abc", state::STRING_DATA_RIGHT_TRUNCATION),
             (Type::Numeric(Some((3, 1))), "123.4", state::NUMERIC_VALUE_OUT_OF_RANGE),
             (Type::Float8, "1e400", state::NUMERIC_VALUE_OUT_OF_RANGE),

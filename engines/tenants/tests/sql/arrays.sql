@@ -241,3 +241,12 @@ SELECT x FROM unnest('{3,1,2}'::int[]) AS x ORDER BY x LIMIT 2;
 > 2
 SELECT U&'{a,\0085, b\00a0 }'::text[] = ARRAY['a', U&'\0085', U&'b\00a0'];
 > t
+-- Subscripts end where integers do.
+SELECT '[2147483645:2147483646]={1,2}'::int[];
+> [2147483645:2147483646]={1,2}
+SELECT '[2147483646:2147483647]={1,2}'::int[];
+! 54000
+SELECT '[2147483645:2147483646]={1,2}'::int[] || 3;
+! 54000
+SELECT array_append('[2147483645:2147483646]={1,2}'::int[], 3);
+! 54000

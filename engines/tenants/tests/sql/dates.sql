@@ -73,3 +73,40 @@ SELECT date '2024-02-29' + time '10:00', time '10:00' + date '2024-02-29', inter
 > 2024-02-29 10:00:00|2024-02-29 10:00:00|2024-03-01 00:00:00|11:00:00|-01:30:00
 SELECT time '10:00' - date '2024-02-29';
 ! 42883
+-- The ends of the calendar.
+SELECT '5874897-12-31'::date, '4714-11-24 BC'::date, '294276-12-31'::date::timestamp;
+> 5874897-12-31|4714-11-24 BC|294276-12-31 00:00:00
+SELECT '5874898-01-01'::date;
+! 22008
+SELECT '5874897-12-31'::date + 1;
+! 22008
+SELECT '4714-11-24 BC'::date - 1;
+! 22008
+SELECT '294277-01-01'::date::timestamp;
+! 22008
+SELECT '5874897-12-31'::date + time '10:00';
+! 22008
+SELECT make_timestamp(5874897, 1, 1, 0, 0, 0);
+! 22008
+SELECT to_date('5874897-01-01', 'YYYY-MM-DD');
+> 5874897-01-01
+SELECT to_timestamp('5874897-01-01', 'YYYY-MM-DD');
+! 22008
+SELECT '294276-12-31 23:59:59-10'::timestamptz;
+! 22008
+SELECT '294276-12-31 23:59:59+10'::timestamptz;
+> 294276-12-31 13:59:59+00
+SELECT '4714-11-24 00:00 BC'::timestamp AT TIME ZONE interval '10 hours';
+! 22008
+SELECT to_timestamp(-210866803200);
+> 4714-11-24 00:00:00+00 BC
+SELECT to_timestamp(-210866803201);
+! 22008
+SELECT date_trunc('century', '4714-11-24 BC'::timestamp);
+! 22008
+SELECT '294276-12-31 23:59:59'::timestamp + interval '178956970 years';
+! 22008
+SELECT interval '1 day' * 1e18;
+! 22008
+SELECT interval '178000000 years' + interval '178000000 years';
+! 22008

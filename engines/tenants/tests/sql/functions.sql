@@ -73,3 +73,16 @@ SELECT 'x'::"Text";
 ! 42704
 SELECT to_regtype('text') = 25, to_regtype('name') = 19, format_type(19, -1), format_type(18, -1), to_regtype('nothing') IS NULL;
 > t|t|name|"char"|t
+-- Characters and bytes that are none.
+SELECT chr(-1);
+! 22023
+SELECT '\x0'::bytea;
+! 22023
+SELECT '\xzz'::bytea;
+! 22023
+SELECT '\x 00 ff'::bytea;
+> \x00ff
+SELECT '\7'::bytea;
+! 22P02
+SELECT jsonb_set('[1,2]', '{9223372036854775807}', '1');
+! 22P02

@@ -189,3 +189,14 @@ SELECT exp('-1000'::float8);
 ! 22003
 SELECT pg_typeof(sign(0)), pg_typeof(floor(2)), pg_typeof(ceil(2::bigint)), pg_typeof(round(2)), pg_typeof(trunc(2)), pg_typeof(round(2, 1)), pg_typeof(sign(1.5));
 > double precision|double precision|double precision|double precision|double precision|numeric|numeric
+-- Sums that no number is.
+SELECT sum(x) FROM (VALUES (1e308::float8), (1e308)) AS v (x);
+! 22003
+SELECT avg(x) FROM (VALUES (1e308::float8), (1e308)) AS v (x);
+! 22003
+SELECT sum(x) FROM (VALUES (3e38::float4), (3e38)) AS v (x);
+! 22003
+SELECT sum(x) FROM (VALUES (float8 'infinity'), ('-infinity')) AS v (x);
+> NaN
+SELECT sum(x) FROM (VALUES (0.5::float4), (0.25)) AS v (x);
+> 0.75

@@ -144,3 +144,10 @@ SELECT stddev(x) FROM (VALUES (3), (3), (3)) AS v(x);
 > 0
 SELECT bit_and(x), bit_or(x) FROM (VALUES (12), (10)) AS v(x);
 > 8|14
+-- An escape character at the end counts once a character is left for it.
+SELECT 'a' LIKE 'a\', 'b' LIKE 'a\';
+> f|f
+SELECT 'ab' LIKE 'a\';
+! 22025
+SELECT 'ab' LIKE '%\';
+! 22025

@@ -10,7 +10,12 @@ use crate::{
         expression::{Comparison, Facts},
     },
     types::Type,
-    value::{Value, array::Array, text, zone::Zone},
+    value::{
+        Value,
+        array::{Array, check_bounds},
+        text,
+        zone::Zone,
+    },
 };
 
 /// A function of arrays.
@@ -330,6 +335,7 @@ fn appended(array: &Array, element: &Value, before: bool) -> Result<Value> {
     if let (Some(dimension), Some(old)) = (whole.dimensions.first_mut(), array.dimensions.first()) {
         dimension.lower = old.lower;
     }
+    check_bounds(&whole.dimensions)?;
     Ok(made(whole))
 }
 

@@ -177,9 +177,9 @@ impl DateFunction {
                 ],
             ) => {
                 let Value::Date(days) = make_date(*year, *month, *day)? else { return Err(wrong_arguments(self)) };
-                let local = i64::from(days) * MICROS_PER_DAY + make_time(*hour, *minute, *second)?;
+                let local = datetime::on_day(days.into(), make_time(*hour, *minute, *second)?)?;
                 let zone = if let [Value::Text(name)] = named { Zone::east_or_named(name)? } else { zone(zoned) };
-                Value::Timestamp(zone.utc(local))
+                Value::Timestamp(datetime::known(zone.utc(local))?)
             }
             (Self::MakeInterval, parts) => make_interval(parts)?,
             (Self::ToTimestamp, [Value::Float(seconds)]) => Value::Timestamp(of_seconds(*seconds)?),
@@ -192,7 +192,7 @@ impl DateFunction {
             }
             (Self::DateTrunc { zoned }, [Value::Text(field), Value::Timestamp(micros), named @ ..]) => {
                 let zone = if let [Value::Text(name)] = named { Zone::named(name)? } else { zone(zoned) };
-                Value::Timestamp(zone.utc(date_trunc(field, zone.local(*micros))?))
+                Value::Timestamp(datetime::known(zone.utc(date_trunc(field, zone.local(*micros))?))?)
             }
             (Self::Age { zoned }, [Value::Timestamp(than)]) => {
                 let today = zone(zoned).local(facts.transaction_began).div_euclid(MICROS_PER_DAY) * MICROS_PER_DAY;
@@ -210,7 +210,7 @@ impl DateFunction {
                         return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
                     }
                 };
-                Value::Timestamp(if zoned { zone.local(*micros) } else { zone.utc(*micros) })
+                Value::Timestamp(datetime::known(if zoned { zone.local(*micros) } else { zone.utc(*micros) })?)
             }
             (Self::IsFinite, [Value::Timestamp(micros)]) => Value::Bool(!datetime::is_infinite(*micros)),
             (Self::IsFinite, [Value::Date(days)]) => Value::Bool(!datetime::is_infinite_date(*days)),
@@ -268,7 +268,10 @@ fn of_seconds(seconds: f64) -> Result<i64> {
     }
     let micros = (seconds * MICROS_PER_SECOND as f64).round() - datetime::EPOCH_MICROS as f64;
     // The times that there are, in whole numbers that floats have exactly enough.
-    if (-2.12e17..9.2e18).contains(&micros) { Ok(micros as i64) } else { Err(wrong()) }
+    if !(-2.12e17..9.3e18).contains(&micros) {
+        return Err(wrong());
+    }
+    datetime::known((micros as i64).min(datetime::INFINITY - 1)).map_err(|_| wrong())
 }
 
 fn date_trunc(field: &str, micros: i64) -> Result<i64> {

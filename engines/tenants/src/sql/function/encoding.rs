@@ -41,10 +41,7 @@ pub(super) fn encode(bytes: &[u8], format: &str) -> Result<String> {
 pub(super) fn decode(text: &str, format: &str) -> Result<Vec<u8>> {
     let wrong = |what: &str| SqlError::new(state::INVALID_PARAMETER_VALUE, what.to_owned());
     match format.to_ascii_lowercase().as_str() {
-        "hex" => {
-            let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-            crate::value::text::hex(&digits).ok_or_else(|| wrong("invalid hexadecimal data"))
-        }
+        "hex" => crate::value::text::parse_hex(text),
         "base64" => {
             let letters: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
             BASE64_STANDARD.decode(letters).map_err(|_| wrong("invalid base64 end sequence"))

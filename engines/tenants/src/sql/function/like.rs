@@ -12,6 +12,8 @@ pub(crate) fn like(text: &str, pattern: &str, any_case: bool) -> Result<bool> {
         Any,
         One,
         This(char),
+        /// An escape character with nothing behind it.
+        Dangling,
     }
     let mut parts = Vec::new();
     let mut characters = pattern.chars();
@@ -19,9 +21,7 @@ pub(crate) fn like(text: &str, pattern: &str, any_case: bool) -> Result<bool> {
         parts.push(match character {
             '%' => Part::Any,
             '_' => Part::One,
-            '\\' => Part::This(characters.next().ok_or_else(|| {
-                SqlError::new(state::INVALID_ESCAPE_SEQUENCE, "LIKE pattern must not end with escape character")
-            })?),
+            '\\' => characters.next().map_or(Part::Dangling, Part::This),
             other => Part::This(other),
         });
     }
@@ -36,6 +36,10 @@ pub(crate) fn like(text: &str, pattern: &str, any_case: bool) -> Result<bool> {
                 part += 1;
             }
             Some(Part::One) => (at, part) = (at + 1, part + 1),
+            Some(Part::Dangling) => {
+                let message = "LIKE pattern must not end with escape character";
+                return Err(SqlError::new(state::INVALID_ESCAPE_SEQUENCE, message));
+            }
             Some(Part::This(character)) if *character == text[at] => (at, part) = (at + 1, part + 1),
             _ => match back {
                 Some((from, next)) => {

@@ -56,11 +56,12 @@ impl TemplateFunction {
                 shown(*micros, template, zoned.then(|| facts.zone())).map(Value::Text)
             }
             (Self::Date, [Value::Text(text), Value::Text(template)]) => {
-                let days = read(text, template)?.div_euclid(MICROS_PER_DAY);
-                i32::try_from(days).map(Value::Date).map_err(|_| out_of_range(text))
+                let (days, _) = read(text, template)?;
+                datetime::known_day(days).map(Value::Date).ok_or_else(|| out_of_range(text))
             }
             (Self::Timestamp, [Value::Text(text), Value::Text(template)]) => {
-                Ok(Value::Timestamp(facts.zone().utc(read(text, template)?)))
+                let (days, micros) = read(text, template)?;
+                Ok(Value::Timestamp(datetime::known(facts.zone().utc(datetime::on_day(days, micros)?))?))
             }
             _ => Err(wrong_arguments(self)),
         }
@@ -264,8 +265,8 @@ fn out_of_range(text: &str) -> SqlError {
     SqlError::new(state::DATETIME_FIELD_OVERFLOW, format!("date/time field value out of range: \"{text}\""))
 }
 
-/// A time, in microseconds, that a text says by a template.
-fn read(text: &str, template: &str) -> Result<i64> {
+/// The day that a text says by a template, and the microseconds since its midnight.
+fn read(text: &str, template: &str) -> Result<(i64, i64)> {
     let wrong = |value: &str, name: &str| {
         SqlError::new(state::INVALID_DATETIME_FORMAT, format!("invalid value \"{value}\" for \"{name}\""))
     };
@@ -387,9 +388,5 @@ fn read(text: &str, template: &str) -> Result<i64> {
         Some(_) => return Err(out_of_range(text)),
         None => days,
     };
-    Ok(days * MICROS_PER_DAY
-        + hour * MICROS_PER_HOUR
-        + minute * MICROS_PER_MINUTE
-        + second * MICROS_PER_SECOND
-        + micros)
+    Ok((days, hour * MICROS_PER_HOUR + minute * MICROS_PER_MINUTE + second * MICROS_PER_SECOND + micros))
 }

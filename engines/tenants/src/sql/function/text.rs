@@ -278,6 +278,9 @@ pub(super) fn text_of(value: &Value) -> Option<&str> {
 }
 /// The character with a number.
 fn chr(code: i64) -> Result<Value> {
+    if code < 0 {
+        return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, "character number must be positive"));
+    }
     match u32::try_from(code).ok().and_then(char::from_u32) {
         Some('\0') => Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, "null character not permitted")),
         Some(character) => Ok(Value::Text(character.to_string())),

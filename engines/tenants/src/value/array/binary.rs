@@ -1,6 +1,6 @@
 //! The binary format of arrays.
 
-use super::{Array, DIMENSIONS_MAX, Dimension, too_many_dimensions};
+use super::{Array, DIMENSIONS_MAX, Dimension, check_bounds, too_many_dimensions};
 
 use crate::{
     error::{Result, SqlError, state},
@@ -62,6 +62,7 @@ impl Array {
             array.dimensions.push(Dimension { length, lower: number(&mut rest)? });
             total = total.checked_mul(length).filter(|total| *total <= bytes.len()).ok_or_else(wrong)?;
         }
+        check_bounds(&array.dimensions)?;
         let total = if count == 0 { 0 } else { total };
         for _ in 0..total {
             let length = number(&mut rest)?;

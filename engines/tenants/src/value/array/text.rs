@@ -1,6 +1,6 @@
 //! The texts of arrays.
 
-use super::{Array, DIMENSIONS_MAX, Dimension, malformed, too_many_dimensions};
+use super::{Array, DIMENSIONS_MAX, Dimension, check_bounds, malformed, too_many_dimensions};
 
 use crate::{
     error::{Result, SqlError, state},
@@ -133,6 +133,7 @@ impl Reader<'_, '_> {
         if dimensions.len() > DIMENSIONS_MAX {
             return Err(too_many_dimensions(dimensions.len()));
         }
+        check_bounds(&dimensions)?;
         if self.take('=') { Ok(Some(dimensions)) } else { Err(malformed(self.whole, "Missing assignment operator.")) }
     }
 

@@ -1,8 +1,8 @@
 //! Dates, times and timestamps from their texts.
 
 use super::{
-    EPOCH_MICROS, INFINITY, MICROS_PER_DAY, YEARS, days_of,
-    reading::{JULIAN_DAYS, Reading, Wrong},
+    EPOCH_MICROS, INFINITY, known, known_day, on_day,
+    reading::{Reading, Wrong},
 };
 use crate::{
     error::{Result, SqlError, state},
@@ -42,10 +42,7 @@ pub(crate) fn parse_date(text: &str) -> Result<i32> {
     let reading = reading(text, Type::Date)?;
     let checked = reading.micros().and_then(|_| reading.date());
     let days = checked.map_err(|wrong| error(wrong, text, Type::Date))?;
-    let fits = (-JULIAN_DAYS..i64::from(i32::MAX) - JULIAN_DAYS).contains(&days);
-    i32::try_from(days)
-        .ok()
-        .filter(|_| fits)
+    known_day(days)
         .ok_or_else(|| SqlError::new(state::DATETIME_FIELD_OVERFLOW, format!("date out of range: \"{text}\"")))
 }
 
@@ -75,11 +72,9 @@ pub(crate) fn parse_timestamp(text: &str, of: Type, zone: Zone) -> Result<i64> {
     let parts = reading.date().and_then(|days| Ok((days, reading.micros()?.unwrap_or(0))));
     let (days, micros) = parts.map_err(|wrong| error(wrong, text, of))?;
     let beyond = || SqlError::new(state::DATETIME_FIELD_OVERFLOW, format!("timestamp out of range: \"{text}\""));
-    if days < -JULIAN_DAYS || days >= days_of(*YEARS.end() + 1, 1, 1) {
-        return Err(beyond());
-    }
-    let local = days * MICROS_PER_DAY + micros;
-    Ok(if of == Type::Timestamptz { reading.zone.unwrap_or(zone).utc(local) } else { local })
+    let local = on_day(days, micros).map_err(|_| beyond())?;
+    let read = if of == Type::Timestamptz { reading.zone.unwrap_or(zone).utc(local) } else { local };
+    known(read).map_err(|_| beyond())
 }
 
 /// What is in no calendar.
@@ -95,7 +90,7 @@ fn special(text: &str) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::value::datetime::{write_date, write_timestamp};
+    use crate::value::datetime::{MICROS_PER_DAY, write_date, write_timestamp};
 
     fn date(text: &str) -> String {
         let mut out = String::new();

@@ -25,7 +25,7 @@ const MONTHS: [&str; 12] = [
 const WEEKDAYS: [&str; 7] = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
 
 /// From the beginning of Julian days to 2000-01-01.
-pub(super) const JULIAN_DAYS: i64 = 2_451_545;
+const JULIAN_DAYS: i64 = 2_451_545;
 
 /// What a word says that is no name of a time zone.
 enum Word {

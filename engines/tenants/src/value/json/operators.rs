@@ -281,7 +281,7 @@ fn wrong_kind(message: &str) -> SqlError {
 
 /// A step of a path as a place in an array.
 fn place(step: &str, number: usize) -> Result<i64> {
-    step.trim().parse().map_err(|_| {
+    step.trim().parse::<i32>().map(i64::from).map_err(|_| {
         let message = format!("path element at position {number} is not an integer: \"{step}\"");
         SqlError::new(state::INVALID_TEXT_REPRESENTATION, message)
     })
