@@ -48,6 +48,15 @@ pub(crate) fn c_text(text: &str) -> CString {
     CString::new(text).unwrap_or_default()
 }
 
+/// A relation of a query, by its number.
+///
+/// # Safety
+/// `query` is a query that has so many relations.
+pub(crate) unsafe fn relation(query: *const pg_sys::Query, number: c_int) -> *mut pg_sys::RangeTblEntry {
+    // SAFETY: as promised; numbers begin with 1.
+    unsafe { elements((*query).rtable)[number as usize - 1] }
+}
+
 /// What a walker does at each node: `true` ends the walk.
 pub(crate) type Walker = unsafe extern "C-unwind" fn(*mut pg_sys::Node, *mut c_void) -> bool;
 

@@ -145,10 +145,9 @@ pub(crate) enum Asked {
     Granules,
     /// The same, for conditions that need a barrier.
     GranulesBehindBarrier,
-    /// The same of each row of a join's driving table that may give such rows. Only columns that are its own may be used.
+    /// The same of each row of a join's driving table that may give such rows. Only columns that are its own may be used, and only in
+    /// conditions that need no barrier.
     Candidates,
-    /// The same, for conditions that need a barrier.
-    CandidatesBehindBarrier,
 }
 
 impl Asked {
@@ -170,7 +169,6 @@ impl Asked {
             Self::Granules => granules(&format!("bullfrog.unmoved_{id}")),
             Self::GranulesBehindBarrier => granules(&format!("(SELECT * FROM bullfrog.unmoved_{id})")),
             Self::Candidates => granules(&format!("bullfrog.candidates_{id}")),
-            Self::CandidatesBehindBarrier => granules(&format!("(SELECT * FROM bullfrog.candidates_{id})")),
         }
     }
 }

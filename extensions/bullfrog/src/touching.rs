@@ -75,27 +75,33 @@ pub(crate) unsafe fn query(
                 "Name the row by its key, or wait for the end of the migration.",
             );
         }
+        // A view that is a security barrier has conditions of its own, which the others must not come before.
+        let of_views: Vec<*mut pg_sys::Node> = nodes::elements((*nodes::relation(level, number)).securityQuals);
+        let may_be_kept = |condition: &*mut pg_sys::Node| {
+            is_about(*condition, number)
+                && !pg_sys::contain_mutable_functions(*condition)
+                && (of_views.is_empty() || are_harmless(&[*condition], number))
+        };
         let mut kept = std::ptr::null_mut();
-        for condition in nodes::conjuncts(condition) {
-            if is_about(condition, number) && !pg_sys::contain_mutable_functions(condition) {
+        for condition in nodes::conjuncts(condition).into_iter().chain(of_views.iter().copied()) {
+            if may_be_kept(&condition) {
                 let condition = nodes::copy(condition);
                 nodes::renumber(condition, number, 1);
                 kept = pg_sys::lappend(kept, condition.cast());
             }
         }
         let conditions: Vec<_> = nodes::elements(kept);
-        let is_about_candidates =
-            !conditions.is_empty() && nodes::columns(kept.cast(), 1).all(|column| target.leads_to_candidates(column));
         let needs_barrier = !are_harmless(&conditions, 1);
-        let query = registry.query(
-            target,
-            match (is_about_candidates, needs_barrier) {
-                (false, false) => Asked::Granules,
-                (false, true) => Asked::GranulesBehindBarrier,
-                (true, false) => Asked::Candidates,
-                (true, true) => Asked::CandidatesBehindBarrier,
-            },
-        );
+        // Some of the candidates give no new row.
+        let are_about_candidates = !needs_barrier
+            && !conditions.is_empty()
+            && nodes::columns(kept.cast(), 1).all(|column| target.leads_to_candidates(column));
+        let asked = match (needs_barrier, are_about_candidates) {
+            (true, _) => Asked::GranulesBehindBarrier,
+            (false, true) => Asked::Candidates,
+            (false, false) => Asked::Granules,
+        };
+        let query = registry.query(target, asked);
         for level in nodes::levels(query) {
             for rights in versions::all_rights(level) {
                 (*rights).requiredPerms = 0;

@@ -2,7 +2,7 @@
 
 import pytest
 
-from conftest import CUSTOMERS, migrate, setting
+from conftest import CUSTOMERS, migrate, moved, setting
 
 PAGES = "CREATE TABLE t AS SELECT id, nick, length(city) AS n FROM customer WHERE id <> 9; ALTER TABLE t ADD PRIMARY KEY (id)"
 GROUPS = """
@@ -20,6 +20,10 @@ SHAPES = {
     "join": (JOIN, ""),
     "join by tuples": (JOIN, ", granularity => 'tuple'"),
 }
+# The referring table drives, and has the columns that conditions are about.
+REFERRING = """
+    CREATE TABLE t AS SELECT o.id, o.nick, c.id AS n FROM customer o JOIN place c ON c.id = o.id WHERE c.id <> 7 AND o.id <> 9;
+    ALTER TABLE t ADD PRIMARY KEY (id)"""
 # The server evaluates cheap conditions first. This one tells what it sees, and seems not to change.
 WATCH = """
     CREATE FUNCTION watch(text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE COST 0.00001 AS
@@ -58,6 +62,35 @@ def test_a_cheap_condition_sees_no_row_that_the_new_table_does_not_have(database
     rows = seen(database, STATEMENTS[statement])
     assert "public" in rows
     assert rows & hidden == set()
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_a_condition_sees_no_row_of_a_join_that_has_no_partner(database, customers, statement):
+    customers.execute(WATCH)
+    customers.execute("CREATE TABLE place (id int PRIMARY KEY); INSERT INTO place SELECT id FROM customer")
+    customers.execute("ALTER TABLE customer ADD FOREIGN KEY (id) REFERENCES place")
+    migrate(customers, REFERRING)
+    rows = seen(database, STATEMENTS[statement])
+    assert "nick 3" in rows
+    assert rows & {"nick 7", "nick 9"} == set()
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_a_condition_sees_no_row_that_a_view_hides(database, customers, statement):
+    """A view that is a security barrier, over another one."""
+    customers.execute(WATCH)
+    migrate(customers, PAGES)
+    customers.execute("CREATE VIEW inner_view WITH (security_barrier) AS SELECT * FROM t WHERE id < 5")
+    customers.execute("CREATE VIEW outer_view WITH (security_barrier) AS SELECT * FROM inner_view WHERE watch(nick) AND n > 0")
+    rows = seen(database, STATEMENTS[statement].replace(" t ", " outer_view ").replace("t.id", "outer_view.id"))
+    assert rows == {f"nick {id}" for id in range(1, 5)}
+
+
+def test_a_view_that_is_a_security_barrier_moves_only_its_rows(customers):
+    migrate(customers, PAGES, options=", granularity => 'tuple'")
+    customers.execute("CREATE VIEW few WITH (security_barrier) AS SELECT * FROM t WHERE id < 5")
+    assert customers.execute("UPDATE few SET n = 0 WHERE id > 2 AND nick LIKE '%'").rowcount == 2
+    assert moved(customers) == 2
 
 
 @pytest.mark.parametrize("statement", ["SELECT", "UPDATE"])
