@@ -32,6 +32,7 @@ pub(crate) fn plainly<R>(action: impl FnOnce() -> R) -> R {
 }
 
 static mut NEXT_PLANNER: pg_sys::planner_hook_type = None;
+static mut NEXT_CALLED: pg_sys::needs_fmgr_hook_type = None;
 
 /// Takes its place before the planner.
 pub(crate) fn hook() {
@@ -39,6 +40,19 @@ pub(crate) fn hook() {
     unsafe {
         NEXT_PLANNER = pg_sys::planner_hook;
         pg_sys::planner_hook = Some(planner);
+        NEXT_CALLED = pg_sys::needs_fmgr_hook;
+        pg_sys::needs_fmgr_hook = Some(must_be_called);
+    }
+}
+
+/// Whether a function must be called, and may not become a part of the query that calls it. The planner would take in the query of an SQL
+/// function that gives rows after [`planner`] has seen the tables, and so as they are; when it is called, its query is planned by itself.
+#[pg_guard]
+unsafe extern "C-unwind" fn must_be_called(function: Oid) -> bool {
+    // SAFETY: looks the function up; a hook may end in an error of the server, which passes the boundary.
+    unsafe {
+        NEXT_CALLED.is_some_and(|next| pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| next(function)))
+            || snapshots::is_planning() && pg_sys::get_func_retset(function)
     }
 }
 
@@ -52,8 +66,13 @@ unsafe extern "C-unwind" fn planner(
     let registry = registry::current();
     // SAFETY: the arguments are the server's.
     unsafe {
-        if registry.is_empty() || IS_PLAIN.get() {
+        if IS_PLAIN.get() {
             return plan(query, text, options, parameters);
+        }
+        if registry.is_empty() {
+            let statement = plan(query, text, options, parameters);
+            refuse_switched(&registry::current(), statement);
+            return statement;
         }
         snapshots::planning(|| {
             let touches = rewrite(&registry, query);
@@ -78,6 +97,26 @@ unsafe fn plan(
         match NEXT_PLANNER {
             Some(next) => pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| next(query, text, options, parameters)),
             None => pg_sys::standard_planner(query, text, options, parameters),
+        }
+    }
+}
+
+/// Ends a statement that was planned as if nothing were on the move, if it uses what is: the planner took in the query of a function, and
+/// waited there for the switch.
+unsafe fn refuse_switched(registry: &Registry, statement: *mut pg_sys::PlannedStmt) {
+    // SAFETY: a list of tables.
+    let uses = |table: Oid| unsafe { pg_sys::list_member_oid((*statement).relationOids, table) };
+    for target in registry.targets() {
+        let closed = target.olds.iter().find(|old| uses(**old) && registry.closed(**old).is_some());
+        if let Some(old) = closed.filter(|_| !target.are_olds_readable) {
+            refuse_old(target, *old);
+        }
+        if uses(target.new) {
+            raise(
+                PgSqlErrorCode::ERRCODE_T_R_SERIALIZATION_FAILURE,
+                format!("could not plan over {} because it is new", registry::qualified_name(target.new)),
+                "Try again.",
+            );
         }
     }
 }
@@ -216,8 +255,11 @@ unsafe fn read_both_parts(
     unsafe {
         let subquery = registry.query(target, Asked::All);
         let needed = rights_on(level, entry);
-        // Also where an outer join may add rows of NULLs: no comparison is true of these.
-        put_behind_barrier(subquery, &nodes::conjuncts((*(*level).jointree).quals), number);
+        // Also where an outer join may add rows of NULLs: no comparison is true of these. What a MERGE has there is no condition for all
+        // rows, but tells which of them match.
+        let is_merge = (*level).commandType == pg_sys::CmdType::CMD_MERGE;
+        let conditions = if is_merge { Vec::new() } else { nodes::conjuncts((*(*level).jointree).quals) };
+        put_behind_barrier(subquery, &conditions, number);
         for level in nodes::levels(subquery) {
             for rights in all_rights(level) {
                 let is_new = (*rights).relid == target.new;

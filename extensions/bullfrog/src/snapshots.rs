@@ -47,6 +47,11 @@ pub(crate) fn planning<R>(plan: impl FnOnce() -> R) -> R {
     while_set(&IS_PLANNING, plan)
 }
 
+/// Whether the planner is at work on a statement.
+pub(crate) fn is_planning() -> bool {
+    IS_PLANNING.get()
+}
+
 /// Notes that a move that this transaction has waited for was committed.
 pub(crate) fn has_moved() {
     // SAFETY: looks at this process's transaction, and at all others under the server's lock.

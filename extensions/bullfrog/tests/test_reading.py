@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from conftest import CUSTOMERS, moved
+from conftest import CUSTOMERS, SPLIT, migrate, moved
 
 
 def test_the_new_tables_have_all_rows_at_once_and_nothing_was_moved(split):
@@ -17,6 +17,45 @@ def test_old_and_new_rows_join(split):
         "SELECT count(*) FROM customer_private a JOIN customer_public b USING (id) WHERE a.name = replace(b.nick, 'nick', 'name')"
     ).fetchone()
     assert rows == (CUSTOMERS,)
+
+
+FUNCTIONS = {
+    "text": "AS 'SELECT id, nick FROM customer_public WHERE id >= low'",
+    "body": "BEGIN ATOMIC SELECT id, nick FROM customer_public WHERE id >= low; END",
+}
+
+
+@pytest.mark.parametrize("volatility", ["STABLE", "IMMUTABLE", "VOLATILE"])
+@pytest.mark.parametrize("form", FUNCTIONS)
+def test_a_function_that_the_planner_might_take_in_reads_both_parts(split, form, volatility):
+    split.execute(f"CREATE FUNCTION f(low int) RETURNS TABLE (id int, nick text) LANGUAGE sql {volatility} {FUNCTIONS[form]}")
+    split.execute("CREATE VIEW v AS SELECT * FROM f(990)")
+    split.execute("UPDATE customer_public SET town = '' WHERE id = 1")
+    for query, count in {
+        "SELECT count(*) FROM f(1)": CUSTOMERS,
+        "SELECT count(*) FROM v": 11,
+        "SELECT count(*) FROM generate_series(998, 1000) low, LATERAL f(low)": 6,
+        "SELECT count(*) FROM (SELECT f(990)) s": 11,
+        "WITH w AS (UPDATE customer_private p SET name = 'x' FROM f(991) WHERE f.id = p.id RETURNING 1) SELECT count(*) FROM w": 10,
+    }.items():
+        assert split.execute(query).fetchone() == (count,), query
+
+
+def test_an_old_table_is_closed_also_for_a_function_that_the_planner_might_take_in(customers):
+    customers.execute("CREATE FUNCTION f() RETURNS SETOF customer LANGUAGE sql STABLE AS 'SELECT * FROM customer'")
+    migrate(customers, SPLIT)
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="closed"):
+        customers.execute("SELECT * FROM f()")
+
+
+def test_merge_takes_rows_that_were_not_moved_from_a_new_table(customers):
+    """Its condition tells which rows match; the others are inserted."""
+    customers.execute("ALTER TABLE customer ADD COLUMN code numeric; UPDATE customer SET code = id")
+    customers.execute("CREATE TABLE other AS SELECT id, code FROM customer WHERE id > 995")
+    migrate(customers, "CREATE TABLE t AS SELECT id, code FROM customer; ALTER TABLE t ADD PRIMARY KEY (id)")
+    customers.execute("MERGE INTO other o USING t ON o.id = t.id AND t.code > 990 WHEN MATCHED THEN UPDATE SET code = 0 "
+        "WHEN NOT MATCHED THEN INSERT VALUES (t.id, t.code)")
+    assert customers.execute("SELECT count(*), count(*) FILTER (WHERE code = 0) FROM other").fetchone() == (CUSTOMERS, 5)
 
 
 def test_a_row_is_read_once_when_its_page_was_moved(split):

@@ -99,6 +99,13 @@ def test_a_statement_that_waits_for_the_switch_is_refused(database, statement):
     finish(during_switch(database, run))
 
 
+@pytest.mark.parametrize("before", [[], ["PREPARE p AS SELECT * FROM f()", "EXECUTE p"]])
+def test_a_function_that_the_planner_takes_in_and_that_waits_for_the_switch_is_refused(database, customers, before):
+    customers.execute("CREATE FUNCTION f() RETURNS SETOF int LANGUAGE sql STABLE AS 'SELECT id FROM customer'")
+    run = "EXECUTE p" if before else "SELECT * FROM f()"
+    finish(during_switch(database, lambda session: session.execute(run), before))
+
+
 PLANNED = [
     "SELECT * FROM customer",
     "SELECT * FROM customer WHERE id = 7 FOR UPDATE",
