@@ -7,6 +7,8 @@ use pgrx::pg_sys;
 use pgrx::pg_sys::panic::CaughtError;
 use pgrx::prelude::*;
 
+use crate::nodes;
+
 /// Whether a row violates a constraint.
 pub(crate) fn is_violation(code: i32) -> bool {
     [
@@ -25,6 +27,20 @@ pub(crate) fn failure_of(error: &CaughtError) -> Failure {
             Failure::new(report.sql_error_code() as i32, report.message())
         }
         CaughtError::RustPanic { ereport, .. } => Failure::new(ereport.sql_error_code() as i32, ereport.message()),
+    }
+}
+
+/// What may be told of a failed move to the client: it has moved rows of others, and an error may say what is in them (`invalid input
+/// syntax for type integer: ".."`). That a constraint is violated says nothing; all else is for those who may see the statements of others.
+pub(crate) fn for_client(failure: &Failure) -> String {
+    // SAFETY: the client's role, also where a function has other rights, and what the server knows of it; the state is copied at once.
+    unsafe {
+        let all_stats = pg_sys::Oid::from_u32(pg_sys::ROLE_PG_READ_ALL_STATS);
+        if is_violation(failure.code) || pg_sys::has_privs_of_role(pg_sys::GetOuterUserId(), all_stats) {
+            return failure.message();
+        }
+        let state = nodes::text(pg_sys::unpack_sql_state(failure.code));
+        format!("error {state}, of which superusers and members of pg_read_all_stats see more")
     }
 }
 

@@ -3,6 +3,7 @@
 use bullfrog_model::granule::Granule;
 use pgrx::prelude::*;
 
+use crate::failures::for_client;
 use crate::moving::Moved;
 use crate::shared::{database, now, with_meters};
 
@@ -45,7 +46,7 @@ fn meter(
             (reading.touches > 0).then(|| millis(reading.last_touch as f64)),
             reading.median.map(millis),
             reading.p99.map(millis),
-            reading.failure.map(|failure| failure.message()),
+            reading.failure.map(|failure| for_client(&failure)),
         )
     }))
 }

@@ -8,6 +8,7 @@ use bullfrog_model::granule::Granule;
 use pgrx::prelude::*;
 
 use crate::errors::raise;
+use crate::failures::for_client;
 use crate::flaws::{self, Flaw};
 use crate::shared::{alive, database, is_own, rest, wait_for_transaction, wake, with_board};
 use crate::{mover, registry, settings, snapshots};
@@ -56,7 +57,7 @@ pub(crate) fn have_moved(source: i32, wanted: Wanted, numbers: &[i64]) {
                 Answer::Busy(owner) => wait_for_transaction(owner),
                 Answer::Failed(failure) => raise(
                     PgSqlErrorCode::from(failure.code),
-                    format!("rows could not be moved to their new table: {}", failure.message()),
+                    format!("rows could not be moved to their new table: {}", for_client(&failure)),
                     "SELECT * FROM bullfrog.progress tells the migration.",
                 ),
             }

@@ -3,7 +3,8 @@
 import psycopg
 import pytest
 
-from conftest import migrate
+from conftest import migrate, setting
+from server import wait_until
 
 ATTACKS = [
     "ALTER ROLE mallory SUPERUSER",
@@ -190,3 +191,27 @@ def test_nobody_drives_a_migration_who_did_not_start_it(hostile, call):
     hostile.execute("UPDATE hers.loud SET label = '' WHERE id = 1")
     hostile.execute("RESET ROLE")
     hostile.execute("SELECT bullfrog.finish('m')")
+
+
+def test_why_rows_cannot_be_moved_tells_not_everybody_what_is_in_them(server, database):
+    """A condition that fails, which nobody checked before."""
+    admin = database.connect()
+    admin.execute("CREATE TABLE item (id int PRIMARY KEY, label text); INSERT INTO item VALUES (1, '1'), (2, 'secret')")
+    admin.execute("CREATE ROLE reader")
+    try:
+        migrate(admin, "CREATE TABLE t AS SELECT id, label FROM item; ALTER TABLE t ADD PRIMARY KEY (id); "
+            "ALTER TABLE t ADD CHECK (label::int > 0); GRANT SELECT (id), UPDATE (id) ON t TO reader", options=", checks => 'warn'")
+        reader = database.connect()
+        reader.execute("SET ROLE reader")
+        told = "SELECT last_failure FROM bullfrog.progress"
+        with setting(server, "bullfrog.start_delay", "0"):
+            admin.execute("SELECT bullfrog.start_mover()")
+            wait_until(lambda: admin.execute(told).fetchone()[0], "the background has failed")
+        for session, is_told in ((admin, True), (reader, False)):
+            with pytest.raises(psycopg.errors.InvalidTextRepresentation) as error:
+                session.execute("UPDATE t SET id = 3 WHERE id = 1")
+            assert ("secret" in str(error.value)) == is_told
+            failure = session.execute(told).fetchone()[0]
+            assert ("secret" in failure, "22P02" in failure) == (is_told, not is_told)
+    finally:
+        admin.execute("SELECT bullfrog.abort('m'); DROP OWNED BY reader; DROP ROLE reader")
