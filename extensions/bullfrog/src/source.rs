@@ -7,6 +7,7 @@ use pgrx::spi::OwnedPreparedStatement;
 
 use crate::errors::{defect, raise};
 use crate::places::page_start;
+use crate::registry;
 use crate::rights::with_rights_of;
 use crate::statements::run;
 
@@ -68,7 +69,7 @@ impl Source {
                 if let (Some(target), Some(copy)) = (row.get(1)?, row.get::<String>(2)?) {
                     let names = row.get::<String>(3)?;
                     let new = row.get(4)?.unwrap_or(Oid::INVALID);
-                    lock(new);
+                    lock(new, id);
                     copies.push(with_rights_of(owner, || {
                         let copy = client.prepare_mut(copy.as_str(), &place)?.keep();
                         let prepare =
@@ -101,7 +102,7 @@ impl Source {
     /// Locks the new tables as copies to them do. To be called before views of the migration are used: who ends it has locked its tables,
     /// and then drops these.
     pub(crate) fn lock_targets(&self) {
-        self.copies.iter().for_each(|copying| lock(copying.new));
+        self.copies.iter().for_each(|copying| lock(copying.new, self.id));
     }
 
     /// The granules that have a row on the pages from one to before another.
@@ -180,7 +181,11 @@ pub(crate) fn unknown_source() -> ! {
     )
 }
 
-fn lock(table: Oid) {
+/// Locks a new table of a source. Ends the move if the migration has ended meanwhile: its views are gone.
+fn lock(table: Oid, source: i32) {
     // SAFETY: waits for others; an error leaves nothing behind.
     unsafe { pg_sys::LockRelationOid(table, pg_sys::RowExclusiveLock as pg_sys::LOCKMODE) };
+    if !registry::current().targets().iter().any(|target| target.source == source) {
+        unknown_source();
+    }
 }

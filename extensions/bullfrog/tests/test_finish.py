@@ -100,6 +100,25 @@ def test_a_mover_that_waits_for_a_new_table_has_none_of_the_views_that_finish_dr
     answered(connection)
 
 
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_move_asked_for_while_finish_drops_its_views_says_that_the_migration_has_ended(database, split, is_known):
+    """Also where a mover has prepared its statements before."""
+    other, looking = database.connect(), database.connect()
+    if is_known:
+        other.execute("UPDATE customer_private SET name = 'x' WHERE id = 1")
+    sweep = "SELECT bullfrog.sweep(%d, '{0}')" % looking.execute("SELECT id FROM bullfrog.source").fetchone()
+    split.execute("BEGIN")
+    split.execute("SELECT bullfrog.finish('split')")
+    other.pgconn.send_query(sweep.encode())
+    waits = f"SELECT count(*) FROM pg_stat_activity WHERE {split.info.backend_pid} = ANY (pg_blocking_pids(pid))"
+    wait_until(lambda: looking.execute(waits).fetchone()[0] > 0, "a mover waits for the table")
+    split.execute("COMMIT")
+    result = other.pgconn.get_result()
+    assert b"its migration was not committed yet, or has ended" in result.error_message
+    while other.pgconn.get_result():
+        pass
+
+
 def test_who_opens_full_tables_does_not_wait_for_finish(split, database):
     split.execute("BEGIN")
     split.execute("SELECT bullfrog.finish('split')")
