@@ -126,3 +126,18 @@ def test_new_tables_that_are_replicated_are_refused(customers):
             customers.execute(statement)
     customers.execute("SELECT bullfrog.finish('m')")
     customers.execute("ALTER PUBLICATION p ADD TABLE t")
+
+
+@pytest.mark.parametrize("definition, options, shown", [
+    ("SELECT id, nick FROM customer", "", True),
+    ("SELECT id, nick FROM customer WHERE id > 50", "", False),
+    ("SELECT c.id, c.nick FROM customer c JOIN shown s ON s.id = c.id", "", False),
+    ("SELECT id, nick FROM customer", ", checks => 'quarantine'", False),
+])
+def test_statistics_tell_no_values_of_rows_that_the_new_table_does_not_get(customers, definition, options, shown):
+    customers.execute("UPDATE customer SET nick = 'hidden' WHERE id <= 50; ALTER TABLE customer ALTER nick SET STATISTICS 1000; ANALYZE customer")
+    customers.execute("CREATE TABLE shown AS SELECT id FROM customer WHERE id > 50; ALTER TABLE shown ADD PRIMARY KEY (id)")
+    check = "; ALTER TABLE t ADD CHECK (nick <> 'hidden')" if options else ""
+    migrate(customers, f"CREATE TABLE t AS {definition}; ALTER TABLE t ADD PRIMARY KEY (id){check}", options=options)
+    told = "SELECT string_agg(s::text, '') LIKE '%hidden%', max(n_distinct) < 0 FROM pg_stats s WHERE tablename = 't' AND attname = 'nick'"
+    assert customers.execute(told).fetchone() == (shown, True)
