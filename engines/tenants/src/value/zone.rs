@@ -3,7 +3,7 @@
 use chrono::{DateTime, NaiveDateTime, Offset, TimeZone};
 use chrono_tz::{TZ_VARIANTS, Tz};
 
-use super::datetime::{EPOCH_MICROS, MICROS_PER_DAY, MICROS_PER_SECOND, is_infinite};
+use super::datetime::{EPOCH_MICROS, MICROS_PER_DAY, MICROS_PER_SECOND, date_of, days_of, is_infinite};
 use crate::error::{Result, SqlError, state};
 
 /// A time zone, by its name in the database of IANA, or by how far it is from UTC.
@@ -20,6 +20,9 @@ impl Default for Zone {
         Self::UTC
     }
 }
+
+/// The last year for which the database's rules were written out as changes of clocks.
+const LAST_KNOWN_YEAR: i64 = 2099;
 
 /// Seconds that a zone is from UTC at most.
 const SECONDS_MAX: i32 = 15 * 3600 + 59 * 60 + 59;
@@ -211,9 +214,23 @@ fn known(name: &str) -> Option<Tz> {
     TZ_VARIANTS.iter().find(|tz| tz.name().eq_ignore_ascii_case(name)).copied()
 }
 
-/// A time of UTC in the calendar; there is none in the far future and past, where all zones are as at the ends of what is known of them.
+/// A time of UTC in the calendar; there is none in the far past, where all zones are as at the beginning of what is known of them.
 fn calendar(micros: i64) -> Option<NaiveDateTime> {
-    DateTime::from_timestamp_micros(micros.checked_add(EPOCH_MICROS)?).map(|at| at.naive_utc())
+    DateTime::from_timestamp_micros(within_known_years(micros).checked_add(EPOCH_MICROS)?).map(|at| at.naive_utc())
+}
+
+/// The same time of the last year of which changes are known and that has the same calendar: later years have the same rules.
+fn within_known_years(micros: i64) -> i64 {
+    let (year, ..) = date_of(micros.div_euclid(MICROS_PER_DAY));
+    if year <= LAST_KNOWN_YEAR {
+        return micros;
+    }
+    let first_day = |year| days_of(year, 1, 1);
+    let days = |year| first_day(year + 1) - first_day(year);
+    // Of 28 years without a turn of a century each calendar is that of one at least.
+    let alike = |known: &i64| days(*known) == days(year) && (first_day(year) - first_day(*known)) % 7 == 0;
+    let known = (LAST_KNOWN_YEAR - 27..=LAST_KNOWN_YEAR).rev().find(alike).unwrap_or(LAST_KNOWN_YEAR);
+    micros - (first_day(year) - first_day(known)) * MICROS_PER_DAY
 }
 
 #[cfg(test)]
@@ -246,6 +263,20 @@ mod tests {
         assert_eq!(berlin.local(at("2024-03-31 01:30")), at("2024-03-31 03:30"));
         assert_eq!(berlin.local(at("2024-10-27 00:30")), at("2024-10-27 02:30"));
         assert_eq!(berlin.local(i64::MAX), i64::MAX);
+    }
+
+    #[test]
+    fn clocks_are_put_forward_and_back_for_ever() {
+        let berlin = Zone::named("Europe/Berlin").unwrap();
+        for (local, utc) in [
+            ("2100-03-28 01:59", "2100-03-28 00:59"),
+            ("2100-03-28 03:00", "2100-03-28 01:00"),
+            ("2104-12-31 23:59", "2104-12-31 22:59"),
+            ("9999-07-15 12:00", "9999-07-15 10:00"),
+            ("294276-12-15 12:00", "294276-12-15 11:00"),
+        ] {
+            assert_eq!(berlin.utc(at(local)), at(utc), "{local}");
+        }
     }
 
     #[test]

@@ -173,3 +173,8 @@ SELECT make_time(25, 0, 0);
 ! 22008
 SELECT justify_hours('50 hours'), justify_days('65 days'), justify_interval('1 month -1 hour'), justify_interval('-1 month 40 days -30 hours');
 > 2 days 02:00:00|2 mons 5 days|29 days 23:00:00|8 days 18:00:00
+-- Rules hold for ever.
+SELECT '2100-07-01'::timestamp AT TIME ZONE 'America/New_York', '2101-01-01'::timestamp AT TIME ZONE 'America/New_York';
+SELECT '2400-02-29 12:00'::timestamp AT TIME ZONE 'Europe/Berlin', '9999-07-01'::timestamp AT TIME ZONE 'Australia/Sydney';
+SELECT '30000-07-01'::timestamp AT TIME ZONE 'America/New_York', '294276-07-01'::timestamp AT TIME ZONE 'Europe/Berlin';
+SELECT '294276-12-31 23:59:59'::timestamp AT TIME ZONE 'America/New_York';
