@@ -175,6 +175,10 @@ SELECT justify_hours('50 hours'), justify_days('65 days'), justify_interval('1 m
 > 2 days 02:00:00|2 mons 5 days|29 days 23:00:00|8 days 18:00:00
 -- Rules hold for ever.
 SELECT '2100-07-01'::timestamp AT TIME ZONE 'America/New_York', '2101-01-01'::timestamp AT TIME ZONE 'America/New_York';
+> 2100-07-01 04:00:00+00|2101-01-01 05:00:00+00
 SELECT '2400-02-29 12:00'::timestamp AT TIME ZONE 'Europe/Berlin', '9999-07-01'::timestamp AT TIME ZONE 'Australia/Sydney';
+> 2400-02-29 11:00:00+00|9999-06-30 14:00:00+00
 SELECT '30000-07-01'::timestamp AT TIME ZONE 'America/New_York', '294276-07-01'::timestamp AT TIME ZONE 'Europe/Berlin';
+> 30000-07-01 04:00:00+00|294276-06-30 22:00:00+00
 SELECT '294276-12-31 23:59:59'::timestamp AT TIME ZONE 'America/New_York';
+! 22008
