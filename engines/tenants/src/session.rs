@@ -146,6 +146,10 @@ pub(crate) struct Prepared {
 pub(crate) struct Portal {
     pub(crate) prepared: Prepared,
     pub(crate) parameters: Vec<Value>,
+    /// How its columns are to be written, by the protocol's codes.
+    pub(crate) formats: Vec<i16>,
+    /// About how much its parameters take, and the rows that it had when it began to send them.
+    pub(crate) bytes: usize,
     pub(crate) progress: Progress,
 }
 

@@ -29,7 +29,7 @@ impl SearchPath {
             let message = format!("invalid value for parameter \"search_path\": \"{text}\"");
             SqlError::new(state::INVALID_PARAMETER_VALUE, message).detail("List syntax is invalid.")
         };
-        let tokens = Tokenizer::new(&Grammar, text).tokenize().map_err(|_| wrong())?;
+        let tokens = Tokenizer::new(&Grammar::default(), text).tokenize().map_err(|_| wrong())?;
         let mut names = Vec::new();
         let mut wants_name = true;
         for token in tokens.into_iter().filter(|token| !matches!(token, Token::Whitespace(_))) {

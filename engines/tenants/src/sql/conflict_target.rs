@@ -54,11 +54,11 @@ pub(crate) fn conflict_target(text: &str) -> Result<ConflictTarget> {
     if !text.as_bytes().windows(WORD.len()).any(|part| part.eq_ignore_ascii_case(WORD)) {
         return Ok(target);
     }
-    let tokens = Tokenizer::new(&Grammar, text).tokenize_with_location().unwrap_or_default();
+    let tokens = Tokenizer::new(&Grammar::default(), text).tokenize_with_location().unwrap_or_default();
     let Some(Places { parts, predicate }) = places(&tokens) else { return Ok(target) };
     let text_of = |within: Range<usize>| tokens[within].iter().map(|token| token.token.to_string()).collect::<String>();
     if !is_plain(&tokens[parts.clone()]) {
-        let parsed = Parser::new(&Grammar).try_with_sql(&text_of(parts)).and_then(|mut parser| {
+        let parsed = Parser::new(&Grammar::default()).try_with_sql(&text_of(parts)).and_then(|mut parser| {
             let parts = parser.parse_comma_separated(Parser::parse_expr)?;
             parser.expect_token(&Token::EOF).map(|_| parts)
         });

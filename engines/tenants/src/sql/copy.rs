@@ -78,7 +78,8 @@ pub(crate) fn parse_copy(text: &str) -> Result<Option<Copy>> {
     if !first_word(text).eq_ignore_ascii_case("COPY") {
         return Ok(None);
     }
-    let mut parser = Parser::new(&Grammar).try_with_sql(text).map_err(|error| syntax(&error))?;
+    let grammar = Grammar::default();
+    let mut parser = Parser::new(&grammar).try_with_sql(text).map_err(|error| syntax(&error))?;
     parser.advance_token();
     let mut options = Options::default();
     if parser.parse_keyword(Keyword::BINARY) {

@@ -24,7 +24,8 @@ pub(crate) fn parse_cursor(text: &str) -> Result<Option<CursorStatement>> {
     if !matches!(word.as_str(), "DECLARE" | "FETCH" | "MOVE" | "CLOSE") {
         return Ok(None);
     }
-    let mut parser = Parser::new(&Grammar).try_with_sql(text).map_err(|error| syntax(&error))?;
+    let grammar = Grammar::default();
+    let mut parser = Parser::new(&grammar).try_with_sql(text).map_err(|error| syntax(&error))?;
     parser.advance_token();
     let statement = match word.as_str() {
         "DECLARE" => declare(&mut parser)?,

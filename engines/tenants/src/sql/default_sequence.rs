@@ -37,7 +37,7 @@ pub(crate) fn with_names(default: &str, catalog: &Catalog) -> String {
 
 /// An expression with other arguments of `nextval`, where there are others.
 fn replaced(text: &str, other: &dyn Fn(&Token) -> Result<Option<String>>) -> Result<String> {
-    let Ok(tokens) = Tokenizer::new(&Grammar, text).tokenize() else { return Ok(text.to_owned()) };
+    let Ok(tokens) = Tokenizer::new(&Grammar::default(), text).tokenize() else { return Ok(text.to_owned()) };
     let mut written = String::with_capacity(text.len());
     let mut at = 0;
     while at < tokens.len() {

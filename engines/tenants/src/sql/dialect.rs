@@ -27,7 +27,8 @@ pub(crate) fn plan(text: &str, catalog: &Catalog) -> Result<Option<Plan>> {
     if !matches!(first_word(text).to_ascii_uppercase().as_str(), "SET" | "ALTER" | "CREATE") {
         return Ok(None);
     }
-    let Ok(mut parser) = Parser::new(&Grammar).try_with_sql(text) else { return Ok(None) };
+    let grammar = Grammar::default();
+    let Ok(mut parser) = Parser::new(&grammar).try_with_sql(text) else { return Ok(None) };
     let plan = match words(&mut parser) {
         ["SET", "CONSTRAINTS"] => Plan::SetConstraints(set_constraints(&mut parser)?),
         ["CREATE", "SEQUENCE"] => Plan::Define(create_sequence(&mut parser, catalog, false)?),

@@ -1,6 +1,9 @@
 //! PostgreSQL's grammar: the parser's, but for what it reads otherwise.
 
-use std::any::{Any, TypeId};
+use std::{
+    any::{Any, TypeId},
+    cell::Cell,
+};
 
 use sqlparser::{
     ast::Expr,
@@ -9,9 +12,18 @@ use sqlparser::{
     parser::{Parser, ParserError},
 };
 
-/// The parser's dialect of PostgreSQL, mended.
-#[derive(Debug)]
-pub(crate) struct Grammar;
+/// The parser's dialect of PostgreSQL, mended; one for each text that is parsed.
+#[derive(Debug, Default)]
+pub(crate) struct Grammar {
+    /// How often an operand was begun, and the farthest place among the words where one was.
+    begun: Cell<usize>,
+    reached: Cell<usize>,
+}
+
+/// So many operands may be begun for each word, and so many more in all. Where the parser takes a call for something else it reads
+/// all that is in its brackets again, so that a text with an error, or too deep, would otherwise take time that doubles with each bracket.
+const BEGUN_PER_WORD: usize = 4;
+const BEGUN_MORE: usize = 10_000;
 
 /// What the dialect has beyond the parser's own defaults.
 macro_rules! as_postgresql {
@@ -25,6 +37,19 @@ macro_rules! as_postgresql {
 impl Dialect for Grammar {
     fn dialect(&self) -> TypeId {
         PostgreSqlDialect {}.type_id()
+    }
+
+    /// Gives up when the same words have been read too often.
+    fn parse_prefix(&self, parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
+        self.begun.set(self.begun.get() + 1);
+        self.reached.set(self.reached.get().max(parser.index()));
+        let most = BEGUN_PER_WORD * self.reached.get() + BEGUN_MORE;
+        (self.begun.get() > most).then_some(Err(ParserError::RecursionLimitExceeded))
+    }
+
+    /// Arguments have names that are words. Where it takes expressions for names, the parser reads each argument twice.
+    fn supports_named_fn_args_with_expr_name(&self) -> bool {
+        false
     }
 
     /// What follows `IS [NOT] DISTINCT FROM` ends before `AND`; the parser takes all that comes.
@@ -68,7 +93,6 @@ impl Dialect for Grammar {
         supports_listen_notify() -> bool;
         supports_load_extension() -> bool;
         supports_named_fn_args_with_colon_operator() -> bool;
-        supports_named_fn_args_with_expr_name() -> bool;
         supports_nested_comments() -> bool;
         supports_notnull_operator() -> bool;
         supports_numeric_literal_underscores() -> bool;
@@ -85,13 +109,34 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> String {
-        Parser::new(&Grammar).try_with_sql(text).unwrap().parse_expr().unwrap().to_string()
+        Parser::new(&Grammar::default()).try_with_sql(text).unwrap().parse_expr().unwrap().to_string()
+    }
+
+    #[test]
+    fn a_text_is_read_a_few_times_and_not_again_for_each_bracket() {
+        let nested = |open: &str, inner: &str, close: &str, depth| {
+            let grammar = Grammar::default();
+            let text = format!("{}{inner}{}", open.repeat(depth), close.repeat(depth));
+            let parsed = Parser::new(&grammar).try_with_sql(&text).unwrap().parse_expr();
+            (parsed.is_ok(), grammar.begun.get())
+        };
+        let (is_read, begun) = nested("replace(", "'a'", ", 'b', 'c')", 16);
+        assert!(is_read && begun < 1_000, "{begun}");
+        for (open, inner, close) in
+            [("cast(", "+", " AS int)"), ("NOT (", "+", ")"), ("ARRAY[", "+", "]"), ("position(", "+", " IN 'a')")]
+        {
+            let (is_read, begun) = nested(open, inner, close, 16);
+            assert!(!is_read && begun < 2 * BEGUN_MORE, "{open}: {begun}");
+        }
     }
 
     #[test]
     fn distinct_from_ends_before_and() {
-        let Expr::BinaryOp { left, op, right } =
-            Parser::new(&Grammar).try_with_sql("NOT a IS DISTINCT FROM b + 1 = c AND d").unwrap().parse_expr().unwrap()
+        let Expr::BinaryOp { left, op, right } = Parser::new(&Grammar::default())
+            .try_with_sql("NOT a IS DISTINCT FROM b + 1 = c AND d")
+            .unwrap()
+            .parse_expr()
+            .unwrap()
         else {
             panic!("it should be a conjunction");
         };

@@ -15,6 +15,20 @@ use crate::{
     types::Type,
 };
 
+/// What one row can have, as in PostgreSQL; the protocol counts columns with 16 bits.
+const COLUMNS_MAX: usize = 1_664;
+
+/// Refuses rows with more columns than there can be.
+///
+/// # Errors
+/// 54011.
+pub(crate) fn check_width(columns: usize) -> Result<()> {
+    if columns <= COLUMNS_MAX {
+        return Ok(());
+    }
+    Err(SqlError::new("54011", format!("target lists can have at most {COLUMNS_MAX} entries")))
+}
+
 /// What is selected.
 #[derive(Default)]
 pub(crate) struct Items {
@@ -54,7 +68,7 @@ impl Items {
                 other => return Err(SqlError::unsupported(format_args!("{other} in a SELECT list"))),
             }
         }
-        Ok(())
+        check_width(self.columns.len())
     }
 
     fn add_columns(&mut self, binder: &mut Binder<'_, '_>, scope: &Scope<'_>, table: Option<&str>) {

@@ -66,7 +66,8 @@ pub(crate) fn plan(text: &str, catalog: &Catalog) -> Result<Option<Plan>> {
     if !first_word(text).eq_ignore_ascii_case("LOCK") {
         return Ok(None);
     }
-    let Ok(mut parser) = Parser::new(&Grammar).try_with_sql(text) else { return Ok(None) };
+    let grammar = Grammar::default();
+    let Ok(mut parser) = Parser::new(&grammar).try_with_sql(text) else { return Ok(None) };
     parser.advance_token();
     let _ = parser.parse_keyword(Keyword::TABLE);
     let mut names = Vec::new();
@@ -173,7 +174,8 @@ mod tests {
     fn every_mode_is_read() {
         let catalog = Catalog::default();
         for (name, expected) in TableLock::ALL {
-            let mut parser = Parser::new(&Grammar).try_with_sql(&format!("{name} MODE")).unwrap();
+            let grammar = Grammar::default();
+            let mut parser = Parser::new(&grammar).try_with_sql(&format!("{name} MODE")).unwrap();
             assert_eq!(mode(&mut parser), Ok(expected));
         }
         assert_eq!(plan("LOCK TABLE t IN NO MODE", &catalog).unwrap_err().state, state::SYNTAX_ERROR);

@@ -52,7 +52,7 @@ pub(crate) fn scope_of(table: &Table, name: &str) -> Scope<'static> {
 /// An expression that the catalog keeps as SQL.
 pub(crate) fn parse_expression(text: &str) -> Result<ast::Expr> {
     let damaged = |error| SqlError::internal(format_args!("the catalog's expression {text} cannot be read: {error}"));
-    Parser::new(&Grammar).try_with_sql(text).and_then(|mut parser| parser.parse_expr()).map_err(damaged)
+    Parser::new(&Grammar::default()).try_with_sql(text).and_then(|mut parser| parser.parse_expr()).map_err(damaged)
 }
 
 /// What a column is set to.

@@ -20,7 +20,7 @@ use crate::{
 /// # Errors
 /// 42601.
 pub(crate) fn split(text: &str) -> Result<Vec<String>> {
-    let tokens = Tokenizer::new(&Grammar, text)
+    let tokens = Tokenizer::new(&Grammar::default(), text)
         .tokenize_with_location()
         .map_err(|error| SqlError::new(state::SYNTAX_ERROR, error.to_string()))?;
     let mut offsets = Offsets::new(text);
@@ -115,7 +115,7 @@ fn check_depth(tokens: &[TokenWithSpan]) -> Result<()> {
 /// # Errors
 /// 42601, with the position if the parser knows it.
 pub(crate) fn parse(text: &str) -> Result<Option<Statement>> {
-    let dialect = Grammar;
+    let dialect = Grammar::default();
     let tokens = Tokenizer::new(&dialect, text).tokenize_with_location();
     let mut tokens = tokens.map_err(|error| syntax_error(text, &ParserError::from(error)))?;
     check_depth(&tokens)?;
@@ -137,7 +137,7 @@ pub(crate) fn overriding(text: &str) -> Overriding {
     if !text.as_bytes().windows(WORD.len()).any(|part| part.eq_ignore_ascii_case(WORD)) {
         return Overriding::Nothing;
     }
-    let Ok(tokens) = Tokenizer::new(&Grammar, text).tokenize_with_location() else {
+    let Ok(tokens) = Tokenizer::new(&Grammar::default(), text).tokenize_with_location() else {
         return Overriding::Nothing;
     };
     match overriding_at(&tokens) {
@@ -229,7 +229,7 @@ fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
         }
         Some("BEGIN" | "START" | "SET") => write_deferrable(tokens),
         Some("ABORT") => tokens[places[0]].token = Token::make_keyword("ROLLBACK"),
-        Some("TABLE") => {
+        Some("TABLE") if names_table(tokens, &places[1..]) => {
             let all = [Token::make_keyword("SELECT"), Token::Mul, Token::make_keyword("FROM")];
             tokens.splice(places[0]..=places[0], all.map(TokenWithSpan::wrap));
         }
@@ -238,6 +238,19 @@ fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
         }
         _ => {}
     }
+}
+
+/// Whether the words behind `TABLE` are the name of one, and then only what may follow any query.
+fn names_table(tokens: &[TokenWithSpan], places: &[usize]) -> bool {
+    let mut behind = places.iter().map(|at| &tokens[*at]);
+    let mut follows = behind.nth(1);
+    while follows.is_some_and(|token| token.token == Token::Period) {
+        follows = behind.nth(1);
+    }
+    let ends = ["ORDER", "LIMIT", "OFFSET", "FETCH", "FOR", "UNION", "INTERSECT", "EXCEPT"];
+    follows.is_none_or(|token| {
+        ends.contains(&word(token).as_str()) || matches!(token.token, Token::SemiColon | Token::EOF)
+    })
 }
 
 /// Leaves `[NOT] DEFERRABLE` out of a transaction's modes. It asks that one that only reads does not fail at its end; here none does.

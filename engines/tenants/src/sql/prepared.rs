@@ -31,7 +31,8 @@ pub(crate) fn plan(text: &str, catalog: &Catalog) -> Result<Option<Plan>> {
     if !matches!(first.as_str(), "PREPARE" | "EXECUTE" | "EXPLAIN") {
         return Ok(None);
     }
-    let Ok(mut parser) = Parser::new(&Grammar).try_with_sql(text) else { return Ok(None) };
+    let grammar = Grammar::default();
+    let Ok(mut parser) = Parser::new(&grammar).try_with_sql(text) else { return Ok(None) };
     let plan = match first.as_str() {
         "PREPARE" => return prepare(&mut parser, text, catalog).map(Some),
         "EXECUTE" => call(&mut parser, String::new())?,

@@ -14,6 +14,7 @@ use crate::{
         bind::{Binder, Typed, common_type},
         expression::{Env, Expr},
         function,
+        items::check_width,
         name::object_name,
         order::sort_outputs,
         parse::WEAKER,
@@ -199,6 +200,7 @@ impl Planner<'_> {
         if rows.iter().any(|row| row.len() != width) {
             return Err(SqlError::new(state::SYNTAX_ERROR, "VALUES lists must all be the same length"));
         }
+        check_width(width)?;
         let mut binder = Binder::plain(scope, self, "VALUES");
         let mut columns: Vec<Vec<Expr>> = Vec::new();
         let mut outputs = Vec::new();

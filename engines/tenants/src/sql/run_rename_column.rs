@@ -64,7 +64,7 @@ impl Definer<'_, '_> {
 
 /// A text in which a word is another one wherever it may be a column.
 fn renamed(text: &str, from: &str, to: &str) -> String {
-    let Ok(tokens) = Tokenizer::new(&Grammar, text).tokenize() else { return text.to_owned() };
+    let Ok(tokens) = Tokenizer::new(&Grammar::default(), text).tokenize() else { return text.to_owned() };
     let significant: Vec<&Token> = tokens.iter().filter(|token| !matches!(token, Token::Whitespace(_))).collect();
     let mut place = 0;
     let mut renamed = String::with_capacity(text.len());

@@ -35,7 +35,8 @@ impl Given {
 /// A name as functions take it: as SQL writes it.
 fn written_name(text: &str) -> Result<Name> {
     let wrong = |_| SqlError::new("42602", format!("invalid name syntax: \"{text}\""));
-    let mut parser = Parser::new(&Grammar).try_with_sql(text).map_err(wrong)?;
+    let grammar = Grammar::default();
+    let mut parser = Parser::new(&grammar).try_with_sql(text).map_err(wrong)?;
     relation_name(&parser.parse_object_name(false).map_err(wrong)?)
 }
 

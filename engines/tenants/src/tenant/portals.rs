@@ -9,7 +9,7 @@ use super::{Tenant, execute::refuse_if_failed};
 use crate::{
     database::Step,
     error::{Result, SqlError, state},
-    session::{Outcome, Portal, Prepared, Progress, SessionId},
+    session::{Outcome, Portal, Prepared, Progress, Session, SessionId},
     sql::{
         parse,
         plan::{OutputColumn, Plan, Statement},
@@ -20,7 +20,9 @@ use crate::{
 
 /// What each session may keep.
 const STATEMENTS_MAX: usize = 1_000;
+const STATEMENTS_BYTES_MAX: usize = 64 << 20;
 const PORTALS_MAX: usize = 1_000;
+const PORTALS_BYTES_MAX: usize = 256 << 20;
 
 /// A parameter's value as a client sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,21 +94,43 @@ impl Tenant {
                 let message = format!("a session prepares at most {STATEMENTS_MAX} statements");
                 return Err(SqlError::new("53400", message).hint("Close some of them first."));
             }
+            let bytes: usize = session.prepared.values().map(|other| other.text.len()).sum();
+            if bytes + prepared.text.len() > STATEMENTS_BYTES_MAX {
+                let message = format!(
+                    "the statements that a session prepares have at most {} MiB of text",
+                    STATEMENTS_BYTES_MAX >> 20
+                );
+                return Err(SqlError::new("53400", message)
+                    .hint("Close some of them first, or send long values as parameters."));
+            }
         }
         session.prepared.insert(name.to_owned(), prepared);
         Ok(())
     }
 
-    /// Makes a portal of a prepared statement.
+    /// Makes a portal of a prepared statement. The formats are those of its columns, which [`describe_portal`](Self::describe_portal) says
+    /// again.
     ///
     /// # Errors
     /// If there is no such statement, or a parameter is not of its type; the transaction has failed then.
-    pub fn bind(&mut self, id: SessionId, portal: &str, statement: &str, given: &[Given<'_>]) -> Result<()> {
-        let bound = self.bind_as(id, portal, statement, given);
+    pub fn bind(
+        &mut self,
+        id: SessionId,
+        (portal, formats): (&str, &[i16]),
+        statement: &str,
+        given: &[Given<'_>],
+    ) -> Result<()> {
+        let bound = self.bind_as(id, (portal, formats), statement, given);
         bound.inspect_err(|_| self.fail(id))
     }
 
-    fn bind_as(&mut self, id: SessionId, portal: &str, statement: &str, given: &[Given<'_>]) -> Result<()> {
+    fn bind_as(
+        &mut self,
+        id: SessionId,
+        (portal, formats): (&str, &[i16]),
+        statement: &str,
+        given: &[Given<'_>],
+    ) -> Result<()> {
         let session = self.session(id)?;
         let prepared = session.prepared.get(statement).ok_or_else(|| no_statement(statement))?.clone();
         refuse_if_failed(session, &prepared.statement.plan)?;
@@ -125,7 +149,7 @@ impl Tenant {
             Given::Text(bytes) => text::parse(binary::utf8(bytes)?, *of, context),
             Given::Binary(bytes) => binary::parse(bytes, *of, context),
         };
-        let parameters = given.iter().zip(types).map(value).collect::<Result<_>>()?;
+        let parameters = given.iter().zip(types).map(value).collect::<Result<Vec<_>>>()?;
         if !portal.is_empty() {
             if session.portals.contains_key(portal) {
                 return Err(SqlError::new(state::DUPLICATE_CURSOR, format!("cursor \"{portal}\" already exists")));
@@ -135,7 +159,11 @@ impl Tenant {
                 return Err(SqlError::new("53400", message).hint("Close some of them first."));
             }
         }
-        session.portals.insert(portal.to_owned(), Portal { prepared, parameters, progress: Progress::Ready });
+        let formats = formats.to_vec();
+        let bytes = row_bytes(&parameters);
+        session.may_keep(portal, bytes)?;
+        let made = Portal { prepared, parameters, formats, bytes, progress: Progress::Ready };
+        session.portals.insert(portal.to_owned(), made);
         self.release_views(id);
         Ok(())
     }
@@ -155,17 +183,19 @@ impl Tenant {
         }
     }
 
-    /// The columns of a portal's result.
+    /// The columns of a portal's result, and their formats.
     ///
     /// # Errors
     /// 34000; the transaction has failed then.
-    pub fn describe_portal(&mut self, id: SessionId, name: &str) -> Result<Option<Vec<OutputColumn>>> {
-        let found = self.session(id)?.portals.get(name).map(|portal| Arc::clone(&portal.prepared.statement));
+    pub fn describe_portal(&mut self, id: SessionId, name: &str) -> Result<(Option<Vec<OutputColumn>>, Vec<i16>)> {
+        let session = self.session(id)?;
+        let found =
+            session.portals.get(name).map(|portal| (Arc::clone(&portal.prepared.statement), portal.formats.clone()));
         match found {
-            Some(statement) => Ok(self.output_of(id, &statement)),
+            Some((statement, formats)) => Ok((self.output_of(id, &statement), formats)),
             // A cursor of SQL is one, too.
             None if self.session(id)?.cursors.contains_key(name) => {
-                Ok(self.session(id)?.cursors.get(name).map(|cursor| cursor.columns.clone()))
+                Ok((self.session(id)?.cursors.get(name).map(|cursor| cursor.columns.clone()), Vec::new()))
             }
             None => {
                 self.fail(id);
@@ -220,6 +250,10 @@ impl Tenant {
             same_output(&portal.prepared.statement, &statement)?;
             match outcome {
                 Outcome::Rows { tag, rows, .. } => {
+                    if rows_max > 0 && rows.len() > rows_max {
+                        portal.bytes += rows.iter().map(|row| row_bytes(row)).sum::<usize>();
+                        self.session(id)?.may_keep(name, portal.bytes)?;
+                    }
                     let verb = tag.rsplit_once(' ').map(|(verb, _)| verb.to_owned());
                     let (counted, verb) = (verb.is_some(), verb.unwrap_or(tag));
                     portal.progress = Progress::Sending { verb, counted, rows: rows.into(), sent: 0 };
@@ -305,6 +339,25 @@ impl Tenant {
         }
         self.release_views(id);
     }
+}
+
+impl Session {
+    /// Whether a portal may take so much, beside others than what has its name.
+    fn may_keep(&self, name: &str, bytes: usize) -> Result<()> {
+        let others = self.portals.iter().filter(|(other, _)| *other != name);
+        if others.map(|(_, portal)| portal.bytes).sum::<usize>() + bytes <= PORTALS_BYTES_MAX {
+            return Ok(());
+        }
+        let message =
+            format!("the portals of a session keep at most {} MiB of parameters and rows", PORTALS_BYTES_MAX >> 20);
+        Err(SqlError::new(state::OUT_OF_MEMORY, message)
+            .hint("Close some of them first, or read fewer rows or columns."))
+    }
+}
+
+/// About how much a row takes.
+fn row_bytes(row: &[Value]) -> usize {
+    size_of::<Vec<Value>>() + row.iter().map(Value::bytes).sum::<usize>()
 }
 
 /// Refuses a statement that was planned again with other columns than the client was told.

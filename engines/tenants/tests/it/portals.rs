@@ -29,7 +29,7 @@ fn tables() -> (Desk, SessionId, SessionId) {
 fn open(desk: &mut Desk, client: SessionId, portal: &str, text: &str, parameters: &[&str]) {
     desk.tenant.parse(client, "", text, &[]).expect("a statement");
     let given: Vec<Given<'_>> = parameters.iter().map(|text| Given::Text(text.as_bytes())).collect();
-    desk.tenant.bind(client, portal, "", &given).expect("its parameters");
+    desk.tenant.bind(client, (portal, &[]), "", &given).expect("its parameters");
 }
 
 /// The next rows of a portal: the first columns, and whether these were all.
@@ -223,4 +223,30 @@ fn what_a_suspended_portal_sees_is_held_until_nobody_needs_it() {
     desk.tenant.set_now(20 * hour);
     desk.tenant.end_old_snapshots(hour);
     assert_eq!(desk.run(a, "SELECT 1"), Seen::Failed("72000"));
+}
+
+#[test]
+fn what_portals_and_statements_of_a_session_keep_has_a_bound() {
+    let (mut desk, a, _) = tables();
+    desk.setup(a, &["BEGIN", "SAVEPOINT s"]);
+    let long = "x".repeat(60 << 20);
+    desk.tenant.parse(a, "length", "SELECT length($1)", &[25]).expect("a statement");
+    let given = [Given::Text(long.as_bytes())];
+    let mut bind = |portal: &str| desk.tenant.bind(a, (portal, &[]), "length", &given).map_err(|error| error.state);
+    assert_eq!(
+        ["p1", "p2", "p3", "p4", "", ""].map(&mut bind),
+        [Ok(()), Ok(()), Ok(()), Ok(()), Err("53200"), Err("25P02")]
+    );
+    desk.setup(a, &["ROLLBACK"]);
+    // Rows that are yet to be sent.
+    desk.setup(a, &["BEGIN"]);
+    let states = ["p1", "p2", "p3"].map(|portal| {
+        open(&mut desk, a, portal, "SELECT repeat('x', 50000) FROM t WHERE id <= 2000 ORDER BY s", &[]);
+        matches!(desk.tenant.execute(a, portal, 1), Ok(Step::Done(_)))
+    });
+    assert_eq!(states, [true, true, false]);
+    desk.setup(a, &["ROLLBACK"]);
+    let text = format!("SELECT '{long}'");
+    let mut parse = |name: &str| desk.tenant.parse(a, name, &text, &[]).map_err(|error| error.state);
+    assert_eq!(["s1", "", "s2"].map(&mut parse), [Ok(()), Ok(()), Err("53400")]);
 }

@@ -91,7 +91,7 @@ fn who_waits_is_woken_and_a_pipeline_hears_of_it_at_its_end() {
     desk.setup(writer, &["BEGIN", "UPDATE t SET id = 3 WHERE id = 1"]);
     assert_eq!(desk.run(waits, "SELECT id FROM t FOR UPDATE"), Seen::Waits);
     desk.tenant.parse(pipeline, "", "SELECT id FROM t", &[]).expect("it is SQL");
-    desk.tenant.bind(pipeline, "", "", &[]).expect("it has no parameters");
+    desk.tenant.bind(pipeline, ("", &[]), "", &[]).expect("it has no parameters");
     assert!(matches!(desk.tenant.execute(pipeline, "", 0), Ok(Step::Done(_))));
     let other = desk.client();
     desk.setup(other, &["INSERT INTO t VALUES (2)"]);

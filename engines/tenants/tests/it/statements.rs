@@ -335,3 +335,39 @@ fn a_text_is_planned_once_for_all_sessions_until_the_catalog_is_another() {
     assert_eq!([made(a, "SELECT 1"), made(b, query)], [2, 2]);
     assert_eq!([made(a, "DROP TABLE u"), made(b, query), made(a, query)], [3, 4, 4]);
 }
+
+#[test]
+fn a_row_has_no_more_columns_than_the_protocol_can_count() {
+    let list = |count: usize| vec!["1"; count].join(",");
+    let mut desk = Desk::new();
+    let client = desk.client();
+    let last = format!("SELECT x.* FROM (SELECT {}) x LIMIT 0", list(1_664));
+    assert_eq!(desk.run(client, &last), rows(&[]));
+    for text in [format!("SELECT {}", list(1_665)), format!("VALUES ({})", list(70_000))] {
+        assert_eq!(desk.run(client, &text), fails("54011"));
+    }
+    desk.setup(client, &["CREATE TABLE t (id int)"]);
+    assert_eq!(desk.run(client, &format!("INSERT INTO t VALUES (1) RETURNING {}", list(1_665))), fails("54011"));
+}
+
+#[test]
+fn brackets_in_brackets_take_no_time_that_doubles_with_each() {
+    let nested =
+        |open: &str, inner: &str, close: &str| format!("SELECT {}{inner}{}", open.repeat(16), close.repeat(16));
+    script(&[
+        (&nested("replace(", "'abc'", ", 'b', 'c')"), rows(&["acc"])),
+        (&nested("abs(", "-1", ")"), rows(&["1"])),
+        (&nested("NOT (", "+", ")"), fails("42601")),
+        (&nested("cast(", "+", " AS int)"), fails("42601")),
+        (
+            &format!("CREATE TABLE t (a int DEFAULT {})", nested("abs(", "1", ")").replace("SELECT ", "")),
+            done("CREATE TABLE"),
+        ),
+        (&format!("DECLARE c CURSOR FOR {}", nested("cast(", "+", " AS int)")), fails("42601")),
+        ("TABLE t", rows(&[])),
+        ("TABLE public.t ORDER BY a LIMIT 1", rows(&[])),
+        ("TABLE t WHERE a = 1", fails("42601")),
+        ("TABLE t, t AS u", fails("42601")),
+        ("TABLE (SELECT 1) x", fails("42601")),
+    ]);
+}

@@ -4,7 +4,7 @@ mod opening;
 mod statement;
 mod turn;
 
-use std::{collections::HashMap, io, rc::Rc, sync::Arc, time::Duration};
+use std::{io, rc::Rc, sync::Arc, time::Duration};
 
 use bytes::BytesMut;
 use pgwire::messages::{DecodeContext, PgWireFrontendMessage, ProtocolVersion};
@@ -97,7 +97,6 @@ pub(crate) async fn serve(here: Rc<Here>, visit: Visit, client: Client) {
         output,
         after: Lsn::NONE,
         context: running(),
-        formats: HashMap::new(),
         skipping: false,
         ready: true,
     };
@@ -160,8 +159,6 @@ struct Connection {
     /// The log must be durable up to here before the output may leave.
     after: Lsn,
     context: DecodeContext,
-    /// The formats of portals' columns.
-    formats: HashMap<String, Vec<i16>>,
     /// After an error of the extended protocol: nothing is done up to Sync.
     skipping: bool,
     /// Whether the client was told that it may go on, and has not.
@@ -271,10 +268,10 @@ impl Connection {
                             self.describe(columns.as_deref(), &[]);
                         })
                     }
-                    _ => self.tenant(|tenant| tenant.describe_portal(session, &name)).await.map(|columns| {
-                        let formats = self.formats.get(&name).cloned().unwrap_or_default();
-                        self.describe(columns.as_deref(), &formats);
-                    }),
+                    _ => {
+                        let described = self.tenant(|tenant| tenant.describe_portal(session, &name)).await;
+                        described.map(|(columns, formats)| self.describe(columns.as_deref(), &formats))
+                    }
                 }
             }
             M::Execute(execute) => {
@@ -286,7 +283,6 @@ impl Connection {
                 if close.target_type == b'S' {
                     self.tenant(|tenant| tenant.close_statement(session, &name)).await;
                 } else {
-                    self.formats.remove(&name);
                     self.tenant(|tenant| tenant.close_portal(session, &name)).await;
                 }
                 self.output.closed();

@@ -233,9 +233,6 @@ fn takes_rows(name: &str) -> bool {
 fn named(argument: &FunctionArg) -> Option<(String, &ast::Expr)> {
     match argument {
         FunctionArg::Named { name, arg: FunctionArgExpr::Expr(value), .. } => Some((name_of(name), value)),
-        FunctionArg::ExprNamed { name: ast::Expr::Identifier(name), arg: FunctionArgExpr::Expr(value), .. } => {
-            Some((name_of(name), value))
-        }
         FunctionArg::Unnamed(FunctionArgExpr::Expr(ast::Expr::BinaryOp { left, op, right }))
             if *op == ast::BinaryOperator::Assignment =>
         {

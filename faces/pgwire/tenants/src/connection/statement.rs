@@ -4,7 +4,7 @@ use std::{io, sync::Arc};
 
 use pgwire::messages::{PgWireFrontendMessage, extendedquery::Bind};
 use savanna_tenants::{
-    Outcome, OutputColumn, SqlError, Status,
+    Outcome, OutputColumn, SqlError,
     copy::{CopyField, CopyFormat, CopyKind},
     error::{Result, state},
     role::Acquaintance,
@@ -30,7 +30,6 @@ impl Connection {
         if let Err(error) = outcome {
             self.output.error("ERROR", &error);
         }
-        self.formats.clear();
         let status = self.tenant(|tenant| tenant.told(session)).await;
         self.output.ready(status);
         self.ready = true;
@@ -251,8 +250,8 @@ impl Connection {
                 (Some(bytes), _) => Given::Binary(bytes),
             });
         }
-        self.tenant(|tenant| tenant.bind(session, &portal, &statement, &given)).await?;
-        self.formats.insert(portal, bind.result_column_format_codes);
+        let formats = &bind.result_column_format_codes[..];
+        self.tenant(|tenant| tenant.bind(session, (&portal, formats), &statement, &given)).await?;
         self.output.bound();
         Ok(())
     }
@@ -266,8 +265,8 @@ impl Connection {
 
     pub(super) async fn execute(&mut self, name: &str, rows_max: usize) -> Served<Result<()>> {
         let session = self.session;
-        let columns = match self.tenant(|tenant| tenant.describe_portal(session, name)).await {
-            Ok(columns) => columns.unwrap_or_default(),
+        let (columns, formats) = match self.tenant(|tenant| tenant.describe_portal(session, name)).await {
+            Ok((columns, formats)) => (columns.unwrap_or_default(), formats),
             Err(error) => return Ok(Err(error)),
         };
         let portal = name.to_owned();
@@ -282,7 +281,6 @@ impl Connection {
                 Err(error) => return Ok(Err(error)),
             };
         }
-        let formats = self.formats.get(name).cloned().unwrap_or_default();
         self.tell(outcome, &columns, &formats).await
     }
 
@@ -295,9 +293,6 @@ impl Connection {
             self.output.error("ERROR", &error);
         }
         let status = self.tenant(|tenant| tenant.told(session)).await;
-        if status == Status::Idle {
-            self.formats.clear();
-        }
         self.output.ready(status);
         self.ready = true;
         Ok(())

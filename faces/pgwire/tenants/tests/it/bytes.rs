@@ -104,6 +104,15 @@ fn the_deepest_statement_that_is_taken_has_stack_enough() {
 }
 
 #[test]
+fn a_statement_that_is_too_deep_is_refused_at_once() {
+    for (open, close) in [("ARRAY[", "]"), ("cast(", " AS int)"), ("abs(", ")")] {
+        let query = format!("SELECT {}1{}\0", open.repeat(60), close.repeat(60));
+        let answer = talk(&[startup("postgres"), message(b'Q', query.as_bytes())].concat());
+        assert!(contains(&answer, b"C54001\0") && serves(), "{open}");
+    }
+}
+
+#[test]
 fn a_message_that_is_too_long_is_refused() {
     let answer = talk(&[startup("postgres"), vec![b'Q', 0x7f, 0xff, 0xff, 0xff]].concat());
     assert!(contains(&answer, b"C08P01\0") && serves());
@@ -117,4 +126,22 @@ fn after_an_error_nothing_is_done_up_to_sync() {
     let sync = message(b'S', b"");
     let answer = talk(&[startup("postgres"), bad, good, sync.clone(), describe, sync].concat());
     assert!(contains(&answer, b"C42601\0") && contains(&answer, b"C26000\0"));
+}
+
+#[test]
+fn a_portal_keeps_the_formats_of_its_columns_while_its_transaction_goes_on() {
+    let query = |text: &str| message(b'Q', &[text.as_bytes(), b"\0"].concat());
+    let parse = message(b'P', b"s\0SELECT g FROM generate_series(1, 5) g\0\0\0");
+    // No parameters, all columns in binary.
+    let bind = message(b'B', &[&b"p\0s\0"[..], &[0, 0, 0, 0, 0, 1, 0, 1]].concat());
+    let two = message(b'E', &[&b"p\0"[..], &2_u32.to_be_bytes()].concat());
+    let sync = message(b'S', b"");
+    let first = [startup("postgres"), query("BEGIN"), parse, bind, two.clone(), sync.clone()].concat();
+    let answer = talk(&[first, query("SELECT 'between'"), two, sync].concat());
+    let row =
+        |number: u32| message(b'D', &[&1_u16.to_be_bytes()[..], &4_u32.to_be_bytes(), &number.to_be_bytes()].concat());
+    assert!(contains(&answer, b"between"));
+    for number in 1..=4 {
+        assert!(contains(&answer, &row(number)), "{number}");
+    }
 }
