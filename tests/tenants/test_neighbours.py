@@ -1,7 +1,9 @@
 """What a tenant does to others that live on the same thread."""
 
+import contextlib
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -31,6 +33,22 @@ def test_a_statement_that_takes_long_is_in_no_other_tenants_way(server, names):
                         neighbour.execute("INSERT INTO t VALUES (%s)", (round,))
         busy.rollback()
         assert busy.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_text_that_takes_long_to_read_is_in_no_other_tenants_way(server, names):
+    values = ", ".join(map(str, range(300_000)))
+    with server.connect(names[0], autocommit=True) as busy, contextlib.ExitStack() as stack, ThreadPoolExecutor(1) as pool:
+        neighbours = [stack.enter_context(server.connect(name, autocommit=True)) for name in names[1:]]
+        for prepare in (False, True):
+            reading = pool.submit(busy.execute, f"SELECT 7 IN ({values})", prepare=prepare)
+            answers = 0
+            while not reading.done():
+                for neighbour in neighbours:
+                    neighbour.execute("SELECT 1")
+                answers += 1
+            assert reading.result().fetchone() == (True,)
+            # Each would wait for all of it.
+            assert answers > 20
 
 
 def test_clients_of_the_tenant_itself_wait_or_go(server, names):

@@ -37,6 +37,13 @@ impl Tenant {
         self.sessions.get(&id).is_some_and(|session| session.gives_way)
     }
 
+    /// A session's statement runs where it is in nobody's way, and need not give way.
+    pub fn runs_aside(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.aside = true;
+        }
+    }
+
     /// Ends a session's statement for a reason.
     pub fn interrupt(&mut self, id: SessionId, reason: Reason) {
         self.interrupts(id).interrupt(reason);

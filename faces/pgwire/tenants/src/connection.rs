@@ -246,15 +246,16 @@ impl Connection {
         self.ready = false;
         let outcome = match message {
             M::Query(query) => {
-                self.query(&query.query).await?;
+                self.query(query.query).await?;
                 return Ok(());
             }
             M::Sync(_) => return self.sync().await,
             M::Flush(_) => return self.send().await,
             M::Parse(parse) => {
                 let name = parse.name.unwrap_or_default();
-                let work = |tenant: &mut Tenant| tenant.parse(session, &name, &parse.query, &parse.type_oids);
-                let parsed = self.tenant(work).await;
+                let types = parse.type_oids;
+                let work = move |tenant: &mut Tenant, text: &str| tenant.parse(session, &name, text, &types);
+                let parsed = self.tenant_reads(parse.query, work).await;
                 parsed.map(|()| self.output.parsed())
             }
             M::Bind(bind) => self.bind(bind).await,

@@ -11,7 +11,7 @@ use savanna_tenants::{
     tenant::{Given, Notice},
 };
 
-use super::{Connection, End, OUTPUT_BYTES, Served};
+use super::{Connection, End, OUTPUT_BYTES, Served, turn::is_long};
 use crate::{copy, output, process::ADMINISTRATION, tenants};
 
 /// Bytes of lines that one COPY takes.
@@ -21,9 +21,9 @@ const COPY_BYTES_AT_ONCE: usize = 256 << 10;
 
 impl Connection {
     /// A simple query: each statement in turn, all of them one transaction unless the text says otherwise.
-    pub(super) async fn query(&mut self, text: &str) -> Served<()> {
+    pub(super) async fn query(&mut self, text: String) -> Served<()> {
         let session = self.session;
-        let outcome = match self.tenant(|tenant| tenant.split(session, text)).await {
+        let outcome = match self.tenant_reads(text, move |tenant, text| tenant.split(session, text)).await {
             Ok(statements) => self.statements(statements).await?,
             Err(error) => Err(error),
         };
@@ -42,7 +42,7 @@ impl Connection {
         }
         let (session, last) = (self.session, statements.len());
         for (number, text) in (1..).zip(statements) {
-            let ran = self.until_done(move |tenant| tenant.run(session, &text)).await?;
+            let ran = self.until_done_from(is_long(&text), move |tenant| tenant.run(session, &text)).await?;
             let (mut outcome, columns) = match ran {
                 Ok(ran) => ran,
                 Err(error) => return Ok(Err(error)),

@@ -24,6 +24,8 @@ use crate::alarm::Alarm;
 
 /// What reading and answering a message costs beside what it asks for.
 const MESSAGE_TIME: Duration = Duration::from_micros(3);
+/// Longer texts are read aside: a megabyte of values takes seconds to parse and to plan.
+const TEXT_BYTES_HERE: usize = 64 << 10;
 /// All tenants are entitled to the same.
 const WEIGHT: u32 = 1;
 
@@ -54,6 +56,12 @@ fn traced<T>(session: SessionId, work: impl FnOnce(&mut Tenant) -> T) -> impl Fn
         (result, Trace { spent, timeouts, zone, after, notices })
     }
 }
+
+/// Whether a text takes long enough to read to be in others' way.
+pub(super) const fn is_long(text: &str) -> bool {
+    text.len() > TEXT_BYTES_HERE
+}
+
 impl Connection {
     /// Does something with the tenant.
     pub(super) async fn tenant<T>(&mut self, work: impl FnOnce(&mut Tenant) -> T) -> T {
@@ -80,18 +88,45 @@ impl Connection {
         result
     }
 
+    /// Does something with the tenant and a text of the client's, which may take long to read.
+    pub(super) async fn tenant_reads<T: Send + 'static>(
+        &mut self,
+        text: String,
+        work: impl FnOnce(&mut Tenant, &str) -> T + Send + 'static,
+    ) -> T {
+        if is_long(&text) {
+            return self.tenant_aside(move |tenant| work(tenant, &text)).await;
+        }
+        self.tenant(|tenant| work(tenant, &text)).await
+    }
+
     /// Runs a statement of the tenant's until it need not wait any more, or its time is over.
     pub(super) async fn until_done<T: Send + 'static>(
         &mut self,
         work: impl Fn(&mut Tenant) -> Result<Step<T>> + Clone + Send + 'static,
     ) -> Served<Result<T>> {
+        self.until_done_from(false, work).await
+    }
+
+    /// The same, from the beginning `aside` if it is known to take long.
+    pub(super) async fn until_done_from<T: Send + 'static>(
+        &mut self,
+        mut aside: bool,
+        work: impl Fn(&mut Tenant) -> Result<Step<T>> + Clone + Send + 'static,
+    ) -> Served<Result<T>> {
         let _alarm = self.alarm();
         let session = self.session;
-        let mut aside = false;
         loop {
             let step = match aside {
                 false => self.tenant(&work).await,
-                true => self.tenant_aside(work.clone()).await,
+                true => {
+                    let work = work.clone();
+                    let run = move |tenant: &mut Tenant| {
+                        tenant.runs_aside(session);
+                        work(tenant)
+                    };
+                    self.tenant_aside(run).await
+                }
             };
             match step {
                 Ok(Step::Done(value)) => return Ok(Ok(value)),
