@@ -24,7 +24,7 @@ use savanna_journal::Lsn;
 use savanna_transaction::TxnId;
 
 use self::fetch::Fetch;
-pub use self::portals::Given;
+pub use self::portals::{Binding, Given};
 use crate::{
     activity::Activity,
     catalog::{Catalog, Search},

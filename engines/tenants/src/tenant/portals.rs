@@ -24,6 +24,19 @@ const STATEMENTS_BYTES_MAX: usize = 64 << 20;
 const PORTALS_MAX: usize = 1_000;
 const PORTALS_BYTES_MAX: usize = 256 << 20;
 
+/// What a client makes a portal of.
+#[derive(Clone, Copy, Debug)]
+pub struct Binding<'a> {
+    /// The portal's name, empty for the one without.
+    pub portal: &'a str,
+    /// The statement's.
+    pub statement: &'a str,
+    /// Values of its parameters.
+    pub given: &'a [Given<'a>],
+    /// How the columns are to be written, by the protocol's codes: [`Tenant::describe_portal`] says it again.
+    pub formats: &'a [i16],
+}
+
 /// A parameter's value as a client sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Given<'a> {
@@ -108,29 +121,17 @@ impl Tenant {
         Ok(())
     }
 
-    /// Makes a portal of a prepared statement. The formats are those of its columns, which [`describe_portal`](Self::describe_portal) says
-    /// again.
+    /// Makes a portal of a prepared statement.
     ///
     /// # Errors
     /// If there is no such statement, or a parameter is not of its type; the transaction has failed then.
-    pub fn bind(
-        &mut self,
-        id: SessionId,
-        (portal, formats): (&str, &[i16]),
-        statement: &str,
-        given: &[Given<'_>],
-    ) -> Result<()> {
-        let bound = self.bind_as(id, (portal, formats), statement, given);
+    pub fn bind(&mut self, id: SessionId, binding: &Binding<'_>) -> Result<()> {
+        let bound = self.bind_as(id, binding);
         bound.inspect_err(|_| self.fail(id))
     }
 
-    fn bind_as(
-        &mut self,
-        id: SessionId,
-        (portal, formats): (&str, &[i16]),
-        statement: &str,
-        given: &[Given<'_>],
-    ) -> Result<()> {
+    fn bind_as(&mut self, id: SessionId, binding: &Binding<'_>) -> Result<()> {
+        let Binding { portal, statement, given, formats } = *binding;
         let session = self.session(id)?;
         let prepared = session.prepared.get(statement).ok_or_else(|| no_statement(statement))?.clone();
         refuse_if_failed(session, &prepared.statement.plan)?;

@@ -1,6 +1,11 @@
 //! Queries that are run as far as their rows are wanted: portals with a row limit, cursors.
 
-use savanna_tenants::{Fault, Outcome, SessionId, database::Step, tenant::Given, value::Value};
+use savanna_tenants::{
+    Fault, Outcome, SessionId,
+    database::Step,
+    tenant::{Binding, Given},
+    value::Value,
+};
 
 use crate::desk::{Desk, Seen, done, rows};
 
@@ -29,7 +34,8 @@ fn tables() -> (Desk, SessionId, SessionId) {
 fn open(desk: &mut Desk, client: SessionId, portal: &str, text: &str, parameters: &[&str]) {
     desk.tenant.parse(client, "", text, &[]).expect("a statement");
     let given: Vec<Given<'_>> = parameters.iter().map(|text| Given::Text(text.as_bytes())).collect();
-    desk.tenant.bind(client, (portal, &[]), "", &given).expect("its parameters");
+    let binding = Binding { portal, statement: "", given: &given, formats: &[] };
+    desk.tenant.bind(client, &binding).expect("its parameters");
 }
 
 /// The next rows of a portal: the first columns, and whether these were all.
@@ -232,7 +238,10 @@ fn what_portals_and_statements_of_a_session_keep_has_a_bound() {
     let long = "x".repeat(60 << 20);
     desk.tenant.parse(a, "length", "SELECT length($1)", &[25]).expect("a statement");
     let given = [Given::Text(long.as_bytes())];
-    let mut bind = |portal: &str| desk.tenant.bind(a, (portal, &[]), "length", &given).map_err(|error| error.state);
+    let mut bind = |portal: &str| {
+        let binding = Binding { portal, statement: "length", given: &given, formats: &[] };
+        desk.tenant.bind(a, &binding).map_err(|error| error.state)
+    };
     assert_eq!(
         ["p1", "p2", "p3", "p4", "", ""].map(&mut bind),
         [Ok(()), Ok(()), Ok(()), Ok(()), Err("53200"), Err("25P02")]

@@ -1,6 +1,6 @@
 //! Transactions whose snapshots are too old are ended, so that what was committed since can be flushed.
 
-use savanna_tenants::{database::Step, flush::Flush};
+use savanna_tenants::{database::Step, flush::Flush, tenant::Binding};
 
 use crate::desk::{Desk, Seen, done, rows};
 
@@ -91,7 +91,9 @@ fn who_waits_is_woken_and_a_pipeline_hears_of_it_at_its_end() {
     desk.setup(writer, &["BEGIN", "UPDATE t SET id = 3 WHERE id = 1"]);
     assert_eq!(desk.run(waits, "SELECT id FROM t FOR UPDATE"), Seen::Waits);
     desk.tenant.parse(pipeline, "", "SELECT id FROM t", &[]).expect("it is SQL");
-    desk.tenant.bind(pipeline, ("", &[]), "", &[]).expect("it has no parameters");
+    desk.tenant
+        .bind(pipeline, &Binding { portal: "", statement: "", given: &[], formats: &[] })
+        .expect("it has no parameters");
     assert!(matches!(desk.tenant.execute(pipeline, "", 0), Ok(Step::Done(_))));
     let other = desk.client();
     desk.setup(other, &["INSERT INTO t VALUES (2)"]);

@@ -8,7 +8,7 @@ use savanna_tenants::{
     copy::{CopyField, CopyFormat, CopyKind},
     error::{Result, state},
     role::Acquaintance,
-    tenant::{Given, Notice},
+    tenant::{Binding, Given, Notice},
 };
 
 use super::{Connection, End, OUTPUT_BYTES, Served, turn::is_long};
@@ -250,8 +250,9 @@ impl Connection {
                 (Some(bytes), _) => Given::Binary(bytes),
             });
         }
-        let formats = &bind.result_column_format_codes[..];
-        self.tenant(|tenant| tenant.bind(session, (&portal, formats), &statement, &given)).await?;
+        let formats = &bind.result_column_format_codes;
+        let binding = Binding { portal: &portal, statement: &statement, given: &given, formats };
+        self.tenant(|tenant| tenant.bind(session, &binding)).await?;
         self.output.bound();
         Ok(())
     }
