@@ -70,7 +70,9 @@ impl Socket {
         let connection = ServerConnection::new(configuration).map_err(io::Error::other)?;
         self.tls = Some(Box::new(connection));
         while self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
-            self.take_in().await?;
+            if self.take_in().await? == 0 {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the client ended in the TLS handshake"));
+            }
             self.flush().await?;
         }
         Ok(())
@@ -94,28 +96,30 @@ impl Socket {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 read => return read,
             }
-            self.take_in().await?;
+            if self.take_in().await? == 0 {
+                return Ok(0);
+            }
         }
     }
 
-    /// Waits for encrypted bytes, and decrypts them. What the protocol itself answers is sent with the next answer, or at once
-    /// if it can be.
-    async fn take_in(&mut self) -> io::Result<()> {
-        let Self { tcp, tls: Some(tls) } = self else { return Ok(()) };
-        loop {
+    /// Waits for encrypted bytes, and decrypts them; 0 if the client will send no more. What the protocol itself answers is
+    /// sent with the next answer, or at once if it can be.
+    async fn take_in(&mut self) -> io::Result<usize> {
+        let Self { tcp, tls: Some(tls) } = self else { return Ok(0) };
+        let count = loop {
             tcp.readable().await?;
             match tls.read_tls(&mut Now(tcp)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
-                Ok(_) => break,
+                Ok(count) => break count,
             }
-        }
+        };
         let outcome = tls.process_new_packets();
         match tls.write_tls(&mut Now(tcp)) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
             _ => {}
         }
-        outcome.map(|_| ()).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+        outcome.map(|_| count).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 
     /// Writes all of the bytes.

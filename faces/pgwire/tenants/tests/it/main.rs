@@ -1,5 +1,6 @@
 //! Bytes that no client of ours would send; servers that end; answers that wait for the log.
 
 mod bytes;
+mod cuts;
 mod gate;
 mod server;
