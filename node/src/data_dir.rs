@@ -6,16 +6,15 @@
 //! ```
 
 use std::fmt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 use savanna_epoch::{NodeId, OwnerEpoch};
-use savanna_journal::Options as JournalOptions;
-use savanna_ownership::data_dir::{DataDirLease, DataDirOptions, LeaseFile, Waiting};
+use savanna_journal::{Options as JournalOptions, newest_epoch};
+use savanna_ownership::data_dir::{DataDirLease, DataDirOptions, EpochFloor, LossCause, Waiting};
 use savanna_ownership::embedded::{EmbeddedCoordinator, EmbeddedOptions};
 use savanna_ownership::guard::{LeaseGuard, LeaseStatus};
-use savanna_ownership::keeper::LeaseKeeper;
-use savanna_ownership::{BootClock, Coordinator, Incarnation, NodeSpec};
+use savanna_ownership::{BootClock, Coordinator, Incarnation, NodeSpec, Tenure};
 use tokio::sync::watch;
 
 use crate::config::NodeConfig;
@@ -26,32 +25,61 @@ use crate::error::NodeError;
 pub(crate) struct DataDir {
     path: PathBuf,
     lease: DataDirLease,
-    keeper: LeaseKeeper,
+    coordinator: EmbeddedCoordinator,
+    /// The node's, which needs no renewals of its own: it lasts as long as the directory's lease.
+    tenure: Tenure,
 }
 
-/// The process is no longer the one that serves its data directory.
+/// The process is no longer the one that serves its data directory, or will soon not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// The directory.
     pub data_dir: PathBuf,
     /// The epoch under which this process held it.
     pub epoch: OwnerEpoch,
-    /// The process that claimed it or holds it now, if the lease file names one.
-    pub by: Option<u32>,
+    /// Why; none if the thread that keeps the lease has ended.
+    pub cause: Option<LossCause>,
+}
+
+impl Lost {
+    /// The process that claimed the directory or has it now, if that is known.
+    #[must_use]
+    pub const fn by(&self) -> Option<u32> {
+        match self.cause {
+            Some(LossCause::Claimed { by }) => Some(by),
+            Some(LossCause::TakenOver { by, .. }) => by,
+            Some(LossCause::FileGone | LossCause::FileDamaged) | None => None,
+        }
+    }
 }
 
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let by = self.by.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
-        write!(
-            f,
-            "{by} took over the data directory {}, which this process ({}) held under epoch {}; nothing that this process \
-             acknowledged as durable is lost. Use that process, or give this one another directory with --data-dir and other ports \
-             with --pgwire-port, --http-port, --keys-port and --tenants-port",
-            self.data_dir.display(),
-            std::process::id(),
-            self.epoch,
-        )
+        let (directory, own, epoch) = (self.data_dir.display(), std::process::id(), self.epoch);
+        let what = match self.cause {
+            Some(cause @ (LossCause::FileGone | LossCause::FileDamaged)) => format!(
+                "the file {directory}/lease is {}, by which this process ({own}) held the data directory under epoch {epoch}",
+                if cause == LossCause::FileGone { "gone" } else { "damaged" },
+            ),
+            None => format!("the thread that kept the lease of the data directory {directory} ended"),
+            Some(LossCause::Claimed { .. } | LossCause::TakenOver { .. }) => {
+                let by = self.by().map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
+                format!(
+                    "{by} took over the data directory {directory}, which this process ({own}) held under epoch {epoch}"
+                )
+            }
+        };
+        write!(f, "{what}; nothing that this process acknowledged as durable is lost. ")?;
+        match self.cause {
+            Some(LossCause::Claimed { .. } | LossCause::TakenOver { .. }) => f.write_str(
+                "Use that process, or give this one another directory with --data-dir and other ports with --pgwire-port, --http-port, \
+                 --keys-port and --tenants-port",
+            ),
+            Some(LossCause::FileGone | LossCause::FileDamaged) => f.write_str(
+                "Change nothing in a data directory while a node serves it, and look at the disk; then start again: the file is written anew",
+            ),
+            None => f.write_str("Start again, and report it with the log"),
+        }
     }
 }
 
@@ -68,7 +96,7 @@ impl DataDir {
         let options = DataDirOptions {
             terms: config.lease,
             incarnation,
-            epoch_floor: OwnerEpoch::NONE,
+            epoch_floor: epoch_floor(path.clone()),
             clock: Arc::new(BootClock),
         };
         let directory = path.clone();
@@ -84,10 +112,12 @@ impl DataDir {
             address: config.address.to_string(),
             labels: [("services".to_owned(), config.services.join(","))].into(),
         };
-        // The process that held the directory before can no longer renew; its name is free within one lease at most.
-        let coordinator: Arc<dyn Coordinator> = Arc::new(coordinator);
-        let keeper = LeaseKeeper::claim(coordinator, &spec, config.lease, Arc::new(BootClock)).await?;
-        Ok(Self { path, lease, keeper })
+        let lost = Leases { path: path.clone(), epoch: lease.epoch(), lease: lease.status(), cause: lease.cause() };
+        let tenure = tokio::select! {
+            tenure = coordinator.reside(&spec) => tenure?,
+            lost = lost.lost() => return Err(NodeError::Lost(lost)),
+        };
+        Ok(Self { path, lease, coordinator, tenure })
     }
 
     pub(crate) const fn epoch(&self) -> OwnerEpoch {
@@ -98,52 +128,45 @@ impl DataDir {
         self.lease.guard()
     }
 
-    /// Follows both leases: what to do when either is not to be had any more.
+    /// Follows the lease: what to do when it is not to be had any more.
     pub(crate) fn watch(&self) -> Leases {
-        Leases {
-            path: self.path.clone(),
-            epoch: self.epoch(),
-            directory: self.lease.status(),
-            node: self.keeper.status(),
-        }
+        Leases { path: self.path.clone(), epoch: self.epoch(), lease: self.lease.status(), cause: self.lease.cause() }
     }
 
     /// Gives the node's name and the directory up, after everything in the directory is closed.
     pub(crate) async fn close(self) -> Result<(), NodeError> {
-        if let Err(error) = self.keeper.release().await {
-            tracing::warn!(%error, "the node's lease was not given up; it runs out by itself");
+        if let Err(error) = self.coordinator.deregister(&self.tenure).await {
+            tracing::warn!(%error, "the node's name was not given up; the next process on the directory replaces it");
         }
         let lease = self.lease;
         Ok(tokio::task::spawn_blocking(move || lease.release()).await??)
     }
 }
 
-/// The leases under which a node serves.
+/// The lease under which a node serves.
 #[derive(Clone, Debug)]
 pub(crate) struct Leases {
     path: PathBuf,
     epoch: OwnerEpoch,
-    directory: watch::Receiver<LeaseStatus>,
-    node: watch::Receiver<LeaseStatus>,
+    lease: watch::Receiver<LeaseStatus>,
+    cause: Arc<OnceLock<LossCause>>,
 }
 
 impl Leases {
-    /// Ready when another process wants the directory or has it: time to stop.
+    /// Ready when another process wants the directory or has it: time to stop. A lease that is renewed late is none of that.
     pub(crate) async fn lost(mut self) -> Lost {
         let over = |status: &LeaseStatus| matches!(status, LeaseStatus::Draining | LeaseStatus::Lost(_));
-        // A closed channel means that the task which keeps the lease is gone: nobody renews it.
-        tokio::select! {
-            _ = self.directory.wait_for(over) => {}
-            _ = self.node.wait_for(over) => {}
-        }
-        Lost { by: rival(&self.path, self.epoch), data_dir: self.path, epoch: self.epoch }
+        // A closed channel means that the thread which keeps the lease is gone: nobody renews it.
+        let _ = self.lease.wait_for(over).await;
+        Lost { cause: self.cause.get().copied(), data_dir: self.path, epoch: self.epoch }
     }
 }
 
-/// The process that claims the directory or holds it under a later epoch, as the lease file says. For messages only.
-fn rival(directory: &Path, ours: OwnerEpoch) -> Option<u32> {
-    let text = std::fs::read_to_string(directory.join("lease")).ok()?;
-    let file: LeaseFile = serde_json::from_str(text.lines().next()?).ok()?;
-    let rival = if file.epoch > ours { file.holder.or(file.claim) } else { file.claim };
-    rival.map(|process| process.pid)
+/// The newest epoch under which any journal in a data directory was opened, whatever the lease file says.
+fn epoch_floor(directory: PathBuf) -> EpochFloor {
+    Arc::new(move || {
+        let newest = |journal| newest_epoch(&directory.join(journal)).map_err(std::io::Error::other);
+        let epochs = ["coordinator", "keys", "tenants/log"].map(newest).into_iter().collect::<Result<Vec<_>, _>>();
+        Ok(epochs?.into_iter().max().unwrap_or(OwnerEpoch::NONE))
+    })
 }

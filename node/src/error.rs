@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use savanna_ownership::CoordinatorError;
 use savanna_ownership::data_dir::DataDirError;
 use savanna_ownership::embedded::OpenError;
-use savanna_ownership::keeper::JoinError;
 
 use crate::config::ConfigError;
 
@@ -30,9 +30,9 @@ pub enum NodeError {
     /// The coordinator in the data directory did not open.
     #[error(transparent)]
     Coordinator(#[from] OpenError),
-    /// The node got no lease from its coordinator.
+    /// The coordinator did not take the node's name.
     #[error("the node could not register: {0}")]
-    Register(#[from] JoinError),
+    Register(#[from] CoordinatorError),
     /// The lease was lost before the node had started.
     #[error("{0}")]
     Lost(crate::Lost),

@@ -12,11 +12,15 @@ pub(crate) async fn run(config: Config, format: Format) -> Result<Exit, CliError
     let directory = config.node().data_dir.display().to_string();
     let mut stop = Stop::listen()?;
     let starting = Node::start(config, move |waiting| {
-        eprintln!(
-            "process {} serves the data directory {directory}; taking over within {:.1} s",
-            waiting.holder,
-            waiting.at_most.as_secs_f64()
-        );
+        let within = waiting.at_most.as_secs_f64();
+        match waiting.holder {
+            Some(pid) => {
+                eprintln!("process {pid} serves the data directory {directory}; taking over within {within:.1} s")
+            }
+            None => eprintln!(
+                "{directory}/lease is missing or damaged, so that another process may serve the directory; taking it within {within:.1} s"
+            ),
+        }
     });
     let node = tokio::select! {
         node = starting => node?,

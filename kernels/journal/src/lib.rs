@@ -124,7 +124,7 @@ pub mod sim;
 pub use crate::{
     error::JournalError,
     journal::{Journal, ReplyGate, Stats},
-    local::{Disk, DiskFile, OsDisk},
+    local::{Disk, DiskFile, OsDisk, newest_epoch},
     options::{Filter, Options},
     record::{Draft, Lsn, Record},
 };

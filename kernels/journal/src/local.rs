@@ -42,8 +42,11 @@ use std::sync::Arc;
 
 use savanna_epoch::OwnerEpoch;
 
-pub use self::disk::{Disk, DiskFile, OsDisk};
 use self::fence::Fence;
+pub use self::{
+    disk::{Disk, DiskFile, OsDisk},
+    fence::newest_epoch,
+};
 use crate::{
     backend::Backend,
     batch::Batch,

@@ -6,7 +6,7 @@
 
 mod request;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -38,6 +38,9 @@ pub struct Image {
     /// The first id of each sequence that has not been handed out.
     ids: BTreeMap<String, u64>,
     roots: BTreeMap<String, Versioned<RootValue>>,
+    /// Names that are held by a process in which the coordinator ran.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    residents: BTreeSet<NodeId>,
 }
 
 /// The coordinator as a state machine: requests and the time in, replies and journal entries out.
@@ -47,6 +50,8 @@ pub struct CoordinatorCore {
     state: Image,
     /// Volatile; see [`CoordinatorCore::restart_leases`].
     leases: LeaseClock,
+    /// The node that this process is. It has no lease here: it serves for as long as it may run the coordinator.
+    resident: Option<Tenure>,
     changes: VecDeque<Change>,
     /// All changes after this revision are in `changes`.
     changes_after: Revision,
@@ -67,6 +72,7 @@ impl CoordinatorCore {
             changes_after: image.revision,
             state: image,
             leases: LeaseClock::default(),
+            resident: None,
             changes: VecDeque::new(),
         }
     }
@@ -162,6 +168,7 @@ impl CoordinatorCore {
         let reply = match request {
             Request::Register(spec) => self.register(spec, now, &mut entries).map(Reply::Granted),
             Request::Claim(spec) => self.claim(spec, now, &mut entries).map(Reply::Claim),
+            Request::Reside(spec) => self.reside(spec, now, &mut entries).map(Reply::Claim),
             Request::Heartbeat(tenure) => self.heartbeat(tenure, now).map(Reply::Renewed),
             Request::Deregister(tenure) => {
                 if self.lives(tenure) {
@@ -206,11 +213,11 @@ impl CoordinatorCore {
                 let tenure = held.tenure.clone();
                 self.renew(tenure, now)
             }
-            None if claimant.is_none() => Ok(self.grant(spec, now, entries)),
+            None if claimant.is_none() => Ok(self.grant(spec, Some(now), entries)),
             held => Err(CoordinatorError::Held {
                 node: spec.name.clone(),
                 tenure: held.map(|record| record.tenure.epoch),
-                remaining: self.leases.remaining(&spec.name, now),
+                remaining: self.remaining(&spec.name, now),
             }),
         }
     }
@@ -223,25 +230,59 @@ impl CoordinatorCore {
     ) -> Result<ClaimOutcome, CoordinatorError> {
         check_node(spec)?;
         let Some(held) = self.state.nodes.get(&spec.name) else {
-            return Ok(ClaimOutcome::Granted(self.grant(spec, now, entries)));
+            return Ok(ClaimOutcome::Granted(self.grant(spec, Some(now), entries)));
         };
         if held.incarnation == spec.incarnation {
             let tenure = held.tenure.clone();
             return self.renew(tenure, now).map(ClaimOutcome::Granted);
         }
+        if self.resident.as_ref() == Some(&held.tenure) {
+            return Err(CoordinatorError::Held {
+                node: spec.name.clone(),
+                tenure: Some(held.tenure.epoch),
+                remaining: self.ttl,
+            });
+        }
         if self.state.claims.get(&spec.name) != Some(&spec.incarnation) {
             let placed = Event::ClaimPlaced { node: spec.name.clone(), claimant: spec.incarnation };
             self.record(placed, entries);
         }
-        Ok(ClaimOutcome::Pending { retry_after: self.leases.remaining(&spec.name, now) })
+        Ok(ClaimOutcome::Pending { retry_after: self.remaining(&spec.name, now) })
     }
 
-    fn grant(&mut self, spec: &NodeSpec, now: MonoTime, entries: &mut Vec<Entry>) -> Grant {
+    /// Who was resident before ran the coordinator, which only one process can: it is over. Of any other holder of the
+    /// name the lease has to run out first.
+    fn reside(
+        &mut self,
+        spec: &NodeSpec,
+        now: MonoTime,
+        entries: &mut Vec<Entry>,
+    ) -> Result<ClaimOutcome, CoordinatorError> {
+        check_node(spec)?;
+        if let Some(held) = self.state.nodes.get(&spec.name) {
+            let tenure = held.tenure.clone();
+            if self.resident.as_ref() == Some(&tenure) {
+                return Ok(ClaimOutcome::Granted(Grant { tenure, ttl: self.ttl }));
+            }
+            if !self.state.residents.contains(&spec.name) {
+                return self.claim(spec, now, entries);
+            }
+            self.record(Event::NodeEnded { tenure, reason: TenureEnd::Expired }, entries);
+        }
+        let grant = self.grant(spec, None, entries);
+        self.resident = Some(grant.tenure.clone());
+        Ok(ClaimOutcome::Granted(grant))
+    }
+
+    /// Grants a name: with a lease from `now`, or to the resident.
+    fn grant(&mut self, spec: &NodeSpec, now: Option<MonoTime>, entries: &mut Vec<Entry>) -> Grant {
         let epoch = self.state.node_epochs.get(&spec.name).copied().unwrap_or(OwnerEpoch::NONE).next();
         let node = NodeRecord::granted(spec, epoch);
         let tenure = node.tenure.clone();
-        self.record(Event::NodeGranted { node }, entries);
-        self.leases.renew(&spec.name, self.ttl, now);
+        self.record(Event::NodeGranted { node, resident: now.is_none() }, entries);
+        if let Some(now) = now {
+            self.leases.renew(&spec.name, self.ttl, now);
+        }
         Grant { tenure, ttl: self.ttl }
     }
 
@@ -257,8 +298,18 @@ impl CoordinatorCore {
         if let Some(&by) = self.state.claims.get(&tenure.node) {
             return Err(CoordinatorError::Claimed { tenure, by });
         }
-        self.leases.renew(&tenure.node, self.ttl, now);
+        if self.resident.as_ref() != Some(&tenure) {
+            self.leases.renew(&tenure.node, self.ttl, now);
+        }
         Ok(Grant { tenure, ttl: self.ttl })
+    }
+
+    /// How long a name is held yet, unless its holder renews.
+    fn remaining(&self, node: &NodeId, now: MonoTime) -> Duration {
+        match &self.resident {
+            Some(tenure) if tenure.node == *node => self.ttl,
+            _ => self.leases.remaining(node, now),
+        }
     }
 
     fn transition(&mut self, change: &Transition, entries: &mut Vec<Entry>) -> Result<Revision, CoordinatorError> {
@@ -321,14 +372,18 @@ impl CoordinatorCore {
         let version = entry.revision;
         self.state.revision = version;
         match entry.event.clone() {
-            Event::NodeGranted { node } => {
+            Event::NodeGranted { node, resident } => {
                 let name = node.tenure.node.clone();
                 self.state.claims.remove(&name);
+                if resident {
+                    self.state.residents.insert(name.clone());
+                }
                 self.state.node_epochs.insert(name.clone(), node.tenure.epoch);
                 self.state.nodes.insert(name, node);
             }
             Event::NodeEnded { tenure, .. } => {
                 self.state.nodes.remove(&tenure.node);
+                self.state.residents.remove(&tenure.node);
                 self.leases.end(&tenure.node);
             }
             Event::ClaimPlaced { node, claimant } => {
@@ -418,6 +473,37 @@ mod tests {
         restarted.restart_leases(MonoTime(SECOND));
         assert!(restarted.step(&Request::Tick, MonoTime(4 * SECOND - 1)).entries.is_empty());
         assert_eq!(restarted.step(&Request::Tick, MonoTime(4 * SECOND)).entries.len(), 1);
+    }
+
+    #[test]
+    fn the_resident_needs_no_renewal_and_nobody_can_claim_its_name() {
+        let mut core = CoordinatorCore::new(TTL);
+        let resident = granted(core.step(&Request::Reside(spec("dev", 1)), MonoTime(0)));
+        let stalled = MonoTime(60 * SECOND);
+        assert!(core.step(&Request::Tick, stalled).entries.is_empty());
+        assert_eq!(core.step(&Request::Heartbeat(resident.clone()), stalled).reply, Ok(Reply::Renewed(TTL)));
+        let later = MonoTime(120 * SECOND);
+        assert!(core.step(&Request::Tick, later).entries.is_empty(), "a renewal makes it no lease that can run out");
+        let claimed = core.step(&Request::Claim(spec("dev", 2)), later);
+        assert!(matches!(claimed.reply, Err(CoordinatorError::Held { .. })) && claimed.entries.is_empty());
+        assert_eq!(granted(core.step(&Request::Reside(spec("dev", 1)), later)), resident);
+    }
+
+    #[test]
+    fn the_next_resident_follows_at_once_and_a_remote_holder_of_the_name_keeps_its_lease() {
+        let mut core = CoordinatorCore::new(TTL);
+        let mut log = core.step(&Request::Reside(spec("dev", 1)), MonoTime(0)).entries;
+        log.extend(core.step(&Request::Register(spec("far", 2)), MonoTime(0)).entries);
+        let json: Vec<String> = log.iter().map(|entry| serde_json::to_string(entry).unwrap()).collect();
+        let mut restarted = CoordinatorCore::new(TTL);
+        for entry in &json {
+            restarted.replay(&serde_json::from_str(entry).unwrap()).unwrap();
+        }
+        restarted.restart_leases(MonoTime(SECOND));
+        let next = granted(restarted.step(&Request::Reside(spec("dev", 3)), MonoTime(SECOND)));
+        assert_eq!(next.epoch, OwnerEpoch(2));
+        let far = restarted.step(&Request::Reside(spec("far", 3)), MonoTime(SECOND));
+        assert_eq!(far.reply, Ok(Reply::Claim(ClaimOutcome::Pending { retry_after: TTL })));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIR/lease        who holds the directory, under which epoch, and who claims it; replaced whole (write, sync, rename)
-//!   line 1         {"format":1,"epoch":7,"holder":{"incarnation":..,"pid":4711},"claim":null}
+//!   line 1         {"format":1,"epoch":7,"holder":{"incarnation":..,"pid":4711,"birth":{..}},"claim":null}
 //!   line 2         CRC-32C of line 1 as 8 hexadecimal digits
 //! DIR/lease.lock   held (flock) while the file is read and replaced; never by a holder that renews
 //! ```
@@ -10,10 +10,15 @@
 //! A holder renews by *reading* the file: as long as nobody claims the directory, its lease lasts a ttl from before it
 //! read. A claimant writes its claim durably and waits a whole ttl from after that; by then, whatever the holder read,
 //! its lease is over by a margin, be it running, paused or dead. No clock is compared with another, and nothing is
-//! written while nobody claims. A holder that leaves in order says so in the file, and the next one need not wait.
+//! written while nobody claims. A holder that was late, because it was stopped, asleep or short of something, and finds that
+//! nobody has claimed the directory meanwhile, goes on under the same epoch. The next one need not wait for a holder that
+//! left in order, and said so in the file, nor for one that is known to be dead: it ran on this boot of this machine, and its
+//! number is nobody's or another's by now. A file that is damaged, or is not there though there are journals, is as good as
+//! one of a holder of whom nothing is known.
 
 mod file;
 mod holder;
+mod process;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,20 +26,11 @@ use std::time::Duration;
 use savanna_epoch::OwnerEpoch;
 use serde::{Deserialize, Serialize};
 
-use crate::lease::HolderInput;
 use crate::record::Incarnation;
 use crate::time::MonoTime;
 
-pub use holder::{DataDirLease, DataDirOptions, Waiting};
-
-/// A process that holds or claims a directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Process {
-    /// Its life.
-    pub incarnation: Incarnation,
-    /// Its number at the operating system, for messages only.
-    pub pid: u32,
-}
+pub use holder::{DataDirLease, DataDirOptions, EpochFloor, LossCause, Waiting};
+pub use process::{Birth, Process};
 
 /// What the lease file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,13 +60,24 @@ pub enum DataDirError {
     },
     /// The lease file is damaged.
     #[error(
-        "{path}: expected a lease of format 1 with its checksum, came {came}; stop every process on this directory, then delete the file"
+        "{path}: expected a lease of format 1 with its checksum, came {came}; a node that is started now writes it anew, after it has waited for \
+         whoever may hold the directory"
     )]
     Corrupt {
         /// The file.
         path: PathBuf,
         /// What it holds.
         came: String,
+    },
+    /// A later release wrote the lease file.
+    #[error(
+        "{path}: expected a lease of format 1, came format {came}; it was written by a later release, use that one"
+    )]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        came: u32,
     },
     /// A later claimant was faster.
     #[error("expected to take over the data directory, but process {by} claimed it later; stop one of the two")]
@@ -87,6 +94,12 @@ pub enum DataDirError {
         path: PathBuf,
         /// How long this process tried.
         waited: Duration,
+    },
+    /// The thread that renews the lease could not be started.
+    #[error("could not start the thread that keeps the data directory's lease: {source}; check the limit of threads")]
+    Thread {
+        /// What the operating system says.
+        source: std::io::Error,
     },
     /// The margin leaves no time to serve.
     #[error(transparent)]
@@ -127,13 +140,26 @@ impl Candidate {
         Self { me, ttl, epoch_floor, claim: None }
     }
 
-    /// Decides what to do about the file as it is (nothing if it does not exist).
+    /// A journal in the directory has seen this epoch.
+    pub fn raise_floor(&mut self, epoch: OwnerEpoch) {
+        self.epoch_floor = self.epoch_floor.max(epoch);
+    }
+
+    /// What a file that cannot be read, or that is missing where there are journals, may have said: that somebody holds
+    /// the directory, under the epoch after the newest that is known.
     #[must_use]
-    pub fn step(&self, file: Option<&LeaseFile>, now: MonoTime) -> CandidateAction {
+    pub fn stand_in(&self) -> LeaseFile {
+        let unknown = Process { incarnation: Incarnation(0), pid: 0, birth: None };
+        LeaseFile { epoch: self.epoch_floor.next(), holder: Some(unknown), claim: None }
+    }
+
+    /// Decides what to do about the file as it is (nothing if it does not exist), and what is known of its holder.
+    #[must_use]
+    pub fn step(&self, file: Option<&LeaseFile>, is_holder_dead: bool, now: MonoTime) -> CandidateAction {
         let Some(file) = file else {
             return self.take(OwnerEpoch::NONE);
         };
-        if file.holder.is_none() {
+        if file.holder.is_none() || is_holder_dead {
             return self.take(file.epoch);
         }
         match (self.claim, file.claim) {
@@ -161,30 +187,32 @@ impl Candidate {
     }
 }
 
-/// What a holder learns from the file, as the answer to a renewal.
-#[must_use]
-pub fn renewal(file: Option<&LeaseFile>, me: Process, epoch: OwnerEpoch, renewed: HolderInput) -> HolderInput {
+/// What a holder learns from the file, as the answer to a renewal: nothing stands against it, or what does.
+///
+/// # Errors
+/// Why the lease is not renewed any more.
+pub fn renewal(file: Option<&LeaseFile>, me: Process, epoch: OwnerEpoch) -> Result<(), LossCause> {
     match file {
-        Some(file) if file.epoch == epoch && file.holder == Some(me) => {
-            if file.claim.is_none() {
-                renewed
-            } else {
-                HolderInput::Claimed
-            }
+        None => Err(LossCause::FileGone),
+        Some(file) if file.epoch == epoch && file.holder == Some(me) => match file.claim {
+            None => Ok(()),
+            Some(by) => Err(LossCause::Claimed { by: by.pid }),
+        },
+        Some(file) => {
+            let by = file.holder.or(file.claim).map(|process| process.pid);
+            Err(LossCause::TakenOver { by, epoch: file.epoch })
         }
-        _ => HolderInput::Ended,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::RenewalId;
 
     const TTL: Duration = Duration::from_nanos(300);
 
     fn process(number: u32) -> Process {
-        Process { incarnation: Incarnation(u64::from(number)), pid: number }
+        Process { incarnation: Incarnation(u64::from(number)), pid: number, birth: None }
     }
 
     fn candidate(number: u32) -> Candidate {
@@ -197,26 +225,26 @@ mod tests {
 
     #[test]
     fn a_new_or_released_directory_is_taken_at_once() {
-        assert_eq!(candidate(1).step(None, MonoTime(0)), CandidateAction::Take(held(1, 1, None)));
+        assert_eq!(candidate(1).step(None, false, MonoTime(0)), CandidateAction::Take(held(1, 1, None)));
         let released = LeaseFile { holder: None, ..held(4, 9, None) };
-        assert_eq!(candidate(1).step(Some(&released), MonoTime(0)), CandidateAction::Take(held(5, 1, None)));
+        assert_eq!(candidate(1).step(Some(&released), false, MonoTime(0)), CandidateAction::Take(held(5, 1, None)));
     }
 
     #[test]
     fn the_epoch_is_above_what_the_journal_has_seen() {
         let candidate = Candidate::new(process(1), TTL, OwnerEpoch(7));
-        assert_eq!(candidate.step(None, MonoTime(0)), CandidateAction::Take(held(8, 1, None)));
+        assert_eq!(candidate.step(None, false, MonoTime(0)), CandidateAction::Take(held(8, 1, None)));
     }
 
     #[test]
     fn a_held_directory_is_claimed_and_taken_a_whole_ttl_after_the_claim() {
         let mut second = candidate(2);
         let claim = held(1, 1, Some(2));
-        assert_eq!(second.step(Some(&held(1, 1, None)), MonoTime(10)), CandidateAction::Claim(claim));
+        assert_eq!(second.step(Some(&held(1, 1, None)), false, MonoTime(10)), CandidateAction::Claim(claim));
         second.claimed(OwnerEpoch(1), MonoTime(50));
         let wait = CandidateAction::Wait(Duration::from_nanos(1));
-        assert_eq!(second.step(Some(&claim), MonoTime(349)), wait);
-        assert_eq!(second.step(Some(&claim), MonoTime(350)), CandidateAction::Take(held(2, 2, None)));
+        assert_eq!(second.step(Some(&claim), false, MonoTime(349)), wait);
+        assert_eq!(second.step(Some(&claim), false, MonoTime(350)), CandidateAction::Take(held(2, 2, None)));
     }
 
     #[test]
@@ -224,13 +252,16 @@ mod tests {
         let mut second = candidate(2);
         second.claimed(OwnerEpoch(1), MonoTime(0));
         let claimed_by_third = held(1, 1, Some(3));
-        assert_eq!(second.step(Some(&claimed_by_third), MonoTime(900)), CandidateAction::GiveUp { by: process(3) });
+        assert_eq!(
+            second.step(Some(&claimed_by_third), false, MonoTime(900)),
+            CandidateAction::GiveUp { by: process(3) }
+        );
     }
 
     #[test]
     fn a_claim_left_by_a_dead_claimant_shortens_nothing() {
         let left = held(1, 1, Some(9));
-        assert_eq!(candidate(2).step(Some(&left), MonoTime(0)), CandidateAction::Claim(held(1, 1, Some(2))));
+        assert_eq!(candidate(2).step(Some(&left), false, MonoTime(0)), CandidateAction::Claim(held(1, 1, Some(2))));
     }
 
     #[test]
@@ -238,16 +269,33 @@ mod tests {
         let mut second = candidate(2);
         second.claimed(OwnerEpoch(1), MonoTime(0));
         let taken = held(2, 3, None);
-        assert_eq!(second.step(Some(&taken), MonoTime(900)), CandidateAction::Claim(held(2, 3, Some(2))));
+        assert_eq!(second.step(Some(&taken), false, MonoTime(900)), CandidateAction::Claim(held(2, 3, Some(2))));
+    }
+
+    #[test]
+    fn a_dead_holder_is_followed_at_once_whoever_else_has_claimed_the_directory() {
+        for claim in [None, Some(3)] {
+            let taken = candidate(2).step(Some(&held(4, 1, claim)), true, MonoTime(0));
+            assert_eq!(taken, CandidateAction::Take(held(5, 2, None)));
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_stands_for_a_holder_of_whom_nothing_is_known() {
+        let mut candidate = Candidate::new(process(2), TTL, OwnerEpoch(7));
+        let unknown = candidate.stand_in();
+        let CandidateAction::Claim(claim) = candidate.step(Some(&unknown), false, MonoTime(10)) else { panic!() };
+        candidate.claimed(claim.epoch, MonoTime(20));
+        assert_eq!(candidate.step(Some(&claim), false, MonoTime(319)), CandidateAction::Wait(Duration::from_nanos(1)));
+        assert_eq!(candidate.step(Some(&claim), false, MonoTime(320)), CandidateAction::Take(held(9, 2, None)));
     }
 
     #[test]
     fn a_holder_is_renewed_until_it_is_claimed_and_has_lost_when_the_epoch_moved() {
-        let renewed = HolderInput::Renewed(RenewalId(0));
-        let ask = |file: Option<LeaseFile>| renewal(file.as_ref(), process(1), OwnerEpoch(1), renewed);
-        assert_eq!(ask(Some(held(1, 1, None))), renewed);
-        assert_eq!(ask(Some(held(1, 1, Some(2)))), HolderInput::Claimed);
-        assert_eq!(ask(Some(held(2, 2, None))), HolderInput::Ended);
-        assert_eq!(ask(None), HolderInput::Ended);
+        let ask = |file: Option<LeaseFile>| renewal(file.as_ref(), process(1), OwnerEpoch(1));
+        assert_eq!(ask(Some(held(1, 1, None))), Ok(()));
+        assert_eq!(ask(Some(held(1, 1, Some(2)))), Err(LossCause::Claimed { by: 2 }));
+        assert_eq!(ask(Some(held(2, 2, None))), Err(LossCause::TakenOver { by: Some(2), epoch: OwnerEpoch(2) }));
+        assert_eq!(ask(None), Err(LossCause::FileGone));
     }
 }

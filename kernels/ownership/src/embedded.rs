@@ -109,7 +109,29 @@ impl EmbeddedCoordinator {
         let expiry = tokio::spawn(end_expired_leases(Arc::clone(&shared)));
         Self { shared, expiry }
     }
+
+    /// Registers the node that this process is. It needs no renewals: who may run the coordinator, may serve as its
+    /// resident, and while the process may not, nobody is told anything. A former resident of the name is over at once;
+    /// of a holder elsewhere the lease is waited for, at most one ttl. So is this process's own, if it is late.
+    ///
+    /// # Errors
+    /// `Invalid`, `Stopped`.
+    pub async fn reside(&self, spec: &NodeSpec) -> Result<Tenure, CoordinatorError> {
+        loop {
+            let pause = match self.shared.submit(&Request::Reside(spec.clone())).await {
+                Ok(Reply::Claim(ClaimOutcome::Granted(grant))) => return Ok(grant.tenure),
+                Ok(Reply::Claim(ClaimOutcome::Pending { retry_after })) => retry_after,
+                Ok(other) => unreachable!("the core answered a request with {other:?}"),
+                Err(CoordinatorError::Unavailable { .. }) => RESIDE_PAUSE,
+                Err(error) => return Err(error),
+            };
+            tokio::time::sleep(pause.max(RESIDE_PAUSE)).await;
+        }
+    }
 }
+
+/// The least time until the resident asks again.
+const RESIDE_PAUSE: Duration = Duration::from_millis(10);
 
 impl Drop for EmbeddedCoordinator {
     fn drop(&mut self) {

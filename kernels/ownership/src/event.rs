@@ -36,6 +36,9 @@ pub enum Event {
     NodeGranted {
         /// Under which tenure, and what it said of itself.
         node: NodeRecord,
+        /// Whether it is the process that the coordinator itself runs in.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        resident: bool,
     },
     /// A node lost its name.
     NodeEnded {
@@ -125,7 +128,7 @@ impl Entry {
     #[must_use]
     pub fn change(&self) -> Option<Change> {
         let what = match &self.event {
-            Event::NodeGranted { node } => Changed::NodeUp(node.clone()),
+            Event::NodeGranted { node, .. } => Changed::NodeUp(node.clone()),
             Event::NodeEnded { tenure, .. } => Changed::NodeDown(tenure.node.clone()),
             Event::ShardChanged { shard, record } => Changed::Shard(shard.clone(), record.clone()),
             Event::RootChanged { key, value: Some(value) } => Changed::Root(key.clone(), value.clone()),
@@ -163,6 +166,7 @@ mod tests {
                     address: "10.0.0.1:7400".to_owned(),
                     labels: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),
                 },
+                resident: false,
             },
             Event::NodeEnded { tenure: from.clone(), reason: TenureEnd::Expired },
             Event::NodeEnded { tenure: from.clone(), reason: TenureEnd::Deregistered },

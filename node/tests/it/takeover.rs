@@ -27,7 +27,7 @@ async fn a_second_node_takes_over_and_the_first_is_told_who() {
     let lost = first.lost();
     let second = tokio::spawn(Node::start_with(config(directory.path(), &[]), stub().1));
     let lost = lost.await;
-    assert_eq!((lost.by, lost.epoch.0), (Some(std::process::id()), epoch(&first)));
+    assert_eq!((lost.by(), lost.epoch.0), (Some(std::process::id()), epoch(&first)));
     let text = lost.to_string();
     assert!(text.contains("took over the data directory") && text.contains("--data-dir"), "{text}");
     let held_under = epoch(&first);

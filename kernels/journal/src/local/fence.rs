@@ -92,6 +92,17 @@ fn list(disk: &dyn Disk) -> Result<Vec<String>, JournalError> {
     disk.list().map_err(JournalError::io("list", disk.describe("")))
 }
 
+/// The newest epoch under which a journal in a local directory was opened; none if there is no journal. Changes nothing.
+///
+/// # Errors
+/// [`JournalError::Io`] if the directory cannot be read.
+pub fn newest_epoch(dir: &std::path::Path) -> Result<OwnerEpoch, JournalError> {
+    if !dir.try_exists().map_err(JournalError::io("look for", dir.display().to_string()))? {
+        return Ok(OwnerEpoch::NONE);
+    }
+    Ok(newest(&super::OsDisk::new(dir))?.epoch)
+}
+
 /// The newest term that left a trace.
 fn newest(disk: &dyn Disk) -> Result<Term, JournalError> {
     Ok(newest_of(&list(disk)?))

@@ -17,6 +17,8 @@ pub enum Request {
     Register(NodeSpec),
     /// See [`Coordinator::claim`](crate::coordinator::Coordinator::claim).
     Claim(NodeSpec),
+    /// See [`EmbeddedCoordinator::reside`](crate::embedded::EmbeddedCoordinator::reside).
+    Reside(NodeSpec),
     /// See [`Coordinator::heartbeat`](crate::coordinator::Coordinator::heartbeat).
     Heartbeat(Tenure),
     /// See [`Coordinator::deregister`](crate::coordinator::Coordinator::deregister).
@@ -55,7 +57,7 @@ pub enum Request {
 pub enum Reply {
     /// To `Register`.
     Granted(Grant),
-    /// To `Claim`.
+    /// To `Claim` and `Reside`.
     Claim(ClaimOutcome),
     /// To `Heartbeat`: the ttl.
     Renewed(Duration),

@@ -1,7 +1,8 @@
-//! Reading and replacing the lease file.
+//! Reading and replacing the lease file, and looking at it again and again.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -52,7 +53,14 @@ impl LeasePath {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(io_error(&self.lease, "reading", source)),
         };
-        decode(&bytes).map(Some).map_err(|came| self.corrupt(came))
+        self.decode(&bytes).map(Some)
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Result<LeaseFile, DataDirError> {
+        decode(bytes).map_err(|flaw| match flaw {
+            Flaw::Damaged(came) => self.corrupt(came),
+            Flaw::Format(came) => DataDirError::Version { path: self.lease.clone(), came },
+        })
     }
 
     /// Locks the file against other processes that start or stop, trying for at most `patience`.
@@ -80,8 +88,49 @@ impl LeasePath {
         }
     }
 
+    pub(super) fn unread_journals(&self, source: io::Error) -> DataDirError {
+        io_error(&self.directory, "reading the epochs of its journals", source)
+    }
+
     fn corrupt(&self, came: String) -> DataDirError {
         DataDirError::Corrupt { path: self.lease.clone(), came }
+    }
+}
+
+/// The lease file as its holder looks at it. It stays open, so that a process that has no descriptor left can renew.
+pub(super) struct OpenLease {
+    path: LeasePath,
+    file: Option<File>,
+}
+
+impl OpenLease {
+    /// Opens it at the next look if it cannot be opened now.
+    pub(super) fn new(path: LeasePath) -> Self {
+        let file = File::open(&path.lease).ok();
+        Self { path, file }
+    }
+
+    /// As [`LeasePath::read`]. The file is only ever replaced whole, by another one of its name.
+    pub(super) fn read(&mut self) -> Result<Option<LeaseFile>, DataDirError> {
+        let path = &self.path.lease;
+        let at = |doing| move |source| io_error(path, doing, source);
+        let named = match fs::metadata(&self.path.lease) {
+            Ok(named) => named,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(at("looking for")(source)),
+        };
+        let is_named =
+            |file: &File| file.metadata().is_ok_and(|open| (open.dev(), open.ino()) == (named.dev(), named.ino()));
+        // Closed before the next is opened: there may be no other descriptor.
+        self.file = self.file.take().filter(is_named);
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => File::open(path).map_err(at("opening"))?,
+        };
+        let mut bytes = [0; MAX_BYTES as usize + 1];
+        let length = file.read_at(&mut bytes, 0).map_err(at("reading"))?;
+        self.file = Some(file);
+        self.path.decode(&bytes[..length]).map(Some)
     }
 }
 
@@ -114,7 +163,29 @@ fn encode(lease: &LeaseFile) -> Vec<u8> {
     bytes
 }
 
-fn decode(bytes: &[u8]) -> Result<LeaseFile, String> {
+/// Why bytes are no lease file of this release.
+#[derive(Debug, PartialEq, Eq)]
+enum Flaw {
+    Damaged(String),
+    Format(u32),
+}
+
+fn decode(bytes: &[u8]) -> Result<LeaseFile, Flaw> {
+    #[derive(Deserialize)]
+    struct Version {
+        format: u32,
+    }
+    let json = checked(bytes).map_err(Flaw::Damaged)?;
+    let damaged = |error: serde_json::Error| Flaw::Damaged(error.to_string());
+    let Version { format } = serde_json::from_str(json).map_err(damaged)?;
+    if format != FORMAT {
+        return Err(Flaw::Format(format));
+    }
+    Ok(serde_json::from_str::<Stored>(json).map_err(damaged)?.lease)
+}
+
+/// The first line, if it has the checksum that the second says.
+fn checked(bytes: &[u8]) -> Result<&str, String> {
     let text = str::from_utf8(bytes).map_err(|error| error.to_string())?;
     let mut lines = text.lines();
     let (Some(json), Some(checksum), None) = (lines.next(), lines.next(), lines.next()) else {
@@ -124,8 +195,7 @@ fn decode(bytes: &[u8]) -> Result<LeaseFile, String> {
     if checksum != expected {
         return Err(format!("checksum {checksum:?} where the content has {expected}"));
     }
-    let stored: Stored = serde_json::from_str(json).map_err(|error| error.to_string())?;
-    if stored.format == FORMAT { Ok(stored.lease) } else { Err(format!("format {}", stored.format)) }
+    Ok(json)
 }
 
 #[cfg(test)]
@@ -140,7 +210,8 @@ mod tests {
     const FIXTURE: &str = include_str!("../../fixtures/lease-0.1");
 
     fn lease() -> LeaseFile {
-        let process = |number: u32| Process { incarnation: Incarnation(u64::from(number) << 40), pid: number };
+        let process =
+            |number: u32| Process { incarnation: Incarnation(u64::from(number) << 40), pid: number, birth: None };
         LeaseFile { epoch: OwnerEpoch(7), holder: Some(process(4711)), claim: Some(process(4712)) }
     }
 
@@ -172,7 +243,29 @@ mod tests {
         assert_eq!(path.read().unwrap(), Some(lease()));
         fs::write(&path.lease, "{}\n00000000\n").unwrap();
         let message = path.read().unwrap_err().to_string();
-        assert!(message.contains("lease") && message.contains("checksum") && message.contains("stop every process"));
+        assert!(message.contains("lease") && message.contains("checksum") && message.contains("writes it anew"));
+        let later = b"{\"format\":2}";
+        fs::write(&path.lease, format!("{{\"format\":2}}\n{:08x}\n", crc32c::crc32c(later))).unwrap();
+        assert!(matches!(path.read(), Err(DataDirError::Version { came: 2, .. })));
+    }
+
+    #[test]
+    fn an_open_lease_sees_what_replaced_it_and_that_it_is_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = LeasePath::new(directory.path());
+        let write = |lease: &LeaseFile| path.lock(Duration::ZERO).unwrap().write(lease).unwrap();
+        write(&lease());
+        let mut open = OpenLease::new(path.clone());
+        for _ in 0..2 {
+            assert_eq!(open.read().unwrap(), Some(lease()));
+        }
+        let next = LeaseFile { claim: None, ..lease() };
+        write(&next);
+        assert_eq!(open.read().unwrap(), Some(next));
+        fs::remove_file(&path.lease).unwrap();
+        assert_eq!(open.read().unwrap(), None);
+        write(&lease());
+        assert_eq!(open.read().unwrap(), Some(lease()));
     }
 
     #[test]

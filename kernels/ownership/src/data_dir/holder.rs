@@ -1,20 +1,24 @@
 //! Taking, keeping and releasing a directory's lease: the driver of [`Candidate`] and [`LeaseHolder`].
 
+use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use savanna_epoch::OwnerEpoch;
 use tokio::sync::watch;
 
-use super::file::LeasePath;
+use super::file::{LeasePath, OpenLease};
 use super::{Candidate, CandidateAction, DataDirError, LeaseFile, Process, renewal};
 use crate::guard::{LeaseGuard, LeaseStatus};
-use crate::lease::{HolderAction, HolderInput, LeaseHolder, LeaseTerms};
+use crate::lease::{HolderAction, HolderInput, LeaseHolder, LeaseTerms, RenewalId};
 use crate::record::Incarnation;
 use crate::time::{Clock, MonoTime};
+
+/// Reads the newest epoch that is known beside the lease file.
+pub type EpochFloor = Arc<dyn Fn() -> io::Result<OwnerEpoch> + Send + Sync>;
 
 /// How to take a directory.
 #[derive(Clone)]
@@ -23,20 +27,49 @@ pub struct DataDirOptions {
     pub terms: LeaseTerms,
     /// This process's life, drawn at random.
     pub incarnation: Incarnation,
-    /// The newest epoch that storage in the directory is known to have seen, if any: guards against a lease file that was
-    /// lost.
-    pub epoch_floor: OwnerEpoch,
+    /// Reads the newest epoch that journals in the directory have seen: guards against a lease file that was lost or damaged.
+    pub epoch_floor: EpochFloor,
     /// The time.
     pub clock: Arc<dyn Clock>,
 }
 
-/// Another process holds the directory; this one has claimed it and waits.
+/// Another process holds the directory, or may hold it; this one has claimed it and waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// The holder's process number.
-    pub holder: u32,
+    /// The holder's process number; none if the lease file is damaged or was deleted.
+    pub holder: Option<u32>,
     /// How long it will take at most.
     pub at_most: Duration,
+}
+
+/// Why a lease of a directory is not renewed any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossCause {
+    /// A process waits for it to run out.
+    Claimed {
+        /// Its process number.
+        by: u32,
+    },
+    /// A process has the directory by now.
+    TakenOver {
+        /// Its process number, unless it has left again.
+        by: Option<u32>,
+        /// Under which epoch.
+        epoch: OwnerEpoch,
+    },
+    /// The lease file is not there any more.
+    FileGone,
+    /// The lease file cannot be read as one, and the lease has run out meanwhile.
+    FileDamaged,
+}
+
+impl LossCause {
+    const fn input(self) -> HolderInput {
+        match self {
+            Self::Claimed { .. } => HolderInput::Claimed,
+            Self::TakenOver { .. } | Self::FileGone | Self::FileDamaged => HolderInput::Ended,
+        }
+    }
 }
 
 /// A data directory that is held by this process.
@@ -50,13 +83,14 @@ pub struct DataDirLease {
     epoch: OwnerEpoch,
     guard: LeaseGuard,
     status: watch::Receiver<LeaseStatus>,
+    cause: Arc<OnceLock<LossCause>>,
     stop: Option<mpsc::Sender<()>>,
     renewer: Option<JoinHandle<()>>,
 }
 
 impl DataDirLease {
-    /// Takes the directory: at once if nobody holds it, else within about one ttl of the claim that this writes. `waiting`
-    /// is called once if it must wait. Blocks the thread.
+    /// Takes the directory: at once if nobody holds it or its holder is known to be dead, else within about one ttl of the
+    /// claim that this writes. `waiting` is called once if it must wait. Blocks the thread.
     ///
     /// # Errors
     /// [`DataDirError`].
@@ -66,24 +100,38 @@ impl DataDirLease {
         mut waiting: impl FnMut(Waiting),
     ) -> Result<Self, DataDirError> {
         let path = LeasePath::new(directory);
-        let me = Process { incarnation: options.incarnation, pid: std::process::id() };
+        let me = Process::own(options.incarnation);
         let ttl = options.terms.ttl();
-        let mut candidate = Candidate::new(me, ttl, options.epoch_floor);
+        let mut candidate = Candidate::new(me, ttl, OwnerEpoch::NONE);
         loop {
             let locked = path.lock(ttl)?;
-            let file = locked.read()?;
+            // Each time: others may have come and gone.
+            let floor = (options.epoch_floor)().map_err(|source| path.unread_journals(source))?;
+            candidate.raise_floor(floor);
+            let file = match locked.read() {
+                Err(error @ DataDirError::Corrupt { .. }) => {
+                    tracing::warn!(%error, "the lease file is damaged");
+                    Some(candidate.stand_in())
+                }
+                Ok(None) if floor > OwnerEpoch::NONE => {
+                    tracing::warn!("the data directory has journals, but no lease file");
+                    Some(candidate.stand_in())
+                }
+                read => read?,
+            };
+            let is_holder_dead = file.and_then(|file| file.holder).is_some_and(|holder| holder.is_known_dead());
             let now = options.clock.now();
-            match candidate.step(file.as_ref(), now) {
+            match candidate.step(file.as_ref(), is_holder_dead, now) {
                 CandidateAction::Take(taken) => {
                     locked.write(&taken)?;
                     drop(locked);
-                    return Ok(Self::keep(path, options, me, &taken, now));
+                    return Self::keep(path, options, me, &taken, now);
                 }
                 CandidateAction::Claim(claim) => {
                     locked.write(&claim)?;
                     candidate.claimed(claim.epoch, options.clock.now());
                     if let Some(holder) = claim.holder {
-                        waiting(Waiting { holder: holder.pid, at_most: ttl });
+                        waiting(Waiting { holder: Some(holder.pid).filter(|pid| *pid != 0), at_most: ttl });
                     }
                 }
                 CandidateAction::Wait(time) => {
@@ -98,32 +146,44 @@ impl DataDirLease {
         }
     }
 
-    fn keep(path: LeasePath, options: &DataDirOptions, me: Process, taken: &LeaseFile, taken_at: MonoTime) -> Self {
+    fn keep(
+        path: LeasePath,
+        options: &DataDirOptions,
+        me: Process,
+        taken: &LeaseFile,
+        taken_at: MonoTime,
+    ) -> Result<Self, DataDirError> {
         let holder = LeaseHolder::new(options.terms, taken_at);
         let guard = LeaseGuard::new(Arc::clone(&options.clock));
         guard.publish(&holder);
         let (status_sender, status) = watch::channel(LeaseStatus::Serving);
         let (stop, stopped) = mpsc::channel();
+        let cause = Arc::new(OnceLock::new());
         let renewer = Renewer {
-            path: path.clone(),
+            file: OpenLease::new(path.clone()),
             me,
             epoch: taken.epoch,
             holder,
             guard: guard.clone(),
             status: status_sender,
+            cause: Arc::clone(&cause),
+            failure: None,
+            suspended_at: None,
             clock: Arc::clone(&options.clock),
         };
-        let renewer = thread::spawn(move || renewer.run(&stopped));
-        Self {
+        let thread = thread::Builder::new().name("lease".to_owned());
+        let renewer = thread.spawn(move || renewer.run(&stopped)).map_err(|source| DataDirError::Thread { source })?;
+        Ok(Self {
             path,
             terms: options.terms,
             me,
             epoch: taken.epoch,
             guard,
             status,
+            cause,
             stop: Some(stop),
             renewer: Some(renewer),
-        }
+        })
     }
 
     /// The epoch under which the directory was taken: the fencing number for everything in it.
@@ -142,6 +202,12 @@ impl DataDirLease {
     #[must_use]
     pub fn status(&self) -> watch::Receiver<LeaseStatus> {
         self.status.clone()
+    }
+
+    /// Why it is not renewed any more, once that is so; said before the status is.
+    #[must_use]
+    pub fn cause(&self) -> Arc<OnceLock<LossCause>> {
+        Arc::clone(&self.cause)
     }
 
     /// Gives the directory up, after everything in it is closed; the next process need not wait.
@@ -178,12 +244,16 @@ impl Drop for DataDirLease {
 }
 
 struct Renewer {
-    path: LeasePath,
+    file: OpenLease,
     me: Process,
     epoch: OwnerEpoch,
     holder: LeaseHolder,
     guard: LeaseGuard,
     status: watch::Sender<LeaseStatus>,
+    cause: Arc<OnceLock<LossCause>>,
+    /// Why the last renewal failed, if it did.
+    failure: Option<String>,
+    suspended_at: Option<MonoTime>,
     clock: Arc<dyn Clock>,
 }
 
@@ -202,24 +272,79 @@ impl Renewer {
     fn step(&mut self, input: HolderInput) {
         let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
-            for action in self.holder.step(input, self.clock.now()) {
+            let now = self.clock.now();
+            for action in self.holder.step(input, now) {
                 if let HolderAction::Renew(id) = action {
-                    match self.path.read() {
-                        Ok(file) => {
-                            inputs.push(renewal(file.as_ref(), self.me, self.epoch, HolderInput::Renewed(id)));
-                        }
-                        // Not renewed this time; the next try is due before the lease runs out.
-                        Err(error) => {
-                            tracing::warn!(%error, "lease of the data directory not renewed")
-                        }
-                    }
+                    inputs.extend(self.renew(id));
                 }
+                self.say(action, now);
                 if let Some(status) = LeaseStatus::after(action) {
-                    tracing::info!(epoch = %self.epoch, ?status, "lease of the data directory");
                     self.status.send_replace(status);
                 }
             }
             self.guard.publish(&self.holder);
+        }
+    }
+
+    /// Looks whether anything stands against a renewal. If that cannot be seen, the next try is due soon.
+    fn renew(&mut self, id: RenewalId) -> Option<HolderInput> {
+        let file = match self.file.read() {
+            Ok(file) => file,
+            // Whoever starts next writes it anew.
+            Err(DataDirError::Corrupt { .. }) if !self.holder.serving(self.clock.now()) => {
+                return Some(self.end(LossCause::FileDamaged));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "lease of the data directory not renewed");
+                self.failure = Some(error.to_string());
+                return None;
+            }
+        };
+        self.failure = None;
+        match renewal(file.as_ref(), self.me, self.epoch) {
+            Ok(()) => Some(HolderInput::Renewed(id)),
+            Err(cause) => Some(self.end(cause)),
+        }
+    }
+
+    fn end(&self, cause: LossCause) -> HolderInput {
+        // The first cause led to the others.
+        let _ = self.cause.set(cause);
+        cause.input()
+    }
+
+    fn say(&mut self, action: HolderAction, now: MonoTime) {
+        let epoch = self.epoch.0;
+        match action {
+            HolderAction::Renew(_) => {}
+            HolderAction::Suspend => {
+                let late = now.since(self.holder.serve_until());
+                self.suspended_at = Some(self.holder.serve_until());
+                match &self.failure {
+                    Some(why) => tracing::warn!(
+                        epoch,
+                        why,
+                        "the lease of the data directory could not be renewed in time; until it is, nobody is told anything"
+                    ),
+                    None => tracing::warn!(
+                        epoch,
+                        ?late,
+                        "this process came too late to renew the lease of the data directory: it was stopped, asleep or short of processor time; until it is renewed, nobody is told anything"
+                    ),
+                }
+            }
+            HolderAction::Resume => {
+                let after = self.suspended_at.take().map(|at| now.since(at));
+                tracing::warn!(
+                    epoch,
+                    ?after,
+                    "the lease of the data directory is renewed, as nobody claimed it meanwhile; service goes on"
+                );
+            }
+            HolderAction::Drain { .. } | HolderAction::Stop(_) => {
+                let cause = self.cause.get();
+                tracing::info!(epoch, ?action, ?cause, "the lease of the data directory is not renewed any more");
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::{Draft, Journal, Options};
-use savanna_ownership::data_dir::{DataDirLease, DataDirOptions};
+use savanna_ownership::data_dir::{DataDirLease, DataDirOptions, LossCause};
 use savanna_ownership::guard::LeaseStatus;
 use savanna_ownership::{BootClock, Incarnation, LeaseTerms};
 
@@ -22,7 +22,7 @@ fn options() -> DataDirOptions {
     DataDirOptions {
         terms: LeaseTerms::new(Duration::from_millis(900), Duration::from_millis(200)).unwrap(),
         incarnation: Incarnation(u64::from(std::process::id()) << 32 | u64::from(clock.subsec_nanos())),
-        epoch_floor: OwnerEpoch::NONE,
+        epoch_floor: Arc::new(|| Ok(OwnerEpoch::NONE)),
         clock: Arc::new(BootClock),
     }
 }
@@ -39,7 +39,8 @@ fn process_on_a_data_directory() {
         writeln!(out, "SAY {line}").and_then(|()| out.flush()).unwrap();
     };
     let directory = Path::new(&directory);
-    let lease = DataDirLease::acquire(directory, &options(), |waiting| say(format!("waiting {}", waiting.holder)));
+    let lease =
+        DataDirLease::acquire(directory, &options(), |waiting| say(format!("waiting {}", waiting.holder.unwrap_or(0))));
     let lease = lease.unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let journal =
@@ -133,13 +134,62 @@ fn the_second_process_takes_over_and_the_first_leaves() {
 }
 
 #[test]
-fn a_killed_holder_is_followed_after_its_lease() {
+#[cfg(target_os = "linux")]
+fn a_killed_holder_is_followed_without_a_wait() {
     let directory = tempfile::tempdir().unwrap();
     let mut first = Contender::start(directory.path());
     first.wait_for("serving");
     first.signal("-KILL");
+    // Its parent, this process, has not asked for it yet, and so it is dead as soon as the signal is taken.
+    first.rest();
     let mut second = Contender::start(directory.path());
-    assert_eq!(second.wait_for("serving"), "serving 2");
+    assert_eq!(second.hear().as_deref(), Some("serving 2"), "it says so before that it waits");
+}
+
+#[test]
+fn a_stalled_holder_that_nobody_claimed_from_serves_again_under_its_epoch() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut first = Contender::start(directory.path());
+    first.wait_for("serving");
+    first.signal("-STOP");
+    std::thread::sleep(3 * options().terms.ttl());
+    first.signal("-CONT");
+    // Whatever the pipe has kept from before: it goes on for longer than that.
+    for _ in 0..1_000 {
+        assert_eq!(first.wait_for("serving"), "serving 1");
+    }
+}
+
+#[test]
+fn a_damaged_lease_file_is_waited_out_and_written_anew_above_what_the_journal_knows() {
+    let directory = tempfile::tempdir().unwrap();
+    let lease = DataDirLease::acquire(directory.path(), &options(), |_| {}).unwrap();
+    lease.release().unwrap();
+    for damage in [Some(&b"\0\0\0"[..]), None] {
+        match damage {
+            Some(bytes) => std::fs::write(directory.path().join("lease"), bytes).unwrap(),
+            None => std::fs::remove_file(directory.path().join("lease")).unwrap(),
+        }
+        let mut waits = 0;
+        let above = DataDirOptions { epoch_floor: Arc::new(|| Ok(OwnerEpoch(7))), ..options() };
+        let lease = DataDirLease::acquire(directory.path(), &above, |waiting| {
+            assert_eq!((waiting.holder, waiting.at_most), (None, above.terms.ttl()));
+            waits += 1;
+        });
+        assert_eq!((lease.unwrap().epoch(), waits), (OwnerEpoch(9), 1));
+    }
+}
+
+#[test]
+fn why_a_lease_is_over_is_told_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let lease = DataDirLease::acquire(directory.path(), &options(), |_| {}).unwrap();
+    let mut status = lease.status();
+    std::fs::remove_file(directory.path().join("lease")).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(status.wait_for(|status| matches!(status, LeaseStatus::Lost(_)))).unwrap();
+    assert_eq!(lease.cause().get(), Some(&LossCause::FileGone));
+    assert!(!lease.guard().serving());
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! owners, no id two receivers, and the durable history obeys the epochs. Broken variants show that the checks bite.
 
 mod checker;
+mod directory;
 mod process;
 mod world;
 
