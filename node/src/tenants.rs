@@ -9,7 +9,7 @@ use savanna_epoch::OwnerEpoch;
 use savanna_http::types::Tenant;
 use savanna_http::{Backup, Problem, TenantsHandle};
 use savanna_ownership::guard::LeaseGuard;
-use savanna_pgwire_tenants::{Keeping, Server, ServerError, ServerOptions, SqlError, Tenants};
+use savanna_pgwire_tenants::{Admission, Keeping, Server, ServerError, ServerOptions, SqlError, Tenants};
 
 use crate::config::{NodeConfig, threads_or_cores};
 
@@ -22,6 +22,7 @@ pub(crate) fn start(config: &NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) -
         threads: threads_or_cores(config.tenants_threads).into(),
         lease: Some(lease),
         tls: config.tenants_tls.clone(),
+        admission: Admission::default(),
     })
 }
 

@@ -116,13 +116,84 @@ def test_credentials_of_one_tenant_reach_nothing_of_another(server):
         for statement in ("CREATE DATABASE mine", "DROP DATABASE mill"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(statement)
-        connection.execute("DROP ROLE shop")
     for tenant in ("shop", "mill"):
         with connect(server, user="root", database=tenant, password="root") as connection:
             connection.execute("CREATE TABLE t (id int)")
     refused(server, 'database "nowhere" does not exist', user="root", database="nowhere", password="root")
     with connect(server, user="root", password="root") as connection:
         connection.execute("CREATE DATABASE mine")
+
+
+def test_a_role_of_a_database_has_its_own_password_only(server):
+    with connect(server) as connection:
+        connection.execute("CREATE DATABASE shop")
+        connection.execute("CREATE USER root PASSWORD 'root'")
+    with connect(server, user="root", database="shop", password="root") as connection:
+        connection.execute("CREATE USER ada PASSWORD 'ada'")
+        connection.execute("CREATE USER bob PASSWORD 'bob'")
+    with connect(server, user="ada", database="shop", password="ada") as connection:
+        for statement in ("CREATE USER root PASSWORD 'mine'", "CREATE USER eve PASSWORD 'eve'", "ALTER ROLE bob PASSWORD 'mine'", "DROP ROLE bob"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(statement)
+        connection.execute("ALTER ROLE ada PASSWORD 'new'")
+    with connect(server, user="bob", database="shop", password="bob"):
+        pass
+    with connect(server, user="ada", database="shop", password="new"):
+        pass
+
+
+def test_a_role_of_the_same_name_does_not_take_an_administrators_place(server):
+    with connect(server) as connection:
+        connection.execute("CREATE DATABASE shop")
+        connection.execute("CREATE USER root PASSWORD 'root'")
+    with connect(server, user="root", database="shop", password="root") as connection:
+        connection.execute("CREATE USER root PASSWORD 'of the shop'")
+    refused(server, "password authentication failed", user="root", database="shop", password="of the shop")
+    with connect(server, user="root", database="shop", password="root") as connection:
+        connection.execute("DROP DATABASE IF EXISTS mill")
+
+
+def test_a_proof_is_bound_to_the_certificate(server):
+    with connect(server) as connection:
+        connection.execute("CREATE USER postgres PASSWORD 'secret'")
+    with connect(server, password="secret", sslmode="require", channel_binding="require") as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+    refused(server, "password authentication failed", password="wrong", sslmode="require", channel_binding="require")
+    refused(server, "channel binding", password="secret", sslmode="disable", channel_binding="require")
+    with connect(server, password="secret", sslmode="require", channel_binding="disable"):
+        pass
+
+
+def test_encryption_can_be_required(papers, tmp_path):
+    with running(tmp_path, more=[papers / "server.pem", papers / "key.pem", "tls=1"]) as server:
+        refused(server, "expected an encrypted connection", sslmode="disable")
+        with connect(server, sslmode="require") as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_silent_clients_keep_nobody_out(server):
+    silent = [socket.create_connection(("127.0.0.1", server.port), timeout=30) for _ in range(300)]
+    with connect(server) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+    for client in silent[:20]:
+        assert client.recv(1) == b"", "the oldest went"
+    for client in silent:
+        client.close()
+
+
+def test_a_client_that_is_one_too_many_hears_so(tmp_path):
+    with running(tmp_path, more=["clients=2"]) as server:
+        with connect(server) as first, connect(server):
+            refused(server, "sorry, too many clients already")
+            first.close()
+            # Its place is free when its thread has seen that it went.
+            for _ in range(1_000):
+                try:
+                    connect(server).close()
+                    return
+                except psycopg.OperationalError as error:
+                    assert "too many clients" in str(error)
+            raise AssertionError("the place of a client that went stays taken")
 
 
 def test_who_logs_in_waits_for_nobodys_statement(server):

@@ -185,8 +185,6 @@ pub(crate) struct Suspended {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) facts: Facts,
-    /// Whether it may make and remove tenants.
-    pub(crate) administrator: bool,
     pub(crate) txn: Option<Current>,
     pub(crate) prepared: HashMap<String, Prepared>,
     pub(crate) portals: HashMap<String, Portal>,
@@ -223,8 +221,7 @@ impl Session {
         let Login { user, database, administrator, seed } = login;
         let (user, database, random) = (user.to_owned(), database.to_owned(), std::cell::Cell::new(seed));
         Self {
-            facts: Facts { user, database, random, ..Facts::default() },
-            administrator,
+            facts: Facts { user, database, administrator, random, ..Facts::default() },
             txn: None,
             prepared: HashMap::new(),
             portals: HashMap::new(),

@@ -119,6 +119,8 @@ pub(crate) struct Facts {
     pub(crate) statement_began: i64,
     pub(crate) user: String,
     pub(crate) database: String,
+    /// Whether the user may make and remove tenants, and roles of this one.
+    pub(crate) administrator: bool,
     pub(crate) settings: Settings,
     /// What the statement has set of them.
     pub(crate) configured: std::cell::RefCell<Vec<Configured>>,

@@ -106,6 +106,7 @@ impl Run<'_> {
         effects: &mut Effects,
         notices: &mut Vec<String>,
     ) -> Result<Step<&'static str>> {
+        self.check_right_to(change)?;
         match change {
             RoleChange::Create { name, password } => {
                 let key = role::role_key(name);
@@ -140,6 +141,22 @@ impl Run<'_> {
                 Ok(Step::Done("DROP ROLE"))
             }
         }
+    }
+
+    /// Roles are made, changed and removed by administrators; a role of the database changes its own password.
+    fn check_right_to(&self, change: &RoleChange) -> Result<()> {
+        let verb = match change {
+            RoleChange::SetPassword { name, .. } if *name == self.facts.user => return Ok(()),
+            RoleChange::Create { .. } => "create",
+            RoleChange::SetPassword { .. } => "alter",
+            RoleChange::Drop { .. } => "drop",
+        };
+        if self.facts.administrator {
+            return Ok(());
+        }
+        let error = SqlError::new(state::INSUFFICIENT_PRIVILEGE, format!("permission denied to {verb} role"));
+        Err(error
+            .hint("Administrators (roles of database postgres) may do that; others change their own password only."))
     }
 
     fn verifier(&self, password: &NewPassword, notices: &mut Vec<String>) -> Option<Verifier> {

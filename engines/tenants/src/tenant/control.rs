@@ -276,7 +276,7 @@ impl Tenant {
 
     /// Refuses what reaches beyond the tenant to those who belong to the tenant.
     fn administrate(&mut self, id: SessionId, verb: &str) -> Result<()> {
-        if self.session(id)?.administrator {
+        if self.session(id)?.facts.administrator {
             return Ok(());
         }
         let error = SqlError::new(state::INSUFFICIENT_PRIVILEGE, format!("permission denied to {verb} database"));

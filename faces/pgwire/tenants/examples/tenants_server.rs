@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p savanna-pgwire-tenants --example tenants_server -- DATA_DIR [ADDRESS] [EPOCH] [CERTIFICATES KEY]
 //! [idle=MILLISECONDS] [snapshot=MILLISECONDS] [log=BYTES] [rows=BYTES] [delay=MILLISECONDS] [blocks=BYTES] [log_rate=BYTES]
-//! [store_rate=REQUESTS]`, then `psql -h 127.0.0.1 -p 5433 -U postgres`. The rates are what the tenants of a thread share a second. It
+//! [store_rate=REQUESTS] [tls=1] [clients=COUNT]`, then `psql -h 127.0.0.1 -p 5433 -U postgres`. The rates are what the tenants of a thread share a second. It
 //! says on standard output where it listens and, for each line on standard input, how often the log was flushed
 //! and how many tenants are awake. With `delay` the storage is in memory, and each request to it takes so long.
 
@@ -21,7 +21,7 @@ use object_store::{
 };
 
 use savanna_epoch::OwnerEpoch;
-use savanna_pgwire_tenants::{Keeping, Server, ServerOptions, TlsFiles};
+use savanna_pgwire_tenants::{Admission, Keeping, Server, ServerOptions, TlsFiles};
 use savanna_tenants::budget::{
     Amounts,
     Resource::{Cpu, Log, Store},
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let mut arguments = std::env::args().skip(1);
     let usage = "usage: tenants_server DATA_DIR [ADDRESS] [EPOCH] [CERTIFICATES KEY] [idle=MILLISECONDS] \
-        [snapshot=MILLISECONDS] [log=BYTES] [rows=BYTES] [delay=MILLISECONDS] [blocks=BYTES] [log_rate=BYTES] [store_rate=REQUESTS]";
+        [snapshot=MILLISECONDS] [log=BYTES] [rows=BYTES] [delay=MILLISECONDS] [blocks=BYTES] [log_rate=BYTES] [store_rate=REQUESTS] [tls=1] [clients=COUNT]";
     let Some(data_dir) = arguments.next().map(PathBuf::from) else {
         eprintln!("{usage}");
         return ExitCode::from(2);
@@ -48,6 +48,7 @@ fn main() -> ExitCode {
     let mut keeping = Keeping::local(data_dir);
     let mut rates = keeping.per_second;
     let mut files = Vec::new();
+    let Admission { mut requires_tls, mut clients_max, .. } = Admission::default();
     for argument in arguments {
         match argument.split_once('=').map(|(name, value)| (name, value.parse())) {
             Some(("idle", Ok(idle))) => keeping.idle = Duration::from_millis(idle),
@@ -56,6 +57,8 @@ fn main() -> ExitCode {
                 let store = slow_store(Duration::from_millis(delay));
                 keeping.store = Some((Arc::new(store), object_store::path::Path::default()));
             }
+            Some(("tls", Ok(required))) => requires_tls = required == 1,
+            Some(("clients", Ok(count))) => clients_max = count as usize,
             Some(("log", Ok(bytes))) => keeping.log_distance = bytes,
             Some(("rows", Ok(bytes))) => keeping.rows_bytes = bytes,
             Some(("blocks", Ok(bytes))) => keeping.blocks_bytes = bytes as usize,
@@ -74,7 +77,8 @@ fn main() -> ExitCode {
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let options = ServerOptions { listen, keeping, epoch: OwnerEpoch(epoch), threads, lease: None, tls };
+    let admission = Admission { requires_tls, clients_max, ..Admission::default() };
+    let options = ServerOptions { listen, keeping, epoch: OwnerEpoch(epoch), threads, lease: None, tls, admission };
     let server = match Server::start(options) {
         Ok(server) => server,
         Err(error) => {

@@ -58,7 +58,7 @@ type Served<T> = Result<T, End>;
 /// Serves a client until it goes away.
 pub(crate) async fn serve(here: Rc<Here>, visit: Visit, client: Client) {
     let room = Rc::clone(visit.room());
-    let Client { socket, input, user, database, settings, administrator, key, seed } = client;
+    let Client { socket, input, user, database, settings, administrator, place: _place, key, seed } = client;
     let socket = match socket.resume() {
         Ok(socket) => socket,
         Err(error) => {

@@ -2,18 +2,21 @@
 //!
 //! ```text
 //!  encryption? ─► startup message ─► does anybody have a password here? ─ no ──► a client of this machine is trusted
-//!                                                                       └ yes ─► SCRAM, whoever it is
+//!                                                                       └ yes ─► SCRAM, whoever it is ─► is there a place?
 //! ```
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use bytes::BytesMut;
+use parking_lot::Mutex;
 use pgwire::messages::{
     DecodeContext, Message, PgWireFrontendMessage, ProtocolVersion, SslNegotiationMetaMessage,
     startup::{NegotiateProtocolVersion, Startup},
 };
-use rustls::ServerConfig;
+use savanna_identity::{
+    Strangers, Tls, Users,
+    scram::{self, Exchange, Malformed},
+};
 use savanna_tenants::{
     SqlError,
     error::state,
@@ -22,25 +25,42 @@ use savanna_tenants::{
 use savanna_tenants_segments::TenantId;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::AbortHandle,
 };
 
 use crate::{
     output::Output,
     process::{ADMINISTRATION, Process},
-    scram::{Exchange, MECHANISM},
     socket::Socket,
     thread::{Client, Order},
 };
 
 /// A client that has not said who it is by then is sent away.
 const STARTUP_TIME: Duration = Duration::from_secs(60);
-/// Clients that have not said who they are yet; more wait outside.
-const STRANGERS_MAX: usize = 256;
+/// Clients that have not said who they are yet; for one more, the oldest is sent away.
+pub(crate) const STRANGERS_MAX: usize = 256;
 /// The longest message of somebody who has not proved who it is.
 const MESSAGE_BYTES_MAX: usize = 10_000;
 /// How long to wait after somebody could not come in, mostly for want of files.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// Who is let in.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    /// Administrators beside the roles of database `postgres`, who count before roles of the same name.
+    pub users: Users,
+    /// Whether only encrypted connections are taken.
+    pub requires_tls: bool,
+    /// Clients that may be here at once.
+    pub clients_max: usize,
+}
+
+impl Default for Admission {
+    fn default() -> Self {
+        Self { users: Users::default(), requires_tls: false, clients_max: 10_000 }
+    }
+}
 
 /// Why a client does not come in.
 enum Turned {
@@ -56,6 +76,12 @@ impl From<io::Error> for Turned {
     }
 }
 
+impl From<Malformed> for Turned {
+    fn from(error: Malformed) -> Self {
+        Self::Refused(SqlError::new(state::PROTOCOL_VIOLATION, error.to_string()))
+    }
+}
+
 impl From<SqlError> for Turned {
     fn from(error: SqlError) -> Self {
         Self::Refused(error)
@@ -67,7 +93,11 @@ type Heard<T> = Result<T, Turned>;
 /// Where clients come in.
 pub(crate) struct Door {
     pub(crate) process: Arc<Process>,
-    pub(crate) tls: Option<Arc<ServerConfig>>,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) admission: Admission,
+    /// One for each client that may be here at once.
+    pub(crate) places: Arc<Semaphore>,
+    pub(crate) strangers: Mutex<Strangers<AbortHandle>>,
     /// From this comes what is asked of those who name a role that there is not, the same each time.
     pub(crate) secret: [u8; 32],
 }
@@ -83,19 +113,23 @@ impl Door {
     /// Takes clients in, for ever.
     pub(crate) async fn open(self: Arc<Self>, listener: std::net::TcpListener) -> io::Result<()> {
         let listener = TcpListener::from_std(listener)?;
-        let places = Arc::new(Semaphore::new(STRANGERS_MAX));
         loop {
-            let place = Arc::clone(&places).acquire_owned().await;
             match listener.accept().await {
                 Ok((tcp, peer)) => {
-                    let door = Arc::clone(&self);
-                    tokio::spawn(async move {
-                        let _place = place;
-                        match tokio::time::timeout(STARTUP_TIME, door.receive(tcp, peer)).await {
-                            Ok(Ok(())) | Err(_) => {}
-                            Ok(Err(error)) => tracing::debug!(%error, "a client went away at the door"),
-                        }
+                    let oldest = self.strangers.lock().arrive(|number| {
+                        let door = Arc::clone(&self);
+                        let receive = async move {
+                            match tokio::time::timeout(STARTUP_TIME, door.receive(tcp, peer)).await {
+                                Ok(Ok(())) | Err(_) => {}
+                                Ok(Err(error)) => tracing::debug!(%error, "a client went away at the door"),
+                            }
+                            door.strangers.lock().leave(number);
+                        };
+                        tokio::spawn(receive).abort_handle()
                     });
+                    if let Some(oldest) = oldest {
+                        oldest.abort();
+                    }
                 }
                 // Too many open files: those who are here may leave.
                 Err(error) => {
@@ -134,14 +168,14 @@ impl Door {
     }
 
     fn take_in(&self, stranger: Stranger, admitted: Admitted) -> io::Result<()> {
-        let Admitted { tenant, user, database, settings, administrator } = admitted;
+        let Admitted { tenant, user, database, settings, administrator, place } = admitted;
         let key = random::<8>()?;
         let [process, secret] = [0, 4].map(|at| i32::from_be_bytes([key[at], key[at + 1], key[at + 2], key[at + 3]]));
         // A process's number is above 0.
         let key = ((process & i32::MAX).max(1), secret);
         let seed = u64::from_be_bytes(random()?);
         let (socket, input) = (stranger.socket.park()?, stranger.input);
-        let client = Client { socket, input, user, database, settings, administrator, key, seed };
+        let client = Client { socket, input, user, database, settings, administrator, place, key, seed };
         self.process.tell(tenant, Order::Client { tenant, client: Box::new(client) });
         Ok(())
     }
@@ -186,7 +220,7 @@ impl Door {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "bytes before encryption was agreed on"));
                 }
                 stranger.socket.write_all(b"S").await?;
-                stranger.socket.encrypt(Arc::clone(tls)).await
+                stranger.socket.encrypt(Arc::clone(&tls.configuration)).await
             }
             _ => stranger.socket.write_all(b"N").await,
         }
@@ -208,11 +242,20 @@ impl Door {
         if replication {
             return Err(SqlError::unsupported("replication").into());
         }
+        if self.admission.requires_tls && !stranger.socket.is_encrypted() {
+            let error = SqlError::new(AUTHORIZATION, "expected an encrypted connection, came one in the clear");
+            return Err(error.hint("Connect with sslmode=require, or better verify-full.").into());
+        }
         // Whoever proves to be a role of this one comes into no other that has its name by then.
         let tenant = self.process.tenant(&database);
         let administrator = self.authenticate(stranger, &user, tenant.as_ref().ok().copied()).await?;
         // That there is none is told to whom has come in.
-        Ok(Admitted { tenant: tenant?, user, database, settings, administrator })
+        let tenant = tenant?;
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+            let error = SqlError::new("53300", "sorry, too many clients already");
+            error.hint(format!("There are {}; try again when others have gone.", self.admission.clients_max))
+        })?;
+        Ok(Admitted { tenant, user, database, settings, administrator, place })
     }
 
     /// Makes sure that a client is who it says. Whether it may do things outside of its database, too.
@@ -223,7 +266,7 @@ impl Door {
             Some(tenant) => self.process.ask(tenant, user).await?,
             None => Acquaintance::default(),
         };
-        if !administrators.guarded && !own.guarded {
+        if self.admission.users.is_empty() && !administrators.guarded && !own.guarded {
             return match stranger.peer.ip().to_canonical().is_loopback() {
                 true => Ok(true),
                 false => {
@@ -234,10 +277,14 @@ impl Door {
                 }
             };
         }
-        let administrator = tenant == Some(administration) || own.verifier.is_none();
-        let verifier = own.verifier.or(administrators.verifier);
+        // An administrator is one everywhere: a role that a database has made of the same name does not take its place.
+        let configured = self.admission.users.get(user).map(|user| user.verifier.clone());
+        let administering = configured.or(administrators.verifier);
+        let administrator = administering.is_some();
+        let verifier = administering.or(own.verifier);
         let verifier = verifier.unwrap_or_else(|| Verifier::of_nobody(&self.secret, user));
-        if stranger.proves(verifier).await? {
+        let end_point = self.tls.as_ref().and_then(|tls| tls.end_point.as_deref());
+        if stranger.proves(verifier, end_point.filter(|_| stranger.socket.is_encrypted())).await? {
             return Ok(administrator);
         }
         let message = format!("password authentication failed for user \"{user}\"");
@@ -252,6 +299,7 @@ struct Admitted {
     database: String,
     settings: Vec<(String, String)>,
     administrator: bool,
+    place: OwnedSemaphorePermit,
 }
 
 /// SQLSTATE of clients that may not be who they say.
@@ -297,22 +345,16 @@ impl Stranger {
         Ok(Some(self.input.split_to(length)))
     }
 
-    /// Lets a client prove that it knows a password.
-    async fn proves(&mut self, verifier: Verifier) -> Heard<bool> {
+    /// Lets a client prove that it knows a password. Over TLS the proof can be bound to the certificate.
+    async fn proves(&mut self, verifier: Verifier, end_point: Option<&[u8]>) -> Heard<bool> {
         let malformed = || SqlError::new(state::PROTOCOL_VIOLATION, "malformed SASL message");
         let mut output = Output::default();
-        output.offer(MECHANISM);
+        output.offer(&scram::mechanisms(end_point));
         self.socket.write_all(&output.bytes).await?;
-        // The mechanism's name, a length, and the first message.
         let message = self.typed(b'p').await?;
-        let body = &message[5..];
-        let end = body.iter().position(|byte| *byte == 0).ok_or_else(malformed)?;
-        let first = body.get(end + 5..).ok_or_else(malformed)?;
-        if &body[..end] != MECHANISM.as_bytes() || body[end + 1..end + 5] != (first.len() as u32).to_be_bytes() {
-            return Err(malformed().into());
-        }
-        let first = str::from_utf8(first).map_err(|_| malformed())?;
-        let (exchange, answer) = Exchange::begin(verifier, first, &BASE64.encode(random::<18>()?))?;
+        let (mechanism, first) = scram::initial_response(&message[5..])?;
+        let nonce = scram::nonce().map_err(io::Error::other)?;
+        let (exchange, answer) = Exchange::begin(verifier, mechanism, first, &nonce, end_point)?;
         output.bytes.clear();
         output.challenge(answer);
         self.socket.write_all(&output.bytes).await?;

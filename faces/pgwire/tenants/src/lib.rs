@@ -22,18 +22,17 @@ mod output;
 mod process;
 mod retries;
 mod room;
-mod scram;
 mod server;
 mod socket;
 mod tenants;
 mod thread;
-mod tls;
 
+pub use savanna_identity::{TlsError, TlsFiles};
 pub use savanna_tenants::{SqlError, activity::Counts};
 
 pub use crate::{
+    door::Admission,
     process::Keeping,
     server::{Server, ServerError, ServerOptions, Stopper},
     tenants::Tenants,
-    tls::{TlsError, TlsFiles},
 };

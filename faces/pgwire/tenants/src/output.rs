@@ -52,8 +52,8 @@ impl Output {
     }
 
     /// Asks for a proof of who the client is.
-    pub(crate) fn offer(&mut self, mechanism: &str) {
-        self.put(&Authentication::SASL(vec![mechanism.to_owned()]));
+    pub(crate) fn offer(&mut self, mechanisms: &[&str]) {
+        self.put(&Authentication::SASL(mechanisms.iter().map(|name| (*name).to_owned()).collect()));
     }
 
     pub(crate) fn challenge(&mut self, text: String) {

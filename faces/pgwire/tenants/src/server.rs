@@ -2,22 +2,22 @@
 
 use std::{io, net::SocketAddr, sync::Arc, thread::JoinHandle};
 
-use rustls::ServerConfig;
+use parking_lot::Mutex;
 use savanna_epoch::OwnerEpoch;
+use savanna_identity::{Strangers, Tls, TlsError, TlsFiles};
 use savanna_journal::{Journal, JournalError, Lsn};
 use savanna_ownership::guard::LeaseGuard;
 use savanna_tenants::SqlError;
 use tokio::{
     runtime::Runtime,
-    sync::{Notify, mpsc, oneshot},
+    sync::{Notify, Semaphore, mpsc, oneshot},
 };
 
 use crate::{
-    door::Door,
+    door::{Admission, Door, STRANGERS_MAX},
     process::{Keeping, Process},
     tenants::Tenants,
     thread::{self, Order},
-    tls::{self, TlsError, TlsFiles},
 };
 
 /// What a tenants' thread may need for the deepest expression that is not refused. Memory is taken only as it is used.
@@ -41,6 +41,8 @@ pub struct ServerOptions {
     pub lease: Option<LeaseGuard>,
     /// What clients can encrypt their connections with; nothing if none.
     pub tls: Option<TlsFiles>,
+    /// Who is let in.
+    pub admission: Admission,
 }
 
 /// Why a server did not start, or ended.
@@ -92,8 +94,8 @@ impl Server {
     /// # Errors
     /// [`ServerError::Listen`], [`ServerError::Recovery`], [`ServerError::Start`].
     pub fn start(options: ServerOptions) -> Result<Self, ServerError> {
-        let ServerOptions { listen, keeping, epoch, threads, lease, tls } = options;
-        let tls = tls.as_ref().map(tls::configuration).transpose()?;
+        let ServerOptions { listen, keeping, epoch, threads, lease, tls, admission } = options;
+        let tls = tls.as_ref().map(Tls::read).transpose()?;
         let (listener, address) = bind(listen).map_err(|source| ServerError::Listen { address: listen, source })?;
         let mut background = tokio::runtime::Builder::new_multi_thread();
         // Its blocking threads run the statements that take long, too, one for each thread.
@@ -116,7 +118,7 @@ impl Server {
         for (number, orders) in receivers.into_iter().enumerate() {
             server.start_thread(number, orders, Arc::clone(&process), lease.clone())?;
         }
-        server.open_door(listener, process, tls)?;
+        server.open_door(listener, process, tls, admission)?;
         Ok(server)
     }
 
@@ -143,11 +145,14 @@ impl Server {
         &mut self,
         listener: std::net::TcpListener,
         process: Arc<Process>,
-        tls: Option<Arc<ServerConfig>>,
+        tls: Option<Tls>,
+        admission: Admission,
     ) -> Result<(), ServerError> {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret).map_err(|error| ServerError::Start(io::Error::other(error)))?;
-        let door = Arc::new(Door { process, tls, secret });
+        let places = Arc::new(Semaphore::new(admission.clients_max));
+        let strangers = Mutex::new(Strangers::new(STRANGERS_MAX));
+        let door = Arc::new(Door { process, tls, admission, places, strangers, secret });
         let (failed, log_failed) = oneshot::channel();
         // No place in the log is so late: this is heard only when the log ends.
         self.journal.gate().hold(Lsn(u64::MAX), move |ended| drop(failed.send(ended)));

@@ -13,7 +13,7 @@ use savanna_tenants::{
     role::Acquaintance,
 };
 use savanna_tenants_segments::TenantId;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use crate::{
     connection, housekeeping,
@@ -50,6 +50,8 @@ pub(crate) struct Client {
     pub(crate) settings: Vec<(String, String)>,
     /// Whether it may do things outside of its database.
     pub(crate) administrator: bool,
+    /// Its place among those who may be here at once.
+    pub(crate) place: OwnedSemaphorePermit,
     /// By what it can be cancelled.
     pub(crate) key: Key,
     /// Where its random numbers begin.

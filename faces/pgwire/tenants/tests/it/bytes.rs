@@ -9,7 +9,7 @@ use std::{
 
 use proptest::prelude::*;
 use savanna_epoch::OwnerEpoch;
-use savanna_pgwire_tenants::{Keeping, Server, ServerOptions};
+use savanna_pgwire_tenants::{Admission, Keeping, Server, ServerOptions};
 
 /// One server for all tests of the process.
 fn address() -> SocketAddr {
@@ -23,6 +23,7 @@ fn address() -> SocketAddr {
             threads: 1,
             lease: None,
             tls: None,
+            admission: Admission::default(),
         };
         (Server::start(options).expect("an empty log"), directory)
     });

@@ -13,7 +13,7 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, pem::PemObject as _},
 };
 use savanna_epoch::OwnerEpoch;
-use savanna_pgwire_tenants::{Keeping, Server, ServerOptions, TlsFiles};
+use savanna_pgwire_tenants::{Admission, Keeping, Server, ServerOptions, TlsFiles};
 
 /// A server that has not let go of a connection by then keeps it.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -133,6 +133,7 @@ fn a_connection_that_ends_anywhere_in_a_handshake_is_let_go() {
         threads: 1,
         lease: None,
         tls: Some(files),
+        admission: Admission::default(),
     })
     .unwrap();
     let mut administrator = TcpStream::connect(server.address()).unwrap();

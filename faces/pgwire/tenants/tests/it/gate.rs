@@ -10,7 +10,7 @@ use std::{
 
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::{Disk, DiskFile, OsDisk};
-use savanna_pgwire_tenants::{Keeping, Server, ServerOptions};
+use savanna_pgwire_tenants::{Admission, Keeping, Server, ServerOptions};
 
 /// An answer that has not come by then waits.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -108,7 +108,10 @@ fn start(directory: &Path, valve: &Arc<Valve>) -> Server {
     let log = Held { disk: OsDisk::new(data.join("log")), valve: Arc::clone(valve) };
     let keeping = Keeping { log: Some(Arc::new(log)), ..Keeping::local(data) };
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    Server::start(ServerOptions { listen, keeping, epoch: OwnerEpoch(1), threads: 2, lease: None, tls: None }).unwrap()
+    let admission = Admission::default();
+    let options =
+        ServerOptions { listen, keeping, epoch: OwnerEpoch(1), threads: 2, lease: None, tls: None, admission };
+    Server::start(options).unwrap()
 }
 
 /// A client that speaks the simple protocol.

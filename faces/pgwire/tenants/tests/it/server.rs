@@ -7,7 +7,7 @@ use std::{
 };
 
 use savanna_epoch::OwnerEpoch;
-use savanna_pgwire_tenants::{Keeping, Server, ServerError, ServerOptions, TlsError, TlsFiles};
+use savanna_pgwire_tenants::{Admission, Keeping, Server, ServerError, ServerOptions, TlsError, TlsFiles};
 
 fn options(directory: &Path) -> ServerOptions {
     ServerOptions {
@@ -17,6 +17,7 @@ fn options(directory: &Path) -> ServerOptions {
         threads: 2,
         lease: None,
         tls: None,
+        admission: Admission::default(),
     }
 }
 

@@ -1,0 +1,22 @@
+//! Who clients are, the same for every face: users with passwords, the token of the control API, and how they are proved.
+//!
+//! ```text
+//!   file of users ─► Users ─┬─ Verifier ─► Exchange   SCRAM-SHA-256, with or without channel binding
+//!                           └─ password               for protocols that send it (over TLS)
+//!   file of a token ─► Token
+//! ```
+//!
+//! Everything here is pure but for reading files. [`Tls`] is what encryption needs, [`Strangers`] those who have not said yet
+//! who they are.
+
+pub mod certificate;
+pub mod scram;
+mod secrets;
+mod strangers;
+mod tls;
+mod verifier;
+
+pub use secrets::{SecretError, Token, User, Users};
+pub use strangers::Strangers;
+pub use tls::{Tls, TlsError, TlsFiles};
+pub use verifier::{NoVerifier, SALT_BYTES, Verifier};
