@@ -18,7 +18,7 @@ impl StreamHandle for NoEngine {
         Ok(match request {
             StreamRequest::OpenSession { .. } => StreamReply::Session { session: SessionId(1) },
             StreamRequest::Split { sql } => StreamReply::Statements { statements: vec![sql] },
-            StreamRequest::Describe { .. } => StreamReply::Described { schema: None },
+            StreamRequest::Describe { .. } => StreamReply::Described { schema: None, parameters: vec![] },
             StreamRequest::ListQueries => StreamReply::Queries { queries: Vec::new() },
             StreamRequest::Execute { .. } | StreamRequest::CloseSession { .. } => {
                 StreamReply::Done { tag: "CREATE TABLE".into() }

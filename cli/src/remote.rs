@@ -10,7 +10,9 @@ use savanna_http::rows::ARROW_STREAM;
 use savanna_http::types::{
     Column, Description, OpenSession, Outcome, Queries, Query, Session, Sql, Statements, parse_query_id,
 };
-use savanna_streams_model::handle::{CursorId, HandleError, Rows, SessionId, StreamHandle, StreamReply, StreamRequest};
+use savanna_streams_model::handle::{
+    CursorId, HandleError, Purpose, Rows, SessionId, StreamHandle, StreamReply, StreamRequest,
+};
 use savanna_streams_model::ids::QueryId;
 
 use crate::client::{Client, RequestError, send};
@@ -38,12 +40,12 @@ impl StreamHandle for RemoteHandle {
                 let split: Statements = node.post("sql/split", &Sql { sql }).await?;
                 StreamReply::Statements { statements: split.statements }
             }
-            StreamRequest::Describe { session, sql } => {
+            StreamRequest::Describe { session, sql, .. } => {
                 let path = format!("sql/sessions/{}/describe", session.0);
                 let described: Description = node.post(&path, &Sql { sql }).await?;
-                StreamReply::Described { schema: described.columns.map(schema_of).transpose()? }
+                StreamReply::Described { schema: described.columns.map(schema_of).transpose()?, parameters: vec![] }
             }
-            StreamRequest::Execute { session, sql } => {
+            StreamRequest::Execute { session, sql, .. } => {
                 let path = format!("sql/sessions/{}/execute", session.0);
                 reply_of(node.post(&path, &Sql { sql }).await?)?
             }
@@ -103,6 +105,7 @@ fn reply_of(outcome: Outcome) -> Result<StreamReply, HandleError> {
             schema: schema_of(columns)?,
             cursor: CursorId(cursor),
             query: query.as_deref().map(query_id).transpose()?,
+            purpose: Purpose::Select,
         },
     })
 }

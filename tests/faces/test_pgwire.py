@@ -1,5 +1,7 @@
 """The PostgreSQL face with psql and psycopg."""
 
+import datetime
+import decimal
 import subprocess
 
 import psycopg
@@ -17,6 +19,27 @@ def connection(node):
     address = f"host=127.0.0.1 port={node.ports['pgwire']} user=postgres dbname=savanna_streams"
     with psycopg.connect(address, autocommit=True) as connection:
         yield connection
+
+
+ENDLESS = """CREATE TABLE {name} (n BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '50',
+             'fields.n.kind' = 'sequence', 'fields.n.start' = '1', 'fields.n.end' = '1000000000')"""
+TEN = """CREATE TABLE {name} (n BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '100000',
+         'fields.n.kind' = 'sequence', 'fields.n.start' = '1', 'fields.n.end' = '10')"""
+
+
+def psql(node, *arguments):
+    command = ["psql", "-X", "-h", "127.0.0.1", "-p", str(node.ports["pgwire"]), "-U", "postgres", "-d", "savanna_streams"]
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+def first_lines(node, count, *arguments):
+    """What psql prints first of a result that never ends."""
+    command = ["psql", "-X", "-At", "-h", "127.0.0.1", "-p", str(node.ports["pgwire"]), "-U", "postgres", "-d", "savanna_streams"]
+    with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True) as running:
+        try:
+            return [running.stdout.readline().rstrip("\n") for _ in range(count)]
+        finally:
+            running.kill()
 
 
 def test_psql_runs_a_windowed_query(node, tmp_path):
@@ -69,3 +92,102 @@ def test_a_streaming_select_can_be_cancelled(connection):
             for _ in rows:
                 pass
     assert connection.execute("SHOW TABLES").fetchall()
+
+
+def test_psql_prints_an_endless_select_as_it_comes(node, connection):
+    connection.execute(ENDLESS.format(name="psql_endless"))
+    assert first_lines(node, 3, "-v", "FETCH_COUNT=1", "-c", "SELECT n FROM psql_endless") == ["1", "2", "3"]
+    assert first_lines(node, 3, "-c", "COPY (SELECT n FROM psql_endless) TO STDOUT") == ["1", "2", "3"]
+
+
+def test_a_cursor_gives_its_rows_in_parts(connection):
+    connection.execute(TEN.format(name="cursor_rows"))
+    with connection.transaction():
+        connection.execute("DECLARE c NO SCROLL CURSOR FOR SELECT n FROM cursor_rows")
+        connection.execute("DECLARE held CURSOR WITH HOLD FOR SELECT n FROM cursor_rows")
+        assert connection.execute("FETCH 3 FROM c").fetchall() == [(1,), (2,), (3,)]
+        assert connection.execute("MOVE FORWARD 2 IN c").statusmessage == "MOVE 2"
+        fetched = connection.execute("FETCH c")
+        assert (fetched.fetchall(), fetched.statusmessage) == ([(6,)], "FETCH 1")
+        assert connection.execute("FETCH ALL FROM c").fetchall() == [(7,), (8,), (9,), (10,)]
+        assert connection.execute("FETCH 5 FROM c").fetchall() == []
+    with pytest.raises(psycopg.errors.InvalidCursorName):
+        connection.execute("FETCH c")
+    assert connection.execute("FETCH 2 FROM held").fetchall() == [(1,), (2,)]
+    assert connection.execute("CLOSE held").statusmessage == "CLOSE CURSOR"
+    connection.execute("DECLARE outside CURSOR FOR SELECT n FROM cursor_rows")
+    with pytest.raises(psycopg.errors.DuplicateCursor):
+        connection.execute("DECLARE outside CURSOR FOR SELECT n FROM cursor_rows")
+    assert connection.execute("FETCH FORWARD 1 FROM outside").fetchall() == [(1,)]
+    assert connection.execute("CLOSE ALL").statusmessage == "CLOSE CURSOR ALL"
+
+
+def test_a_closed_cursor_ends_its_query(connection):
+    connection.execute(ENDLESS.format(name="closed_rows"))
+    connection.execute("DECLARE c CURSOR FOR SELECT n AS closed_by_name FROM closed_rows")
+    assert connection.execute("FETCH c").fetchall() == [(1,)]
+    connection.execute("CLOSE c")
+    while any(row[1] == "running" and "closed_by_name" in row[6] for row in connection.execute("SHOW QUERIES").fetchall()):
+        pass
+
+
+def test_a_server_side_cursor_of_a_driver_reads_an_endless_select(connection):
+    connection.execute(ENDLESS.format(name="driver_endless"))
+    with connection.cursor("rows") as cursor:
+        cursor.execute("SELECT n FROM driver_endless WHERE n > %s", (3,))
+        assert [column.name for column in cursor.description] == ["n"]
+        assert cursor.fetchmany(3) == [(4,), (5,), (6,)]
+        assert cursor.fetchone() == (7,)
+
+
+def test_copy_writes_text_and_csv(node, connection):
+    connection.execute(TEN.format(name="copied"))
+    query = "SELECT n, CASE WHEN n = 2 THEN NULL ELSE 'a,\"b\\' END AS s FROM copied WHERE n < 3"
+    with connection.cursor() as cursor, cursor.copy(f"COPY ({query}) TO STDOUT") as rows:
+        assert b"".join(rows) == b"1\ta,\"b\\\\\n2\t\\N\n"
+    with connection.cursor() as cursor, cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT csv, HEADER)") as rows:
+        assert b"".join(rows) == b'n,s\n1,"a,""b\\"\n2,\n'
+    done = psql(node, "-c", "COPY copied (n) TO STDOUT WITH CSV HEADER")
+    assert done.stdout.splitlines() == ["n", *map(str, range(1, 11))], done.stderr
+    with pytest.raises(psycopg.errors.FeatureNotSupported):
+        connection.execute("COPY copied FROM STDIN")
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_parameters_have_declared_or_inferred_types(connection, binary):
+    connection.execute(TEN.format(name=f"bound_{binary}"))
+    placeholder = "%b" if binary else "%t"
+    with connection.cursor(binary=binary) as cursor:
+        rows = cursor.execute(f"SELECT n FROM bound_{binary} WHERE n > {placeholder} AND n <= {placeholder}", (3, 5)).fetchall()
+        assert rows == [(4,), (5,)]
+        values = (-7, 2.5, decimal.Decimal("-12345.6780"), True, datetime.datetime(2026, 1, 2, 3, 4, 5, 600), datetime.date(1999, 2, 3))
+        query = ", ".join([placeholder] * len(values))
+        assert cursor.execute(f"SELECT {query}", values).fetchall() == [values]
+        # A text leaves its type open: it is what it is compared with, or cast to.
+        assert cursor.execute(f"SELECT n, %s::varchar FROM bound_{binary} WHERE n = %s", ("it's", "2")).fetchall() == [(2, "it's")]
+        assert cursor.execute("SELECT %s, %s::bigint", (None, None)).fetchall() == [(None, None)]
+        with pytest.raises(psycopg.errors.InvalidParameterValue) as error:
+            cursor.execute(f"SELECT n FROM bound_{binary} WHERE n = %s", ("two",))
+        assert "BIGINT" in str(error.value)
+
+
+def test_an_insert_takes_parameters(connection):
+    connection.execute(TEN.format(name="inserted"))
+    connection.execute("CREATE TABLE swallowed (n BIGINT, s VARCHAR) WITH ('connector' = 'blackhole')")
+    done = connection.execute("INSERT INTO swallowed SELECT n, %s FROM inserted WHERE n > %s", ("text", 2))
+    assert done.statusmessage == "INSERT 0 0"
+
+
+def test_a_statement_without_all_its_parameters_is_refused(connection):
+    with pytest.raises(psycopg.errors.FeatureNotSupported):
+        psycopg.ClientCursor(connection).execute("SELECT $1")
+    result = connection.pgconn.exec_params(b"SELECT $1::int", [])
+    assert result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) == b"08P01"
+
+
+def test_a_portal_gives_as_many_rows_as_are_asked_for(connection):
+    connection.execute(ENDLESS.format(name="portal_rows"))
+    with connection.cursor() as cursor:
+        rows = cursor.stream("SELECT n FROM portal_rows")
+        assert [next(rows) for _ in range(3)] == [(1,), (2,), (3,)]
+        rows.close()

@@ -67,11 +67,11 @@ impl Engine {
     }
 
     pub(crate) async fn execute(&self, sql: &str) -> Result<Executed, HandleError> {
-        let request = StreamRequest::Execute { session: self.session, sql: sql.to_owned() };
+        let request = StreamRequest::Execute { session: self.session, sql: sql.to_owned(), parameters: vec![] };
         match self.handle.call(request).await? {
             StreamReply::Done { tag } => Ok(Executed::Done(tag)),
             StreamReply::Started { query } => Ok(Executed::Started(query)),
-            StreamReply::Rows { schema, cursor, query } => {
+            StreamReply::Rows { schema, cursor, query, .. } => {
                 Ok(Executed::Rows { rows: Rows::none(schema), cursor, query })
             }
             _ => Err(unexpected("Execute")),

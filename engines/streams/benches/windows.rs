@@ -109,7 +109,7 @@ fn run(input: &Arc<Batches>, mode: &str, window: &str, aggregates: &str) -> u64 
             "INSERT INTO nothing SELECT k, {average} FROM TABLE({window}) GROUP BY k, window_start, window_end"
         );
         for sql in [format!("SET 'mode' = '{mode}'"), declare, sink, insert] {
-            engine.call(StreamRequest::Execute { session, sql }).await.expect("the statement runs");
+            engine.call(StreamRequest::Execute { session, sql, parameters: vec![] }).await.expect("the statement runs");
         }
         let rows = loop {
             let status = engine.queries().remove(0);

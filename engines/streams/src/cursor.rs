@@ -78,7 +78,10 @@ impl Cursor {
     /// At most `max_rows` rows, waiting at most `wait` for the first. The second value tells whether that was all.
     pub(crate) async fn fetch(&mut self, max_rows: usize, wait: Duration) -> Result<(Rows, bool)> {
         let mut rows = Rows::none(Arc::clone(&self.schema));
-        let mut room = max_rows.max(1);
+        let mut room = max_rows;
+        if room == 0 {
+            return Ok((rows, false));
+        }
         let mut ended = self.wait_for_rows(wait).await?;
         while room > 0 {
             let Some(batch) = self.waiting.pop_front() else { break };

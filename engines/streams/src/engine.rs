@@ -5,12 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use async_trait::async_trait;
 use savanna_streams_connectors::BuiltinConnectors;
 use savanna_streams_model::catalog::{TableDef, ViewDef};
 use savanna_streams_model::handle::{
-    CursorId, HandleError, QueryStatus, Rows, SessionId, StreamHandle, StreamReply, StreamRequest,
+    CursorId, HandleError, Parameter, Purpose, QueryStatus, Rows, SessionId, StreamHandle, StreamReply, StreamRequest,
 };
 use savanna_streams_model::ids::QueryId;
 use savanna_streams_model::sink::Sink;
@@ -111,19 +111,32 @@ impl StreamEngine {
 }
 
 impl Inner {
-    fn describe(&self, sql: &str) -> Result<Option<SchemaRef>> {
-        Ok(match savanna_streams_sql::parse(sql)? {
-            Statement::Query(query) => Some(self.planner.output_schema(&query)?),
+    fn describe(&self, session: SessionId, sql: &str, declared: &[Option<DataType>]) -> Result<StreamReply> {
+        let mut statement = savanna_streams_sql::parse(sql)?;
+        let parameters = self.planner.parameter_types(&statement, declared)?;
+        let nulls: Vec<_> =
+            parameters.iter().map(|data_type| Parameter { data_type: data_type.clone(), text: None }).collect();
+        statement.bind(&nulls)?;
+        Ok(StreamReply::Described { schema: self.columns(session, &statement)?, parameters })
+    }
+
+    /// The columns that a statement answers with.
+    fn columns(&self, session: SessionId, statement: &Statement) -> Result<Option<SchemaRef>> {
+        Ok(match statement {
+            Statement::Query(query) => Some(self.planner.output_schema(query)?),
+            Statement::Fetch { cursor, moves: false, .. } => Some(self.sessions.named_schema(session, cursor)?),
             Statement::Explain { .. } => Some(show::lines("plan", "")?.schema),
-            Statement::Show(what) => Some(self.show(&what, None)?.schema),
-            Statement::Describe { name } => Some(self.describe_relation(&name)?.schema),
+            Statement::Show(what) => Some(self.show(what, None)?.schema),
+            Statement::Describe { name } => Some(self.describe_relation(name)?.schema),
             _ => None,
         })
     }
 
-    fn execute(&self, session: SessionId, sql: &str) -> Result<StreamReply> {
+    fn execute(&self, session: SessionId, sql: &str, parameters: &[Parameter]) -> Result<StreamReply> {
         self.sessions.user(session)?;
-        match savanna_streams_sql::parse(sql)? {
+        let mut statement = savanna_streams_sql::parse(sql)?;
+        statement.bind(parameters)?;
+        match statement {
             Statement::CreateTable { mut table, if_not_exists, .. } => {
                 self.options.connectors.check(&mut table)?;
                 savanna_streams_sql::check_watermark(&table)?;
@@ -152,7 +165,23 @@ impl Inner {
                 Ok(done(tag))
             }
             Statement::Insert { table, columns, query } => self.insert(session, sql, &table, &columns, &query),
-            Statement::Query(query) => self.select(session, sql, &query),
+            Statement::Query(query) => self.select(session, sql, &query, Purpose::Select),
+            Statement::Copy { query, format } => self.select(session, sql, &query, Purpose::Copy(format)),
+            Statement::Declare { cursor, hold, query } => {
+                self.sessions.check_name(session, &cursor)?;
+                let (schema, rows, _) = self.open(session, sql, &query)?;
+                self.sessions.declare(session, &cursor, schema, rows, hold)?;
+                Ok(done("DECLARE CURSOR"))
+            }
+            Statement::Fetch { cursor, rows, moves } => {
+                let (schema, cursor) = self.sessions.fetch_named(session, &cursor, rows)?;
+                let purpose = if moves { Purpose::Move } else { Purpose::Fetch };
+                Ok(StreamReply::Rows { schema, cursor, query: None, purpose })
+            }
+            Statement::Close { cursor } => {
+                self.sessions.close_named(session, cursor.as_deref())?;
+                Ok(done(if cursor.is_some() { "CLOSE CURSOR" } else { "CLOSE CURSOR ALL" }))
+            }
             Statement::Explain { inner } => {
                 let text = self.explain(session, &inner)?;
                 self.answer(session, show::lines("plan", &text)?)
@@ -178,9 +207,18 @@ impl Inner {
                 self.queries.cancel(&self.queries.parse_id(&id)?)?;
                 Ok(done("STOP QUERY"))
             }
-            Statement::Begin => Ok(done("BEGIN")),
-            Statement::Commit => Ok(done("COMMIT")),
-            Statement::Rollback => Ok(done("ROLLBACK")),
+            Statement::Begin => {
+                self.sessions.begin(session)?;
+                Ok(done("BEGIN"))
+            }
+            Statement::Commit => {
+                self.sessions.end_transaction(session)?;
+                Ok(done("COMMIT"))
+            }
+            Statement::Rollback => {
+                self.sessions.end_transaction(session)?;
+                Ok(done("ROLLBACK"))
+            }
         }
     }
 
@@ -201,16 +239,24 @@ impl Inner {
         Ok(StreamReply::Started { query: id })
     }
 
-    fn select(&self, session: SessionId, sql: &str, query: &Query) -> Result<StreamReply> {
+    fn select(&self, session: SessionId, sql: &str, query: &Query, purpose: Purpose) -> Result<StreamReply> {
+        let (schema, rows, query) = self.open(session, sql, query)?;
+        let cursor = self.sessions.add_cursor(session, rows)?;
+        Ok(StreamReply::Rows { schema, cursor, query, purpose })
+    }
+
+    /// Starts a query whose rows are fetched.
+    fn open(&self, session: SessionId, sql: &str, query: &Query) -> Result<(SchemaRef, Cursor, Option<QueryId>)> {
         if let Some(batch) = self.planner.constant(query)? {
-            return self.answer(session, Rows { schema: batch.schema(), batches: vec![batch] });
+            let schema = batch.schema();
+            let rows = Rows { schema: Arc::clone(&schema), batches: vec![batch] };
+            return Ok((schema, Cursor::of_rows(rows), None));
         }
         let graph = self.planner.plan(query, None)?;
         let schema = Arc::new(graph.output.clone());
         let (sink, rows) = cursor::channel();
         let (id, query) = self.start(session, sql, graph, Box::new(sink))?;
-        let cursor = self.sessions.add_cursor(session, Cursor::of_query(Arc::clone(&schema), rows, query))?;
-        Ok(StreamReply::Rows { schema, cursor, query: Some(id) })
+        Ok((Arc::clone(&schema), Cursor::of_query(schema, rows, query), Some(id)))
     }
 
     fn start(
@@ -308,7 +354,7 @@ impl Inner {
     fn answer(&self, session: SessionId, rows: Rows) -> Result<StreamReply> {
         let schema = Arc::clone(&rows.schema);
         let cursor = self.sessions.add_cursor(session, Cursor::of_rows(rows))?;
-        Ok(StreamReply::Rows { schema, cursor, query: None })
+        Ok(StreamReply::Rows { schema, cursor, query: None, purpose: Purpose::Select })
     }
 
     async fn fetch(
@@ -318,13 +364,18 @@ impl Inner {
         max_rows: usize,
         wait: Duration,
     ) -> Result<StreamReply> {
-        let shared = self.sessions.cursor(session, cursor)?;
-        let fetched = shared.lock().await.fetch(max_rows.min(MAX_ROWS_PER_FETCH), wait.min(MAX_WAIT)).await;
-        if !matches!(fetched, Ok((_, false))) {
+        let reading = self.sessions.cursor(session, cursor)?;
+        let most = max_rows.max(1).min(reading.left()).min(MAX_ROWS_PER_FETCH);
+        let fetched = reading.cursor.lock().await.fetch(most, wait.min(MAX_WAIT)).await;
+        if let Ok((rows, _)) = &fetched {
+            reading.took(rows.len());
+        }
+        let over = !matches!(fetched, Ok((_, false))) || reading.left() == 0;
+        if over {
             self.sessions.remove_cursor(session, cursor);
         }
-        let (rows, end) = fetched?;
-        Ok(StreamReply::Fetched { rows, end })
+        let (rows, _) = fetched?;
+        Ok(StreamReply::Fetched { rows, end: over })
     }
 }
 
@@ -354,16 +405,21 @@ impl StreamHandle for StreamEngine {
                 let statements = savanna_streams_sql::split(&sql)?.into_iter().map(|fragment| fragment.text).collect();
                 StreamReply::Statements { statements }
             }
-            StreamRequest::Describe { sql, .. } => {
-                StreamReply::Described { schema: blocking(move || engine.describe(&sql)).await? }
+            StreamRequest::Describe { session, sql, parameters } => {
+                blocking(move || engine.describe(session, &sql, &parameters)).await?
             }
-            StreamRequest::Execute { session, sql } => blocking(move || engine.execute(session, &sql)).await?,
+            StreamRequest::Execute { session, sql, parameters } => {
+                blocking(move || engine.execute(session, &sql, &parameters)).await?
+            }
             StreamRequest::Fetch { session, cursor, max_rows, wait_ms } => {
                 engine.fetch(session, cursor, max_rows, Duration::from_millis(wait_ms)).await?
             }
             StreamRequest::CloseCursor { session, cursor } => {
-                if let Some(cursor) = engine.sessions.remove_cursor(session, cursor) {
-                    cursor.lock().await.close();
+                // What `FETCH` left behind stays in the cursor that has a name.
+                if let Some(reading) = engine.sessions.remove_cursor(session, cursor)
+                    && reading.is_whole()
+                {
+                    reading.cursor.lock().await.close();
                 }
                 done("CLOSE CURSOR")
             }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use arrow::datatypes::SchemaRef;
 use parking_lot::Mutex;
 use savanna_streams_model::handle::{CursorId, SessionId};
 use savanna_streams_model::{Result, StreamError};
@@ -17,7 +18,74 @@ pub(crate) type SharedCursor = Arc<tokio::sync::Mutex<Cursor>>;
 struct Session {
     user: String,
     settings: BTreeMap<String, String>,
-    cursors: HashMap<CursorId, SharedCursor>,
+    cursors: HashMap<CursorId, Reading>,
+    /// Cursors that `DECLARE` has made.
+    named: HashMap<String, Named>,
+    in_transaction: bool,
+}
+
+/// A cursor that has a name.
+struct Named {
+    cursor: SharedCursor,
+    schema: SchemaRef,
+    /// Whether it ends with the transaction.
+    tied: bool,
+}
+
+/// A result that is being fetched.
+#[derive(Clone)]
+pub(crate) struct Reading {
+    pub(crate) cursor: SharedCursor,
+    /// How many rows of the cursor belong to the result, if not all.
+    left: Option<Arc<Mutex<usize>>>,
+}
+
+impl Reading {
+    /// How many rows may still be read.
+    pub(crate) fn left(&self) -> usize {
+        self.left.as_ref().map_or(usize::MAX, |left| *left.lock())
+    }
+
+    /// Counts rows that were read.
+    pub(crate) fn took(&self, rows: usize) {
+        if let Some(left) = &self.left {
+            let mut left = left.lock();
+            *left = left.saturating_sub(rows);
+        }
+    }
+
+    /// Whether the cursor ends with the result.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.left.is_none()
+    }
+}
+
+impl Session {
+    fn add(&mut self, id: CursorId, reading: Reading, max_cursors: usize) -> Result<()> {
+        self.check_room(max_cursors)?;
+        self.cursors.insert(id, reading);
+        Ok(())
+    }
+
+    fn named(&self, name: &str) -> Result<&Named> {
+        self.named.get(name).ok_or_else(|| StreamError::Unknown {
+            kind: "cursor".into(),
+            name: name.into(),
+            position: None,
+            hint: "DECLARE makes one; at COMMIT and ROLLBACK those end that were declared without WITH HOLD".into(),
+        })
+    }
+
+    fn check_room(&self, max_cursors: usize) -> Result<()> {
+        if self.cursors.len() + self.named.len() < max_cursors {
+            return Ok(());
+        }
+        Err(StreamError::Limit {
+            message: format!(
+                "the session has {max_cursors} results open, which is the limit; fetch them to the end or close them"
+            ),
+        })
+    }
 }
 
 /// All sessions, bounded in number.
@@ -96,33 +164,101 @@ impl Sessions {
         state.next_id += 1;
         let cursor_id = CursorId(state.next_id);
         let session = state.sessions.get_mut(&id).ok_or_else(|| unknown(id))?;
-        if session.cursors.len() >= self.max_cursors {
-            return Err(StreamError::Limit {
-                message: format!(
-                    "the session has {} results open, which is the limit; fetch them to the end or close them",
-                    self.max_cursors
-                ),
-            });
-        }
-        session.cursors.insert(cursor_id, Arc::new(tokio::sync::Mutex::new(cursor)));
+        session.add(cursor_id, Reading { cursor: shared(cursor), left: None }, self.max_cursors)?;
         Ok(cursor_id)
     }
 
-    pub(crate) fn cursor(&self, id: SessionId, cursor: CursorId) -> Result<SharedCursor> {
+    /// Whether a cursor of this name may be declared.
+    pub(crate) fn check_name(&self, id: SessionId, name: &str) -> Result<()> {
+        let max_cursors = self.max_cursors;
+        self.with(id, |session| match session.named.contains_key(name) {
+            true => Err(StreamError::Exists { kind: "cursor".into(), name: name.into() }),
+            false => session.check_room(max_cursors),
+        })
+    }
+
+    /// Gives a cursor a name. Without `hold` it ends with the transaction, if there is one.
+    pub(crate) fn declare(
+        &self,
+        id: SessionId,
+        name: &str,
+        schema: SchemaRef,
+        cursor: Cursor,
+        hold: bool,
+    ) -> Result<()> {
+        self.check_name(id, name)?;
         self.with(id, |session| {
-            session.cursors.get(&cursor).map(Arc::clone).ok_or_else(|| {
+            let tied = session.in_transaction && !hold;
+            session.named.insert(name.to_owned(), Named { cursor: shared(cursor), schema, tied });
+            Ok(())
+        })
+    }
+
+    /// The columns of a cursor by name.
+    pub(crate) fn named_schema(&self, id: SessionId, name: &str) -> Result<SchemaRef> {
+        self.with(id, |session| Ok(Arc::clone(&session.named(name)?.schema)))
+    }
+
+    /// The next `rows` rows of a cursor by name, as a result of their own.
+    pub(crate) fn fetch_named(&self, id: SessionId, name: &str, rows: usize) -> Result<(SchemaRef, CursorId)> {
+        let mut state = self.state.lock();
+        state.next_id += 1;
+        let cursor_id = CursorId(state.next_id);
+        let session = state.sessions.get_mut(&id).ok_or_else(|| unknown(id))?;
+        let named = session.named(name)?;
+        let (schema, cursor) = (Arc::clone(&named.schema), Arc::clone(&named.cursor));
+        // It is only there while it is fetched, and the cursor has its place already.
+        session.add(cursor_id, Reading { cursor, left: Some(Arc::new(Mutex::new(rows))) }, self.max_cursors + 1)?;
+        Ok((schema, cursor_id))
+    }
+
+    /// Closes a cursor by name, or all that have one. The queries behind them are cancelled.
+    pub(crate) fn close_named(&self, id: SessionId, name: Option<&str>) -> Result<()> {
+        let closed = self.with(id, |session| {
+            let Some(name) = name else { return Ok(std::mem::take(&mut session.named)) };
+            session.named(name)?;
+            Ok(session.named.remove_entry(name).into_iter().collect())
+        })?;
+        drop(closed);
+        Ok(())
+    }
+
+    pub(crate) fn begin(&self, id: SessionId) -> Result<()> {
+        self.with(id, |session| {
+            session.in_transaction = true;
+            Ok(())
+        })
+    }
+
+    /// Ends the transaction, and with it the cursors that belong to it.
+    pub(crate) fn end_transaction(&self, id: SessionId) -> Result<()> {
+        let ended: Vec<Named> = self.with(id, |session| {
+            session.in_transaction = false;
+            Ok(session.named.extract_if(|_, named| named.tied).map(|(_, named)| named).collect())
+        })?;
+        drop(ended);
+        Ok(())
+    }
+
+    pub(crate) fn cursor(&self, id: SessionId, cursor: CursorId) -> Result<Reading> {
+        self.with(id, |session| {
+            session.cursors.get(&cursor).cloned().ok_or_else(|| {
                 StreamError::invalid(format!("result {} is not open; it has ended or was closed", cursor.0))
             })
         })
     }
 
-    pub(crate) fn remove_cursor(&self, id: SessionId, cursor: CursorId) -> Option<SharedCursor> {
+    pub(crate) fn remove_cursor(&self, id: SessionId, cursor: CursorId) -> Option<Reading> {
         self.state.lock().sessions.get_mut(&id)?.cursors.remove(&cursor)
     }
 
     fn with<T>(&self, id: SessionId, use_it: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
         use_it(self.state.lock().sessions.get_mut(&id).ok_or_else(|| unknown(id))?)
     }
+}
+
+fn shared(cursor: Cursor) -> SharedCursor {
+    Arc::new(tokio::sync::Mutex::new(cursor))
 }
 
 fn unknown(id: SessionId) -> StreamError {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use futures::Sink;
 use parking_lot::Mutex;
@@ -18,6 +19,7 @@ use tokio::sync::watch;
 use crate::DATABASE;
 use crate::cancel::Cancellations;
 use crate::error;
+use crate::rows::Opened;
 
 /// One client.
 pub(crate) struct Connection {
@@ -31,8 +33,8 @@ pub(crate) struct Connection {
 struct State {
     session: Option<SessionId>,
     process: Option<i32>,
-    /// Cursors of portals that have begun to return rows, by the portal's name.
-    portals: HashMap<String, CursorId>,
+    /// Results of portals that have begun to return rows, by the portal's name.
+    portals: HashMap<String, Opened>,
 }
 
 impl Connection {
@@ -60,25 +62,35 @@ impl Connection {
         self.cancel.subscribe()
     }
 
-    pub(crate) fn portal(&self, name: &str) -> Option<CursorId> {
-        self.state.lock().portals.get(name).copied()
+    pub(crate) fn portal(&self, name: &str) -> Option<Opened> {
+        self.state.lock().portals.get(name).cloned()
     }
 
-    pub(crate) fn open_portal(&self, name: &str, cursor: CursorId) {
-        self.state.lock().portals.insert(name.to_owned(), cursor);
+    pub(crate) fn open_portal(&self, name: &str, opened: Opened) {
+        self.state.lock().portals.insert(name.to_owned(), opened);
+    }
+
+    /// The columns of a cursor that SQL has declared, if there is one of the name.
+    pub(crate) async fn cursor_columns(&self, name: &str) -> PgWireResult<Option<SchemaRef>> {
+        let sql = format!("FETCH FROM \"{}\"", name.replace('"', "\"\""));
+        let request = StreamRequest::Describe { session: self.session()?, sql, parameters: vec![] };
+        match self.call(request).await {
+            Ok(StreamReply::Described { schema, .. }) => Ok(schema),
+            _ => Ok(None),
+        }
     }
 
     /// Closes the rows of a portal, if it has begun to return any.
     pub(crate) async fn close_portal(&self, name: &str) {
-        let cursor = self.state.lock().portals.remove(name);
-        if let Some(cursor) = cursor {
-            self.close_cursor(cursor).await;
+        let opened = self.state.lock().portals.remove(name);
+        if let Some(opened) = opened {
+            self.close_cursor(opened.cursor).await;
         }
     }
 
     /// Closes all portals: the transaction they belong to has ended.
     pub(crate) async fn close_portals(&self) {
-        let cursors: Vec<CursorId> = self.state.lock().portals.drain().map(|(_, cursor)| cursor).collect();
+        let cursors: Vec<CursorId> = self.state.lock().portals.drain().map(|(_, opened)| opened.cursor).collect();
         for cursor in cursors {
             self.close_cursor(cursor).await;
         }

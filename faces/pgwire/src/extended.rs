@@ -3,34 +3,37 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use arrow_schema::SchemaRef;
+use arrow_pg::datatypes::into_pg_type;
+use arrow_schema::{DataType, Schema, SchemaRef};
 use async_trait::async_trait;
 use futures::{Sink, SinkExt};
 use pgwire::api::portal::{Format, Portal};
-use pgwire::api::query::{ExtendedQueryHandler, send_execution_response};
-use pgwire::api::results::{FieldInfo, Response, Tag};
+use pgwire::api::query::{ExtendedQueryHandler, send_describe_response, send_execution_response};
+use pgwire::api::results::{DescribePortalResponse, FieldInfo, Response, Tag};
 use pgwire::api::stmt::{QueryParser, StoredStatement};
 use pgwire::api::store::{Entry, PortalStore};
 use pgwire::api::{ClientInfo, ClientPortalStore, DEFAULT_NAME, PgWireConnectionState, Type};
 use pgwire::error::{PgWireError, PgWireResult};
 use pgwire::messages::PgWireBackendMessage;
 use pgwire::messages::extendedquery::{
-    Bind, BindComplete, Close, CloseComplete, Execute, PortalSuspended, Sync as PgSync, TARGET_TYPE_BYTE_PORTAL,
-    TARGET_TYPE_BYTE_STATEMENT,
+    Bind, BindComplete, Close, CloseComplete, Describe, Execute, PortalSuspended, Sync as PgSync,
+    TARGET_TYPE_BYTE_PORTAL, TARGET_TYPE_BYTE_STATEMENT,
 };
 use pgwire::messages::response::{EmptyQueryResponse, ReadyForQuery, TransactionStatus};
-use savanna_streams_model::handle::{CursorId, StreamReply, StreamRequest};
+use savanna_streams_model::handle::{StreamReply, StreamRequest};
 
 use crate::connection::{Connection, after, check_transaction, unexpected};
-use crate::error;
-use crate::rows::{fields, pump};
+use crate::parameters::Declared;
+use crate::rows::{Opened, fields, send};
 use crate::simple::send_started;
+use crate::{error, parameters};
 
-/// A statement that was parsed: its text and the columns it returns, if any.
+/// A statement that was parsed: its text, its parameters, and the columns it returns, if any.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
     sql: String,
     schema: Option<SchemaRef>,
+    parameters: Vec<Declared>,
 }
 
 /// Parses by asking the engine.
@@ -44,12 +47,6 @@ impl QueryParser for Parser {
     where
         C: ClientInfo + Unpin + Send + Sync,
     {
-        if !types.is_empty() {
-            return Err(error::error(
-                "0A000",
-                "parameters ($1, ..) are not supported; write the values in the statement",
-            ));
-        }
         let statements = match self.0.call(StreamRequest::Split { sql: sql.to_owned() }).await {
             Ok(StreamReply::Statements { statements }) => statements,
             Ok(other) => return Err(unexpected("Split", &other)),
@@ -62,16 +59,27 @@ impl QueryParser for Parser {
             };
         };
         let offset = sql.find(statement.as_str()).unwrap_or(0);
-        let request = StreamRequest::Describe { session: self.0.session()?, sql: statement.clone() };
+        let declared = types.iter().enumerate().map(|(at, known)| parameters::data_type(at + 1, known.as_ref()));
+        let declared = declared.collect::<PgWireResult<Vec<_>>>()?;
+        let request =
+            StreamRequest::Describe { session: self.0.session()?, sql: statement.clone(), parameters: declared };
         match self.0.call(request).await {
-            Ok(StreamReply::Described { schema }) => Ok(Some(Prepared { sql: statement.clone(), schema })),
+            Ok(StreamReply::Described { schema, parameters }) => {
+                let parameter = |(at, data_type): (usize, DataType)| {
+                    let known = types.get(at).cloned().flatten().filter(|known| *known != Type::UNKNOWN);
+                    let pg_type = known.map_or_else(|| into_pg_type(&data_type), Ok)?;
+                    Ok(Declared { data_type, pg_type })
+                };
+                let parameters = parameters.into_iter().enumerate().map(parameter).collect::<PgWireResult<_>>()?;
+                Ok(Some(Prepared { sql: statement.clone(), schema, parameters }))
+            }
             Ok(other) => Err(unexpected("Describe", &other)),
             Err(failure) => Err(error::from_engine(&failure, sql, offset)),
         }
     }
 
-    fn get_parameter_types(&self, _: &Prepared) -> PgWireResult<Vec<Type>> {
-        Ok(Vec::new())
+    fn get_parameter_types(&self, prepared: &Prepared) -> PgWireResult<Vec<Type>> {
+        Ok(prepared.parameters.iter().map(|parameter| parameter.pg_type.clone()).collect())
     }
 
     fn get_result_schema(&self, prepared: &Prepared, format: Option<&Format>) -> PgWireResult<Vec<FieldInfo>> {
@@ -102,20 +110,39 @@ impl ExtendedQueryHandler for Extended {
         let portal_name = message.portal_name.as_deref().unwrap_or(DEFAULT_NAME);
         let statement_name = message.statement_name.as_deref().unwrap_or(DEFAULT_NAME);
         self.0.close_portal(portal_name).await;
-        if !message.parameters.is_empty() {
-            let came = message.parameters.len();
-            return Err(error::error("08P01", format!("the statement takes no parameters, but {came} came")));
-        }
         match client.portal_store().get_statement(statement_name) {
             Some(Entry::Value(statement)) => {
+                parameters::check_formats(&message)?;
                 let portal = Portal::try_new(&message, statement)?;
+                parameters::values(&portal.statement.statement.parameters, &portal)?;
                 client.portal_store().put_portal(Arc::new(portal));
+            }
+            Some(Entry::Empty) if !message.parameters.is_empty() => {
+                return Err(parameters::wrong_number(0, message.parameters.len()));
             }
             Some(Entry::Empty) => client.portal_store().put_empty_portal(portal_name),
             None => return Err(PgWireError::StatementNotFound(statement_name.to_owned())),
         }
         client.feed(PgWireBackendMessage::BindComplete(BindComplete::new())).await?;
         Ok(())
+    }
+
+    async fn on_describe<C>(&self, client: &mut C, message: Describe) -> PgWireResult<()>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore<Statement = Prepared>,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        // A cursor that SQL has declared is a portal too.
+        if let Some(name) = message.name.as_deref().filter(|_| message.target_type == TARGET_TYPE_BYTE_PORTAL)
+            && client.portal_store().get_portal(name).is_none()
+            && let Some(schema) = self.0.cursor_columns(name).await?
+        {
+            let columns = fields(&schema, &Format::UnifiedText)?.as_ref().clone();
+            return send_describe_response(client, &DescribePortalResponse::new(columns)).await;
+        }
+        self._on_describe(client, message).await
     }
 
     async fn on_execute<C>(&self, client: &mut C, message: Execute) -> PgWireResult<()>
@@ -201,8 +228,10 @@ impl ExtendedQueryHandler for Extended {
         C::Error: Debug,
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
-        let columns = self.query_parser().get_result_schema(&statement.statement, None)?;
-        Ok(pgwire::api::results::DescribeStatementResponse::new(Vec::new(), columns))
+        let parser = self.query_parser();
+        let columns = parser.get_result_schema(&statement.statement, None)?;
+        let parameters = parser.get_parameter_types(&statement.statement)?;
+        Ok(pgwire::api::results::DescribeStatementResponse::new(parameters, columns))
     }
 }
 
@@ -222,40 +251,43 @@ impl Connection {
     {
         let prepared = &portal.statement.statement;
         check_transaction(client.transaction_status(), &prepared.sql)?;
-        let cursor = match self.portal(name) {
-            Some(cursor) => cursor,
-            None => match self.start(client, prepared).await? {
-                Some(cursor) => {
-                    self.open_portal(name, cursor);
-                    cursor
+        let opened = match self.portal(name) {
+            Some(opened) => opened,
+            None => match self.start(client, portal).await? {
+                Some(opened) => {
+                    self.open_portal(name, opened.clone());
+                    opened
                 }
                 None => return Ok(()),
             },
         };
-        let schema = prepared.schema.as_ref().ok_or_else(|| {
-            error::error("XX000", "a statement without columns returned rows; please report it with the statement")
-        })?;
-        let fields = fields(schema, &portal.result_column_format)?;
-        let pumped = pump(self, client, cursor, &fields, max_rows).await?;
+        let format = if opened.gives_rows() { &portal.result_column_format } else { &Format::UnifiedText };
+        let fields = fields(&opened.schema, format)?;
+        if let Some(described) = prepared.schema.as_ref().filter(|_| opened.gives_rows()) {
+            check_types(described, &opened.schema)?;
+        }
+        let pumped = send(self, client, &opened, &fields, max_rows).await?;
         if pumped.end {
             self.close_portal(name).await;
-            send_execution_response(client, Tag::new("SELECT").with_rows(pumped.rows)).await
+            send_execution_response(client, opened.tag(pumped.rows)).await
         } else {
             client.feed(PgWireBackendMessage::PortalSuspended(PortalSuspended::new())).await?;
             Ok(())
         }
     }
 
-    /// Runs a statement. Sends the whole answer of one without rows; gives the cursor of one with.
-    async fn start<C>(&self, client: &mut C, prepared: &Prepared) -> PgWireResult<Option<CursorId>>
+    /// Runs a statement. Sends the whole answer of one without rows; gives the result of one with.
+    async fn start<C>(&self, client: &mut C, portal: &Portal<Prepared>) -> PgWireResult<Option<Opened>>
     where
         C: ClientInfo + Sink<PgWireBackendMessage> + Unpin + Send,
         C::Error: Debug,
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
-        let request = StreamRequest::Execute { session: self.session()?, sql: prepared.sql.clone() };
+        let prepared = &portal.statement.statement;
+        let (session, parameters) = (self.session()?, parameters::values(&prepared.parameters, portal)?);
+        let request = StreamRequest::Execute { session, sql: prepared.sql.clone(), parameters };
         match self.call(request).await {
-            Ok(StreamReply::Rows { cursor, .. }) => Ok(Some(cursor)),
+            Ok(StreamReply::Rows { schema, cursor, purpose, .. }) => Ok(Some(Opened { cursor, schema, purpose })),
             Ok(StreamReply::Done { tag }) => {
                 let status = after(client.transaction_status(), &tag);
                 client.set_transaction_status(status);
@@ -271,4 +303,15 @@ impl Connection {
             Err(failure) => Err(error::from_engine(&failure, &prepared.sql, 0)),
         }
     }
+}
+
+/// Rows are as their description said: a cursor or a table may have been made anew since.
+fn check_types(described: &Schema, came: &Schema) -> PgWireResult<()> {
+    let types = |schema: &Schema| -> PgWireResult<Vec<Type>> {
+        Ok(fields(schema, &Format::UnifiedText)?.iter().map(|field| field.datatype().clone()).collect())
+    };
+    if types(described)? == types(came)? {
+        return Ok(());
+    }
+    Err(error::error("0A000", "the columns of the prepared statement have changed; prepare it again"))
 }

@@ -7,16 +7,18 @@
 //! One [`connection`] per socket keeps the engine's session id, the open portals and what a cancel request needs; all
 //! else is in the engine. Rows of a stream are sent as they come: each fetch from the engine is one write to the socket.
 //!
-//! What differs from PostgreSQL: transactions are accepted and change nothing; parameters (`$1`) are refused; the only
+//! What differs from PostgreSQL: transactions only bound the life of cursors; cursors are read forward only; the only
 //! database is `savanna_streams`; a message may take [`MESSAGE_BYTES_MAX`].
 
 mod cancel;
 mod client;
 mod connection;
+mod copy;
 mod error;
 mod extended;
 mod limit;
 mod nested;
+mod parameters;
 mod rows;
 mod simple;
 

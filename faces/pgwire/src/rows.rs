@@ -1,4 +1,4 @@
-//! Rows on their way from a cursor to the socket.
+//! Rows on their way from a cursor to the socket: as rows, as lines of `COPY`, or only counted.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -6,18 +6,19 @@ use std::time::Duration;
 
 use arrow_pg::datatypes::arrow_schema_to_pg_fields;
 use arrow_pg::encode_recordbatch;
-use arrow_schema::Schema;
+use arrow_schema::{Schema, SchemaRef};
 use futures::{Sink, SinkExt};
 use pgwire::api::Type;
 use pgwire::api::portal::Format;
-use pgwire::api::results::FieldInfo;
+use pgwire::api::results::{FieldInfo, Tag};
 use pgwire::error::{PgWireError, PgWireResult};
 use pgwire::messages::PgWireBackendMessage;
+use pgwire::messages::copy::{CopyData, CopyDone, CopyOutResponse};
 use pgwire::messages::startup::ParameterStatus;
-use savanna_streams_model::handle::{CursorId, StreamReply, StreamRequest};
+use savanna_streams_model::handle::{CursorId, Purpose, StreamReply, StreamRequest};
 
 use crate::connection::{Connection, unexpected};
-use crate::{error, nested};
+use crate::{copy, error, nested};
 
 /// Rows per fetch: enough to make one large write, few enough to stay responsive.
 const ROWS_PER_FETCH: usize = 1_024;
@@ -27,6 +28,32 @@ const WAIT: Duration = Duration::from_millis(500);
 
 /// After so many fetches without a row, something is written to the socket, so that a client that is gone is noticed.
 const QUIET_FETCHES: u32 = 20;
+
+/// A result that a statement has opened.
+#[derive(Clone, Debug)]
+pub(crate) struct Opened {
+    pub(crate) cursor: CursorId,
+    pub(crate) schema: SchemaRef,
+    pub(crate) purpose: Purpose,
+}
+
+impl Opened {
+    /// The command tag of the whole answer.
+    pub(crate) fn tag(&self, rows: usize) -> Tag {
+        let word = match self.purpose {
+            Purpose::Select => "SELECT",
+            Purpose::Fetch => "FETCH",
+            Purpose::Move => "MOVE",
+            Purpose::Copy(_) => "COPY",
+        };
+        Tag::new(word).with_rows(rows)
+    }
+
+    /// Whether the rows travel as rows, of which a client may ask for some.
+    pub(crate) fn gives_rows(&self) -> bool {
+        matches!(self.purpose, Purpose::Select | Purpose::Fetch)
+    }
+}
 
 /// What a pump of rows came to.
 pub(crate) struct Pumped {
@@ -57,11 +84,40 @@ pub(crate) fn fields(schema: &Schema, format: &Format) -> PgWireResult<Arc<Vec<F
     Ok(Arc::new(fields))
 }
 
-/// Sends rows of a cursor as they come: to its end, or at most `max_rows` (0 for all).
-pub(crate) async fn pump<C>(
+/// Sends the rows of a result as its statement wants them: to its end, or at most `max_rows` (0 for all).
+pub(crate) async fn send<C>(
     connection: &Connection,
     client: &mut C,
-    cursor: CursorId,
+    opened: &Opened,
+    fields: &Arc<Vec<FieldInfo>>,
+    max_rows: usize,
+) -> PgWireResult<Pumped>
+where
+    C: Sink<PgWireBackendMessage> + Unpin + Send,
+    C::Error: Debug,
+    PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+{
+    let max_rows = if opened.gives_rows() { max_rows } else { 0 };
+    let Purpose::Copy(format) = &opened.purpose else {
+        return pump(connection, client, opened, fields, max_rows).await;
+    };
+    let columns = i16::try_from(fields.len()).map_err(|_| error::error("54011", "COPY takes at most 32767 columns"))?;
+    let begin = CopyOutResponse::new(0, columns, vec![0; fields.len()]);
+    client.feed(PgWireBackendMessage::CopyOutResponse(begin)).await?;
+    if format.header {
+        let names = copy::header(format, fields.iter().map(FieldInfo::name));
+        client.feed(PgWireBackendMessage::CopyData(CopyData::new(names.into()))).await?;
+    }
+    let pumped = pump(connection, client, opened, fields, max_rows).await?;
+    client.feed(PgWireBackendMessage::CopyDone(CopyDone::new())).await?;
+    Ok(pumped)
+}
+
+/// Sends rows as they come. What has come is written to the socket before more is waited for.
+async fn pump<C>(
+    connection: &Connection,
+    client: &mut C,
+    opened: &Opened,
     fields: &Arc<Vec<FieldInfo>>,
     max_rows: usize,
 ) -> PgWireResult<Pumped>
@@ -71,6 +127,7 @@ where
     PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
 {
     let session = connection.session()?;
+    let cursor = opened.cursor;
     let mut cancelled = connection.cancelled();
     let mut sent = 0;
     let mut quiet = 0;
@@ -92,12 +149,21 @@ where
         };
         for batch in rows.batches {
             sent += batch.num_rows();
+            quiet = 0;
+            if opened.purpose == Purpose::Move {
+                continue;
+            }
             let rows =
                 nested::as_texts(batch).map_err(|e| error::error("XX000", format!("a result cannot be sent: {e}")))?;
             for row in encode_recordbatch(Arc::clone(fields), rows) {
-                client.feed(PgWireBackendMessage::DataRow(row?)).await?;
+                let message = match &opened.purpose {
+                    Purpose::Copy(format) => {
+                        PgWireBackendMessage::CopyData(CopyData::new(copy::line(format, &row?).into()))
+                    }
+                    _ => PgWireBackendMessage::DataRow(row?),
+                };
+                client.feed(message).await?;
             }
-            quiet = 0;
         }
         if end || (max_rows > 0 && sent >= max_rows) {
             return Ok(Pumped { rows: sent, end });

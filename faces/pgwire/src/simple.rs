@@ -18,7 +18,7 @@ use savanna_streams_model::handle::{StreamReply, StreamRequest};
 
 use crate::connection::{Connection, after, check_transaction, unexpected};
 use crate::error;
-use crate::rows::{fields, pump};
+use crate::rows::{Opened, fields, send};
 
 #[async_trait]
 impl SimpleQueryHandler for Connection {
@@ -73,7 +73,8 @@ impl Connection {
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
         check_transaction(client.transaction_status(), statement)?;
-        let request = StreamRequest::Execute { session: self.session()?, sql: statement.to_owned() };
+        let request =
+            StreamRequest::Execute { session: self.session()?, sql: statement.to_owned(), parameters: vec![] };
         match self.call(request).await {
             Ok(StreamReply::Done { tag }) => {
                 let status = after(client.transaction_status(), &tag);
@@ -84,12 +85,15 @@ impl Connection {
                 send_started(client, &query.to_string()).await?;
                 send_execution_response(client, Tag::new("INSERT 0").with_rows(0)).await
             }
-            Ok(StreamReply::Rows { schema, cursor, .. }) => {
-                let fields = fields(&schema, &Format::UnifiedText)?;
-                let description = RowDescription::new(fields.iter().map(Into::into).collect());
-                client.feed(PgWireBackendMessage::RowDescription(description)).await?;
-                let pumped = pump(self, client, cursor, &fields, 0).await?;
-                send_execution_response(client, Tag::new("SELECT").with_rows(pumped.rows)).await
+            Ok(StreamReply::Rows { schema, cursor, purpose, .. }) => {
+                let opened = Opened { cursor, schema, purpose };
+                let fields = fields(&opened.schema, &Format::UnifiedText)?;
+                if opened.gives_rows() {
+                    let description = RowDescription::new(fields.iter().map(Into::into).collect());
+                    client.feed(PgWireBackendMessage::RowDescription(description)).await?;
+                }
+                let pumped = send(self, client, &opened, &fields, 0).await?;
+                send_execution_response(client, opened.tag(pumped.rows)).await
             }
             Ok(other) => Err(unexpected("Execute", &other)),
             Err(failure) => Err(error::from_engine(&failure, text, offset)),

@@ -53,7 +53,7 @@ pub enum StreamError {
         hint: String,
     },
     /// Something of that name exists already. SQLSTATE 42P07.
-    #[error("{kind} {name} exists already; drop it first or choose another name")]
+    #[error("{kind} {name} exists already; {} it first or choose another name", if kind == "cursor" { "CLOSE" } else { "drop" })]
     Exists {
         /// `table` or `view`.
         kind: String,
@@ -115,8 +115,10 @@ impl StreamError {
                 "column" => "42703",
                 "function" => "42883",
                 "table" | "view" => "42P01",
+                "cursor" => "34000",
                 _ => "42704",
             },
+            Self::Exists { kind, .. } if kind == "cursor" => "42P03",
             Self::Exists { .. } => "42P07",
             Self::Invalid { .. } => "22023",
             Self::Data { .. } => "22000",

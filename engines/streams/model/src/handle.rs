@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
-use arrow_schema::SchemaRef;
+use arrow_schema::{DataType, SchemaRef};
 use async_trait::async_trait;
 use savanna_epoch::{NodeId, OwnerEpoch};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -79,12 +79,14 @@ pub enum StreamRequest {
         /// One or more statements, separated by `;`.
         sql: String,
     },
-    /// Tells the columns of a statement's result without running it.
+    /// Tells the columns of a statement's result, and the types of its parameters, without running it.
     Describe {
         /// The session.
         session: SessionId,
         /// One statement.
         sql: String,
+        /// The types of `$1`, `$2`, .. as far as the client declares them.
+        parameters: Vec<Option<DataType>>,
     },
     /// Runs one statement.
     Execute {
@@ -92,6 +94,8 @@ pub enum StreamRequest {
         session: SessionId,
         /// One statement.
         sql: String,
+        /// The values of `$1`, `$2`, ..
+        parameters: Vec<Parameter>,
     },
     /// The next rows of a cursor.
     Fetch {
@@ -137,6 +141,8 @@ pub enum StreamReply {
     Described {
         /// The columns.
         schema: Option<SchemaRef>,
+        /// The types of `$1`, `$2`, ..: as declared, or as the statement uses them.
+        parameters: Vec<DataType>,
     },
     /// To `Execute` of a statement without rows: the command tag, such as `CREATE TABLE`.
     Done {
@@ -151,6 +157,8 @@ pub enum StreamReply {
         cursor: CursorId,
         /// The query that feeds the cursor, if it is a stream.
         query: Option<QueryId>,
+        /// What the statement wants done with the rows.
+        purpose: Purpose,
     },
     /// To `Execute` of `INSERT INTO`: the query runs.
     Started {
@@ -169,6 +177,45 @@ pub enum StreamReply {
         /// One entry per query, newest first.
         queries: Vec<QueryStatus>,
     },
+}
+
+/// What becomes of the rows of a statement.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Purpose {
+    /// They are the answer: `SELECT`, `SHOW`, ..
+    Select,
+    /// They are the answer, and what follows them stays in a cursor that has a name: `FETCH`.
+    Fetch,
+    /// They are counted and forgotten: `MOVE`.
+    Move,
+    /// They leave as text, a line for each: `COPY .. TO STDOUT`.
+    Copy(CopyFormat),
+}
+
+/// How `COPY .. TO STDOUT` writes rows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyFormat {
+    /// Quotes as in CSV instead of back-slashes.
+    pub csv: bool,
+    /// Whether the first line has the names of the columns.
+    pub header: bool,
+    /// Stands between values; one ASCII character.
+    pub delimiter: char,
+    /// Stands for NULL.
+    pub null: String,
+    /// Stands around CSV values that need it; one ASCII character.
+    pub quote: char,
+    /// Stands before a quote inside of a CSV value; one ASCII character.
+    pub escape: char,
+}
+
+/// The value of a parameter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parameter {
+    /// Its type.
+    pub data_type: DataType,
+    /// The value as SQL writes it between quotes; none is NULL.
+    pub text: Option<String>,
 }
 
 /// Where a query stands.

@@ -1,7 +1,8 @@
 //! Statements as they come out of the parser: checked for form, not yet against the catalog.
 
-use savanna_streams_model::Position;
 use savanna_streams_model::catalog::{TableDef, ViewDef};
+use savanna_streams_model::handle::{CopyFormat, Parameter};
+use savanna_streams_model::{Position, Result};
 
 use datafusion::sql::sqlparser::ast;
 
@@ -67,6 +68,36 @@ pub enum Statement {
     },
     /// `SELECT ..`.
     Query(Query),
+    /// `DECLARE name CURSOR FOR SELECT ..`: a query whose rows are fetched by name.
+    Declare {
+        /// The cursor.
+        cursor: String,
+        /// Whether it outlives its transaction.
+        hold: bool,
+        /// What is fetched.
+        query: Query,
+    },
+    /// `FETCH` or `MOVE`.
+    Fetch {
+        /// The cursor.
+        cursor: String,
+        /// At most this many rows.
+        rows: usize,
+        /// Whether they are only passed over.
+        moves: bool,
+    },
+    /// `CLOSE name`, or `CLOSE ALL` with no name.
+    Close {
+        /// The cursor.
+        cursor: Option<String>,
+    },
+    /// `COPY .. TO STDOUT`.
+    Copy {
+        /// What is written.
+        query: Query,
+        /// How.
+        format: CopyFormat,
+    },
     /// `EXPLAIN` of a query or an `INSERT`.
     Explain {
         /// The statement explained.
@@ -102,6 +133,42 @@ pub enum Statement {
     Commit,
     /// `ROLLBACK` or `ABORT`; changes nothing.
     Rollback,
+}
+
+impl Statement {
+    /// The query that the statement runs or explains.
+    pub(crate) fn query(&self) -> Option<&Query> {
+        match self {
+            Self::Query(query)
+            | Self::Insert { query, .. }
+            | Self::Declare { query, .. }
+            | Self::Copy { query, .. } => Some(query),
+            Self::Explain { inner } => inner.query(),
+            _ => None,
+        }
+    }
+
+    fn query_mut(&mut self) -> Option<&mut Query> {
+        match self {
+            Self::Query(query)
+            | Self::Insert { query, .. }
+            | Self::Declare { query, .. }
+            | Self::Copy { query, .. } => Some(query),
+            Self::Explain { inner } => inner.query_mut(),
+            _ => None,
+        }
+    }
+
+    /// Puts values in the places of `$1`, `$2`, ..
+    ///
+    /// # Errors
+    /// A value is none of its type.
+    pub fn bind(&mut self, parameters: &[Parameter]) -> Result<()> {
+        match self.query_mut() {
+            Some(query) if !parameters.is_empty() => crate::plan::bind(query, parameters),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// What `DROP` drops.

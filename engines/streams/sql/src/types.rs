@@ -141,6 +141,12 @@ pub(crate) fn is_unnamed(fields: &Fields) -> bool {
     fields.iter().enumerate().all(|(i, field)| *field.name() == format!("c{i}"))
 }
 
+/// Whether a value of this type has a text that can be cast to it.
+pub(crate) fn is_plain(data_type: &DataType) -> bool {
+    let known = data_type.is_numeric() || is_text(data_type);
+    known || matches!(data_type, DataType::Boolean | DataType::Date32 | DataType::Timestamp(..))
+}
+
 fn is_text(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }

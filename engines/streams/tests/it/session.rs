@@ -35,8 +35,8 @@ impl Session {
         let StreamReply::Statements { statements } = split else { panic!("no statements: {split:?}") };
         let mut results = Vec::new();
         for sql in statements {
-            match self.call(StreamRequest::Execute { session: self.id, sql }).await? {
-                StreamReply::Rows { schema, cursor, query } => {
+            match self.call(StreamRequest::Execute { session: self.id, sql, parameters: vec![] }).await? {
+                StreamReply::Rows { schema, cursor, query, .. } => {
                     let mut lines = self.fetch(cursor).await?;
                     if query.is_some() {
                         lines.sort();

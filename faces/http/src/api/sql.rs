@@ -105,8 +105,8 @@ pub(crate) async fn describe(
     Json(body): Json<Sql>,
 ) -> Result<axum::Json<Description>, Problem> {
     let session = used(&face, session)?;
-    match face.handle.call(StreamRequest::Describe { session, sql: body.sql }).await? {
-        StreamReply::Described { schema } => {
+    match face.handle.call(StreamRequest::Describe { session, sql: body.sql, parameters: vec![] }).await? {
+        StreamReply::Described { schema, .. } => {
             Ok(axum::Json(Description { columns: schema.as_ref().map(columns_of).transpose()? }))
         }
         _ => Err(Problem::unexpected_reply("Describe")),
@@ -132,16 +132,18 @@ pub(crate) async fn execute(
     Json(body): Json<Sql>,
 ) -> Result<axum::Json<Outcome>, Problem> {
     let session = used(&face, session)?;
-    Ok(axum::Json(match face.handle.call(StreamRequest::Execute { session, sql: body.sql }).await? {
-        StreamReply::Done { tag } => Outcome::Done { tag },
-        StreamReply::Started { query } => Outcome::Started { query: query.to_string() },
-        StreamReply::Rows { schema, cursor, query } => Outcome::Rows {
-            columns: columns_of(&schema)?,
-            cursor: cursor.0,
-            query: query.map(|query| query.to_string()),
+    Ok(axum::Json(
+        match face.handle.call(StreamRequest::Execute { session, sql: body.sql, parameters: vec![] }).await? {
+            StreamReply::Done { tag } => Outcome::Done { tag },
+            StreamReply::Started { query } => Outcome::Started { query: query.to_string() },
+            StreamReply::Rows { schema, cursor, query, .. } => Outcome::Rows {
+                columns: columns_of(&schema)?,
+                cursor: cursor.0,
+                query: query.map(|query| query.to_string()),
+            },
+            _ => return Err(Problem::unexpected_reply("Execute")),
         },
-        _ => return Err(Problem::unexpected_reply("Execute")),
-    }))
+    ))
 }
 
 /// The next rows of a cursor: JSON lines, or an Arrow stream if that is what `Accept` names.

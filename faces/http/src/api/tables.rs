@@ -51,7 +51,7 @@ async fn ask(handle: &SharedStreamHandle, sql: String) -> Result<Vec<Object>, Pr
         return Err(Problem::unexpected_reply("OpenSession"));
     };
     let asked = async {
-        let executed = handle.call(StreamRequest::Execute { session, sql }).await?;
+        let executed = handle.call(StreamRequest::Execute { session, sql, parameters: vec![] }).await?;
         let StreamReply::Rows { schema, cursor, .. } = executed else {
             return Err(Problem::unexpected_reply("Execute"));
         };

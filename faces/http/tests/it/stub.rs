@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use savanna_http::types::{LeaseStatus, NodeStatus, ServiceState, ServiceStatus, Setting, Tenant};
 use savanna_http::{Backup, HttpFace, HttpLimits, NodeView, Problem, SharedTenants, TenantsHandle};
 use savanna_streams_model::handle::{
-    CursorId, HandleError, QueryState, QueryStatus, Rows, SessionId, StreamHandle, StreamReply, StreamRequest,
+    CursorId, HandleError, Purpose, QueryState, QueryStatus, Rows, SessionId, StreamHandle, StreamReply, StreamRequest,
 };
 use savanna_streams_model::ids::QueryId;
 use savanna_streams_model::{Position, StreamError};
@@ -77,7 +77,12 @@ impl StubEngine {
     fn rows(&self, pages: u64) -> StreamReply {
         let cursor = self.next.fetch_add(1, Ordering::Relaxed);
         self.cursors.lock().insert(cursor, pages);
-        StreamReply::Rows { schema: schema(), cursor: CursorId(cursor), query: Some(query_id()) }
+        StreamReply::Rows {
+            schema: schema(),
+            cursor: CursorId(cursor),
+            query: Some(query_id()),
+            purpose: Purpose::Select,
+        }
     }
 
     fn execute(&self, sql: &str) -> Result<StreamReply, HandleError> {
@@ -122,7 +127,7 @@ impl StreamHandle for StubEngine {
             StreamRequest::Split { sql } => {
                 Ok(StreamReply::Statements { statements: sql.split(';').map(|s| s.trim().to_owned()).collect() })
             }
-            StreamRequest::Describe { .. } => Ok(StreamReply::Described { schema: Some(schema()) }),
+            StreamRequest::Describe { .. } => Ok(StreamReply::Described { schema: Some(schema()), parameters: vec![] }),
             StreamRequest::Execute { sql, .. } if sql == "SLEEP" => std::future::pending().await,
             StreamRequest::Execute { sql, .. } => self.execute(&sql),
             StreamRequest::Fetch { cursor, .. } => self.fetch(cursor.0),

@@ -1,6 +1,8 @@
 //! Text to statement. Which parser owns a statement is decided by its first words, never by trial: the standard grammar
 //! accepts nonsense for our declarations and would hide the better error.
 
+mod copy;
+mod cursor;
 mod split;
 mod table;
 mod tokens;
@@ -42,6 +44,13 @@ pub(crate) fn parse_expression(text: &str) -> Result<datafusion::sql::sqlparser:
     parser.parse_expr().map_err(|e| tokens::syntax_error(e, text))
 }
 
+/// Parses the name of a type.
+pub(crate) fn parse_type(text: &str) -> Result<datafusion::sql::sqlparser::ast::DataType> {
+    let tokens = tokens::rewrite(tokens::tokenize(text)?, true)?;
+    let mut parser = Parser::new(&tokens::DIALECT).with_tokens_with_locations(tokens);
+    parser.parse_data_type().map_err(|e| tokens::syntax_error(e, text))
+}
+
 /// Parses a query's text alone, such as that of a view.
 pub(crate) fn parse_query(text: &str) -> Result<Query> {
     match parse(text)? {
@@ -72,6 +81,11 @@ impl StatementParser<'_> {
             "CREATE" => self.create(),
             "DROP" => self.drop(),
             "INSERT" => self.insert(),
+            "DECLARE" => self.declare(),
+            "FETCH" => self.fetch(false),
+            "MOVE" => self.fetch(true),
+            "CLOSE" => self.close(),
+            "COPY" => self.copy(),
             "EXPLAIN" => self.explain(),
             "SHOW" => self.show(),
             "DESCRIBE" | "DESC" => {
@@ -107,7 +121,6 @@ impl StatementParser<'_> {
             "ALTER" => "DROP the table or view and CREATE it again",
             "USE" => "there is one catalog; name tables directly",
             "GRANT" | "REVOKE" => "streams have no privileges of their own",
-            "COPY" => "use the 'file' or 'stdin' connector",
             "EXECUTE" | "PREPARE" | "DEALLOCATE" => {
                 "use the client's prepared statements, or send the statement itself"
             }

@@ -42,11 +42,18 @@ pub(super) struct Names<'a> {
     functions: Arc<TaskContext>,
     /// The views being expanded, outermost first.
     views: Vec<String>,
+    /// Whether parameters have no values yet.
+    open: bool,
 }
 
 impl<'a> Names<'a> {
     pub(super) fn new(catalog: &'a dyn Catalog) -> Self {
-        Self { catalog, functions: functions(), views: Vec::new() }
+        Self { catalog, functions: functions(), views: Vec::new(), open: false }
+    }
+
+    /// The same, for a query whose parameters have no values yet.
+    pub(super) fn open(self) -> Self {
+        Self { open: true, ..self }
     }
 
     /// The logical plan of a query, as written.
@@ -54,7 +61,11 @@ impl<'a> Names<'a> {
         let mut sql = query.ast.clone();
         names::give(&mut sql, self.views.is_empty()).map_err(external)?;
         group_windows::rewrite(&mut sql).map_err(external)?;
-        refuse::check(&sql)?;
+        if self.open {
+            refuse::check_open(&sql)?
+        } else {
+            refuse::check(&sql)?
+        };
         dialect::rewrite(&mut sql).map_err(external)?;
         let statement = ast::Statement::Query(sql);
         SqlToRel::new_with_options(self, options(self.views.is_empty())).sql_statement_to_plan(statement)
@@ -97,7 +108,7 @@ impl<'a> Names<'a> {
         }
         let mut views = self.views.clone();
         views.push(view.name.clone());
-        let inner = Names { catalog: self.catalog, functions: Arc::clone(&self.functions), views };
+        let inner = Names { catalog: self.catalog, functions: Arc::clone(&self.functions), views, open: false };
         let plan = crate::parse::parse_query(&view.query)
             .map_err(external)
             .and_then(|query| {

@@ -26,6 +26,7 @@ mod keywords;
 mod names;
 mod one_window;
 mod output;
+mod parameters;
 mod physical;
 mod point_in_time;
 mod refuse;
@@ -40,7 +41,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::DataFusionError;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::logical_expr::{Aggregate, Distinct, Expr, LogicalPlan};
@@ -58,9 +59,10 @@ use self::context::Names;
 use self::graph::GraphBuilder;
 use self::physical::Steps;
 use self::scan::Scans;
-use crate::statement::Query;
+use crate::statement::{Query, Statement};
 use savanna_streams_functions::session;
 
+pub(crate) use parameters::bind;
 pub use refuse::function_names;
 
 /// The tables and views that a query may name. Names are case-sensitive.
@@ -115,6 +117,16 @@ impl Planner {
     /// The query names what does not exist or does what streams do not do.
     pub fn output_schema(&self, query: &Query) -> Result<SchemaRef> {
         Ok(Arc::new(self.analyzed(query)?.schema().as_arrow().clone()))
+    }
+
+    /// The types of `$1`, `$2`, ..: as declared, else as the query casts them or compares them, else text.
+    ///
+    /// # Errors
+    /// A parameter has a number that makes no sense.
+    pub fn parameter_types(&self, statement: &Statement, declared: &[Option<DataType>]) -> Result<Vec<DataType>> {
+        statement
+            .query()
+            .map_or_else(|| Ok(Vec::new()), |query| parameters::types(query, declared, self.catalog.as_ref()))
     }
 
     /// The result of a query that reads no table, such as the `SELECT 1` with which clients look whether somebody is

@@ -23,6 +23,11 @@ pub(super) fn check(query: &SqlQuery) -> Result<(), datafusion::common::DataFusi
     Checker::default().check(query).map_err(external)
 }
 
+/// Checks a whole query whose parameters have no values yet.
+pub(super) fn check_open(query: &SqlQuery) -> Result<(), datafusion::common::DataFusionError> {
+    Checker { open: true, ..Checker::default() }.check(query).map_err(external)
+}
+
 /// Checks an expression outside a query.
 pub(super) fn check_expression(expr: &Expr) -> Result<()> {
     Checker::default().check(expr)
@@ -78,6 +83,8 @@ pub fn function_names() -> Vec<String> {
 struct Checker {
     /// Calls of window functions in `FROM` and their tables, which are no expressions.
     in_from: HashSet<Span>,
+    /// Whether parameters may stand where their values will.
+    open: bool,
 }
 
 type Verdict = ControlFlow<StreamError>;
@@ -233,9 +240,11 @@ impl Checker {
                 expr.span(),
                 "write one query per grouping and UNION ALL them",
             ),
-            Expr::Value(value) if matches!(value.value, Value::Placeholder(_)) => {
-                refuse(format!("the parameter {}", value.value), value.span, "write the value itself")
-            }
+            Expr::Value(value) if matches!(value.value, Value::Placeholder(_)) && !self.open => refuse(
+                format!("the parameter {} without a value", value.value),
+                value.span,
+                "send a value for it, or write the value itself",
+            ),
             Expr::Interval(Interval { last_field: Some(_), .. }) => {
                 refuse("INTERVAL over several units", expr.span(), "write it in the smallest one: INTERVAL '14' MONTH")
             }

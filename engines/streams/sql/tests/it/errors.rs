@@ -85,7 +85,7 @@ fn what_streams_do_not_do_is_refused_by_name_and_place() {
     refuses("SELECT p.id FROM plain FOR SYSTEM_TIME AS OF ts AS p", "FOR SYSTEM_TIME AS OF", "1:24");
     refuses("SELECT 1", "SELECT without FROM", "1:1");
     refuses("SELECT * FROM (VALUES (1)) t", "VALUES", "1:24");
-    refuses("SELECT k FROM events WHERE k = $1", "the parameter $1", "1:32");
+    refuses("SELECT k FROM events WHERE k = $1", "the parameter $1 without a value", "1:32");
     refuses("INSERT INTO plain VALUES (1)", "INSERT .. VALUES", "1:19");
 }
 

@@ -1,0 +1,176 @@
+//! The values that a client binds to `$1`, `$2`, ..: from the formats of the protocol to the texts of SQL.
+
+use arrow::temporal_conversions::{date32_to_datetime, timestamp_us_to_datetime};
+use arrow_schema::{DataType, TimeUnit};
+use pgwire::api::Type;
+use pgwire::api::portal::Portal;
+use pgwire::error::{PgWireError, PgWireResult};
+use pgwire::messages::extendedquery::Bind;
+use savanna_streams_model::handle::Parameter;
+
+use crate::error;
+
+/// Days from 1970-01-01 to 2000-01-01, where times of the protocol begin.
+const EPOCH_DAYS: i32 = 10_957;
+const MICROS_PER_DAY: i64 = 86_400_000_000;
+
+/// The digits of a `numeric` travel in groups of four.
+const GROUP_DIGITS: usize = 4;
+
+/// A parameter of a prepared statement.
+#[derive(Clone, Debug)]
+pub(crate) struct Declared {
+    /// Its type in the engine.
+    pub(crate) data_type: DataType,
+    /// Its type in the protocol.
+    pub(crate) pg_type: Type,
+}
+
+/// The engine's type for a type that a client declares; none if the client leaves it open.
+pub(crate) fn data_type(number: usize, declared: Option<&Type>) -> PgWireResult<Option<DataType>> {
+    let Some(declared) = declared else { return Ok(None) };
+    Ok(Some(match *declared {
+        Type::UNKNOWN => return Ok(None),
+        Type::BOOL => DataType::Boolean,
+        Type::INT2 => DataType::Int16,
+        Type::INT4 => DataType::Int32,
+        Type::INT8 | Type::OID => DataType::Int64,
+        Type::FLOAT4 => DataType::Float32,
+        Type::FLOAT8 => DataType::Float64,
+        Type::NUMERIC => DataType::Decimal128(38, 10),
+        Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::JSON | Type::UUID => DataType::Utf8View,
+        Type::DATE => DataType::Date32,
+        Type::TIMESTAMP => DataType::Timestamp(TimeUnit::Microsecond, None),
+        Type::TIMESTAMPTZ => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+        _ => {
+            let message =
+                format!("parameter ${number} is {declared}, which is not supported; send it as text and CAST it");
+            return Err(error::error("0A000", message));
+        }
+    }))
+}
+
+/// Checks that a bind message has formats for all of its values or for none.
+pub(crate) fn check_formats(bind: &Bind) -> PgWireResult<()> {
+    let (codes, came) = (bind.parameter_format_codes.len(), bind.parameters.len());
+    if codes > 1 && codes != came {
+        let message = format!("the bind message has {codes} parameter formats for {came} parameters");
+        return Err(error::error("08P01", message));
+    }
+    Ok(())
+}
+
+/// A bind message with more or fewer values than the statement has parameters.
+pub(crate) fn wrong_number(takes: usize, came: usize) -> PgWireError {
+    error::error("08P01", format!("the statement takes {takes} parameters, but {came} came"))
+}
+
+/// The values that a portal is bound to.
+pub(crate) fn values<S>(declared: &[Declared], portal: &Portal<S>) -> PgWireResult<Vec<Parameter>> {
+    if portal.parameters.len() != declared.len() {
+        return Err(wrong_number(declared.len(), portal.parameters.len()));
+    }
+    let value = |(at, (declared, bytes)): (usize, (&Declared, &Option<_>))| {
+        let text = bytes.as_deref().map(|bytes: &[u8]| match portal.parameter_format.is_binary(at) {
+            true => from_binary(&declared.pg_type, bytes),
+            false => std::str::from_utf8(bytes).ok().map(str::to_owned),
+        });
+        match text {
+            Some(None) => {
+                let message = format!("parameter ${} is no value of type {}", at + 1, declared.pg_type);
+                Err(error::error("22P03", message))
+            }
+            known => Ok(Parameter { data_type: declared.data_type.clone(), text: known.flatten() }),
+        }
+    };
+    declared.iter().zip(&portal.parameters).enumerate().map(value).collect()
+}
+
+/// The text of a value in binary; none if the bytes are no value of the type.
+fn from_binary(pg_type: &Type, bytes: &[u8]) -> Option<String> {
+    Some(match *pg_type {
+        Type::BOOL => (*bytes.first()? != 0).to_string(),
+        Type::INT2 => i16::from_be_bytes(bytes.try_into().ok()?).to_string(),
+        Type::INT4 => i32::from_be_bytes(bytes.try_into().ok()?).to_string(),
+        Type::INT8 => i64::from_be_bytes(bytes.try_into().ok()?).to_string(),
+        Type::OID => u32::from_be_bytes(bytes.try_into().ok()?).to_string(),
+        Type::FLOAT4 => f32::from_be_bytes(bytes.try_into().ok()?).to_string(),
+        Type::FLOAT8 => f64::from_be_bytes(bytes.try_into().ok()?).to_string(),
+        Type::NUMERIC => numeric(bytes)?,
+        Type::DATE => {
+            let days = i32::from_be_bytes(bytes.try_into().ok()?).checked_add(EPOCH_DAYS)?;
+            date32_to_datetime(days)?.date().to_string()
+        }
+        Type::TIMESTAMP | Type::TIMESTAMPTZ => {
+            let micros = i64::from_be_bytes(bytes.try_into().ok()?);
+            let micros = micros.checked_add(i64::from(EPOCH_DAYS) * MICROS_PER_DAY)?;
+            timestamp_us_to_datetime(micros)?.to_string()
+        }
+        Type::UUID => {
+            let hex: String = <&[u8; 16]>::try_from(bytes).ok()?.iter().map(|byte| format!("{byte:02x}")).collect();
+            [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+        }
+        _ => std::str::from_utf8(bytes).ok()?.to_owned(),
+    })
+}
+
+/// A `numeric`: the number of groups, the power of the first, the sign, digits behind the point, and the groups.
+fn numeric(bytes: &[u8]) -> Option<String> {
+    const NEGATIVE: u16 = 0x4000;
+    let mut words = bytes.chunks_exact(2).map(|word| u16::from_be_bytes([word[0], word[1]]));
+    let (count, weight, sign, scale) = (words.next()?, words.next()? as i16, words.next()?, words.next()?);
+    let groups: Vec<u16> = words.collect();
+    if groups.len() != usize::from(count) || groups.iter().any(|group| *group > 9_999) || ![0, NEGATIVE].contains(&sign)
+    {
+        return None;
+    }
+    let group = |power: i32| {
+        let at = usize::try_from(i32::from(weight) - power).ok();
+        at.and_then(|at| groups.get(at)).copied().unwrap_or(0)
+    };
+    let mut text: String = (0..=i32::from(weight).max(0)).rev().map(|power| format!("{:04}", group(power))).collect();
+    text = text.trim_start_matches('0').to_owned();
+    if text.is_empty() {
+        text.push('0');
+    }
+    let scale = usize::from(scale);
+    if scale > 0 {
+        let groups = scale.div_ceil(GROUP_DIGITS) as i32;
+        let fraction: String = (1..=groups).map(|place| format!("{:04}", group(-place))).collect();
+        text = format!("{text}.{}", &fraction[..scale]);
+    }
+    Some(if sign == NEGATIVE { format!("-{text}") } else { text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[u16]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_be_bytes()).collect()
+    }
+
+    #[test]
+    fn numerics_are_read_digit_by_digit() {
+        for (bytes, text) in [
+            (vec![0, 0, 0, 0], "0"),
+            (vec![2, 0, 0, 2, 19, 9000], "19.90"),
+            (vec![1, 1, 0x4000, 0, 12], "-120000"),
+            (vec![1, (-2_i16) as u16, 0, 7, 1230], "0.0000123"),
+            (vec![3, 1, 0, 3, 1, 2345, 6780], "12345.678"),
+        ] {
+            assert_eq!(numeric(&words(&bytes)).as_deref(), Some(text));
+        }
+        assert_eq!(numeric(&words(&[0, 0, 0xc000, 0])), None, "NaN is no decimal");
+        assert_eq!(numeric(&words(&[2, 0, 0, 0, 1])), None);
+    }
+
+    #[test]
+    fn times_count_from_2000() {
+        assert_eq!(from_binary(&Type::DATE, &1_i32.to_be_bytes()).as_deref(), Some("2000-01-02"));
+        let text = from_binary(&Type::TIMESTAMP, &1_500_000_i64.to_be_bytes());
+        assert_eq!(text.as_deref(), Some("2000-01-01 00:00:01.500"));
+        assert_eq!(from_binary(&Type::TIMESTAMP, &i64::MAX.to_be_bytes()), None, "infinity is no time");
+        assert_eq!(from_binary(&Type::INT4, &[1, 2]), None);
+    }
+}
