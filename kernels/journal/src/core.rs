@@ -440,6 +440,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_makes_room_for_more() {
+        let mut core = core(LIMITS);
+        for _ in 0..100 {
+            append(&mut core, 400, START);
+            flush(&mut core);
+        }
+        assert_eq!(core.backlog(), 0);
+    }
+
+    #[test]
     fn a_truncation_asks_for_the_fence_first() {
         let mut core = core(LIMITS);
         assert!(matches!(only(core.step(Input::Truncate(Lsn(9)), START)), Action::CheckFence));

@@ -6,7 +6,7 @@ use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use savanna_journal::{Disk, JournalError, Lsn, Record, sim::SimDisk};
 
-use crate::history::{History, append, drafts, on, open, wait};
+use crate::history::{History, SEGMENT_BYTES, append, drafts, on, open, wait};
 
 /// A log of one segment with a batch for each group, closed.
 fn small_log() -> (Arc<SimDisk>, History, Vec<Record>) {
@@ -85,6 +85,35 @@ fn damage_before_later_batches_names_file_and_offset() {
 }
 
 #[test]
+fn a_batch_of_one_record_before_the_last_has_a_witness() {
+    let disk = SimDisk::new(0);
+    let (journal, _) = open(on(&disk), 1).expect("opened");
+    for payload in [b"first", b"other", b"third"] {
+        wait(&journal, append(&journal, payload).expect("accepted")).expect("durable");
+    }
+    drop(journal);
+    let (name, _) = only_segment(&disk);
+    // The header, then records of 48 + 5 bytes, aligned: the second one's payload.
+    disk.flip(&name, 72 + 56 + 48, 0);
+    let error = open(on(&disk), 2).map(|_| ()).expect_err("damaged");
+    assert!(matches!(error, JournalError::Corrupt { offset: 128, .. }), "{error}");
+}
+
+#[test]
+fn copies_of_the_records_of_the_owner_before_are_no_torn_tail() {
+    let disk = SimDisk::new(0);
+    let (journal, _) = open(on(&disk), 1).expect("opened");
+    wait(&journal, append(&journal, b"told").expect("accepted")).expect("durable");
+    drop(journal);
+    // This owner appends nothing: there is its copy of the record, and no later record that it could be told by.
+    drop(open(on(&disk), 2).expect("opened"));
+    let (name, _) = disk.files().pop().expect("the newest segment");
+    disk.flip(&name, 72 + 48, 0);
+    let error = open(on(&disk), 3).map(|_| ()).expect_err("damaged");
+    assert!(matches!(error, JournalError::Corrupt { offset: 72, .. }), "{error}");
+}
+
+#[test]
 fn a_record_that_is_cut_off_at_any_byte_is_cut_with_its_group() {
     let (disk, history, whole) = small_log();
     let (name, _) = only_segment(&disk);
@@ -148,6 +177,22 @@ fn a_missing_segment_is_an_error() {
             _ => assert!(error.to_string().starts_with("the log has a hole before sim:/segment-"), "{error}"),
         }
     }
+}
+
+#[test]
+fn a_missing_segment_of_one_record_is_an_error() {
+    let disk = SimDisk::new(0);
+    let (journal, _) = open(on(&disk), 1).expect("opened");
+    for _ in 0..4 {
+        wait(&journal, append(&journal, &[7; SEGMENT_BYTES / 2]).expect("accepted")).expect("durable");
+    }
+    drop(journal);
+    let mut segments = disk.files();
+    segments.retain(|(name, _)| name.starts_with("segment-"));
+    assert_eq!(segments.len(), 4, "one record in each");
+    disk.remove(&segments[0].0).expect("removed");
+    let error = open(on(&disk), 2).map(|_| ()).expect_err("a hole");
+    assert!(matches!(error, JournalError::Missing { needed: Lsn(1), first: Lsn(2), .. }), "{error}");
 }
 
 #[test]

@@ -117,6 +117,20 @@ fn a_failed_flush_is_final_and_tells_everybody() {
 }
 
 #[test]
+fn an_owner_that_cannot_look_for_its_fence_tells_nobody() {
+    // Of the first batch: the look before the write, and the one after the flush.
+    for look in [1, 4] {
+        let disk = SimDisk::new(1);
+        let (journal, _) = open(on(&disk), 1).expect("opened");
+        disk.fail(look, Fault::Error);
+        let error = crate::history::append(&journal, b"unknown").and_then(|lsn| wait(&journal, lsn));
+        let error = error.expect_err("another owner may have come");
+        assert!(matches!(error, JournalError::Io { doing: "look for the fence", .. }), "{error}");
+        journal.close().expect_err("it ended before");
+    }
+}
+
+#[test]
 fn a_full_disk_is_reported_and_opens_again_with_space() {
     let disk = SimDisk::new(2);
     disk.set_capacity(20_000);

@@ -7,4 +7,5 @@ mod fencing;
 mod history;
 mod interposed;
 mod log;
+mod power_cut;
 mod store;

@@ -298,6 +298,59 @@ fn an_opening_that_the_owner_overtakes_and_truncates_under_still_fences_it() {
     history.check(&records, Lsn(9)).expect("the log");
 }
 
+/// Lets another owner open the log under `epoch` before the next object is put.
+fn overtake(store: &Arc<Flaky>, epoch: u64) -> Arc<Mutex<Option<Journal>>> {
+    let other = Arc::new(Mutex::new(None));
+    let (log, opened) = (Arc::clone(store), Arc::clone(&other));
+    store.before_next_put(move || {
+        *opened.lock().expect("not poisoned") = Some(open(at(&log), epoch).expect("opened").0);
+    });
+    other
+}
+
+#[test]
+fn of_two_that_put_their_fence_under_one_number_one_has_opened() {
+    let store = Flaky::new();
+    let other = overtake(&store, 3);
+    let error = open(at(&store), 2).map(|_| ()).expect_err("refused");
+    assert!(matches!(error, JournalError::Fenced { ours: OwnerEpoch(2), theirs: OwnerEpoch(3) }), "{error}");
+    let winner = other.lock().expect("not poisoned").take().expect("opened");
+    wait(&winner, append(&winner, b"told").expect("accepted")).expect("durable");
+}
+
+#[test]
+fn a_truncation_that_meets_the_fence_of_another_owner_removes_nothing() {
+    let store = Flaky::new();
+    let mut history = History::default();
+    let (older, _) = open(at(&store), 1).expect("opened");
+    for _ in 0..3 {
+        append_durably(&older, &mut history, 1).expect("durable");
+    }
+    let newer = overtake(&store, 2);
+    older.truncate_before(Lsn(4)).expect("accepted");
+    let error = older.close().expect_err("it was taken over");
+    assert!(matches!(error, JournalError::Fenced { ours: OwnerEpoch(1), theirs: OwnerEpoch(2) }), "{error}");
+    let mut newer = newer.lock().expect("not poisoned");
+    append_durably(newer.as_ref().expect("opened"), &mut history, 1).expect("durable");
+    drop(newer.take());
+    let (_, records) = open(at(&store), 3).expect("opened");
+    assert_eq!(records.len(), 4);
+    history.check(&records, Lsn(1)).expect("the log");
+}
+
+#[test]
+fn a_newest_object_that_vanishes_while_the_log_is_opened_is_missed() {
+    let store = Flaky::new();
+    let (journal, _) = open(at(&store), 1).expect("opened");
+    wait(&journal, append(&journal, b"told").expect("accepted")).expect("durable");
+    drop(journal);
+    let newest = store.objects().pop().expect("there");
+    let log = Arc::clone(&store);
+    store.before_next_put(move || futures::executor::block_on(log.inner.delete(&newest)).expect("deleted"));
+    let error = open(at(&store), 2).map(|_| ()).expect_err("a hole");
+    assert!(matches!(error, JournalError::Missing { needed: Lsn(1), first: Lsn(2), .. }), "{error}");
+}
+
 /// Opens, appends, truncates, opens again; what was told, and how far it was truncated.
 fn script(store: &Arc<Flaky>) -> (History, Lsn) {
     let mut history = History::default();
