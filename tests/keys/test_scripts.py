@@ -305,3 +305,65 @@ def test_queues_in_scripts(savanna):
     assert client.call("EVAL", ADD_JOB, 3, *keys, packed) == b"1"
     assert client.call("HGETALL", "{q}:1") == [b"name", b"mail", b"data", b'{"value":7}', b"priority", b"0"]
     assert client.call("BRPOPLPUSH", "{q}:wait", "{q}:active", "0.1") == b"1"
+
+
+# What never ends by itself, and what would take very long in few steps.
+ENDLESS = [
+    "while true do end",
+    "xpcall(function() while true do end end, function() while true do end end)",
+    "xpcall(error, function() while true do end end)",
+    "while true do pcall(function() while true do end end) end",
+    "pcall(pcall, function() while true do end end) while true do end",
+    "local t = setmetatable({}, {__index = function() while true do end end}) pcall(function() return t.x end) return t.y",
+    "error(setmetatable({}, {__index = function() while true do end end}))",
+    "tostring(setmetatable({}, {__tostring = function() while true do end end}))",
+    "return (string.rep('a', 30000)):find('.-.-.-.-b')",
+    "return (string.rep('a', 30000)):match('.-.-.-.-b')",
+    "for _ in (string.rep('a', 30000)):gmatch('.-.-.-.-b') do end",
+    "return (string.rep('a', 30000)):gsub('.-.-.-.-b', '')",
+    "return pcall(string.gsub, string.rep('a', 30000), '.-.-.-.-b', {})",
+    "return (string.rep('a', 1000)):gsub('a', function() while true do end end)",
+    "while true do redis.call('LRANGE', 'long', 0, -1) end",
+    "while true do redis.pcall('LRANGE', 'long', 0, -1) end",
+    "local s = string.rep('a', 1000000) while true do s:gsub('a', 'b') end",
+    "local s = string.rep('a', 10000000) while true do s:upper() end",
+    "local t = {} for i = 1, 1000000 do t[i] = i end while true do table.insert(t, 1, 0) table.remove(t, 1) end",
+    "local t = {} while true do for i = 1, 200000 do t[i] = -i end table.sort(t) end",
+    "local t = {} for i = 1, 100000 do t[i] = i end while true do cjson.encode(t) end",
+    "local t = {} for i = 1, 100000 do t[i] = i end while true do cmsgpack.pack(t) end",
+    "local s = string.rep('a', 5000000) local p = string.rep('a', 2500000) .. 'b' while true do s:find(p, 1, true) end",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("script", ENDLESS)
+def test_every_script_ends(savanna, script):
+    client = Client(savanna.port)
+    client.socket.settimeout(60)
+    client.call("DEL", "long")
+    for _ in range(50):
+        client.call("RPUSH", "long", *range(1000))
+    client.call("CONFIG", "SET", "lua-time-limit", "100")
+    try:
+        reply = client.call("EVAL", script, 1, "long")
+        assert isinstance(reply, Refused) and "ran for more than 100 ms" in reply, reply
+        assert client.call("EVAL", "return 1", 0) == 1
+    finally:
+        client.call("CONFIG", "SET", "lua-time-limit", "5000")
+
+
+def test_substitutions_call_what_replaces(redis, savanna):
+    scripts = [
+        "return {string.gsub('hello world', '%w+', function(w) return w:upper() end)}",
+        "return {string.gsub('$name is $age', '%$(%w+)', {name = 'lua', age = 5})}",
+        "return {string.gsub('abc', '()', function(p) return p end)}",
+        "return {string.gsub('abc', '(.)(.)', function(a, b) return b .. a end)}",
+        "return {string.gsub('abc', '.', function() return nil end)}",
+        "return {string.gsub('abc', '.', function() return false end, 2)}",
+        "return {string.gsub('abc', '', setmetatable({}, {__index = function(_, k) return '<' .. k .. '>' end}))}",
+        "return {pcall(string.gsub, 'abc', '.', function() error({err = 'MY own'}) end)}",
+        "return {string.gsub('abc', '^a', string.upper)}",
+        "return {string.gsub('abc', 'x*', '-')}",
+    ]
+    theirs, ours = Client(redis.port), Client(savanna.port)
+    for script in scripts:
+        assert ours.call("EVAL", script, 0) == theirs.call("EVAL", script, 0), script

@@ -101,6 +101,7 @@ impl Server {
         allow_files(config.clients_max);
         let mut actors: Vec<Actor> =
             placement.all().map(|id| Actor::new(id, placement, config.clone(), seed)).collect();
+        Actor::introduce(&mut actors);
         if let Some(users) = &users {
             actors.iter_mut().for_each(|actor| actor.change_users(|all| *all = users.clone()));
         }

@@ -12,7 +12,7 @@ use crate::commands::sort::patterns;
 use crate::error::CommandError;
 use crate::reply::Reply;
 use crate::request::Args;
-use crate::scripting::{Digest, digest};
+use crate::scripting::{Digest, Kill, Scripts, Watch, digest};
 use crate::session::Session;
 
 impl Actor {
@@ -50,6 +50,17 @@ impl Actor {
         self.scripts.forget();
     }
 
+    /// Lets the scripts of all actors of a server be killed from each.
+    pub fn introduce(actors: &mut [Self]) {
+        let mut scripts: Vec<&mut Scripts> = actors.iter_mut().map(|actor| &mut actor.scripts).collect();
+        Scripts::introduce(&mut scripts);
+    }
+
+    /// Ends the scripts that run, on whichever actors, but for those that have changed something.
+    pub(crate) fn kill_scripts(&self) -> Kill {
+        self.scripts.kill()
+    }
+
     /// Runs a command that a script asks for.
     pub(crate) fn run_from_script(
         &mut self,
@@ -57,9 +68,16 @@ impl Actor {
         args: Args<'_>,
         declared: &HashSet<&[u8]>,
         is_readonly: bool,
+        watch: &Watch,
         reply: &mut dyn Reply,
     ) {
-        let outcome = self.admit_from_script(args, declared, is_readonly).and_then(|command| match command.run {
+        let admitted = self.admit_from_script(args, declared, is_readonly).and_then(|command| {
+            if command.flags.has(Flags::WRITE) {
+                watch.note_write().map_err(|stopped| CommandError::from(format!("ERR {}", stopped.0)))?;
+            }
+            Ok(command)
+        });
+        let outcome = admitted.and_then(|command| match command.run {
             Run::Session(run) => run(self, session, args, reply).map(|_: Progress| ()),
             _ => {
                 self.run_with_room(session.database, command, args, reply);

@@ -5,7 +5,7 @@ use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run};
 use crate::error::{CommandError, Outcome};
 use crate::reply::Reply;
 use crate::request::Args;
-use crate::scripting::{Digest, Invocation, digest};
+use crate::scripting::{Digest, Invocation, Kill, digest};
 use crate::session::Session;
 
 /// `EVAL script numkeys [key ...] [arg ...]`
@@ -84,8 +84,16 @@ pub fn script(
             }
             return actor.ask_everybody(session, &SCRIPT_FLUSH, args, reply);
         }
-        // Who could ask is served when no script runs.
-        (b"kill", 2) => return Err(CommandError::text("NOTBUSY No scripts in execution right now.")),
+        (b"kill", 2) => match actor.kill_scripts() {
+            Kill::Done => reply.ok(),
+            Kill::Idle => return Err(CommandError::text("NOTBUSY No scripts in execution right now.")),
+            Kill::HasWritten => {
+                return Err(CommandError::text(
+                    "UNKILLABLE Sorry the script already executed write commands against the dataset. It is stopped \
+                     when lua-time-limit is over.",
+                ));
+            }
+        },
         _ => {
             return Err(CommandError::from(format!(
                 "ERR unknown subcommand or wrong number of arguments for '{}'. Try SCRIPT HELP.",

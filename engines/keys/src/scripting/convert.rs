@@ -2,6 +2,7 @@
 
 use mlua::{Lua, Table, Value};
 
+use super::watch::Watch;
 use crate::number::{general, shortest};
 use crate::reply::{self, Reply, Tape};
 
@@ -29,8 +30,20 @@ pub(super) fn words(args: &[Value]) -> Result<Vec<Vec<u8>>, &'static str> {
 }
 
 /// A reply as a value of Lua.
-pub(super) fn to_lua(lua: &Lua, tape: &Tape, protocol: u8) -> mlua::Result<Value> {
-    next_value(lua, &mut tape.values(), protocol)
+pub(super) fn to_lua(lua: &Lua, tape: &Tape, protocol: u8, watch: &Watch) -> mlua::Result<Value> {
+    /// Values between two looks at the watch: much less than a millisecond.
+    const VALUES: usize = 1 << 10;
+    let mut late = None;
+    let mut count = 0_usize;
+    let mut values = tape.values().map_while(|value| {
+        count += 1;
+        if count.is_multiple_of(VALUES) {
+            late = watch.look().err();
+        }
+        late.is_none().then_some(value)
+    });
+    let value = next_value(lua, &mut values, protocol)?;
+    late.map_or(Ok(value), |stopped| Err(stopped.into()))
 }
 
 fn next_value<'a>(lua: &Lua, values: &mut impl Iterator<Item = reply::Value<'a>>, protocol: u8) -> mlua::Result<Value> {

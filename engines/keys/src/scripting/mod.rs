@@ -9,14 +9,18 @@ mod bits;
 mod convert;
 mod json;
 mod msgpack;
+mod pattern;
+mod strings;
 mod structs;
+mod watch;
 
 use std::cell::{Cell, RefCell};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
-use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, Value, VmState};
+use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
 
+pub(crate) use self::watch::{Kill, Watch};
 use crate::actor::Actor;
 use crate::commands::server::REDIS_VERSION;
 use crate::error::CommandError;
@@ -29,8 +33,6 @@ const MEMORY_BYTES_MAX: usize = 256 << 20;
 const KEPT_BYTES_MAX: usize = 64 << 20;
 /// Bytes of the texts that an actor knows.
 const SOURCE_BYTES_MAX: usize = 64 << 20;
-/// How many instructions run between two looks at the clock.
-const INSTRUCTIONS: u32 = 100_000;
 /// [`REDIS_VERSION`] as a number, a byte per part.
 const REDIS_VERSION_NUMBER: u32 = 0x07_00_0f;
 /// The name of a script's text in messages.
@@ -45,6 +47,10 @@ pub(crate) struct Scripts {
     machine: Option<Machine>,
     sources: HashMap<Digest, Source>,
     source_bytes: usize,
+    /// Over the script that runs.
+    watch: Watch,
+    /// The watches of the other actors, whose scripts may be killed from here.
+    others: Vec<Watch>,
 }
 
 /// A script's text.
@@ -194,7 +200,24 @@ impl Scripts {
 
     /// Forgets all scripts.
     pub(crate) fn forget(&mut self) {
-        *self = Self::default();
+        (self.machine, self.source_bytes) = (None, 0);
+        self.sources.clear();
+    }
+
+    /// Lets scripts of all be killed from each.
+    pub(crate) fn introduce(all: &mut [&mut Self]) {
+        let watches: Vec<Watch> = all.iter().map(|scripts| scripts.watch.clone()).collect();
+        for (index, scripts) in all.iter_mut().enumerate() {
+            scripts.others =
+                watches.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, it)| it.clone()).collect();
+        }
+    }
+
+    /// Ends the scripts that run, but for those that have changed something.
+    pub(crate) fn kill(&self) -> Kill {
+        let outcomes: Vec<Kill> = self.others.iter().chain([&self.watch]).map(Watch::kill).collect();
+        let first = [Kill::Done, Kill::HasWritten].into_iter().find(|wanted| outcomes.contains(wanted));
+        first.unwrap_or(Kill::Idle)
     }
 
     /// Compiles a script that is known.
@@ -212,7 +235,7 @@ impl Scripts {
             self.sources.get(digest).ok_or(CommandError::text("NOSCRIPT No matching script. Please use EVAL."))?;
         let machine = match &mut self.machine {
             Some(machine) => machine,
-            none => none.insert(Machine::new().map_err(|error| {
+            none => none.insert(Machine::new(&self.watch).map_err(|error| {
                 CommandError::from(format!("ERR could not make an interpreter: {}", message(&error)))
             })?),
         };
@@ -264,10 +287,11 @@ fn one_line(text: &str) -> String {
 }
 
 impl Machine {
-    fn new() -> mlua::Result<Self> {
+    fn new(watch: &Watch) -> mlua::Result<Self> {
         let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
         let lua = Lua::new_with(libraries, LuaOptions::default())?;
         lua.set_memory_limit(MEMORY_BYTES_MAX)?;
+        lua.set_app_data(watch.clone());
         let native = lua.create_table()?;
         native.raw_set("bit", library(&lua, bits::FUNCTIONS)?)?;
         let cjson = library(&lua, json::FUNCTIONS)?;
@@ -275,10 +299,15 @@ impl Machine {
         native.raw_set("cjson", cjson)?;
         native.raw_set("cmsgpack", library(&lua, msgpack::FUNCTIONS)?)?;
         native.raw_set("struct", library(&lua, structs::FUNCTIONS)?)?;
+        native.raw_set("string", library(&lua, strings::FUNCTIONS)?)?;
+        let over = watch.clone();
+        native.raw_set("stopped", lua.create_function(move |_, ()| Ok(over.stopped().map(|stopped| stopped.0)))?)?;
         let redis = library(&lua, &[("sha1hex", sha1hex), ("log", log)])?;
         redis.raw_set("REDIS_VERSION", REDIS_VERSION)?;
         redis.raw_set("REDIS_VERSION_NUM", REDIS_VERSION_NUMBER)?;
         native.raw_set("redis", redis)?;
+        let over = watch.clone();
+        native.raw_set("look", lua.create_function(move |_, ()| Ok(over.look()?))?)?;
         native.raw_set("memory", MEMORY_BYTES_MAX)?;
         native.raw_set("message", lua.create_function(|_, error: mlua::Error| Ok(raised(&error)))?)?;
         native.raw_set("line", lua.create_function(|lua, ()| Ok(present_line(lua)))?)?;
@@ -304,16 +333,23 @@ fn library(lua: &Lua, functions: &[(&str, LibraryFunction)]) -> mlua::Result<Tab
         let function = *function;
         let raising = lua.create_function(move |lua, args: MultiValue| {
             let args: Vec<Value> = args.into_iter().collect();
-            function(lua, &args).map_err(|Refused(text)| {
-                mlua::Error::RuntimeError(match present_line(lua) {
-                    Some(line) => format!("{}:{line}: {text}", &CHUNK[1..]),
-                    None => text,
-                })
-            })
+            let given = function(lua, &args).map_err(|refused| raising(lua, refused))?;
+            if let Some(watch) = lua.app_data_ref::<Watch>() {
+                watch.look()?;
+            }
+            Ok(given)
         })?;
         table.raw_set(*name, raising)?;
     }
     Ok(table)
+}
+
+/// A library's refusal as an error, with the line of the script.
+fn raising(lua: &Lua, Refused(text): Refused) -> mlua::Error {
+    mlua::Error::RuntimeError(match present_line(lua) {
+        Some(line) => format!("{}:{line}: {text}", &CHUNK[1..]),
+        None => text,
+    })
 }
 
 /// A byte string among a library function's arguments, numbers included.
@@ -383,7 +419,7 @@ impl Actor {
         let mut scripts = std::mem::take(&mut self.scripts);
         let outcome = scripts.compiled(&invocation.digest).map(|compiled| {
             if let Some(machine) = &scripts.machine
-                && let Err(error) = self.run_compiled(machine, &compiled, invocation, database, reply)
+                && let Err(error) = self.run_compiled(machine, &scripts.watch, &compiled, invocation, database, reply)
             {
                 reply.error(&failure(&message(&error), None, &invocation.digest));
             }
@@ -397,6 +433,7 @@ impl Actor {
     fn run_compiled(
         &mut self,
         machine: &Machine,
+        watch: &Watch,
         compiled: &Compiled,
         invocation: &Invocation<'_>,
         database: u8,
@@ -408,7 +445,8 @@ impl Actor {
         let declared: HashSet<&[u8]> = invocation.keys.iter().copied().collect();
         let keys = convert::strings(lua, &invocation.keys)?;
         let arguments = convert::strings(lua, &invocation.arguments)?;
-        stop_after(lua, limit)?;
+        watch.hook(lua)?;
+        watch.start(limit);
         let mut session = crate::session::Session::of_script(database, self.users());
         let protocol = Cell::new(2);
         let run = RefCell::new(|args: MultiValue| {
@@ -418,20 +456,23 @@ impl Actor {
                 Ok(words) => {
                     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
                     let request = OwnedArgs::of_words(&words);
-                    self.run_from_script(&mut session, request.args(), &declared, is_readonly, &mut tape);
+                    self.run_from_script(&mut session, request.args(), &declared, is_readonly, watch, &mut tape);
                 }
                 Err(refusal) => tape.error(refusal),
             }
             tape
         });
         let outcome: mlua::Result<(bool, Value)> = lua.scope(|scope| {
-            let pcall =
-                scope.create_function(|lua, args| convert::to_lua(lua, &(run.borrow_mut())(args), protocol.get()))?;
+            let pcall = scope.create_function(|lua, args| {
+                watch.look()?;
+                convert::to_lua(lua, &(run.borrow_mut())(args), protocol.get(), watch)
+            })?;
             let call = scope.create_function(|lua, args| {
+                watch.look()?;
                 let tape = (run.borrow_mut())(args);
                 match tape.first() {
                     Some(reply::Value::Error(text)) => Err(mlua::Error::external(RefusedCommand(text.to_owned()))),
-                    _ => convert::to_lua(lua, &tape, protocol.get()),
+                    _ => convert::to_lua(lua, &tape, protocol.get(), watch),
                 }
             })?;
             let setresp = scope.create_function(|_, version: Value| match number_at(&[version], 0) {
@@ -444,6 +485,11 @@ impl Actor {
             machine.run.call((&compiled.function, keys, arguments, call, pcall, setresp))
         });
         lua.remove_hook();
+        watch.end();
+        if let Some(stopped) = watch.stopped() {
+            reply.error(&failure(&format!("ERR {}", stopped.0), None, &invocation.digest));
+            return Ok(());
+        }
         match outcome? {
             (true, value) => convert::answer(&value, protocol.get(), reply),
             (false, Value::Table(error)) => {
@@ -468,25 +514,6 @@ fn failure(text: &str, line: Option<usize>, digest: &Digest) -> String {
         Some(line) => format!("{text} script: {digest}, on {CHUNK}:{line}."),
         None => format!("{text} script: {digest}"),
     }
-}
-
-/// Stops what runs when it has run for so long.
-fn stop_after(lua: &Lua, limit: Duration) -> mlua::Result<()> {
-    let began = Instant::now();
-    let too_long = move || {
-        mlua::Error::RuntimeError(format!(
-            "Script was stopped: it ran for more than {} ms (lua-time-limit)",
-            limit.as_millis()
-        ))
-    };
-    lua.set_hook(HookTriggers::new().every_nth_instruction(INSTRUCTIONS), move |lua, _| {
-        if began.elapsed() < limit {
-            return Ok(VmState::Continue);
-        }
-        // A script that catches the error meets it again in its next line.
-        lua.set_hook(HookTriggers::EVERY_LINE, move |_, _| Err(too_long()))?;
-        Err(too_long())
-    })
 }
 
 #[cfg(test)]

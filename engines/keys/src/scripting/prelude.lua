@@ -5,7 +5,7 @@
 
 local native = ...
 local error, setmetatable, setfenv, type, tostring = error, setmetatable, setfenv, type, tostring
-local pcall, xpcall, rawset, select, tonumber = pcall, xpcall, rawset, select, tonumber
+local ipairs, pcall, xpcall, rawset, select, tonumber = ipairs, pcall, xpcall, rawset, select, tonumber
 
 local function refuse()
   error("Attempt to modify a readonly table", 2)
@@ -50,6 +50,63 @@ redis.LOG_DEBUG, redis.LOG_VERBOSE, redis.LOG_NOTICE, redis.LOG_WARNING = 0, 1, 
 
 string.dump = nil
 
+-- Lua's own patterns cannot be interrupted; Rust's can.
+local substitute, substitutions = native.string.gsub, native.string.substitutions
+string.find, string.match, string.gmatch = native.string.find, native.string.match, native.string.gmatch
+
+local concat = table.concat
+function string.gsub(text, pattern, replacement, count)
+  local kind = type(replacement)
+  if kind == "string" or kind == "number" then
+    return substitute(text, pattern, replacement, count)
+  end
+  if kind ~= "function" and kind ~= "table" then
+    error("bad argument #3 to 'gsub' (string/function/table expected)", 2)
+  end
+  local parts, length, replaced = {}, 0, 0
+  local next_match, rest = substitutions(text, pattern, nil, count)
+  local function add(before, whole, ...)
+    if not before then return false end
+    local value
+    if kind == "function" then value = replacement(...) else value = replacement[(...)] end
+    if not value then
+      value = whole
+    elseif type(value) ~= "string" and type(value) ~= "number" then
+      error("invalid replacement value (a " .. type(value) .. ")", 3)
+    end
+    parts[length + 1], parts[length + 2] = before, value
+    length, replaced = length + 2, replaced + 1
+    return true
+  end
+  while add(next_match()) do end
+  parts[length + 1] = rest()
+  return concat(parts), replaced
+end
+
+-- Lua's own order cannot be interrupted either, unless it asks a function.
+local sort, SORTED_AT_ONCE = table.sort, 10000
+local function is_less(a, b) return a < b end
+function table.sort(list, less)
+  if less == nil and type(list) == "table" and #list > SORTED_AT_ONCE then less = is_less end
+  return sort(list, less)
+end
+
+-- What goes over a long text looks at the watch.
+local LONG = 65536
+for _, name in ipairs({ "upper", "lower", "reverse" }) do
+  local original = string[name]
+  string[name] = function(...)
+    local text = ...
+    if type(text) == "string" then
+      if #text > LONG then native.look() end
+    elseif type(text) ~= "number" then
+      local given = select("#", ...) == 0 and "no value" or type(text)
+      error("bad argument #1 to '" .. name .. "' (string expected, got " .. given .. ")", 2)
+    end
+    return original(text)
+  end
+end
+
 -- One call is not interrupted, so it must not take long.
 local rep = string.rep
 function string.rep(text, count)
@@ -70,8 +127,11 @@ local function caught(err)
   return err
 end
 
+-- A script that is to end catches nothing.
 local function finish(succeeded, ...)
   if succeeded then return succeeded, ... end
+  local stopped = native.stopped()
+  if stopped then error(stopped, 0) end
   return succeeded, caught((...))
 end
 
@@ -90,8 +150,20 @@ function allowed.pcall(...)
   return finish(pcall(...))
 end
 
+-- The handler runs when the function is left: inside of it, where Lua would call it, it could not be stopped.
+local function handled(handler, succeeded, ...)
+  if succeeded then return succeeded, ... end
+  local stopped = native.stopped()
+  if stopped then error(stopped, 0) end
+  local handles, value = pcall(handler, caught((...)))
+  if handles then return false, value end
+  stopped = native.stopped()
+  if stopped then error(stopped, 0) end
+  return false, "error in error handling"
+end
+
 function allowed.xpcall(f, handler)
-  return xpcall(f, function(err) return handler(caught(err)) end)
+  return handled(handler, pcall(f))
 end
 
 function allowed.rawset(table, name, value)

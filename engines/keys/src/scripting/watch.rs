@@ -1,0 +1,150 @@
+//! How long a script may run, and who ends it before.
+//!
+//! Everything that a script can do for long looks at its watch: the interpreter every few instructions, the libraries and
+//! the commands inside of their loops. A script that is stopped catches nothing any more.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use mlua::{HookTriggers, Lua, VmState};
+
+/// Instructions between two looks at the clock, as a rule.
+const INSTRUCTIONS: u32 = 2_000;
+/// The same while single instructions take long: copying a text of megabytes is one.
+const SLOW_INSTRUCTIONS: u32 = 10;
+/// A look that comes so late says that instructions take long.
+const LATE: Duration = Duration::from_millis(10);
+
+/// The watch over the script that runs on a thread.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Watch(Arc<Face>);
+
+#[derive(Debug, Default)]
+struct Face {
+    /// In nanoseconds since [`now`]'s beginning.
+    began: AtomicU64,
+    limit: AtomicU64,
+    /// When it was last looked at.
+    looked: AtomicU64,
+    is_stopped: AtomicBool,
+    /// One of the states below. Other threads kill: it changes by exchange.
+    state: AtomicU8,
+}
+
+/// No script runs.
+const IDLE: u8 = 0;
+/// A script runs that has changed nothing so far.
+const READING: u8 = 1;
+/// A script runs that has changed something: it cannot be killed any more.
+const WRITING: u8 = 2;
+/// A script runs that is to end at its next look.
+const KILLED: u8 = 3;
+
+/// What a wish to end a script came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kill {
+    /// No script runs.
+    Idle,
+    /// The one that runs has changed something already.
+    HasWritten,
+    /// The one that runs ends.
+    Done,
+}
+
+/// Nanoseconds since the first call.
+fn now() -> u64 {
+    static BEGINNING: OnceLock<Instant> = OnceLock::new();
+    BEGINNING.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
+
+/// Why a script was stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stopped(pub(crate) String);
+
+impl Watch {
+    /// Starts for a script that may run for `limit`.
+    pub(crate) fn start(&self, limit: Duration) {
+        let now = now();
+        self.0.began.store(now, Ordering::Relaxed);
+        self.0.looked.store(now, Ordering::Relaxed);
+        self.0.limit.store(limit.as_nanos() as u64, Ordering::Relaxed);
+        self.0.is_stopped.store(false, Ordering::Relaxed);
+        self.0.state.store(READING, Ordering::Release);
+    }
+
+    /// Says that the script has ended.
+    pub(crate) fn end(&self) {
+        self.0.state.store(IDLE, Ordering::Release);
+    }
+
+    /// Looks at the clock.
+    ///
+    /// # Errors
+    /// If the script has to end, from then on always.
+    pub(crate) fn look(&self) -> Result<(), Stopped> {
+        let now = now();
+        self.0.looked.store(now, Ordering::Relaxed);
+        let limit = self.0.limit.load(Ordering::Relaxed);
+        let is_killed = self.0.state.load(Ordering::Relaxed) == KILLED;
+        if !is_killed && now.saturating_sub(self.0.began.load(Ordering::Relaxed)) < limit {
+            return Ok(());
+        }
+        self.0.is_stopped.store(true, Ordering::Relaxed);
+        Err(Stopped(if is_killed {
+            "Script killed by user with SCRIPT KILL.".to_owned()
+        } else {
+            let millis = Duration::from_nanos(limit).as_millis();
+            format!("Script was stopped: it ran for more than {millis} ms (lua-time-limit)")
+        }))
+    }
+
+    /// What stopped the script, if something did.
+    pub(crate) fn stopped(&self) -> Option<Stopped> {
+        if self.0.is_stopped.load(Ordering::Relaxed) { self.look().err() } else { None }
+    }
+
+    /// Notes that the script is about to change something, so that it cannot be killed any more.
+    ///
+    /// # Errors
+    /// If it was killed before.
+    pub(crate) fn note_write(&self) -> Result<(), Stopped> {
+        let noted = self.0.state.compare_exchange(READING, WRITING, Ordering::AcqRel, Ordering::Acquire);
+        if noted == Err(KILLED) { self.look() } else { Ok(()) }
+    }
+
+    /// Has the script end at its next look, if it has changed nothing.
+    pub(crate) fn kill(&self) -> Kill {
+        match self.0.state.compare_exchange(READING, KILLED, Ordering::AcqRel, Ordering::Acquire) {
+            Err(IDLE) => Kill::Idle,
+            Err(WRITING) => Kill::HasWritten,
+            Ok(_) | Err(_) => Kill::Done,
+        }
+    }
+
+    /// Has the interpreter look every few instructions.
+    pub(super) fn hook(&self, lua: &Lua) -> mlua::Result<()> {
+        self.hook_every(lua, INSTRUCTIONS)
+    }
+
+    fn hook_every(&self, lua: &Lua, instructions: u32) -> mlua::Result<()> {
+        let watch = self.clone();
+        lua.set_hook(HookTriggers::new().every_nth_instruction(instructions), move |lua, _| {
+            let looked = watch.0.looked.load(Ordering::Relaxed);
+            let looked_at = now();
+            watch.look()?;
+            let is_late = Duration::from_nanos(looked_at.saturating_sub(looked)) > LATE;
+            let wanted = if is_late { SLOW_INSTRUCTIONS } else { INSTRUCTIONS };
+            if wanted != instructions {
+                watch.hook_every(lua, wanted)?;
+            }
+            Ok(VmState::Continue)
+        })
+    }
+}
+
+impl From<Stopped> for mlua::Error {
+    fn from(Stopped(text): Stopped) -> Self {
+        Self::RuntimeError(text)
+    }
+}
