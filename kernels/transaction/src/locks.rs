@@ -290,6 +290,19 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_behind_a_writer_waits_also_when_another_reader_goes() {
+        let mut locks = Locks::default();
+        for reader in [1, 2] {
+            assert_eq!(ask(&mut locks, reader, ROW, Share), Request::Granted(None));
+        }
+        assert_eq!(ask(&mut locks, 3, ROW, Update), Request::Queued);
+        assert_eq!(ask(&mut locks, 4, ROW, Share), Request::Queued);
+        assert_eq!(release(&mut locks, 1, None), [0; 0], "2 has it still, and 3 is before 4");
+        assert_eq!(release(&mut locks, 2, None), [3]);
+        assert_eq!(release(&mut locks, 3, None), [4]);
+    }
+
+    #[test]
     fn who_waits_for_nobody_before_it_is_granted_together_with_others() {
         let mut locks = Locks::default();
         ask(&mut locks, 1, ROW, Update);

@@ -176,6 +176,15 @@ mod tests {
     }
 
     #[test]
+    fn who_probes_too_many_rows_has_probed_everything() {
+        let mut reads = ReadSet::default();
+        for row in 0..=ROWS_MAX as u64 {
+            reads.probe(Row(row));
+        }
+        assert!(reads.probed_ranges.contains(b"anything"));
+    }
+
+    #[test]
     fn too_many_ranges_become_the_range_around_them() {
         let mut ranges = Ranges::default();
         for at in 0..=RANGES_MAX as u32 {

@@ -121,6 +121,26 @@ fn no_child_stays_without_its_parent_at_any_two_levels() {
 }
 
 #[test]
+fn a_parent_that_went_is_missed_whatever_else_became_of_it_since() {
+    let changed_then_gone = || vec![add(1, 5), commit(), remove(1), commit()];
+    let gone_and_back = || vec![remove(1), commit(), insert(1, 30), commit(), add(1, 5), commit()];
+    for steps in [changed_then_gone, gone_and_back] {
+        for child in [SI, SER] {
+            for parent in LEVELS {
+                let others = steps().into_iter().enumerate().map(|(at, step)| {
+                    let answer = if at % 2 == 0 { changed(1) } else { DONE };
+                    (1, step, answer)
+                });
+                let mut lines = vec![(0, refer([1, 7], 70), changed(1))];
+                lines.extend(others);
+                lines.push((0, commit(), conflict(ConflictKind::Probe)));
+                expect("a parent that went", &[child, parent], lines);
+            }
+        }
+    }
+}
+
+#[test]
 fn children_without_parents_are_found_when_probes_are_not_validated() {
     let fault = Some(Fault::ProbesAreNotValidated);
     for level in [SI, SER] {

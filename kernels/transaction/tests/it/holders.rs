@@ -60,6 +60,19 @@ fn a_holder_that_is_gone_has_nothing() {
     assert_eq!(events(&mut database), [Event::Granted(other)]);
 }
 
+#[test]
+fn a_holder_that_is_gone_has_nothing_of_what_was_not_settled_either() {
+    let mut database = Database::default();
+    let holder = database.add_holder();
+    let txn = begin_for(&mut database, holder);
+    assert_eq!(database.lock_for_holder(txn, b"a", Update, Wait::Queue), GRANTED);
+    database.abort(txn);
+    let other = begin(&mut database);
+    assert_eq!(database.lock(other, b"a", Update, Wait::Queue), Ok(Lock::Waiting));
+    database.remove_holder(holder);
+    assert_eq!(events(&mut database), [Event::Granted(other)]);
+}
+
 fn both_ways(mut database: Database) -> bool {
     let holder = holds(&mut database, b"a", Update);
     let txn = begin_for(&mut database, holder);
