@@ -9,8 +9,12 @@ use async_trait::async_trait;
 use futures::TryStreamExt;
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use object_store::{Error, GetOptions, GetResult, ObjectMeta, ObjectStore, PutOptions, PutPayload, PutResult, Result};
-use savanna_manifest::{Manifest, ManifestError, Options, OwnerEpoch, Reader, RetryPolicy, UnixMillis, WriterId};
+use object_store::{
+    Error, GetOptions, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt, PutOptions, PutPayload, PutResult, Result,
+};
+use savanna_manifest::{
+    Manifest, ManifestError, Options, OwnerEpoch, Reader, RetryPolicy, Snapshot, UnixMillis, WriterId,
+};
 
 use crate::layer::{Layer, delete_from, list_from, store_of};
 
@@ -140,9 +144,22 @@ async fn scenario(
     Ok(())
 }
 
+/// Whatever a collection has come to, no version that is there names an object that is not.
+async fn check_versions(store: &Arc<dyn ObjectStore>, prefix: &Path, context: &str) {
+    let versions: Vec<_> = store.list(Some(&prefix.clone().join("manifest"))).try_collect().await.unwrap();
+    for ObjectMeta { location, .. } in versions {
+        let file = store.get(&location).await.unwrap().bytes().await.unwrap();
+        for (name, object) in Snapshot::decode(location.as_ref(), &file).unwrap().entries {
+            let path = Path::from(format!("{prefix}/{}", object.path));
+            assert!(store.head(&path).await.is_ok(), "{context}: `{name}` of {location} is gone");
+        }
+    }
+}
+
 /// A healthy owner takes over: acknowledged contents are there, and one collection leaves nothing unreferenced.
 async fn check(store: Arc<dyn ObjectStore>, told: &Told, context: &str) {
     let prefix = Path::from("faults");
+    check_versions(&store, &prefix, context).await;
     let owner = Manifest::open(Arc::clone(&store), &prefix, OwnerEpoch(9), options(1), at_hour(9)).await.unwrap();
     let current = owner.current();
     for (name, possible) in &told.possible {

@@ -2,6 +2,8 @@
 
 mod faults;
 mod layer;
+mod moments;
+mod power_cut;
 mod s3_server;
 mod simulation;
 mod suite;
