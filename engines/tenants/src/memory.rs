@@ -1,6 +1,7 @@
 //! Memory that all tenants of a process share for what their statements keep: rows that they compute, and blocks that they wait for.
 
 use std::{
+    borrow::Cow,
     cell::Cell,
     sync::{
         Arc,
@@ -8,10 +9,15 @@ use std::{
     },
 };
 
-use crate::error::{Result, SqlError, state};
+use crate::{
+    error::{Result, SqlError, state},
+    value::Value,
+};
 
 /// So much is taken at once; a session's first is not counted.
 const PIECE: usize = 1 << 20;
+/// Bytes of rows and values that one statement holds.
+const STATEMENT_MAX: usize = 512 << 20;
 
 /// Bytes for all statements together.
 #[derive(Debug)]
@@ -44,14 +50,26 @@ impl Pool {
 /// What one session has of the pool; given back when it is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Lent {
-    /// Nothing is counted without one.
+    /// Nothing is taken from anybody without one.
     pool: Option<Arc<Pool>>,
     bytes: Cell<usize>,
+    /// What the statement that runs holds.
+    held: Cell<usize>,
 }
 
 impl Lent {
     pub(crate) fn of(pool: Option<Arc<Pool>>) -> Self {
-        Self { pool, bytes: Cell::new(0) }
+        Self { pool, bytes: Cell::new(0), held: Cell::new(0) }
+    }
+
+    /// A statement begins, which holds nothing.
+    pub(crate) fn begin(&self) {
+        self.held.set(0);
+    }
+
+    /// Memory for rows and values of the statement, which is given back when it is dropped.
+    pub(crate) fn memory(&self) -> Memory<'_> {
+        Memory { lent: self, mine: 0 }
     }
 
     /// Takes as much as is missing for so many bytes in all.
@@ -76,6 +94,53 @@ impl Lent {
         {
             pool.taken.fetch_sub(self.bytes.take(), Ordering::Relaxed);
         }
+    }
+}
+
+/// A part of a statement's memory.
+pub(crate) struct Memory<'r> {
+    lent: &'r Lent,
+    mine: usize,
+}
+
+impl Memory<'_> {
+    /// Takes what a row needs.
+    pub(crate) fn take(&mut self, row: &[Value]) -> Result<()> {
+        self.take_bytes(size_of::<Vec<Value>>() + row.iter().map(Value::bytes).sum::<usize>())
+    }
+
+    /// Takes what a value needs that an expression came to and that is somebody's own.
+    pub(crate) fn take_computed(&mut self, value: &Cow<'_, Value>) -> Result<()> {
+        match value {
+            Cow::Owned(value) if value.is_large() => self.take_bytes(value.bytes()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes so many bytes.
+    ///
+    /// # Errors
+    /// 53200.
+    pub(crate) fn take_bytes(&mut self, bytes: usize) -> Result<()> {
+        let held = self.lent.held.get().saturating_add(bytes);
+        if held > STATEMENT_MAX {
+            let message = format!("the rows of one statement take more than {} MiB", STATEMENT_MAX >> 20);
+            return Err(SqlError::new(state::OUT_OF_MEMORY, message).hint("Read fewer rows or columns at once."));
+        }
+        self.mine += bytes;
+        self.lent.held.set(held);
+        self.lent.cover(held)
+    }
+
+    /// Keeps it until the statement ends.
+    pub(crate) fn keep(mut self) {
+        self.mine = 0;
+    }
+}
+
+impl Drop for Memory<'_> {
+    fn drop(&mut self) {
+        self.lent.held.set(self.lent.held.get().saturating_sub(self.mine));
     }
 }
 

@@ -86,9 +86,10 @@ pub(crate) fn decode_value(bytes: &[u8], of: Type) -> Result<Value> {
         }),
         Type::Uuid => fixed(bytes).map(Value::Uuid),
         Type::Bytea => Some(Value::Bytes(bytes.to_vec())),
-        Type::Jsonb => {
-            str::from_utf8(bytes).ok().and_then(|text| Json::parse(text).ok()).map(|value| Value::Json(Arc::new(value)))
-        }
+        Type::Jsonb => str::from_utf8(bytes)
+            .ok()
+            .and_then(|text| Json::parse_again(text).ok())
+            .map(|value| Value::Json(Arc::new(value))),
         Type::Enum(_) => bytes.split_first_chunk().and_then(|(place, label)| {
             let label = str::from_utf8(label).ok()?;
             Some(Value::Enum(i64::from_le_bytes(*place), label.into()))

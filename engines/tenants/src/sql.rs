@@ -39,6 +39,7 @@ pub(crate) mod placement;
 pub(crate) mod plan;
 pub(crate) mod prepare;
 pub(crate) mod prepared;
+pub(crate) mod print;
 pub(crate) mod query;
 pub(crate) mod query_plan;
 pub(crate) mod reference;

@@ -7,6 +7,7 @@ pub(crate) mod datetime;
 pub(crate) mod decimal;
 pub mod json;
 pub(crate) mod numeric;
+pub(crate) mod size;
 pub(crate) mod text;
 pub mod zone;
 
@@ -152,6 +153,11 @@ impl Value {
         }
     }
 
+    /// Whether it may take much memory.
+    pub(crate) fn is_large(&self) -> bool {
+        matches!(self, Self::Text(_) | Self::Bytes(_) | Self::Json(_) | Self::Array(_) | Self::Numeric(_))
+    }
+
     /// About how many bytes it takes.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -159,7 +165,7 @@ impl Value {
             + match self {
                 Self::Text(text) => text.len(),
                 Self::Bytes(bytes) => bytes.len(),
-                Self::Numeric(number) => number.digits() as usize,
+                Self::Numeric(number) => numeric::written_bytes(number),
                 Self::Json(value) => value.bytes(),
                 Self::Enum(_, label) => label.len(),
                 Self::Array(array) => array.bytes(),

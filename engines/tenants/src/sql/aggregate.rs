@@ -14,7 +14,7 @@ use crate::{
         run_query::{compare, fingerprint},
     },
     types::Type,
-    value::{NonFinite, Value, numeric, zone::Zone},
+    value::{NonFinite, Value, numeric, size, zone::Zone},
 };
 
 /// What is computed.
@@ -195,6 +195,9 @@ pub(crate) struct State {
     squares: Option<Value>,
     /// Values to be put together.
     pieces: Vec<Piece>,
+    /// Bytes of these.
+    collected: usize,
+    /// Bytes of all that it keeps, but for a value of fixed size.
     bytes: usize,
 }
 
@@ -225,8 +228,13 @@ impl State {
         if value.is_null() && aggregate.kind.skips_null() {
             return Ok(());
         }
-        if aggregate.distinct && !self.seen.insert(fingerprint([&*value])?) {
-            return Ok(());
+        if aggregate.distinct {
+            let seen = fingerprint([&*value])?;
+            let bytes = size_of::<Vec<u8>>() + seen.len();
+            if !self.seen.insert(seen) {
+                return Ok(());
+            }
+            self.bytes += bytes;
         }
         self.count += 1;
         let value = value.into_owned();
@@ -271,6 +279,12 @@ impl State {
             _ => before,
         });
         Ok(())
+    }
+
+    /// Bytes of what it keeps.
+    pub(crate) fn bytes(&self) -> usize {
+        let value = self.value.as_ref().filter(|value| value.is_large());
+        self.bytes + value.map_or(0, Value::bytes)
     }
 
     /// Takes a value into the sums of `variance`.
@@ -332,9 +346,10 @@ impl State {
     fn add_piece(&mut self, aggregate: &Aggregate, value: Value, env: Env<'_>) -> Result<()> {
         let beside = aggregate.beside.as_ref().map_or(Ok(Value::Null), |beside| beside.owned(env))?;
         let order = aggregate.order.iter().map(|order| order.expr.owned(env)).collect::<Result<Vec<_>>>()?;
-        self.bytes +=
-            size_of::<Piece>() + beside.bytes() + value.bytes() + order.iter().map(Value::bytes).sum::<usize>();
-        if self.bytes > COLLECTED_BYTES_MAX {
+        let bytes = size_of::<Piece>() + beside.bytes() + value.bytes() + order.iter().map(Value::bytes).sum::<usize>();
+        self.bytes += bytes;
+        self.collected += bytes;
+        if self.collected > COLLECTED_BYTES_MAX {
             let message = format!("an aggregate puts at most {} MiB together", COLLECTED_BYTES_MAX >> 20);
             return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message));
         }
@@ -366,7 +381,7 @@ impl State {
             }
             Kind::JsonAgg { lines: true, .. } => {
                 let shown = values.map(|value| if let Value::Text(text) = value { text.as_str() } else { "null" });
-                Ok(Value::Text(format!("[{}]", shown.collect::<Vec<_>>().join(", \n "))))
+                Ok(Value::Text(format!("[{}]", size::joined(shown.map(Ok), ", \n ")?)))
             }
             Kind::JsonAgg { binary, .. } => JsonFunction::Array { binary }.call(&values.collect::<Vec<_>>(), Zone::UTC),
             Kind::JsonObjectAgg { binary } => {
@@ -379,16 +394,16 @@ impl State {
                 }
             }
             _ => {
-                let mut whole = String::new();
+                let mut whole = size::Text::default();
                 for (at, piece) in self.pieces.iter().enumerate() {
                     if let (Value::Text(delimiter), true) = (&piece.beside, at > 0) {
-                        whole.push_str(delimiter);
+                        whole.push_str(delimiter)?;
                     }
                     if let Value::Text(text) = &piece.value {
-                        whole.push_str(text);
+                        whole.push_str(text)?;
                     }
                 }
-                Ok(Value::Text(whole))
+                Ok(Value::Text(whole.finish()))
             }
         }
     }

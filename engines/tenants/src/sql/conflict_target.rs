@@ -20,7 +20,7 @@ use crate::{
         implication::follows,
         modify::parse_expression,
         name::{name_of, object_name},
-        parse::word,
+        parse::{offset_of, word},
         plan::{ConflictUpdate, OnConflict},
         select::Planner,
         written::{Verb, Written},
@@ -56,7 +56,8 @@ pub(crate) fn conflict_target(text: &str) -> Result<ConflictTarget> {
     }
     let tokens = Tokenizer::new(&Grammar::default(), text).tokenize_with_location().unwrap_or_default();
     let Some(Places { parts, predicate }) = places(&tokens) else { return Ok(target) };
-    let text_of = |within: Range<usize>| tokens[within].iter().map(|token| token.token.to_string()).collect::<String>();
+    let begin = |token: usize| tokens.get(token).map_or(text.len(), |token| offset_of(text, token.span.start));
+    let text_of = |within: Range<usize>| text[begin(within.start)..begin(within.end)].to_owned();
     if !is_plain(&tokens[parts.clone()]) {
         let parsed = Parser::new(&Grammar::default()).try_with_sql(&text_of(parts)).and_then(|mut parser| {
             let parts = parser.parse_comma_separated(Parser::parse_expr)?;

@@ -386,13 +386,16 @@ impl Planner<'_> {
             return Err(error.hint("Try the COPY (SELECT ...) TO variant."));
         }
         let table = self.table(name)?;
-        let mut names: Vec<String> = columns.iter().map(ToString::to_string).collect();
+        let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+        let mut names: Vec<String> = columns.iter().map(|column| quoted(&name_of(column))).collect();
         if names.is_empty() {
             let kept = |column: &Column| !matches!(column.generated, Generated::Stored(_));
             let columns = table.live_columns().filter(|(_, column)| kept(column));
-            names = columns.map(|(_, column)| Ident::with_quote('"', &column.name).to_string()).collect();
+            names = columns.map(|(_, column)| quoted(&column.name)).collect();
         }
-        match parse::parse(&format!("SELECT {} FROM {name}", names.join(", ")))? {
+        let parts = name.0.iter().filter_map(|part| part.as_ident());
+        let table = parts.map(|part| quoted(&name_of(part))).collect::<Vec<_>>().join(".");
+        match parse::parse(&format!("SELECT {} FROM {table}", names.join(", ")))? {
             Some(Statement::Query(query)) => Ok(query),
             _ => Err(SqlError::internal("a table became no query")),
         }

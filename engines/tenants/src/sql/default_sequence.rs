@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use sqlparser::tokenizer::{Token, Tokenizer};
+use sqlparser::tokenizer::Token;
 
 use crate::{
     catalog::Catalog,
     error::Result,
-    sql::{dialect::is_word, grammar::Grammar, sequence},
+    sql::{dialect::is_word, print::tokens, sequence},
     value::Value,
 };
 
@@ -37,36 +37,36 @@ pub(crate) fn with_names(default: &str, catalog: &Catalog) -> String {
 
 /// An expression with other arguments of `nextval`, where there are others.
 fn replaced(text: &str, other: &dyn Fn(&Token) -> Result<Option<String>>) -> Result<String> {
-    let Ok(tokens) = Tokenizer::new(&Grammar::default(), text).tokenize() else { return Ok(text.to_owned()) };
+    let Some(tokens) = tokens(text) else { return Ok(text.to_owned()) };
     let mut written = String::with_capacity(text.len());
     let mut at = 0;
     while at < tokens.len() {
         if let Some(argument) = argument(&tokens, at)
-            && let Some(other) = other(&tokens[argument.start])?
+            && let Some(other) = other(&tokens[argument.start].0)?
         {
-            tokens[at..argument.start].iter().for_each(|token| written.push_str(&token.to_string()));
+            tokens[at..argument.start].iter().for_each(|(_, part)| written.push_str(part));
             written.push_str(&other);
             at = argument.end;
             continue;
         }
-        written.push_str(&tokens[at].to_string());
+        written.push_str(tokens[at].1);
         at += 1;
     }
     Ok(written)
 }
 
 /// The argument of a call of `nextval` that begins at a token: a constant, perhaps cast to `regclass`.
-fn argument(tokens: &[Token], at: usize) -> Option<Range<usize>> {
-    let mut places = (at..tokens.len()).filter(|at| !matches!(tokens[*at], Token::Whitespace(_)));
-    places.next().filter(|first| *first == at && is_word(&tokens[at], "nextval"))?;
-    places.next().filter(|open| tokens[*open] == Token::LParen)?;
+fn argument(tokens: &[(Token, &str)], at: usize) -> Option<Range<usize>> {
+    let mut places = (at..tokens.len()).filter(|at| !matches!(tokens[*at].0, Token::Whitespace(_)));
+    places.next().filter(|first| *first == at && is_word(&tokens[at].0, "nextval"))?;
+    places.next().filter(|open| tokens[*open].0 == Token::LParen)?;
     let start = places.next()?;
     let mut end = places.next()?;
-    if tokens[end] == Token::DoubleColon {
-        places.next().filter(|of| is_word(&tokens[*of], "regclass"))?;
+    if tokens[end].0 == Token::DoubleColon {
+        places.next().filter(|of| is_word(&tokens[*of].0, "regclass"))?;
         end = places.next()?;
     }
-    (tokens[end] == Token::RParen).then_some(start..end)
+    (tokens[end].0 == Token::RParen).then_some(start..end)
 }
 
 #[cfg(test)]
@@ -82,6 +82,7 @@ mod tests {
             shown("'x' || NEXTVAL ( 'a.\"S\"' :: regclass) + f('s', nextval('s'))"),
             "'x' || NEXTVAL ( 7) + f('s', nextval(7))"
         );
+        assert_eq!(shown("'it''s' || nextval('it''s')"), "'it''s' || nextval(7)");
         assert_eq!(shown("nextval(lower('s')) + nextval2('s')"), "nextval(lower('s')) + nextval2('s')");
     }
 }

@@ -20,6 +20,7 @@ use crate::{
         name::{name_of, object_name, relation_name},
         placement::{NewPlacement, placement_of},
         plan::{Alteration, Define, NewColumn, NewTable},
+        print,
         reference::{NewForeignKey, new_foreign_key},
         scope::Scope,
         select::Planner,
@@ -69,7 +70,7 @@ impl Constraints {
         if check.enforced.is_some() {
             return Err(SqlError::unsupported("a CHECK that says whether it is ENFORCED"));
         }
-        self.checks.push((name, check.expr.to_string(), column));
+        self.checks.push((name, print::expression(&check.expr)?, column));
         Ok(())
     }
 
@@ -115,7 +116,7 @@ fn column(catalog: &Catalog, table: &str, ast: &ast::ColumnDef, constraints: &mu
         match &option.option {
             ColumnOption::Null => {}
             ColumnOption::NotNull => column.not_null = true,
-            ColumnOption::Default(expr) => column.default = Some(expr.to_string()),
+            ColumnOption::Default(expr) => column.default = Some(print::expression(expr)?),
             ColumnOption::PrimaryKey(key) => {
                 constraints.set_primary(table, key, constraint, vec![column.name.clone()])?;
             }
@@ -164,7 +165,7 @@ fn generate(
     }
     match (generated_as, expression) {
         (ast::GeneratedAs::ExpStored, Some(expression)) => {
-            column.generated = Generated::Stored(expression.to_string());
+            column.generated = Generated::Stored(print::expression(expression)?);
         }
         (_, None) if !column.of.is_integer() => {
             let message = "identity column type must be smallint, integer, or bigint";
@@ -475,12 +476,16 @@ impl Planner<'_> {
                         AlterColumnOperation::SetNotNull => Alteration::SetNotNull { column, not_null: true },
                         AlterColumnOperation::DropNotNull => Alteration::SetNotNull { column, not_null: false },
                         AlterColumnOperation::SetDefault { value } => {
-                            Alteration::SetDefault { column, default: Some(value.to_string()) }
+                            Alteration::SetDefault { column, default: Some(print::expression(value)?) }
                         }
                         AlterColumnOperation::DropDefault => Alteration::SetDefault { column, default: None },
                         AlterColumnOperation::SetDataType { data_type, using, .. } => {
                             let of = Type::of_ast(data_type, self.catalog)?;
-                            Alteration::SetType { column, of, using: using.as_ref().map(ToString::to_string) }
+                            Alteration::SetType {
+                                column,
+                                of,
+                                using: using.as_ref().map(print::expression).transpose()?,
+                            }
                         }
                         AlterColumnOperation::AddGenerated { generated_as, sequence_options } => {
                             let always = *generated_as == Some(ast::GeneratedAs::Always);

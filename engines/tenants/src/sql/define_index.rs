@@ -13,6 +13,7 @@ use crate::{
         modify::{parse_expression, scope_of},
         name::{name_of, relation_name},
         plan::{Define, NewIndex, NewPart},
+        print,
         select::Planner,
     },
     types::Type,
@@ -41,9 +42,9 @@ fn part(ast: &ast::Expr) -> Result<NewPart> {
         ast::Expr::Identifier(ident) => Ok(NewPart::Column(name_of(ident))),
         ast::Expr::Nested(inner) => match &**inner {
             ast::Expr::Nested(_) | ast::Expr::Identifier(_) => part(inner),
-            other => Ok(NewPart::Expression(other.to_string())),
+            other => Ok(NewPart::Expression(print::expression(other)?)),
         },
-        other if is_function(other) => Ok(NewPart::Expression(other.to_string())),
+        other if is_function(other) => Ok(NewPart::Expression(print::expression(other)?)),
         other => {
             let message = format!("syntax error: an index on the expression {other}, which needs brackets around it");
             Err(SqlError::new(state::SYNTAX_ERROR, message))

@@ -9,7 +9,7 @@ use crate::{
     catalog::Catalog,
     error::{Result, SqlError},
     interrupt::Interrupts,
-    memory::Lent,
+    memory::{Lent, Memory},
     sequence::Numbers,
     settings::Settings,
     sql::{
@@ -19,7 +19,7 @@ use crate::{
         sequence::Given,
     },
     types::Type,
-    value::{Context, Value, cast, zone::Zone},
+    value::{Context, Value, cast, size, zone::Zone},
 };
 
 /// A comparison.
@@ -195,6 +195,16 @@ impl<'a> Env<'a> {
     }
 }
 
+/// Two values, and the memory that they hold meanwhile.
+fn both<'a>(a: &'a Expr, b: &'a Expr, env: Env<'a>) -> Result<(Cow<'a, Value>, Cow<'a, Value>, Memory<'a>)> {
+    let mut held = env.facts.lent.memory();
+    let a = a.value(env)?;
+    held.take_computed(&a)?;
+    let b = b.value(env)?;
+    held.take_computed(&b)?;
+    Ok((a, b, held))
+}
+
 const NULL: Cow<'static, Value> = Cow::Owned(Value::Null);
 
 fn truth(value: bool) -> Cow<'static, Value> {
@@ -255,32 +265,49 @@ impl Expr {
             Self::IsNull(value) => truth(value.value(env)?.is_null()),
             Self::Is(value, expected) => truth(*value.value(env)? == Value::Bool(*expected)),
             Self::Compare(comparison, a, b) => {
-                let (a, b) = (a.value(env)?, b.value(env)?);
+                let (a, b, _held) = both(a, b, env)?;
                 if a.is_null() || b.is_null() { NULL } else { truth(comparison.holds(a.compare(&b))) }
             }
-            Self::IsDistinct(a, b) => truth(a.value(env)?.compare(&*b.value(env)?).is_ne()),
+            Self::IsDistinct(a, b) => {
+                let (a, b, _held) = both(a, b, env)?;
+                truth(a.compare(&b).is_ne())
+            }
             Self::Arithmetic(operator, of, a, b) => {
-                let (a, b) = (a.value(env)?, b.value(env)?);
+                let (a, b, _held) = both(a, b, env)?;
                 if a.is_null() || b.is_null() {
                     NULL
                 } else {
                     Cow::Owned(arithmetic(*operator, *of, &a, &b, env.facts.zone())?)
                 }
             }
-            Self::Concat(a, b) => match (a.value(env)?.as_ref(), b.value(env)?.as_ref()) {
-                (Value::Text(a), Value::Text(b)) => Cow::Owned(Value::Text([a.as_str(), b].concat())),
-                (Value::Bytes(a), Value::Bytes(b)) => Cow::Owned(Value::Bytes([a.as_slice(), b].concat())),
-                _ => NULL,
-            },
-            Self::Like { text, pattern, any_case } => match (text.value(env)?.as_ref(), pattern.value(env)?.as_ref()) {
-                (Value::Text(text), Value::Text(pattern)) => truth(function::like(text, pattern, *any_case)?),
-                _ => NULL,
-            },
+            Self::Concat(a, b) => {
+                let (a, b, _held) = both(a, b, env)?;
+                match (a.as_ref(), b.as_ref()) {
+                    (Value::Text(a), Value::Text(b)) => {
+                        size::check(a.len() + b.len())?;
+                        Cow::Owned(Value::Text([a.as_str(), b].concat()))
+                    }
+                    (Value::Bytes(a), Value::Bytes(b)) => {
+                        size::check(a.len() + b.len())?;
+                        Cow::Owned(Value::Bytes([a.as_slice(), b].concat()))
+                    }
+                    _ => NULL,
+                }
+            }
+            Self::Like { text, pattern, any_case } => {
+                let (text, pattern, _held) = both(text, pattern, env)?;
+                match (text.as_ref(), pattern.as_ref()) {
+                    (Value::Text(text), Value::Text(pattern)) => truth(function::like(text, pattern, *any_case)?),
+                    _ => NULL,
+                }
+            }
             Self::In(value, list) => {
                 let value = value.value(env)?;
                 if value.is_null() {
                     return Ok(NULL);
                 }
+                let mut held = env.facts.lent.memory();
+                held.take_computed(&value)?;
                 let mut unknown = false;
                 for other in list {
                     let other = other.value(env)?;
@@ -314,11 +341,20 @@ impl Expr {
                 if value.is_null() {
                     NULL
                 } else {
-                    Cow::Owned(cast::cast(value.into_owned(), *from, *to, *explicit, env.facts.context())?)
+                    let mut held = env.facts.lent.memory();
+                    held.take_computed(&value)?;
+                    let value = cast::cast(value.into_owned(), *from, *to, *explicit, env.facts.context())?;
+                    Cow::Owned(size::checked(value)?)
                 }
             }
             Self::Call(function, arguments) => {
-                let arguments = arguments.iter().map(|argument| argument.value(env)).collect::<Result<Vec<_>>>()?;
+                let mut held = env.facts.lent.memory();
+                let argument = |argument: &'a Self| {
+                    let value = argument.value(env)?;
+                    held.take_computed(&value)?;
+                    Ok(value)
+                };
+                let arguments = arguments.iter().map(argument).collect::<Result<Vec<_>>>()?;
                 match (function, env.queries) {
                     (Function::Advisory(function), Some(queries)) => Cow::Owned(queries.lock(*function, &arguments)?),
                     _ => Cow::Owned(function.call(&arguments, env.facts)?),

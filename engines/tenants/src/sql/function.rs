@@ -39,7 +39,7 @@ use crate::{
     error::{Result, SqlError},
     sql::{expression::Facts, sequence, system},
     types::Type,
-    value::Value,
+    value::{Value, size},
 };
 
 /// A function, the types that it wants its arguments in, and its own.
@@ -209,7 +209,11 @@ impl Function {
             return Ok(Value::Null);
         }
         let arguments: Vec<&Value> = arguments.iter().map(|argument| &**argument).collect();
-        Ok(match (self, arguments.as_slice()) {
+        size::checked(self.value(&arguments, facts)?)
+    }
+
+    fn value(self, arguments: &[&Value], facts: &Facts) -> Result<Value> {
+        Ok(match (self, arguments) {
             (Self::Text(function), arguments) => function.call(arguments)?,
             (Self::NumberTemplate(function), arguments) => function.call(arguments)?,
             (Self::Number(function), arguments) => function.call(arguments)?,

@@ -47,7 +47,7 @@ pub(crate) fn split(text: &str) -> Result<Vec<String>> {
 }
 
 /// Bytes of a text by line and column, which grow.
-struct Offsets<'a> {
+pub(crate) struct Offsets<'a> {
     text: &'a str,
     at: usize,
     place: (u64, u64),
@@ -59,11 +59,11 @@ pub(crate) fn offset_of(text: &str, place: Location) -> usize {
 }
 
 impl<'a> Offsets<'a> {
-    fn new(text: &'a str) -> Self {
+    pub(crate) fn new(text: &'a str) -> Self {
         Self { text, at: 0, place: (1, 1) }
     }
 
-    fn of(&mut self, line: u64, column: u64) -> usize {
+    pub(crate) fn of(&mut self, line: u64, column: u64) -> usize {
         while self.place < (line, column)
             && let Some(character) = self.text[self.at..].chars().next()
         {

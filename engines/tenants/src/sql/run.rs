@@ -12,7 +12,7 @@ use crate::{
     catalog::Table,
     database::{Database, Step},
     error::{Result, SqlError},
-    memory::Lent,
+    memory::Memory,
     sql::{
         explain::Counts,
         expression::{Env, Facts},
@@ -25,8 +25,6 @@ use crate::{
 
 /// Rows that a statement works on before it gives way: a few milliseconds.
 pub(crate) const PATIENCE_ROWS: usize = 8_192;
-/// Bytes of rows that one statement keeps.
-const MEMORY_MAX: usize = 512 << 20;
 
 /// A statement that runs.
 pub(crate) struct Run<'a> {
@@ -36,8 +34,6 @@ pub(crate) struct Run<'a> {
     pub(crate) parameters: &'a [Value],
     pub(crate) facts: &'a Facts,
     pub(crate) deferral: &'a Deferral,
-    /// Bytes that are held.
-    memory: Cell<usize>,
     /// Rows that are the same whenever they are asked for, by number.
     pub(super) kept: RefCell<HashMap<usize, Rc<Kept>>>,
     /// Answers of queries in expressions that are the same for every row, by number.
@@ -63,6 +59,7 @@ impl<'a> Run<'a> {
         facts: &'a Facts,
         deferral: &'a Deferral,
     ) -> Self {
+        facts.lent.begin();
         Self {
             database: RefCell::new(database),
             txn,
@@ -70,7 +67,6 @@ impl<'a> Run<'a> {
             parameters,
             facts,
             deferral,
-            memory: Cell::new(0),
             kept: RefCell::default(),
             answers: RefCell::default(),
             ctes: RefCell::default(),
@@ -156,47 +152,11 @@ impl<'a> Run<'a> {
 
     /// Memory for rows, which is given back when it is dropped.
     pub(crate) fn memory(&self) -> Memory<'_> {
-        Memory { all: &self.memory, mine: 0, lent: &self.facts.lent }
+        self.facts.lent.memory()
     }
 }
 
 #[cold]
 fn taken_for_error() -> SqlError {
     SqlError::internal("a wait was taken for an error")
-}
-
-/// A part of a statement's memory.
-pub(crate) struct Memory<'r> {
-    all: &'r Cell<usize>,
-    mine: usize,
-    lent: &'r Lent,
-}
-
-impl Memory<'_> {
-    /// Takes what a row needs.
-    pub(crate) fn take(&mut self, row: &[Value]) -> Result<()> {
-        self.take_bytes(size_of::<Vec<Value>>() + row.iter().map(Value::bytes).sum::<usize>())
-    }
-
-    /// Takes so many bytes.
-    pub(super) fn take_bytes(&mut self, bytes: usize) -> Result<()> {
-        self.mine += bytes;
-        self.all.set(self.all.get() + bytes);
-        if self.all.get() <= MEMORY_MAX {
-            return self.lent.cover(self.all.get());
-        }
-        let message = format!("the rows of one statement take more than {} MiB", MEMORY_MAX >> 20);
-        Err(SqlError::new("53200", message).hint("Read fewer rows or columns at once."))
-    }
-
-    /// Keeps it until the statement ends.
-    pub(super) fn keep(mut self) {
-        self.mine = 0;
-    }
-}
-
-impl Drop for Memory<'_> {
-    fn drop(&mut self) {
-        self.all.set(self.all.get() - self.mine);
-    }
 }

@@ -59,7 +59,7 @@ impl Run<'_> {
         ready!(effects.hold_table(&mut self.database(), table));
         let source = ready!(self.query(&plan.source));
         let env = self.env();
-        let (mut count, mut rows) = (0, Vec::new());
+        let (mut count, mut rows, mut memory) = (0, Vec::new(), self.memory());
         for given in source {
             self.goes_on()?;
             let mut values = project(&plan.values, env.with_row(&given))?;
@@ -89,9 +89,12 @@ impl Run<'_> {
             self.check_views(&plan.checks, &values, table, env)?;
             count += 1;
             if let Some(returning) = &plan.returning {
-                rows.push(project(&returning.outputs, env.with_row(&values))?);
+                let returned = project(&returning.outputs, env.with_row(&values))?;
+                memory.take(&returned)?;
+                rows.push(returned);
             }
         }
+        memory.keep();
         Ok(Step::Done((count, rows)))
     }
 
@@ -150,7 +153,7 @@ impl Run<'_> {
         let table = &*plan.target.table;
         ready!(effects.hold_table(&mut self.database(), table));
         let env = self.env();
-        let (mut count, mut rows) = (0, Vec::new());
+        let (mut count, mut rows, mut memory) = (0, Vec::new(), self.memory());
         for (key, mut row) in ready!(self.targets(&plan.rows)) {
             self.goes_on()?;
             if effects.has_before(&key) {
@@ -166,9 +169,12 @@ impl Run<'_> {
             count += 1;
             if let Some(returning) = &plan.returning {
                 row[..new.len()].clone_from_slice(&new);
-                rows.push(project(&returning.outputs, env.with_row(&row))?);
+                let returned = project(&returning.outputs, env.with_row(&row))?;
+                memory.take(&returned)?;
+                rows.push(returned);
             }
         }
+        memory.keep();
         Ok(Step::Done((count, rows)))
     }
 
@@ -181,7 +187,7 @@ impl Run<'_> {
         let table = &*plan.target.table;
         ready!(effects.hold_table(&mut self.database(), table));
         let env = self.env();
-        let (mut count, mut rows) = (0, Vec::new());
+        let (mut count, mut rows, mut memory) = (0, Vec::new(), self.memory());
         for (key, row) in ready!(self.targets(&plan.rows)) {
             self.goes_on()?;
             if effects.has_before(&key) {
@@ -190,9 +196,12 @@ impl Run<'_> {
             ready!(effects.delete(&mut self.database(), &plan.target, &key, &row[..table.columns.len()], env));
             count += 1;
             if let Some(returning) = &plan.returning {
-                rows.push(project(&returning.outputs, env.with_row(&row))?);
+                let returned = project(&returning.outputs, env.with_row(&row))?;
+                memory.take(&returned)?;
+                rows.push(returned);
             }
         }
+        memory.keep();
         Ok(Step::Done((count, rows)))
     }
 

@@ -13,13 +13,14 @@ use crate::{
     database::Step,
     error::{Result, SqlError, state},
     fault::Fault,
+    memory::Memory,
     row::key_value,
     sql::{
         aggregate::State,
         expression::{Env, Expr},
         query,
         query_plan::{Arguments, Body, Distinct, Grouping, Locking, Patience, Query, Select, SortKey},
-        run::{Memory, Run},
+        run::Run,
     },
     value::Value,
 };
@@ -316,7 +317,16 @@ impl Window {
 
 /// A row of expressions' values.
 pub(crate) fn project(outputs: &[Expr], env: Env<'_>) -> Result<Vec<Value>> {
-    outputs.iter().map(|output| output.owned(env)).collect()
+    let mut memory = env.facts.lent.memory();
+    let mut row = Vec::with_capacity(outputs.len());
+    for output in outputs {
+        let value = output.owned(env)?;
+        if value.is_large() {
+            memory.take_bytes(value.bytes())?;
+        }
+        row.push(value);
+    }
+    Ok(row)
 }
 
 /// Rows that were met, to know of others whether they are the first of their kind.
@@ -431,7 +441,10 @@ impl<'r> Groups<'r> {
 
     fn add_to(&mut self, place: usize, grouping: &Grouping, env: Env<'_>) -> Result<()> {
         for (state, aggregate) in self.groups[place].1.iter_mut().zip(&grouping.aggregates) {
+            let before = state.bytes();
             state.add(aggregate, env)?;
+            let after = state.bytes();
+            self.memory.take_bytes(after.saturating_sub(before))?;
         }
         Ok(())
     }

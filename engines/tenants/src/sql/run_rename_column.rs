@@ -1,11 +1,11 @@
 //! Renames a column, also in the expressions that the table's definition has of it.
 
-use sqlparser::tokenizer::{Token, Tokenizer};
+use sqlparser::tokenizer::Token;
 
 use crate::{
     catalog::{Definition, Generated, Part, Table},
     error::{Result, SqlError},
-    sql::{expression::Expr, grammar::Grammar, name::name_of, run_define::Definer, system::quoted},
+    sql::{expression::Expr, name::name_of, print::tokens, run_define::Definer, system::quoted},
 };
 
 impl Definer<'_, '_> {
@@ -64,11 +64,12 @@ impl Definer<'_, '_> {
 
 /// A text in which a word is another one wherever it may be a column.
 fn renamed(text: &str, from: &str, to: &str) -> String {
-    let Ok(tokens) = Tokenizer::new(&Grammar::default(), text).tokenize() else { return text.to_owned() };
-    let significant: Vec<&Token> = tokens.iter().filter(|token| !matches!(token, Token::Whitespace(_))).collect();
+    let Some(tokens) = tokens(text) else { return text.to_owned() };
+    let significant: Vec<&Token> =
+        tokens.iter().map(|(token, _)| token).filter(|token| !matches!(token, Token::Whitespace(_))).collect();
     let mut place = 0;
     let mut renamed = String::with_capacity(text.len());
-    for token in &tokens {
+    for (token, part) in &tokens {
         let next = if matches!(token, Token::Whitespace(_)) {
             None
         } else {
@@ -91,7 +92,7 @@ fn renamed(text: &str, from: &str, to: &str) -> String {
             matches!(next, Some(Token::LParen | Token::Period)) || matches!(before, Some(Token::DoubleColon));
         match is_column && !elsewhere {
             true => renamed.push_str(&quoted(to)),
-            false => renamed.push_str(&token.to_string()),
+            false => renamed.push_str(part),
         }
     }
     renamed
@@ -105,6 +106,7 @@ mod tests {
     fn columns_are_renamed_and_functions_and_types_are_not() {
         assert_eq!(renamed("a + A * \"A\" - t.a", "a", "b"), "b + b * \"A\" - t.b");
         assert_eq!(renamed("lower(lower) || lower::text", "lower", "B"), "lower(\"B\") || \"B\"::text");
+        assert_eq!(renamed("a || 'a''s' || E'\\'a' || $$a'$$", "a", "b"), "b || 'a''s' || E'\\'a' || $$a'$$");
         assert_eq!(renamed("date::date = 'date'", "date", "day"), "day::date = 'date'");
     }
 }

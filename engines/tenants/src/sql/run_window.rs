@@ -6,6 +6,7 @@ use bigdecimal::Signed;
 
 use crate::{
     error::{Result, SqlError, state},
+    memory::Memory,
     sql::{
         aggregate::{Aggregate, State},
         arithmetic::arithmetic,
@@ -59,9 +60,8 @@ impl Run<'_> {
         for call in calls {
             let mut values = vec![Value::Null; rows.len()];
             for partition in self.partitions(call, rows)? {
-                self.partition(call, &partition, rows, &mut values)?;
+                self.partition(call, &partition, rows, (&mut values, &mut memory))?;
             }
-            memory.take(&values)?;
             for (row, value) in rows.iter_mut().zip(values) {
                 row.push(value);
             }
@@ -114,14 +114,16 @@ impl Run<'_> {
         call: &WindowCall,
         partition: &Partition,
         rows: &[Vec<Value>],
-        values: &mut [Value],
+        (values, memory): (&mut [Value], &mut Memory<'_>),
     ) -> Result<()> {
         if let WindowFunction::Aggregate(aggregate) = &call.function {
-            return self.running(call, aggregate, partition, rows, values);
+            return self.running(call, aggregate, partition, rows, (values, memory));
         }
         for (at, row) in partition.rows.iter().enumerate() {
             self.goes_on()?;
-            values[*row] = self.at(call, partition, rows, at)?;
+            let value = self.at(call, partition, rows, at)?;
+            memory.take_bytes(value.bytes())?;
+            values[*row] = value;
         }
         Ok(())
     }
@@ -200,7 +202,7 @@ impl Run<'_> {
         aggregate: &Aggregate,
         partition: &Partition,
         rows: &[Vec<Value>],
-        values: &mut [Value],
+        (values, memory): (&mut [Value], &mut Memory<'_>),
     ) -> Result<()> {
         let add = |state: &mut State, places: &mut dyn Iterator<Item = usize>| -> Result<()> {
             for at in places {
@@ -226,7 +228,9 @@ impl Run<'_> {
                     own
                 }
             };
-            values[partition.rows[at]] = state.finish(aggregate)?;
+            let value = state.finish(aggregate)?;
+            memory.take_bytes(value.bytes())?;
+            values[partition.rows[at]] = value;
         }
         Ok(())
     }

@@ -225,7 +225,7 @@ impl SetFunction {
                     let source = if value == default { "default" } else { "session" };
                     [name.to_owned(), value, source.to_owned(), default].map(Value::Text).to_vec()
                 };
-                give(facts.settings.all().map(row).collect(), take)
+                give(facts.settings.all().map(row), take)
             }
             (Self::Subscripts, [Value::Array(array), Value::Int(n), reverse @ ..]) => {
                 let dimension = n.checked_sub(1).and_then(|at| array.dimensions.get(usize::try_from(at).ok()?));
@@ -264,28 +264,28 @@ impl SetFunction {
             }
             (Self::Elements { text, .. }, [json]) => {
                 let elements = json_rows(json, text, false, "cannot call json_array_elements on a non-array")?;
-                give(elements.into_iter().map(|mut row| row.split_off(1)).collect(), take)
+                give(elements.into_iter().map(|mut row| row.split_off(1)), take)
             }
             (Self::Keys, [json]) => {
                 let members = json_rows(json, true, true, "cannot call json_object_keys on a non-object")?;
-                give(members.into_iter().map(|mut row| vec![row.swap_remove(0)]).collect(), take)
+                give(members.into_iter().map(|mut row| vec![row.swap_remove(0)]), take)
             }
             (Self::Matches, [Value::Text(text), Value::Text(pattern), rest @ ..]) => {
                 let flags = if let [Value::Text(flags)] = rest { flags.as_str() } else { "" };
                 let (flags, all) = global(flags);
                 let regex = facts.patterns.get(pattern, &flags, "")?;
                 let found = groups(&regex, text).take(if all { usize::MAX } else { 1 });
-                give(found.map(|groups| vec![groups]).collect(), take)
+                give(found.map(|groups| vec![groups]), take)
             }
             (Self::Split, [Value::Text(text), Value::Text(pattern), rest @ ..]) => {
                 let flags = if let [Value::Text(flags)] = rest { flags.as_str() } else { "" };
                 let regex = facts.patterns.get(pattern, flags, "regexp_split_to_table")?;
-                give(split(&regex, text).into_iter().map(|part| vec![part]).collect(), take)
+                give(split(&regex, text).map(|part| vec![part]), take)
             }
             (Self::Parts, arguments) => {
                 let function = ArrayFunction::Split;
                 match function.call(&arguments.iter().collect::<Vec<_>>(), facts)? {
-                    Value::Array(parts) => give(parts.elements.iter().map(|part| vec![part.clone()]).collect(), take),
+                    Value::Array(parts) => give(parts.elements.iter().map(|part| vec![part.clone()]), take),
                     _ => Ok(()),
                 }
             }
@@ -294,7 +294,7 @@ impl SetFunction {
     }
 }
 
-fn give(rows: Vec<Vec<Value>>, take: &mut Take<'_>) -> Result<()> {
+fn give(rows: impl IntoIterator<Item = Vec<Value>>, take: &mut Take<'_>) -> Result<()> {
     for row in rows {
         if take(row)? == ControlFlow::Break(()) {
             break;

@@ -11,6 +11,7 @@ use crate::{
         from::{From, Item},
         name::{name_of, relation_name},
         plan::Define,
+        print,
         scope::{Scope, Visible},
         select::Planner,
         written::{name_columns, query_of},
@@ -196,7 +197,7 @@ impl Planner<'_> {
         }
         let name = relation_name(&ast.name)?;
         let schema = self.catalog.schema_of_new(&name, ast.temporary)?;
-        let view = View { id: 0, name: name.name, columns, query: ast.query.to_string(), reads, schema, check };
+        let view = View { id: 0, name: name.name, columns, query: print::query(&ast.query)?, reads, schema, check };
         if check != CheckOption::No {
             self.check_updatable(&Arc::new(view.clone())).map_err(not_checkable)?;
         }

@@ -5,7 +5,10 @@ mod text;
 
 use std::cmp::Ordering;
 
-use super::Value;
+use super::{
+    Value,
+    size::{self, Elements},
+};
 use crate::error::{Result, SqlError, state};
 
 /// Dimensions of an array, PostgreSQL's limit.
@@ -80,7 +83,8 @@ impl Array {
         }
         let mut dimensions = vec![Dimension { length: arrays.len(), lower: 1 }];
         dimensions.extend(&first.dimensions);
-        Ok(Self { dimensions, elements: arrays.iter().flat_map(|array| array.elements.iter().cloned()).collect() })
+        let elements = Elements::collect(arrays.iter().flat_map(|array| array.elements.iter().cloned()))?;
+        Ok(Self { dimensions, elements })
     }
 
     /// PostgreSQL's order: by the elements, then by their number, then by the dimensions.
@@ -156,6 +160,7 @@ impl Array {
         if !fits {
             return Err(SqlError::new(state::ARRAY_SUBSCRIPT_ERROR, "cannot concatenate incompatible arrays"));
         }
+        size::check_structure(self.bytes().saturating_add(other.bytes()))?;
         let elements: Vec<Value> = self.elements.iter().chain(&other.elements).cloned().collect();
         if elements.len() > ELEMENTS_MAX {
             return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, "array size exceeds the maximum allowed"));
@@ -166,8 +171,9 @@ impl Array {
 
     /// Its elements changed, at the same places.
     pub(crate) fn map(&self, change: impl FnMut(&Value) -> Result<Value>) -> Result<Self> {
-        let elements = self.elements.iter().map(change).collect::<Result<_>>()?;
-        Ok(Self { dimensions: self.dimensions.clone(), elements })
+        let mut elements = Elements::default();
+        self.elements.iter().map(change).try_for_each(|element| elements.push(element?))?;
+        Ok(Self { dimensions: self.dimensions.clone(), elements: elements.finish() })
     }
 
     /// About how many bytes it takes.

@@ -12,6 +12,7 @@ use bigdecimal::BigDecimal;
 use read::Reader;
 pub(crate) use read::{Step, array_length, check, part, parts};
 
+use super::{numeric, size};
 use crate::error::Result;
 
 /// A value of `jsonb`.
@@ -40,9 +41,20 @@ impl Json {
     /// The value of a text.
     ///
     /// # Errors
-    /// 22P02; 54001 if it is nested too deeply.
+    /// 22P02; 54001 if it is nested too deeply; 54000 if it takes too much memory.
     pub fn parse(text: &str) -> Result<Self> {
-        let mut reader = Reader::new(text, "jsonb");
+        Self::read(Reader::new(text, "jsonb"))
+    }
+
+    /// The value of a text that was one's before, however much memory it takes.
+    ///
+    /// # Errors
+    /// 22P02.
+    pub(crate) fn parse_again(text: &str) -> Result<Self> {
+        Self::read(Reader::again(text))
+    }
+
+    fn read(mut reader: Reader<'_>) -> Result<Self> {
         let value = reader.value(0)?;
         reader.end()?;
         Ok(value)
@@ -91,38 +103,47 @@ impl Json {
     }
 
     /// Appends the text over several lines, as `jsonb_pretty` does.
-    pub(crate) fn write_pretty(&self, indent: usize, out: &mut String) {
-        let line = |out: &mut String, indent: usize| {
+    ///
+    /// # Errors
+    /// 54000.
+    pub(crate) fn write_pretty(&self, indent: usize, out: &mut String) -> Result<()> {
+        let line = |out: &mut String, indent: usize| -> Result<()> {
+            size::check(out.len())?;
             out.push('\n');
             out.extend(std::iter::repeat_n(' ', indent));
+            Ok(())
         };
         let (open, close) = match self {
             Self::Array(_) => ('[', ']'),
             Self::Object(_) => ('{', '}'),
-            other => return other.write(out),
+            other => {
+                other.write(out);
+                return Ok(());
+            }
         };
         out.push(open);
         match self {
             Self::Array(elements) => {
                 for (at, element) in elements.iter().enumerate() {
                     out.push_str(if at > 0 { "," } else { "" });
-                    line(out, indent + 4);
-                    element.write_pretty(indent + 4, out);
+                    line(out, indent + 4)?;
+                    element.write_pretty(indent + 4, out)?;
                 }
             }
             Self::Object(pairs) => {
                 for (at, (key, value)) in pairs.iter().enumerate() {
                     out.push_str(if at > 0 { "," } else { "" });
-                    line(out, indent + 4);
+                    line(out, indent + 4)?;
                     write_string(key, out);
                     out.push_str(": ");
-                    value.write_pretty(indent + 4, out);
+                    value.write_pretty(indent + 4, out)?;
                 }
             }
             _ => {}
         }
-        line(out, indent);
+        line(out, indent)?;
         out.push(close);
+        Ok(())
     }
 
     /// The text.
@@ -153,17 +174,29 @@ impl Json {
         }
     }
 
-    /// About how many bytes it takes.
+    /// About how many bytes it takes, and no fewer than its text.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>()
             + match self {
-                Self::Number(number) => number.digits() as usize,
-                Self::String(text) => text.len(),
+                Self::Number(number) => numeric::written_bytes(number),
+                Self::String(text) => written_bytes(text),
                 Self::Array(elements) => elements.iter().map(Self::bytes).sum(),
-                Self::Object(pairs) => pairs.iter().map(|(key, value)| key.len() + value.bytes()).sum(),
+                Self::Object(pairs) => {
+                    pairs.iter().map(|(key, value)| size_of::<String>() + written_bytes(key) + value.bytes()).sum()
+                }
                 _ => 0,
             }
     }
+}
+
+/// How many bytes a string has with its quotes.
+pub(crate) fn written_bytes(text: &str) -> usize {
+    let escaped = |byte: u8| match byte {
+        0..0x20 => 6,
+        b'"' | b'\\' => 2,
+        _ => 1,
+    };
+    2 + text.bytes().map(escaped).sum::<usize>()
 }
 
 /// Appends a string with its quotes.

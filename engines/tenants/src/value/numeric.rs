@@ -45,6 +45,15 @@ pub(crate) fn rough(value: &Value) -> Option<f64> {
     }
 }
 
+/// About how many bytes its text has, at least as many as it takes itself.
+pub(crate) fn written_bytes(number: &BigDecimal) -> usize {
+    let (digits, scale) = number.as_bigint_and_scale();
+    // A bit is less than a third of a digit.
+    let digits = digits.bits() / 3 + 1;
+    let zeros = if scale < 0 { scale.unsigned_abs() } else { 0 };
+    usize::try_from(digits.max(scale.max(0) as u64).saturating_add(zeros)).unwrap_or(usize::MAX)
+}
+
 /// A number from its text: digits, a point, an exponent.
 pub(crate) fn parse(text: &str) -> Result<BigDecimal> {
     let trimmed = text.trim();

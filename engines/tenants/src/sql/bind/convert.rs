@@ -15,6 +15,9 @@ use crate::{
     },
 };
 
+/// Bytes of a value that a plan keeps instead of what it is computed from, unless that is as large itself. Plans are kept.
+const FOLDED_BYTES_MAX: usize = 1 << 10;
+
 impl Binder<'_, '_> {
     /// A typed expression as a value of a column.
     pub(crate) fn assign(&mut self, typed: Typed, of: Type, column: &str) -> Result<Expr> {
@@ -58,7 +61,10 @@ impl Binder<'_, '_> {
             return Ok(expr);
         }
         match expr.value(Env::nothing(&Facts::default())) {
-            Ok(value) => Ok(Expr::Constant(value.into_owned())),
+            Ok(value) if value.bytes() <= FOLDED_BYTES_MAX.max(2 * constant_bytes(&expr)) => {
+                Ok(Expr::Constant(value.into_owned()))
+            }
+            Ok(_) => Ok(expr),
             Err(error) => {
                 self.fails(error);
                 Ok(expr)
@@ -202,6 +208,13 @@ fn is_constant(expr: &Expr) -> bool {
     };
     expr.children(&mut |child| constant &= matches!(child, Expr::Constant(_)));
     constant
+}
+
+/// Bytes of the constants that an expression is made of directly.
+fn constant_bytes(expr: &Expr) -> usize {
+    let mut bytes = 0;
+    expr.children(&mut |child| bytes += if let Expr::Constant(value) = child { value.bytes() } else { 0 });
+    bytes
 }
 
 /// Whether an expression is NULL because a part of it is.

@@ -4,7 +4,7 @@ use sqlparser::ast::{self, DataType, Ident, SetExpr, Statement, TableAlias, Tabl
 
 use crate::{
     error::{Result, SqlError, state},
-    sql::parse::parse,
+    sql::{parse::parse, print},
 };
 
 /// The query that stands for such a function with its alias, and the alias that this has; `None` for other functions.
@@ -24,6 +24,7 @@ pub(super) fn query_of(
         let message = format!("function {function} wants one argument, not {}", arguments.len());
         return Err(SqlError::new(state::UNDEFINED_FUNCTION, message));
     };
+    let argument = print::expression(argument)?;
     let typed = |column: &TableAliasColumnDef| Some((column.name.clone(), column.data_type.clone()?));
     let columns = alias.and_then(|alias| alias.columns.iter().map(typed).collect::<Option<Vec<_>>>());
     let (Some(alias), Some(columns)) = (alias, columns.filter(|columns| !columns.is_empty())) else {

@@ -13,6 +13,7 @@ use crate::{
     value::{
         Value,
         array::{Array, check_bounds},
+        size::{self, Elements},
         text,
         zone::Zone,
     },
@@ -182,7 +183,7 @@ impl ArrayFunction {
     pub(crate) fn call(self, arguments: &[&Value], facts: &Facts) -> Result<Value> {
         match (self, arguments) {
             (Self::Make { nested: false }, elements) => {
-                Ok(made(Array::from(elements.iter().map(|element| (*element).clone()).collect::<Vec<_>>())))
+                Ok(made(Array::from(Elements::collect(elements.iter().map(|element| (*element).clone()))?)))
             }
             (Self::Make { nested: true }, arrays) => {
                 let arrays = arrays.iter().map(|array| array_of(array)).collect::<Vec<_>>();
@@ -273,7 +274,7 @@ impl ArrayFunction {
                     Value::Null => null.cloned(),
                     element => Some(text::shown(element, of, zone)),
                 });
-                Value::Text(shown.collect::<Vec<_>>().join(by))
+                Value::Text(size::joined(shown.map(Ok), by)?)
             }
             (Self::Trim, [Value::Int(count)]) => {
                 let length = array.dimensions.first().map_or(0, |dimension| dimension.length as i64);
@@ -357,11 +358,11 @@ fn quantified(comparison: Comparison, value: &Value, array: &Value, all: bool) -
 fn split(text: &str, by: &Value, null: &[&Value]) -> Result<Value> {
     let null = if let [Value::Text(null)] = null { Some(null.as_str()) } else { None };
     let part = |part: &str| if null == Some(part) { Value::Null } else { Value::Text(part.to_owned()) };
-    let parts: Vec<Value> = match by {
-        _ if text.is_empty() => Vec::new(),
-        Value::Text(by) if by.is_empty() => vec![part(text)],
-        Value::Text(by) => text.split(by.as_str()).map(part).collect(),
-        _ => text.chars().map(|character| part(character.encode_utf8(&mut [0; 4]))).collect(),
+    let parts = match by {
+        _ if text.is_empty() => Ok(Vec::new()),
+        Value::Text(by) if by.is_empty() => Ok(vec![part(text)]),
+        Value::Text(by) => Elements::collect(text.split(by.as_str()).map(part)),
+        _ => Elements::collect(text.chars().map(|character| part(character.encode_utf8(&mut [0; 4])))),
     };
-    Ok(made(Array::from(parts)))
+    Ok(made(Array::from(parts?)))
 }

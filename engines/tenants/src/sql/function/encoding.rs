@@ -2,10 +2,14 @@
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 
-use crate::error::{Result, SqlError, state};
+use crate::{
+    error::{Result, SqlError, state},
+    value::size::Text,
+};
 
 pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xf]).map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
 }
 
 fn unknown_encoding(format: &str) -> SqlError {
@@ -23,15 +27,15 @@ pub(super) fn encode(bytes: &[u8], format: &str) -> Result<String> {
             Ok(lines.join("\n"))
         }
         "escape" => {
-            let mut out = String::new();
+            let mut out = Text::default();
             for byte in bytes {
                 match byte {
-                    b'\\' => out.push_str("\\\\"),
-                    0 | 0x80.. => out.push_str(&format!("\\{byte:03o}")),
-                    other => out.push(char::from(*other)),
+                    b'\\' => out.push_str("\\\\")?,
+                    0 | 0x80.. => out.push_str(&format!("\\{byte:03o}"))?,
+                    other => out.push(char::from(*other))?,
                 }
             }
-            Ok(out)
+            Ok(out.finish())
         }
         _ => Err(unknown_encoding(format)),
     }

@@ -1,10 +1,10 @@
 //! `format`, and names and literals with quotes.
 
-use super::text::{TEXT_BYTES_MAX, text_of};
+use super::text::text_of;
 use crate::{
     error::{Result, SqlError, state},
     sql::system,
-    value::Value,
+    value::{Value, size::Text},
 };
 
 /// A name as SQL has to write it.
@@ -25,15 +25,15 @@ pub(super) fn quoted_literal(text: &str) -> String {
 pub(super) fn formatted(format: &str, arguments: &[&Value]) -> Result<String> {
     let wrong = |message: &str| SqlError::new(state::INVALID_PARAMETER_VALUE, message.to_owned());
     let few = || wrong("too few arguments for format()");
-    let (mut out, mut next) = (String::new(), 0);
+    let (mut out, mut next) = (Text::default(), 0);
     let mut characters = format.chars().peekable();
     while let Some(character) = characters.next() {
         if character != '%' {
-            out.push(character);
+            out.push(character)?;
             continue;
         }
         if characters.next_if_eq(&'%').is_some() {
-            out.push('%');
+            out.push('%')?;
             continue;
         }
         let number = |characters: &mut std::iter::Peekable<std::str::Chars<'_>>| {
@@ -75,17 +75,14 @@ pub(super) fn formatted(format: &str, arguments: &[&Value]) -> Result<String> {
             ('L', text) => text.map_or_else(|| "NULL".to_owned(), quoted_literal),
             (other, _) => return Err(wrong(&format!("unrecognized format() type specifier \"{other}\""))),
         };
-        let blanks = width.unwrap_or(0).min(TEXT_BYTES_MAX).saturating_sub(text.chars().count());
+        let blanks = width.unwrap_or(0).saturating_sub(text.chars().count());
         if left {
-            out.push_str(&text);
+            out.push_str(&text)?;
         }
-        out.extend(std::iter::repeat_n(' ', blanks));
+        out.push_repeated(' ', blanks)?;
         if !left {
-            out.push_str(&text);
-        }
-        if out.len() > TEXT_BYTES_MAX {
-            return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, "requested length too large"));
+            out.push_str(&text)?;
         }
     }
-    Ok(out)
+    Ok(out.finish())
 }

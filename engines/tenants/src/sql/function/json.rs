@@ -9,8 +9,8 @@ use crate::{
     value::{
         Value,
         array::{Array, Dimension},
-        json::{self, Json, Step, write_string},
-        text,
+        json::{self, Json, Step, write_string, written_bytes},
+        size, text,
         zone::Zone,
     },
 };
@@ -161,20 +161,21 @@ fn path(array: &Array) -> Result<Vec<String>> {
 }
 
 /// A value of a type as the text of JSON.
-fn text_of(value: &Value, of: Type, zone: Zone) -> String {
-    let quoted = |text: &str| {
+fn text_of(value: &Value, of: Type, zone: Zone) -> Result<String> {
+    let quoted = |text: &str| -> Result<String> {
+        size::check(written_bytes(text))?;
         let mut out = String::new();
         write_string(text, &mut out);
-        out
+        Ok(out)
     };
-    match value {
+    Ok(match value {
         Value::Null => "null".to_owned(),
         Value::Bool(value) => value.to_string(),
         Value::Int(_) | Value::Json(_) => text::shown(value, of, zone),
         Value::Text(text) if of == Type::Json => text.clone(),
         Value::Array(array) => {
             let mut elements = array.elements.iter();
-            array_text(array.dimensions.as_slice(), &mut elements, (of.element().unwrap_or(Type::Text), zone))
+            array_text(array.dimensions.as_slice(), &mut elements, (of.element().unwrap_or(Type::Text), zone))?
         }
         Value::Float(number) if number.is_finite() => text::shown(value, of, zone),
         Value::Numeric(_) => text::shown(value, of, zone),
@@ -183,10 +184,10 @@ fn text_of(value: &Value, of: Type, zone: Zone) -> String {
             let shown = text::shown(value, of, zone).replacen(' ', "T", 1);
             let zone = shown.rfind(['+', '-']).filter(|at| *at > 10 && of == Type::Timestamptz);
             let short = zone.is_some_and(|at| shown.len() - at == 3);
-            quoted(&if short { format!("{shown}:00") } else { shown })
+            quoted(&if short { format!("{shown}:00") } else { shown })?
         }
-        other => quoted(&text::shown(other, of, zone)),
-    }
+        other => quoted(&text::shown(other, of, zone))?,
+    })
 }
 
 /// The elements of some dimensions of an array as the text of JSON.
@@ -194,14 +195,13 @@ fn array_text(
     dimensions: &[Dimension],
     elements: &mut std::slice::Iter<'_, Value>,
     (of, zone): (Type, Zone),
-) -> String {
-    let Some((first, inner)) = dimensions.split_first() else { return "[]".to_owned() };
+) -> Result<String> {
+    let Some((first, inner)) = dimensions.split_first() else { return Ok("[]".to_owned()) };
     let mut part = || match inner {
-        [] => elements.next().map(|element| text_of(element, of, zone)).unwrap_or_default(),
+        [] => elements.next().map_or(Ok(String::new()), |element| text_of(element, of, zone)),
         inner => array_text(inner, elements, (of, zone)),
     };
-    let parts: Vec<String> = (0..first.length).map(|_| part()).collect();
-    format!("[{}]", parts.join(","))
+    Ok(format!("[{}]", size::joined((0..first.length).map(|_| part()), ",")?))
 }
 
 fn some_json(value: Option<Json>) -> Value {
@@ -233,8 +233,9 @@ impl JsonFunction {
         Ok(match (self, arguments) {
             // NULL stays NULL alone and becomes null inside of something.
             (Self::Of(_), [Value::Null]) => Value::Null,
-            (Self::Of(of), [value]) => Value::Text(text_of(value, of, zone)),
+            (Self::Of(of), [value]) => Value::Text(text_of(value, of, zone)?),
             (Self::Object { binary: true }, pairs) => {
+                size::check_structure(pairs.iter().map(|value| value.bytes()).sum())?;
                 let pairs = pairs.chunks_exact(2).map(|pair| Ok((key(pair[0])?, member(pair[1]))));
                 some_json(Some(Json::object(pairs.collect::<Result<_>>()?)))
             }
@@ -242,16 +243,17 @@ impl JsonFunction {
                 let pairs = pairs.chunks_exact(2).map(|pair| {
                     let mut out = String::new();
                     write_string(&key(pair[0])?, &mut out);
-                    Ok(format!("{out} : {}", text_of(pair[1], Type::Json, zone)))
+                    Ok(format!("{out} : {}", text_of(pair[1], Type::Json, zone)?))
                 });
-                Value::Text(format!("{{{}}}", pairs.collect::<Result<Vec<_>>>()?.join(", ")))
+                Value::Text(format!("{{{}}}", size::joined(pairs, ", ")?))
             }
             (Self::Array { binary: true }, elements) => {
+                size::check_structure(elements.iter().map(|value| value.bytes()).sum())?;
                 some_json(Some(Json::Array(elements.iter().map(|value| member(value)).collect())))
             }
             (Self::Array { binary: false }, elements) => {
-                let elements: Vec<String> = elements.iter().map(|value| text_of(value, Type::Json, zone)).collect();
-                Value::Text(format!("[{}]", elements.join(", ")))
+                let elements = elements.iter().map(|value| text_of(value, Type::Json, zone));
+                Value::Text(format!("[{}]", size::joined(elements, ", ")?))
             }
             (Self::Get { text }, [Value::Json(value), step]) => {
                 let found = match step {
@@ -319,7 +321,7 @@ impl JsonFunction {
             (Self::Strip, [Value::Json(value)]) => some_json(Some(Json::clone(value).stripped())),
             (Self::Pretty, [Value::Json(value)]) => {
                 let mut out = String::new();
-                value.write_pretty(0, &mut out);
+                value.write_pretty(0, &mut out)?;
                 Value::Text(out)
             }
             (Self::Set, [Value::Json(value), Value::Array(steps), Value::Json(new), create @ ..]) => {
@@ -356,11 +358,12 @@ impl JsonFunction {
                     return Ok(some_json(Some(Json::object(parts))));
                 }
                 let part = |(key, value): &(String, Json)| {
+                    size::check(written_bytes(key).saturating_add(value.bytes()))?;
                     let mut out = String::new();
                     write_string(key, &mut out);
-                    format!("{out} : {}", value.text())
+                    Ok(format!("{out} : {}", value.text()))
                 };
-                Value::Text(format!("{{{}}}", parts.iter().map(part).collect::<Vec<_>>().join(", ")))
+                Value::Text(format!("{{{}}}", size::joined(parts.iter().map(part), ", ")?))
             }
             (Self::Row, [lines, columns @ ..]) => {
                 let part = |pair: &[&Value]| {
@@ -368,11 +371,10 @@ impl JsonFunction {
                     if let Value::Text(name) = pair[0] {
                         write_string(name, &mut out);
                     }
-                    format!("{out}:{}", text_of(pair[1], Type::Json, zone))
+                    Ok(format!("{out}:{}", text_of(pair[1], Type::Json, zone)?))
                 };
-                let parts: Vec<String> = columns.chunks_exact(2).map(part).collect();
                 let between = if **lines == Value::Bool(true) { ",\n " } else { "," };
-                Value::Text(format!("{{{}}}", parts.join(between)))
+                Value::Text(format!("{{{}}}", size::joined(columns.chunks_exact(2).map(part), between)?))
             }
             _ => return Err(internal()),
         })

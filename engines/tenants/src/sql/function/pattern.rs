@@ -12,15 +12,19 @@ use crate::{
     error::{Result, SqlError, state},
     sql::expression::Facts,
     types::Type,
-    value::{Value, array::Array},
+    value::{
+        Value,
+        array::Array,
+        size::{Elements, Text},
+    },
 };
 
 /// Bytes of a compiled expression.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
 /// Expressions that a session keeps compiled.
 const KEPT: usize = 16;
-/// Bytes of a text that is made.
-const TEXT_BYTES_MAX: usize = 64 << 20;
+/// Bytes of an expression's text: to read one takes a hundred times as much memory.
+const PATTERN_BYTES_MAX: usize = 256 << 10;
 
 /// Classes of characters between brackets.
 const CLASSES: [&str; 13] = [
@@ -91,7 +95,7 @@ impl PatternFunction {
             }
             Self::Split => {
                 let regex = facts.patterns.get(pattern, flags(0), "regexp_split_to_array")?;
-                made(Array::from(split(&regex, text)))
+                made(Array::from(Elements::collect(split(&regex, text))?))
             }
             Self::Count => Value::Int(facts.patterns.get(pattern, "", "")?.find_iter(text).count() as i64),
             Self::Substring => {
@@ -120,49 +124,44 @@ pub(crate) fn groups<'a>(regex: &'a Regex, text: &'a str) -> impl Iterator<Item 
 }
 
 /// The parts of a text between matches. An empty match parts nothing at the ends.
-pub(crate) fn split(regex: &Regex, text: &str) -> Vec<Value> {
-    let (mut parts, mut begin) = (Vec::new(), 0);
-    for found in regex.find_iter(text) {
-        if found.is_empty() && (found.start() == begin || found.end() == text.len()) {
-            continue;
-        }
-        parts.push(Value::Text(text[begin..found.start()].to_owned()));
-        begin = found.end();
-    }
-    parts.push(Value::Text(text[begin..].to_owned()));
-    parts
+pub(crate) fn split<'a>(regex: &'a Regex, text: &'a str) -> impl Iterator<Item = Value> + 'a {
+    let (mut matches, mut begin) = (regex.find_iter(text), Some(0));
+    std::iter::from_fn(move || {
+        let start = begin?;
+        let next =
+            matches.by_ref().find(|found| !found.is_empty() || (found.start() != start && found.end() != text.len()));
+        begin = next.map(|found| found.end());
+        Some(Value::Text(text[start..next.map_or(text.len(), |found| found.start())].to_owned()))
+    })
 }
 
 /// A text with the first match replaced, or all: `\1` is a group, `\&` all that matches.
 fn replaced(regex: &Regex, text: &str, by: &str, all: bool) -> Result<String> {
-    let (mut out, mut begin) = (String::new(), 0);
+    let (mut out, mut begin) = (Text::default(), 0);
     for found in regex.captures_iter(text).take(if all { usize::MAX } else { 1 }) {
         let Some(whole) = found.get(0) else { continue };
-        out.push_str(&text[begin..whole.start()]);
-        let mut characters = by.chars();
-        while let Some(character) = characters.next() {
-            if character != '\\' {
-                out.push(character);
-                continue;
-            }
-            let group = |at: usize| found.get(at).map_or("", |group| group.as_str());
+        out.push_str(&text[begin..whole.start()])?;
+        let group = |at: usize| found.get(at).map_or("", |group| group.as_str());
+        let mut rest = by;
+        while let Some((plain, escaped)) = rest.split_once('\\') {
+            out.push_str(plain)?;
+            let mut characters = escaped.chars();
             match characters.next() {
-                Some('&') => out.push_str(whole.as_str()),
-                Some(digit @ '1'..='9') => out.push_str(group(digit as usize - '0' as usize)),
-                Some('\\') | None => out.push('\\'),
+                Some('&') => out.push_str(whole.as_str())?,
+                Some(digit @ '1'..='9') => out.push_str(group(digit as usize - '0' as usize))?,
+                Some('\\') | None => out.push('\\')?,
                 Some(other) => {
-                    out.push('\\');
-                    out.push(other);
+                    out.push('\\')?;
+                    out.push(other)?;
                 }
             }
+            rest = characters.as_str();
         }
+        out.push_str(rest)?;
         begin = whole.end();
-        if out.len() > TEXT_BYTES_MAX {
-            return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, "requested length too large"));
-        }
     }
-    out.push_str(&text[begin..]);
-    Ok(out)
+    out.push_str(&text[begin..])?;
+    Ok(out.finish())
 }
 
 /// What a session has compiled lately.
@@ -184,6 +183,10 @@ impl Patterns {
         let key = (pattern.to_owned(), flags.to_owned());
         if let Some(known) = self.0.borrow().get(&key) {
             return Ok(Arc::clone(known));
+        }
+        if pattern.len() > PATTERN_BYTES_MAX {
+            let message = format!("a regular expression has more than {PATTERN_BYTES_MAX} bytes");
+            return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message));
         }
         let regex = Arc::new(compile(pattern).map_err(Into::into)?);
         let mut kept = self.0.borrow_mut();

@@ -1,5 +1,7 @@
 //! Functions of texts.
 
+use std::collections::{HashMap, HashSet};
+
 use md5::Md5;
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 
@@ -14,11 +16,8 @@ use super::{
 use crate::{
     error::{Result, SqlError, state},
     types::Type,
-    value::Value,
+    value::{Value, size},
 };
-
-/// Bytes that a function makes at most.
-pub(super) const TEXT_BYTES_MAX: usize = 64 << 20;
 
 /// A function of texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,10 +155,8 @@ impl TextFunction {
     /// Its value. If it is strict, no argument is NULL.
     pub(super) fn call(self, arguments: &[&Value]) -> Result<Value> {
         match (self, arguments) {
-            (Self::Concat, parts) => Ok(Value::Text(parts.iter().filter_map(|part| text_of(part)).collect())),
-            (Self::ConcatWs, [Value::Text(by), parts @ ..]) => {
-                Ok(Value::Text(parts.iter().filter_map(|part| text_of(part)).collect::<Vec<_>>().join(by)))
-            }
+            (Self::Concat, parts) => size::joined(texts(parts), "").map(Value::Text),
+            (Self::ConcatWs, [Value::Text(by), parts @ ..]) => size::joined(texts(parts), by).map(Value::Text),
             (Self::ConcatWs, _) => Ok(Value::Null),
             (Self::Md5, [Value::Text(text)]) => Ok(Value::Text(hex(&Md5::digest(text)))),
             (Self::Md5, [Value::Bytes(bytes)]) => Ok(Value::Text(hex(&Md5::digest(bytes)))),
@@ -216,18 +213,15 @@ impl TextFunction {
             }
             (Self::Repeat, [Value::Int(n)]) => {
                 let times = (*n).max(0) as usize;
-                if text.len().saturating_mul(times) > 64 << 20 {
-                    return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, "requested length too large"));
-                }
+                size::check(text.len().saturating_mul(times))?;
                 Value::Text(text.repeat(times))
             }
             (Self::Pad, [Value::Int(length)]) => {
                 let blanks = (length - characters()).max(0) as usize;
+                size::check(text.len().saturating_add(blanks))?;
                 Value::Text([text, &" ".repeat(blanks)].concat())
             }
-            (Self::Replace, [Value::Text(from), Value::Text(to)]) => {
-                Value::Text(if from.is_empty() { text.to_owned() } else { text.replace(from.as_str(), to) })
-            }
+            (Self::Replace, [Value::Text(from), Value::Text(to)]) => Value::Text(replaced(text, from, to)?),
             (Self::Position, [Value::Text(part)]) => {
                 Value::Int(text.find(part.as_str()).map_or(0, |at| text[..at].chars().count() as i64 + 1))
             }
@@ -235,12 +229,13 @@ impl TextFunction {
             (Self::SubstringFor, [Value::Int(from), Value::Int(length)]) => substring(text, *from, Some(*length))?,
             (Self::Trim | Self::LTrim | Self::RTrim, rest) => {
                 let what = if let [Value::Text(what)] = rest { what.as_str() } else { " " };
+                let what: HashSet<char> = what.chars().collect();
                 let mut trimmed = text;
                 if self != Self::RTrim {
-                    trimmed = trimmed.trim_start_matches(|c| what.contains(c));
+                    trimmed = trimmed.trim_start_matches(|c| what.contains(&c));
                 }
                 if self != Self::LTrim {
-                    trimmed = trimmed.trim_end_matches(|c| what.contains(c));
+                    trimmed = trimmed.trim_end_matches(|c| what.contains(&c));
                 }
                 Value::Text(trimmed.to_owned())
             }
@@ -276,6 +271,12 @@ pub(super) fn text_of(value: &Value) -> Option<&str> {
         _ => None,
     }
 }
+
+/// The texts among some values.
+fn texts<'v>(values: &'v [&Value]) -> impl Iterator<Item = Result<&'v str>> {
+    values.iter().filter_map(|value| text_of(value)).map(Ok)
+}
+
 /// The character with a number.
 fn chr(code: i64) -> Result<Value> {
     if code < 0 {
@@ -308,9 +309,8 @@ fn initcap(text: &str) -> String {
 /// A text of so many characters: filled up, or cut.
 fn pad(text: &str, length: i64, fill: &str, before: bool) -> Result<String> {
     let length = usize::try_from(length.max(0)).unwrap_or(usize::MAX);
-    if length > TEXT_BYTES_MAX {
-        return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, "requested length too large"));
-    }
+    let widest = fill.chars().map(char::len_utf8).max().unwrap_or(0);
+    size::check(length.saturating_mul(widest.max(1)))?;
     let kept: String = text.chars().take(length).collect();
     let missing = length - kept.chars().count();
     let filling: String = fill.chars().cycle().take(missing).collect();
@@ -327,17 +327,32 @@ fn split_part<'t>(text: &'t str, by: &str, place: i64) -> Result<&'t str> {
     }
     let at = usize::try_from(place.unsigned_abs() - 1).unwrap_or(usize::MAX);
     // From the end delimiters are still those that are found from the beginning.
-    let part =
-        if place > 0 { text.split(by).nth(at) } else { text.split(by).collect::<Vec<_>>().into_iter().rev().nth(at) };
+    let at = if place > 0 { Some(at) } else { text.split(by).count().checked_sub(at.saturating_add(1)) };
+    let part = at.and_then(|at| text.split(by).nth(at));
     Ok(part.unwrap_or(""))
+}
+
+/// A text with each `from` in it replaced by another text.
+fn replaced(text: &str, from: &str, to: &str) -> Result<String> {
+    if from.is_empty() {
+        return Ok(text.to_owned());
+    }
+    if to.len() > from.len() {
+        let more = text.matches(from).count().saturating_mul(to.len() - from.len());
+        size::check(text.len().saturating_add(more))?;
+    }
+    Ok(text.replace(from, to))
 }
 
 /// A text with each character of `from` replaced by that at the same place of `to`, or left out if there is none.
 fn translate(text: &str, from: &str, to: &str) -> String {
-    let replaced = |character: char| match from.chars().position(|other| other == character) {
-        Some(at) => to.chars().nth(at),
-        None => Some(character),
-    };
+    let mut others = HashMap::new();
+    let mut to = to.chars();
+    for character in from.chars() {
+        let other = to.next();
+        others.entry(character).or_insert(other);
+    }
+    let replaced = |character: char| others.get(&character).copied().unwrap_or(Some(character));
     text.chars().filter_map(replaced).collect()
 }
 

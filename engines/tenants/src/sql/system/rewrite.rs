@@ -9,7 +9,7 @@ use sqlparser::ast::{
 use super::{INFORMATION_SCHEMA, PG_CATALOG, empty::joins_empty};
 use crate::{
     error::{Result, SqlError},
-    sql::{name::name_of, parse},
+    sql::{name::name_of, parse, print},
 };
 
 /// The expression that stands for one about the catalog; `None` if it is another one.
@@ -109,7 +109,9 @@ fn object(expr: &Expr, of: &DataType) -> Result<Option<Expr>> {
         Some(_) => named_object(table, name, &folded(expr, table)?),
         None if is_parameter(expr) => named_object(table, name, &folded(expr, table)?),
         None if table == "pg_relation_name" => look_up("pg_visible", ("oid", "name"), expr),
-        None if table == "pg_type" => Ok(Some(expression(&format!("pg_catalog.format_type({expr}, -1)"))?)),
+        None if table == "pg_type" => {
+            Ok(Some(expression(&format!("pg_catalog.format_type({}, -1)", print::expression(expr)?))?))
+        }
         None => look_up(table, ("oid", name), expr),
     }
 }
@@ -121,6 +123,7 @@ fn is_parameter(expr: &Expr) -> bool {
 /// A name as it stands in a table of the catalog: without quotes, and in small letters if it had none. Only relations have schemas.
 fn folded(name: &Expr, table: &str) -> Result<Expr> {
     let Some(literal) = literal(name) else {
+        let name = print::expression(name)?;
         let cased = format!("CASE WHEN {name}::text LIKE '\"%' THEN {name}::text ELSE lower({name}::text) END");
         return expression(&format!("trim(BOTH '\"' FROM {cased})"));
     };
@@ -142,6 +145,7 @@ fn named_object(table: &str, name: &str, of: &Expr) -> Result<Option<Expr>> {
     if table != "pg_type" {
         return look_up(table, (name, "oid"), of);
     }
+    let of = print::expression(of)?;
     let named = format!(
         "SELECT oid AS \"$v\", {name} AS \"$k\", pg_catalog.format_type(oid, -1) AS \"$f\" FROM pg_catalog.{table}"
     );
@@ -169,14 +173,21 @@ fn call(function: &Function) -> Result<Option<Expr>> {
     match (name.as_str(), arguments.as_slice()) {
         ("pg_get_expr", [of, ..]) => Ok(Some((*of).clone())),
         // Arrays of the catalog are texts, but those of options, which psql puts together.
-        ("array_to_string", [of, ..]) if function.name.0.len() == 2 && !matches!(of, Expr::BinaryOp { .. }) => Ok(Some((*of).clone())),
+        ("array_to_string", [of, ..]) if function.name.0.len() == 2 && !matches!(of, Expr::BinaryOp { .. }) => {
+            Ok(Some((*of).clone()))
+        }
         ("pg_get_indexdef", [of]) => look_up("pg_index", ("indexrelid", "definition"), of),
-        ("pg_get_indexdef", [of, column, _]) if column.to_string() == "0" => look_up("pg_index", ("indexrelid", "definition"), of),
-        ("pg_get_indexdef", [of, column, _]) => query(&format!(
+        ("pg_get_indexdef", [of, column, _]) if column.to_string() == "0" => {
+            look_up("pg_index", ("indexrelid", "definition"), of)
+        }
+        ("pg_get_indexdef", [of, column, _]) => {
+            let (of, column) = (print::expression(of)?, print::expression(column)?);
+            query(&format!(
             "SELECT \"$o\".\"$v\" FROM (SELECT attrelid AS \"$k\", attnum AS \"$n\", definition AS \"$v\" FROM pg_catalog.pg_attribute) \"$o\"
              WHERE \"$o\".\"$k\" = {of} AND \"$o\".\"$n\" = {column}"
         ))
-        .map(Some),
+        .map(Some)
+        }
         ("pg_get_constraintdef", [of, ..]) => look_up("pg_constraint", ("oid", "definition"), of),
         ("pg_get_viewdef", [of, ..]) => look_up("pg_view_query", ("oid", "definition"), of),
         ("to_regclass", [of]) => named_object("pg_relation_name", "name", &folded(of, "pg_relation_name")?),
@@ -188,10 +199,7 @@ fn call(function: &Function) -> Result<Option<Expr>> {
         ("pg_get_userbyid", [_]) => Ok(Some(text("postgres"))),
         ("pg_encoding_to_char", [_]) => Ok(Some(text("UTF8"))),
         ("pg_partition_ancestors", [_]) => Ok(Some(expression("NULL::bigint")?)),
-        (
-            "obj_description" | "col_description" | "shobj_description",
-            _,
-        ) => Ok(Some(expression("NULL::text")?)),
+        ("obj_description" | "col_description" | "shobj_description", _) => Ok(Some(expression("NULL::text")?)),
         (
             "has_table_privilege"
             | "has_schema_privilege"
@@ -208,6 +216,7 @@ fn call(function: &Function) -> Result<Option<Expr>> {
 
 /// A column of a table where another one has a value. Their names are such that none in the value means them.
 fn look_up(table: &str, (key, column): (&str, &str), of: &Expr) -> Result<Option<Expr>> {
+    let of = print::expression(of)?;
     let renamed = format!("SELECT {key} AS \"$k\", {column} AS \"$v\" FROM pg_catalog.{table}");
     query(&format!("SELECT \"$o\".\"$v\" FROM ({renamed}) \"$o\" WHERE \"$o\".\"$k\" = {of}")).map(Some)
 }

@@ -5,7 +5,7 @@ use super::{Array, DIMENSIONS_MAX, Dimension, check_bounds, malformed, too_many_
 use crate::{
     error::{Result, SqlError, state},
     types::Type,
-    value::{Context, Value, text, zone::Zone},
+    value::{Context, Value, size::Elements, text, zone::Zone},
 };
 
 impl Array {
@@ -16,11 +16,12 @@ impl Array {
     pub(crate) fn parse(text: &str, of: Type, context: Context<'_>) -> Result<Self> {
         let mut reader = Reader { whole: text, rest: text.trim_matches(is_blank), of, context };
         let bounds = reader.bounds()?;
-        let mut elements = Vec::new();
+        let mut elements = Elements::default();
         let lengths = reader.braces(0, &mut elements)?;
         if !reader.rest.trim_matches(is_blank).is_empty() {
             return Err(malformed(text, "Junk after closing right brace."));
         }
+        let elements = elements.finish();
         let dimensions = match bounds {
             _ if elements.is_empty() => Vec::new(),
             Some(bounds) if bounds.iter().map(|bound| bound.length).eq(lengths.iter().copied()) => bounds,
@@ -138,7 +139,7 @@ impl Reader<'_, '_> {
     }
 
     /// What stands between braces: elements, or arrays of one size. Says how long each dimension is, the outermost first.
-    fn braces(&mut self, depth: usize, elements: &mut Vec<Value>) -> Result<Vec<usize>> {
+    fn braces(&mut self, depth: usize, elements: &mut Elements) -> Result<Vec<usize>> {
         if !self.take('{') {
             let detail = "Array value must start with \"{\" or dimension information.";
             return Err(malformed(self.whole, if depth == 0 { detail } else { "Unexpected array element." }));
@@ -164,7 +165,7 @@ impl Reader<'_, '_> {
                     return Err(malformed(self.whole, detail));
                 }
             } else {
-                elements.push(self.element()?);
+                elements.push(self.element()?)?;
             }
             lengths[0] += 1;
             if self.take('}') {

@@ -1,9 +1,9 @@
 //! Texts of JSON: from a text to a value, and the parts of a text where they are.
 
-use super::Json;
+use super::{Json, written_bytes};
 use crate::{
     error::{Result, SqlError, state},
-    value::numeric,
+    value::{numeric, size},
 };
 
 /// How deep arrays and objects may stand in each other.
@@ -95,11 +95,25 @@ pub(crate) fn array_length(text: &str) -> Result<Option<i64>> {
 pub(super) struct Reader<'a> {
     rest: &'a str,
     of: &'static str,
+    /// What the values take that were read, unless it does not matter.
+    bytes: Option<usize>,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn new(text: &'a str, of: &'static str) -> Self {
-        Self { rest: text, of }
+        Self { rest: text, of, bytes: Some(0) }
+    }
+
+    /// Of a text that was read once before.
+    pub(super) fn again(text: &'a str) -> Self {
+        Self { rest: text, of: "jsonb", bytes: None }
+    }
+
+    /// Something takes so many bytes.
+    fn takes(&mut self, bytes: usize) -> Result<()> {
+        let Some(all) = &mut self.bytes else { return Ok(()) };
+        *all += bytes;
+        size::check_structure(*all)
     }
 
     fn wrong(&self, expected: &str) -> SqlError {
@@ -139,11 +153,21 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn value(&mut self, depth: usize) -> Result<Json> {
+        let value = self.any_value(depth)?;
+        self.takes(match &value {
+            Json::Array(_) | Json::Object(_) => size_of::<Json>(),
+            scalar => scalar.bytes(),
+        })?;
+        Ok(value)
+    }
+
+    fn any_value(&mut self, depth: usize) -> Result<Json> {
         self.space();
         match self.rest.bytes().next() {
             Some(b'{') => {
                 let mut pairs = Vec::new();
                 self.object(depth, &mut |reader, key| {
+                    reader.takes(size_of::<String>() + written_bytes(&key))?;
                     pairs.push((key, reader.value(depth + 1)?));
                     Ok(())
                 })?;
