@@ -3,14 +3,15 @@
 //! ```text
 //! DIR/lease, DIR/lease.lock    which process holds the directory, under which epoch
 //! DIR/coordinator/             the coordinator's journal, opened under that epoch; it refuses older ones
+//! DIR/high-water/JOURNAL/      how far each journal has been durable, beside it: a journal that ends earlier is refused
 //! ```
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use savanna_epoch::{NodeId, OwnerEpoch};
-use savanna_journal::{Options as JournalOptions, newest_epoch};
+use savanna_journal::{Disk, Options as JournalOptions, OsDisk, newest_epoch};
 use savanna_ownership::data_dir::{DataDirLease, DataDirOptions, EpochFloor, LossCause, Waiting};
 use savanna_ownership::embedded::{EmbeddedCoordinator, EmbeddedOptions};
 use savanna_ownership::guard::{LeaseGuard, LeaseStatus};
@@ -102,7 +103,7 @@ impl DataDir {
         let directory = path.clone();
         let acquired = tokio::task::spawn_blocking(move || DataDirLease::acquire(&directory, &options, waiting));
         let lease = acquired.await??;
-        let journal = JournalOptions::dir(path.join("coordinator"));
+        let journal = JournalOptions::dir(path.join("coordinator")).high_water(high_water(&path, "coordinator"));
         let guard = lease.guard();
         let options = EmbeddedOptions { ttl: config.lease.ttl(), clock: Arc::new(BootClock), guard: Some(guard) };
         let coordinator = EmbeddedCoordinator::open(journal, lease.epoch(), options).await?;
@@ -160,6 +161,11 @@ impl Leases {
         let _ = self.lease.wait_for(over).await;
         Lost { cause: self.cause.get().copied(), data_dir: self.path, epoch: self.epoch }
     }
+}
+
+/// Where it is noted how far a journal of a data directory has been durable.
+pub(crate) fn high_water(directory: &Path, journal: &str) -> Arc<dyn Disk> {
+    Arc::new(OsDisk::new(directory.join("high-water").join(journal)))
 }
 
 /// The newest epoch under which any journal in a data directory was opened, whatever the lease file says.

@@ -10,6 +10,7 @@ use savanna_ownership::guard::LeaseGuard;
 use savanna_resp::{Server, ServerError, ServerOptions};
 
 use crate::config::{NodeConfig, threads_or_cores};
+use crate::data_dir::high_water;
 
 /// Why the keys service did not start.
 #[derive(Debug, thiserror::Error)]
@@ -27,11 +28,12 @@ pub(crate) enum KeysError {
 
 /// Reads the log in the data directory and serves. Blocks while it reads.
 pub(crate) fn start(config: &NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) -> Result<Server, KeysError> {
+    let log = JournalOptions::dir(config.data_dir.join("keys"));
     let options = ServerOptions {
         address: SocketAddr::new(config.address, config.keys_port),
         threads: threads_or_cores(config.keys_threads),
         config: config.keys_config.as_deref().map_or_else(|| Ok(KeysConfig::default()), read_settings)?,
-        log: Some((JournalOptions::dir(config.data_dir.join("keys")), epoch)),
+        log: Some((log.high_water(high_water(&config.data_dir, "keys")), epoch)),
         lease: Some(lease),
         seed: rand::random(),
     };

@@ -11,7 +11,10 @@ use savanna_http::{Backup, Problem, TenantsHandle};
 use savanna_ownership::guard::LeaseGuard;
 use savanna_pgwire_tenants::{Admission, Keeping, Server, ServerError, ServerOptions, SqlError, Tenants};
 
-use crate::config::{NodeConfig, threads_or_cores};
+use crate::{
+    config::{NodeConfig, threads_or_cores},
+    data_dir::high_water,
+};
 
 /// Reads the log in the data directory and serves. Blocks while it reads.
 pub(crate) fn start(config: &NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) -> Result<Server, ServerError> {
@@ -29,6 +32,7 @@ pub(crate) fn start(config: &NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) -
 /// The log is always in the data directory.
 fn keeping(config: &NodeConfig) -> Result<Keeping, ServerError> {
     let mut keeping = Keeping::local(config.data_dir.join("tenants"));
+    keeping.high_water = Some(high_water(&config.data_dir, "tenants"));
     keeping.snapshot_age = config.tenants_snapshot_age;
     keeping.idle = config.tenants_idle;
     keeping.rows_bytes = config.tenants_rows_memory as u64;

@@ -38,6 +38,29 @@ pub enum RedoError {
     /// A kind of record that there is not.
     #[error("expected a record of a tenant, came one of kind {0}; it was written by a later release, use that one")]
     Kind(u16),
+    /// The log ends before what the list of tenants has of it.
+    #[error(
+        "the list of tenants has the log up to LSN {listed}, but the log ends at LSN {last}: its end was deleted, or an older copy was put in \
+         its place. Restore the log and the storage from one backup, or move both away to begin empty"
+    )]
+    LogBehind {
+        /// What the list of tenants has.
+        listed: Lsn,
+        /// Where the log ends.
+        last: Lsn,
+    },
+    /// The log was cut, which is only done when the list of tenants is saved, and there is no list.
+    #[error(
+        "the log begins at LSN {0}, and there is no list of tenants for what came before: it was deleted. Restore the log and the storage \
+         from one backup, or move both away to begin empty"
+    )]
+    NoRoots(Lsn),
+    /// The storage has a tenant of whom neither the log nor the list of tenants knows.
+    #[error(
+        "the storage has segments of tenant {0}, of whom neither the log nor the list of tenants knows: the log was deleted, or an older copy \
+         was put in its place. Restore the log and the storage from one backup, or move both away to begin empty"
+    )]
+    Unknown(TenantId),
     /// A tenant's name that is no text.
     #[error("expected a tenant's name, came bytes that are no UTF-8")]
     Name,
@@ -116,17 +139,46 @@ impl Owner {
             bytes_before: 0,
             strays_upto: None,
         };
+        let last = owner.journal.appended();
+        let first = records.first().map_or(last.next(), |record| record.lsn);
+        if owner.roots.at > last.0 {
+            return Err(RedoError::LogBehind { listed: Lsn(owner.roots.at), last }.into());
+        }
+        if owner.roots.at == 0 && first > Lsn(1) {
+            return Err(RedoError::NoRoots(first).into());
+        }
         for record in records {
             owner.bytes_before += record.payload.len() as u64;
             owner.truncation.note_end(record.lsn, owner.bytes_before);
             owner.redo(record)?;
         }
+        owner.compare(storage).await?;
         // Whoever they were reserved for ended before the tenant was there.
         let left = std::mem::take(&mut owner.roots.reserved);
         owner.roots.removed.extend(left);
         owner.strays_upto = Some(owner.roots.last);
         owner.names = owner.roots.tenants.iter().map(|(id, name)| (name.clone(), *id)).collect();
         Ok((owner, file))
+    }
+
+    /// Whether the storage is that of this log, as far as numbers say so.
+    async fn compare(&self, storage: &Storage) -> Result<()> {
+        let (stored, noted) = (storage.tenants().await?, storage.noted().await?);
+        // Were such a number given again, somebody would have another's rows.
+        if let Some(unknown) = stored.union(&noted).find(|tenant| **tenant > self.roots.last) {
+            return Err(RedoError::Unknown(*unknown).into());
+        }
+        for tenant in noted.difference(&stored) {
+            if let Some(name) = self.name(*tenant) {
+                tracing::error!(
+                    tenant,
+                    name,
+                    "expected the tenant's segments, found none: its folder was deleted or moved. Nobody is let in to it; restore the log and \
+                     the storage from one backup, or drop it"
+                );
+            }
+        }
+        Ok(())
     }
 
     fn redo(&mut self, record: Record) -> std::result::Result<(), RedoError> {

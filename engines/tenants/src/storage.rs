@@ -5,6 +5,7 @@
 //!                                        UPTO-AFTER-PART, twenty digits each, four of the part
 //! PREFIX/tenants/NUMBER/objects ..       the segments
 //! PREFIX/roots/ ..                       which tenants there are: see `roots`
+//! PREFIX/stored/NUMBER                   up to which commit there are segments: see `stored`
 //! PREFIX/log                             whose storage this is: see `claim`
 //! ```
 //!
@@ -16,8 +17,10 @@ mod claim;
 mod compact;
 mod home;
 mod snapshot;
+mod stored;
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -32,6 +35,7 @@ use savanna_manifest::{
     LocalStore, Manifest, ManifestError, Options, Reader, Retention, RetryPolicy, UnixMillis, WriterId,
 };
 use savanna_tenants_segments::{BlockCache, SegmentError, TenantId};
+use savanna_transaction::Csn;
 
 pub use self::{
     archive::Archive,
@@ -83,6 +87,28 @@ pub enum StorageError {
          place with an empty directory"
     )]
     Foreign(String),
+    /// The log's storage is not there any more.
+    #[error(
+        "expected under `{0}` the storage that the log in this directory was written beside, found nothing: it was deleted or moved. \
+         Restore the log and the storage from one backup, or move both away to begin empty"
+    )]
+    Gone(String),
+    /// A tenant's segments are not there any more, or older ones are.
+    #[error(
+        "expected the segments of a tenant with all that it had committed up to {noted} under `{place}`, found them up to {found}: they were \
+         deleted, or an older copy was put in their place. Nothing was changed; restore the log and the storage from one backup"
+    )]
+    Behind {
+        /// Where they should be.
+        place: String,
+        /// The last commit that was in them.
+        noted: Csn,
+        /// The last commit that is in them.
+        found: Csn,
+    },
+    /// A note of what a tenant's segments have is none.
+    #[error("expected under `{0}` the number of a commit, came something else; restore it from a backup")]
+    Note(String),
     /// The directory of the log.
     #[error("the directory of the log cannot be used: {0}")]
     Directory(#[source] std::io::Error),
@@ -157,13 +183,12 @@ impl Storage {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(())
+        self.forget_stored(tenant).await
     }
 
     /// The numbers under which there is, or was, something of a tenant.
-    pub(crate) async fn tenants(&self) -> Result<Vec<TenantId>, StorageError> {
+    pub(crate) async fn tenants(&self) -> Result<BTreeSet<TenantId>, StorageError> {
         let listed = self.store.list_with_delimiter(Some(&self.tenants_prefix())).await?;
-        let number = |prefix: &Path| prefix.filename().and_then(|name| name.parse().ok());
         Ok(listed.common_prefixes.iter().filter_map(number).collect())
     }
 
@@ -193,6 +218,11 @@ impl Storage {
     fn next_number(&self) -> u64 {
         self.opened.fetch_add(1, Ordering::Relaxed)
     }
+}
+
+/// The tenant's number that a path ends with.
+fn number(path: &Path) -> Option<TenantId> {
+    path.filename().and_then(|name| name.parse().ok())
 }
 
 /// The owner's clock: only the age of what is to be removed depends on it.

@@ -20,6 +20,13 @@ pub(crate) trait Backend: Send {
 
     /// Notes durably that records before `oldest` are not needed, and removes segments that hold only such.
     fn truncate(&mut self, oldest: Lsn, durable: Lsn) -> Result<(), JournalError>;
+
+    /// Everything up to here is durable now; the replies that wait for it leave next.
+    fn note(&mut self, _durable: Lsn) {}
+
+    /// The log is closed in order, with everything up to here durable: what can be done so that the next opening notices
+    /// damage at its end.
+    fn seal(&mut self, _durable: Lsn) {}
 }
 
 /// An action that is not input or output; it is for whoever drives the core.

@@ -62,7 +62,8 @@ pub enum JournalError {
     /// Bytes that were durable have changed or vanished.
     #[error(
         "{file} is damaged at byte {offset}: expected {expected}, found {found}. This was durable once, so it is not \
-         a torn tail and nothing was cut. Restore the file from a copy; to go on without it, move the whole journal away"
+         a torn tail and nothing was cut. Restore the file from a copy. Do not move the log away alone: what is kept beside it \
+         would no longer fit"
     )]
     Corrupt {
         /// The damaged file or object.
@@ -87,6 +88,23 @@ pub enum JournalError {
         needed: Lsn,
         /// The first LSN after the hole.
         first: Lsn,
+    },
+
+    /// The end of the log is not there, or all of it.
+    #[error(
+        "the log {log} ends at LSN {last}, but {note} says that everything up to LSN {durable} was durable: what may have \
+         been acknowledged is gone. Its newest segment was deleted, cut or damaged, or an older copy was put in its place. \
+         Nothing was changed. Restore the log from a backup; to go on without what is lost, delete {note}"
+    )]
+    Lost {
+        /// The log's directory.
+        log: String,
+        /// Where it ends.
+        last: Lsn,
+        /// Where it should end at least.
+        durable: Lsn,
+        /// The file that says so.
+        note: String,
     },
 
     /// The file is of another format version.

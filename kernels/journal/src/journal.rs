@@ -68,11 +68,11 @@ impl Journal {
         replay: &mut dyn FnMut(Record) -> Result<(), E>,
     ) -> Result<Self, JournalError> {
         let limits = options.limits();
-        let Options { place, stream, segment_bytes, filter, .. } = options;
+        let Options { place, stream, segment_bytes, filter, high_water, .. } = options;
         let mut deliver = |record| deliver(&filter, record, replay);
         let (backend, last): (Box<dyn Backend>, Lsn) = match place {
             Place::Disk(disk) => {
-                let (backend, last) = LocalBackend::open(disk, segment_bytes, epoch, &mut deliver)?;
+                let (backend, last) = LocalBackend::open(disk, high_water, segment_bytes, epoch, &mut deliver)?;
                 (Box::new(backend), last)
             }
             Place::Store { store, prefix } => {
@@ -312,12 +312,19 @@ impl Shared {
         }
     }
 
-    /// Feeds the core what happened.
-    fn answer(&self, input: Input<Reply>) {
+    /// Feeds the core what happened. Returns what is durable now if that was not known before.
+    fn answer(&self, input: Input<Reply>) -> Option<Lsn> {
         let mut state = self.state.lock();
+        let before = state.core.durable();
         let actions = state.core.step(input, self.now());
-        self.durable.store(state.core.durable().0, Ordering::Release);
+        let durable = state.core.durable();
         state.todo.extend(actions);
+        (durable > before).then_some(durable)
+    }
+
+    /// Who looks may go on from here.
+    fn publish(&self, durable: Lsn) {
+        self.durable.store(durable.0, Ordering::Release);
     }
 }
 
@@ -350,13 +357,17 @@ impl Writer {
                     shared.bytes.fetch_add(batch.bytes() as u64, Ordering::Relaxed);
                     shared.flushes.fetch_add(1, Ordering::Relaxed);
                 }
-                shared.answer(input);
+                if let Some(durable) = shared.answer(input) {
+                    backend.note(durable);
+                    shared.publish(durable);
+                }
             }
             Outcome::Other(Action::Release { replies, outcome }) => release(replies, &outcome),
             Outcome::Other(Action::WakeAt(at)) => shared.state.lock().wake_at = Some(at),
             Outcome::Other(Action::Stop(reason)) => {
-                if let Some(error) = &reason {
-                    tracing::error!(%error, "the journal ended; nothing more is appended or told");
+                match &reason {
+                    Some(error) => tracing::error!(%error, "the journal ended; nothing more is appended or told"),
+                    None => backend.seal(shared.state.lock().core.durable()),
                 }
                 shared.state.lock().over = Some(reason);
                 return false;

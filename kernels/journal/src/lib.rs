@@ -40,7 +40,7 @@
 //! | cost | twice the bytes (blocks are zeroed ahead); 4-10 microseconds of processor time a commit when 64 share a flush | one PUT a batch: at most 50 a second, about $0.9 an hour at $5 a million; storage; one 72 B object a change of owner for ever |
 //! | fence | a file; looked for before each write and after each flush | the next object's number; the write itself meets it |
 //! | at most one owner, if | all owners are on one machine (no NFS) | the store honours *create only if absent* |
-//! | damage that is noticed | any but in the last batch before a crash, which looks like a torn one and is cut | any |
+//! | damage that is noticed | any but in the last batch before a crash, which looks like a torn one and is cut; any, with [`Options::high_water`] and as long as the machine does not lose power | any |
 //!
 //! [`sim::SimDisk`] is the local disk's twin for tests; the same code runs on both, and [`sim::SteppedJournal`] runs it
 //! one step at a time.
@@ -57,7 +57,9 @@
 //!   written. An unreadable record is cut only if no later intact record shows that it had been durable; otherwise the
 //!   opening fails with the file and the offset.
 //! * **A newer epoch wins.** The argument is in the source of the local back end (`local.rs`) and in `object.rs`.
-//! * **A removed segment is missed.** A truncation is first recorded in a new segment's header.
+//! * **A removed segment is missed.** A truncation is first recorded in a new segment's header. A log that is closed ends
+//!   with a segment that says where it ends, and [`Options::high_water`] names a second place that says how far the log
+//!   was durable: a log whose end was deleted, cut or damaged is refused, and so is one that is not there.
 //!
 //! What it does not do: it is no queue and no store (it is read only on opening), it has no checkpoints (the owner keeps
 //! its state elsewhere and calls [`Journal::truncate_before`]), and it does not compress or encrypt.
@@ -106,7 +108,7 @@
 //! # A tour of the source
 //!
 //! `core.rs` decides, `journal.rs` is the thread around it, `backend.rs` what it needs of a place; `local.rs` (with
-//! `disk`, `fence` and `recovery`) and `object.rs` are the places; `record.rs`, `segment.rs` and `batch.rs` are the format;
+//! `disk`, `fence`, `high_water` and `recovery`) and `object.rs` are the places; `record.rs`, `segment.rs` and `batch.rs` are the format;
 //! `sim.rs` is the simulated disk and the stepped journal.
 
 mod backend;

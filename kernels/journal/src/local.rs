@@ -36,17 +36,18 @@
 
 mod disk;
 mod fence;
+mod high_water;
 mod recovery;
 
 use std::sync::Arc;
 
 use savanna_epoch::OwnerEpoch;
 
-use self::fence::Fence;
 pub use self::{
     disk::{Disk, DiskFile, OsDisk},
     fence::newest_epoch,
 };
+use self::{fence::Fence, high_water::HighWater};
 use crate::{
     backend::Backend,
     batch::Batch,
@@ -102,13 +103,16 @@ pub(crate) struct LocalBackend {
     /// Older segments in the order of their terms.
     finished: Vec<Finished>,
     oldest: Lsn,
+    high_water: Option<HighWater>,
     buffer: Vec<u8>,
 }
 
 impl LocalBackend {
-    /// Fences older owners, replays the log, and begins a segment of this owner. Returns the last LSN.
+    /// Fences older owners, replays the log, and begins a segment of this owner. Returns the last LSN. Notes on
+    /// `high_water`, if there is one, how far the log is durable.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
+        high_water: Option<Arc<dyn Disk>>,
         segment_bytes: usize,
         epoch: OwnerEpoch,
         deliver: &mut dyn FnMut(Record) -> Result<(), JournalError>,
@@ -116,6 +120,13 @@ impl LocalBackend {
         let fence = Fence::raise(&disk, epoch)?;
         let recovered = recovery::recover(disk.as_ref(), fence.term(), deliver)?;
         let Scan { last, unsure } = recovered.tail;
+        if let Some(notes) = &high_water
+            && let Some(noted) = high_water::read(notes.as_ref())?
+            && noted.durable > last
+        {
+            let (log, durable) = (disk.describe(""), noted.durable);
+            return Err(JournalError::Lost { log, last, durable, note: noted.file });
+        }
         let header = Header {
             term: fence.term(),
             sequence: 1,
@@ -134,11 +145,13 @@ impl LocalBackend {
             active,
             finished: recovered.finished,
             oldest: recovered.oldest,
+            high_water: None,
             buffer: Vec::new(),
         };
         // Our own header has taken over what those said.
         backend.remove(&recovered.needless);
         backend.check_fence()?;
+        backend.high_water = high_water.map(|notes| HighWater::begin(notes, backend.fence.term(), last)).transpose()?;
         Ok((backend, last))
     }
 
@@ -157,6 +170,9 @@ impl LocalBackend {
             .map_err(|error| self.fence.explain(self.disk.as_ref(), error))?;
         let ended = std::mem::replace(&mut self.active, next);
         self.finished.push(Finished { name: ended.name, last: durable });
+        if let Some(high_water) = &mut self.high_water {
+            high_water.sync();
+        }
         Ok(())
     }
 
@@ -231,6 +247,27 @@ impl Backend for LocalBackend {
         self.finished = kept;
         self.remove(&gone);
         Ok(())
+    }
+
+    fn note(&mut self, durable: Lsn) {
+        if let Some(high_water) = &mut self.high_water {
+            high_water.note(durable);
+        }
+    }
+
+    /// Begins a segment behind the last record: all that is before it must be intact when the log is opened again.
+    fn seal(&mut self, durable: Lsn) {
+        let rolled = if durable > self.active.header.base {
+            self.check_fence().and_then(|()| self.roll(durable))
+        } else {
+            Ok(())
+        };
+        if let Err(error) = rolled {
+            tracing::warn!(%error, "could not mark the end of the log as it was closed; what is in it is durable");
+        }
+        if let Some(high_water) = &mut self.high_water {
+            high_water.sync();
+        }
     }
 }
 

@@ -51,6 +51,7 @@ pub struct Options {
     pub(crate) backlog_bytes: usize,
     pub(crate) linger: Duration,
     pub(crate) filter: Filter,
+    pub(crate) high_water: Option<Arc<dyn Disk>>,
 }
 
 /// The least a segment may hold, so that a record of some size always fits.
@@ -84,6 +85,7 @@ impl Options {
             backlog_bytes: 64 << 20,
             linger,
             filter: Filter::default(),
+            high_water: None,
         }
     }
 
@@ -131,6 +133,15 @@ impl Options {
     #[must_use]
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
+        self
+    }
+
+    /// A second place, with nothing else in it, that says how far the log has been durable. The next opening refuses a log
+    /// that ends earlier, or is not there. Of use to a log in a directory alone; without it, the end of a log that was not
+    /// closed can be cut or damaged unnoticed.
+    #[must_use]
+    pub fn high_water(mut self, disk: Arc<dyn Disk>) -> Self {
+        self.high_water = Some(disk);
         self
     }
 

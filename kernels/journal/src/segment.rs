@@ -258,7 +258,13 @@ fn was_durable(segment: &[u8], offset: usize, seal: Seal, lsn: Lsn) -> bool {
 fn log_cut(file: &str, segment: &[u8], offset: usize, counted: Lsn) {
     let cut = segment[offset.min(segment.len())..].iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     if cut > 0 {
-        tracing::info!(file, offset, bytes = cut, last_lsn = counted.0, "cut a torn tail that nobody was told about");
+        tracing::warn!(
+            file,
+            offset,
+            bytes = cut,
+            last_lsn = counted.0,
+            "cut what is no whole record at the end of the log: a write that was under way when the process ended, or damage to it"
+        );
     }
 }
 

@@ -1,5 +1,6 @@
 //! Whole nodes in this process, with a stub of an engine.
 
+mod damage;
 mod services;
 mod takeover;
 mod two_processes;

@@ -25,12 +25,16 @@ impl Storage {
     /// Makes sure that this is the storage of the log beside which the directory is; a new one becomes that.
     ///
     /// # Errors
-    /// `Foreign` if it is another's, or another than before; those of the store and of the directory.
+    /// `Foreign` if it is another's, or another than before, `Gone` if it was there and is not any more; those of the store and of the directory.
     pub async fn claim(&self, directory: &Path) -> Result<(), StorageError> {
         let foreign = || StorageError::Foreign(self.prefix.to_string());
         let there = self.id().await?;
         if let Some(id) = read(&directory.join(FILE))? {
-            return if there == Some(id) { Ok(()) } else { Err(foreign()) };
+            return match there {
+                Some(there) if there == id => Ok(()),
+                Some(_) => Err(foreign()),
+                None => Err(StorageError::Gone(self.prefix.to_string())),
+            };
         }
         let id = match read(&directory.join(NEW))? {
             Some(id) => id,
@@ -115,10 +119,10 @@ mod tests {
         for _ in 0..2 {
             storage(&stores[0]).claim(directories[0].path()).await.unwrap();
         }
-        for (store, directory) in [(0, 1), (1, 0)] {
-            let claimed = storage(&stores[store]).claim(directories[directory].path()).await;
-            assert!(matches!(claimed, Err(StorageError::Foreign(_))), "{claimed:?}");
-        }
+        let claimed = storage(&stores[0]).claim(directories[1].path()).await;
+        assert!(matches!(claimed, Err(StorageError::Foreign(_))), "{claimed:?}");
+        let claimed = storage(&stores[1]).claim(directories[0].path()).await;
+        assert!(matches!(claimed, Err(StorageError::Gone(_))), "{claimed:?}");
         assert!(!directories[1].path().join(FILE).exists());
     }
 

@@ -41,6 +41,8 @@ pub struct Home {
 #[derive(Debug, Default)]
 pub(super) struct Owned {
     manifest: Option<Manifest>,
+    /// Up to which commit it is noted that there are segments.
+    noted: Csn,
     /// What the manifest has.
     pub(super) entries: BTreeMap<String, ObjectRef>,
 }
@@ -52,6 +54,8 @@ impl Home {
     /// Those of the store, and if what is there is not what was written.
     pub async fn open(storage: &Arc<Storage>, tenant: TenantId) -> Result<Arc<Self>, StorageError> {
         let prefix = storage.tenant_prefix(tenant);
+        // Before the manifest is: a former owner may be writing both, the manifest first.
+        let noted = storage.stored(tenant).await?;
         let reader = storage.reader(&prefix);
         let entries = match reader.current().await {
             Ok(snapshot) => snapshot.entries.clone(),
@@ -60,7 +64,11 @@ impl Home {
         };
         let opened = open_all(storage, &reader, &prefix, &entries).await?;
         let objects = opened.iter().map(|(segment, object)| (segment.number(), object.clone())).collect();
-        let opened = opened.into_iter().map(|(segment, _)| segment).collect();
+        let opened: Vec<_> = opened.into_iter().map(|(segment, _)| segment).collect();
+        let found = opened.first().map_or(Csn::NONE, |segment| segment.footer().upto);
+        if noted > found {
+            return Err(StorageError::Behind { place: prefix.to_string(), noted, found });
+        }
         Ok(Arc::new(Self {
             storage: Arc::clone(storage),
             tenant,
@@ -68,7 +76,7 @@ impl Home {
             reader,
             segments: Arc::new(Segments::new(tenant, Arc::clone(&storage.cache), opened)),
             objects: Mutex::new(objects),
-            state: futures::lock::Mutex::new(Owned { entries, ..Owned::default() }),
+            state: futures::lock::Mutex::new(Owned { entries, noted, ..Owned::default() }),
         }))
     }
 
@@ -115,17 +123,26 @@ impl Home {
     /// # Errors
     /// Those of the store; `Fenced` if another owner has taken the tenant over, and then it is lost here.
     pub async fn save(&self) -> Result<(), StorageError> {
-        if self.segments.sealed().is_none() {
-            return Ok(());
-        }
         let mut owned = self.state.lock().await;
-        self.owned_manifest(&mut owned).await?;
+        if self.segments.sealed().is_some() {
+            self.save_sealed(&mut owned).await?;
+        }
+        let upto = self.segments.flushed();
+        if upto > owned.noted {
+            self.storage.note_stored(self.tenant, upto).await?;
+            owned.noted = upto;
+        }
+        Ok(())
+    }
+
+    async fn save_sealed(&self, owned: &mut Owned) -> Result<(), StorageError> {
+        self.owned_manifest(owned).await?;
         // Opening the manifest again may have shown that it was written down already.
         let Some(sealed) = self.segments.sealed() else { return Ok(()) };
         let segment = self.open_whole(&sealed.bytes)?;
-        let object = self.owned_manifest(&mut owned).await?.put_object(sealed.bytes.clone()).await?;
+        let object = self.owned_manifest(owned).await?.put_object(sealed.bytes.clone()).await?;
         let name = entry_name(sealed.after, sealed.upto, 0);
-        self.commit(&mut owned, &[], &[(name, object.clone())]).await?;
+        self.commit(owned, &[], &[(name, object.clone())]).await?;
         self.objects.lock().insert(segment.number(), object);
         self.segments.publish(Change::Saved(segment));
         Ok(())

@@ -106,7 +106,8 @@ impl Segments {
         }
     }
 
-    fn flushed(&self) -> Csn {
+    /// The last commit that the storage has.
+    pub(crate) fn flushed(&self) -> Csn {
         self.state.lock().live.first().map_or(Csn::NONE, |segment| segment.footer().upto)
     }
 

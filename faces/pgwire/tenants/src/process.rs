@@ -52,6 +52,8 @@ pub struct Keeping {
     pub data_dir: PathBuf,
     /// Where the log is, if not in that directory.
     pub log: Option<Arc<dyn Disk>>,
+    /// Where it is noted how far the log has been durable, if anywhere.
+    pub high_water: Option<Arc<dyn Disk>>,
     /// The storage, if it is not local.
     pub store: Option<(Arc<dyn ObjectStore>, Path)>,
     /// A tenant without clients for so long is flushed and forgotten.
@@ -79,6 +81,7 @@ impl Keeping {
         Self {
             data_dir: data_dir.into(),
             log: None,
+            high_water: None,
             store: None,
             idle: Duration::from_secs(300),
             snapshot_age: Duration::from_secs(3_600),
@@ -154,6 +157,10 @@ impl Process {
         let log = match &keeping.log {
             None => Options::dir(keeping.data_dir.join("log")),
             Some(disk) => Options::disk(Arc::clone(disk)),
+        };
+        let log = match &keeping.high_water {
+            None => log,
+            Some(notes) => log.high_water(Arc::clone(notes)),
         };
         let recovery = Recovery::read(log, epoch)?;
         background.block_on(storage.claim(&keeping.data_dir))?;

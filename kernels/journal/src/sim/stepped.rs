@@ -5,7 +5,7 @@ use std::{collections::VecDeque, error::Error, sync::Arc, time::Duration};
 use savanna_epoch::OwnerEpoch;
 
 use crate::{
-    backend::{Outcome, perform},
+    backend::{Backend, Outcome, perform},
     core::{Action, Core, Input},
     error::JournalError,
     journal::deliver,
@@ -62,7 +62,13 @@ impl<R> SteppedJournal<R> {
             panic!("expected options made with Options::disk or Options::dir; an object store needs the real journal");
         };
         let mut deliver = |record| deliver(&options.filter, record, replay);
-        let (backend, last) = LocalBackend::open(Arc::clone(disk), options.segment_bytes, epoch, &mut deliver)?;
+        let (backend, last) = LocalBackend::open(
+            Arc::clone(disk),
+            options.high_water.clone(),
+            options.segment_bytes,
+            epoch,
+            &mut deliver,
+        )?;
         Ok(Self {
             core: Core::new(epoch, last, options.limits()),
             backend,
@@ -125,13 +131,22 @@ impl<R> SteppedJournal<R> {
             }
             Outcome::Other(Action::Release { replies, outcome }) => Step::Released { replies, outcome },
             Outcome::Other(Action::WakeAt(at)) => Step::Wait(at),
-            Outcome::Other(Action::Stop(reason)) => Step::Stopped(reason),
+            Outcome::Other(Action::Stop(reason)) => {
+                if reason.is_none() {
+                    self.backend.seal(self.core.durable());
+                }
+                Step::Stopped(reason)
+            }
             Outcome::Other(_) => unreachable!("the back end does every other action"),
         }
     }
 
     fn feed(&mut self, input: Input<R>) {
+        let before = self.core.durable();
         let actions = self.core.step(input, self.now);
+        if self.core.durable() > before {
+            self.backend.note(self.core.durable());
+        }
         self.todo.extend(actions);
     }
 }

@@ -1,12 +1,12 @@
 //! Nothing undurable is told: the process or the machine ends after any step, and whoever was told finds it again.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, sync::Arc};
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::{
-    Lsn, Record,
+    Disk, Lsn, Record,
     sim::{Fault, SimDisk, Step, SteppedJournal},
 };
 
@@ -31,7 +31,9 @@ enum Syncs {
 
 /// A run of several boots; each appends, steps and ends somewhere. The error says what was told and is not there.
 struct Checker {
-    disk: std::sync::Arc<SimDisk>,
+    disk: Arc<SimDisk>,
+    /// Where it is noted how far the log was durable. A note that says too much keeps the log from opening.
+    notes: Arc<SimDisk>,
     rng: ChaCha8Rng,
     gate: Gate,
     history: History,
@@ -43,14 +45,16 @@ impl Checker {
         let disk = SimDisk::new(seed);
         disk.set_lying_syncs(syncs == Syncs::Lie);
         disk.set_short_writes(seed.is_multiple_of(3));
-        Self { disk, rng: ChaCha8Rng::seed_from_u64(seed ^ 0x5eed), gate, history: History::default(), epoch: 0 }
+        let notes = SimDisk::new(seed + 1);
+        Self { disk, notes, rng: ChaCha8Rng::seed_from_u64(seed ^ 0x5eed), gate, history: History::default(), epoch: 0 }
     }
 
     /// Opens under the next epoch and checks what is there; `None` if the disk failed meanwhile.
     fn open(&mut self, may_fail: bool) -> Result<Option<SteppedJournal<u64>>, String> {
         self.epoch += 1;
         let mut records: Vec<Record> = Vec::new();
-        let opened = SteppedJournal::open(&on(&self.disk), OwnerEpoch(self.epoch), &mut |record| {
+        let options = on(&self.disk).high_water(Arc::clone(&self.notes) as Arc<dyn Disk>);
+        let opened = SteppedJournal::open(&options, OwnerEpoch(self.epoch), &mut |record| {
             records.push(record);
             Ok::<(), Infallible>(())
         });
@@ -95,7 +99,7 @@ impl Checker {
             self.disk.fail(nth, fault);
         }
         let Some(mut journal) = self.open(with_faults)? else {
-            self.disk.crash();
+            self.crash();
             return Ok(());
         };
         let mut lsns = std::collections::BTreeMap::new();
@@ -110,13 +114,18 @@ impl Checker {
         drop(journal);
         // A process may die without the machine; then what it wrote stays readable, synced or not.
         if self.rng.random_bool(0.7) {
-            self.disk.crash();
+            self.crash();
         }
         Ok(())
     }
 
-    fn finish(mut self) -> Result<usize, String> {
+    fn crash(&self) {
         self.disk.crash();
+        self.notes.crash();
+    }
+
+    fn finish(mut self) -> Result<usize, String> {
+        self.crash();
         self.open(false)?;
         Ok(self.history.told())
     }
@@ -140,7 +149,7 @@ fn crash_with_faults(seed: u64) -> Result<usize, String> {
         let steps = checker.rng.random_range(0..80);
         checker.boot(steps, true).map_err(|error| format!("seed {seed}: {error}"))?;
     }
-    checker.disk.crash();
+    checker.crash();
     checker.finish().map_err(|error| format!("seed {seed}: {error}"))
 }
 

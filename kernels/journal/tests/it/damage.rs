@@ -8,7 +8,7 @@ use savanna_journal::{Disk, JournalError, Lsn, Record, sim::SimDisk};
 
 use crate::history::{History, SEGMENT_BYTES, append, drafts, on, open, wait};
 
-/// A log of one segment with a batch for each group, closed.
+/// A log of one segment with a batch for each group, as a killed process leaves it.
 fn small_log() -> (Arc<SimDisk>, History, Vec<Record>) {
     let disk = SimDisk::new(0);
     let mut history = History::default();
@@ -18,10 +18,10 @@ fn small_log() -> (Arc<SimDisk>, History, Vec<Record>) {
         let lsn = journal.append(&drafts(&payloads)).expect("accepted");
         wait(&journal, lsn).expect("durable");
     }
-    drop(journal);
-    let (_, records) = open(on(&disk.copy(1)), 2).expect("opened");
+    let killed = disk.copy(0);
+    let (_, records) = open(on(&killed.copy(1)), 2).expect("opened");
     assert_eq!(records.len(), 7);
-    (disk, history, records)
+    (killed, history, records)
 }
 
 fn only_segment(disk: &SimDisk) -> (String, usize) {
@@ -79,7 +79,7 @@ fn damage_before_later_batches_names_file_and_offset() {
         format!(
             "sim:/{name} is damaged at byte 144: expected the record with LSN 2, found bytes that do not match their \
              checksum. This was durable once, so it is not a torn tail and nothing was cut. Restore the file from a \
-             copy; to go on without it, move the whole journal away"
+             copy. Do not move the log away alone: what is kept beside it would no longer fit"
         )
     );
 }
@@ -264,7 +264,8 @@ fn a_payload_that_holds_a_journal_is_not_taken_for_one() {
     let (journal, _) = open(on(&disk), 1).expect("opened");
     wait(&journal, append(&journal, b"before").expect("accepted")).expect("durable");
     wait(&journal, append(&journal, &inside).expect("accepted")).expect("durable");
-    drop(journal);
+    // The process is killed.
+    let disk = disk.copy(1);
     // The record is damaged in its header; what looks like records in its payload proves nothing.
     disk.flip(&name, 72 + 56 + 10, 0);
     let (_, records) = open(on(&disk), 2).expect("a torn tail");
