@@ -124,6 +124,39 @@ async fn what_was_told_survives_a_power_cut_at_every_disk_operation() {
     assert!(points > 20, "only {points} disk operations were tried");
 }
 
+/// So many entries that an opening writes an image and cuts the log.
+async fn long_history() -> Arc<SimDisk> {
+    let disk = SimDisk::new(0);
+    let coordinator = open(&disk, 1).await.expect("opened");
+    for _ in 0..256 {
+        futures::future::try_join_all((0..16).map(|_| coordinator.allocate("x", 1))).await.expect("allocated");
+    }
+    disk
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_history_survives_a_power_cut_while_an_image_replaces_it() {
+    let long = long_history().await;
+    let mut images = 0;
+    for nth in 1.. {
+        let disk = long.copy(nth);
+        disk.fail(nth, Fault::PowerCut);
+        // The image waits for company, so that nothing but the coordinator's own care puts it before the cut.
+        let journal = Options::disk(Arc::clone(&disk) as Arc<_>).linger(Duration::from_millis(20));
+        let options = EmbeddedOptions { ttl: Duration::from_secs(3600), clock: Arc::new(BootClock), guard: None };
+        drop(EmbeddedCoordinator::open(journal, OwnerEpoch(2), options).await);
+        let was_cut = disk.operations() >= nth;
+        images += u32::from(disk.files().iter().any(|(name, _)| name.starts_with("segment-00000000000000000002")));
+        disk.crash();
+        let coordinator = open(&disk, 3).await.unwrap_or_else(|| panic!("power cut at disk operation {nth}"));
+        assert_eq!(coordinator.allocate("x", 1).await.unwrap().start, 4097, "power cut at disk operation {nth}");
+        if !was_cut {
+            break;
+        }
+    }
+    assert!(images > 3, "the power was never cut behind the first segment of the new owner");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_that_lies_about_syncs_is_noticed() {
     for nth in 1..200 {

@@ -4,16 +4,21 @@
 //! time after it appended a record, waited until it was durable, and asked the guard.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::{Draft, Journal, Options};
-use savanna_ownership::data_dir::{DataDirLease, DataDirOptions, LossCause};
+use savanna_ownership::data_dir::{DataDirError, DataDirLease, DataDirOptions, LossCause};
 use savanna_ownership::guard::LeaseStatus;
-use savanna_ownership::{BootClock, Incarnation, LeaseTerms};
+use savanna_ownership::{BootClock, Clock, Incarnation, LeaseTerms, MonoTime};
+use savanna_power_cut::Power;
+
+/// Turns a hang into a failure; nothing is measured by it.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 const DIRECTORY: &str = "SAVANNA_TEST_DATA_DIR";
 
@@ -220,6 +225,96 @@ fn an_orderly_release_spares_the_next_process_the_wait() {
         assert!(!guard.serving());
     }
     assert_eq!(epochs, [1, 2, 3]);
+}
+
+/// Whatever process wants the directory: this one, in another of its lives.
+fn in_life(incarnation: u64) -> DataDirOptions {
+    DataDirOptions { incarnation: Incarnation(incarnation), ..options() }
+}
+
+fn lease_file(directory: &Path) -> Vec<u8> {
+    std::fs::read(directory.join("lease")).unwrap()
+}
+
+#[test]
+fn who_was_replaced_gives_nothing_of_its_successor_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = DataDirLease::acquire(directory.path(), &in_life(1), |_| {}).unwrap();
+    let second = DataDirLease::acquire(directory.path(), &in_life(2), |_| {}).unwrap();
+    let before = lease_file(directory.path());
+    first.release().unwrap();
+    assert_eq!(lease_file(directory.path()), before);
+    drop(second);
+}
+
+#[test]
+fn of_two_that_claim_a_directory_the_later_gets_it_and_the_earlier_gives_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let _held = DataDirLease::acquire(directory.path(), &in_life(1), |_| {}).unwrap();
+    let place = directory.path().to_owned();
+    let (told, heard) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut later = None;
+        let earlier = DataDirLease::acquire(&place, &in_life(2), |_| {
+            // It waits for the lock, which is held while this is told.
+            let place = place.clone();
+            later = Some(std::thread::spawn(move || DataDirLease::acquire(&place, &in_life(3), |_| {})));
+        });
+        told.send((earlier, later.expect("the earlier had to wait").join().unwrap())).unwrap();
+    });
+    let (earlier, later) = heard.recv_timeout(PATIENCE).expect("one of the two gives up");
+    assert!(matches!(earlier, Err(DataDirError::Superseded { .. })), "{earlier:?}");
+    assert_eq!(later.unwrap().epoch(), OwnerEpoch(2));
+}
+
+/// A clock by which it takes ten leases until a claim is on disk.
+struct SlowDisk {
+    lease: PathBuf,
+    is_claimed: AtomicBool,
+}
+
+impl Clock for SlowDisk {
+    fn now(&self) -> MonoTime {
+        let claimed = || std::fs::read_to_string(&self.lease).is_ok_and(|file| file.contains("\"claim\":{"));
+        if self.is_claimed.load(Ordering::Relaxed) || claimed() {
+            self.is_claimed.store(true, Ordering::Relaxed);
+            return BootClock.now().after(10 * options().terms.ttl());
+        }
+        BootClock.now()
+    }
+}
+
+#[test]
+fn a_claimant_waits_a_whole_lease_from_when_its_claim_was_durable_however_long_that_took() {
+    let directory = tempfile::tempdir().unwrap();
+    let _held = DataDirLease::acquire(directory.path(), &in_life(1), |_| {}).unwrap();
+    let clock = SlowDisk { lease: directory.path().join("lease"), is_claimed: AtomicBool::new(false) };
+    let mut claimed_at = None;
+    let slow = DataDirOptions { clock: Arc::new(clock), ..in_life(2) };
+    let _taken =
+        DataDirLease::acquire(directory.path(), &slow, |_| claimed_at = Some(std::time::Instant::now())).unwrap();
+    // A little was over when it was told to wait.
+    let waited = claimed_at.expect("it had to wait").elapsed();
+    assert!(waited > slow.terms.ttl() / 2, "{waited:?}");
+}
+
+#[test]
+fn a_lease_a_claim_and_a_release_outlive_a_power_cut() {
+    let machine = tempfile::tempdir().unwrap();
+    let directory = machine.path();
+    let power = Power::of(directory).unwrap();
+    let check = |what: &str| {
+        let left = tempfile::tempdir().unwrap();
+        power.cut(left.path()).unwrap();
+        assert!(lease_file(left.path()) == lease_file(directory), "{what} is not on disk");
+    };
+    let first = DataDirLease::acquire(directory, &in_life(1), |_| {}).unwrap();
+    check("the lease");
+    let second = DataDirLease::acquire(directory, &in_life(2), |_| check("the claim")).unwrap();
+    check("the lease of the next");
+    drop(first);
+    second.release().unwrap();
+    check("the release");
 }
 
 #[test]

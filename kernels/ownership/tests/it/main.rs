@@ -5,5 +5,6 @@ mod crash;
 mod data_dir;
 mod embedded;
 mod etcd;
+mod keeper;
 mod simulation;
 mod suite;
