@@ -6,9 +6,12 @@ use std::sync::Arc;
 use savanna_lattice::{Hlc, UnixMillis};
 
 use crate::access::{Access, User, Users};
+use crate::actor::Progress;
 use crate::actor::program::Program;
 use crate::command::Command;
+use crate::error::CommandError;
 use crate::placement::KeyHash;
+use crate::reply::Reply;
 
 /// A session of an actor. The number of its place is used again, its serial is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,6 +104,15 @@ impl Session {
             with_first: VecDeque::new(),
             next_ticket: 0,
         }
+    }
+
+    /// Answers with an error, after which a transaction that is being collected does not run.
+    pub(crate) fn refuse(&mut self, error: &CommandError, reply: &mut dyn Reply) -> Progress {
+        if let Some(program) = &mut self.queued {
+            program.is_broken = true;
+        }
+        error.answer(reply);
+        Progress::Answered
     }
 
     /// Lets the client be a user.

@@ -2,13 +2,16 @@
 
 use std::io;
 
+use savanna_keys::actor::Progress;
+use savanna_keys::actor::message::Part;
 use savanna_keys::config::OutputLimit;
-use savanna_keys::reply::Answering;
+use savanna_keys::reply::{Answering, Reply as _};
 use savanna_keys::session::{SessionId, Ticket};
 use savanna_lattice::UnixMillis;
 
+use crate::encode::Encoder;
 use crate::output::Output;
-use crate::parse::Parser;
+use crate::parse::{Parser, ProtocolError};
 use crate::stream::Stream;
 
 /// A client.
@@ -75,7 +78,7 @@ pub(crate) enum ReadOutcome {
 /// With more than this to be sent, a client is not read from.
 const OUTPUT_PAUSE_BYTES: usize = 1 << 20;
 /// No reply is longer.
-pub(crate) const REPLY_BYTES_MAX: usize = 1 << 30;
+const REPLY_BYTES_MAX: usize = 1 << 30;
 /// With more replies awaited than this, a client is not read from.
 const AWAITED_MAX: usize = 128;
 /// As many may be awaited at first, when nobody knows how long they are.
@@ -123,7 +126,7 @@ impl Connection {
     }
 
     /// Learns from a reply that was awaited how many more may be.
-    pub(crate) fn note_awaited(&mut self, bytes: usize) {
+    fn note_awaited(&mut self, bytes: usize) {
         let fitting = OUTPUT_PAUSE_BYTES / bytes.max(1);
         self.awaited_max = fitting.min(self.awaited_max + 1).clamp(1, AWAITED_MAX);
     }
@@ -181,8 +184,73 @@ impl Connection {
         self.is_closing && self.output.is_empty() && self.stream.is_flushed()
     }
 
+    /// Has a request answered by `run`.
+    pub(crate) fn answer(
+        &mut self,
+        limit: OutputLimit,
+        run: impl FnOnce(SessionId, &mut Encoder<'_>) -> Progress,
+    ) -> Progress {
+        let room = self.room(limit);
+        let mut encoder = Encoder::new(self.output.next(), self.protocol).at_most(room);
+        encoder.answering = self.answering;
+        let progress = run(self.session, &mut encoder);
+        let had_room = encoder.finish();
+        self.protocol = encoder.protocol;
+        self.is_dismissed |= !had_room && room < REPLY_BYTES_MAX;
+        let mut protocol = Some(self.protocol);
+        if let Some(answering) = encoder.answering
+            && progress != Progress::Held
+        {
+            if answering != Answering::On {
+                encoder.keep_quiet();
+                protocol = None;
+            }
+            self.note_answering(answering);
+        }
+        match progress {
+            Progress::Answered => {}
+            Progress::Later(ticket) => self.output.wait(ticket, protocol),
+            Progress::LaterAlone(ticket) => {
+                self.output.wait(ticket, protocol);
+                self.awaits = Some(ticket);
+            }
+            Progress::Closing => self.is_closing = true,
+            Progress::LaterClosing(ticket) => {
+                self.output.wait(ticket, protocol);
+                self.is_closing = true;
+            }
+            Progress::Held => self.is_held = true,
+        }
+        progress
+    }
+
+    /// Tells the client that it is not understood, and ends with that.
+    pub(crate) fn refuse(&mut self, error: ProtocolError) {
+        if error == ProtocolError::Http {
+            tracing::warn!("a client of the keys service speaks HTTP, maybe for a web page; it is sent away");
+        }
+        Encoder::new(self.output.next(), self.protocol).error(&format!("ERR {error}"));
+        self.is_closing = true;
+    }
+
+    /// Puts a reply that was awaited to its place.
+    pub(crate) fn fill(&mut self, ticket: Ticket, limit: OutputLimit, part: &Part<'_>) {
+        let room = self.room(limit);
+        let mut had_room = true;
+        let count = self.output.fill(ticket, |bytes, protocol| {
+            let mut encoder = Encoder::new(bytes, protocol).at_most(room);
+            part.play(&mut encoder);
+            had_room = encoder.finish();
+        });
+        self.is_dismissed |= !had_room && room < REPLY_BYTES_MAX;
+        self.note_awaited(count);
+        if self.awaits == Some(ticket) {
+            self.awaits = None;
+        }
+    }
+
     /// Notes what a request says about the replies to those that follow.
-    pub(crate) fn note_answering(&mut self, said: Answering) {
+    fn note_answering(&mut self, said: Answering) {
         let before = self.answering;
         self.answering = match said {
             Answering::On | Answering::Skip => None,

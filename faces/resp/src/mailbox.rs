@@ -1,8 +1,9 @@
 //! How the threads of a server reach each other.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mio::Waker;
 use savanna_journal::Lsn;
@@ -68,10 +69,18 @@ impl Bell {
 }
 
 /// Where a thread's mail comes out.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Mailbox {
-    receiver: Receiver<Mail>,
+    /// Of this thread alone: nobody waits for it.
+    inbox: Arc<Mutex<Inbox>>,
     bell: Bell,
+}
+
+#[derive(Debug)]
+struct Inbox {
+    receiver: Receiver<Mail>,
+    /// What was taken out and put off.
+    late: VecDeque<Mail>,
 }
 
 /// A mailbox for the thread that `waker` wakes.
@@ -79,7 +88,8 @@ pub(crate) struct Mailbox {
 pub(crate) fn mailbox(waker: Waker) -> (Slot, Mailbox) {
     let (sender, receiver) = channel();
     let bell = Bell { waker: Arc::new(waker), is_asleep: Arc::new(AtomicBool::new(false)) };
-    (Slot { sender, bell: bell.clone(), published: Arc::default() }, Mailbox { receiver, bell })
+    let inbox = Arc::new(Mutex::new(Inbox { receiver, late: VecDeque::new() }));
+    (Slot { sender, bell: bell.clone(), published: Arc::default() }, Mailbox { inbox, bell })
 }
 
 impl Slot {
@@ -112,7 +122,23 @@ impl Mailbox {
     /// Takes the oldest mail out.
     #[must_use]
     pub(crate) fn take(&self) -> Option<Mail> {
-        self.receiver.try_recv().ok()
+        let mut inbox = self.inbox();
+        inbox.late.pop_front().or_else(|| inbox.receiver.try_recv().ok())
+    }
+
+    /// Takes the oldest mail out that was not put off.
+    #[must_use]
+    pub(crate) fn take_new(&self) -> Option<Mail> {
+        self.inbox().receiver.try_recv().ok()
+    }
+
+    /// Puts mail off: it comes before what is new.
+    pub(crate) fn put_off(&self, mail: Mail) {
+        self.inbox().late.push_back(mail);
+    }
+
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What wakes this thread.

@@ -19,7 +19,7 @@ use savanna_keys::placement::Placement;
 use savanna_ownership::guard::LeaseGuard;
 
 use crate::mailbox::{Mail, Slot, mailbox};
-use crate::thread::{LISTEN, LISTEN_TLS, State, Thread, ThreadError, WAKE};
+use crate::thread::{Door, LISTEN, LISTEN_TLS, Lent, State, Thread, ThreadError, WAKE};
 use crate::tls::{self, TlsError};
 
 /// What a server is to be.
@@ -139,17 +139,23 @@ impl Server {
                 }
             }
             let name = format!("keys-{}", actor.id().0);
+            let door = Door {
+                listener: listener.map(Arc::new),
+                tls_listener: tls_listener.map(Arc::new),
+                tls: tls.clone(),
+                registry: Arc::new(poll.registry().try_clone().map_err(ServerError::Start)?),
+                slots: server.slots.clone(),
+                client_count: Arc::clone(&server.client_count),
+                next_client: Arc::default(),
+            };
             let mut thread = Thread {
                 actor,
                 poll,
-                listener,
-                tls_listener,
-                tls: tls.clone(),
+                door,
+                lent: Lent::default(),
                 mailbox,
-                slots: server.slots.clone(),
                 journal: journal.clone(),
                 lease: lease.clone(),
-                client_count: Arc::clone(&server.client_count),
                 state: State::new(),
             };
             let one_for_all = OneForAll(server.stopper());

@@ -5,18 +5,17 @@
 //! each connection is written to once.
 
 mod accept;
+mod attend;
 mod durability;
 mod replies;
 mod serve;
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Poll, Token};
-use rustls::ServerConfig;
 use savanna_journal::{Journal, JournalError, Lsn};
 use savanna_keys::actor::Actor;
 use savanna_keys::actor::message::Message;
@@ -24,6 +23,9 @@ use savanna_keys::session::Session;
 use savanna_lattice::UnixMillis;
 use savanna_ownership::guard::LeaseGuard;
 
+use self::accept::Connections;
+pub(crate) use self::accept::Door;
+pub(crate) use self::attend::Lent;
 use crate::connection::Connection;
 use crate::mailbox::{Mail, Mailbox, Slot};
 use crate::parse::Parser;
@@ -66,25 +68,17 @@ pub enum ThreadError {
 pub(crate) struct Thread {
     pub(crate) actor: Actor,
     pub(crate) poll: Poll,
-    /// The first thread accepts clients for all.
-    pub(crate) listener: Option<TcpListener>,
-    /// As `listener`, for encrypted connections.
-    pub(crate) tls_listener: Option<TcpListener>,
-    /// What encrypted connections need.
-    pub(crate) tls: Option<Arc<ServerConfig>>,
+    pub(crate) door: Door,
+    pub(crate) lent: Lent,
     pub(crate) mailbox: Mailbox,
-    /// The threads' mailboxes, this one's too, by actor.
-    pub(crate) slots: Vec<Slot>,
     pub(crate) journal: Option<Arc<Journal>>,
     pub(crate) lease: Option<LeaseGuard>,
-    pub(crate) client_count: Arc<AtomicUsize>,
     pub(crate) state: State,
 }
 
 /// What a thread keeps from turn to turn.
 pub(crate) struct State {
-    /// By the place of their sessions.
-    connections: Vec<Option<Box<Connection>>>,
+    connections: Connections,
     /// Connections that are to be served in this turn.
     listed: Vec<usize>,
     /// Connections that may have something to be sent.
@@ -97,7 +91,6 @@ pub(crate) struct State {
     durable: Lsn,
     has_log_failed: Arc<AtomicBool>,
     appended_at: Instant,
-    next_client: usize,
     /// Whether clients wait whom the operating system could not give.
     must_accept_again: bool,
     /// When to try again, if the operating system refused.
@@ -134,7 +127,6 @@ impl State {
             durable: Lsn::NONE,
             has_log_failed: Arc::new(AtomicBool::new(false)),
             appended_at: Instant::now(),
-            next_client: 0,
             must_accept_again: false,
             accept_after: None,
             held_back: Vec::new(),
@@ -168,13 +160,14 @@ impl Thread {
     /// Serves until it is told to stop.
     pub(crate) fn run(&mut self) -> Result<(), ThreadError> {
         let mut events = Events::with_capacity(1024);
-        let mut due = self.actor.tick(unix_now());
+        self.actor.employ(self.lent.attendance(self));
+        let mut due = self.tick();
         BEGIN.get_or_init(Instant::now);
         self.actor.stopwatch = since_begin;
         self.actor.counters.started = self.actor.keys.now();
         while !self.state.is_stopping {
             self.sleep(&mut events, due)?;
-            due = self.actor.tick(unix_now());
+            due = self.tick();
             for event in &events {
                 match event.token() {
                     WAKE => {}
@@ -201,6 +194,21 @@ impl Thread {
             self.finish_turn()?;
         }
         self.append(true)
+    }
+
+    fn tick(&mut self) -> Option<UnixMillis> {
+        self.lending(|actor| actor.tick(unix_now()))
+    }
+
+    /// Lets the actor run what may be a script; its attendant has the connections meanwhile.
+    fn lending<T>(&mut self, run: impl FnOnce(&mut Actor) -> T) -> T {
+        let depends = self.actor.keys.log.bytes().is_empty().then_some(self.state.depends);
+        self.lent.lend(&mut self.state.connections, depends);
+        let outcome = run(&mut self.actor);
+        let served = self.lent.take_back(&mut self.state.connections);
+        self.state.must_accept_again |= !served.is_empty();
+        served.into_iter().for_each(|place| self.list(place));
+        outcome
     }
 
     fn sleep(&mut self, events: &mut Events, due: Option<UnixMillis>) -> Result<(), ThreadError> {
@@ -354,26 +362,26 @@ impl Thread {
     }
 
     fn is_anybody_behind(&self) -> bool {
-        self.slots.iter().any(Slot::is_behind)
+        self.door.slots.iter().any(Slot::is_behind)
     }
 
     fn hear(&mut self, mail: Mail) {
         match mail {
             Mail::Messages { from, depends, messages, published } => {
-                self.slots[self.actor.id().index()].note_heard(published);
+                self.door.slots[self.actor.id().index()].note_heard(published);
                 self.state.depends = self.state.depends.max(depends);
-                messages.into_iter().for_each(|message| self.actor.deliver(from, message));
+                for message in messages {
+                    self.lending(|actor| actor.deliver(from, message));
+                }
             }
             Mail::Client(stream, is_encrypted) => {
-                if stream.set_nonblocking(true).is_ok() {
-                    self.greet(TcpStream::from_std(stream), is_encrypted);
-                }
+                self.door.greet_given(stream, is_encrypted, &mut self.actor, &mut self.state.connections);
             }
             Mail::WantRewrite => self.begin_rewrite(),
             Mail::Rewrite => self.actor.keys.begin_rewrite(),
             Mail::Rewritten(end) => {
                 if self.state.rewrites.hear_done(end) {
-                    self.slots.iter().for_each(|slot| slot.put(Mail::Settle));
+                    self.door.slots.iter().for_each(|slot| slot.put(Mail::Settle));
                 }
             }
             Mail::Settle => {
@@ -401,7 +409,7 @@ impl Thread {
         } else {
             connection.stream.say_goodbye();
             self.actor.close_session(connection.session);
-            self.client_count.fetch_sub(1, Ordering::Relaxed);
+            self.door.client_count.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -414,11 +422,11 @@ impl Thread {
             if !messages.is_empty() {
                 let published = messages.iter().map(Message::published_bytes).sum();
                 let mail = Mail::Messages { from: self.actor.id(), depends: self.state.depends, messages, published };
-                self.slots[actor.index()].put(mail);
+                self.door.slots[actor.index()].put(mail);
             }
         }
         if std::mem::take(&mut self.state.is_rewritten) {
-            self.slots[0].put(Mail::Rewritten(self.state.depends));
+            self.door.slots[0].put(Mail::Rewritten(self.state.depends));
         }
         self.put_replies();
         self.write_all()

@@ -92,6 +92,11 @@ impl Actor {
         }
     }
 
+    /// Whether what is gathered are the server's figures.
+    pub(super) fn gathers_figures(&self, number: u64) -> bool {
+        self.gathers.get(&number).is_some_and(|gather| gather.combine == Combine::Info)
+    }
+
     /// Takes one part.
     pub(super) fn hear_part(&mut self, number: u64, part: &Part<'_>) {
         let Some(gather) = self.gathers.get_mut(&number) else { return };

@@ -218,6 +218,12 @@ impl Requests {
         self.items.push((to, database, command, words));
     }
 
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
     /// Whether one more request goes in another message.
     #[must_use]
     pub fn is_full(&self) -> bool {

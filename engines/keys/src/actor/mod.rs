@@ -20,6 +20,7 @@ mod gather;
 pub mod gossip;
 mod hot_keys;
 pub mod logbook;
+mod meanwhile;
 pub mod message;
 mod outbox;
 pub mod pause;
@@ -46,6 +47,7 @@ use self::gossip::Rounds;
 use self::hot_keys::HotKeys;
 pub(crate) use self::hot_keys::KEPT as HOT_KEYS_KEPT;
 use self::logbook::Logbook;
+pub use self::meanwhile::Attendant;
 use self::message::{Destination, Message, Replies, Requests};
 use self::pause::Pause;
 use self::program::Program;
@@ -67,7 +69,7 @@ use crate::number::integer;
 use crate::placement::{ActorId, KeyHash, Placement};
 use crate::reply::Reply;
 use crate::request::Args;
-use crate::scripting::Scripts;
+use crate::scripting::{Scripts, Watch};
 use crate::session::{Session, SessionId, Sessions, Ticket};
 
 /// What became of a request.
@@ -119,6 +121,8 @@ pub struct Actor {
     rounds: Rounds,
     waiters: Waiters,
     pub(crate) scripts: Scripts,
+    /// Over the scripts of all actors, which may be killed from here.
+    watches: Vec<Watch>,
     /// For whom a script runs, if not for somebody who may do everything.
     script_user: Option<Arc<User>>,
     /// Whether there was room for what the commands of a script may need when it began.
@@ -133,6 +137,10 @@ pub struct Actor {
     replies: Replies,
     /// What is to be sent, by actor.
     outboxes: Vec<Vec<Message>>,
+    /// What is to be sent from before the script that runs.
+    said_before: Vec<Vec<Message>>,
+    /// Serves clients while scripts run.
+    attendant: Option<Box<dyn Attendant>>,
 }
 
 /// The actor that keeps what there is once, and puts what all are told in one order.
@@ -155,6 +163,7 @@ impl Actor {
     /// An actor among `placement.actors()`, which all have the same configuration.
     #[must_use]
     pub fn new(id: ActorId, placement: Placement, config: Config, seed: u64) -> Self {
+        let scripts = Scripts::default();
         let mut keys = Keyspace::new(placement, seed ^ u64::from(id.0));
         keys.belong_to(id, WriterId(0));
         keys.events.want(config.events);
@@ -178,7 +187,8 @@ impl Actor {
             freezes: HashMap::new(),
             rounds: Rounds::new(placement.actors()),
             waiters: Waiters::default(),
-            scripts: Scripts::default(),
+            watches: vec![scripts.watch().clone()],
+            scripts,
             script_user: None,
             script_has_room: true,
             hot_keys: HotKeys::new(seed ^ u64::from(id.0)),
@@ -187,6 +197,8 @@ impl Actor {
             numbered: 0,
             replies: Replies::default(),
             outboxes: placement.all().map(|_| Vec::new()).collect(),
+            said_before: Vec::new(),
+            attendant: None,
         }
     }
 
@@ -245,13 +257,7 @@ impl Actor {
             Some(command) if !command.takes(args.len()) => Err(CommandError::Arity(command.name.to_owned())),
             Some(command) => self.admit(&mut session, command, args, reply),
         };
-        let progress = outcome.unwrap_or_else(|error| {
-            if let Some(program) = &mut session.queued {
-                program.is_broken = true;
-            }
-            error.answer(reply);
-            Progress::Answered
-        });
+        let progress = outcome.unwrap_or_else(|error| session.refuse(&error, reply));
         self.sessions.put_back(session);
         self.serve_ready();
         self.note_request();
@@ -273,12 +279,7 @@ impl Actor {
         if session.access != Access::Full {
             self.check_access(session, command, args)?;
         }
-        if session.protocol == 2 && session.is_subscribed() && !pubsub::may_run_subscribed(command) {
-            return Err(CommandError::from(format!(
-                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
-                command.name
-            )));
-        }
+        session.check_subscribed(command)?;
         if self.pause.is_some() && self.holds_back(session, command, args) {
             return Ok(Progress::Held);
         }
@@ -409,6 +410,10 @@ impl Actor {
                     if self.is_blocked(command, args) {
                         self.wait_for_keys(from, to, database, command, args);
                     } else {
+                        if matches!(command.run, Run::Script(_)) {
+                            // Others need not wait for it.
+                            self.put_replies(from, std::mem::take(&mut replies));
+                        }
                         replies.push(to, |reply| self.run(database, command, args, reply));
                         self.serve_ready();
                         self.note_request();

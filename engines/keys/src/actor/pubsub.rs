@@ -5,16 +5,26 @@ use hashbrown::HashMap;
 use super::Actor;
 use super::message::Message;
 use crate::command::{Command, Group};
+use crate::error::CommandError;
 use crate::keyspace::events::{Event, EventClasses};
 use crate::pattern;
 use crate::placement::ActorId;
 use crate::reply::Reply;
 use crate::session::{Session, SessionId};
 
-/// Whether a session with RESP2 may run this while it listens.
-pub(super) fn may_run_subscribed(command: &Command) -> bool {
-    command.group == Group::PubSub && command.name != "publish" && command.name != "pubsub"
-        || matches!(command.name, "ping" | "quit" | "reset")
+impl Session {
+    /// Refuses what a session with RESP2 may not run while it listens.
+    pub(super) fn check_subscribed(&self, command: &Command) -> Result<(), CommandError> {
+        let may_run = command.group == Group::PubSub && command.name != "publish" && command.name != "pubsub"
+            || matches!(command.name, "ping" | "quit" | "reset");
+        if may_run || self.protocol != 2 || !self.is_subscribed() {
+            return Ok(());
+        }
+        Err(CommandError::from(format!(
+            "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+            command.name
+        )))
+    }
 }
 
 /// Who listens to what. Every actor knows how many sessions of every other one listen to a channel, so that publishing

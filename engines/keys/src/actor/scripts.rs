@@ -12,7 +12,7 @@ use crate::commands::sort::patterns;
 use crate::error::CommandError;
 use crate::reply::Reply;
 use crate::request::Args;
-use crate::scripting::{Digest, Kill, Scripts, Watch, digest};
+use crate::scripting::{Digest, Kill, Watch, digest};
 use crate::session::Session;
 
 impl Actor {
@@ -52,13 +52,15 @@ impl Actor {
 
     /// Lets the scripts of all actors of a server be killed from each.
     pub fn introduce(actors: &mut [Self]) {
-        let mut scripts: Vec<&mut Scripts> = actors.iter_mut().map(|actor| &mut actor.scripts).collect();
-        Scripts::introduce(&mut scripts);
+        let watches: Vec<Watch> = actors.iter().flat_map(|actor| actor.watches.clone()).collect();
+        actors.iter_mut().for_each(|actor| actor.watches.clone_from(&watches));
     }
 
     /// Ends the scripts that run, on whichever actors, but for those that have changed something.
     pub(crate) fn kill_scripts(&self) -> Kill {
-        self.scripts.kill()
+        let outcomes: Vec<Kill> = self.watches.iter().map(Watch::kill).collect();
+        let worth_telling = [Kill::Done, Kill::HasWritten].into_iter().find(|wanted| outcomes.contains(wanted));
+        worth_telling.unwrap_or(Kill::Idle)
     }
 
     /// Runs a command that a script asks for.

@@ -96,7 +96,7 @@ pub static TABLE: &[Command] = &[
     row("command", -1, Flags::NONE, Keys::None, NO_KEYS, Class::Session, Group::Server, "2.8.13", "Tells about commands.", Session(server::command)),
     row("acl", -2, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Session, Group::Server, "6.0.0", "Tells and changes what users may do.", Session(acl::acl)),
     row("config", -2, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Session, Group::Server, "2.0.0", "Tells and changes what is set.", Session(server::config)),
-    row("info", -1, Flags::NONE, Keys::None, NO_KEYS, Class::Everywhere, Group::Server, "1.0.0", "Tells about the server.", Everywhere(server::info, Combine::Info)),
+    row("info", -1, Flags::KEYLESS, Keys::None, NO_KEYS, Class::Everywhere, Group::Server, "1.0.0", "Tells about the server.", Everywhere(server::info, Combine::Info)),
     row("slowlog", -2, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Session, Group::Server, "2.2.12", "Tells of requests that took long.", Session(slowlog::slowlog)),
     row("time", 1, Flags::FAST, Keys::None, NO_KEYS, Class::Session, Group::Server, "2.6.0", "Gives the server's time.", Session(server::time)),
     row("hotkeys", -1, Flags::READONLY.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Everywhere, Group::Server, "0.1.0", "Tells which keys are asked for most.", Everywhere(hot_keys::hot_keys, Combine::HotKeys)),

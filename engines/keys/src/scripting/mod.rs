@@ -49,8 +49,6 @@ pub(crate) struct Scripts {
     source_bytes: usize,
     /// Over the script that runs.
     watch: Watch,
-    /// The watches of the other actors, whose scripts may be killed from here.
-    others: Vec<Watch>,
 }
 
 /// A script's text.
@@ -204,20 +202,9 @@ impl Scripts {
         self.sources.clear();
     }
 
-    /// Lets scripts of all be killed from each.
-    pub(crate) fn introduce(all: &mut [&mut Self]) {
-        let watches: Vec<Watch> = all.iter().map(|scripts| scripts.watch.clone()).collect();
-        for (index, scripts) in all.iter_mut().enumerate() {
-            scripts.others =
-                watches.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, it)| it.clone()).collect();
-        }
-    }
-
-    /// Ends the scripts that run, but for those that have changed something.
-    pub(crate) fn kill(&self) -> Kill {
-        let outcomes: Vec<Kill> = self.others.iter().chain([&self.watch]).map(Watch::kill).collect();
-        let first = [Kill::Done, Kill::HasWritten].into_iter().find(|wanted| outcomes.contains(wanted));
-        first.unwrap_or(Kill::Idle)
+    /// The watch over the script that runs.
+    pub(crate) const fn watch(&self) -> &Watch {
+        &self.watch
     }
 
     /// Compiles a script that is known.
@@ -417,6 +404,7 @@ impl Actor {
         reply: &mut dyn Reply,
     ) -> Result<(), CommandError> {
         let mut scripts = std::mem::take(&mut self.scripts);
+        self.begin_script();
         let outcome = scripts.compiled(&invocation.digest).map(|compiled| {
             if let Some(machine) = &scripts.machine
                 && let Err(error) = self.run_compiled(machine, &scripts.watch, &compiled, invocation, database, reply)
@@ -425,6 +413,7 @@ impl Actor {
             }
         });
         scripts.give_back();
+        self.end_script();
         // Nothing that ran could learn a script meanwhile.
         self.scripts = scripts;
         outcome
@@ -449,6 +438,7 @@ impl Actor {
         watch.start(limit);
         let mut session = crate::session::Session::of_script(database, self.users());
         let protocol = Cell::new(2);
+        let actor = RefCell::new(self);
         let run = RefCell::new(|args: MultiValue| {
             let args: Vec<Value> = args.into_iter().collect();
             let mut tape = Tape::new();
@@ -456,7 +446,14 @@ impl Actor {
                 Ok(words) => {
                     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
                     let request = OwnedArgs::of_words(&words);
-                    self.run_from_script(&mut session, request.args(), &declared, is_readonly, watch, &mut tape);
+                    actor.borrow_mut().run_from_script(
+                        &mut session,
+                        request.args(),
+                        &declared,
+                        is_readonly,
+                        watch,
+                        &mut tape,
+                    );
                 }
                 Err(refusal) => tape.error(refusal),
             }
@@ -475,6 +472,13 @@ impl Actor {
                     _ => convert::to_lua(lua, &tape, protocol.get(), watch),
                 }
             })?;
+            watch.let_look_up(scope.create_function(|_, ()| {
+                // Not while a command runs.
+                if let Ok(mut actor) = actor.try_borrow_mut() {
+                    actor.look_up();
+                }
+                Ok(())
+            })?);
             let setresp = scope.create_function(|_, version: Value| match number_at(&[version], 0) {
                 Ok(version) if version == 2.0 || version == 3.0 => {
                     protocol.set(version as u8);

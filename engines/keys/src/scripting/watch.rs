@@ -4,10 +4,10 @@
 //! the commands inside of their loops. A script that is stopped catches nothing any more.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use mlua::{HookTriggers, Lua, VmState};
+use mlua::{Function, HookTriggers, Lua, VmState};
 
 /// Instructions between two looks at the clock, as a rule.
 const INSTRUCTIONS: u32 = 2_000;
@@ -15,6 +15,11 @@ const INSTRUCTIONS: u32 = 2_000;
 const SLOW_INSTRUCTIONS: u32 = 10;
 /// A look that comes so late says that instructions take long.
 const LATE: Duration = Duration::from_millis(10);
+
+/// A script that has run for so long lets others be served now and then.
+const LONG: Duration = Duration::from_millis(500);
+/// How often it does.
+const LOOK_UP_PERIOD: Duration = Duration::from_millis(50);
 
 /// The watch over the script that runs on a thread.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +32,10 @@ struct Face {
     limit: AtomicU64,
     /// When it was last looked at.
     looked: AtomicU64,
+    /// When others are to be served next.
+    look_up_at: AtomicU64,
+    /// What serves them.
+    look_up: Mutex<Option<Function>>,
     is_stopped: AtomicBool,
     /// One of the states below. Other threads kill: it changes by exchange.
     state: AtomicU8,
@@ -69,22 +78,41 @@ impl Watch {
         self.0.began.store(now, Ordering::Relaxed);
         self.0.looked.store(now, Ordering::Relaxed);
         self.0.limit.store(limit.as_nanos() as u64, Ordering::Relaxed);
+        self.0.look_up_at.store(now + LONG.as_nanos() as u64, Ordering::Relaxed);
         self.0.is_stopped.store(false, Ordering::Relaxed);
         self.0.state.store(READING, Ordering::Release);
     }
 
+    /// Has `function` called now and then while the script runs for long.
+    pub(super) fn let_look_up(&self, function: Function) {
+        *self.0.look_up.lock().unwrap_or_else(PoisonError::into_inner) = Some(function);
+    }
+
+    fn look_up(&self) {
+        let function = self.0.look_up.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(function) = function {
+            // It gives nothing, and refuses nothing.
+            let _ = function.call::<()>(());
+        }
+        self.0.look_up_at.store(now() + LOOK_UP_PERIOD.as_nanos() as u64, Ordering::Relaxed);
+    }
+
     /// Says that the script has ended.
     pub(crate) fn end(&self) {
+        *self.0.look_up.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.0.state.store(IDLE, Ordering::Release);
     }
 
-    /// Looks at the clock.
+    /// Looks at the clock, and lets others be served if it is time.
     ///
     /// # Errors
     /// If the script has to end, from then on always.
     pub(crate) fn look(&self) -> Result<(), Stopped> {
         let now = now();
         self.0.looked.store(now, Ordering::Relaxed);
+        if now >= self.0.look_up_at.load(Ordering::Relaxed) {
+            self.look_up();
+        }
         let limit = self.0.limit.load(Ordering::Relaxed);
         let is_killed = self.0.state.load(Ordering::Relaxed) == KILLED;
         if !is_killed && now.saturating_sub(self.0.began.load(Ordering::Relaxed)) < limit {

@@ -2,17 +2,20 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
-use mio::{Interest, Token};
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Registry, Token};
+use rustls::ServerConfig;
+use savanna_keys::actor::Actor;
 use savanna_keys::config::TlsClients;
 use socket2::{SockRef, TcpKeepalive};
 
 use super::{ACCEPT_PAUSE, Thread};
 use crate::connection::Connection;
-use crate::mailbox::Mail;
+use crate::mailbox::{Mail, Slot};
 use crate::stream::Stream;
 
 /// What a client from elsewhere is told where nobody has to say who it is.
@@ -22,52 +25,92 @@ requirepass, or users with aclfile; or let anybody do everything with protected-
 /// How often a silent client is asked whether it is still there before it is given up.
 const KEEPALIVE_RETRIES: u32 = 3;
 
+/// The connections of a thread, by the place of their sessions.
+pub(crate) type Connections = Vec<Option<Box<Connection>>>;
+
+/// Where clients come in.
+#[derive(Clone, Debug)]
+pub(crate) struct Door {
+    /// The first thread accepts clients for all.
+    pub(crate) listener: Option<Arc<TcpListener>>,
+    /// As `listener`, for encrypted connections.
+    pub(crate) tls_listener: Option<Arc<TcpListener>>,
+    /// What encrypted connections need.
+    pub(crate) tls: Option<Arc<ServerConfig>>,
+    /// Who is told what comes from a client.
+    pub(crate) registry: Arc<Registry>,
+    /// The threads' mailboxes, this one's too, by actor.
+    pub(crate) slots: Vec<Slot>,
+    /// The clients of all threads.
+    pub(crate) client_count: Arc<AtomicUsize>,
+    /// Counts those that came.
+    pub(crate) next_client: Arc<AtomicUsize>,
+}
+
 impl Thread {
     pub(super) fn accept(&mut self) {
         self.state.must_accept_again = false;
         self.state.accept_after = None;
-        self.accept_from(false);
-        self.accept_from(true);
+        if let Err(error) = self.door.accept(&mut self.actor, &mut self.state.connections) {
+            tracing::warn!(%error, "could not accept a client");
+            self.state.must_accept_again = true;
+            self.state.accept_after = Some(Instant::now() + ACCEPT_PAUSE);
+        }
+    }
+}
+
+impl Door {
+    /// Takes the clients that wait, for all threads.
+    ///
+    /// # Errors
+    /// If the operating system refuses one, for want of files mostly.
+    pub(super) fn accept(&self, actor: &mut Actor, connections: &mut Connections) -> io::Result<()> {
+        self.accept_from(false, actor, connections)?;
+        self.accept_from(true, actor, connections)
     }
 
-    fn accept_from(&mut self, is_encrypted: bool) {
+    fn accept_from(&self, is_encrypted: bool, actor: &mut Actor, connections: &mut Connections) -> io::Result<()> {
+        let listener = if is_encrypted { &self.tls_listener } else { &self.listener };
+        let Some(listener) = listener else { return Ok(()) };
         loop {
-            let listener = if is_encrypted { &self.tls_listener } else { &self.listener };
-            let accepted = match listener {
-                Some(listener) => listener.accept(),
-                None => return,
-            };
-            match accepted {
+            match listener.accept() {
                 Ok((stream, _)) => {
-                    let thread = self.state.next_client % self.slots.len();
-                    self.state.next_client += 1;
-                    if thread == self.actor.id().index() {
-                        self.greet(stream, is_encrypted);
+                    let thread = self.next_client.fetch_add(1, Ordering::Relaxed) % self.slots.len();
+                    if thread == actor.id().index() {
+                        self.greet(stream, is_encrypted, actor, connections);
                     } else {
                         self.slots[thread].put(Mail::Client(stream.into(), is_encrypted));
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    tracing::warn!(%error, "could not accept a client");
-                    self.state.must_accept_again = true;
-                    self.state.accept_after = Some(Instant::now() + ACCEPT_PAUSE);
-                    return;
-                }
+                Err(error) => return Err(error),
             }
         }
     }
 
-    pub(super) fn greet(&mut self, mut stream: TcpStream, is_encrypted: bool) {
+    /// Takes a client that another thread accepted.
+    pub(super) fn greet_given(
+        &self,
+        stream: std::net::TcpStream,
+        is_encrypted: bool,
+        actor: &mut Actor,
+        connections: &mut Connections,
+    ) {
+        if stream.set_nonblocking(true).is_ok() {
+            self.greet(TcpStream::from_std(stream), is_encrypted, actor, connections);
+        }
+    }
+
+    fn greet(&self, mut stream: TcpStream, is_encrypted: bool, actor: &mut Actor, connections: &mut Connections) {
         let peer = stream.peer_addr();
-        if self.is_protected_from(peer.as_ref().ok(), is_encrypted) {
+        if is_protected_from(actor, peer.as_ref().ok(), is_encrypted) {
             if !is_encrypted {
                 let _ = io::Write::write(&mut stream, PROTECTED);
             }
             return;
         }
-        if self.client_count.fetch_add(1, Ordering::Relaxed) >= self.actor.config.clients_max {
+        if self.client_count.fetch_add(1, Ordering::Relaxed) >= actor.config.clients_max {
             self.client_count.fetch_sub(1, Ordering::Relaxed);
             // It is sent away, whether it hears why or not.
             if !is_encrypted {
@@ -77,52 +120,50 @@ impl Thread {
         }
         // Without it replies are late, which is no reason to refuse a client.
         let _ = stream.set_nodelay(true);
-        self.keep_alive(&stream);
+        keep_alive(&stream, actor.config.keepalive_seconds);
         let address = peer.map_or_else(|_| String::new(), |address| address.to_string());
         let local_address = stream.local_addr().map_or_else(|_| String::new(), |address| address.to_string());
-        let session = self.actor.open_session(address, local_address);
+        let session = actor.open_session(address, local_address);
         let place = session.place as usize;
-        let registered =
-            self.poll.registry().register(&mut stream, Token(place), Interest::READABLE | Interest::WRITABLE);
+        let registered = self.registry.register(&mut stream, Token(place), Interest::READABLE | Interest::WRITABLE);
         let tls = if is_encrypted { self.tls.clone() } else { None };
         let stream = registered.and_then(|()| Stream::new(stream, tls).map_err(io::Error::other));
         let stream = match stream {
             Ok(stream) => stream,
             Err(error) => {
                 tracing::warn!(%error, "could not take a client");
-                self.actor.close_session(session);
+                actor.close_session(session);
                 self.client_count.fetch_sub(1, Ordering::Relaxed);
                 return;
             }
         };
-        if self.state.connections.len() <= place {
-            self.state.connections.resize_with(place + 1, || None);
+        if connections.len() <= place {
+            connections.resize_with(place + 1, || None);
         }
-        self.state.connections[place] = Some(Box::new(Connection::new(stream, session, self.actor.keys.now())));
+        connections[place] = Some(Box::new(Connection::new(stream, session, actor.keys.now())));
     }
+}
 
-    /// Whether nobody has said who may come from elsewhere: no password is set, and no certificate is asked for.
-    fn is_protected_from(&self, peer: Option<&SocketAddr>, is_encrypted: bool) -> bool {
-        let config = &self.actor.config;
-        let shows_certificate = is_encrypted && config.tls.clients == TlsClients::Required;
-        config.is_protected
-            && !shows_certificate
-            && self.actor.users().is_open()
-            && peer.is_none_or(|peer| !peer.ip().to_canonical().is_loopback())
-    }
+/// Whether nobody has said who may come from elsewhere: no password is set, and no certificate is asked for.
+fn is_protected_from(actor: &Actor, peer: Option<&SocketAddr>, is_encrypted: bool) -> bool {
+    let config = &actor.config;
+    let shows_certificate = is_encrypted && config.tls.clients == TlsClients::Required;
+    config.is_protected
+        && !shows_certificate
+        && actor.users().is_open()
+        && peer.is_none_or(|peer| !peer.ip().to_canonical().is_loopback())
+}
 
-    /// Lets the operating system find out whether a silent client is still there.
-    fn keep_alive(&self, stream: &TcpStream) {
-        let seconds = self.actor.config.keepalive_seconds;
-        if seconds == 0 {
-            return;
-        }
-        let between = Duration::from_secs(u64::from(seconds.div_ceil(KEEPALIVE_RETRIES)));
-        let keepalive = TcpKeepalive::new()
-            .with_time(Duration::from_secs(u64::from(seconds)))
-            .with_interval(between)
-            .with_retries(KEEPALIVE_RETRIES);
-        // Without it a client that vanished is found out when it is written to.
-        let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive);
+/// Lets the operating system find out whether a silent client is still there.
+fn keep_alive(stream: &TcpStream, seconds: u32) {
+    if seconds == 0 {
+        return;
     }
+    let between = Duration::from_secs(u64::from(seconds.div_ceil(KEEPALIVE_RETRIES)));
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(u64::from(seconds)))
+        .with_interval(between)
+        .with_retries(KEEPALIVE_RETRIES);
+    // Without it a client that vanished is found out when it is written to.
+    let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive);
 }

@@ -55,7 +55,7 @@ impl Thread {
     pub(super) fn rewrite(&mut self) -> Result<(), ThreadError> {
         let Some(journal) = self.journal.clone() else { return Ok(()) };
         if std::mem::take(&mut self.actor.is_rewrite_wanted) {
-            self.slots[0].put(Mail::WantRewrite);
+            self.door.slots[0].put(Mail::WantRewrite);
         }
         let is_written = self.may_rewrite(&journal) && self.rewrite_some();
         if is_written || std::mem::take(&mut self.state.has_settled) {
@@ -92,8 +92,8 @@ impl Thread {
 
     pub(super) fn begin_rewrite(&mut self) {
         let Some(journal) = &self.journal else { return };
-        if self.state.rewrites.begin(journal.appended(), journal.stats().bytes, self.slots.len()) {
-            self.slots.iter().for_each(|slot| slot.put(Mail::Rewrite));
+        if self.state.rewrites.begin(journal.appended(), journal.stats().bytes, self.door.slots.len()) {
+            self.door.slots.iter().for_each(|slot| slot.put(Mail::Rewrite));
         }
     }
 

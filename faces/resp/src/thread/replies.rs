@@ -4,7 +4,6 @@ use savanna_journal::Lsn;
 use savanna_keys::actor::message::Destination;
 
 use super::{Thread, ThreadError};
-use crate::connection::REPLY_BYTES_MAX;
 use crate::encode::Encoder;
 
 impl Thread {
@@ -26,20 +25,7 @@ impl Thread {
                 continue;
             }
             match ticket {
-                Some(ticket) => {
-                    let room = connection.room(self.actor.config.output_normal);
-                    let mut had_room = true;
-                    let count = connection.output.fill(ticket, |bytes, protocol| {
-                        let mut encoder = Encoder::new(bytes, protocol).at_most(room);
-                        part.play(&mut encoder);
-                        had_room = encoder.finish();
-                    });
-                    connection.is_dismissed |= !had_room && room < REPLY_BYTES_MAX;
-                    connection.note_awaited(count);
-                    if connection.awaits == Some(ticket) {
-                        connection.awaits = None;
-                    }
-                }
+                Some(ticket) => connection.fill(ticket, self.actor.config.output_normal, &part),
                 None => {
                     let (room, protocol) = (connection.room(self.actor.config.output_listening), connection.protocol);
                     let mut encoder = Encoder::new(connection.output.next(), protocol).at_most(room);

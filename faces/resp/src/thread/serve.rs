@@ -1,17 +1,15 @@
 //! What clients ask for: bytes of connections, requests, an actor that runs them.
 
 use savanna_keys::access::Access;
-use savanna_keys::actor::Progress;
+use savanna_keys::actor::{Actor, Progress};
 use savanna_keys::config::OutputLimit;
 use savanna_keys::keyspace::NEAR_MAX;
-use savanna_keys::reply::{Answering, Reply as _};
 use savanna_keys::request::Args;
 use savanna_keys::session::{Session, SessionId};
 
 use super::{READ_BYTES, Thread};
-use crate::connection::{Connection, REPLY_BYTES_MAX, ReadOutcome};
-use crate::encode::Encoder;
-use crate::parse::{Limits, ProtocolError};
+use crate::connection::{Connection, ReadOutcome};
+use crate::parse::{Limits, Parser};
 
 impl Thread {
     pub(super) fn serve_listed(&mut self) {
@@ -87,55 +85,40 @@ impl Thread {
 
     /// Runs the complete requests in `bytes`, as far as they may run. Says how many bytes they had.
     fn run_bytes(&mut self, connection: &mut Connection, bytes: &[u8]) -> usize {
-        let (mut limits, output_limit) = self.limits_of(connection.session);
+        let mut parser = std::mem::take(&mut connection.parser);
+        let ran = self.run_parsed(connection, &mut parser, bytes);
+        parser.shrink();
+        connection.parser = parser;
+        ran
+    }
+
+    fn run_parsed(&mut self, connection: &mut Connection, parser: &mut Parser, bytes: &[u8]) -> usize {
+        let (mut limits, output_limit) = limits_of(&self.actor, connection.session);
         let (mut ran, mut near) = (0, 0);
         while connection.may_run() {
             // Of a pipeline: one request alone has nothing to be fetched beside it.
             if ran > 0 && ran >= near && ran < bytes.len() {
                 near = ran + self.look_ahead(connection.session, &bytes[ran..], &limits);
             }
-            match connection.parser.next(&bytes[ran..], &limits) {
+            match parser.next(&bytes[ran..], &limits) {
                 Ok(None) => break,
                 Ok(Some(length)) => {
-                    let args = Args::new(&bytes[ran..], connection.parser.spans());
-                    let room = connection.room(output_limit);
-                    let mut encoder = Encoder::new(connection.output.next(), connection.protocol).at_most(room);
-                    encoder.answering = connection.answering;
-                    let progress = self.actor.request(connection.session, args, &mut encoder);
-                    let had_room = encoder.finish();
-                    connection.protocol = encoder.protocol;
-                    connection.is_dismissed |= !had_room && room < REPLY_BYTES_MAX;
-                    let mut protocol = Some(connection.protocol);
-                    if let Some(answering) = encoder.answering
-                        && progress != Progress::Held
-                    {
-                        if answering != Answering::On {
-                            encoder.keep_quiet();
-                            protocol = None;
+                    let args = Args::new(&bytes[ran..], parser.spans());
+                    let may_be_script = args[0].first().is_some_and(|first| first.eq_ignore_ascii_case(&b'e'));
+                    let progress = connection.answer(output_limit, |session, reply| {
+                        if may_be_script {
+                            self.lending(|actor| actor.request(session, args, reply))
+                        } else {
+                            self.actor.request(session, args, reply)
                         }
-                        connection.note_answering(answering);
-                    }
-                    match progress {
-                        Progress::Answered => {}
-                        Progress::Later(ticket) => connection.output.wait(ticket, protocol),
-                        Progress::LaterAlone(ticket) => {
-                            connection.output.wait(ticket, protocol);
-                            connection.awaits = Some(ticket);
-                        }
-                        Progress::Closing => connection.is_closing = true,
-                        Progress::LaterClosing(ticket) => {
-                            connection.output.wait(ticket, protocol);
-                            connection.is_closing = true;
-                        }
-                        Progress::Held => {
-                            connection.is_held = true;
-                            self.state.paused.push(connection.session.place as usize);
-                            break;
-                        }
+                    });
+                    if progress == Progress::Held {
+                        self.state.paused.push(connection.session.place as usize);
+                        break;
                     }
                     ran += length;
                     if limits.words == Limits::OF_STRANGERS.words {
-                        limits = self.limits_of(connection.session).0;
+                        limits = limits_of(&self.actor, connection.session).0;
                     }
                     if self.actor.has_published_elsewhere() && self.is_anybody_behind() {
                         connection.is_held_back = true;
@@ -143,18 +126,11 @@ impl Thread {
                     }
                 }
                 Err(error) => {
-                    if error == ProtocolError::Http {
-                        tracing::warn!(
-                            "a client of the keys service speaks HTTP, maybe for a web page; it is sent away"
-                        );
-                    }
-                    Encoder::new(connection.output.next(), connection.protocol).error(&format!("ERR {error}"));
-                    connection.is_closing = true;
+                    connection.refuse(error);
                     return bytes.len();
                 }
             }
         }
-        connection.parser.shrink();
         ran
     }
 
@@ -179,20 +155,18 @@ impl Thread {
         self.state.scout = scout;
         end.max(1)
     }
+}
 
-    /// How long a session's requests may be, and what it may leave unread.
-    fn limits_of(&self, session: SessionId) -> (Limits, OutputLimit) {
-        let config = &self.actor.config;
-        let session = self.actor.sessions.get(session);
-        let limits = match session.map(|session| session.access) {
-            Some(Access::Unknown) => Limits::OF_STRANGERS,
-            _ => Limits {
-                word_bytes: config.request_bytes_max,
-                request_bytes: config.query_bytes_max,
-                ..Limits::default()
-            },
-        };
-        let listens = session.is_some_and(Session::is_subscribed);
-        (limits, if listens { config.output_listening } else { config.output_normal })
-    }
+/// How long a session's requests may be, and what it may leave unread.
+pub(super) fn limits_of(actor: &Actor, session: SessionId) -> (Limits, OutputLimit) {
+    let config = &actor.config;
+    let session = actor.sessions.get(session);
+    let limits = match session.map(|session| session.access) {
+        Some(Access::Unknown) => Limits::OF_STRANGERS,
+        _ => {
+            Limits { word_bytes: config.request_bytes_max, request_bytes: config.query_bytes_max, ..Limits::default() }
+        }
+    };
+    let listens = session.is_some_and(Session::is_subscribed);
+    (limits, if listens { config.output_listening } else { config.output_normal })
 }
