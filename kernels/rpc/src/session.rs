@@ -426,6 +426,18 @@ mod tests {
     }
 
     #[test]
+    fn what_a_call_waited_for_its_place_is_taken_off_the_time_that_it_has_left() {
+        let mut core = session(SessionLimits { in_flight_max: 1, ..SessionLimits::default() });
+        core.step(SessionInput::Call(CallId(1), request(50)), MS);
+        core.step(SessionInput::Call(CallId(2), request(50)), MS);
+        let actions = core.step(reply(1), MS * 31);
+        let [_, SessionAction::Send(Frame { message: Message::Request { time_left, .. }, .. })] = &actions[..] else {
+            panic!("{actions:?}");
+        };
+        assert_eq!(*time_left, MS * 20);
+    }
+
+    #[test]
     fn a_duplicate_or_cancelled_request_starts_nothing() {
         let mut core = session(SessionLimits::default());
         assert_eq!(core.step(incoming(1, MS), MS).len(), 1);

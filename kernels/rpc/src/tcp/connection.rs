@@ -153,7 +153,8 @@ impl Connection {
 
     /// Drives the connection to its end and ends every call on it.
     pub(super) async fn run(mut self, first: Option<PendingCall>, mut commands: Option<&mut Commands>) -> End {
-        let mut broken = first.and_then(|call| self.call(call).err());
+        // What came with the hello is in already.
+        let mut broken = self.received().and_then(|()| first.map_or(Ok(()), |call| self.call(call))).err();
         while broken.is_none() {
             let event = self.next_event(commands.as_deref_mut()).await;
             match self.on_event(event) {

@@ -20,7 +20,7 @@ use savanna_rpc::{
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
 };
 
 const LIMIT: usize = 64 * 1024;
@@ -199,6 +199,60 @@ async fn a_reader_that_does_not_read_is_cut_off() {
         }
     }
     closed(stream).await;
+    assert_serves(&server).await;
+}
+
+/// Asks for more than the kernel's buffers hold, reads nothing, and keeps the only place for a connection until the
+/// server drops it.
+async fn slow_reader_is_dropped(config: TcpConfig) {
+    let forever = SessionLimits { ping_after: LONG * 1000, dead_after: LONG * 1000, ..config.session };
+    let config = TcpConfig { session: forever, connections_max: 1, ..config };
+    let (server, _) = server(config).await;
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(4096).expect("a small buffer");
+    let mut stream = socket.connect(server.local_address()).await.expect("it listens");
+    let mut asked = vec![Frame::hello(node("raw"), node("b"))];
+    asked.extend((1..250).map(|id| request_frame(id, 60_000)));
+    stream.write_all(&bytes_of(&asked)).await.expect("taken");
+    let dropped = async {
+        let other = client(server.local_address(), config);
+        while other.call(&node("b"), ask("pump", 1)).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LONG, dropped).await.expect("it keeps its place");
+    drop(stream);
+}
+
+#[tokio::test]
+async fn a_reader_for_whom_too_much_waits_is_dropped() {
+    slow_reader_is_dropped(TcpConfig { write_stall_max: LONG * 1000, ..config() }).await;
+}
+
+#[tokio::test]
+async fn a_reader_that_makes_no_progress_is_dropped() {
+    slow_reader_is_dropped(TcpConfig { output_bytes_max: usize::MAX, ..config() }).await;
+}
+
+#[tokio::test]
+async fn what_comes_together_with_the_hello_is_answered() {
+    let (server, pump) = server(config()).await;
+    let mut stream = TcpStream::connect(server.local_address()).await.expect("it listens");
+    let frames = [Frame::hello(node("raw"), node("b")), request_frame(1, 1)];
+    stream.write_all(&bytes_of(&frames)).await.expect("taken");
+    closed(stream).await;
+    assert_eq!(pump.started.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_request_meant_for_another_node_is_not_run() {
+    let (server, pump) = server(config()).await;
+    let mut stream = TcpStream::connect(server.local_address()).await.expect("it listens");
+    // It does not wait for the server's hello, which would tell it.
+    let frames = [Frame::hello(node("raw"), node("c")), request_frame(1, 1)];
+    stream.write_all(&bytes_of(&frames)).await.expect("taken");
+    closed(stream).await;
+    assert_eq!(pump.started.load(Ordering::SeqCst), 0);
     assert_serves(&server).await;
 }
 

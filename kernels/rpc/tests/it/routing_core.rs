@@ -74,6 +74,17 @@ fn moved_is_followed_at_once_to_a_higher_epoch_and_remembered() {
 }
 
 #[test]
+fn an_answer_to_an_earlier_attempt_decides_nothing() {
+    for late in [Ok(()), Err(RpcError::Refused { reason: "late".into() }), Err(moved("z", 99))] {
+        let mut core = sent_to_a(RouterLimits::default(), true);
+        assert_eq!(sends(&core.step(ended(1, 1, Err(moved("b", 6))), MS)).len(), 1);
+        assert!(core.step(ended(1, 1, late.clone()), MS).is_empty(), "{late:?}");
+        assert_eq!(core.route(&shard()), Some(&route("b", 6)));
+        assert_eq!(core.step(ended(1, 2, Ok(())), MS), [RouterAction::Complete(CallId(1), Ok(()))]);
+    }
+}
+
+#[test]
 fn moved_to_the_same_or_a_lower_epoch_asks_the_directory_and_does_not_bounce() {
     let mut core = sent_to_a(RouterLimits::default(), false);
     core.step(ended(1, 1, Err(moved("b", 6))), MS);
