@@ -20,7 +20,7 @@ use savanna_journal::{Journal, JournalError, Lsn};
 use savanna_keys::actor::Actor;
 use savanna_keys::actor::message::Message;
 use savanna_keys::session::Session;
-use savanna_lattice::UnixMillis;
+use savanna_lattice::{Hlc, UnixMillis};
 use savanna_ownership::guard::LeaseGuard;
 
 use self::accept::Connections;
@@ -156,6 +156,10 @@ fn unix_now() -> UnixMillis {
     UnixMillis(since.as_millis() as u64)
 }
 
+fn instant() -> Hlc {
+    Hlc::of_instant(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
 impl Thread {
     /// Serves until it is told to stop.
     pub(crate) fn run(&mut self) -> Result<(), ThreadError> {
@@ -164,6 +168,7 @@ impl Thread {
         let mut due = self.tick();
         BEGIN.get_or_init(Instant::now);
         self.actor.stopwatch = since_begin;
+        self.actor.keys.instant = instant;
         self.actor.counters.started = self.actor.keys.now();
         while !self.state.is_stopping {
             self.sleep(&mut events, due)?;

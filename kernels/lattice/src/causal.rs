@@ -47,6 +47,13 @@ impl<S: DotStore> Causal<S> {
         self.store.is_empty()
     }
 
+    /// Removes all that this replica has seen; what it has not seen survives. Returns the delta for the other replicas.
+    /// That names no key, so it is small, and merging it looks at the whole store.
+    pub fn clear(&mut self) -> Self {
+        self.store = S::default();
+        Self { store: S::default(), seen: self.seen.clone(), named: false }
+    }
+
     /// Merges a delta made here, and hands it out for the other replicas.
     pub(crate) fn apply(&mut self, store: S, seen: Dots) -> Self
     where

@@ -46,6 +46,13 @@ impl Hlc {
         Self(at.0 << COUNTER_BITS | counter as u64)
     }
 
+    /// The reading of a wall clock that is finer than milliseconds, `since` 1970: the counter is the part of the millisecond.
+    #[must_use]
+    pub const fn of_instant(since: Duration) -> Self {
+        let part = (since.subsec_nanos() as u64 % 1_000_000) << COUNTER_BITS;
+        Self::new(UnixMillis(since.as_millis() as u64), (part / 1_000_000) as u16)
+    }
+
     /// Its millisecond.
     #[must_use]
     pub const fn at(self) -> UnixMillis {
@@ -64,7 +71,7 @@ impl Hlc {
     }
 
     /// The next reading. A counter that is full carries over into the milliseconds.
-    const fn next(self) -> Self {
+    pub(crate) const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 }
@@ -160,6 +167,14 @@ mod tests {
         assert!(Hlc::new(UnixMillis(2), 0) > Hlc::new(UnixMillis(1), u16::MAX));
         let reading = Hlc::new(UnixMillis(1_800_000_000_000), 7);
         assert_eq!((reading.at(), reading.counter()), (UnixMillis(1_800_000_000_000), 7));
+    }
+
+    #[test]
+    fn a_fine_wall_clock_orders_what_is_in_one_millisecond() {
+        let at = |micros| Hlc::of_instant(Duration::from_micros(micros));
+        assert_eq!(at(5_000), Hlc::new(UnixMillis(5), 0));
+        assert!(at(5_001) > at(5_000) && at(5_999) > at(5_998) && at(6_000) > at(5_999));
+        assert_eq!(at(5_999).at(), UnixMillis(5));
     }
 
     #[test]

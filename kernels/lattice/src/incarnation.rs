@@ -16,13 +16,11 @@ pub struct TypeTag(pub u8);
 impl TypeTag {
     /// No value: the key is deleted. Below every other tag, see [`Incarnation::revived`].
     pub const NONE: Self = Self(0);
-    /// No value: the incarnation of the same stamp has come to its end. Above every other tag, see [`Incarnated::ended`].
-    pub const ENDED: Self = Self(u8::MAX);
 
     /// Whether there is no value.
     #[must_use]
     pub const fn is_end(self) -> bool {
-        matches!(self, Self::NONE | Self::ENDED)
+        matches!(self, Self::NONE)
     }
 }
 
@@ -69,7 +67,10 @@ const UNCHANGED: Expiry = Pair::new(Hlc::ZERO, Max(UnixMillis(0)));
 /// A delta is an `Incarnated` with only the part that changed. A delta of a later incarnation than the replica has is
 /// taken as it is: until the rest arrives, the replica shows what it has.
 ///
-/// What it cannot do: two replicas that create a key concurrently, neither knowing of a deletion, begin two incarnations,
+/// A deletion ([`Incarnated::deleted`]) is of all before its stamp, known or not; the end of a life ([`Incarnated::ended`]) is
+/// of what was seen.
+///
+/// What it cannot do: two replicas that create a key concurrently, neither knowing of any life before, begin two incarnations,
 /// and the later one replaces the other.
 ///
 /// ```
@@ -110,11 +111,14 @@ impl<L> Incarnated<L> {
         Self { state: Pair::new(Incarnation::new(stamp, TypeTag::NONE), (UNCHANGED, None)) }
     }
 
-    /// The end of this incarnation and of no later one: who lets an expired value go must not delete what another replica has
-    /// written since.
+    /// The end of this incarnation and of no later one: who deletes what it has seen, or lets an expired value go, must not
+    /// delete what another replica has written since. All who end the same incarnation make the same deletion, so what
+    /// they begin after it merges ([`Incarnation::revived`]). A deletion is its own end.
     #[must_use]
     pub const fn ended(&self) -> Self {
-        Self { state: Pair::new(self.state.version.revived(TypeTag::ENDED), (UNCHANGED, None)) }
+        let Incarnation { hlc, writer, tag } = self.state.version;
+        let hlc = if tag.is_end() { hlc } else { hlc.next() };
+        Self { state: Pair::new(Incarnation { hlc, writer, tag: TypeTag::NONE }, (UNCHANGED, None)) }
     }
 
     /// A change of the inner value, as a delta of this incarnation.
@@ -256,6 +260,7 @@ mod tests {
         let mut base = PnCounter::new();
         base.add(Y, 7).expect("fits");
         there.merge(Incarnated::begin(Incarnation::new(at(2, Y), COUNTER), base));
+        assert_eq!(end, end.ended());
         assert!(!there.merge(end));
         here.merge(there.clone());
         assert_eq!((counter(&here), here == there), (Some(7), true));

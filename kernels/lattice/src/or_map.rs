@@ -124,6 +124,24 @@ mod tests {
     }
 
     #[test]
+    fn clearing_removes_what_was_seen_and_nothing_else() {
+        let mut here = OrSet::new();
+        let mut there = OrSet::new();
+        there.merge(here.add(X, "a"));
+        let late = here.add(X, "b");
+        let added = there.add(Y, "c");
+        let again = there.add(Y, "a");
+        let cleared = here.clear();
+        assert!(here.is_empty());
+        for delta in [added, again] {
+            here.merge(delta);
+        }
+        there.merge(cleared);
+        there.merge(late); // it was seen where all was removed
+        assert!(here == there && here.keys().eq(&["a", "c"]));
+    }
+
+    #[test]
     fn an_addition_concurrent_with_a_removal_wins() {
         let mut here = OrSet::new();
         let mut there = OrSet::new();

@@ -43,22 +43,29 @@ impl Actor {
         let keys = || command.keys.of(args).into_iter().flatten();
         let Some(key) = keys().next() else { return false };
         let is_one = keys().nth(1).is_none();
+        // Counting is seen where it is done; what is to be deleted is what was counted.
+        let ends_counting = matches!(command.name, "del" | "unlink") && self.keys.is_counted(session.database, key);
         if is_one
             && session.watched.is_empty()
             && command.class_of(args) != Class::Primary
+            && !ends_counting
+            && self.keys.serves(session.database, key)
             && !session.stays_with_first(KeyHash::of(key))
         {
             return true;
         }
-        keys().for_each(|key| self.go_to_first(session, key));
+        self.go_to_firsts(session, keys());
         false
     }
 
-    /// Says that a session goes to a key's first replica. What was changed here comes there before.
-    pub(super) fn go_to_first(&mut self, session: &mut Session, key: &[u8]) {
-        if !self.keys.is_first_replica(key) && self.keys.serves(session.database, key) {
-            session.stay_with_first(KeyHash::of(key));
-            if self.keys.has_unsent_of(session.database, key) {
+    /// Says that a session goes to the first replicas of keys. What was changed here comes there before.
+    pub(super) fn go_to_firsts<'a>(&mut self, session: &mut Session, keys: impl Iterator<Item = &'a [u8]>) {
+        for key in keys {
+            if self.keys.has_copy(session.database, key) {
+                session.stay_with_first(KeyHash::of(key));
+            }
+            // Also what a copy that is given up has not told yet.
+            if !self.keys.is_first_replica(key) && self.keys.has_unsent_of(session.database, key) {
                 self.tell();
             }
         }

@@ -13,7 +13,7 @@ use savanna_lattice::{Hlc, UnixMillis};
 
 use super::Actor;
 use super::message::Message;
-use crate::keyspace::replica::Item;
+use crate::keyspace::replica::{Item, Vector};
 use crate::placement::ActorId;
 
 /// How long a change waits for others at most, in milliseconds.
@@ -165,8 +165,35 @@ impl Actor {
         for item in items {
             self.keys.hear_item(from, number, item);
         }
+        for (database, key, vector) in self.keys.take_arrivals() {
+            self.send(from, Message::Join { database, key, vector });
+        }
         let (rounds, own) = (&self.rounds, self.id);
         self.keys.reclaim(&|actor, number| rounds.is_known(own, actor, number));
+    }
+}
+
+/// How a copy begins to answer. It has heard all that the first replica knew; but requests that were on their way there, from
+/// before the copy was heard of, may have run since, and their clients would not see here what they did.
+///
+/// ```text
+///  copy's actor                  first replica
+///   │ SADD k m ─────────┐  ┌───── all that is known of k
+///   │◄──────────────────┼──┘            │
+///   │ Join k ───────────┼──┐            │
+///   │                   └──┼───────────►│ runs
+///   │                      └───────────►│ as soon as k is free:
+///   │◄──────────────────────── what changed, Joined k
+///   │ answers
+/// ```
+impl Actor {
+    /// Hears at the first replica of a key that a copy has heard all; everything that came before from there has run.
+    pub(super) fn hear_join(&mut self, from: ActorId, database: u8, key: Box<[u8]>, vector: Vector) {
+        self.keys.translate_changes();
+        if self.keys.has_unsent_of(database, &key) {
+            self.tell();
+        }
+        self.send(from, Message::Joined { database, key, vector });
     }
 }
 

@@ -6,7 +6,7 @@ use savanna_lattice::Hlc;
 
 use crate::command::Command;
 use crate::keyspace::Entry;
-use crate::keyspace::replica::LentReplica;
+use crate::keyspace::replica::{LentReplica, Vector};
 use crate::reply::{Reply, Tape};
 use crate::request::{Args, OwnedArgs};
 use crate::session::{SessionId, Ticket};
@@ -109,6 +109,24 @@ pub enum Message {
     },
     /// What the sender's replicas tell the receiver's.
     Gossip(Gossip),
+    /// A copy at the sender has heard all from the first replica, at the receiver, and waits for what was on its way there.
+    Join {
+        /// The database.
+        database: u8,
+        /// The key.
+        key: Box<[u8]>,
+        /// How many replicas it had then.
+        vector: Vector,
+    },
+    /// What was on its way to the first replica, at the sender, was told; the receiver's copy answers from now on.
+    Joined {
+        /// The database.
+        database: u8,
+        /// The key.
+        key: Box<[u8]>,
+        /// As in `Join`.
+        vector: Vector,
+    },
     /// Something was published; the receiver has listeners.
     Published {
         /// The channel.

@@ -321,6 +321,7 @@ impl Actor {
                 self.execute(session, program, reply)
             }
             Run::Finds { .. } if self.placement.actors() > 1 && !patterns(args).is_empty() => {
+                self.go_to_firsts(session, command.keys.of(args).into_iter().flatten());
                 let program = Box::new(Program::single(session.database, command, args));
                 let ticket = session.ticket();
                 self.begin_transaction(Destination::Session(session.id, ticket), program);
@@ -453,6 +454,8 @@ impl Actor {
             Message::Lent { transaction, loans, has_room } => self.hear_lent(from, transaction, loans, has_room),
             Message::Return { loans } => self.take_back(loans),
             Message::Gossip(gossip) => self.hear_gossip(from, gossip),
+            Message::Join { database, key, vector } => self.begin(Work::Join { from, database, key, vector }),
+            Message::Joined { database, key, vector } => self.keys.hear_joined(database, &key, vector),
             Message::Published { channel, payload } => self.publish_here(&channel, &payload),
             Message::Listeners { channel, count } => self.listeners.hear(from, &channel, count),
             Message::PatternListeners { pattern, count } => self.listeners.hear_pattern(from, &pattern, count),

@@ -189,6 +189,14 @@ impl Actor {
             Destination::Session(id, _) => self.sessions.take(id),
             _ => None,
         };
+        if let Some(session) = &mut session {
+            // A copy here may begin to answer before it hears of what is done now.
+            for Borrowed { loan, replicated, .. } in &borrowed {
+                if replicated.contains(&session.database) {
+                    session.stay_with_first(KeyHash::of(&loan.key));
+                }
+            }
+        }
         // A waiter that is gone takes nothing.
         let is_abandoned = matches!(to, Destination::Waiter(number) if !self.waiters.has(number));
         let mut tape = Tape::new();
@@ -375,6 +383,7 @@ impl Actor {
         program.notes_versions = true;
         let keys = keys_of(&program);
         let keys = || keys.iter().map(|key| &**key);
+        self.go_to_firsts(session, keys());
         if matches!(self.place(keys(), None), Place::Here) && !self.claims.blocks(keys()) {
             self.run_program(&program, Some(session), &[], reply);
             return Ok(Progress::Answered);
@@ -393,7 +402,7 @@ impl Actor {
     ) -> Result<Progress, CommandError> {
         program.user = (session.access != Access::Full).then(|| Arc::clone(&session.user));
         let keys = keys_of(&program);
-        keys.iter().for_each(|key| self.go_to_first(session, key));
+        self.go_to_firsts(session, keys.iter().map(|key| &**key));
         let place = self.place(keys.iter().map(|key| &**key), None);
         let needs_session = program.steps().any(|(command, _)| matches!(command.run, Run::Session(_)));
         match place {

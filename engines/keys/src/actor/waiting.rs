@@ -134,6 +134,7 @@ impl Actor {
         deadline: UnixMillis,
         reply: &mut dyn Reply,
     ) -> Result<Progress, CommandError> {
+        self.go_to_firsts(session, command.keys.of(args).into_iter().flatten());
         let is_here = command.keys.of(args).is_ok_and(|keys| matches!(self.place(keys, None), Place::Here));
         let tries_here = is_here && !self.is_blocked(command, args);
         if tries_here {
@@ -193,6 +194,12 @@ impl Actor {
         waiter.is_trying = false;
         match waiter.ending {
             _ if !is_nothing(outcome) => {
+                let (id, keys) = (waiter.session, waiter.awaited());
+                if let Some(mut session) = self.sessions.take(id) {
+                    // Copies may have come to be here since it began to wait.
+                    self.go_to_firsts(&mut session, keys.iter().map(|key| &**key));
+                    self.sessions.put_back(session);
+                }
                 if let Some(to) = self.leave_queues(number) {
                     self.replies.push(to, |reply| outcome.play(reply));
                 }

@@ -7,6 +7,7 @@ use super::program::Program;
 use super::room::out_of_memory;
 use super::{Actor, Progress, transaction};
 use crate::command::{Command, Flags, Run};
+use crate::keyspace::replica::Vector;
 use crate::placement::ActorId;
 use crate::request::{Args, OwnedArgs};
 use crate::session::Session;
@@ -19,6 +20,7 @@ pub(super) enum Work {
     Borrow { from: ActorId, transaction: u64, keys: Vec<Box<[u8]>>, needs_room: bool },
     Transaction(u64),
     Freeze { from: ActorId, number: u64 },
+    Join { from: ActorId, database: u8, key: Box<[u8]>, vector: Vector },
 }
 
 impl Actor {
@@ -58,6 +60,7 @@ impl Actor {
             Work::Program { program, .. } => Wants::Keys(transaction::keys_of(program)),
             Work::Borrow { keys, .. } => Wants::Keys(keys.clone()),
             Work::Transaction(number) => Wants::Keys(self.own_keys_of(*number)),
+            Work::Join { key, .. } => Wants::Keys(vec![key.clone()]),
             Work::Freeze { .. } => Wants::Everything,
         };
         let is_blocked = match &wants {
@@ -92,6 +95,7 @@ impl Actor {
             }
             Work::Borrow { from, transaction, keys, needs_room } => self.lend(from, transaction, keys, needs_room),
             Work::Transaction(number) => self.hold_own(number),
+            Work::Join { from, database, key, vector } => self.hear_join(from, database, key, vector),
             Work::Freeze { from, number } => self.freeze(from, number),
         }
     }

@@ -14,7 +14,7 @@ impl Keyspace {
         for number in numbers {
             let Some(database) = self.databases[usize::from(number)].take() else { continue };
             for entry in database.iter() {
-                let version = self.clock.now(self.now);
+                let version = self.next_version();
                 self.log.delete(Header { database: number, key: &entry.key, base: entry.version, version });
                 self.deleted[deletion_class(KeyHash::of(&entry.key))] = version;
             }
@@ -27,7 +27,7 @@ impl Keyspace {
     /// Swaps two databases, at all actors if the others hear of it: what is in the log before is about the keys before. Gives
     /// the version of the swap.
     pub fn swap(&mut self, one: u8, other: u8) -> Hlc {
-        let version = self.clock.now(self.now);
+        let version = self.next_version();
         self.log.swap(Header { database: one, key: b"", base: Hlc::ZERO, version }, other);
         self.log.note_seen();
         self.counters.changes += 1;

@@ -16,7 +16,7 @@ impl Keyspace {
         if at <= self.now {
             return self.delete(key);
         }
-        let version = self.clock.now(self.now);
+        let version = self.next_version();
         let database =
             self.databases[usize::from(self.selected)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
         let Some(entry) = database.find_mut(hash, key) else { return false };

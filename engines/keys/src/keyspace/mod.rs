@@ -74,6 +74,8 @@ pub struct Keyspace {
     /// The database of the present command.
     selected: u8,
     now: UnixMillis,
+    /// What time it is at this instant, finer than [`Keyspace::now`].
+    pub instant: fn() -> Hlc,
     clock: HlcClock,
     /// The latest deletion in each class of keys: the version of a key that is not there.
     deleted: Box<[Hlc]>,
@@ -121,6 +123,7 @@ impl Keyspace {
             table_seed,
             selected: 0,
             now: UnixMillis(0),
+            instant: || Hlc::ZERO,
             clock: HlcClock::new(DRIFT_MAX),
             deleted: vec![Hlc::ZERO; DELETION_CLASSES].into(),
             swapped: [Hlc::ZERO; DATABASES as usize],
@@ -310,7 +313,7 @@ impl Keyspace {
         if self.events.are_wanted() {
             self.note_arrival(hash, key);
         }
-        let version = self.clock.now(self.now);
+        let version = self.next_version();
         let now = self.now;
         self.counters.changes += 1;
         let database =
@@ -366,7 +369,7 @@ impl Keyspace {
     ) -> Result<R, CommandError> {
         let hash = KeyHash::of(key);
         self.expire_if_due(hash, key);
-        let version = self.clock.now(self.now);
+        let version = self.next_version();
         let now = self.now;
         let database =
             self.databases[usize::from(self.selected)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
@@ -413,14 +416,15 @@ impl Keyspace {
     ) -> Result<R, CommandError> {
         let hash = KeyHash::of(key);
         self.expire_if_due(hash, key);
-        let version = self.clock.now(self.now);
+        let version = self.next_version();
         let now = self.now;
         let database =
             self.databases[usize::from(self.selected)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
         let Some(entry) = database.find_mut(hash, key) else {
             let mut value = T::default();
             let header = Header { database: self.selected, key, base: Hlc::ZERO, version };
-            let mut beginning = Change { value: &mut value, log: &mut self.log, header, is_open: false };
+            let mut beginning =
+                Change { value: &mut value, log: &mut self.log, header, is_open: false, repeats: false };
             let result = change(&mut beginning);
             let is_open = beginning.is_open;
             if is_open {
@@ -439,7 +443,8 @@ impl Keyspace {
         let size_before = entry.value.heap_bytes();
         let header = Header { database: self.selected, key, base: entry.version, version };
         let value = T::of_mut(&mut entry.value).ok_or(CommandError::WrongType)?;
-        let mut present = Change { value, log: &mut self.log, header, is_open: false };
+        let repeats = self.replicas.get(self.selected, key).is_some();
+        let mut present = Change { value, log: &mut self.log, header, is_open: false, repeats };
         let result = change(&mut present);
         let is_open = present.is_open;
         let is_empty = value.is_empty();
@@ -479,7 +484,7 @@ impl Keyspace {
         if self.events.are_wanted() {
             self.note_arrival(hash, key);
         }
-        let version = self.clock.now(self.now);
+        let version = self.next_version();
         let database =
             self.databases[usize::from(self.selected)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
         let base = database.find(hash, key).map_or(Hlc::ZERO, |entry| entry.version);
@@ -520,7 +525,7 @@ impl Keyspace {
     pub fn take(&mut self, key: &[u8]) -> Option<Box<Entry>> {
         let hash = KeyHash::of(key);
         let entry = self.database_mut()?.remove(hash, key)?;
-        let version = self.clock.now(self.now);
+        let version = self.next_version();
         self.log.delete(Header { database: self.selected, key, base: entry.version, version });
         self.note_deletion(hash, version);
         self.counters.changes += 1;
@@ -583,6 +588,15 @@ impl Keyspace {
         self.note_deletion(KeyHash::of(key), version);
     }
 
+    /// The version of a change. Where replicas have to tell which of their changes was the last, it has the instant in it: the
+    /// time that the loop read may be that of an earlier turn than another actor's.
+    fn next_version(&mut self) -> Hlc {
+        if !self.replicas.is_empty() {
+            self.observe((self.instant)());
+        }
+        self.clock.now(self.now)
+    }
+
     /// The latest version given out or heard of.
     #[must_use]
     pub const fn latest_version(&self) -> Hlc {
@@ -601,6 +615,8 @@ pub struct Change<'a, T> {
     log: &'a mut DeltaLog,
     header: Header<'a>,
     is_open: bool,
+    /// Whether what is there already is written all the same: a replica that has not heard of it may be removing it.
+    repeats: bool,
 }
 
 impl<T: Collection> Change<'_, T> {

@@ -6,6 +6,7 @@ mod hostile;
 mod memory;
 mod pause;
 mod recovery;
+mod replica_histories;
 mod replicas;
 mod scan;
 mod sorting;

@@ -1,16 +1,19 @@
 //! Several actors with queues between them. A seed decides which message is delivered next, so that any delay happens.
 
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 
 use savanna_keys::actor::gossip::{Gossip, PERIOD};
 use savanna_keys::actor::message::{Destination, Message};
 use savanna_keys::actor::{Actor, Progress};
 use savanna_keys::config::Config;
+use savanna_keys::keyspace::replica::{Content, Item};
 use savanna_keys::placement::{ActorId, Placement};
 use savanna_keys::reply::Tape;
 use savanna_keys::request::OwnedArgs;
 use savanna_keys::session::{SessionId, Ticket};
-use savanna_lattice::{Incarnated, Incarnation, Stamp, TypeTag, UnixMillis};
+use savanna_lattice::{Hlc, Incarnated, Incarnation, Stamp, UnixMillis, WriterId};
 
 /// Chance from a seed (SplitMix64).
 pub(crate) struct Chance(u64);
@@ -73,10 +76,36 @@ pub(crate) enum Fault {
     NoDeletions,
     /// Each change is taken into the life that the receiver has.
     NoLives,
+    /// A deletion ends the life of what the receiver has, seen or not.
+    BlindDeletions,
+    /// A copy answers as soon as it has heard all that the first replica knew.
+    Haste,
+    /// Actors know the time of the present turn only.
+    SlowClocks,
 }
 
 /// The simulation's first instant.
 pub(crate) const NOW: UnixMillis = UnixMillis(1_800_000_000_000);
+
+thread_local! {
+    static INSTANT: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+fn next_instant() -> Hlc {
+    INSTANT.set(INSTANT.get() + Duration::from_micros(1));
+    Hlc::of_instant(INSTANT.get())
+}
+
+/// Whether it says that elements are gone without naming them.
+fn clears(item: &Item) -> bool {
+    let is_unnamed = match item.state.as_ref().and_then(Incarnated::content) {
+        Some(Content::Set(members)) => members.named().is_none(),
+        Some(Content::Hash(fields)) => fields.named().is_none(),
+        Some(Content::SortedSet(members)) => members.named().is_none(),
+        _ => false,
+    };
+    is_unnamed && !item.is_whole
+}
 
 impl World {
     pub(crate) fn new(actors: u16, seed: u64) -> Self {
@@ -98,6 +127,14 @@ impl World {
             actor.tick(NOW);
         }
         world
+    }
+
+    /// Lets the actors know the instant of each change, unless their clocks are slow.
+    pub(crate) fn keep_time(&mut self) {
+        INSTANT.set(Duration::from_millis(self.now.0));
+        if self.fault != Fault::SlowClocks {
+            self.actors.iter_mut().for_each(|actor| actor.keys.instant = next_instant);
+        }
     }
 
     pub(crate) fn client(&mut self, actor: usize) -> Client {
@@ -169,7 +206,16 @@ impl World {
         }
         let (from, to) = busy[place];
         if let Some(message) = self.queues[from][to].pop_front() {
+            let arrived = match &message {
+                Message::Gossip(gossip) if self.fault == Fault::Haste => {
+                    gossip.items.iter().filter(|item| item.is_whole).cloned().collect()
+                }
+                _ => Vec::new(),
+            };
             self.actors[to].deliver(ActorId(from as u16), message);
+            for Item { database, key, vector, .. } in arrived {
+                self.actors[to].deliver(ActorId(from as u16), Message::Joined { database, key, vector });
+            }
         }
         self.collect(to);
         true
@@ -204,6 +250,7 @@ impl World {
     /// Lets time pass, and delivers nothing.
     pub(crate) fn pass(&mut self, millis: u64) {
         self.now = UnixMillis(self.now.0 + millis);
+        INSTANT.set(INSTANT.get().max(Duration::from_millis(self.now.0)));
         for actor in 0..self.actors.len() {
             self.actors[actor].tick(self.now);
             self.collect(actor);
@@ -234,6 +281,12 @@ impl World {
                 self.tell(to, next, Gossip { number, ..gossip.clone() });
             }
         }
+        if self.fault == Fault::BlindDeletions {
+            let latest = Stamp::new(self.actors[to].keys.latest_version(), WriterId(0));
+            for item in gossip.items.iter_mut().filter(|item| clears(item)) {
+                item.state = Some(Incarnated::deleted(latest));
+            }
+        }
         if self.fault == Fault::NoLives {
             for state in gossip.items.iter_mut().filter_map(|item| item.state.as_mut()) {
                 let latest = Stamp::new(self.actors[to].keys.latest_version(), state.incarnation().writer);
@@ -250,12 +303,18 @@ impl World {
     fn tell(&mut self, from: usize, to: usize, mut gossip: Gossip) {
         self.told += 1;
         match self.fault {
-            Fault::Disorder | Fault::NoLives | Fault::Echo | Fault::LateAppend => {}
+            Fault::Disorder
+            | Fault::NoLives
+            | Fault::Echo
+            | Fault::LateAppend
+            | Fault::BlindDeletions
+            | Fault::Haste
+            | Fault::SlowClocks => {}
             Fault::Loss => gossip.items.retain(|_| self.chance.below(8) > 0),
             Fault::Boast => gossip.heard.fill(u64::MAX),
             Fault::NoDeletions => gossip
                 .items
-                .retain(|item| item.state.as_ref().is_none_or(|state| state.incarnation().tag != TypeTag::NONE)),
+                .retain(|item| item.state.as_ref().is_none_or(|it| !it.incarnation().tag.is_end() && !clears(item))),
         }
         self.gossip.push((from, to, gossip));
     }

@@ -124,6 +124,16 @@ impl Content {
         }
     }
 
+    /// Removes the elements that this replica has seen. Gives the delta for the other replicas; `None` of what has no elements.
+    pub(super) fn clear(&mut self) -> Option<Self> {
+        match self {
+            Self::Hash(fields) => Some(Self::Hash(fields.clear())),
+            Self::Set(members) => Some(Self::Set(members.clear())),
+            Self::SortedSet(members) => Some(Self::SortedSet(members.clear())),
+            Self::String(_) | Self::Number { .. } | Self::List(_) => None,
+        }
+    }
+
     /// Counts a number up or down to `target`. Gives the delta; `None` if it is no number, or too far away.
     pub(super) fn count_to(&mut self, target: i64, stamp: Stamp) -> Option<Self> {
         let Self::Number { base, counted } = self else { return None };

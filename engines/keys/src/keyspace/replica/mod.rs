@@ -109,6 +109,8 @@ pub(super) struct Replica {
     writer: WriterId,
     /// Whether it is another actor's, for a transaction.
     is_borrowed: bool,
+    /// With which vector all was heard that the first replica knew; what was on its way to there then is waited for.
+    heard_all_of: Option<Vector>,
     /// Since when the first replica has no value.
     absent_since: Option<UnixMillis>,
     /// The message that tells that this is not a replica any more.
@@ -132,6 +134,7 @@ impl Replica {
             is_lent: false,
             writer,
             is_borrowed: false,
+            heard_all_of: None,
             absent_since: None,
             leaving_since: None,
         }
@@ -168,6 +171,19 @@ impl Keyspace {
     #[must_use]
     pub fn serves(&self, database: u8, key: &[u8]) -> bool {
         self.replicas.get(database, key).is_some_and(|replica| replica.standing == Standing::Serving)
+    }
+
+    /// Whether a key of another actor has a replica here, or is about to have one.
+    #[must_use]
+    pub(crate) fn has_copy(&self, database: u8, key: &[u8]) -> bool {
+        let replica = self.replicas.get(database, key);
+        replica.is_some_and(|replica| replica.standing != Standing::GivenUp) && !self.is_first_replica(key)
+    }
+
+    /// Whether a key is a number with replicas. Only its first replica counts, so only there is known what it was counted to.
+    pub(crate) fn is_counted(&self, database: u8, key: &[u8]) -> bool {
+        let state = self.replicas.get(database, key).and_then(|replica| replica.state.as_ref());
+        matches!(state.and_then(Incarnated::content), Some(Content::Number { .. }))
     }
 
     /// Whether any key here has replicas.
@@ -221,7 +237,7 @@ impl Keyspace {
         }
         self.translate_changes();
         let database = self.selected;
-        let version = self.clock.now(self.now);
+        let version = self.next_version();
         let vector = Pair::new(version, Max(copies));
         let header = Header { database, key, base: version, version };
         match self.replicas.get_mut(database, key) {
@@ -279,6 +295,7 @@ impl Keyspace {
     fn forget(&mut self, database: u8, key: &[u8]) {
         let Some(replica) = self.replicas.get_mut(database, key) else { return };
         replica.standing = Standing::GivenUp;
+        replica.heard_all_of = None;
         replica.state = None;
         if let Some(database) = self.databases[usize::from(database)].as_mut() {
             database.remove(KeyHash::of(key), key);
@@ -308,7 +325,7 @@ impl Keyspace {
 
     /// Brings the ordinary value up to date; only in what `patch` is about, if that is given.
     fn show(&mut self, number: u8, key: &[u8], patch: Option<&State>, version: Option<Hlc>) {
-        let version = version.unwrap_or_else(|| self.clock.now(self.now));
+        let version = version.unwrap_or_else(|| self.next_version());
         let hash = KeyHash::of(key);
         let Some(replica) = self.replicas.get(number, key) else { return };
         let database =

@@ -89,7 +89,7 @@ impl Keyspace {
         if !is_first {
             return;
         }
-        let version = self.clock.now(self.now);
+        let version = self.next_version();
         let header = Header { database, key, base: version, version };
         self.log.replicated(header, replica.vector.version, GIVEN_UP, replica.writer, &[]);
         match self.databases[usize::from(database)].as_mut().and_then(|d| d.find_mut(KeyHash::of(key), key)) {

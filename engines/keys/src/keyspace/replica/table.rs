@@ -6,7 +6,7 @@ use hashbrown::DefaultHashBuilder;
 use indexmap::IndexMap;
 use savanna_lattice::{UnixMillis, WriterId};
 
-use super::{Replica, Told};
+use super::{Replica, Told, Vector};
 use crate::keyspace::DATABASES;
 use crate::placement::{ActorId, KeyHash, Placement};
 
@@ -32,6 +32,8 @@ pub(in crate::keyspace) struct Replicas {
     pub(super) last_writer: WriterId,
     /// Those that have something to tell.
     listed: Vec<Key>,
+    /// Those that have just heard all from the first replica.
+    arrivals: Vec<(u8, Box<[u8]>, Vector)>,
     /// Those to be given up when all know a message.
     watched: BTreeMap<Told, Vec<Key>>,
     /// Those without a value, since when.
@@ -56,6 +58,7 @@ impl Replicas {
             placement,
             last_writer: WriterId(0),
             listed: Vec::new(),
+            arrivals: Vec::new(),
             watched: BTreeMap::new(),
             absent: VecDeque::new(),
         }
@@ -167,6 +170,15 @@ impl Replicas {
         {
             self.listed.push((database, key.into()));
         }
+    }
+
+    /// Notes that a replica has heard all from the first one.
+    pub(super) fn note_arrival(&mut self, database: u8, key: &[u8], vector: Vector) {
+        self.arrivals.push((database, key.into(), vector));
+    }
+
+    pub(super) fn take_arrivals(&mut self) -> Vec<(u8, Box<[u8]>, Vector)> {
+        std::mem::take(&mut self.arrivals)
     }
 
     pub(super) const fn has_listed(&self) -> bool {

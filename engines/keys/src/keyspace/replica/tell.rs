@@ -109,16 +109,37 @@ impl Keyspace {
         if replica.standing == Standing::GivenUp {
             return;
         }
-        if is_whole && from == first {
-            replica.standing = Standing::Serving;
+        let has_arrived = is_whole && from == first && replica.standing == Standing::Joining;
+        if has_arrived {
+            replica.heard_all_of = Some(vector);
+        }
+        let tells_on = own == first && vector != replica.vector;
+        if let Some(delta) = state.as_ref().filter(|_| tells_on) {
+            // Its sender did not know of all replicas yet; the first one does.
+            replica.unsent.merge(Some(delta.clone()));
+            self.replicas.list(database, &key);
+        }
+        if has_arrived {
+            self.replicas.note_arrival(database, &key, vector);
         }
         if let Some(delta) = state {
-            if own == first && vector != replica.vector {
-                // Its sender did not know of all replicas yet; the first one does.
-                replica.unsent.merge(Some(delta.clone()));
-                self.replicas.list(database, &key);
-            }
             self.merge(database, &key, delta, None);
+        }
+    }
+
+    /// Copies that have heard all from the first replica: it is to be asked to say when what was on its way there has run.
+    pub(crate) fn take_arrivals(&mut self) -> Vec<(u8, Box<[u8]>, Vector)> {
+        self.replicas.take_arrivals()
+    }
+
+    /// Hears that whatever went from here to the first replica of a key, before this copy had heard all, was told since: no
+    /// client sees less here than it has seen there.
+    pub(crate) fn hear_joined(&mut self, database: u8, key: &[u8], vector: Vector) {
+        if let Some(replica) = self.replicas.get_mut(database, key)
+            && replica.standing == Standing::Joining
+            && replica.heard_all_of == Some(vector)
+        {
+            replica.standing = Standing::Serving;
         }
     }
 

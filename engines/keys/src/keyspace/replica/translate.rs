@@ -43,13 +43,13 @@ impl Keyspace {
         let writer = replica.writer;
         let stamp = Stamp::new(header.version, writer);
         let delta = match body {
-            Body::Delete => Some(replica.ended(stamp, now)),
+            Body::Delete => Some(replica.deleted(stamp, now)),
             Body::Expiry(at) => replica.state.as_ref().map(|state| state.expiring(header.version, at)),
             Body::Whole { is_kept, tag, expires_at, content } => {
                 let is_counted = is_kept && tag == STRING_TAG;
                 match is_counted.then(|| replica.counted(content, stamp, now)).flatten() {
                     Some(counted) => Some(counted),
-                    None => Some(begin(stamp, Content::of_whole(tag, content, stamp)?, expires_at)),
+                    None => Some(replica.rewritten((tag, content), stamp, expires_at, now)?),
                 }
             }
             // Changed in parts, but merged as a whole.
@@ -87,13 +87,40 @@ impl Replica {
         self.state.as_mut().filter(|state| state.value(now).is_some())
     }
 
-    /// The end of the present life.
-    fn ended(&mut self, stamp: Stamp, now: UnixMillis) -> State {
-        let is_over = self.living(now).is_none();
-        match &self.state {
-            // Its time had come: only this life ends.
-            Some(state) if is_over && !state.incarnation().tag.is_end() => state.ended(),
-            _ => Incarnated::deleted(stamp),
+    /// What this replica has seen is deleted, and nothing else: a collection goes on without elements, the life of
+    /// anything else ends.
+    fn deleted(&mut self, stamp: Stamp, now: UnixMillis) -> State {
+        let cleared = self.cleared(stamp, UnixMillis::NEVER, now);
+        cleared.or_else(|| self.state.as_ref().map(Incarnated::ended)).unwrap_or_else(|| Incarnated::deleted(stamp))
+    }
+
+    /// Removes the elements that this replica has seen from a collection that lives; it expires at a time from now on.
+    fn cleared(&mut self, stamp: Stamp, expires_at: UnixMillis, now: UnixMillis) -> Option<State> {
+        let state = self.living(now)?;
+        let change = state.value_mut()?.clear()?;
+        let mut delta = state.delta(change);
+        delta.merge(state.expiring(stamp.hlc, expires_at));
+        Some(delta)
+    }
+
+    /// Writes a whole value in the place of what this replica has seen: into the present life if both are collections of
+    /// one type, so that what others add at the same time survives.
+    fn rewritten(
+        &mut self,
+        (tag, content): (u8, &[u8]),
+        stamp: Stamp,
+        expires_at: UnixMillis,
+        now: UnixMillis,
+    ) -> Result<State, Malformed> {
+        let is_same = self.living(now).is_some_and(|state| state.incarnation().tag == TypeTag(tag));
+        let cleared = if is_same { self.cleared(stamp, expires_at, now) } else { None };
+        match (cleared, self.state.as_mut().and_then(Incarnated::value_mut)) {
+            (Some(mut delta), Some(elements)) => {
+                let change = elements.change(content, stamp)?;
+                delta.merge(delta.delta(change));
+                Ok(delta)
+            }
+            _ => Ok(begin(stamp, Content::of_whole(tag, content, stamp)?, expires_at)),
         }
     }
 
@@ -110,10 +137,10 @@ impl Replica {
         let incarnation = match same {
             Some(same) => same,
             None => {
-                let before = self.state.as_ref().map(Incarnated::incarnation);
-                let revived = before.filter(|before| before.tag == TypeTag::NONE);
+                // All who know what was before begin the same.
+                let before = self.state.as_ref().map(|state| state.ended().incarnation());
                 let begun =
-                    revived.map_or_else(|| Incarnation::new(stamp, TypeTag(tag)), |dead| dead.revived(TypeTag(tag)));
+                    before.map_or_else(|| Incarnation::new(stamp, TypeTag(tag)), |dead| dead.revived(TypeTag(tag)));
                 self.state.merge(Some(Incarnated::begin(begun, Content::empty(tag)?)));
                 begun
             }

@@ -89,7 +89,7 @@ impl Change<'_, Set> {
     /// Adds a member. Says whether it is new.
     pub fn add(&mut self, member: &[u8]) -> bool {
         let new = self.value.add(member);
-        if new {
+        if new || self.repeats {
             self.log(|operations| {
                 operations.tag(ADD);
                 operations.bytes(member);

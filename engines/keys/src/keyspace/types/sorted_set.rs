@@ -246,7 +246,7 @@ impl<'a> FromIterator<(&'a [u8], Score)> for SortedSet {
 impl Change<'_, SortedSet> {
     /// Writes a member's score. Says whether the member is new.
     pub fn put(&mut self, member: &[u8], score: Score) -> bool {
-        if self.value.score(member) == Some(score) {
+        if self.value.score(member) == Some(score) && !self.repeats {
             return false;
         }
         let new = self.value.put(member, score);
