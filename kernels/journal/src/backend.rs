@@ -7,13 +7,24 @@ use crate::{
     record::Lsn,
 };
 
-/// A log that is open for appending. Any error is final: the core dies of it and calls nothing again.
+/// A log that is open for appending. Any error is final, the core dies of it and calls nothing again; but for
+/// [`JournalError::Full`] of a write, a truncation or a reserve, after which the same is asked again later.
 pub(crate) trait Backend: Send {
     /// Fails with [`JournalError::Fenced`] if a newer owner took over.
     fn check_fence(&mut self) -> Result<(), JournalError>;
 
     /// Writes a batch that follows `durable`; it need not be durable yet.
     fn write(&mut self, batch: &Batch, durable: Lsn) -> Result<(), JournalError>;
+
+    /// Why a batch that comes soon may find no space, if the last write met that.
+    fn low(&self) -> Option<JournalError> {
+        None
+    }
+
+    /// Makes sure of space for a batch that comes soon.
+    fn reserve(&mut self) -> Result<(), JournalError> {
+        Ok(())
+    }
 
     /// Makes durable what was written.
     fn flush(&mut self) -> Result<(), JournalError>;
@@ -42,9 +53,16 @@ pub(crate) enum Outcome<R> {
 pub(crate) fn perform<R>(backend: &mut dyn Backend, action: Action<R>) -> Outcome<R> {
     let result = match action {
         Action::CheckFence => backend.check_fence().map(|()| Input::FenceClear),
-        Action::Write { batch, durable } => backend.write(&batch, durable).map(|()| Input::WriteDone(batch)),
+        Action::Write { batch, durable } => match backend.write(&batch, durable) {
+            Ok(()) => Ok(Input::WriteDone { batch, low: backend.low() }),
+            Err(error @ JournalError::Full { .. }) => Ok(Input::Full { error, batch: Some(batch) }),
+            Err(error) => Err(error),
+        },
+        Action::Reserve => or_full(backend.reserve().map(|()| Input::Reserved)),
         Action::Flush => backend.flush().map(|()| Input::FlushDone),
-        Action::Truncate { oldest, durable } => backend.truncate(oldest, durable).map(|()| Input::TruncateDone),
+        Action::Truncate { oldest, durable } => {
+            or_full(backend.truncate(oldest, durable).map(|()| Input::TruncateDone))
+        }
         other @ (Action::Release { .. } | Action::WakeAt(_) | Action::Stop(_)) => {
             return Outcome::Other(other);
         }
@@ -54,4 +72,11 @@ pub(crate) fn perform<R>(backend: &mut dyn Backend, action: Action<R>) -> Outcom
         Err(JournalError::Fenced { theirs, .. }) => Input::FenceSeen(theirs),
         Err(error) => Input::Failed(error),
     })
+}
+
+fn or_full<R>(result: Result<Input<R>, JournalError>) -> Result<Input<R>, JournalError> {
+    match result {
+        Err(error @ JournalError::Full { .. }) => Ok(Input::Full { error, batch: None }),
+        other => other,
+    }
 }

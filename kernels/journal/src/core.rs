@@ -9,7 +9,11 @@
 //!   ▲     CheckFence              Write                  Flush               CheckFence       │  Release
 //!   └───────────────────────────────────────────────────────────────────────────────────────────┘
 //!  in every state:  Failed, FenceSeen ──► Dead:  Release(error) for all who wait, Stop; later appends are refused
+//!  Writing, Truncating:  Full ──► Idle:  the same again after a pause; whoever appends is told to wait, if he asks
 //! ```
+//!
+//! Nothing is in doubt after a write that found no space: nobody was told of it, and the next one writes over it. A flush is
+//! never tried again.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -52,8 +56,12 @@ pub(crate) enum Input<R> {
     FenceClear,
     /// The fence is somebody else's.
     FenceSeen(OwnerEpoch),
-    /// The batch is written; its memory comes back.
-    WriteDone(Batch),
+    /// The batch is written; its memory comes back. If there was no space for what comes behind it, that is said.
+    WriteDone { batch: Batch, low: Option<JournalError> },
+    /// There is space for what comes soon.
+    Reserved,
+    /// There was no space for what was asked; of a batch, it comes back.
+    Full { error: JournalError, batch: Option<Batch> },
     /// What was written is durable.
     FlushDone,
     /// Older segments are gone, or were none.
@@ -71,6 +79,8 @@ pub(crate) enum Action<R> {
     Write { batch: Batch, durable: Lsn },
     /// Answer with [`Input::FlushDone`].
     Flush,
+    /// Answer with [`Input::Reserved`].
+    Reserve,
     /// Answer with [`Input::TruncateDone`].
     Truncate { oldest: Lsn, durable: Lsn },
     /// Let these replies go.
@@ -93,8 +103,13 @@ enum Phase {
     /// Asking for the fence before segments are removed.
     Clearing,
     Truncating,
+    /// Looking whether there is space again.
+    Reserving,
     Stopped,
 }
+
+/// After so long, what found no space is tried again.
+const FULL_PAUSE: Duration = Duration::from_millis(20);
 
 /// The state machine. `R` is a reply that waits: a callback in the product, a number in the simulator.
 #[derive(Debug)]
@@ -114,6 +129,12 @@ pub(crate) struct Core<R> {
     /// When the oldest pending group came.
     pending_since: Duration,
     truncate: Option<Lsn>,
+    /// The truncation that is under way.
+    truncating: Lsn,
+    /// That there is no space, or will soon be none, and when to look again.
+    full: Option<(JournalError, Duration)>,
+    /// Whether the first batch that waits found no space.
+    is_blocked: bool,
     held: BTreeMap<(Lsn, u64), R>,
     held_so_far: u64,
     spare: Option<Batch>,
@@ -135,6 +156,9 @@ impl<R> Core<R> {
             pending_bytes: 0,
             pending_since: Duration::ZERO,
             truncate: None,
+            truncating: Lsn::NONE,
+            full: None,
+            is_blocked: false,
             held: BTreeMap::new(),
             held_so_far: 0,
             spare: None,
@@ -154,6 +178,11 @@ impl<R> Core<R> {
     /// Bytes that no write has taken yet.
     pub(crate) fn backlog(&self) -> usize {
         self.pending_bytes
+    }
+
+    /// Why nothing more should be appended for now.
+    pub(crate) fn full(&self) -> Option<&JournalError> {
+        self.full.as_ref().map(|(error, _)| error)
     }
 
     /// Orders and buffers a group; all of it or, on an error, nothing.
@@ -215,9 +244,11 @@ impl<R> Core<R> {
             }
             Input::Tick => self.advance(now, &mut actions),
             Input::FenceClear => self.fence_clear(now, &mut actions),
-            Input::WriteDone(batch) => {
+            Input::WriteDone { batch, low } => {
                 assert_eq!(self.phase, Phase::Writing, "a write ends while writing");
                 self.spare = Some(batch);
+                self.is_blocked = false;
+                self.full = low.map(|error| (error, now + FULL_PAUSE));
                 self.phase = Phase::Flushing;
                 actions.push(Action::Flush);
             }
@@ -226,6 +257,13 @@ impl<R> Core<R> {
                 self.phase = Phase::Confirming;
                 actions.push(Action::CheckFence);
             }
+            Input::Reserved => {
+                assert_eq!(self.phase, Phase::Reserving, "space is there when it was asked for");
+                self.full = None;
+                self.phase = Phase::Idle;
+                self.advance(now, &mut actions);
+            }
+            Input::Full { error, batch } => self.wait_for_space(error, batch, now, &mut actions),
             Input::TruncateDone => {
                 assert_eq!(self.phase, Phase::Truncating, "a truncation ends while truncating");
                 self.phase = Phase::Idle;
@@ -282,6 +320,7 @@ impl<R> Core<R> {
             }
             Phase::Clearing => {
                 let oldest = self.truncate.take().expect("the fence was asked for because of a truncation");
+                self.truncating = oldest;
                 self.phase = Phase::Truncating;
                 actions.push(Action::Truncate { oldest, durable: self.durable });
             }
@@ -289,14 +328,44 @@ impl<R> Core<R> {
         }
     }
 
+    /// Takes back what found no space.
+    fn wait_for_space(
+        &mut self,
+        error: JournalError,
+        batch: Option<Batch>,
+        now: Duration,
+        actions: &mut Vec<Action<R>>,
+    ) {
+        if self.phase == Phase::Truncating {
+            self.truncate = self.truncate.max(Some(self.truncating));
+        }
+        if let Some(batch) = batch {
+            if self.closing {
+                return self.die(error, actions);
+            }
+            self.pending_bytes += batch.bytes();
+            self.pending.push_front(batch);
+            self.in_flight = None;
+            self.is_blocked = true;
+        }
+        self.full = Some((error, now + FULL_PAUSE));
+        self.phase = Phase::Idle;
+        self.advance(now, actions);
+    }
+
     /// Begins the next piece of work, if nothing is under way and something waits.
     fn advance(&mut self, now: Duration, actions: &mut Vec<Action<R>>) {
         if self.phase != Phase::Idle {
             return;
         }
-        if self.truncate.is_some() {
+        let look_again = self.full.as_ref().map(|(_, at)| *at);
+        let pause_ends = look_again.filter(|at| now < *at && !self.closing);
+        let may_truncate = look_again.is_none() || !self.closing && pause_ends.is_none();
+        if self.truncate.is_some() && may_truncate {
             self.phase = Phase::Clearing;
             actions.push(Action::CheckFence);
+        } else if let Some(at) = pause_ends.filter(|_| self.is_blocked) {
+            actions.push(Action::WakeAt(at));
         } else if let Some(batch) = self.pending.front() {
             let due = self.pending_since + self.limits.linger;
             let full = self.pending.len() > 1 || batch.bytes() >= self.limits.batch_bytes;
@@ -310,6 +379,11 @@ impl<R> Core<R> {
             self.phase = Phase::Stopped;
             self.release_all(Err(JournalError::Closed), actions);
             actions.push(Action::Stop(None));
+        } else if let Some(at) = pause_ends {
+            actions.push(Action::WakeAt(at));
+        } else if look_again.is_some() {
+            self.phase = Phase::Reserving;
+            actions.push(Action::Reserve);
         }
     }
 
@@ -361,7 +435,7 @@ mod tests {
         let Action::Write { batch, .. } = only(core.step(Input::FenceClear, START)) else {
             panic!("a write follows the fence check");
         };
-        assert!(matches!(only(core.step(Input::WriteDone(batch), START)), Action::Flush));
+        assert!(matches!(only(core.step(Input::WriteDone { batch, low: None }, START)), Action::Flush));
         assert!(matches!(only(core.step(Input::FlushDone, START)), Action::CheckFence));
         core.step(Input::FenceClear, START)
     }
@@ -388,7 +462,7 @@ mod tests {
         let Action::Write { batch, .. } = only(core.step(Input::FenceClear, START)) else {
             panic!("a write");
         };
-        core.step(Input::WriteDone(batch), START);
+        core.step(Input::WriteDone { batch, low: None }, START);
         core.step(Input::FlushDone, START);
         let actions = core.step(Input::FenceSeen(OwnerEpoch(6)), START);
         let [Action::Release { replies, outcome: Err(_) }, Action::Stop(Some(_))] = &actions[..] else {
@@ -414,7 +488,7 @@ mod tests {
         for _ in 0..3 {
             assert!(append(&mut core, 10, START).is_empty());
         }
-        core.step(Input::WriteDone(batch), START);
+        core.step(Input::WriteDone { batch, low: None }, START);
         core.step(Input::FlushDone, START);
         assert!(matches!(only(core.step(Input::FenceClear, START)), Action::CheckFence));
         let Action::Write { batch, durable } = only(core.step(Input::FenceClear, START)) else {

@@ -9,7 +9,8 @@ use crate::record::Lsn;
 /// Why a journal could not be opened, or refused or lost an append.
 ///
 /// The errors [`Fenced`](Self::Fenced), [`Io`](Self::Io), [`Store`](Self::Store) and [`Stopped`](Self::Stopped) are
-/// final once a journal is open: every held reply and every later append gets them, and the process should stop.
+/// final once a journal is open: every held reply and every later append gets them, and the owner should stop; it may open
+/// the log again.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
@@ -38,6 +39,22 @@ pub enum JournalError {
         /// What was being done, as a verb.
         doing: &'static str,
         /// The file or directory.
+        file: String,
+        /// The operating system's reason.
+        #[source]
+        source: Arc<io::Error>,
+    },
+
+    /// There is no space for more. What was appended waits and is tried again until there is: nothing that had been flushed
+    /// is in doubt.
+    #[error(
+        "could not {doing} {file}: {source}. What was appended waits in memory, and is written when there is space; append \
+         nothing more until then. Free some space, or make the disk larger"
+    )]
+    Full {
+        /// What was being done, as a verb.
+        doing: &'static str,
+        /// The file.
         file: String,
         /// The operating system's reason.
         #[source]
@@ -183,6 +200,17 @@ impl JournalError {
     pub(crate) fn io(doing: &'static str, file: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let file = file.into();
         move |source| Self::Io { doing, file, source: Arc::new(source) }
+    }
+
+    /// As [`io`](Self::io), of something that may be done again: [`Full`](Self::Full) if only space was missing.
+    pub(crate) fn space(doing: &'static str, file: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let file = file.into();
+        move |source| match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Self::Full { doing, file, source: Arc::new(source) }
+            }
+            _ => Self::io(doing, file)(source),
+        }
     }
 
     /// A [`Store`](Self::Store) error from the object store's.

@@ -6,7 +6,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -90,6 +90,7 @@ impl Journal {
             work: Condvar::new(),
             started: Instant::now(),
             durable: AtomicU64::new(last.0),
+            is_full: AtomicBool::new(false),
             groups: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -142,6 +143,15 @@ impl Journal {
     /// Bytes that were appended and have not begun to be written. Who appends what can wait looks at it first.
     pub fn backlog(&self) -> usize {
         self.shared.state.lock().core.backlog()
+    }
+
+    /// Why nothing more should be appended for now: there is no space, or will soon be none. What was appended waits, and
+    /// what is appended all the same waits with it. It ends by itself when there is space.
+    pub fn full(&self) -> Option<JournalError> {
+        if !self.shared.is_full.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.shared.state.lock().core.full().cloned()
     }
 
     /// Waits until a record, and all before it, are durable.
@@ -258,6 +268,7 @@ struct Shared {
     work: Condvar,
     started: Instant,
     durable: AtomicU64,
+    is_full: AtomicBool,
     groups: AtomicU64,
     flushes: AtomicU64,
     bytes: AtomicU64,
@@ -319,6 +330,13 @@ impl Shared {
         let actions = state.core.step(input, self.now());
         let durable = state.core.durable();
         state.todo.extend(actions);
+        let full = state.core.full();
+        if full.is_some() != self.is_full.swap(full.is_some(), Ordering::Relaxed) {
+            match full {
+                Some(error) => tracing::error!(%error, "the journal has no space for more; it waits until there is"),
+                None => tracing::info!("the journal has space again"),
+            }
+        }
         (durable > before).then_some(durable)
     }
 
@@ -352,7 +370,7 @@ impl Writer {
     fn one(shared: &Shared, backend: &mut dyn Backend) -> bool {
         match perform(backend, shared.next_action()) {
             Outcome::Answer(input) => {
-                if let Input::WriteDone(batch) = &input {
+                if let Input::WriteDone { batch, .. } = &input {
                     shared.groups.fetch_add(batch.groups(), Ordering::Relaxed);
                     shared.bytes.fetch_add(batch.bytes() as u64, Ordering::Relaxed);
                     shared.flushes.fetch_add(1, Ordering::Relaxed);
@@ -393,6 +411,7 @@ fn kind<R>(action: &Action<R>) -> &'static str {
         Action::CheckFence => "CheckFence",
         Action::Write { .. } => "Write",
         Action::Flush => "Flush",
+        Action::Reserve => "Reserve",
         Action::Truncate { .. } => "Truncate",
         Action::Release { .. } => "Release",
         Action::WakeAt(_) => "WakeAt",

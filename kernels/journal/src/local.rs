@@ -62,6 +62,9 @@ use crate::{
 const ZERO_AHEAD_MAX: usize = 1 << 20;
 const ZERO_AHEAD_MIN: usize = 64 << 10;
 
+/// So much is zeroed ahead at any time: when the disk is full, what was appended before that is known still becomes durable.
+const RESERVE_BYTES: usize = 32 << 10;
+
 /// No more is written at once: a quarter of a millisecond.
 const PIECE_BYTES: usize = 128 << 10;
 static ZEROS: [u8; PIECE_BYTES] = [0; PIECE_BYTES];
@@ -104,6 +107,8 @@ pub(crate) struct LocalBackend {
     finished: Vec<Finished>,
     oldest: Lsn,
     high_water: Option<HighWater>,
+    /// Why there is no reserve behind the last record.
+    low: Option<JournalError>,
     buffer: Vec<u8>,
 }
 
@@ -146,6 +151,7 @@ impl LocalBackend {
             finished: recovered.finished,
             oldest: recovered.oldest,
             high_water: None,
+            low: None,
             buffer: Vec::new(),
         };
         // Our own header has taken over what those said.
@@ -186,17 +192,17 @@ impl LocalBackend {
         }
     }
 
-    /// Zeroes the next piece of the segment if the records up to `end` go beyond what is zeroed.
+    /// Zeroes the next piece of the segment if the records up to `end`, and a reserve behind them, go beyond what is zeroed.
     fn zero_ahead(&mut self, end: usize) -> Result<(), JournalError> {
         let active = &mut self.active;
-        if end <= active.zeroed {
+        if (end + RESERVE_BYTES).min(self.segment_bytes).max(end) <= active.zeroed {
             return Ok(());
         }
         let until = zeroed_beyond(end, self.segment_bytes);
-        for begin in (end..until).step_by(PIECE_BYTES) {
+        for begin in (end.max(active.zeroed)..until).step_by(PIECE_BYTES) {
             let zeros = &ZEROS[..PIECE_BYTES.min(until - begin)];
             write_all(active.file.as_mut(), zeros, begin)
-                .map_err(JournalError::io("zero", self.disk.describe(&active.name)))?;
+                .map_err(JournalError::space("write", self.disk.describe(&active.name)))?;
         }
         active.zeroed = until;
         Ok(())
@@ -213,18 +219,31 @@ impl Backend for LocalBackend {
             self.roll(durable)?;
         }
         let end = self.active.end + batch.bytes();
-        self.zero_ahead(end)?;
+        self.low = match self.zero_ahead(end) {
+            Err(error @ JournalError::Full { .. }) if end <= self.active.zeroed => Some(error),
+            result => result.map(|()| None)?,
+        };
         let active = &mut self.active;
         let epoch = active.header.term.epoch;
+        let mut at = active.end;
         for piece in batch.pieces() {
             self.buffer.clear();
-            piece.encode(&mut self.buffer, active.seal, active.end, epoch, durable);
-            write_all(active.file.as_mut(), &self.buffer, active.end)
-                .map_err(JournalError::io("write", self.disk.describe(&active.name)))?;
-            active.end += self.buffer.len();
+            piece.encode(&mut self.buffer, active.seal, at, epoch, durable);
+            write_all(active.file.as_mut(), &self.buffer, at)
+                .map_err(JournalError::space("write", self.disk.describe(&active.name)))?;
+            at += self.buffer.len();
         }
-        debug_assert_eq!(active.end, end);
+        debug_assert_eq!(at, end);
+        active.end = end;
         Ok(())
+    }
+
+    fn low(&self) -> Option<JournalError> {
+        self.low.clone()
+    }
+
+    fn reserve(&mut self) -> Result<(), JournalError> {
+        self.zero_ahead(self.active.end)
     }
 
     fn flush(&mut self) -> Result<(), JournalError> {
@@ -299,8 +318,12 @@ fn create_segment(
     let end = bytes.len();
     let zeroed = zeroed_beyond(end, segment_bytes);
     bytes.resize(zeroed, 0);
-    let mut file = disk.create(&unfinished).map_err(JournalError::io("create", disk.describe(&unfinished)))?;
-    write_all(file.as_mut(), &bytes, 0).map_err(JournalError::io("write", disk.describe(&unfinished)))?;
+    let mut file = disk.create(&unfinished).map_err(JournalError::space("create", disk.describe(&unfinished)))?;
+    if let Err(error) = write_all(file.as_mut(), &bytes, 0) {
+        // It takes space, and its name is needed when this is tried again.
+        disk.remove(&unfinished).map_err(JournalError::io("remove", disk.describe(&unfinished)))?;
+        return Err(JournalError::space("write", disk.describe(&unfinished))(error));
+    }
     file.sync().map_err(JournalError::io("fdatasync", disk.describe(&unfinished)))?;
     disk.rename(&unfinished, &name).map_err(JournalError::io("rename", disk.describe(&unfinished)))?;
     disk.sync_dir().map_err(JournalError::io("fsync the directory of", disk.describe(&name)))?;

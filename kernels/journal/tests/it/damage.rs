@@ -91,6 +91,8 @@ fn a_batch_of_one_record_before_the_last_has_a_witness() {
     for payload in [b"first", b"other", b"third"] {
         wait(&journal, append(&journal, payload).expect("accepted")).expect("durable");
     }
+    // The process is killed.
+    let disk = disk.copy(1);
     drop(journal);
     let (name, _) = only_segment(&disk);
     // The header, then records of 48 + 5 bytes, aligned: the second one's payload.
@@ -104,6 +106,8 @@ fn copies_of_the_records_of_the_owner_before_are_no_torn_tail() {
     let disk = SimDisk::new(0);
     let (journal, _) = open(on(&disk), 1).expect("opened");
     wait(&journal, append(&journal, b"told").expect("accepted")).expect("durable");
+    // The process is killed.
+    let disk = disk.copy(1);
     drop(journal);
     // This owner appends nothing: there is its copy of the record, and no later record that it could be told by.
     drop(open(on(&disk), 2).expect("opened"));
@@ -186,6 +190,8 @@ fn a_missing_segment_of_one_record_is_an_error() {
     for _ in 0..4 {
         wait(&journal, append(&journal, &[7; SEGMENT_BYTES / 2]).expect("accepted")).expect("durable");
     }
+    // The process is killed.
+    let disk = disk.copy(1);
     drop(journal);
     let mut segments = disk.files();
     segments.retain(|(name, _)| name.starts_with("segment-"));

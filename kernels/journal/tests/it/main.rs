@@ -4,6 +4,7 @@ mod crash;
 mod damage;
 mod faults;
 mod fencing;
+mod full;
 mod high_water;
 mod history;
 mod interposed;
