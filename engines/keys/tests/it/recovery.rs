@@ -145,6 +145,81 @@ fn a_log_put_on_top_of_what_it_led_to_changes_nothing() {
     }
 }
 
+fn replayed(parts: &[&[u8]]) -> Keyspace {
+    let mut keys = Keyspace::new(Placement::over(1), 0);
+    keys.set_now(NOW);
+    for part in parts {
+        delta::read_all(part, &mut |header, body| keys.replay(header, body)).expect("replays");
+    }
+    keys
+}
+
+/// What a command writes into the log.
+fn logged(actor: &mut Actor, session: SessionId, line: &str) -> Vec<u8> {
+    actor.keys.log.clear();
+    run(actor, session, line);
+    actor.keys.log.bytes().to_vec()
+}
+
+#[test]
+fn a_key_that_is_lent_while_all_others_are_written_once_more_is_written_when_it_comes_back() {
+    let (mut actor, session) = new_actor();
+    actor.keys.log.enable(true);
+    for line in ["SET lent value", "SET stays value"] {
+        logged(&mut actor, session, line);
+    }
+    actor.keys.log.clear();
+    let keys = &mut actor.keys;
+    let entry = keys.lend(0, b"lent").expect("it is there");
+    keys.begin_rewrite();
+    while !keys.rewrite_some(1 << 20) {}
+    keys.take_back(0, entry);
+    keys.end_rewrite();
+    // What is before the rewrite is not needed any more.
+    let again = replayed(&[keys.log.bytes()]);
+    assert!(again.contains(b"stays"));
+    assert!(again.contains(b"lent"));
+}
+
+#[test]
+fn an_expiry_of_another_version_is_not_applied() {
+    let (mut actor, session) = new_actor();
+    actor.keys.log.enable(true);
+    let [set, append, expire] =
+        ["SET key a", "APPEND key b", "PEXPIREAT key 99999999999999"].map(|line| logged(&mut actor, session, line));
+    let all = contents(&[&actor.keys]);
+    assert_eq!(contents(&[&replayed(&[&set, &append, &expire])]), all);
+    let before = contents(&[&replayed(&[&set])]);
+    assert_eq!(contents(&[&replayed(&[&set, &expire])]), before, "it is of what was appended to");
+}
+
+#[test]
+fn deletions_and_the_clock_outlive_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut actor, session) = new_actor();
+    let journal = recover(Options::dir(folder.path()), OwnerEpoch(1), Placement::over(1), &mut [&mut actor.keys])
+        .expect("an empty log");
+    for line in ["SET deleted a", "SADD emptied a", "SREM emptied a", "DEL deleted", "SET last a"] {
+        run(&mut actor, session, line);
+    }
+    append_changes(&journal, &mut actor.keys).expect("takes it").expect("something changed");
+    journal.close().expect("flushes");
+    drop(journal);
+    let placement = Placement::over(4);
+    let mut keyspaces: Vec<Keyspace> = placement.all().map(|_| Keyspace::new(placement, 0)).collect();
+    let mut borrowed: Vec<&mut Keyspace> = keyspaces.iter_mut().collect();
+    recover(Options::dir(folder.path()), OwnerEpoch(2), placement, &mut borrowed).expect("reads");
+    for key in [&b"deleted"[..], b"emptied"] {
+        let of = placement.actor_of(KeyHash::of(key).group()).index();
+        let version = actor.keys.deletion_version(key);
+        assert!(version > Hlc::ZERO);
+        assert_eq!(keyspaces[of].deletion_version(key), version, "an older copy from elsewhere would bring it back");
+    }
+    for keys in &keyspaces {
+        assert!(keys.latest_version() >= actor.keys.latest_version(), "what comes is later than all that was");
+    }
+}
+
 #[test]
 fn a_part_of_a_string_that_changes_takes_the_log_a_part() {
     let (mut actor, session) = new_actor();
