@@ -66,6 +66,18 @@ impl Interrupts {
         self.0.store(state - phase(state), Ordering::Relaxed);
     }
 
+    /// Whether a statement runs or waits.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        phase(self.0.load(Ordering::Relaxed)) != IDLE
+    }
+
+    /// Whether the statement is to end.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        self.reason().is_some()
+    }
+
     pub(crate) fn reason(&self) -> Option<Reason> {
         let reasons = [Reason::Cancelled, Reason::StatementTimeout, Reason::LockTimeout];
         let at = phase(self.0.load(Ordering::Relaxed)).checked_sub(2)?;

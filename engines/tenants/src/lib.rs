@@ -17,11 +17,12 @@
 //! `types` and `value`: what is computed with. `catalog`, `row` and `sequence`: what is kept, and its bytes. `store`, `log` and
 //! `database`: a tenant's rows; `flush`, `storage`, `roots`, `truncation` and `owner`: how they are kept, and come back. `role`:
 //! who may come in. `activity`: what is counted; `budget`: who may go on. `sql`: from text to plans, and their execution. `settings`, `session`, `cursor`, `copy`, `tenant`:
-//! whom it is done for; `advisory`: what locks a session keeps; `interrupt`: how that ends before it is done.
+//! whom it is done for; `advisory`: what locks a session keeps; `interrupt`: how that ends before it is done; `backends`: who else is connected.
 //! `docs/design/0005-tenants.md` says why things are as they are, `docs/tenants.md` what the SQL has.
 
 pub mod activity;
 mod advisory;
+pub mod backends;
 pub mod budget;
 pub mod catalog;
 pub mod copy;

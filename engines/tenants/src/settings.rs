@@ -2,7 +2,7 @@
 
 mod search_path;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use savanna_transaction::Isolation;
 
@@ -33,10 +33,15 @@ pub struct Settings {
     extra_float_digits: String,
     /// Settings that only their users know, by names with a dot.
     own: BTreeMap<String, String>,
+    /// What its client began with, to which `RESET` goes back.
+    first: Option<Arc<Self>>,
 }
 
+/// How long a statement takes of a client that does not say.
+const STATEMENT_MILLIS: u32 = 10 * 60_000;
+
 /// How long things may take, in milliseconds; 0 for as long as they do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// A statement.
     pub statement: u32,
@@ -46,6 +51,12 @@ pub struct Timeouts {
     pub idle_in_transaction: u32,
     /// A pause of the client outside of one.
     pub idle: u32,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self { statement: STATEMENT_MILLIS, lock: 0, idle_in_transaction: 0, idle: 0 }
+    }
 }
 
 impl Timeouts {
@@ -72,6 +83,7 @@ impl Default for Settings {
             search_path: SearchPath::default(),
             extra_float_digits: "1".to_owned(),
             own: BTreeMap::new(),
+            first: None,
         }
     }
 }
@@ -149,18 +161,21 @@ impl Settings {
     /// # Errors
     /// 42704 if there is no such setting, 22023 if it has no such value, 0A000 if the value would have no effect.
     pub(crate) fn set(&mut self, name: &str, value: Option<&str>) -> Result<()> {
-        let default = Self::default();
+        let default = self.first();
         match (name, value) {
             ("", None) => *self = default,
-            ("application_name", value) => self.application_name = value.unwrap_or_default().to_owned(),
+            ("application_name", value) => {
+                self.application_name = value.map_or(default.application_name, ToOwned::to_owned);
+            }
             ("default_transaction_isolation", value) => {
                 self.isolation = value.map_or(Ok(default.isolation), isolation_of)?;
             }
             ("default_transaction_read_only", value) => {
-                self.read_only = value.map_or(Ok(false), |value| switch(name, value))?
+                self.read_only = value.map_or(Ok(default.read_only), |value| switch(name, value))?
             }
             ("client_min_messages", value) => {
-                self.notices = match value.unwrap_or("notice").to_ascii_lowercase().as_str() {
+                let unset = if default.notices { "notice" } else { "warning" };
+                self.notices = match value.unwrap_or(unset).to_ascii_lowercase().as_str() {
                     "warning" | "error" | "fatal" | "panic" => false,
                     "notice" | "log" | "info" | "debug" | "debug1" | "debug2" | "debug3" | "debug4" | "debug5" => true,
                     other => {
@@ -170,7 +185,7 @@ impl Settings {
                 };
             }
             ("extra_float_digits", value) => {
-                let digits = value.unwrap_or("1");
+                let digits = value.unwrap_or(&default.extra_float_digits);
                 if !matches!(digits, "1" | "2" | "3") {
                     return Err(SqlError::unsupported(format_args!("extra_float_digits of {digits}")));
                 }
@@ -182,17 +197,21 @@ impl Settings {
             ("timezone", value) => {
                 self.zone = match value {
                     None => default.zone,
-                    Some(value) if value.eq_ignore_ascii_case("local") => default.zone,
+                    Some(value) if value.eq_ignore_ascii_case("local") => Self::default().zone,
                     Some(value) => Zone::setting(value)?,
                 };
             }
             (name, value) if self.timeouts.named(name).is_some() => {
-                let millis = milliseconds(name, value.unwrap_or("0"))?;
+                let mut unset = default.timeouts;
+                let unset = unset.named(name).map_or(0, |millis| *millis);
+                let millis = value.map_or(Ok(unset), |value| milliseconds(name, value))?;
                 if let Some(timeout) = self.timeouts.named(name) {
                     *timeout = millis;
                 }
             }
-            (name, value) if name.contains('.') => self.set_own(name, value)?,
+            (name, value) if name.contains('.') => {
+                self.set_own(name, value.or(default.own.get(name).map(String::as_str)))?;
+            }
             (name, value) => {
                 let Some((_, fixed, others)) = FIXED.iter().find(|(fixed, ..)| *fixed == name) else {
                     return Err(unknown(name));
@@ -204,6 +223,18 @@ impl Settings {
             }
         }
         Ok(())
+    }
+
+    /// From here on `RESET` goes back to what is set now.
+    pub(crate) fn begin(&mut self) {
+        self.first = None;
+        self.first = Some(Arc::new(self.clone()));
+    }
+
+    /// What `RESET` goes back to.
+    fn first(&self) -> Self {
+        let first = self.first.as_deref().cloned().unwrap_or_default();
+        Self { first: self.first.clone(), ..first }
     }
 
     /// What a setting is.
@@ -329,5 +360,37 @@ mod tests {
         }
         settings.set("", None).unwrap();
         assert_eq!(settings, Settings::default());
+    }
+
+    #[test]
+    fn what_is_reset_is_as_the_client_began() {
+        let mut settings = Settings::default();
+        let begun = [
+            ("application_name", "psql"),
+            ("timezone", "Europe/Berlin"),
+            ("statement_timeout", "5s"),
+            ("default_transaction_isolation", "serializable"),
+            ("default_transaction_read_only", "on"),
+            ("client_min_messages", "warning"),
+            ("extra_float_digits", "3"),
+            ("search_path", "a, b"),
+            ("app.tenant", "one"),
+        ];
+        let other = ["other", "UTC", "0", "read committed", "off", "notice", "2", "c", "two"];
+        begun.iter().for_each(|(name, value)| settings.set(name, Some(value)).unwrap());
+        settings.begin();
+        let first = settings.clone();
+        for all in [false, true] {
+            begun.iter().zip(other).for_each(|((name, _), value)| settings.set(name, Some(value)).unwrap());
+            settings.set("app.more", Some("x")).unwrap();
+            match all {
+                true => settings.set("", None).unwrap(),
+                false => {
+                    let names = begun.iter().map(|(name, _)| *name).chain(["app.more"]);
+                    names.for_each(|name| settings.set(name, None).unwrap());
+                }
+            }
+            assert_eq!(settings, first);
+        }
     }
 }

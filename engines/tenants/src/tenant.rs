@@ -27,6 +27,7 @@ use self::fetch::Fetch;
 pub use self::portals::{Binding, Given};
 use crate::{
     activity::Activity,
+    backends::Backends,
     catalog::{Catalog, Search},
     database::Database,
     error::{Result, SqlError, state},
@@ -141,6 +142,21 @@ impl Tenant {
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.sessions.len()
+    }
+
+    /// A session has the settings that its client begins with; `RESET` goes back to them.
+    pub fn begin_session(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.facts.settings.begin();
+        }
+    }
+
+    /// Tells a session its connection's number, and who knows all connections.
+    pub fn connect(&mut self, id: SessionId, pid: i32, backends: Arc<dyn Backends>) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.facts.pid = pid;
+            session.facts.backends = Some(backends);
+        }
     }
 
     /// Opens a session.

@@ -6,6 +6,7 @@ use savanna_transaction::Isolation;
 
 use crate::{
     advisory::Advisory,
+    backends::{Asker, Backends},
     catalog::Catalog,
     error::{Result, SqlError},
     interrupt::Interrupts,
@@ -121,6 +122,10 @@ pub(crate) struct Facts {
     pub(crate) database: String,
     /// Whether the user may make and remove tenants, and roles of this one.
     pub(crate) administrator: bool,
+    /// The connection's number.
+    pub(crate) pid: i32,
+    /// All connections, if anybody knows them.
+    pub(crate) backends: Option<Arc<dyn Backends>>,
     pub(crate) settings: Settings,
     /// What the statement has set of them.
     pub(crate) configured: std::cell::RefCell<Vec<Configured>>,
@@ -145,6 +150,11 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
+    /// Whom its statements ask for, where they ask for other connections.
+    pub(crate) fn asker(&self) -> Asker<'_> {
+        Asker { user: &self.user, database: &self.database, administrator: self.administrator }
+    }
+
     /// What texts mean here.
     pub(crate) fn context(&self) -> Context<'_> {
         self.catalog.context(self.zone())

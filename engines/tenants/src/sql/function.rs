@@ -3,6 +3,7 @@
 
 mod advisory;
 mod array;
+mod backend;
 mod bucket;
 mod bytes;
 mod date;
@@ -23,6 +24,7 @@ use std::{borrow::Cow, cmp::Ordering, fmt::Debug, sync::Arc};
 
 pub(crate) use advisory::AdvisoryFunction;
 pub(crate) use array::ArrayFunction;
+pub(crate) use backend::BackendFunction;
 use bigdecimal::ToPrimitive;
 pub(crate) use bytes::BytesFunction;
 pub(crate) use date::DateFunction;
@@ -50,6 +52,7 @@ pub(crate) type Resolved<F> = (F, Vec<Type>, Type);
 pub(crate) enum Function {
     Advisory(AdvisoryFunction),
     Array(ArrayFunction),
+    Backend(BackendFunction),
     Bytes(BytesFunction),
     /// The number that the session was given last of a sequence.
     CurrVal,
@@ -113,6 +116,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
             let date = || date::resolve(name, arguments).map(|(f, wanted, of)| (F::Date(f), wanted, of));
             let json = || json::resolve(name, arguments).map(|(f, wanted, of)| (F::Json(f), wanted, of));
             let array = || array::resolve(name, arguments).map(|(f, wanted, of)| (F::Array(f), wanted, of));
+            let backend = || backend::resolve(name, arguments).map(|(f, wanted, of)| (F::Backend(f), wanted, of));
             let advisory = || advisory::resolve(name, arguments).map(|(f, wanted, of)| (F::Advisory(f), wanted, of));
             let pattern = || pattern::resolve(name, arguments).map(|(f, wanted, of)| (F::Pattern(f), wanted, of));
             let bytes = || bytes::resolve(name, arguments).map(|(f, wanted, of)| (F::Bytes(f), wanted, of));
@@ -130,6 +134,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
                 .or_else(json)
                 .or_else(setting)
                 .or_else(bytes)
+                .or_else(backend)
                 .or_else(advisory);
         }
     })
@@ -160,6 +165,7 @@ impl Function {
             other => !matches!(
                 other,
                 Self::Advisory(_)
+                    | Self::Backend(_)
                     | Self::CurrentDatabase
                     | Self::CurrentSchema
                     | Self::CurrentSchemas
@@ -183,6 +189,7 @@ impl Function {
         matches!(
             self,
             Self::Advisory(_)
+                | Self::Backend(BackendFunction::Cancel | BackendFunction::Terminate)
                 | Self::NextVal
                 | Self::Random
                 | Self::Setting(SettingFunction::Set)
@@ -223,6 +230,7 @@ impl Function {
             (Self::Array(function), arguments) => function.call(arguments, facts)?,
             (Self::Date(function), arguments) => function.call(arguments, facts)?,
             (Self::Json(function), arguments) => function.call(arguments, facts.zone())?,
+            (Self::Backend(function), arguments) => function.call(arguments, facts)?,
             (Self::CurrentDatabase, []) => Value::Text(facts.database.clone()),
             (Self::CurrentUser, []) => Value::Text(facts.user.clone()),
             (Self::Setting(function), arguments) => function.call(arguments, facts)?,

@@ -5,6 +5,7 @@ use std::{ops::ControlFlow, sync::Arc};
 use bigdecimal::Zero;
 
 use crate::{
+    backends::Backend,
     error::{Result, SqlError, state},
     sql::{
         expression::Facts,
@@ -36,6 +37,8 @@ pub(crate) enum SetFunction {
     Split,
     /// `string_to_table`
     Parts,
+    /// `pg_stat_get_activity`: the connections that the session may know of
+    Backends,
     /// `pg_cursor`: the cursors of the session
     Cursors,
     /// `pg_prepared_statement`: what it has prepared
@@ -70,6 +73,10 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<ResolvedSet> {
         ("generate_subscripts", [array, n] | [array, n, Type::Bool]) if array.element().is_some() && n.is_integer() => {
             let wanted = [*array, Int4, Type::Bool][..arguments.len()].to_vec();
             ResolvedSet { function: F::Subscripts, wanted, columns: vec![("", Int4)] }
+        }
+        ("pg_stat_get_activity", []) => {
+            let columns = vec![("datname", Text), ("pid", Int4), ("usename", Text), ("state", Text)];
+            ResolvedSet { function: F::Backends, wanted: Vec::new(), columns }
         }
         ("pg_cursor", []) => {
             let columns = vec![
@@ -140,6 +147,7 @@ pub(crate) fn is_name(name: &str) -> bool {
             | "generate_subscripts"
             | "pg_cursor"
             | "pg_prepared_statement"
+            | "pg_stat_get_activity"
             | "pg_show_all_settings"
             | "unnest"
             | "regexp_matches"
@@ -199,6 +207,7 @@ impl SetFunction {
             Self::Matches => "regexp_matches",
             Self::Split => "regexp_split_to_table",
             Self::Parts => "string_to_table",
+            Self::Backends => "pg_stat_get_activity",
             Self::Cursors => "pg_cursor",
             Self::Statements => "pg_prepared_statement",
             Self::Settings => "pg_show_all_settings",
@@ -217,6 +226,16 @@ impl SetFunction {
         match (self, arguments) {
             (Self::Series { zoned }, arguments) => {
                 series(arguments, if zoned { facts.zone() } else { Zone::UTC }, take)
+            }
+            (Self::Backends, []) => {
+                let asker = facts.asker();
+                let all = facts.backends.as_ref().map(|backends| backends.list()).unwrap_or_default();
+                let row = |backend: Backend| {
+                    let state = if backend.active { "active" } else { "idle" };
+                    let text = |text: &str| Value::Text(text.to_owned());
+                    vec![text(&backend.database), Value::Int(backend.pid.into()), text(&backend.user), text(state)]
+                };
+                give(all.into_iter().filter(|backend| asker.sees(backend)).map(row), take)
             }
             (Self::Cursors, []) => give(facts.listing.cursors.clone(), take),
             (Self::Statements, []) => give(facts.listing.statements.clone(), take),

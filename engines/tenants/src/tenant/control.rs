@@ -9,7 +9,7 @@ use crate::{
     session::{Outcome, SavepointOf, SessionId},
     sql::{
         function::Configured,
-        plan::{Plan, SetConstraints},
+        plan::{Modes, Plan, SetConstraints},
     },
     value::Value,
 };
@@ -27,6 +27,7 @@ impl Tenant {
                         session.notices.push("there is already a transaction in progress".to_owned());
                     }
                     txn.explicit = true;
+                    self.set_transaction(id, modes)?;
                     return done(tag);
                 }
                 let isolation = modes.isolation.unwrap_or(session.facts.settings.isolation);
@@ -98,30 +99,11 @@ impl Tenant {
                 return done("ROLLBACK");
             }
             Plan::SetTransaction(modes) => {
-                let session = self.session(id)?;
-                match &session.txn {
-                    Some(txn) if txn.used => {
-                        let late = modes.isolation.is_some_and(|isolation| isolation != txn.isolation)
-                            || modes.read_only == Some(false) && txn.read_only;
-                        if late {
-                            let message = "SET TRANSACTION must be called before any query";
-                            return Err(SqlError::new(state::ACTIVE_SQL_TRANSACTION, message));
-                        }
-                        if let Some(txn) = &mut session.txn {
-                            txn.read_only |= modes.read_only == Some(true);
-                        }
-                    }
-                    Some(txn) => {
-                        let (isolation, read_only) = (modes.isolation.unwrap_or(txn.isolation), modes.read_only);
-                        let (explicit, old, read_only) = (txn.explicit, txn.id, read_only.unwrap_or(txn.read_only));
-                        self.database.abort(old);
-                        self.begin(id, isolation, read_only, explicit)?;
-                    }
-                    None => {
-                        let message = "SET TRANSACTION can only be used in transaction blocks";
-                        session.notices.push(message.to_owned());
-                    }
+                if self.session(id)?.txn.is_none() {
+                    let message = "SET TRANSACTION can only be used in transaction blocks";
+                    self.session(id)?.notices.push(message.to_owned());
                 }
+                self.set_transaction(id, modes)?;
                 return done("SET");
             }
             Plan::SetSession(modes) => {
@@ -178,7 +160,7 @@ impl Tenant {
                 session.prepared.clear();
                 session.portals.clear();
                 session.cursors.clear();
-                session.facts.settings = crate::settings::Settings::default();
+                session.facts.settings.set("", None)?;
                 session.facts.advisory.get_mut().unlock_all();
                 return done("DISCARD ALL");
             }
@@ -296,6 +278,33 @@ impl Tenant {
                 Some(txn) if name == "transaction_read_only" => txn.read_only = true,
                 _ => self.set_in_transaction(id, &name, value.as_deref(), local)?,
             }
+        }
+        Ok(())
+    }
+
+    /// Says what the transaction is like that there is, if there is one. It has read nothing yet where that matters.
+    fn set_transaction(&mut self, id: SessionId, modes: &Modes) -> Result<()> {
+        let Some(txn) = &mut self.session(id)?.txn else { return Ok(()) };
+        let error = |message: &str| Err(SqlError::new(state::ACTIVE_SQL_TRANSACTION, message));
+        let isolation = modes.isolation.filter(|isolation| *isolation != txn.isolation);
+        if isolation.is_some() && txn.used {
+            return error("SET TRANSACTION ISOLATION LEVEL must be called before any query");
+        }
+        if isolation.is_some() && !txn.savepoints.is_empty() {
+            return error("SET TRANSACTION ISOLATION LEVEL must not be called in a subtransaction");
+        }
+        if modes.read_only == Some(false) && txn.read_only && txn.used {
+            return error("transaction read-write mode must be set before any query");
+        }
+        txn.read_only = modes.read_only.unwrap_or(txn.read_only);
+        let Some(isolation) = isolation else { return Ok(()) };
+        // Nothing was done in it: another one takes its place.
+        let (old, read_only, explicit) = (txn.id, txn.read_only, txn.explicit);
+        let (before, local) = (txn.settings_before.take(), std::mem::take(&mut txn.local_settings));
+        self.database.abort(old);
+        self.begin(id, isolation, read_only, explicit)?;
+        if let Some(txn) = &mut self.session(id)?.txn {
+            (txn.settings_before, txn.local_settings) = (before, local);
         }
         Ok(())
     }

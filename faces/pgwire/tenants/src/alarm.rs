@@ -7,6 +7,9 @@ use tokio::task::AbortHandle;
 
 use crate::process::{Key, Process};
 
+/// How often a statement is ended that goes on.
+const AGAIN: Duration = Duration::from_millis(100);
+
 /// Ends the next statement of a connection if it takes longer; not if this is dropped before.
 pub(crate) struct Alarm(AbortHandle);
 
@@ -17,8 +20,12 @@ impl Alarm {
         let background = process.background.clone();
         let ring = async move {
             tokio::time::sleep(time).await;
-            interrupts.interrupt_statement(statement, Reason::StatementTimeout);
-            process.stop_waiting(key);
+            // It may wait for its turn, and not have begun yet.
+            loop {
+                interrupts.interrupt_statement(statement, Reason::StatementTimeout);
+                process.connections.stop_waiting(key);
+                tokio::time::sleep(AGAIN).await;
+            }
         };
         Self(background.spawn(ring).abort_handle())
     }

@@ -24,6 +24,7 @@ use self::{
     turn::Spent,
 };
 use crate::{
+    connections::{Connected, Ending},
     output::Output,
     process::Key,
     room::{Room, Visit},
@@ -79,7 +80,17 @@ pub(crate) async fn serve(here: Rc<Here>, visit: Visit, client: Client) {
     let woken = room.waits(session);
     let (interrupts, timeouts) = room.with(|tenant| (tenant.interrupts(session), tenant.timeouts(session))).await;
     here.connections.borrow_mut().insert(key, Known { room: Rc::clone(&room), session });
-    here.process.connected(key, Arc::clone(&interrupts), here.number);
+    let ending = Arc::<Ending>::default();
+    let connected = Connected {
+        database: database.clone(),
+        user: user.clone(),
+        interrupts: Arc::clone(&interrupts),
+        ending: Arc::clone(&ending),
+        thread: here.number,
+    };
+    here.process.connections.arrive(key, connected);
+    let backends = Arc::clone(&here.process.connections);
+    room.with(|tenant| tenant.connect(session, key.0, backends)).await;
     // Whatever ends the connection, also a panic, ends the session.
     let (leaving_room, statement) = (Rc::clone(&room), Arc::clone(&interrupts));
     let _leaving = Leaving { here: Rc::clone(&here), room: leaving_room, session, key, interrupts: statement };
@@ -99,6 +110,9 @@ pub(crate) async fn serve(here: Rc<Here>, visit: Visit, client: Client) {
         context: running(),
         skipping: false,
         ready: true,
+        status: Status::Idle,
+        ending,
+        whom: Whom { user, database, administrator },
     };
     match connection.talk().await {
         Ok(()) => {}
@@ -136,7 +150,7 @@ struct Leaving {
 impl Drop for Leaving {
     fn drop(&mut self) {
         self.here.connections.borrow_mut().remove(&self.key);
-        self.here.process.disconnected(self.key);
+        self.here.process.connections.leave(self.key);
         // If its statement still runs, nobody wants to know what comes of it.
         self.interrupts.interrupt(Reason::Cancelled);
         self.room.leave(self.session);
@@ -163,6 +177,18 @@ struct Connection {
     skipping: bool,
     /// Whether the client was told that it may go on, and has not.
     ready: bool,
+    /// What it was told then.
+    status: Status,
+    /// Whether somebody ends it.
+    ending: Arc<Ending>,
+    whom: Whom,
+}
+
+/// Whom a connection serves.
+struct Whom {
+    user: String,
+    database: String,
+    administrator: bool,
 }
 
 impl Connection {
@@ -182,8 +208,13 @@ impl Connection {
                 self.send().await?;
             }
             self.pay();
-            if self.hear().await? == 0 {
-                return Ok(());
+            let ending = Arc::clone(&self.ending);
+            tokio::select! {
+                biased;
+                () = ending.asked() => return Err(End::Fatal(Ending::error())),
+                heard = self.hear() => if heard? == 0 {
+                    return Ok(());
+                },
             }
         }
     }
@@ -255,7 +286,7 @@ impl Connection {
                 let name = parse.name.unwrap_or_default();
                 let types = parse.type_oids;
                 let work = move |tenant: &mut Tenant, text: &str| tenant.parse(session, &name, text, &types);
-                let parsed = self.tenant_reads(parse.query, work).await;
+                let parsed = self.tenant_reads(parse.query, work).await?;
                 parsed.map(|()| self.output.parsed())
             }
             M::Bind(bind) => self.bind(bind).await,
@@ -311,7 +342,12 @@ impl Connection {
         }
         self.gate().await?;
         let bytes = std::mem::take(&mut self.output.bytes);
-        self.socket.write_all(&bytes).await?;
+        tokio::select! {
+            biased;
+            written = self.socket.write_all(&bytes) => written?,
+            // It reads nothing, and cannot be told.
+            () = self.ending.asked() => return Err(End::Socket(io::ErrorKind::ConnectionAborted.into())),
+        }
         // The memory is used again, unless it was much.
         if bytes.capacity() <= 2 * OUTPUT_BYTES {
             self.output.bytes = bytes;

@@ -197,7 +197,7 @@ impl Door {
                     Some(PgWireFrontendMessage::SslNegotiation(_)) => stranger.socket.write_all(b"N").await?,
                     Some(PgWireFrontendMessage::CancelRequest(request)) => {
                         if let Some(secret) = request.secret_key.as_i32() {
-                            self.process.cancel((request.pid, secret));
+                            self.process.connections.cancel((request.pid, secret));
                         }
                         return Ok(None);
                     }

@@ -15,6 +15,7 @@
 
 mod alarm;
 mod connection;
+mod connections;
 mod copy;
 mod door;
 mod housekeeping;

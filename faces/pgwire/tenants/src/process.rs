@@ -19,7 +19,6 @@ use savanna_tenants::{
     activity::{Activity, Counts},
     budget::Amounts,
     error::{Result, state},
-    interrupt::{Interrupts, Reason},
     memory::Pool,
     owner::{Owner, Recovery, save_roots},
     role::Acquaintance,
@@ -29,7 +28,7 @@ use savanna_tenants::{
 use savanna_tenants_segments::TenantId;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use crate::{retries::Retries, thread::Order};
+use crate::{connections::Connections, retries::Retries, thread::Order};
 
 /// The database that there always is. Its roles may come into every other one, and make and remove databases.
 pub(crate) const ADMINISTRATION: &str = "postgres";
@@ -117,7 +116,7 @@ pub(crate) struct Process {
     pub(crate) statements: Arc<Pool>,
     /// Where the storage is waited for, and segments are merged.
     pub(crate) background: tokio::runtime::Handle,
-    /// Tenants that may be aside at the same time, as many as there are threads.
+    /// Tenants that may be aside at the same time, as many as there are threads, and never one alone.
     pub(crate) aside: Arc<Semaphore>,
     threads: Vec<mpsc::UnboundedSender<Order>>,
     /// Rows in memory and tenants awake, as each thread counted last.
@@ -126,8 +125,7 @@ pub(crate) struct Process {
     activities: Mutex<HashMap<TenantId, Arc<Activity>>>,
     /// Who could not wake.
     pub(crate) retries: Mutex<Retries>,
-    /// By what the statements of connections are ended, and their threads.
-    connections: Mutex<HashMap<Key, (Arc<Interrupts>, usize)>>,
+    pub(crate) connections: Arc<Connections>,
 }
 
 #[derive(Debug, Default)]
@@ -176,10 +174,10 @@ impl Process {
             statements: Pool::new(keeping.statements_bytes),
             keeping,
             background: background.clone(),
-            aside: Arc::new(Semaphore::new(threads.len())),
+            aside: Arc::new(Semaphore::new(threads.len().max(2))),
             activities: Mutex::default(),
             retries: Mutex::default(),
-            connections: Mutex::default(),
+            connections: Connections::new(threads.clone()),
             usage: threads.iter().map(|_| Usage::default()).collect(),
             threads,
         });
@@ -240,32 +238,6 @@ impl Process {
     /// Tells the thread that a tenant lives on. One that has ended ends the server.
     pub(crate) fn tell(&self, tenant: TenantId, order: Order) {
         drop(self.threads[tenant as usize % self.threads.len()].send(order));
-    }
-
-    /// Notes by what a connection's statements are ended, and on which thread they run.
-    pub(crate) fn connected(&self, key: Key, interrupts: Arc<Interrupts>, thread: usize) {
-        self.connections.lock().insert(key, (interrupts, thread));
-    }
-
-    /// A connection is over.
-    pub(crate) fn disconnected(&self, key: Key) {
-        self.connections.lock().remove(&key);
-    }
-
-    /// Ends the statement of the connection that has the key.
-    pub(crate) fn cancel(&self, key: Key) {
-        if let Some((interrupts, _)) = self.connections.lock().get(&key) {
-            interrupts.interrupt(Reason::Cancelled);
-        }
-        self.stop_waiting(key);
-    }
-
-    /// Ends the wait of a connection's statement, if that was interrupted while it waited.
-    pub(crate) fn stop_waiting(&self, key: Key) {
-        if let Some((_, thread)) = self.connections.lock().get(&key) {
-            // A thread that has ended has nobody waiting.
-            drop(self.threads[*thread].send(Order::StopWaiting(key)));
-        }
     }
 
     /// Notes what the tenants of a thread take. Says so if all of them together take too much.

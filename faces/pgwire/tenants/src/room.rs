@@ -21,7 +21,7 @@ use savanna_tenants::{
     tenant::Tenant,
 };
 use savanna_tenants_segments::{Block, PageId, TenantId};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::process::Process;
 
@@ -46,6 +46,8 @@ pub(crate) struct Room {
     pub(crate) home: Arc<Home>,
     background: tokio::runtime::Handle,
     journal: Arc<Journal>,
+    /// Whose statement of this tenant is aside, or waits for a place there.
+    turn_aside: Arc<Semaphore>,
     /// Places for tenants that are aside.
     places_aside: Arc<Semaphore>,
     /// Clients that are here or on their way in.
@@ -72,6 +74,12 @@ pub(crate) struct Condition {
     pub(crate) unflushed_bytes: u64,
     pub(crate) memory_bytes: u64,
     pub(crate) needs_log_from: Option<Lsn>,
+}
+
+/// A place for something that takes long.
+pub(crate) struct PlaceAside {
+    _turn: Option<OwnedSemaphorePermit>,
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 /// That a client is in a room.
@@ -108,6 +116,7 @@ impl Room {
             home,
             background: process.background.clone(),
             journal: Arc::clone(&process.journal),
+            turn_aside: Arc::new(Semaphore::new(1)),
             places_aside: Arc::clone(&process.aside),
             visitors: Cell::new(0),
             left: Cell::new(None),
@@ -132,14 +141,21 @@ impl Room {
         }
     }
 
+    /// Waits for a place for something that takes long. The tenant's own turn comes first: a tenant has one place at most, however many of
+    /// its statements wait.
+    pub(crate) async fn place_aside(&self) -> PlaceAside {
+        let turn = Arc::clone(&self.turn_aside).acquire_owned().await;
+        let place = Arc::clone(&self.places_aside).acquire_owned().await;
+        PlaceAside { _turn: turn.ok(), _place: place.ok() }
+    }
+
     /// Does something that takes long with the tenant, on another thread: nobody else gets to the tenant meanwhile, but others get to this
-    /// thread. As many are aside at once as there are threads.
-    pub(crate) async fn with_aside<T, W>(self: &Rc<Self>, work: W) -> T
+    /// thread. It must be waited for.
+    pub(crate) async fn with_aside<T, W>(self: &Rc<Self>, _place: PlaceAside, work: W) -> T
     where
         T: Send + 'static,
         W: FnOnce(&mut Tenant) -> T + Send + 'static,
     {
-        let _place = self.places_aside.acquire().await;
         let mut tenant = loop {
             let roles = self.roles().await;
             match self.tenant.take() {

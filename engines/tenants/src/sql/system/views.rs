@@ -14,8 +14,9 @@ pub(super) fn of_catalog(name: &str) -> Option<&'static str> {
                 NULL::timestamptz AS rolvaliduntil"
         }
         "pg_stat_activity" => {
-            "SELECT current_database() AS datname, NULL::int AS pid, current_user AS usename, NULL::text AS application_name,
-                NULL::text AS client_addr, now() AS xact_start, 'active' AS state, NULL::text AS query, 'client backend' AS backend_type"
+            "SELECT datname, pid, usename, NULL::text AS application_name, NULL::text AS client_addr,
+                CASE WHEN pid = pg_backend_pid() THEN now() END AS xact_start, state, NULL::text AS query, 'client backend' AS backend_type
+                FROM pg_catalog.pg_stat_get_activity()"
         }
         "pg_cursors" => "SELECT * FROM pg_catalog.pg_cursor()",
         "pg_prepared_statements" => "SELECT * FROM pg_catalog.pg_prepared_statement()",

@@ -54,6 +54,7 @@ pub(super) fn open(
             name.clone_from(value);
         }
     }
+    tenant.begin_session(session);
     let zone = tenant.zone(session).name();
     let told = [
         ("server_version", SERVER_VERSION),

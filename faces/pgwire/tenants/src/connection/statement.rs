@@ -4,14 +4,17 @@ use std::{io, sync::Arc};
 
 use pgwire::messages::{PgWireFrontendMessage, extendedquery::Bind};
 use savanna_tenants::{
-    Outcome, OutputColumn, SqlError,
+    Outcome, OutputColumn, SqlError, Status,
+    backends::{self, Asker},
     copy::{CopyField, CopyFormat, CopyKind},
     error::{Result, state},
     role::Acquaintance,
     tenant::{Binding, Given, Notice},
+    types::Type,
+    value::Value,
 };
 
-use super::{Connection, End, OUTPUT_BYTES, Served, turn::is_long};
+use super::{Connection, End, OUTPUT_BYTES, Served, Whom, turn::is_long};
 use crate::{copy, output, process::ADMINISTRATION, tenants};
 
 /// Bytes of lines that one COPY takes.
@@ -23,17 +26,45 @@ impl Connection {
     /// A simple query: each statement in turn, all of them one transaction unless the text says otherwise.
     pub(super) async fn query(&mut self, text: String) -> Served<()> {
         let session = self.session;
-        let outcome = match self.tenant_reads(text, move |tenant, text| tenant.split(session, text)).await {
+        if self.room.is_aside() && self.status == Status::Idle && self.signals(&text) {
+            return Ok(());
+        }
+        let outcome = match self.tenant_reads(text, move |tenant, text| tenant.split(session, text)).await? {
             Ok(statements) => self.statements(statements).await?,
             Err(error) => Err(error),
         };
         if let Err(error) = outcome {
             self.output.error("ERROR", &error);
         }
-        let status = self.tenant(|tenant| tenant.told(session)).await;
-        self.output.ready(status);
-        self.ready = true;
+        self.told().await;
         Ok(())
+    }
+
+    /// Tells the client that it may go on.
+    async fn told(&mut self) {
+        let session = self.session;
+        self.status = self.tenant(|tenant| tenant.told(session)).await;
+        self.output.ready(self.status);
+        self.ready = true;
+    }
+
+    /// Sends the signal that a text asks for, if it asks for nothing else: the database itself may be busy with what is to end.
+    fn signals(&mut self, text: &str) -> bool {
+        let Some((name, signal, pid)) = backends::request(text) else { return false };
+        let Whom { user, database, administrator } = &self.whom;
+        let asker = Asker { user, database, administrator: *administrator };
+        match asker.tell(&*self.here.process.connections, pid, signal) {
+            Ok(told) => {
+                let columns = [OutputColumn { name: name.to_owned(), of: Type::Bool, origin: (0, 0) }];
+                self.output.columns(&columns, &[]);
+                self.output.row(&[Value::Bool(told)], &columns, &[]);
+                self.output.complete("SELECT 1");
+            }
+            Err(error) => self.output.error("ERROR", &error),
+        }
+        self.output.ready(self.status);
+        self.ready = true;
+        true
     }
 
     async fn statements(&mut self, statements: Vec<String>) -> Served<Result<()>> {
@@ -293,9 +324,7 @@ impl Connection {
         if let Err(error) = finished {
             self.output.error("ERROR", &error);
         }
-        let status = self.tenant(|tenant| tenant.told(session)).await;
-        self.output.ready(status);
-        self.ready = true;
+        self.told().await;
         Ok(())
     }
 }

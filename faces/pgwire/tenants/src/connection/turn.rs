@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    pin::pin,
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -20,12 +21,14 @@ use savanna_tenants::{
 };
 
 use super::{Connection, End, MESSAGE_BYTES_MAX, Served};
-use crate::alarm::Alarm;
+use crate::{alarm::Alarm, connections::Ending, room::PlaceAside};
 
 /// What reading and answering a message costs beside what it asks for.
 const MESSAGE_TIME: Duration = Duration::from_micros(3);
 /// Longer texts are read aside: a megabyte of values takes seconds to parse and to plan.
 const TEXT_BYTES_HERE: usize = 64 << 10;
+/// How often somebody looks whether a statement is to end that cannot be woken.
+const LOOK: Duration = Duration::from_millis(20);
 /// All tenants are entitled to the same.
 const WEIGHT: u32 = 1;
 
@@ -69,10 +72,54 @@ impl Connection {
         self.note(traced)
     }
 
-    /// Does something that takes long with the tenant, where it is in no other tenant's way.
-    async fn tenant_aside<T: Send + 'static>(&mut self, work: impl FnOnce(&mut Tenant) -> T + Send + 'static) -> T {
-        let traced = self.room.with_aside(traced(self.session, work)).await;
-        self.note(traced)
+    /// Waits for a place for something that takes long; `None` if that was interrupted meanwhile.
+    async fn place_aside(&mut self) -> Served<Option<PlaceAside>> {
+        let room = Rc::clone(&self.room);
+        let mut place = pin!(room.place_aside());
+        loop {
+            tokio::select! {
+                biased;
+                place = &mut place => return Ok(Some(place)),
+                read = self.socket.read(&mut self.input), if self.input.len() <= MESSAGE_BYTES_MAX => {
+                    if read? == 0 {
+                        return Err(End::Socket(io::ErrorKind::UnexpectedEof.into()));
+                    }
+                }
+                () = tokio::time::sleep(LOOK) => {
+                    if self.interrupts.is_interrupted() {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Does something that takes long with the tenant, where it is in no other tenant's way. If the client goes away meanwhile, it is
+    /// interrupted: nobody wants to know what comes of it.
+    async fn tenant_aside<T: Send + 'static>(
+        &mut self,
+        place: PlaceAside,
+        work: impl FnOnce(&mut Tenant) -> T + Send + 'static,
+    ) -> Served<T> {
+        let room = Rc::clone(&self.room);
+        let mut working = pin!(room.with_aside(place, traced(self.session, work)));
+        let mut gone: Option<io::Error> = None;
+        let traced = loop {
+            let listens = gone.is_none() && self.input.len() <= MESSAGE_BYTES_MAX;
+            tokio::select! {
+                biased;
+                traced = &mut working => break traced,
+                read = self.socket.read(&mut self.input), if listens => match read {
+                    Ok(0) => gone = Some(io::ErrorKind::UnexpectedEof.into()),
+                    Ok(_) => {}
+                    Err(error) => gone = Some(error),
+                },
+                // It may not have begun yet.
+                () = tokio::time::sleep(LOOK), if gone.is_some() => self.interrupts.interrupt(Reason::Cancelled),
+            }
+        };
+        let result = self.note(traced);
+        gone.map_or(Ok(result), |error| Err(End::Socket(error)))
     }
 
     fn note<T>(&mut self, (result, trace): (T, Trace)) -> T {
@@ -93,11 +140,13 @@ impl Connection {
         &mut self,
         text: String,
         work: impl FnOnce(&mut Tenant, &str) -> T + Send + 'static,
-    ) -> T {
-        if is_long(&text) {
-            return self.tenant_aside(move |tenant| work(tenant, &text)).await;
+    ) -> Served<T> {
+        if is_long(&text)
+            && let Some(place) = self.place_aside().await?
+        {
+            return self.tenant_aside(place, move |tenant| work(tenant, &text)).await;
         }
-        self.tenant(|tenant| work(tenant, &text)).await
+        Ok(self.tenant(|tenant| work(tenant, &text)).await)
     }
 
     /// Runs a statement of the tenant's until it need not wait any more, or its time is over.
@@ -114,20 +163,31 @@ impl Connection {
         mut aside: bool,
         work: impl Fn(&mut Tenant) -> Result<Step<T>> + Clone + Send + 'static,
     ) -> Served<Result<T>> {
-        let _alarm = self.alarm();
-        let session = self.session;
+        let (session, began) = (self.session, Instant::now());
+        let mut alarm = None;
         loop {
-            let step = match aside {
-                false => self.tenant(&work).await,
-                true => {
+            // What is done here and now needs none.
+            if aside && alarm.is_none() {
+                alarm = self.alarm(began);
+            }
+            let place = if aside { self.place_aside().await? } else { None };
+            let step = match place {
+                None => self.tenant(&work).await,
+                Some(place) => {
                     let work = work.clone();
                     let run = move |tenant: &mut Tenant| {
                         tenant.runs_aside(session);
                         work(tenant)
                     };
-                    self.tenant_aside(run).await
+                    self.tenant_aside(place, run).await?
                 }
             };
+            if self.ending.is_asked() {
+                return Err(End::Fatal(Ending::error()));
+            }
+            if alarm.is_none() && matches!(step, Ok(Step::Wait)) {
+                alarm = self.alarm(began);
+            }
             match step {
                 Ok(Step::Done(value)) => return Ok(Ok(value)),
                 Ok(Step::Wait) if self.tenant(|tenant| tenant.gives_way(session)).await => aside = true,
@@ -177,10 +237,11 @@ impl Connection {
         self.here.budget.borrow_mut().charge(self.room.id, WEIGHT, spent, self.here.began.elapsed());
     }
 
-    /// What ends the next statement after its time.
-    fn alarm(&self) -> Option<Alarm> {
+    /// What ends the statement that began then after its time.
+    fn alarm(&self, began: Instant) -> Option<Alarm> {
         let time = Duration::from_millis(self.timeouts.statement.into());
-        (!time.is_zero()).then(|| Alarm::set(&self.here.process, self.key, &self.interrupts, time))
+        let left = time.saturating_sub(began.elapsed());
+        (!time.is_zero()).then(|| Alarm::set(&self.here.process, self.key, &self.interrupts, left))
     }
 
     /// Waits until the session is woken, which it also is when it has waited for a lock for too long.
