@@ -1,6 +1,7 @@
 //! Which actor a key belongs to.
 
 use std::fmt;
+use std::ops::Range;
 
 use memchr::memchr;
 use savanna_ownership::{KEY_GROUPS, KeyGroup, stable_hash};
@@ -128,6 +129,13 @@ impl Placement {
     pub const fn holds(self, actor: ActorId, group: KeyGroup, copies: u16) -> bool {
         let distance = (actor.0 as u32 + self.actors as u32 - self.actor_of(group).0 as u32) % self.actors as u32;
         distance < copies as u32
+    }
+
+    /// The key groups of an actor.
+    #[must_use]
+    pub const fn groups_of(self, actor: ActorId) -> Range<u16> {
+        let start = if actor.0 == 0 { 0 } else { self.end_of(ActorId(actor.0 - 1)) };
+        start..self.end_of(actor)
     }
 
     /// The first key group after those of an actor.

@@ -3,10 +3,12 @@
 use super::message::{Destination, Part};
 use super::{Actor, Progress, Work};
 use crate::command::{Combine, Command, Run};
+use crate::commands::generic::combine_random;
 use crate::commands::server::combine_info;
 use crate::commands::{clients, hot_keys};
 use crate::error::CommandError;
 use crate::placement::ActorId;
+use crate::random::Random;
 use crate::reply::{Reply, Tape, Value};
 use crate::request::{Args, OwnedArgs};
 use crate::session::Session;
@@ -56,7 +58,7 @@ impl Actor {
     ) -> Result<Progress, CommandError> {
         let Run::Everywhere(_, combine) = command.run else { return Err(CommandError::Syntax) };
         if self.placement.actors() == 1 {
-            combined(combine, &[own], reply);
+            combined(combine, &[own], &mut self.keys.random, reply);
             return Ok(Progress::Answered);
         }
         let (number, ticket) = (self.number(), session.ticket());
@@ -107,13 +109,13 @@ impl Actor {
         }
         if let Some(Gather { from, to, combine, parts, .. }) = self.gathers.remove(&number) {
             let mut replies = self.take_replies(from);
-            replies.push(to, |reply| combined(combine, &parts, reply));
+            replies.push(to, |reply| combined(combine, &parts, &mut self.keys.random, reply));
             self.put_replies(from, replies);
         }
     }
 }
 
-fn combined(combine: Combine, parts: &[Tape], reply: &mut dyn Reply) {
+fn combined(combine: Combine, parts: &[Tape], random: &mut Random, reply: &mut dyn Reply) {
     let refused = parts.iter().find(|part| matches!(part.first(), Some(Value::Error(_))));
     if let Some(refused) = refused {
         return refused.play(reply);
@@ -131,10 +133,7 @@ fn combined(combine: Combine, parts: &[Tape], reply: &mut dyn Reply) {
                 value.play(reply);
             }
         }
-        Combine::Any => {
-            let something = parts.iter().find(|part| part.first() != Some(Value::Null));
-            something.unwrap_or(&parts[0]).play(reply);
-        }
+        Combine::Chance => combine_random(parts, random, reply),
         Combine::Info => combine_info(parts, reply),
         Combine::HotKeys => hot_keys::combine(parts, reply),
         Combine::Clients => clients::combine(parts, reply),

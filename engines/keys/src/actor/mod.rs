@@ -64,7 +64,7 @@ use crate::commands::clients::asks_others;
 use crate::commands::sort::patterns;
 use crate::config::Config;
 use crate::error::CommandError;
-use crate::keyspace::{Keyspace, NEAR_MAX};
+use crate::keyspace::{self, Keyspace, NEAR_MAX};
 use crate::number::integer;
 use crate::placement::{ActorId, KeyHash, Placement};
 use crate::reply::Reply;
@@ -157,6 +157,8 @@ pub struct Counters {
     pub transactions: u64,
     /// When it began.
     pub started: UnixMillis,
+    /// How many sessions had been opened when counting began.
+    pub opened_before: u32,
 }
 
 impl Actor {
@@ -200,6 +202,13 @@ impl Actor {
             said_before: Vec::new(),
             attendant: None,
         }
+    }
+
+    /// Counts what happens from 0 again.
+    pub(crate) fn reset_counters(&mut self) {
+        let (_, opened_before) = self.sessions.counts();
+        self.counters = Counters { started: self.counters.started, opened_before, ..Counters::default() };
+        self.keys.counters = keyspace::Counters::default();
     }
 
     /// Which actor it is.

@@ -37,6 +37,12 @@ impl Actor {
         true
     }
 
+    /// Gives up what is above a limit that has just been set, or begins to.
+    pub(crate) fn make_room_now(&mut self) {
+        self.make_room();
+        self.note_request();
+    }
+
     /// Whether [`Actor::tick`] is to come again soon, to give up more.
     #[must_use]
     pub const fn owes_room(&self) -> bool {
@@ -46,8 +52,7 @@ impl Actor {
     /// Goes on with what [`Actor::make_room`] left.
     pub(super) fn make_owed_room(&mut self) {
         if self.owes_room {
-            self.make_room();
-            self.note_request();
+            self.make_room_now();
         }
     }
 }

@@ -243,8 +243,8 @@ pub enum Combine {
     Sum,
     /// Lists, one behind the other.
     Concatenate,
-    /// The first that is something.
-    Any,
+    /// One by chance, each as likely as the number in it says.
+    Chance,
     /// Lines of numbers.
     Info,
     /// Keys with numbers, added up; also if there is one actor only.

@@ -60,7 +60,7 @@ pub static TABLE: &[Command] = &[
     row("sort_ro", -2, Flags::READONLY, Keys::ONE, READ, Class::Read, Group::Generic, "7.0.0", "Sorts the elements of a list, set or sorted set.", Finds { run: sort::sort_ro, named: sort::named }),
     row("scan", -2, Flags::READONLY, Keys::None, NO_KEYS, Class::Read, Group::Generic, "2.8.0", "Walks through the keys.", Scan(generic::scan)),
     row("keys", 2, Flags::READONLY, Keys::None, NO_KEYS, Class::Everywhere, Group::Generic, "1.0.0", "Gives all keys that match a pattern.", Everywhere(generic::keys, Combine::Concatenate)),
-    row("randomkey", 1, Flags::READONLY, Keys::None, NO_KEYS, Class::Everywhere, Group::Generic, "1.0.0", "Gives a key by chance.", Everywhere(generic::randomkey, Combine::Any)),
+    row("randomkey", 1, Flags::READONLY, Keys::None, NO_KEYS, Class::Everywhere, Group::Generic, "1.0.0", "Gives a key by chance.", Everywhere(generic::randomkey, Combine::Chance)),
     row("sav.replicate", 3, Flags::WRITE.and(Flags::DENYOOM).and(Flags::NO_MULTI), Keys::ONE, EXCHANGE, Class::Primary, Group::Generic, "0.1.0", "Says at how many threads a key has replicas.", OnKeys(replication::replicate)),
     row("sav.replicas", 2, Flags::READONLY.and(Flags::FAST), Keys::ONE, READ, Class::Read, Group::Generic, "0.1.0", "Tells at how many threads a key has replicas.", OnKeys(replication::replicas)),
     row("wait", 3, Flags::NONE, Keys::None, NO_KEYS, Class::Session, Group::Generic, "3.0.0", "Waits for replicas; there are none outside of the process.", Session(connection::wait)),

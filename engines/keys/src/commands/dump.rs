@@ -11,6 +11,7 @@ use savanna_lattice::UnixMillis;
 
 use crate::delta::STRING_TAG;
 use crate::error::{CommandError, Outcome};
+use crate::keyspace::entry::LATEST_EXPIRY;
 use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Collection as _, Keyspace, List, Value, content_of, value_of};
 use crate::number::parse_integer;
@@ -65,8 +66,8 @@ pub fn restore(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Ou
     let value = parse_value(tag, content).ok_or(CommandError::text("ERR Bad data format"))?;
     let expires_at = match millis {
         0 => UnixMillis::NEVER,
-        at if is_absolute => UnixMillis(at),
-        millis => UnixMillis(keys.now().0.saturating_add(millis)),
+        at if is_absolute => UnixMillis(at).min(LATEST_EXPIRY),
+        millis => UnixMillis(keys.now().0.saturating_add(millis)).min(LATEST_EXPIRY),
     };
     if expires_at > keys.now() {
         keys.put_as_new(&args[1], value, expires_at);

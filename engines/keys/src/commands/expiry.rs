@@ -4,6 +4,7 @@ use savanna_lattice::UnixMillis;
 
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Keyspace;
+use crate::keyspace::entry::LATEST_EXPIRY;
 use crate::keyspace::events::EventClasses;
 use crate::number::parse_integer;
 use crate::reply::Reply;
@@ -37,14 +38,16 @@ pub fn unit_of(option: &[u8]) -> Option<Unit> {
     }
 }
 
-/// The instant that a request means.
+/// The instant that a request means, [`LATEST_EXPIRY`] at the latest; one before 1970 is 0.
 ///
 /// # Errors
 /// If it is no number or out of range.
-pub fn instant(keys: &Keyspace, text: &[u8], unit: Unit, command: &'static str) -> Result<i64, CommandError> {
+pub fn instant(keys: &Keyspace, text: &[u8], unit: Unit, command: &'static str) -> Result<UnixMillis, CommandError> {
     let number = parse_integer(text)?;
     let base = if unit.is_relative { keys.now().0 as i64 } else { 0 };
-    number.checked_mul(unit.millis).and_then(|millis| millis.checked_add(base)).ok_or(CommandError::Expiry(command))
+    let millis = number.checked_mul(unit.millis).and_then(|millis| millis.checked_add(base));
+    let millis = millis.ok_or(CommandError::Expiry(command))?;
+    Ok(UnixMillis(millis.max(0) as u64).min(LATEST_EXPIRY))
 }
 
 /// As [`instant`], for commands that refuse what is not after 0.
@@ -60,7 +63,7 @@ pub fn positive_instant(
     if parse_integer(text)? <= 0 {
         return Err(CommandError::Expiry(command));
     }
-    instant(keys, text, unit, command).map(|at| UnixMillis(at as u64))
+    instant(keys, text, unit, command)
 }
 
 /// `EXPIRE key seconds [NX | XX | GT | LT]`
@@ -100,7 +103,7 @@ fn expire_in(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, unit: U
     if gt && lt {
         return Err(CommandError::text("ERR GT and LT options at the same time are not compatible"));
     }
-    let at = UnixMillis(instant(keys, &args[2], unit, command)?.max(0) as u64);
+    let at = instant(keys, &args[2], unit, command)?;
     let Some(entry) = keys.peek(&args[1]) else {
         reply.integer(0);
         return Ok(());

@@ -9,7 +9,8 @@ use crate::keyspace::{Collection as _, DATABASES, Keyspace, Value};
 use crate::number::{integer, parse_integer};
 use crate::pattern;
 use crate::placement::KeyHash;
-use crate::reply::Reply;
+use crate::random::Random;
+use crate::reply::{self, Reply, Tape};
 use crate::request::Args;
 use crate::session::Session;
 
@@ -139,14 +140,44 @@ pub fn move_key(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> O
 /// The number of a database.
 pub(super) fn parse_database(text: &[u8]) -> Result<u8, CommandError> {
     let number = parse_integer(text)?;
+    if i32::try_from(number).is_err() {
+        return Err(CommandError::from(format!(
+            "ERR value is out of range, value must between {} and {}",
+            i32::MIN,
+            i32::MAX
+        )));
+    }
     let number = u8::try_from(number).ok().filter(|number| *number < DATABASES);
     number.ok_or(CommandError::text("ERR DB index is out of range"))
 }
 
-/// `RANDOMKEY`, for the keys of one actor
+/// `RANDOMKEY`, for the keys of one actor; if there are several, with the number of keys that it stands for
 pub fn randomkey(actor: &mut Actor, _: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    reply.bulk_or_null(actor.keys.random_key().as_deref());
+    let key = actor.keys.random_key();
+    if actor.actors().count() > 1 {
+        reply.array(2);
+        reply.count(if key.is_some() { actor.keys.key_count() } else { 0 });
+    }
+    reply.bulk_or_null(key.as_deref());
     Ok(())
+}
+
+/// One of the actors' keys, each as likely as that actor has keys.
+pub(crate) fn combine_random(parts: &[Tape], random: &mut Random, reply: &mut dyn Reply) {
+    let counted = |part: &Tape| match part.values().nth(1) {
+        Some(reply::Value::Integer(count)) => count as usize,
+        _ => 0,
+    };
+    let mut place = random.below(parts.iter().map(counted).sum());
+    let chosen = parts.iter().find(|part| {
+        let is_in = place < counted(part);
+        place = place.saturating_sub(counted(part));
+        is_in
+    });
+    match chosen.and_then(|part| part.values().nth(2)) {
+        Some(key) => key.play(reply),
+        None => reply.null(),
+    }
 }
 
 /// `DBSIZE`, for the keys of one actor

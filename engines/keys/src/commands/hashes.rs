@@ -1,7 +1,7 @@
 //! Hashes.
 
 use super::generic::ScanOptions;
-use super::parse_count;
+use super::{parse_chosen, parse_count};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Collection as _, Hash, Keyspace};
@@ -166,12 +166,7 @@ pub fn hincrbyfloat(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) 
 
 /// `HRANDFIELD key [count [WITHVALUES]]`
 pub fn hrandfield(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    let count = args.from(2).next().map(parse_integer).transpose()?;
-    let with_values = match args.from(3).next() {
-        None => false,
-        Some(option) if option.eq_ignore_ascii_case(b"withvalues") && args.len() == 4 => true,
-        Some(_) => return Err(CommandError::Syntax),
-    };
+    let (count, with_values) = parse_chosen(args.skip(2), "withvalues")?;
     let mut random = keys.random.clone();
     let hash = keys.collection::<Hash>(&args[1])?;
     match (hash, count) {

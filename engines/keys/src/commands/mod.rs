@@ -22,7 +22,7 @@ pub mod strings;
 pub mod transactions;
 
 use crate::error::CommandError;
-use crate::number::integer;
+use crate::number::{integer, parse_integer};
 use crate::request::Args;
 
 /// A range of indices, of which negative ones count from the end, as indices of something of this length.
@@ -84,6 +84,29 @@ fn parse_pop_count(options: Args<'_>) -> Result<usize, CommandError> {
         2 if options[0].eq_ignore_ascii_case(b"count") => {
             parse_positive(&options[1], "ERR count should be greater than 0")
         }
+        _ => Err(CommandError::Syntax),
+    }
+}
+
+/// How many elements to take by chance, and whether what belongs to them is wanted, too, which `with` asks for: `[count [with]]`.
+fn parse_chosen(options: Args<'_>, with: &str) -> Result<(Option<i64>, bool), CommandError> {
+    if options.is_empty() {
+        return Ok((None, false));
+    }
+    let count = parse_integer(&options[0])?;
+    // Its absolute value is no number.
+    if count == i64::MIN {
+        return Err(CommandError::from(format!(
+            "ERR value is out of range, value must between {} and {}",
+            -i64::MAX,
+            i64::MAX
+        )));
+    }
+    match options.len() {
+        1 => Ok((Some(count), false)),
+        // Two words for each.
+        2 if options[1].eq_ignore_ascii_case(with.as_bytes()) && count.abs() <= i64::MAX / 2 => Ok((Some(count), true)),
+        2 if options[1].eq_ignore_ascii_case(with.as_bytes()) => Err(CommandError::text("ERR value is out of range")),
         _ => Err(CommandError::Syntax),
     }
 }

@@ -162,7 +162,7 @@ pub fn config(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &
             check_config(actor, args)?;
             return actor.ask_everybody(session, &CONFIG_SET, args, reply);
         }
-        (b"resetstat", 2) => reply.ok(),
+        (b"resetstat", 2) => return actor.ask_everybody(session, &CONFIG_RESETSTAT, args, reply),
         (b"rewrite", 2) => {
             return Err(CommandError::text("ERR The server is running without a config file"));
         }
@@ -210,6 +210,25 @@ static CONFIG_SET: Command = Command {
     run: Run::Everywhere(config_set, Combine::First),
 };
 
+static CONFIG_RESETSTAT: Command = Command {
+    name: "config|resetstat",
+    arity: 2,
+    flags: Flags::ADMIN,
+    keys: Keys::None,
+    uses: KeyUses::NONE,
+    class: Class::Everywhere,
+    group: Group::Server,
+    since: "2.0.0",
+    summary: "Counts from 0.",
+    run: Run::Everywhere(reset_counters, Combine::First),
+};
+
+fn reset_counters(actor: &mut Actor, _: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    actor.reset_counters();
+    reply.ok();
+    Ok(())
+}
+
 fn config_set(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     check_config(actor, args)?;
     for (name, value) in args.from(2).step_by(2).zip(args.from(3).step_by(2)) {
@@ -220,6 +239,7 @@ fn config_set(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outco
         }
     }
     actor.keys.events.want(actor.config.events);
+    actor.make_room_now();
     reply.ok();
     Ok(())
 }
@@ -289,7 +309,7 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
     section(
         "Stats",
         &[
-            ("total_connections_received", opened.to_string()),
+            ("total_connections_received", opened.wrapping_sub(actor.counters.opened_before).to_string()),
             ("total_commands_processed", actor.counters.requests.to_string()),
             ("expired_keys", counters.expired.to_string()),
             ("evicted_keys", counters.evicted.to_string()),

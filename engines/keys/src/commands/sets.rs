@@ -1,11 +1,10 @@
 //! Sets.
 
 use super::generic::ScanOptions;
-use super::{parse_count, parse_count_limit, parse_positive};
+use super::{parse_chosen, parse_count, parse_count_limit, parse_positive};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Collection, Keyspace, Set};
-use crate::number::parse_integer;
 use crate::reply::Reply;
 use crate::request::Args;
 
@@ -115,7 +114,7 @@ pub fn srandmember(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -
     if args.len() > 3 {
         return Err(CommandError::Syntax);
     }
-    let count = args.from(2).next().map(parse_integer).transpose()?;
+    let (count, _) = parse_chosen(args.skip(2), "")?;
     let mut random = keys.random.clone();
     let set = keys.collection::<Set>(&args[1])?;
     match (set, count) {

@@ -5,7 +5,7 @@ use std::ops::{Bound, Range};
 use hashbrown::HashMap;
 
 use super::generic::ScanOptions;
-use super::{clamp_range, parse_count, parse_count_limit, parse_number_of_keys, parse_pop_count};
+use super::{clamp_range, parse_chosen, parse_count, parse_count_limit, parse_number_of_keys, parse_pop_count};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Collection, Keyspace, Score, ScoreRange, Set, SortedSet, Value};
@@ -795,12 +795,7 @@ pub fn zdiffstore(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) ->
 
 /// `ZRANDMEMBER key [count [WITHSCORES]]`
 pub fn zrandmember(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    let count = args.from(2).next().map(parse_integer).transpose()?;
-    let with_scores = match args.from(3).next() {
-        None => false,
-        Some(option) if option.eq_ignore_ascii_case(b"withscores") && args.len() == 4 => true,
-        Some(_) => return Err(CommandError::Syntax),
-    };
+    let (count, with_scores) = parse_chosen(args.skip(2), "withscores")?;
     let mut random = keys.random.clone();
     let set = keys.collection::<SortedSet>(&args[1])?;
     let at = |set: &SortedSet, rank: usize| set.range(rank..rank + 1).next().map(|(m, s)| (Box::<[u8]>::from(m), s));

@@ -128,15 +128,19 @@ pub fn getdel(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Out
 
 /// `GETEX key [EX seconds | PX ms | EXAT s | PXAT ms | PERSIST]`
 pub fn getex(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    let expiry = match args.len() {
-        2 => None,
-        3 if args[2].eq_ignore_ascii_case(b"persist") => Some(UnixMillis::NEVER),
-        4 => {
-            let unit = expiry::unit_of(&args[2]).ok_or(CommandError::Syntax)?;
-            Some(expiry::positive_instant(keys, &args[3], unit, "getex")?)
-        }
+    let (unit, persists) = match args.len() {
+        2 => (None, false),
+        3 if args[2].eq_ignore_ascii_case(b"persist") => (None, true),
+        4 => (Some(expiry::unit_of(&args[2]).ok_or(CommandError::Syntax)?), false),
         _ => return Err(CommandError::Syntax),
     };
+    // What is not there expires at no time, right or wrong.
+    if keys.peek_string(&args[1])?.is_none() {
+        reply.bulk_or_null(keys.string(&args[1])?);
+        return Ok(());
+    }
+    let at = unit.map(|unit| expiry::positive_instant(keys, &args[3], unit, "getex")).transpose()?;
+    let expiry = at.or(persists.then_some(UnixMillis::NEVER));
     reply.bulk_or_null(keys.string(&args[1])?);
     let present = keys.peek(&args[1]).map(|entry| entry.expires_at());
     let expiry = expiry.filter(|at| *at != UnixMillis::NEVER || present != Some(UnixMillis::NEVER));

@@ -262,6 +262,18 @@ impl Database {
         one.chain(other).map(|entry| &**entry)
     }
 
+    /// The entry at a place among those of these key groups.
+    pub fn nth(&self, groups: Range<u16>, mut place: usize) -> Option<&Entry> {
+        let groups = &self.groups[usize::from(groups.start)..usize::from(groups.end)];
+        for group in groups {
+            if place < group.len() {
+                return group.iter().nth(place).map(|entry| &**entry);
+            }
+            place -= group.len();
+        }
+        None
+    }
+
     /// Up to `size` entries of these key groups that expire some time, at random.
     pub fn sample_expiring(&mut self, groups: Range<u16>, random: &mut Random, size: usize) -> Vec<&Entry> {
         let mut found = self.true_notes(&groups, random, size);

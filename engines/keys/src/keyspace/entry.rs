@@ -24,6 +24,9 @@ struct Life(u64);
 const ACCESS_BITS: u32 = 16;
 const EXPIRY_NEVER: u64 = (1 << (u64::BITS - ACCESS_BITS)) - 1;
 
+/// The latest time at which a key expires, in the year 10889; what is to expire later expires then.
+pub const LATEST_EXPIRY: UnixMillis = UnixMillis(EXPIRY_NEVER - 1);
+
 impl Entry {
     /// A key that does not expire.
     #[must_use]
@@ -40,9 +43,13 @@ impl Entry {
         }
     }
 
-    /// Lets it expire at a time, in the year 10889 at the latest; [`UnixMillis::NEVER`] takes the expiry away.
+    /// Lets it expire at a time, [`LATEST_EXPIRY`] at the latest; [`UnixMillis::NEVER`] takes the expiry away.
     pub const fn expire_at(&mut self, at: UnixMillis) {
-        let at = if at.0 > EXPIRY_NEVER { EXPIRY_NEVER } else { at.0 };
+        let at = match at {
+            UnixMillis::NEVER => EXPIRY_NEVER,
+            at if at.0 > LATEST_EXPIRY.0 => LATEST_EXPIRY.0,
+            at => at.0,
+        };
         self.life.0 = at << ACCESS_BITS | self.life.0 & ((1 << ACCESS_BITS) - 1);
     }
 
@@ -184,6 +191,8 @@ mod tests {
         assert!(entry.has_expired(now) && !entry.has_expired(UnixMillis(now.0 - 1)));
         entry.touch(UnixMillis(now.0 + 5_000));
         assert_eq!(entry.expires_at(), now);
+        entry.expire_at(UnixMillis(u64::MAX - 1));
+        assert_eq!(entry.expires_at(), LATEST_EXPIRY);
         entry.expire_at(UnixMillis::NEVER);
         assert_eq!(entry.expires_at(), UnixMillis::NEVER);
     }

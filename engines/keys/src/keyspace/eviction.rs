@@ -11,7 +11,6 @@ use super::events::EventClasses;
 use super::{DATABASES, Keyspace};
 use crate::config::{Eviction, Order, Scope};
 use crate::keyspace::Entry;
-use crate::placement::ActorId;
 
 /// Keys that are looked at to find a victim.
 const SAMPLE: usize = 10;
@@ -74,9 +73,7 @@ impl Keyspace {
             chosen = chosen.saturating_sub(*count);
             is_here
         })?;
-        let (id, placement) = (self.replicas.id, self.placement);
-        let first = if id.0 == 0 { 0 } else { placement.end_of(ActorId(id.0 - 1)) };
-        let own = first..placement.end_of(id);
+        let own = self.own_groups();
         let database = self.databases[number].as_deref_mut()?;
         let now = self.now;
         let best = match scope {

@@ -183,6 +183,11 @@ impl Keyspace {
         (0..).zip(&self.databases).filter_map(|(number, database)| Some((number, database.as_deref()?)))
     }
 
+    /// The key groups of this actor.
+    fn own_groups(&self) -> Range<u16> {
+        self.placement.groups_of(self.replicas.id)
+    }
+
     /// How many keys of this actor the selected database has.
     #[must_use]
     pub fn key_count(&self) -> usize {

@@ -41,16 +41,21 @@ impl Keyspace {
         None
     }
 
-    /// A key of the selected database by chance, if there is one. (Keys in groups with few are likelier.)
+    /// A key of this actor in the selected database by chance, if there is one; each is as likely as any other.
     pub fn random_key(&mut self) -> Option<Box<[u8]>> {
-        let start = self.random.below(usize::from(KEY_GROUPS)) as u16;
-        let chance = self.random.next() as usize;
+        /// How many keys whose time has come may be found until others are looked for in turn.
+        const TRIES: usize = 100;
+        let (count, own, now) = (self.key_count(), self.own_groups(), self.now);
+        for _ in 0..TRIES {
+            let place = self.random.below(count);
+            let entry = self.database()?.nth(own.clone(), place)?;
+            if !entry.has_expired(now) {
+                return Some(Box::from(&*entry.key));
+            }
+        }
         let database = self.database()?;
-        (0..KEY_GROUPS).find_map(|offset| {
-            let group = KeyGroup::new((start + offset) % KEY_GROUPS).ok()?;
-            let alive = || database.group(group).filter(|entry| !entry.has_expired(self.now));
-            let count = alive().count();
-            (count > 0).then(|| alive().nth(chance % count).map(|entry| Box::from(&*entry.key)))?
-        })
+        let groups = own.filter_map(|group| KeyGroup::new(group).ok());
+        let found = groups.flat_map(|group| database.group(group)).find(|entry| !entry.has_expired(now));
+        found.map(|entry| Box::from(&*entry.key))
     }
 }

@@ -4,7 +4,7 @@ use savanna_keys::delta;
 use savanna_keys::keyspace::Keyspace;
 use savanna_keys::placement::Placement;
 
-use crate::world::{Client, World};
+use crate::world::{Client, NOW, World};
 
 const REFUSED: &str = "!OOM command not allowed when used memory > 'maxmemory'.";
 
@@ -58,6 +58,30 @@ fn copies_and_what_merges_are_counted_and_are_no_keys() {
     }
     world.quiesce().expect("an end");
     assert_eq!(used(&mut world, clients[0]), before, "nothing is left of it");
+}
+
+#[test]
+fn a_limit_is_kept_as_soon_as_it_is_set() {
+    for actors in [1, 3] {
+        let (mut world, clients) = world_of(actors, 1);
+        for number in 0..9_000 {
+            world.call(clients[0], &["SET", &format!("key{number}"), "value"]);
+        }
+        let before = used(&mut world, clients[0]);
+        limit(&mut world, clients[0], before / 4, "allkeys-random");
+        // What is too much for one turn goes in the next ones.
+        while world.actors.iter().any(|actor| actor.owes_room()) {
+            world.tick(NOW);
+        }
+        let after = used(&mut world, clients[0]);
+        assert!(after <= before / 4 && after > before / 8, "{before} became {after}");
+        assert!(told(&mut world, clients[0], "evicted_keys") > 6_000);
+        world.call(clients[0], &["CONFIG", "RESETSTAT"]);
+        for name in ["evicted_keys", "keyspace_hits", "keyspace_misses", "total_connections_received"] {
+            assert_eq!(told(&mut world, clients[0], name), 0, "{name}");
+        }
+        assert!(told(&mut world, clients[0], "total_commands_processed") < 10);
+    }
 }
 
 #[test]
