@@ -1,7 +1,6 @@
 //! What is known of the node at this moment, for the control API.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -26,12 +25,12 @@ pub(crate) struct Board {
     started: Instant,
     lease: ShownLease,
     services: Mutex<Vec<ServiceStatus>>,
-    tenants: OnceLock<SharedTenants>,
+    tenants: Mutex<Option<SharedTenants>>,
 }
 
 impl Board {
     pub(crate) fn new(config: Config, lease: ShownLease) -> Self {
-        Self { config, started: Instant::now(), lease, services: Mutex::default(), tenants: OnceLock::new() }
+        Self { config, started: Instant::now(), lease, services: Mutex::default(), tenants: Mutex::default() }
     }
 
     pub(crate) const fn config(&self) -> &Config {
@@ -40,9 +39,7 @@ impl Board {
 
     /// Shows the tenants that the node serves from now on.
     pub(crate) fn serves_tenants(&self, tenants: SharedTenants) {
-        if self.tenants.set(tenants).is_err() {
-            tracing::error!("a node serves tenants once");
-        }
+        *self.tenants.lock() = Some(tenants);
     }
 
     pub(crate) fn starting(&self, service: &str) {
@@ -96,6 +93,6 @@ impl NodeView for Board {
     }
 
     fn tenants(&self) -> Option<SharedTenants> {
-        self.tenants.get().map(Arc::clone)
+        self.tenants.lock().clone()
     }
 }

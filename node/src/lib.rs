@@ -21,6 +21,7 @@ mod node;
 pub mod remote;
 mod services;
 pub mod streams;
+mod supervisor;
 pub mod telemetry;
 mod tenants;
 

@@ -11,17 +11,18 @@ use futures::future::BoxFuture;
 use savanna_epoch::OwnerEpoch;
 use savanna_http::{HttpFace, HttpLimits, NodeView};
 use savanna_ownership::guard::LeaseGuard;
-use savanna_pgwire_tenants::ServerError as TenantsError;
+use savanna_pgwire_tenants::{DISK_FULL, ServerError as TenantsError};
 use savanna_resp::ServerError;
 use savanna_streams_model::handle::SharedStreamHandle;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::JoinHandle;
 
 use crate::board::Board;
 use crate::config::NodeConfig;
 use crate::error::NodeError;
 use crate::keys::{self, KeysError};
+use crate::supervisor::{NotStarted, Started, Supervisor};
 use crate::tenants;
 
 const ENDED_BY_ITSELF: &str = "it ended by itself; restart the node and report it with the log";
@@ -47,27 +48,15 @@ pub(crate) struct Services {
     stopping: watch::Sender<bool>,
     faces: Vec<(&'static str, JoinHandle<()>)>,
     streams: Option<StreamsService>,
-    servers: Vec<Server>,
-}
-
-/// A service with threads of its own.
-struct Server {
-    name: &'static str,
-    stop: Box<dyn FnOnce() + Send>,
-    ended: JoinHandle<Result<(), NodeError>>,
-}
-
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("name", &self.name).finish_non_exhaustive()
-    }
+    /// What looks after services with threads of their own.
+    supervisors: Vec<JoinHandle<Result<(), NodeError>>>,
 }
 
 impl Services {
     /// Starts what the configuration names. What does not start is on the board.
     pub(crate) async fn start(config: &NodeConfig, board: Arc<Board>, streams: StreamsService) -> Self {
         let (stopping, _) = watch::channel(false);
-        let mut services = Self { board, stopping, faces: Vec::new(), streams: None, servers: Vec::new() };
+        let mut services = Self { board, stopping, faces: Vec::new(), streams: None, supervisors: Vec::new() };
         services.board.running("streams", None);
         let handle = Arc::clone(&streams.handle);
         services.streams = Some(streams);
@@ -91,15 +80,26 @@ impl Services {
 
     /// Keys behind the Redis protocol, over the log that the data directory has.
     pub(crate) async fn start_keys(&mut self, config: NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) {
-        let start = move || match keys::start(&config, epoch, lease) {
-            Ok(server) => {
-                let (address, stopper) = (server.address(), server.stopper());
-                Ok((address, move || stopper.stop(), move || Ok(server.wait()?)))
+        let start = move |before: Option<SocketAddr>| {
+            let mut config = config.clone();
+            config.keys_port = before.map_or(config.keys_port, |address| address.port());
+            match keys::start(&config, epoch, lease.clone()) {
+                Ok(server) => {
+                    let stopper = server.stopper();
+                    Ok(Started {
+                        address: server.address(),
+                        stop: Box::new(move || stopper.stop()),
+                        wait: Box::new(move || Ok(server.wait()?)),
+                    })
+                }
+                Err(KeysError::Server(ServerError::Listen { address, source })) => {
+                    Err(NotStarted { reason: cannot_listen(address, &source, "keys.port"), passes: false })
+                }
+                Err(error) => {
+                    let passes = matches!(&error, KeysError::Server(ServerError::Log(error)) if error.is_full());
+                    Err(NotStarted { reason: error.to_string(), passes })
+                }
             }
-            Err(KeysError::Server(ServerError::Listen { address, source })) => {
-                Err(cannot_listen(address, &source, "keys.port"))
-            }
-            Err(error) => Err(error.to_string()),
         };
         self.start_server("keys", start).await;
     }
@@ -107,45 +107,41 @@ impl Services {
     /// Tenants behind the PostgreSQL protocol, over the log that the data directory has.
     pub(crate) async fn start_tenants(&mut self, config: NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) {
         let board = Arc::clone(&self.board);
-        let start = move || match tenants::start(&config, epoch, lease) {
-            Ok(server) => {
-                board.serves_tenants(Arc::new(tenants::Control(server.tenants())));
-                let (address, stopper) = (server.address(), server.stopper());
-                Ok((address, move || stopper.stop(), move || Ok(server.wait()?)))
+        let start = move |before: Option<SocketAddr>| {
+            let mut config = config.clone();
+            config.tenants_port = before.map_or(config.tenants_port, |address| address.port());
+            match tenants::start(&config, epoch, lease.clone()) {
+                Ok(server) => {
+                    board.serves_tenants(Arc::new(tenants::Control(server.tenants())));
+                    let stopper = server.stopper();
+                    Ok(Started {
+                        address: server.address(),
+                        stop: Box::new(move || stopper.stop()),
+                        wait: Box::new(move || Ok(server.wait()?)),
+                    })
+                }
+                Err(TenantsError::Listen { address, source }) => {
+                    Err(NotStarted { reason: cannot_listen(address, &source, "tenants.port"), passes: false })
+                }
+                Err(error) => {
+                    let passes = matches!(&error, TenantsError::Recovery(error) if error.state == DISK_FULL);
+                    Err(NotStarted { reason: error.to_string(), passes })
+                }
             }
-            Err(TenantsError::Listen { address, source }) => Err(cannot_listen(address, &source, "tenants.port")),
-            Err(error) => Err(error.to_string()),
         };
         self.start_server("tenants", start).await;
     }
 
-    /// Starts a service with threads of its own: where it listens, what stops it, what waits for its end; or why not.
-    async fn start_server<S, W>(
+    /// Starts a service with threads of its own, and looks after it.
+    async fn start_server(
         &mut self,
         name: &'static str,
-        start: impl FnOnce() -> Result<(SocketAddr, S, W), String> + Send + 'static,
-    ) where
-        S: FnOnce() + Send + 'static,
-        W: FnOnce() -> Result<(), NodeError> + Send + 'static,
-    {
-        self.board.starting(name);
-        let (address, stop, wait) = match spawn_blocking(start).await {
-            Ok(Ok(started)) => started,
-            Ok(Err(reason)) => return self.board.failed(name, &reason),
-            Err(error) => return self.board.failed(name, &format!("it ended while it started: {error}")),
-        };
-        self.board.running(name, Some(address));
-        let (board, stopping) = (Arc::clone(&self.board), self.stopping.subscribe());
-        let ended = spawn_blocking(move || {
-            let ended = wait();
-            match &ended {
-                Err(error) => board.failed(name, &format!("{error}; restart the node")),
-                Ok(()) if *stopping.borrow() => board.stopped(name),
-                Ok(()) => board.failed(name, ENDED_BY_ITSELF),
-            }
-            ended
-        });
-        self.servers.push(Server { name, stop: Box::new(stop), ended });
+        start: impl Fn(Option<SocketAddr>) -> Result<Started, NotStarted> + Send + Sync + 'static,
+    ) {
+        let supervisor = Supervisor { name, board: Arc::clone(&self.board), start: Arc::new(start) };
+        if let Some(looks_after) = supervisor.begin(self.stopping.subscribe()).await {
+            self.supervisors.push(tokio::spawn(looks_after));
+        }
     }
 
     /// Control API, metrics and health.
@@ -215,11 +211,7 @@ impl Services {
     /// A service had ended before, or could not make its last changes durable.
     pub(crate) async fn stop(mut self, timeout: Duration) -> Result<(), NodeError> {
         self.stopping.send_replace(true);
-        let servers = std::mem::take(&mut self.servers).into_iter().map(|server| {
-            (server.stop)();
-            server.ended
-        });
-        let servers: Vec<_> = servers.collect();
+        let supervisors = std::mem::take(&mut self.supervisors);
         let faces = std::mem::take(&mut self.faces);
         let streams = self.streams.take();
         let aborts: Vec<_> = faces.iter().map(|(name, task)| (*name, task.abort_handle())).collect();
@@ -235,8 +227,8 @@ impl Services {
                 }
             }
             let mut outcome = Ok(());
-            for ended in servers {
-                let ended = ended.await.map_err(NodeError::Task).flatten();
+            for supervisor in supervisors {
+                let ended = supervisor.await.map_err(NodeError::Task).flatten();
                 outcome = outcome.and(ended);
             }
             outcome

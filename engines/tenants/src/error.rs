@@ -190,6 +190,9 @@ impl From<JournalError> for SqlError {
             JournalError::TooLarge { .. } | JournalError::Backlog { .. } => {
                 Self::new(state::PROGRAM_LIMIT_EXCEEDED, error.to_string())
             }
+            error if error.is_full() => {
+                Self::new(state::DISK_FULL, error.to_string()).hint("Reads go on; writes do when there is space again.")
+            }
             other => Self::new(state::IO_ERROR, other.to_string()),
         }
     }

@@ -44,11 +44,19 @@ pub struct Shard {
 
 impl Log for Shard {
     fn append(&mut self, record: &[u8]) -> Result<Lsn, JournalError> {
-        self.journal.append(&[Draft { shard: self.shard, kind: COMMIT, payload: record }])
+        append(&self.journal, &[Draft { shard: self.shard, kind: COMMIT, payload: record }])
     }
 
     fn durable(&self) -> Lsn {
         self.journal.durable()
+    }
+}
+
+/// Appends to a journal that has space for more. What was appended to another one would keep waiting whoever reads it.
+pub(crate) fn append(journal: &Journal, group: &[Draft<'_>]) -> Result<Lsn, JournalError> {
+    match journal.full() {
+        Some(full) => Err(full),
+        None => journal.append(group),
     }
 }
 

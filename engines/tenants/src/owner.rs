@@ -18,7 +18,7 @@ use savanna_tenants_segments::TenantId;
 use crate::{
     database::{Database, Replaying},
     error::{Result, SqlError, state},
-    log::{COMMIT, CREATED, DROPPED, RESERVED, RecordError, Shard},
+    log::{COMMIT, CREATED, DROPPED, RESERVED, RecordError, Shard, append},
     roots::{Roots, RootsFile},
     storage::{Home, Storage, StorageError},
     truncation::Truncation,
@@ -307,7 +307,7 @@ impl Owner {
     }
 
     fn append(&self, shard: u64, kind: u16, payload: &[u8]) -> std::result::Result<Lsn, JournalError> {
-        self.journal.append(&[Draft { shard, kind, payload }])
+        append(&self.journal, &[Draft { shard, kind, payload }])
     }
 
     /// A tenant wakes on a thread: what is to be redone of it.

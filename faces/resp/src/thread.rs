@@ -173,6 +173,7 @@ impl Thread {
         while !self.state.is_stopping {
             self.sleep(&mut events, due)?;
             due = self.tick();
+            self.note_space();
             for event in &events {
                 match event.token() {
                     WAKE => {}

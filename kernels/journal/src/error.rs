@@ -205,11 +205,22 @@ impl JournalError {
     /// As [`io`](Self::io), of something that may be done again: [`Full`](Self::Full) if only space was missing.
     pub(crate) fn space(doing: &'static str, file: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let file = file.into();
-        move |source| match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+        move |source| {
+            if is_full(&source) {
                 Self::Full { doing, file, source: Arc::new(source) }
+            } else {
+                Self::io(doing, file)(source)
             }
-            _ => Self::io(doing, file)(source),
+        }
+    }
+
+    /// Whether only space was missing, so that the same may go well later.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Full { .. } => true,
+            Self::Io { source, .. } => is_full(source),
+            _ => false,
         }
     }
 
@@ -221,4 +232,8 @@ impl JournalError {
         let object = object.to_string();
         move |source| Self::Store { doing, object, source: Arc::new(source) }
     }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

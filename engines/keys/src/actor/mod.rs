@@ -110,6 +110,8 @@ pub struct Actor {
     dismissed: Vec<SessionId>,
     /// Kept by the first actor.
     pub(crate) logbook: Logbook,
+    /// Why the log has no space for changes, if it has none.
+    pub log_full: Option<Box<str>>,
     /// Whether somebody asked for a rewrite of the log.
     pub is_rewrite_wanted: bool,
     listeners: Listeners,
@@ -193,6 +195,7 @@ impl Actor {
             scripts,
             script_user: None,
             script_has_room: true,
+            log_full: None,
             hot_keys: HotKeys::new(seed ^ u64::from(id.0)),
             pause: None,
             owes_room: false,
@@ -291,6 +294,9 @@ impl Actor {
         session.check_subscribed(command)?;
         if self.pause.is_some() && self.holds_back(session, command, args) {
             return Ok(Progress::Held);
+        }
+        if flags.has(Flags::WRITE) {
+            self.check_log_space()?;
         }
         if let Some(program) = &mut session.queued
             && !flags.has(Flags::UNQUEUED)

@@ -43,6 +43,16 @@ impl Actor {
         self.note_request();
     }
 
+    /// Refuses a change that the log has no space for: it would wait there, and whoever reads it with it.
+    pub(super) fn check_log_space(&self) -> Result<(), CommandError> {
+        match &self.log_full {
+            None => Ok(()),
+            Some(cause) => Err(CommandError::from(format!(
+                "MISCONF writes are refused, because they could not be kept; reads go on. {cause}"
+            ))),
+        }
+    }
+
     /// Whether [`Actor::tick`] is to come again soon, to give up more.
     #[must_use]
     pub const fn owes_room(&self) -> bool {

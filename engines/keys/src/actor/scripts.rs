@@ -131,6 +131,9 @@ impl Actor {
         if is_readonly && command.flags.has(Flags::WRITE) {
             return Err(CommandError::text("ERR Write commands are not allowed from read-only scripts."));
         }
+        if command.flags.has(Flags::WRITE) {
+            self.check_log_space()?;
+        }
         if command.is_refused(self.script_has_room) {
             return Err(out_of_memory());
         }

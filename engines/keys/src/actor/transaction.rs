@@ -27,7 +27,7 @@ use super::program::Program;
 use super::room::out_of_memory;
 use super::{Actor, Place, Progress, Work};
 use crate::access::Access;
-use crate::command::Run;
+use crate::command::{Flags, Run};
 use crate::error::CommandError;
 use crate::keyspace::DATABASES;
 use crate::keyspace::replica::Aside;
@@ -400,6 +400,9 @@ impl Actor {
         mut program: Box<Program>,
         reply: &mut dyn Reply,
     ) -> Result<Progress, CommandError> {
+        if program.steps().any(|(command, _)| command.flags.has(Flags::WRITE)) {
+            self.check_log_space()?;
+        }
         program.user = (session.access != Access::Full).then(|| Arc::clone(&session.user));
         let keys = keys_of(&program);
         self.go_to_firsts(session, keys.iter().map(|key| &**key));

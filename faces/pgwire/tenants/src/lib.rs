@@ -29,7 +29,7 @@ mod tenants;
 mod thread;
 
 pub use savanna_identity::{TlsError, TlsFiles};
-pub use savanna_tenants::{SqlError, activity::Counts};
+pub use savanna_tenants::{SqlError, activity::Counts, error::state::DISK_FULL};
 
 pub use crate::{
     door::Admission,

@@ -51,6 +51,15 @@ impl Thread {
         }
     }
 
+    /// Notes whether the log has space for changes.
+    pub(super) fn note_space(&mut self) {
+        match self.journal.as_ref().and_then(|journal| journal.full()) {
+            None => self.actor.log_full = None,
+            Some(_) if self.actor.log_full.is_some() => {}
+            Some(full) => self.actor.log_full = Some(full.to_string().into()),
+        }
+    }
+
     /// Goes on with a rewrite of the log, if there is one; the first thread also sees whether one is due or done.
     pub(super) fn rewrite(&mut self) -> Result<(), ThreadError> {
         let Some(journal) = self.journal.clone() else { return Ok(()) };
@@ -81,6 +90,7 @@ impl Thread {
         self.actor.keys.is_rewriting()
             && self.state.rewrote_at.elapsed() >= REWRITE_PERIOD
             && journal.backlog() < REWRITE_AHEAD
+            && self.actor.log_full.is_none()
     }
 
     /// Writes some keys again. Says whether that were the last.

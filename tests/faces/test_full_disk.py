@@ -1,0 +1,106 @@
+"""A full disk: writes are refused with the cause, reads go on, and writes come back by themselves when there is space."""
+
+import errno
+import subprocess
+import time
+
+import psycopg
+import pytest
+import redis
+
+from conftest import Node
+
+SIZE = "24m"
+# Long enough for anything that comes at all.
+PATIENCE = 60
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """The data directory of a node, on a file system that is soon full."""
+    disk = tmp_path / "data"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", disk], capture_output=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip("a file system can only be mounted by root")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+def fill(disk):
+    """Takes all the space that there is."""
+    filler = disk / "filler"
+    with open(filler, "wb", buffering=0) as file:
+        for size in (1 << 20, 1 << 12):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+    return filler
+
+
+def tenant(node):
+    return psycopg.connect(f"host=127.0.0.1 port={node.ports['tenants']} user=postgres dbname=postgres", autocommit=True)
+
+
+def insert(connection, told):
+    connection.execute("INSERT INTO t VALUES (%s, %s)", (len(told), "x" * 1000))
+    told.append(len(told))
+
+
+def set_next(client, told):
+    assert client.set(f"key:{len(told)}", "x" * 1000)
+    told.append(len(told))
+
+
+def refused(write, *arguments):
+    """Writes until it is refused, and says why."""
+    for _ in range(1000):
+        try:
+            write(*arguments)
+        except (redis.ResponseError, psycopg.Error) as error:
+            return error
+    raise AssertionError("a full disk took 1,000 writes")
+
+
+def taken(write, *arguments):
+    """Writes when that is possible again."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return write(*arguments)
+        except (redis.ResponseError, psycopg.Error):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_reads_go_on_and_writes_come_back(small_disk, tmp_path):
+    node = Node(tmp_path)
+    keys, rows = [], []
+    try:
+        with redis.Redis(port=node.ports["keys"]) as client, tenant(node) as connection:
+            client.config_set("appendfsync", "always")
+            connection.execute("CREATE TABLE t (id int PRIMARY KEY, filling text)")
+            set_next(client, keys)
+            insert(connection, rows)
+            filler = fill(small_disk)
+
+            why = str(refused(set_next, client, keys))
+            assert "MISCONF" in why and "No space left on device" in why, why
+            why = refused(insert, connection, rows)
+            assert why.sqlstate == "53100" and "No space left on device" in str(why), why
+            assert client.get(f"key:{len(keys) - 1}") == b"x" * 1000
+            assert connection.execute("SELECT count(*) FROM t").fetchone() == (len(rows),)
+            assert client.ping() and node.process.poll() is None
+
+            filler.unlink()
+            taken(set_next, client, keys)
+            taken(insert, connection, rows)
+        node.kill()
+        node = Node(tmp_path)
+        with redis.Redis(port=node.ports["keys"]) as client, tenant(node) as connection:
+            assert client.dbsize() >= len(keys) and client.exists(*(f"key:{at}" for at in keys)) == len(keys)
+            assert {id for (id,) in connection.execute("SELECT id FROM t")} >= set(rows)
+    finally:
+        node.kill()
