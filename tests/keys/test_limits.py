@@ -272,3 +272,23 @@ def test_settings_are_refused_in_whole(server, name, values):
     for value in values:
         assert isinstance(client.call("CONFIG", "SET", name, value), Refused), value
     assert client.call("CONFIG", "GET", name) == before
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_memory_of_long_replies_and_of_flushed_keys_goes_back_without_a_request(tmp_path, threads):
+    server = Server([SERVER, "--threads", str(threads)], tmp_path / "log")
+    start = resident(server)
+    clients = [Client(server.port) for _ in range(6)]
+    for _ in range(40):
+        clients[0].call("RPUSH", "list", *["x" * 100] * 5_000)
+    for client in clients:
+        assert len(client.call("LRANGE", "list", 0, -1)) == 200_000
+    for number in range(0, 200_000, 1_000):
+        client = clients[number // 1_000 % 6]
+        client.call("MSET", *[word for key in range(number, number + 1_000) for word in (f"key{key}", "v" * 100)])
+    for client in clients:
+        assert len(client.call("KEYS", "*")) == 200_001
+    assert resident(server) > start + 60_000
+    clients[0].call("FLUSHALL")
+    wait_until(lambda: resident(server) < start + 40_000)
+    server.kill()

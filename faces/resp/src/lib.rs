@@ -19,6 +19,7 @@
 mod connection;
 mod encode;
 mod mailbox;
+mod memory;
 mod output;
 pub mod parse;
 mod rewrite;

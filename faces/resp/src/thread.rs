@@ -28,6 +28,7 @@ pub(crate) use self::accept::Door;
 pub(crate) use self::attend::Lent;
 use crate::connection::Connection;
 use crate::mailbox::{Mail, Mailbox, Slot};
+use crate::memory::Release;
 use crate::parse::Parser;
 use crate::rewrite::Rewrites;
 
@@ -113,6 +114,7 @@ pub(crate) struct State {
     has_settled: bool,
     /// Whether the first thread is to hear that this one has appended what a rewrite needs, after what this one has told.
     is_rewritten: bool,
+    release: Release,
     is_stopping: bool,
 }
 
@@ -139,6 +141,7 @@ impl State {
             rewrites: Rewrites::default(),
             has_settled: false,
             is_rewritten: false,
+            release: Release::new(),
             is_stopping: false,
         }
     }
@@ -242,6 +245,9 @@ impl Thread {
         if self.actor.keys.is_rewriting() {
             timeout = timeout.min(REWRITE_PERIOD);
         }
+        if let Some(due) = self.state.release.due() {
+            timeout = timeout.min(due);
+        }
         if !self.state.listed.is_empty() || self.actor.owes_room() {
             timeout = Duration::ZERO;
         }
@@ -250,8 +256,11 @@ impl Thread {
         if mail.is_some() || self.may_release() {
             timeout = Duration::ZERO;
         }
+        let begun = Instant::now();
         let polled = self.poll.poll(events, Some(timeout.min(SLEEP_MAX)));
         self.mailbox.wake_up();
+        let is_busy = !events.is_empty() || mail.is_some() || self.actor.is_dropping();
+        self.state.release.wake(begun.elapsed(), is_busy);
         if let Err(error) = polled
             && error.kind() != io::ErrorKind::Interrupted
         {

@@ -165,8 +165,14 @@ impl Actor {
         const FEW: usize = 10_000;
         let flushed = self.keys.flush(database);
         if flushed.iter().map(|database| database.key_count()).sum::<usize>() > FEW {
-            std::thread::spawn(move || drop(flushed));
+            self.dropping.push(std::thread::spawn(move || drop(flushed)));
         }
+    }
+
+    /// Whether the memory of what was flushed is still being given back.
+    pub fn is_dropping(&mut self) -> bool {
+        self.dropping.retain(|thread| !thread.is_finished());
+        !self.dropping.is_empty()
     }
 
     /// Whether nothing may be changed that nobody asks for: keys that are held are in the log as they are.

@@ -33,6 +33,7 @@ mod waiting;
 mod work;
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use hashbrown::HashMap;
@@ -120,6 +121,8 @@ pub struct Actor {
     gathers: HashMap<u64, Gather>,
     /// At the first actor.
     freezes: HashMap<u64, Freeze>,
+    /// What was flushed, and takes longer to drop than a turn may.
+    dropping: Vec<JoinHandle<()>>,
     rounds: Rounds,
     waiters: Waiters,
     pub(crate) scripts: Scripts,
@@ -189,6 +192,7 @@ impl Actor {
             transactions: HashMap::new(),
             gathers: HashMap::new(),
             freezes: HashMap::new(),
+            dropping: Vec::new(),
             rounds: Rounds::new(placement.actors()),
             waiters: Waiters::default(),
             watches: vec![scripts.watch().clone()],
