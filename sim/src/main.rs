@@ -32,6 +32,9 @@ struct Arguments {
     /// Break the product on purpose: replies do not wait for the reply gate.
     #[arg(long)]
     no_gate: bool,
+    /// Break the product on purpose: replies to reads do not wait for the reply gate.
+    #[arg(long)]
+    reads_ungated: bool,
     /// Break the product on purpose: leases have no margin for clocks.
     #[arg(long)]
     no_margin: bool,
@@ -62,8 +65,12 @@ fn simulate(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
             )
         })?],
     };
-    let variant =
-        Variant { no_gate: arguments.no_gate, no_margin: arguments.no_margin, fence_ignored: arguments.fence_ignored };
+    let variant = Variant {
+        no_gate: arguments.no_gate,
+        reads_ungated: arguments.reads_ungated,
+        no_margin: arguments.no_margin,
+        fence_ignored: arguments.fence_ignored,
+    };
     let mut all_well = true;
     for scenario in scenarios {
         if arguments.trace {

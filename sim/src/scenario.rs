@@ -11,6 +11,13 @@ pub enum Fault {
         /// How long it is down.
         down_ms: u64,
     },
+    /// An owner and its machine stop between the append and the flush of a write, the next time that an owner comes there.
+    KillOwnerBeforeFlush {
+        /// Only when somebody has asked for what was written.
+        is_read: bool,
+        /// How long it is down.
+        down_ms: u64,
+    },
     /// An owner stands still and goes on, as after a long collection of garbage.
     PauseOwner {
         /// How long; beyond the lease if above [`Scenario::TTL`].
@@ -58,6 +65,8 @@ pub struct Happening {
 pub struct Variant {
     /// Replies do not wait for the reply gate.
     pub no_gate: bool,
+    /// Replies to reads do not wait for the reply gate; those to writes do.
+    pub reads_ungated: bool,
     /// Holders serve to the very end of the ttl, with no margin for their clocks.
     pub no_margin: bool,
     /// The journal does not see that it was fenced.
@@ -66,7 +75,7 @@ pub struct Variant {
 
 impl Variant {
     /// The product as it is.
-    pub const SOUND: Self = Self { no_gate: false, no_margin: false, fence_ignored: false };
+    pub const SOUND: Self = Self { no_gate: false, reads_ungated: false, no_margin: false, fence_ignored: false };
 }
 
 /// A cluster, its load and its faults.
@@ -142,6 +151,19 @@ pub const SCENARIOS: &[Scenario] = &[
         ..QUIET
     },
     Scenario {
+        name: "kill_before_flush",
+        shards: 3,
+        keys: 1,
+        clients: 6,
+        think_max: Duration::from_millis(20),
+        about: "machines die while a write, and reads of what it wrote, wait for the flush: nobody was told of it",
+        happenings: &[
+            over_time(Fault::KillOwnerBeforeFlush { is_read: false, down_ms: 400 }, 4),
+            over_time(Fault::KillOwnerBeforeFlush { is_read: true, down_ms: 400 }, 4),
+        ],
+        ..QUIET
+    },
+    Scenario {
         name: "pause_past_the_lease",
         about: "owners stand still until their shards are served elsewhere, and resume",
         happenings: &[over_time(Fault::PauseOwner { pause_ms: 1_200 }, 3)],
@@ -186,7 +208,7 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "disk_full",
         clients: 6,
         think_max: Duration::from_millis(20),
-        about: "a log cannot grow: its owner stops, nothing told is lost, and serving resumes when there is room",
+        about: "a log cannot grow: its owner tells nobody, nothing told is lost, and it goes on by itself when there is room",
         happenings: &[over_time(Fault::DiskFull { for_ms: 1_200 }, 6)],
         ..QUIET
     },

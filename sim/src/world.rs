@@ -145,6 +145,8 @@ struct World {
     disks: Vec<Arc<SimDisk>>,
     agenda: BTreeMap<(Duration, u64), Deed>,
     deeds: u64,
+    /// Machines that are to stop before they have flushed: whether only what was read counts, and how long they are down.
+    stops_before_flush: Vec<(bool, u64)>,
     history: History,
 }
 
@@ -182,6 +184,7 @@ impl World {
             rng,
             agenda: BTreeMap::new(),
             deeds: 0,
+            stops_before_flush: Vec::new(),
             history: History::new(),
         };
         world.start_coordinator();
@@ -232,6 +235,7 @@ impl World {
                     for (node, told) in self.net.step().unwrap_or_default() {
                         self.take(&node, told);
                     }
+                    self.stop_before_flush();
                 }
                 _ => break,
             }
@@ -291,6 +295,7 @@ impl World {
                     self.after_ms(down_ms, Deed::StartOwner(place));
                 }
             }
+            Fault::KillOwnerBeforeFlush { is_read, down_ms } => self.stops_before_flush.push((is_read, down_ms)),
             Fault::PauseOwner { pause_ms } => {
                 self.net.pause(&owner(place));
                 self.after_ms(pause_ms, Deed::Resume(place));
@@ -319,7 +324,30 @@ impl World {
         }
     }
 
+    /// Stops a machine that has something to flush, if one is to stop there. By chance a little later, so that it comes at
+    /// each point between append and flush.
+    fn stop_before_flush(&mut self) {
+        let Some((is_read, down_ms)) = self.stops_before_flush.last().copied() else {
+            return;
+        };
+        let waits = |place: &usize| match self.net.node(&owner(*place)) {
+            Some(Actor::Owner(owner)) if is_read => owner.has_unflushed_read(),
+            Some(Actor::Owner(owner)) => owner.has_unflushed(),
+            _ => false,
+        };
+        let Some(place) = (0..self.scenario.owners).find(waits) else {
+            return;
+        };
+        if self.rng.random_bool(0.3) {
+            self.stops_before_flush.pop();
+            self.net.note(format_args!("owner {place} stops before it has flushed"));
+            self.kill_owner(place);
+            self.after_ms(down_ms, Deed::StartOwner(place));
+        }
+    }
+
     fn heal_all(&mut self) {
+        self.stops_before_flush.clear();
         self.net.heal();
         self.net.set_faults(self.scenario.network);
         for place in 0..self.scenario.owners {
@@ -363,7 +391,8 @@ impl World {
             place,
             owners: self.scenario.owners,
             terms: LeaseTerms::new(Scenario::TTL, margin).expect("the margin is below the ttl"),
-            gate: !self.variant.no_gate,
+            gate_writes: !self.variant.no_gate,
+            gate_reads: !self.variant.no_gate && !self.variant.reads_ungated,
             disks: disks.collect(),
             seed: self.seed,
         };

@@ -49,8 +49,10 @@ pub(crate) struct OwnerConfig {
     pub(crate) place: usize,
     pub(crate) owners: usize,
     pub(crate) terms: LeaseTerms,
-    /// Broken on purpose if false; see [`crate::Variant`].
-    pub(crate) gate: bool,
+    /// Replies to writes wait in the gate; broken on purpose if not, see [`crate::Variant`].
+    pub(crate) gate_writes: bool,
+    /// The same of replies to reads.
+    pub(crate) gate_reads: bool,
     /// The disks of all shards, reachable from every owner.
     pub(crate) disks: Vec<Arc<dyn Disk>>,
     pub(crate) seed: u64,
@@ -86,7 +88,11 @@ struct Shard {
     journal: SteppedJournal<Held>,
     /// Value and log position of each register written.
     registers: BTreeMap<u32, (u64, Lsn)>,
+    /// The newest record that a read depends on.
+    read_up_to: Lsn,
     phase: Phase,
+    /// When the journal did something last: its clock goes from step to step.
+    stepped_at: Duration,
     /// The journal has something to do.
     disk_busy: bool,
     /// Its next step is scheduled.
@@ -130,6 +136,16 @@ impl Owner {
     /// The shards whose logs this process has open.
     pub(crate) fn open_shards(&self) -> impl Iterator<Item = usize> + '_ {
         self.shards.keys().copied()
+    }
+
+    /// Whether something was appended that is not flushed yet.
+    pub(crate) fn has_unflushed(&self) -> bool {
+        self.shards.values().any(|shard| shard.journal.appended() > shard.journal.durable())
+    }
+
+    /// Whether somebody asked for something that is not flushed yet.
+    pub(crate) fn has_unflushed_read(&self) -> bool {
+        self.shards.values().any(|shard| shard.read_up_to > shard.journal.durable())
     }
 
     /// Begins to hand a shard to another node; false if this owner does not serve it.
@@ -385,8 +401,16 @@ impl Owner {
             Ok(journal) => {
                 out.push(NodeAction::Effect(Told::Recovered { shard: number, epoch, values }));
                 self.moved.remove(&number);
-                let shard =
-                    Shard { epoch, journal, registers, phase: Phase::Serving, disk_busy: false, disk_armed: false };
+                let shard = Shard {
+                    epoch,
+                    journal,
+                    registers,
+                    read_up_to: Lsn::NONE,
+                    phase: Phase::Serving,
+                    stepped_at: now,
+                    disk_busy: false,
+                    disk_armed: false,
+                };
                 self.shards.insert(number, shard);
             }
             Err(
@@ -442,11 +466,13 @@ impl Owner {
             (lsn, told, request.value)
         } else {
             let (value, lsn) = shard.registers.get(&request.key).copied().unwrap_or((0, Lsn::NONE));
+            shard.read_up_to = shard.read_up_to.max(lsn);
             (lsn, Told::Answered { shard: number, epoch: shard.epoch, value }, value)
         };
         shard.disk_busy = true;
         let held = Held { key: key.clone(), told, value };
-        if self.config.gate {
+        let gated = if write { self.config.gate_writes } else { self.config.gate_reads };
+        if gated {
             shard.journal.hold(lsn, held);
         } else {
             self.tell(held, now, out);
@@ -481,6 +507,8 @@ impl Owner {
             return;
         };
         shard.disk_armed = false;
+        shard.journal.advance(now.saturating_sub(shard.stepped_at));
+        shard.stepped_at = now;
         match shard.journal.step() {
             Step::Idle => shard.disk_busy = false,
             Step::Disk | Step::Wait(_) => {}
