@@ -376,6 +376,14 @@ impl State {
                 ordered_set::percentiles(&values, &self.pieces[0].beside, continuous)
             }
             Kind::Mode => Ok(ordered_set::mode(&values.collect::<Vec<_>>())),
+            Kind::ArrayAgg { nested: true } if values.clone().any(Value::is_null) => {
+                Err(SqlError::new(state::NULL_VALUE_NOT_ALLOWED, "cannot accumulate null arrays"))
+            }
+            Kind::ArrayAgg { nested: true }
+                if values.clone().any(|value| matches!(value, Value::Array(array) if array.elements.is_empty())) =>
+            {
+                Err(SqlError::new(state::ARRAY_SUBSCRIPT_ERROR, "cannot accumulate empty arrays"))
+            }
             Kind::ArrayAgg { nested } => {
                 ArrayFunction::Make { nested }.call(&values.collect::<Vec<_>>(), &Facts::default())
             }

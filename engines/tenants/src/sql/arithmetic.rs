@@ -94,10 +94,14 @@ pub(super) fn arithmetic(operator: Operator, of: Type, a: &Value, b: &Value, zon
             let (Some(months), Some(days), Some(micros)) = sums else { return Err(out_of_range(Type::Interval)) };
             Value::Interval(Interval { months, days, micros })
         }
-        (Value::Interval(interval), Multiply, Value::Float(factor)) => Value::Interval(scaled(*interval, *factor)?),
-        (Value::Float(factor), Multiply, Value::Interval(interval)) => Value::Interval(scaled(*interval, *factor)?),
+        (Value::Interval(interval), Multiply, Value::Float(factor)) => {
+            Value::Interval(scaled(*interval, |part| part * factor)?)
+        }
+        (Value::Float(factor), Multiply, Value::Interval(interval)) => {
+            Value::Interval(scaled(*interval, |part| part * factor)?)
+        }
         (Value::Interval(_), Divide, Value::Float(0.0)) => return Err(by_zero()),
-        (Value::Interval(interval), Divide, Value::Float(by)) => Value::Interval(scaled(*interval, 1.0 / by)?),
+        (Value::Interval(interval), Divide, Value::Float(by)) => Value::Interval(scaled(*interval, |part| part / by)?),
         (a, operator, b) => return Err(SqlError::internal(format_args!("{a:?} {operator:?} {b:?} was computed"))),
     })
 }
@@ -147,14 +151,27 @@ fn float(operator: Operator, of: Type, a: f64, b: f64) -> Result<Value> {
     Ok(Value::Float(result))
 }
 
-/// An interval times a number: what is less than a month becomes days, what is less than a day becomes time.
-fn scaled(interval: Interval, factor: f64) -> Result<Interval> {
-    let months = f64::from(interval.months) * factor;
-    let days = f64::from(interval.days) * factor + months.fract() * 30.0;
-    let micros = interval.micros as f64 * factor + days.fract() * datetime::MICROS_PER_DAY as f64;
-    let fits = months.abs() < 2e9 && days.abs() < 2e9 && micros.abs() < 9e18;
-    if !fits {
+/// An interval times or by a number: what is less than a month becomes days, what is less than a day becomes time. Rounded where PostgreSQL
+/// rounds.
+fn scaled(interval: Interval, scale: impl Fn(f64) -> f64) -> Result<Interval> {
+    let whole = |number: f64| {
+        let fits = number.abs() <= f64::from(i32::MAX);
+        if fits { Ok(number.trunc()) } else { Err(out_of_range(Type::Interval)) }
+    };
+    let to_micros = |number: f64| (number * 1e6).round_ties_even() / 1e6;
+    const SECONDS_PER_DAY: f64 = 86_400.0;
+    let (months, days) = (scale(interval.months.into()), scale(interval.days.into()));
+    let (whole_months, mut whole_days) = (whole(months)?, whole(days)?);
+    let rest_days = to_micros((months - whole_months) * 30.0);
+    let mut seconds = to_micros((days - whole_days + rest_days - rest_days.trunc()) * SECONDS_PER_DAY);
+    if seconds.abs() >= SECONDS_PER_DAY {
+        whole_days += (seconds / SECONDS_PER_DAY).trunc();
+        seconds -= (seconds / SECONDS_PER_DAY).trunc() * SECONDS_PER_DAY;
+    }
+    whole_days = whole(whole_days + rest_days.trunc())?;
+    let micros = (scale(interval.micros as f64) + seconds * 1e6).round_ties_even();
+    if !(-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&micros) {
         return Err(out_of_range(Type::Interval));
     }
-    Ok(Interval { months: months as i32, days: days as i32, micros: micros.round() as i64 })
+    Ok(Interval { months: whole_months as i32, days: whole_days as i32, micros: micros as i64 })
 }

@@ -153,6 +153,9 @@ impl<'b, 'c> Binder<'b, 'c> {
             }
             ast::Expr::Interval(interval) => self.interval(interval),
             ast::Expr::UnaryOp { op, expr } => self.unary(*op, expr),
+            ast::Expr::BinaryOp { left, op, right } if let Some((pattern, negated)) = system::pattern_of(op, right) => {
+                self.like(left, (&pattern, None), negated, false)
+            }
             ast::Expr::BinaryOp { left, op, right } => self.binary(left, op, right),
             ast::Expr::IsNull(inner) => {
                 let value = Expr::IsNull(Box::new(self.expr(inner)?.expr));

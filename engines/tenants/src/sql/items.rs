@@ -95,65 +95,91 @@ impl Items {
 
 /// The name that PostgreSQL gives to what has none.
 pub(crate) fn default_name(ast: &ast::Expr) -> String {
+    match name_by(ast) {
+        Some(By::Own(name) | By::Type(name)) => name,
+        None => "?column?".to_owned(),
+    }
+}
+
+/// By what an expression has its name.
+enum By {
+    /// A column or a call.
+    Own(String),
+    /// A type, which another one around it replaces; or that it is a CASE.
+    Type(String),
+}
+
+fn name_by(ast: &ast::Expr) -> Option<By> {
+    let own = |name: &str| Some(By::Own(name.to_owned()));
     match ast {
-        ast::Expr::Identifier(ident) => name_of(ident),
-        ast::Expr::CompoundIdentifier(parts) => parts.last().map_or_else(String::new, name_of),
-        ast::Expr::Nested(inner) => default_name(inner),
-        ast::Expr::Function(function) => object_name(&function.name).unwrap_or_default(),
-        ast::Expr::Cast { expr, data_type, .. } => match default_name(expr).as_str() {
-            "?column?" => Type::of_ast(data_type, &Catalog::default()).map_or_else(
-                |_| own_type_name(data_type),
-                |of| match of.exact() {
-                    Type::Bool => "bool".to_owned(),
-                    Type::Int2 => "int2".to_owned(),
-                    Type::Int4 => "int4".to_owned(),
-                    Type::Int8 => "int8".to_owned(),
-                    Type::Float4 => "float4".to_owned(),
-                    Type::Float8 => "float8".to_owned(),
-                    Type::Varchar(_) => "varchar".to_owned(),
-                    Type::Char(_) => "bpchar".to_owned(),
-                    Type::Timestamp => "timestamp".to_owned(),
-                    Type::Timestamptz => "timestamptz".to_owned(),
-                    Type::Time => "time".to_owned(),
-                    other => other.base_name(),
-                },
-            ),
-            name => name.to_owned(),
-        },
-        // As its last result, if that is a column or a call.
-        ast::Expr::Case { else_result: Some(last), .. }
-            if matches!(
-                **last,
-                ast::Expr::Identifier(_)
-                    | ast::Expr::CompoundIdentifier(_)
-                    | ast::Expr::Function(_)
-                    | ast::Expr::Case { .. }
-            ) =>
-        {
-            default_name(last)
+        ast::Expr::Identifier(ident) => Some(By::Own(name_of(ident))),
+        ast::Expr::CompoundIdentifier(parts) => parts.last().map(|last| By::Own(name_of(last))),
+        ast::Expr::CompoundFieldAccess { root, access_chain } => {
+            let field = access_chain.iter().rev().find_map(|access| match access {
+                ast::AccessExpr::Dot(ast::Expr::Identifier(field)) => Some(By::Own(name_of(field))),
+                _ => None,
+            });
+            field.or_else(|| name_by(root))
         }
-        ast::Expr::Case { .. } => "case".to_owned(),
+        ast::Expr::Nested(inner) | ast::Expr::Collate { expr: inner, .. } => name_by(inner),
+        ast::Expr::Function(function) => object_name(&function.name).ok().map(By::Own),
+        ast::Expr::Cast { expr, data_type, .. } => match name_by(expr) {
+            Some(By::Own(name)) => Some(By::Own(name)),
+            _ => Some(By::Type(type_name(data_type))),
+        },
+        ast::Expr::TypedString(typed) => Some(By::Type(type_name(&typed.data_type))),
+        ast::Expr::Interval(_) => Some(By::Type("interval".to_owned())),
+        // As its last result, if that is a column or a call.
+        ast::Expr::Case { else_result, .. } => match else_result.as_deref().and_then(name_by) {
+            Some(By::Own(name)) => Some(By::Own(name)),
+            _ => Some(By::Type("case".to_owned())),
+        },
         ast::Expr::Subquery(query) => match &*query.body {
             ast::SetExpr::Select(select) => match select.projection.first() {
-                Some(SelectItem::UnnamedExpr(ast)) => default_name(ast),
-                Some(SelectItem::ExprWithAlias { alias, .. }) => name_of(alias),
-                _ => "?column?".to_owned(),
+                Some(SelectItem::UnnamedExpr(ast)) => own(&default_name(ast)),
+                Some(SelectItem::ExprWithAlias { alias, .. }) => Some(By::Own(name_of(alias))),
+                _ => None,
             },
-            _ => "?column?".to_owned(),
+            ast::SetExpr::Values(_) => own("column1"),
+            _ => None,
         },
-        ast::Expr::Exists { .. } => "exists".to_owned(),
-        ast::Expr::Overlay { .. } => "overlay".to_owned(),
-        ast::Expr::AtTimeZone { .. } => "timezone".to_owned(),
-        ast::Expr::Array(_) => "array".to_owned(),
-        ast::Expr::Extract { .. } => "extract".to_owned(),
-        ast::Expr::Substring { .. } => "substring".to_owned(),
-        ast::Expr::Position { .. } => "position".to_owned(),
-        ast::Expr::Trim { .. } => "btrim".to_owned(),
-        ast::Expr::Ceil { .. } => "ceil".to_owned(),
-        ast::Expr::Floor { .. } => "floor".to_owned(),
-        ast::Expr::Value(value) if matches!(value.value, ast::Value::Boolean(_)) => "bool".to_owned(),
-        ast::Expr::Interval(_) => "interval".to_owned(),
-        _ => "?column?".to_owned(),
+        ast::Expr::Exists { .. } => own("exists"),
+        ast::Expr::Overlay { .. } => own("overlay"),
+        ast::Expr::AtTimeZone { .. } => own("timezone"),
+        ast::Expr::Array(_) => own("array"),
+        ast::Expr::Tuple(_) => own("row"),
+        ast::Expr::Extract { .. } => own("extract"),
+        ast::Expr::Substring { .. } => own("substring"),
+        ast::Expr::Position { .. } => own("position"),
+        ast::Expr::Trim { trim_where, .. } => own(match trim_where {
+            Some(ast::TrimWhereField::Leading) => "ltrim",
+            Some(ast::TrimWhereField::Trailing) => "rtrim",
+            _ => "btrim",
+        }),
+        ast::Expr::Ceil { .. } => own("ceil"),
+        ast::Expr::Floor { .. } => own("floor"),
+        ast::Expr::BinaryOp { op: ast::BinaryOperator::Overlaps, .. } => own("overlaps"),
+        _ => None,
+    }
+}
+
+/// The name of a type as PostgreSQL has it inside; that of its elements for arrays.
+fn type_name(data_type: &ast::DataType) -> String {
+    let Ok(of) = Type::of_ast(data_type, &Catalog::default()) else { return own_type_name(data_type) };
+    let of = of.element().unwrap_or(of);
+    match of.exact() {
+        Type::Bool => "bool".to_owned(),
+        Type::Int2 => "int2".to_owned(),
+        Type::Int4 => "int4".to_owned(),
+        Type::Int8 => "int8".to_owned(),
+        Type::Float4 => "float4".to_owned(),
+        Type::Float8 => "float8".to_owned(),
+        Type::Varchar(_) => "varchar".to_owned(),
+        Type::Char(_) => "bpchar".to_owned(),
+        Type::Timestamp => "timestamp".to_owned(),
+        Type::Timestamptz => "timestamptz".to_owned(),
+        Type::Time => "time".to_owned(),
+        other => other.base_name(),
     }
 }
 

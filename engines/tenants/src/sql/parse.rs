@@ -172,6 +172,14 @@ pub(super) fn word(token: &TokenWithSpan) -> String {
     }
 }
 
+/// So often a word may stand in a text that makes it be written otherwise: each time all behind it moves. What has more is left to the parser.
+const RARE: usize = 100;
+
+/// Whether a word stands in a text, and not too often.
+pub(super) fn is_rare(tokens: &[TokenWithSpan], expected: &str) -> bool {
+    (1..=RARE).contains(&tokens.iter().filter(|token| is_word(&token.token, expected)).count())
+}
+
 /// Writes what PostgreSQL takes and the parser does not in another way: `ON` and `OFF` among the options of COPY, users, who are
 /// roles that log in, tables without a log, which have one, what an INSERT overrides, `ABORT`, `TABLE t`, the weaker row locks, row locks before
 /// LIMIT, the order of an operator, options of a table that have no value, `DEFERRABLE` transactions, and options of VACUUM, which has
@@ -255,6 +263,9 @@ fn names_table(tokens: &[TokenWithSpan], places: &[usize]) -> bool {
 
 /// Leaves `[NOT] DEFERRABLE` out of a transaction's modes. It asks that one that only reads does not fail at its end; here none does.
 fn write_deferrable(tokens: &mut Vec<TokenWithSpan>) {
+    if !is_rare(tokens, "DEFERRABLE") {
+        return;
+    }
     while let Some(at) = tokens.iter().position(|token| word(token) == "DEFERRABLE") {
         let before = |at: usize| tokens[..at].iter().rposition(|token| !matches!(token.token, Token::Whitespace(_)));
         let mut begin = at;
@@ -294,9 +305,15 @@ fn write_check_option(tokens: &mut Vec<TokenWithSpan>) {
 /// Writes `FOR UPDATE LIMIT 1` as `LIMIT 1 FOR UPDATE`.
 fn write_locks_last(tokens: &mut [TokenWithSpan]) {
     let is = |token: &TokenWithSpan, expected: &str| is_word(&token.token, expected);
+    if !is_rare(tokens, "FOR") {
+        return;
+    }
     for begin in 0..tokens.len() {
+        if !is(&tokens[begin], "FOR") {
+            continue;
+        }
         let next = tokens[begin + 1..].iter().find(|token| !matches!(token.token, Token::Whitespace(_)));
-        if !is(&tokens[begin], "FOR") || !next.is_some_and(|next| is(next, "UPDATE") || is(next, "SHARE")) {
+        if !next.is_some_and(|next| is(next, "UPDATE") || is(next, "SHARE")) {
             continue;
         }
         // Where the query ends that it is a part of. What comes behind it in an INSERT is not its own.
@@ -335,6 +352,9 @@ fn write_option_values(tokens: &mut Vec<TokenWithSpan>) {
             1 if alone && matches!(at, Token::Word(_)) => bare.push(three[1] + 1),
             _ => {}
         }
+    }
+    if bare.len() > RARE {
+        return;
     }
     for behind in bare.into_iter().rev() {
         let value = [Token::Eq, Token::make_keyword("TRUE")].map(TokenWithSpan::wrap);

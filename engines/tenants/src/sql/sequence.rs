@@ -65,6 +65,11 @@ pub(crate) fn find(name: &Value, catalog: &Catalog) -> Result<Arc<Sequence>> {
 /// `nextval`, `currval` and `setval`.
 pub(crate) fn call(function: Function, name: &Value, rest: &[&Value], facts: &Facts) -> Result<Value> {
     let sequence = find(name, &facts.catalog)?;
+    if function != Function::CurrVal && facts.modes.is_some_and(|(_, read_only)| read_only) {
+        let name = if function == Function::NextVal { "nextval" } else { "setval" };
+        let message = format!("cannot execute {name}() in a read-only transaction");
+        return Err(SqlError::new(state::READ_ONLY_SQL_TRANSACTION, message));
+    }
     let mut given = facts.given.borrow_mut();
     match (function, rest) {
         (Function::NextVal, []) => {

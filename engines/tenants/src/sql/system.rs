@@ -32,7 +32,7 @@ use crate::{
 
 pub(crate) use definition::quoted;
 pub(crate) use empty::without_rows;
-pub(crate) use rewrite::rewrite;
+pub(crate) use rewrite::{pattern_of, rewrite};
 pub(crate) use types::format_type;
 
 /// The schema of what is built in.

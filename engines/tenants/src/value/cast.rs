@@ -71,6 +71,12 @@ pub(crate) fn cast(value: Value, from: Type, to: Type, explicit: bool, context: 
                 other => Value::Text(text::shown(&other, from, context.zone)),
             }
         }
+        // The same bits, as in PostgreSQL.
+        (Value::Int(value), Type::Oid) if matches!(from, Type::Int2 | Type::Int4) => Value::Int((value as u32).into()),
+        (Value::Int(value), Type::Int4) if from == Type::Oid => Value::Int((value as u32 as i32).into()),
+        (Value::Int(value), Type::Oid) if !text::in_range(value, to) => {
+            return Err(SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, "OID out of range"));
+        }
         (Value::Int(value), Type::Int2 | Type::Int4 | Type::Int8 | Type::Oid) => integer(Some(value), to)?,
         (Value::Int(value), Type::Float4) => Value::Float(f64::from(value as f32)),
         (Value::Int(value), Type::Float8) => Value::Float(value as f64),

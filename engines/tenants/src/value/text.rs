@@ -144,6 +144,9 @@ pub(crate) fn parse(text: &str, of: Type, context: Context<'_>) -> Result<Value>
                 SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, message)
             };
             let value: i64 = trimmed.parse().map_err(|_| range())?;
+            if of == Type::Oid && value < 0 && in_range(value, Type::Int4) {
+                return Ok(Value::Int((value as u32).into()));
+            }
             if in_range(value, of) { Value::Int(value) } else { return Err(range()) }
         }
         Type::Float4 | Type::Float8 => Value::Float(parse_float(text, of).ok_or_else(wrong)??),

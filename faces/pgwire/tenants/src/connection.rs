@@ -4,9 +4,10 @@ mod opening;
 mod statement;
 mod turn;
 
-use std::{io, rc::Rc, sync::Arc, time::Duration};
+use std::{io, panic::AssertUnwindSafe, rc::Rc, sync::Arc, time::Duration};
 
 use bytes::BytesMut;
+use futures::FutureExt;
 use pgwire::messages::{DecodeContext, PgWireFrontendMessage, ProtocolVersion};
 use savanna_journal::Lsn;
 use savanna_tenants::{
@@ -114,7 +115,13 @@ pub(crate) async fn serve(here: Rc<Here>, visit: Visit, client: Client) {
         ending,
         whom: Whom { user, database, administrator },
     };
-    match connection.talk().await {
+    let talked = AssertUnwindSafe(connection.talk()).catch_unwind().await.unwrap_or_else(|_| {
+        // What was written last may be half a message.
+        connection.output.bytes.clear();
+        let error = SqlError::internal("a panic, of which the server's log says more");
+        Err(End::Fatal(error.hint("The connection ends, and its transaction is rolled back; others go on.")))
+    });
+    match talked {
         Ok(()) => {}
         Err(End::Socket(error)) => tracing::debug!(%error, "a client went away"),
         Err(End::Fatal(error)) => {

@@ -18,6 +18,9 @@ use crate::{
 /// Bytes of a value that a plan keeps instead of what it is computed from, unless that is as large itself. Plans are kept.
 const FOLDED_BYTES_MAX: usize = 1 << 10;
 
+/// Layers of an expression that are made at once.
+const MADE_AT_ONCE: usize = 3;
+
 impl Binder<'_, '_> {
     /// A typed expression as a value of a column.
     pub(crate) fn assign(&mut self, typed: Typed, of: Type, column: &str) -> Result<Expr> {
@@ -41,18 +44,25 @@ impl Binder<'_, '_> {
         Ok(Typed::new(self.convert(typed, of, true)?, of.exact()))
     }
 
-    /// Computes what is made of constants alone, as PostgreSQL does before a statement runs.
-    pub(super) fn folded(&mut self, mut expr: Expr) -> Result<Expr> {
+    /// Computes what is made of constants alone, as PostgreSQL does before a statement runs. What is below was folded when it was made, but
+    /// for a few layers that are made at once.
+    pub(super) fn folded(&mut self, expr: Expr) -> Result<Expr> {
+        self.folded_to(MADE_AT_ONCE, expr)
+    }
+
+    fn folded_to(&mut self, layers: usize, mut expr: Expr) -> Result<Expr> {
         match &mut expr {
+            Expr::Constant(_) | Expr::Column(_) | Expr::Parameter(_) => return Ok(expr),
             // What is decided already never asks for the right side.
             Expr::And(a, _) if **a == Expr::Constant(Value::Bool(false)) => return Ok((**a).clone()),
             Expr::Or(a, _) if **a == Expr::Constant(Value::Bool(true)) => return Ok((**a).clone()),
             Expr::Case(..) | Expr::Coalesce(_) => return Ok(expr),
-            other => other.children_mut(&mut |child| {
+            other if layers > 0 => other.children_mut(&mut |child| {
                 let whole = std::mem::replace(child, Expr::NULL);
-                *child = self.folded(whole)?;
+                *child = self.folded_to(layers - 1, whole)?;
                 Ok(())
             })?,
+            _ => {}
         }
         if is_null(&expr) {
             return Ok(Expr::NULL);
@@ -132,7 +142,10 @@ impl Binder<'_, '_> {
         }
         // Shorter integers are longer ones; texts of any kind are texts unless a length is to be kept to.
         let same = from == of
-            || (from.is_integer() && of.is_integer() && from.number_rank() <= of.number_rank())
+            || (from.is_integer()
+                && of.is_integer()
+                && from.number_rank() <= of.number_rank()
+                && !(explicit && of == Type::Oid))
             || (from.is_text() && of.is_text() && matches!(of, Type::Text | Type::Varchar(None)))
             || (from == Type::Float4 && of == Type::Float8)
             || matches!((from, of), (Type::Char(a), Type::Char(b)) if a <= b)
@@ -236,6 +249,9 @@ fn is_null(expr: &Expr) -> bool {
 
 /// Raises what a branch that may be taken fails with anyway.
 fn raise(expr: &Expr) -> Result<()> {
+    if matches!(expr, Expr::Constant(_) | Expr::Column(_) | Expr::Parameter(_)) {
+        return Ok(());
+    }
     let mut failed = Ok(());
     expr.children(&mut |child| {
         if failed.is_ok() {

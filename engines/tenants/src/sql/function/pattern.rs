@@ -5,7 +5,7 @@
 
 use std::{cell::RefCell, collections::HashMap, sync::Arc};
 
-use regex::{Regex, RegexBuilder};
+use regex::{Captures, Regex, RegexBuilder};
 
 use super::{Resolved, array::made, is_texty, wrong_arguments};
 use crate::{
@@ -97,7 +97,7 @@ impl PatternFunction {
                 let regex = facts.patterns.get(pattern, flags(0), "regexp_split_to_array")?;
                 made(Array::from(Elements::collect(split(&regex, text))?))
             }
-            Self::Count => Value::Int(facts.patterns.get(pattern, "", "")?.find_iter(text).count() as i64),
+            Self::Count => Value::Int(matches(&*facts.patterns.get(pattern, "", "")?, text).count() as i64),
             Self::Substring => {
                 let regex = facts.patterns.get(pattern, "", "")?;
                 let found = regex
@@ -114,10 +114,22 @@ pub(crate) fn global(flags: &str) -> (String, bool) {
     (flags.replace('g', ""), flags.contains('g'))
 }
 
+/// The matches, as PostgreSQL finds them: an empty one may follow another one at once.
+fn matches<'a>(regex: &'a Regex, text: &'a str) -> impl Iterator<Item = Captures<'a>> {
+    let mut from = Some(0);
+    std::iter::from_fn(move || {
+        let found = regex.captures_at(text, from?)?;
+        let whole = found.get(0)?;
+        let next = text[whole.end()..].chars().next();
+        from = if whole.is_empty() { next.map(|next| whole.end() + next.len_utf8()) } else { Some(whole.end()) };
+        Some(found)
+    })
+}
+
 /// For each match the groups of the expression, or all that matches if there are none.
 pub(crate) fn groups<'a>(regex: &'a Regex, text: &'a str) -> impl Iterator<Item = Value> + 'a {
     let first = usize::from(regex.captures_len() > 1);
-    regex.captures_iter(text).map(move |found| {
+    matches(regex, text).map(move |found| {
         let group = |at| found.get(at).map_or(Value::Null, |group| Value::Text(group.as_str().to_owned()));
         made(Array::from((first..found.len()).map(group).collect::<Vec<_>>()))
     })
@@ -138,7 +150,7 @@ pub(crate) fn split<'a>(regex: &'a Regex, text: &'a str) -> impl Iterator<Item =
 /// A text with the first match replaced, or all: `\1` is a group, `\&` all that matches.
 fn replaced(regex: &Regex, text: &str, by: &str, all: bool) -> Result<String> {
     let (mut out, mut begin) = (Text::default(), 0);
-    for found in regex.captures_iter(text).take(if all { usize::MAX } else { 1 }) {
+    for found in matches(regex, text).take(if all { usize::MAX } else { 1 }) {
         let Some(whole) = found.get(0) else { continue };
         out.push_str(&text[begin..whole.start()])?;
         let group = |at: usize| found.get(at).map_or("", |group| group.as_str());

@@ -85,11 +85,17 @@ const MONTHS: [&str; 12] = [
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
 /// What can stand in a template. The longest that fits is meant.
-const PATTERNS: [&str; 49] = [
+const PATTERNS: [&str; 55] = [
     "SSSSS", "Y,YYY", "IYYY", "HH24", "HH12", "MONTH", "SSSS", "YYYY", "A.M.", "P.M.", "B.C.", "A.D.", "IDDD", "IYY",
-    "DAY", "DDD", "MON", "YYY", "TZH", "TZM", "AM", "PM", "BC", "AD", "CC", "DD", "DY", "FX", "HH", "ID", "IW", "IY",
-    "MI", "MM", "MS", "OF", "RM", "SS", "TM", "TZ", "US", "WW", "YY", "D", "I", "J", "Q", "W", "Y",
+    "DAY", "DDD", "FF1", "FF2", "FF3", "FF4", "FF5", "FF6", "MON", "YYY", "TZH", "TZM", "AM", "PM", "BC", "AD", "CC",
+    "DD", "DY", "FX", "HH", "ID", "IW", "IY", "MI", "MM", "MS", "OF", "RM", "SS", "TM", "TZ", "US", "WW", "YY", "D",
+    "I", "J", "Q", "W", "Y",
 ];
+
+/// The places of a fraction of seconds, `FF1` to `FF6`.
+fn places_of(name: &str) -> Option<usize> {
+    name.strip_prefix("FF")?.parse().ok()
+}
 
 /// A piece of a template.
 #[derive(Debug, PartialEq)]
@@ -218,6 +224,9 @@ fn shown(utc: i64, template: &str, zone: Option<Zone>) -> Result<String> {
             "SSSS" | "SSSSS" => (seconds, 1),
             "MS" => (time % MICROS_PER_SECOND / 1_000, 3),
             "US" => (time % MICROS_PER_SECOND, 6),
+            name if let Some(places) = places_of(name) => {
+                (time % MICROS_PER_SECOND / 10_i64.pow(6 - places as u32), places)
+            }
             _ => {
                 let padded = |text: String, width: usize| if bare { text } else { format!("{text:<width$}") };
                 let half = |dotted: bool| match (hour < 12, dotted) {
@@ -332,6 +341,7 @@ fn read(text: &str, template: &str) -> Result<(i64, i64)> {
             "YYYY" => 4,
             "YYY" | "DDD" | "MS" => 3,
             "US" => 6,
+            name if let Some(places) = places_of(name) => places,
             "SSSS" | "SSSSS" => 5,
             "J" => 7,
             "Y" | "D" | "ID" | "Q" | "W" => 1,
@@ -366,6 +376,7 @@ fn read(text: &str, template: &str) -> Result<(i64, i64)> {
             "SS" => second = number,
             "MS" => micros = fraction(3) * 1_000,
             "US" => micros = fraction(6),
+            name if let Some(places) = places_of(name) => micros = fraction(places) * 10_i64.pow(6 - places as u32),
             "SSSS" | "SSSSS" => (hour, minute, second) = (number / 3600, number / 60 % 60, number % 60),
             "J" => {
                 let (y, m, d) = datetime::date_of(number - 2_451_545);

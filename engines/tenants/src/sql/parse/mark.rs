@@ -2,7 +2,7 @@
 
 use sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
 
-use super::word;
+use super::{is_rare, word};
 use crate::sql::{dialect::is_word, window_plan::Exclusion};
 
 /// What stands before the table of a row lock that leaves keys alone. No client can write it.
@@ -11,7 +11,7 @@ pub(crate) const WEAKER: &str = "\0";
 /// Writes `FOR KEY SHARE` and `FOR NO KEY UPDATE` as `FOR SHARE` and `FOR UPDATE` of a table with a mark.
 pub(super) fn write_weaker_locks(tokens: &mut Vec<TokenWithSpan>) {
     let is = |token: &TokenWithSpan, expected: &str| is_word(&token.token, expected);
-    if !tokens.iter().any(|token| is(token, "KEY")) {
+    if !is_rare(tokens, "KEY") {
         return;
     }
     let places: Vec<usize> =
@@ -43,6 +43,9 @@ pub(crate) const DISTINCT_SETS: &str = "\0distinct";
 
 /// Writes `GROUP BY DISTINCT ..` as `GROUP BY` of a mark and the rest; `GROUP BY ALL ..` says nothing.
 pub(super) fn write_distinct_sets(tokens: &mut Vec<TokenWithSpan>) {
+    if !is_rare(tokens, "GROUP") {
+        return;
+    }
     let places = places(tokens);
     for four in places.windows(4).rev() {
         if word(&tokens[four[0]]) != "GROUP" || word(&tokens[four[1]]) != "BY" {
@@ -63,7 +66,7 @@ pub(super) fn write_distinct_sets(tokens: &mut Vec<TokenWithSpan>) {
 
 /// Writes `EXCLUDE ..` behind a frame as a mark before the name that its window begins with.
 pub(super) fn write_exclusions(tokens: &mut Vec<TokenWithSpan>) {
-    if !tokens.iter().any(|token| is_word(&token.token, "EXCLUDE")) {
+    if !is_rare(tokens, "EXCLUDE") {
         return;
     }
     let places = places(tokens);

@@ -1,6 +1,8 @@
 //! Expressions that clients write about the catalog, in the SQL that there is: names of objects are looked up by queries, definitions are
 //! columns, and what is the same for everybody is a constant.
 
+use std::borrow::Cow;
+
 use sqlparser::ast::{
     BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, SetExpr,
     Statement, Value,
@@ -13,8 +15,8 @@ use crate::{
 };
 
 /// The expression that stands for one about the catalog; `None` if it is another one.
-pub(crate) fn rewrite(ast: &Expr) -> Result<Option<Expr>> {
-    match ast {
+pub(crate) fn rewrite(ast: &Expr) -> Result<Option<Cow<'_, Expr>>> {
+    let made = match ast {
         Expr::CompoundIdentifier(parts) => match parts.as_slice() {
             [schema, table, column] if matches!(name_of(schema).as_str(), PG_CATALOG | INFORMATION_SCHEMA) => {
                 Ok(Some(Expr::CompoundIdentifier(vec![table.clone(), column.clone()])))
@@ -32,17 +34,17 @@ pub(crate) fn rewrite(ast: &Expr) -> Result<Option<Expr>> {
                 "pg_catalog.\"C\"",
                 "pg_catalog.\"default\"",
             ];
-            Ok(known.contains(&name.as_str()).then(|| (**expr).clone()))
+            return Ok(known.contains(&name.as_str()).then(|| Cow::Borrowed(&**expr)));
         }
-        Expr::BinaryOp { left, op, right } => Ok(matching(left, op, right)),
         Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, expr, data_type, .. } => object(expr, data_type),
         Expr::Function(function) => call(function),
         _ => Ok(None),
-    }
+    };
+    Ok(made?.map(Cow::Owned))
 }
 
-/// A pattern that is as simple as those of `psql` is one of LIKE, too.
-fn matching(left: &Expr, op: &BinaryOperator, right: &Expr) -> Option<Expr> {
+/// The pattern of LIKE, and whether it must not match, for a pattern that is as simple as those of `psql`.
+pub(crate) fn pattern_of(op: &BinaryOperator, right: &Expr) -> Option<(Expr, bool)> {
     let negated = match op {
         BinaryOperator::PGRegexMatch => false,
         BinaryOperator::PGRegexNotMatch => true,
@@ -58,9 +60,7 @@ fn matching(left: &Expr, op: &BinaryOperator, right: &Expr) -> Option<Expr> {
         other => other,
     };
     let Expr::Value(value) = right else { return None };
-    let pattern = text(&like(&value.value.clone().into_string()?)?);
-    let (expr, pattern) = (Box::new(left.clone()), Box::new(pattern));
-    Some(Expr::Like { negated, any: false, expr, pattern, escape_char: None })
+    Some((text(&like(&value.value.clone().into_string()?)?), negated))
 }
 
 /// The pattern of LIKE for a regular expression of literal characters, `.` and `.*`, if it is one.
