@@ -23,6 +23,7 @@ use crate::catalog::{IfExists, Relation, StreamCatalog};
 use crate::cursor::{self, Cursor};
 use crate::queries::Queries;
 use crate::session::Sessions;
+use crate::statement_thread::StatementThreads;
 use crate::{cost, settings, show};
 
 /// The most rows that one fetch returns, whatever was asked for.
@@ -64,6 +65,7 @@ impl Default for EngineOptions {
 /// The streams engine of one node.
 pub struct StreamEngine {
     inner: Arc<Inner>,
+    threads: StatementThreads,
 }
 
 /// What requests work on; shared with the threads that do what may block.
@@ -89,7 +91,7 @@ impl StreamEngine {
         let sessions = Sessions::new(options.max_sessions, options.max_cursors);
         let queries = Queries::new(options.max_queries, options.ended_queries);
         let inner = Inner { options, catalog, planner, sessions, queries };
-        Arc::new(Self { inner: Arc::new(inner) })
+        Arc::new(Self { inner: Arc::new(inner), threads: StatementThreads::default() })
     }
 
     /// All queries, newest first.
@@ -383,14 +385,6 @@ fn done(tag: &str) -> StreamReply {
     StreamReply::Done { tag: tag.to_owned() }
 }
 
-/// Runs what may block (planning, opening files, starting threads) off the caller's executor.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(error) => Err(StreamError::Internal(format!("a statement stopped half-way: {error}"))),
-    }
-}
-
 #[async_trait]
 impl StreamHandle for StreamEngine {
     async fn call(&self, request: StreamRequest) -> Result<StreamReply, HandleError> {
@@ -402,14 +396,15 @@ impl StreamHandle for StreamEngine {
                 done("CLOSE SESSION")
             }
             StreamRequest::Split { sql } => {
-                let statements = savanna_streams_sql::split(&sql)?.into_iter().map(|fragment| fragment.text).collect();
-                StreamReply::Statements { statements }
+                let split = move || savanna_streams_sql::split(&sql);
+                let fragments = self.threads.run(split).await?;
+                StreamReply::Statements { statements: fragments.into_iter().map(|fragment| fragment.text).collect() }
             }
             StreamRequest::Describe { session, sql, parameters } => {
-                blocking(move || engine.describe(session, &sql, &parameters)).await?
+                self.threads.run(move || engine.describe(session, &sql, &parameters)).await?
             }
             StreamRequest::Execute { session, sql, parameters } => {
-                blocking(move || engine.execute(session, &sql, &parameters)).await?
+                self.threads.run(move || engine.execute(session, &sql, &parameters)).await?
             }
             StreamRequest::Fetch { session, cursor, max_rows, wait_ms } => {
                 engine.fetch(session, cursor, max_rows, Duration::from_millis(wait_ms)).await?

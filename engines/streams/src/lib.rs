@@ -17,6 +17,7 @@ mod queries;
 mod session;
 mod settings;
 mod show;
+mod statement_thread;
 
 pub use engine::{EngineOptions, StreamEngine};
 pub use savanna_streams_connectors as connectors;

@@ -166,6 +166,9 @@ fn classify(error: &HandleError) -> (StatusCode, &'static str, &'static str) {
         StreamError::Io { .. } => (StatusCode::BAD_GATEWAY, "io", "A file, disk or network failed"),
         StreamError::Cancelled => (StatusCode::CONFLICT, "cancelled", "The query was cancelled"),
         StreamError::Limit { .. } => (StatusCode::SERVICE_UNAVAILABLE, "limit", "A bound of the engine is reached"),
+        StreamError::TooComplex { .. } => {
+            (StatusCode::UNPROCESSABLE_ENTITY, "too-complex", "The statement is too long or nested too deeply")
+        }
         StreamError::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "A defect of Savanna"),
     }
 }

@@ -93,6 +93,12 @@ pub enum StreamError {
         /// Which bound, its value, how to raise it.
         message: String,
     },
+    /// The statement is too long or nested too deeply. SQLSTATE 54001.
+    #[error("{message}")]
+    TooComplex {
+        /// Which bound, its value, what to do.
+        message: String,
+    },
     /// A promise inside the engine is broken: a bug. SQLSTATE XX000.
     #[error("internal error: {0}; please report it with the statement")]
     Internal(String),
@@ -125,6 +131,7 @@ impl StreamError {
             Self::Io { .. } => "58030",
             Self::Cancelled => "57014",
             Self::Limit { .. } => "53000",
+            Self::TooComplex { .. } => "54001",
             Self::Internal(_) => "XX000",
         }
     }

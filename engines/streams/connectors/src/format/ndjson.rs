@@ -23,6 +23,9 @@ pub(crate) struct NdjsonDecoder {
     loose: SchemaRef,
 }
 
+/// Objects and arrays in each other. Types are not deeper; a decoder goes down into them.
+const DEPTH_MAX: usize = 100;
+
 /// One line that is not blank.
 #[derive(Clone, Copy)]
 struct Line<'a> {
@@ -72,6 +75,11 @@ impl NdjsonDecoder {
     fn decode_each(&self, lines: &mut Vec<Line<'_>>, malformed: &mut Malformed) -> Result<RecordBatch> {
         let (mut good, mut batches) = (Vec::with_capacity(lines.len()), Vec::with_capacity(lines.len()));
         for line in lines.drain(..) {
+            if is_too_deep(line.bytes) {
+                let message = format!("expected values that are at most {DEPTH_MAX} deep, got {}", excerpt(line.bytes));
+                malformed.fault(line, &Fault { column: None, message })?;
+                continue;
+            }
             match self.decode_all(line.bytes, 1)? {
                 Some(row) => {
                     good.push(line);
@@ -160,7 +168,11 @@ impl Decode for NdjsonDecoder {
     fn decode(&mut self, input: Input<'_>, max_rows: usize, malformed: &mut Malformed) -> Result<Decoded> {
         let (mut lines, consumed) = split_lines(input, max_rows);
         let records = lines.len() as u64;
-        let batch = match self.decode_all(&input.bytes[..consumed], lines.len())? {
+        let all = match lines.iter().any(|line| is_too_deep(line.bytes)) {
+            true => None,
+            false => self.decode_all(&input.bytes[..consumed], lines.len())?,
+        };
+        let batch = match all {
             Some(batch) => batch,
             None => self.decode_each(&mut lines, malformed)?,
         };
@@ -215,6 +227,31 @@ fn split_lines(input: Input<'_>, max: usize) -> (Vec<Line<'_>>, usize) {
         number += 1;
     }
     (lines, at)
+}
+
+/// Whether a line has objects and arrays deeper in each other than any type.
+fn is_too_deep(line: &[u8]) -> bool {
+    // Of nearly all lines, there are not even so many.
+    if memchr::memchr2_iter(b'{', b'[', line).nth(DEPTH_MAX).is_none() {
+        return false;
+    }
+    let (mut depth, mut in_text) = (0_usize, false);
+    let mut bytes = line.iter();
+    while let Some(byte) = bytes.next() {
+        match (byte, in_text) {
+            (b'"', _) => in_text = !in_text,
+            (b'\\', true) => {
+                bytes.next();
+            }
+            (b'{' | b'[', false) => depth += 1,
+            (b'}' | b']', false) => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > DEPTH_MAX {
+            return true;
+        }
+    }
+    false
 }
 
 /// The field with texts in place of whole numbers, and with NULL allowed where that would stop the decoder.

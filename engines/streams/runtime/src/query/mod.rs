@@ -327,6 +327,7 @@ impl Starting {
         );
         let supervisor = thread::Builder::new()
             .name(format!("{}-driver", self.id))
+            .stack_size(supervisor::STACK_BYTES)
             .spawn(move || supervisor.run())
             .map_err(|e| StreamError::io("starting a thread for the query", &e))?;
         Ok(Arc::new(Query { shared, driver: Mutex::new(driver), supervisor: Mutex::new(Some(supervisor)) }))

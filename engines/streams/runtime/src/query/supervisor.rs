@@ -19,6 +19,10 @@ use crate::driver::{Action, Driver, DriverOptions, Input, Outcome};
 use crate::lookup::Loading;
 use crate::options::RuntimeOptions;
 
+/// Bytes of a thread's stack. Expressions are computed by going down into them, once for each operator of a chain, and views
+/// add theirs to those of a statement. It is address space until it is used.
+pub(super) const STACK_BYTES: usize = 64 << 20;
+
 /// How long the driver sleeps at most; only its CPU gauge waits for it.
 const IDLE: Duration = Duration::from_secs(1);
 
@@ -113,6 +117,7 @@ impl Supervisor {
         let name = format!("{}-scan-{}", self.shared.id, scan.source);
         thread::Builder::new()
             .name(name)
+            .stack_size(STACK_BYTES)
             .spawn(move || {
                 let result = catch_unwind(AssertUnwindSafe(|| scan.run()))
                     .unwrap_or_else(|panic| Err(panicked("a thread of the query", panic.as_ref())));

@@ -1,8 +1,11 @@
 //! Text to statement. Which parser owns a statement is decided by its first words, never by trial: the standard grammar
 //! accepts nonsense for our declarations and would hide the better error.
 
+mod balance;
+mod bounds;
 mod copy;
 mod cursor;
+mod metered;
 mod split;
 mod table;
 mod tokens;
@@ -15,6 +18,7 @@ use savanna_streams_model::{Position, Result, StreamError};
 
 use crate::statement::{ObjectKind, Query, Show, Statement};
 
+use metered::Metered;
 pub use split::split;
 pub use table::check_watermark;
 pub(crate) use tokens::{AS_OF, PARTITION_BY, position};
@@ -25,30 +29,36 @@ pub(crate) use tokens::{AS_OF, PARTITION_BY, position};
 /// The text is no statement, or uses a construct that Savanna does not have. The place counts from the start of `sql`.
 pub fn parse(sql: &str) -> Result<Statement> {
     let tokens = tokens::tokenize(sql)?;
+    bounds::check_tokens(&tokens)?;
     let mut words = tokens.iter().filter(|t| !matches!(t.token, Token::Whitespace(_)));
     let declaration = words.next().is_some_and(|t| tokens::is_word(&t.token, "CREATE"))
         && words.take(3).any(|t| tokens::is_word(&t.token, "TABLE"));
     let tokens = tokens::rewrite(tokens, declaration)?;
     tokens::refuse_foreign_constructs(&tokens)?;
-    let parser = Parser::new(&tokens::DIALECT).with_tokens_with_locations(tokens);
-    let mut parser = StatementParser { sql, parser };
+    let metered = Metered::for_tokens(&tokens);
+    let mut parser = StatementParser { sql, parser: metered.parser(tokens) };
     let statement = parser.statement()?;
     parser.end()?;
+    bounds::check_depth(&statement)?;
     Ok(statement)
 }
 
 /// Parses an expression, such as that of a computed column.
 pub(crate) fn parse_expression(text: &str) -> Result<datafusion::sql::sqlparser::ast::Expr> {
     let tokens = tokens::rewrite(tokens::tokenize(text)?, false)?;
-    let mut parser = Parser::new(&tokens::DIALECT).with_tokens_with_locations(tokens);
-    parser.parse_expr().map_err(|e| tokens::syntax_error(e, text))
+    bounds::check_tokens(&tokens)?;
+    let metered = Metered::for_tokens(&tokens);
+    let mut expression = metered.parser(tokens).parse_expr().map_err(|e| tokens::syntax_error(e, text))?;
+    balance::balance(&mut expression);
+    bounds::check_tree(&expression)?;
+    Ok(expression)
 }
 
 /// Parses the name of a type.
 pub(crate) fn parse_type(text: &str) -> Result<datafusion::sql::sqlparser::ast::DataType> {
     let tokens = tokens::rewrite(tokens::tokenize(text)?, true)?;
-    let mut parser = Parser::new(&tokens::DIALECT).with_tokens_with_locations(tokens);
-    parser.parse_data_type().map_err(|e| tokens::syntax_error(e, text))
+    let metered = Metered::for_tokens(&tokens);
+    metered.parser(tokens).parse_data_type().map_err(|e| tokens::syntax_error(e, text))
 }
 
 /// Parses a query's text alone, such as that of a view.
@@ -61,7 +71,7 @@ pub(crate) fn parse_query(text: &str) -> Result<Query> {
 
 struct StatementParser<'a> {
     sql: &'a str,
-    parser: Parser<'static>,
+    parser: Parser<'a>,
 }
 
 impl StatementParser<'_> {
@@ -134,7 +144,8 @@ impl StatementParser<'_> {
 
     fn query(&mut self) -> Result<Query> {
         let start = self.parser.peek_token().span.start;
-        let ast = self.parser.parse_query().map_err(|e| self.syntax(e))?;
+        let mut ast = self.parser.parse_query().map_err(|e| self.syntax(e))?;
+        balance::balance(ast.as_mut());
         Ok(Query { ast, text: self.text_since(start).to_owned() })
     }
 

@@ -1,33 +1,42 @@
 //! Cutting a text into statements.
 
 use datafusion::sql::sqlparser::tokenizer::Token;
-use savanna_streams_model::{Position, Result};
+use savanna_streams_model::{Position, Result, StreamError};
 
-use super::tokens::{byte_offset, tokenize};
+use super::tokens::{Places, tokenize};
 use crate::statement::Fragment;
+
+/// Statements in one text.
+const STATEMENTS_MAX: usize = 1_000;
 
 /// Splits a text at every `;` that is not inside a string, a quoted name or a comment. Empty statements are left out.
 ///
 /// # Errors
-/// A string, quoted name or comment is not closed; the place is where it starts.
+/// A string, quoted name or comment is not closed; the place is where it starts. There are too many statements.
 pub fn split(sql: &str) -> Result<Vec<Fragment>> {
     let mut fragments = Vec::new();
     let mut open: Option<(usize, Position)> = None;
     let mut end = 0;
+    let mut places = Places::of(sql);
     for token in tokenize(sql)? {
         match token.token {
             Token::Whitespace(_) | Token::EOF => {}
             Token::SemiColon => {
                 if let Some((offset, position)) = open.take() {
+                    if fragments.len() == STATEMENTS_MAX {
+                        return Err(StreamError::TooComplex {
+                            message: format!(
+                                "the text has more than {STATEMENTS_MAX} statements; send it in parts, as psql -f does"
+                            ),
+                        });
+                    }
                     fragments.push(Fragment { text: sql[offset..end].to_owned(), offset, position });
                 }
             }
             _ => {
                 let start = token.span.start;
-                open.get_or_insert_with(|| {
-                    (byte_offset(sql, start), Position { line: start.line, column: start.column })
-                });
-                end = byte_offset(sql, token.span.end);
+                open.get_or_insert_with(|| (places.byte(start), Position { line: start.line, column: start.column }));
+                end = places.byte(token.span.end);
             }
         }
     }

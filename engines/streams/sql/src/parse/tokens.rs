@@ -6,6 +6,8 @@ use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, Word};
 use savanna_streams_model::{Position, Result, StreamError};
 
+use super::bounds::check_brackets;
+
 /// Back-ticks, `WITH ('k' = 'v')`, `FILTER (WHERE ..)` and derived tables without a name are all in here.
 pub(crate) static DIALECT: GenericDialect = GenericDialect;
 
@@ -33,7 +35,7 @@ pub(crate) fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>> {
 /// - `WITH LOCAL TIME ZONE` becomes `WITH TIME ZONE`.
 ///
 /// # Errors
-/// A map has a key without a value.
+/// A map has a key without a value; types are too deep in each other.
 pub(crate) fn rewrite(tokens: Vec<TokenWithSpan>, declaration: bool) -> Result<Vec<TokenWithSpan>> {
     let mut tokens: Vec<TokenWithSpan> =
         tokens.into_iter().filter(|t| !matches!(t.token, Token::Whitespace(_))).collect();
@@ -54,7 +56,7 @@ pub(crate) fn rewrite(tokens: Vec<TokenWithSpan>, declaration: bool) -> Result<V
     let mut drop = drop.into_iter();
     tokens.retain(|_| !drop.next().unwrap_or(false));
     let tokens = points_in_time_as_functions(partitions_as_arguments(tokens));
-    maps_in_braces(nested_types(tokens, declaration))
+    maps_in_braces(nested_types(tokens, declaration)?)
 }
 
 /// Whether a call behind these tokens stands in `TABLE(..)`.
@@ -135,7 +137,7 @@ fn ends_with_table_argument(tokens: &[TokenWithSpan]) -> bool {
 
 /// `ROW<..>` becomes `STRUCT<..>` and `MAP<k, v>` becomes `MAP(k, v)`; for that, `>>` at the end of nested types is taken apart.
 /// Outside a declaration, a type stands after the `AS` of a cast; elsewhere `<` compares.
-fn nested_types(tokens: Vec<TokenWithSpan>, declaration: bool) -> Vec<TokenWithSpan> {
+fn nested_types(tokens: Vec<TokenWithSpan>, declaration: bool) -> Result<Vec<TokenWithSpan>> {
     const STRUCT: (&str, Keyword) = ("STRUCT", Keyword::STRUCT);
     let mut open: Vec<bool> = Vec::new();
     let mut out: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
@@ -159,6 +161,7 @@ fn nested_types(tokens: Vec<TokenWithSpan>, declaration: bool) -> Vec<TokenWithS
                 word.token = Token::Word(Word { value, quote_style: None, keyword });
             }
             open.push(map);
+            check_brackets(open.len(), &token)?;
             out.push(if map { TokenWithSpan { token: Token::LParen, ..token } } else { token });
         } else if closing > 0 && !open.is_empty() {
             for _ in 0..closing {
@@ -169,7 +172,7 @@ fn nested_types(tokens: Vec<TokenWithSpan>, declaration: bool) -> Vec<TokenWithS
             out.push(token);
         }
     }
-    out
+    Ok(out)
 }
 
 /// `MAP[k, v, k, v]` becomes `MAP {k: v, k: v}`.
@@ -249,6 +252,37 @@ pub(crate) fn position(location: Location) -> Option<Position> {
     (location.line > 0).then_some(Position { line: location.line, column: location.column })
 }
 
+/// The byte offsets of places in a text, asked for one after the other.
+pub(crate) struct Places<'a> {
+    rest: &'a str,
+    byte: usize,
+    at: Location,
+}
+
+impl<'a> Places<'a> {
+    pub(crate) fn of(sql: &'a str) -> Self {
+        Self { rest: sql, byte: 0, at: Location { line: 1, column: 1 } }
+    }
+
+    /// The byte offset of a place that is not before the last one.
+    pub(crate) fn byte(&mut self, place: Location) -> usize {
+        let mut rest = self.rest.char_indices();
+        let mut passed = self.rest.len();
+        while self.at.line < place.line || self.at.line == place.line && self.at.column < place.column {
+            match rest.next() {
+                Some((_, '\n')) => self.at = Location { line: self.at.line + 1, column: 1 },
+                Some(_) => self.at.column += 1,
+                None => break,
+            }
+        }
+        if let Some((next, _)) = rest.next() {
+            passed = next;
+        }
+        (self.rest, self.byte) = (&self.rest[passed..], self.byte + passed);
+        self.byte
+    }
+}
+
 /// The byte offset of a place in a text.
 pub(crate) fn byte_offset(sql: &str, location: Location) -> usize {
     let line_start = match location.line {
@@ -265,7 +299,7 @@ pub(crate) fn syntax_error(error: ParserError, sql: &str) -> StreamError {
     let text = match error {
         ParserError::TokenizerError(text) | ParserError::ParserError(text) => text,
         ParserError::RecursionLimitExceeded => {
-            return StreamError::Limit {
+            return StreamError::TooComplex {
                 message: "the statement is nested too deeply; use views for its parts".into(),
             };
         }
@@ -302,6 +336,10 @@ mod tests {
         assert_eq!(byte_offset(sql, Location { line: 2, column: 2 }), 5);
         assert_eq!(byte_offset(sql, Location { line: 9, column: 9 }), sql.len());
         assert_eq!(end_of(sql), Position { line: 2, column: 4 });
+        let mut places = Places::of(sql);
+        for (line, column, byte) in [(1, 1, 0), (1, 3, 3), (1, 3, 3), (2, 2, 5), (9, 9, 7)] {
+            assert_eq!(places.byte(Location { line, column }), byte, "{line}:{column}");
+        }
     }
 
     #[test]

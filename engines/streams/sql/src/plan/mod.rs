@@ -33,7 +33,8 @@ mod refuse;
 mod region;
 mod relation;
 mod scan;
-mod walk;
+mod size;
+pub(crate) mod walk;
 mod window;
 mod window_plan;
 
@@ -166,7 +167,7 @@ impl Planner {
     /// The typed plan of a query.
     fn analyzed(&self, query: &Query) -> Result<LogicalPlan> {
         let catalog = self.catalog.as_ref();
-        let plan = Names::new(catalog).plan(query).and_then(analyze);
+        let plan = Names::new(catalog).plan(query).and_then(size::check).and_then(analyze);
         let plan = plan.map_err(|e| errors::map(&e, Some(query), catalog))?;
         let plan = without_subqueries(plan).map_err(|e| errors::map(&e, Some(query), catalog))?;
         distinct_as_aggregate(plan).map_err(|e| errors::map(&e, Some(query), catalog))

@@ -107,7 +107,7 @@ impl Checker {
                 Node::Select(select) => self.select(select),
                 Node::Factor(factor) => self.factor(factor),
                 Node::Expr(expr) => self.expr(expr),
-                Node::Relation(_) => ControlFlow::Continue(()),
+                Node::Relation(_) | Node::LeftQuery(_) | Node::LeftExpr => ControlFlow::Continue(()),
             };
             verdict.break_value()
         });

@@ -10,18 +10,22 @@ use datafusion::sql::sqlparser::ast::{
 };
 use savanna_streams_model::{Result, StreamError};
 
-/// A node that is met, before its parts.
+/// A node that is met, before its parts if nothing else is said.
 #[derive(Clone, Copy)]
-pub(super) enum Node<'a> {
+pub(crate) enum Node<'a> {
     Query(&'a Query),
     Select(&'a Select),
     Factor(&'a TableFactor),
     Relation(&'a ObjectName),
     Expr(&'a Expr),
+    /// After its parts.
+    LeftQuery(&'a Query),
+    /// After its parts.
+    LeftExpr,
 }
 
 /// A node that may be changed.
-pub(super) enum NodeMut<'a> {
+pub(crate) enum NodeMut<'a> {
     /// Before its parts.
     Select(&'a mut Select),
     /// Before its parts.
@@ -31,7 +35,7 @@ pub(super) enum NodeMut<'a> {
 }
 
 /// The first answer to a question that each node is asked.
-pub(super) fn find<T>(tree: &impl Visit, mut ask: impl FnMut(Node<'_>) -> Option<T>) -> Option<T> {
+pub(crate) fn find<T>(tree: &impl Visit, mut ask: impl FnMut(Node<'_>) -> Option<T>) -> Option<T> {
     let mut answer = None;
     let mut ask = |node: Node<'_>| {
         answer = ask(node);
@@ -42,7 +46,7 @@ pub(super) fn find<T>(tree: &impl Visit, mut ask: impl FnMut(Node<'_>) -> Option
 }
 
 /// Hands each node over to be changed, until one cannot.
-pub(super) fn change(tree: &mut impl VisitMut, change: &mut dyn FnMut(NodeMut<'_>) -> Result<()>) -> Result<()> {
+pub(crate) fn change(tree: &mut impl VisitMut, change: &mut dyn FnMut(NodeMut<'_>) -> Result<()>) -> Result<()> {
     match tree.visit(&mut Writer(change)) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
@@ -72,6 +76,14 @@ impl Visitor for Reader<'_> {
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
         self.0(Node::Expr(expr))
+    }
+
+    fn post_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        self.0(Node::LeftQuery(query))
+    }
+
+    fn post_visit_expr(&mut self, _: &Expr) -> ControlFlow<()> {
+        self.0(Node::LeftExpr)
     }
 }
 

@@ -1,0 +1,98 @@
+//! How long and how deep a statement may be.
+//!
+//! Planning goes down into an expression once for each operator of a chain, and takes time that grows faster than the words.
+//! Both have a bound here, before anything is planned, with room to spare on the stack of whoever plans.
+
+use datafusion::sql::sqlparser::ast::{SetExpr, Visit};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use savanna_streams_model::{Result, StreamError};
+
+use super::tokens::position;
+use crate::plan::walk::{self, Node};
+use crate::statement::Statement;
+
+/// Words, numbers, strings and signs in a statement.
+const WORDS_MAX: usize = 20_000;
+/// Brackets in each other.
+const BRACKETS_MAX: usize = 100;
+/// Operators in each other: a chain `a + b + c` has two. The time to plan it grows with the square.
+const DEPTH_MAX: usize = 300;
+
+/// Refuses a statement that is too long, or whose brackets are too deep.
+pub(super) fn check_tokens(tokens: &[TokenWithSpan]) -> Result<()> {
+    let mut words = 0;
+    let mut open = 0_usize;
+    // Of `INT[][][]`.
+    let mut pairs = 0_usize;
+    let mut before = &Token::EOF;
+    for token in tokens {
+        match token.token {
+            Token::Whitespace(_) => continue,
+            Token::LParen | Token::LBracket | Token::LBrace => open += 1,
+            Token::RParen | Token::RBracket | Token::RBrace => open = open.saturating_sub(1),
+            _ => {}
+        }
+        match (&token.token, before) {
+            (Token::RBracket, Token::LBracket) => pairs += 1,
+            (Token::LBracket, Token::RBracket) => {}
+            _ => pairs = 0,
+        }
+        words += 1;
+        if words > WORDS_MAX {
+            return Err(too_complex(format!(
+                "the statement has more than {WORDS_MAX} words; put lists into a table, or parts into views"
+            )));
+        }
+        check_brackets(open.max(pairs), token)?;
+        before = &token.token;
+    }
+    Ok(())
+}
+
+/// Refuses a bracket, or one of a nested type, inside of too many others.
+pub(super) fn check_brackets(open: usize, token: &TokenWithSpan) -> Result<()> {
+    if open <= BRACKETS_MAX {
+        return Ok(());
+    }
+    let place = position(token.span.start).map_or_else(String::new, |place| format!(" ({place})"));
+    Err(too_complex(format!("more than {BRACKETS_MAX} brackets are open in each other{place}; put parts into views")))
+}
+
+/// Refuses a statement whose operators are too deep in each other.
+pub(super) fn check_depth(statement: &Statement) -> Result<()> {
+    statement.query().map_or(Ok(()), |query| check_tree(query.ast.as_ref()))
+}
+
+/// Refuses a syntax tree whose operators are too deep in each other.
+pub(super) fn check_tree(tree: &impl Visit) -> Result<()> {
+    let mut depth = 0_usize;
+    let too_deep = walk::find(tree, |node| {
+        match node {
+            Node::Expr(_) => depth += 1,
+            Node::Query(query) => depth += 1 + set_operations(&query.body),
+            Node::LeftExpr => depth -= 1,
+            Node::LeftQuery(query) => depth -= 1 + set_operations(&query.body),
+            _ => {}
+        }
+        (depth > DEPTH_MAX).then_some(())
+    });
+    match too_deep {
+        None => Ok(()),
+        Some(()) => Err(too_complex(format!(
+            "more than {DEPTH_MAX} operators are in each other, as in a + b + c; put parts into views, or write a list with IN"
+        ))),
+    }
+}
+
+/// How many `UNION`s and the like are in each other.
+fn set_operations(mut body: &SetExpr) -> usize {
+    let mut count = 0;
+    while let SetExpr::SetOperation { left, .. } = body {
+        (body, count) = (left, count + 1);
+    }
+    count
+}
+
+fn too_complex(message: String) -> StreamError {
+    StreamError::TooComplex { message }
+}
