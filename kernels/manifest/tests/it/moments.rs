@@ -19,10 +19,13 @@ use crate::layer::{Layer, list_from, store_of};
 const START: UnixMillis = UnixMillis(1_700_000_000_000);
 const DAY: Duration = Duration::from_secs(86_400);
 
+/// What is to happen, and when.
+type Event = Mutex<Option<(Moment, BoxFuture<'static, ()>)>>;
+
 /// Lets an event happen before or after one request.
 struct Interrupted {
     inner: Arc<dyn ObjectStore>,
-    event: Arc<Mutex<Option<(Moment, BoxFuture<'static, ()>)>>>,
+    event: Arc<Event>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,13 +78,13 @@ impl Layer for Interrupted {
 struct Place {
     store: Arc<dyn ObjectStore>,
     interrupted: Arc<dyn ObjectStore>,
-    event: Arc<Mutex<Option<(Moment, BoxFuture<'static, ()>)>>>,
+    event: Arc<Event>,
 }
 
 impl Place {
     fn new() -> Self {
         let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
-        let event = Arc::default();
+        let event: Arc<Event> = Arc::default();
         let interrupted = store_of(Interrupted { inner: Arc::clone(&store), event: Arc::clone(&event) });
         Self { store, interrupted, event }
     }
