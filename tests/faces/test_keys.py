@@ -1,9 +1,13 @@
 """The Redis face with redis-py and redis-cli."""
 
 import subprocess
+import threading
+import time
 
 import pytest
 import redis
+
+from conftest import Node
 
 
 @pytest.fixture
@@ -41,3 +45,40 @@ def test_a_message_reaches_who_listens(client):
         assert listener.get_message(timeout=60) is None
         assert client.publish("news", "rain") == 1
         assert listener.get_message(timeout=60)["data"] == "rain"
+
+
+def test_nothing_acknowledged_is_lost_when_the_process_is_killed_under_everysec(tmp_path):
+    """Nothing is flushed before the reply: the operating system has it."""
+    told = [0] * 4
+
+    def write(thread, port):
+        try:
+            with redis.Redis(port=port, retry=None) as client:
+                while True:
+                    client.set(f"{thread}:{told[thread]}", "x" * 100)
+                    told[thread] += 1
+        except redis.ConnectionError:
+            pass
+
+    for _ in range(3):
+        node = Node(tmp_path)
+        before = sum(told)
+        with redis.Redis(port=node.ports["keys"]) as client:
+            assert client.config_get("appendfsync") == {"appendfsync": "everysec"}
+            names = [f"{thread}:{number}" for thread, count in enumerate(told) for number in range(count)]
+            assert not names or client.exists(*names) == len(names)
+        threads = [threading.Thread(target=write, args=(thread, node.ports["keys"])) for thread in range(len(told))]
+        for thread in threads:
+            thread.start()
+        while sum(told) < before + 1000:
+            time.sleep(0.001)
+        node.kill()
+        for thread in threads:
+            thread.join()
+    node = Node(tmp_path)
+    try:
+        with redis.Redis(port=node.ports["keys"]) as client:
+            names = [f"{thread}:{number}" for thread, count in enumerate(told) for number in range(count)]
+            assert client.exists(*names) == len(names)
+    finally:
+        node.kill()

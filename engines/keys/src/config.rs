@@ -15,7 +15,7 @@ use crate::pattern;
 pub enum Sync {
     /// Before anybody is told.
     Always,
-    /// Soon after: a crash of the process or the machine may lose what was told in the last second.
+    /// Soon after: a crash of the machine may lose what was told last, one of the process alone nothing.
     #[default]
     EverySecond,
     /// As with `EverySecond`; the log flushes what it is given.

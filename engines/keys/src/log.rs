@@ -9,6 +9,7 @@
 //! No process is forked, and nothing stands still.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use savanna_epoch::OwnerEpoch;
@@ -43,7 +44,7 @@ pub fn recover(
 ) -> Result<Arc<Journal>, JournalError> {
     let mut latest = Hlc::ZERO;
     let mut begun: HashMap<u64, Vec<u8>> = HashMap::new();
-    let journal = Journal::open(options.segment_bytes(SEGMENT_BYTES), epoch, &mut |record| {
+    let journal = Journal::open(options.segment_bytes(SEGMENT_BYTES).patience(PATIENCE), epoch, &mut |record| {
         let whole;
         let deltas: &[u8] = match record.kind {
             BEGINNING => {
@@ -90,6 +91,9 @@ pub fn recover(
     Ok(Arc::new(journal))
 }
 
+/// How long changes wait for company before they are flushed, where replies do not wait for that.
+const PATIENCE: Duration = Duration::from_millis(50);
+
 /// The bytes of a log's segments.
 pub const SEGMENT_BYTES: usize = 1 << 30;
 
@@ -101,10 +105,23 @@ pub const SEGMENT_BYTES: usize = 1 << 30;
 /// tried again.
 pub fn append_changes(journal: &Journal, keys: &mut Keyspace) -> Result<Option<Lsn>, JournalError> {
     keys.translate_changes();
-    append_in_records(journal, keys, RECORD_BYTES_MAX)
+    append_in_records(keys, RECORD_BYTES_MAX, |draft| journal.append(&[draft]))
 }
 
-fn append_in_records(journal: &Journal, keys: &mut Keyspace, record_bytes: usize) -> Result<Option<Lsn>, JournalError> {
+/// As [`append_changes`], and gives them to the operating system: they survive the end of the process at once.
+///
+/// # Errors
+/// As [`append_changes`].
+pub fn stage_changes(journal: &Journal, keys: &mut Keyspace) -> Result<Option<Lsn>, JournalError> {
+    keys.translate_changes();
+    append_in_records(keys, RECORD_BYTES_MAX, |draft| journal.append_staged(&[draft]))
+}
+
+fn append_in_records(
+    keys: &mut Keyspace,
+    record_bytes: usize,
+    append: impl Fn(Draft<'_>) -> Result<Lsn, JournalError>,
+) -> Result<Option<Lsn>, JournalError> {
     // Other actors append meanwhile.
     let shard = u64::from(keys.actor().0);
     let mut last = None;
@@ -117,7 +134,7 @@ fn append_in_records(journal: &Journal, keys: &mut Keyspace, record_bytes: usize
             (true, false) => MIDDLE,
             (true, true) => END,
         };
-        last = Some(journal.append(&[Draft { shard, kind, payload }])?);
+        last = Some(append(Draft { shard, kind, payload })?);
         keys.log.drop_first(payload.len());
     }
     Ok(last)
@@ -142,7 +159,7 @@ mod tests {
         let never = Expiry::At(UnixMillis::NEVER);
         keys.set_string(b"a", &[b'a'; 1000], never);
         keys.set_string(b"b", &[b'b'; 1000], never);
-        append_in_records(&journal, &mut keys, 300).expect("takes it");
+        append_in_records(&mut keys, 300, |draft| journal.append(&[draft])).expect("takes it");
         assert!(keys.log.bytes().is_empty());
         // The process ends in the midst of the next change.
         keys.set_string(b"c", &[b'c'; 1000], never);
@@ -159,7 +176,7 @@ mod tests {
         again.set_string(b"d", b"d", never);
         append_changes(&journal, &mut again).expect("takes it");
         again.set_string(b"e", &[b'e'; 1000], never);
-        append_in_records(&journal, &mut again, 300).expect("takes it");
+        append_in_records(&mut again, 300, |draft| journal.append(&[draft])).expect("takes it");
         journal.close().expect("flushes");
         drop(journal);
         let mut last = Keyspace::new(Placement::over(1), 1);

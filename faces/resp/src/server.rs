@@ -290,7 +290,8 @@ mod tests {
         })
         .unwrap();
         let mut client = TcpStream::connect(server.address()).unwrap();
-        disk.fail(1, Fault::PowerCut);
+        // The change is staged by three operations: a file, its header, the change. All later ones fail.
+        disk.fail(4, Fault::PowerCut);
         client.write_all(b"SET acknowledged early\r\n").unwrap();
         let mut reply = [0; 5];
         client.read_exact(&mut reply).unwrap();

@@ -36,8 +36,6 @@ pub(crate) const WAKE: Token = Token(usize::MAX);
 pub(crate) const LISTEN: Token = Token(usize::MAX - 1);
 pub(crate) const LISTEN_TLS: Token = Token(usize::MAX - 2);
 
-/// How long changes may wait for company before they are appended, where replies do not wait for them.
-const APPEND_PERIOD: Duration = Duration::from_millis(50);
 /// How often that happens. The thread sleeps between: one that never does waits for its core when a request comes.
 const REWRITE_PERIOD: Duration = Duration::from_millis(1);
 /// The longest sleep.
@@ -91,7 +89,6 @@ pub(crate) struct State {
     /// Up to where the log was durable when connections were last written to.
     durable: Lsn,
     has_log_failed: Arc<AtomicBool>,
-    appended_at: Instant,
     /// Whether clients wait whom the operating system could not give.
     must_accept_again: bool,
     /// When to try again, if the operating system refused.
@@ -128,7 +125,6 @@ impl State {
             asked: Lsn::NONE,
             durable: Lsn::NONE,
             has_log_failed: Arc::new(AtomicBool::new(false)),
-            appended_at: Instant::now(),
             must_accept_again: false,
             accept_after: None,
             held_back: Vec::new(),
@@ -202,7 +198,7 @@ impl Thread {
             self.inspect();
             self.finish_turn()?;
         }
-        self.append(true)
+        self.append()
     }
 
     fn tick(&mut self) -> Option<UnixMillis> {
@@ -224,9 +220,6 @@ impl Thread {
         let now = unix_now();
         let due = due.into_iter().chain(self.actor.next_time_out()).min();
         let mut timeout = due.map_or(SLEEP_MAX, |due| Duration::from_millis(due.0.saturating_sub(now.0)));
-        if !self.actor.keys.log.bytes().is_empty() {
-            timeout = timeout.min(APPEND_PERIOD);
-        }
         if !self.state.touched.is_empty() && !self.may_tell() {
             timeout = timeout.min(LEASE_PAUSE);
         }
@@ -431,7 +424,7 @@ impl Thread {
     fn finish_turn(&mut self) -> Result<(), ThreadError> {
         self.rewrite()?;
         // Who reads a message may write what follows from it: the log has to have this thread's part first.
-        self.append(self.actor.has_messages())?;
+        self.append()?;
         for actor in self.actor.actors() {
             let messages = self.actor.take_outbox(actor);
             if !messages.is_empty() {

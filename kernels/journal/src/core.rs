@@ -39,6 +39,8 @@ pub(crate) struct Limits {
     pub(crate) backlog_bytes: usize,
     /// How long a batch waits for company before it is written; zero for *not at all*.
     pub(crate) linger: Duration,
+    /// As `linger`, of a batch that no reply waits for.
+    pub(crate) patience: Duration,
 }
 
 /// What happened outside.
@@ -128,6 +130,8 @@ pub(crate) struct Core<R> {
     pending_bytes: usize,
     /// When the oldest pending group came.
     pending_since: Duration,
+    /// When a tick was asked for; it is asked for once.
+    wakes_at: Option<Duration>,
     truncate: Option<Lsn>,
     /// The truncation that is under way.
     truncating: Lsn,
@@ -155,6 +159,7 @@ impl<R> Core<R> {
             pending: VecDeque::new(),
             pending_bytes: 0,
             pending_since: Duration::ZERO,
+            wakes_at: None,
             truncate: None,
             truncating: Lsn::NONE,
             full: None,
@@ -229,7 +234,7 @@ impl<R> Core<R> {
     pub(crate) fn step(&mut self, input: Input<R>, now: Duration) -> Vec<Action<R>> {
         let mut actions = Vec::new();
         match input {
-            Input::Hold { lsn, reply } => self.hold(lsn, reply, &mut actions),
+            Input::Hold { lsn, reply } => self.hold(lsn, reply, now, &mut actions),
             Input::Failed(error) => self.die(error, &mut actions),
             Input::FenceSeen(theirs) => self.die(JournalError::Fenced { ours: self.epoch, theirs }, &mut actions),
             // After the end, results of what was still under way change nothing.
@@ -242,7 +247,10 @@ impl<R> Core<R> {
                 self.closing = true;
                 self.advance(now, &mut actions);
             }
-            Input::Tick => self.advance(now, &mut actions),
+            Input::Tick => {
+                self.wakes_at = None;
+                self.advance(now, &mut actions);
+            }
             Input::FenceClear => self.fence_clear(now, &mut actions),
             Input::WriteDone { batch, low } => {
                 assert_eq!(self.phase, Phase::Writing, "a write ends while writing");
@@ -282,7 +290,7 @@ impl<R> Core<R> {
         }
     }
 
-    fn hold(&mut self, lsn: Lsn, reply: R, actions: &mut Vec<Action<R>>) {
+    fn hold(&mut self, lsn: Lsn, reply: R, now: Duration, actions: &mut Vec<Action<R>>) {
         let outcome = match &self.dead {
             // A dead journal may be a fenced one: even what was durable long ago may be out of date by now.
             Some(error) => Err(error.clone()),
@@ -291,7 +299,7 @@ impl<R> Core<R> {
             None => {
                 self.held_so_far += 1;
                 self.held.insert((lsn, self.held_so_far), reply);
-                return;
+                return self.advance(now, actions);
             }
         };
         actions.push(Action::Release { replies: vec![reply], outcome });
@@ -367,12 +375,14 @@ impl<R> Core<R> {
         } else if let Some(at) = pause_ends.filter(|_| self.is_blocked) {
             actions.push(Action::WakeAt(at));
         } else if let Some(batch) = self.pending.front() {
-            let due = self.pending_since + self.limits.linger;
+            let linger = if self.held.is_empty() { self.limits.patience } else { self.limits.linger };
+            let due = self.pending_since + linger;
             let full = self.pending.len() > 1 || batch.bytes() >= self.limits.batch_bytes;
             if full || self.closing || now >= due {
                 self.phase = Phase::Admitting;
                 actions.push(Action::CheckFence);
-            } else {
+            } else if self.wakes_at.is_none_or(|at| due < at) {
+                self.wakes_at = Some(due);
                 actions.push(Action::WakeAt(due));
             }
         } else if self.closing {
@@ -411,7 +421,13 @@ impl<R> Core<R> {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { group_bytes: 1000, batch_bytes: 500, backlog_bytes: 2000, linger: Duration::ZERO };
+    const LIMITS: Limits = Limits {
+        group_bytes: 1000,
+        batch_bytes: 500,
+        backlog_bytes: 2000,
+        linger: Duration::ZERO,
+        patience: Duration::ZERO,
+    };
     const START: Duration = Duration::ZERO;
 
     fn core(limits: Limits) -> Core<u32> {
@@ -498,9 +514,18 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_that_nobody_waits_for_is_patient_and_asks_for_one_tick() {
+        let patience = Duration::from_millis(50);
+        let mut core = core(Limits { patience, ..LIMITS });
+        assert!(matches!(only(append(&mut core, 10, START)), Action::WakeAt(at) if at == patience));
+        assert!(append(&mut core, 10, START).is_empty());
+        assert!(matches!(only(core.step(Input::Hold { lsn: Lsn(12), reply: 1 }, START)), Action::CheckFence));
+    }
+
+    #[test]
     fn a_batch_waits_for_company_until_it_is_full_or_due() {
         let linger = Duration::from_millis(20);
-        let limits = Limits { linger, ..LIMITS };
+        let limits = Limits { linger, patience: linger, ..LIMITS };
         let mut due = core(limits);
         assert!(matches!(only(append(&mut due, 10, START)), Action::WakeAt(at) if at == linger));
         assert!(matches!(only(due.step(Input::Tick, linger)), Action::CheckFence));

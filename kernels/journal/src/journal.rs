@@ -20,7 +20,7 @@ use crate::{
     backend::{Backend, Outcome, perform},
     core::{Action, Core, Input},
     error::JournalError,
-    local::LocalBackend,
+    local::{LocalBackend, Stage},
     object::ObjectBackend,
     options::{Filter, Options, Place},
     record::{Draft, Lsn, Record},
@@ -35,6 +35,8 @@ type Reply = Box<dyn FnOnce(Result<(), JournalError>) + Send>;
 pub struct Journal {
     shared: Arc<Shared>,
     writer: Mutex<Option<JoinHandle<()>>>,
+    /// Where groups are staged; locked before the state is. Nothing where the log is not in a directory.
+    stage: Option<Mutex<Stage>>,
     stream: u32,
     epoch: OwnerEpoch,
 }
@@ -70,14 +72,15 @@ impl Journal {
         let limits = options.limits();
         let Options { place, stream, segment_bytes, filter, high_water, .. } = options;
         let mut deliver = |record| deliver(&filter, record, replay);
-        let (backend, last): (Box<dyn Backend>, Lsn) = match place {
+        let (backend, last, stage): (Box<dyn Backend>, Lsn, _) = match place {
             Place::Disk(disk) => {
                 let (backend, last) = LocalBackend::open(disk, high_water, segment_bytes, epoch, &mut deliver)?;
-                (Box::new(backend), last)
+                let stage = backend.stage();
+                (Box::new(backend), last, Some(Mutex::new(stage)))
             }
             Place::Store { store, prefix } => {
                 let (backend, last) = ObjectBackend::open(store, prefix, epoch, &mut deliver)?;
-                (Box::new(backend), last)
+                (Box::new(backend), last, None)
             }
         };
         let shared = Arc::new(Shared {
@@ -100,7 +103,7 @@ impl Journal {
             .name("journal".to_owned())
             .spawn(move || writer.run())
             .map_err(JournalError::io("start a thread for", "the journal"))?;
-        Ok(Self { shared, writer: Mutex::new(Some(thread)), stream, epoch })
+        Ok(Self { shared, writer: Mutex::new(Some(thread)), stage, stream, epoch })
     }
 
     /// Orders and buffers a group of records of the journal's stream, which will be in the log all or not at all. Returns
@@ -123,6 +126,29 @@ impl Journal {
         let (lsn, actions) = state.core.append(stream, group, now)?;
         self.shared.hand_over(&mut state, actions);
         Ok(lsn)
+    }
+
+    /// As [`append`](Self::append), and gives the group to the operating system before it returns, if the log is in a directory:
+    /// it survives the end of the process then, if all that was appended before does. See [`survives`](Self::survives).
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_staged(&self, group: &[Draft<'_>]) -> Result<Lsn, JournalError> {
+        let Some(stage) = &self.stage else { return self.append(group) };
+        // In the order of the log: what follows a gap is of no use.
+        let mut stage = stage.lock();
+        let last = self.append(group)?;
+        if !group.is_empty() {
+            stage.put(Lsn(last.0 + 1 - group.len() as u64), self.stream, group, self.durable());
+        }
+        Ok(last)
+    }
+
+    /// Whether everything up to a record survives the end of the process, because it is durable or
+    /// [staged](Self::append_staged). It need not survive the end of the machine.
+    pub fn survives(&self, lsn: Lsn) -> bool {
+        let durable = self.durable();
+        lsn <= durable || self.stage.as_ref().is_some_and(|stage| stage.lock().survives(lsn, durable))
     }
 
     /// The epoch it was opened with.
@@ -224,10 +250,13 @@ impl Journal {
         {
             return Err(JournalError::Stopped { reason: "its thread panicked".to_owned() });
         }
-        match &self.shared.state.lock().over {
-            Some(Some(error)) => Err(error.clone()),
-            _ => Ok(()),
+        if let Some(Some(error)) = &self.shared.state.lock().over {
+            return Err(error.clone());
         }
+        if let Some(stage) = &self.stage {
+            stage.lock().remove();
+        }
+        Ok(())
     }
 }
 
@@ -252,11 +281,15 @@ impl ReplyGate {
     pub fn hold(&self, lsn: Lsn, reply: impl FnOnce(Result<(), JournalError>) + Send + 'static) {
         let reply: Reply = Box::new(reply);
         let now = self.shared.now();
-        let actions = self.shared.state.lock().core.step(Input::Hold { lsn, reply }, now);
-        for action in actions {
-            match action {
-                Action::Release { replies, outcome } => release(replies, &outcome),
-                other => unreachable!("holding a reply only ever releases it, not {other:?}", other = kind(&other)),
+        let mut state = self.shared.state.lock();
+        let actions = state.core.step(Input::Hold { lsn, reply }, now);
+        let is_release = |action: &Action<Reply>| matches!(action, Action::Release { .. });
+        let (releases, others): (Vec<_>, Vec<_>) = actions.into_iter().partition(is_release);
+        self.shared.hand_over(&mut state, others);
+        drop(state);
+        for action in releases {
+            if let Action::Release { replies, outcome } = action {
+                release(replies, &outcome);
             }
         }
     }

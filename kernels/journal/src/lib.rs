@@ -108,7 +108,7 @@
 //! # A tour of the source
 //!
 //! `core.rs` decides, `journal.rs` is the thread around it, `backend.rs` what it needs of a place; `local.rs` (with
-//! `disk`, `fence`, `high_water` and `recovery`) and `object.rs` are the places; `record.rs`, `segment.rs` and `batch.rs` are the format;
+//! `disk`, `fence`, `high_water`, `recovery` and `stage`) and `object.rs` are the places; `record.rs`, `segment.rs` and `batch.rs` are the format;
 //! `sim.rs` is the simulated disk and the stepped journal.
 
 mod backend;

@@ -38,11 +38,13 @@ mod disk;
 mod fence;
 mod high_water;
 mod recovery;
+mod stage;
 
 use std::sync::Arc;
 
 use savanna_epoch::OwnerEpoch;
 
+pub(crate) use self::stage::Stage;
 pub use self::{
     disk::{Disk, DiskFile, OsDisk},
     fence::newest_epoch,
@@ -124,13 +126,19 @@ impl LocalBackend {
     ) -> Result<(Self, Lsn), JournalError> {
         let fence = Fence::raise(&disk, epoch)?;
         let recovered = recovery::recover(disk.as_ref(), fence.term(), deliver)?;
-        let Scan { last, unsure } = recovered.tail;
+        let Scan { mut last, mut unsure } = recovered.tail;
         if let Some(notes) = &high_water
             && let Some(noted) = high_water::read(notes.as_ref())?
             && noted.durable > last
         {
             let (log, durable) = (disk.describe(""), noted.durable);
             return Err(JournalError::Lost { log, last, durable, note: noted.file });
+        }
+        // The process that wrote the log was killed: it may have told of records that only the operating system had.
+        for record in stage::read(disk.as_ref(), recovered.newest, last)? {
+            last = record.lsn;
+            unsure.push(record.clone());
+            deliver(record)?;
         }
         let header = Header {
             term: fence.term(),
@@ -157,8 +165,14 @@ impl LocalBackend {
         // Our own header has taken over what those said.
         backend.remove(&recovered.needless);
         backend.check_fence()?;
+        stage::remove_older(backend.disk.as_ref())?;
         backend.high_water = high_water.map(|notes| HighWater::begin(notes, backend.fence.term(), last)).transpose()?;
         Ok((backend, last))
+    }
+
+    /// Where records of this opening can be staged.
+    pub(crate) fn stage(&self) -> Stage {
+        Stage::new(Arc::clone(&self.disk), self.fence.term())
     }
 
     /// Ends the active segment at `durable` and begins the next.

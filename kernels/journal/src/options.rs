@@ -50,6 +50,7 @@ pub struct Options {
     pub(crate) batch_bytes: usize,
     pub(crate) backlog_bytes: usize,
     pub(crate) linger: Duration,
+    pub(crate) patience: Duration,
     pub(crate) filter: Filter,
     pub(crate) high_water: Option<Arc<dyn Disk>>,
 }
@@ -84,6 +85,7 @@ impl Options {
             batch_bytes,
             backlog_bytes: 64 << 20,
             linger,
+            patience: Duration::ZERO,
             filter: Filter::default(),
             high_water: None,
         }
@@ -97,6 +99,7 @@ impl Options {
             batch_bytes: self.batch_bytes.min(group_bytes),
             backlog_bytes: self.backlog_bytes,
             linger: self.linger,
+            patience: self.patience.max(self.linger),
         }
     }
 
@@ -133,6 +136,13 @@ impl Options {
     #[must_use]
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
+        self
+    }
+
+    /// How long a batch waits for company that no reply waits for (not at all if not set).
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
         self
     }
 

@@ -6,13 +6,11 @@ use std::time::{Duration, Instant};
 
 use savanna_journal::{Journal, JournalError, Lsn};
 use savanna_keys::config::Sync;
-use savanna_keys::log::append_changes;
+use savanna_keys::log::{append_changes, stage_changes};
 
-use super::{APPEND_PERIOD, REWRITE_PERIOD, Thread, ThreadError};
+use super::{REWRITE_PERIOD, Thread, ThreadError};
 use crate::mailbox::Mail;
 
-/// More changes than this are appended at once.
-const APPEND_BYTES: usize = 1 << 20;
 /// Bytes of keys that are written again at once: a fraction of a millisecond.
 const REWRITE_BYTES: usize = 256 << 10;
 /// No key is written again while the disk is so many bytes behind: what clients change goes first.
@@ -21,23 +19,18 @@ const REWRITE_AHEAD: usize = 4 << 20;
 const BACKLOG_PAUSE: Duration = Duration::from_millis(1);
 
 impl Thread {
-    /// Appends what the actor changed, if it is time.
-    pub(super) fn append(&mut self, at_once: bool) -> Result<(), ThreadError> {
+    /// Appends what the actor changed: before anybody hears of it, the operating system has it at least.
+    pub(super) fn append(&mut self) -> Result<(), ThreadError> {
         let Some(journal) = &self.journal else {
             self.actor.keys.log.clear();
             return Ok(());
         };
-        let waiting = self.actor.keys.log.bytes().len();
-        let is_due = at_once
-            || self.actor.config.sync == Sync::Always
-            || waiting > APPEND_BYTES
-            || self.state.appended_at.elapsed() >= APPEND_PERIOD;
-        if waiting == 0 || !is_due {
+        if self.actor.keys.log.bytes().is_empty() {
             return Ok(());
         }
-        self.state.appended_at = Instant::now();
+        let append = if self.actor.config.sync == Sync::Always { append_changes } else { stage_changes };
         loop {
-            match append_changes(journal, &mut self.actor.keys) {
+            match append(journal, &mut self.actor.keys) {
                 Ok(Some(lsn)) => self.state.depends = lsn,
                 Ok(None) => {}
                 Err(JournalError::Backlog { .. }) => {
@@ -68,7 +61,7 @@ impl Thread {
         }
         let is_written = self.may_rewrite(&journal) && self.rewrite_some();
         if is_written || std::mem::take(&mut self.state.has_settled) {
-            self.append(true)?;
+            self.append()?;
             self.state.is_rewritten = true;
         }
         if self.actor.id().index() != 0 {
@@ -114,7 +107,11 @@ impl Thread {
             return Err(JournalError::Stopped { reason: "a flush failed".to_owned() }.into());
         }
         let depends = self.state.depends;
-        if self.actor.config.sync != Sync::Always || depends <= journal.durable() {
+        let is_enough = match self.actor.config.sync {
+            Sync::Always => depends <= journal.durable(),
+            Sync::EverySecond | Sync::No => journal.survives(depends),
+        };
+        if is_enough {
             return Ok(None);
         }
         if self.state.asked < depends {

@@ -18,6 +18,8 @@ pub(super) struct Recovered {
     pub(super) needless: Vec<Finished>,
     /// The end of the log.
     pub(super) tail: Scan,
+    /// The newest term of which there is a segment.
+    pub(super) newest: Term,
     /// The oldest record that the log promises.
     pub(super) oldest: Lsn,
 }
@@ -37,6 +39,7 @@ pub(super) fn recover(
     deliver: &mut dyn FnMut(Record) -> Result<(), JournalError>,
 ) -> Result<Recovered, JournalError> {
     let found = find(disk, term)?;
+    let newest = found.last().map_or(Term::default(), |newest| newest.header.term);
     let oldest = found.last().map_or(Lsn(1), |newest| newest.header.oldest);
     let mut finished = Vec::with_capacity(found.len());
     let mut needless = Vec::new();
@@ -65,7 +68,7 @@ pub(super) fn recover(
         }
         expected = Some(tail.last.next());
     }
-    Ok(Recovered { finished, needless, tail, oldest })
+    Ok(Recovered { finished, needless, tail, newest, oldest })
 }
 
 /// Times that an older owner may remove segments under our eyes; it does so at most once after it was fenced.

@@ -10,4 +10,5 @@ mod history;
 mod interposed;
 mod log;
 mod power_cut;
+mod staged;
 mod store;
