@@ -29,6 +29,7 @@ pub(crate) mod group;
 pub(crate) mod implication;
 pub(crate) mod items;
 pub(crate) mod join;
+pub(crate) mod late;
 pub(crate) mod lock_table;
 pub(crate) mod modify;
 pub(crate) mod name;

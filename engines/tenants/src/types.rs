@@ -60,6 +60,9 @@ pub enum Type {
     Rounded(Clock, u8),
 }
 
+/// What PostgreSQL says beside the digits of an interval that has all fields.
+const ALL_FIELDS: i32 = 0x7fff << 16;
+
 /// A type of times that can be rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Clock {
@@ -69,6 +72,8 @@ pub enum Clock {
     Timestamp,
     /// `timestamp with time zone`
     Timestamptz,
+    /// `interval`
+    Interval,
 }
 
 /// The type of an array's elements, as PostgreSQL says it: its number, and its length or precision, -1 if there is none.
@@ -193,7 +198,7 @@ impl Type {
             Self::Int2 => 2,
             Self::Int4 | Self::Float4 | Self::Date | Self::Oid => 4,
             Self::Int8 | Self::Float8 | Self::Time | Self::Timestamp | Self::Timestamptz => 8,
-            Self::Interval | Self::Uuid => 16,
+            Self::Interval | Self::Uuid | Self::Rounded(Clock::Interval, _) => 16,
             Self::Enum(_) => 4,
             Self::Rounded(..) => 8,
             Self::Unknown => -2,
@@ -209,6 +214,7 @@ impl Type {
             Self::ANY_CHAR => -1,
             Self::Varchar(Some(length)) | Self::Char(length) => length as i32 + 4,
             Self::Array(element) => element.modifier,
+            Self::Rounded(Clock::Interval, digits) => ALL_FIELDS | i32::from(digits),
             Self::Rounded(_, digits) => i32::from(digits),
             _ => -1,
         }
@@ -242,6 +248,7 @@ impl Type {
             Self::Jsonb => "jsonb".to_owned(),
             Self::Oid => "oid".to_owned(),
             Self::Byte => "\"char\"".to_owned(),
+            Self::Rounded(Clock::Interval, digits) => format!("interval({digits})"),
             Self::Rounded(..) => {
                 let whole = self.exact().name();
                 let (kind, zone) = whole.split_once(' ').unwrap_or((&whole, ""));
@@ -299,6 +306,9 @@ impl Type {
     /// enumerations.
     pub(crate) fn of_oid_and_modifier(oid: u32, modifier: i32) -> Self {
         let bound = u32::try_from(modifier.saturating_sub(4)).ok();
+        if let (1186, Ok(digits @ 0..6)) = (oid, u8::try_from(modifier ^ ALL_FIELDS)) {
+            return Self::Rounded(Clock::Interval, digits);
+        }
         if let Ok(digits @ 0..6) = u8::try_from(modifier) {
             match oid {
                 1083 => return Self::Rounded(Clock::Time, digits),
@@ -354,6 +364,7 @@ impl Type {
             Self::Rounded(Clock::Time, _) => Self::Time,
             Self::Rounded(Clock::Timestamp, _) => Self::Timestamp,
             Self::Rounded(Clock::Timestamptz, _) => Self::Timestamptz,
+            Self::Rounded(Clock::Interval, _) => Self::Interval,
             other => other,
         }
     }

@@ -9,7 +9,7 @@ use crate::{
     error::{Result, SqlError, state},
     row::{self, Entry},
     sql::expression::{Env, Expr},
-    types::Type,
+    types::{Clock, Type},
     value::Value,
 };
 
@@ -160,6 +160,7 @@ fn width(of: Type) -> Width {
         Type::Bool => Width::Fixed(1),
         Type::Int2 => Width::Fixed(2),
         Type::Int4 | Type::Float4 | Type::Date => Width::Fixed(4),
+        Type::Interval | Type::Rounded(Clock::Interval, _) | Type::Uuid => Width::Fixed(16),
         Type::Int8
         | Type::Oid
         | Type::Float8
@@ -167,7 +168,6 @@ fn width(of: Type) -> Width {
         | Type::Timestamp
         | Type::Timestamptz
         | Type::Rounded(..) => Width::Fixed(8),
-        Type::Interval | Type::Uuid => Width::Fixed(16),
         Type::Numeric(_)
         | Type::Text
         | Type::Byte

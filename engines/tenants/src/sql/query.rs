@@ -15,6 +15,7 @@ use crate::{
         expression::{Env, Expr},
         function,
         items::check_width,
+        late,
         name::object_name,
         order::sort_outputs,
         parse::WEAKER,
@@ -83,7 +84,7 @@ impl Planner<'_> {
                         }
                     });
                 }
-                query
+                late::postponed(query)
             }
             body => {
                 if !ast.locks.is_empty() {

@@ -40,7 +40,7 @@ impl Type {
             DataType::Timestamp(digits, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => {
                 rounded(Clock::Timestamptz, *digits)
             }
-            DataType::Interval { fields: None, precision: None } => Self::Interval,
+            DataType::Interval { fields: None, precision } => rounded(Clock::Interval, *precision),
             DataType::Uuid => Self::Uuid,
             DataType::Bytea => Self::Bytea,
             DataType::JSON => Self::Json,

@@ -207,6 +207,9 @@ pub(crate) fn fit(value: Value, of: Type, explicit: bool) -> Result<Value> {
         }
         (Value::Timestamp(micros), Type::Rounded(_, digits)) => Ok(Value::Timestamp(datetime::round(micros, digits))),
         (Value::Time(micros), Type::Rounded(_, digits)) => Ok(Value::Time(datetime::round(micros, digits))),
+        (Value::Interval(interval), Type::Rounded(_, digits)) => {
+            Ok(Value::Interval(super::Interval { micros: datetime::round(interval.micros, digits), ..interval }))
+        }
         (value, _) => Ok(value),
     }
 }

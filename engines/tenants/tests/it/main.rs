@@ -4,6 +4,7 @@ mod advisory;
 mod answers;
 mod backup;
 mod definitions;
+mod depth;
 mod desk;
 mod explain;
 mod fetching;
