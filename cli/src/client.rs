@@ -1,5 +1,6 @@
 //! A running node's control API, as the commands use it.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
@@ -15,6 +16,8 @@ use crate::error::CliError;
 pub(crate) struct Client {
     http: reqwest::Client,
     url: String,
+    /// What the node's control API may ask for.
+    token: Option<String>,
 }
 
 /// Why a request got no answer that can be used.
@@ -40,7 +43,15 @@ impl Client {
         // Longer than the node's own limit, so that its answer comes first.
         let http = reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(5)).build();
         let http = http.map_err(|error| CliError::NoNode { url: url.clone(), reason: error.to_string() })?;
-        Ok(Self { http, url })
+        let unread = |path: &Path, error: std::io::Error| {
+            CliError::Usage(format!(
+                "auth.token names {}, which cannot be read: {error}; check the path",
+                path.display()
+            ))
+        };
+        let read = |path: &PathBuf| std::fs::read_to_string(path).map_err(|error| unread(path, error));
+        let token = config.auth_token.as_ref().map(read).transpose()?.map(|text| text.trim().to_owned());
+        Ok(Self { http, url, token })
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -53,7 +64,11 @@ impl Client {
 
     /// A request that takes as long as it takes.
     pub(crate) fn long_request(&self, method: Method, path: &str) -> RequestBuilder {
-        self.http.request(method, format!("{}/api/v1/{path}", self.url))
+        let request = self.http.request(method, format!("{}/api/v1/{path}", self.url));
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
     }
 
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, RequestError> {

@@ -7,6 +7,8 @@
 //! ```
 
 use std::fmt;
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -92,7 +94,7 @@ impl DataDir {
         waiting: impl FnMut(Waiting) + Send + 'static,
     ) -> Result<Self, NodeError> {
         let path = config.data_dir.clone();
-        std::fs::create_dir_all(&path).map_err(|source| NodeError::CreateDataDir { path: path.clone(), source })?;
+        create_private(&path).map_err(|source| NodeError::CreateDataDir { path: path.clone(), source })?;
         let incarnation = Incarnation(rand::random());
         let options = DataDirOptions {
             terms: config.lease,
@@ -142,6 +144,22 @@ impl DataDir {
         let lease = self.lease;
         Ok(tokio::task::spawn_blocking(move || lease.release()).await??)
     }
+}
+
+/// Makes the directory for nobody but its owner. One that was wider becomes so, too, unless there are things in it that are
+/// none of a node's.
+fn create_private(path: &Path) -> std::io::Result<()> {
+    const PRIVATE: u32 = 0o700;
+    fs::DirBuilder::new().recursive(true).mode(PRIVATE).create(path)?;
+    if fs::metadata(path)?.permissions().mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    let is_ours = path.join("lease").exists() || fs::read_dir(path)?.next().is_none();
+    if is_ours {
+        return fs::set_permissions(path, fs::Permissions::from_mode(PRIVATE));
+    }
+    tracing::warn!(data_dir = %path.display(), "other users of this machine may read the data directory; `chmod 700` it");
+    Ok(())
 }
 
 /// The lease under which a node serves.

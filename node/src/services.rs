@@ -1,7 +1,6 @@
 //! The services of a node: each starts, fails and stops alone.
 
-use std::convert::Infallible;
-use std::fmt::{self, Display};
+use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use savanna_epoch::OwnerEpoch;
 use savanna_http::{HttpFace, HttpLimits, NodeView};
+use savanna_identity::{Tls, Token};
 use savanna_ownership::guard::LeaseGuard;
 use savanna_pgwire_tenants::{DISK_FULL, ServerError as TenantsError};
 use savanna_resp::ServerError;
@@ -25,6 +25,9 @@ use crate::keys::{self, KeysError};
 use crate::supervisor::{NotStarted, Started, Supervisor};
 use crate::tenants;
 
+/// Whoever reaches streams reads and writes files of the node's user.
+const PGWIRE_IS_OPEN: &str = "the PostgreSQL protocol of streams asks nobody for a password, so it listens on the loopback \
+only; use the control API from elsewhere, or run with --only keys,tenants,http";
 const ENDED_BY_ITSELF: &str = "it ended by itself; restart the node and report it with the log";
 
 /// The streams engine as a node runs it.
@@ -71,9 +74,11 @@ impl Services {
 
     /// Streams behind the PostgreSQL protocol.
     async fn start_pgwire(&mut self, config: &NodeConfig, handle: SharedStreamHandle) {
-        self.start_face("pgwire", config, config.pgwire_port, "pgwire.port", |listener, shutdown| async {
-            savanna_pgwire::serve(listener, handle, shutdown).await;
-            Ok::<(), Infallible>(())
+        if !config.address.is_loopback() {
+            return self.board.failed("pgwire", PGWIRE_IS_OPEN);
+        }
+        self.start_face("pgwire", config, config.pgwire_port, "pgwire.port", |listener, shutdown| {
+            savanna_pgwire::serve(listener, handle, shutdown)
         })
         .await;
     }
@@ -154,8 +159,12 @@ impl Services {
             loopback_only: config.address.is_loopback(),
             ..HttpLimits::default()
         };
+        let (token, tls) = match http_access(config) {
+            Ok(access) => access,
+            Err(reason) => return self.board.failed("http", &reason),
+        };
         let view: Arc<dyn NodeView> = Arc::clone(&self.board) as _;
-        let face = HttpFace::new(handle, view, limits);
+        let face = HttpFace::guarded(handle, view, limits, token, tls);
         self.start_face("http", config, config.http_port, "http.port", |listener, shutdown| {
             face.serve(listener, shutdown)
         })
@@ -163,7 +172,7 @@ impl Services {
     }
 
     /// Listens and serves in a task of its own.
-    async fn start_face<F, E>(
+    async fn start_face<F>(
         &mut self,
         name: &'static str,
         config: &NodeConfig,
@@ -171,8 +180,7 @@ impl Services {
         setting: &str,
         serve: impl FnOnce(TcpListener, BoxFuture<'static, ()>) -> F,
     ) where
-        F: Future<Output = Result<(), E>> + Send + 'static,
-        E: Display + Send + 'static,
+        F: Future<Output = ()> + Send + 'static,
     {
         self.board.starting(name);
         let address = SocketAddr::new(config.address, port);
@@ -196,10 +204,11 @@ impl Services {
         self.board.running(name, Some(bound));
         let (board, stopping) = (Arc::clone(&self.board), self.stopping.subscribe());
         let task = tokio::spawn(async move {
-            match serving.await {
-                Err(error) => board.failed(name, &format!("it ended: {error}; restart the node")),
-                Ok(()) if *stopping.borrow() => board.stopped(name),
-                Ok(()) => board.failed(name, ENDED_BY_ITSELF),
+            serving.await;
+            if *stopping.borrow() {
+                board.stopped(name);
+            } else {
+                board.failed(name, ENDED_BY_ITSELF);
             }
         });
         self.faces.push((name, task));
@@ -241,6 +250,27 @@ impl Services {
             Ok(())
         })
     }
+}
+
+/// What requests to the control API have to show. It reads and writes files, and drops databases: beyond the loopback,
+/// nobody comes in without the token, and nobody listens in.
+fn http_access(config: &NodeConfig) -> Result<(Option<Token>, Option<Tls>), String> {
+    if !config.address.is_loopback() {
+        let missing = match (&config.auth_token, &config.http_tls) {
+            (None, _) => "auth.token, a file with a token that requests carry",
+            (_, None) if !config.http_plaintext => {
+                "http.tls_cert and http.tls_key (or http.plaintext = true behind a proxy that encrypts)"
+            }
+            _ => "",
+        };
+        if !missing.is_empty() {
+            return Err(format!("on {}, which is not the loopback, the control API needs {missing}", config.address));
+        }
+    }
+    let token = config.auth_token.as_deref().map(Token::read).transpose();
+    let token = token.map_err(|error| format!("auth.token: {error}"))?;
+    let tls = config.http_tls.as_ref().map(Tls::read).transpose();
+    Ok((token, tls.map_err(|error| format!("http.tls_cert and http.tls_key: {error}"))?))
 }
 
 fn cannot_listen(address: SocketAddr, error: &std::io::Error, setting: &str) -> String {

@@ -1,36 +1,109 @@
-//! What requests pass before their handler: host check, bounds, metrics.
+//! What requests pass before their handler: who may ask, bounds, metrics.
+//!
+//! ```text
+//!   guard: host, origin, token ─► of health: answered, however busy the node is
+//!                              └► others: the body arrives, in time ─► a place among those at work ─► the handler, in time
+//! ```
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use axum::body::{Body, HttpBody as _, to_bytes};
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::Problem;
+use crate::api;
 use crate::server::Face;
+
+/// A body that has not come by then, of a request that is not long by nature, does not come.
+const BODY_TIME: Duration = Duration::from_secs(10);
 
 pub(crate) async fn guard(State(face): State<Face>, request: Request, next: Next) -> Response {
     let started = Instant::now();
     let method = request.method().as_str().to_owned();
     let route = request.extensions().get::<MatchedPath>().map_or_else(|| "none".to_owned(), |m| m.as_str().to_owned());
-    let response = bounded(&face, request, next).await;
+    let response = match face.access.check(request.method(), request.headers(), api::is_health(&route)) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    };
     face.metrics.answered(&method, &route, response.status().as_u16(), started.elapsed());
     response
 }
 
-async fn bounded(face: &Face, request: Request, next: Next) -> Response {
-    if face.limits.loopback_only && !names_loopback(request.headers()) {
-        return Problem::new(
-            StatusCode::FORBIDDEN,
-            "host",
-            "The host is not this one",
-            "expected a Host of localhost or 127.0.0.1, because this node listens on the loopback and trusts it",
-        )
-        .into_response();
+/// A request that takes as long as what the client sends: it has a place among those at work.
+pub(crate) async fn long(State(face): State<Face>, request: Request, next: Next) -> Response {
+    match place(&face, &face.working) {
+        Ok(_place) => next.run(request).await,
+        Err(problem) => problem.into_response(),
     }
-    // The permit is given back when the head of the answer is there; a streaming body is bounded by its session's cursors.
-    let Ok(_permit) = face.permits.try_acquire() else {
+}
+
+/// A request whose body is small, and whose answer begins in time. Who is slow to send takes no place of those at work.
+pub(crate) async fn short(State(face): State<Face>, request: Request, next: Next) -> Response {
+    match answer(&face, request, next).await {
+        Ok(response) => response,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+async fn answer(face: &Face, request: Request, next: Next) -> Result<Response, Box<Problem>> {
+    let request = match request.body().is_end_stream() {
+        true => request,
+        false => arrived(face, request).await?,
+    };
+    // The place is given back when the head of the answer is there; a streaming body is bounded by its session's cursors.
+    let _place = place(face, &face.working)?;
+    let time = face.limits.request_timeout;
+    tokio::time::timeout(time, next.run(request)).await.map_err(|_| {
+        Box::new(Problem::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            "timeout",
+            "No answer in time",
+            format!("no answer within {time:?}; ask again, or raise http.request_timeout"),
+        ))
+    })
+}
+
+/// The request with all of its body.
+async fn arrived(face: &Face, request: Request) -> Result<Request, Box<Problem>> {
+    let _place = place(face, &face.arriving)?;
+    let (head, body) = request.into_parts();
+    let time = BODY_TIME.min(face.limits.request_timeout);
+    match tokio::time::timeout(time, to_bytes(body, face.limits.max_body_bytes)).await {
+        Ok(Ok(bytes)) => Ok(Request::from_parts(head, Body::from(bytes))),
+        Ok(Err(error)) if is_too_long(&error) => Err(Box::new(Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "too-large",
+            "The body is too large",
+            format!("expected at most {} bytes; send less, or raise http.max_body", face.limits.max_body_bytes),
+        ))),
+        Ok(Err(error)) => Err(Box::new(Problem::bad_request(format!("the body did not arrive: {error}")))),
+        Err(_) => Err(Box::new(Problem::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "slow",
+            "The body did not come in time",
+            format!("the body was not there within {time:?}; send it at once"),
+        ))),
+    }
+}
+
+/// Whether a body was refused for its length; the reason is inside of the error.
+fn is_too_long(error: &axum::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(inner) = cause {
+        if inner.is::<http_body_util::LengthLimitError>() {
+            return true;
+        }
+        cause = inner.source();
+    }
+    false
+}
+
+fn place<'a>(face: &'a Face, places: &'a Semaphore) -> Result<SemaphorePermit<'a>, Box<Problem>> {
+    places.try_acquire().map_err(|_| {
         face.metrics.refused();
         let mut problem = Problem::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -39,57 +112,6 @@ async fn bounded(face: &Face, request: Request, next: Next) -> Response {
             format!("{} requests are under way, which is the most; ask again", face.limits.max_requests),
         );
         problem.retry_after_ms = Some(1000);
-        return problem.into_response();
-    };
-    next.run(request).await
-}
-
-/// Ends a request that takes too long until the head of its answer.
-pub(crate) async fn in_time(State(face): State<Face>, request: Request, next: Next) -> Response {
-    match tokio::time::timeout(face.limits.request_timeout, next.run(request)).await {
-        Ok(response) => response,
-        Err(_) => Problem::new(
-            StatusCode::GATEWAY_TIMEOUT,
-            "timeout",
-            "No answer in time",
-            format!("no answer within {:?}; ask again, or raise http.request_timeout", face.limits.request_timeout),
-        )
-        .into_response(),
-    }
-}
-
-/// A page of a foreign site that a browser on this machine was made to resolve to the loopback sends its own name.
-fn names_loopback(headers: &HeaderMap) -> bool {
-    let Some(host) = headers.get(header::HOST) else {
-        return true;
-    };
-    let Ok(host) = host.to_str() else {
-        return false;
-    };
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let name = name.trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_names_of_the_loopback_pass() {
-        let passes = |host: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(header::HOST, host.parse().unwrap());
-            names_loopback(&headers)
-        };
-        for host in ["localhost", "LOCALHOST:8080", "127.0.0.1:8080", "[::1]:8080", "[::1]", "127.0.0.2"] {
-            assert!(passes(host), "{host}");
-        }
-        for host in ["evil.example", "evil.example:8080", "10.0.0.1:8080", "localhost.evil.example", ""] {
-            assert!(!passes(host), "{host}");
-        }
-    }
+        Box::new(problem)
+    })
 }

@@ -7,7 +7,7 @@
 //!
 //!  client --HTTP--> guard --> api::* --StreamRequest--> SharedStreamHandle --> engine (here or elsewhere)
 //!                     |          \----------------------> NodeView (status, configuration)
-//!                     `- host check, time-out, concurrency limit, request metrics
+//!                     `- host, origin, token, time-outs, concurrency limits, request metrics
 //! ```
 //!
 //! The face keeps sockets and nothing else: sessions, cursors and queries live in the engine under their ids. It sees the
@@ -16,7 +16,9 @@
 //! and the position in the statement. The values of the API
 //! are public ([`types`]): the command line speaks it too.
 
+mod access;
 pub mod api;
+mod connections;
 mod extract;
 mod guard;
 mod metrics;

@@ -1,7 +1,6 @@
 //! The face put together: router, bounds, and the loop that serves a listener.
 
 use std::future::Future;
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,14 +8,17 @@ use axum::Router;
 use axum::extract::{DefaultBodyLimit, MatchedPath};
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
+use savanna_identity::{Tls, Token};
 use savanna_streams_model::handle::{SessionId, SharedStreamHandle, StreamRequest};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use crate::guard::{guard, in_time};
+use crate::access::Access;
+use crate::api::Kind;
+use crate::guard::{guard, long, short};
 use crate::metrics::Metrics;
 use crate::sessions::Sessions;
-use crate::{NodeView, Problem, api};
+use crate::{NodeView, Problem, api, connections};
 
 /// Bounds of the face.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +27,10 @@ pub struct HttpLimits {
     pub max_body_bytes: usize,
     /// How long a request may take until the head of its answer.
     pub request_timeout: Duration,
-    /// How many requests may be under way.
+    /// How many requests may be under way, and how many bodies on their way in.
     pub max_requests: usize,
+    /// How many clients may be connected.
+    pub max_connections: usize,
     /// How many sessions may be open.
     pub max_sessions: usize,
     /// How long a session may be idle.
@@ -41,6 +45,7 @@ impl Default for HttpLimits {
             max_body_bytes: 1 << 20,
             request_timeout: Duration::from_secs(30),
             max_requests: 256,
+            max_connections: 1024,
             max_sessions: 256,
             session_idle_timeout: Duration::from_secs(600),
             loopback_only: true,
@@ -57,7 +62,11 @@ pub(crate) struct FaceParts {
     pub(crate) handle: SharedStreamHandle,
     pub(crate) view: Arc<dyn NodeView>,
     pub(crate) limits: HttpLimits,
-    pub(crate) permits: Semaphore,
+    pub(crate) access: Access,
+    /// Places of requests whose body is on its way.
+    pub(crate) arriving: Semaphore,
+    /// Places of requests that are at work.
+    pub(crate) working: Semaphore,
     pub(crate) sessions: Sessions,
     pub(crate) metrics: Metrics,
 }
@@ -72,29 +81,50 @@ impl std::ops::Deref for Face {
 
 /// The HTTP face of a node.
 #[derive(Clone, Debug)]
-pub struct HttpFace(Face);
+pub struct HttpFace {
+    face: Face,
+    tls: Option<Tls>,
+}
 
 impl HttpFace {
-    /// A face before an engine and a node.
+    /// A face before an engine and a node, for whoever reaches it.
     pub fn new(handle: SharedStreamHandle, view: Arc<dyn NodeView>, limits: HttpLimits) -> Self {
-        Self(Face(Arc::new(FaceParts {
+        Self::guarded(handle, view, limits, None, None)
+    }
+
+    /// As [`HttpFace::new`], for those who carry the token if there is one, over TLS if there is a configuration for it.
+    pub fn guarded(
+        handle: SharedStreamHandle,
+        view: Arc<dyn NodeView>,
+        limits: HttpLimits,
+        token: Option<Token>,
+        tls: Option<Tls>,
+    ) -> Self {
+        let face = Face(Arc::new(FaceParts {
             handle,
             view,
             limits,
-            permits: Semaphore::new(limits.max_requests),
+            access: Access { loopback_only: limits.loopback_only, token },
+            arriving: Semaphore::new(limits.max_requests),
+            working: Semaphore::new(limits.max_requests),
             sessions: Sessions::new(limits.session_idle_timeout, limits.max_sessions),
             metrics: Metrics::new(),
-        })))
+        }));
+        Self { face, tls }
     }
 
     /// Its routes.
     pub fn router(&self) -> Router {
-        let face = &self.0;
+        let face = &self.face;
         api::routes()
             .into_iter()
             .fold(Router::new(), |router, route| {
-                let in_time = from_fn_with_state(face.clone(), in_time);
-                router.route(route.path, if route.is_long { route.handler } else { route.handler.layer(in_time) })
+                let handler = match route.kind {
+                    Kind::Health => route.handler,
+                    Kind::Short => route.handler.layer(from_fn_with_state(face.clone(), short)),
+                    Kind::Long => route.handler.layer(from_fn_with_state(face.clone(), long)),
+                };
+                router.route(route.path, handler)
             })
             .fallback(no_such_route)
             .method_not_allowed_fallback(no_such_method)
@@ -104,21 +134,14 @@ impl HttpFace {
     }
 
     /// Serves until `shutdown` is ready and the requests under way are answered, then closes the sessions.
-    ///
-    /// # Errors
-    /// The listener failed.
-    pub async fn serve(
-        self,
-        listener: TcpListener,
-        shutdown: impl Future<Output = ()> + Send + 'static,
-    ) -> io::Result<()> {
-        let sweeper = tokio::spawn(sweep(self.0.clone()));
-        let served = axum::serve(listener, self.router()).with_graceful_shutdown(shutdown).await;
+    pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()> + Send + 'static) {
+        let sweeper = tokio::spawn(sweep(self.face.clone()));
+        let (router, connections_max) = (self.router(), self.face.limits.max_connections);
+        connections::serve(listener, router, self.tls, connections_max, shutdown).await;
         sweeper.abort();
-        for session in self.0.sessions.drain() {
-            close(&self.0, session).await;
+        for session in self.face.sessions.drain() {
+            close(&self.face, session).await;
         }
-        served
     }
 }
 

@@ -138,6 +138,12 @@ pub struct NodeConfig {
     pub pgwire_port: u16,
     /// The port of the HTTP face, 0 for any.
     pub http_port: u16,
+    /// A file with the token that requests to the control API carry; none to ask for nothing.
+    pub auth_token: Option<PathBuf>,
+    /// What connections to the control API are encrypted with; none for plain ones.
+    pub http_tls: Option<TlsFiles>,
+    /// Whether plain connections to the control API may come from beyond the loopback.
+    pub http_plaintext: bool,
     /// The largest body of an HTTP request, in bytes.
     pub http_max_body: usize,
     /// How long an HTTP request may take until the head of its answer.

@@ -42,6 +42,18 @@ pub const SETTINGS: &[SettingSpec] = &[
     setting("address", "127.0.0.1", "the IP address on which every face listens"),
     setting("pgwire.port", "5434", "port of the PostgreSQL protocol of streams, 0 for any"),
     setting("http.port", "8080", "port of control API, metrics and health, 0 for any"),
+    setting(
+        "auth.token",
+        "none",
+        "a file with the token that requests to the control API carry; needed where address is not the loopback",
+    ),
+    setting("http.tls_cert", "none", "a PEM file with the certificates of the control API for encrypted connections"),
+    setting("http.tls_key", "none", "a PEM file with the key of http.tls_cert"),
+    setting(
+        "http.plaintext",
+        "false",
+        "true lets the control API listen beyond the loopback without TLS, such as behind a proxy that encrypts",
+    ),
     setting("http.max_body", "1MiB", "the largest body of a request"),
     setting("http.request_timeout", "30s", "how long a request may take until the head of its answer"),
     setting("http.max_requests", "256", "how many requests may be under way"),
@@ -135,15 +147,17 @@ impl Reader<'_> {
     }
 
     /// Both files of encryption, or neither.
-    fn tls(&self) -> Result<Option<TlsFiles>, ConfigError> {
-        match (self.file("tenants.tls_cert")?, self.file("tenants.tls_key")?) {
+    fn tls(&self, certificates: &'static str, key: &'static str) -> Result<Option<TlsFiles>, ConfigError> {
+        match (self.file(certificates)?, self.file(key)?) {
             (Some(certificates), Some(key)) => Ok(Some(TlsFiles { certificates, key })),
             (None, None) => Ok(None),
-            (Some(_), None) => self.get("tenants.tls_key", "the path of the key of tenants.tls_cert", |_| None),
-            (None, Some(_)) => {
-                self.get("tenants.tls_cert", "the path of the certificates of tenants.tls_key", |_| None)
-            }
+            (Some(_), None) => self.get(key, &format!("the path of the key of {certificates}"), |_| None),
+            (None, Some(_)) => self.get(certificates, &format!("the path of the certificates of {key}"), |_| None),
         }
+    }
+
+    fn flag(&self, key: &'static str) -> Result<bool, ConfigError> {
+        self.get(key, "true or false", |text| text.parse().ok())
     }
 
     fn automatic(&self, key: &'static str) -> Result<Option<u16>, ConfigError> {
@@ -179,6 +193,9 @@ impl NodeConfig {
             address: read.get("address", "an IP address, such as 127.0.0.1", |text| text.parse::<IpAddr>().ok())?,
             pgwire_port: read.port("pgwire.port")?,
             http_port: read.port("http.port")?,
+            auth_token: read.file("auth.token")?,
+            http_tls: read.tls("http.tls_cert", "http.tls_key")?,
+            http_plaintext: read.flag("http.plaintext")?,
             http_max_body: read.size("http.max_body")?,
             http_request_timeout: read.time("http.request_timeout")?,
             http_max_requests: read.get("http.max_requests", "a whole number, 1 to 65535", |text| {
@@ -203,7 +220,7 @@ impl NodeConfig {
             tenants_rows_memory: read.size("tenants.rows_memory")?,
             tenants_blocks_memory: read.size("tenants.blocks_memory")?,
             tenants_statements_memory: read.automatic_size("tenants.statements_memory")?,
-            tenants_tls: read.tls()?,
+            tenants_tls: read.tls("tenants.tls_cert", "tenants.tls_key")?,
             tenants_threads: read.automatic("tenants.threads")?,
             streams_parallelism: read.automatic("streams.parallelism")?.map(usize::from),
             streams_group_size: read.automatic("streams.group_size")?,

@@ -20,16 +20,38 @@ pub(crate) struct Route {
     /// In lower case, as in the OpenAPI document.
     pub(crate) methods: &'static [&'static str],
     pub(crate) handler: MethodRouter<Face>,
-    /// Whether it takes as long as what the client sends.
-    pub(crate) is_long: bool,
+    pub(crate) kind: Kind,
+}
+
+/// What a route asks of the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Next to nothing; anybody may ask, and is answered however busy the node is.
+    Health,
+    /// An answer in time to a small body.
+    Short,
+    /// As long as what the client sends.
+    Long,
 }
 
 fn route(path: &'static str, methods: &'static [&'static str], handler: MethodRouter<Face>) -> Route {
-    Route { path, methods, handler, is_long: false }
+    Route { path, methods, handler, kind: Kind::Short }
 }
 
 fn long_route(path: &'static str, methods: &'static [&'static str], handler: MethodRouter<Face>) -> Route {
-    Route { is_long: true, ..route(path, methods, handler) }
+    Route { kind: Kind::Long, ..route(path, methods, handler) }
+}
+
+fn health_route(path: &'static str, handler: MethodRouter<Face>) -> Route {
+    Route { kind: Kind::Health, ..route(path, &["get"], handler) }
+}
+
+const HEALTHZ: &str = "/healthz";
+const READYZ: &str = "/readyz";
+
+/// Whether the route of this pattern tells of health.
+pub(crate) fn is_health(path: &str) -> bool {
+    [HEALTHZ, READYZ].contains(&path)
 }
 
 /// What the route of this pattern takes, for messages.
@@ -41,8 +63,8 @@ pub(crate) fn methods_of(path: &str) -> String {
 /// Everything that the face serves.
 pub(crate) fn routes() -> Vec<Route> {
     vec![
-        route("/healthz", &["get"], get(health::healthz)),
-        route("/readyz", &["get"], get(health::readyz)),
+        health_route(HEALTHZ, get(health::healthz)),
+        health_route(READYZ, get(health::readyz)),
         route("/metrics", &["get"], get(health::metrics)),
         route(OPENAPI_PATH, &["get"], get(node::openapi)),
         route("/api/v1/status", &["get"], get(node::status)),

@@ -4,8 +4,17 @@ use std::time::Duration;
 
 use savanna_http::{HttpLimits, Problem};
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
-use crate::stub::serve;
+use crate::stub::{Served, serve};
+
+/// A connection on which this was sent.
+async fn sent(face: &Served, bytes: &[u8]) -> TcpStream {
+    let mut socket = TcpStream::connect(face.url.trim_start_matches("http://")).await.unwrap();
+    socket.write_all(bytes).await.unwrap();
+    socket
+}
 
 #[tokio::test]
 async fn a_body_above_the_limit_is_refused() {
@@ -59,12 +68,13 @@ async fn a_request_beyond_the_limit_is_told_to_come_again() {
     let sleeper = tokio::spawn(face.http.post(path).json(&json!({ "sql": "SLEEP" })).send());
     // Until the sleeper holds the only place.
     let refused = loop {
-        let answer = face.get("/healthz").await;
+        let answer = face.get("/api/v1/status").await;
         if answer.status() == 503 {
             break answer;
         }
     };
     assert_eq!(refused.headers()["retry-after"], "1");
+    assert_eq!(face.get("/healthz").await.status(), 200, "health is told however busy the node is");
     sleeper.abort();
 }
 
@@ -83,12 +93,53 @@ async fn too_many_sessions_are_refused_and_idle_ones_closed() {
 }
 
 #[tokio::test]
-async fn a_page_of_a_foreign_site_gets_nothing_from_a_node_on_the_loopback() {
+async fn bodies_that_do_not_come_keep_nobody_from_work() {
+    let face = serve(HttpLimits { max_requests: 2, ..HttpLimits::default() }).await;
+    let head = b"POST /api/v1/sql/split HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n";
+    let slow = [sent(&face, head).await, sent(&face, head).await];
+    // Until both hold all places of bodies.
+    while face.post("/api/v1/sql/split", json!({ "sql": "a" })).await.status() != 503 {}
+    assert_eq!(face.get("/api/v1/status").await.status(), 200);
+    assert_eq!(face.get("/healthz").await.status(), 200);
+    drop(slow);
+    while face.post("/api/v1/sql/split", json!({ "sql": "a" })).await.status() == 503 {}
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_in_time_is_answered() {
+    let face = serve(HttpLimits { request_timeout: Duration::from_millis(50), ..HttpLimits::default() }).await;
+    let head = b"POST /api/v1/sql/split HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\nconnection: close\r\n\r\n{";
+    let mut answer = String::new();
+    sent(&face, head).await.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+}
+
+#[tokio::test]
+async fn half_requests_keep_nobody_out() {
     let face = serve(HttpLimits::default()).await;
-    let request = face.http.get(format!("{}/api/v1/status", face.url)).header("host", "evil.example");
-    let answer = request.send().await.unwrap();
-    assert_eq!(answer.status(), 403);
-    let open = serve(HttpLimits { loopback_only: false, ..HttpLimits::default() }).await;
-    let request = open.http.get(format!("{}/api/v1/status", open.url)).header("host", "savanna.example");
-    assert_eq!(request.send().await.unwrap().status(), 200);
+    let mut half = Vec::new();
+    for number in 0..300 {
+        half.push(sent(&face, if number % 2 == 0 { b"GET /healthz HTTP/1.1\r\nhost:" } else { b"" }).await);
+    }
+    assert_eq!(face.get("/healthz").await.status(), 200);
+    for oldest in &mut half[..40] {
+        let ended = oldest.read(&mut [0]).await;
+        assert!(!ended.is_ok_and(|count| count > 0), "the oldest are sent away");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_is_one_too_many_hears_so() {
+    let face = serve(HttpLimits { max_connections: 1, ..HttpLimits::default() }).await;
+    let _first = sent(&face, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    loop {
+        let mut answer = String::new();
+        let mut second = sent(&face, b"").await;
+        // One that is taken in after all is not answered: it asked for nothing.
+        let read = tokio::time::timeout(Duration::from_millis(200), second.read_to_string(&mut answer)).await;
+        if read.is_ok() {
+            assert!(answer.starts_with("HTTP/1.1 503 ") && answer.ends_with('}'), "{answer}");
+            return;
+        }
+    }
 }

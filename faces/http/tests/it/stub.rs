@@ -14,6 +14,7 @@ use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use savanna_http::types::{LeaseStatus, NodeStatus, ServiceState, ServiceStatus, Setting, Tenant};
 use savanna_http::{Backup, HttpFace, HttpLimits, NodeView, Problem, SharedTenants, TenantsHandle};
+use savanna_identity::{Tls, Token};
 use savanna_streams_model::handle::{
     CursorId, HandleError, Purpose, QueryState, QueryStatus, Rows, SessionId, StreamHandle, StreamReply, StreamRequest,
 };
@@ -229,15 +230,19 @@ pub(crate) struct Served {
     pub(crate) url: String,
     pub(crate) http: reqwest::Client,
     stop: Option<oneshot::Sender<()>>,
-    task: tokio::task::JoinHandle<io::Result<()>>,
+    task: tokio::task::JoinHandle<()>,
 }
 
 pub(crate) async fn serve(limits: HttpLimits) -> Served {
+    serve_guarded(limits, None, None).await
+}
+
+pub(crate) async fn serve_guarded(limits: HttpLimits, token: Option<Token>, tls: Option<Tls>) -> Served {
     let engine = Arc::new(StubEngine { next: AtomicU64::new(1), ..StubEngine::default() });
     let node = Arc::new(StubNode { serving: AtomicBool::new(true), tenants: Arc::default() });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let face = HttpFace::new(Arc::clone(&engine) as _, Arc::clone(&node) as _, limits);
+    let face = HttpFace::guarded(Arc::clone(&engine) as _, Arc::clone(&node) as _, limits, token, tls);
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(face.serve(listener, async {
         let _ = stopped.await;
@@ -273,6 +278,6 @@ impl Served {
     /// Stops the face and waits until it has stopped.
     pub(crate) async fn stop(&mut self) {
         self.stop.take().unwrap().send(()).unwrap();
-        (&mut self.task).await.unwrap().unwrap();
+        (&mut self.task).await.unwrap();
     }
 }

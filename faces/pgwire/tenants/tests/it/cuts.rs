@@ -18,9 +18,9 @@ use savanna_pgwire_tenants::{Admission, Keeping, Server, ServerOptions, TlsFiles
 /// A server that has not let go of a connection by then keeps it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A certificate that is used for nothing but this test.
+/// A certificate that is used for nothing but tests.
 fn fixture(name: &str) -> PathBuf {
-    [env!("CARGO_MANIFEST_DIR"), "tests/tls", name].iter().collect()
+    [env!("CARGO_MANIFEST_DIR"), "../../../kernels/identity/fixtures", name].iter().collect()
 }
 
 fn trusting() -> Arc<ClientConfig> {
