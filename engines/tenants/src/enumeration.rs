@@ -1,6 +1,9 @@
 //! Enumerations: types whose values are labels, in an order that the definition gives to them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -41,8 +44,9 @@ impl Enumeration {
     /// 42602 for a label that is too long, 23505 for one that comes twice.
     pub(crate) fn new(name: String, labels: Vec<String>) -> Result<Self> {
         let mut made = Self { id: 0, name, labels: Vec::with_capacity(labels.len()) };
+        let mut known = HashSet::with_capacity(labels.len());
         for label in labels {
-            if made.find(&label).is_some() {
+            if !known.insert(label.clone()) {
                 let message = "duplicate key value violates unique constraint \"pg_enum_typid_label_index\"";
                 return Err(SqlError::new(state::UNIQUE_VIOLATION, message)
                     .detail(format!("The label \"{label}\" comes twice.")));

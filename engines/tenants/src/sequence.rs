@@ -1,6 +1,6 @@
 //! Sequences: numbers that are given once, outside of transactions. What a tenant may give without asking is reserved by a
 //! transaction of its own, so that a number is never given again; numbers that were reserved and not given are lost when
-//! the process ends.
+//! the process ends, and given back when the tenant falls asleep.
 //!
 //! ```text
 //! SEQUENCES  4 | sequence's state   -> the first number that is not reserved, 16 bytes, smallest first
@@ -39,6 +39,7 @@ struct State {
 /// Numbers that may be given: runs of them, with how many each has left. A sequence that cycles has several.
 #[derive(Clone, Debug)]
 struct Range {
+    sequence: Arc<Sequence>,
     runs: VecDeque<(i128, u64)>,
     logged: Lsn,
 }
@@ -65,7 +66,7 @@ impl Numbers {
         let mut state = self.state();
         let State { ranges, wanted, set, after } = &mut *state;
         match ranges.get_mut(&sequence.state) {
-            Some(Range { runs, logged }) if runs.front().is_some_and(|(_, left)| *left > 0) => {
+            Some(Range { runs, logged, .. }) if runs.front().is_some_and(|(_, left)| *left > 0) => {
                 let Some((next, left)) = runs.front_mut() else { return Ok(None) };
                 let number = *next as i64;
                 *next += i128::from(sequence.increment);
@@ -85,10 +86,14 @@ impl Numbers {
     }
 
     /// Adds numbers that were reserved.
-    pub(crate) fn add(&self, sequence: &Sequence, reserved: Reserved) {
+    pub(crate) fn add(&self, sequence: &Arc<Sequence>, reserved: Reserved) {
         let Reserved { first, count, logged } = reserved;
         let mut state = self.state();
-        let range = state.ranges.entry(sequence.state).or_insert(Range { runs: VecDeque::new(), logged });
+        let range = state.ranges.entry(sequence.state).or_insert_with(|| Range {
+            sequence: Arc::clone(sequence),
+            runs: VecDeque::new(),
+            logged,
+        });
         range.runs.retain(|(_, left)| *left > 0);
         match range.runs.back_mut() {
             Some((next, left)) if *next + i128::from(*left) * i128::from(sequence.increment) == first => *left += count,
@@ -100,7 +105,8 @@ impl Numbers {
     /// Lets a sequence go on with a number, for the statement that runs and then for all.
     pub(crate) fn set(&self, sequence: &Arc<Sequence>, next: i128) {
         let mut state = self.state();
-        let range = Range { runs: VecDeque::from([(next, left(sequence, next))]), logged: Lsn::NONE };
+        let runs = VecDeque::from([(next, left(sequence, next))]);
+        let range = Range { sequence: Arc::clone(sequence), runs, logged: Lsn::NONE };
         state.ranges.insert(sequence.state, range);
         state.set.insert(sequence.state, Arc::clone(sequence));
     }
@@ -111,6 +117,17 @@ impl Numbers {
         let set = std::mem::take(&mut state.set);
         let next = |(id, sequence)| Some((sequence, state.ranges.remove(&id)?.runs.front()?.0));
         set.into_iter().filter_map(next).collect()
+    }
+
+    /// The sequences of which numbers were reserved that nobody was given, once, with the first of these.
+    pub(crate) fn unused(&self) -> Vec<(Arc<Sequence>, i128)> {
+        let ranges = std::mem::take(&mut self.state().ranges);
+        // One that has begun again has no one place to go on from.
+        let unused = |Range { sequence, runs, .. }: Range| match (runs.len(), runs.front()) {
+            (1, Some((next, 1..))) => Some((sequence, *next)),
+            _ => None,
+        };
+        ranges.into_values().filter_map(unused).collect()
     }
 
     /// The number that a sequence goes on with, if one is reserved.

@@ -8,6 +8,25 @@ const NUMBERS_AT_ONCE: u64 = 32;
 const NUMBERS_AT_ONCE_MAX: u64 = 1 << 20;
 
 impl Tenant {
+    /// Gives back the numbers that were reserved and that nobody was given. Whether there were any; then there is something to be flushed.
+    ///
+    /// # Errors
+    /// Those of the log.
+    pub fn give_numbers_back(&mut self) -> Result<bool> {
+        if !self.sessions.is_empty() {
+            return Ok(false);
+        }
+        let catalog = self.database.newest_catalog();
+        let mut any = false;
+        for (sequence, next) in self.numbers.unused() {
+            if catalog.sequence_by_id(sequence.id).is_some_and(|now| now.state == sequence.state) {
+                self.database.set_sequence(&sequence, next)?;
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+
     /// Runs what may take numbers of sequences. If one has none left, more are reserved and it runs again; it has done
     /// nothing.
     pub(super) fn numbered<T>(

@@ -27,6 +27,26 @@ fn a_number_that_was_told_is_not_given_again_after_a_crash() {
 }
 
 #[test]
+fn a_tenant_that_falls_asleep_gives_reserved_numbers_back() {
+    let mut desk = Desk::new();
+    let client = desk.client();
+    desk.setup(client, &["CREATE SEQUENCE s", "CREATE SEQUENCE gone"]);
+    assert_eq!(desk.query(client, "SELECT nextval('s'), nextval('gone')"), ["1|1"]);
+    desk.setup(client, &["DROP SEQUENCE gone"]);
+    assert_eq!(desk.tenant.give_numbers_back(), Ok(false), "somebody is there");
+    desk.tenant.close_session(client);
+    assert_eq!((desk.tenant.give_numbers_back(), desk.tenant.give_numbers_back()), (Ok(true), Ok(false)));
+    let client = desk.client();
+    assert_eq!(desk.query(client, "SELECT nextval('s')"), ["2"]);
+    desk.tenant.close_session(client);
+    assert_eq!(desk.tenant.give_numbers_back(), Ok(true));
+    let (records, _) = desk.paper.records();
+    let mut again = Desk::after(&records);
+    let client = again.client();
+    assert_eq!(again.query(client, "SELECT nextval('s')"), ["3"]);
+}
+
+#[test]
 fn a_sequence_that_was_rolled_back_leaves_nothing_to_one_that_comes_after_a_crash() {
     let mut desk = Desk::new();
     let client = desk.client();

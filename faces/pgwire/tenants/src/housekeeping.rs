@@ -11,7 +11,7 @@ use savanna_tenants::{
     SqlError,
     error::{Result as SqlResult, state},
     flush::Flush,
-    tenant::NoRoom,
+    tenant::{NoRoom, Tenant},
 };
 
 use crate::{
@@ -106,7 +106,16 @@ async fn care(here: &Rc<Here>) {
         let Condition { clean, unflushed_bytes, memory_bytes, needs_log_from } = room.condition();
         let idle = room.is_idle(keeping.idle);
         if idle && clean && !room.flushing.get() {
-            here.forget(id);
+            match room.with(Tenant::give_numbers_back).await {
+                // That is flushed first.
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%error, "numbers that a tenant has reserved are lost"),
+            }
+            // Somebody may have come meanwhile.
+            if room.is_empty() {
+                here.forget(id);
+            }
             continue;
         }
         let crowd = crowd.filter(|crowd| memory_bytes > crowd.share);

@@ -1,0 +1,89 @@
+"""Long texts are answered or refused in time proportional to their length, and other databases are served meanwhile.
+
+What takes more than that takes minutes here, and is cancelled: the bound is no measure."""
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+BYTES = 1 << 20
+GUARD = "SET statement_timeout = '60s'"
+
+
+def listed(part, between=", ", least=BYTES):
+    """Numbered parts up to a length."""
+    count = least // (len(part.format(100_000)) + len(between))
+    return between.join(part.format(number) for number in range(count))
+
+
+def repeated(part, least=BYTES):
+    return part * (least // len(part))
+
+
+TEXTS = {
+    "brackets": "SELECT " + "(" * 8_192 + "1" + ")" * 8_192,
+    "open brackets": repeated("("),
+    "columns of a table": f"CREATE TABLE wide ({', '.join(f'c{number} int' for number in range(3_000))})",
+    "columns of a row": f"SELECT {listed('{}')}",
+    "lines of columns": "SELECT 1" + repeated("\n, 1"),
+    "a short list": f"SELECT 1 FROM t WHERE id IN ({', '.join(map(str, range(5_000)))})",
+    "a list": f"SELECT 1 FROM t WHERE id IN ({listed('{}')})",
+    "a list of texts": "SELECT 1 FROM t WHERE id::text IN (" + listed("'{}'") + ")",
+    "an array": f"SELECT 1 FROM t WHERE id = ANY (ARRAY[{listed('{}')}])",
+    "a literal": "SELECT '{" + listed("{}") + "}'::int[]",
+    "statements": "; ".join(["SELECT 1"] * 20_000),
+    "semicolons": repeated(";"),
+    "rows": f"SELECT count(*) FROM (VALUES {listed('({})')}) v",
+    "a sum": "SELECT 1" + repeated(" + 1"),
+    "a sum of columns": "SELECT id" + " + id" * 4_000 + " FROM t",
+    "alternatives": "SELECT 1 FROM t WHERE " + " OR ".join(f"id = {number}" for number in range(1_600)),
+    "conditions": "SELECT 1 FROM t WHERE " + " AND ".join(f"id <> {number}" for number in range(1_600)),
+    "lists in a chain": "SELECT id" + " IN (1, 2) = id" * 900 + " FROM t",
+    "patterns": "SELECT 'a'" + " ~ 'a'" * 2_500,
+    "collations": "SELECT 'a'" + " COLLATE \"C\"" * 3_000,
+    "casts": "SELECT 1" + "::int" * 3_000,
+    "cases": "SELECT CASE id" + "".join(f" WHEN {number} THEN {number}" for number in range(2_000)) + " END FROM t",
+    "lines": "SELECT 1" + "\n" * BYTES,
+    "locks": "SELECT 1 FROM t LIMIT 1" + repeated(" FOR UPDATE,"),
+    "weak locks": "SELECT 1 FROM t" + repeated(" FOR KEY SHARE,"),
+    "modes": "BEGIN" + repeated(" DEFERRABLE,"),
+    "groups": "SELECT 1" + repeated(" GROUP BY DISTINCT 1,"),
+    "frames": "SELECT 1" + repeated(" EXCLUDE GROUP,"),
+    "options": f"CREATE TABLE o (a int) WITH ({listed('o{}')})",
+    "words": repeated("a "),
+    "quotes": repeated("'"),
+    "unions": "SELECT 1" + " UNION ALL SELECT 1" * 2_000,
+    "tables": "SELECT 1 FROM " + listed("t a{}"),
+    "queries of WITH": "WITH " + listed("a{} AS (SELECT 1)", least=BYTES // 4) + " SELECT 1",
+    "names": f"DROP TABLE {listed('a{}')}",
+    "labels": "CREATE TYPE e AS ENUM (" + listed("'{}'") + ")",
+    "arguments": f"SELECT concat({listed('{}')})",
+    "order": "SELECT id FROM t ORDER BY " + ", ".join(["id"] * 20_000),
+    "groupings": "SELECT 1 FROM t GROUP BY " + ", ".join(["id"] * 20_000),
+}
+
+
+@pytest.fixture(scope="module")
+def databases(server):
+    with server.connect(autocommit=True) as connection:
+        for name in ("long_texts", "beside_long_texts"):
+            connection.execute(f"CREATE DATABASE {name}")
+    with contextlib.ExitStack() as stack:
+        busy, beside = (stack.enter_context(server.connect(name, autocommit=True)) for name in ("long_texts", "beside_long_texts"))
+        busy.execute("CREATE TABLE t (id int PRIMARY KEY)")
+        yield busy, beside
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
+def test_a_long_text_is_answered_or_refused(databases, text):
+    busy, beside = databases
+    busy.execute(GUARD)
+    beside.execute("SET statement_timeout = '20s'")
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(busy.pgconn.exec_, text.encode())
+        while not running.done():
+            beside.execute("SELECT 1")
+    state = running.result().error_field(67)
+    assert state != b"57014" and (state or b"").decode()[:2] != "XX"
+    busy.execute("ROLLBACK")
