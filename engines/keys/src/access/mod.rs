@@ -3,6 +3,7 @@
 //! Every actor has all users; a change goes to all and is acknowledged when all have it. A session has its user at hand, and
 //! a mark that says whether there is anything to look at: for a user with all rights a request costs one comparison.
 
+mod absent;
 mod permissions;
 mod rules;
 
@@ -336,7 +337,8 @@ impl Users {
         lines.flatten().collect()
     }
 
-    /// Users from such lines; blank ones and those that begin with `#` are skipped. Without a line for it, the default user
+    /// Users from such lines; blank ones and those that begin with `#` are skipped, and so are rules about commands that Redis
+    /// has and this has not. Without a line for it, the default user
     /// is as in a new server, with a password if there is one.
     ///
     /// # Errors
@@ -351,7 +353,18 @@ impl Users {
                 (Some(word), _) if word.starts_with(b"#") => {}
                 (Some(b"user"), Some(name)) => {
                     users.put(User::new(name));
-                    if let Err((rule, error)) = users.change(name, words) {
+                    let rules = words.filter(|rule| {
+                        let is_absent = names_absent(rule);
+                        if is_absent {
+                            tracing::warn!(
+                                line = index + 1,
+                                rule = %rule.escape_ascii(),
+                                "the file of users names a command that is not there; the rule is skipped"
+                            );
+                        }
+                        !is_absent
+                    });
+                    if let Err((rule, error)) = users.change(name, rules) {
                         return refused(format!("'{}': {error}", rule.escape_ascii()));
                     }
                 }
@@ -384,4 +397,10 @@ impl Users {
         file.sync_all()?;
         fs::rename(&beside, path)
     }
+}
+
+/// Whether a rule is about a command that is not there.
+fn names_absent(rule: &[u8]) -> bool {
+    let word = rule.strip_prefix(b"+").or_else(|| rule.strip_prefix(b"-"));
+    word.and_then(|word| str::from_utf8(word).ok()).is_some_and(absent::is_absent)
 }

@@ -409,6 +409,9 @@ mod tests {
         assert!(again.authenticate(b"default", b"secret").is_some() && !again.is_open());
         let wrong = Users::of_text(b"# users\nuser a on\nuser b +nothing\n", None).expect_err("no command");
         assert!(wrong.starts_with("line 3: '+nothing'"), "{wrong}");
+        let text = b"user a on +@all -debug -cluster|info +xadd ~*";
+        let skipped = Users::of_text(text, None).expect("of Redis, and not there");
+        assert_eq!(skipped.get(b"a").map(|user| user.line()), Some(b"user a on ~* resetchannels +@all".to_vec()));
         let with_password = Users::of_text(b"user a on", Some(&Secret::new(b"s"))).expect("users");
         assert!(!with_password.is_open(), "a file without a line for the default user opens no door");
     }

@@ -11,6 +11,11 @@ use crate::error::CommandError;
 use crate::request::Args;
 use crate::session::{Session, SessionId};
 
+/// In what a session's request is refused.
+pub(crate) const fn context_of(session: &Session) -> &'static str {
+    if session.queued.is_some() { "multi" } else { "toplevel" }
+}
+
 impl Actor {
     /// All users.
     #[must_use]
@@ -41,7 +46,7 @@ impl Actor {
                     "NOPERM this user has no permissions to access one of the channels used as arguments".to_owned()
                 }
             };
-            self.note_denied(session, session.user.name(), denial.reason(), denial.object());
+            self.note_denied(session, session.user.name(), context_of(session), denial.reason(), denial.object());
             CommandError::from(text)
         })
     }
@@ -54,8 +59,14 @@ impl Actor {
         program.steps().try_for_each(|(command, args)| self.check_access(session, command, args))
     }
 
-    pub(crate) fn note_denied(&mut self, session: &Session, user: &[u8], reason: &'static str, object: &[u8]) {
-        let context = if session.queued.is_some() { "multi" } else { "toplevel" };
+    pub(crate) fn note_denied(
+        &mut self,
+        session: &Session,
+        user: &[u8],
+        context: &'static str,
+        reason: &'static str,
+        object: &[u8],
+    ) {
         let client = crate::commands::clients::line(self, session);
         let (object, user) = (logbook::shortened(object).into(), logbook::shortened(user).into());
         self.note(Note::Denied(DeniedRequest { at: self.keys.now(), reason, context, object, user, client }));

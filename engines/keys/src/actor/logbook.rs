@@ -42,7 +42,7 @@ pub struct DeniedRequest {
     pub at: UnixMillis,
     /// `command`, `key`, `channel` or `auth`.
     pub reason: &'static str,
-    /// `toplevel` or `multi`.
+    /// `toplevel`, `multi` or `lua`.
     pub context: &'static str,
     /// The command, key or channel.
     pub object: Box<[u8]>,

@@ -39,6 +39,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use savanna_lattice::{UnixMillis, WriterId};
 
+pub(crate) use self::access::context_of;
 use self::claims::Claims;
 pub(crate) use self::databases::DatabaseChange;
 use self::databases::Freeze;

@@ -137,7 +137,7 @@ impl Actor {
     fn may_change(&self, command: &Command, args: Args<'_>) -> bool {
         match command.run {
             Run::Script(_) => !command.flags.has(Flags::READONLY) && !self.scripts.only_reads(command.name, &args[1]),
-            _ => command.flags.has(Flags::WRITE) || command.name == "publish",
+            _ => command.may_change(),
         }
     }
 }

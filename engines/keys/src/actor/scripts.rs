@@ -1,5 +1,7 @@
 //! What an actor does for scripts.
 
+use std::sync::Arc;
+
 use hashbrown::HashSet;
 
 use super::message::Message;
@@ -73,7 +75,7 @@ impl Actor {
         watch: &Watch,
         reply: &mut dyn Reply,
     ) {
-        let admitted = self.admit_from_script(args, declared, is_readonly).and_then(|command| {
+        let admitted = self.admit_from_script(session, args, declared, is_readonly).and_then(|command| {
             if command.flags.has(Flags::WRITE) {
                 watch.note_write().map_err(|stopped| CommandError::from(format!("ERR {}", stopped.0)))?;
             }
@@ -92,7 +94,8 @@ impl Actor {
     }
 
     fn admit_from_script(
-        &self,
+        &mut self,
+        session: &Session,
         args: Args<'_>,
         declared: &HashSet<&[u8]>,
         is_readonly: bool,
@@ -115,7 +118,9 @@ impl Actor {
             return Err(CommandError::text("ERR This Redis command is not allowed from script"));
         }
         if let Some(user) = &self.script_user {
+            let user = Arc::clone(user);
             user.check(command, args).map_err(|denial| {
+                self.note_denied(session, user.name(), "lua", denial.reason(), denial.object());
                 CommandError::text(match denial {
                     Denial::Command(_) => "NOPERM The user executing the script can't run this command or subcommand",
                     Denial::Key(_) => {
@@ -128,7 +133,7 @@ impl Actor {
                 })
             })?;
         }
-        if is_readonly && command.flags.has(Flags::WRITE) {
+        if is_readonly && command.may_change() {
             return Err(CommandError::text("ERR Write commands are not allowed from read-only scripts."));
         }
         if command.flags.has(Flags::WRITE) {

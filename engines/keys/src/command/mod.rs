@@ -282,6 +282,12 @@ impl Command {
         if gives { key_uses::EXCHANGE } else { self.uses }
     }
 
+    /// Whether it may change something: keys, or what others have heard.
+    #[must_use]
+    pub fn may_change(&self) -> bool {
+        self.flags.has(Flags::WRITE) || self.name == "publish"
+    }
+
     /// Whether it may need more memory, so that room is made before it runs.
     #[must_use]
     pub const fn needs_room(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use super::generic::parse_database;
 use crate::access::Access;
-use crate::actor::{Actor, Progress};
+use crate::actor::{Actor, Progress, context_of};
 use crate::error::CommandError;
 use crate::number::parse_integer;
 use crate::reply::{Answering, Reply};
@@ -85,7 +85,7 @@ fn admit(actor: &mut Actor, session: &mut Session, name: &[u8], password: &[u8])
     match actor.users().authenticate(name, password) {
         Some(user) => session.become_user(user),
         None => {
-            actor.note_denied(session, name, "auth", b"AUTH");
+            actor.note_denied(session, name, context_of(session), "auth", b"AUTH");
             return Err(CommandError::text("WRONGPASS invalid username-password pair or user is disabled."));
         }
     }

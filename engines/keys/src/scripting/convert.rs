@@ -170,19 +170,19 @@ fn answer_table(table: &Table, protocol: u8, depth: usize, reply: &mut dyn Reply
         _ => {}
     }
     if let Value::Table(map) = table.raw_get("map")? {
-        let pairs: Vec<(Value, Value)> = map.pairs().collect::<mlua::Result<_>>()?;
-        reply.map(pairs.len());
-        for (name, value) in pairs {
+        // One at a time: Lua has room for some thousand values only that are held outside of it.
+        reply.map(map.pairs::<Value, Value>().count());
+        for pair in map.pairs::<Value, Value>() {
+            let (name, value) = pair?;
             answer_inner(&name, protocol, depth, reply)?;
             answer_inner(&value, protocol, depth, reply)?;
         }
         return Ok(());
     }
     if let Value::Table(set) = table.raw_get("set")? {
-        let members: Vec<(Value, Value)> = set.pairs().collect::<mlua::Result<_>>()?;
-        reply.set(members.len());
-        for (member, _) in members {
-            answer_inner(&member, protocol, depth, reply)?;
+        reply.set(set.pairs::<Value, Value>().count());
+        for member in set.pairs::<Value, Value>() {
+            answer_inner(&member?.0, protocol, depth, reply)?;
         }
         return Ok(());
     }
@@ -192,13 +192,10 @@ fn answer_table(table: &Table, protocol: u8, depth: usize, reply: &mut dyn Reply
         reply.verbatim(&text.to_string_lossy());
         return Ok(());
     }
-    let mut items = Vec::new();
-    loop {
-        match table.raw_get(items.len() + 1)? {
-            Value::Nil => break,
-            item => items.push(item),
-        }
+    let mut count = 0;
+    while table.raw_get::<Value>(count + 1)? != Value::Nil {
+        count += 1;
     }
-    reply.array(items.len());
-    items.iter().try_for_each(|item| answer_inner(item, protocol, depth, reply))
+    reply.array(count);
+    (1..=count).try_for_each(|index| answer_inner(&table.raw_get(index)?, protocol, depth, reply))
 }

@@ -90,23 +90,27 @@ fn write_length(length: usize, mark: u8, out: &mut Vec<u8>) {
 }
 
 fn write_table(table: &Table, depth: usize, out: &mut Vec<u8>) -> Result<(), Refused> {
-    let pairs: Vec<(Value, Value)> = table.pairs().collect::<mlua::Result<_>>()?;
-    let longest =
-        pairs.iter().map(|(name, _)| list_index(name)).try_fold(0, |longest: usize, index| Some(longest.max(index?)));
-    if longest == Some(pairs.len()) {
-        match pairs.len() {
+    // One pair at a time: Lua has room for some thousand values only that are held outside of it.
+    let (mut count, mut longest) = (0, Some(0));
+    for pair in table.pairs::<Value, Value>() {
+        count += 1;
+        longest = longest.zip(list_index(&pair?.0)).map(|(longest, index): (usize, usize)| longest.max(index));
+    }
+    if longest == Some(count) {
+        match count {
             length @ 0..16 => out.push(0x90 | length as u8),
             length => write_length(length, 0xdc, out),
         }
-        return (1..=pairs.len()).try_for_each(|index| write(&table.raw_get(index)?, depth, out));
+        return (1..=count).try_for_each(|index| write(&table.raw_get(index)?, depth, out));
     }
-    match pairs.len() {
+    match count {
         length @ 0..16 => out.push(0x80 | length as u8),
         length => write_length(length, 0xde, out),
     }
-    for (name, value) in &pairs {
-        write(name, depth, out)?;
-        write(value, depth, out)?;
+    for pair in table.pairs::<Value, Value>() {
+        let (name, value) = pair?;
+        write(&name, depth, out)?;
+        write(&value, depth, out)?;
     }
     Ok(())
 }

@@ -1,0 +1,30 @@
+//! Commands of Redis that are not there. A file of users may name them: what it says about them changes nothing.
+
+/// Whether Redis has a command, or one with subcommands, that is not there.
+pub(super) fn is_absent(word: &str) -> bool {
+    let name = word.split('|').next().unwrap_or(word);
+    ABSENT.iter().any(|absent| absent.eq_ignore_ascii_case(name))
+}
+
+#[rustfmt::skip]
+const ABSENT: &[&str] = &[
+    "asking", "bgsave", "bitfield", "bitfield_ro", "cluster", "debug", "failover", "fcall", "fcall_ro", "function", "geoadd", "geodist",
+    "geohash", "geopos", "georadius", "georadius_ro", "georadiusbymember", "georadiusbymember_ro", "geosearch", "geosearchstore",
+    "lastsave", "latency", "lcs", "lolwut", "migrate", "module", "monitor", "pfadd", "pfcount", "pfdebug", "pfmerge", "pfselftest",
+    "psync", "readonly", "readwrite", "replconf", "replicaof", "restore-asking", "role", "save", "shutdown", "slaveof", "spublish",
+    "ssubscribe", "sunsubscribe", "sync", "xack", "xadd", "xautoclaim", "xclaim", "xdel", "xgroup", "xinfo", "xlen", "xpending",
+    "xrange", "xread", "xreadgroup", "xrevrange", "xsetid", "xtrim",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Command;
+
+    #[test]
+    fn what_is_absent_is_no_command() {
+        let there: Vec<_> = ABSENT.iter().filter(|name| Command::find(name.as_bytes()).is_some()).collect();
+        assert!(there.is_empty(), "{there:?} came: take them out");
+        assert!(is_absent("xadd") && is_absent("CLUSTER|info") && !is_absent("flushal"));
+    }
+}
