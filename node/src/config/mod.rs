@@ -291,7 +291,7 @@ mod tests {
         let error = load("\n[http]\nprot = 1\n", &[], &[]).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "savanna.toml:3: there is no setting http.prot; did you mean http.port? `savanna config show` lists all"
+            "savanna.toml:3: there is no setting http.prot; did you mean http.port or http.plaintext? `savanna config show` lists all"
         );
         let error = load("", &[("SAVANNA_HTPP_PORT", "1")], &[]).unwrap_err();
         let text = error.to_string();

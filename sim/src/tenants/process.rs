@@ -1,6 +1,6 @@
 //! An owner's process: its tenants, those of them that are awake, their log and their place in the store.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, pin::pin, sync::Arc, thread, time::Duration};
 
 use bytes::Bytes;
 use futures::TryStreamExt;
@@ -17,7 +17,7 @@ use savanna_tenants::{
 };
 use savanna_tenants_segments::TenantId;
 use savanna_transaction::{Change, Isolation};
-use tokio::runtime::Runtime;
+use tokio::{runtime::Runtime, time::timeout};
 
 use super::{owner::Variant, rows::key, store::FailingStore};
 
@@ -52,7 +52,22 @@ impl Process {
     /// Whether the log has it: only then anybody is told.
     pub(super) fn is_durable(&self, lsn: Lsn) -> bool {
         let journal = Arc::clone(self.owner.lock().journal());
-        self.variant == Variant::TellsAtOnce || self.runtime.block_on(journal.wait_durable(lsn)).is_ok()
+        self.variant == Variant::TellsAtOnce || self.unless_full(journal.wait_durable(lsn)).is_some_and(|it| it.is_ok())
+    }
+
+    /// Does what waits for the log, unless that waits for space on its disk: here, there is none before the process ends.
+    fn unless_full<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        const PATIENCE: Duration = Duration::from_millis(1);
+        let journal = Arc::clone(self.owner.lock().journal());
+        let mut work = pin!(work);
+        loop {
+            // Time stands still here but for timers; the log's thread has the machine's.
+            match self.runtime.block_on(async { timeout(PATIENCE, &mut work).await }) {
+                Ok(done) => return Some(done),
+                Err(_) if journal.full().is_some() => return None,
+                Err(_) => thread::sleep(PATIENCE / 20),
+            }
+        }
     }
 
     /// The names of all tenants.
@@ -130,7 +145,7 @@ impl Process {
 
     /// Saves the list of tenants; whether the store took it.
     pub(super) fn save(&self) -> bool {
-        self.runtime.block_on(save_roots(&self.owner, &self.storage, &self.roots)).is_ok()
+        self.unless_full(save_roots(&self.owner, &self.storage, &self.roots)).is_some_and(|saved| saved.is_ok())
     }
 
     /// Cuts the log; whether there was something to be cut.
