@@ -110,6 +110,7 @@ impl Memory<'_> {
     }
 
     /// Takes what a value needs that an expression came to and that is somebody's own.
+    #[expect(clippy::ptr_arg, reason = "what is borrowed was counted by who owns it")]
     pub(crate) fn take_computed(&mut self, value: &Cow<'_, Value>) -> Result<()> {
         match value {
             Cow::Owned(value) if value.is_large() => self.take_bytes(value.bytes()),

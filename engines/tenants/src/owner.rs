@@ -140,7 +140,7 @@ impl Owner {
             strays_upto: None,
         };
         let last = owner.journal.appended();
-        let first = records.first().map_or(last.next(), |record| record.lsn);
+        let first = records.first().map_or_else(|| last.next(), |record| record.lsn);
         if owner.roots.at > last.0 {
             return Err(RedoError::LogBehind { listed: Lsn(owner.roots.at), last }.into());
         }

@@ -210,7 +210,7 @@ impl Settings {
                 }
             }
             (name, value) if name.contains('.') => {
-                self.set_own(name, value.or(default.own.get(name).map(String::as_str)))?;
+                self.set_own(name, value.or_else(|| default.own.get(name).map(String::as_str)))?;
             }
             (name, value) => {
                 let Some((_, fixed, others)) = FIXED.iter().find(|(fixed, ..)| *fixed == name) else {

@@ -110,24 +110,24 @@ mod tests {
 
     #[test]
     fn a_page_of_another_site_may_not_ask() {
-        fn foreign(method: Method, all: &[(&'static str, &str)]) -> bool {
-            is_of_foreign_page(&method, &headers(all))
+        fn foreign(method: &Method, all: &[(&'static str, &str)]) -> bool {
+            is_of_foreign_page(method, &headers(all))
         }
         let host = ("host", "localhost:8080");
-        assert!(!foreign(Method::POST, &[host]), "a program");
+        assert!(!foreign(&Method::POST, &[host]), "a program");
         assert!(!foreign(
-            Method::POST,
+            &Method::POST,
             &[host, ("origin", "http://localhost:8080"), ("sec-fetch-site", "same-origin")]
         ));
-        assert!(!foreign(Method::GET, &[host, ("sec-fetch-site", "cross-site")]), "a link");
+        assert!(!foreign(&Method::GET, &[host, ("sec-fetch-site", "cross-site")]), "a link");
         for origin in
             ["http://evil.example", "null", "http://localhost:9090", "http://127.0.0.1:8080", "localhost:8080", ""]
         {
-            assert!(foreign(Method::POST, &[host, ("origin", origin)]), "{origin}");
-            assert!(foreign(Method::GET, &[host, ("origin", origin)]), "{origin}");
+            assert!(foreign(&Method::POST, &[host, ("origin", origin)]), "{origin}");
+            assert!(foreign(&Method::GET, &[host, ("origin", origin)]), "{origin}");
         }
         for site in ["cross-site", "same-site", "something"] {
-            assert!(foreign(Method::DELETE, &[host, ("sec-fetch-site", site)]), "{site}");
+            assert!(foreign(&Method::DELETE, &[host, ("sec-fetch-site", site)]), "{site}");
         }
     }
 }

@@ -139,6 +139,9 @@ async fn after(lived: &Path, damage: impl FnOnce(&Path)) -> (TempDir, Node) {
     (directory, node)
 }
 
+/// What somebody or something does to a service's directory.
+type Damage = fn(&Path);
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_was_damaged_after_its_service_stopped_is_refused_and_says_why() {
     let lived = lived().await;
@@ -148,7 +151,7 @@ async fn a_log_that_was_damaged_after_its_service_stopped_is_refused_and_says_wh
         assert!(tokio::task::block_in_place(|| keys(&node, "DBSIZE\r\n")).starts_with(&format!(":{ROWS}\r\n")));
         node.shutdown().await.unwrap();
     }
-    let damages: [(&str, fn(&Path), [&str; 2]); 4] = [
+    let damages: [(&str, Damage, [&str; 2]); 4] = [
         ("newest segment deleted", delete_newest, ["has a hole before", "restore it beside this one"]),
         ("newest segment cut", cut_newest, ["is damaged at byte", "Restore the file from a copy"]),
         ("bit flipped", flip_last_record, ["is damaged at byte", "Restore the file from a copy"]),

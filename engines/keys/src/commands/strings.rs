@@ -140,7 +140,7 @@ pub fn getex(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outc
         return Ok(());
     }
     let at = unit.map(|unit| expiry::positive_instant(keys, &args[3], unit, "getex")).transpose()?;
-    let expiry = at.or(persists.then_some(UnixMillis::NEVER));
+    let expiry = at.or_else(|| persists.then_some(UnixMillis::NEVER));
     reply.bulk_or_null(keys.string(&args[1])?);
     let present = keys.peek(&args[1]).map(|entry| entry.expires_at());
     let expiry = expiry.filter(|at| *at != UnixMillis::NEVER || present != Some(UnixMillis::NEVER));

@@ -39,7 +39,7 @@ pub(super) fn recover(
     deliver: &mut dyn FnMut(Record) -> Result<(), JournalError>,
 ) -> Result<Recovered, JournalError> {
     let found = find(disk, term)?;
-    let newest = found.last().map_or(Term::default(), |newest| newest.header.term);
+    let newest = found.last().map_or_else(Term::default, |newest| newest.header.term);
     let oldest = found.last().map_or(Lsn(1), |newest| newest.header.oldest);
     let mut finished = Vec::with_capacity(found.len());
     let mut needless = Vec::new();

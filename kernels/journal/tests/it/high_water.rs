@@ -41,8 +41,7 @@ fn newest(log: &SimDisk) -> (String, usize) {
     };
     files
         .map(|(name, _)| (used(&name), name))
-        .filter(|(used, _)| *used > 72)
-        .last()
+        .rfind(|(used, _)| *used > 72)
         .map(|(used, name)| (name, used))
         .expect("records")
 }

@@ -78,7 +78,7 @@ fn tree_of(mut operands: Vec<Expr>, operator: &BinaryOperator) -> Expr {
         }
         operands = pairs;
     }
-    operands.pop().unwrap_or(Expr::Value(Value::Null.with_span(Span::empty())))
+    operands.pop().unwrap_or_else(|| Expr::Value(Value::Null.with_span(Span::empty())))
 }
 
 #[cfg(test)]

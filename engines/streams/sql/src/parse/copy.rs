@@ -160,7 +160,7 @@ impl Options {
         if !csv && (quote.is_some() || escape.is_some()) {
             return Err(StreamError::Invalid {
                 message: "QUOTE and ESCAPE belong to FORMAT csv; text has back-slashes".into(),
-                position: place(&quote).or(place(&escape)),
+                position: place(&quote).or_else(|| place(&escape)),
             });
         }
         let mark = given(&quote).unwrap_or('"');

@@ -34,7 +34,7 @@ pub(crate) fn rewrite(ast: &Expr) -> Result<Option<Cow<'_, Expr>>> {
                 "pg_catalog.\"C\"",
                 "pg_catalog.\"default\"",
             ];
-            return Ok(known.contains(&name.as_str()).then(|| Cow::Borrowed(&**expr)));
+            return Ok(known.contains(&name.as_str()).then_some(Cow::Borrowed(&**expr)));
         }
         Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, expr, data_type, .. } => object(expr, data_type),
         Expr::Function(function) => call(function),
