@@ -3,6 +3,8 @@
 //! transactions that move the same one, the unique index of `moved` lets one go on.
 
 use std::cell::Cell;
+use std::thread;
+use std::time::Duration;
 
 use bullfrog_model::board::Failure;
 use bullfrog_model::granule::Granule;
@@ -58,6 +60,9 @@ impl Source {
         reach("move: marked");
         if flaws::is_set(Flaw::MarksFirst) {
             mover::commit_early();
+        } else if flaws::is_set(Flaw::NobodyWaits) {
+            // Long enough for somebody to come by who should have waited.
+            thread::sleep(Duration::from_millis(5));
         }
         let rows = match self.granule {
             Granule::Page => runs(&won)
