@@ -108,7 +108,9 @@ fn refusal(broken: PgWireError) -> io::Result<PgWireError> {
     match broken {
         PgWireError::IoError(failure) => match failure.get_ref().and_then(|inner| inner.downcast_ref::<Refused>()) {
             Some(refused @ Refused::TooLong(_)) => Ok(error::fatal("54000", refused.to_string())),
-            Some(refused @ Refused::TooShort(_)) => Ok(error::fatal("08P01", refused.to_string())),
+            Some(refused @ (Refused::TooShort(_) | Refused::Malformed(_))) => {
+                Ok(error::fatal("08P01", refused.to_string()))
+            }
             None => Err(failure),
         },
         other => Ok(error::fatal("08P01", format!("the client sent what is no message of the protocol: {other}"))),

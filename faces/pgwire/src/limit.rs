@@ -1,4 +1,5 @@
-//! A bound on the length of messages, so that a client cannot make the face buffer more.
+//! A bound on the length of messages, so that a client cannot make the face buffer more, and on what is in them, so that the
+//! decoder sees whole messages only.
 //!
 //! ```text
 //!   before the startup message        length (4 bytes, itself included)  code (4)  body
@@ -9,6 +10,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use savanna_pgwire_frames::{Body, Malformed};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The longest message that is taken from a client, in bytes, without its type.
@@ -27,6 +29,8 @@ pub(crate) enum Refused {
     TooLong(u32),
     #[error("a message states its length as {0} bytes, but the length itself takes {LENGTH_BYTES}")]
     TooShort(u32),
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
 }
 
 /// Follows the boundaries of the messages in a stream of bytes.
@@ -35,32 +39,36 @@ pub(crate) struct Boundaries {
     started: bool,
     /// The bytes of a header that have come so far.
     header: Vec<u8>,
-    /// Bytes of the current message's body that are still to come.
-    body: u32,
+    /// The body under way, and how many bytes of it are still to come.
+    body: Option<(Body, u32)>,
 }
 
 impl Boundaries {
     /// Takes the next bytes in.
     pub(crate) fn advance(&mut self, mut bytes: &[u8]) -> Result<(), Refused> {
-        while !bytes.is_empty() {
-            if self.body > 0 {
-                let skipped = bytes.len().min(self.body as usize);
-                self.body -= skipped as u32;
-                bytes = &bytes[skipped..];
-                continue;
+        loop {
+            if let Some((body, left)) = &mut self.body {
+                let (part, rest) = bytes.split_at(bytes.len().min(*left as usize));
+                body.advance(part)?;
+                *left -= part.len() as u32;
+                bytes = rest;
+                if *left > 0 {
+                    return Ok(());
+                }
+                self.body.take().map_or(Ok(()), |(body, _)| body.end())?;
             }
-            self.header.push(bytes[0]);
-            bytes = &bytes[1..];
+            let [first, rest @ ..] = bytes else { return Ok(()) };
+            self.header.push(*first);
+            bytes = rest;
             self.end_header()?;
         }
-        Ok(())
     }
 
     /// Looks at the header if it is complete.
     fn end_header(&mut self) -> Result<(), Refused> {
         if self.started {
-            if let [_, a, b, c, d] = self.header[..] {
-                self.body = checked(u32::from_be_bytes([a, b, c, d]))? - LENGTH_BYTES;
+            if let [kind, a, b, c, d] = self.header[..] {
+                self.body = Some((Body::new(kind), checked(u32::from_be_bytes([a, b, c, d]))? - LENGTH_BYTES));
                 self.header.clear();
             }
             return Ok(());
@@ -68,8 +76,9 @@ impl Boundaries {
         if let [a, b, c, d, ref code @ ..] = self.header[..] {
             let length = checked(u32::from_be_bytes([a, b, c, d]))?;
             if let [e, f, g, h] = *code {
-                self.started = !ENCRYPTION_CODES.contains(&u32::from_be_bytes([e, f, g, h]));
-                self.body = length.saturating_sub(2 * LENGTH_BYTES);
+                let code = u32::from_be_bytes([e, f, g, h]);
+                self.started = !ENCRYPTION_CODES.contains(&code);
+                self.body = Some((Body::untyped(code), length.saturating_sub(2 * LENGTH_BYTES)));
                 self.header.clear();
             }
         }
@@ -126,7 +135,7 @@ mod tests {
     use super::*;
 
     const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
-    const STARTUP: [u8; 12] = [0, 0, 0, 12, 0, 3, 0, 0, b'u', 0, b'p', 0];
+    const STARTUP: [u8; 13] = [0, 0, 0, 13, 0, 3, 0, 0, b'u', 0, b'p', 0, 0];
 
     fn query(length: u32) -> Vec<u8> {
         let mut message = vec![b'Q'];
@@ -142,7 +151,7 @@ mod tests {
     #[test]
     fn messages_are_followed_however_they_are_cut() {
         let mut bytes: Vec<u8> = [&SSL_REQUEST[..], &STARTUP].concat();
-        bytes.extend([query(7), b"abc".to_vec(), query(4), query(MESSAGE_BYTES_MAX + 1)].concat());
+        bytes.extend([query(7), b"ab\0".to_vec(), query(5), vec![0], query(MESSAGE_BYTES_MAX + 1)].concat());
         for cut in 0..bytes.len() - 1 {
             assert_eq!(advance(&[&bytes[..cut], &bytes[cut..bytes.len() - 1]]), Ok(()));
         }
@@ -153,6 +162,17 @@ mod tests {
     fn a_length_shorter_than_itself_is_refused() {
         assert_eq!(advance(&[&[0, 0, 0, 3]]), Err(Refused::TooShort(3)));
         assert_eq!(advance(&[&STARTUP, &query(0)]), Err(Refused::TooShort(0)));
+    }
+
+    #[test]
+    fn a_message_whose_fields_end_elsewhere_than_it_says_is_refused() {
+        let sync_with_more = [b'S', 0, 0, 0, 5, 0];
+        assert_eq!(advance(&[&STARTUP, &sync_with_more]), Err(Refused::Malformed(Malformed::Long("a Sync"))));
+        let bind_without_counts = [b'B', 0, 0, 0, 6, 0, 0];
+        assert_eq!(advance(&[&STARTUP, &bind_without_counts]), Err(Refused::Malformed(Malformed::Short("a Bind"))));
+        assert_eq!(advance(&[&query(4)]), Err(Refused::TooLong(0x5100_0000)), "not started yet");
+        let unended = [0, 0, 0, 10, 0, 3, 0, 0, b'u', 0];
+        assert_eq!(advance(&[&unended]), Err(Refused::Malformed(Malformed::Short("a startup"))));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use bytes::BytesMut;
 use futures::FutureExt;
 use pgwire::messages::{DecodeContext, PgWireFrontendMessage, ProtocolVersion};
 use savanna_journal::Lsn;
+use savanna_pgwire_frames::Body;
 use savanna_tenants::{
     SessionId, SqlError, Status,
     error::state,
@@ -263,6 +264,8 @@ impl Connection {
         // The decoder sees this message only, whatever counts it has inside.
         let mut message = self.input.split_to(length + 1);
         let broken = |what: String| End::Fatal(SqlError::new(state::PROTOCOL_VIOLATION, what));
+        let mut body = Body::new(message[0]);
+        body.advance(&message[5..]).and_then(|()| body.end()).map_err(|malformed| broken(malformed.to_string()))?;
         match PgWireFrontendMessage::decode(&mut message, &self.context) {
             Ok(Some(message)) => Ok(Some(message)),
             Ok(None) => Err(broken("the client sent half a message".to_owned())),

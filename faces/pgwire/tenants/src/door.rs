@@ -17,6 +17,7 @@ use savanna_identity::{
     Strangers, Tls, Users,
     scram::{self, Exchange, Malformed},
 };
+use savanna_pgwire_frames::Body;
 use savanna_tenants::{
     SqlError,
     error::state,
@@ -185,6 +186,7 @@ impl Door {
         let mut context = DecodeContext::new(ProtocolVersion::PROTOCOL3_0);
         loop {
             let Some(mut message) = stranger.untyped().await? else { return Ok(None) };
+            follow(&message)?;
             loop {
                 match PgWireFrontendMessage::decode(&mut message, &context).map_err(io::Error::other)? {
                     Some(PgWireFrontendMessage::SslNegotiation(SslNegotiationMetaMessage::None)) => {
@@ -366,6 +368,13 @@ impl Stranger {
         self.socket.write_all(&output.bytes).await?;
         Ok(true)
     }
+}
+
+/// Makes sure that a message without a type is what it says.
+fn follow(message: &[u8]) -> io::Result<()> {
+    let Some((head, fields)) = message.split_first_chunk::<8>() else { return Ok(()) };
+    let mut body = Body::untyped(u32::from_be_bytes([head[4], head[5], head[6], head[7]]));
+    body.advance(fields).and_then(|()| body.end()).map_err(io::Error::other)
 }
 
 /// Bytes that nobody can guess.
