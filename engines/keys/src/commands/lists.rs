@@ -175,9 +175,8 @@ pub fn lrem(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
         let mut places = in_direction(list, count < 0, |elements| {
             elements.filter(is_it).take(limit).map(|(index, _)| index).collect::<Vec<_>>()
         });
-        // From the right, so that the other places stay where they are.
-        places.sort_unstable_by(|a, b| b.cmp(a));
-        places.iter().for_each(|index| list.remove(*index));
+        places.sort_unstable();
+        list.remove_all(&places);
         Ok(places.len())
     })?;
     let removed = removed.unwrap_or(0);

@@ -32,6 +32,7 @@ const PUT: u8 = 5;
 const INSERT: u8 = 6;
 const REMOVE: u8 = 7;
 const KEEP: u8 = 8;
+const REMOVE_ALL: u8 = 9;
 
 impl List {
     /// Whether a content only adds elements at the end, as [`Collection::write_whole`] does. Others may take time that grows
@@ -113,6 +114,21 @@ impl List {
         true
     }
 
+    /// Removes the elements at places in ascending order: one alone would move what is behind it, so all are left out at once.
+    fn remove_all(&mut self, places: impl IntoIterator<Item = usize>) {
+        let (mut places, mut gone) = (places.into_iter().peekable(), 0);
+        let mut at = 0;
+        self.elements.retain(|element| {
+            let stays = places.next_if_eq(&at).is_none();
+            at += 1;
+            if !stays {
+                gone += element.heap_bytes();
+            }
+            stays
+        });
+        self.heap_bytes -= gone;
+    }
+
     fn keep(&mut self, start: usize, end: usize) {
         let end = end.min(self.elements.len());
         let start = start.min(end);
@@ -174,14 +190,17 @@ impl Change<'_, List> {
         }
     }
 
-    /// Removes an element.
-    pub fn remove(&mut self, index: usize) {
-        if self.value.remove(index) {
-            self.log(|operations| {
-                operations.tag(REMOVE);
-                operations.number(index as u64);
-            });
+    /// Removes the elements at these places, which are in ascending order.
+    pub fn remove_all(&mut self, places: &[usize]) {
+        if places.is_empty() {
+            return;
         }
+        self.value.remove_all(places.iter().copied());
+        self.log(|operations| {
+            operations.tag(REMOVE_ALL);
+            operations.number(places.len() as u64);
+            places.iter().for_each(|place| operations.number(*place as u64));
+        });
     }
 
     /// Removes what is not in a range.
@@ -223,6 +242,15 @@ impl Collection for List {
                     self.insert(index, operations.bytes()?);
                 }
                 REMOVE => drop(self.remove(operations.number()? as usize)),
+                REMOVE_ALL => {
+                    let count = operations.number()?;
+                    // One by one: a count that is wrong takes no memory.
+                    let mut places = Vec::new();
+                    for _ in 0..count {
+                        places.push(operations.number()? as usize);
+                    }
+                    self.remove_all(places);
+                }
                 KEEP => {
                     let start = operations.number()? as usize;
                     self.keep(start, operations.number()? as usize);
