@@ -101,3 +101,11 @@ def test_a_key_by_chance_is_any_key(savanna):
     # 20 of each are expected: less than 1 or more than 60 of any has a chance of one in a million.
     assert len(counts) == 2 * keys and b"expires" not in counts
     assert max(counts.values()) <= 60
+
+
+def test_cursors_that_no_scan_gave(both):
+    for cursor in (-1, 2**63, 2**64 - 1, 2**64, -(2**64), SMALLEST, "", "x", " 1", "1 ", "+0", "-0", "00", "1x", "-", "0x1"):
+        for words in (["SCAN"], ["SSCAN", "set"], ["HSCAN", "hash"], ["ZSCAN", "zset"], ["SSCAN", "missing"], ["SSCAN", "hash"]):
+            theirs, ours = (client.call(*words, cursor) for client in both)
+            # Where such a cursor stands is up to each.
+            assert isinstance(ours, list) and isinstance(theirs, list) or ours == theirs, (words, cursor, theirs, ours)

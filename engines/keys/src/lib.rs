@@ -19,6 +19,7 @@ pub mod delta;
 pub mod error;
 pub mod keyspace;
 pub mod log;
+pub mod memory;
 pub mod number;
 mod pattern;
 pub mod placement;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::memory;
+
 /// What a command answers with. A face encodes it for its client's protocol; a [`Tape`] keeps it.
 ///
 /// An aggregate is begun with its length and followed by as many values.
@@ -172,6 +174,7 @@ impl Tape {
         self.stop = None;
         if std::mem::take(&mut self.is_too_long) {
             self.bytes.truncate(start);
+            self.bytes.shrink_to(KEPT_BYTES);
             self.error(TOO_LONG);
         }
     }
@@ -219,6 +222,9 @@ impl Tape {
     fn put(&mut self, parts: &[&[u8]]) {
         let count: usize = parts.iter().map(|part| part.len()).sum();
         self.is_too_long |= self.stop.is_some_and(|stop| self.bytes.len() + count > stop);
+        if !self.is_too_long && !memory::reserve(&mut self.bytes, count) {
+            self.is_too_long = true;
+        }
         if !self.is_too_long {
             parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
         }

@@ -1,7 +1,11 @@
 //! Replies in RESP2 and RESP3.
 
+use savanna_keys::memory::reserve;
 use savanna_keys::number::{shortest, write_digits};
 use savanna_keys::reply::{Answering, Reply, TOO_LONG};
+
+/// What a buffer keeps beside its content after a reply that was too long for it.
+const KEPT_BYTES: usize = 64 << 10;
 
 /// Writes replies for a client behind what is in a buffer.
 #[derive(Debug)]
@@ -67,6 +71,7 @@ impl<'a> Encoder<'a> {
         let had_room = !self.is_too_long;
         if !had_room {
             self.out.truncate(self.start);
+            self.out.shrink_to(KEPT_BYTES);
             (self.stop, self.is_too_long) = (usize::MAX, false);
             self.error(TOO_LONG);
         }
@@ -77,8 +82,8 @@ impl<'a> Encoder<'a> {
     fn put(&mut self, parts: &[&[u8]]) {
         let count: usize = parts.iter().map(|part| part.len()).sum();
         self.is_too_long |= count > self.stop.saturating_sub(self.out.len());
+        self.is_too_long |= !reserve(self.out, count);
         if !self.is_too_long {
-            self.out.reserve(count);
             parts.iter().for_each(|part| self.out.extend_from_slice(part));
         }
     }

@@ -57,6 +57,9 @@ pub enum ProtocolError {
     /// All words together are too long.
     #[error("Protocol error: too big request")]
     TooLong,
+    /// The operating system has no memory for it.
+    #[error("the server has no memory for this request")]
+    NoMemory,
 }
 
 /// Digits of a length and its end of line.

@@ -63,11 +63,12 @@ use self::work::Work;
 use crate::access::{Access, User, Users};
 use crate::command::{Class, Command, Flags, Run};
 use crate::commands::clients::asks_others;
+use crate::commands::parse_cursor;
 use crate::commands::sort::patterns;
 use crate::config::Config;
 use crate::error::CommandError;
 use crate::keyspace::{self, Keyspace, NEAR_MAX};
-use crate::number::integer;
+use crate::memory;
 use crate::placement::{ActorId, KeyHash, Placement};
 use crate::reply::Reply;
 use crate::request::Args;
@@ -303,6 +304,7 @@ impl Actor {
         if flags.has(Flags::WRITE) {
             self.check_log_space()?;
         }
+        memory::ask_for_value(args.byte_count())?;
         if let Some(program) = &mut session.queued
             && !flags.has(Flags::UNQUEUED)
         {
@@ -396,9 +398,8 @@ impl Actor {
                 }
             }
             Run::Scan(run) => {
-                let cursor = integer(&args[1]).and_then(|cursor| u64::try_from(cursor).ok());
-                let cursor = cursor.ok_or(CommandError::text("ERR invalid cursor"))?;
-                let actor = self.placement.actor_of(KeyHash::from_cursor(cursor).group());
+                let cursor = KeyHash::from_cursor(parse_cursor(&args[1])?);
+                let actor = self.placement.actor_of(cursor.group());
                 if actor != self.id {
                     return Ok(self.send_request(session, actor, command, args));
                 }

@@ -8,6 +8,7 @@ use super::clamp_range;
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Expiry, Keyspace, STRING_BYTES_MAX};
+use crate::memory;
 use crate::number::{integer, parse_integer};
 use crate::reply::Reply;
 use crate::request::Args;
@@ -36,7 +37,8 @@ pub fn setbit(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Out
         b"1" => true,
         _ => return Err(CommandError::text("ERR bit is not an integer or out of range")),
     };
-    keys.peek_string(&args[1])?;
+    let present = keys.peek_string(&args[1])?.map_or(0, <[u8]>::len);
+    memory::ask_for_value(present.max(offset / 8 + 1))?;
     let (before, is_changed) = keys.change_string(&args[1], |bytes| {
         let (before, at) = (bit(bytes, offset), offset / 8);
         let grows = bytes.len() <= at;
@@ -165,6 +167,7 @@ pub fn bitop(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outc
     for key in args.from(3) {
         length = length.max(keys.string(key)?.map_or(0, <[u8]>::len));
     }
+    memory::ask_for_value(length)?;
     let mut result = keys.peek_string(&args[3])?.unwrap_or_default().to_vec();
     result.resize(length, 0);
     if operation == b"not" {

@@ -14,6 +14,7 @@ use crate::error::{CommandError, Outcome};
 use crate::keyspace::entry::LATEST_EXPIRY;
 use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Collection as _, Keyspace, List, Value, content_of, value_of};
+use crate::memory;
 use crate::number::parse_integer;
 use crate::reply::Reply;
 use crate::request::Args;
@@ -25,6 +26,7 @@ pub fn dump(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
     match keys.get(&args[1]) {
         None => reply.null(),
         Some(value) => {
+            memory::ask_for_value(value.heap_bytes())?;
             let (tag, mut payload) = content_of(value);
             payload.insert(0, tag);
             payload.extend_from_slice(&VERSION.to_le_bytes());

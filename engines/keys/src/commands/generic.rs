@@ -2,10 +2,12 @@
 
 use savanna_ownership::KEY_GROUPS;
 
+use super::parse_cursor;
 use crate::actor::{Actor, DatabaseChange, Progress};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Collection as _, DATABASES, Keyspace, Value};
+use crate::memory;
 use crate::number::{integer, parse_integer};
 use crate::pattern;
 use crate::placement::KeyHash;
@@ -100,6 +102,7 @@ pub fn copy(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
         reply.integer(0);
         return Ok(());
     };
+    memory::ask_for_value(entry.byte_count())?;
     let (value, expires_at) = (entry.value.clone(), entry.expires_at());
     keys.select(database);
     let is_put = replaces || !keys.contains(&args[2]);
@@ -294,8 +297,7 @@ impl<'a> ScanOptions<'a> {
 /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`, on the actor of the cursor's place
 pub fn scan(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let options = ScanOptions::parse(args, 2)?;
-    let cursor = integer(&args[1]).and_then(|cursor| u64::try_from(cursor).ok());
-    let from = KeyHash::from_cursor(cursor.ok_or(CommandError::text("ERR invalid cursor"))?);
+    let from = KeyHash::from_cursor(parse_cursor(&args[1])?);
     let placement = keys.placement();
     let end = placement.end_of(placement.actor_of(from.group()));
     let mut found: Vec<Box<[u8]>> = Vec::new();

@@ -1,7 +1,7 @@
 //! Hashes.
 
 use super::generic::ScanOptions;
-use super::{parse_chosen, parse_count};
+use super::{parse_chosen, parse_cursor};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Collection as _, Hash, Keyspace};
@@ -203,7 +203,7 @@ pub fn hrandfield(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) ->
 /// `HSCAN key cursor [MATCH pattern] [COUNT count] [NOVALUES]`
 pub fn hscan(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let options = ScanOptions::parse(args, 3)?;
-    let cursor = parse_count(&args[2], "ERR invalid cursor")?;
+    let cursor = usize::try_from(parse_cursor(&args[2])?).unwrap_or(usize::MAX);
     let hash = keys.collection::<Hash>(&args[1])?;
     let range = options.walk(cursor, hash.map_or(0, Hash::len));
     let next = range.start;

@@ -58,6 +58,21 @@ fn parse_count(text: &[u8], refusal: &'static str) -> Result<usize, CommandError
     count.ok_or_else(|| CommandError::text(refusal))
 }
 
+/// A cursor as Redis reads it: no digits are 0, and negative ones count down from the largest. One that no scan gave may go
+/// on anywhere, or end.
+pub(crate) fn parse_cursor(text: &[u8]) -> Result<u64, CommandError> {
+    let (is_negative, digits) = match text {
+        [sign @ (b'+' | b'-'), digits @ ..] if !digits.is_empty() => (*sign == b'-', digits),
+        digits => (false, digits),
+    };
+    let cursor = digits.iter().try_fold(0_u64, |number, digit| {
+        let digit = char::from(*digit).to_digit(10)?;
+        number.checked_mul(10)?.checked_add(u64::from(digit))
+    });
+    let cursor = cursor.ok_or(CommandError::text("ERR invalid cursor"))?;
+    Ok(if is_negative { cursor.wrapping_neg() } else { cursor })
+}
+
 /// The number of keys at a word, and the first word behind them.
 fn parse_number_of_keys(args: Args<'_>, at: usize) -> Result<(usize, usize), CommandError> {
     let number = parse_positive(&args[at], "ERR numkeys should be greater than 0")?;

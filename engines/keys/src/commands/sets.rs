@@ -1,7 +1,7 @@
 //! Sets.
 
 use super::generic::ScanOptions;
-use super::{parse_chosen, parse_count, parse_count_limit, parse_positive};
+use super::{parse_chosen, parse_count, parse_count_limit, parse_cursor, parse_positive};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Collection, Keyspace, Set};
@@ -134,7 +134,7 @@ pub fn srandmember(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -
 /// `SSCAN key cursor [MATCH pattern] [COUNT count]`
 pub fn sscan(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let options = ScanOptions::parse(args, 3)?;
-    let cursor = parse_count(&args[2], "ERR invalid cursor")?;
+    let cursor = usize::try_from(parse_cursor(&args[2])?).unwrap_or(usize::MAX);
     let set = keys.collection::<Set>(&args[1])?;
     let range = options.walk(cursor, set.map_or(0, Set::len));
     let next = range.start;
@@ -164,6 +164,7 @@ fn combine<'a>(
     for name in names.clone() {
         keys.collection::<Set>(name)?;
     }
+    keys.ask_for_memory_of(names.clone())?;
     let nothing = Set::default();
     let mut sets = Vec::new();
     for name in names {

@@ -8,6 +8,7 @@ use std::cmp::Ordering;
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Collection as _, Hash, Keyspace, List, Value};
+use crate::memory;
 use crate::number::{float, parse_integer};
 use crate::reply::Reply;
 use crate::request::Args;
@@ -114,12 +115,44 @@ impl<'a> Pattern<'a> {
     }
 
     /// What is there for an element.
-    fn look_up(self, keys: &mut Keyspace, element: &[u8]) -> Option<Box<[u8]>> {
-        let value = keys.get(&self.key(element))?;
-        match self.field {
-            None => value.as_string().map(Box::from),
-            Some(field) => Hash::of(value)?.get(field).map(Box::from),
+    fn look_up(
+        self,
+        keys: &mut Keyspace,
+        element: &[u8],
+        found: &mut Found,
+    ) -> Result<Option<Box<[u8]>>, CommandError> {
+        let value = keys.get(&self.key(element));
+        let bytes = value.and_then(|value| match self.field {
+            None => value.as_string(),
+            Some(field) => Hash::of(value)?.get(field),
+        });
+        bytes.map(|bytes| found.copy(bytes)).transpose()
+    }
+}
+
+/// How much one request has got from other keys.
+#[derive(Default)]
+struct Found {
+    bytes: usize,
+    /// For how many bytes memory was asked for.
+    asked: usize,
+}
+
+impl Found {
+    /// No request gets more, in bytes.
+    const BYTES_MAX: usize = 512 << 20;
+
+    fn copy(&mut self, bytes: &[u8]) -> Result<Box<[u8]>, CommandError> {
+        self.bytes += bytes.len();
+        if self.bytes > Self::BYTES_MAX {
+            return Err(CommandError::text("ERR what SORT gets is longer than 512 MiB; use LIMIT"));
         }
+        if self.bytes > self.asked {
+            // For twice as much each time, so that this takes no time.
+            self.asked = self.bytes * 2;
+            memory::ask_for_value(self.asked)?;
+        }
+        Ok(bytes.into())
     }
 }
 
@@ -159,24 +192,27 @@ struct Element {
 }
 
 fn answer(keys: &mut Keyspace, key: &[u8], request: &Request<'_>, reply: &mut dyn Reply) -> Outcome {
+    keys.ask_for_memory_of(std::iter::once(key))?;
     let sorted = sorted(keys, key, request)?;
     let gets: &[&[u8]] = if request.gets.is_empty() { &[b"#"] } else { &request.gets };
-    let mut found: Vec<Option<Box<[u8]>>> = Vec::new();
+    let (mut values, mut found) = (Vec::new(), Found::default());
     for element in &sorted {
-        found.extend(gets.iter().map(|get| match Pattern::parse(get) {
-            _ if **get == *b"#" => Some(element.clone()),
-            Some(pattern) => pattern.look_up(keys, element),
-            // It would be the same for all elements, and none of them.
-            None => None,
-        }));
+        for get in gets {
+            values.push(match Pattern::parse(get) {
+                _ if **get == *b"#" => Some(found.copy(element)?),
+                Some(pattern) => pattern.look_up(keys, element, &mut found)?,
+                // It would be the same for all elements, and none of them.
+                None => None,
+            });
+        }
     }
     match request.store {
         None => {
             reply.array(sorted.len() * gets.len());
-            found.iter().for_each(|value| reply.bulk_or_null(value.as_deref()));
+            values.iter().for_each(|value| reply.bulk_or_null(value.as_deref()));
         }
         Some(destination) => {
-            let list: List = found.iter().map(|value| value.as_deref().unwrap_or_default()).collect();
+            let list: List = values.iter().map(|value| value.as_deref().unwrap_or_default()).collect();
             reply.count(list.len());
             keys.store(destination, (!list.is_empty()).then(|| list.into_value()), EventClasses::LIST, "sortstore");
         }
@@ -195,9 +231,9 @@ fn sorted(keys: &mut Keyspace, key: &[u8], request: &Request<'_>) -> Result<Vec<
         members.reverse();
     }
     let is_by_number = !request.is_by_bytes && !request.is_unsorted;
-    let mut elements = Vec::with_capacity(members.len());
+    let (mut elements, mut weights) = (Vec::with_capacity(members.len()), Found::default());
     for bytes in members {
-        let found = request.by.map(|pattern| pattern.look_up(keys, &bytes));
+        let found = request.by.map(|pattern| pattern.look_up(keys, &bytes, &mut weights)).transpose()?;
         let weight = match &found {
             _ if !is_by_number => 0.0,
             // Who has no weight weighs nothing.

@@ -5,7 +5,9 @@ use std::ops::{Bound, Range};
 use hashbrown::HashMap;
 
 use super::generic::ScanOptions;
-use super::{clamp_range, parse_chosen, parse_count, parse_count_limit, parse_number_of_keys, parse_pop_count};
+use super::{
+    clamp_range, parse_chosen, parse_count, parse_count_limit, parse_cursor, parse_number_of_keys, parse_pop_count,
+};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Collection, Keyspace, Score, ScoreRange, Set, SortedSet, Value};
@@ -374,6 +376,7 @@ pub fn zrange(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Out
 /// `ZRANGESTORE destination source min max [BYSCORE | BYLEX] [REV] [LIMIT offset count]`
 pub fn zrangestore(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let selection = Selection::parse(args, 2, false)?;
+    keys.ask_for_memory_of(args.from(2).take(1))?;
     let selected: SortedSet = match keys.collection::<SortedSet>(&args[2])? {
         Some(set) => set.range(selection.of(set)).collect(),
         None => SortedSet::default(),
@@ -664,6 +667,7 @@ fn combine(
             _ => return Err(CommandError::Syntax),
         }
     }
+    keys.ask_for_memory_of(args.from(at + 1).take(number))?;
     let mut inputs = args.from(at + 1).take(number).zip(weights);
     let (first, weight) = inputs.next().ok_or(CommandError::Syntax)?;
     let mut result = weighted(keys, first, weight)?;
@@ -798,15 +802,17 @@ pub fn zrandmember(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -
     let (count, with_scores) = parse_chosen(args.skip(2), "withscores")?;
     let mut random = keys.random.clone();
     let set = keys.collection::<SortedSet>(&args[1])?;
-    let at = |set: &SortedSet, rank: usize| set.range(rank..rank + 1).next().map(|(m, s)| (Box::<[u8]>::from(m), s));
+    // Not copied: a member may be long, and be wanted many times.
+    fn at(set: &SortedSet, rank: usize) -> Option<(&[u8], Score)> {
+        set.range(rank..rank + 1).next()
+    }
     match (set, count) {
         (None, None) => reply.null(),
         (None, Some(_)) => reply.array(0),
-        (Some(set), None) => reply.bulk_or_null(at(set, random.below(set.len())).as_ref().map(|(member, _)| &**member)),
+        (Some(set), None) => reply.bulk_or_null(at(set, random.below(set.len())).map(|(member, _)| member)),
         (Some(set), Some(count)) => {
             let chosen: Vec<_> = random.choose(set.len(), count).into_iter().filter_map(|rank| at(set, rank)).collect();
-            let members = chosen.iter().map(|(member, score)| (&**member, *score));
-            answer_members(members, chosen.len(), with_scores, reply);
+            answer_members(chosen.iter().copied(), chosen.len(), with_scores, reply);
         }
     }
     keys.random = random;
@@ -816,7 +822,7 @@ pub fn zrandmember(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -
 /// `ZSCAN key cursor [MATCH pattern] [COUNT count]`
 pub fn zscan(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let options = ScanOptions::parse(args, 3)?;
-    let cursor = parse_count(&args[2], "ERR invalid cursor")?;
+    let cursor = usize::try_from(parse_cursor(&args[2])?).unwrap_or(usize::MAX);
     let set = keys.collection::<SortedSet>(&args[1])?;
     let range = options.walk(cursor, set.map_or(0, SortedSet::len));
     let next = range.start;

@@ -7,6 +7,7 @@ use super::expiry::{self, Unit};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Expiry, Keyspace, STRING_BYTES_MAX, Value};
+use crate::memory;
 use crate::number::{Digits, parse_float, parse_integer, plain};
 use crate::reply::Reply;
 use crate::request::Args;
@@ -205,7 +206,7 @@ fn refuse_too_long(length: usize) -> Outcome {
     if length > STRING_BYTES_MAX {
         return Err(CommandError::text("ERR string exceeds maximum allowed size (proto-max-bulk-len)"));
     }
-    Ok(())
+    memory::ask_for_value(length)
 }
 
 /// `STRLEN key`

@@ -31,7 +31,8 @@ pub use self::{
     types::{Collection, End, Hash, List, Score, ScoreRange, Set, SortedSet},
 };
 use crate::delta::{DeltaLog, Header, OpWriter, STRING_TAG};
-use crate::error::CommandError;
+use crate::error::{CommandError, Outcome};
+use crate::memory;
 use crate::placement::{KeyHash, Placement};
 use crate::random::Random;
 
@@ -215,6 +216,15 @@ impl Keyspace {
     pub fn bytes_of(&self, key: &[u8]) -> Option<usize> {
         let entry = self.peek(key)?;
         Some(entry.byte_count() + self.replicas.bytes_of(self.selected, key))
+    }
+
+    /// Asks for memory for what is made of the values of keys, each counted as often as it is named.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn ask_for_memory_of<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) -> Outcome {
+        let sizes = keys.filter_map(|key| self.peek(key)).map(Entry::byte_count);
+        memory::ask_for_value(sizes.fold(0, usize::saturating_add))
     }
 
     /// A key's entry, for those who want to know about it without using it.

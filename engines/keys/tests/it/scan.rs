@@ -102,10 +102,13 @@ fn members_that_stay_are_shown_while_others_come_and_go() {
 fn a_cursor_that_is_none_is_refused() {
     let mut world = World::new(2, 0);
     let client = world.client(0);
-    for cursor in ["x", "-1", "1.5"] {
+    for cursor in ["x", "-", "1.5", "18446744073709551616"] {
         assert_eq!(world.call(client, &["SCAN", cursor]), "!ERR invalid cursor");
     }
     let mut end = Tape::new();
     savanna_keys::reply::Reply::bulk(&mut end, b"0");
-    assert!(world.call(client, &["SCAN", "281474976710655"]).starts_with("[2] \"0\""), "past the end");
+    // As in Redis, negative ones count down from the largest.
+    for cursor in ["281474976710655", "-1", "18446744073709551615"] {
+        assert!(world.call(client, &["SCAN", cursor]).starts_with("[2] \"0\""), "past the end");
+    }
 }

@@ -4,12 +4,13 @@ use savanna_keys::access::Access;
 use savanna_keys::actor::{Actor, Progress};
 use savanna_keys::config::OutputLimit;
 use savanna_keys::keyspace::NEAR_MAX;
+use savanna_keys::memory::reserve;
 use savanna_keys::request::Args;
 use savanna_keys::session::{Session, SessionId};
 
 use super::{READ_BYTES, Thread};
 use crate::connection::{Connection, ReadOutcome};
-use crate::parse::{Limits, Parser};
+use crate::parse::{Limits, Parser, ProtocolError};
 
 impl Thread {
     pub(super) fn serve_listed(&mut self) {
@@ -51,10 +52,10 @@ impl Thread {
                 connection.heard_at = self.actor.keys.now();
                 if connection.input.is_empty() {
                     let ran = self.run_bytes(connection, &buffer[..count]);
-                    connection.input.extend_from_slice(&buffer[ran..count]);
+                    Self::keep_input(connection, &buffer[ran..count]);
                     connection.was_stopped = !connection.input.is_empty() && !connection.may_run();
                 } else {
-                    connection.input.extend_from_slice(&buffer[..count]);
+                    Self::keep_input(connection, &buffer[..count]);
                     self.run_input(connection);
                 }
                 true
@@ -66,6 +67,16 @@ impl Thread {
             self.state.listed.push(connection.session.place as usize);
         }
         stays
+    }
+
+    /// Keeps what was read and has not run. Where there is no memory for it, the client is told so and sent away.
+    fn keep_input(connection: &mut Connection, bytes: &[u8]) {
+        if reserve(&mut connection.input, bytes.len()) {
+            connection.input.extend_from_slice(bytes);
+        } else {
+            connection.input = Vec::new();
+            connection.refuse(ProtocolError::NoMemory);
+        }
     }
 
     fn run_input(&mut self, connection: &mut Connection) {
