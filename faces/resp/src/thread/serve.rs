@@ -115,7 +115,9 @@ impl Thread {
                 Ok(None) => break,
                 Ok(Some(length)) => {
                     let args = Args::new(&bytes[ran..], parser.spans());
-                    let may_be_script = args[0].first().is_some_and(|first| first.eq_ignore_ascii_case(&b'e'));
+                    // An empty line, or a list of no words, is a request of none.
+                    let name = args.from(0).next().and_then(<[u8]>::first);
+                    let may_be_script = name.is_some_and(|first| first.eq_ignore_ascii_case(&b'e'));
                     let progress = connection.answer(output_limit, |session, reply| {
                         if may_be_script {
                             self.lending(|actor| actor.request(session, args, reply))
