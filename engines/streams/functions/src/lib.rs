@@ -5,8 +5,10 @@ mod calendar;
 mod constants;
 mod definition;
 mod extract;
+mod fold;
 mod json;
 mod listagg;
+mod not_null;
 mod numbers;
 mod pattern;
 pub mod proctime;
@@ -30,6 +32,7 @@ use savanna_streams_model::StreamError;
 
 pub use constants::wrong_text;
 pub use extract::wrong_field;
+pub use not_null::not_null;
 pub use time_units::wrong_unit;
 pub use user::{AggregateFunction, ScalarFunction, register_aggregate, register_scalar};
 
@@ -43,7 +46,7 @@ static STATE: LazyLock<SessionState> = LazyLock::new(|| {
     for function in own() {
         state.register_udf(function).expect("a session takes any scalar function");
     }
-    for aggregate in [average::function(), listagg::function()] {
+    for aggregate in [average::function(), listagg::function()].into_iter().chain(fold::functions()) {
         state.register_udaf(aggregate).expect("a session takes any aggregate");
     }
     state
@@ -81,7 +84,7 @@ fn register(name: &str, add: impl FnOnce(&mut SessionState) -> Result<()>) -> Re
 
 /// The functions that shadow or complete DataFusion's.
 fn own() -> Vec<Arc<ScalarUDF>> {
-    let mut own = vec![numbers::modulo(), numbers::logarithm(), proctime::function()];
+    let mut own = vec![numbers::modulo(), numbers::logarithm(), not_null::function(), proctime::function()];
     own.extend(extract::functions());
     own.extend(json::functions());
     own.extend(regexp::functions());

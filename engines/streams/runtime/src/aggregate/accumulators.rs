@@ -34,7 +34,7 @@ impl Accumulators {
         groups: usize,
     ) -> Result<()> {
         for (accumulator, range) in self.0.iter_mut().zip(spec.state_ranges()) {
-            accumulator.merge_batch(&state[range], ids, groups).map_err(|e| computing("merging an aggregate", &e))?;
+            accumulator.merge_batch(&state[range], ids, groups).map_err(|e| computing("an aggregate", &e))?;
         }
         Ok(())
     }
@@ -43,7 +43,7 @@ impl Accumulators {
     pub(super) fn state(mut self) -> Result<Vec<ArrayRef>> {
         let mut columns = Vec::new();
         for accumulator in &mut self.0 {
-            columns.extend(accumulator.state(EmitTo::All).map_err(|e| computing("an aggregate's state", &e))?);
+            columns.extend(accumulator.state(EmitTo::All).map_err(|e| computing("an aggregate", &e))?);
         }
         Ok(columns)
     }
@@ -51,7 +51,7 @@ impl Accumulators {
     /// The results of all groups.
     pub(super) fn results(mut self) -> Result<Vec<ArrayRef>> {
         let result = |accumulator: &mut Box<dyn GroupsAccumulator>| accumulator.evaluate(EmitTo::All);
-        self.0.iter_mut().map(|a| result(a).map_err(|e| computing("an aggregate's result", &e))).collect()
+        self.0.iter_mut().map(|a| result(a).map_err(|e| computing("an aggregate", &e))).collect()
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -12,7 +12,7 @@ use datafusion::logical_expr::planner::{ContextProvider, ExprPlanner, RelationPl
 use datafusion::logical_expr::{
     AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, LogicalPlanBuilder, ScalarUDF, TableSource, WindowUDF,
 };
-use datafusion::sql::planner::{ParserOptions, PlannerContext, SqlToRel};
+use datafusion::sql::planner::{NullOrdering, ParserOptions, PlannerContext, SqlToRel};
 use datafusion::sql::sqlparser::ast;
 use savanna_streams_model::StreamError;
 use savanna_streams_model::catalog::{TableDef, ViewDef};
@@ -140,6 +140,7 @@ impl<'a> Names<'a> {
 fn options(spans: bool) -> ParserOptions {
     ParserOptions::new()
         .with_parse_float_as_decimal(true)
+        .with_default_null_ordering(NullOrdering::NullsLast)
         .with_enable_ident_normalization(false)
         .with_collect_spans(spans)
 }

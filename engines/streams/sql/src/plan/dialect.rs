@@ -9,14 +9,15 @@
 //! | `rows[1].field` | `rows[1]['field']` |
 //! | `text LIKE '10!%' ESCAPE '!'` | `text LIKE '10\%'` |
 //! | `text RLIKE pattern` | `REGEXP(text, pattern)` |
+//! | `1e3` | `CAST('1e3' AS DOUBLE)` |
 //!
 //! Constant arguments that no row can make right are refused on the way.
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, BinaryOperator, CaseWhen, CastKind, CeilFloorKind, DateTimeField, Expr, Function, FunctionArg,
-    FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList, FunctionArguments, Ident, ObjectName, Spanned,
-    UnaryOperator, Value, ValueWithSpan, VisitMut,
+    AccessExpr, BinaryOperator, CaseWhen, CastKind, CeilFloorKind, DataType, DateTimeField, Expr, Function,
+    FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList, FunctionArguments, Ident, ObjectName,
+    Spanned, UnaryOperator, Value, ValueWithSpan, VisitMut,
 };
 use savanna_streams_functions::{wrong_field, wrong_text, wrong_unit};
 use savanna_streams_model::{Position, Result, StreamError};
@@ -59,6 +60,7 @@ fn rewrite_expr(expr: &mut Expr) -> Result<()> {
         Expr::RLike { negated, expr, pattern, .. } => regexp(*negated, expr, pattern).map(Some),
         Expr::BinaryOp { op, right, .. } if is_regexp(op) => check_text("REGEXP", 1, right).map(|()| None),
         Expr::Function(function) => call(function),
+        Expr::Value(ValueWithSpan { value: Value::Number(number, _), .. }) => Ok(approximate(number)),
         _ => Ok(None),
     }?;
     if let Some(rewritten) = rewritten {
@@ -74,6 +76,18 @@ fn rounding(function: &str, unit: &DateTimeField, time: &Expr) -> Result<Option<
     let name = unit.to_string();
     check(wrong_unit(&name), named_at(unit).or_else(|| position(time.span().start)))?;
     Ok(Some(function_call(function, vec![text(&name), time.clone()])))
+}
+
+/// A number with an exponent, which is a double.
+fn approximate(number: &str) -> Option<Expr> {
+    let double = || Expr::Cast {
+        kind: CastKind::Cast,
+        expr: Box::new(text(number)),
+        data_type: DataType::DoublePrecision,
+        array: false,
+        format: None,
+    };
+    number.contains(['e', 'E']).then(double)
 }
 
 /// Where a field of a time is named, if its name is none that the parser knows.

@@ -13,6 +13,7 @@ use savanna_streams_model::{Result, StreamError};
 use super::chain::broken;
 use crate::names::hint;
 use crate::types::{assignable, is_unnamed};
+use savanna_streams_functions::not_null;
 use savanna_streams_model::type_name;
 
 /// Puts a projection on a query that gives a table's columns in order, cast where that loses nothing silently.
@@ -59,7 +60,12 @@ pub(super) fn coerce(plan: LogicalPlan, table: &TableDef, columns: &[String]) ->
             (DataType::Struct(from), DataType::Struct(to)) if is_unnamed(from) => named(&column, from, to),
             (_, to) => column.cast_to(to, plan.schema().as_ref()).map_err(broken)?,
         };
-        exprs.push(cast.alias(&target.name));
+        let may_be_null = !target.nullable && cast.nullable(plan.schema().as_ref()).map_err(broken)?;
+        let value = match may_be_null {
+            true => not_null(cast, &format!("column {} of {}", target.name, table.name)),
+            false => cast,
+        };
+        exprs.push(value.alias(&target.name));
     }
     Projection::try_new(exprs, Arc::new(plan)).map(LogicalPlan::Projection).map_err(broken)
 }

@@ -323,6 +323,9 @@ impl Call {
         if size <= 0 || window.slide() <= 0 || window.step() <= 0 {
             return Err(self.wrong("needs intervals longer than zero"));
         }
+        if window.slide() > size {
+            return Err(self.wrong("moves on by more than its size, and rows in between lie in no window"));
+        }
         if size % window.step() != 0 {
             return Err(self.wrong("needs a size that is a multiple of its step"));
         }
