@@ -76,6 +76,13 @@ def test_arrays_are_arrays_and_what_holds_rows_or_maps_is_json(connection, tmp_p
         assert [dict(zip(NESTED_COLUMNS, row)) for row in cursor.fetchall()] == NESTED_ROWS
 
 
+@pytest.mark.parametrize("binary", [False, True])
+def test_decimals_have_all_of_their_digits(connection, binary):
+    values = ["9" * 38, "-" + "9" * 38, "0." + "0" * 37 + "1", "-0.5", "19.90", "100000", "0.00"]
+    select = "SELECT " + ", ".join(values)
+    assert connection.execute(select, binary=binary).fetchone() == tuple(decimal.Decimal(value) for value in values)
+
+
 def test_an_error_carries_sqlstate_and_position(connection):
     with pytest.raises(psycopg.errors.UndefinedTable) as error:
         connection.execute("SELECT * FROM nowhere")

@@ -18,6 +18,7 @@ mod error;
 mod extended;
 mod limit;
 mod nested;
+mod numeric;
 mod parameters;
 mod rows;
 mod simple;

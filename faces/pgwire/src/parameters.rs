@@ -8,14 +8,11 @@ use pgwire::error::{PgWireError, PgWireResult};
 use pgwire::messages::extendedquery::Bind;
 use savanna_streams_model::handle::Parameter;
 
-use crate::error;
+use crate::{error, numeric};
 
 /// Days from 1970-01-01 to 2000-01-01, where times of the protocol begin.
 const EPOCH_DAYS: i32 = 10_957;
 const MICROS_PER_DAY: i64 = 86_400_000_000;
-
-/// The digits of a `numeric` travel in groups of four.
-const GROUP_DIGITS: usize = 4;
 
 /// A parameter of a prepared statement.
 #[derive(Clone, Debug)]
@@ -96,7 +93,7 @@ fn from_binary(pg_type: &Type, bytes: &[u8]) -> Option<String> {
         Type::OID => u32::from_be_bytes(bytes.try_into().ok()?).to_string(),
         Type::FLOAT4 => f32::from_be_bytes(bytes.try_into().ok()?).to_string(),
         Type::FLOAT8 => f64::from_be_bytes(bytes.try_into().ok()?).to_string(),
-        Type::NUMERIC => numeric(bytes)?,
+        Type::NUMERIC => numeric::from_binary(bytes)?,
         Type::DATE => {
             let days = i32::from_be_bytes(bytes.try_into().ok()?).checked_add(EPOCH_DAYS)?;
             date32_to_datetime(days)?.date().to_string()
@@ -114,56 +111,9 @@ fn from_binary(pg_type: &Type, bytes: &[u8]) -> Option<String> {
     })
 }
 
-/// A `numeric`: the number of groups, the power of the first, the sign, digits behind the point, and the groups.
-fn numeric(bytes: &[u8]) -> Option<String> {
-    const NEGATIVE: u16 = 0x4000;
-    let mut words = bytes.chunks_exact(2).map(|word| u16::from_be_bytes([word[0], word[1]]));
-    let (count, weight, sign, scale) = (words.next()?, words.next()? as i16, words.next()?, words.next()?);
-    let groups: Vec<u16> = words.collect();
-    if groups.len() != usize::from(count) || groups.iter().any(|group| *group > 9_999) || ![0, NEGATIVE].contains(&sign)
-    {
-        return None;
-    }
-    let group = |power: i32| {
-        let at = usize::try_from(i32::from(weight) - power).ok();
-        at.and_then(|at| groups.get(at)).copied().unwrap_or(0)
-    };
-    let mut text: String = (0..=i32::from(weight).max(0)).rev().map(|power| format!("{:04}", group(power))).collect();
-    text = text.trim_start_matches('0').to_owned();
-    if text.is_empty() {
-        text.push('0');
-    }
-    let scale = usize::from(scale);
-    if scale > 0 {
-        let groups = scale.div_ceil(GROUP_DIGITS) as i32;
-        let fraction: String = (1..=groups).map(|place| format!("{:04}", group(-place))).collect();
-        text = format!("{text}.{}", &fraction[..scale]);
-    }
-    Some(if sign == NEGATIVE { format!("-{text}") } else { text })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn words(words: &[u16]) -> Vec<u8> {
-        words.iter().flat_map(|word| word.to_be_bytes()).collect()
-    }
-
-    #[test]
-    fn numerics_are_read_digit_by_digit() {
-        for (bytes, text) in [
-            (vec![0, 0, 0, 0], "0"),
-            (vec![2, 0, 0, 2, 19, 9000], "19.90"),
-            (vec![1, 1, 0x4000, 0, 12], "-120000"),
-            (vec![1, (-2_i16) as u16, 0, 7, 1230], "0.0000123"),
-            (vec![3, 1, 0, 3, 1, 2345, 6780], "12345.678"),
-        ] {
-            assert_eq!(numeric(&words(&bytes)).as_deref(), Some(text));
-        }
-        assert_eq!(numeric(&words(&[0, 0, 0xc000, 0])), None, "NaN is no decimal");
-        assert_eq!(numeric(&words(&[2, 0, 0, 0, 1])), None);
-    }
 
     #[test]
     fn times_count_from_2000() {

@@ -18,7 +18,7 @@ use pgwire::messages::startup::ParameterStatus;
 use savanna_streams_model::handle::{CursorId, Purpose, StreamReply, StreamRequest};
 
 use crate::connection::{Connection, unexpected};
-use crate::{copy, error, nested};
+use crate::{copy, error, nested, numeric};
 
 /// Rows per fetch: enough to make one large write, few enough to stay responsive.
 const ROWS_PER_FETCH: usize = 1_024;
@@ -153,8 +153,9 @@ where
             if opened.purpose == Purpose::Move {
                 continue;
             }
-            let rows =
-                nested::as_texts(batch).map_err(|e| error::error("XX000", format!("a result cannot be sent: {e}")))?;
+            let rows = nested::as_texts(batch)
+                .and_then(|rows| numeric::encoded(rows, fields))
+                .map_err(|e| error::error("XX000", format!("a result cannot be sent: {e}")))?;
             for row in encode_recordbatch(Arc::clone(fields), rows) {
                 let message = match &opened.purpose {
                     Purpose::Copy(format) => {
