@@ -31,6 +31,21 @@ pub fn in_sql(message: &str) -> String {
     with_sql_types(message)
 }
 
+/// What is wrong with a value, and what to do where it is known.
+pub fn about_a_value(message: &str) -> String {
+    let message = in_sql(message);
+    if message == "Divide by zero error" {
+        return "the divisor is 0; leave such rows out, or divide by NULLIF(.., 0)".into();
+    }
+    if let Some(operation) = message.strip_prefix("Overflow happened on: ") {
+        return format!("{operation} has more digits than its type; CAST to a larger one, or to DOUBLE");
+    }
+    if message.starts_with("Cannot cast ") || message.starts_with("Can't cast ") {
+        return format!("{message}; leave such rows out, or TRY_CAST, which gives NULL for them");
+    }
+    message
+}
+
 /// Replaces types outside of quoted texts.
 fn with_sql_types(message: &str) -> String {
     let mut out = String::with_capacity(message.len());

@@ -69,10 +69,19 @@ impl PlanBytes {
     /// Decodes the plan. `functions` knows every function that the plan names.
     ///
     /// # Errors
-    /// The bytes are no plan, or name a function that `functions` does not know.
+    /// The bytes are no plan, name a function that `functions` does not know, or have calls in each other that are too many
+    /// for the decoder.
     pub fn decode(&self, functions: &TaskContext) -> Result<Arc<dyn ExecutionPlan>> {
-        physical_plan_from_bytes_with_extension_codec(&self.0, functions, &LeafCodec)
-            .map_err(|e| StreamError::Internal(format!("a stage cannot be decoded: {e}")))
+        physical_plan_from_bytes_with_extension_codec(&self.0, functions, &LeafCodec).map_err(|e| {
+            let message = e.strip_backtrace();
+            match message.contains("recursion limit") {
+                true => StreamError::TooComplex {
+                    message: "too many calls of functions are in each other; compute some of them in another query"
+                        .into(),
+                },
+                false => StreamError::Internal(format!("a stage cannot be decoded: {message}")),
+            }
+        })
     }
 }
 

@@ -3,11 +3,14 @@
 use std::fmt::Display;
 
 use savanna_streams_model::StreamError;
-use savanna_streams_model::foreign::in_sql;
+use savanna_streams_model::foreign::{about_a_value, in_sql};
 
 /// An expression or operator could not compute a value.
 pub(crate) fn computing(place: &str, cause: &dyn Display) -> StreamError {
-    StreamError::Data { place: in_sql(&with_fields(without_numbers(place))), message: in_our_words(&cause.to_string()) }
+    StreamError::Data {
+        place: in_sql(&with_fields(without_numbers(place))),
+        message: about_a_value(&cause.to_string()),
+    }
 }
 
 /// An expression as the user wrote it: the plan writes the number of a column behind its name, `price@2`.
@@ -34,18 +37,6 @@ fn with_fields(expression: String) -> String {
         text.replace_range(at..=end, &field);
     }
     text
-}
-
-/// The message, and what to do where it is known.
-fn in_our_words(message: &str) -> String {
-    let message = in_sql(message);
-    match message.as_str() {
-        "Divide by zero error" => "the divisor is 0; leave such rows out, or divide by NULLIF(.., 0)".into(),
-        _ if message.starts_with("Cannot cast ") || message.starts_with("Can't cast ") => {
-            format!("{message}; leave such rows out, or TRY_CAST, which gives NULL for them")
-        }
-        _ => message,
-    }
 }
 
 /// Something that the planner or another part of the engine promised does not hold.

@@ -115,6 +115,39 @@ async fn views_that_double_are_refused() {
     session.close().await;
 }
 
+/// Each view is small, and computes more than the one before from its columns.
+#[tokio::test]
+async fn expressions_that_grow_from_view_to_view_are_refused() {
+    let abs = format!("{}a{}", "abs(".repeat(40), ")".repeat(40));
+    let sums = format!("a{}", " + 1".repeat(200));
+    let cases = [
+        ("CAST(a AS STRING)", "a || a", "SELECT a FROM last"),
+        ("a", "a + a", "SELECT a FROM last"),
+        ("a", "a + a", "SELECT x.k FROM last AS x JOIN t AS y ON x.k = y.a WHERE x.a = 1"),
+        ("a", &abs, "SELECT a FROM last"),
+        ("a", &sums, "SELECT a FROM last"),
+    ];
+    for (first, next, query) in cases {
+        let session = Session::open(EngineOptions::default()).await;
+        session.run(TABLE).await.unwrap();
+        session.run(&format!("CREATE VIEW v0 AS SELECT {first} AS a, a AS k FROM t")).await.unwrap();
+        let (mut last, mut refused) = (0, false);
+        for n in 1..32 {
+            match session.run(&format!("CREATE VIEW v{n} AS SELECT {next} AS a, k FROM v{last}")).await {
+                Ok(_) => last = n,
+                Err(StreamError::TooComplex { .. }) => refused = true,
+                Err(error) => panic!("{next}: {error}"),
+            }
+        }
+        assert!(refused, "{next}");
+        // What was let through is planned, or refused by name.
+        if let Err(error) = session.run(&query.replace("last", &format!("v{last}"))).await {
+            assert!(!matches!(error, StreamError::Internal(_)), "{query}: {error}");
+        }
+        session.close().await;
+    }
+}
+
 #[tokio::test]
 async fn a_text_of_many_statements_is_refused() {
     let session = Session::open(EngineOptions::default()).await;

@@ -16,7 +16,7 @@ const WORDS_MAX: usize = 20_000;
 /// Brackets in each other.
 const BRACKETS_MAX: usize = 100;
 /// Operators in each other: a chain `a + b + c` has two. The time to plan it grows with the square.
-const DEPTH_MAX: usize = 300;
+pub(crate) const DEPTH_MAX: usize = 300;
 
 /// Refuses a statement that is too long, or whose brackets are too deep.
 pub(super) fn check_tokens(tokens: &[TokenWithSpan]) -> Result<()> {

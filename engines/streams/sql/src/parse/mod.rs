@@ -18,6 +18,7 @@ use savanna_streams_model::{Position, Result, StreamError};
 
 use crate::statement::{ObjectKind, Query, Show, Statement};
 
+pub(crate) use bounds::DEPTH_MAX;
 use metered::Metered;
 pub use split::split;
 pub use table::check_watermark;

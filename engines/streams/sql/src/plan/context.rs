@@ -20,6 +20,7 @@ use savanna_streams_model::catalog::{TableDef, ViewDef};
 use super::fields::RowFields;
 use super::keywords::Keywords;
 use super::point_in_time::PointsInTime;
+use super::size::Mentions;
 use super::window::WindowFunctions;
 use super::{Catalog, dialect, group_windows, names, refuse};
 use crate::statement::Query;
@@ -42,13 +43,14 @@ pub(super) struct Names<'a> {
     functions: Arc<TaskContext>,
     /// The views being expanded, outermost first.
     views: Vec<String>,
+    mentions: Mentions,
     /// Whether parameters have no values yet.
     open: bool,
 }
 
 impl<'a> Names<'a> {
     pub(super) fn new(catalog: &'a dyn Catalog) -> Self {
-        Self { catalog, functions: functions(), views: Vec::new(), open: false }
+        Self { catalog, functions: functions(), views: Vec::new(), mentions: Mentions::default(), open: false }
     }
 
     /// The same, for a query whose parameters have no values yet.
@@ -108,7 +110,8 @@ impl<'a> Names<'a> {
         }
         let mut views = self.views.clone();
         views.push(view.name.clone());
-        let inner = Names { catalog: self.catalog, functions: Arc::clone(&self.functions), views, open: false };
+        let (functions, mentions) = (Arc::clone(&self.functions), self.mentions.clone());
+        let inner = Names { catalog: self.catalog, functions, views, mentions, open: false };
         let plan = crate::parse::parse_query(&view.query)
             .map_err(external)
             .and_then(|query| {
@@ -181,6 +184,7 @@ impl TableSource for Inlined {
 
 impl ContextProvider for Names<'_> {
     fn get_table_source(&self, name: TableReference) -> Result<Arc<dyn TableSource>> {
+        self.mentions.one_more()?;
         let plan = match &name {
             TableReference::Bare { table } => match (self.catalog.view(table), self.catalog.table(table)) {
                 (Some(view), _) => self.view(&view)?,

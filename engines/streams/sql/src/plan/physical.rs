@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::tree_node::TreeNode;
-use datafusion::common::{DFSchema, DFSchemaRef};
+use datafusion::common::{DFSchema, DFSchemaRef, DataFusionError};
 use datafusion::execution::context::ExecutionProps;
 use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
@@ -16,6 +16,7 @@ use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, Physic
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, collect};
+use savanna_streams_model::foreign::about_a_value;
 use savanna_streams_model::plan::{Leaf, PlanBytes, leaves};
 use savanna_streams_model::{Result, StreamError};
 
@@ -78,8 +79,8 @@ impl Steps {
         }
         let schema = self.schema();
         let collected = futures::executor::block_on(collect(self.plan, savanna_streams_functions::functions()));
-        let batches =
-            collected.map_err(|e| StreamError::Data { place: "SELECT".into(), message: e.strip_backtrace() })?;
+        let wrong = |e: DataFusionError| about_a_value(&e.strip_backtrace());
+        let batches = collected.map_err(|e| StreamError::Data { place: "SELECT".into(), message: wrong(e) })?;
         arrow::compute::concat_batches(&schema, &batches).map_err(|e| StreamError::Internal(e.to_string()))
     }
 
