@@ -270,12 +270,13 @@ def test_a_mover_goes_on_where_the_last_one_was(totals):
 
 def test_a_sweep_that_lost_against_another_is_tried_again(database, totals):
     """Both note how far they came."""
-    other = database.connect()
+    # A transaction sees the sessions of its first look only, so another one looks.
+    other, looking = database.connect(), database.connect()
     other.execute("BEGIN")
     other.execute("UPDATE bullfrog.source SET swept = 1")
     totals.pgconn.send_query(b"SELECT bullfrog.sweep(id, ARRAY[0, 1, 2]) FROM bullfrog.source")
-    waits = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'bullfrog mover' AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
-    wait_until(lambda: other.execute(waits).fetchone() == (1,), "a mover waits to note how far it came")
+    waits = f"SELECT FROM pg_stat_activity WHERE backend_type = 'bullfrog mover' AND {other.info.backend_pid} = ANY (pg_blocking_pids(pid))"
+    wait_until(lambda: looking.execute(waits).rowcount == 1, "a mover waits to note how far it came")
     other.execute("COMMIT")
     answered(totals)
     assert totals.execute("SELECT swept FROM bullfrog.source").fetchone() == (3,)
