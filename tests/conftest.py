@@ -19,6 +19,16 @@ COMMANDS = {
 }
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Under CI no test is left out: what is missing there would be missed by nobody."""
+    report = yield
+    if report.skipped and os.environ.get("CI"):
+        report.outcome = "failed"
+        report.longrepr = f"{report.longrepr[2]}, and under CI no test is left out"
+    return report
+
+
 @pytest.fixture
 def run_client(request):
     """Runs the program in the folder of a language beside the test, which says `: ok` when all is as expected."""

@@ -1,5 +1,5 @@
-//! The etcd coordinator, each case on an etcd of its own. Skipped, with a note, where there is no `etcd` to run
-//! (`SAVANNA_ETCD` names another binary).
+//! The etcd coordinator, each case on an etcd of its own (`SAVANNA_ETCD` names another binary). Where none starts they are skipped with
+//! a note; under `CI` they fail.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -51,6 +51,7 @@ fn launch() -> Option<Etcd> {
     match process {
         Ok(process) => Some(Etcd { process, endpoint, _directory: directory }),
         Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "{binary} does not start here: {error}; run `make test-deps`");
             println!("skipped: {binary} does not start here: {error}");
             None
         }
