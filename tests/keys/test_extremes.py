@@ -44,6 +44,16 @@ def test_counts_by_chance(both, command, key, option):
             same(both, command, name, count, "other")
 
 
+def test_ranks(both):
+    for key in ("list", "missing"):
+        same(both, "RPUSH", "list", "a", "b", "a")
+        for rank in (SMALLEST - 1, SMALLEST, SMALLEST + 1, -1, 0, LARGEST, LARGEST + 1):
+            for options in ([], ["COUNT", 0], ["MAXLEN", 1], ["COUNT", 1], ["COUNT", LARGEST, "MAXLEN", LARGEST]):
+                # Redis loses count of what it finds from the smallest rank on.
+                if rank != SMALLEST or options != ["COUNT", 1]:
+                    same(both, "LPOS", key, "a", "RANK", rank, *options)
+
+
 @pytest.mark.parametrize("number", [LARGEST, LARGEST + 1, SMALLEST, -1, 0, LARGEST // 1000, LARGEST // 1000 + 1, "x"])
 def test_times(both, number):
     def shown():

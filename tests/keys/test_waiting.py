@@ -41,6 +41,23 @@ def test_the_first_to_wait_is_served_first(server):
     assert Client(server.port).call("EXISTS", "c") == 0
 
 
+@pytest.mark.parametrize("waiting, pushing", [
+    (["BLMPOP", "0", "3", "a", "b", "c", "LEFT"], ["RPUSH"]), (["BRPOP", "a", "b", "c", "0"], ["RPUSH"]),
+    (["BZMPOP", "0", "3", "a", "b", "c", "MIN"], ["ZADD", "1"]), (["BZPOPMIN", "a", "b", "c", "0"], ["ZADD", "1"]),
+])  # fmt: skip
+def test_the_key_that_a_transaction_pushed_to_first_serves(server, waiting, pushing):
+    other = Client(server.port)
+    for keys in (["b", "a", "c"], ["c", "b", "a"], ["a", "c", "b"]):
+        client, _ = wait(server, *waiting)
+        until_blocked(server, 1)
+        other.call("MULTI")
+        for key in [*keys, keys[0]]:
+            other.call(pushing[0], key, *pushing[1:], f"{key}1")
+        other.call("EXEC")
+        assert client.receive()[0].decode() == keys[0]
+        other.call("FLUSHALL")
+
+
 def test_a_client_that_went_away_takes_nothing(server):
     gone, _ = wait(server, "BLPOP", "a", "b", "0")
     until_blocked(server, 1)

@@ -165,6 +165,8 @@ pub enum Message {
         waiter: u64,
         /// The key.
         key: Box<[u8]>,
+        /// Its place among what one transaction brought to several keys, if it did not come alone.
+        place: Option<Hlc>,
     },
     /// A script that the sender heard of.
     Script {
@@ -202,6 +204,8 @@ pub struct Loan {
     pub entries: Vec<(u8, Box<Entry>)>,
     /// Databases in which it has replicas, with the first one's state.
     pub replicas: Vec<(u8, LentReplica)>,
+    /// Databases in which the transaction made it, and when.
+    pub made: Vec<(u8, Hlc)>,
     /// When a key of its class was last deleted: its version where it is not there.
     pub deleted: Hlc,
 }

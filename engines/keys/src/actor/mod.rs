@@ -482,7 +482,7 @@ impl Actor {
             Message::PatternListeners { pattern, count } => self.listeners.hear_pattern(from, &pattern, count),
             Message::Script { source } => self.hear_script(&source),
             Message::Await { waiter, database, command, key } => self.hear_await(from, waiter, database, command, key),
-            Message::Ready { waiter, key } => self.hear_ready(waiter, &key),
+            Message::Ready { waiter, key, place } => self.hear_ready(waiter, key, place),
             Message::Forget { waiter, database, key } => self.hear_forget(from, waiter, database, key),
         }
         self.serve_ready();

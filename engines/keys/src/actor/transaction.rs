@@ -29,8 +29,8 @@ use super::{Actor, Place, Progress, Work};
 use crate::access::Access;
 use crate::command::{Flags, Run};
 use crate::error::CommandError;
-use crate::keyspace::DATABASES;
 use crate::keyspace::replica::Aside;
+use crate::keyspace::{Arrival, DATABASES};
 use crate::placement::{ActorId, KeyHash};
 use crate::reply::{Reply, Tape};
 use crate::session::{Session, Watched};
@@ -60,6 +60,8 @@ struct Borrowed {
     replicated: Vec<u8>,
     /// This actor's own copy.
     aside: Aside,
+    /// In which databases the transaction made it beside other keys, and when.
+    made: Vec<(u8, Hlc)>,
 }
 
 /// How often a program is tried whose keys turn out to be others than those at hand.
@@ -149,7 +151,7 @@ impl Actor {
                 (0..DATABASES).filter_map(|database| Some((database, self.keys.lend_replica(database, &key)?))),
             );
         }
-        Loan { entries, replicas, key, deleted }
+        Loan { entries, replicas, key, deleted, made: Vec::new() }
     }
 
     pub(super) fn hear_lent(&mut self, from: ActorId, number: u64, loans: Vec<Loan>, has_room: bool) {
@@ -182,7 +184,7 @@ impl Actor {
                     self.keys.adopt(database, entry);
                 }
                 let deleted_here = self.keys.deletion_version(&loan.key);
-                borrowed.push(Borrowed { from: actor, loan, deleted_here, replicated, aside });
+                borrowed.push(Borrowed { from: actor, loan, deleted_here, replicated, aside, made: Vec::new() });
             }
         }
         let mut session = match to {
@@ -199,6 +201,13 @@ impl Actor {
         }
         // A waiter that is gone takes nothing.
         let is_abandoned = matches!(to, Destination::Waiter(number) if !self.waiters.has(number));
+        if let Destination::Waiter(number) = to
+            && let Some(narrowed) = self.attempt_at_first_called(number)
+        {
+            program = narrowed;
+        }
+        self.keys.has_borrowed = !borrowed.is_empty();
+        let arrived_before = self.keys.ready.len();
         let mut tape = Tape::new();
         let mut absent: Vec<&Loan> = borrowed.iter().map(|borrowed| &borrowed.loan).collect();
         absent.sort_by(|a, b| a.key.cmp(&b.key));
@@ -211,10 +220,12 @@ impl Actor {
             self.script_has_room = has_room;
             self.run_program(&program, session.as_deref_mut(), &absent, &mut tape);
         }
+        self.keys.has_borrowed = false;
         self.keys.translate_changes();
         if let Some(session) = session {
             self.sessions.put_back(session);
         }
+        self.part_arrivals(arrived_before, &mut borrowed);
         for returned in borrowed.chunk_by_mut(|one, other| one.from == other.from) {
             let actor = returned[0].from;
             let loans = returned.iter_mut().map(|borrowed| self.give_back(borrowed)).collect();
@@ -223,6 +234,7 @@ impl Actor {
         let own = stops.into_iter().find(|(actor, _)| *actor == self.id);
         if let Some((_, keys)) = own {
             self.claims.release(keys.iter().map(|key| &**key));
+            self.serve_ready();
             self.resume();
         }
         match to {
@@ -269,19 +281,39 @@ impl Actor {
         let mut loan = self.loan(key);
         self.keys.put_back(std::mem::take(&mut borrowed.aside));
         loan.replicas = replicas;
+        loan.made = std::mem::take(&mut borrowed.made);
         if loan.deleted == borrowed.deleted_here {
             loan.deleted = Hlc::ZERO; // nothing was deleted, so nothing is to be told
         }
         loan
     }
 
+    /// Notes with the keys that were borrowed which of them the transaction made, after how many that were made before it.
+    fn part_arrivals(&mut self, before: usize, borrowed: &mut [Borrowed]) {
+        let mut arrivals = self.keys.ready.split_off(before);
+        if arrivals.len() == 1 {
+            arrivals[0].place = None;
+        }
+        for arrival in arrivals {
+            match borrowed.iter_mut().find(|borrowed| borrowed.loan.key == arrival.key) {
+                Some(borrowed) => {
+                    borrowed.made.extend(arrival.place.map(|place| (arrival.database, place)));
+                }
+                None if self.keys.is_awaited => self.keys.ready.push(arrival),
+                None => {}
+            }
+        }
+    }
+
     /// Takes keys back that were lent.
     pub(super) fn take_back(&mut self, loans: Vec<Loan>) {
-        for Loan { key, entries, replicas, deleted } in loans {
+        let mut arrivals = Vec::new();
+        for Loan { key, entries, replicas, deleted, made } in loans {
             self.keys.note_deleted_elsewhere(&key, deleted);
             for (database, entry) in entries {
                 if self.keys.is_awaited {
-                    self.keys.ready.push((database, key.clone()));
+                    let place = made.iter().find(|(of, _)| *of == database).map(|(_, place)| *place);
+                    arrivals.push(Arrival { database, key: key.clone(), place });
                 }
                 self.keys.take_back(database, entry);
             }
@@ -290,6 +322,10 @@ impl Actor {
             }
             self.claims.release([&*key]);
         }
+        arrivals.sort_by_key(|arrival| arrival.place);
+        self.keys.ready.extend(arrivals);
+        // Who is called hears of it before it gets the keys to look at them.
+        self.serve_ready();
         self.resume();
     }
 

@@ -13,13 +13,16 @@
 //!   │ Forget k ─────────────►│ the next one is called, if something is left
 //! ```
 //!
+//! What one transaction brings to keys of several actors has an order, and its first key is taken from: the calls say their
+//! places in it, and who is called borrows all its keys before it chooses, so that all calls have come.
+//!
 //! Whoever finds nothing says `Await` again and keeps its place; the key's actor looks at the key whenever it hears that, so
 //! that no call is missed. A time-out that comes during a try waits for its outcome, so that nothing is taken in vain.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use hashbrown::HashMap;
-use savanna_lattice::UnixMillis;
+use savanna_lattice::{Hlc, UnixMillis};
 
 use super::message::{Destination, Message};
 use super::program::Program;
@@ -27,7 +30,7 @@ use super::transaction::keys_of;
 use super::{Actor, Place, Progress};
 use crate::command::{Command, Group, Run, WaitsFor};
 use crate::error::CommandError;
-use crate::keyspace::Value as KeyValue;
+use crate::keyspace::{Arrival, Value as KeyValue};
 use crate::placement::{ActorId, KeyHash};
 use crate::reply::{Reply, Tape, Value};
 use crate::request::{Args, OwnedArgs};
@@ -41,7 +44,7 @@ pub(super) struct Waiters {
     deadlines: BTreeSet<(UnixMillis, u64)>,
     queues: HashMap<(u8, Box<[u8]>), VecDeque<Standing>>,
     /// Who was called for which key while nothing may be taken.
-    called_in_pause: Vec<(u64, Box<[u8]>)>,
+    called_in_pause: Vec<(u64, Box<[u8]>, Option<Hlc>)>,
 }
 
 /// A request that waits.
@@ -55,6 +58,8 @@ struct Waiter {
     deadline: UnixMillis,
     /// Whether it was called and looks at the key.
     is_trying: bool,
+    /// Keys of one transaction for which it was called besides, with their places in it.
+    called: Vec<(Hlc, Box<[u8]>)>,
     /// How it ends if it finds nothing.
     ending: Option<Ending>,
 }
@@ -97,6 +102,12 @@ impl Waiter {
             }
         }
         awaited
+    }
+
+    /// The first key of a transaction for which it was called; it is not called for that any more.
+    fn first_called(&mut self) -> Option<Box<[u8]>> {
+        let first = (0..self.called.len()).min_by_key(|index| self.called[*index].0)?;
+        Some(self.called.swap_remove(first).1)
     }
 
     /// What it does when it is called for a key, or to begin with.
@@ -154,6 +165,7 @@ impl Actor {
             args: OwnedArgs::of(args),
             deadline,
             is_trying: false,
+            called: Vec::new(),
             ending: None,
         };
         self.waiters.by_number.insert(number, waiter);
@@ -188,6 +200,24 @@ impl Actor {
         }
     }
 
+    /// Looks for something in those keys of a transaction for which a waiter was called.
+    fn try_for_called(&mut self, number: u64) {
+        let Some(waiter) = self.waiters.by_number.get(&number) else { return };
+        let keys = waiter.awaited();
+        if matches!(self.place(keys.iter().map(|key| &**key), None), Place::Several) {
+            return self.try_for(number, None);
+        }
+        let first = self.waiters.by_number.get_mut(&number).and_then(Waiter::first_called);
+        self.try_for(number, first.as_deref());
+    }
+
+    /// What a waiter does that was called for keys of a transaction and has all its keys at hand.
+    pub(super) fn attempt_at_first_called(&mut self, number: u64) -> Option<Box<Program>> {
+        let waiter = self.waiters.by_number.get_mut(&number)?;
+        let first = waiter.first_called()?;
+        Some(waiter.attempt(Some(&first)))
+    }
+
     /// Hears what came of a try.
     pub(super) fn hear_outcome(&mut self, number: u64, outcome: &Tape) {
         let Some(waiter) = self.waiters.by_number.get_mut(&number) else { return };
@@ -205,6 +235,7 @@ impl Actor {
                 }
             }
             Some(ending) => self.end_waiting(number, ending),
+            None if !waiter.called.is_empty() => self.try_for_called(number),
             None => self.stand_in_queues(number),
         }
     }
@@ -302,14 +333,22 @@ impl Actor {
     }
 
     /// Hears that a waiter is called for a key.
-    pub(super) fn hear_ready(&mut self, number: u64, key: &[u8]) {
+    pub(super) fn hear_ready(&mut self, number: u64, key: Box<[u8]>, place: Option<Hlc>) {
         if self.is_paused() {
-            return self.waiters.called_in_pause.push((number, key.into()));
+            return self.waiters.called_in_pause.push((number, key, place));
         }
-        let waiter = self.waiters.by_number.get(&number);
+        let Some(waiter) = self.waiters.by_number.get_mut(&number) else { return };
         // Who is trying says `Await` afterwards, and is called again if something is left.
-        if waiter.is_some_and(|waiter| !waiter.is_trying) {
-            self.try_for(number, Some(key));
+        let is_trying = waiter.is_trying;
+        match place {
+            Some(place) => {
+                waiter.called.push((place, key));
+                if !is_trying {
+                    self.try_for_called(number);
+                }
+            }
+            None if !is_trying => self.try_for(number, Some(&key)),
+            None => {}
         }
     }
 
@@ -322,7 +361,7 @@ impl Actor {
         command: &'static Command,
         key: Box<[u8]>,
     ) {
-        self.keys.ready.push((database, key.clone()));
+        self.keys.ready.push(Arrival::alone(database, key.clone()));
         self.keys.is_awaited = true;
         let queue = self.waiters.queues.entry((database, key)).or_default();
         match queue.iter_mut().find(|standing| (standing.from, standing.number) == (from, number)) {
@@ -340,20 +379,20 @@ impl Actor {
             self.waiters.queues.remove(&place);
             self.keys.is_awaited = !self.waiters.queues.is_empty();
         } else {
-            self.keys.ready.push(place);
+            self.keys.ready.push(Arrival::alone(place.0, place.1));
         }
     }
 
     /// Lets those who wait for keys of two databases hear of all that are there.
     pub(super) fn look_again(&mut self, (one, other): (u8, u8)) {
         let awaited = self.waiters.queues.keys().filter(|(database, _)| *database == one || *database == other);
-        self.keys.ready.extend(awaited.cloned());
+        self.keys.ready.extend(awaited.map(|(database, key)| Arrival::alone(*database, key.clone())));
     }
 
     /// Lets those look for something who were called in a pause that is over.
     pub(super) fn hear_ready_again(&mut self) {
-        for (number, key) in std::mem::take(&mut self.waiters.called_in_pause) {
-            self.hear_ready(number, &key);
+        for (number, key, place) in std::mem::take(&mut self.waiters.called_in_pause) {
+            self.hear_ready(number, key, place);
         }
         self.serve_ready();
     }
@@ -361,28 +400,28 @@ impl Actor {
     /// Calls waiters of keys that got something.
     pub(super) fn serve_ready(&mut self) {
         while !self.keys.ready.is_empty() && !self.is_paused() {
-            for (database, key) in std::mem::take(&mut self.keys.ready) {
-                self.call_first(database, key);
+            for arrival in std::mem::take(&mut self.keys.ready) {
+                self.call_first(arrival);
             }
         }
     }
 
-    fn call_first(&mut self, database: u8, key: Box<[u8]>) {
+    fn call_first(&mut self, Arrival { database, key, place }: Arrival) {
         self.keys.select(database);
         let Some(entry) = self.keys.peek(&key) else { return };
-        let place = (database, key);
-        let Some(queue) = self.waiters.queues.get_mut(&place) else { return };
+        let awaited = (database, key);
+        let Some(queue) = self.waiters.queues.get_mut(&awaited) else { return };
         let Some(first) = queue.iter_mut().find(|standing| is_served_by(standing.command, &entry.value)) else {
             return;
         };
         if std::mem::replace(&mut first.is_called, true) {
             return;
         }
-        let (from, number, key) = (first.from, first.number, place.1);
+        let (from, number, key) = (first.from, first.number, awaited.1);
         if from == self.id {
-            self.hear_ready(number, &key);
+            self.hear_ready(number, key, place);
         } else {
-            self.send(from, Message::Ready { waiter: number, key });
+            self.send(from, Message::Ready { waiter: number, key, place });
         }
     }
 }

@@ -285,9 +285,6 @@ pub fn lpos(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
                          negative to start from the end of the list",
                     ));
                 }
-                if rank == i64::MIN {
-                    return Err(CommandError::text("ERR value is out of range"));
-                }
             }
             b"count" => count = Some(parse_count(value, "ERR COUNT can't be negative")?),
             b"maxlen" => length_max = parse_count(value, "ERR MAXLEN can't be negative")?,
@@ -296,7 +293,8 @@ pub fn lpos(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
     }
     let list = keys.collection::<List>(&args[1])?;
     let looked_at = if length_max == 0 { usize::MAX } else { length_max };
-    let skipped = rank.unsigned_abs() as usize - 1;
+    // The smallest rank has no positive counterpart; Redis then skips nothing.
+    let skipped = rank.checked_abs().map_or(0, |rank| rank as usize - 1);
     let limit = match count {
         None => 1,
         Some(0) => usize::MAX,

@@ -89,11 +89,13 @@ pub struct Keyspace {
     /// Chance, for commands that want some.
     pub random: Random,
     /// Keys that got elements; somebody may wait for them.
-    pub ready: Vec<(u8, Box<[u8]>)>,
+    pub ready: Vec<Arrival>,
     /// What became of keys, if anybody wants to hear of it.
     pub events: Events,
     /// Whether anybody waits for keys, so that `ready` is worth filling.
     pub is_awaited: bool,
+    /// Whether keys of other actors are here, for which somebody may wait there.
+    pub has_borrowed: bool,
     /// Where the log is being rewritten.
     rewriting: Option<rewrite::Place>,
     /// Whether what first replicas hear is logged.
@@ -101,6 +103,25 @@ pub struct Keyspace {
     placement: Placement,
     /// Keys that have replicas at other actors, too.
     replicas: Replicas,
+}
+
+/// A key that got something.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    /// The database's number.
+    pub database: u8,
+    /// The key.
+    pub key: Box<[u8]>,
+    /// Its place among what one transaction brought to keys of several actors; `None` for what came alone.
+    pub place: Option<Hlc>,
+}
+
+impl Arrival {
+    /// Of a key to which something came alone, or which is to be looked at.
+    #[must_use]
+    pub const fn alone(database: u8, key: Box<[u8]>) -> Self {
+        Self { database, key, place: None }
+    }
 }
 
 /// What happens to a key's expiry when its value is replaced.
@@ -134,6 +155,7 @@ impl Keyspace {
             ready: Vec::new(),
             events: Events::default(),
             is_awaited: false,
+            has_borrowed: false,
             rewriting: None,
             logs_heard: false,
             placement,
@@ -562,8 +584,9 @@ impl Keyspace {
 
     /// Hears that a key has come to be: who waits for one waits for a key that is not there.
     fn note_ready(&mut self, key: &[u8]) {
-        if self.is_awaited {
-            self.ready.push((self.selected, key.into()));
+        if self.is_awaited || self.has_borrowed {
+            let place = self.has_borrowed.then(|| self.latest_version());
+            self.ready.push(Arrival { database: self.selected, key: key.into(), place });
         }
     }
 

@@ -268,3 +268,36 @@ fn only_what_is_of_the_right_type_ends_the_waiting_and_transactions_do_not_wait(
     world.call(two, &["BLMOVE", "b", "c", "LEFT", "LEFT", "0"]);
     assert_eq!(world.call(two, &["EXEC"]), "[2] nil nil");
 }
+
+#[test]
+fn who_waits_for_keys_of_several_actors_takes_from_the_one_that_a_transaction_pushed_to_first() {
+    let requests: [(&[&str], &[&str]); 4] = [
+        (&["BLMPOP", "0", "3", "a", "b", "c", "LEFT"], &["RPUSH"]),
+        (&["BRPOP", "a", "b", "c", "0"], &["RPUSH"]),
+        (&["BZMPOP", "0", "3", "a", "b", "c", "MIN"], &["ZADD", "1"]),
+        (&["BZPOPMAX", "a", "b", "c", "0"], &["ZADD", "1"]),
+    ];
+    for seed in 0..60 {
+        let actors = 1 + (seed % 4) as u16;
+        for (waiting, pushing) in requests {
+            for pushed in [["b", "a", "c"], ["c", "b", "a"], ["a", "c", "b"]] {
+                let mut world = World::new(actors, seed);
+                let waiter = world.client(seed as usize / 4 % usize::from(actors));
+                let pusher = world.client(usize::from(actors) - 1);
+                let ticket = world.request(waiter, waiting).expect_err("nothing there");
+                world.settle();
+                world.call(pusher, &["MULTI"]);
+                // The first is pushed to once more, so that its last change is the latest.
+                for key in pushed.into_iter().chain([pushed[0]]) {
+                    let words: Vec<&str> =
+                        [pushing[0], key].into_iter().chain(pushing[1..].iter().copied()).chain([key]).collect();
+                    world.call(pusher, &words);
+                }
+                world.call(pusher, &["EXEC"]);
+                world.settle();
+                let reply = world.arrived(waiter, ticket).expect("it was served").to_string();
+                assert!(reply.contains(&format!("\"{}\"", pushed[0])), "seed {seed}, {waiting:?}: {reply}");
+            }
+        }
+    }
+}

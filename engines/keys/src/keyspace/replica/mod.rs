@@ -31,7 +31,7 @@ pub(crate) use self::loan::Aside;
 pub(super) use self::recovery::vector;
 pub(super) use self::table::Replicas;
 pub use self::{content::Content, loan::LentReplica, reclaim::ABSENCE};
-use super::{Entry, Keyspace, Value, log_whole};
+use super::{Arrival, Entry, Keyspace, Value, log_whole};
 use crate::delta::{DeltaLog, Header};
 use crate::error::CommandError;
 use crate::keyspace::Database;
@@ -362,7 +362,7 @@ impl Keyspace {
                 entry.touch(self.now);
                 database.insert(hash, entry);
                 if self.is_awaited {
-                    self.ready.push((number, key.into()));
+                    self.ready.push(Arrival::alone(number, key.into()));
                 }
             }
             None => {
