@@ -300,7 +300,7 @@ impl SourceReader for Reader {
         let Some(batch) = self.batches.batches.get(self.next) else { return Ok(Read::End) };
         self.next += self.step;
         let rows = batch.project(&self.columns).expect("the columns are there");
-        Ok(Read::Rows(SourceBatch { rows, left_out_time: None, events: batch.num_rows() as u64 }))
+        Ok(Read::Rows(SourceBatch { split: 0, rows, left_out_time: None, events: batch.num_rows() as u64 }))
     }
 
     fn offset(&self) -> Offset {

@@ -123,15 +123,31 @@ pub trait Source: Debug + Send + Sync {
 pub enum Read {
     /// Some rows.
     Rows(SourceBatch),
+    /// One of the splits has changed.
+    Split(SplitChange),
     /// Nothing now; more may come.
     Pending,
     /// Nothing more will ever come.
     End,
 }
 
-/// Rows in the order of the partition.
+/// What happened to a split: a part of a partition whose rows have an order of their own, such as a file. Splits are numbered
+/// from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SplitChange {
+    /// There is one more. Its number is the next.
+    Began,
+    /// It has nothing now, though others may.
+    Waits(usize),
+    /// It will never give anything again.
+    Ended(usize),
+}
+
+/// Rows in the order of their split.
 #[derive(Clone, Debug)]
 pub struct SourceBatch {
+    /// The split that they come from: 0 where the partition has no parts.
+    pub split: usize,
     /// The rows, in the schema of [`ScanSpec::schema`].
     pub rows: RecordBatch,
     /// The largest event time among rows that the source left out (by a pushed-down condition) before the end of this
@@ -151,6 +167,16 @@ pub trait SourceReader: Send {
 
     /// The place after the last row that `read` returned.
     fn offset(&self) -> Offset;
+
+    /// How many splits there are before the first read.
+    fn splits(&self) -> usize {
+        1
+    }
+
+    /// Hears the watermark of a split after rows of it were taken, so that what is behind can be read first.
+    fn passed(&mut self, split: usize, watermark: EventTime) {
+        let _ = (split, watermark);
+    }
 
     /// Rows skipped so far because they were malformed (`'on-error' = 'skip'` or `'dead-letter:..'`).
     fn skipped(&self) -> u64 {

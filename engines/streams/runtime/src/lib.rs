@@ -48,6 +48,7 @@ mod plan_run;
 mod query;
 mod scan;
 mod sink_stage;
+mod splits;
 mod topology;
 mod window_stage;
 

@@ -122,7 +122,7 @@ impl Loading {
                         batches.extend(self.chain.apply(batch.rows)?);
                         rows
                     }
-                    Read::Pending => 0,
+                    Read::Pending | Read::Split(_) => 0,
                     Read::End => break,
                 };
                 if !go_on(rows) {

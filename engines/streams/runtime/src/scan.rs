@@ -20,12 +20,13 @@ use crate::error::{broken, computing};
 use crate::lateness::{RunningWatermark, Sorted, Timeliness};
 use crate::member::Outgoing;
 use crate::output::OutputOperator;
+use crate::splits::Splits;
 use crate::topology::Outlet;
 
 /// The operator of one source partition.
 pub(crate) struct ScanOperator {
     time: Option<Chain>,
-    running: RunningWatermark,
+    splits: Splits,
     schema: SchemaRef,
     clock: Option<ProcessingTime>,
     /// The instant of the epoch.
@@ -48,6 +49,7 @@ impl ScanOperator {
         output: OutputOperator,
         functions: &Arc<TaskContext>,
         late_outlet: Outlet,
+        splits: usize,
     ) -> Result<Self> {
         let watermark = scan.watermark.as_ref();
         let time = watermark.map(|watermark| Chain::decode(&watermark.time, functions)).transpose()?;
@@ -59,9 +61,10 @@ impl ScanOperator {
             None => None,
         };
         let lateness = watermark.map_or(Lateness::Never, |watermark| watermark.lateness);
-        let running = RunningWatermark::new(watermark.map_or(0, |watermark| watermark.delay), lateness);
+        let fresh = RunningWatermark::new(watermark.map_or(0, |watermark| watermark.delay), lateness);
+        let splits = Splits::new(splits, fresh, watermark.and_then(|watermark| watermark.waiting.idle_after));
         let (schema, clock) = (scan.schema(), scan.processing_time);
-        Ok(Self { time, running, schema, clock, instant: EventTime::MIN, output, late, late_rows: 0, ended: false })
+        Ok(Self { time, splits, schema, clock, instant: EventTime::MIN, output, late, late_rows: 0, ended: false })
     }
 
     /// The rows to come belong to an epoch of this instant.
@@ -72,8 +75,9 @@ impl ScanOperator {
     /// Takes a batch in.
     pub(crate) fn absorb(&mut self, mut batch: SourceBatch) -> Result<()> {
         batch.rows = self.with_instant(batch.rows)?;
+        self.splits.wake(batch.split);
         if batch.rows.num_rows() > 0 {
-            match self.sort(&batch.rows)? {
+            match self.sort(batch.split, &batch.rows)? {
                 Sorted::AllOnTime => self.output.take(batch.rows)?,
                 Sorted::Mixed(parts) => {
                     for (timeliness, positions) in parts {
@@ -88,14 +92,24 @@ impl ScanOperator {
             }
         }
         if let Some(time) = batch.left_out_time {
-            self.running.advance(time);
+            self.splits.advance(batch.split, time);
         }
         Ok(())
     }
 
-    /// The partition is idle: its watermark is at least the query's.
-    pub(crate) fn raise(&mut self, watermark: EventTime) {
-        self.running.raise(watermark);
+    /// What the source tells of its splits.
+    pub(crate) fn splits(&mut self) -> &mut Splits {
+        &mut self.splits
+    }
+
+    /// The watermark of one split.
+    pub(crate) fn watermark_of(&self, split: usize) -> EventTime {
+        self.splits.watermark_of(split)
+    }
+
+    /// Whether nothing waits for the partition.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.splits.is_idle()
     }
 
     /// The source has ended.
@@ -112,7 +126,7 @@ impl ScanOperator {
         if self.clock == Some(ProcessingTime::Watermark) {
             self.instant
         } else if self.time.is_some() {
-            self.running.watermark()
+            self.splits.watermark()
         } else {
             EventTime::MIN
         }
@@ -150,13 +164,13 @@ impl ScanOperator {
         batch_of(&self.schema, columns, rows.num_rows())
     }
 
-    fn sort(&mut self, rows: &RecordBatch) -> Result<Sorted> {
+    fn sort(&mut self, split: usize, rows: &RecordBatch) -> Result<Sorted> {
         let Some(time) = &mut self.time else {
             return Ok(Sorted::AllOnTime);
         };
         match time.apply(rows.clone())?.as_slice() {
             [times] if times.num_columns() == 1 && times.num_rows() == rows.num_rows() => {
-                self.running.sort(times.column(0))
+                self.splits.sort(split, times.column(0))
             }
             _ => Err(broken("an event-time expression must give one column with a value for each row")),
         }

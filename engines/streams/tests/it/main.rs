@@ -5,4 +5,5 @@ mod files;
 mod first_rows;
 mod processing_time;
 mod session;
+mod splits;
 mod user_functions;

@@ -52,6 +52,11 @@ impl Session {
         Ok(results)
     }
 
+    /// The rows that all queries so far have dropped as late.
+    pub(crate) fn late_rows(&self) -> u64 {
+        self.engine.queries().iter().map(|status| status.late_rows).sum()
+    }
+
     pub(crate) async fn close(self) {
         self.engine.shutdown().await;
     }

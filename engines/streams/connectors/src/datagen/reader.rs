@@ -120,7 +120,7 @@ impl SourceReader for Reader {
         let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
         let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)
             .map_err(|e| StreamError::Internal(format!("made-up rows do not fit their table: {e}")))?;
-        Ok(Read::Rows(SourceBatch { rows: batch, left_out_time: None, events: rows.len() as u64 }))
+        Ok(Read::Rows(SourceBatch { split: 0, rows: batch, left_out_time: None, events: rows.len() as u64 }))
     }
 
     fn offset(&self) -> Offset {

@@ -8,6 +8,7 @@ mod partitions;
 mod reader;
 mod rolling;
 mod sink;
+mod split;
 
 use std::fs::File;
 use std::io::Read;
@@ -30,7 +31,7 @@ use crate::format::{
 use crate::options::{Kind, OptionSpec, Options, Presence, size};
 use folders::Folders;
 use partitions::Partitions;
-use reader::{FileReader, Reading, Unit};
+use reader::{FileReader, Follow, Reading, Unit};
 use rolling::{Rolling, RollingSink};
 use sink::FileSink;
 
@@ -52,9 +53,10 @@ const OPTIONS: &[OptionSpec] = &[
     },
     OptionSpec {
         name: "follow",
-        kind: Kind::Boolean,
+        kind: Kind::Choice(&["true", "false", "new-files"]),
         presence: Presence::Default("false"),
-        help: "Whether to wait for rows that are appended, and for new files, in the order of their names.",
+        help: "Whether to wait for rows that are appended to files, and for new files; 'new-files' for files that are whole \
+               when they appear.",
     },
     OptionSpec {
         name: ROLL_SIZE,
@@ -90,7 +92,7 @@ pub(crate) struct FileConnector;
 struct Settings {
     path: String,
     format: Format,
-    follow: bool,
+    follow: Follow,
     csv: CsvSettings,
     on_error: OnError,
     rolling: Rolling,
@@ -102,7 +104,11 @@ impl Settings {
         let settings = Self {
             path: options.get("path", |path| Some(path.to_owned()))?,
             format: Format::of(&options)?,
-            follow: options.boolean("follow")?,
+            follow: options.get("follow", |text| match text {
+                "false" => Some(Follow::No),
+                "new-files" => Some(Follow::NewFiles),
+                _ => Some(Follow::Growth),
+            })?,
             csv: CsvSettings::of(&options)?,
             on_error: options.get("on-error", OnError::parse)?,
             rolling: Rolling {
@@ -110,7 +116,7 @@ impl Settings {
                 age: options.find(ROLL_INTERVAL, parse_duration)?,
             },
         };
-        let grows = settings.follow && settings.format == Format::Parquet;
+        let grows = settings.follow != Follow::No && settings.format == Format::Parquet;
         if grows && Path::new(&settings.path).is_file() {
             return Err(
                 options.error("follow", "'false' for one Parquet file, which cannot grow, or a directory of them")
@@ -182,7 +188,7 @@ impl Connector for FileConnector {
         settings.format.check(&table.columns)?;
         let files = match table.partitioned_by.as_slice() {
             [] => listing::files(&settings.path)?,
-            _ if settings.follow => {
+            _ if settings.follow != Follow::No => {
                 return Err(StreamError::invalid(format!(
                     "table {} is PARTITIONED BY and 'follow': new files would come in no order; leave one of them out",
                     table.name
@@ -191,7 +197,7 @@ impl Connector for FileConnector {
             by if Path::new(&settings.path).is_dir() => listing::files_in_folders(Path::new(&settings.path), by.len())?,
             _ => Vec::new(),
         };
-        if files.is_empty() && !settings.follow {
+        if files.is_empty() && settings.follow == Follow::No {
             return Err(listing::nothing_there(&settings.path));
         }
         let units = files.into_iter().map(|file| units_of(&settings, file)).collect::<Result<Vec<_>>>()?;
@@ -248,7 +254,7 @@ impl FileSource {
 
 impl Source for FileSource {
     fn bounded(&self) -> bool {
-        !self.settings.follow
+        self.settings.follow == Follow::No
     }
 
     fn replayable(&self) -> bool {
@@ -256,8 +262,8 @@ impl Source for FileSource {
     }
 
     fn partitions(&self, wanted: usize) -> usize {
-        // New files are read in one order, so there is one reader for them.
-        if self.settings.follow { 1 } else { wanted.min(self.units.len()).max(1) }
+        // Files that appear come to one reader.
+        if self.settings.follow != Follow::No { 1 } else { wanted.min(self.units.len()).max(1) }
     }
 
     /// Folders with other values are not read.

@@ -1,250 +1,339 @@
-//! One partition of files, read one after the other.
+//! One partition of files. Of the files that have something, the one with the lowest watermark is read next, so that no window
+//! waits longer than it must; where there are no watermarks, they are read one after the other by name.
 
+use std::collections::{HashMap, VecDeque};
 use std::fmt::Display;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use arrow::array::RecordBatch;
-use savanna_streams_model::source::{Offset, Read, SourceBatch, SourceReader};
+use savanna_streams_model::source::{Offset, Read, SourceBatch, SourceReader, SplitChange};
+use savanna_streams_model::time::EventTime;
 use savanna_streams_model::{Result, StreamError};
 use serde::{Deserialize, Serialize};
 
-use super::bytes::FileBytes;
-use super::folders::{FolderValues, Folders};
+use super::bytes::{Seen, look, replaced, shrunk};
 use super::listing;
-use crate::format::malformed::{Malformed, OnError};
-use crate::format::parquet::{ParquetRows, row_groups};
-use crate::format::records::{ByteSource, Next, Records};
-use crate::format::{Format, Input, TextFormat};
+pub(crate) use super::split::{Follow, Reading, Unit};
+use super::split::{Split, State};
+use crate::format::Format;
+use crate::format::malformed::Malformed;
+use crate::format::parquet::row_groups;
+use crate::format::records::Next;
 
-/// What is read as a whole by one partition: a text file, or a row group of a Parquet file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Unit {
-    pub(crate) path: PathBuf,
-    pub(crate) group: usize,
-}
-
-/// How files are read.
-#[derive(Clone, Debug)]
-pub(crate) struct Reading {
-    pub(crate) text: TextFormat,
-    /// The columns in folders' names, where there are such.
-    pub(crate) folders: Option<Folders>,
-    pub(crate) path: String,
-    pub(crate) follow: bool,
-    pub(crate) on_error: OnError,
-}
+/// How often files that are followed are looked at.
+const POLL: Duration = Duration::from_millis(50);
+/// Looking at them takes at most one part in so many of the time.
+const POLL_SHARE: u32 = 10;
+/// So many files are open at once.
+const OPEN_MAX: usize = 128;
+/// So many rows of each split are read first: enough to see at which time it begins.
+const FIRST_ROWS: usize = 16;
 
 /// A place in a partition, as JSON. Everything before it has been read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Place {
     /// How many units the partition has; none if more may come.
     of: Option<usize>,
-    /// The unit that was read last; none at the start.
-    file: Option<PathBuf>,
+    /// The units that were begun.
+    units: Vec<UnitPlace>,
+}
+
+/// How far a unit was read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct UnitPlace {
+    file: PathBuf,
     group: usize,
     /// Whether it was read to its end.
     done: bool,
-    /// Bytes of a text file, or rows of a row group, that were read.
     at: u64,
-    /// The line of a text file that comes next, from 1.
     line: u64,
-}
-
-impl Place {
-    /// Which of the units comes next, if the place is one of them. A unit that was read to its end may be gone.
-    fn next_unit(&self, units: &[Unit]) -> Option<usize> {
-        let Some(file) = &self.file else { return Some(0) };
-        let index = units.partition_point(|unit| (&unit.path, unit.group) < (file, self.group));
-        let is_there = units.get(index).is_some_and(|unit| unit.path == *file && unit.group == self.group);
-        match (is_there, self.done) {
-            (true, true) => Some(index + 1),
-            (true, false) | (false, true) => Some(index),
-            (false, false) => None,
-        }
-    }
 }
 
 /// Reads one partition.
 pub(crate) struct FileReader {
     reading: Reading,
-    /// In the order of their names.
-    units: Vec<Unit>,
-    /// The unit that is being read, or comes next.
-    index: usize,
-    place: Place,
-    current: Option<Current>,
-    /// The folders of the unit that is being read.
-    in_folders: Option<FolderValues>,
+    splits: Vec<Split>,
+    of: Option<usize>,
+    /// The last split of each file, where new files are waited for.
+    by_path: HashMap<PathBuf, usize>,
+    /// What the engine has not heard yet.
+    changes: VecDeque<SplitChange>,
+    reads: u64,
+    polled: Instant,
+    poll_took: Duration,
     malformed: Malformed,
 }
-
-/// The unit that is being read.
-enum Current {
-    Text(Records<FileBytes>),
-    Parquet {
-        rows: ParquetRows,
-        /// What is left of a batch that was larger than asked for.
-        left: Option<RecordBatch>,
-    },
-}
-
-/// How many rows of a Parquet file are decoded at a time.
-const PARQUET_ROWS: usize = 8_192;
 
 impl FileReader {
     /// Opens the partition of these units at the start, or at an offset.
     pub(crate) fn open(reading: Reading, units: Vec<Unit>, from: Option<&Offset>) -> Result<Self> {
-        let of = (!reading.follow).then_some(units.len());
-        let start = Place { of, file: None, group: 0, done: true, at: 0, line: 1 };
-        let (place, index) = match from {
-            None => (start, 0),
-            Some(offset) => {
-                let wrong = |cause: &dyn Display| wrong_offset(&reading.path, offset, cause);
-                let place: Place = serde_json::from_str(&offset.0).map_err(|e| wrong(&e))?;
-                if place.of != of {
-                    return Err(wrong(&"there are more or fewer files or row groups than before"));
-                }
-                let index = place.next_unit(&units).ok_or_else(|| wrong(&"the file is not there"))?;
-                (place, index)
-            }
-        };
+        let of = (reading.follow == Follow::No).then_some(units.len());
+        let mut splits: Vec<Split> = units.into_iter().map(Split::new).collect();
+        if let Some(offset) = from {
+            go_to(&mut splits, offset, of).map_err(|cause| wrong_offset(&reading.path, offset, &cause))?;
+        }
         let malformed = Malformed::new(reading.on_error.clone(), "")?;
-        let mut reader = Self { reading, units, index, place, current: None, in_folders: None, malformed };
-        if !reader.place.done {
-            reader.open_unit()?;
+        let (polled, poll_took) = (Instant::now(), Duration::ZERO);
+        let (by_path, changes) = (HashMap::new(), VecDeque::new());
+        let mut reader = Self { reading, splits, of, by_path, changes, reads: 0, polled, poll_took, malformed };
+        for split in 0..reader.splits.len() {
+            reader.remember(split)?;
+            if reader.splits[split].state == State::Ended {
+                reader.changes.push_back(SplitChange::Ended(split));
+            }
         }
         Ok(reader)
     }
 
-    /// Opens the next unit, at the present place in it.
-    fn open_unit(&mut self) -> Result<()> {
-        let unit = &self.units[self.index];
-        if self.place.done {
-            (self.place.at, self.place.line) = (0, 1);
+    fn is_following(&self) -> bool {
+        self.reading.follow != Follow::No
+    }
+
+    /// Notes which file a split reads, to see when it changes.
+    fn remember(&mut self, split: usize) -> Result<()> {
+        if self.is_following() {
+            let path = self.splits[split].path().to_owned();
+            self.splits[split].seen = look(&path)?;
+            self.by_path.insert(path, split);
         }
-        self.malformed.place = unit.path.display().to_string();
-        self.in_folders = self.reading.folders.as_ref().map(|folders| folders.values(&unit.path)).transpose()?;
-        let text = &self.reading.text;
-        self.current = Some(if text.format == Format::Parquet {
-            let rows = ParquetRows::open(&unit.path, unit.group, self.place.at, &text.wanted, PARQUET_ROWS)?;
-            Current::Parquet { rows, left: None }
-        } else {
-            let mut decoder = text.decoder();
-            if self.place.at > 0 {
-                // The header at the start of the file says where the columns are.
-                let mut head = Vec::new();
-                FileBytes::open(&unit.path, 0, false)?.fill(&mut head, 1 << 20, Duration::ZERO)?;
-                let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&head);
-                let whole = head.len() < 1 << 20;
-                decoder.decode(Input { bytes: head, line: 1, last: whole }, 0, &mut self.malformed)?;
-            }
-            let bytes = FileBytes::open(&unit.path, self.place.at, self.reading.follow)?;
-            Current::Text(Records::new(bytes, decoder, self.place.at, self.place.line))
-        });
-        self.place.file = Some(unit.path.clone());
-        self.place.group = unit.group;
-        self.place.done = false;
         Ok(())
     }
 
-    /// In follow mode: adds files that have appeared. Returns whether there is one after the one being read.
-    fn find_new_files(&mut self) -> Result<bool> {
-        let last_path = self.units.last().map(|unit| &unit.path).max(self.place.file.as_ref()).cloned();
-        for path in listing::files(&self.reading.path)? {
-            match &last_path {
-                Some(last) if path <= *last => {
-                    if !self.units.iter().any(|unit| unit.path == path) {
-                        return Err(StreamError::Data {
-                            place: path.display().to_string(),
-                            message: format!(
-                                "expected new files to come after {} in the order of names, got one before it; name \
-                                 files in ascending order, or start the query anew",
-                                last.display()
-                            ),
-                        });
-                    }
-                }
-                _ if self.reading.text.format == Format::Parquet => {
-                    let groups = row_groups(&path)?.len();
-                    self.units.extend((0..groups).map(|group| Unit { path: path.clone(), group }));
-                }
-                _ => self.units.push(Unit { path, group: 0 }),
-            }
-        }
-        Ok(self.units.len() > self.index + usize::from(self.current.is_some()))
+    /// The split to read next.
+    fn next_split(&self) -> Option<usize> {
+        let readable = self.splits.iter().enumerate().filter(|(_, split)| split.state == State::Readable);
+        // Files that grow take turns; others are read to their ends.
+        let turn = |split: &Split| if self.is_following() { split.last_read } else { 0 };
+        readable.min_by_key(|(number, split)| (split.watermark, turn(split), *number)).map(|(number, _)| number)
     }
 
-    /// Rows of the unit that is open.
-    fn read_unit(&mut self, max_rows: usize, wait: Duration) -> Result<Next> {
-        match &mut self.current {
-            None => Ok(Next::End),
-            Some(Current::Text(records)) => {
-                let next = records.next(max_rows, wait, &mut self.malformed)?;
-                (self.place.at, self.place.line) = records.position();
-                Ok(next)
+    /// Opens a split; closes the one that was not read for the longest time if too many are open.
+    fn open_split(&mut self, number: usize) -> Result<()> {
+        let open = || self.splits.iter().enumerate().filter(|(_, split)| split.is_open());
+        if open().nth(OPEN_MAX - 1).is_some()
+            && let Some((oldest, _)) = open().min_by_key(|(_, split)| split.last_read)
+        {
+            self.splits[oldest].close();
+        }
+        self.splits[number].open(&self.reading, &mut self.malformed)
+    }
+
+    fn read_split(&mut self, number: usize, max_events: usize) -> Result<Option<Read>> {
+        self.malformed.place = self.splits[number].path().display().to_string();
+        if !self.splits[number].is_open() {
+            self.open_split(number)?;
+        }
+        self.reads += 1;
+        let alone = self.splits.len() == 1;
+        let split = &mut self.splits[number];
+        split.last_read = self.reads;
+        let most = if split.is_fresh() && !alone { max_events.min(FIRST_ROWS) } else { max_events };
+        Ok(match split.read(most, &mut self.malformed)? {
+            Next::Rows(rows, events) => {
+                Some(Read::Rows(SourceBatch { split: number, rows, left_out_time: None, events }))
             }
-            Some(Current::Parquet { rows, left }) => {
-                let Some(batch) = left.take().map_or_else(|| rows.next(), |batch| Ok(Some(batch)))? else {
-                    return Ok(Next::End);
-                };
-                let now = batch.num_rows().min(max_rows.max(1));
-                *left = (now < batch.num_rows()).then(|| batch.slice(now, batch.num_rows() - now));
-                self.place.at += now as u64;
-                Ok(Next::Rows(batch.slice(0, now), now as u64))
+            Next::Nothing => {
+                split.state = State::Waits;
+                self.changes.push_back(SplitChange::Waits(number));
+                None
+            }
+            Next::End => {
+                self.end(number);
+                None
+            }
+        })
+    }
+
+    fn end(&mut self, number: usize) {
+        self.splits[number].close();
+        self.splits[number].state = State::Ended;
+        self.changes.push_back(SplitChange::Ended(number));
+    }
+
+    /// Adds the splits of a file that has appeared.
+    fn add(&mut self, path: &Path) -> Result<()> {
+        let groups = if self.reading.text.format == Format::Parquet { row_groups(path)?.len() } else { 1 };
+        for group in 0..groups {
+            self.splits.push(Split::new(Unit { path: path.to_owned(), group }));
+            self.changes.push_back(SplitChange::Began);
+            self.remember(self.splits.len() - 1)?;
+        }
+        Ok(())
+    }
+
+    /// Looks for new files, and for more in those that are there.
+    fn poll(&mut self) -> Result<()> {
+        let begun = Instant::now();
+        let mut there = listing::files(&self.reading.path)?;
+        self.look_for_gone(&there)?;
+        there.retain(|path| !self.by_path.contains_key(path));
+        let mut known: Vec<(PathBuf, usize)> = self.by_path.iter().map(|(path, split)| (path.clone(), *split)).collect();
+        known.sort_unstable();
+        for (path, split) in known {
+            self.look_at(&path, split)?;
+        }
+        there.iter().try_for_each(|path| self.add(path))?;
+        (self.polled, self.poll_took) = (Instant::now(), begun.elapsed());
+        Ok(())
+    }
+
+    /// Files that are not there any more do not grow.
+    fn look_for_gone(&mut self, there: &[PathBuf]) -> Result<()> {
+        let gone = |(path, split): (&PathBuf, &usize)| {
+            let is_gone = self.splits[*split].state != State::Readable && there.binary_search(path).is_err();
+            is_gone.then(|| (path.clone(), *split))
+        };
+        let gone: Vec<_> = self.by_path.iter().filter_map(gone).collect();
+        for (path, split) in gone {
+            if self.splits[split].state == State::Waits {
+                if path == Path::new(&self.reading.path) {
+                    return Err(StreamError::io(format!("follow {}", path.display()), &"the file is not there any more"));
+                }
+                self.check_renamed(&path, split, there)?;
+                self.end_growth(split)?;
+            }
+            self.by_path.remove(&path);
+        }
+        Ok(())
+    }
+
+    /// A file is not there any more: what is left of it is a last row without a line end.
+    fn end_growth(&mut self, number: usize) -> Result<()> {
+        let split = &mut self.splits[number];
+        if split.stop_following() {
+            split.state = State::Readable;
+        } else if split.seen.as_ref().is_some_and(|seen| seen.length() == split.at) {
+            self.end(number);
+        } else {
+            return Err(removed(split.path()));
+        }
+        Ok(())
+    }
+
+    /// A file under a new name would be read again.
+    fn check_renamed(&self, path: &Path, split: usize, there: &[PathBuf]) -> Result<()> {
+        let Some(open) = self.splits[split].open_file()? else { return Ok(()) };
+        for other in there.iter().filter(|other| !self.by_path.contains_key(*other)) {
+            if look(other)?.is_some_and(|seen| seen.is_same_file(&open)) {
+                return Err(StreamError::Data {
+                    place: other.display().to_string(),
+                    message: format!(
+                        "expected a new file, got {} under a new name: its rows would come twice; move files out of a \
+                         directory that is followed, or start the query anew",
+                        path.display()
+                    ),
+                });
             }
         }
+        Ok(())
+    }
+
+    /// Looks whether a file that was read to its end has changed.
+    fn look_at(&mut self, path: &Path, number: usize) -> Result<()> {
+        let grows = self.reading.grows();
+        let split = &mut self.splits[number];
+        let Some(now) = look(path)? else { return Ok(()) };
+        let Some(before) = split.seen.replace(now.clone()).filter(|before| *before != now) else { return Ok(()) };
+        if !now.is_same_file(&before) {
+            return Err(replaced(path));
+        }
+        match split.state {
+            State::Readable => {}
+            State::Waits if now.length() < split.at => return Err(shrunk(path, split.at, now.length())),
+            State::Waits => split.state = State::Readable,
+            State::Ended if grows => {}
+            State::Ended => return Err(changed(path, &before, &now)),
+        }
+        Ok(())
+    }
+
+    /// How long not to look at files because that takes long.
+    fn rest(&self) -> Duration {
+        (self.poll_took * POLL_SHARE).saturating_sub(self.polled.elapsed())
+    }
+
+    /// Where there is nothing to read: tells whether there is now.
+    fn find_more(&mut self, wait: Duration) -> Result<bool> {
+        let rest = self.rest().min(wait);
+        thread::sleep(rest);
+        if !wait.is_zero() && self.rest() > Duration::ZERO {
+            return Ok(false);
+        }
+        self.poll()?;
+        let found = !self.changes.is_empty() || self.next_split().is_some();
+        if !found {
+            thread::sleep((wait - rest).min(POLL));
+        }
+        Ok(found)
     }
 }
 
 impl SourceReader for FileReader {
     fn read(&mut self, max_events: usize, wait: Duration) -> Result<Read> {
         loop {
-            if self.current.is_none() {
-                if self.index == self.units.len() {
-                    if !self.reading.follow {
-                        return Ok(Read::End);
-                    }
-                    if !self.find_new_files()? {
-                        std::thread::sleep(wait.min(Duration::from_millis(50)));
-                        return Ok(Read::Pending);
-                    }
-                }
-                self.open_unit()?;
+            if let Some(change) = self.changes.pop_front() {
+                return Ok(Read::Split(change));
             }
-            match self.read_unit(max_events, wait)? {
-                Next::Rows(rows, events) => {
-                    let rows = match &self.in_folders {
-                        Some(values) => values.complete(&rows)?,
-                        None => rows,
-                    };
-                    return Ok(Read::Rows(SourceBatch { rows, left_out_time: None, events }));
+            if self.is_following() && self.polled.elapsed() >= POLL && self.rest().is_zero() {
+                self.poll()?;
+            }
+            if let Some(split) = self.next_split() {
+                if let Some(read) = self.read_split(split, max_events)? {
+                    return Ok(read);
                 }
-                Next::Nothing => {
-                    // A file is complete as soon as there is a later one.
-                    if !self.find_new_files()? {
-                        return Ok(Read::Pending);
-                    }
-                    if let Some(Current::Text(records)) = &mut self.current {
-                        records.source.follow = false;
-                    }
-                }
-                Next::End => {
-                    self.current = None;
-                    self.index += 1;
-                    self.place.done = true;
-                }
+            } else if !self.is_following() {
+                return Ok(Read::End);
+            } else if self.changes.is_empty() && !self.find_more(wait)? {
+                return Ok(Read::Pending);
             }
         }
     }
 
     fn offset(&self) -> Offset {
-        Offset(serde_json::to_string(&self.place).unwrap_or_default())
+        let begun = self.splits.iter().filter(|split| !split.is_fresh() || split.state == State::Ended);
+        let units = begun.map(|split| UnitPlace {
+            file: split.unit.path.clone(),
+            group: split.unit.group,
+            done: split.state == State::Ended,
+            at: split.at,
+            line: split.line,
+        });
+        let place = Place { of: self.of, units: units.collect() };
+        Offset(serde_json::to_string(&place).unwrap_or_default())
+    }
+
+    fn splits(&self) -> usize {
+        self.splits.len()
+    }
+
+    fn passed(&mut self, split: usize, watermark: EventTime) {
+        self.splits[split].watermark = watermark;
     }
 
     fn skipped(&self) -> u64 {
         self.malformed.skipped
     }
+}
+
+/// Puts splits where an offset says. A unit that was read to its end may be gone.
+fn go_to(splits: &mut [Split], offset: &Offset, of: Option<usize>) -> Result<(), String> {
+    let place: Place = serde_json::from_str(&offset.0).map_err(|e| e.to_string())?;
+    if place.of != of {
+        return Err("there are more or fewer files or row groups than before".into());
+    }
+    for UnitPlace { file, group, done, at, line } in place.units {
+        let unit = Unit { path: file, group };
+        match splits.iter_mut().find(|split| split.unit == unit) {
+            Some(split) => {
+                (split.at, split.line) = (at, line);
+                split.state = if done { State::Ended } else { State::Readable };
+            }
+            None if done => {}
+            None => return Err("the file is not there".into()),
+        }
+    }
+    Ok(())
 }
 
 fn wrong_offset(path: &str, offset: &Offset, cause: &dyn Display) -> StreamError {
@@ -253,4 +342,28 @@ fn wrong_offset(path: &str, offset: &Offset, cause: &dyn Display) -> StreamError
          before: put them back, or start it anew",
         offset.0
     ))
+}
+
+/// That a file is not there any more.
+fn removed(path: &Path) -> StreamError {
+    StreamError::Data {
+        place: path.display().to_string(),
+        message: "the file was removed before its last row was read; remove files when all their rows have been read, or \
+                  start the query anew"
+            .into(),
+    }
+}
+
+/// That a whole file has changed after it was read.
+fn changed(path: &Path, before: &Seen, now: &Seen) -> StreamError {
+    StreamError::Data {
+        place: path.display().to_string(),
+        message: format!(
+            "expected a file that is whole when it appears, got one that was changed after it was read ({} bytes, then {}); \
+             put files into the directory when they are whole, by a rename, or set 'follow' = 'true' to read text files as \
+             they grow",
+            before.length(),
+            now.length()
+        ),
+    }
 }

@@ -201,7 +201,7 @@ struct StdinReader {
 impl SourceReader for StdinReader {
     fn read(&mut self, max_events: usize, wait: Duration) -> Result<Read> {
         Ok(match self.records.next(max_events, wait, &mut self.malformed)? {
-            Next::Rows(rows, events) => Read::Rows(SourceBatch { rows, left_out_time: None, events }),
+            Next::Rows(rows, events) => Read::Rows(SourceBatch { split: 0, rows, left_out_time: None, events }),
             Next::Nothing => Read::Pending,
             Next::End => Read::End,
         })

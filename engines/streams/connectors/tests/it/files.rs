@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::{TIMESTAMP, bid_columns, checked, concat, drain, lines, open, options, read_all, source, table};
 
 /// A directory with one file.
-fn with_file(name: &str, content: &str) -> (TempDir, String) {
+pub(crate) fn with_file(name: &str, content: &str) -> (TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(name);
     fs::write(&path, content).unwrap();
@@ -21,13 +21,13 @@ fn with_file(name: &str, content: &str) -> (TempDir, String) {
     (directory, path)
 }
 
-fn bids(path: &str, format: &str, more: &[(&str, &str)]) -> TableDef {
+pub(crate) fn bids(path: &str, format: &str, more: &[(&str, &str)]) -> TableDef {
     let mut pairs = vec![("connector", "file"), ("path", path), ("format", format)];
     pairs.extend_from_slice(more);
     table(&bid_columns(), &pairs)
 }
 
-fn write_parquet(path: &Path, batches: &[arrow::array::RecordBatch], rows_per_group: usize) {
+pub(crate) fn write_parquet(path: &Path, batches: &[arrow::array::RecordBatch], rows_per_group: usize) {
     let properties = parquet::file::properties::WriterProperties::builder()
         .set_max_row_group_row_count(Some(rows_per_group))
         .build();
@@ -277,7 +277,7 @@ fn reading_goes_on_at_any_offset() {
             assert_eq!(lines(&rest), expected[seen..], "{format} after {seen} rows");
             match reader.read(3, Duration::ZERO).unwrap() {
                 Read::Rows(batch) => seen += batch.rows.num_rows(),
-                Read::Pending => {}
+                Read::Pending | Read::Split(_) => {}
                 Read::End => break,
             }
         }
@@ -291,88 +291,8 @@ fn reading_goes_on_at_any_offset() {
     }
 }
 
-fn append(path: &Path, text: &str) {
+pub(crate) fn append(path: &Path, text: &str) {
     OpenOptions::new().append(true).create(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
-}
-
-/// Reads until there is nothing more for now.
-fn read_now(reader: &mut dyn savanna_streams_model::source::SourceReader) -> Vec<String> {
-    let mut batches = Vec::new();
-    loop {
-        match reader.read(100, Duration::ZERO).unwrap() {
-            Read::Rows(batch) => batches.push(batch.rows),
-            Read::Pending => return lines(&batches),
-            Read::End => panic!("a followed source ended"),
-        }
-    }
-}
-
-#[test]
-fn a_file_is_followed_as_it_grows() {
-    let (directory, path) = with_file("a.csv", "auction,price,channel,time\n1,1,,\n2,");
-    let table = bids(&path, "csv", &[("follow", "true")]);
-    assert!(!source(&table).unwrap().bounded());
-    let mut reader = open(&table, None).unwrap();
-    assert_eq!(read_now(reader.as_mut()), [r#"{"auction":1,"price":1}"#]);
-    append(&directory.path().join("a.csv"), "2,,\n3,3,");
-    assert_eq!(read_now(reader.as_mut()), [r#"{"auction":2,"price":2}"#]);
-    let mut later = open(&table, Some(&reader.offset())).unwrap();
-    append(&directory.path().join("a.csv"), ",\n");
-    for reader in [&mut reader, &mut later] {
-        assert_eq!(read_now(reader.as_mut()), [r#"{"auction":3,"price":3}"#]);
-    }
-}
-
-#[test]
-fn new_files_of_a_directory_are_read_in_the_order_of_their_names() {
-    let directory = tempfile::tempdir().unwrap();
-    let table = bids(directory.path().to_str().unwrap(), "ndjson", &[("follow", "true")]);
-    let mut reader = open(&table, None).unwrap();
-    assert!(read_now(reader.as_mut()).is_empty());
-    append(&directory.path().join("2"), "{\"auction\":1}\n{\"auction\":2}");
-    append(&directory.path().join(".hidden"), "{\"auction\":9}\n");
-    assert_eq!(read_now(reader.as_mut()), [r#"{"auction":1}"#]);
-    append(&directory.path().join("3"), "{\"auction\":3}\n");
-    assert_eq!(read_now(reader.as_mut()), [r#"{"auction":2}"#, r#"{"auction":3}"#]);
-    append(&directory.path().join("1"), "{\"auction\":0}\n");
-    let error = reader.read(100, Duration::ZERO).unwrap_err().to_string();
-    assert!(error.contains("expected new files to come after"), "{error}");
-}
-
-#[test]
-fn files_that_were_read_may_be_removed_from_a_followed_directory() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = |name: &str| directory.path().join(name);
-    let table = bids(directory.path().to_str().unwrap(), "ndjson", &[("follow", "true")]);
-    append(&file("1"), "{\"auction\":1}\n");
-    append(&file("2"), "{\"auction\":2}\n");
-    let mut reader = open(&table, None).unwrap();
-    assert_eq!(read_now(reader.as_mut()).len(), 2);
-    fs::remove_file(file("1")).unwrap();
-    append(&file("2"), "{\"auction\":3}\n");
-    append(&file("3"), "{\"auction\":4}\n");
-    let expected = [r#"{"auction":3}"#, r#"{"auction":4}"#];
-    assert_eq!(read_now(open(&table, Some(&reader.offset())).unwrap().as_mut()), expected);
-    assert_eq!(read_now(reader.as_mut()), expected);
-}
-
-#[test]
-fn a_truncated_or_replaced_file_ends_following_with_an_error() {
-    let (directory, path) = with_file("a.json", "{\"auction\":1}\n");
-    let table = bids(&path, "ndjson", &[("follow", "true")]);
-    let mut reader = open(&table, None).unwrap();
-    read_now(reader.as_mut());
-    fs::write(&path, "").unwrap();
-    let error = reader.read(100, Duration::ZERO).unwrap_err().to_string();
-    assert!(error.contains("the file was truncated"), "{error}");
-
-    append(Path::new(&path), "{\"auction\":1}\n");
-    let mut reader = open(&table, None).unwrap();
-    read_now(reader.as_mut());
-    fs::rename(&path, directory.path().join("old.json")).unwrap();
-    append(Path::new(&path), "{\"auction\":1}\n");
-    let error = reader.read(100, Duration::ZERO).unwrap_err().to_string();
-    assert!(error.contains("the file was replaced"), "{error}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod datagen;
 mod files;
+mod following;
 mod fuzz;
 mod nexmark;
 mod registry;
@@ -64,7 +65,7 @@ fn drain(reader: &mut dyn SourceReader, max_events: usize) -> Result<Vec<RecordB
     loop {
         match reader.read(max_events, Duration::from_millis(20))? {
             Read::Rows(batch) => batches.push(batch.rows),
-            Read::Pending => {}
+            Read::Pending | Read::Split(_) => {}
             Read::End => return Ok(batches),
         }
     }

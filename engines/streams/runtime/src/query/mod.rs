@@ -287,7 +287,8 @@ impl Starting {
         for (source, partition) in partitions.into_iter().enumerate() {
             let output = self.output(partition.stage, &topology, partition.number)?;
             let late_outlet = topology.late_outlet(partition.stage.id, partition.number);
-            let operator = ScanOperator::decode(partition.scan, output, &self.functions, late_outlet)?;
+            let splits = partition.reader.splits();
+            let operator = ScanOperator::decode(partition.scan, output, &self.functions, late_outlet, splits)?;
             scans.push(ScanThread {
                 source,
                 reader: partition.reader,
@@ -302,7 +303,8 @@ impl Starting {
                 instants: Arc::clone(&instants),
                 standings: standings.clone(),
                 clock: Arc::clone(&self.options.clock),
-                idle_after: partition.scan.watermark.as_ref().and_then(|watermark| watermark.waiting.idle_after),
+                may_idle: (partition.scan.watermark.as_ref())
+                    .is_some_and(|watermark| watermark.waiting.idle_after.is_some()),
                 limits,
             });
         }

@@ -45,8 +45,8 @@ pub(crate) struct ScanThread {
     /// How far the others are, if it matters.
     pub(crate) standings: Option<Arc<Standings>>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// How long without rows makes the partition idle, in microseconds.
-    pub(crate) idle_after: Option<i64>,
+    /// Whether the source may become idle, so that the time matters.
+    pub(crate) may_idle: bool,
     pub(crate) limits: ScanLimits,
 }
 
@@ -67,9 +67,8 @@ struct Filling {
     told_enough: bool,
     told_waits: bool,
     ended: bool,
-    /// When it last had rows, or could not read.
-    busy_at: EventTime,
-    idle: bool,
+    /// For how many microseconds it could not read: they count for no idleness.
+    blocked: i64,
     retained: Retained,
     batches: u64,
     /// CPU time at the beginning of the epoch: the thread's, the generator's, and what members used on this thread.
@@ -82,7 +81,6 @@ impl ScanThread {
     /// # Errors
     /// The source, a value, or a member that ran on this thread failed.
     pub(crate) fn run(self) -> Result<()> {
-        let busy_at = self.idle_after.map_or(EventTime::MIN, |_| self.clock.now());
         let mut filling = Filling {
             thread: self,
             epoch: Epoch::ZERO.next(),
@@ -91,8 +89,7 @@ impl ScanThread {
             told_enough: false,
             told_waits: false,
             ended: false,
-            busy_at,
-            idle: false,
+            blocked: 0,
             retained: Retained::default(),
             batches: 0,
             cpu_before: Duration::ZERO,
@@ -119,26 +116,40 @@ impl Filling {
 
     /// Waits for an order. The time does not count as being idle: the partition might have had rows.
     fn next_order(&mut self, may_read: bool) -> Order {
-        let asked_at = self.thread.idle_after.map(|_| self.thread.clock.now());
+        let asked_at = self.now();
         let order = self.thread.control.next(self.epoch, may_read);
-        if let Some(asked_at) = asked_at {
-            let waited = self.thread.clock.now().0.saturating_sub(asked_at.0);
-            self.busy_at = EventTime(self.busy_at.0.saturating_add(waited));
-        }
+        self.blocked_since(asked_at);
         order
+    }
+
+    /// The time, without that in which the partition could not be read. Where idleness does not matter, none.
+    fn now(&self) -> EventTime {
+        let now = || EventTime(self.thread.clock.now().0.saturating_sub(self.blocked));
+        if self.thread.may_idle { now() } else { EventTime::MIN }
+    }
+
+    fn blocked_since(&mut self, before: EventTime) {
+        self.blocked = self.blocked.saturating_add(self.now().0.saturating_sub(before.0));
     }
 
     fn read(&mut self) -> Result<()> {
         let left = self.thread.limits.max_events - self.events;
         let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(self.thread.limits.batch_rows);
-        match self.thread.reader.read(wanted, READ_WAIT)? {
+        let read = self.thread.reader.read(wanted, READ_WAIT)?;
+        let now = self.now();
+        match read {
             Read::Rows(batch) => self.absorb(batch)?,
-            Read::Pending => self.check_idle(),
+            Read::Split(change) => self.thread.operator.splits().change(change, now),
+            Read::Pending => self.thread.operator.splits().wait(now),
             Read::End => {
                 self.ended = true;
                 self.thread.operator.end();
                 self.tell(Input::Ended { source: self.thread.source, epoch: self.epoch });
             }
+        }
+        if self.thread.operator.splits().find_idle(now) {
+            self.told_waits = false;
+            self.waits();
         }
         self.publish();
         Ok(())
@@ -153,25 +164,12 @@ impl Filling {
     /// Lets the others catch up.
     fn pause(&mut self) {
         self.waits();
+        let before = self.now();
         if let Some(standings) = &self.thread.standings {
             standings.wait(self.thread.source, READ_WAIT);
         }
         // Not to read is not to be idle.
-        self.mark_busy();
-    }
-
-    fn mark_busy(&mut self) {
-        if self.thread.idle_after.is_some() {
-            self.busy_at = self.thread.clock.now();
-        }
-    }
-
-    fn check_idle(&mut self) {
-        let Some(idle_after) = self.thread.idle_after else { return };
-        if !self.idle && self.thread.clock.now().0.saturating_sub(self.busy_at.0) >= idle_after {
-            self.idle = true;
-            self.waits();
-        }
+        self.blocked_since(before);
     }
 
     /// Tells the driver once that epochs need not wait for this partition.
@@ -186,11 +184,11 @@ impl Filling {
         if batch.events == 0 && batch.rows.num_rows() == 0 {
             return Ok(());
         }
-        let events = batch.events;
+        let (split, events) = (batch.split, batch.events);
         self.thread.operator.set_instant(self.instant());
-        (self.idle, self.told_waits) = (false, false);
-        self.mark_busy();
+        self.told_waits = false;
         self.thread.operator.absorb(batch)?;
+        self.thread.reader.passed(split, self.thread.operator.watermark_of(split));
         self.batches += 1;
         if self.batches.is_multiple_of(ACCOUNT_EVERY) {
             self.account()?;
@@ -214,10 +212,10 @@ impl Filling {
         self.retained.forget(committed);
         let instant = self.instant();
         self.thread.operator.set_instant(instant);
-        if self.idle
+        if self.thread.operator.is_idle()
             && let Some(standings) = &self.thread.standings
         {
-            self.thread.operator.raise(standings.watermark());
+            self.thread.operator.splits().raise(standings.watermark());
         }
         let outgoing = self.thread.operator.seal(self.epoch)?;
         let cpu = self.function_cpu();
@@ -227,7 +225,7 @@ impl Filling {
             offset: self.thread.reader.offset(),
             watermark: self.thread.operator.watermark(),
             events: self.events,
-            idle: self.idle,
+            idle: self.thread.operator.is_idle(),
             ended: self.ended,
         };
         // Before the payloads, so that the driver hears of the mark before it hears of the commit.
@@ -277,7 +275,8 @@ impl Filling {
         counters.generator_cpu.set(self.thread.reader.generator_cpu());
         counters.cpu.set(thread_cpu());
         if let Some(standings) = &self.thread.standings {
-            standings.tell(self.thread.source, self.thread.operator.running_watermark(), self.idle, self.ended);
+            let operator = &self.thread.operator;
+            standings.tell(self.thread.source, operator.running_watermark(), operator.is_idle(), self.ended);
         }
     }
 

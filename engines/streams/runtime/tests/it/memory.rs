@@ -139,7 +139,7 @@ impl SourceReader for Reader {
         }
         let rows = &left[..left.len().min(max_events)];
         self.next += rows.len();
-        Ok(Read::Rows(SourceBatch { rows: batch(rows), left_out_time: None, events: rows.len() as u64 }))
+        Ok(Read::Rows(SourceBatch { split: 0, rows: batch(rows), left_out_time: None, events: rows.len() as u64 }))
     }
 
     fn offset(&self) -> Offset {

@@ -138,7 +138,7 @@ impl SourceReader for PacedTable {
         read.rows[self.number] = end;
         let row = |at| Row { time: Some(at as i64 * 100), key: Some(0), value: at as i64 };
         let rows: Vec<Row> = (own..end).map(row).collect();
-        Ok(Read::Rows(SourceBatch { rows: batch(&rows), left_out_time: None, events: rows.len() as u64 }))
+        Ok(Read::Rows(SourceBatch { split: 0, rows: batch(&rows), left_out_time: None, events: rows.len() as u64 }))
     }
 
     fn offset(&self) -> Offset {
