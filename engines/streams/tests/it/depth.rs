@@ -115,6 +115,23 @@ async fn views_that_double_are_refused() {
     session.close().await;
 }
 
+#[tokio::test]
+async fn common_table_expressions_that_double_are_refused() {
+    let session = Session::open(EngineOptions::default()).await;
+    session.run(TABLE).await.unwrap();
+    let doubled = |count: usize| {
+        let next = (1..=count).map(|n| format!(", c{n} AS (SELECT a FROM c{0} UNION ALL SELECT a FROM c{0})", n - 1));
+        format!("WITH c0 AS (SELECT a FROM t){} SELECT a FROM c{count}", next.collect::<String>())
+    };
+    assert!(check(&session, "4 that double", &doubled(4)).await);
+    assert!(!check(&session, "60 that double", &doubled(60)).await);
+    // Also where nobody names them, and in each other.
+    assert!(!check(&session, "60 unused", &doubled(60).replace("FROM c60", "FROM t")).await);
+    let inner = format!("SELECT a FROM ({}) AS inside", doubled(60));
+    assert!(!check(&session, "60 in a subquery", &inner).await);
+    session.close().await;
+}
+
 /// Each view is small, and computes more than the one before from its columns.
 #[tokio::test]
 async fn expressions_that_grow_from_view_to_view_are_refused() {

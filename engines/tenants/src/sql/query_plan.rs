@@ -5,6 +5,7 @@
 //! are filled in, from its *arguments*; a query without arguments has the same answer for every row around it.
 
 use std::{
+    collections::BTreeSet,
     ops::Range,
     sync::{Arc, atomic::AtomicBool},
 };
@@ -93,8 +94,25 @@ pub(crate) struct Cte {
     pub(crate) id: usize,
     pub(crate) query: Query,
     pub(crate) arguments: Arguments,
+    /// What its rows depend on. Kept, because who names it asks: a chain of them would ask the first one once for each way to it.
+    pub(crate) others: Others,
     /// Whether one place alone reads it, and reads it once, so that its rows need not be kept.
     pub(crate) read_once: AtomicBool,
+}
+
+/// What the rows of a query depend on beside the tables: queries that run around it.
+#[derive(Debug, Default)]
+pub(crate) struct Others {
+    /// Whether a named query in it reads the row around that.
+    rows: bool,
+    /// The recursive queries whose rows so far it reads, without those that are a part of it.
+    working: BTreeSet<usize>,
+}
+
+impl Others {
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.rows && self.working.is_empty()
+    }
 }
 
 /// `SELECT`
@@ -442,7 +460,7 @@ impl Query {
         columns.into_iter().map(|column| (column, Expr::Column(column))).collect()
     }
 
-    fn note_arguments(&self, columns: &mut std::collections::BTreeSet<usize>) {
+    fn note_arguments(&self, columns: &mut BTreeSet<usize>) {
         let mut note = |expr: &Expr| {
             expr.columns(&mut |column| {
                 if column < self.outer {
@@ -485,40 +503,50 @@ impl Query {
 
     /// Whether its rows may differ though the row around it is the same, because of queries that run around it.
     pub(crate) fn varies(&self) -> bool {
-        self.reads_others(&mut Vec::new())
+        !self.others().is_empty()
     }
 
-    /// `own` are the recursive queries that it is a part of.
-    fn reads_others(&self, own: &mut Vec<usize>) -> bool {
-        let mut others = false;
-        let mut note = |expr: &Expr, own: &mut Vec<usize>| {
-            expr.queries(&mut |query| others |= query.reads_others(own));
-        };
+    /// What its rows depend on.
+    pub(crate) fn others(&self) -> Others {
+        let mut others = Others::default();
+        self.add_others(&mut others);
+        others
+    }
+
+    fn add_others(&self, others: &mut Others) {
+        let mut note = |expr: &Expr| expr.queries(&mut |query| query.add_others(others));
         match &self.body {
-            Body::Cte(cte) => return !cte.arguments.is_empty() || cte.query.reads_others(own),
-            Body::Working(id) => return !own.contains(id),
+            Body::Cte(cte) => {
+                others.rows |= !cte.arguments.is_empty() || cte.others.rows;
+                others.working.extend(&cte.others.working);
+            }
+            Body::Working(id) => {
+                others.working.insert(*id);
+            }
             Body::Written(_) => {}
-            Body::Values(rows) => rows.iter().flatten().for_each(|expr| note(expr, own)),
-            Body::Function { arguments, .. } => arguments.iter().for_each(|expr| note(expr, own)),
-            Body::Set(set) => return set.left.reads_others(own) || set.right.reads_others(own),
+            Body::Values(rows) => rows.iter().flatten().for_each(note),
+            Body::Function { arguments, .. } => arguments.iter().for_each(note),
+            Body::Set(set) => {
+                set.left.add_others(others);
+                set.right.add_others(others);
+            }
             Body::Recursive(recursive) => {
-                own.push(recursive.id);
-                let others = recursive.first.reads_others(own) || recursive.step.reads_others(own);
-                own.pop();
-                return others;
+                let mut inner = recursive.first.others();
+                recursive.step.add_others(&mut inner);
+                others.rows |= inner.rows;
+                others.working.extend(inner.working.iter().filter(|id| **id != recursive.id));
             }
             Body::Select(select) => {
-                select.rows.expressions(&mut |expr| note(expr, own));
-                select.outputs.iter().for_each(|expr| note(expr, own));
-                select.windows.iter().flat_map(WindowCall::expressions).for_each(|expr| note(expr, own));
-                select.sets.iter().flatten().flat_map(|set| &set.arguments).for_each(|expr| note(expr, own));
+                select.rows.expressions(&mut note);
+                select.outputs.iter().for_each(&mut note);
+                select.windows.iter().flat_map(WindowCall::expressions).for_each(&mut note);
+                select.sets.iter().flatten().flat_map(|set| &set.arguments).for_each(&mut note);
                 if let Some(grouping) = &select.grouping {
-                    grouping.expressions().chain(&grouping.having).for_each(|expr| note(expr, own));
+                    grouping.expressions().chain(&grouping.having).for_each(&mut note);
                 }
-                select.rows.node.queries(&mut |query| others |= query.reads_others(own));
+                select.rows.node.queries(&mut |query| query.add_others(others));
             }
         }
-        others
     }
 }
 

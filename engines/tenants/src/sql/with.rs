@@ -78,9 +78,10 @@ impl Planner<'_> {
                 query.columns.iter().map(|column| OutputColumn { origin: (0, 0), ..column.clone() }).collect();
             let arguments = query.arguments();
             let id = self.number();
-            let cte = Cte { id, query, arguments, read_once: AtomicBool::new(false) };
-            let cte = Arc::new(cte);
-            if !cte.arguments.is_empty() || cte.query.varies() {
+            let others = query.others();
+            let is_dependent = !arguments.is_empty() || !others.is_empty();
+            let cte = Arc::new(Cte { id, query, arguments, others, read_once: AtomicBool::new(false) });
+            if is_dependent {
                 dependent.push(Arc::clone(&cte));
             }
             let rows = NamedRows::Cte(cte);

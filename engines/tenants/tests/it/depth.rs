@@ -254,6 +254,22 @@ fn what_is_long_or_nested_is_answered_or_refused() {
     });
 }
 
+/// Each reads the one before twice: who asks the first one of them something once for each way to it never ends.
+#[test]
+fn named_queries_of_named_queries_are_planned_in_time_that_grows_with_their_number() {
+    on_a_thread_of_the_server(|| {
+        let mut desk = Desk::new();
+        let client = desk.client();
+        for (count, next) in [(60, "SELECT x.a FROM c{} x, c{} y"), (5_000, "SELECT * FROM c{}")] {
+            let more = (1..=count).map(|n| format!(", c{n} AS ({})", next.replace("{}", &(n - 1).to_string())));
+            let text = format!("WITH c0 AS (SELECT 1 AS a){} SELECT a FROM c{count}", more.collect::<String>());
+            let seen = desk.run(client, &text);
+            assert!(matches!(seen, Seen::Rows(_) | Seen::Failed("54001" | "54000")), "{count}: {seen:?}");
+            desk.run(client, &format!("EXPLAIN {text}"));
+        }
+    });
+}
+
 #[test]
 fn views_of_views_and_rows_that_refer_to_rows_are_not_followed_without_end() {
     on_a_thread_of_the_server(|| {

@@ -3,11 +3,14 @@
 //! Planning goes down into an expression once for each operator of a chain, and takes time that grows faster than the words.
 //! Both have a bound here, before anything is planned, with room to spare on the stack of whoever plans.
 
+use std::collections::HashMap;
+
 use datafusion::sql::sqlparser::ast::{SetExpr, Visit};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use savanna_streams_model::{Result, StreamError};
 
 use super::tokens::position;
+use crate::plan::size::{NODES_MAX, too_many_nodes};
 use crate::plan::walk::{self, Node};
 use crate::statement::Statement;
 
@@ -82,6 +85,47 @@ pub(super) fn check_tree(tree: &impl Visit) -> Result<()> {
             "more than {DEPTH_MAX} operators are in each other, as in a + b + c; put parts into views, or write a list with IN"
         ))),
     }
+}
+
+/// Refuses a statement that names too many tables once its common table expressions are written out where they are named. Two
+/// names of the one before make thirty of them 2^30 tables, and planning writes them out.
+pub(super) fn check_mentions(statement: &Statement) -> Result<()> {
+    let Some(query) = statement.query() else { return Ok(()) };
+    let mut written: HashMap<String, usize> = HashMap::new();
+    let too_many = walk::find(query.ast.as_ref(), |node| {
+        // Those within are met before.
+        let Node::LeftQuery(query) = node else { return None };
+        for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
+            let mentions = mentions(&cte.query, &written);
+            if mentions > NODES_MAX {
+                return Some(());
+            }
+            // The larger of two with one name.
+            let known = written.entry(cte.alias.name.value.clone()).or_default();
+            *known = mentions.max(*known);
+        }
+        None
+    });
+    match too_many {
+        None if mentions(query.ast.as_ref(), &written) <= NODES_MAX => Ok(()),
+        _ => Err(too_many_nodes()),
+    }
+}
+
+/// How many tables a part of a statement names, those of common table expressions included.
+fn mentions(tree: &impl Visit, written: &HashMap<String, usize>) -> usize {
+    let mut count = 0_usize;
+    let _all: Option<()> = walk::find(tree, |node| {
+        if let Node::Relation(name) = node {
+            let one = match name.0.as_slice() {
+                [part] => part.as_ident().and_then(|name| written.get(&name.value)).copied().unwrap_or(1),
+                _ => 1,
+            };
+            count = count.saturating_add(one);
+        }
+        None
+    });
+    count
 }
 
 /// How many `UNION`s and the like are in each other.

@@ -41,6 +41,7 @@ pub fn parse(sql: &str) -> Result<Statement> {
     let statement = parser.statement()?;
     parser.end()?;
     bounds::check_depth(&statement)?;
+    bounds::check_mentions(&statement)?;
     Ok(statement)
 }
 

@@ -33,7 +33,7 @@ mod refuse;
 mod region;
 mod relation;
 mod scan;
-mod size;
+pub(crate) mod size;
 pub(crate) mod walk;
 mod window;
 mod window_plan;

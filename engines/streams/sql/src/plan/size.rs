@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DataFusionError, Result};
+use datafusion::common::{Column, Result};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use savanna_streams_model::StreamError;
 
@@ -16,7 +16,7 @@ use super::context::external;
 use crate::parse::DEPTH_MAX;
 
 /// Tables, joins, projections, .. of a plan. The time to plan it grows with the square.
-const NODES_MAX: usize = 500;
+pub(crate) const NODES_MAX: usize = 500;
 /// Operators, columns and constants of a plan node's expressions, written over the columns of tables.
 const PARTS_MAX: usize = 50_000;
 /// Operators in each other, likewise.
@@ -33,7 +33,7 @@ impl Mentions {
     /// [`StreamError::TooComplex`].
     pub(super) fn one_more(&self) -> Result<()> {
         self.0.set(self.0.get() + 1);
-        if self.0.get() > NODES_MAX { Err(too_many_nodes()) } else { Ok(()) }
+        if self.0.get() > NODES_MAX { Err(external(too_many_nodes())) } else { Ok(()) }
     }
 }
 
@@ -47,7 +47,7 @@ pub(super) fn check(plan: LogicalPlan) -> Result<LogicalPlan> {
     while let Some(node) = open.pop() {
         count += 1;
         if count > NODES_MAX {
-            return Err(too_many_nodes());
+            return Err(external(too_many_nodes()));
         }
         open.extend(node.inputs());
     }
@@ -55,13 +55,14 @@ pub(super) fn check(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(plan)
 }
 
-fn too_many_nodes() -> DataFusionError {
-    external(StreamError::TooComplex {
+/// The refusal of a statement that has too many.
+pub(crate) fn too_many_nodes() -> StreamError {
+    StreamError::TooComplex {
         message: format!(
             "the statement has more than {NODES_MAX} tables, joins and subqueries, those of its views included; write parts of \
              it into tables with INSERT INTO"
         ),
-    })
+    }
 }
 
 /// How large an expression is once the columns below stand in it.
