@@ -439,7 +439,7 @@ impl Joined {
 
     /// Notes which columns of each table are needed: those of its own expressions and of `others`.
     pub(crate) fn want<'e>(&mut self, others: impl IntoIterator<Item = &'e Expr>) {
-        let mut columns = std::collections::BTreeSet::new();
+        let mut columns = BTreeSet::new();
         let mut note = |column| {
             columns.insert(column);
         };
@@ -455,7 +455,7 @@ impl Joined {
 impl Query {
     /// What it reads of the row around it.
     pub(crate) fn arguments(&self) -> Arguments {
-        let mut columns = std::collections::BTreeSet::new();
+        let mut columns = BTreeSet::new();
         self.note_arguments(&mut columns);
         columns.into_iter().map(|column| (column, Expr::Column(column))).collect()
     }
