@@ -178,9 +178,10 @@ pub(crate) fn shrunk(path: &Path, read: u64, length: u64) -> StreamError {
 pub(crate) fn replaced(path: &Path) -> StreamError {
     StreamError::Data {
         place: path.display().to_string(),
-        message: "expected the file that was read before, got another one of its name: the file was replaced; follow a \
+        message:
+            "expected the file that was read before, got another one of its name: the file was replaced; follow a \
                   directory into which new files are put, each with a name of its own, or start the query anew"
-            .into(),
+                .into(),
     }
 }
 

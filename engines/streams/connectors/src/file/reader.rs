@@ -168,7 +168,8 @@ impl FileReader {
         let mut there = listing::files(&self.reading.path)?;
         self.look_for_gone(&there)?;
         there.retain(|path| !self.by_path.contains_key(path));
-        let mut known: Vec<(PathBuf, usize)> = self.by_path.iter().map(|(path, split)| (path.clone(), *split)).collect();
+        let mut known: Vec<(PathBuf, usize)> =
+            self.by_path.iter().map(|(path, split)| (path.clone(), *split)).collect();
         known.sort_unstable();
         for (path, split) in known {
             self.look_at(&path, split)?;
@@ -188,7 +189,10 @@ impl FileReader {
         for (path, split) in gone {
             if self.splits[split].state == State::Waits {
                 if path == Path::new(&self.reading.path) {
-                    return Err(StreamError::io(format!("follow {}", path.display()), &"the file is not there any more"));
+                    return Err(StreamError::io(
+                        format!("follow {}", path.display()),
+                        &"the file is not there any more",
+                    ));
                 }
                 self.check_renamed(&path, split, there)?;
                 self.end_growth(split)?;
@@ -348,9 +352,10 @@ fn wrong_offset(path: &str, offset: &Offset, cause: &dyn Display) -> StreamError
 fn removed(path: &Path) -> StreamError {
     StreamError::Data {
         place: path.display().to_string(),
-        message: "the file was removed before its last row was read; remove files when all their rows have been read, or \
+        message:
+            "the file was removed before its last row was read; remove files when all their rows have been read, or \
                   start the query anew"
-            .into(),
+                .into(),
     }
 }
 

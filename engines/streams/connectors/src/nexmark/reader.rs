@@ -151,7 +151,12 @@ impl SourceReader for Reader {
         let left_out_time =
             selection.left_out.map(|n| EventTime(self.generator.config.timeline.time_ms(n).saturating_mul(1_000)));
         self.cpu += thread_cpu().saturating_sub(before);
-        Ok(Read::Rows(SourceBatch { split: 0, rows, left_out_time, events: ranges.iter().map(|r| r.end - r.start).sum() }))
+        Ok(Read::Rows(SourceBatch {
+            split: 0,
+            rows,
+            left_out_time,
+            events: ranges.iter().map(|r| r.end - r.start).sum(),
+        }))
     }
 
     fn offset(&self) -> Offset {

@@ -116,7 +116,11 @@ fn a_followed_file_may_be_removed_when_it_was_read() {
     append(&file("3"), "{\"auction\":4}\n");
     let mut rows = read_now(reader.as_mut());
     rows.sort();
-    assert_eq!(rows, [r#"{"auction":3}"#, r#"{"auction":4}"#, r#"{"auction":7}"#], "the last row of the removed file, too");
+    assert_eq!(
+        rows,
+        [r#"{"auction":3}"#, r#"{"auction":4}"#, r#"{"auction":7}"#],
+        "the last row of the removed file, too"
+    );
     append(&file("2"), "{\"auction\":5}\n");
     assert_eq!(read_now(open(&table, Some(&reader.offset())).unwrap().as_mut()), [r#"{"auction":5}"#]);
     append(&file("1"), "{\"auction\":6}\n");
