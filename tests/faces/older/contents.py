@@ -20,7 +20,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 from conftest import SAVANNA, Node  # noqa: E402 # found by the line above
 
-# Long enough for what is written, and databases that nobody uses sleep while the directory is made.
+# Short, so that a database falls asleep while the directory is made.
 SETTINGS = {"SAVANNA_TENANTS_IDLE": "1s"}
 FAR = 4_000_000_000
 

@@ -59,8 +59,8 @@ pub(super) fn check(plan: LogicalPlan) -> Result<LogicalPlan> {
 pub(crate) fn too_many_nodes() -> StreamError {
     StreamError::TooComplex {
         message: format!(
-            "the statement has more than {NODES_MAX} tables, joins and subqueries, those of its views included; write parts of \
-             it into tables with INSERT INTO"
+            "the statement has more than {NODES_MAX} tables, joins and subqueries, those of its views and of what WITH names \
+             included, each time they are named; write parts of it into tables with INSERT INTO"
         ),
     }
 }
