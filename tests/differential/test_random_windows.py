@@ -1,7 +1,7 @@
 """Random windowed queries over random out-of-order rows in several files: the stream equals the batch.
 
-A row is late for a window when the window ended at or before the row's own partition's running watermark (largest event
-time so far in that partition, less the delay). DuckDB computes that rule with a window function over the row numbers.
+A row is late for a window when the window ended at or before the running watermark of the row's own file (largest event time
+so far in that file, less the delay), at any parallelism. DuckDB computes that rule with a window function over the row numbers.
 """
 
 import random
@@ -37,14 +37,12 @@ def interval(ms):
 class Input:
     """A table of random rows that drift forward in time, in several files, with some values NULL."""
 
-    def __init__(self, rng, directory, name, parallelism, late=True):
+    def __init__(self, rng, directory, name, late=True):
         self.name = name
         self.directory = directory / name
         self.late = directory / f"{name}-late" if late else None
         self.files = rng.choice([1, 2, 5])
         self.delay = rng.choice([0, 100, 2_000, 10_000])
-        # Files are dealt round-robin in the order of their names; a partition reads its files one after the other.
-        self.partitions = min(parallelism, self.files)
         self.directory.mkdir()
         rows = rng.choice([10, 500, 4_000])
         for number in range(self.files):
@@ -78,15 +76,15 @@ class Input:
         """
 
     def place(self, duck):
-        """Gives DuckDB the rows, each with its partition's running watermark."""
+        """Gives DuckDB the rows, each with its file's running watermark."""
         reads = " UNION ALL ".join(
-            f"SELECT *, {n % self.partitions} AS part, {n} AS file, file_row_number AS row"
+            f"SELECT *, {n} AS file, file_row_number AS row"
             f" FROM read_parquet('{self.directory}/part-{n}.parquet', file_row_number = true)"
             for n in range(self.files)
         )
         duck.sql(f"""CREATE TABLE {self.name}_placed AS
             SELECT *, epoch_ms(ts) AS ms,
-                max(epoch_ms(ts)) OVER (PARTITION BY part ORDER BY file, row) - {self.delay} AS watermark
+                max(epoch_ms(ts)) OVER (PARTITION BY file ORDER BY row) - {self.delay} AS watermark
             FROM ({reads})""")
 
 
@@ -131,16 +129,15 @@ class Case:
     def __init__(self, case, duck, run_script, tmp_path):
         self.rng = random.Random(case)
         self.duck, self.run_script, self.tmp_path = duck, run_script, tmp_path
-        self.parallelism = self.rng.choice([1, 2, 3])
         self.settings = {
-            "parallelism": self.parallelism,
+            "parallelism": self.rng.choice([1, 2, 3]),
             "group-size": self.rng.choice([1, 2, 4]),
             "epoch-events": self.rng.choice([7, 100, 3_000, 1_000_000]),
         }
         self.mode = self.rng.choice(MODES)
 
     def input(self, name, late=True):
-        return Input(self.rng, self.tmp_path, name, self.parallelism, late)
+        return Input(self.rng, self.tmp_path, name, late)
 
     def run(self, inputs, columns, query, views=""):
         """Runs the query into a table of these columns; returns what reads it in DuckDB."""
@@ -301,7 +298,7 @@ SESSION_FORMS = ["SESSION", "GROUP BY"]
 
 @pytest.mark.parametrize("number", range(CASES))
 def test_a_session(number, random_case):
-    """A row is late for sessions when its time lies before its own partition's running watermark."""
+    """A row is late for sessions when its time lies before its own file's running watermark."""
     case = random_case(50_000 + number)
     table = case.input("t")
     gap, keys, where = case.rng.choice([5, 50, 1_000]), case.rng.choice(KEYS), case.rng.choice(FILTERS)
@@ -358,7 +355,7 @@ PAIR_KINDS = [*JOINS, "EXISTS", "NOT EXISTS"]
 
 
 class TimedJoin:
-    """A join of single rows within bounds of time, in both systems' words. A row before its partition's watermark is late."""
+    """A join of single rows within bounds of time, in both systems' words. A row before its file's watermark is late."""
 
     def __init__(self, case, kinds):
         rng = case.rng
