@@ -1,14 +1,17 @@
 //! What is known of the node at this moment, for the control API.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Instant;
 
 use parking_lot::Mutex;
 use savanna_http::types::{LeaseStatus, NodeStatus, ServiceState, ServiceStatus, Setting};
-use savanna_http::{NodeView, SharedTenants};
+use savanna_http::{Figure, NodeView, SharedTenants};
 use savanna_ownership::guard::LeaseGuard;
 
 use crate::config::Config;
+use crate::figures;
 
 /// The lease as it is shown.
 #[derive(Debug)]
@@ -26,11 +29,32 @@ pub(crate) struct Board {
     lease: ShownLease,
     services: Mutex<Vec<ServiceStatus>>,
     tenants: Mutex<Option<SharedTenants>>,
+    /// What tells the figures of each service that runs.
+    gauges: Gauges,
+}
+
+/// What tells the figures of a service.
+type Gauge = Box<dyn Fn() -> Vec<Figure> + Send>;
+
+#[derive(Default)]
+struct Gauges(Mutex<BTreeMap<&'static str, Gauge>>);
+
+impl fmt::Debug for Gauges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.lock().keys()).finish()
+    }
 }
 
 impl Board {
     pub(crate) fn new(config: Config, lease: ShownLease) -> Self {
-        Self { config, started: Instant::now(), lease, services: Mutex::default(), tenants: Mutex::default() }
+        Self {
+            config,
+            started: Instant::now(),
+            lease,
+            services: Mutex::default(),
+            tenants: Mutex::default(),
+            gauges: Gauges::default(),
+        }
     }
 
     pub(crate) const fn config(&self) -> &Config {
@@ -40,6 +64,11 @@ impl Board {
     /// Shows the tenants that the node serves from now on.
     pub(crate) fn serves_tenants(&self, tenants: SharedTenants) {
         *self.tenants.lock() = Some(tenants);
+    }
+
+    /// Shows what a service tells of itself for as long as it runs.
+    pub(crate) fn shows(&self, service: &'static str, gauge: impl Fn() -> Vec<Figure> + Send + 'static) {
+        self.gauges.0.lock().insert(service, Box::new(gauge));
     }
 
     pub(crate) fn starting(&self, service: &str) {
@@ -60,6 +89,9 @@ impl Board {
     }
 
     fn set(&self, service: &str, state: ServiceState, address: Option<String>, reason: Option<String>) {
+        if matches!(state, ServiceState::Failed | ServiceState::Stopped) {
+            self.gauges.0.lock().remove(service);
+        }
         let status = ServiceStatus { service: service.to_owned(), state, address, reason };
         let mut services = self.services.lock();
         match services.iter_mut().find(|s| s.service == service) {
@@ -94,5 +126,10 @@ impl NodeView for Board {
 
     fn tenants(&self) -> Option<SharedTenants> {
         self.tenants.lock().clone()
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let services: Vec<Figure> = self.gauges.0.lock().values().flat_map(|gauge| gauge()).collect();
+        services.into_iter().chain(figures::of_process()).collect()
     }
 }

@@ -16,6 +16,7 @@ mod board;
 pub mod config;
 mod data_dir;
 mod error;
+mod figures;
 mod keys;
 mod node;
 pub mod remote;

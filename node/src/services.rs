@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 use crate::board::Board;
 use crate::config::NodeConfig;
 use crate::error::NodeError;
+use crate::figures;
 use crate::keys::{self, KeysError};
 use crate::supervisor::{NotStarted, Started, Supervisor};
 use crate::tenants;
@@ -85,11 +86,14 @@ impl Services {
 
     /// Keys behind the Redis protocol, over the log that the data directory has.
     pub(crate) async fn start_keys(&mut self, config: NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) {
+        let board = Arc::clone(&self.board);
         let start = move |before: Option<SocketAddr>| {
             let mut config = config.clone();
             config.keys_port = before.map_or(config.keys_port, |address| address.port());
             match keys::start(&config, epoch, lease.clone()) {
                 Ok(server) => {
+                    let gauge = server.gauge();
+                    board.shows("keys", move || figures::of_keys(&gauge));
                     let stopper = server.stopper();
                     Ok(Started {
                         address: server.address(),
@@ -117,6 +121,8 @@ impl Services {
             config.tenants_port = before.map_or(config.tenants_port, |address| address.port());
             match tenants::start(&config, epoch, lease.clone()) {
                 Ok(server) => {
+                    let tenants = server.tenants();
+                    board.shows("tenants", move || figures::of_tenants(&tenants));
                     board.serves_tenants(Arc::new(tenants::Control(server.tenants())));
                     let stopper = server.stopper();
                     Ok(Started {

@@ -1,9 +1,14 @@
 """The control API, metrics and health over HTTP."""
 
 import json
+import re
+import time
 import urllib.request
 
-from conftest import NESTED_ROWS, nested_table
+import psycopg
+import redis
+
+from conftest import NESTED_ROWS, ROOT, nested_table
 
 
 def get(node, path):
@@ -23,9 +28,45 @@ def test_the_document_describes_the_api(node):
     assert "/api/v1/status" in document["paths"]
 
 
-def test_metrics_are_prometheus_text(node):
-    text = get(node, "/metrics")[1]
-    assert "# TYPE savanna_" in text
+def scrape(node):
+    """Each line of /metrics: the name and the labels of a figure, and its value."""
+    lines = [line for line in get(node, "/metrics")[1].splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+def documented_metrics():
+    section = (ROOT / "docs" / "operating.md").read_text().split("## Metrics")[1]
+    return set(re.findall(r"`((?:savanna|process)_[a-z_]+)`", section))
+
+
+def total(figures, name):
+    return sum(value for line, value in figures.items() if line.split("{")[0] == name)
+
+
+def test_metrics_tell_what_keys_and_tenants_did(node):
+    keys = redis.Redis(port=node.ports["keys"])
+    tenant = psycopg.connect(f"host=127.0.0.1 port={node.ports['tenants']} dbname=postgres user=postgres", autocommit=True)
+    with keys, tenant:
+        tenant.execute("CREATE TABLE scraped (id int)")
+        for _ in range(10):
+            tenant.execute("INSERT INTO scraped VALUES (1)")
+            keys.set("scraped", "1")
+        figures = scrape(node)
+        deadline = time.monotonic() + 30
+        while total(figures, "savanna_keys_commands_total") < 10 and time.monotonic() < deadline:
+            time.sleep(0.05)
+            figures = scrape(node)
+        assert total(figures, "savanna_keys_commands_total") >= 10
+        assert total(figures, "savanna_keys_keys") >= 1
+        assert total(figures, "savanna_keys_clients") >= 1
+        assert total(figures, "savanna_keys_log_bytes_total") > 0
+        assert figures['savanna_tenants_commits_total{database="postgres"}'] >= 11
+        assert figures['savanna_tenants_sessions{database="postgres"}'] >= 1
+        assert figures["savanna_tenants_databases"] >= figures["savanna_tenants_awake"] >= 1
+        assert figures["savanna_tenants_log_flushes_total"] >= 1
+        assert figures["process_resident_memory_bytes"] > 1 << 20
+        assert figures["process_open_fds"] > 10
+        tenant.execute("DROP TABLE scraped")
 
 
 def post(node, path, body):
@@ -34,6 +75,21 @@ def post(node, path, body):
     )
     with urllib.request.urlopen(request, timeout=10) as reply:
         return json.loads(reply.read())
+
+
+def test_the_page_on_operating_lists_every_metric_and_no_other(node, tmp_path):
+    (tmp_path / "endless.csv").write_text("at\n2026-01-01 00:00:01\n2026-01-01 00:00:02\n")
+    endless = f"""CREATE TABLE endless (at TIMESTAMP(3), WATERMARK FOR at AS at)
+                  WITH ('connector' = 'file', 'path' = '{tmp_path}/endless.csv', 'format' = 'csv', 'follow' = 'true')"""
+    session = post(node, "/sql/sessions", {})["session"]
+    for statement in (endless, "SELECT * FROM endless"):
+        post(node, f"/sql/sessions/{session}/execute", {"sql": statement})
+    deadline = time.monotonic() + 30
+    while "query_watermark" not in (text := get(node, "/metrics")[1]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
+    shown = {name + ("_total" if kind == "counter" else "") for name, kind in kinds.items()}
+    assert shown == documented_metrics()
 
 
 def test_rows_arrays_and_maps_are_objects_and_arrays(node, tmp_path):

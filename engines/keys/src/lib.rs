@@ -17,6 +17,7 @@ pub mod commands;
 pub mod config;
 pub mod delta;
 pub mod error;
+pub mod figures;
 pub mod keyspace;
 pub mod log;
 pub mod memory;

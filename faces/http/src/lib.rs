@@ -33,4 +33,4 @@ mod view;
 pub use openapi::document;
 pub use problem::{PROBLEM_JSON, Problem};
 pub use server::{HttpFace, HttpLimits};
-pub use view::{Backup, NodeView, SharedTenants, TenantsHandle};
+pub use view::{Backup, Figure, NodeView, SharedTenants, TenantsHandle};

@@ -1,18 +1,20 @@
-//! What `/metrics` tells: requests of this face, services of the node, and each query's counters.
+//! What `/metrics` tells: requests of this face, the node with what its services tell, and each query's counters.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::Duration;
 
 use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::TypedMetric;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 use savanna_streams_model::handle::QueryStatus;
 
 use crate::types::{NodeStatus, ServiceState};
+use crate::view::Figure;
 
 /// The media type of OpenMetrics text, which Prometheus asks for.
 pub(crate) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -85,10 +87,16 @@ impl Metrics {
     }
 
     /// Everything as OpenMetrics text.
-    pub(crate) fn encode(&self, node: &NodeStatus, queries: Option<&[QueryStatus]>) -> Result<String, fmt::Error> {
+    pub(crate) fn encode(
+        &self,
+        node: &NodeStatus,
+        figures: &[Figure],
+        queries: Option<&[QueryStatus]>,
+    ) -> Result<String, fmt::Error> {
         let mut out = String::new();
         text::encode_registry(&mut out, &self.registry)?;
         text::encode_registry(&mut out, &node_registry(node))?;
+        text::encode_registry(&mut out, &figure_registry(figures))?;
         if let Some(queries) = queries {
             text::encode_registry(&mut out, &query_registry(queries))?;
         }
@@ -114,6 +122,49 @@ fn node_registry(node: &NodeStatus) -> Registry {
         registry.register("lease_serving", "1 while the node may serve under its lease", serving);
     }
     registry
+}
+
+/// A family of each name, in the order in which they come.
+fn figure_registry(figures: &[Figure]) -> Registry {
+    let mut registry = Registry::default();
+    let mut names: Vec<&str> = Vec::new();
+    for figure in figures {
+        if names.contains(&figure.name) {
+            continue;
+        }
+        names.push(figure.name);
+        let family = figures.iter().filter(|other| other.name == figure.name);
+        if figure.is_counter {
+            register_family::<Counter<f64, AtomicU64>>(&mut registry, figure, family, |counter, value| {
+                counter.inc_by(value);
+            });
+        } else {
+            register_family::<Gauge<f64, AtomicU64>>(&mut registry, figure, family, |gauge, value| {
+                gauge.set(value);
+            });
+        }
+    }
+    registry
+}
+
+/// A figure without a label is alone, and is written without the brackets of an empty set of labels.
+fn register_family<'a, M: Metric + TypedMetric + Default>(
+    registry: &mut Registry,
+    first: &Figure,
+    family: impl Iterator<Item = &'a Figure>,
+    set: fn(&M, f64),
+) {
+    let Some((label, _)) = &first.label else {
+        let alone = M::default();
+        set(&alone, first.value);
+        return registry.register(first.name, first.help, alone);
+    };
+    let labelled = Family::<[(&'static str, String); 1], M>::default();
+    for figure in family {
+        let value = figure.label.as_ref().map_or_else(String::new, |(_, value)| value.clone());
+        set(&labelled.get_or_create(&[(*label, value)]), figure.value);
+    }
+    registry.register(first.name, first.help, labelled);
 }
 
 /// A metric's name, its help, and its value for a query.

@@ -21,6 +21,24 @@ pub trait NodeView: Debug + Send + Sync {
 
     /// Its tenants, if their service runs.
     fn tenants(&self) -> Option<SharedTenants>;
+
+    /// What its services and its process tell of themselves, for `/metrics`.
+    fn figures(&self) -> Vec<Figure>;
+}
+
+/// A figure as `/metrics` shows it: one line of a family.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// The family's name, without the ending that its kind gives it.
+    pub name: &'static str,
+    /// What it tells, the same for all of its family.
+    pub help: &'static str,
+    /// Whether it only grows while the process lives.
+    pub is_counter: bool,
+    /// What tells it from others of its family.
+    pub label: Option<(&'static str, String)>,
+    /// Its value.
+    pub value: f64,
 }
 
 /// Tenants, wherever they are.

@@ -30,7 +30,7 @@ mod tls;
 
 pub use crate::{
     encode::Encoder,
-    server::{Server, ServerError, ServerOptions, Stopper},
+    server::{Gauge, Server, ServerError, ServerOptions, Stopper},
     thread::ThreadError,
     tls::TlsError,
 };

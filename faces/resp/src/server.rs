@@ -2,18 +2,20 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use mio::net::TcpListener;
 use mio::{Interest, Poll, Waker};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use parking_lot::Mutex;
 use savanna_epoch::OwnerEpoch;
-use savanna_journal::{Journal, JournalError, Options};
+use savanna_journal::{Journal, JournalError, Options, Stats as LogStats};
 use savanna_keys::access::Users;
 use savanna_keys::actor::Actor;
 use savanna_keys::config::Config;
+use savanna_keys::figures::Figures;
 use savanna_keys::log::recover;
 use savanna_keys::placement::Placement;
 use savanna_ownership::guard::LeaseGuard;
@@ -82,6 +84,7 @@ pub struct Server {
     address: SocketAddr,
     slots: Vec<Slot>,
     threads: Vec<JoinHandle<Result<(), ThreadError>>>,
+    figures: Arc<[Arc<Mutex<Figures>>]>,
     journal: Option<Arc<Journal>>,
     client_count: Arc<AtomicUsize>,
 }
@@ -130,7 +133,8 @@ impl Server {
             slots.push(slot);
             polls.push((poll, mailbox));
         }
-        let mut server = Self { address, slots, threads: Vec::new(), journal: journal.clone(), client_count };
+        let figures = actors.iter().map(|actor| Arc::new(Mutex::new(actor.figures()))).collect();
+        let mut server = Self { address, slots, threads: Vec::new(), figures, journal: journal.clone(), client_count };
         for (actor, (poll, mailbox)) in actors.into_iter().zip(polls) {
             let (mut listener, mut tls_listener) = (listener.take(), tls_listener.take());
             for (listener, token) in [(&mut listener, LISTEN), (&mut tls_listener, LISTEN_TLS)] {
@@ -156,6 +160,7 @@ impl Server {
                 mailbox,
                 journal: journal.clone(),
                 lease: lease.clone(),
+                figures: Arc::clone(&server.figures[server.threads.len()]),
                 state: State::new(),
             };
             let one_for_all = OneForAll(server.stopper());
@@ -183,6 +188,13 @@ impl Server {
     #[must_use]
     pub fn client_count(&self) -> usize {
         self.client_count.load(Ordering::Relaxed)
+    }
+
+    /// Tells its figures while somebody else waits for its end.
+    #[must_use]
+    pub fn gauge(&self) -> Gauge {
+        let journal = self.journal.as_ref().map_or_else(Weak::new, Arc::downgrade);
+        Gauge { threads: Arc::clone(&self.figures), journal }
     }
 
     /// What stops it while somebody else waits for its end.
@@ -221,6 +233,27 @@ fn allow_files(clients_max: usize) {
         && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, wanted.min(hard), hard)
     {
         tracing::warn!(%error, "the limit of open files stays at {soft}");
+    }
+}
+
+/// Tells the figures of a server, which may be a second old. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Gauge {
+    threads: Arc<[Arc<Mutex<Figures>>]>,
+    journal: Weak<Journal>,
+}
+
+impl Gauge {
+    /// The figures of each thread.
+    #[must_use]
+    pub fn threads(&self) -> Vec<Figures> {
+        self.threads.iter().map(|figures| *figures.lock()).collect()
+    }
+
+    /// What was written to the log since the server began, if it has one and goes on.
+    #[must_use]
+    pub fn log(&self) -> Option<LogStats> {
+        Some(self.journal.upgrade()?.stats())
     }
 }
 

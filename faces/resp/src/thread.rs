@@ -16,9 +16,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mio::{Events, Poll, Token};
+use parking_lot::Mutex;
 use savanna_journal::{Journal, JournalError, Lsn};
 use savanna_keys::actor::Actor;
 use savanna_keys::actor::message::Message;
+use savanna_keys::figures::Figures;
 use savanna_keys::session::Session;
 use savanna_lattice::{Hlc, UnixMillis};
 use savanna_ownership::guard::LeaseGuard;
@@ -49,6 +51,8 @@ const HEARD_BYTES: usize = 8 << 20;
 const READ_BYTES: usize = 64 << 10;
 /// How often connections are looked through for those that have to go.
 const INSPECTION_PERIOD: Duration = Duration::from_secs(1);
+/// How old the figures of the service may be.
+const FIGURES_PERIOD: Duration = Duration::from_secs(1);
 /// How long to wait before clients are accepted again after the operating system refused, for want of files mostly.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -72,6 +76,8 @@ pub(crate) struct Thread {
     pub(crate) mailbox: Mailbox,
     pub(crate) journal: Option<Arc<Journal>>,
     pub(crate) lease: Option<LeaseGuard>,
+    /// Its figures, for whoever watches.
+    pub(crate) figures: Arc<Mutex<Figures>>,
     pub(crate) state: State,
 }
 
@@ -98,6 +104,9 @@ pub(crate) struct State {
     /// Connections that wait for the end of a pause.
     paused: Vec<usize>,
     inspected_at: UnixMillis,
+    /// When the figures were told last, and whether they may have changed since.
+    told_figures_at: UnixMillis,
+    owes_figures: bool,
     /// Whether a connection is above its soft limit.
     is_any_over_soft: bool,
     buffer: Vec<u8>,
@@ -130,6 +139,8 @@ impl State {
             held_back: Vec::new(),
             paused: Vec::new(),
             inspected_at: UnixMillis(0),
+            told_figures_at: UnixMillis(0),
+            owes_figures: false,
             is_any_over_soft: false,
             buffer: vec![0; READ_BYTES],
             scout: Parser::default(),
@@ -225,6 +236,9 @@ impl Thread {
         }
         if self.actor.config.idle_seconds_max > 0 || self.state.is_any_over_soft {
             timeout = timeout.min(INSPECTION_PERIOD);
+        }
+        if self.state.owes_figures {
+            timeout = timeout.min(FIGURES_PERIOD);
         }
         if self.state.must_accept_again {
             timeout = timeout.min(ACCEPT_PAUSE);
@@ -437,6 +451,18 @@ impl Thread {
             self.door.slots[0].put(Mail::Rewritten(self.state.depends));
         }
         self.put_replies();
+        self.tell_figures();
         self.write_all()
+    }
+
+    /// Tells the figures, not at every turn: keys that have copies are counted one by one.
+    fn tell_figures(&mut self) {
+        let now = self.actor.keys.now();
+        self.state.owes_figures =
+            now.0.saturating_sub(self.state.told_figures_at.0) < FIGURES_PERIOD.as_millis() as u64;
+        if !self.state.owes_figures {
+            self.state.told_figures_at = now;
+            *self.figures.lock() = self.actor.figures();
+        }
     }
 }

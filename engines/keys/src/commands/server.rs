@@ -277,19 +277,19 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
             ("uptime_in_days", (uptime / 86_400).to_string()),
         ],
     );
-    let (open, opened) = actor.sessions.counts();
+    let figures = actor.figures();
     section(
         "Clients",
         &[
-            ("connected_clients", open.to_string()),
-            ("blocked_clients", (actor.waiting_count() + actor.held_count()).to_string()),
+            ("connected_clients", figures.clients.to_string()),
+            ("blocked_clients", figures.blocked_clients.to_string()),
             ("maxclients", actor.config.clients_max.to_string()),
         ],
     );
     section(
         "Memory",
         &[
-            ("used_memory", actor.keys.byte_count().to_string()),
+            ("used_memory", figures.bytes.to_string()),
             ("maxmemory", actor.config.memory_max.to_string()),
             ("maxmemory_policy", actor.config.eviction.name().to_owned()),
         ],
@@ -305,19 +305,18 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
             ),
         ],
     );
-    let counters = actor.keys.counters;
     section(
         "Stats",
         &[
-            ("total_connections_received", opened.wrapping_sub(actor.counters.opened_before).to_string()),
-            ("total_commands_processed", actor.counters.requests.to_string()),
-            ("expired_keys", counters.expired.to_string()),
-            ("evicted_keys", counters.evicted.to_string()),
-            ("evicted_replicas", counters.given_up.to_string()),
-            ("keyspace_hits", counters.hits.to_string()),
-            ("keyspace_misses", counters.misses.to_string()),
-            ("requests_to_other_threads", actor.counters.sent.to_string()),
-            ("transactions_over_threads", actor.counters.transactions.to_string()),
+            ("total_connections_received", figures.connections.to_string()),
+            ("total_commands_processed", figures.commands.to_string()),
+            ("expired_keys", figures.expired.to_string()),
+            ("evicted_keys", figures.evicted.to_string()),
+            ("evicted_replicas", figures.copies_given_up.to_string()),
+            ("keyspace_hits", figures.hits.to_string()),
+            ("keyspace_misses", figures.misses.to_string()),
+            ("requests_to_other_threads", figures.commands_sent.to_string()),
+            ("transactions_over_threads", figures.transactions.to_string()),
         ],
     );
     section("Replication", &[("role", "master".to_owned()), ("connected_slaves", "0".to_owned())]);

@@ -45,7 +45,8 @@ pub(crate) async fn metrics(State(face): State<Face>) -> Result<Response, Proble
         Ok(StreamReply::Queries { queries }) => Some(queries),
         Ok(_) | Err(_) => None,
     };
-    let text = face.metrics.encode(&face.view.status(), queries.as_deref()).map_err(|error| {
+    let (status, figures) = (face.view.status(), face.view.figures());
+    let text = face.metrics.encode(&status, &figures, queries.as_deref()).map_err(|error| {
         let detail = format!("the metrics could not be written: {error}; please report it");
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "A defect of Savanna", detail)
     })?;

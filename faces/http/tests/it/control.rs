@@ -99,7 +99,7 @@ async fn tables_are_what_sql_shows_and_leave_no_session_behind() {
 }
 
 #[tokio::test]
-async fn metrics_tell_requests_services_and_each_query() {
+async fn metrics_tell_requests_services_their_figures_and_each_query() {
     let face = serve(HttpLimits::default()).await;
     face.get("/api/v1/status").await;
     face.get("/api/v1/queries/0123456789ab-9").await;
@@ -112,6 +112,9 @@ async fn metrics_tell_requests_services_and_each_query() {
         "savanna_http_requests_total{method=\"GET\",route=\"/api/v1/queries/{query}\",status=\"404\"} 1",
         "savanna_node_service_up{service=\"streams\"} 1",
         "savanna_node_lease_serving 1",
+        "savanna_keys_commands_total{thread=\"0\"} 5.0",
+        "savanna_keys_commands_total{thread=\"1\"} 6.0",
+        "savanna_tenants_awake 2.0",
         "savanna_streams_queries_running 1",
         "savanna_streams_query_events_total{query=\"0123456789ab-1\"} 100",
         "savanna_streams_query_result_rows_total{query=\"0123456789ab-1\"} 7",

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use savanna_http::types::{LeaseStatus, NodeStatus, ServiceState, ServiceStatus, Setting, Tenant};
-use savanna_http::{Backup, HttpFace, HttpLimits, NodeView, Problem, SharedTenants, TenantsHandle};
+use savanna_http::{Backup, Figure, HttpFace, HttpLimits, NodeView, Problem, SharedTenants, TenantsHandle};
 use savanna_identity::{Tls, Token};
 use savanna_streams_model::handle::{
     CursorId, HandleError, Purpose, QueryState, QueryStatus, Rows, SessionId, StreamHandle, StreamReply, StreamRequest,
@@ -216,6 +216,15 @@ impl NodeView for StubNode {
                 ttl_ms: 3000,
             }),
         }
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let figure = |name, is_counter, label, value| Figure { name, help: "As told", is_counter, label, value };
+        vec![
+            figure("savanna_keys_commands", true, Some(("thread", "0".to_owned())), 5.0),
+            figure("savanna_tenants_awake", false, None, 2.0),
+            figure("savanna_keys_commands", true, Some(("thread", "1".to_owned())), 6.0),
+        ]
     }
 
     fn settings(&self) -> Vec<Setting> {

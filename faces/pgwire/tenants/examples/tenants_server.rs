@@ -90,7 +90,7 @@ fn main() -> ExitCode {
     let tenants = server.tenants();
     std::thread::spawn(move || {
         for _ in std::io::stdin().lock().lines().map_while(Result::ok) {
-            println!("flushes {} awake {}", tenants.log_flushes(), tenants.awake());
+            println!("flushes {} awake {}", tenants.log().flushes, tenants.awake());
         }
     });
     if let Err(error) = std::io::stdout().flush() {

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use savanna_journal::Lsn;
+use savanna_journal::{Lsn, Stats as LogStats};
 use savanna_tenants::{SqlError, activity::Counts, error::state, owner::wake, storage::Archive};
 use savanna_tenants_segments::TenantId;
 use tokio::sync::oneshot;
@@ -51,10 +51,10 @@ impl Tenants {
         self.process.awake()
     }
 
-    /// How often their log was flushed since the server began.
+    /// What was written to their log since the server began.
     #[must_use]
-    pub fn log_flushes(&self) -> u64 {
-        self.process.journal.stats().flushes
+    pub fn log(&self) -> LogStats {
+        self.process.journal.stats()
     }
 
     /// Makes one; the answer is durable.
