@@ -104,3 +104,57 @@ def test_reads_go_on_and_writes_come_back(small_disk, tmp_path):
             assert {id for (id,) in connection.execute("SELECT id FROM t")} >= set(rows)
     finally:
         node.kill()
+
+
+def answered(client, *words):
+    """What a request is answered at once; a refusal as its text."""
+    try:
+        return client.execute_command(*words)
+    except redis.ResponseError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("level", ["always", "everysec"])
+def test_a_long_write_is_refused_before_it_is_made_and_nobody_waits(small_disk, tmp_path, level):
+    """Of what the disk has no space for nothing is done, so that whoever reads need not wait for it."""
+    node = Node(tmp_path)
+    try:
+        client = redis.Redis(port=node.ports["keys"], socket_timeout=10, retry=None)
+        client.config_set("appendfsync", level)
+        for at in range(1, 30):
+            client.set(f"{{t}}{at}", "short")
+        client.rpush("{t}list", *["e" * 1000] * 3000)
+        client.sadd("{t}set", *(f"{at:01000}" for at in range(3000)))
+        client.zadd("{t}zset", {f"{at:01000}": at for at in range(3000)})
+        filler = fill(small_disk)
+        script = "redis.call('SET', KEYS[1], string.rep('s', 3000000)) return 1"
+        writes = [
+            ("SET", "{t}1", "x" * 2_000_000), ("APPEND", "{t}2", "x" * 3_000_000), ("RPUSH", "{t}list", *["y" * 1000] * 2000),
+            ("COPY", "{t}list", "{t}copy"), ("RENAME", "{t}list", "{t}renamed"), ("SUNIONSTORE", "{t}union", "{t}set"),
+            ("ZRANGESTORE", "{t}range", "{t}zset", 0, -1), ("ZUNIONSTORE", "{t}zunion", 1, "{t}zset"), ("SPOP", "{t}set", 3000),
+            ("SORT", "{t}list", "BY", "nosort", "STORE", "{t}sorted"), ("ZREMRANGEBYRANK", "{t}zset", 0, -1), ("MOVE", "{t}list", 1),
+            ("EVAL", script, 1, "{t}3"), ("MSET", *sum(((f"{{t}}{at}", "x" * 100_000) for at in range(4, 24)), ())),
+        ]  # fmt: skip
+        begun = time.monotonic()
+        for words in writes:
+            answer = answered(client, *words)
+            assert "MISCONF" in str(answer) and "No space left on device" in str(answer), (words[:2], answer)
+            assert client.llen("{t}list") == client.scard("{t}set") == client.zcard("{t}zset") == 3000
+            assert client.get("{t}1") == b"short"
+        transaction = client.pipeline(transaction=True)
+        for at in range(4, 24):
+            transaction.set(f"{{t}}{at}", "x" * 100_000)
+        with pytest.raises(redis.exceptions.ExecAbortError, match="MISCONF"):
+            transaction.execute()
+        assert client.mget([f"{{t}}{at}" for at in range(1, 30)]) == [b"short"] * 29
+        assert time.monotonic() - begun < PATIENCE
+        filler.unlink()
+        assert taken(client.set, "{t}1", "x" * 2_000_000)
+        assert client.get("{t}1") == b"x" * 2_000_000
+        node.kill()
+        node = Node(tmp_path)
+        with redis.Redis(port=node.ports["keys"]) as client:
+            assert client.get("{t}1") == b"x" * 2_000_000 and client.get("{t}2") == b"short"
+            assert client.llen("{t}list") == client.scard("{t}set") == client.zcard("{t}zset") == 3000
+    finally:
+        node.kill()

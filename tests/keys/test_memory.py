@@ -2,6 +2,7 @@
 
 import pathlib
 import resource
+import shutil
 import tempfile
 
 import pytest
@@ -83,6 +84,15 @@ def test_copies_in_transactions_and_scripts_are_refused(client):
     assert answered_or_refused(client, "EVAL", script, 1, "{t}a")
 
 
+@pytest.mark.parametrize("function", ["cjson.encode", "cmsgpack.pack"])
+def test_what_a_script_encodes_takes_no_more_than_a_script_may(client, function):
+    # Each table has the one before many times.
+    script = f"local t = {{}} for i = 1, 15 do local u = {{}} for j = 1, 8 do u[j] = t end t = u end return {function}(t)"
+    client.call("CONFIG", "SET", "lua-time-limit", "60000")
+    refusal = client.call("EVAL", script, 0)
+    assert isinstance(refusal, Refused) and ("not enough memory" in refusal or "lua-time-limit" in refusal), refusal
+
+
 def test_sort_gets_no_more_than_memory(client):
     assert client.call("SETRANGE", "w_1", 50_000_000, "x") == 50_000_001
     client.call("RPUSH", "l", *["1"] * 100)
@@ -138,3 +148,17 @@ def test_a_list_loses_half_of_its_elements_in_one_pass(narrow, client):
     assert client.call("LREM", "{t}l", -10, "b") == 10
     assert client.call("LLEN", "{t}l") == 299_990
     assert client.call("LPOS", "{t}l", "a") is None
+
+
+def test_a_log_is_rewritten_only_as_far_as_there_is_memory(tmp_path):
+    server = Narrow([SERVER, "--threads", "1", "--dir", str(tmp_path / "log")], tmp_path / "text")
+    try:
+        client = Client(server.port)
+        client.socket.settimeout(120)
+        for count in range(1, 15):
+            # The log becomes long enough to be rewritten, with the whole list in one piece.
+            assert client.call("RPUSH", "list", "x" * 100_000_000) == count
+        assert client.call("LLEN", "list") == 14
+    finally:
+        server.kill()
+        shutil.rmtree(tmp_path / "log")

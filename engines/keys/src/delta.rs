@@ -4,9 +4,9 @@
 //!
 //! ```text
 //! ┌────────┬──────┬────┬────────┬─────┬──────┬─────────┬─────────────────────────────┐
-//! │ length │ kind │ db │ length │ key │ base │ version │ by kind                     │   length: of all that follows it
-//! └────────┴──────┴────┴────────┴─────┴──────┴─────────┴─────────────────────────────┘
-//!  4        1      1    4              8      8
+//! │ length │ kind │ db │ length │ key │ base │ version │ by kind                     │   length: of all that follows it;
+//! └────────┴──────┴────┴────────┴─────┴──────┴─────────┴─────────────────────────────┘     of 4 GiB and more, ff ff ff ff and
+//!  4 or 12  1      1    4              8      8                                            8 bytes
 //!  1 whole       type 1, expiry 8, content: a string's bytes, or operations upon nothing
 //!  2 operations  type 1, operations; of a string, where a part begins 8, length 4, the part: zeros are before it, if it begins
 //!                behind the end
@@ -125,6 +125,9 @@ pub struct DeltaLog {
     enabled: bool,
 }
 
+/// In the place of a length: it is in the 8 bytes that follow.
+const LONG: u32 = u32::MAX;
+
 /// Less than this is not worth an append of its own.
 const PART_BYTES: usize = 8 << 20;
 
@@ -208,6 +211,13 @@ impl DeltaLog {
         let unseen_at = self.unseen_at;
         self.cuts.retain(|cut| *cut <= unseen_at);
         self.bytes.split_off(unseen_at)
+    }
+
+    /// Takes memory for a long delta at once: what grows little by little is there twice in between.
+    pub fn reserve(&mut self, bytes: usize) {
+        if self.enabled && bytes > PART_BYTES {
+            self.bytes.reserve_exact(bytes);
+        }
     }
 
     /// Puts a delta in as it is.
@@ -306,9 +316,20 @@ impl DeltaLog {
 
     /// Ends the delta that was begun.
     pub fn end(&mut self) {
-        if self.enabled {
-            let length = (self.bytes.len() - self.open_at - 4) as u32;
-            self.bytes[self.open_at..self.open_at + 4].copy_from_slice(&length.to_le_bytes());
+        self.end_long_from(LONG as usize);
+    }
+
+    /// As [`DeltaLog::end`]; the length takes 8 bytes more if it is not below `long`.
+    fn end_long_from(&mut self, long: usize) {
+        if !self.enabled {
+            return;
+        }
+        let behind = self.open_at + 4;
+        let length = self.bytes.len() - behind;
+        let short = if length < long { length as u32 } else { LONG };
+        self.bytes[self.open_at..behind].copy_from_slice(&short.to_le_bytes());
+        if short == LONG {
+            self.bytes.splice(behind..behind, (length as u64).to_le_bytes());
         }
     }
 }
@@ -388,6 +409,20 @@ impl<'a> OpReader<'a> {
         Ok(bytes)
     }
 
+    /// A delta, without its length.
+    fn delta(&mut self) -> Result<&'a [u8], Malformed> {
+        let (short, rest) = self.0.split_first_chunk().ok_or_else(|| Malformed::new("no end"))?;
+        let mut length = u64::from(u32::from_le_bytes(*short));
+        self.0 = rest;
+        if length == u64::from(LONG) {
+            length = self.number()?;
+        }
+        let delta = usize::try_from(length).ok().and_then(|length| self.0.split_at_checked(length));
+        let (delta, rest) = delta.ok_or_else(|| Malformed::new("no end"))?;
+        self.0 = rest;
+        Ok(delta)
+    }
+
     /// A number of a narrower type.
     fn number_below<T: TryFrom<u64>>(&mut self) -> Result<T, Malformed> {
         T::try_from(self.number()?).map_err(|_| Malformed::new("a number that is too large"))
@@ -423,8 +458,8 @@ pub fn read_each(
 ) -> Result<(), Malformed> {
     while !bytes.is_empty() {
         let mut reader = OpReader(bytes);
-        let delta = reader.bytes()?;
-        let whole = &bytes[..4 + delta.len()];
+        let delta = reader.delta()?;
+        let whole = &bytes[..bytes.len() - reader.0.len()];
         bytes = reader.0;
         let (header, body) = read_one(delta)?;
         apply(whole, header, body)?;
@@ -486,6 +521,30 @@ mod tests {
             log.drop_first(length);
         }
         assert_eq!(parts, [2, 2]);
+    }
+
+    #[test]
+    fn a_long_delta_is_read_as_it_was_written() {
+        let header = Header { database: 0, key: b"k", base: Hlc::ZERO, version: Hlc::ZERO };
+        let mut log = DeltaLog::new();
+        log.enable(true);
+        log.delete(header);
+        log.begin_operations(header, 3);
+        log.operation(|operations| operations.bytes(&[b'x'; 100]));
+        log.end_long_from(100);
+        log.delete(header);
+        let mut seen = Vec::new();
+        let read = read_each(log.bytes(), |whole, came, body| {
+            assert_eq!(came, header);
+            seen.push((whole.len(), matches!(body, Body::Operations { operations, .. } if operations.len() == 104)));
+            Ok(())
+        });
+        read.expect("whole deltas");
+        let [(first, false), (long, true), (last, false)] = seen[..] else { panic!("{seen:?}") };
+        assert_eq!((first, first + long + last), (last, log.bytes().len()));
+        for cut in 1..log.bytes().len() {
+            let _ = read_all(&log.bytes()[..cut], &mut |_, _| Ok(()));
+        }
     }
 
     #[test]

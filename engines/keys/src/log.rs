@@ -17,6 +17,7 @@ use savanna_journal::{Draft, Journal, JournalError, Lsn, Options};
 use savanna_lattice::Hlc;
 
 use crate::delta::{self, Body};
+use crate::error::{CommandError, Outcome};
 use crate::keyspace::Keyspace;
 use crate::placement::{KeyHash, Placement};
 
@@ -27,7 +28,7 @@ const MIDDLE: u16 = 3;
 const END: u16 = 4;
 
 /// Deltas that have to be in the log together are cut into records of at most so many bytes.
-const RECORD_BYTES_MAX: usize = 256 << 20;
+const RECORD_BYTES_MAX: usize = 32 << 20;
 
 /// Opens the log and puts what is in it into the keyspaces of the actors, in the order of their numbers.
 ///
@@ -45,7 +46,7 @@ pub fn recover(
     let mut latest = Hlc::ZERO;
     let mut begun: HashMap<u64, Vec<u8>> = HashMap::new();
     let journal = Journal::open(options.segment_bytes(SEGMENT_BYTES).patience(PATIENCE), epoch, &mut |record| {
-        let whole;
+        let mut whole;
         let deltas: &[u8] = match record.kind {
             BEGINNING => {
                 begun.insert(record.shard, record.payload.to_vec());
@@ -61,7 +62,8 @@ pub fn recover(
             END => match begun.remove(&record.shard) {
                 None => return Ok(()),
                 Some(beginning) => {
-                    whole = [&beginning, &record.payload[..]].concat();
+                    whole = beginning;
+                    whole.extend_from_slice(&record.payload);
                     &whole
                 }
             },
@@ -76,19 +78,21 @@ pub fn recover(
             keyspaces[actor.index()].replay(header, body)
         })
     })?;
+    let journal = Arc::new(journal);
     let last = keyspaces.iter().map(|keyspace| keyspace.last_writer()).max().unwrap_or_default();
     for (keyspace, id) in keyspaces.iter_mut().zip(placement.all()) {
         keyspace.belong_to(id, last);
         // Also later than what was deleted, of which nothing is left.
         keyspace.observe(latest);
         keyspace.log.enable(true);
+        keyspace.log_space = LogSpace::of(&journal);
     }
     for first in placement.all() {
         for recovered in keyspaces[first.index()].recovered() {
             keyspaces.iter_mut().for_each(|keyspace| keyspace.take_copy(first, &recovered));
         }
     }
-    Ok(Arc::new(journal))
+    Ok(journal)
 }
 
 /// How long changes wait for company before they are flushed, where replies do not wait for that.
@@ -134,10 +138,59 @@ fn append_in_records(
             (true, false) => MIDDLE,
             (true, true) => END,
         };
-        last = Some(append(Draft { shard, kind, payload })?);
-        keys.log.drop_first(payload.len());
+        let draft = Draft { shard, kind, payload };
+        last = Some(append(draft)?);
+        let (changes, written) = (payload.len(), Journal::written_bytes(&[draft]));
+        keys.log.drop_first(changes);
+        keys.log_space.note_appended(written);
     }
     Ok(last)
+}
+
+/// Space in the log for what an actor changes next. It is taken before anything is changed: a change that finds none would wait,
+/// and whoever reads what was changed with it.
+#[derive(Debug, Default)]
+pub struct LogSpace {
+    journal: Option<Arc<Journal>>,
+    /// What was taken for changes that are not appended.
+    taken: usize,
+}
+
+impl LogSpace {
+    /// So much is taken at once, so that most changes need not ask.
+    const PORTION: usize = 256 << 10;
+
+    fn of(journal: &Arc<Journal>) -> Self {
+        Self { journal: Some(Arc::clone(journal)), taken: 0 }
+    }
+
+    /// Asks for space for changes of so many bytes, those that wait to be appended included.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn ask(&mut self, bytes: usize) -> Outcome {
+        let missing =
+            (bytes + Journal::written_bytes(&[Draft { shard: 0, kind: 0, payload: b"" }])).saturating_sub(self.taken);
+        let Some(journal) = self.journal.as_ref().filter(|_| missing > 0) else { return Ok(()) };
+        // A disk that is nearly full may have what is missing, and no more.
+        let portion = missing.max(Self::PORTION);
+        let taken = journal.take_space(portion).map(|()| portion);
+        self.taken +=
+            taken.or_else(|_| journal.take_space(missing).map(|()| missing)).map_err(|full| no_space(&full))?;
+        Ok(())
+    }
+
+    fn note_appended(&mut self, bytes: usize) {
+        let Some(journal) = &self.journal else { return };
+        let left = self.taken.saturating_sub(bytes).min(2 * Self::PORTION);
+        journal.give_back(self.taken - left);
+        self.taken = left;
+    }
+}
+
+/// What a change is told that the log has no space for.
+pub(crate) fn no_space(cause: &dyn std::fmt::Display) -> CommandError {
+    CommandError::from(format!("MISCONF writes are refused, because they could not be kept; reads go on. {cause}"))
 }
 
 #[cfg(test)]

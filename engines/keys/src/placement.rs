@@ -7,7 +7,7 @@ use memchr::memchr;
 use savanna_ownership::{KEY_GROUPS, KeyGroup, stable_hash};
 
 /// A key's place in the space of hashes. The key group is in its top 15 bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash(u64);
 
 /// Bits below the key group.

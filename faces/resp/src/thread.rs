@@ -40,6 +40,8 @@ pub(crate) const LISTEN_TLS: Token = Token(usize::MAX - 2);
 
 /// How often that happens. The thread sleeps between: one that never does waits for its core when a request comes.
 const REWRITE_PERIOD: Duration = Duration::from_millis(1);
+/// How long a rewrite waits where there is no memory for the next key, or no space for the log.
+const REWRITE_PAUSE: Duration = Duration::from_secs(1);
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(10);
 /// How long replies wait before the lease is looked at again.
@@ -112,8 +114,8 @@ pub(crate) struct State {
     buffer: Vec<u8>,
     /// Finds the requests that come next.
     scout: Parser,
-    /// When keys were written again last.
-    rewrote_at: Instant,
+    /// When keys may be written again next.
+    rewrite_at: Instant,
     /// Used by the first thread.
     rewrites: Rewrites,
     /// Whether what was heard during a rewrite is to be appended.
@@ -144,7 +146,7 @@ impl State {
             is_any_over_soft: false,
             buffer: vec![0; READ_BYTES],
             scout: Parser::default(),
-            rewrote_at: Instant::now(),
+            rewrite_at: Instant::now(),
             rewrites: Rewrites::default(),
             has_settled: false,
             is_rewritten: false,
@@ -250,7 +252,7 @@ impl Thread {
             timeout = timeout.min(Duration::from_millis(due.0.saturating_sub(now.0)));
         }
         if self.actor.keys.is_rewriting() {
-            timeout = timeout.min(REWRITE_PERIOD);
+            timeout = timeout.min(self.state.rewrite_at.saturating_duration_since(Instant::now()));
         }
         if let Some(due) = self.state.release.due() {
             timeout = timeout.min(due);

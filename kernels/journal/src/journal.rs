@@ -18,9 +18,10 @@ use tokio::sync::oneshot;
 
 use crate::{
     backend::{Backend, Outcome, perform},
+    batch::Batch,
     core::{Action, Core, Input},
     error::JournalError,
-    local::{LocalBackend, Stage},
+    local::{LocalBackend, Room, Stage},
     object::ObjectBackend,
     options::{Filter, Options, Place},
     record::{Draft, Lsn, Record},
@@ -37,6 +38,8 @@ pub struct Journal {
     writer: Mutex<Option<JoinHandle<()>>>,
     /// Where groups are staged; locked before the state is. Nothing where the log is not in a directory.
     stage: Option<Mutex<Stage>>,
+    /// Where space is asked for, in a directory.
+    room: Option<Arc<Room>>,
     stream: u32,
     epoch: OwnerEpoch,
 }
@@ -72,11 +75,11 @@ impl Journal {
         let limits = options.limits();
         let Options { place, stream, segment_bytes, filter, high_water, .. } = options;
         let mut deliver = |record| deliver(&filter, record, replay);
-        let (backend, last, stage): (Box<dyn Backend>, Lsn, _) = match place {
+        let (backend, last, local): (Box<dyn Backend>, Lsn, _) = match place {
             Place::Disk(disk) => {
                 let (backend, last) = LocalBackend::open(disk, high_water, segment_bytes, epoch, &mut deliver)?;
-                let stage = backend.stage();
-                (Box::new(backend), last, Some(Mutex::new(stage)))
+                let local = (Mutex::new(backend.stage()), backend.room());
+                (Box::new(backend), last, Some(local))
             }
             Place::Store { store, prefix } => {
                 let (backend, last) = ObjectBackend::open(store, prefix, epoch, &mut deliver)?;
@@ -98,12 +101,13 @@ impl Journal {
             flushes: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         });
+        let (stage, room) = local.unzip();
         let writer = Writer { shared: Arc::clone(&shared), backend };
         let thread = std::thread::Builder::new()
             .name("journal".to_owned())
             .spawn(move || writer.run())
             .map_err(JournalError::io("start a thread for", "the journal"))?;
-        Ok(Self { shared, writer: Mutex::new(Some(thread)), stage, stream, epoch })
+        Ok(Self { shared, writer: Mutex::new(Some(thread)), stage, room, stream, epoch })
     }
 
     /// Orders and buffers a group of records of the journal's stream, which will be in the log all or not at all. Returns
@@ -125,7 +129,33 @@ impl Journal {
         let mut state = self.shared.state.lock();
         let (lsn, actions) = state.core.append(stream, group, now)?;
         self.shared.hand_over(&mut state, actions);
+        drop(state);
+        if let Some(room) = &self.room {
+            room.note_appended(Self::written_bytes(group));
+        }
         Ok(lsn)
+    }
+
+    /// How many bytes a group takes in the log.
+    pub fn written_bytes(group: &[Draft<'_>]) -> usize {
+        Batch::bytes_of(group)
+    }
+
+    /// Takes space for so many bytes of groups that are going to be appended: where the disk is full, they need not wait. What
+    /// was taken is given back with [`give_back`](Self::give_back) when they are appended, or never will be. Where the log is not
+    /// in a directory of a file system, nobody can be sure.
+    ///
+    /// # Errors
+    /// [`JournalError::Full`] if there is none.
+    pub fn take_space(&self, bytes: usize) -> Result<(), JournalError> {
+        self.room.as_ref().map_or(Ok(()), |room| room.take(bytes))
+    }
+
+    /// Gives back space that was taken with [`take_space`](Self::take_space).
+    pub fn give_back(&self, bytes: usize) {
+        if let Some(room) = &self.room {
+            room.give_back(bytes);
+        }
     }
 
     /// As [`append`](Self::append), and gives the group to the operating system before it returns, if the log is in a directory:

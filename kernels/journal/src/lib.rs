@@ -56,6 +56,8 @@
 //! * **A torn tail is cut, a corrupt middle is an error.** Records say up to where the log was durable when they were
 //!   written. An unreadable record is cut only if no later intact record shows that it had been durable; otherwise the
 //!   opening fails with the file and the offset.
+//! * **Space that was taken is there.** On a full disk, what [`Journal::take_space`] took space for becomes durable (on file
+//!   systems that write over a block where it is). Without that, what is appended waits until there is space.
 //! * **A newer epoch wins.** The argument is in the source of the local back end (`local.rs`) and in `object.rs`.
 //! * **A removed segment is missed.** A truncation is first recorded in a new segment's header. A log that is closed ends
 //!   with a segment that says where it ends, and [`Options::high_water`] names a second place that says how far the log
@@ -108,7 +110,7 @@
 //! # A tour of the source
 //!
 //! `core.rs` decides, `journal.rs` is the thread around it, `backend.rs` what it needs of a place; `local.rs` (with
-//! `disk`, `fence`, `high_water`, `recovery` and `stage`) and `object.rs` are the places; `record.rs`, `segment.rs` and `batch.rs` are the format;
+//! `disk`, `fence`, `high_water`, `recovery`, `room` and `stage`) and `object.rs` are the places; `record.rs`, `segment.rs` and `batch.rs` are the format;
 //! `sim.rs` is the simulated disk and the stepped journal.
 
 mod backend;

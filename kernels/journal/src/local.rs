@@ -38,18 +38,19 @@ mod disk;
 mod fence;
 mod high_water;
 mod recovery;
+mod room;
 mod stage;
 
 use std::sync::Arc;
 
 use savanna_epoch::OwnerEpoch;
 
-pub(crate) use self::stage::Stage;
+use self::{disk::write_zeros, fence::Fence, high_water::HighWater};
 pub use self::{
     disk::{Disk, DiskFile, OsDisk},
     fence::newest_epoch,
 };
-use self::{fence::Fence, high_water::HighWater};
+pub(crate) use self::{room::Room, stage::Stage};
 use crate::{
     backend::Backend,
     batch::Batch,
@@ -69,7 +70,6 @@ const RESERVE_BYTES: usize = 32 << 10;
 
 /// No more is written at once: a quarter of a millisecond.
 const PIECE_BYTES: usize = 128 << 10;
-static ZEROS: [u8; PIECE_BYTES] = [0; PIECE_BYTES];
 
 /// A segment that is longer than this ends when a truncation comes into it.
 const LONG_BYTES: usize = 1 << 20;
@@ -88,6 +88,8 @@ struct Active {
     end: usize,
     /// Up to where blocks are allocated and zero.
     zeroed: usize,
+    /// Up to where it was allocated when it was begun; [`Room`] knows what came since.
+    allocated: usize,
 }
 
 /// A segment that is only read.
@@ -111,6 +113,7 @@ pub(crate) struct LocalBackend {
     high_water: Option<HighWater>,
     /// Why there is no reserve behind the last record.
     low: Option<JournalError>,
+    room: Arc<Room>,
     buffer: Vec<u8>,
 }
 
@@ -149,8 +152,9 @@ impl LocalBackend {
             body: None,
             opens_term: true,
         };
-        let active = create_segment(disk.as_ref(), header, &unsure, segment_bytes)
+        let active = create_segment(disk.as_ref(), header, &unsure, segment_bytes, 0)
             .map_err(|error| fence.explain(disk.as_ref(), error))?;
+        let room = Arc::new(Room::of(&active, &disk)?);
         let mut backend = Self {
             disk,
             fence,
@@ -160,6 +164,7 @@ impl LocalBackend {
             oldest: recovered.oldest,
             high_water: None,
             low: None,
+            room,
             buffer: Vec::new(),
         };
         // Our own header has taken over what those said.
@@ -175,6 +180,11 @@ impl LocalBackend {
         Stage::new(Arc::clone(&self.disk), self.fence.term())
     }
 
+    /// Where space can be asked for.
+    pub(crate) fn room(&self) -> Arc<Room> {
+        Arc::clone(&self.room)
+    }
+
     /// Ends the active segment at `durable` and begins the next.
     fn roll(&mut self, durable: Lsn) -> Result<(), JournalError> {
         let header = Header {
@@ -186,14 +196,27 @@ impl LocalBackend {
             body: None,
             opens_term: false,
         };
-        let next = create_segment(self.disk.as_ref(), header, &[], self.segment_bytes)
-            .map_err(|error| self.fence.explain(self.disk.as_ref(), error))?;
-        let ended = std::mem::replace(&mut self.active, next);
+        let next = self.room.move_on(&self.active, |behind| {
+            create_segment(self.disk.as_ref(), header, &[], self.segment_bytes, behind)
+                .map_err(|error| self.fence.explain(self.disk.as_ref(), error))
+        })?;
+        let mut ended = std::mem::replace(&mut self.active, next);
+        if let Err(error) = ended.file.shorten(ended.zeroed as u64) {
+            tracing::debug!(file = ended.name, %error, "could not shorten a segment; it only takes space");
+        }
         self.finished.push(Finished { name: ended.name, last: durable });
         if let Some(high_water) = &mut self.high_water {
             high_water.sync();
         }
         Ok(())
+    }
+
+    /// Sees to it that so many bytes of records can be written.
+    fn make_ready(&mut self, bytes: usize, durable: Lsn) -> Result<(), JournalError> {
+        if self.active.end + bytes > self.segment_bytes {
+            self.roll(durable)?;
+        }
+        self.zero_ahead(self.active.end + bytes)
     }
 
     /// Removes segments that no reader needs.
@@ -213,12 +236,10 @@ impl LocalBackend {
             return Ok(());
         }
         let until = zeroed_beyond(end, self.segment_bytes);
-        for begin in (end.max(active.zeroed)..until).step_by(PIECE_BYTES) {
-            let zeros = &ZEROS[..PIECE_BYTES.min(until - begin)];
-            write_all(active.file.as_mut(), zeros, begin)
-                .map_err(JournalError::space("write", self.disk.describe(&active.name)))?;
-        }
+        write_zeros(active.file.as_mut(), end.max(active.zeroed) as u64, until as u64)
+            .map_err(JournalError::space("write", self.disk.describe(&active.name)))?;
         active.zeroed = until;
+        self.room.note_allocated(until);
         Ok(())
     }
 }
@@ -229,12 +250,11 @@ impl Backend for LocalBackend {
     }
 
     fn write(&mut self, batch: &Batch, durable: Lsn) -> Result<(), JournalError> {
-        if self.active.end + batch.bytes() > self.segment_bytes {
-            self.roll(durable)?;
-        }
+        let made_ready = self.make_ready(batch.bytes(), durable);
         let end = self.active.end + batch.bytes();
-        self.low = match self.zero_ahead(end) {
-            Err(error @ JournalError::Full { .. }) if end <= self.active.zeroed => Some(error),
+        self.low = match made_ready {
+            // The space was taken before.
+            Err(error @ JournalError::Full { .. }) if end <= self.room.until() => Some(error),
             result => result.map(|()| None)?,
         };
         let active = &mut self.active;
@@ -249,6 +269,8 @@ impl Backend for LocalBackend {
         }
         debug_assert_eq!(at, end);
         active.end = end;
+        active.zeroed = active.zeroed.max(end);
+        self.room.top_up();
         Ok(())
     }
 
@@ -304,12 +326,14 @@ impl Backend for LocalBackend {
     }
 }
 
-/// A new segment, durable under its name, that holds copies of `records` (the first of which is `header.first`).
+/// A new segment, durable under its name, that holds copies of `records` (the first of which is `header.first`) and has space for
+/// `behind` bytes behind them.
 fn create_segment(
     disk: &dyn Disk,
     header: Header,
     records: &[Record],
     segment_bytes: usize,
+    behind: usize,
 ) -> Result<Active, JournalError> {
     let name = segment_name(header.term, header.sequence);
     let unfinished = format!("{name}{UNFINISHED}");
@@ -333,7 +357,10 @@ fn create_segment(
     let zeroed = zeroed_beyond(end, segment_bytes);
     bytes.resize(zeroed, 0);
     let mut file = disk.create(&unfinished).map_err(JournalError::space("create", disk.describe(&unfinished)))?;
-    if let Err(error) = write_all(file.as_mut(), &bytes, 0) {
+    let allocated = zeroed.max(end + behind);
+    let written = write_all(file.as_mut(), &bytes, 0)
+        .and_then(|()| if allocated > zeroed { file.allocate(zeroed as u64, allocated as u64) } else { Ok(()) });
+    if let Err(error) = written {
         // It takes space, and its name is needed when this is tried again.
         disk.remove(&unfinished).map_err(JournalError::io("remove", disk.describe(&unfinished)))?;
         return Err(JournalError::space("write", disk.describe(&unfinished))(error));
@@ -341,7 +368,7 @@ fn create_segment(
     file.sync().map_err(JournalError::io("fdatasync", disk.describe(&unfinished)))?;
     disk.rename(&unfinished, &name).map_err(JournalError::io("rename", disk.describe(&unfinished)))?;
     disk.sync_dir().map_err(JournalError::io("fsync the directory of", disk.describe(&name)))?;
-    Ok(Active { file, name, header, seal, end, zeroed })
+    Ok(Active { file, name, header, seal, end, zeroed, allocated })
 }
 
 /// Up to where a segment is zeroed when its records end at `end`.

@@ -372,6 +372,7 @@ impl Actor {
                             return Err(out_of_memory());
                         }
                         self.keys.select(session.database);
+                        self.ask_for_log(command, args, 0)?;
                         if self.hot_keys.is_next() {
                             self.note_hot(command, args);
                         }
@@ -510,13 +511,13 @@ impl Actor {
             self.note_hot(command, args);
         }
         let began = self.begin_timing(command);
-        let outcome = match command.run {
+        let outcome = self.ask_for_log(command, args, 0).and_then(|_| match command.run {
             Run::Keys(run) | Run::Waits(run, _) | Run::Scan(run) | Run::Finds { run, .. } => {
                 run(&mut self.keys, args, reply)
             }
             Run::Everywhere(run, _) | Run::Script(run) => run(self, args, reply),
             Run::Session(_) => Err(CommandError::text("ERR this command needs its connection")),
-        };
+        });
         if let Some(began) = began {
             self.end_timing(began, command, args, None);
         }

@@ -4,11 +4,19 @@
 //! what it gives up is in the log before what the command changes; a transaction asks each actor that it borrows from.
 
 use super::Actor;
-use crate::command::Command;
+use crate::command::{Command, Flags};
 use crate::error::CommandError;
+use crate::log::no_space;
+use crate::request::Args;
 
 /// Keys that are given up at once, which takes about 1 ms; others follow between requests.
 const PATIENCE: usize = 1_000;
+
+/// About how many bytes the deletion of a key takes in the log.
+const DELETION_BYTES: usize = 1 << 10;
+
+/// About how many bytes a word takes in the log beside its own.
+const WORD_BYTES: usize = 64;
 
 impl Actor {
     /// Whether there is room for what a command may need; if there is none, it is made.
@@ -25,11 +33,16 @@ impl Actor {
             return true;
         }
         let share = self.config.memory_max / usize::from(self.placement.actors());
+        let mut may_have_copies = true;
         for _ in 0..PATIENCE {
             if self.keys.byte_count() <= share {
                 return true;
             }
-            if !self.keys.evict(self.config.eviction) {
+            may_have_copies = may_have_copies && self.keys.evict_copy();
+            if may_have_copies {
+                continue;
+            }
+            if self.keys.ask_for_log(DELETION_BYTES).is_err() || !self.keys.evict(self.config.eviction) {
                 return false;
             }
         }
@@ -47,10 +60,29 @@ impl Actor {
     pub(super) fn check_log_space(&self) -> Result<(), CommandError> {
         match &self.log_full {
             None => Ok(()),
-            Some(cause) => Err(CommandError::from(format!(
-                "MISCONF writes are refused, because they could not be kept; reads go on. {cause}"
-            ))),
+            Some(cause) => Err(no_space(cause)),
         }
+    }
+
+    /// Asks for space in the log for what a request may change, as far as that follows from its words, beside so many bytes of
+    /// requests before it. Says how many bytes these are with it. A command that keeps what other keys have asks for that itself.
+    pub(super) fn ask_for_log(
+        &mut self,
+        command: &Command,
+        args: Args<'_>,
+        before: usize,
+    ) -> Result<usize, CommandError> {
+        if !command.flags.has(Flags::WRITE) {
+            return Ok(before);
+        }
+        // A value with replicas is written as what they merge, mostly as a whole.
+        if self.keys.has_replicas()
+            && let Ok(keys) = command.keys.of(args)
+        {
+            self.keys.ask_for_log_of(keys)?;
+        }
+        let bytes = before + args.byte_count() + (args.len() + 1) * WORD_BYTES;
+        self.keys.ask_for_log(bytes).map(|()| bytes)
     }
 
     /// Whether [`Actor::tick`] is to come again soon, to give up more.

@@ -28,7 +28,7 @@ use super::room::out_of_memory;
 use super::{Actor, Place, Progress, Work};
 use crate::access::Access;
 use crate::command::{Flags, Run};
-use crate::error::CommandError;
+use crate::error::{CommandError, Outcome};
 use crate::keyspace::replica::Aside;
 use crate::keyspace::{Arrival, DATABASES};
 use crate::placement::{ActorId, KeyHash};
@@ -214,8 +214,8 @@ impl Actor {
         let is_complete = self.has_all_named(&mut program);
         if is_abandoned || !is_complete {
             // Nothing runs, and everything is given back.
-        } else if program.is_refused(has_room) {
-            refuse(&program, &mut tape);
+        } else if let Err(refusal) = self.admit_program(&program, has_room) {
+            refuse(&program, &refusal, &mut tape);
         } else {
             self.script_has_room = has_room;
             self.run_program(&program, session.as_deref_mut(), &absent, &mut tape);
@@ -332,11 +332,19 @@ impl Actor {
     /// Runs a program if there is room for what its steps may need; all its keys are this actor's.
     pub(super) fn run_own_program(&mut self, program: &Program, session: Option<&mut Session>, reply: &mut dyn Reply) {
         let has_room = !program.needs_room() || self.make_room();
-        if program.is_refused(has_room) {
-            return refuse(program, reply);
+        if let Err(refusal) = self.admit_program(program, has_room) {
+            return refuse(program, &refusal, reply);
         }
         self.script_has_room = has_room;
         self.run_program(program, session, &[], reply);
+    }
+
+    /// Whether there is memory and space in the log for all of a program.
+    fn admit_program(&mut self, program: &Program, has_room: bool) -> Outcome {
+        if program.is_refused(has_room) {
+            return Err(out_of_memory());
+        }
+        program.steps().try_fold(0, |before, (command, args)| self.ask_for_log(command, args, before)).map(|_| ())
     }
 
     /// Runs a program whose keys are all here; `borrowed`, in the order of the keys, tells the versions of
@@ -464,10 +472,10 @@ impl Actor {
 }
 
 /// Answers a program that finds no room.
-fn refuse(program: &Program, reply: &mut dyn Reply) {
+fn refuse(program: &Program, refusal: &CommandError, reply: &mut dyn Reply) {
     if program.replies_with_list {
-        reply.error(&format!("EXECABORT Transaction discarded because of: {}", out_of_memory()));
+        reply.error(&format!("EXECABORT Transaction discarded because of: {refusal}"));
     } else {
-        out_of_memory().answer(reply);
+        refusal.answer(reply);
     }
 }

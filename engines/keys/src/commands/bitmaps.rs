@@ -168,6 +168,7 @@ pub fn bitop(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outc
         length = length.max(keys.string(key)?.map_or(0, <[u8]>::len));
     }
     memory::ask_for_value(length)?;
+    keys.ask_for_log(length)?;
     let mut result = keys.peek_string(&args[3])?.unwrap_or_default().to_vec();
     result.resize(length, 0);
     if operation == b"not" {

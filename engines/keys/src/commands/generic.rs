@@ -73,6 +73,7 @@ fn rename_key(keys: &mut Keyspace, from: &[u8], to: &[u8]) -> Outcome {
     if from == to {
         return if keys.contains(from) { Ok(()) } else { Err(CommandError::NoSuchKey) };
     }
+    keys.ask_for_log_of(std::iter::once(from))?;
     let entry = keys.take(from).ok_or(CommandError::NoSuchKey)?;
     let expires_at = entry.expires_at();
     keys.put_as_new(to, entry.value, expires_at);
@@ -103,6 +104,8 @@ pub fn copy(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
         return Ok(());
     };
     memory::ask_for_value(entry.byte_count())?;
+    keys.ask_for_log_of(std::iter::once(&args[1]))?;
+    let Some(entry) = keys.peek(&args[1]) else { return Err(CommandError::NoSuchKey) };
     let (value, expires_at) = (entry.value.clone(), entry.expires_at());
     keys.select(database);
     let is_put = replaces || !keys.contains(&args[2]);
@@ -125,6 +128,7 @@ pub fn move_key(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> O
     keys.select(there);
     let is_free = !keys.contains(&args[1]);
     keys.select(here);
+    keys.ask_for_log_of(std::iter::once(&args[1]))?;
     let entry = if is_free { keys.take(&args[1]) } else { None };
     reply.flag(entry.is_some());
     if let Some(entry) = entry {

@@ -85,6 +85,7 @@ pub fn spop(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
     }
     let refusal = "ERR value is out of range, must be positive";
     let count = args.from(2).next().map(|count| parse_count(count, refusal)).transpose()?;
+    keys.ask_for_log_of_elements(&args[1], count.unwrap_or(1))?;
     let mut random = keys.random.clone();
     let popped = keys.change_present::<Set, _>(&args[1], |set| {
         let mut popped: Vec<Box<[u8]>> = Vec::new();
@@ -193,13 +194,14 @@ fn answer_combined(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, o
 
 fn store_combined(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, operation: Operation) -> Outcome {
     let set = combine(keys, args.from(2), operation)?;
-    reply.count(set.len());
+    let count = set.len();
     let stored = match operation {
         Operation::Union => "sunionstore",
         Operation::Intersection => "sinterstore",
         Operation::Difference => "sdiffstore",
     };
-    keys.store(&args[1], (!set.is_empty()).then(|| set.into_value()), EventClasses::SET, stored);
+    keys.store(&args[1], (count > 0).then(|| set.into_value()), EventClasses::SET, stored)?;
+    reply.count(count);
     Ok(())
 }
 

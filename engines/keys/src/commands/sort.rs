@@ -213,8 +213,9 @@ fn answer(keys: &mut Keyspace, key: &[u8], request: &Request<'_>, reply: &mut dy
         }
         Some(destination) => {
             let list: List = values.iter().map(|value| value.as_deref().unwrap_or_default()).collect();
-            reply.count(list.len());
-            keys.store(destination, (!list.is_empty()).then(|| list.into_value()), EventClasses::LIST, "sortstore");
+            let count = list.len();
+            keys.store(destination, (count > 0).then(|| list.into_value()), EventClasses::LIST, "sortstore")?;
+            reply.count(count);
         }
     }
     Ok(())

@@ -381,13 +381,14 @@ pub fn zrangestore(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -
         Some(set) => set.range(selection.of(set)).collect(),
         None => SortedSet::default(),
     };
-    store(keys, &args[1], selected, reply, "zrangestore");
-    Ok(())
+    store(keys, &args[1], selected, reply, "zrangestore")
 }
 
-fn store(keys: &mut Keyspace, key: &[u8], set: SortedSet, reply: &mut dyn Reply, event: &'static str) {
-    reply.count(set.len());
-    keys.store(key, (!set.is_empty()).then(|| set.into_value()), EventClasses::SORTED_SET, event);
+fn store(keys: &mut Keyspace, key: &[u8], set: SortedSet, reply: &mut dyn Reply, event: &'static str) -> Outcome {
+    let count = set.len();
+    keys.store(key, (count > 0).then(|| set.into_value()), EventClasses::SORTED_SET, event)?;
+    reply.count(count);
+    Ok(())
 }
 
 /// The older commands, each a `ZRANGE` with options in its name.
@@ -475,6 +476,8 @@ fn remove_range(
     wanted: Wanted<'_>,
     event: &'static str,
 ) -> Outcome {
+    let count = keys.peek_collection::<SortedSet>(&args[1])?.map_or(0, |set| wanted.of(set, false).len());
+    keys.ask_for_log_of_elements(&args[1], count)?;
     let removed = keys.change_present::<SortedSet, _>(&args[1], |set| {
         let members: Vec<Box<[u8]>> = set.range(wanted.of(set, false)).map(|(member, _)| member.into()).collect();
         Ok(members.iter().filter(|member| set.remove(member)).count())
@@ -505,6 +508,7 @@ fn take_from_end(
     count: usize,
     is_highest: bool,
 ) -> Result<Option<Popped>, CommandError> {
+    keys.ask_for_log_of_elements(key, count)?;
     let taken = keys.change_present::<SortedSet, Popped>(key, |set| {
         let count = count.min(set.len());
         let taken: Popped = if is_highest {
@@ -736,8 +740,7 @@ fn store_combined(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, op
         Operation::Intersection => "zinterstore",
         Operation::Difference => "zdiffstore",
     };
-    store(keys, &args[1], set, reply, stored);
-    Ok(())
+    store(keys, &args[1], set, reply, stored)
 }
 
 /// `ZUNION numkeys key [key ...] [WEIGHTS ...] [AGGREGATE ...] [WITHSCORES]`

@@ -21,14 +21,15 @@ const PATIENCE: usize = 1_000;
 type Key = (u8, Box<[u8]>);
 
 impl Keyspace {
-    /// Gives up one key: a copy of another actor's, or one of this actor's as the policy has it. Says whether there was one.
+    /// Gives up a copy of another actor's key. Says whether there was one; to find that there is none takes a while.
+    pub fn evict_copy(&mut self) -> bool {
+        let is_given_up = self.coldest_copy().is_some_and(|(database, key)| self.give_up(database, &key));
+        self.counters.given_up += u64::from(is_given_up);
+        is_given_up
+    }
+
+    /// Gives up one key of this actor's as the policy has it. Says whether there was one.
     pub fn evict(&mut self, policy: Eviction) -> bool {
-        if let Some((database, key)) = self.coldest_copy()
-            && self.give_up(database, &key)
-        {
-            self.counters.given_up += 1;
-            return true;
-        }
         let Eviction::Evict(scope, order) = policy else { return false };
         let Some((database, key)) = self.victim(scope, order) else { return false };
         let before = self.selected;

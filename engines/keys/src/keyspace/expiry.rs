@@ -32,6 +32,18 @@ impl Keyspace {
 
     /// Deletes keys whose time has come. Looks at no more than `patience`. Says when to come again.
     pub fn expire_due(&mut self, mut patience: usize) -> Option<UnixMillis> {
+        /// Of the log, for what is deleted at once.
+        const LOG_BYTES: usize = 128 << 10;
+        /// How long to wait where the log has no space.
+        const PAUSE_MILLIS: u64 = 1000;
+        let due = self.databases.iter().flatten().filter_map(|database| database.next_expiry()).min()?;
+        if due > self.now {
+            return Some(due);
+        }
+        // Keys whose time has come are gone for whoever looks, deleted or not.
+        if self.ask_for_log(LOG_BYTES).is_err() {
+            return Some(UnixMillis(self.now.0 + PAUSE_MILLIS));
+        }
         let before = self.selected;
         for number in 0..DATABASES {
             self.selected = number;

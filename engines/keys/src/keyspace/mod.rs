@@ -32,6 +32,7 @@ pub use self::{
 };
 use crate::delta::{DeltaLog, Header, OpWriter, STRING_TAG};
 use crate::error::{CommandError, Outcome};
+use crate::log::LogSpace;
 use crate::memory;
 use crate::placement::{KeyHash, Placement};
 use crate::random::Random;
@@ -84,6 +85,8 @@ pub struct Keyspace {
     swapped: [Hlc; DATABASES as usize],
     /// Deltas for the log.
     pub log: DeltaLog,
+    /// Space in the log for what changes next.
+    pub log_space: LogSpace,
     /// What was counted.
     pub counters: Counters,
     /// Chance, for commands that want some.
@@ -150,6 +153,7 @@ impl Keyspace {
             deleted: vec![Hlc::ZERO; DELETION_CLASSES].into(),
             swapped: [Hlc::ZERO; DATABASES as usize],
             log: DeltaLog::new(),
+            log_space: LogSpace::default(),
             counters: Counters::default(),
             random: Random::new(seed),
             ready: Vec::new(),
@@ -247,6 +251,35 @@ impl Keyspace {
     pub(crate) fn ask_for_memory_of<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) -> Outcome {
         let sizes = keys.filter_map(|key| self.peek(key)).map(Entry::byte_count);
         memory::ask_for_value(sizes.fold(0, usize::saturating_add))
+    }
+
+    /// Asks for space in the log for a change of so many bytes.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn ask_for_log(&mut self, bytes: usize) -> Outcome {
+        self.log_space.ask(self.log.bytes().len() + bytes)
+    }
+
+    /// Asks for space in the log for what is made of the values of keys.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn ask_for_log_of<'a>(&mut self, keys: impl Iterator<Item = &'a [u8]>) -> Outcome {
+        let sizes = keys.filter_map(|key| self.peek(key)).map(Entry::byte_count);
+        let bytes = sizes.fold(0, usize::saturating_add);
+        self.ask_for_log(bytes)
+    }
+
+    /// Asks for space in the log for naming so many elements of a collection.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn ask_for_log_of_elements(&mut self, key: &[u8], count: usize) -> Outcome {
+        let Some(entry) = self.peek(key) else { return Ok(()) };
+        let elements = entry.value.element_count().max(1);
+        let each = entry.byte_count() / elements;
+        self.ask_for_log(each.saturating_mul(count.min(elements)))
     }
 
     /// A key's entry, for those who want to know about it without using it.
@@ -544,13 +577,18 @@ impl Keyspace {
     }
 
     /// Puts a result in the place of what is there, or deletes that if there is none; notes the event that goes with it.
-    pub fn store(&mut self, key: &[u8], value: Option<Value>, class: EventClasses, name: &'static str) {
+    ///
+    /// # Errors
+    /// If the log has no space for it.
+    pub fn store(&mut self, key: &[u8], value: Option<Value>, class: EventClasses, name: &'static str) -> Outcome {
         if let Some(value) = value {
+            self.ask_for_log(value.heap_bytes())?;
             self.put(key, value, UnixMillis::NEVER);
             self.note_event(class, name, key);
         } else if self.delete(key) {
             self.note_event(EventClasses::GENERIC, "del", key);
         }
+        Ok(())
     }
 
     /// Deletes a key. Says whether it was there.

@@ -4,6 +4,8 @@ use savanna_ownership::{KEY_GROUPS, KeyGroup};
 
 use super::{DATABASES, Entry, Keyspace, log_whole};
 use crate::delta::Header;
+use crate::memory::ask_for_value;
+use crate::placement::KeyHash;
 
 /// What was written.
 #[derive(Debug, Default)]
@@ -11,6 +13,8 @@ pub(super) struct Place {
     /// Databases and key groups before these.
     database: u8,
     group: u16,
+    /// Of that group, keys at places before this.
+    from: KeyHash,
     /// Keys with replicas that are still to be written, once all key groups are.
     replicas: Option<Vec<(u8, Box<[u8]>)>>,
 }
@@ -36,7 +40,7 @@ impl Keyspace {
         self.logs_heard
     }
 
-    /// Writes keys up to about `bytes`, and at least one key group with keys. Says whether all keys that are here were
+    /// Writes keys up to about `bytes`, and at least one, if there is memory for it and space in the log. Says whether all keys that are here were
     /// written.
     pub fn rewrite_some(&mut self, bytes: usize) -> bool {
         let Some(mut place) = self.rewriting.take() else { return true };
@@ -44,17 +48,32 @@ impl Keyspace {
         while place.database < DATABASES && self.log.bytes().len() < end {
             match &self.databases[usize::from(place.database)] {
                 Some(database) if place.group < KEY_GROUPS => {
-                    if let Ok(group) = KeyGroup::new(place.group) {
-                        // Those with replicas are written at the end; some have no entry.
-                        let replicas = &self.replicas;
-                        let single = |entry: &&Entry| replicas.get(place.database, &entry.key).is_none();
-                        for entry in database.group(group).filter(single) {
-                            let header = header_of(place.database, entry);
-                            log_whole(&mut self.log, header, entry);
-                            self.log.note_request();
+                    // Those with replicas are written at the end; some have no entry.
+                    let places = KeyGroup::new(place.group).map(|group| database.places(group, place.from));
+                    let replicas = &self.replicas;
+                    let single = |(_, entry): &(KeyHash, &Entry)| replicas.get(place.database, &entry.key).is_none();
+                    let mut rest = places.unwrap_or_default().into_iter().filter(single);
+                    place.from = KeyHash::default();
+                    let stopped = rest.find(|(at, entry)| {
+                        let is_enough = self.log.bytes().len() >= end && place.from != *at;
+                        let bytes = entry.byte_count();
+                        let is_refused =
+                            ask_for_value(bytes).and_then(|()| self.log_space.ask(self.log.bytes().len() + bytes));
+                        if is_enough || is_refused.is_err() {
+                            return true;
                         }
+                        log_whole(&mut self.log, header_of(place.database, entry), entry);
+                        self.log.note_request();
+                        place.from = *at;
+                        false
+                    });
+                    match stopped {
+                        Some((at, _)) => {
+                            place.from = at;
+                            break;
+                        }
+                        None => (place.group, place.from) = (place.group + 1, KeyHash::default()),
                     }
-                    place.group += 1;
                 }
                 _ => (place.database, place.group) = (place.database + 1, 0),
             }

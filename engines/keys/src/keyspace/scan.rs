@@ -2,7 +2,7 @@
 
 use savanna_ownership::{KEY_GROUPS, KeyGroup};
 
-use super::{Entry, Keyspace};
+use super::{Database, Entry, Keyspace};
 use crate::placement::KeyHash;
 
 impl Keyspace {
@@ -14,16 +14,12 @@ impl Keyspace {
     pub fn scan(&self, from: KeyHash, end: u16, count: usize, visit: &mut dyn FnMut(&Entry)) -> Option<KeyHash> {
         let database = self.database()?;
         let mut left = count.max(1);
-        let mut places: Vec<(KeyHash, &Entry)> = Vec::new();
         for number in from.group().get()..end.min(KEY_GROUPS) {
             let Ok(group) = KeyGroup::new(number) else { break };
             if database.group(group).len() == 0 {
                 continue;
             }
-            places.clear();
-            let placed = database.group(group).map(|entry| (KeyHash::of(&entry.key).floor(), entry));
-            places.extend(placed.filter(|(at, _)| *at >= from));
-            places.sort_unstable_by_key(|(at, _)| *at);
+            let places = database.places(group, from);
             for (index, (at, entry)) in places.iter().enumerate() {
                 // Keys of one place are shown together: it cannot say which of them comes next.
                 if left == 0 && places[index - 1].0 != *at {
@@ -57,5 +53,15 @@ impl Keyspace {
         let groups = own.filter_map(|group| KeyGroup::new(group).ok());
         let found = groups.flat_map(|group| database.group(group)).find(|entry| !entry.has_expired(now));
         found.map(|entry| Box::from(&*entry.key))
+    }
+}
+
+impl Database {
+    /// The entries of a key group from a place on, in the order of their places.
+    pub(super) fn places(&self, group: KeyGroup, from: KeyHash) -> Vec<(KeyHash, &Entry)> {
+        let placed = self.group(group).map(|entry| (KeyHash::of(&entry.key).floor(), entry));
+        let mut places: Vec<(KeyHash, &Entry)> = placed.filter(|(at, _)| *at >= from).collect();
+        places.sort_unstable_by_key(|(at, _)| *at);
+        places
     }
 }

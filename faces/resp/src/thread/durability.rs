@@ -8,7 +8,7 @@ use savanna_journal::{Journal, JournalError, Lsn};
 use savanna_keys::config::Sync;
 use savanna_keys::log::{append_changes, stage_changes};
 
-use super::{REWRITE_PERIOD, Thread, ThreadError};
+use super::{REWRITE_PAUSE, REWRITE_PERIOD, Thread, ThreadError};
 use crate::mailbox::Mail;
 
 /// Bytes of keys that are written again at once: a fraction of a millisecond.
@@ -79,17 +79,21 @@ impl Thread {
     }
 
     /// Whether keys are to be written again now.
-    fn may_rewrite(&self, journal: &Journal) -> bool {
-        self.actor.keys.is_rewriting()
-            && self.state.rewrote_at.elapsed() >= REWRITE_PERIOD
-            && journal.backlog() < REWRITE_AHEAD
-            && self.actor.log_full.is_none()
+    fn may_rewrite(&mut self, journal: &Journal) -> bool {
+        if !self.actor.keys.is_rewriting() || Instant::now() < self.state.rewrite_at {
+            return false;
+        }
+        let has_space = self.actor.log_full.is_none();
+        self.state.rewrite_at = Instant::now() + if has_space { REWRITE_PERIOD } else { REWRITE_PAUSE };
+        has_space && journal.backlog() < REWRITE_AHEAD
     }
 
     /// Writes some keys again. Says whether that were the last.
     fn rewrite_some(&mut self) -> bool {
+        let before = self.actor.keys.log.bytes().len();
         let is_written = self.actor.rewrite_some(REWRITE_BYTES);
-        self.state.rewrote_at = Instant::now();
+        let has_written = is_written || self.actor.keys.log.bytes().len() > before;
+        self.state.rewrite_at = Instant::now() + if has_written { REWRITE_PERIOD } else { REWRITE_PAUSE };
         is_written
     }
 

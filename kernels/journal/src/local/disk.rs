@@ -9,6 +9,11 @@ use std::{
     sync::Once,
 };
 
+use rustix::{
+    fs::{FallocateFlags, fallocate},
+    io::Errno,
+};
+
 /// A directory that holds one log. The real one is [`OsDisk`], the simulated one [`SimDisk`](crate::sim::SimDisk).
 pub trait Disk: Debug + Send + Sync {
     /// The names of all files.
@@ -70,6 +75,51 @@ pub trait DiskFile: Debug + Send {
     /// # Errors
     /// Whatever the disk says; it is then unknown which bytes are durable, and a second attempt would not tell.
     fn sync(&mut self) -> io::Result<()>;
+
+    /// The same file for a second thread, which only takes space with it; `None` if that is not possible, and nobody can be sure of
+    /// space then.
+    ///
+    /// # Errors
+    /// Whatever the operating system says.
+    fn twin(&self) -> io::Result<Option<Box<dyn DiskFile>>> {
+        Ok(None)
+    }
+
+    /// Takes the space between two offsets, behind the end of the file: what is written there later finds it. Until then it reads as
+    /// zeros.
+    ///
+    /// # Errors
+    /// Whatever the disk says; some of the space may have been taken.
+    fn allocate(&mut self, from: u64, to: u64) -> io::Result<()> {
+        write_zeros(self, from, to)
+    }
+
+    /// Gives back what is behind an offset.
+    ///
+    /// # Errors
+    /// Whatever the disk says.
+    fn shorten(&mut self, _to: u64) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// No more is written at once: a quarter of a millisecond.
+const PIECE_BYTES: u64 = 128 << 10;
+static ZEROS: [u8; PIECE_BYTES as usize] = [0; PIECE_BYTES as usize];
+
+/// Writes zeros between two offsets.
+pub(super) fn write_zeros<F: DiskFile + ?Sized>(file: &mut F, from: u64, to: u64) -> io::Result<()> {
+    let mut at = from;
+    while at < to {
+        let zeros = &ZEROS[..PIECE_BYTES.min(to - at) as usize];
+        match file.write_at(zeros, at) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => at += written as u64,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// A directory of the operating system.
@@ -152,5 +202,21 @@ impl DiskFile for OsFile {
 
     fn sync(&mut self) -> io::Result<()> {
         self.0.sync_data()
+    }
+
+    fn twin(&self) -> io::Result<Option<Box<dyn DiskFile>>> {
+        Ok(Some(Box::new(Self(self.0.try_clone()?))))
+    }
+
+    fn allocate(&mut self, from: u64, to: u64) -> io::Result<()> {
+        match fallocate(&self.0, FallocateFlags::empty(), from, to - from) {
+            // Some file systems have no such thing.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR) => write_zeros(self, from, to),
+            taken => Ok(taken?),
+        }
+    }
+
+    fn shorten(&mut self, to: u64) -> io::Result<()> {
+        self.0.set_len(to)
     }
 }

@@ -396,6 +396,10 @@ impl DiskFile for SimFile {
             }
         }
     }
+
+    fn twin(&self) -> io::Result<Option<Box<dyn DiskFile>>> {
+        Ok(Some(Box::new(Self { disk: Arc::clone(&self.disk), ..*self })))
+    }
 }
 
 #[cfg(test)]

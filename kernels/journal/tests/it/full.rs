@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
-use savanna_journal::{Journal, JournalError, Lsn, sim::SimDisk};
+use savanna_journal::{Draft, Journal, JournalError, Lsn, sim::SimDisk};
 
 use crate::history::{append, on, open, wait};
 
@@ -85,4 +85,76 @@ fn a_log_is_not_opened_on_a_full_disk_and_is_there_when_there_is_space() {
     assert!(matches!(error, JournalError::Full { .. }), "{error}");
     disk.set_capacity(u64::MAX);
     assert_eq!(open(on(&disk), 3).expect("opened").1.len() as u64, before);
+}
+
+/// No more space than the files have now.
+fn fill(disk: &SimDisk) {
+    disk.set_capacity(disk.files().iter().map(|(_, bytes)| *bytes as u64).sum());
+}
+
+#[test]
+fn what_space_was_taken_for_becomes_durable_on_a_full_disk_and_more_is_refused_before() {
+    let disk = SimDisk::new(1);
+    let (journal, _) = open(on(&disk).segment_bytes(4 << 20), 1).expect("opened");
+    let payload = [1; 300 * KIB];
+    let written = Journal::written_bytes(&[Draft { shard: 1, kind: 1, payload: &payload }]);
+    journal.take_space(4 * written).expect("there is space");
+    fill(&disk);
+    let error = journal.take_space(1 << 20).expect_err("there is none");
+    assert!(error.is_full() && error.to_string().starts_with("could not write sim:/segment-"), "{error}");
+    for _ in 0..4 {
+        wait(&journal, append(&journal, &payload).expect("accepted")).expect("durable");
+        journal.give_back(written);
+    }
+    disk.set_capacity(u64::MAX);
+    journal.take_space(1 << 20).expect("there is space again");
+    journal.close().expect("closed");
+    assert_eq!(open(on(&disk), 2).expect("opened").1.len(), 4);
+}
+
+#[test]
+fn a_segment_that_none_can_follow_takes_what_space_was_taken_for() {
+    let disk = SimDisk::new(1);
+    let segment_bytes = 256 * KIB;
+    let (journal, _) = open(on(&disk).segment_bytes(segment_bytes), 1).expect("opened");
+    let payload = [1; 100 * KIB];
+    let written = Journal::written_bytes(&[Draft { shard: 1, kind: 1, payload: &payload }]);
+    journal.take_space(6 * written).expect("there is space");
+    let append = || {
+        let lsn = append(&journal, &payload).expect("accepted");
+        wait(&journal, lsn).expect("durable");
+        journal.give_back(written);
+    };
+    append();
+    fill(&disk);
+    (1..6).for_each(|_| append());
+    assert!(journal.full().is_some(), "there is no space for a segment");
+    disk.set_capacity(u64::MAX);
+    wait_for_space(&journal);
+    append();
+    let lengths: Vec<usize> =
+        disk.files().into_iter().filter(|(name, _)| name.starts_with("segment-")).map(|(_, bytes)| bytes).collect();
+    assert_eq!(lengths.len(), 2, "the next one has begun: {lengths:?}");
+    journal.close().expect("closed");
+    assert_eq!(open(on(&disk), 2).expect("opened").1.len(), 7);
+}
+
+#[test]
+fn space_that_was_taken_goes_along_to_the_next_segment() {
+    let disk = SimDisk::new(1);
+    let (journal, _) = open(on(&disk).segment_bytes(256 * KIB), 1).expect("opened");
+    let payload = [1; 100 * KIB];
+    let written = Journal::written_bytes(&[Draft { shard: 1, kind: 1, payload: &payload }]);
+    journal.take_space(8 * written).expect("there is space");
+    for taken in 0..8 {
+        wait(&journal, append(&journal, &payload).expect("accepted")).expect("durable");
+        journal.give_back(written);
+        if taken == 3 {
+            // Somewhere in the second segment.
+            fill(&disk);
+        }
+    }
+    journal.close().map_or_else(|error| assert!(error.is_full(), "{error}"), |()| ());
+    disk.set_capacity(u64::MAX);
+    assert_eq!(open(on(&disk), 2).expect("opened").1.len(), 8);
 }

@@ -227,7 +227,7 @@ impl Keyspace {
     /// Gives a key of this actor so many replicas, [`FULL`] for one at each actor.
     ///
     /// # Errors
-    /// If it has a type that does not merge.
+    /// If it has a type that does not merge, or the log has no space.
     pub fn replicate(&mut self, key: &[u8], copies: u16) -> Result<(), CommandError> {
         if copies > 1 && self.peek(key).is_some_and(|entry| matches!(entry.value, Value::List(_))) {
             return Err(CommandError::text(
@@ -235,6 +235,7 @@ impl Keyspace {
                  without a value, or a string, hash, set or sorted set",
             ));
         }
+        self.ask_for_log_of(std::iter::once(key))?;
         self.translate_changes();
         let database = self.selected;
         let version = self.next_version();
