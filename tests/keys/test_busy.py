@@ -39,11 +39,27 @@ def is_busy(reply):
     return isinstance(reply, Refused) and reply.startswith("BUSY ")
 
 
+LONG = "local s = string.rep('a', 50000000) "
 SLOW = {
     "instructions": "while true do end",
     "commands": "while true do redis.call('GET', KEYS[1]) end",
     "patterns": "return (string.rep('a', 30000)):find('.-.-.-.-b')",
     "handlers": "xpcall(function() while true do end end, function() while true do end end)",
+    # A few steps, of which each takes long.
+    "repeated texts": "while true do local t = string.rep('abc', 20000000) end",
+    "formatted texts": LONG + "while true do local t = string.format('%s!', s) end",
+    "quoted texts": LONG + "while true do local t = string.format('%q', s) end",
+    "parts of texts": LONG + "while true do local t = s:sub(2) end",
+    "joined texts": LONG + "while true do local t = table.concat({s, '!'}) end",
+    "texts behind each other": LONG + "while true do local t = s .. 'x' end",
+    "compared texts": LONG + "local t, u = s .. 'x', s .. 'y' while t < u do end",
+    "classes": LONG + "while true do s:match('^a*$') end",
+    "encoded texts": LONG + "while true do local t = cjson.encode(s) end",
+    "decoded texts": LONG + "s = '\"' .. s .. '\"' while true do local t = cjson.decode(s) end",
+    "packed texts": LONG + "while true do local t = cmsgpack.pack(s) end",
+    "digests": LONG + "while true do local t = redis.sha1hex(s) end",
+    # A list of lists that are the same, and so on: nobody could read it to its end.
+    "replies": "local t = {} for _ = 1, 60 do t = {t, t} end return t",
 }
 
 

@@ -2,7 +2,7 @@
 
 use mlua::{Lua, Table, Value};
 
-use super::watch::Watch;
+use super::watch::{Steps, Watch};
 use crate::number::{general, shortest};
 use crate::reply::{self, Reply, Tape};
 
@@ -130,12 +130,46 @@ fn list<'a>(
 /// How deep a reply may be.
 const DEPTH_MAX: usize = 1000;
 
-/// Answers with a value of Lua.
-pub(super) fn answer(value: &Value, protocol: u8, reply: &mut dyn Reply) -> mlua::Result<()> {
-    answer_inner(value, protocol, DEPTH_MAX, reply)
+/// Answers with a value of Lua. Half of a reply is none: so it is gone through before, to nobody, which may take no longer than
+/// a script may run. (A table that has another one twice, which has another one twice, and so on, has no end that anybody
+/// could wait for.)
+///
+/// # Errors
+/// If the script has to end meanwhile; nothing is told then.
+pub(super) fn answer(value: &Value, protocol: u8, watch: &Watch, reply: &mut dyn Reply) -> mlua::Result<()> {
+    answer_inner(value, protocol, DEPTH_MAX, &mut Steps::under(watch.clone()), &mut Nobody)?;
+    answer_inner(value, protocol, DEPTH_MAX, &mut Steps::to_the_end(watch.clone()), reply)
 }
 
-fn answer_inner(value: &Value, protocol: u8, depth: usize, reply: &mut dyn Reply) -> mlua::Result<()> {
+/// Hears nothing.
+struct Nobody;
+
+impl Reply for Nobody {
+    fn simple(&mut self, _: &str) {}
+    fn error(&mut self, _: &str) {}
+    fn integer(&mut self, _: i64) {}
+    fn boolean(&mut self, _: bool) {}
+    fn bulk(&mut self, _: &[u8]) {}
+    fn null(&mut self) {}
+    fn null_array(&mut self) {}
+    fn double(&mut self, _: f64) {}
+    fn verbatim(&mut self, _: &str) {}
+    fn array(&mut self, _: usize) {}
+    fn map(&mut self, _: usize) {}
+    fn set(&mut self, _: usize) {}
+    fn push(&mut self, _: usize) {}
+    fn pairs(&mut self, _: usize) {}
+    fn pair(&mut self) {}
+}
+
+fn answer_inner(
+    value: &Value,
+    protocol: u8,
+    depth: usize,
+    steps: &mut Steps,
+    reply: &mut dyn Reply,
+) -> mlua::Result<()> {
+    steps.step(0)?;
     match value {
         Value::String(text) => reply.bulk(&text.as_bytes()),
         Value::Integer(number) => reply.integer(*number),
@@ -143,13 +177,19 @@ fn answer_inner(value: &Value, protocol: u8, depth: usize, reply: &mut dyn Reply
         Value::Boolean(flag) if protocol == 3 => reply.boolean(*flag),
         Value::Boolean(true) => reply.integer(1),
         Value::Table(_) if depth == 0 => reply.error("ERR reached lua stack limit"),
-        Value::Table(table) => return answer_table(table, protocol, depth - 1, reply),
+        Value::Table(table) => return answer_table(table, protocol, depth - 1, steps, reply),
         _ => reply.null(),
     }
     Ok(())
 }
 
-fn answer_table(table: &Table, protocol: u8, depth: usize, reply: &mut dyn Reply) -> mlua::Result<()> {
+fn answer_table(
+    table: &Table,
+    protocol: u8,
+    depth: usize,
+    steps: &mut Steps,
+    reply: &mut dyn Reply,
+) -> mlua::Result<()> {
     if let Value::String(error) = table.raw_get("err")? {
         reply.error(&error.to_string_lossy().replace(['\r', '\n'], " "));
         return Ok(());
@@ -174,15 +214,15 @@ fn answer_table(table: &Table, protocol: u8, depth: usize, reply: &mut dyn Reply
         reply.map(map.pairs::<Value, Value>().count());
         for pair in map.pairs::<Value, Value>() {
             let (name, value) = pair?;
-            answer_inner(&name, protocol, depth, reply)?;
-            answer_inner(&value, protocol, depth, reply)?;
+            answer_inner(&name, protocol, depth, steps, reply)?;
+            answer_inner(&value, protocol, depth, steps, reply)?;
         }
         return Ok(());
     }
     if let Value::Table(set) = table.raw_get("set")? {
         reply.set(set.pairs::<Value, Value>().count());
         for member in set.pairs::<Value, Value>() {
-            answer_inner(&member?.0, protocol, depth, reply)?;
+            answer_inner(&member?.0, protocol, depth, steps, reply)?;
         }
         return Ok(());
     }
@@ -197,5 +237,5 @@ fn answer_table(table: &Table, protocol: u8, depth: usize, reply: &mut dyn Reply
         count += 1;
     }
     reply.array(count);
-    (1..=count).try_for_each(|index| answer_inner(&table.raw_get(index)?, protocol, depth, reply))
+    (1..=count).try_for_each(|index| answer_inner(&table.raw_get(index)?, protocol, depth, steps, reply))
 }

@@ -2,24 +2,30 @@
 
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::{Given, LibraryFunction, Refused, bytes_at, text};
+use super::{Given, LibraryFunction, MEMORY_BYTES_MAX, Refused, Steps, bytes_at, text};
 use crate::number::general;
 
 pub(super) const FUNCTIONS: &[(&str, LibraryFunction)] = &[("encode", encode), ("decode", decode)];
 
 const DEPTH_MAX: usize = 1000;
+/// Bytes of a string between two steps.
+const BYTES_BETWEEN: usize = 1 << 12;
 /// A list may have so many places, whatever is in them; a longer one at most twice as many as elements.
 const SPARSE_SAFE: usize = 10;
 
 /// `cjson.encode(value)`
 fn encode(lua: &Lua, args: &[Value]) -> Given {
     let [value] = args else { return Err("expected 1 argument".into()) };
-    let mut out = Vec::new();
-    write(value, 0, &mut out)?;
+    let (mut out, mut steps) = (Vec::new(), Steps::of(lua));
+    write(value, 0, &mut steps, &mut out)?;
     text(lua, &out)
 }
 
-fn write(value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<(), Refused> {
+fn write(value: &Value, depth: usize, steps: &mut Steps, out: &mut Vec<u8>) -> Result<(), Refused> {
+    let before = out.len();
+    if before > MEMORY_BYTES_MAX {
+        return Err("not enough memory".into());
+    }
     match value {
         Value::Nil => out.extend_from_slice(b"null"),
         value if value.is_null() => out.extend_from_slice(b"null"),
@@ -33,20 +39,21 @@ fn write(value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<(), Refused> 
         Value::Table(_) if depth == DEPTH_MAX => {
             return Err(Refused(format!("Cannot serialise, excessive depth ({})", depth + 1)));
         }
-        Value::Table(table) => write_table(table, depth + 1, out)?,
+        Value::Table(table) => return write_table(table, depth + 1, steps, out),
         other => return Err(Refused(format!("Cannot serialise {}: type not supported", other.type_name()))),
     }
-    Ok(())
+    Ok(steps.step(out.len() - before)?)
 }
 
-fn write_table(table: &Table, depth: usize, out: &mut Vec<u8>) -> Result<(), Refused> {
-    if let Some(length) = list_length(table)? {
+fn write_table(table: &Table, depth: usize, steps: &mut Steps, out: &mut Vec<u8>) -> Result<(), Refused> {
+    steps.step(0)?;
+    if let Some(length) = list_length(table, steps)? {
         out.push(b'[');
         for index in 1..=length {
             if index > 1 {
                 out.push(b',');
             }
-            write(&table.raw_get(index)?, depth, out)?;
+            write(&table.raw_get(index)?, depth, steps, out)?;
         }
         out.push(b']');
         return Ok(());
@@ -64,17 +71,18 @@ fn write_table(table: &Table, depth: usize, out: &mut Vec<u8>) -> Result<(), Ref
             _ => return Err("Cannot serialise table: table key must be a number or string".into()),
         }
         out.push(b':');
-        write(&value, depth, out)?;
+        write(&value, depth, steps, out)?;
     }
     out.push(b'}');
     Ok(())
 }
 
 /// The length of a table that is a list: all its names are whole numbers above 0.
-fn list_length(table: &Table) -> Result<Option<usize>, Refused> {
+fn list_length(table: &Table, steps: &mut Steps) -> Result<Option<usize>, Refused> {
     let (mut longest, mut count) = (0, 0);
     for pair in table.pairs::<Value, Value>() {
         let Some(index) = list_index(&pair?.0) else { return Ok(None) };
+        steps.step(0)?;
         longest = longest.max(index);
         count += 1;
     }
@@ -116,7 +124,7 @@ fn decode(lua: &Lua, args: &[Value]) -> Given {
         return Err("expected 1 argument".into());
     }
     let bytes = bytes_at(args, 0)?;
-    let mut reader = Reader { lua, bytes: &bytes, at: 0 };
+    let mut reader = Reader { lua, bytes: &bytes, at: 0, steps: Steps::of(lua) };
     let value = reader.value(0)?;
     reader.skip_blanks();
     if reader.at < bytes.len() {
@@ -129,6 +137,7 @@ struct Reader<'a> {
     lua: &'a Lua,
     bytes: &'a [u8],
     at: usize,
+    steps: Steps,
 }
 
 impl Reader<'_> {
@@ -154,7 +163,9 @@ impl Reader<'_> {
         if depth > DEPTH_MAX {
             return Err(Refused(format!("Found too many nested data structures ({depth})")));
         }
+        let before = self.at;
         self.skip_blanks();
+        self.steps.step(self.at - before)?;
         let rest = &self.bytes[self.at..];
         match rest.first() {
             Some(b'{') => self.object(depth + 1),
@@ -234,6 +245,9 @@ impl Reader<'_> {
         loop {
             let Some(byte) = self.bytes.get(self.at) else { return Err(self.unexpected("string end")) };
             self.at += 1;
+            if self.at.is_multiple_of(BYTES_BETWEEN) {
+                self.steps.step(BYTES_BETWEEN)?;
+            }
             match byte {
                 b'"' => return Ok(out),
                 0..32 => {

@@ -21,6 +21,7 @@ use hashbrown::{HashMap, HashSet};
 use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
 
 pub(crate) use self::watch::{Kill, Watch};
+use self::watch::{Steps, Stopped};
 use crate::actor::Actor;
 use crate::commands::server::REDIS_VERSION;
 use crate::error::CommandError;
@@ -94,6 +95,12 @@ type LibraryFunction = fn(&Lua, &[Value]) -> Given;
 impl From<mlua::Error> for Refused {
     fn from(error: mlua::Error) -> Self {
         Self(message(&error))
+    }
+}
+
+impl From<Stopped> for Refused {
+    fn from(Stopped(text): Stopped) -> Self {
+        Self(text)
     }
 }
 
@@ -295,6 +302,8 @@ impl Machine {
         native.raw_set("redis", redis)?;
         let over = watch.clone();
         native.raw_set("look", lua.create_function(move |_, ()| Ok(over.look()?))?)?;
+        let over = watch.clone();
+        native.raw_set("pace", lua.create_function(move |lua, ()| over.pace(lua))?)?;
         native.raw_set("memory", MEMORY_BYTES_MAX)?;
         native.raw_set("message", lua.create_function(|_, error: mlua::Error| Ok(raised(&error)))?)?;
         native.raw_set("line", lua.create_function(|lua, ()| Ok(present_line(lua)))?)?;
@@ -323,6 +332,7 @@ fn library(lua: &Lua, functions: &[(&str, LibraryFunction)]) -> mlua::Result<Tab
             let given = function(lua, &args).map_err(|refused| raising(lua, refused))?;
             if let Some(watch) = lua.app_data_ref::<Watch>() {
                 watch.look()?;
+                watch.pace(lua)?;
             }
             Ok(given)
         })?;
@@ -459,17 +469,23 @@ impl Actor {
             }
             tape
         });
-        let outcome: mlua::Result<(bool, Value)> = lua.scope(|scope| {
+        let outcome: mlua::Result<()> = lua.scope(|scope| {
             let pcall = scope.create_function(|lua, args| {
                 watch.look()?;
-                convert::to_lua(lua, &(run.borrow_mut())(args), protocol.get(), watch)
+                let value = convert::to_lua(lua, &(run.borrow_mut())(args), protocol.get(), watch)?;
+                watch.pace(lua)?;
+                Ok(value)
             })?;
             let call = scope.create_function(|lua, args| {
                 watch.look()?;
                 let tape = (run.borrow_mut())(args);
                 match tape.first() {
                     Some(reply::Value::Error(text)) => Err(mlua::Error::external(RefusedCommand(text.to_owned()))),
-                    _ => convert::to_lua(lua, &tape, protocol.get(), watch),
+                    _ => {
+                        let value = convert::to_lua(lua, &tape, protocol.get(), watch)?;
+                        watch.pace(lua)?;
+                        Ok(value)
+                    }
                 }
             })?;
             watch.let_look_up(scope.create_function(|_, ()| {
@@ -486,28 +502,40 @@ impl Actor {
                 }
                 _ => Err(mlua::Error::external(RefusedCommand("ERR RESP version must be 2 or 3.".to_owned()))),
             })?;
-            machine.run.call((&compiled.function, keys, arguments, call, pcall, setresp))
+            let ended: mlua::Result<(bool, Value)> =
+                machine.run.call((&compiled.function, keys, arguments, call, pcall, setresp));
+            lua.remove_hook();
+            let told = match ended {
+                _ if watch.stopped().is_some() => Err(mlua::Error::runtime("stopped")),
+                Ok((true, value)) => convert::answer(&value, protocol.get(), watch, reply),
+                Ok((false, error)) => refuse(&error, &invocation.digest, reply),
+                Err(error) => Err(error),
+            };
+            match (told, watch.stopped()) {
+                (Err(_), Some(stopped)) => {
+                    reply.error(&failure(&format!("ERR {}", stopped.0), None, &invocation.digest));
+                    Ok(())
+                }
+                (told, _) => told,
+            }
         });
         lua.remove_hook();
         watch.end();
-        if let Some(stopped) = watch.stopped() {
-            reply.error(&failure(&format!("ERR {}", stopped.0), None, &invocation.digest));
-            return Ok(());
-        }
-        match outcome? {
-            (true, value) => convert::answer(&value, protocol.get(), reply),
-            (false, Value::Table(error)) => {
-                let text: mlua::LuaString = error.raw_get("err")?;
-                let line: Option<usize> = error.raw_get("line")?;
-                reply.error(&failure(&text.to_string_lossy(), line, &invocation.digest));
-                Ok(())
-            }
-            (false, other) => {
-                reply.error(&failure(&format!("ERR {}", other.to_string()?), None, &invocation.digest));
-                Ok(())
-            }
-        }
+        outcome
     }
+}
+
+/// Answers with the error that a script ended with.
+fn refuse(error: &Value, digest: &Digest, reply: &mut dyn Reply) -> mlua::Result<()> {
+    match error {
+        Value::Table(error) => {
+            let text: mlua::LuaString = error.raw_get("err")?;
+            let line: Option<usize> = error.raw_get("line")?;
+            reply.error(&failure(&text.to_string_lossy(), line, digest));
+        }
+        other => reply.error(&failure(&format!("ERR {}", other.to_string()?), None, digest)),
+    }
+    Ok(())
 }
 
 /// An error's text with the script and the line where it happened.

@@ -3,7 +3,7 @@
 use mlua::{Lua, MultiValue, Table, Value};
 
 use super::json::list_index;
-use super::{Given, LibraryFunction, Refused, bytes_at, number_at, text};
+use super::{Given, LibraryFunction, MEMORY_BYTES_MAX, Refused, Steps, bytes_at, number_at, text};
 
 pub(super) const FUNCTIONS: &[(&str, LibraryFunction)] = &[
     ("pack", pack),
@@ -23,21 +23,25 @@ fn pack(lua: &Lua, args: &[Value]) -> Given {
     if args.is_empty() {
         return Err("bad argument #0 to 'pack' (MessagePack pack needs input.)".into());
     }
-    let mut out = Vec::new();
-    args.iter().try_for_each(|value| write(value, 0, &mut out))?;
+    let (mut out, mut steps) = (Vec::new(), Steps::of(lua));
+    args.iter().try_for_each(|value| write(value, 0, &mut steps, &mut out))?;
     text(lua, &out)
 }
 
-fn write(value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<(), Refused> {
+fn write(value: &Value, depth: usize, steps: &mut Steps, out: &mut Vec<u8>) -> Result<(), Refused> {
+    let before = out.len();
+    if before > MEMORY_BYTES_MAX {
+        return Err("not enough memory".into());
+    }
     match value {
         Value::Boolean(flag) => out.push(if *flag { 0xc3 } else { 0xc2 }),
         Value::Integer(number) => write_integer(*number, out),
         Value::Number(number) => write_number(*number, out),
         Value::String(string) => write_string(&string.as_bytes(), out),
-        Value::Table(table) if depth < DEPTH_MAX => write_table(table, depth + 1, out)?,
+        Value::Table(table) if depth < DEPTH_MAX => return write_table(table, depth + 1, steps, out),
         _ => out.push(0xc0),
     }
-    Ok(())
+    Ok(steps.step(out.len() - before)?)
 }
 
 fn write_number(number: f64, out: &mut Vec<u8>) {
@@ -89,11 +93,13 @@ fn write_length(length: usize, mark: u8, out: &mut Vec<u8>) {
     }
 }
 
-fn write_table(table: &Table, depth: usize, out: &mut Vec<u8>) -> Result<(), Refused> {
+fn write_table(table: &Table, depth: usize, steps: &mut Steps, out: &mut Vec<u8>) -> Result<(), Refused> {
+    steps.step(0)?;
     // One pair at a time: Lua has room for some thousand values only that are held outside of it.
     let (mut count, mut longest) = (0, Some(0));
     for pair in table.pairs::<Value, Value>() {
         count += 1;
+        steps.step(0)?;
         longest = longest.zip(list_index(&pair?.0)).map(|(longest, index): (usize, usize)| longest.max(index));
     }
     if longest == Some(count) {
@@ -101,7 +107,7 @@ fn write_table(table: &Table, depth: usize, out: &mut Vec<u8>) -> Result<(), Ref
             length @ 0..16 => out.push(0x90 | length as u8),
             length => write_length(length, 0xdc, out),
         }
-        return (1..=count).try_for_each(|index| write(&table.raw_get(index)?, depth, out));
+        return (1..=count).try_for_each(|index| write(&table.raw_get(index)?, depth, steps, out));
     }
     match count {
         length @ 0..16 => out.push(0x80 | length as u8),
@@ -109,8 +115,8 @@ fn write_table(table: &Table, depth: usize, out: &mut Vec<u8>) -> Result<(), Ref
     }
     for pair in table.pairs::<Value, Value>() {
         let (name, value) = pair?;
-        write(&name, depth, out)?;
-        write(&value, depth, out)?;
+        write(&name, depth, steps, out)?;
+        write(&value, depth, steps, out)?;
     }
     Ok(())
 }
@@ -132,7 +138,7 @@ fn unpack(lua: &Lua, args: &[Value], limit: usize, offset: usize) -> Result<(Mul
     let Some(rest) = bytes.get(offset..) else {
         return Err(Refused(format!("Start offset {offset} greater than input length {}.", bytes.len())));
     };
-    let mut reader = Reader { lua, rest };
+    let mut reader = Reader { lua, rest, steps: Steps::of(lua) };
     let mut values = MultiValue::new();
     while !reader.rest.is_empty() && values.len() < limit {
         values.push_back(reader.value(0)?);
@@ -144,6 +150,7 @@ fn unpack(lua: &Lua, args: &[Value], limit: usize, offset: usize) -> Result<(Mul
 struct Reader<'a> {
     lua: &'a Lua,
     rest: &'a [u8],
+    steps: Steps,
 }
 
 impl<'a> Reader<'a> {
@@ -174,6 +181,7 @@ impl<'a> Reader<'a> {
         if depth > READ_DEPTH_MAX {
             return Err("Bad data format in input.".into());
         }
+        self.steps.step(0)?;
         let [mark] = self.array()?;
         let number = match mark {
             0..0x80 => f64::from(mark),

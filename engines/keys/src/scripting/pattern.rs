@@ -385,8 +385,7 @@ impl<'a> Matching<'a> {
         item: usize,
         depth: usize,
     ) -> Result<Option<usize>, Failure> {
-        let most = self.text[place..].iter().take_while(|byte| class.has(**byte)).count();
-        self.step(most)?;
+        let most = self.count_from(place, class)?;
         for count in (least..=most).rev() {
             if let Some(end) = self.run(place + count, item, depth + 1)? {
                 return Ok(Some(end));
@@ -394,6 +393,21 @@ impl<'a> Matching<'a> {
             self.step(1)?;
         }
         Ok(None)
+    }
+
+    /// How many bytes from this place on are of a class.
+    fn count_from(&mut self, place: usize, class: &Class) -> Result<usize, Failure> {
+        let text = self.text;
+        let mut most = 0;
+        for part in text[place..].chunks(STEPS as usize) {
+            let count = part.iter().take_while(|byte| class.has(**byte)).count();
+            self.step(count)?;
+            most += count;
+            if count < part.len() {
+                break;
+            }
+        }
+        Ok(most)
     }
 
     fn shortest(&mut self, class: &Class, place: usize, item: usize, depth: usize) -> Result<Option<usize>, Failure> {

@@ -91,8 +91,26 @@ function table.sort(list, less)
   return sort(list, less)
 end
 
--- What goes over a long text looks at the watch.
+-- What goes over a long text, or makes one, looks at the watch.
 local LONG = 65536
+
+local function watched(name, original)
+  local function ended(succeeded, result, ...)
+    if not succeeded then
+      if type(result) == "string" then
+        result = substitute(result, "^(bad argument #%d+ to ')%?'", "%1" .. name .. "'")
+      end
+      error(result, 3)
+    end
+    if type(result) == "string" and #result > LONG then native.look() end
+    return result, ...
+  end
+  return function(...) return ended(pcall(original, ...)) end
+end
+
+string.format, string.sub = watched("format", string.format), watched("sub", string.sub)
+table.concat = watched("concat", concat)
+
 for _, name in ipairs({ "upper", "lower", "reverse" }) do
   local original = string[name]
   string[name] = function(...)
@@ -114,11 +132,24 @@ function string.rep(text, count)
   if (type(text) == "string" or type(text) == "number") and #tostring(text) * (tonumber(count) or 0) > native.memory then
     error("not enough memory", 2)
   end
-  return rep(text, count)
+  local result = rep(text, count)
+  if #result > LONG then native.look() end
+  return result
 end
 
 getmetatable("").__index = locked(string)
 getmetatable("").__metatable = false
+
+-- Instructions that go over long texts, such as comparing them, cannot be interrupted either: where they leave much to be
+-- collected, the interpreter is made to look at the watch more often.
+local function look_when_collecting()
+  local guard = newproxy(true)
+  getmetatable(guard).__gc = function()
+    native.pace()
+    pcall(look_when_collecting)
+  end
+end
+look_when_collecting()
 
 -- What a script catches is a string, even if a command was refused.
 local function caught(err)

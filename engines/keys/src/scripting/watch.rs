@@ -3,7 +3,7 @@
 //! Everything that a script can do for long looks at its watch: the interpreter every few instructions, the libraries and
 //! the commands inside of their loops. A script that is stopped catches nothing any more.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,12 @@ use mlua::{Function, HookTriggers, Lua, VmState};
 
 /// Instructions between two looks at the clock, as a rule.
 const INSTRUCTIONS: u32 = 2_000;
-/// The same while single instructions take long: copying a text of megabytes is one.
+/// The same of a script that has much memory, whose instructions may take long: comparing two texts of megabytes is one.
+const LARGE_INSTRUCTIONS: u32 = 100;
+/// The same while single instructions do take long.
 const SLOW_INSTRUCTIONS: u32 = 10;
+/// So much memory is much.
+const LARGE_BYTES: usize = 8 << 20;
 /// A look that comes so late says that instructions take long.
 const LATE: Duration = Duration::from_millis(10);
 
@@ -34,6 +38,8 @@ struct Face {
     looked: AtomicU64,
     /// When others are to be served next.
     look_up_at: AtomicU64,
+    /// Instructions to the next look.
+    instructions: AtomicU32,
     /// What serves them.
     look_up: Mutex<Option<Function>>,
     is_stopped: AtomicBool,
@@ -155,19 +161,73 @@ impl Watch {
         self.hook_every(lua, INSTRUCTIONS)
     }
 
+    /// Has it look more often, or less, by how long its instructions take.
+    pub(super) fn pace(&self, lua: &Lua) -> mlua::Result<()> {
+        let since = Duration::from_nanos(now().saturating_sub(self.0.looked.load(Ordering::Relaxed)));
+        self.pace_after(since, lua)
+    }
+
+    fn pace_after(&self, since: Duration, lua: &Lua) -> mlua::Result<()> {
+        let wanted = match () {
+            () if since > LATE => SLOW_INSTRUCTIONS,
+            () if lua.used_memory() > LARGE_BYTES => LARGE_INSTRUCTIONS,
+            () => INSTRUCTIONS,
+        };
+        if wanted == self.0.instructions.load(Ordering::Relaxed) { Ok(()) } else { self.hook_every(lua, wanted) }
+    }
+
     fn hook_every(&self, lua: &Lua, instructions: u32) -> mlua::Result<()> {
+        self.0.instructions.store(instructions, Ordering::Relaxed);
         let watch = self.clone();
         lua.set_hook(HookTriggers::new().every_nth_instruction(instructions), move |lua, _| {
             let looked = watch.0.looked.load(Ordering::Relaxed);
-            let looked_at = now();
+            let since = Duration::from_nanos(now().saturating_sub(looked));
             watch.look()?;
-            let is_late = Duration::from_nanos(looked_at.saturating_sub(looked)) > LATE;
-            let wanted = if is_late { SLOW_INSTRUCTIONS } else { INSTRUCTIONS };
-            if wanted != instructions {
-                watch.hook_every(lua, wanted)?;
-            }
+            watch.pace_after(since, lua)?;
             Ok(VmState::Continue)
         })
+    }
+}
+
+/// Looks at the watch while a library goes over many values or bytes.
+#[derive(Debug)]
+pub(super) struct Steps {
+    watch: Watch,
+    count: usize,
+    may_be_ended: bool,
+}
+
+impl Steps {
+    /// Values between two looks: much less than a millisecond.
+    const BETWEEN: usize = 1 << 10;
+    /// So many bytes take as long as a value.
+    const BYTES: usize = 64;
+
+    /// Of the script that runs.
+    pub(super) fn of(lua: &Lua) -> Self {
+        Self::under(lua.app_data_ref::<Watch>().map(|watch| watch.clone()).unwrap_or_default())
+    }
+
+    pub(super) const fn under(watch: Watch) -> Self {
+        Self { watch, count: 0, may_be_ended: true }
+    }
+
+    /// Of what goes on to its end; others are served meanwhile.
+    pub(super) const fn to_the_end(watch: Watch) -> Self {
+        Self { watch, count: 0, may_be_ended: false }
+    }
+
+    /// One value, of so many bytes.
+    ///
+    /// # Errors
+    /// If the script has to end.
+    pub(super) fn step(&mut self, bytes: usize) -> Result<(), Stopped> {
+        self.count += 1 + bytes / Self::BYTES;
+        if self.count < Self::BETWEEN {
+            return Ok(());
+        }
+        self.count = 0;
+        self.watch.look().or_else(|stopped| if self.may_be_ended { Err(stopped) } else { Ok(()) })
     }
 }
 
