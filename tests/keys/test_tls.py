@@ -7,27 +7,13 @@ import subprocess
 import pytest
 
 from conftest import SERVER, Server, free_port
+from papers import sign
 from resp import Client
-
-
-def openssl(*words, cwd):
-    subprocess.run(["openssl", *words], cwd=cwd, check=True, capture_output=True)
 
 
 @pytest.fixture(scope="module")
 def papers(tmp_path_factory):
-    """Two authorities; each has signed a server's and a client's certificate."""
-    folder = tmp_path_factory.mktemp("papers")
-    (folder / "name").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n")
-    for authority in ("ours", "foreign"):
-        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30",
-                "-subj", f"/CN={authority}", "-keyout", f"{authority}.key", "-out", f"{authority}.pem", cwd=folder)  # fmt: skip
-        for who in ("server", "client"):
-            openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=localhost",
-                    "-keyout", f"{authority}-{who}.key", "-out", "request", cwd=folder)  # fmt: skip
-            openssl("x509", "-req", "-in", "request", "-days", "30", "-CA", f"{authority}.pem", "-CAkey", f"{authority}.key",
-                    "-CAcreateserial", "-extfile", "name", "-out", f"{authority}-{who}.pem", cwd=folder)  # fmt: skip
-    return folder
+    return sign(tmp_path_factory.mktemp("papers"))
 
 
 def start(papers, tmp_path, clients, threads=2):
