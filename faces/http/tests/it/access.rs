@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use reqwest::Method;
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject as _};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use savanna_http::HttpLimits;
@@ -26,18 +27,33 @@ async fn a_page_of_a_foreign_site_gets_nothing_from_a_node_on_the_loopback() {
     assert_eq!(request.send().await.unwrap().status(), 200);
 }
 
+/// Every route that takes other methods than GET, one that takes none, and one that there is not.
+fn changing_requests() -> Vec<(Method, String)> {
+    let document = serde_json::to_value(savanna_http::document()).unwrap();
+    let mut requests = vec![(Method::POST, "/nowhere".to_owned()), (Method::POST, "/healthz".to_owned())];
+    for (path, item) in document["paths"].as_object().unwrap() {
+        let path: Vec<&str> = path.split('/').map(|part| if part.starts_with('{') { "1" } else { part }).collect();
+        for method in item.as_object().unwrap().keys().filter(|method| *method != "get") {
+            requests.push((method.to_uppercase().parse().unwrap(), path.join("/")));
+        }
+    }
+    assert!(requests.contains(&(Method::POST, "/api/v1/tenants/1/restore".to_owned())));
+    requests
+}
+
 #[tokio::test]
 async fn a_page_of_a_foreign_site_changes_nothing_whatever_it_sends() {
     for limits in [HttpLimits::default(), HttpLimits { loopback_only: false, ..HttpLimits::default() }] {
         let face = serve(limits).await;
-        for path in ["/api/v1/tenants/shop/restore", "/api/v1/tenants", "/api/v1/sql/sessions", "/nowhere"] {
+        for (method, path) in changing_requests() {
             for (header, value) in
                 [("origin", "http://evil.example"), ("origin", "null"), ("sec-fetch-site", "cross-site")]
             {
                 for media in ["text/plain", "application/x-www-form-urlencoded", "application/json"] {
-                    let request = face.http.post(format!("{}{path}", face.url)).header("content-type", media);
-                    let answer = request.header(header, value).body("{}").send().await.unwrap();
-                    assert_eq!(answer.status(), 403, "{path} {header} {media}");
+                    let request = face.http.request(method.clone(), format!("{}{path}", face.url));
+                    let request = request.header("content-type", media).header(header, value);
+                    let answer = request.body("{}").send().await.unwrap();
+                    assert_eq!(answer.status(), 403, "{method} {path} {header} {media}");
                 }
             }
         }
