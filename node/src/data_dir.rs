@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::fs;
+use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -94,7 +95,7 @@ impl DataDir {
         waiting: impl FnMut(Waiting) + Send + 'static,
     ) -> Result<Self, NodeError> {
         let path = config.data_dir.clone();
-        create_private(&path).map_err(|source| NodeError::CreateDataDir { path: path.clone(), source })?;
+        create(&path).map_err(|source| NodeError::CreateDataDir { path: path.clone(), source })?;
         let incarnation = Incarnation(rand::random());
         let options = DataDirOptions {
             terms: config.lease,
@@ -146,20 +147,43 @@ impl DataDir {
     }
 }
 
-/// Makes the directory for nobody but its owner. One that was wider becomes so, too, unless there are things in it that are
-/// none of a node's.
-fn create_private(path: &Path) -> std::io::Result<()> {
-    const PRIVATE: u32 = 0o700;
+/// The mode of directories that only their owner reads.
+const PRIVATE: u32 = 0o700;
+/// What a node has in its data directory.
+const OURS: [&str; 6] = ["lease", "lease.lock", "coordinator", "high-water", "keys", "tenants"];
+
+/// Makes the data directory, for nobody but its owner. One that is somebody else's, or has things in it that are none of a
+/// node's, stays as it is: then what is in it is for nobody else.
+fn create(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(PRIVATE).create(path)?;
-    if fs::metadata(path)?.permissions().mode() & 0o077 == 0 {
+    if !is_open_to_others(path)? || (has_only_ours(path)? && make_private(path).is_ok()) {
         return Ok(());
     }
-    let is_ours = path.join("lease").exists() || fs::read_dir(path)?.next().is_none();
-    if is_ours {
-        return fs::set_permissions(path, fs::Permissions::from_mode(PRIVATE));
+    tracing::warn!(data_dir = %path.display(), "other users of this machine may list the data directory; `chmod 700` it");
+    ["coordinator", "high-water"].iter().try_for_each(|name| create_private(&path.join(name)))
+}
+
+fn has_only_ours(path: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(path)? {
+        if !OURS.iter().any(|name| entry.as_ref().is_ok_and(|entry| entry.file_name() == *name)) {
+            return Ok(false);
+        }
     }
-    tracing::warn!(data_dir = %path.display(), "other users of this machine may read the data directory; `chmod 700` it");
-    Ok(())
+    Ok(true)
+}
+
+fn is_open_to_others(path: &Path) -> io::Result<bool> {
+    Ok(fs::metadata(path)?.permissions().mode() & 0o077 != 0)
+}
+
+/// Makes a directory for nobody but its owner; one that was wider becomes so, too.
+pub(crate) fn create_private(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(PRIVATE).create(path)?;
+    if is_open_to_others(path)? { make_private(path) } else { Ok(()) }
+}
+
+fn make_private(path: &Path) -> io::Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(PRIVATE))
 }
 
 /// The lease under which a node serves.
@@ -189,7 +213,7 @@ pub(crate) fn high_water(directory: &Path, journal: &str) -> Arc<dyn Disk> {
 /// The newest epoch under which any journal in a data directory was opened, whatever the lease file says.
 fn epoch_floor(directory: PathBuf) -> EpochFloor {
     Arc::new(move || {
-        let newest = |journal| newest_epoch(&directory.join(journal)).map_err(std::io::Error::other);
+        let newest = |journal| newest_epoch(&directory.join(journal)).map_err(io::Error::other);
         let epochs = ["coordinator", "keys", "tenants/log"].map(newest).into_iter().collect::<Result<Vec<_>, _>>();
         Ok(epochs?.into_iter().max().unwrap_or(OwnerEpoch::NONE))
     })

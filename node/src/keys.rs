@@ -1,7 +1,7 @@
 //! The keys service: an engine and its face in threads of their own.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::Options as JournalOptions;
@@ -10,7 +10,8 @@ use savanna_ownership::guard::LeaseGuard;
 use savanna_resp::{Server, ServerError, ServerOptions};
 
 use crate::config::{NodeConfig, threads_or_cores};
-use crate::data_dir::high_water;
+use crate::data_dir::{create_private, high_water};
+use crate::places::clients_max;
 
 /// Why the keys service did not start.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +19,9 @@ pub(crate) enum KeysError {
     /// The file with its settings cannot be read.
     #[error("keys.config names {path}, which cannot be read: {source}; check the path")]
     Read { path: String, source: std::io::Error },
+    /// The directory could not be made.
+    #[error("the directory {path} could not be created: {source}; check the permissions of the data directory")]
+    Directory { path: PathBuf, source: std::io::Error },
     /// A line of that file is wrong.
     #[error("{path}:{line}: {setting}: {reason}")]
     Setting { path: String, line: usize, setting: String, reason: String },
@@ -28,11 +32,15 @@ pub(crate) enum KeysError {
 
 /// Reads the log in the data directory and serves. Blocks while it reads.
 pub(crate) fn start(config: &NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) -> Result<Server, KeysError> {
-    let log = JournalOptions::dir(config.data_dir.join("keys"));
+    let directory = config.data_dir.join("keys");
+    create_private(&directory).map_err(|source| KeysError::Directory { path: directory.clone(), source })?;
+    let log = JournalOptions::dir(directory);
+    let mut settings = config.keys_config.as_deref().map_or_else(|| Ok(KeysConfig::default()), read_settings)?;
+    settings.clients_max = clients_max(config, "keys", settings.clients_max);
     let options = ServerOptions {
         address: SocketAddr::new(config.address, config.keys_port),
         threads: threads_or_cores(config.keys_threads),
-        config: config.keys_config.as_deref().map_or_else(|| Ok(KeysConfig::default()), read_settings)?,
+        config: settings,
         log: Some((log.high_water(high_water(&config.data_dir, "keys")), epoch)),
         lease: Some(lease),
         seed: rand::random(),

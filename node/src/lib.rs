@@ -19,6 +19,7 @@ mod error;
 mod figures;
 mod keys;
 mod node;
+mod places;
 pub mod remote;
 mod services;
 pub mod streams;

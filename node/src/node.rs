@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use savanna_http::NodeView;
 use savanna_http::types::NodeStatus;
+use savanna_identity::raise_descriptors_max;
 use savanna_ownership::data_dir::Waiting;
 
 use crate::board::{Board, ShownLease};
@@ -31,6 +32,7 @@ impl Node {
     /// The directory, its coordinator or the lease cannot be had. A service that does not start is no error: see
     /// [`Node::status`].
     pub async fn start(config: Config, waiting: impl FnMut(Waiting) + Send + 'static) -> Result<Self, NodeError> {
+        raise_descriptors_max();
         let data_dir = DataDir::open(config.node(), waiting).await?;
         let streams = streams::open(config.node());
         Ok(Self::serve(config, data_dir, streams).await)

@@ -11,8 +11,9 @@ use savanna_epoch::OwnerEpoch;
 use savanna_http::{HttpFace, HttpLimits, NodeView};
 use savanna_identity::{Tls, Token};
 use savanna_ownership::guard::LeaseGuard;
-use savanna_pgwire_tenants::{DISK_FULL, ServerError as TenantsError};
-use savanna_resp::ServerError;
+use savanna_pgwire::{Admission, CLIENTS_MAX, Door};
+use savanna_pgwire_tenants::{DISK_FULL, ServerError};
+use savanna_resp::ServerError as KeysServerError;
 use savanna_streams_model::handle::SharedStreamHandle;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -23,12 +24,10 @@ use crate::config::NodeConfig;
 use crate::error::NodeError;
 use crate::figures;
 use crate::keys::{self, KeysError};
+use crate::places::clients_max;
 use crate::supervisor::{NotStarted, Started, Supervisor};
-use crate::tenants;
+use crate::tenants::{self, TenantsError};
 
-/// Whoever reaches streams reads and writes files of the node's user.
-const PGWIRE_IS_OPEN: &str = "the PostgreSQL protocol of streams asks nobody for a password, so it listens on the loopback \
-only; use the control API from elsewhere, or run with --only keys,tenants,http";
 const ENDED_BY_ITSELF: &str = "it ended by itself; restart the node and report it with the log";
 
 /// The streams engine as a node runs it.
@@ -75,11 +74,12 @@ impl Services {
 
     /// Streams behind the PostgreSQL protocol.
     async fn start_pgwire(&mut self, config: &NodeConfig, handle: SharedStreamHandle) {
-        if !config.address.is_loopback() {
-            return self.board.failed("pgwire", PGWIRE_IS_OPEN);
-        }
+        let door = match pgwire_door(config) {
+            Ok(door) => door,
+            Err(reason) => return self.board.failed("pgwire", &reason),
+        };
         self.start_face("pgwire", config, config.pgwire_port, "pgwire.port", |listener, shutdown| {
-            savanna_pgwire::serve(listener, handle, shutdown)
+            savanna_pgwire::serve(listener, handle, door, shutdown)
         })
         .await;
     }
@@ -101,11 +101,11 @@ impl Services {
                         wait: Box::new(move || Ok(server.wait()?)),
                     })
                 }
-                Err(KeysError::Server(ServerError::Listen { address, source })) => {
+                Err(KeysError::Server(KeysServerError::Listen { address, source })) => {
                     Err(NotStarted { reason: cannot_listen(address, &source, "keys.port"), passes: false })
                 }
                 Err(error) => {
-                    let passes = matches!(&error, KeysError::Server(ServerError::Log(error)) if error.is_full());
+                    let passes = matches!(&error, KeysError::Server(KeysServerError::Log(error)) if error.is_full());
                     Err(NotStarted { reason: error.to_string(), passes })
                 }
             }
@@ -131,11 +131,11 @@ impl Services {
                         wait: Box::new(move || Ok(server.wait()?)),
                     })
                 }
-                Err(TenantsError::Listen { address, source }) => {
+                Err(TenantsError::Server(ServerError::Listen { address, source })) => {
                     Err(NotStarted { reason: cannot_listen(address, &source, "tenants.port"), passes: false })
                 }
                 Err(error) => {
-                    let passes = matches!(&error, TenantsError::Recovery(error) if error.state == DISK_FULL);
+                    let passes = matches!(&error, TenantsError::Server(ServerError::Recovery(error)) if error.state == DISK_FULL);
                     Err(NotStarted { reason: error.to_string(), passes })
                 }
             }
@@ -161,6 +161,7 @@ impl Services {
             max_body_bytes: config.http_max_body,
             request_timeout: config.http_request_timeout,
             max_requests: config.http_max_requests,
+            max_connections: clients_max(config, "http", HttpLimits::default().max_connections),
             session_idle_timeout: config.http_session_idle,
             loopback_only: config.address.is_loopback(),
             ..HttpLimits::default()
@@ -277,6 +278,29 @@ fn http_access(config: &NodeConfig) -> Result<(Option<Token>, Option<Tls>), Stri
     let token = token.map_err(|error| format!("auth.token: {error}"))?;
     let tls = config.http_tls.as_ref().map(Tls::read).transpose();
     Ok((token, tls.map_err(|error| format!("http.tls_cert and http.tls_key: {error}"))?))
+}
+
+/// What clients of streams have to show. They read and write files of the node's user: beyond the loopback, nobody comes in
+/// without a password, and nobody listens in.
+fn pgwire_door(config: &NodeConfig) -> Result<Door, String> {
+    let is_exposed = !config.address.is_loopback();
+    let missing = match (&config.auth_users, &config.pgwire_tls) {
+        (None, _) => "auth.users, a file with a name and a password in each line",
+        (_, None) => "pgwire.tls_cert and pgwire.tls_key",
+        _ => "",
+    };
+    if is_exposed && !missing.is_empty() {
+        let address = config.address;
+        return Err(format!(
+            "on {address}, which is not the loopback, the PostgreSQL protocol of streams needs {missing}"
+        ));
+    }
+    let users = config.administrators().map_err(|error| format!("auth.users: {error}"))?;
+    let requires_tls = is_exposed || config.pgwire_requires_tls;
+    let tls = config.pgwire_tls.as_ref().map(Tls::read).transpose();
+    let tls = tls.map_err(|error| format!("pgwire.tls_cert and pgwire.tls_key: {error}"))?;
+    let clients_max = clients_max(config, "pgwire", CLIENTS_MAX);
+    Door::new(Admission { users, requires_tls, clients_max }, tls).map_err(|error| error.to_string())
 }
 
 fn cannot_listen(address: SocketAddr, error: &std::io::Error, setting: &str) -> String {

@@ -1,6 +1,6 @@
 //! The tenants service: an engine and its face in threads of their own.
 
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -8,25 +8,47 @@ use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use savanna_epoch::OwnerEpoch;
 use savanna_http::types::Tenant;
 use savanna_http::{Backup, Problem, TenantsHandle};
+use savanna_identity::SecretError;
 use savanna_ownership::guard::LeaseGuard;
 use savanna_pgwire_tenants::{Admission, Keeping, Server, ServerError, ServerOptions, SqlError, Tenants};
 
 use crate::{
     config::{NodeConfig, threads_or_cores},
-    data_dir::high_water,
+    data_dir::{create_private, high_water},
+    places::clients_max,
 };
 
+/// Why the tenants service did not start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TenantsError {
+    /// The file of administrators cannot be used.
+    #[error("auth.users: {0}")]
+    Users(#[from] SecretError),
+    /// The directory could not be made.
+    #[error("the directory {path} could not be created: {source}; check the permissions of the data directory")]
+    Directory { path: PathBuf, source: io::Error },
+    /// The server did not start.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+}
+
 /// Reads the log in the data directory and serves. Blocks while it reads.
-pub(crate) fn start(config: &NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) -> Result<Server, ServerError> {
-    Server::start(ServerOptions {
+pub(crate) fn start(config: &NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) -> Result<Server, TenantsError> {
+    let directory = config.data_dir.join("tenants");
+    create_private(&directory).map_err(|source| TenantsError::Directory { path: directory.clone(), source })?;
+    Ok(Server::start(ServerOptions {
         listen: SocketAddr::new(config.address, config.tenants_port),
         keeping: keeping(config)?,
         epoch,
         threads: threads_or_cores(config.tenants_threads).into(),
         lease: Some(lease),
         tls: config.tenants_tls.clone(),
-        admission: Admission::default(),
-    })
+        admission: Admission {
+            users: config.administrators()?,
+            requires_tls: config.tenants_requires_tls,
+            clients_max: clients_max(config, "tenants", Admission::default().clients_max),
+        },
+    })?)
 }
 
 /// The log is always in the data directory.

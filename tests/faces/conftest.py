@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import subprocess
 import time
@@ -12,17 +13,20 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+# Of nodes that ask for them.
+USER, PASSWORD, TOKEN = "ann", "open sesame", "0123456789abcdef"
 SAVANNA = pathlib.Path(os.environ.get("BINARY", TARGET / "debug" / "savanna"))
 
 
 class Node:
-    def __init__(self, directory, environment=None):
+    def __init__(self, directory, environment=None, files_max=None):
         self.log = directory / "node.log"
+        limit = files_max and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files_max, files_max)))
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
                 [SAVANNA, "dev", "--data-dir", directory / "data", "--http-port", "0", "--pgwire-port", "0",
                  "--keys-port", "0", "--tenants-port", "0"],
-                stdout=log, stderr=log, env={**os.environ, **(environment or {})},
+                stdout=log, stderr=log, env={**os.environ, **(environment or {})}, preexec_fn=limit,
             )
         self.ports = self.wait_for_ports()
 
@@ -31,12 +35,19 @@ class Node:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             text = self.log.read_text()
-            ports = {name: re.search(rf"{name}\b[^\n]*?127\.0\.0\.1:(\d+)", text) for name in ("http", "pgwire", "keys", "tenants")}
+            ports = {name: re.search(rf"{name}\b[^\n]*? \d+\.\d+\.\d+\.\d+:(\d+)", text) for name in ("http", "pgwire", "keys", "tenants")}
             if all(ports.values()):
                 return {name: int(found.group(1)) for name, found in ports.items()}
             assert self.process.poll() is None, f"the node ended:\n{text}"
             time.sleep(0.05)
         raise AssertionError(f"the node printed no ports:\n{self.log.read_text()}")
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def processor_seconds(self):
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def kill(self):
         self.process.kill()
@@ -77,5 +88,34 @@ def nested_table(name, directory):
 @pytest.fixture(scope="session")
 def node(tmp_path_factory):
     node = Node(tmp_path_factory.mktemp("node"))
+    yield node
+    assert node.stop() == 0, node.log.read_text()
+
+
+@pytest.fixture(scope="session")
+def papers(tmp_path_factory):
+    """What a node needs to be reached from elsewhere: a certificate, an administrator, a token. As settings, and the folder."""
+    folder = tmp_path_factory.mktemp("papers")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE", "-keyout", "key.pem",
+         "-out", "server.pem"],
+        cwd=folder, check=True, capture_output=True,
+    )
+    for name, text in (("users", f"{USER} {PASSWORD}\n"), ("token", f"{TOKEN}\n")):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o600)
+    settings = {"SAVANNA_AUTH_USERS": "users", "SAVANNA_AUTH_TOKEN": "token"}
+    for face in ("HTTP", "PGWIRE", "TENANTS"):
+        settings |= {f"SAVANNA_{face}_TLS_CERT": "server.pem", f"SAVANNA_{face}_TLS_KEY": "key.pem"}
+    return {name: str(folder / value) for name, value in settings.items()}, folder
+
+
+@pytest.fixture(scope="session")
+def guarded(papers, tmp_path_factory):
+    """A node that listens beyond the loopback."""
+    settings, folder = papers
+    (folder / "keys.conf").write_text("requirepass of-keys-alone\n")
+    node = Node(tmp_path_factory.mktemp("guarded"), {**settings, "SAVANNA_ADDRESS": "0.0.0.0", "SAVANNA_KEYS_CONFIG": str(folder / "keys.conf")})
     yield node
     assert node.stop() == 0, node.log.read_text()

@@ -1,90 +1,50 @@
-//! Serving one client over any stream of bytes.
+//! Serving one client that has come in.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures::{SinkExt, StreamExt};
-use pgwire::api::{ClientInfo, DefaultClient, NoopHandler, PgWireConnectionState};
+use futures::StreamExt;
+use pgwire::api::auth::StartupHandler as _;
+use pgwire::api::{DefaultClient, NoopHandler};
 use pgwire::error::{PgWireError, PgWireResult};
-use pgwire::messages::response::{GssEncResponse, SslResponse};
-use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage, SslNegotiationMetaMessage};
+use pgwire::messages::PgWireFrontendMessage;
 use pgwire::tokio::server::{PgWireMessageServerCodec, process_error, process_message};
+use savanna_pgwire_login::Socket as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::codec::Framed;
 
-use crate::cancel::Canceller;
 use crate::connection::Connection;
+use crate::door::Admitted;
 use crate::error;
 use crate::extended::{Extended, Prepared};
 use crate::limit::{Limited, Refused};
+use crate::line::Line;
 
-/// A client that has not said who it is by then is dropped.
-const STARTUP_TIME: Duration = Duration::from_secs(60);
-
-type Socket<S> = Framed<Limited<S>, PgWireMessageServerCodec<Prepared>>;
+type Socket<S> = Framed<Limited<Line<S>>, PgWireMessageServerCodec<Prepared>>;
 
 /// Talks to a client until it goes away.
-pub(crate) async fn serve<S>(stream: S, address: SocketAddr, connection: Arc<Connection>) -> io::Result<()>
+pub(crate) async fn serve<S>(admitted: Admitted<S>, address: SocketAddr, connection: &Arc<Connection>) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + Sync + 'static,
 {
-    let codec = PgWireMessageServerCodec::new(DefaultClient::new(address, false));
-    let mut socket: Socket<S> = Framed::new(Limited::new(stream), codec);
-    let startup_ends = tokio::time::sleep(STARTUP_TIME);
-    tokio::pin!(startup_ends);
+    let Admitted { line, input, startup, place: _place } = admitted;
+    let codec = PgWireMessageServerCodec::new(DefaultClient::new(address, line.is_encrypted()));
+    let mut socket: Socket<S> = Framed::new(Limited::new(input, line), codec);
+    if let Err(failure) = connection.on_startup(&mut socket, PgWireFrontendMessage::Startup(startup)).await {
+        return process_error(&mut socket, failure, false).await;
+    }
     loop {
-        let message = if is_starting(&socket) {
-            tokio::select! {
-                message = socket.next() => message,
-                () = &mut startup_ends => return Ok(()),
-            }
-        } else {
-            socket.next().await
-        };
-        match message {
-            Some(Ok(PgWireFrontendMessage::SslNegotiation(asked))) => refuse_encryption(&mut socket, &asked).await?,
+        match socket.next().await {
             None | Some(Ok(PgWireFrontendMessage::Terminate(_))) => return Ok(()),
             Some(Ok(message)) => {
                 let wait_for_sync = message.is_extended_query();
-                if let Err(failure) = answer(message, &mut socket, &connection).await {
+                if let Err(failure) = answer(message, &mut socket, connection).await {
                     process_error(&mut socket, failure, wait_for_sync).await?;
                 }
             }
             // What follows cannot be told apart from the rest of the broken message.
             Some(Err(broken)) => return process_error(&mut socket, refusal(broken)?, false).await,
-        }
-    }
-}
-
-fn is_starting<S>(socket: &Socket<S>) -> bool
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + Sync + 'static,
-{
-    matches!(
-        socket.state(),
-        PgWireConnectionState::AwaitingSslRequest
-            | PgWireConnectionState::AwaitingStartup
-            | PgWireConnectionState::AuthenticationInProgress
-    )
-}
-
-/// The loopback needs no encryption: the client goes on without, or asks for another kind first.
-async fn refuse_encryption<S>(socket: &mut Socket<S>, asked: &SslNegotiationMetaMessage) -> io::Result<()>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + Sync + 'static,
-{
-    match asked {
-        SslNegotiationMetaMessage::PostgresSsl(_) => {
-            socket.send(PgWireBackendMessage::SslResponse(SslResponse::Refuse)).await
-        }
-        SslNegotiationMetaMessage::PostgresGss(_) => {
-            socket.send(PgWireBackendMessage::GssEncResponse(GssEncResponse::Refuse)).await
-        }
-        SslNegotiationMetaMessage::None => {
-            socket.set_state(PgWireConnectionState::AwaitingStartup);
-            Ok(())
         }
     }
 }
@@ -99,8 +59,7 @@ where
 {
     let (startup, simple) = (Arc::clone(connection), Arc::clone(connection));
     let extended = Arc::new(Extended(Arc::clone(connection)));
-    let canceller = Arc::new(Canceller(Arc::clone(connection.cancellations())));
-    process_message(message, socket, startup, simple, extended, Arc::new(NoopHandler), canceller).await
+    process_message(message, socket, startup, simple, extended, Arc::new(NoopHandler), Arc::new(NoopHandler)).await
 }
 
 /// What a client is told about bytes that are no message; a broken connection is told nothing.

@@ -43,10 +43,6 @@ impl Connection {
         Arc::new(Self { engine, cancellations, cancel, state: Mutex::default() })
     }
 
-    pub(crate) fn cancellations(&self) -> &Arc<Cancellations> {
-        &self.cancellations
-    }
-
     /// Asks the engine.
     pub(crate) async fn call(&self, request: StreamRequest) -> Result<StreamReply, HandleError> {
         self.engine.call(request).await
@@ -138,7 +134,7 @@ pub(crate) fn after(status: TransactionStatus, tag: &str) -> TransactionStatus {
     }
 }
 
-/// Loopback trusts without a password.
+/// Opens a session for who has come in by the door.
 #[async_trait]
 impl NoopStartupHandler for Connection {
     async fn post_startup<C>(&self, client: &mut C, _: PgWireFrontendMessage) -> PgWireResult<()>

@@ -1,7 +1,7 @@
 //! The PostgreSQL protocol: `psql` and every driver can talk to the streams engine.
 //!
 //! ```text
-//!   socket -- pgwire crate (messages) -- Connection (this crate) -- StreamRequest --> engine
+//!   socket -- door: TLS, SCRAM, a place -- pgwire crate (messages) -- Connection -- StreamRequest --> engine
 //! ```
 //!
 //! One [`connection`] per socket keeps the engine's session id, the open portals and what a cancel request needs; all
@@ -14,9 +14,11 @@ mod cancel;
 mod client;
 mod connection;
 mod copy;
+mod door;
 mod error;
 mod extended;
 mod limit;
+mod line;
 mod nested;
 mod numeric;
 mod parameters;
@@ -26,76 +28,73 @@ mod simple;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
+use savanna_identity::{Entrance, Visit};
+pub use savanna_pgwire_login::Admission;
+use savanna_pgwire_login::STARTUP_TIME;
 use savanna_streams_model::handle::SharedStreamHandle;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::cancel::Cancellations;
 use crate::connection::Connection;
+use crate::door::Admitted;
+pub use crate::door::Door;
 pub use crate::limit::MESSAGE_BYTES_MAX;
 
 /// The database that streams are in.
 pub const DATABASE: &str = "savanna_streams";
 
-/// How many clients may be connected at once; more wait to be accepted.
-pub const MAX_CONNECTIONS: usize = 512;
-
-/// How long to wait after a failed accept (out of file descriptors, mostly) before the next.
-const PAUSE_AFTER_FAILED_ACCEPT: Duration = Duration::from_millis(100);
+/// How many clients a node lets be connected at once.
+pub const CLIENTS_MAX: usize = 512;
 
 /// Serves clients until `shutdown` resolves; then drops every connection, which cancels their queries.
-pub async fn serve(listener: TcpListener, handle: SharedStreamHandle, shutdown: impl Future<Output = ()>) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let cancellations = Arc::new(Cancellations::default());
+pub async fn serve(listener: TcpListener, handle: SharedStreamHandle, door: Door, shutdown: impl Future<Output = ()>) {
+    let door = Arc::new(door);
+    let entrance = Entrance::new(listener);
     let mut clients = JoinSet::new();
     tokio::pin!(shutdown);
     loop {
-        let accepted = async {
-            let place = Arc::clone(&places).acquire_owned().await;
-            (listener.accept().await, place)
-        };
-        let (accepted, place) = tokio::select! {
-            accepted = accepted => accepted,
-            Some(_) = clients.join_next() => continue,
+        tokio::select! {
+            (socket, address, visit) = entrance.next() => {
+                clients.spawn(receive(socket, address, visit, Arc::clone(&handle), Arc::clone(&door)));
+            }
+            Some(_) = clients.join_next() => {}
             () = &mut shutdown => return,
-        };
-        let (socket, address) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "a PostgreSQL client could not be accepted");
-                tokio::time::sleep(PAUSE_AFTER_FAILED_ACCEPT).await;
-                continue;
-            }
-        };
-        let (handle, cancellations) = (Arc::clone(&handle), Arc::clone(&cancellations));
-        clients.spawn(async move {
-            let _place = place;
-            // Rows of a stream are small and wanted at once.
-            if let Err(error) = socket.set_nodelay(true) {
-                tracing::debug!(%error, "small messages to a PostgreSQL client may wait");
-            }
-            serve_client(socket, address, Connection::new(handle, cancellations)).await;
-        });
+        }
+    }
+}
+
+async fn receive(socket: TcpStream, address: SocketAddr, visit: Visit, handle: SharedStreamHandle, door: Arc<Door>) {
+    // Rows of a stream are small and wanted at once.
+    if let Err(error) = socket.set_nodelay(true) {
+        tracing::debug!(%error, "small messages to a PostgreSQL client may wait");
+    }
+    match visit.within(STARTUP_TIME, door.receive(socket, address)).await {
+        Some(Ok(Some(admitted))) => talk(admitted, address, handle, &door).await,
+        Some(Err(error)) => tracing::debug!(%error, "a PostgreSQL client went away at the door"),
+        Some(Ok(None)) | None => {}
     }
 }
 
 /// Serves one client over any stream of bytes, until it goes away.
-pub async fn serve_stream<S>(stream: S, address: SocketAddr, handle: SharedStreamHandle)
+pub async fn serve_stream<S>(stream: S, address: SocketAddr, handle: SharedStreamHandle, door: &Door)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + Sync + 'static,
 {
-    serve_client(stream, address, Connection::new(handle, Arc::default())).await;
+    match door.receive(stream, address).await {
+        Ok(Some(admitted)) => talk(admitted, address, handle, door).await,
+        Ok(None) => {}
+        Err(error) => tracing::debug!(%error, "a PostgreSQL client went away at the door"),
+    }
 }
 
-async fn serve_client<S>(stream: S, address: SocketAddr, connection: Arc<Connection>)
+async fn talk<S>(admitted: Admitted<S>, address: SocketAddr, handle: SharedStreamHandle, door: &Door)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + Sync + 'static,
 {
-    if let Err(error) = client::serve(stream, address, Arc::clone(&connection)).await {
+    let connection = Connection::new(handle, Arc::clone(&door.cancellations));
+    if let Err(error) = client::serve(admitted, address, &connection).await {
         tracing::debug!(%error, "a PostgreSQL client went away");
     }
     connection.close().await;

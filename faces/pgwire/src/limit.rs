@@ -1,15 +1,15 @@
-//! A bound on the length of messages, so that a client cannot make the face buffer more, and on what is in them, so that the
-//! decoder sees whole messages only.
+//! A bound on the length of messages after the login, so that a client cannot make the face buffer more, and on what is in
+//! them, so that the decoder sees whole messages only.
 //!
 //! ```text
-//!   before the startup message        length (4 bytes, itself included)  code (4)  body
-//!   after it              type (1)    length (4 bytes, itself included)            body
+//!   type (1)    length (4 bytes, itself included)    body
 //! ```
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use bytes::BytesMut;
 use savanna_pgwire_frames::{Body, Malformed};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -18,9 +18,6 @@ pub const MESSAGE_BYTES_MAX: u32 = 16 * 1024 * 1024;
 
 /// The shortest length that a message may state: the length itself.
 const LENGTH_BYTES: u32 = 4;
-
-/// Codes that ask for encryption. Such a message comes before the startup message.
-const ENCRYPTION_CODES: [u32; 2] = [80_877_103, 80_877_104];
 
 /// A message that is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,7 +33,6 @@ pub(crate) enum Refused {
 /// Follows the boundaries of the messages in a stream of bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Boundaries {
-    started: bool,
     /// The bytes of a header that have come so far.
     header: Vec<u8>,
     /// The body under way, and how many bytes of it are still to come.
@@ -66,21 +62,9 @@ impl Boundaries {
 
     /// Looks at the header if it is complete.
     fn end_header(&mut self) -> Result<(), Refused> {
-        if self.started {
-            if let [kind, a, b, c, d] = self.header[..] {
-                self.body = Some((Body::new(kind), checked(u32::from_be_bytes([a, b, c, d]))? - LENGTH_BYTES));
-                self.header.clear();
-            }
-            return Ok(());
-        }
-        if let [a, b, c, d, ref code @ ..] = self.header[..] {
-            let length = checked(u32::from_be_bytes([a, b, c, d]))?;
-            if let [e, f, g, h] = *code {
-                let code = u32::from_be_bytes([e, f, g, h]);
-                self.started = !ENCRYPTION_CODES.contains(&code);
-                self.body = Some((Body::untyped(code), length.saturating_sub(2 * LENGTH_BYTES)));
-                self.header.clear();
-            }
+        if let [kind, a, b, c, d] = self.header[..] {
+            self.body = Some((Body::new(kind), checked(u32::from_be_bytes([a, b, c, d]))? - LENGTH_BYTES));
+            self.header.clear();
         }
         Ok(())
     }
@@ -97,20 +81,28 @@ fn checked(length: u32) -> Result<u32, Refused> {
 /// A client's bytes, up to the first message that is refused.
 #[derive(Debug)]
 pub(crate) struct Limited<S> {
+    /// What has come before.
+    first: BytesMut,
     stream: S,
     boundaries: Boundaries,
 }
 
 impl<S> Limited<S> {
-    pub(crate) fn new(stream: S) -> Self {
-        Self { stream, boundaries: Boundaries::default() }
+    /// The bytes of `first`, and then those of `stream`.
+    pub(crate) fn new(first: BytesMut, stream: S) -> Self {
+        Self { first, stream, boundaries: Boundaries::default() }
     }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Limited<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = into.filled().len();
-        std::task::ready!(Pin::new(&mut self.stream).poll_read(context, into))?;
+        if self.first.is_empty() {
+            std::task::ready!(Pin::new(&mut self.stream).poll_read(context, into))?;
+        } else {
+            let count = into.remaining().min(self.first.len());
+            into.put_slice(&self.first.split_to(count));
+        }
         let read = self.boundaries.advance(&into.filled()[before..]);
         Poll::Ready(read.map_err(|refused| io::Error::new(io::ErrorKind::InvalidData, refused)))
     }
@@ -134,9 +126,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
 mod tests {
     use super::*;
 
-    const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
-    const STARTUP: [u8; 13] = [0, 0, 0, 13, 0, 3, 0, 0, b'u', 0, b'p', 0, 0];
-
     fn query(length: u32) -> Vec<u8> {
         let mut message = vec![b'Q'];
         message.extend(length.to_be_bytes());
@@ -150,8 +139,7 @@ mod tests {
 
     #[test]
     fn messages_are_followed_however_they_are_cut() {
-        let mut bytes: Vec<u8> = [&SSL_REQUEST[..], &STARTUP].concat();
-        bytes.extend([query(7), b"ab\0".to_vec(), query(5), vec![0], query(MESSAGE_BYTES_MAX + 1)].concat());
+        let bytes = [query(7), b"ab\0".to_vec(), query(5), vec![0], query(MESSAGE_BYTES_MAX + 1)].concat();
         for cut in 0..bytes.len() - 1 {
             assert_eq!(advance(&[&bytes[..cut], &bytes[cut..bytes.len() - 1]]), Ok(()));
         }
@@ -160,23 +148,20 @@ mod tests {
 
     #[test]
     fn a_length_shorter_than_itself_is_refused() {
-        assert_eq!(advance(&[&[0, 0, 0, 3]]), Err(Refused::TooShort(3)));
-        assert_eq!(advance(&[&STARTUP, &query(0)]), Err(Refused::TooShort(0)));
+        assert_eq!(advance(&[&query(3)]), Err(Refused::TooShort(3)));
+        assert_eq!(advance(&[&query(0)]), Err(Refused::TooShort(0)));
     }
 
     #[test]
     fn a_message_whose_fields_end_elsewhere_than_it_says_is_refused() {
         let sync_with_more = [b'S', 0, 0, 0, 5, 0];
-        assert_eq!(advance(&[&STARTUP, &sync_with_more]), Err(Refused::Malformed(Malformed::Long("a Sync"))));
+        assert_eq!(advance(&[&sync_with_more]), Err(Refused::Malformed(Malformed::Long("a Sync"))));
         let bind_without_counts = [b'B', 0, 0, 0, 6, 0, 0];
-        assert_eq!(advance(&[&STARTUP, &bind_without_counts]), Err(Refused::Malformed(Malformed::Short("a Bind"))));
-        assert_eq!(advance(&[&query(4)]), Err(Refused::TooLong(0x5100_0000)), "not started yet");
-        let unended = [0, 0, 0, 10, 0, 3, 0, 0, b'u', 0];
-        assert_eq!(advance(&[&unended]), Err(Refused::Malformed(Malformed::Short("a startup"))));
+        assert_eq!(advance(&[&bind_without_counts]), Err(Refused::Malformed(Malformed::Short("a Bind"))));
     }
 
     #[test]
     fn the_longest_message_is_taken() {
-        assert_eq!(advance(&[&STARTUP, &query(MESSAGE_BYTES_MAX)]), Ok(()));
+        assert_eq!(advance(&[&query(MESSAGE_BYTES_MAX)]), Ok(()));
     }
 }

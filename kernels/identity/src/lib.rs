@@ -6,17 +6,20 @@
 //!   file of a token ─► Token
 //! ```
 //!
-//! Everything here is pure but for reading files. [`Tls`] is what encryption needs, [`Strangers`] those who have not said yet
-//! who they are.
+//! Everything here is pure but for reading files, and for [`Entrance`], which accepts clients and knows those who have not
+//! said yet who they are. [`Tls`] is what encryption needs.
 
 pub mod certificate;
+mod descriptors;
+mod entrance;
 pub mod scram;
 mod secrets;
 mod strangers;
 mod tls;
 mod verifier;
 
+pub use descriptors::{descriptors_max, raise_descriptors_max};
+pub use entrance::{Entrance, Visit};
 pub use secrets::{SecretError, Token, User, Users};
-pub use strangers::Strangers;
 pub use tls::{Tls, TlsError, TlsFiles};
 pub use verifier::{NoVerifier, SALT_BYTES, Verifier};

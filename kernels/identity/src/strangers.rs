@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 /// The clients at a door, oldest first, each with what ends it.
 #[derive(Debug)]
-pub struct Strangers<H> {
+pub(crate) struct Strangers<H> {
     max: usize,
     next: u64,
     queue: VecDeque<(u64, H)>,
@@ -13,21 +13,25 @@ pub struct Strangers<H> {
 
 impl<H> Strangers<H> {
     /// Nobody yet, and so many at most.
-    #[must_use]
-    pub const fn new(max: usize) -> Self {
+    pub(crate) const fn new(max: usize) -> Self {
         Self { max, next: 0, queue: VecDeque::new() }
     }
 
-    /// Takes one in, whose handle `begin` makes of its number; gives who has to go for it.
-    pub fn arrive(&mut self, begin: impl FnOnce(u64) -> H) -> Option<H> {
+    /// Takes one in; gives its number, and who has to go for it.
+    pub(crate) fn arrive(&mut self, handle: H) -> (u64, Option<H>) {
         let number = self.next;
         self.next += 1;
-        self.queue.push_back((number, begin(number)));
-        if self.queue.len() > self.max { self.queue.pop_front().map(|(_, oldest)| oldest) } else { None }
+        self.queue.push_back((number, handle));
+        (number, if self.queue.len() > self.max { self.displace() } else { None })
+    }
+
+    /// Gives the oldest, who has to go.
+    pub(crate) fn displace(&mut self) -> Option<H> {
+        self.queue.pop_front().map(|(_, oldest)| oldest)
     }
 
     /// One is known now, or gone.
-    pub fn leave(&mut self, number: u64) {
+    pub(crate) fn leave(&mut self, number: u64) {
         if let Ok(at) = self.queue.binary_search_by_key(&number, |(number, _)| *number) {
             self.queue.remove(at);
         }
@@ -41,13 +45,16 @@ mod tests {
     #[test]
     fn the_newest_displaces_the_oldest() {
         let mut strangers = Strangers::new(2);
-        assert_eq!(strangers.arrive(|number| number), None);
-        assert_eq!(strangers.arrive(|number| number), None);
-        assert_eq!(strangers.arrive(|number| number), Some(0));
+        assert_eq!(strangers.arrive('a'), (0, None));
+        assert_eq!(strangers.arrive('b'), (1, None));
+        assert_eq!(strangers.arrive('c'), (2, Some('a')));
         strangers.leave(1);
         strangers.leave(1);
         strangers.leave(0);
-        assert_eq!(strangers.arrive(|number| number), None);
-        assert_eq!(strangers.arrive(|number| number), Some(2));
+        assert_eq!(strangers.arrive('d'), (3, None));
+        assert_eq!(strangers.arrive('e'), (4, Some('c')));
+        assert_eq!(strangers.displace(), Some('d'));
+        assert_eq!(strangers.displace(), Some('e'));
+        assert_eq!(strangers.displace(), None);
     }
 }

@@ -136,8 +136,14 @@ pub struct NodeConfig {
     pub address: IpAddr,
     /// The port of the PostgreSQL protocol of streams, 0 for any.
     pub pgwire_port: u16,
+    /// What clients of streams can encrypt their connections with.
+    pub pgwire_tls: Option<TlsFiles>,
+    /// Whether they have to.
+    pub pgwire_requires_tls: bool,
     /// The port of the HTTP face, 0 for any.
     pub http_port: u16,
+    /// The file with the administrators of this node.
+    pub auth_users: Option<PathBuf>,
     /// A file with the token that requests to the control API carry; none to ask for nothing.
     pub auth_token: Option<PathBuf>,
     /// What connections to the control API are encrypted with; none for plain ones.
@@ -182,6 +188,8 @@ pub struct NodeConfig {
     pub tenants_statements_memory: Option<usize>,
     /// What clients of tenants can encrypt their connections with; none to offer nothing.
     pub tenants_tls: Option<TlsFiles>,
+    /// Whether they have to.
+    pub tenants_requires_tls: bool,
     /// Partitions asked of each source; none for as many as the engine chooses.
     pub streams_parallelism: Option<usize>,
     /// Members of each function group; none for as many as the engine chooses.

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use savanna_identity::{SecretError, Users};
 use savanna_manifest::s3::Bucket;
 use savanna_ownership::LeaseTerms;
 use savanna_pgwire_tenants::TlsFiles;
@@ -41,11 +42,23 @@ pub const SETTINGS: &[SettingSpec] = &[
     ),
     setting("address", "127.0.0.1", "the IP address on which every face listens"),
     setting("pgwire.port", "5434", "port of the PostgreSQL protocol of streams, 0 for any"),
+    setting("pgwire.tls_cert", "none", "a PEM file with the certificates of streams for encrypted connections"),
+    setting("pgwire.tls_key", "none", "a PEM file with the key of pgwire.tls_cert"),
+    setting(
+        "pgwire.require_tls",
+        "false",
+        "true refuses connections to streams that are not encrypted; so it is anyway where address is not the loopback",
+    ),
     setting("http.port", "8080", "port of control API, metrics and health, 0 for any"),
     setting(
         "auth.token",
         "none",
         "a file with the token that requests to the control API carry; needed where address is not the loopback",
+    ),
+    setting(
+        "auth.users",
+        "none",
+        "a file with the node's administrators, a name and a password in each line; needed by streams where address is not the loopback",
     ),
     setting("http.tls_cert", "none", "a PEM file with the certificates of the control API for encrypted connections"),
     setting("http.tls_key", "none", "a PEM file with the key of http.tls_cert"),
@@ -91,6 +104,7 @@ pub const SETTINGS: &[SettingSpec] = &[
     ),
     setting("tenants.tls_cert", "none", "a PEM file with the certificates of tenants for encrypted connections"),
     setting("tenants.tls_key", "none", "a PEM file with the key of tenants.tls_cert"),
+    setting("tenants.require_tls", "false", "true refuses connections to tenants that are not encrypted"),
     setting("streams.parallelism", "auto", "partitions asked of each source"),
     setting("streams.group_size", "auto", "members of each function group"),
 ];
@@ -156,6 +170,13 @@ impl Reader<'_> {
         }
     }
 
+    /// Whether encryption is required, which needs its files.
+    fn requires_tls(&self, key: &'static str, files: Option<&TlsFiles>) -> Result<bool, ConfigError> {
+        let requires = self.flag(key)?;
+        let expected = "false as long as there are no certificates: set tls_cert and tls_key of the same service";
+        self.get(key, expected, |_| (files.is_some() || !requires).then_some(requires))
+    }
+
     fn flag(&self, key: &'static str) -> Result<bool, ConfigError> {
         self.get(key, "true or false", |text| text.parse().ok())
     }
@@ -179,12 +200,19 @@ impl NodeConfig {
         self.services.iter().any(|service| service == name || faces(service))
     }
 
+    /// Reads the node's administrators; nobody if no file of them is configured.
+    pub(crate) fn administrators(&self) -> Result<Users, SecretError> {
+        self.auth_users.as_deref().map_or_else(|| Ok(Users::default()), Users::read)
+    }
+
     pub(super) fn of(values: &BTreeMap<&'static str, Sourced>) -> Result<Self, ConfigError> {
         let read = Reader(values);
         let ttl = read.time("lease.ttl")?;
         read.time("lease.margin")?;
         let below = format!("a time below lease.ttl ({})", values["lease.ttl"].value);
         let lease = read.get("lease.margin", &below, |text| LeaseTerms::new(ttl, units::time(text)?).ok())?;
+        let pgwire_tls = read.tls("pgwire.tls_cert", "pgwire.tls_key")?;
+        let tenants_tls = read.tls("tenants.tls_cert", "tenants.tls_key")?;
         let services = format!("names of services ({}), with commas between them", SERVICES.join(", "));
         Ok(Self {
             name: read.text("node.name")?,
@@ -192,7 +220,10 @@ impl NodeConfig {
             services: read.get("services", &services, service_names)?,
             address: read.get("address", "an IP address, such as 127.0.0.1", |text| text.parse::<IpAddr>().ok())?,
             pgwire_port: read.port("pgwire.port")?,
+            pgwire_requires_tls: read.requires_tls("pgwire.require_tls", pgwire_tls.as_ref())?,
+            pgwire_tls,
             http_port: read.port("http.port")?,
+            auth_users: read.file("auth.users")?,
             auth_token: read.file("auth.token")?,
             http_tls: read.tls("http.tls_cert", "http.tls_key")?,
             http_plaintext: read.flag("http.plaintext")?,
@@ -220,7 +251,8 @@ impl NodeConfig {
             tenants_rows_memory: read.size("tenants.rows_memory")?,
             tenants_blocks_memory: read.size("tenants.blocks_memory")?,
             tenants_statements_memory: read.automatic_size("tenants.statements_memory")?,
-            tenants_tls: read.tls("tenants.tls_cert", "tenants.tls_key")?,
+            tenants_requires_tls: read.requires_tls("tenants.require_tls", tenants_tls.as_ref())?,
+            tenants_tls,
             tenants_threads: read.automatic("tenants.threads")?,
             streams_parallelism: read.automatic("streams.parallelism")?.map(usize::from),
             streams_group_size: read.automatic("streams.group_size")?,

@@ -21,6 +21,13 @@ fn token(directory: &Path) -> String {
     path.display().to_string()
 }
 
+fn users(directory: &Path) -> String {
+    let path = directory.join("users");
+    fs::write(&path, "ann open sesame\n").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    path.display().to_string()
+}
+
 /// The state of a service, and where it is or why not.
 fn service(status: &NodeStatus, name: &str) -> (String, String) {
     let service = status.services.iter().find(|service| service.service == name).unwrap();
@@ -48,6 +55,34 @@ async fn nothing_listens_beyond_the_loopback_that_asks_for_no_secret() {
         }
         let (_, reason) = service(&node.status(), "http");
         assert!(reason.contains(missing), "{reason}");
+        node.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_listen_beyond_the_loopback_for_users_who_encrypt() {
+    let directory = tempfile::tempdir().unwrap();
+    let users = users(directory.path());
+    let (cert, key) = (fixture("cert.pem"), fixture("key.pem"));
+    let tls = [("pgwire.tls_cert", cert.as_str()), ("pgwire.tls_key", key.as_str())];
+    let cases: [(&[(&str, &str)], &str); 4] = [
+        (&[("auth.users", &users)], "pgwire.tls_cert"),
+        (&tls, "auth.users"),
+        (&[tls[0], tls[1], ("auth.users", "/nowhere")], "/nowhere cannot be read"),
+        (&[tls[0], tls[1], ("auth.users", &users)], ""),
+    ];
+    for (settings, missing) in cases {
+        let flags = [&[("address", "0.0.0.0"), ("services", "pgwire")][..], settings].concat();
+        let node = Node::start_with(config(&directory.path().join("data"), &flags), stub().1).await.unwrap();
+        let (state, place) = service(&node.status(), "pgwire");
+        assert_eq!(state, if missing.is_empty() { "running" } else { "failed" }, "{place}");
+        assert!(place.contains(missing), "{place}");
+        if missing.is_empty() {
+            let port = place.rsplit_once(':').unwrap().1;
+            let address = format!("host=127.0.0.1 port={port} user=ann password='open sesame' dbname=savanna_streams");
+            let error = tokio_postgres::connect(&address, tokio_postgres::NoTls).await.err().unwrap();
+            assert!(format!("{error:?}").contains("came one in the clear"), "{error:?}");
+        }
         node.shutdown().await.unwrap();
     }
 }
@@ -84,7 +119,12 @@ async fn other_users_of_the_machine_do_not_read_the_data() {
     fs::create_dir(&shared).unwrap();
     fs::write(shared.join("something else"), "").unwrap();
     fs::set_permissions(&shared, fs::Permissions::from_mode(0o755)).unwrap();
-    let node = Node::start_with(config(&shared, &[("services", "http")]), stub().1).await.unwrap();
-    assert_eq!(mode(&shared), 0o755, "what is not ours stays as it is");
-    node.shutdown().await.unwrap();
+    for _ in 0..2 {
+        let node = Node::start_with(config(&shared, &[("services", "keys,tenants")]), stub().1).await.unwrap();
+        assert_eq!(mode(&shared), 0o755, "what is not ours stays as it is");
+        for name in ["coordinator", "high-water", "keys", "tenants"] {
+            assert_eq!(mode(&shared.join(name)), 0o700, "{name}");
+        }
+        node.shutdown().await.unwrap();
+    }
 }

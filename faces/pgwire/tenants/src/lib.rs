@@ -29,10 +29,10 @@ mod tenants;
 mod thread;
 
 pub use savanna_identity::{TlsError, TlsFiles};
+pub use savanna_pgwire_login::Admission;
 pub use savanna_tenants::{SqlError, activity::Counts, error::state::DISK_FULL};
 
 pub use crate::{
-    door::Admission,
     process::Keeping,
     server::{Server, ServerError, ServerOptions, Stopper},
     tenants::Tenants,

@@ -51,19 +51,6 @@ impl Output {
         }
     }
 
-    /// Asks for a proof of who the client is.
-    pub(crate) fn offer(&mut self, mechanisms: &[&str]) {
-        self.put(&Authentication::SASL(mechanisms.iter().map(|name| (*name).to_owned()).collect()));
-    }
-
-    pub(crate) fn challenge(&mut self, text: String) {
-        self.put(&Authentication::SASLContinue(text.into()));
-    }
-
-    pub(crate) fn proved(&mut self, text: String) {
-        self.put(&Authentication::SASLFinal(text.into()));
-    }
-
     pub(crate) fn welcome(&mut self, parameters: &[(&str, String)], (process, secret): (i32, i32)) {
         self.put(&Authentication::Ok);
         for (name, value) in parameters {

@@ -2,11 +2,11 @@
 
 use std::{io, net::SocketAddr, sync::Arc, thread::JoinHandle};
 
-use parking_lot::Mutex;
 use savanna_epoch::OwnerEpoch;
-use savanna_identity::{Strangers, Tls, TlsError, TlsFiles};
+use savanna_identity::{Tls, TlsError, TlsFiles};
 use savanna_journal::{Journal, JournalError, Lsn};
 use savanna_ownership::guard::LeaseGuard;
+use savanna_pgwire_login::{Admission, Nobody};
 use savanna_tenants::SqlError;
 use tokio::{
     runtime::Runtime,
@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use crate::{
-    door::{Admission, Door, STRANGERS_MAX},
+    door::Door,
     process::{Keeping, Process},
     tenants::Tenants,
     thread::{self, Order},
@@ -148,11 +148,9 @@ impl Server {
         tls: Option<Tls>,
         admission: Admission,
     ) -> Result<(), ServerError> {
-        let mut secret = [0; 32];
-        getrandom::fill(&mut secret).map_err(|error| ServerError::Start(io::Error::other(error)))?;
+        let nobody = Nobody::new().map_err(ServerError::Start)?;
         let places = Arc::new(Semaphore::new(admission.clients_max));
-        let strangers = Mutex::new(Strangers::new(STRANGERS_MAX));
-        let door = Arc::new(Door { process, tls, admission, places, strangers, secret });
+        let door = Arc::new(Door { process, tls, admission, places, nobody });
         let (failed, log_failed) = oneshot::channel();
         // No place in the log is so late: this is heard only when the log ends.
         self.journal.gate().hold(Lsn(u64::MAX), move |ended| drop(failed.send(ended)));

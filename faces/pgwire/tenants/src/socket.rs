@@ -55,6 +55,24 @@ impl Write for Now<'_> {
     }
 }
 
+impl savanna_pgwire_login::Socket for Socket {
+    async fn read(&mut self, into: &mut BytesMut) -> io::Result<usize> {
+        Self::read(self, into).await
+    }
+
+    async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        Self::write_all(self, bytes).await
+    }
+
+    async fn encrypt(&mut self, configuration: Arc<ServerConfig>) -> io::Result<()> {
+        Self::encrypt(self, configuration).await
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+}
+
 impl Socket {
     pub(crate) const fn plain(tcp: TcpStream) -> Self {
         Self { tcp, tls: None }
@@ -66,7 +84,7 @@ impl Socket {
     }
 
     /// Agrees with the client on keys; everything after that is encrypted.
-    pub(crate) async fn encrypt(&mut self, configuration: Arc<ServerConfig>) -> io::Result<()> {
+    async fn encrypt(&mut self, configuration: Arc<ServerConfig>) -> io::Result<()> {
         let connection = ServerConnection::new(configuration).map_err(io::Error::other)?;
         self.tls = Some(Box::new(connection));
         while self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
@@ -76,10 +94,6 @@ impl Socket {
             self.flush().await?;
         }
         Ok(())
-    }
-
-    pub(crate) const fn is_encrypted(&self) -> bool {
-        self.tls.is_some()
     }
 
     /// Waits for bytes and adds them; 0 if the client will send no more. Nothing is lost if nobody waits any more.

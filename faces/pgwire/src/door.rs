@@ -1,0 +1,104 @@
+//! The door: clients say who they are, and come in if there is a place.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use pgwire::messages::startup::Startup;
+use savanna_identity::Tls;
+use savanna_pgwire_login::{Admission, Introduction, Nobody, Opening, Refusal, Socket as _, Stranger, Turned};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::cancel::Cancellations;
+use crate::line::Line;
+
+/// Who is let in, and what connections are encrypted with.
+#[derive(Debug)]
+pub struct Door {
+    admission: Admission,
+    tls: Option<Tls>,
+    /// One for each client that may be here at once.
+    places: Arc<Semaphore>,
+    nobody: Nobody,
+    pub(crate) cancellations: Arc<Cancellations>,
+}
+
+/// A client that has come in.
+pub(crate) struct Admitted<S> {
+    pub(crate) line: Line<S>,
+    /// What it has sent after its login.
+    pub(crate) input: BytesMut,
+    pub(crate) startup: Startup,
+    pub(crate) place: OwnedSemaphorePermit,
+}
+
+impl Door {
+    /// A door for these clients. Without users it trusts those of this machine, under any name, and lets no others in.
+    ///
+    /// # Errors
+    /// The operating system has no randomness.
+    pub fn new(admission: Admission, tls: Option<Tls>) -> io::Result<Self> {
+        let places = Arc::new(Semaphore::new(admission.clients_max));
+        Ok(Self { admission, tls, places, nobody: Nobody::new()?, cancellations: Arc::default() })
+    }
+
+    /// Hears who a client is. `None` if it does not come in, and was told why.
+    pub(crate) async fn receive<S>(&self, stream: S, peer: SocketAddr) -> io::Result<Option<Admitted<S>>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send,
+    {
+        let mut stranger = Stranger::new(Line::Plain(stream));
+        match self.admit(&mut stranger, peer).await {
+            Ok(Some((startup, place))) => {
+                return Ok(Some(Admitted { line: stranger.socket, input: stranger.input, startup, place }));
+            }
+            Ok(None) => {}
+            Err(Turned::Gone(error)) => return Err(error),
+            Err(Turned::Refused(refusal)) => {
+                savanna_pgwire_login::Socket::write_all(&mut stranger.socket, &refusal.encode()?).await?;
+            }
+        }
+        stranger.socket.shutdown().await?;
+        Ok(None)
+    }
+
+    /// Decides whether a client may come in. `None` if it wanted something else, which is done.
+    async fn admit<S>(
+        &self,
+        stranger: &mut Stranger<Line<S>>,
+        peer: SocketAddr,
+    ) -> Result<Option<(Startup, OwnedSemaphorePermit)>, Turned>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send,
+    {
+        let startup = match stranger.open(self.tls.as_ref()).await? {
+            Opening::Startup(startup) => startup,
+            Opening::Cancel(request) => {
+                self.cancellations.cancel(&request);
+                return Ok(None);
+            }
+            Opening::Nothing => return Ok(None),
+        };
+        let Introduction { user, .. } = Introduction::of(&startup)?;
+        if self.admission.requires_tls && !stranger.socket.is_encrypted() {
+            return Err(Refusal::in_the_clear().into());
+        }
+        if self.admission.users.is_empty() {
+            if !peer.ip().to_canonical().is_loopback() {
+                let hint = "Nobody has a password here: name a file of users in auth.users.";
+                return Err(Refusal::from_elsewhere(peer.ip(), hint).into());
+            }
+        } else {
+            let known = self.admission.users.get(&user).map(|user| user.verifier.clone());
+            let verifier = known.unwrap_or_else(|| self.nobody.verifier(&user));
+            if !stranger.proves(verifier, self.tls.as_ref()).await? {
+                return Err(Refusal::wrong_password(&user).into());
+            }
+        }
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        let place = place.map_err(|_| Refusal::no_place(self.admission.clients_max))?;
+        Ok(Some((startup, place)))
+    }
+}
