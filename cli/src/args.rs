@@ -64,7 +64,9 @@ pub(crate) enum Command {
         A second `savanna dev` on the same directory takes over within one lease; the first exits with code 3.")]
     Dev(Dev),
     /// Shows a running node: services, ports, version, lease
-    #[command(after_help = "Example:\n  savanna status --url http://127.0.0.1:8080 --output json")]
+    #[command(after_help = "Examples:\n  savanna status --url http://127.0.0.1:8080 --output json\n  \
+        savanna status --url https://node.example:8080 --ca-file ca.pem --token-file token\n  \
+        SAVANNA_TOKEN=.. savanna status --url https://node.example:8080")]
     Status(Remote),
     /// Shows the configuration
     #[command(subcommand)]
@@ -72,7 +74,8 @@ pub(crate) enum Command {
     /// Runs SQL, in this process or on a running node; without -c and -f interactively
     #[command(after_help = "Examples:\n  \
         savanna sql -c \"CREATE TABLE t (id BIGINT) WITH ('connector' = 'stdin', 'format' = 'csv'); SELECT * FROM t\" < ids.csv\n  \
-        savanna sql -f job.sql --output json > rows.ndjson 2> log\n\n\
+        savanna sql -f job.sql --output json > rows.ndjson 2> log\n  \
+        savanna sql -f job.sql --url https://node.example:8080 --ca-file ca.pem --token-file token\n\n\
         With --output json each row is one object on stdout, {\"op\":\"+I\", ..}, and the last line of stderr is a summary\n\
         object. Queries of INSERT INTO run beside the statements that follow; in this process the command waits for them\n\
         at its end, on a running node they live on. Ctrl-C cancels what runs, prints the summary and exits with code 130;\n\
@@ -118,9 +121,27 @@ pub(crate) struct Dev {
 /// Which node to ask.
 #[derive(Clone, Debug, Arguments)]
 pub(crate) struct Remote {
-    /// The control API of the node [default: http://127.0.0.1:8080, as configured by address and http.port]
+    /// The control API of the node [default: http://127.0.0.1:8080, as configured by address, http.port and http.tls_cert]
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
+    #[command(flatten)]
+    pub(crate) trust: Trust,
+}
+
+/// Whom the command trusts, and what it shows.
+#[derive(Clone, Debug, Default, Arguments)]
+pub(crate) struct Trust {
+    /// A PEM file with the certificate that the node's is signed with, for https; without it http.tls_cert, as configured, and
+    /// those that this machine trusts
+    #[arg(long, value_name = "FILE", env = "SAVANNA_CA_FILE", hide_env_values = true)]
+    pub(crate) ca_file: Option<PathBuf>,
+    /// The token that the node asks for; other users of this machine can see a command's arguments, so rather set
+    /// SAVANNA_TOKEN, or name a file
+    #[arg(long, value_name = "TOKEN", conflicts_with = "token_file")]
+    pub(crate) token: Option<String>,
+    /// A file (mode 600) with the token; without it SAVANNA_TOKEN, then auth.token, as configured
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -141,6 +162,8 @@ pub(crate) struct Sql {
     /// Runs it on the node with this control API instead of in this process
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
+    #[command(flatten)]
+    pub(crate) trust: Trust,
     /// How much each query may hold before it fails, such as 512MiB [default: no limit]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_limit: Option<String>,
@@ -276,7 +299,8 @@ pub(crate) struct NexmarkDemo {
 #[derive(Debug, Subcommand)]
 pub(crate) enum QueriesCommand {
     /// Lists running queries and those that have lately ended
-    #[command(after_help = "Example:\n  savanna queries list --output json")]
+    #[command(after_help = "Examples:\n  savanna queries list --output json\n  \
+        savanna queries list --url https://node.example:8080 --ca-file ca.pem --token-file token")]
     List(Remote),
     /// Shows one query with all its counters
     #[command(after_help = "Example:\n  savanna queries show 0123456789ab-1")]
@@ -289,7 +313,8 @@ pub(crate) enum QueriesCommand {
 #[derive(Debug, Subcommand)]
 pub(crate) enum TenantsCommand {
     /// Lists all tenants, with their sessions and transactions since the node began
-    #[command(after_help = "Example:\n  savanna tenants list --output json")]
+    #[command(after_help = "Examples:\n  savanna tenants list --output json\n  \
+        savanna tenants list --url https://node.example:8080 --ca-file ca.pem --token-file token")]
     List(Remote),
     /// Shows what tenants do, the busiest first
     #[command(after_help = "Example:\n  savanna tenants top --seconds 5 --count 20")]

@@ -1,23 +1,29 @@
 //! A running node's control API, as the commands use it.
 
-use std::path::{Path, PathBuf};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::time::Duration;
 
-use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use reqwest::{Certificate, Method, RequestBuilder, Response, StatusCode, Url};
 use savanna_http::Problem;
+use savanna_identity::Token;
 use savanna_node::NodeConfig;
 use savanna_streams_model::handle::HandleError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::args::Trust;
 use crate::error::CliError;
+
+/// The variable that has the token.
+const TOKEN_VARIABLE: &str = "SAVANNA_TOKEN";
 
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     http: reqwest::Client,
     url: String,
     /// What the node's control API may ask for.
-    token: Option<String>,
+    token: Option<Token>,
 }
 
 /// Why a request got no answer that can be used.
@@ -31,27 +37,27 @@ pub(crate) enum RequestError {
 
 impl Client {
     /// The node at `url`, or the one that the configuration would start.
-    pub(crate) fn new(url: Option<&str>, config: &NodeConfig) -> Result<Self, CliError> {
-        let url = match url {
-            Some(url) => url.trim_end_matches('/').to_owned(),
-            None => format!("http://{}", std::net::SocketAddr::new(config.address, config.http_port)),
+    pub(crate) fn new(url: Option<&str>, trust: &Trust, config: &NodeConfig) -> Result<Self, CliError> {
+        let url = url.map_or_else(|| own_url(config), |url| url.trim_end_matches('/').to_owned());
+        let parsed = Url::parse(&url).ok().filter(|url| ["http", "https"].contains(&url.scheme()) && url.has_host());
+        let Some(parsed) = parsed else {
+            return Err(CliError::Usage(format!(
+                "--url takes http://HOST:PORT or https://HOST:PORT, but `{url}` came"
+            )));
         };
-        let parsed = reqwest::Url::parse(&url).ok().filter(|parsed| parsed.scheme() == "http");
-        if parsed.is_none() {
-            return Err(CliError::Usage(format!("--url takes http://HOST:PORT, but `{url}` came")));
+        if !parsed.username().is_empty() || parsed.password().is_some() {
+            let message = "--url takes no user or password; the node asks for its token: use --token-file";
+            return Err(CliError::Usage(message.to_owned()));
         }
-        // Longer than the node's own limit, so that its answer comes first.
-        let http = reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(5)).build();
-        let http = http.map_err(|error| CliError::NoNode { url: url.clone(), reason: error.to_string() })?;
-        let unread = |path: &Path, error: std::io::Error| {
-            CliError::Usage(format!(
-                "auth.token names {}, which cannot be read: {error}; check the path",
-                path.display()
-            ))
-        };
-        let read = |path: &PathBuf| std::fs::read_to_string(path).map_err(|error| unread(path, error));
-        let token = config.auth_token.as_ref().map(read).transpose()?.map(|text| text.trim().to_owned());
-        Ok(Self { http, url, token })
+        let mut http = reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(5));
+        if parsed.scheme() == "https" {
+            for certificate in authorities(trust, config)? {
+                http = http.add_root_certificate(certificate);
+            }
+        }
+        http = http.tls_built_in_root_certs(parsed.scheme() == "https" && trust.ca_file.is_none());
+        let http = http.build().map_err(|error| CliError::NoNode { url: url.clone(), reason: reason(&error) })?;
+        Ok(Self { http, url, token: token(trust, config)? })
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -59,6 +65,7 @@ impl Client {
     }
 
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        // Longer than the node's own limit, so that its answer comes first.
         self.long_request(method, path).timeout(Duration::from_secs(60))
     }
 
@@ -66,7 +73,7 @@ impl Client {
     pub(crate) fn long_request(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self.http.request(method, format!("{}/api/v1/{path}", self.url));
         match &self.token {
-            Some(token) => request.bearer_auth(token),
+            Some(token) => request.bearer_auth(token.reveal()),
             None => request,
         }
     }
@@ -97,6 +104,61 @@ impl Client {
     }
 }
 
+/// The control API of the node that the configuration would start.
+fn own_url(config: &NodeConfig) -> String {
+    let scheme = if config.http_tls.is_some() { "https" } else { "http" };
+    let address = match config.address {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+        address => address,
+    };
+    format!("{scheme}://{}", SocketAddr::new(address, config.http_port))
+}
+
+/// Whose signature on the node's certificate is trusted beside those that the machine trusts.
+fn authorities(trust: &Trust, config: &NodeConfig) -> Result<Vec<Certificate>, CliError> {
+    let (path, setting): (&Path, _) = match (&trust.ca_file, &config.http_tls) {
+        (Some(path), _) => (path, "--ca-file (or SAVANNA_CA_FILE)"),
+        (None, Some(files)) => (&files.certificates, "http.tls_cert"),
+        (None, None) => return Ok(Vec::new()),
+    };
+    let unread = |reason: &dyn std::fmt::Display| {
+        CliError::Usage(format!(
+            "{setting} takes a PEM file with certificates, but {} is none: {reason}",
+            path.display()
+        ))
+    };
+    let text = std::fs::read(path).map_err(|error| unread(&error))?;
+    match Certificate::from_pem_bundle(&text) {
+        Ok(certificates) if certificates.is_empty() => Err(unread(&"there are no certificates in it")),
+        Ok(certificates) => Ok(certificates),
+        Err(error) => Err(unread(&innermost(&error))),
+    }
+}
+
+/// The token that requests carry, if there is any.
+fn token(trust: &Trust, config: &NodeConfig) -> Result<Option<Token>, CliError> {
+    let given = |text: &str, place: &str| match Token::parse(text) {
+        Some(token) => Ok(Some(token)),
+        None => Err(CliError::Usage(format!("{place} takes {}", Token::EXPECTED))),
+    };
+    let read = |path: &Path, place: &str| match Token::read(path) {
+        Ok(token) => Ok(Some(token)),
+        Err(error) => Err(CliError::Usage(format!("{place}: {error}"))),
+    };
+    if let Some(text) = &trust.token {
+        return given(text, "--token");
+    }
+    if let Some(path) = &trust.token_file {
+        return read(path, "--token-file");
+    }
+    match (std::env::var(TOKEN_VARIABLE), &config.auth_token) {
+        (Ok(text), _) => given(&text, TOKEN_VARIABLE),
+        (Err(_), Some(path)) => read(path, "auth.token"),
+        (Err(_), None) => Ok(None),
+    }
+}
+
 /// A name as a part of a path.
 pub(crate) fn path_part(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
@@ -110,13 +172,19 @@ pub(crate) fn path_part(name: &str) -> String {
 
 /// Sends a request; an answer that is an error becomes one.
 pub(crate) async fn send(request: RequestBuilder) -> Result<Response, RequestError> {
-    let response = request.send().await.map_err(|error| RequestError::NoAnswer(innermost(&error)))?;
+    let response = request.send().await.map_err(|error| RequestError::NoAnswer(reason(&error)))?;
     let status = response.status();
     if status.is_success() {
         return Ok(response);
     }
     let body = response.bytes().await.unwrap_or_default();
-    let problem = serde_json::from_slice(&body).unwrap_or_else(|_| no_problem(status));
+    let mut problem: Problem = serde_json::from_slice(&body).unwrap_or_else(|_| no_problem(status));
+    if status == StatusCode::UNAUTHORIZED {
+        problem.detail = format!(
+            "the node asks for its token, but none came or another; give it with --token-file FILE, {TOKEN_VARIABLE}, \
+             or auth.token in the configuration"
+        );
+    }
     Err(RequestError::Problem(Box::new(problem)))
 }
 
@@ -130,7 +198,27 @@ fn no_problem(status: StatusCode) -> Problem {
 }
 
 async fn json<T: DeserializeOwned>(response: Response) -> Result<T, RequestError> {
-    response.json().await.map_err(|error| RequestError::NoAnswer(innermost(&error)))
+    response.json().await.map_err(|error| RequestError::NoAnswer(reason(&error)))
+}
+
+/// Why there was no answer, and what to do about it where that is not plain.
+fn reason(error: &reqwest::Error) -> String {
+    let innermost = innermost(error);
+    let advice = match &innermost {
+        text if text.contains("CaUsedAsEndEntity") => {
+            "; the node needs a certificate of its own, not of an authority: make it with basicConstraints=CA:FALSE"
+        }
+        text if text.contains("not valid for name") => "; name the node in --url as its certificate does",
+        text if text.contains("invalid peer certificate") => {
+            "; name the certificate that signed the node's with --ca-file FILE"
+        }
+        text if text.contains("InvalidContentType") => "; it speaks no TLS there: use http:// in --url",
+        text if text.contains("connection closed before message completed") || text.contains("invalid HTTP") => {
+            "; if it speaks TLS there, use https:// in --url"
+        }
+        _ => "",
+    };
+    innermost + advice
 }
 
 /// The last reason in a chain of errors: `Connection refused`, not `error sending request`.

@@ -46,9 +46,7 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Handle(#[from] HandleError),
     /// No node answers at the URL.
-    #[error(
-        "no node answers at {url}: {reason}; start one with `savanna dev`, or give the address of another with --url"
-    )]
+    #[error("no node answers at {url}: {reason}{}", advice(reason))]
     NoNode {
         /// Where.
         url: String,
@@ -72,6 +70,14 @@ pub(crate) enum CliError {
     /// It was told to the user already.
     #[error("reported")]
     Reported(Exit),
+}
+
+/// What to do where the reason does not say so itself.
+fn advice(reason: &str) -> &'static str {
+    match reason.contains("; ") {
+        true => "",
+        false => "; start one with `savanna dev`, or give the address of another with --url",
+    }
 }
 
 impl CliError {

@@ -21,7 +21,7 @@ pub(crate) async fn run(config: &Config, format: Format, command: &QueriesComman
 }
 
 fn client(config: &Config, remote: &Remote) -> Result<Client, CliError> {
-    Client::new(remote.url.as_deref(), config.node())
+    Client::new(remote.url.as_deref(), &remote.trust, config.node())
 }
 
 async fn list(client: &Client, format: Format) -> Result<Exit, CliError> {

@@ -19,7 +19,7 @@ pub(crate) async fn run(config: &Config, format: Format, sql: Sql) -> Result<Exi
     // A file that is not there is told before anything is started.
     let script = script(&sql)?;
     let engine = match &sql.url {
-        Some(url) => Engine::remote(Client::new(Some(url), config.node())?).await?,
+        Some(url) => Engine::remote(Client::new(Some(url), &sql.trust, config.node())?).await?,
         None => Engine::embedded(config).await?,
     };
     if let Some(limit) = &sql.memory_limit {

@@ -9,7 +9,7 @@ use crate::error::{CliError, Exit};
 use crate::output;
 
 pub(crate) async fn run(config: &Config, format: Format, remote: &Remote) -> Result<Exit, CliError> {
-    let client = Client::new(remote.url.as_deref(), config.node())?;
+    let client = Client::new(remote.url.as_deref(), &remote.trust, config.node())?;
     let status: NodeStatus = client.get("status").await.map_err(|error| client.explain(error))?;
     match format {
         Format::Json => output::write_json(&status)?,

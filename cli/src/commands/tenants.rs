@@ -16,7 +16,7 @@ use crate::error::{CliError, Exit};
 use crate::output;
 
 pub(crate) async fn run(config: &Config, format: Format, command: &TenantsCommand) -> Result<Exit, CliError> {
-    let client = |remote: &Remote| Client::new(remote.url.as_deref(), config.node());
+    let client = |remote: &Remote| Client::new(remote.url.as_deref(), &remote.trust, config.node());
     match command {
         TenantsCommand::List(remote) => list(&client(remote)?, format).await,
         TenantsCommand::Top(top) => show_top(&client(&top.remote)?, format, top).await,

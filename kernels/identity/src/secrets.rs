@@ -138,18 +138,26 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
+    /// What a token is.
+    pub const EXPECTED: &str =
+        "a token of 16 or more ASCII characters without spaces, such as of `openssl rand -hex 32`";
+
     /// Reads a file with one line.
     ///
     /// # Errors
     /// The file cannot be read, can be read by others, or its first line is no token.
     pub fn read(path: &Path) -> Result<Self, SecretError> {
         let text = secret_text(path)?;
-        let token = text.lines().next().unwrap_or_default().trim();
-        if token.len() < TOKEN_BYTES_MIN || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-            let expected = "a token of 16 or more ASCII characters without spaces, such as of `openssl rand -hex 32`";
-            return Err(SecretError::Line { path: path.to_owned(), line: 1, expected });
-        }
-        Ok(Self(token.to_owned()))
+        let wrong = || SecretError::Line { path: path.to_owned(), line: 1, expected: Self::EXPECTED };
+        Self::parse(text.lines().next().unwrap_or_default()).ok_or_else(wrong)
+    }
+
+    /// The token that a text is, with space around it or without.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let token = text.trim();
+        let is_token = token.len() >= TOKEN_BYTES_MIN && token.bytes().all(|byte| byte.is_ascii_graphic());
+        is_token.then(|| Self(token.to_owned()))
     }
 
     /// For who sends it.
