@@ -126,6 +126,8 @@ def test_a_long_write_is_refused_before_it_is_made_and_nobody_waits(small_disk, 
         client.rpush("{t}list", *["e" * 1000] * 3000)
         client.sadd("{t}set", *(f"{at:01000}" for at in range(3000)))
         client.zadd("{t}zset", {f"{at:01000}": at for at in range(3000)})
+        for first in range(0, 40_000, 1_000):
+            client.mset({f"many:{at:0100}": "" for at in range(first, first + 1_000)})
         filler = fill(small_disk)
         script = "redis.call('SET', KEYS[1], string.rep('s', 3000000)) return 1"
         writes = [
@@ -146,6 +148,9 @@ def test_a_long_write_is_refused_before_it_is_made_and_nobody_waits(small_disk, 
             transaction.set(f"{{t}}{at}", "x" * 100_000)
         with pytest.raises(redis.exceptions.ExecAbortError, match="MISCONF"):
             transaction.execute()
+        for words in (["FLUSHALL"], ["FLUSHDB"]):
+            answer = answered(client, *words)
+            assert "MISCONF" in str(answer) and "No space left on device" in str(answer), (words, answer)
         assert client.mget([f"{{t}}{at}" for at in range(1, 30)]) == [b"short"] * 29
         assert time.monotonic() - begun < PATIENCE
         filler.unlink()

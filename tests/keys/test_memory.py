@@ -88,7 +88,6 @@ def test_copies_in_transactions_and_scripts_are_refused(client):
 def test_what_a_script_encodes_takes_no_more_than_a_script_may(client, function):
     # Each table has the one before many times.
     script = f"local t = {{}} for i = 1, 15 do local u = {{}} for j = 1, 8 do u[j] = t end t = u end return {function}(t)"
-    client.call("CONFIG", "SET", "lua-time-limit", "60000")
     refusal = client.call("EVAL", script, 0)
     assert isinstance(refusal, Refused) and ("not enough memory" in refusal or "lua-time-limit" in refusal), refusal
 
