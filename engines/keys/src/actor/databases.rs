@@ -22,6 +22,7 @@ use savanna_lattice::Hlc;
 
 use super::message::{Destination, Message};
 use super::{Actor, FIRST, Progress, Work};
+use crate::error::{CommandError, Outcome};
 use crate::placement::ActorId;
 use crate::reply::Reply;
 use crate::session::Session;
@@ -54,18 +55,23 @@ pub(super) struct Freeze {
     change: DatabaseChange,
     /// How many actors hold all their keys.
     frozen: usize,
-    has_replicas: bool,
+    /// Why it cannot be made, as one of them says.
+    obstacle: Option<CommandError>,
 }
 
 impl Actor {
     /// Changes whole databases for one of this actor's sessions.
+    ///
+    /// # Errors
+    /// If it cannot be made.
     pub(crate) fn change_databases(
         &mut self,
         session: &mut Session,
         change: DatabaseChange,
         reply: &mut dyn Reply,
-    ) -> Progress {
+    ) -> Result<Progress, CommandError> {
         if self.placement.actors() == 1 {
+            self.may_change_databases(change)?;
             match change {
                 DatabaseChange::Swap(one, other) => {
                     self.keys.swap(one, other);
@@ -74,7 +80,7 @@ impl Actor {
                 DatabaseChange::Flush(database) => self.flush(database),
             }
             reply.ok();
-            return Progress::Answered;
+            return Ok(Progress::Answered);
         }
         let ticket = session.ticket();
         let to = Destination::Session(session.id, ticket);
@@ -83,55 +89,66 @@ impl Actor {
         } else {
             self.send(FIRST, Message::ChangeDatabases { to, change });
         }
-        Progress::LaterAlone(ticket)
+        Ok(Progress::LaterAlone(ticket))
+    }
+
+    /// Whether databases may be changed, as far as this actor's keys go.
+    fn may_change_databases(&mut self, change: DatabaseChange) -> Outcome {
+        match change {
+            // What replicas tell each other on the way has the databases' numbers.
+            DatabaseChange::Swap(..) if self.keys.has_replicas() => Err(CommandError::text(
+                "ERR keys with replicas keep their database: give them one replica with SAV.REPLICATE first",
+            )),
+            DatabaseChange::Swap(..) => Ok(()),
+            DatabaseChange::Flush(database) => self.keys.ask_for_flush(database),
+        }
     }
 
     pub(super) fn begin_freeze(&mut self, from: ActorId, to: Destination, change: DatabaseChange) {
         let number = self.number();
-        self.freezes.insert(number, Freeze { from, to, change, frozen: 0, has_replicas: false });
-        self.begin(Work::Freeze { from: FIRST, number });
+        self.freezes.insert(number, Freeze { from, to, change, frozen: 0, obstacle: None });
+        self.begin(Work::Freeze { from: FIRST, number, change });
     }
 
     /// Holds all keys, of which nobody has any.
-    pub(super) fn freeze(&mut self, from: ActorId, number: u64) {
+    pub(super) fn freeze(&mut self, from: ActorId, number: u64, change: DatabaseChange) {
         self.claims.hold_all();
-        let (latest, has_replicas) = (self.keys.latest_version(), self.keys.has_replicas());
+        let (latest, obstacle) = (self.keys.latest_version(), self.may_change_databases(change).err());
         if from == self.id {
-            self.hear_frozen(number, latest, has_replicas);
+            self.hear_frozen(number, latest, obstacle);
         } else {
-            self.send(from, Message::Frozen { number, latest, has_replicas });
+            self.send(from, Message::Frozen { number, latest, obstacle });
         }
     }
 
-    pub(super) fn hear_frozen(&mut self, number: u64, latest: Hlc, has_replicas: bool) {
+    pub(super) fn hear_frozen(&mut self, number: u64, latest: Hlc, obstacle: Option<CommandError>) {
         self.keys.observe(latest);
         let Some(freeze) = self.freezes.get_mut(&number) else { return };
         freeze.frozen += 1;
-        freeze.has_replicas |= has_replicas;
+        freeze.obstacle = freeze.obstacle.take().or(obstacle);
+        let change = freeze.change;
         match self.placement.all().nth(freeze.frozen) {
-            Some(next) => self.send(next, Message::Freeze { number }),
+            Some(next) => self.send(next, Message::Freeze { number, change }),
             None => self.end_freeze(number),
         }
     }
 
     fn end_freeze(&mut self, number: u64) {
-        let Some(Freeze { from, to, change, has_replicas, .. }) = self.freezes.remove(&number) else { return };
+        let Some(Freeze { from, to, change, obstacle, .. }) = self.freezes.remove(&number) else { return };
         let thawed = match change {
-            // What replicas tell each other on the way has the databases' numbers.
-            DatabaseChange::Swap(..) if has_replicas => Thawed::Unchanged,
+            _ if obstacle.is_some() => Thawed::Unchanged,
             DatabaseChange::Swap(one, other) => Thawed::Swapped(one, other, self.keys.swap(one, other)),
             DatabaseChange::Flush(database) => Thawed::Flush(database, self.gather_acknowledgements(from, to)),
         };
         for actor in self.placement.all().filter(|actor| *actor != FIRST) {
             self.send(actor, Message::Thaw { thawed });
         }
-        if matches!(change, DatabaseChange::Swap(..)) {
+        // A flush is acknowledged by all.
+        if !matches!(thawed, Thawed::Flush(..)) {
             let mut replies = self.take_replies(from);
-            replies.push(to, |reply| match thawed {
-                Thawed::Unchanged => reply.error(
-                    "ERR keys with replicas keep their database: give them one replica with SAV.REPLICATE first",
-                ),
-                _ => reply.ok(),
+            replies.push(to, |reply| match &obstacle {
+                Some(obstacle) => obstacle.answer(reply),
+                None => reply.ok(),
             });
             self.put_replies(from, replies);
         }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use savanna_lattice::Hlc;
 
 use crate::command::Command;
+use crate::error::CommandError;
 use crate::keyspace::Entry;
 use crate::keyspace::replica::{LentReplica, Vector};
 use crate::reply::{Reply, Tape};
@@ -67,6 +68,8 @@ pub enum Message {
     Freeze {
         /// The sender's number for the change.
         number: u64,
+        /// What is to become of databases.
+        change: DatabaseChange,
     },
     /// All keys of the sender are held.
     Frozen {
@@ -74,8 +77,8 @@ pub enum Message {
         number: u64,
         /// The latest version that the sender gave or heard of.
         latest: Hlc,
-        /// Whether keys there have replicas.
-        has_replicas: bool,
+        /// Why the change cannot be made, as far as keys there go.
+        obstacle: Option<CommandError>,
     },
     /// All actors held all their keys; the receiver goes on.
     Thaw {

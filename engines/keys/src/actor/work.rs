@@ -1,6 +1,7 @@
 //! Work that may have to wait for keys that are lent.
 
 use super::claims::Wants;
+use super::databases::DatabaseChange;
 use super::elsewhere::Place;
 use super::message::Destination;
 use super::program::Program;
@@ -19,7 +20,7 @@ pub(super) enum Work {
     Program { from: ActorId, to: Destination, program: Box<Program> },
     Borrow { from: ActorId, transaction: u64, keys: Vec<Box<[u8]>>, needs_room: bool },
     Transaction(u64),
-    Freeze { from: ActorId, number: u64 },
+    Freeze { from: ActorId, number: u64, change: DatabaseChange },
     Join { from: ActorId, database: u8, key: Box<[u8]>, vector: Vector },
 }
 
@@ -96,7 +97,7 @@ impl Actor {
             Work::Borrow { from, transaction, keys, needs_room } => self.lend(from, transaction, keys, needs_room),
             Work::Transaction(number) => self.hold_own(number),
             Work::Join { from, database, key, vector } => self.hear_join(from, database, key, vector),
-            Work::Freeze { from, number } => self.freeze(from, number),
+            Work::Freeze { from, number, change } => self.freeze(from, number, change),
         }
     }
 

@@ -245,7 +245,7 @@ fn flush(
     if args.len() > 2 || !args.from(1).all(is_mode) {
         return Err(CommandError::Syntax);
     }
-    Ok(actor.change_databases(session, DatabaseChange::Flush(database), reply))
+    actor.change_databases(session, DatabaseChange::Flush(database), reply)
 }
 
 /// What `SCAN` and its kin were asked for besides the cursor.

@@ -395,7 +395,7 @@ pub fn swapdb(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &
     let (one, other) = (one?, other?);
     let index = |number: i64| u8::try_from(number).ok().filter(|number| *number < DATABASES);
     let databases = index(one).zip(index(other)).ok_or(CommandError::text("ERR DB index is out of range"))?;
-    Ok(actor.change_databases(session, DatabaseChange::Swap(databases.0, databases.1), reply))
+    actor.change_databases(session, DatabaseChange::Swap(databases.0, databases.1), reply)
 }
 
 /// `BGREWRITEAOF`

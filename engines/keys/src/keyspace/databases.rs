@@ -4,6 +4,7 @@ use savanna_lattice::Hlc;
 
 use super::{DATABASES, Database, Keyspace, deletion_class, rewrite};
 use crate::delta::Header;
+use crate::error::Outcome;
 use crate::placement::KeyHash;
 
 impl Keyspace {
@@ -22,6 +23,19 @@ impl Keyspace {
             flushed.push(database);
         }
         flushed
+    }
+
+    /// Asks for space in the log for emptying a database, or all.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn ask_for_flush(&mut self, database: Option<u8>) -> Outcome {
+        /// Of a deletion, beside the key.
+        const DELETION_BYTES: usize = 32;
+        let flushed = self.databases().filter(|(number, _)| database.is_none_or(|database| database == *number));
+        let bytes =
+            flushed.flat_map(|(_, database)| database.iter()).map(|entry| entry.key.len() + DELETION_BYTES).sum();
+        self.ask_for_log(bytes)
     }
 
     /// Swaps two databases, at all actors if the others hear of it: what is in the log before is about the keys before. Gives
