@@ -10,7 +10,7 @@ import redis
 
 from conftest import Node
 
-SIZE = "24m"
+SIZE = "48m"
 # Long enough for anything that comes at all.
 PATIENCE = 60
 

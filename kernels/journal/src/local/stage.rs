@@ -27,6 +27,9 @@ use crate::{
 /// A file that is longer than this is left for the other one when that has nothing of use.
 const FILE_BYTES: usize = 1 << 20;
 
+/// A file that became longer than this, by long records, gives space back before it is written over.
+const LONG_BYTES: usize = 4 * FILE_BYTES;
+
 /// What is staged of an open log.
 #[derive(Debug)]
 pub(crate) struct Stage {
@@ -96,6 +99,11 @@ impl Stage {
         if is_long && self.files[other].as_ref().is_none_or(|file| file.last <= durable) {
             self.current = other;
             if let Some(file) = &mut self.files[other] {
+                if file.end > LONG_BYTES
+                    && let Err(error) = file.file.shorten(FILE_BYTES as u64)
+                {
+                    tracing::debug!(file = file.name, %error, "could not shorten staged records; they only take space");
+                }
                 file.end = SEGMENT_HEADER;
             }
         }
