@@ -8,6 +8,7 @@ use std::time::Duration;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use async_trait::async_trait;
 use savanna_streams_connectors::BuiltinConnectors;
+use savanna_streams_functions::budget;
 use savanna_streams_model::catalog::{TableDef, ViewDef};
 use savanna_streams_model::handle::{
     CursorId, HandleError, Parameter, Purpose, QueryStatus, Rows, SessionId, StreamHandle, StreamReply, StreamRequest,
@@ -249,7 +250,8 @@ impl Inner {
 
     /// Starts a query whose rows are fetched.
     fn open(&self, session: SessionId, sql: &str, query: &Query) -> Result<(SchemaRef, Cursor, Option<QueryId>)> {
-        if let Some(batch) = self.planner.constant(query)? {
+        let limit = settings::apply(&self.options.runtime, &self.sessions.settings(session)?).memory_limit;
+        if let Some(batch) = budget::within(limit, || self.planner.constant(query))? {
             let schema = batch.schema();
             let rows = Rows { schema: Arc::clone(&schema), batches: vec![batch] };
             return Ok((schema, Cursor::of_rows(rows), None));
@@ -401,10 +403,10 @@ impl StreamHandle for StreamEngine {
                 StreamReply::Statements { statements: fragments.into_iter().map(|fragment| fragment.text).collect() }
             }
             StreamRequest::Describe { session, sql, parameters } => {
-                self.threads.run(move || engine.describe(session, &sql, &parameters)).await?
+                self.threads.run(move || budget::planning(|| engine.describe(session, &sql, &parameters))).await?
             }
             StreamRequest::Execute { session, sql, parameters } => {
-                self.threads.run(move || engine.execute(session, &sql, &parameters)).await?
+                self.threads.run(move || budget::planning(|| engine.execute(session, &sql, &parameters))).await?
             }
             StreamRequest::Fetch { session, cursor, max_rows, wait_ms } => {
                 engine.fetch(session, cursor, max_rows, Duration::from_millis(wait_ms)).await?

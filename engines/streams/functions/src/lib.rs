@@ -1,6 +1,8 @@
 //! The functions that a query may call: DataFusion's, and those that streaming SQL has besides.
 
 mod average;
+mod bounded;
+pub mod budget;
 mod calendar;
 mod constants;
 mod definition;
@@ -10,9 +12,11 @@ mod json;
 mod listagg;
 mod not_null;
 mod numbers;
+mod one_nan;
 mod pattern;
 pub mod proctime;
 mod regexp;
+mod sizes;
 mod strict;
 mod text;
 mod time_text;
@@ -30,9 +34,11 @@ use datafusion::prelude::SessionConfig;
 use parking_lot::RwLock;
 use savanna_streams_model::StreamError;
 
+pub use bounded::with_bounds;
 pub use constants::wrong_text;
 pub use extract::wrong_field;
 pub use not_null::not_null;
+pub use one_nan::{in_array as with_one_nan, one_nan};
 pub use time_units::wrong_unit;
 pub use user::{AggregateFunction, ScalarFunction, register_aggregate, register_scalar};
 
@@ -42,9 +48,13 @@ static STATE: LazyLock<SessionState> = LazyLock::new(|| {
     options.optimizer.enable_round_robin_repartition = false;
     options.optimizer.enable_dynamic_filter_pushdown = false;
     options.sql_parser.enable_ident_normalization = false;
-    let mut state = SessionStateBuilder::new().with_config(config).with_default_features().build();
+    let mut builder = SessionStateBuilder::new().with_config(config).with_default_features();
+    for function in builder.scalar_functions().iter_mut().flatten() {
+        *function = bounded::bounded(Arc::clone(function));
+    }
+    let mut state = builder.build();
     for function in own() {
-        state.register_udf(function).expect("a session takes any scalar function");
+        state.register_udf(bounded::bounded(function)).expect("a session takes any scalar function");
     }
     for aggregate in [average::function(), listagg::function()].into_iter().chain(fold::functions()) {
         state.register_udaf(aggregate).expect("a session takes any aggregate");
@@ -84,7 +94,8 @@ fn register(name: &str, add: impl FnOnce(&mut SessionState) -> Result<()>) -> Re
 
 /// The functions that shadow or complete DataFusion's.
 fn own() -> Vec<Arc<ScalarUDF>> {
-    let mut own = vec![numbers::modulo(), numbers::logarithm(), not_null::function(), proctime::function()];
+    let mut own =
+        vec![numbers::modulo(), numbers::logarithm(), not_null::function(), one_nan::function(), proctime::function()];
     own.extend(extract::functions());
     own.extend(json::functions());
     own.extend(regexp::functions());

@@ -13,6 +13,8 @@ use datafusion::logical_expr::utils::format_state_name;
 use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, Signature, TypeSignature, Volatility};
 use datafusion::physical_expr::expressions::Literal;
 
+use super::budget;
+
 /// The aggregate.
 pub(super) fn function() -> Arc<AggregateUDF> {
     const TEXT: DataType = DataType::Utf8View;
@@ -83,6 +85,8 @@ impl Accumulator for Texts {
         if self.counts.is_empty() {
             return Ok(ScalarValue::Utf8View(None));
         }
+        let bytes = self.counts.iter().map(|(text, count)| ((text.len() + self.separator.len()) * count) as u128).sum();
+        budget::check("LISTAGG", bytes)?;
         let texts = self.counts.iter().flat_map(|(text, count)| std::iter::repeat_n(text.as_str(), *count));
         Ok(ScalarValue::Utf8View(Some(texts.collect::<Vec<_>>().join(&self.separator))))
     }

@@ -1,8 +1,10 @@
 //! Functions over text with regular expressions, in the syntax of the `regex` crate: no look-around, no back-references, and in
 //! return time that grows with the text alone, whatever the pattern.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -10,8 +12,9 @@ use arrow::array::{ArrayRef, BooleanBuilder, StringViewBuilder};
 use arrow::datatypes::DataType;
 use datafusion::common::{Result, exec_datafusion_err};
 use datafusion::logical_expr::ScalarUDF;
-use regex::{CaptureLocations, Regex};
+use regex::{CaptureLocations, Regex, Replacer};
 
+use super::budget;
 use super::definition::{Call, Definition, boolean, parts, text};
 
 const TEXT: DataType = DataType::Utf8View;
@@ -58,16 +61,52 @@ fn replace(call: &Call) -> Result<ArrayRef> {
     let (texts, patterns, replacements) = (call.texts(0)?, call.texts(1)?, call.texts(2)?);
     let mut compiled = Compiled::new("REGEXP_REPLACE");
     let mut out = StringViewBuilder::with_capacity(call.rows());
+    let mut room = budget::left();
     for row in 0..call.rows() {
         match (texts.get(row), patterns.get(row), replacements.get(row)) {
             (Some(text), Some(pattern), Some(replacement)) => {
-                let replacement = replacement_of_java(replacement);
-                out.append_value(compiled.get(pattern)?.regex.replace_all(text, replacement.as_str()));
+                let replaced =
+                    replace_all(&compiled.get(pattern)?.regex, text, &replacement_of_java(replacement), room)?;
+                room = room.saturating_sub(replaced.len() as u64);
+                out.append_value(replaced);
             }
             _ => out.append_null(),
         }
     }
     Ok(Arc::new(out.finish()))
+}
+
+/// [`Regex::replace_all`], as far as there is room for the result.
+fn replace_all<'t>(regex: &Regex, text: &'t str, mut by: &str, room: u64) -> Result<Cow<'t, str>> {
+    let check = |bytes: usize| match bytes as u64 <= room {
+        true => Ok(()),
+        false => Err(budget::too_large("REGEXP_REPLACE", bytes as u128)),
+    };
+    let (mut out, mut done) = (None, 0);
+    let mut put = |place: Range<usize>, groups: usize, append: &mut dyn FnMut(&mut String)| -> Result<()> {
+        let out = out.get_or_insert_with(String::new);
+        out.push_str(&text[done..place.start]);
+        check(out.len().saturating_add(by.len()).saturating_add(groups.saturating_mul(place.len())))?;
+        append(out);
+        done = place.end;
+        Ok(())
+    };
+    match by.no_expansion() {
+        Some(plain) => {
+            regex.find_iter(text).try_for_each(|found| put(found.range(), 0, &mut |out| out.push_str(&plain)))?
+        }
+        None => {
+            let groups = by.matches('$').count();
+            let mut append = by;
+            for found in regex.captures_iter(text) {
+                put(found.get_match().range(), groups, &mut |out| append.replace_append(&found, out))?;
+            }
+        }
+    }
+    let Some(mut out) = out else { return Ok(Cow::Borrowed(text)) };
+    out.push_str(&text[done..]);
+    check(out.len())?;
+    Ok(Cow::Owned(out))
 }
 
 /// `$1x` means group 1 and an x in Java, but the group `1x` in Rust; and `\$` is a dollar.

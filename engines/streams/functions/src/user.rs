@@ -47,6 +47,7 @@ use savanna_streams_model::StreamError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::bounded::bounded;
 use super::user_groups::UserGroups;
 
 /// A function of values: one result per row, from that row's arguments alone. Asked again, it must answer the same: an epoch
@@ -112,7 +113,7 @@ pub fn register_scalar(function: impl ScalarFunction) -> Result<(), StreamError>
     let name = function.name().to_owned();
     let signature = Signature::exact(function.takes(), Volatility::Immutable);
     let udf = Arc::new(ScalarUDF::from(UserScalar { function: Arc::new(function), name: name.clone(), signature }));
-    super::register(&name, |registry| registry.register_udf(udf).map(drop))
+    super::register(&name, |registry| registry.register_udf(bounded(udf)).map(drop))
 }
 
 /// Makes an aggregate known to all queries of the process that are planned from now on.

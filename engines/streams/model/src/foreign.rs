@@ -3,8 +3,9 @@
 use std::str::FromStr;
 
 use arrow::datatypes::DataType;
+use datafusion::common::DataFusionError;
 
-use crate::type_name;
+use crate::{StreamError, type_name};
 
 /// How these libraries name the kind of an error, before they say what is wrong.
 const PREFIXES: [&str; 12] = [
@@ -21,6 +22,14 @@ const PREFIXES: [&str; 12] = [
     "Parser error: ",
     "This feature is not implemented: ",
 ];
+
+/// The error of ours that a library carried through, if there is one.
+pub fn ours(error: &DataFusionError) -> Option<StreamError> {
+    match error.find_root() {
+        DataFusionError::External(carried) => carried.downcast_ref::<StreamError>().cloned(),
+        _ => None,
+    }
+}
 
 /// A message without the names of the libraries' errors, and with types by their names in SQL.
 pub fn in_sql(message: &str) -> String {

@@ -8,20 +8,21 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBa
 use arrow::compute::{BatchCoalescer, filter, filter_record_batch, prep_null_mask_filter};
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::ScalarValue;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
+use savanna_streams_functions::budget;
 use savanna_streams_model::Result;
 use savanna_streams_model::plan::{Leaf, PlanBytes, leaves};
 
 use crate::cheap_first::cheap_first;
-use crate::error::{broken, computing};
+use crate::error::{broken, computing, evaluating};
 use crate::plan_run::PlanRun;
 
 /// A decoded chain.
@@ -32,9 +33,18 @@ pub(crate) struct Chain {
 }
 
 enum Work {
-    Steps(Vec<Step>),
+    Steps {
+        steps: Vec<Step>,
+        /// Rows that are computed at a time: with long constants, fewer.
+        rows_max: usize,
+    },
     Plan(PlanRun),
 }
+
+/// Constants that are shorter are not looked at.
+const LONG_CONSTANT: usize = 4 << 10;
+/// Bytes that the long constants of a chain may come to, if each row gets a copy of each.
+const COPIES_MAX: usize = 64 << 20;
 
 enum Step {
     /// Keeps the rows that match, and of these the columns in `keep`.
@@ -64,7 +74,11 @@ impl Chain {
         };
         let (input, output) = (leaf.schema(), plan.schema());
         let work = match steps(&plan) {
-            Some(steps) => Work::Steps(narrowed(steps)),
+            Some(steps) => {
+                let steps = narrowed(steps);
+                let long: usize = steps.iter().flat_map(Step::expressions).map(long_constants).sum();
+                Work::Steps { steps, rows_max: COPIES_MAX.checked_div(long).unwrap_or(usize::MAX).max(1) }
+            }
             None => Work::Plan(PlanRun::new(plan, Arc::clone(functions))?),
         };
         Ok(Self { input, output, work })
@@ -83,24 +97,26 @@ impl Chain {
     /// Whether fewer rows may come out than go in.
     pub(crate) fn filters(&self) -> bool {
         match &self.work {
-            Work::Steps(steps) => steps.iter().any(|step| matches!(step, Step::Filter { .. })),
+            Work::Steps { steps, .. } => steps.iter().any(|step| matches!(step, Step::Filter { .. })),
             Work::Plan(_) => true,
         }
     }
 
     /// Runs the chain over a batch; no batch comes out if no row does.
     pub(crate) fn apply(&mut self, rows: RecordBatch) -> Result<Vec<RecordBatch>> {
+        budget::begin();
         match &mut self.work {
-            Work::Steps(steps) => {
-                let mut rows = rows;
-                for step in steps {
-                    match step.apply(rows)? {
-                        Some(next) => rows = next,
-                        None => return Ok(Vec::new()),
-                    }
+            Work::Steps { steps, rows_max } if rows.num_rows() > *rows_max => {
+                let mut out = Vec::new();
+                for from in (0..rows.num_rows()).step_by(*rows_max) {
+                    let part = rows.slice(from, (*rows_max).min(rows.num_rows() - from));
+                    let part = through(steps, part)?;
+                    part.iter().flat_map(RecordBatch::columns).try_for_each(has_room)?;
+                    out.extend(part);
                 }
-                Ok(vec![rows])
+                Ok(out)
             }
+            Work::Steps { steps, .. } => Ok(Vec::from_iter(through(steps, rows)?)),
             Work::Plan(run) => run.run(|_| vec![rows.clone()]),
         }
     }
@@ -110,7 +126,7 @@ impl Chain {
     pub(crate) fn survivors(&mut self, rows: &RecordBatch) -> Result<UInt32Array> {
         let all = || UInt32Array::from_iter_values(0..rows.num_rows() as u32);
         match &mut self.work {
-            Work::Steps(steps) => {
+            Work::Steps { steps, .. } => {
                 let (mut rows, mut positions) = (rows.clone(), all());
                 for step in steps {
                     if let Step::Filter { predicate, .. } = step {
@@ -138,7 +154,39 @@ impl Chain {
     }
 }
 
+/// Rows through all steps; none if no row passes.
+fn through(steps: &[Step], rows: RecordBatch) -> Result<Option<RecordBatch>> {
+    steps.iter().try_fold(Some(rows), |rows, step| rows.map_or(Ok(None), |rows| step.apply(rows)))
+}
+
+/// Counts a column of the result.
+fn has_room(column: &ArrayRef) -> Result<()> {
+    budget::count_column("an expression", column).map_err(|e| evaluating("an expression", &e))
+}
+
+/// Bytes of the long constants in an expression.
+fn long_constants(expression: &Arc<dyn PhysicalExpr>) -> usize {
+    let mut bytes = 0;
+    // Nothing in it fails.
+    let _ = expression.apply(|part| {
+        if let Some(constant) = part.downcast_ref::<Literal>()
+            && constant.value().size() >= LONG_CONSTANT
+        {
+            bytes += constant.value().size();
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    bytes
+}
+
 impl Step {
+    fn expressions(&self) -> &[Arc<dyn PhysicalExpr>] {
+        match self {
+            Self::Filter { predicate, .. } => std::slice::from_ref(predicate),
+            Self::Project { columns, .. } => columns,
+        }
+    }
+
     fn apply(&self, rows: RecordBatch) -> Result<Option<RecordBatch>> {
         let failed = |e: &dyn std::fmt::Display| computing("a filter", e);
         match self {
@@ -172,8 +220,8 @@ impl Step {
 pub(crate) fn evaluate(expression: &Arc<dyn PhysicalExpr>, rows: &RecordBatch) -> Result<ArrayRef> {
     expression
         .evaluate(rows)
-        .and_then(|value| value.into_array(rows.num_rows()))
-        .map_err(|e| computing(&format!("expression {expression}"), &e))
+        .and_then(|value| budget::column_of("an expression", value, rows.num_rows()))
+        .map_err(|e| evaluating(&format!("expression {expression}"), &e))
 }
 
 /// A condition's value for each row; NULL counts as false.
@@ -184,7 +232,7 @@ pub(crate) fn evaluate_condition(condition: &Arc<dyn PhysicalExpr>, rows: &Recor
 }
 
 fn mask(predicate: &Arc<dyn PhysicalExpr>, rows: &RecordBatch) -> Result<Mask> {
-    let value = predicate.evaluate(rows).map_err(|e| computing(&format!("condition {predicate}"), &e))?;
+    let value = predicate.evaluate(rows).map_err(|e| evaluating(&format!("condition {predicate}"), &e))?;
     let mask = match value {
         ColumnarValue::Scalar(ScalarValue::Boolean(Some(true))) => return Ok(Mask::All),
         ColumnarValue::Scalar(_) => return Ok(Mask::None),

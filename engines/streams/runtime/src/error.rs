@@ -2,15 +2,21 @@
 
 use std::fmt::Display;
 
+use datafusion::common::DataFusionError;
 use savanna_streams_model::StreamError;
-use savanna_streams_model::foreign::{about_a_value, in_sql};
+use savanna_streams_model::foreign::{about_a_value, in_sql, ours};
 
 /// An expression or operator could not compute a value.
 pub(crate) fn computing(place: &str, cause: &dyn Display) -> StreamError {
     StreamError::Data {
-        place: in_sql(&with_fields(without_numbers(place))),
+        place: in_sql(&with_fields(without_one_nan(without_numbers(place)))),
         message: about_a_value(&cause.to_string()),
     }
+}
+
+/// As [`computing`], with an error of ours as it is.
+pub(crate) fn evaluating(place: &str, cause: &DataFusionError) -> StreamError {
+    ours(cause).unwrap_or_else(|| computing(place, cause))
 }
 
 /// An expression as the user wrote it: the plan writes the number of a column behind its name, `price@2`.
@@ -25,6 +31,23 @@ fn without_numbers(expression: &str) -> String {
         out.push_str(rest);
     }
     out
+}
+
+/// An expression as the user wrote it: planning puts `one_nan(..)` around arithmetic.
+fn without_one_nan(expression: String) -> String {
+    const CALL: &str = "one_nan(";
+    let mut text = expression;
+    while let Some(at) = text.rfind(CALL) {
+        let mut depth = 1;
+        let inside = &text[at + CALL.len()..];
+        let end = inside.find(|c: char| {
+            depth += i32::from(c == '(') - i32::from(c == ')');
+            depth == 0
+        });
+        let Some(end) = end else { break };
+        text = format!("{}{}{}", &text[..at], &inside[..end], &inside[end + 1..]);
+    }
+    text
 }
 
 /// A field of a `ROW` as the user wrote it: the plan writes `get_field(r, a)`.
@@ -55,6 +78,8 @@ mod tests {
             error.to_string(),
             "expression price / (a@b - 5): the divisor is 0; leave such rows out, or divide by NULLIF(.., 0)"
         );
+        let error = computing("expression one_nan(CAST(s@0 AS Float64)) > one_nan((a@1 + 1) / 2)", &"Cast error: no");
+        assert_eq!(error.to_string(), "expression CAST(s AS DOUBLE) > (a + 1) / 2: no");
         let error = computing("expression CAST(get_field(get_field(r@1, a), b) AS Int64)", &"Cast error: no");
         assert_eq!(error.to_string(), "expression CAST(r.a.b AS BIGINT): no");
     }

@@ -17,6 +17,7 @@ pub(crate) struct FirstRows(PlanRun);
 pub(crate) struct Gathered {
     batches: Vec<RecordBatch>,
     rows: usize,
+    bytes: usize,
     /// How many were chosen the last time.
     chosen: usize,
 }
@@ -36,6 +37,7 @@ impl Gathered {
     /// Adds rows, and chooses among them once there are twice as many as the last choice left.
     pub(crate) fn push(&mut self, rows: RecordBatch, first: Option<&mut FirstRows>) -> Result<()> {
         self.rows += rows.num_rows();
+        self.bytes += rows.get_array_memory_size();
         self.batches.push(rows);
         match first {
             Some(first) if self.rows >= ROWS_MIN.max(2 * self.chosen) => self.choose(first),
@@ -55,13 +57,14 @@ impl Gathered {
 
     /// Memory held, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.batches.iter().map(RecordBatch::get_array_memory_size).sum()
+        self.bytes
     }
 
     fn choose(&mut self, first: &mut FirstRows) -> Result<()> {
         let mut all = Some(std::mem::take(&mut self.batches));
         self.batches = first.0.run(|_| all.take().unwrap_or_default())?;
         self.rows = self.batches.iter().map(RecordBatch::num_rows).sum();
+        self.bytes = self.batches.iter().map(RecordBatch::get_array_memory_size).sum();
         self.chosen = self.rows;
         Ok(())
     }

@@ -146,6 +146,14 @@ impl OutputOperator {
             }
     }
 
+    /// Memory of the rows that wait for the end of the epoch, in bytes.
+    pub(crate) fn gathered_bytes(&self) -> usize {
+        match &self.end {
+            End::Rows(rows) | End::Windows { rows, .. } => rows.bytes(),
+            End::Aggregate(_) => 0,
+        }
+    }
+
     /// Ends the epoch: everything that its rows gave, as payloads.
     pub(crate) fn seal(&mut self, epoch: Epoch, watermark: EventTime) -> Result<Vec<Outgoing>> {
         if let Some(small) = &mut self.small {

@@ -6,11 +6,12 @@ use arrow::array::RecordBatch;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::{ExecutionPlan, collect};
+use savanna_streams_functions::budget;
 use savanna_streams_model::Result;
 use savanna_streams_model::plan::{Leaf, leaves};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::error::{broken, computing};
+use crate::error::{broken, evaluating};
 
 /// A plan with the runtime that drives its streams.
 pub(crate) struct PlanRun {
@@ -38,12 +39,13 @@ impl PlanRun {
         for leaf in leaves.iter().filter_map(|leaf| leaf.downcast_ref::<Leaf>()) {
             leaf.fill(input(leaf.index()));
         }
+        budget::begin();
         let runtime = self.runtime.as_ref().ok_or_else(|| broken("a plan runs after its end"))?;
         let rows = runtime.block_on(collect(plan, Arc::clone(&self.functions)));
         for leaf in leaves.iter().filter_map(|leaf| leaf.downcast_ref::<Leaf>()) {
             leaf.fill(Vec::new());
         }
-        let rows = rows.map_err(|e| computing("a plan over a window", &e))?;
+        let rows = rows.map_err(|e| evaluating("a plan over a window", &e))?;
         Ok(rows.into_iter().filter(|batch| batch.num_rows() > 0).collect())
     }
 }

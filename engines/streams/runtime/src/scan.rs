@@ -8,6 +8,7 @@ use arrow::array::{RecordBatch, TimestampMillisecondArray, UInt32Array};
 use arrow::compute::take_record_batch;
 use arrow::datatypes::{SchemaRef, TimeUnit};
 use datafusion::execution::TaskContext;
+use savanna_streams_functions::with_one_nan;
 use savanna_streams_model::Result;
 use savanna_streams_model::graph::{Lateness, ProcessingTime, Scan};
 use savanna_streams_model::ids::Epoch;
@@ -74,7 +75,7 @@ impl ScanOperator {
 
     /// Takes a batch in.
     pub(crate) fn absorb(&mut self, mut batch: SourceBatch) -> Result<()> {
-        batch.rows = self.with_instant(batch.rows)?;
+        batch.rows = with_one_nan_each(self.with_instant(batch.rows)?)?;
         self.splits.wake(batch.split);
         if batch.rows.num_rows() > 0 {
             match self.sort(batch.split, &batch.rows)? {
@@ -143,6 +144,11 @@ impl ScanOperator {
         self.output.bytes() + late.sum::<usize>()
     }
 
+    /// Memory of the rows that wait for the end of the epoch, in bytes.
+    pub(crate) fn gathered_bytes(&self) -> usize {
+        self.output.gathered_bytes()
+    }
+
     /// Ends the epoch: everything that its rows gave, as payloads.
     pub(crate) fn seal(&mut self, epoch: Epoch) -> Result<Vec<Outgoing>> {
         let watermark = self.watermark();
@@ -188,6 +194,15 @@ impl ScanOperator {
         }
         Ok(())
     }
+}
+
+/// Sources may give NaNs of any bits.
+fn with_one_nan_each(rows: RecordBatch) -> Result<RecordBatch> {
+    if !rows.columns().iter().any(|column| column.data_type().is_floating()) {
+        return Ok(rows);
+    }
+    let columns = rows.columns().iter().map(|column| with_one_nan(Arc::clone(column))).collect();
+    batch_of(rows.schema_ref(), columns, rows.num_rows())
 }
 
 fn take(rows: &RecordBatch, positions: &UInt32Array) -> Result<RecordBatch> {

@@ -2,10 +2,11 @@
 
 use arrow::array::ArrayRef;
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
+use savanna_streams_functions::with_one_nan;
 use savanna_streams_model::Result;
 
 use super::spec::{AggregateSpec, Evaluated};
-use crate::error::computing;
+use crate::error::evaluating;
 
 /// One accumulator per aggregate; group numbers are given from outside. Reading empties them.
 pub(super) struct Accumulators(Vec<Box<dyn GroupsAccumulator>>);
@@ -20,7 +21,7 @@ impl Accumulators {
         for ((accumulator, arguments), filter) in self.0.iter_mut().zip(&rows.arguments).zip(&rows.filters) {
             accumulator
                 .update_batch(arguments, ids, filter.as_ref(), groups)
-                .map_err(|e| computing("an aggregate", &e))?;
+                .map_err(|e| evaluating("an aggregate", &e))?;
         }
         Ok(())
     }
@@ -34,7 +35,7 @@ impl Accumulators {
         groups: usize,
     ) -> Result<()> {
         for (accumulator, range) in self.0.iter_mut().zip(spec.state_ranges()) {
-            accumulator.merge_batch(&state[range], ids, groups).map_err(|e| computing("an aggregate", &e))?;
+            accumulator.merge_batch(&state[range], ids, groups).map_err(|e| evaluating("an aggregate", &e))?;
         }
         Ok(())
     }
@@ -43,15 +44,15 @@ impl Accumulators {
     pub(super) fn state(mut self) -> Result<Vec<ArrayRef>> {
         let mut columns = Vec::new();
         for accumulator in &mut self.0 {
-            columns.extend(accumulator.state(EmitTo::All).map_err(|e| computing("an aggregate", &e))?);
+            columns.extend(accumulator.state(EmitTo::All).map_err(|e| evaluating("an aggregate", &e))?);
         }
         Ok(columns)
     }
 
     /// The results of all groups.
     pub(super) fn results(mut self) -> Result<Vec<ArrayRef>> {
-        let result = |accumulator: &mut Box<dyn GroupsAccumulator>| accumulator.evaluate(EmitTo::All);
-        self.0.iter_mut().map(|a| result(a).map_err(|e| computing("an aggregate", &e))).collect()
+        let result = |accumulator: &mut Box<dyn GroupsAccumulator>| accumulator.evaluate(EmitTo::All).map(with_one_nan);
+        self.0.iter_mut().map(|a| result(a).map_err(|e| evaluating("an aggregate", &e))).collect()
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -56,6 +56,11 @@ impl Memory {
         }
     }
 
+    /// How many bytes the query may hold, if it is bounded.
+    pub(crate) fn limit(&self) -> Option<u64> {
+        self.limit
+    }
+
     pub(crate) fn total(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
     }

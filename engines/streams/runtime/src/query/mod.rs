@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use datafusion::execution::TaskContext;
@@ -52,7 +52,6 @@ use crate::window_stage::WindowOperator;
 pub struct Query {
     shared: Arc<Shared>,
     driver: Mutex<Sender<Input>>,
-    supervisor: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What the query's threads and its users share.
@@ -65,6 +64,9 @@ pub(crate) struct Shared {
     record: Mutex<Option<EpochRecord>>,
     end: Mutex<Option<End>>,
     ended: Condvar,
+    /// Whether its threads are gone, and what they held.
+    gone: Mutex<bool>,
+    left: Condvar,
 }
 
 #[derive(Clone)]
@@ -166,9 +168,9 @@ impl Query {
     }
 
     fn join(&self) {
-        if let Some(supervisor) = self.supervisor.lock().take() {
-            // It catches panics and publishes them as the query's error.
-            let _ = supervisor.join();
+        let mut gone = self.shared.gone.lock();
+        while !*gone {
+            self.shared.left.wait(&mut gone);
         }
     }
 }
@@ -317,6 +319,8 @@ impl Starting {
             record: Mutex::new(None),
             end: Mutex::new(None),
             ended: Condvar::new(),
+            gone: Mutex::new(false),
+            left: Condvar::new(),
         });
         let supervisor = Supervisor::new(
             Arc::clone(&shared),
@@ -327,12 +331,13 @@ impl Starting {
             self.clock_windows(),
             &self.options,
         );
-        let supervisor = thread::Builder::new()
+        // Nobody joins it: what ended threads leave is kept until somebody does.
+        thread::Builder::new()
             .name(format!("{}-driver", self.id))
             .stack_size(supervisor::STACK_BYTES)
             .spawn(move || supervisor.run())
             .map_err(|e| StreamError::io("starting a thread for the query", &e))?;
-        Ok(Arc::new(Query { shared, driver: Mutex::new(driver), supervisor: Mutex::new(Some(supervisor)) }))
+        Ok(Arc::new(Query { shared, driver: Mutex::new(driver) }))
     }
 
     fn open_sources(&self) -> Result<Vec<Partition<'_>>> {

@@ -58,11 +58,16 @@ pub(crate) struct ScanLimits {
     pub(crate) max_events: u64,
 }
 
+/// Bytes of the rows that wait for the end of an epoch; with more, it takes no others.
+const GATHERED_MAX: usize = 64 << 20;
+
 /// A running thread's own state.
 struct Filling {
     thread: ScanThread,
     epoch: Epoch,
     events: u64,
+    /// The rows that wait for its end are many.
+    full: bool,
     told_data: bool,
     told_enough: bool,
     told_waits: bool,
@@ -85,6 +90,7 @@ impl ScanThread {
             thread: self,
             epoch: Epoch::ZERO.next(),
             events: 0,
+            full: false,
             told_data: false,
             told_enough: false,
             told_waits: false,
@@ -103,7 +109,7 @@ impl ScanThread {
 impl Filling {
     fn run(&mut self) -> Result<()> {
         loop {
-            let may_read = !self.ended && self.events < self.thread.limits.max_events;
+            let may_read = !self.ended && !self.is_full();
             match self.next_order(may_read) {
                 Order::Read if self.is_ahead() => self.pause(),
                 Order::Read => self.read()?,
@@ -112,6 +118,11 @@ impl Filling {
                 Order::Stop => return Ok(()),
             }
         }
+    }
+
+    /// Whether the epoch takes no more rows.
+    fn is_full(&self) -> bool {
+        self.full || self.events >= self.thread.limits.max_events
     }
 
     /// Waits for an order. The time does not count as being idle: the partition might have had rows.
@@ -194,6 +205,7 @@ impl Filling {
             self.account()?;
         }
         self.events += events;
+        self.full |= self.thread.operator.gathered_bytes() >= GATHERED_MAX;
         self.counters().events.fetch_add(events, Ordering::Relaxed);
         let (source, epoch) = (self.thread.source, self.epoch);
         let enough = self.events >= self.thread.limits.min_events;
@@ -201,7 +213,7 @@ impl Filling {
             (self.told_data, self.told_enough) = (true, enough);
             self.tell(Input::Data { source, epoch, enough });
         }
-        if self.events >= self.thread.limits.max_events {
+        if self.is_full() {
             self.tell(Input::Full { source, epoch });
         }
         Ok(())
@@ -233,7 +245,7 @@ impl Filling {
         self.retained.keep(self.epoch, outgoing.clone());
         self.account()?;
         self.epoch = self.epoch.next();
-        (self.events, self.told_data, self.told_enough) = (0, false, false);
+        (self.events, self.full, self.told_data, self.told_enough) = (0, false, false, false);
         self.thread.groups.send(outgoing)?;
         self.cpu_before = self.function_cpu();
         self.publish();

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use savanna_streams_functions::budget;
 use savanna_streams_model::StreamError;
 use savanna_streams_model::time::Windows;
 
@@ -37,6 +38,7 @@ pub(crate) struct Supervisor {
     scans: Vec<ScanThread>,
     driver: Driver,
     clock: Arc<dyn Clock>,
+    on_end: fn(),
 }
 
 impl Supervisor {
@@ -57,7 +59,8 @@ impl Supervisor {
             clock_windows,
         };
         let driver = Driver::new(scans.len(), driver);
-        Self { shared, inputs, failures, tables, scans, driver, clock: Arc::clone(&options.clock) }
+        let (clock, on_end) = (Arc::clone(&options.clock), options.on_end);
+        Self { shared, inputs, failures, tables, scans, driver, clock, on_end }
     }
 
     /// Runs the query to its end.
@@ -66,7 +69,7 @@ impl Supervisor {
         let scans = std::mem::take(&mut self.scans);
         let mut threads = Vec::with_capacity(scans.len());
         let drive = catch_unwind(AssertUnwindSafe(|| {
-            match self.load() {
+            match budget::within(self.shared.memory.limit(), || self.load()) {
                 Ok(()) => {}
                 Err(StreamError::Cancelled) => return Outcome::Cancelled,
                 Err(error) => return Outcome::Failed(error),
@@ -98,6 +101,9 @@ impl Supervisor {
         tracing::debug!(query = %self.shared.id, ?outcome, "the query is over");
         self.shared.publish_end(outcome);
         self.shared.groups.dissolve();
+        (self.on_end)();
+        *self.shared.gone.lock() = true;
+        self.shared.left.notify_all();
     }
 
     /// Reads the tables for look-ups. Until then nobody but the user sends inputs.
@@ -115,11 +121,12 @@ impl Supervisor {
     fn spawn(&self, scan: ScanThread) -> Result<JoinHandle<()>, StreamError> {
         let failures = self.failures.clone();
         let name = format!("{}-scan-{}", self.shared.id, scan.source);
+        let limit = self.shared.memory.limit();
         thread::Builder::new()
             .name(name)
             .stack_size(STACK_BYTES)
             .spawn(move || {
-                let result = catch_unwind(AssertUnwindSafe(|| scan.run()))
+                let result = catch_unwind(AssertUnwindSafe(|| budget::within(limit, || scan.run())))
                     .unwrap_or_else(|panic| Err(panicked("a thread of the query", panic.as_ref())));
                 if let Err(error) = result {
                     // The driver is gone only when the query is over.

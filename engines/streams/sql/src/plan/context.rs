@@ -18,19 +18,19 @@ use savanna_streams_model::StreamError;
 use savanna_streams_model::catalog::{TableDef, ViewDef};
 
 use super::fields::RowFields;
-use super::keywords::Keywords;
+use super::keywords::{Joined, Keywords};
 use super::point_in_time::PointsInTime;
 use super::size::Mentions;
 use super::window::WindowFunctions;
 use super::{Catalog, dialect, group_windows, names, refuse};
 use crate::statement::Query;
-use savanna_streams_functions::{functions, session};
+use savanna_streams_functions::{functions, session, with_bounds};
 
 /// Views may use views, up to this depth.
 const VIEW_DEPTH_MAX: usize = 32;
 
 static EXPR_PLANNERS: LazyLock<Vec<Arc<dyn ExprPlanner>>> = LazyLock::new(|| {
-    let mut planners: Vec<Arc<dyn ExprPlanner>> = vec![Arc::new(RowFields), Arc::new(Keywords)];
+    let mut planners: Vec<Arc<dyn ExprPlanner>> = vec![Arc::new(RowFields), Arc::new(Keywords), Arc::new(Joined)];
     planners.extend(SessionState::expr_planners(session()).iter().map(Arc::clone));
     planners
 });
@@ -70,13 +70,16 @@ impl<'a> Names<'a> {
         };
         dialect::rewrite(&mut sql).map_err(external)?;
         let statement = ast::Statement::Query(sql);
-        SqlToRel::new_with_options(self, options(self.views.is_empty())).sql_statement_to_plan(statement)
+        let plan = SqlToRel::new_with_options(self, options(self.views.is_empty())).sql_statement_to_plan(statement)?;
+        bounded(plan)
     }
 
     /// An expression over some columns.
     pub(super) fn expression(&self, mut sql: ast::Expr, schema: &DFSchema) -> Result<Expr> {
         dialect::rewrite(&mut sql).map_err(external)?;
-        SqlToRel::new_with_options(self, options(false)).sql_to_expr(sql, schema, &mut PlannerContext::new())
+        let expr =
+            SqlToRel::new_with_options(self, options(false)).sql_to_expr(sql, schema, &mut PlannerContext::new())?;
+        with_bounds(expr).map(|expr| expr.data)
     }
 
     /// The rows of a table, computed columns included.
@@ -138,6 +141,12 @@ impl<'a> Names<'a> {
             .collect();
         LogicalPlanBuilder::from(plan).project(columns)?.build()
     }
+}
+
+/// Calls that the planner made itself ask for room as well.
+fn bounded(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let plan = plan.transform_up_with_subqueries(|node| node.map_expressions(with_bounds))?;
+    Ok(plan.data)
 }
 
 fn options(spans: bool) -> ParserOptions {

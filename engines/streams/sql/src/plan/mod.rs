@@ -24,6 +24,7 @@ mod join;
 mod key_columns;
 mod keywords;
 mod names;
+mod nans;
 mod one_window;
 mod output;
 mod parameters;
@@ -176,7 +177,7 @@ impl Planner {
 
 /// Gives every expression its types.
 fn analyze(plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
-    let plan = decimals::beside_doubles(plan)?;
+    let plan = nans::of_one_sign(decimals::beside_doubles(plan)?)?;
     Analyzer::new().execute_and_check(plan, session().config_options(), |_, _| {})
 }
 

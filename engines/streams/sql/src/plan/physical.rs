@@ -16,7 +16,7 @@ use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, Physic
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, collect};
-use savanna_streams_model::foreign::about_a_value;
+use savanna_streams_model::foreign::{about_a_value, ours};
 use savanna_streams_model::plan::{Leaf, PlanBytes, leaves};
 use savanna_streams_model::{Result, StreamError};
 
@@ -79,8 +79,11 @@ impl Steps {
         }
         let schema = self.schema();
         let collected = futures::executor::block_on(collect(self.plan, savanna_streams_functions::functions()));
-        let wrong = |e: DataFusionError| about_a_value(&e.strip_backtrace());
-        let batches = collected.map_err(|e| StreamError::Data { place: "SELECT".into(), message: wrong(e) })?;
+        let wrong = |e: DataFusionError| {
+            let said = |e: DataFusionError| about_a_value(&e.strip_backtrace());
+            ours(&e).unwrap_or_else(|| StreamError::Data { place: "SELECT".into(), message: said(e) })
+        };
+        let batches = collected.map_err(wrong)?;
         arrow::compute::concat_batches(&schema, &batches).map_err(|e| StreamError::Internal(e.to_string()))
     }
 

@@ -1,0 +1,53 @@
+//! There is one NaN. A processor gives 0 / 0 another sign than a NaN that was read, and comparisons, groups and joins go by bits:
+//! so what arithmetic gives, and what a text is cast to, gets the sign that all have.
+
+use arrow::datatypes::DataType;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, Result};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, TryCast};
+use savanna_streams_functions::one_nan;
+
+/// Applies the rule to a whole plan.
+pub(super) fn of_one_sign(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let plan = plan.transform_up_with_subqueries(|node| {
+        let mut schema = merge_schema(&node.inputs());
+        if node.inputs().is_empty() {
+            schema.merge(node.schema());
+        }
+        let names = NamePreserver::new(&node);
+        node.map_expressions(|expr| {
+            let name = names.save(&expr);
+            let rewritten = in_expression(expr, &schema, false)?;
+            Ok(rewritten.update_data(|e| name.restore(e)))
+        })?
+        .map_data(|node| node.recompute_schema())
+    })?;
+    Ok(plan.data)
+}
+
+/// Applies the rule to an expression; within arithmetic, the outermost operator is enough.
+fn in_expression(expr: Expr, schema: &DFSchema, within: bool) -> Result<Transformed<Expr>> {
+    let makes = makes_nan(&expr, schema);
+    let rewritten = expr.map_children(|child| in_expression(child, schema, makes))?;
+    if !makes || within {
+        return Ok(rewritten);
+    }
+    Ok(Transformed::yes(one_nan(rewritten.data)))
+}
+
+/// Whether an expression may give a NaN of any sign.
+fn makes_nan(expr: &Expr, schema: &DFSchema) -> bool {
+    let is_text = |inner: &Expr| inner.get_type(schema).is_ok_and(|data_type| data_type.is_string());
+    let may = match expr {
+        Expr::BinaryExpr(BinaryExpr { op, .. }) => {
+            use Operator::{Divide, Minus, Modulo, Multiply, Plus};
+            matches!(op, Plus | Minus | Multiply | Divide | Modulo)
+        }
+        Expr::Negative(_) => true,
+        Expr::Cast(Cast { expr, .. }) | Expr::TryCast(TryCast { expr, .. }) => is_text(expr),
+        _ => false,
+    };
+    may && matches!(expr.get_type(schema), Ok(DataType::Float32 | DataType::Float64))
+}
